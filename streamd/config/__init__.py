@@ -1,0 +1,16 @@
+"""The configuration: config.yaml -> a frozen `Config`, or a ConfigError that names every line to mend.
+
+    load       text -> data -> streams -> models          yaml_text   YAML to plain data, with the line of each key
+    likes      `like:` and stream names (pure)            explain     what the models refuse, as sentences (pure)
+    schema     the models; _parts, _sources, fields       readers     single values (pure)
+    served     what is valid but not served yet (pure)    problems    a place and a sentence (pure)
+                                                          units       1GiB, 10s (pure)
+
+Only this package knows pydantic and ruamel.yaml.
+"""
+
+from streamd.config.load import load
+from streamd.config.schema import Config, StreamConfig
+from streamd.config.served import not_served
+
+__all__ = ["Config", "StreamConfig", "load", "not_served"]

@@ -1,0 +1,62 @@
+"""config.yaml to a `Config`. The only file of this package that reads a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from streamd.config import likes, yaml_text
+from streamd.config.explain import explain
+from streamd.config.problems import Places, Problem, message
+from streamd.config.schema import Config
+from streamd.config.units import show
+from streamd.config.yaml_text import Document
+from streamd.errors import ConfigError
+
+
+def load(where: Path | str | Mapping[str, object]) -> Config:
+    """The configuration in the YAML or JSON file `where`, or given as a mapping.
+
+    Relative paths are seen from the file's folder, those of a mapping from the current one; none has to exist.
+    Raises ConfigError with one line, `file:line: key.path: what is wrong and what is allowed`, for each mistake.
+    """
+    if isinstance(where, Mapping):
+        return _build(Document(where, {}), "configuration", Path.cwd())
+    path = Path(where)
+    return _build(yaml_text.parse(_read(path), str(path)), str(path), path.absolute().parent)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path}: there is no such file; name your configuration, or write one there") from error
+    except IsADirectoryError as error:
+        raise ConfigError(f"{path}: is a folder; name the file in it, such as {path / 'config.yaml'}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not text in UTF-8: see byte {error.start}; save it as UTF-8") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _build(document: Document, name: str, base: Path) -> Config:
+    data = document.data
+    if not isinstance(data, Mapping):
+        found = "is empty" if data is None else f"holds {show(data)} where keys are needed"
+        raise ConfigError(f"{name}: {found}; write at least streams: {{NAME: {{source: ..., image: ...}}}}")
+    streams = likes.resolve(data.get("streams"))
+    problems = [*document.problems, *streams.problems]
+    config = _validated({**data, "streams": streams.raw}, base)
+    if isinstance(config, Config) and not problems:
+        return config
+    problems += [] if isinstance(config, Config) else config
+    raise ConfigError(message(problems, Places(name, document.lines, streams.copied)))
+
+
+def _validated(data: Mapping[str, object], base: Path) -> Config | list[Problem]:
+    try:
+        return Config.model_validate(data, context={"base": base})
+    except ValidationError as error:
+        return explain(error.errors(include_url=False))

@@ -1,0 +1,151 @@
+"""Readers of single values: what YAML gives -> what the models hold, or a ValueError that is a whole sentence. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from streamd.config.units import format_bytes, parse_bytes, show
+from streamd.limits import MIB
+
+_MAX_SIDE: Final = 16384  # pixels; beyond it a single image is no longer a row of a batch
+_MAX_LEVEL: Final = 255.0  # the brightest value of a pixel
+_MAX_WORKERS: Final = 1024
+_MAX_PORT: Final = 65535
+
+
+def short(key: str) -> Callable[[object], object]:
+    """A reader for the short form of a model: a plain string stands for `{key: string}`."""
+    return lambda value: {key: value} if isinstance(value, str) else value
+
+
+def whole(low: int, high: int) -> Callable[[object], int]:
+    """A reader of whole numbers from `low` to `high`; true and false are none."""
+
+    def read(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise ValueError(f"found {show(value)}; use a whole number from {low} to {high}")
+        return value
+
+    return read
+
+
+def number_between(low: float, high: float) -> Callable[[object], float]:
+    """A reader of numbers above `low`, up to and including `high`."""
+
+    def read(value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low < value <= high:
+            raise ValueError(f"found {show(value)}; use a number above {low:g}, up to {high:g}")
+        return value
+
+    return read
+
+
+def read_scalar(value: object) -> object:
+    if not isinstance(value, str | int | float):
+        raise ValueError(f"found {show(value)}; use a text, a number, true or false")  # noqa: TRY004 - the schema's library collects ValueError
+    return value
+
+
+def read_text(value: object) -> object:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise ValueError(f"found {show(value)}; use a text that is not empty")
+    return value
+
+
+def read_memory(value: object) -> int:
+    count = parse_bytes(value)
+    if count < MIB:
+        raise ValueError(f"{format_bytes(count)} is too little; use 1MiB or more")
+    return count
+
+
+_HOST_PORT: Final = re.compile(r"(?:[^\s:/\[\]]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})", re.ASCII)
+
+
+def is_host_port(text: str) -> bool:
+    """Whether `text` is address:port, such as 127.0.0.1:9191, [::1]:9191 or *:9191."""
+    found = _HOST_PORT.fullmatch(text)
+    return found is not None and int(found[1]) <= _MAX_PORT
+
+
+def read_host_port(value: object) -> object:
+    if not isinstance(value, str) or not is_host_port(value):
+        raise ValueError(f"found {show(value)}; use address:port such as 127.0.0.1:9191, or null")
+    return value
+
+
+def read_size(value: object) -> object:
+    if value is None or value == "stored":
+        return value
+    sides = value if isinstance(value, list | tuple) else ()
+    if len(sides) != 2 or not all(type(side) is int and 1 <= side <= _MAX_SIDE for side in sides):  # noqa: PLR2004 - height and width
+        raise ValueError(f"found {show(value)}; use [height, width], each from 1 to {_MAX_SIDE} pixels")
+    return tuple(sides)
+
+
+def read_levels(value: object) -> object:
+    levels = value if isinstance(value, list | tuple) else ()
+    if not levels or not all(type(level) in {int, float} and 0 <= level <= _MAX_LEVEL for level in levels):
+        raise ValueError(f"found {show(value)}; use a list of one number a channel, each from 0 to 255")
+    if any(levels) and max(levels) < 1:
+        raise ValueError(f"{show(value)} looks meant for pixels in 0-1, but here pixels are 0-255: multiply by 255")
+    return tuple(levels)
+
+
+def read_classes(value: object) -> object:
+    if value is None:
+        return None
+    names = value if isinstance(value, list | tuple) else ()
+    if not names or not all(type(name) in {int, str} for name in names):
+        raise ValueError(f"found {show(value)}; use a list of names or whole numbers, such as [cat, dog]")
+    twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
+    if twice is not None:
+        raise ValueError(f"class {show(twice)} is listed twice; list each class once")
+    return tuple(names)
+
+
+def read_from(value: object) -> object:
+    names = value if isinstance(value, list | tuple) else [value]
+    if value is not None and not (names and all(isinstance(name, str) and name for name in names)):
+        raise ValueError(f"found {show(value)}; use a column, [several, columns], /an/array or a file.npy")
+    return tuple(names) if isinstance(value, list) else value
+
+
+def read_transform(value: object) -> object:
+    if value is not None and not (isinstance(value, str) and re.fullmatch(r"[^\W\d][\w.]*:[^\W\d]\w*", value)):
+        raise ValueError(f"found {show(value)}; use module:function, or null")
+    return value
+
+
+def read_pace(value: object) -> object:
+    if value == "free":
+        return {}
+    if not isinstance(value, Mapping) or not value:
+        raise ValueError(f"found {show(value)}; use free or {{lockstep: 10s}}")
+    return value
+
+
+def read_remainder(value: object) -> object:
+    if not isinstance(value, bool) and value != "pad":
+        raise ValueError(f"found {show(value)}; use true, false or pad")
+    return value
+
+
+def read_workers(value: object) -> object:
+    if value != "auto" and (type(value) is not int or not 1 <= value <= _MAX_WORKERS):
+        raise ValueError(f"found {show(value)}; use auto or a whole number from 1 to {_MAX_WORKERS}")
+    return value
+
+
+def read_listen(value: object) -> object:
+    if isinstance(value, str):
+        return (value,)
+    if value is not None and not (isinstance(value, list | tuple) and value):
+        raise ValueError(f"found {show(value)}; use an endpoint, a list of endpoints, or null for the default place")
+    return value
+
+
+def empty_when_null(value: object) -> object:
+    return {} if value is None else value

@@ -1,0 +1,175 @@
+"""The parts of the configuration: one model for each key that holds keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    StrictBool,
+    Tag,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from streamd.config.fields import (
+    Bytes,
+    ChunkCount,
+    DataPath,
+    Fraction,
+    Levels,
+    Model,
+    Seconds,
+    Seed,
+    Text,
+    absolute,
+    refused,
+)
+from streamd.config.readers import read_classes, read_from, read_size
+from streamd.config.units import show
+from streamd.spec import BadPolicy, LabelType, Resize, Shuffle
+
+NormalizeName = Literal["none", "unit", "minus_one_one", "imagenet"]
+
+CHANNELS: Final = {"RGB": 3, "L": 1}
+
+
+class LabelConfig(Model):
+    """One label. `source` is what `from` says: column(s), an array or a file; None means the label's own name."""
+
+    type: LabelType
+    source: Annotated[str | tuple[str, ...] | None, BeforeValidator(read_from)] = Field(default=None, alias="from")
+    classes: Annotated[tuple[int | str, ...] | None, BeforeValidator(read_classes)] = None
+
+    @field_validator("source")
+    @classmethod
+    def _files_are_absolute(cls, value: str | tuple[str, ...] | None, info: ValidationInfo) -> object:
+        return absolute(value, info) if isinstance(value, str) and value.endswith(".npy") else value
+
+    @field_validator("classes")
+    @classmethod
+    def _classes_need_categories(cls, value: tuple[int | str, ...] | None, info: ValidationInfo) -> object:
+        kind = info.data.get("type", "category")
+        if value is not None and kind not in {"category", "tags"}:
+            raise ValueError(f"a label of type {kind} has no classes; use type: category, or leave classes out")
+        return value
+
+
+class ImageConfig(Model):
+    """What every image becomes. `size` is (height, width) in pixels, `stored` for arrays as they are, or not given."""
+
+    size: Annotated[tuple[int, int] | Literal["stored"] | None, BeforeValidator(read_size)] = None
+    mode: Literal["RGB", "L"] = "RGB"
+    resize: Resize = "stretch"
+    exact: StrictBool = False
+
+    @property
+    def channels(self) -> int:
+        return CHANNELS[self.mode]
+
+
+class ShuffleConfig(Model):
+    """The order of an epoch. For kind chunk, `chunk` samples are stored together and `buffer` chunks are mixed."""
+
+    kind: Shuffle = "full"
+    seed: Seed = 0
+    chunk: ChunkCount = 3200
+    buffer: ChunkCount = 16
+
+    @model_validator(mode="after")
+    def _chunks_are_for_chunk(self) -> Self:
+        stray = [key for key in ("chunk", "buffer") if key in self.model_fields_set and self.kind != "chunk"]
+        if stray:
+            raise refused(*(((key,), f"belongs to kind chunk, and kind is {self.kind}") for key in stray))
+        return self
+
+
+class MeanStd(Model):
+    """Normalization by numbers: (pixel - mean) / std for each channel, pixels in 0-255."""
+
+    mean: Levels
+    std: Levels
+
+    @field_validator("std")
+    @classmethod
+    def _std_divides(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        if not all(value):
+            raise ValueError(f"found {show(value)}; a std of 0 cannot divide, use numbers above 0")
+        return value
+
+    def as_lists(self) -> dict[str, list[float]]:
+        """{"mean": [...], "std": [...]}, as a StreamSpec holds it."""
+        return {"mean": list(self.mean), "std": list(self.std)}
+
+
+class BadSamplesConfig(Model):
+    """What happens to samples that cannot be decoded. `policy` None: see `StreamConfig.bad_policy`."""
+
+    policy: BadPolicy | None = None
+    max_fraction: Fraction = 0.01
+
+
+class SplitConfig(Model):
+    """`validation` is the fraction held back, chosen by a hash of the relative name or of the column `by`."""
+
+    validation: Fraction
+    seed: Seed = 0
+    by: Text | None = None
+
+
+class PaceConfig(Model):
+    """`lockstep_s`: seconds an epoch that leaders wait so that each batch is decoded once; None is `free`."""
+
+    lockstep_s: Annotated[Seconds | None, Field(alias="lockstep")] = None
+
+
+class CacheConfig(Model):
+    """Decoded samples kept in the folder `path`, at most `max_bytes` of them (None: no bound)."""
+
+    path: DataPath
+    max_bytes: Annotated[Bytes | None, Field(alias="max")] = None
+
+
+class CurveConfig(Model):
+    """CURVE keys: the daemon's `secret` key file and the folder of the public keys of its `clients`."""
+
+    secret: DataPath
+    clients: DataPath
+
+
+class EngineConfig(Model):
+    """Where decoding happens. `address` is for ray: auto, local or host:port."""
+
+    kind: Literal["local", "ray"] = "local"
+    address: Text | None = None
+
+    @model_validator(mode="after")
+    def _address_is_for_ray(self) -> Self:
+        if self.kind != "ray" and self.address is not None:
+            raise refused((("address",), f"belongs to kind ray, and kind is {self.kind}"))
+        return self
+
+
+def _normalize_branch(value: object) -> str:
+    return "<values>" if isinstance(value, Mapping | MeanStd) else "<name>"
+
+
+Normalize = Annotated[
+    Annotated[NormalizeName, Tag("<name>")] | Annotated[MeanStd, Tag("<values>")], Discriminator(_normalize_branch)
+]
+
+PARTS: Final[dict[str, type[Model]]] = {
+    "image": ImageConfig,
+    "shuffle": ShuffleConfig,
+    "normalize": MeanStd,
+    "bad_samples": BadSamplesConfig,
+    "split": SplitConfig,
+    "pace": PaceConfig,
+    "cache": CacheConfig,
+    "curve": CurveConfig,
+    "engine": EngineConfig,
+}

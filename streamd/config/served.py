@@ -1,0 +1,66 @@
+"""What a configuration may say and this version does not do yet. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from streamd.config.schema import Config, StreamConfig
+from streamd.config.schema_parts import LabelConfig
+
+_SOURCES: Final = ("folder", "table")
+_LABELS: Final = ("category", "int", "float")
+
+
+def not_served(config: Config) -> list[str]:
+    """One sentence, with its key path, for each thing in `config` that is valid but not served by this version."""
+    return [f"{place}: {what} not served by this version; {remedy}" for place, what, remedy in _all(config)]
+
+
+_Finding = tuple[str, str, str]  # key path, what ("... is"), what to do instead
+
+
+def _all(config: Config) -> Iterator[_Finding]:
+    for endpoint in config.listen or ():
+        if not endpoint.startswith("ipc://"):
+            yield "listen", f"{endpoint} is", "use ipc:// endpoints"
+    if config.curve is not None:
+        yield "curve", "CURVE keys are", "leave curve out"
+    if config.engine.kind != "local":
+        yield "engine", f"kind {config.engine.kind} is", "use local"
+    if config.monitor is not None:
+        yield "monitor", "the monitor is", "leave monitor out, and use streamd status"
+    for name, stream in config.streams.items():
+        for place, what, remedy in _of_stream(stream):
+            yield f"streams.{name}.{place}", what, remedy
+
+
+def _of_stream(stream: StreamConfig) -> Iterator[_Finding]:
+    source = stream.source
+    if source.kind not in _SOURCES:
+        yield "source", f"kind {source.kind} is", f"use {' or '.join(_SOURCES)}"
+    if source.part is not None:
+        yield "source.part", "a part of a source is", "give each stream data of its own"
+    if source.kind == "table" and source.where is not None:
+        yield "source.where", "choosing rows is", "give each stream a table of its own"
+    if stream.split is not None:
+        yield "split", "splitting is", "give each stream data of its own"
+    yield from _of_labels(stream.labels)
+    if stream.shuffle.kind == "chunk":
+        yield "shuffle", "kind chunk is", "use full or none"
+    if stream.transform is not None:
+        yield "transform", "a transform in the daemon is", "augment in the trainer's model"
+    if stream.pace.lockstep_s is not None:
+        yield "pace", "lockstep is", "use free"
+    if stream.cache is not None:
+        yield "cache", "a cache is", "leave cache out"
+
+
+def _of_labels(labels: Mapping[str, LabelConfig]) -> Iterator[_Finding]:
+    for name, label in labels.items():
+        if label.type not in _LABELS:
+            yield f"labels.{name}", f"type {label.type} is", f"use {', '.join(_LABELS)}"
+        if isinstance(label.source, tuple):
+            yield f"labels.{name}.from", "a list of columns is", "use one label for each column"
+        elif label.source is not None and (label.source.startswith("/") or label.source.endswith(".npy")):
+            yield f"labels.{name}.from", "an array or a file is", "use a column"

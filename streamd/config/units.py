@@ -1,0 +1,67 @@
+"""Sizes and durations as people write them: `1GiB`, `512 MB`, `10s`, `2m`. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+_BYTES: Final = {
+    "": 1,
+    "b": 1,
+    **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", start=1)},
+    **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", start=1)},
+}
+_SECONDS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_QUANTITY: Final = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([A-Za-z]*)", re.ASCII)
+_SHOWN_CHARS: Final = 60  # of a value in a message: enough to find it, never a page
+
+
+def show(value: object) -> str:
+    """A value as a message names it: short, in YAML's words rather than Python's."""
+    match value:
+        case None:
+            return "nothing (null)"
+        case bool():
+            return "true" if value else "false"
+        case Mapping():
+            return "a mapping"
+        case list() | tuple():
+            return "a list" if len(value) > 4 else "[" + ", ".join(show(item) for item in value) + "]"  # noqa: PLR2004 - four numbers still read well
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 3] + "..."
+
+
+def _amount(value: object, units: Mapping[str, float]) -> float | None:
+    """The number that `value` says, in base units; None when it says none."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    found = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
+    unit = units.get(found[2].lower()) if found else None
+    if found is None or unit is None:
+        return None
+    return int(found[1]) * unit if found[1].isdigit() else float(found[1]) * unit
+
+
+def parse_bytes(value: object) -> int:
+    """Bytes of `1GiB`, `512 MB`, `1.5GiB` or a plain number. Raises ValueError saying what is allowed."""
+    amount = _amount(value, _BYTES)
+    if amount is None or not 0 <= amount < 1 << 63:
+        raise ValueError(f"{show(value)} is no size; write it like 512MiB, 1.5GiB, 20GB or as a whole number of bytes")
+    return round(amount)
+
+
+def parse_seconds(value: object) -> float:
+    """Seconds of `10s`, `250ms`, `2m`, `1h` or a plain number. Raises ValueError saying what is allowed."""
+    amount = _amount(value, _SECONDS)
+    if amount is None or not 0 <= amount < float("inf"):
+        raise ValueError(f"{show(value)} is no duration; write it like 10s, 250ms, 2m, 1h or as a number of seconds")
+    return float(amount)
+
+
+def format_bytes(count: int) -> str:
+    """`count` bytes in the largest binary unit that keeps it at one or more: `1.5 GiB`, `12 bytes`."""
+    for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if count >= 1024**power:
+            return f"{count / 1024**power:.1f}".removesuffix(".0") + f" {unit}"
+    return f"{count} byte{'' if count == 1 else 's'}"

@@ -1,0 +1,105 @@
+"""YAML text to plain data, with the line of every key. JSON is YAML."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.constructor import SafeConstructor
+from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from ruamel.yaml.reader import ReaderError
+
+from streamd.config.problems import Keys, Problem
+from streamd.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A parsed file: `data` of dict, list, str, int, float, bool and None; `lines` count from 1."""
+
+    data: object
+    lines: dict[Keys, int]
+    problems: tuple[Problem, ...] = ()
+
+
+class _PlainConstructor(SafeConstructor):
+    """Builds plain values only; a tag that would build anything else is an error."""
+
+
+def _as_written(_constructor: SafeConstructor, node: ScalarNode) -> str:
+    return str(node.value)
+
+
+_PlainConstructor.add_constructor("tag:yaml.org,2002:timestamp", _as_written)  # JSON knows no dates, nor do we
+
+
+def parse(text: str, name: str) -> Document:
+    """Reads `text`. Raises ConfigError with line and column where it is no YAML; keys written twice are problems."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", ReusedAnchorWarning)
+            return _document(text)
+    except YAMLError as error:
+        raise ConfigError(f"{name}:{_why(error, text)}") from error
+    except ReusedAnchorWarning as error:
+        raise ConfigError(f"{name}: {' '.join(str(error).split())}; give each anchor a name of its own") from error
+    except (ValueError, LookupError, TypeError, AttributeError) as error:  # ruamel on a tag such as !!int x
+        raise ConfigError(f"{name}: not valid YAML: a tag does not fit its value: {error}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{name}: nested too deeply to be a configuration") from error
+
+
+def _document(text: str) -> Document:
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Constructor = _PlainConstructor
+    root = yaml.compose(io.StringIO(text))
+    if root is None:
+        return Document(None, {})
+    lines, problems = _survey(root)
+    yaml.constructor.allow_duplicate_keys = True  # they are in `problems`, all of them
+    return Document(yaml.constructor.construct_document(root), lines, problems)
+
+
+def _why(error: YAMLError, text: str) -> str:
+    if isinstance(error, ReaderError):
+        line = text.count("\n", 0, error.position) + 1
+        return f"{line}: not valid YAML: character {error.character:#x} is not allowed in a text file"
+    if not isinstance(error, MarkedYAMLError) or error.problem_mark is None:
+        return f" not valid YAML: {error}"
+    mark, problem = error.problem_mark, str(error.problem).split("\n", maxsplit=1)[0].replace(r"'\t'", "tab")
+    context = f" ({error.context})" if error.context else ""
+    return f"{mark.line + 1}:{mark.column + 1}: not valid YAML: {problem}{context}"
+
+
+def _survey(root: Node) -> tuple[dict[Keys, int], tuple[Problem, ...]]:
+    """The line of every key, and the keys written twice. A node that aliases repeat is walked once."""
+    lines: dict[Keys, int] = {(): 1}
+    problems = []
+    walked: set[int] = set()
+    waiting: list[tuple[Keys, Node]] = [((), root)]
+    while waiting:
+        keys, node = waiting.pop()
+        if id(node) in walked:
+            continue
+        walked.add(id(node))
+        for key, line, child in _children(node):
+            place = (*keys, key)
+            if place in lines:
+                problems.append(Problem(place, f"is written twice, first at line {lines[place]}; keep one"))
+            lines[place] = line
+            waiting.append((place, child))
+    return lines, tuple(problems)
+
+
+def _children(node: Any) -> Iterator[tuple[str | int, int, Node]]:
+    if isinstance(node, MappingNode):
+        for key, value in node.value:
+            yield str(key.value), key.start_mark.line + 1, value
+    elif isinstance(node, SequenceNode):
+        for number, value in enumerate(node.value):
+            yield number, value.start_mark.line + 1, value

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from streamd.config.fields import DataGlob, DataPath, Endpoint
+
+BASE = {"base": Path("/conf")}
+
+
+@pytest.mark.parametrize(
+    ("written", "path"), [("a/b", "/conf/a/b"), ("../a", "/conf/../a"), ("/a", "/a"), (Path("a"), "/conf/a")]
+)
+def test_a_path_is_seen_from_the_configurations_folder(written: object, path: str) -> None:
+    assert TypeAdapter(DataPath).validate_python(written, context=BASE) == Path(path)
+
+
+def test_a_path_may_begin_at_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/u")
+    assert TypeAdapter(DataPath).validate_python("~/a", context=BASE) == Path("/home/u/a")
+
+
+def test_wildcards_stay_as_they_are_written() -> None:
+    assert TypeAdapter(DataGlob).validate_python("shards/[0-9]*.tar", context=BASE) == "/conf/shards/[0-9]*.tar"
+
+
+@pytest.mark.parametrize(
+    ("written", "endpoint"),
+    [("ipc:///run/s", "ipc:///run/s"), ("ipc://s", "ipc:///conf/s"), ("tcp://[::1]:5555", "tcp://[::1]:5555")],
+)
+def test_an_endpoint_is_a_socket_file_or_an_address(written: str, endpoint: str) -> None:
+    assert TypeAdapter(Endpoint).validate_python(written, context=BASE) == endpoint
+
+
+@pytest.mark.parametrize(
+    "written", ["", "ipc://", "ipc://@abstract", "ipc://*", "tcp://host", "tcp://a:99999", "inproc://a", "/run/s", 5]
+)
+def test_any_other_endpoint_is_refused(written: object) -> None:
+    with pytest.raises(ValidationError, match=r"use ipc:///|an endpoint is ipc:///"):
+        TypeAdapter(Endpoint).validate_python(written, context=BASE)

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from streamd.config import readers
+
+Reader = Callable[[object], Any]
+count, share = readers.whole(1, 65536), readers.number_between(0, 1)
+BAD_PACES: tuple[object, ...] = ("fast", None, {}, 10)
+BAD_LISTS: tuple[object, ...] = ([], 5, {})
+
+
+@pytest.mark.parametrize(
+    ("read", "written", "value"),
+    [
+        (count, 1, 1),
+        (count, 65536, 65536),
+        (share, 1, 1),
+        (share, 0.25, 0.25),
+        (readers.short("kind"), "full", {"kind": "full"}),
+        (readers.short("kind"), {"kind": "none"}, {"kind": "none"}),
+        (readers.read_memory, "1MiB", 1 << 20),
+        (readers.read_host_port, "[::1]:0", "[::1]:0"),
+        (readers.read_size, [1, 16384], (1, 16384)),
+        (readers.read_size, "stored", "stored"),
+        (readers.read_levels, [0, 255.0], (0, 255.0)),
+        (readers.read_classes, ["cat", 0], ("cat", 0)),
+        (readers.read_from, ["a", "b"], ("a", "b")),
+        (readers.read_from, None, None),
+        (readers.read_transform, "a.b:f", "a.b:f"),
+        (readers.read_pace, "free", {}),
+        (readers.read_remainder, "pad", "pad"),
+        (readers.read_workers, "auto", "auto"),
+        (readers.read_workers, 1024, 1024),
+        (readers.read_listen, "ipc:///a", ("ipc:///a",)),
+        (readers.read_listen, None, None),
+    ],
+)
+def test_what_is_allowed_is_read(read: Reader, written: object, value: object) -> None:
+    assert read(written) == value
+
+
+@pytest.mark.parametrize(
+    ("read", "written", "allowed"),
+    [
+        *((count, written, "a whole number from 1 to 65536") for written in (0, 65537, True, 2.0, "3", None)),
+        *((share, written, "a number above 0, up to 1") for written in (0, 1.01, -0.5, True, "0.5", float("nan"))),
+        *((readers.read_text, written, "a text that is not empty") for written in ("", "a\0b", 3, None)),
+        (readers.read_scalar, [1], "a text, a number, true or false"),
+        (readers.read_memory, "1023KiB", "1023 KiB is too little; use 1MiB or more"),
+        *((readers.read_host_port, written, "address:port") for written in ("9191", "a:", "a:65536", "a b:1", 9191)),
+        *(
+            (readers.read_size, written, r"\[height, width\]")
+            for written in (128, [1], [0, 1], [1, 16385], [1.0, 1], "x")
+        ),
+        *((readers.read_levels, written, "each from 0 to 255") for written in ([], 3, [256], [-1], [True], ["1"])),
+        (readers.read_levels, [0.5, 0.4], "multiply by 255"),
+        *(
+            (readers.read_classes, written, "a list of names or whole numbers")
+            for written in ([], "cat", [1.5], [True])
+        ),
+        (readers.read_classes, ["a", "b", "a"], "class 'a' is listed twice"),
+        *((readers.read_from, written, "a column") for written in ("", 3, [], ["a", 1])),
+        *((readers.read_transform, written, "module:function") for written in ("f", "a:b:c", "a:1", "a.py:f()", 3)),
+        *((readers.read_pace, written, "free or") for written in BAD_PACES),
+        *((readers.read_remainder, written, "true, false or pad") for written in ("drop", 1, None)),
+        *((readers.read_workers, written, "auto or a whole number") for written in (0, 1025, "two", True, None)),
+        *((readers.read_listen, written, "an endpoint") for written in BAD_LISTS),
+    ],
+)
+def test_what_is_not_allowed_is_told_what_is(read: Reader, written: object, allowed: str) -> None:
+    with pytest.raises(ValueError, match=allowed):
+        read(written)

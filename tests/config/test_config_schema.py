@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from streamd.config import Config, StreamConfig, load
+from streamd.config.schema_parts import MeanStd
+from streamd.errors import ConfigError
+from streamd.sources.wanted import WantedStream
+
+FILES = {"source": {"kind": "folder", "path": "d"}, "image": {"size": [8, 9]}}
+
+
+def config(stream: dict[str, Any] | None = None, **top: Any) -> Config:
+    return load({**top, "streams": {"s": {**FILES, **(stream or {})}}})
+
+
+def stream(**keys: Any) -> StreamConfig:
+    return config(keys).streams["s"]
+
+
+def refusal(stream: dict[str, Any] | None = None, **top: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        config(stream, **top)
+    return str(caught.value)
+
+
+def test_the_defaults_are_those_of_the_contract() -> None:
+    whole, one = config(), stream()
+    assert (whole.listen, whole.curve, whole.memory, whole.workers, whole.monitor) == (
+        None,
+        None,
+        1 << 30,
+        "auto",
+        None,
+    )
+    assert whole.engine.kind == "local"
+    assert (one.name, one.labels, one.batch_size, one.remainder, one.normalize) == ("s", {}, 32, "keep", "none")
+    assert (one.image.size, one.image.channels, one.image.resize, one.image.exact) == ((8, 9), 3, "stretch", False)
+    assert (one.shuffle.kind, one.shuffle.seed, one.bad_policy, one.bad_samples.max_fraction) == (
+        "full",
+        0,
+        "substitute",
+        0.01,
+    )
+    assert (one.split, one.transform, one.pace.lockstep_s, one.cache) == (None, None, None, None)
+
+
+def test_a_stream_is_what_the_sources_want() -> None:
+    wanted: WantedStream = stream(labels={"a": {"type": "category", "from": "b", "classes": ["x", 1]}})
+    label = wanted.labels["a"]
+    assert (wanted.source.kind, label.type, label.source, label.classes) == ("folder", "category", "b", ("x", 1))
+
+
+def test_nothing_can_be_changed_afterwards() -> None:
+    with pytest.raises(ValidationError):
+        stream().batch_size = 3
+
+
+def test_auto_workers_are_the_cores_this_process_may_use() -> None:
+    assert config().worker_count == len(os.sched_getaffinity(0))
+    assert config(workers=3).worker_count == 3
+
+
+@pytest.mark.parametrize(
+    ("keys", "policy"),
+    [
+        ({}, "substitute"),
+        ({"shuffle": "none"}, "mask"),
+        ({"shuffle": "none", "bad_samples": {"policy": "fail"}}, "fail"),
+    ],
+)
+def test_bad_samples_are_masked_where_nothing_is_shuffled_unless_told(keys: dict[str, Any], policy: str) -> None:
+    assert stream(**keys).bad_policy == policy
+
+
+@pytest.mark.parametrize(("written", "remainder"), [(True, "drop"), (False, "keep"), ("pad", "pad")])
+def test_the_remainder_is_kept_dropped_or_padded(written: object, remainder: str) -> None:
+    assert stream(drop_remainder=written).remainder == remainder
+
+
+def test_short_forms_mean_their_long_ones() -> None:
+    assert stream(shuffle="none") == stream(shuffle={"kind": "none"})
+    assert stream(labels={"a": "int"}) == stream(labels={"a": {"type": "int"}})
+    assert stream(pace="free") == stream()
+    assert stream(labels=None) == stream(labels={})
+    assert config(engine="ray") == config(engine={"kind": "ray"})
+    assert config(listen="ipc:///a") == config(listen=["ipc:///a"])
+
+
+def test_every_source_kind_is_understood(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for source in (
+        {"kind": "table", "path": "t.csv", "image": "f", "root": "r", "where": {"split": "train", "fold": 1}},
+        {"kind": "filelist", "path": "l.txt", "root": "r"},
+        {"kind": "hdf5", "path": "s.h5", "images": "/x"},
+        {"kind": "lmdb", "path": "d.lmdb", "images": "X"},
+        {"kind": "npy", "path": "i.npy", "table": "t.parquet"},
+    ):
+        assert stream(source=source).source.path == tmp_path / str(source["path"])
+    assert stream(source={"kind": "tar", "path": "a//*.tar"}).source.path == f"{tmp_path}/a//*.tar"
+
+
+def test_a_label_file_is_absolute_and_a_column_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    labels = stream(labels={n: {"type": "float", "from": n} for n in ("a.npy", "column", "/array")}).labels
+    assert [label.source for label in labels.values()] == [f"{tmp_path}/a.npy", "column", "/array"]
+
+
+def test_mean_and_std_are_taken_in_levels_of_0_to_255() -> None:
+    normalize = stream(normalize={"mean": [0, 0, 0], "std": [255, 255.0, 255]}).normalize
+    assert isinstance(normalize, MeanStd)
+    assert normalize.as_lists() == {"mean": [0.0, 0.0, 0.0], "std": [255.0, 255.0, 255.0]}
+
+
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        ({"image": {}}, "image.size: is missing; a folder holds images of any size, add size: [height, width]"),
+        ({"image": {"size": "stored"}}, "image.size: found 'stored', which is for arrays; a folder needs"),
+        ({"normalize": {"mean": [0.485] * 3, "std": [58] * 3}}, "multiply by 255"),
+        ({"normalize": {"mean": [120] * 3, "std": [0.2] * 3}}, "multiply by 255"),
+        ({"normalize": {"mean": [120] * 3, "std": [0, 50, 50]}}, "a std of 0 cannot divide"),
+        ({"normalize": {"mean": [120] * 3, "std": [50]}}, "normalize.std: has 1 numbers, but mode RGB has 3"),
+        ({"normalize": {"mean": [120], "std": [-50]}}, "each from 0 to 255"),
+        ({"normalize": {"mean": [120] * 3}}, "normalize.std: is missing"),
+        (
+            {"normalize": "imagenet", "image": {"size": [8, 8], "mode": "L"}},
+            "imagenet has 3 channels, but mode L has 1",
+        ),
+        ({"shuffle": {"kind": "none", "chunk": 5}}, "shuffle.chunk: belongs to kind chunk, and kind is none"),
+        ({"source": {"kind": "folder", "path": "d", "part": "train"}}, "source.part: needs to know how to split"),
+        ({"labels": {"a": {"type": "float", "classes": [1]}}}, "a label of type float has no classes"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(keys: dict[str, Any], sentence: str) -> None:
+    assert sentence in refusal(keys)
+
+
+def test_arrays_need_no_size() -> None:
+    source = {"kind": "npy", "path": "i.npy"}
+    assert stream(source=source, image={}).image.size is None
+    assert stream(source=source, image={"size": "stored"}).image.size == "stored"
+
+
+def test_tcp_needs_curve() -> None:
+    told = refusal(listen=["ipc:///a", "tcp://0.0.0.0:5555"])
+    assert told == (
+        "configuration: listen: tcp://0.0.0.0:5555 is open to the network; add curve: {secret: FILE, clients: FOLDER}"
+    )
+    keys = {"secret": "/k/daemon", "clients": "/k/clients"}
+    assert config(listen="tcp://0.0.0.0:5555", curve=keys).curve is not None
+
+
+def test_an_address_is_for_ray() -> None:
+    assert "engine.address: belongs to kind ray" in refusal(engine={"kind": "local", "address": "auto"})
+
+
+def test_a_copy_is_checked_against_its_own_source() -> None:
+    told = refusal({"source": {"kind": "tar", "path": "*.tar"}, "image": {"size": "stored"}})
+    assert "a tar needs [height, width]" in told

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streamd.config import load, not_served
+
+PLAIN = {"source": {"kind": "folder", "path": "d"}, "image": {"size": [8, 8]}}
+TABLE = {"kind": "table", "path": "t.csv", "image": "file"}
+
+
+def findings(stream: dict[str, Any], **top: Any) -> list[str]:
+    return not_served(load({**top, "streams": {"s": {**PLAIN, **stream}}}))
+
+
+@pytest.mark.parametrize("stream", [{}, {"source": TABLE, "labels": {"a": "float", "b": {"type": "int", "from": "c"}}}])
+def test_a_folder_and_a_table_are_served(stream: dict[str, Any]) -> None:
+    assert findings(stream, listen="ipc://s.sock", workers=2, memory="2MiB", engine="local") == []
+
+
+@pytest.mark.parametrize(
+    ("stream", "place"),
+    [
+        ({"source": {"kind": "tar", "path": "*.tar"}}, "source: kind tar"),
+        ({"source": {"kind": "hdf5", "path": "a.h5", "images": "/x"}}, "source: kind hdf5"),
+        ({"source": {"kind": "folder", "path": "d", "part": "all"}}, "source.part"),
+        ({"source": {**TABLE, "where": {"split": "train"}}}, "source.where"),
+        ({"split": {"validation": 0.2}}, "split"),
+        ({"labels": {"a": "string"}}, "labels.a: type string"),
+        ({"labels": {"a": "tags"}}, "labels.a: type tags"),
+        ({"labels": {"a": {"type": "float", "from": ["x", "y"]}}}, "labels.a.from"),
+        ({"labels": {"a": {"type": "float", "from": "/array"}}}, "labels.a.from"),
+        ({"labels": {"a": {"type": "float", "from": "a.npy"}}}, "labels.a.from"),
+        ({"shuffle": "chunk"}, "shuffle: kind chunk"),
+        ({"transform": "module:function"}, "transform"),
+        ({"pace": {"lockstep": "10s"}}, "pace"),
+        ({"cache": {"path": "c"}}, "cache"),
+    ],
+)
+def test_a_stream_that_asks_for_more_is_told_what_is_served(stream: dict[str, Any], place: str) -> None:
+    (finding,) = findings(stream)
+    assert finding.startswith(f"streams.s.{place}")
+    assert " not served by this version; " in finding
+
+
+def test_what_the_whole_file_asks_for_comes_first_and_in_order() -> None:
+    top = {
+        "listen": ["ipc://s", "tcp://127.0.0.1:5555"],
+        "curve": {"secret": "k", "clients": "keys"},
+        "engine": {"kind": "ray", "address": "auto"},
+        "monitor": "127.0.0.1:0",
+    }
+    places = [finding.split(":")[0] for finding in findings({"shuffle": "chunk", "split": {"validation": 0.1}}, **top)]
+    assert places == ["listen", "curve", "engine", "monitor", "streams.s.split", "streams.s.shuffle"]
