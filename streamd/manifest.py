@@ -1,0 +1,243 @@
+"""The manifest: the frozen, columnar list of a stream's samples, in one file that every process maps.
+
+    magic 8 | version u32 | header bytes u32 | BLAKE2b of the header 32 | header, JSON | columns, each 64-aligned
+
+All numbers are little-endian. Columns: `names` (one blob), `offsets` uint64 (n + 1) into it, `sizes` and `mtimes_ns`
+int64 (n), and `label.NAME` (n). Offsets of columns count from the end of the header, rounded up to 64. Opening reads
+the header alone, so it takes as long for a billion samples as for ten.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from streamd.errors import ConfigError
+from streamd.limits import TENSOR_ALIGN_BYTES
+from streamd.sources.wanted import LabelValues, Scanned
+from streamd.spec import LabelSpec, identity
+
+_MAGIC: Final = b"streamdM"
+_VERSION: Final = 1
+_PREFIX: Final = struct.Struct("<8sII32s")
+
+Column = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a column lies: `offset` in bytes from the first column's."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+
+    @property
+    def end(self) -> int:
+        return self.offset + prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    root: bytes
+    samples: int
+    content_id: str
+    config_id: str
+    labels: dict[str, LabelSpec]
+    columns: dict[str, _Place]
+
+
+def content_id(scanned: Scanned) -> str:
+    """A digest over names, sizes, label values and classes: equal wherever the data are, whenever they were copied."""
+    names = _name_columns(scanned.files)
+    parts: list[bytes | str] = [names["names"].tobytes(), names["offsets"].tobytes()]
+    parts.append(scanned.sizes.astype("<i8").tobytes())
+    for name in sorted(scanned.labels):
+        spec = scanned.specs[name]
+        parts += [name, spec.type, msgspec.json.encode(spec.classes), _little(scanned.labels[name]).tobytes()]
+    return identity("streamd content 1", *parts)
+
+
+def write(path: Path, scanned: Scanned, *, config_id: str) -> None:
+    """Writes the manifest of `scanned`, whole or not at all, readable by this user only.
+
+    `config_id` is kept as it is, for the caller to tell manifests of other configurations. Raises ConfigError when the
+    disk refuses.
+    """
+    columns = _name_columns(scanned.files)
+    columns |= {"sizes": scanned.sizes.astype("<i8"), "mtimes_ns": scanned.mtimes_ns.astype("<i8")}
+    columns |= {f"label.{name}": _little(values) for name, values in scanned.labels.items()}
+    header = _Header(
+        root=os.fsencode(scanned.root),
+        samples=len(scanned.files),
+        content_id=content_id(scanned),
+        config_id=config_id,
+        labels=scanned.specs,
+        columns=_places(columns),
+    )
+    try:
+        _replace(path, header, columns.values())
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write the manifest {str(path)!r}: {error.strerror or error}; make room or give streamd another "
+            "state directory that it may write"
+        ) from error
+
+
+def _name_columns(files: list[bytes]) -> dict[str, Column]:
+    offsets = np.zeros(len(files) + 1, dtype="<u8")
+    np.cumsum(np.fromiter(map(len, files), dtype="<u8", count=len(files)), out=offsets[1:])
+    return {"names": np.frombuffer(b"".join(files), dtype=np.uint8), "offsets": offsets}
+
+
+def _little(values: LabelValues) -> Column:
+    return values.astype(values.dtype.newbyteorder("<"))
+
+
+def _places(columns: Mapping[str, Column]) -> dict[str, _Place]:
+    places: dict[str, _Place] = {}
+    offset = 0
+    for name, column in columns.items():
+        places[name] = _Place(column.dtype.str, column.shape, offset)
+        offset = _aligned(places[name].end)
+    return places
+
+
+def _aligned(offset: int) -> int:
+    return -(-offset // TENSOR_ALIGN_BYTES) * TENSOR_ALIGN_BYTES
+
+
+def _replace(path: Path, header: _Header, columns: Iterable[Column]) -> None:
+    number, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
+    try:
+        with os.fdopen(number, "wb") as file:
+            _write(file, header, columns)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)  # until then a power cut may undo the rename
+    finally:
+        os.close(folder)
+
+
+def _write(file: BinaryIO, header: _Header, columns: Iterable[Column]) -> None:
+    encoded = msgspec.json.encode(header)
+    file.write(_PREFIX.pack(_MAGIC, _VERSION, len(encoded), _checksum(encoded)))
+    file.write(encoded)
+    for column in columns:
+        file.write(bytes(_aligned(file.tell()) - file.tell()))
+        file.write(column.data.cast("B") if column.size else b"")
+
+
+def _checksum(header: bytes) -> bytes:
+    return hashlib.blake2b(header, digest_size=32).digest()
+
+
+class Manifest:
+    """A mapped manifest; `Manifest.open` makes it. Arrays are read-only views of the mapping and outlive `close`.
+
+    `samples`; `root`, what names are relative to; `labels`, a LabelSpec by name; `content_id`, see there; `config_id`
+    as it was written; `sizes` (n,) int64 in bytes and `mtimes_ns` (n,) int64.
+    """
+
+    def __init__(self, path: Path, header: _Header, data: Column) -> None:
+        self.path = path
+        self.samples = header.samples
+        self.root = Path(os.fsdecode(header.root))
+        self.labels: Mapping[str, LabelSpec] = header.labels
+        self.content_id = header.content_id
+        self.config_id = header.config_id
+        self._columns = {name: _view(data, place) for name, place in header.columns.items()}
+
+    @staticmethod
+    def open(path: Path) -> Manifest:
+        """Maps the manifest at `path`. Raises ConfigError when there is none, or it is damaged or something else."""
+        try:
+            file: Column = np.memmap(path, dtype=np.uint8, mode="r")
+        except FileNotFoundError as error:
+            raise ConfigError(f"there is no manifest at {str(path)!r}; streamd serve writes it") from error
+        except OSError as error:
+            raise ConfigError(f"cannot read the manifest {str(path)!r}: {error.strerror or error}") from error
+        except ValueError as error:  # an empty file, which cannot be mapped
+            raise _unusable(path, "it is empty") from error
+        header, start = _read_header(path, file)
+        return Manifest(path, header, file[start:])
+
+    @property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        return self._column("sizes")
+
+    @property
+    def mtimes_ns(self) -> npt.NDArray[np.int64]:
+        return self._column("mtimes_ns")
+
+    def label(self, name: str) -> LabelValues:
+        """The values of a label, (n,): int64 for category and int, float32 for float. KeyError for an unknown one."""
+        return self._column(f"label.{name}")
+
+    def file(self, sample_id: int) -> bytes:
+        """The file name of a sample, relative to `root`. IndexError outside [0, samples)."""
+        if not 0 <= sample_id < self.samples:
+            raise IndexError(f"sample id {sample_id} asked of {self.samples} samples")
+        # Workers ask for every sample they decode; memory views cost a tenth of what array scalars do.
+        offsets, names = self._column("offsets").data, self._column("names").data
+        return bytes(names[offsets[sample_id] : offsets[sample_id + 1]])
+
+    def files(self, ids: Iterable[int]) -> list[bytes]:
+        """The file names of samples, in the order asked for."""
+        return [self.file(int(sample_id)) for sample_id in ids]
+
+    def close(self) -> None:
+        """Lets go of the mapping; it ends with the last array taken from it."""
+        self._columns.clear()
+
+    def _column(self, name: str) -> Column:
+        if not self._columns:
+            raise ValueError(f"the manifest {str(self.path)!r} is closed")
+        return self._columns[name]
+
+
+def _view(data: Column, place: _Place) -> Column:
+    return np.asarray(data[place.offset : place.end]).view(place.dtype).reshape(place.shape)
+
+
+def _read_header(path: Path, file: Column) -> tuple[_Header, int]:
+    """The header, and where the columns begin."""
+    if file.size < _PREFIX.size:
+        raise _unusable(path, "it is too short")
+    magic, version, length, checksum = _PREFIX.unpack(file[: _PREFIX.size].tobytes())
+    if magic != _MAGIC:
+        raise _unusable(path, "it is no manifest")
+    if version != _VERSION:
+        raise _unusable(path, f"it has version {version}, and this streamd reads {_VERSION}")
+    encoded = file[_PREFIX.size : _PREFIX.size + length].tobytes()
+    if _checksum(encoded) != checksum:
+        raise _unusable(path, "its header is damaged")
+    try:
+        header = msgspec.json.decode(encoded, type=_Header)
+    except msgspec.MsgspecError as error:
+        raise _unusable(path, f"its header is of another kind: {error}") from error
+    start = _aligned(_PREFIX.size + length)
+    if start + max(place.end for place in header.columns.values()) > file.size:
+        raise _unusable(path, f"it is cut off at {file.size} bytes")
+    return header, start
+
+
+def _unusable(path: Path, why: str) -> ConfigError:
+    return ConfigError(f"the manifest {str(path)!r} cannot be used: {why}; remove it, it is built again from the data")

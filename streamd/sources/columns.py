@@ -1,0 +1,156 @@
+"""The wanted columns of a table, and the lines that its rows stand in."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from streamd.errors import ConfigError, near_name
+from streamd.sources.files import reading, shown
+
+Cells: TypeAlias = Any  # a pyarrow ChunkedArray; its stubs, where installed, know too few of its functions
+
+DELIMITERS: Final = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
+PARQUET_SUFFIXES: Final = (".parquet", ".pq")
+_SHOWN_COLUMNS: Final = 30  # in a message
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table: its file, the names of its columns, and the key of the configuration that names it."""
+
+    path: Path
+    header: tuple[str, ...]
+    where: str
+
+    @property
+    def delimiter(self) -> str | None:
+        """None for Parquet."""
+        return DELIMITERS.get(self.path.suffix.lower())
+
+    def place(self, row: int) -> str:
+        """Where a person finds row `row`, counted from 0."""
+        if self.delimiter is None:
+            return f"{self.path.name}, row {row + 1}"
+        return f"{self.path.name}, line {_line(self.path, self.delimiter, row)}"
+
+    def position(self, column: str, key: str) -> int:
+        """Where `column` stands in the header. Raises ConfigError, naming `key`, when it is not there exactly once."""
+        found = [position for position, name in enumerate(self.header) if name == column]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise ConfigError(
+                f"{key}: {shown(self.path)} has {len(found)} columns named {column!r} (columns "
+                f"{', '.join(str(position + 1) for position in found)}); rename all but one"
+            )
+        there = ", ".join(self.header[:_SHOWN_COLUMNS]) + (", ..." if len(self.header) > _SHOWN_COLUMNS else "")
+        raise ConfigError(
+            f"{key}: {shown(self.path)} has no column {column!r}{near_name(column, self.header)}; "
+            f"it has: {there}{_separator_hint(self.header, self.delimiter)}"
+        )
+
+
+def _separator_hint(header: Sequence[str], delimiter: str | None) -> str:
+    other = next((mark for mark in ";\t,|" if mark != delimiter and len(header) == 1 and mark in header[0]), None)
+    if delimiter is None or other is None:
+        return ""
+    return f"; columns seem to be separated by {other!r}, not by {delimiter!r}: use .tsv for tabs, .csv for commas"
+
+
+def open_table(path: Path, where: str) -> Table:
+    """Reads the names of the columns only."""
+    suffix = path.suffix.lower()
+    with reading(path, where):
+        if path.is_dir():
+            raise ConfigError(f"{where}: {shown(path)} is a folder; kind table wants a file, kind folder takes folders")
+        if suffix in PARQUET_SUFFIXES:
+            try:
+                names = list(pq.read_schema(path).names)
+            except pa.ArrowException as error:
+                raise ConfigError(f"{where}: {shown(path)} is no Parquet file: {error}; write it anew") from error
+        elif suffix in DELIMITERS:
+            names = _header(path, DELIMITERS[suffix], where)
+        else:
+            raise ConfigError(
+                f"{where}: {shown(path)} is no table by its suffix; known are "
+                f"{', '.join([*DELIMITERS, *PARQUET_SUFFIXES])}"
+            )
+    return Table(path, tuple(name.strip() for name in names), where)
+
+
+def _header(path: Path, delimiter: str, where: str) -> list[str]:
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as lines:
+            header = next(csv.reader(lines, delimiter=delimiter), None)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(f"{where}: {shown(path)} cannot be read: {error}; save it as UTF-8 text") from error
+    if not header:
+        state = "is empty" if header is None else "begins with a blank line"
+        raise ConfigError(f"{where}: {shown(path)} {state}; its first line has to name the columns")
+    return header
+
+
+def _line(path: Path, delimiter: str, row: int) -> int:
+    """The line, from 1, where row `row` begins; blank lines and line breaks in quotes count, as in an editor."""
+    with path.open(newline="", encoding="utf-8-sig", errors="replace") as lines:
+        reader = csv.reader(lines, delimiter=delimiter)
+        begun, records = 1, -1
+        for record in reader:
+            records += bool(record)
+            if records == row + 1:
+                break
+            begun = reader.line_num + 1
+        return begun
+
+
+def read_columns(table: Table, positions: Sequence[int]) -> dict[int, Cells]:
+    """The columns at `positions`, and no others."""
+    wanted = sorted(set(positions))
+    with reading(table.path, table.where):
+        try:
+            if table.delimiter is None:
+                names = pq.read_schema(table.path).names
+                with pq.ParquetFile(table.path) as file:
+                    read = file.read(columns=[names[position] for position in wanted])
+                columns = {position: read.column(names[position]) for position in wanted}
+            else:
+                read = _read_text(table, wanted, table.delimiter)
+                columns = {position: read.column(str(position)) for position in wanted}
+        except (pa.ArrowException, KeyError) as error:
+            raise ConfigError(f"{table.where}: {shown(table.path)} cannot be read: {error}") from error
+    if read.num_rows == 0:
+        raise ConfigError(f"{table.where}: {shown(table.path)} names its columns and has no rows; add samples")
+    return columns
+
+
+def _read_text(table: Table, wanted: Sequence[int], delimiter: str) -> pa.Table:
+    def refuse(row: pa_csv.InvalidRow) -> Literal["skip"]:
+        uneven.append(row)
+        return "skip"
+
+    uneven: list[pa_csv.InvalidRow] = []
+    numbers = [str(position) for position in range(len(table.header))]  # names may be there twice, numbers not
+    text = {str(position): pa.large_string() for position in wanted}
+    read = pa_csv.read_csv(
+        table.path,
+        # One thread, since only then does the library know the number of a row that it refuses.
+        pa_csv.ReadOptions(column_names=numbers, skip_rows_after_names=1, use_threads=False),
+        pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=refuse),
+        pa_csv.ConvertOptions(include_columns=list(text), column_types=text, strings_can_be_null=False),
+    )
+    if uneven:
+        first = uneven[0]
+        more = f" (and {len(uneven) - 1} more like it)" if len(uneven) > 1 else ""
+        raise ConfigError(
+            f"{table.where}: {table.place((first.number or 0) - 2)} has {first.actual_columns} cells{more} where the "
+            f"first has {first.expected_columns}: {first.text[:80]!r}; put quotes around cells that hold the separator"
+        )
+    return read

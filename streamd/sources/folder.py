@@ -1,0 +1,209 @@
+"""`kind: folder`: one sub-folder a class, or a flat folder of images without labels.
+
+Samples are in byte order of class and file name. Hidden names are ignored, other than image files skipped and counted.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from array import array
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from streamd.errors import ConfigError
+from streamd.sources import labels as labelling
+from streamd.sources.files import IMAGE_SUFFIXES, PROGRESS_FILES, Fence, join, reading, shown, some
+from streamd.sources.wanted import LabelValues, Scanned, WantedFolder, WantedLabel
+from streamd.spec import LabelSpec
+
+_log: Final = logging.getLogger("streamd.sources")
+_SHOWN_SUFFIXES: Final = 5  # in a message
+
+
+@dataclass(frozen=True, slots=True)
+class _ByClass:
+    """What a folder of classes says by default: `label`, a category."""
+
+    type: str = "category"
+    source: object = None
+    classes: tuple[object, ...] | None = None
+
+
+@dataclass(slots=True)
+class _Walk:
+    """One pass over a folder, in order, and all that it has seen."""
+
+    where: str
+    fence: Fence
+    progress: Callable[[int], None]
+    files: list[bytes] = field(default_factory=list)
+    sizes: array[int] = field(default_factory=lambda: array("q"))
+    mtimes_ns: array[int] = field(default_factory=lambda: array("q"))
+    skipped: Counter[str] = field(default_factory=Counter)  # other files, by suffix
+
+    def entries(self, folder: bytes) -> tuple[list[bytes], list[bytes]]:
+        """The names of the sub-folders and of the images in `folder`, sorted; other files are counted."""
+        folders: list[bytes] = []
+        images: list[bytes] = []
+        with reading(self.fence.path(folder), self.where), os.scandir(self.fence.path(folder)) as listing:
+            for entry in listing:
+                if entry.name.startswith(b"."):
+                    continue
+                if entry.is_dir():
+                    folders.append(entry.name)
+                elif entry.name.lower().endswith(IMAGE_SUFFIXES):
+                    images.append(entry.name)
+                else:
+                    self.skipped[Path(os.fsdecode(entry.name)).suffix or "no suffix"] += 1
+        return sorted(folders), sorted(images)
+
+    def take(self, name: bytes) -> None:
+        """Notes one image."""
+        found = self.fence.stat(name)
+        if found is None:
+            raise ConfigError(f"{self.where}: the link {shown(self.fence.path(name))} leads nowhere; remove or mend it")
+        self.files.append(found[0])
+        self.sizes.append(found[1].st_size)
+        self.mtimes_ns.append(found[1].st_mtime_ns)
+        if len(self.files) % PROGRESS_FILES == 0:
+            self.progress(len(self.files))
+
+    def descend(self, folder: bytes, above: tuple[bytes, ...]) -> None:
+        """Takes all images in and under `folder` in byte order of their paths; `above` are the folders it lies in."""
+        inside = self.fence.inside(folder)
+        if inside in above:
+            raise ConfigError(
+                f"{self.where}: the link {shown(self.fence.path(folder))} leads back to "
+                f"{shown(self.fence.path(inside))}, which it lies in; remove it"
+            )
+        folders, images = self.entries(inside)
+        for name in sorted([*images, *(folder + b"/" for folder in folders)]):
+            if name.endswith(b"/"):
+                self.descend(join(inside, name[:-1]), (*above, inside))
+            else:
+                self.take(join(inside, name))
+
+
+def scan(
+    stream: str, source: WantedFolder, labels: Mapping[str, WantedLabel], progress: Callable[[int], None]
+) -> Scanned:
+    """Lists the images of a folder; the names of its sub-folders, if it has any, become the one label."""
+    where = f"streams.{stream}.source.path"
+    root = Path(os.path.abspath(source.path))  # noqa: PTH100 - resolve() would follow the links of the user's own choice
+    with reading(root, where):
+        is_file = root.is_file()
+    if is_file:
+        raise ConfigError(
+            f"{where}: {shown(root)} is a file; kind folder wants a folder, a list of files is kind table"
+        )
+    walk = _Walk(where, Fence(os.fsencode(root), where), progress)
+    folders, images = walk.entries(b"")
+    if folders and images:
+        raise _both(where, root, folders, images)
+    for image in images:
+        walk.take(image)
+    counts = [_take_class(walk, folder) for folder in folders]
+    progress(len(walk.files))
+    _report(walk, root, folders, counts)
+    values, specs, fixed = _labels(stream, [_text(where, folder) for folder in folders], counts, labels)
+    sizes, mtimes_ns = np.array(walk.sizes, dtype=np.int64), np.array(walk.mtimes_ns, dtype=np.int64)
+    return Scanned(root, walk.files, sizes, mtimes_ns, values, specs, fixed)
+
+
+def _both(where: str, root: Path, folders: list[bytes], images: list[bytes]) -> ConfigError:
+    return ConfigError(
+        f"{where}: {shown(root)} holds {len(images)} images ({some(images)}) beside "
+        f"{len(folders)} sub-folders ({some(folders)}); a folder is either flat or has one sub-folder a class: "
+        "move the images into sub-folders, or the sub-folders elsewhere"
+    )
+
+
+def _take_class(walk: _Walk, folder: bytes) -> int:
+    before = len(walk.files)
+    walk.descend(folder, (b"",))
+    return len(walk.files) - before
+
+
+def _report(walk: _Walk, root: Path, folders: list[bytes], counts: list[int]) -> None:
+    skipped = ", ".join(f"{count} {suffix}" for suffix, count in walk.skipped.most_common(_SHOWN_SUFFIXES))
+    if not walk.files:
+        beside = f"; it holds other files: {skipped}" if skipped else ""
+        raise ConfigError(
+            f"{walk.where}: no images in {shown(root)}; looked for {b' '.join(IMAGE_SUFFIXES).decode()} in it and "
+            f"in {len(folders)} sub-folders{beside}; correct the path or put images there"
+        )
+    if skipped:
+        _log.info("%s: skipped %d files that are no images: %s", walk.where, walk.skipped.total(), skipped)
+    empty = [folder for folder, count in zip(folders, counts, strict=True) if not count]
+    if empty:
+        _log.warning(
+            "%s: %d sub-folders hold no image and are classes all the same: %s", walk.where, len(empty), some(empty)
+        )
+
+
+def _text(where: str, folder: bytes) -> str:
+    try:
+        return folder.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{where}: sub-folder {shown(folder)} is no UTF-8, so it names no class; rename it"
+        ) from error
+
+
+def _labels(
+    stream: str, texts: list[str], counts: list[int], wanted: Mapping[str, WantedLabel]
+) -> tuple[dict[str, LabelValues], dict[str, LabelSpec], frozenset[str]]:
+    """The label that the names of the sub-folders make: its values, its spec, and its name if its classes are fixed."""
+    if not texts and not wanted:
+        return {}, {}, frozenset()
+    name, label = _one_label(stream, bool(texts), wanted)
+    where = f"streams.{stream}.labels.{name}"
+    codes = np.repeat(np.arange(len(texts), dtype=np.int64), counts)
+
+    def place(row: int) -> str:
+        return f"sub-folder {texts[int(codes[row])]!r}"
+
+    values: LabelValues
+    if label.type == "category":
+        fixed = None if label.classes is None else labelling.configured(label.classes, where)
+        values, spec = labelling.category(name, texts, codes, fixed, place, where)
+    else:
+        numbers = np.array([_number(text, where) for text in texts], dtype=np.float64)
+        values, spec = labelling.number(name, labelling.number_type(label.type, where), numbers[codes], place, where)
+    return {name: values}, {name: spec}, frozenset([name] if label.classes is not None else [])
+
+
+def _one_label(stream: str, has_classes: bool, wanted: Mapping[str, WantedLabel]) -> tuple[str, WantedLabel]:
+    names = ", ".join(wanted)
+    if not has_classes:
+        raise ConfigError(
+            f"streams.{stream}.labels: a flat folder has no labels, but {names} is wanted; make one sub-folder a "
+            "class, use kind table with a file of labels, or write labels: {}"
+        )
+    if len(wanted) > 1:
+        raise ConfigError(
+            f"streams.{stream}.labels: a folder gives one label, the name of the sub-folder, but {names} are wanted; "
+            "keep one, or use kind table with a file of labels"
+        )
+    name, label = next(iter(wanted.items()), ("label", _ByClass()))
+    if label.source not in (None, name):
+        raise ConfigError(
+            f"streams.{stream}.labels.{name}.from: a folder has no column {label.source!r}; its one label is the name "
+            "of the sub-folder: leave `from` out, or use kind table"
+        )
+    return name, label
+
+
+def _number(text: str, where: str) -> float:
+    try:
+        return float(text.replace("_", "?"))  # Python alone takes 1_000 for a number
+    except ValueError as error:
+        raise ConfigError(
+            f"{where}: sub-folder {text!r} is no number; use type category, or rename the folder"
+        ) from error

@@ -1,0 +1,53 @@
+"""Cells become text, levels or numbers without losing a digit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from streamd.errors import ConfigError
+from streamd.sources.cells import as_levels, as_numbers, as_texts
+from streamd.sources.columns import Table
+
+TABLE = Table(Path("all.parquet"), ("x",), "source")
+
+
+def column(values: list[Any], dtype: Any = None) -> Any:
+    return pa.chunked_array([pa.array(values[:1], dtype), pa.array(values[1:], dtype)])
+
+
+def test_text_of_any_chunks_is_one_array_without_space_around_it() -> None:
+    assert as_texts(TABLE, "x", column([" a", "b "]), "key").to_pylist() == ["a", "b"]
+
+
+def test_levels_are_distinct_and_codes_point_at_them() -> None:
+    levels, codes = as_levels(as_texts(TABLE, "x", column(["b", "a", "b"]), "key"))
+    assert [levels[code] for code in codes] == ["b", "a", "b"]
+    assert len(levels) == 2
+    assert codes.dtype == np.int64
+
+
+def test_large_whole_numbers_keep_every_digit() -> None:
+    big = 2**60 + 1
+    for cells in (column([big, 1]), column([str(big), "1"])):
+        assert as_numbers(TABLE, "x", cells, "int", "key").tolist() == [big, 1]
+
+
+def test_numbers_beyond_int64_are_refused() -> None:
+    with pytest.raises(ConfigError, match="which is no number"):
+        as_numbers(TABLE, "x", column([2**63, 1], pa.uint64()), "int", "key")
+
+
+def test_the_value_that_is_no_number_is_shown_short() -> None:
+    with pytest.raises(ConfigError, match=r"row 2: column 'x' holds 'y{80}', which is no number"):
+        as_numbers(TABLE, "x", column(["1", "y" * 200]), "float", "key")
+
+
+@pytest.mark.parametrize("gap", [None, "", "  "])
+def test_a_gap_is_no_text(gap: str | None) -> None:
+    with pytest.raises(ConfigError, match="row 2: column 'x' is empty"):
+        as_texts(TABLE, "x", column(["a", gap], pa.string()), "key")

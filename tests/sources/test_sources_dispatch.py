@@ -1,0 +1,42 @@
+"""A source is found by its kind, and what it needs is named when it is missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from asking import Folder, Stream, Table, put
+
+from streamd.errors import ConfigError, MissingExtraError
+from streamd.sources import scan
+
+
+def test_each_kind_finds_its_source(tmp_path: Path) -> None:
+    put(tmp_path, "flat/a.jpg")
+    (tmp_path / "all.csv").write_text("file\nflat/a.jpg\n")
+    assert scan(Stream(Folder(tmp_path / "flat")), lambda _: None).files == [b"a.jpg"]
+    assert scan(Stream(Table(tmp_path / "all.csv")), lambda _: None).files == [b"flat/a.jpg"]
+
+
+def test_an_unknown_kind_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="kind tar is not served"):
+        scan(Stream(replace(Folder(tmp_path), kind="tar")), lambda _: None)
+
+
+def test_a_table_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith(("pyarrow", "streamd.sources.table"))]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in ("columns", "cells"):
+        monkeypatch.delitem(sys.modules, f"streamd.sources.{name}", raising=False)
+        monkeypatch.delattr(f"streamd.sources.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'streamd\[serve\]'"):
+        scan(Stream(Table(tmp_path / "all.csv")), lambda _: None)
+
+
+def test_folders_do_without_pyarrow() -> None:
+    code = "import sys, streamd.sources; sys.exit('pyarrow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=30).returncode == 0

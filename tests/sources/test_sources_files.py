@@ -1,0 +1,69 @@
+"""Names become sizes, and none leads out of the root."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from asking import put
+
+from streamd.errors import ConfigError
+from streamd.sources.files import PROGRESS_FILES, Fence, join, reading, shown, some, stat_files
+
+
+def test_files_are_measured_and_the_missing_are_told_in_order(tmp_path: Path) -> None:
+    put(tmp_path, "a.jpg", "b/c.jpg")
+    names = [b"a.jpg", b"gone.jpg", b"b/c.jpg", b"a.jpg/under", b"no/where.jpg"]
+    sizes, mtimes_ns, missing = stat_files(Fence(os.fsencode(tmp_path), "x"), names, lambda _: None)
+    assert sizes.tolist() == [5, 0, 7, 0, 0]
+    assert mtimes_ns[2] == (tmp_path / "b/c.jpg").stat().st_mtime_ns
+    assert missing == [1, 3, 4]
+
+
+def test_progress_is_told_in_growing_numbers(tmp_path: Path) -> None:
+    put(tmp_path, "a.jpg")
+    seen: list[int] = []
+    stat_files(Fence(os.fsencode(tmp_path), "x"), [b"a.jpg"] * (2 * PROGRESS_FILES + 1), seen.append)
+    assert seen == [PROGRESS_FILES, 2 * PROGRESS_FILES, 2 * PROGRESS_FILES + 1]
+
+
+def test_names_that_are_links_are_replaced_by_what_they_lead_to(tmp_path: Path) -> None:
+    put(tmp_path, "pool/a.jpg")
+    (tmp_path / "one").symlink_to("two")
+    (tmp_path / "two").symlink_to(tmp_path / "pool")
+    names = [b"one/a.jpg", b"pool/a.jpg", b"one/none.jpg"]
+    _, _, missing = stat_files(Fence(os.fsencode(tmp_path), "x"), names, lambda _: None)
+    assert names == [b"pool/a.jpg", b"pool/a.jpg", b"one/none.jpg"]
+    assert missing == [2]
+
+
+def test_the_root_of_the_file_system_is_a_root_like_any_other(tmp_path: Path) -> None:
+    fence = Fence(b"/", "x")
+    assert (fence.path(b""), fence.path(b"a")) == (b"/", b"/a")
+    inside = os.fsencode(tmp_path.resolve())[1:]
+    assert fence.inside(inside) == inside
+    assert fence.inside(b"") == b""
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ELOOP, errno.ENAMETOOLONG])
+def test_any_other_refusal_of_the_system_is_told_in_its_words(code: int) -> None:
+    with pytest.raises(ConfigError, match=rf"x: cannot read '/a': {os.strerror(code)}"), reading("/a", "x"):
+        raise OSError(code, os.strerror(code), "/a")
+
+
+def test_a_user_without_a_right_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(ConfigError, match="user root may not read '/a'"), reading("/a", "x"):
+        raise PermissionError(errno.EACCES, "no")
+
+
+def test_paths_are_shown_quoted_and_with_odd_bytes_escaped() -> None:
+    assert shown(b"a b") == "'a b'"
+    assert "xff" in shown(b"\xff")
+    assert some([b"a", b"b", b"c", b"d"]) == "'a', 'b', 'c'"
+
+
+def test_joining_to_the_root_adds_no_slash() -> None:
+    assert (join(b"", b"a"), join(b"b", b"a")) == (b"a", b"b/a")

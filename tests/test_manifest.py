@@ -1,0 +1,186 @@
+"""The manifest gives back what was scanned, and never half of it."""
+
+from __future__ import annotations
+
+import gc
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamd.errors import ConfigError
+from streamd.manifest import Manifest, content_id, write
+from streamd.sources.wanted import Scanned
+from streamd.spec import LabelSpec
+
+
+def scanned(files: list[bytes]) -> Scanned:
+    n = len(files)
+    angles = np.linspace(-1, 1, n, dtype=np.float32)
+    return Scanned(
+        root=Path("/data"),
+        files=files,
+        sizes=np.arange(n, dtype=np.int64) + 100,
+        mtimes_ns=np.arange(n, dtype=np.int64) + 10**18,
+        labels={"label": np.arange(n, dtype=np.int64) % 2, "angle": angles},
+        specs={
+            "label": LabelSpec("label", "category", classes=("cat", "dog"), counts=(n - n // 2, n // 2)),
+            "angle": LabelSpec("angle", "float", mean=0.0, std=0.5),
+        },
+    )
+
+
+def written(tmp_path: Path, what: Scanned) -> Path:
+    path = tmp_path / "train.manifest"
+    write(path, what, config_id="c1")
+    return path
+
+
+THREE = scanned([b"cat/a.jpg", b"dog/\xff\n.jpg", b"cat/b.jpg"])
+
+
+def test_a_manifest_gives_back_what_was_written(tmp_path: Path) -> None:
+    manifest = Manifest.open(written(tmp_path, THREE))
+    assert (manifest.samples, manifest.root, manifest.config_id) == (3, Path("/data"), "c1")
+    assert manifest.labels == THREE.specs
+    assert manifest.content_id == content_id(THREE)
+    assert manifest.sizes.tolist() == THREE.sizes.tolist()
+    assert manifest.mtimes_ns.tolist() == THREE.mtimes_ns.tolist()
+    for name, values in THREE.labels.items():
+        assert manifest.label(name).dtype == values.dtype
+        assert manifest.label(name).tolist() == values.tolist()
+    assert [manifest.file(row) for row in range(3)] == THREE.files
+    assert manifest.files(np.array([2, 0, 2])) == [THREE.files[2], THREE.files[0], THREE.files[2]]
+    assert manifest.files([]) == []
+
+
+@settings(max_examples=30)
+@given(st.lists(st.binary(min_size=1, max_size=20), min_size=1, max_size=50))
+def test_any_names_come_back(tmp_path_factory: pytest.TempPathFactory, names: list[bytes]) -> None:
+    path = written(tmp_path_factory.mktemp("any"), scanned(names))
+    assert Manifest.open(path).files(range(len(names))) == names
+
+
+@pytest.mark.parametrize("sample_id", [-1, 3, 2**40])
+def test_ids_outside_are_refused(tmp_path: Path, sample_id: int) -> None:
+    with pytest.raises(IndexError, match="asked of 3 samples"):
+        Manifest.open(written(tmp_path, THREE)).file(sample_id)
+
+
+def test_columns_are_read_only_views_of_the_mapping(tmp_path: Path) -> None:
+    manifest = Manifest.open(written(tmp_path, THREE))
+    assert not manifest.sizes.flags.owndata
+    assert manifest.sizes.ctypes.data % 64 == 0
+    assert manifest.label("angle").ctypes.data % 64 == 0
+    with pytest.raises(ValueError, match="read-only"):
+        manifest.sizes[0] = 1
+
+
+def test_views_outlive_close_and_the_mapping_ends_with_the_last(tmp_path: Path) -> None:
+    path = written(tmp_path, THREE)
+    manifest = Manifest.open(path)
+    sizes = manifest.sizes
+    manifest.close()
+    manifest.close()
+    with pytest.raises(ValueError, match="is closed"):
+        manifest.file(0)
+    assert sizes.tolist() == [100, 101, 102]
+    assert str(path) in Path("/proc/self/maps").read_text()
+    del sizes
+    gc.collect()
+    assert str(path) not in Path("/proc/self/maps").read_text()
+
+
+def test_the_file_is_for_its_user_alone_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+    path = written(tmp_path, THREE)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert os.listdir(tmp_path) == [path.name]  # noqa: PTH208 - names are what is compared
+
+
+def test_a_new_manifest_takes_the_place_of_a_mapped_one_and_leaves_it_whole(tmp_path: Path) -> None:
+    old = Manifest.open(written(tmp_path, THREE))
+    new = Manifest.open(written(tmp_path, scanned([b"x.jpg"])))
+    assert old.files(range(3)) == THREE.files
+    assert new.files([0]) == [b"x.jpg"]
+
+
+def test_a_full_disk_leaves_the_old_manifest_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path, THREE)
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("streamd.manifest.os.fsync", full)
+    with pytest.raises(ConfigError, match=r"cannot write the manifest .* No space left on device; make room"):
+        write(path, scanned([b"x.jpg"]), config_id="c2")
+    assert Manifest.open(path).config_id == "c1"
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_missing_state_directory_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot write the manifest '.*/none/m'"):
+        write(tmp_path / "none" / "m", THREE, config_id="")
+    with pytest.raises(ConfigError, match=r"there is no manifest at '.*/none/m'"):
+        Manifest.open(tmp_path / "none" / "m")
+
+
+def test_every_truncation_is_noticed(tmp_path: Path) -> None:
+    path = written(tmp_path, THREE)
+    whole = path.read_bytes()
+    for size in range(0, len(whole), 7):
+        path.write_bytes(whole[:size])
+        with pytest.raises(ConfigError, match=r"cannot be used: .*; remove it, it is built again"):
+            Manifest.open(path)
+
+
+def test_every_damage_to_the_header_is_noticed(tmp_path: Path) -> None:
+    path = written(tmp_path, THREE)
+    whole = path.read_bytes()
+    length = int.from_bytes(whole[12:16], "little")
+    for position in range(48 + length):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
+        with pytest.raises(ConfigError, match="cannot be used"):
+            Manifest.open(path)
+
+
+def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "m").write_bytes(b"\x7fELF" + bytes(1000))
+    with pytest.raises(ConfigError, match="it is no manifest"):
+        Manifest.open(tmp_path / "m")
+    with pytest.raises(ConfigError, match="cannot read the manifest"):
+        Manifest.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(THREE, files=[b"cat/a.jpgd", b"og/\xff\n.jpg", b"cat/b.jpg"]),
+        replace(THREE, sizes=THREE.sizes + 1),
+        replace(THREE, labels=THREE.labels | {"angle": THREE.labels["angle"] * 2}),
+        replace(THREE, specs=THREE.specs | {"label": replace(THREE.specs["label"], classes=("cat", "dogs"))}),
+        replace(THREE, specs=THREE.specs | {"label": replace(THREE.specs["label"], classes=("catdog",))}),
+    ],
+    ids=["names", "sizes", "values", "classes", "one class"],
+)
+def test_the_content_id_tells_other_data(other: Scanned) -> None:
+    assert content_id(other) != content_id(THREE)
+
+
+def test_the_content_id_is_the_same_wherever_and_whenever_the_data_were_copied() -> None:
+    labels = dict(reversed(THREE.labels.items()))
+    copied = replace(THREE, root=Path("/elsewhere"), mtimes_ns=THREE.mtimes_ns + 5, labels=labels)
+    assert content_id(copied) == content_id(THREE)
+
+
+def test_the_content_id_of_today_is_that_of_tomorrow() -> None:
+    assert content_id(THREE) == "985656078d46d69636aca18fdcb9e057"
+
+
+def test_a_sample_takes_under_a_hundred_bytes_beyond_its_name(tmp_path: Path) -> None:
+    names = [b"%d" % row for row in range(10_000)]
+    extra = written(tmp_path, scanned(names)).stat().st_size - sum(map(len, names))
+    assert extra / len(names) < 40
