@@ -1,0 +1,100 @@
+"""Every error streamd raises, one tree:
+
+    StreamdError
+    ├── ConfigError           the configuration, or the data it names, cannot be used
+    ├── ConnectError          no daemon answered
+    ├── RefusedError          the daemon said no: unknown stream, too little memory, ...
+    │   └── TokenError        the token belongs to other data, another order, or is damaged
+    ├── StreamStoppedError    the daemon gave a stream up while it was read
+    │   └── StreamChangedError    ... because its configuration changed
+    ├── BatchesHeldError      the caller holds every batch it may hold
+    ├── ReceiptError          an epoch's account does not add up
+    ├── ForkedClientError     a client was used after fork
+    └── ProtocolError         the other side said something that makes no sense
+
+Messages say what to do. `exit_status` is what a command ends with: 2 for a mistake in what was asked, 1 for a failure.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class StreamdError(Exception):
+    """Anything streamd reports on purpose."""
+
+    exit_status = 1
+
+
+class ConfigError(StreamdError):
+    """The configuration, or the data it points at, cannot be used as it stands."""
+
+    exit_status = 2
+
+
+class MissingExtraError(ConfigError):
+    """A library that only an extra installs is not here."""
+
+    def __init__(self, library: str, extra: str, purpose: str) -> None:
+        self.library, self.extra = library, extra
+        super().__init__(f"{purpose} needs {library}, which is not installed: run  pip install 'streamd[{extra}]'")
+
+
+class ConnectError(StreamdError):
+    """No daemon answered at the endpoint in time."""
+
+    def __init__(self, endpoint: str, why: str) -> None:
+        self.endpoint = endpoint
+        super().__init__(f"no streamd daemon at {endpoint}: {why}")
+
+
+class RefusedError(StreamdError):
+    """The daemon refused a request and says why."""
+
+    exit_status = 2
+
+
+class TokenError(RefusedError):
+    """A token does not fit the stream it is used with."""
+
+
+class StreamStoppedError(StreamdError):
+    """The daemon stopped a stream for a reason that reading on cannot cure."""
+
+
+class StreamChangedError(StreamStoppedError):
+    """The stream's configuration was changed while it was read."""
+
+
+class BatchesHeldError(StreamdError):
+    """`next()` cannot get a batch because the caller still holds every batch its credit allows."""
+
+    def __init__(self, held: Iterable[tuple[int, int]]) -> None:
+        self.held = tuple(held)
+        names = ", ".join(f"{epoch}:{index}" for epoch, index in self.held[:8])
+        super().__init__(
+            f"{len(self.held)} batches are still held (epoch:index {names}), which is all that prefetch allows: "
+            "drop the arrays taken from batch.images, keep batch.copy() instead, or subscribe with a larger prefetch"
+        )
+
+
+class ReceiptError(StreamdError):
+    """An epoch ended and its account does not add up."""
+
+
+class ForkedClientError(StreamdError):
+    """A client made before fork() is used in the child."""
+
+    def __init__(self) -> None:
+        super().__init__("this client was made in the parent process: call streamd.connect() after fork, in the child")
+
+
+class ProtocolError(StreamdError):
+    """A frame could not be understood; the sender is broken, hostile or of another version."""
+
+
+def near_name(wanted: str, known: Iterable[str]) -> str:
+    """A hint such as `; did you mean 'train'?`, or an empty string when nothing is close."""
+    close = difflib.get_close_matches(wanted, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,76 @@
+"""Where images, ids, weights and labels of a batch lie in its slot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from streamd.limits import PAGE_BYTES, TENSOR_ALIGN_BYTES
+from streamd.spec import StreamSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One array in a slot: `offset` in bytes, C-contiguous."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+
+    @property
+    def nbytes(self) -> int:
+        return prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    def view(self, memory: memoryview) -> npt.NDArray[np.generic]:
+        """The array at its place in `memory`; writable when the memory is."""
+        return np.frombuffer(memory, self.dtype, prod(self.shape), self.offset).reshape(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The tensors of one batch and the bytes they take together."""
+
+    images: Tensor
+    sample_ids: Tensor
+    weights: Tensor
+    labels: Mapping[str, Tensor]
+    nbytes: int
+
+
+def _aligned(offset: int, to: int) -> int:
+    return -(-offset // to) * to
+
+
+def layout(spec: StreamSpec, rows: int) -> Layout:
+    """The layout of a batch of `rows`. Equal on both sides, since both compute it from the spec alone."""
+    key = tuple((label.name, label.dtype, label.width) for label in spec.labels.values())
+    return _layout(spec.image_shape, key, rows)
+
+
+@lru_cache(maxsize=256)
+def _layout(image_shape: tuple[int, int, int], labels: tuple[tuple[str, str, int], ...], rows: int) -> Layout:
+    offset = 0
+    placed: list[Tensor] = []
+    wanted = [
+        ("images", "uint8", (rows, *image_shape)),
+        ("sample_ids", "int64", (rows,)),
+        ("weights", "float32", (rows,)),
+    ]
+    wanted += [(name, dtype, (rows, width) if width else (rows,)) for name, dtype, width in labels]
+    for name, dtype, shape in wanted:
+        tensor = Tensor(name, dtype, shape, _aligned(offset, TENSOR_ALIGN_BYTES))
+        offset = tensor.offset + tensor.nbytes
+        placed.append(tensor)
+    images, sample_ids, weights, *rest = placed
+    return Layout(images, sample_ids, weights, {tensor.name: tensor for tensor in rest}, max(offset, 1))
+
+
+def slot_bytes(spec: StreamSpec) -> int:
+    """Bytes of a slot for any batch of the stream, whole pages."""
+    return _aligned(layout(spec, spec.batch_size).nbytes, PAGE_BYTES)

@@ -1,0 +1,52 @@
+"""Every bound streamd sets, with its unit and its reason."""
+
+from __future__ import annotations
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+GIB: Final = 1024 * MIB
+
+# --- memory and slots
+PAGE_BYTES: Final = 4096  # images begin at a page, so that a mapping can be handed to a framework as it is
+TENSOR_ALIGN_BYTES: Final = 64  # TensorFlow aborts on a DLPack address that is not a multiple of this
+MAX_SLOTS: Final = 4096  # one descriptor each in the daemon and in every worker
+MIN_CREDIT: Final = 2  # one batch in training, one on its way
+DEFAULT_CREDIT: Final = 8  # more than hides a wake-up; few enough that slots stay in the processor's cache
+MAX_CREDIT: Final = 1024
+
+# --- work
+TASK_ROWS: Final = 32  # rows a worker decodes at a time: two milliseconds of small JPEGs, so that workers share a batch
+TASKS_AHEAD_PER_WORKER: Final = 2  # one decoding, one whose files are being read
+MAX_BATCH_ROWS: Final = 65536  # row numbers travel as 16 bits
+WORKER_RESPAWN_S: Final = 0.2  # pause after a worker's death, doubled up to the next line
+WORKER_RESPAWN_MAX_S: Final = 5.0
+TASK_ATTEMPTS: Final = 4  # deaths of workers that one task survives before its stream is stopped
+
+# --- pictures
+MAX_FILE_BYTES: Final = 256 * MIB  # no photograph is larger; a sparse file posing as one is
+MAX_PIXELS: Final = 100_000_000  # beyond it an image is a decompression bomb, not training data
+MAX_REASON_CHARS: Final = 200  # of a decoder's message that is kept
+
+# --- the wire
+MAX_CLIENT_FRAME_BYTES: Final = 64 * KIB  # the largest thing a client may say
+HANDSHAKE_MS: Final = 5000
+ROUTER_QUEUE: Final = 4096  # headers queued for one client by libzmq; credit is the real bound
+SECRET_BYTES: Final = 16  # pairs the descriptor socket with the session
+MAX_SESSIONS: Final = 256
+MAX_SEGMENTS: Final = 64  # parts that an epoch's history may have: one a change of world
+
+# --- patience
+CONNECT_TIMEOUT_S: Final = 10.0
+BACKOFF_MIN_S: Final = 0.05
+BACKOFF_MAX_S: Final = 1.0
+ANSWER_TIMEOUT_S: Final = 5.0  # a subscription unanswered for so long is asked again on a new socket
+AWAY_LINE_S: Final = 30.0  # between two lines on stderr while the daemon is away
+HELD_COLLECT_S: Final = 1.0  # all credit held for so long: collect garbage
+HELD_ERROR_S: Final = 5.0  # and so long after that: say so
+PROGRESS_DELAY_S: Final = 0.02  # releases wait for company at most so long before they are told
+DRAIN_S: Final = 5.0  # from SIGTERM to the end
+
+# --- fairness
+CATCH_UP_S: Final = 10.0  # what a leader may lose an epoch so that a follower draws level

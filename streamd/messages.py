@@ -1,0 +1,138 @@
+"""What client and daemon say to each other. Immutable values; `wire` turns them into frames and back."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from streamd.spec import Cursor, StreamSpec, Uneven
+from streamd.verdicts import BadRow
+
+Transport = Literal["shared", "inline"]
+Refusal = Literal["unknown", "memory", "token", "busy", "usage"]
+
+
+class _Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """An array on the wire: a tag, then the fields in order."""
+
+
+# --- a client says
+
+
+class AskStreams(_Message, frozen=True, tag=1):
+    """What is served?"""
+
+
+class AskStats(_Message, frozen=True, tag=2):
+    """How is it going?"""
+
+
+class Subscribe(_Message, frozen=True, tag=3):
+    """Open a session at `cursor`. `order_id` must match when given; `credit` and `transport` are wishes."""
+
+    stream: str
+    rank: int
+    world: int
+    epochs: int | None
+    cursor: Cursor
+    uneven: Uneven
+    credit: int
+    transport: Transport
+    order_id: str | None
+    resuming: bool
+
+
+class Progress(_Message, frozen=True, tag=4):
+    """Deliveries below `upto` may be sent; `released` leases have ended; the loop has taken `taken` so far."""
+
+    upto: int
+    released: tuple[int, ...]
+    taken: int
+    waited_ns: int
+
+
+class ReceiptSeen(_Message, frozen=True, tag=5):
+    """How the client's own account of an epoch compares."""
+
+    epoch: int
+    digest: str
+    ok: bool
+
+
+class Goodbye(_Message, frozen=True, tag=6):
+    """The session is over; no lease of it will be released any more."""
+
+
+# --- the daemon says
+
+
+class Streams(_Message, frozen=True, tag=65):
+    """The streams served, by name."""
+
+    streams: dict[str, StreamSpec]
+
+
+class Stats(_Message, frozen=True, tag=66):
+    """Counters and timings, nested by stage and stream."""
+
+    values: dict[str, dict[str, float]]
+
+
+class Welcome(_Message, frozen=True, tag=67):
+    """The session exists. `descriptors` is the path of the descriptor socket, `secret` opens it for this session."""
+
+    spec: StreamSpec
+    credit: int
+    transport: Transport
+    descriptors: str
+    secret: bytes
+
+
+class Refused(_Message, frozen=True, tag=68):
+    """The request cannot be granted; asking again helps after `retry_s`, never when that is None."""
+
+    why: Refusal
+    text: str
+    retry_s: float | None = None
+
+
+class BatchReady(_Message, frozen=True, tag=69):
+    """One delivery: `rows` of batch epoch:index, in slot `slot` of `slot_bytes`, or in the next frame when inline."""
+
+    epoch: int
+    index: int
+    rows: int
+    slot: int
+    slot_bytes: int
+    inline: bool
+    bad: tuple[BadRow, ...] = ()
+
+
+class ReceiptDue(_Message, frozen=True, tag=70):
+    """What the digest of the session's epoch must be, computed from the plan, and the samples dropped at its end."""
+
+    epoch: int
+    digest: str
+    dropped: int
+
+
+class SlotsGone(_Message, frozen=True, tag=71):
+    """These slots will not be used again: unmap them."""
+
+    slots: tuple[int, ...]
+
+
+class Stopped(_Message, frozen=True, tag=72):
+    """The stream ended for good (`changed`: because its configuration did)."""
+
+    text: str
+    changed: bool
+
+
+class Draining(_Message, frozen=True, tag=73):
+    """The daemon is going away in good order; come back to the next one."""
+
+
+ClientMessage = AskStreams | AskStats | Subscribe | Progress | ReceiptSeen | Goodbye
+DaemonMessage = Streams | Stats | Welcome | Refused | BatchReady | ReceiptDue | SlotsGone | Stopped | Draining

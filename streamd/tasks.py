@@ -1,0 +1,171 @@
+"""Records between daemon and worker: fixed, binary, one a datagram of their socket pair; descriptors ride along."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from streamd.errors import ProtocolError
+from streamd.limits import MAX_REASON_CHARS, TASK_ROWS
+from streamd.plan import Ids
+from streamd.spec import StreamSpec
+
+Rows = npt.NDArray[np.uint16]
+
+_STREAM, _TASK, _DROP, _READY, _DONE = 1, 2, 3, 4, 5
+_TASK_HEAD: Final = struct.Struct(
+    "<BxHHxxQQQI"
+)  # kind, stream, rows of the task, number, slot, slot bytes, rows of the batch
+_DONE_HEAD: Final = struct.Struct("<BxHxxxxQQQQ")  # kind, bad rows, number, read, decode and idle nanoseconds
+MAX_RECORD_BYTES: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStream:
+    """Know a stream by `number` from now on: its manifest lies at `manifest`."""
+
+    number: int
+    manifest: str
+    spec: StreamSpec
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """Fill `rows` of a batch of `batch_rows` in `slot` with samples `ids`. A new slot's descriptor comes with it."""
+
+    number: int
+    stream: int
+    slot: int
+    slot_bytes: int
+    batch_rows: int
+    rows: Rows
+    ids: Ids
+
+
+@dataclass(frozen=True, slots=True)
+class DropSlots:
+    """Unmap these slots."""
+
+    slots: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The worker has opened a stream and its pipeline makes `pixel_id`."""
+
+    stream: int
+    pixel_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class BadSample:
+    """A row that could not be filled. `lasting` is False when trying again may help (an I/O error, say)."""
+
+    sample_id: int
+    reason: str
+    lasting: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A task is finished but for `bad`; where its time went, in nanoseconds."""
+
+    number: int
+    read_ns: int
+    decode_ns: int
+    idle_ns: int
+    bad: tuple[BadSample, ...] = ()
+
+
+Command = OpenStream | Task | DropSlots
+Report = Ready | Done
+
+
+def encode_command(command: Command) -> bytes:
+    """One datagram for a worker."""
+    match command:
+        case Task():
+            head = _TASK_HEAD.pack(
+                _TASK,
+                command.stream,
+                command.rows.size,
+                command.number,
+                command.slot,
+                command.slot_bytes,
+                command.batch_rows,
+            )
+            return head + command.rows.astype("<u2").tobytes() + command.ids.astype("<i8").tobytes()
+        case OpenStream():
+            return bytes([_STREAM]) + msgspec.msgpack.encode(command)
+        case DropSlots():
+            return bytes([_DROP]) + np.asarray(command.slots, dtype="<u8").tobytes()
+
+
+def decode_command(data: bytes) -> Command:
+    """Raises ProtocolError for what `encode_command` did not write."""
+    try:
+        match data[0]:
+            case 2:
+                return _decode_task(data)
+            case 1:
+                return msgspec.msgpack.decode(data[1:], type=OpenStream)
+            case 3:
+                return DropSlots(tuple(np.frombuffer(data, "<u8", offset=1).tolist()))
+            case kind:
+                raise ProtocolError(f"a worker got a record of unknown kind {kind}")
+    except (struct.error, msgspec.MsgspecError, ValueError, IndexError) as error:
+        raise ProtocolError(f"a worker got a damaged record: {error}") from error
+
+
+def _decode_task(data: bytes) -> Task:
+    _, stream, count, number, slot, slot_bytes, batch_rows = _TASK_HEAD.unpack_from(data)
+    if not 0 < count <= TASK_ROWS or len(data) != _TASK_HEAD.size + 10 * count:
+        raise ProtocolError(f"a task of {count} rows in {len(data)} bytes")
+    rows = np.frombuffer(data, "<u2", count, _TASK_HEAD.size)
+    ids = np.frombuffer(data, "<i8", count, _TASK_HEAD.size + 2 * count)
+    return Task(number, stream, slot, slot_bytes, batch_rows, rows, ids)
+
+
+def encode_report(report: Report) -> bytes:
+    """One datagram for the daemon."""
+    match report:
+        case Done():
+            head = _DONE_HEAD.pack(
+                _DONE, len(report.bad), report.number, report.read_ns, report.decode_ns, report.idle_ns
+            )
+            return head + (msgspec.msgpack.encode(report.bad) if report.bad else b"")
+        case Ready():
+            return bytes([_READY]) + msgspec.msgpack.encode(report)
+
+
+def decode_report(data: bytes) -> Report:
+    """Raises ProtocolError for what `encode_report` did not write."""
+    try:
+        match data[0]:
+            case 5:
+                return _decode_done(data)
+            case 4:
+                return msgspec.msgpack.decode(data[1:], type=Ready)
+            case kind:
+                raise ProtocolError(f"a worker sent a record of unknown kind {kind}")
+    except (struct.error, msgspec.MsgspecError, IndexError) as error:
+        raise ProtocolError(f"a worker sent a damaged record: {error}") from error
+
+
+def _decode_done(data: bytes) -> Done:
+    _, bad_rows, number, read_ns, decode_ns, idle_ns = _DONE_HEAD.unpack_from(data)
+    bad: tuple[BadSample, ...] = ()
+    if bad_rows:
+        bad = msgspec.msgpack.decode(data[_DONE_HEAD.size :], type=tuple[BadSample, ...])
+    return Done(number, read_ns, decode_ns, idle_ns, bad)
+
+
+def short_reason(error: BaseException) -> str:
+    """An error's words, fit for a record: one line, bounded."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text[:MAX_REASON_CHARS]

@@ -1,0 +1,80 @@
+"""What the window wants done, in this order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streamd.messages import Refusal
+from streamd.spec import BatchKey, Cursor
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """The session exists, with this credit."""
+
+    session: int
+    credit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """The session does not come to be; asking again may help after `retry_s`."""
+
+    session: int
+    why: Refusal
+    text: str
+    retry_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Produce:
+    """Make a batch in a slot. A serial not seen before is a slot to be made."""
+
+    key: BatchKey
+    slot: int
+    slot_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendBatch:
+    """Send a whole batch as delivery `number` of a session."""
+
+    session: int
+    number: int
+    key: BatchKey
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendReceipt:
+    """The session has been sent the last batch of an epoch; `cursor` holds all its steps."""
+
+    session: int
+    cursor: Cursor
+
+
+@dataclass(frozen=True, slots=True)
+class DropSlots:
+    """These slots are over: close, unmap, never use their serials again."""
+
+    slots: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StopStream:
+    """These sessions' stream has ended for good."""
+
+    stream: str
+    sessions: tuple[int, ...]
+    reason: str
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Warn:
+    """Something a person should know."""
+
+    text: str
+
+
+Action = Admit | Refuse | Produce | SendBatch | SendReceipt | DropSlots | StopStream | Warn

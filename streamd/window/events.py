@@ -1,0 +1,120 @@
+"""What can happen to the window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streamd.spec import BatchKey, Cursor, Uneven
+
+
+@dataclass(frozen=True, slots=True)
+class StreamShape:
+    """What the window must know of a stream; `tasks` are the worker tasks of one batch."""
+
+    name: str
+    batches: int
+    slot_bytes: int
+    tasks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """A trainer wants a stream from `cursor` on; `epochs` counts in total, None runs on."""
+
+    session: int
+    stream: str
+    rank: int
+    world: int
+    uneven: Uneven
+    epochs: int | None
+    cursor: Cursor
+    credit: int
+    resuming: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CreditGranted:
+    """The session may be sent deliveries numbered below `upto`. Absolute: repeating it is harmless."""
+
+    session: int
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseReleased:
+    """The session's trainer dropped the last view of these deliveries."""
+
+    session: int
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchProduced:
+    """A batch is whole in its slot."""
+
+    key: BatchKey
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProductionFailed:
+    """A batch cannot be made, for a reason that is not one sample's: its stream ends."""
+
+    key: BatchKey
+    slot: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressReported:
+    """The session's loop has taken this many deliveries."""
+
+    session: int
+    taken: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLost:
+    """The trainer is dead or unreachable: its slots may still be mapped somewhere."""
+
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionClosed:
+    """The trainer said goodbye; leases it did not release stay mapped as long as it likes."""
+
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamChanged:
+    """A stream was replaced (`shape`) or taken away (None)."""
+
+    stream: str
+    shape: StreamShape | None
+
+
+@dataclass(frozen=True, slots=True)
+class DrainRequested:
+    """Produce nothing more."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimePassed:
+    """The deadline has come."""
+
+
+Event = (
+    Subscribed
+    | CreditGranted
+    | LeaseReleased
+    | BatchProduced
+    | ProductionFailed
+    | ProgressReported
+    | SessionLost
+    | SessionClosed
+    | StreamChanged
+    | DrainRequested
+    | TimePassed
+)

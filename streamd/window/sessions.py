@@ -1,0 +1,102 @@
+"""One trainer's place in its stream: what it gets next, how far its credit reaches, what it still holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from streamd.spec import BatchKey, Cursor, Segment
+from streamd.walk import Step, Walk
+from streamd.window.events import StreamShape, Subscribed
+
+
+@dataclass(slots=True)
+class Session:
+    """A subscription's state. `sent` is the number of the next delivery."""
+
+    id: int
+    shape: StreamShape
+    walk: Walk
+    history: tuple[Segment, ...]
+    at: Step
+    credit: int
+    upto: int = 0
+    sent: int = 0
+    taken: int = 0
+    leases: dict[int, int] = field(default_factory=dict)  # delivery number -> slot
+    turn: float = 0.0  # batches produced for it, shared ones in part: the fair scheduler's account
+    lost_s: float = 0.0  # what others' catching up has cost it in this epoch
+    look_s: float = 0.0  # when it may next be considered for catching up
+    chasing: int | None = None  # the session it is being brought level with
+
+    @staticmethod
+    def of(event: Subscribed, shape: StreamShape, credit: int) -> Session:
+        walk = Walk(shape.batches, event.rank, event.world, event.uneven, event.epochs)
+        return Session(event.session, shape, walk, event.cursor.history, walk.start(event.cursor), credit)
+
+    @property
+    def finished(self) -> bool:
+        return self.walk.is_over(self.at)
+
+    @property
+    def at_epoch_end(self) -> bool:
+        return self.at.at_epoch_end and not self.finished
+
+    @property
+    def room(self) -> int:
+        """Batches that may be sent right now."""
+        return 0 if self.finished else min(self.upto - self.sent, self.credit - len(self.leases))
+
+    @property
+    def reserved(self) -> int:
+        """Slots that this session is entitled to; never less than it holds."""
+        return max(self.credit, len(self.leases))
+
+    @property
+    def next_key(self) -> BatchKey:
+        return self._key(self.at)
+
+    def _key(self, step: Step) -> BatchKey:
+        return BatchKey(self.shape.name, step.epoch, self.walk.index(step))
+
+    def ahead(self, count: int) -> Iterator[BatchKey]:
+        """The keys of the next `count` deliveries."""
+        step = self.at
+        while count > 0 and not self.walk.is_over(step) and not step.at_epoch_end:
+            yield self._key(step)
+            step, count = self.walk.following(step), count - 1
+
+    def send(self, slot: int) -> int:
+        """Leases the next batch, which lies in `slot`; returns the delivery's number."""
+        number = self.sent
+        self.leases[number] = slot
+        self.sent += 1
+        self.at = Step(self.at.epoch, self.at.base, self.at.step + 1, self.at.steps)
+        return number
+
+    def end_epoch(self) -> Cursor:
+        """Moves on to the next epoch; the cursor of the one that ended, with all its steps."""
+        steps = Segment(self.at.base, self.at.steps, self.walk.rank, self.walk.world)
+        ended = Cursor(self.at.epoch, merge(self.history, steps))
+        self.history = ()
+        self.lost_s = 0.0
+        self.at = self.walk.next_epoch(self.at)
+        return ended
+
+    def distance(self, key: BatchKey) -> int | None:
+        """Steps from here to `key`; None when it does not lie ahead."""
+        return self.walk.distance(self.at, key.epoch, key.index) if key.stream == self.shape.name else None
+
+    def wants(self, key: BatchKey) -> bool:
+        """Whether `key` lies on the way ahead of this session."""
+        return self.distance(key) is not None
+
+
+def merge(history: tuple[Segment, ...], segment: Segment) -> tuple[Segment, ...]:
+    """The history with one more run of steps; a continued walk is told as one segment."""
+    if not segment.steps:
+        return history
+    last = history[-1] if history else None
+    if last is not None and (last.rank, last.world, last.end) == (segment.rank, segment.world, segment.base):
+        return (*history[:-1], Segment(last.base, last.steps + segment.steps, last.rank, last.world))
+    return (*history, segment)

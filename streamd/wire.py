@@ -1,0 +1,84 @@
+"""Frames: a fixed header, then one message as MessagePack. Nothing is parsed before length, magic and version agree."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from streamd.errors import ProtocolError
+from streamd.limits import MAX_CLIENT_FRAME_BYTES
+from streamd.messages import ClientMessage, DaemonMessage
+
+MAGIC: Final = b"sd"
+VERSION: Final = 1
+_HEADER: Final = struct.Struct("<2sBxQQQ")  # magic, version, boot, session, number
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_client: Final = msgspec.msgpack.Decoder(ClientMessage)
+_decode_daemon: Final = msgspec.msgpack.Decoder(DaemonMessage)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """Who a frame belongs to: the daemon's `boot`, its `session`, and a dense `number` within that session.
+
+    Batches are numbered from 0 as they are sent; every other frame carries 0.
+    """
+
+    boot: int
+    session: int
+    number: int
+
+
+NOBODY: Final = Header(0, 0, 0)
+
+
+def body(message: ClientMessage | DaemonMessage) -> bytes:
+    """A message's bytes; kept by a daemon that sends the same batch to several sessions."""
+    return _encode(message)
+
+
+def frame(header: Header, encoded: bytes) -> bytes:
+    """One frame of an encoded message."""
+    return _HEADER.pack(MAGIC, VERSION, header.boot, header.session, header.number) + encoded
+
+
+def pack(header: Header, message: ClientMessage | DaemonMessage) -> bytes:
+    """One frame."""
+    return frame(header, _encode(message))
+
+
+def _split(data: bytes) -> tuple[Header, memoryview]:
+    if len(data) < _HEADER.size:
+        raise ProtocolError(f"a frame of {len(data)} bytes is shorter than its header")
+    magic, version, boot, session, number = _HEADER.unpack_from(data)
+    if magic != MAGIC:
+        raise ProtocolError(f"a frame begins with {magic!r}, not {MAGIC!r}: the other side is not streamd")
+    if version != VERSION:
+        raise ProtocolError(
+            f"protocol version {version} where {VERSION} is spoken: install the same streamd on both sides"
+        )
+    return Header(boot, session, number), memoryview(data)[_HEADER.size :]
+
+
+def unpack_client(data: bytes) -> tuple[Header, ClientMessage]:
+    """What a client's frame says. Raises ProtocolError for anything else."""
+    if len(data) > MAX_CLIENT_FRAME_BYTES:
+        raise ProtocolError(f"a client's frame of {len(data)} bytes is over {MAX_CLIENT_FRAME_BYTES}")
+    header, rest = _split(data)
+    try:
+        return header, _decode_client.decode(rest)
+    except (msgspec.MsgspecError, RecursionError, ValueError) as error:
+        raise ProtocolError(f"a client's message makes no sense: {error}") from error
+
+
+def unpack_daemon(data: bytes) -> tuple[Header, DaemonMessage]:
+    """What a daemon's first frame says. Raises ProtocolError for anything else."""
+    header, rest = _split(data)
+    try:
+        return header, _decode_daemon.decode(rest)
+    except (msgspec.MsgspecError, RecursionError, ValueError) as error:
+        raise ProtocolError(f"the daemon's message makes no sense: {error}") from error
