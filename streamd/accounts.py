@@ -1,0 +1,42 @@
+"""What every epoch's digest must be: computed from the plan and the verdicts, off the event loop, once for all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from typing import Final
+
+from streamd.receipts import expected_digest
+from streamd.served import ServedStream
+from streamd.spec import Cursor
+
+_KEPT: Final = 32
+
+Account = tuple[str, Cursor, int]
+
+
+class Accounts:
+    """Expected digests by (stream, cursor, number of verdicts)."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[Account, asyncio.Future[str]] = OrderedDict()
+
+    async def digest(self, stream: ServedStream, cursor: Cursor) -> str:
+        """The digest of all steps in `cursor`'s history."""
+        account = (stream.spec.name, cursor, len(stream.quarantine.reasons))
+        if account not in self._known:
+            self._known[account] = asyncio.ensure_future(asyncio.to_thread(_compute, stream, cursor))
+            while len(self._known) > _KEPT:
+                self._known.popitem(last=False)
+        return await asyncio.shield(self._known[account])
+
+
+def _compute(stream: ServedStream, cursor: Cursor) -> str:
+    return expected_digest(
+        stream.spec.order_id, cursor.epoch, cursor.history, lambda index: stream.resolved(cursor.epoch, index)
+    )
+
+
+def dropped_samples(stream: ServedStream, cursor: Cursor) -> int:
+    """Samples of the epoch that lie behind its last step."""
+    return max(0, stream.spec.samples - cursor.base * stream.spec.batch_size)

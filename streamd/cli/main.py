@@ -1,0 +1,44 @@
+"""`streamd`: one door, one file a command."""
+
+from __future__ import annotations
+
+from streamd.cli.main_guard import fail_without_typer, run_guarded
+
+PROGRAM = "streamd"
+
+try:
+    import typer
+except ModuleNotFoundError:
+    fail_without_typer(PROGRAM, "serve")
+
+from streamd.cli.probe import probe
+from streamd.cli.serve import serve
+
+app = typer.Typer(
+    add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, no_args_is_help=True,
+    help="Load once, train many: serves shuffled, decoded image batches to any number of trainers on this host.",
+)  # fmt: skip
+app.command()(serve)
+app.command()(probe)
+
+
+@app.callback(invoke_without_command=True)
+def version(
+    context: typer.Context, show: bool = typer.Option(False, "--version", help="Print the version and exit.")
+) -> None:
+    """Load once, train many: serves shuffled, decoded image batches to any number of trainers on this host."""
+    if show:
+        from streamd import __version__  # noqa: PLC0415 - one line's need
+
+        typer.echo(f"streamd {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def main() -> None:
+    run_guarded(PROGRAM, app)
+
+
+if __name__ == "__main__":
+    main()

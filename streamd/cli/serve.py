@@ -1,0 +1,41 @@
+"""`streamd serve`: the daemon, in the foreground."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from streamd.errors import MissingExtraError
+
+
+def serve(
+    config: Annotated[Path, typer.Option(metavar="FILE", help="The configuration, config.yaml.")],
+    rescan: Annotated[bool, typer.Option("--rescan", help="List the samples anew, though they are known.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
+) -> None:
+    """Serves the streams of a configuration until SIGTERM or Ctrl-C.
+
+    Logs go to stderr, one event a line. The samples are listed at the first start and known from then on; --rescan
+    lists them anew after files have changed. Trainers that are reading when the daemon ends wait, and go on with the
+    next one where they were.
+
+    \b
+    Example:
+      streamd serve --config config.yaml
+    """
+    try:
+        from streamd import logs  # noqa: PLC0415 - heavy libraries only for the daemon, not for --help
+        from streamd.config import load  # noqa: PLC0415 - as above
+        from streamd.daemon import Daemon  # noqa: PLC0415 - as above
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(error.name or "a library", "serve", "streamd serve") from error
+    logs.configure(verbose=verbose)
+    loaded = load(config)
+
+    async def run() -> None:
+        await Daemon(loaded, rescan=rescan).run()
+
+    asyncio.run(run())

@@ -1,0 +1,82 @@
+"""What a stream yields: images that are a view of shared memory, and labels that are the caller's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from streamd.layout import Layout
+from streamd.mapping import lend
+from streamd.messages import BatchReady
+from streamd.plan import Ids
+from streamd.verdicts import MASKED, SUBSTITUTED, BadRow, Marks
+
+_MARK: Final = {"substituted": SUBSTITUTED, "masked": MASKED}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """One batch.
+
+    `images` uint8 (B, H, W, C), a read-only view of memory that is lent as long as it, or any view of it, lives;
+    `labels` by name, (B,) or (B, k), int64 or float32; `weights` float32 (B,), 0 for rows without a sample;
+    `sample_ids` int64 (B,), the samples really delivered, -1 for none; `bad` the rows that were substituted or masked.
+    """
+
+    images: npt.NDArray[np.uint8]
+    labels: dict[str, npt.NDArray[Any]]
+    weights: npt.NDArray[np.float32]
+    sample_ids: npt.NDArray[np.int64]
+    bad: tuple[BadRow, ...]
+    epoch: int
+    index: int
+    _token: Callable[[], str]
+
+    @property
+    def token(self) -> str:
+        """The place behind this batch, as JSON: `subscribe(resume=token)` continues there."""
+        return self._token()
+
+    def copy(self) -> Batch:
+        """The same batch in memory of its own; the lent memory may go back."""
+        return replace(self, images=self.images.copy())
+
+    def __len__(self) -> int:
+        return int(self.sample_ids.size)
+
+    def __repr__(self) -> str:
+        return f"<Batch {self.epoch}:{self.index}, {len(self)} images {self.images.shape[1:]}, {len(self.bad)} bad>"
+
+
+def open_batch(
+    memory: memoryview,
+    layout: Layout,
+    sample_ids: Ids,
+    header: BatchReady,
+    *,
+    token: Callable[[], str],
+    on_return: Callable[[], None],
+) -> Batch:
+    """The batch that lies in `memory`; `on_return` runs when the last view of its images is gone."""
+    return Batch(
+        lend(memory, layout.images, on_return),
+        {name: tensor.view(memory).copy() for name, tensor in layout.labels.items()},
+        layout.weights.view(memory).astype(np.float32),
+        sample_ids,
+        header.bad,
+        header.epoch,
+        header.index,
+        token,
+    )
+
+
+def marks_of(sample_ids: Ids, bad: tuple[BadRow, ...]) -> Marks:
+    """The verdict marks of a batch's rows, for its digest."""
+    marks = np.zeros(sample_ids.size, dtype=np.uint8)
+    for row in bad:
+        marks[row.row] = _MARK[row.action]
+    return marks

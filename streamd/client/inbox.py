@@ -1,0 +1,131 @@
+"""Between the I/O thread and the training loop: batches, receipts and the one error; back comes the loop's cursor."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+
+from streamd.errors import StreamdError
+from streamd.messages import BatchReady, ReceiptDue
+from streamd.spec import Cursor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Delivery:
+    """A batch ready for the loop: its memory, and what its lease is called."""
+
+    connection: int
+    number: int
+    batch: BatchReady
+    memory: memoryview
+
+
+class Inbox:
+    """Guarded by one lock: what the loop takes and what a reconnection discards must never overlap."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._changed = threading.Condition()
+        self._deliveries: deque[Delivery] = deque()
+        self._receipts: dict[int, ReceiptDue] = {}
+        self._error: StreamdError | None = None
+        self._cursor = cursor
+        self._held: dict[int, tuple[int, int]] = {}
+        self._connection = 0
+        self._taken = 0
+        self.credit = 0
+        self.away_since_s: float | None = time.monotonic()
+
+    # --- the I/O thread
+
+    def begin_connection(self) -> tuple[int, Cursor]:
+        """Discards what the loop has not taken; the new connection's number, and the cursor it begins at."""
+        with self._changed:
+            self._deliveries.clear()
+            self._held.clear()
+            self._taken = 0
+            self._connection += 1
+            return self._connection, self._cursor
+
+    def welcome(self, credit: int) -> None:
+        with self._changed:
+            self.credit, self.away_since_s = credit, None
+            self._changed.notify_all()
+
+    def away(self) -> None:
+        with self._changed:
+            if self.away_since_s is None:
+                self.away_since_s = time.monotonic()
+
+    def offer(self, delivery: Delivery) -> None:
+        with self._changed:
+            self._deliveries.append(delivery)
+            self._changed.notify_all()
+
+    def offer_receipt(self, receipt: ReceiptDue) -> None:
+        with self._changed:
+            self._receipts[receipt.epoch] = receipt
+            self._changed.notify_all()
+
+    def fail(self, error: StreamdError) -> None:
+        with self._changed:
+            self._error = self._error or error
+            self._changed.notify_all()
+
+    def returned(self, connection: int, numbers: list[int]) -> int:
+        """Leases ended; how many batches the loop has taken of this connection."""
+        with self._changed:
+            if connection == self._connection:
+                for number in numbers:
+                    self._held.pop(number, None)
+            return self._taken
+
+    # --- the loop
+
+    def take(self, after: Cursor, wait_s: float) -> Delivery | None:
+        """The next batch, with the cursor moved to `after`; None when none came in time. Raises the stream's error.
+
+        Batches that came before an error are taken first: they are as good as any.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._deliveries or self._error, wait_s)
+            if not self._deliveries:
+                self._raise()
+                return None
+            delivery = self._deliveries.popleft()
+            self._cursor = after
+            self._taken += 1
+            self._held[delivery.number] = (delivery.batch.epoch, delivery.batch.index)
+            return delivery
+
+    def take_receipt(self, epoch: int, wait_s: float) -> ReceiptDue | None:
+        """The daemon's word on an epoch; None when it did not come in time. Raises the stream's error."""
+        with self._changed:
+            self._changed.wait_for(lambda: epoch in self._receipts or self._error, wait_s)
+            receipt = self._receipts.pop(epoch, None)
+            if receipt is None:
+                self._raise()
+            return receipt
+
+    def wait_welcome(self, wait_s: float) -> bool:
+        """Whether the session stands; raises the reason when it never will."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.away_since_s is None or self._error, wait_s)
+            if self.away_since_s is not None:
+                self._raise()
+            return self.away_since_s is None
+
+    def move(self, cursor: Cursor) -> None:
+        """Sets where the next connection begins."""
+        with self._changed:
+            self._cursor = cursor
+
+    def held(self) -> list[tuple[int, int]]:
+        """(epoch, index) of the batches that the loop took and still holds, when they are all its credit."""
+        with self._changed:
+            return list(self._held.values()) if self.credit and len(self._held) >= self.credit else []
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            raise self._error

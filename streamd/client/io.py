@@ -1,0 +1,235 @@
+"""The thread that owns a subscription's socket: it alone sends, receives and maps; nobody ever waits for it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import zmq
+
+from streamd.client.inbox import Delivery, Inbox
+from streamd.client.session import (
+    Do,
+    Fail,
+    Greet,
+    Offer,
+    OfferReceipt,
+    OpenSocket,
+    Say,
+    Session,
+    Unmap,
+)
+from streamd.descriptors import Lifeline
+from streamd.errors import ConnectError, ProtocolError
+from streamd.mapping import map_readable
+from streamd.messages import BatchReady
+from streamd.wire import pack, unpack_daemon
+
+_JOIN_S: Final = 5.0
+
+
+def make_socket(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Socket[bytes]:
+    """A DEALER for one attempt. Credits bound its queue; ZMTP heartbeats would abort a busy trainer."""
+    dealer = context.socket(zmq.DEALER)
+    dealer.setsockopt(zmq.LINGER, 0)
+    dealer.setsockopt(zmq.RCVHWM, 0)
+    dealer.setsockopt(zmq.IMMEDIATE, 0)
+    dealer.setsockopt(zmq.RECONNECT_IVL, 50)
+    dealer.connect(endpoint)
+    return dealer
+
+
+class Postman:
+    """Runs a `Session` against the world. `start` and `stop` belong to the trainer, the rest to the thread."""
+
+    def __init__(self, endpoint: str, session: Session, inbox: Inbox) -> None:
+        self._endpoint = endpoint
+        self._session = session
+        self._inbox = inbox
+        self._returned: deque[tuple[int, int]] = deque()  # (connection, number), appended by finalisers
+        self._orders: deque[Callable[[], Iterable[Do]]] = deque()
+        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        # Views that outlive the stream still ring it, so it closes with the last of them, not with the thread.
+        weakref.finalize(self, os.close, self._bell)
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="streamd-client", daemon=True)
+        self._context: zmq.Context[zmq.Socket[bytes]] | None = None
+        self._socket: zmq.Socket[bytes] | None = None
+        self._lifeline: Lifeline | None = None
+        self._connection = 0
+        self._maps: dict[int, memoryview] = {}
+        self._waited_ns = 0
+
+    # --- from other threads
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Says goodbye and ends the thread."""
+        self._stopping = True
+        self._ring()
+        self._thread.join(_JOIN_S)
+
+    def give_back(self, connection: int, number: int) -> None:
+        """A lease ended. Called by finalisers, in any thread, even within the garbage collector."""
+        self._returned.append((connection, number))
+        self._ring()
+
+    def order(self, order: Callable[[], Iterable[Do]]) -> None:
+        """Has the thread call the session."""
+        self._orders.append(order)
+        self._ring()
+
+    def add_wait(self, waited_ns: int) -> None:
+        """Books time that the loop waited."""
+        self._waited_ns += waited_ns
+
+    def _ring(self) -> None:
+        os.eventfd_write(self._bell, 1)
+
+    # --- the thread
+
+    def _run(self) -> None:
+        self._context = zmq.Context(io_threads=1)
+        try:
+            while not self._stopping:
+                self._turn()
+            self._do(self._session.closed())
+        except Exception as error:  # noqa: BLE001 - whatever it is, the loop must hear of it and not wait for ever
+            self._inbox.fail(ProtocolError(f"the client's I/O thread failed: {type(error).__name__}: {error}"))
+        finally:
+            self._disconnect(linger_ms=200)
+            self._context.term()
+
+    def _turn(self) -> None:
+        """Waits for the next thing to happen, and deals with it."""
+        deadline_s = self._session.deadline()
+        wait_ms = None if deadline_s is None else max(0, int((deadline_s - time.monotonic()) * 1000) + 1)
+        ready = self._poll(wait_ms)
+        if self._bell in ready:
+            os.eventfd_read(self._bell)
+            self._collect()
+        if self._socket is not None and self._socket in ready:
+            self._receive()
+        if self._lifeline is not None and self._lifeline.fileno() in ready and self._lifeline.ended():
+            self._lose()
+        deadline_s = self._session.deadline()
+        if deadline_s is not None and time.monotonic() >= deadline_s:
+            self._do(self._session.passed(time.monotonic()))
+
+    def _poll(self, wait_ms: int | None) -> set[object]:
+        poller = zmq.Poller()
+        poller.register(self._bell, zmq.POLLIN)
+        if self._socket is not None:
+            poller.register(self._socket, zmq.POLLIN)
+        if self._lifeline is not None:
+            poller.register(self._lifeline.fileno(), zmq.POLLIN)
+        return {who for who, _ in poller.poll(wait_ms)}
+
+    def _collect(self) -> None:
+        """Hears what the loop and the finalisers had to say."""
+        numbers = []
+        while self._returned:
+            connection, number = self._returned.popleft()
+            if connection == self._connection:
+                numbers.append(number)
+        taken = self._inbox.returned(self._connection, numbers)
+        waited_ns, self._waited_ns = self._waited_ns, 0
+        if numbers:
+            self._do(self._session.released(numbers, taken, waited_ns, time.monotonic()))
+        while self._orders:
+            self._do(self._orders.popleft()())
+
+    def _receive(self) -> None:
+        socket = self._socket
+        while socket is not None and socket is self._socket and socket.poll(0):
+            head, *rest = socket.recv_multipart(zmq.DONTWAIT, copy=False)
+            header, message = unpack_daemon(head.bytes)
+            inline = rest[0].buffer if rest else None
+            for do in self._session.heard(header, message, time.monotonic()):
+                self._do_one(do, inline)
+
+    def _do(self, what: Iterable[Do]) -> None:
+        for do in what:
+            self._do_one(do, None)
+
+    def _do_one(self, do: Do, inline: memoryview | None) -> None:
+        match do:
+            case Offer(number, batch):
+                self._offer(number, batch, inline)
+            case Say(header, message):
+                if self._socket is not None:
+                    self._socket.send(pack(header, message), zmq.DONTWAIT)
+            case OpenSocket():
+                self._connect()
+            case Greet(welcome):
+                self._greet(welcome.descriptors, welcome.secret, welcome.credit)
+            case OfferReceipt(receipt):
+                self._inbox.offer_receipt(receipt)
+            case Unmap(slots):
+                for slot in slots:
+                    self._maps.pop(slot, None)
+            case Fail(error):
+                self._inbox.fail(error)
+        if self._session.state == "away":
+            self._inbox.away()
+
+    def _connect(self) -> None:
+        self._disconnect(linger_ms=0)
+        if self._context is None:
+            return
+        self._connection, cursor = self._inbox.begin_connection()
+        self._socket = make_socket(self._context, self._endpoint)
+        self._do(self._session.opened(cursor, time.monotonic()))
+
+    def _greet(self, descriptors: str, secret: bytes, credit: int) -> None:
+        try:
+            self._lifeline = Lifeline(descriptors, secret)
+        except ConnectError as error:
+            sys.stderr.write(f"streamd: {error}\n")
+            self._lose()
+            return
+        self._inbox.welcome(credit)
+
+    def _offer(self, number: int, batch: BatchReady, inline: memoryview | None) -> None:
+        try:
+            memory = inline if batch.inline else self._mapped(batch.slot, batch.slot_bytes)
+        except ConnectError:
+            self._lose()
+            return
+        if memory is None:
+            self._lose()
+            return
+        self._inbox.offer(Delivery(self._connection, number, batch, memory))
+
+    def _mapped(self, slot: int, nbytes: int) -> memoryview:
+        if slot not in self._maps:
+            if self._lifeline is None:
+                raise ConnectError("the descriptor socket", "not connected")
+            descriptor = self._lifeline.fetch(slot)
+            try:
+                self._maps[slot] = map_readable(descriptor, nbytes)
+            finally:
+                os.close(descriptor)
+        return self._maps[slot]
+
+    def _lose(self) -> None:
+        self._disconnect(linger_ms=0)
+        self._do(self._session.lost(time.monotonic()))
+        self._inbox.away()
+
+    def _disconnect(self, *, linger_ms: int) -> None:
+        self._maps.clear()
+        if self._lifeline is not None:
+            self._lifeline.close()
+            self._lifeline = None
+        if self._socket is not None:
+            self._socket.close(linger_ms)
+            self._socket = None

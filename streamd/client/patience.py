@@ -1,0 +1,54 @@
+"""What a loop does while no batch comes: says that the daemon is away, collects garbage, and knows when to give up."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+
+from streamd.client.inbox import Inbox
+from streamd.errors import BatchesHeldError, ConnectError
+from streamd.limits import AWAY_LINE_S, HELD_COLLECT_S, HELD_ERROR_S
+
+
+class Patience:
+    """One wait. `turn_s` says how long to sleep, `look` what to make of having slept in vain."""
+
+    def __init__(self, inbox: Inbox, endpoint: str, patience_s: float | None) -> None:
+        self._inbox = inbox
+        self._endpoint = endpoint
+        self._patience_s = patience_s
+        self._since_s = time.monotonic()
+        self._said_s = self._since_s
+        self._collected = False
+
+    def turn_s(self) -> float:
+        """Until the next thing that could be worth doing."""
+        if self._inbox.held():
+            return HELD_ERROR_S if self._collected else HELD_COLLECT_S
+        left_s = float("inf") if self._patience_s is None else self._since_s + self._patience_s - time.monotonic()
+        return max(0.001, min(AWAY_LINE_S, left_s))
+
+    def look(self) -> None:
+        """Raises BatchesHeldError when the caller itself is the reason, ConnectError when patience is over."""
+        held = self._inbox.held()
+        if held and self._collected:
+            raise BatchesHeldError(held)
+        if held:
+            gc.collect()
+            self._collected = True
+            return
+        self._look_for_daemon(time.monotonic())
+
+    def _look_for_daemon(self, now_s: float) -> None:
+        away_since_s = self._inbox.away_since_s
+        if away_since_s is None:
+            return
+        away_s = now_s - max(away_since_s, self._since_s)
+        if self._patience_s is not None and now_s >= self._since_s + self._patience_s:
+            raise ConnectError(
+                self._endpoint, f"the daemon has been away for {away_s:.0f} s, which is all the patience allowed"
+            )
+        if now_s >= self._said_s + AWAY_LINE_S:
+            self._said_s = now_s
+            sys.stderr.write(f"streamd: no daemon at {self._endpoint} for {away_s:.0f} s; still waiting\n")

@@ -1,0 +1,274 @@
+"""One subscription's protocol, without a socket, a clock or a thread: what was heard goes in, what to do comes out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from streamd.errors import (
+    RefusedError,
+    StreamChangedError,
+    StreamdError,
+    StreamStoppedError,
+    TokenError,
+)
+from streamd.limits import ANSWER_TIMEOUT_S, BACKOFF_MAX_S, BACKOFF_MIN_S, PROGRESS_DELAY_S
+from streamd.messages import (
+    BatchReady,
+    ClientMessage,
+    DaemonMessage,
+    Draining,
+    Goodbye,
+    Progress,
+    ReceiptDue,
+    ReceiptSeen,
+    Refused,
+    SlotsGone,
+    Stopped,
+    Subscribe,
+    Transport,
+    Welcome,
+)
+from streamd.spec import Cursor, Uneven
+from streamd.walk import Step, Walk
+from streamd.wire import NOBODY, Header
+
+_GRANTS_A_CREDIT: Final = 4  # releases are told together, this many times while the credit is used up once
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a trainer subscribed to; stays the same over every reconnection."""
+
+    stream: str
+    rank: int
+    world: int
+    epochs: int | None
+    uneven: Uneven
+    credit: int
+    transport: Transport
+
+
+# --- what the shell is asked to do
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSocket:
+    """Drop the old socket and everything undelivered, open a new one, and call `opened` with the loop's cursor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Send a message."""
+
+    header: Header
+    message: ClientMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Greet:
+    """The session stands: pair the lifeline, show the welcome to whoever waits for it."""
+
+    welcome: Welcome
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The next batch for the loop."""
+
+    number: int
+    batch: BatchReady
+
+
+@dataclass(frozen=True, slots=True)
+class OfferReceipt:
+    """The daemon's word on an epoch."""
+
+    receipt: ReceiptDue
+
+
+@dataclass(frozen=True, slots=True)
+class Unmap:
+    """These slots are over."""
+
+    slots: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """The subscription is over, for this reason."""
+
+    error: StreamdError
+
+
+Do = OpenSocket | Say | Greet | Offer | OfferReceipt | Unmap | Fail
+State = Literal["away", "asking", "active", "over"]
+
+
+@dataclass(slots=True)
+class Session:
+    """`away`: waiting to try again; `asking`: subscribed, no answer yet; `active`; `over`: failed or closed."""
+
+    wish: Wish
+    order_id: str | None = None
+    state: State = "away"
+    stale_frames: int = 0
+    gaps: int = 0
+    reconnects: int = -1
+    _resuming: bool = False
+    _header: Header = NOBODY
+    _walk: Walk | None = None
+    _next: Step | None = None
+    _expected: int = 0
+    _credit: int = 0
+    _released: list[int] = field(default_factory=list)
+    _released_total: int = 0
+    _told_upto: int = 0
+    _taken: int = 0
+    _waited_ns: int = 0
+    _due_s: float | None = 0.0  # when to try again, to ask again, or to tell progress
+    _backoff_s: float = BACKOFF_MIN_S
+    _cursor: Cursor = field(default_factory=Cursor)
+
+    # --- from the shell
+
+    def deadline(self) -> float | None:
+        """When `passed` is due."""
+        return self._due_s
+
+    def passed(self, now_s: float) -> list[Do]:
+        """The deadline has come."""
+        match self.state:
+            case "away":
+                return [OpenSocket()]
+            case "asking":
+                return self.lost(now_s)
+            case "active":
+                return self._tell(now_s)
+            case "over":
+                self._due_s = None
+        return []
+
+    def opened(self, cursor: Cursor, now_s: float) -> list[Do]:
+        """A new socket is there; `cursor` lies behind the last batch that the loop took."""
+        wish = self.wish
+        self.state, self._due_s, self._cursor = "asking", now_s + ANSWER_TIMEOUT_S, cursor
+        self._header, self._expected = NOBODY, 0
+        self._released, self._released_total, self._told_upto, self._taken = [], 0, 0, 0
+        subscribe = Subscribe(
+            wish.stream,
+            wish.rank,
+            wish.world,
+            wish.epochs,
+            cursor,
+            wish.uneven,
+            wish.credit,
+            wish.transport,
+            self.order_id,
+            self._resuming,
+        )
+        return [Say(NOBODY, subscribe)]
+
+    def lost(self, now_s: float) -> list[Do]:
+        """The connection is gone, or no use: try again after a pause."""
+        if self.state == "over":
+            return []
+        self.state, self._header = "away", NOBODY
+        self._due_s = now_s + self._backoff_s
+        self._backoff_s = min(self._backoff_s * 2, BACKOFF_MAX_S)
+        return []
+
+    def released(self, numbers: list[int], taken: int, waited_ns: int, now_s: float) -> list[Do]:
+        """Leases of this connection ended; the loop has taken `taken` and waited `waited_ns` since last told."""
+        if self.state != "active":
+            return []
+        self._released += numbers
+        self._released_total += len(numbers)
+        self._taken, self._waited_ns = taken, self._waited_ns + waited_ns
+        if self._released_total + self._credit - self._told_upto >= max(1, self._credit // _GRANTS_A_CREDIT):
+            return self._tell(now_s)
+        if self._due_s is None:
+            self._due_s = now_s + PROGRESS_DELAY_S
+        return []
+
+    def checked(self, epoch: int, digest: str, *, ok: bool) -> list[Do]:
+        """The loop has compared an epoch's receipt."""
+        return [Say(self._header, ReceiptSeen(epoch, digest, ok))] if self.state == "active" else []
+
+    def closed(self) -> list[Do]:
+        """The trainer is done."""
+        said: list[Do] = [Say(self._header, Goodbye())] if self.state == "active" else []
+        self.state, self._due_s = "over", None
+        return said
+
+    def heard(self, header: Header, message: DaemonMessage, now_s: float) -> list[Do]:
+        """A frame of the daemon."""
+        match message:
+            case Welcome() if self.state == "asking":
+                return self._welcomed(header, message)
+            case Refused(why, text, retry_s) if self.state == "asking":
+                return self._refused(why, text, retry_s, now_s)
+        if self.state != "active" or (header.boot, header.session) != (self._header.boot, self._header.session):
+            self.stale_frames += 1
+            return []
+        match message:
+            case BatchReady():
+                return self._offered(header.number, message, now_s)
+            case ReceiptDue():
+                return [OfferReceipt(message)]
+            case SlotsGone(slots):
+                return [Unmap(slots)]
+            case Draining():
+                return self.lost(now_s)
+            case Stopped(text, changed):
+                return self._fail(StreamChangedError(text) if changed else StreamStoppedError(text))
+        return []
+
+    # --- inside
+
+    def _welcomed(self, header: Header, welcome: Welcome) -> list[Do]:
+        spec = welcome.spec
+        if self.order_id is not None and spec.order_id != self.order_id:
+            return self._fail(TokenError(f"stream {spec.name!r} has another order than before: {spec.order_id[:12]}"))
+        self.order_id = spec.order_id
+        self.state, self._due_s, self._backoff_s = "active", None, BACKOFF_MIN_S
+        self.reconnects += 1
+        self._resuming = True
+        self._header = Header(header.boot, header.session, 0)
+        self._credit = welcome.credit
+        wish = self.wish
+        self._walk = Walk(spec.batches, wish.rank, wish.world, wish.uneven, wish.epochs)
+        self._next = self._walk.start(self._cursor)
+        self._told_upto = welcome.credit
+        return [Greet(welcome), Say(self._header, Progress(welcome.credit, (), 0, 0))]
+
+    def _refused(self, why: str, text: str, retry_s: float | None, now_s: float) -> list[Do]:
+        if retry_s is None:
+            return self._fail(TokenError(text) if why == "token" else RefusedError(text))
+        self._backoff_s = max(self._backoff_s, retry_s)
+        return self.lost(now_s)
+
+    def _offered(self, number: int, batch: BatchReady, now_s: float) -> list[Do]:
+        """Accepts a batch that is the next in every respect; anything else ends the connection, never the data."""
+        walk, step = self._walk, self._next
+        if walk is None or step is None:
+            return []
+        if step.at_epoch_end:
+            step = walk.next_epoch(step)
+        if (number, batch.epoch, batch.index) != (self._expected, step.epoch, walk.index(step)):
+            self.gaps += 1
+            return self.lost(now_s)
+        self._expected += 1
+        self._next = walk.following(step)
+        return [Offer(number, batch)]
+
+    def _tell(self, now_s: float) -> list[Do]:
+        del now_s  # progress is told whole: nothing of it stays to be told later
+        upto = self._released_total + self._credit
+        progress = Progress(upto, tuple(self._released), self._taken, self._waited_ns)
+        self._released, self._waited_ns, self._told_upto, self._due_s = [], 0, upto, None
+        return [Say(self._header, progress)]
+
+    def _fail(self, error: StreamdError) -> list[Do]:
+        self.state, self._due_s = "over", None
+        return [Fail(error)]

@@ -1,0 +1,75 @@
+"""Reading a file that a manifest names, and nothing outside its root.
+
+openat2(RESOLVE_BENEATH) lets the kernel refuse every way out: `..`, absolute links, links that point outside.
+Python has no wrapper for it, hence ctypes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import stat
+from typing import Final
+
+from streamd.limits import MAX_FILE_BYTES
+
+_SYS_OPENAT2: Final = 437  # the same on every Linux architecture
+_RESOLVE_BENEATH: Final = 0x08
+_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # NONBLOCK: a FIFO posing as an image must not hang us
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+_HOW: Final = _OpenHow(_FLAGS, 0, _RESOLVE_BENEATH)
+_syscall = ctypes.CDLL(None, use_errno=True).syscall
+_syscall.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)
+_syscall.restype = ctypes.c_long
+
+
+class UnfitFileError(Exception):
+    """A file that must not or cannot be an image: not regular, too large, or changed since the manifest was made."""
+
+
+def _open_beneath(root: int, name: bytes) -> int:
+    descriptor = int(_syscall(_SYS_OPENAT2, root, name, ctypes.byref(_HOW), ctypes.sizeof(_HOW)))
+    if descriptor >= 0:
+        return descriptor
+    code = ctypes.get_errno()
+    if code == errno.EXDEV:
+        raise UnfitFileError("it lies outside the data's root")
+    raise OSError(code, os.strerror(code), os.fsdecode(name))
+
+
+def read_file(root: int, name: bytes, size: int, mtime_ns: int) -> bytes:
+    """The bytes of `name` under the directory descriptor `root`.
+
+    Raises UnfitFileError when the file is not the one that the manifest knows, OSError when it cannot be read.
+    """
+    descriptor = _open_beneath(root, name)
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise UnfitFileError("not a regular file")
+        if found.st_size > MAX_FILE_BYTES:
+            raise UnfitFileError(f"{found.st_size} bytes are more than {MAX_FILE_BYTES}")
+        if found.st_size != size or found.st_mtime_ns != mtime_ns:
+            raise UnfitFileError("stale: changed since it was listed; restart with --rescan to list it anew")
+        return _read(descriptor, size)
+    finally:
+        os.close(descriptor)
+
+
+def _read(descriptor: int, size: int) -> bytes:
+    data = os.read(descriptor, size + 1)
+    if len(data) == size:
+        return data
+    parts = [data]
+    while parts[-1] and sum(map(len, parts)) < size:
+        parts.append(os.read(descriptor, size))
+    data = b"".join(parts)
+    if len(data) != size:
+        raise UnfitFileError(f"stale: {len(data)} bytes where {size} were listed")
+    return data

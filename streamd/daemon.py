@@ -1,0 +1,172 @@
+"""The daemon's life in four verbs: start, serve, drain, shut down. Signals in, an exit status out."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from streamd import endpoint, logs
+from streamd.catalog import open_streams, state_directory
+from streamd.config import Config, not_served
+from streamd.engines.local import LocalEngine
+from streamd.errors import ConfigError, StreamdError
+from streamd.limits import DRAIN_S, MIN_CREDIT
+from streamd.served import ServedStream
+from streamd.server import SOCKET_MODE, Server
+from streamd.service import Service
+from streamd.slots import SlotStore
+from streamd.stats import Stats
+from streamd.window import Window
+from streamd.window.admission import ahead_slots
+
+_PROGRESS_S = 2.0  # between two lines about a long listing
+
+
+class Daemon:
+    """One run of `streamd serve`."""
+
+    def __init__(self, config: Config, *, state: Path | None = None, rescan: bool = False) -> None:
+        unserved = not_served(config)
+        if unserved:
+            raise ConfigError("\n".join(unserved))
+        self._config = config
+        self._state = state or state_directory()
+        self._rescan = rescan
+        self._stop = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._slots = SlotStore()
+        self._stats = Stats()
+        self._server = Server(config.listen[0] if config.listen else endpoint.default_listen())
+
+    async def run(self) -> None:
+        """Serves until SIGTERM or SIGINT. Raises what ended it otherwise."""
+        self._watch()
+        try:
+            async with asyncio.TaskGroup() as group:
+                service, engine = await self._start(group)
+                await self._stop.wait()
+                await self._drain(service)
+                self._shut_down(service)
+                engine.cancel()
+        except* StreamdError as errors:
+            raise _first(errors) from errors
+        finally:
+            self._server.close()
+            self._slots.close()
+        if self._failure is not None:
+            raise self._failure
+
+    async def _start(self, group: asyncio.TaskGroup) -> tuple[Service, asyncio.Task[None]]:
+        """Lists the data, starts the workers, opens the endpoint."""
+        config, began_s = self._config, time.monotonic()
+        listing = _Listing()
+        streams = await asyncio.to_thread(
+            open_streams, config, self._state, rescan=self._rescan, progress=listing.progress
+        )
+        _check_memory(streams, config)
+        engine = LocalEngine(streams, self._slots, self._stats, config.worker_count)
+        running = group.create_task(engine.run(), name="engine")
+        pixel_ids = await engine.pixel_ids()
+        served: Mapping[str, ServedStream] = {
+            each.spec.name: replace(each, spec=replace(each.spec, pixel_id=pixel_ids[each.spec.name]))
+            for each in streams
+        }
+        service = Service(
+            served,
+            window=Window([each.shape for each in streams], memory=config.memory, workers=config.worker_count),
+            engine=engine,
+            slots=self._slots,
+            server=self._server,
+            stats=self._stats,
+            spawn=group.create_task,
+        )
+        self._server.listen(service.receive)
+        service.descriptors.listen(self._server.descriptors, SOCKET_MODE)
+        for each in streams:
+            logs.info(
+                "stream.served",
+                "ready",
+                stream=each.spec.name,
+                samples=each.spec.samples,
+                batches=each.spec.batches,
+                batch_size=each.spec.batch_size,
+                bad=len(each.quarantine.reasons),
+            )
+        logs.info(
+            "daemon.ready",
+            f"serving at {self._server.address}",
+            pid=os.getpid(),
+            workers=config.worker_count,
+            seconds=time.monotonic() - began_s,
+        )
+        return service, running
+
+    async def _drain(self, service: Service) -> None:
+        """Sends everyone away; a second signal ends the wait."""
+        logs.info("daemon.draining", "sending the trainers away", sessions=service.sessions)
+        self._stop.clear()
+        service.drain()
+        try:
+            async with asyncio.timeout(DRAIN_S):
+                await service.empty(self._stop)
+        except TimeoutError:
+            logs.warning("daemon.drain_timeout", "some trainers did not leave in time", sessions=service.sessions)
+
+    def _shut_down(self, service: Service) -> None:
+        service.close()
+        self._server.close()
+        logs.info("daemon.stopped", "done")
+
+    def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        loop.set_exception_handler(self._fail)
+
+    def _fail(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A callback raised: the daemon's state is not to be trusted, so it ends, and says why."""
+        del loop
+        error = context.get("exception")
+        logs.error("daemon.failed", context.get("message", "a callback failed"), error=error)
+        self._failure = self._failure or error or RuntimeError(str(context.get("message")))
+        self._stop.set()
+
+
+class _Listing:
+    """Says now and then how far a long listing has come. Called from the listing's thread."""
+
+    def __init__(self) -> None:
+        self._said_s = time.monotonic()
+
+    def progress(self, stream: str, files: int) -> None:
+        now_s = time.monotonic()
+        if now_s >= self._said_s + _PROGRESS_S:
+            self._said_s = now_s
+            logs.info("manifest.listing", "listing the samples", stream=stream, files=files)
+
+
+def _check_memory(streams: list[ServedStream], config: Config) -> None:
+    """Warns at start of what subscription would refuse."""
+    for each in streams:
+        shape = each.shape
+        needed = (MIN_CREDIT + ahead_slots(shape, config.worker_count, config.memory)) * shape.slot_bytes
+        if needed > config.memory:
+            logs.warning(
+                "stream.too_large",
+                "nobody can subscribe: a batch is too large for memory",
+                stream=shape.name,
+                batch_bytes=shape.slot_bytes,
+                needed_bytes=needed,
+                memory_bytes=config.memory,
+            )
+
+
+def _first(errors: BaseExceptionGroup[StreamdError]) -> StreamdError:
+    error = errors.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error

@@ -1,0 +1,183 @@
+"""The Unix socket beside the endpoint: slots' descriptors for clients, and the first news of a client's death.
+
+A client connects, says the secret that its welcome gave it, and asks for one slot at a time. The connection is its
+lifeline: when it ends, or when the kernel says that the process at its other end is dead (a forked child may keep the
+connection open), the session is lost. When the daemon dies, the client sees the end just as fast.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from streamd.errors import ConnectError
+from streamd.limits import SECRET_BYTES
+
+_SLOT: Final = struct.Struct("<Q")
+_CREDENTIALS: Final = struct.Struct("3i")
+_BACKLOG: Final = 128
+_ANSWER_S: Final = 5.0
+
+
+@dataclass(slots=True)
+class _Lifeline:
+    link: socket.socket
+    pidfd: int | None = None
+    session: int | None = None
+    slots: set[int] = field(default_factory=set)
+
+
+class DescriptorServer:
+    """Hands read-only descriptors to those who know a session's secret. Lives on the event loop; nothing blocks."""
+
+    def __init__(self, open_slot: Callable[[int], int | None], on_lost: Callable[[int, str], None]) -> None:
+        self._open_slot = open_slot
+        self._on_lost = on_lost
+        self._secrets: dict[bytes, int] = {}
+        self._lifelines: dict[int, _Lifeline] = {}
+        self._listener: socket.socket | None = None
+
+    def listen(self, path: str, mode: int) -> None:
+        """Binds the socket. Raises OSError."""
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        listener.setblocking(False)
+        listener.bind(path)
+        os.chmod(path, mode)  # noqa: PTH101 - beside bind, with the same string
+        listener.listen(_BACKLOG)
+        self._listener = listener
+        asyncio.get_running_loop().add_reader(listener, self._accept)
+
+    def expect(self, session: int) -> bytes:
+        """A new session's secret."""
+        secret = os.urandom(SECRET_BYTES)
+        self._secrets[secret] = session
+        return secret
+
+    def forget(self, session: int) -> None:
+        """The session is over: its secret and its lifeline end."""
+        self._secrets = {secret: owner for secret, owner in self._secrets.items() if owner != session}
+        for descriptor, lifeline in list(self._lifelines.items()):
+            if lifeline.session == session:
+                self._close(descriptor)
+
+    def close(self) -> None:
+        for descriptor in list(self._lifelines):
+            self._close(descriptor)
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
+            self._listener.close()
+            self._listener = None
+
+    def _accept(self) -> None:
+        assert self._listener is not None  # noqa: S101 - only the listener's own reader calls this
+        try:
+            link, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        link.setblocking(False)
+        descriptor = link.fileno()
+        self._lifelines[descriptor] = _Lifeline(link)
+        asyncio.get_running_loop().add_reader(descriptor, self._read, descriptor)
+
+    def _read(self, descriptor: int) -> None:
+        lifeline = self._lifelines[descriptor]
+        try:
+            data = lifeline.link.recv(SECRET_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._lose(descriptor, "its connection ended")
+        elif lifeline.session is None:
+            self._pair(descriptor, lifeline, data)
+        elif len(data) == _SLOT.size:
+            self._hand_out(descriptor, lifeline, _SLOT.unpack(data)[0])
+        else:
+            self._lose(descriptor, "it spoke nonsense on the descriptor socket")
+
+    def _pair(self, descriptor: int, lifeline: _Lifeline, secret: bytes) -> None:
+        lifeline.session = self._secrets.pop(secret, None)
+        if lifeline.session is None:
+            self._close(descriptor)
+            return
+        peer = lifeline.link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        pid = _CREDENTIALS.unpack(peer)[0]
+        try:
+            lifeline.pidfd = os.pidfd_open(pid) if pid > 0 else None
+        except ProcessLookupError:
+            self._lose(descriptor, f"its process {pid} is dead")
+            return
+        if lifeline.pidfd is not None:
+            asyncio.get_running_loop().add_reader(lifeline.pidfd, self._lose, descriptor, f"its process {pid} is dead")
+
+    def _hand_out(self, descriptor: int, lifeline: _Lifeline, slot: int) -> None:
+        opened = self._open_slot(slot)
+        try:
+            socket.send_fds(lifeline.link, [_SLOT.pack(slot)], [] if opened is None else [opened])
+        except OSError as error:
+            self._lose(descriptor, f"its descriptor socket failed: {error.strerror}")
+        finally:
+            if opened is not None:
+                os.close(opened)
+
+    def _lose(self, descriptor: int, reason: str) -> None:
+        session = self._lifelines[descriptor].session
+        self._close(descriptor)
+        if session is not None:
+            self._on_lost(session, reason)
+
+    def _close(self, descriptor: int) -> None:
+        lifeline = self._lifelines.pop(descriptor)
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(descriptor)
+        lifeline.link.close()
+        if lifeline.pidfd is not None:
+            loop.remove_reader(lifeline.pidfd)
+            os.close(lifeline.pidfd)
+
+
+class Lifeline:
+    """A client's end. Used by its I/O thread only."""
+
+    def __init__(self, path: str, secret: bytes) -> None:
+        """Connects and introduces the session. Raises ConnectError."""
+        self._link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._link.settimeout(_ANSWER_S)
+        try:
+            self._link.connect(path)
+            self._link.send(secret)
+        except OSError as error:
+            self._link.close()
+            raise ConnectError(path, f"its descriptor socket: {error.strerror or error}") from error
+
+    def fileno(self) -> int:
+        return self._link.fileno()
+
+    def fetch(self, slot: int) -> int:
+        """A read-only descriptor of a slot, to be closed by the caller. Raises ConnectError when the daemon is gone."""
+        try:
+            self._link.send(_SLOT.pack(slot))
+            data, descriptors, _, _ = socket.recv_fds(self._link, _SLOT.size, 1)
+        except OSError as error:
+            raise ConnectError("the descriptor socket", str(error.strerror or error)) from error
+        if not descriptors:
+            raise ConnectError("the descriptor socket", f"slot {slot} is gone" if data else "the daemon is gone")
+        return descriptors[0]
+
+    def ended(self) -> bool:
+        """Whether the daemon has closed its end; asked when the socket is readable without a request."""
+        try:
+            return not self._link.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def close(self) -> None:
+        self._link.close()

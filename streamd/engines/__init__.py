@@ -1,0 +1,1 @@
+"""Who decodes: processes of this host (`local`)."""

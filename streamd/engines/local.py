@@ -1,0 +1,235 @@
+"""The local engine: decode processes on this host, each on a socket pair, watched and replaced when they die."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from streamd import logs
+from streamd.engines.process import WorkerProcess
+from streamd.engines.production import Job, Production
+from streamd.errors import ConfigError
+from streamd.limits import (
+    TASK_ATTEMPTS,
+    TASKS_AHEAD_PER_WORKER,
+    WORKER_RESPAWN_MAX_S,
+    WORKER_RESPAWN_S,
+)
+from streamd.served import ServedStream
+from streamd.slots import SlotStore
+from streamd.spec import BatchKey, PixelId
+from streamd.stats import Stats
+from streamd.tasks import Done, DropSlots, OpenStream, Ready, Task
+from streamd.verdicts import Verdict
+
+_READ_RETRIES: Final = 5  # of a read that may pass, before the stream is given up
+_READ_RETRY_S: Final = 0.1  # doubled each time
+
+
+@dataclass(frozen=True, slots=True)
+class Reporter:
+    """Where the engine tells what became of a batch."""
+
+    produced: Callable[[Production], None]
+    failed: Callable[[Production, str], None]
+
+
+class LocalEngine:
+    """Produces batches in `workers` processes. All methods belong to the event loop's thread."""
+
+    def __init__(self, streams: Sequence[ServedStream], slots: SlotStore, stats: Stats, workers: int) -> None:
+        self._streams = list(streams)
+        self._numbers = {stream.spec.name: number for number, stream in enumerate(streams)}
+        self._slots = slots
+        self._stats = stats
+        self._count = workers
+        self._workers: list[WorkerProcess] = []
+        self._queue: deque[Job] = deque()
+        self._jobs: dict[int, Job] = {}
+        self._task_numbers = itertools.count(1)
+        self._reporter: Reporter | None = None
+        self._pixel_ids: dict[int, asyncio.Future[str]] = {}
+        self.restarts = 0
+
+    @property
+    def pids(self) -> list[int]:
+        return [worker.pid for worker in self._workers]
+
+    def report_to(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+
+    async def pixel_ids(self) -> dict[str, PixelId]:
+        """What the workers' pipeline makes of each stream, once the first worker is up."""
+        ids = await asyncio.gather(*(self._pixel_id(number) for number in range(len(self._streams))))
+        return {stream.spec.name: PixelId(each) for stream, each in zip(self._streams, ids, strict=True)}
+
+    def _pixel_id(self, stream: int) -> asyncio.Future[str]:
+        if stream not in self._pixel_ids:
+            self._pixel_ids[stream] = asyncio.get_running_loop().create_future()
+        return self._pixel_ids[stream]
+
+    # --- the way of a batch
+
+    def produce(self, key: BatchKey, slot: int, slot_bytes: int) -> None:
+        """Begins a batch; the reporter hears of its end."""
+        number = self._numbers[key.stream]
+        production = Production(key, self._streams[number], number, slot, slot_bytes)
+        self._enqueue(production, production.first_tasks(self._task_numbers))
+        self._dispatch()
+
+    def drop(self, slots: tuple[int, ...]) -> None:
+        """Has every worker unmap slots that are over."""
+        for worker in self._workers:
+            if worker.forget(slots):
+                worker.send(DropSlots(slots))
+
+    def _enqueue(self, production: Production, tasks: Sequence[Task]) -> None:
+        now_s = time.monotonic()
+        production.pending += len(tasks)
+        self._queue.extend(Job(task, production, now_s) for task in tasks)
+
+    def _dispatch(self) -> None:
+        """Gives queued tasks to the workers that have the fewest."""
+        while self._queue:
+            worker = min(self._workers, key=lambda each: len(each.tasks), default=None)
+            if worker is None or len(worker.tasks) >= TASKS_AHEAD_PER_WORKER:
+                return
+            job = self._queue.popleft()
+            self._stats.time("engine", "queue", time.monotonic() - job.queued_s)
+            self._jobs[job.task.number] = job
+            worker.give(job.task, self._slots)
+
+    def _heard(self, worker: WorkerProcess, report: Ready | Done) -> None:
+        match report:
+            case Ready(stream, pixel_id):
+                self._agree(stream, pixel_id)
+            case Done():
+                worker.finish(report.number)
+                self._done(self._jobs.pop(report.number), report)
+                self._dispatch()
+
+    def _agree(self, stream: int, pixel_id: str) -> None:
+        known = self._pixel_id(stream)
+        if not known.done():
+            known.set_result(pixel_id)
+        elif known.result() != pixel_id:
+            raise ConfigError(
+                "a worker decodes to other pixels than the first: the installation changed; restart streamd"
+            )
+
+    def _done(self, job: Job, report: Done) -> None:
+        production = job.production
+        group = f"stream.{production.key.stream}"
+        rows = job.task.rows.size
+        self._stats.time(group, "read", report.read_ns / 1e9, rows)
+        self._stats.time(group, "decode", report.decode_ns / 1e9, rows)
+        self._stats.time("engine", "idle", report.idle_ns / 1e9)
+        production.pending -= 1
+        if production.given_up:
+            return
+        if report.bad and not self._judge(job, report):
+            return
+        if production.pending == 0:
+            self._complete(production)
+
+    def _judge(self, job: Job, report: Done) -> bool:
+        """Records lasting verdicts, tries passing errors again; False when the stream is given up."""
+        production, stream = job.production, job.production.stream
+        lasting = [Verdict(sample.sample_id, sample.reason) for sample in report.bad if sample.lasting]
+        for verdict in stream.quarantine.record(lasting):
+            self._stats.count(f"stream.{stream.spec.name}", "bad_samples")
+            logs.warning(
+                "sample.bad",
+                verdict.reason,
+                stream=stream.spec.name,
+                sample=verdict.sample_id,
+                file=stream.file(verdict.sample_id),
+            )
+        reason = stream.too_many_bad()
+        passing = [sample for sample in report.bad if not sample.lasting]
+        if reason is None and passing and job.failures >= _READ_RETRIES:
+            reason = f"{stream.file(passing[0].sample_id)} cannot be read: {passing[0].reason}"
+        if reason is not None:
+            self._fail(production, reason)
+            return False
+        if passing:
+            self._try_again(job, production.again(job.task, report.bad, self._task_numbers))
+        return True
+
+    def _try_again(self, job: Job, task: Task) -> None:
+        later = Job(task, job.production, time.monotonic(), failures=job.failures + 1)
+        job.production.pending += 1
+        asyncio.get_running_loop().call_later(_READ_RETRY_S * 2**job.failures, self._requeue, later)
+
+    def _requeue(self, job: Job) -> None:
+        if not job.production.given_up:
+            self._queue.append(job)
+            self._dispatch()
+
+    def _complete(self, production: Production) -> None:
+        tasks = production.renew(self._task_numbers)
+        if tasks:
+            self._enqueue(production, tasks)
+            return
+        self._stats.count(f"stream.{production.key.stream}", "produced")
+        assert self._reporter is not None  # noqa: S101 - the daemon names the reporter before it lets anyone in
+        self._reporter.produced(production)
+
+    def _fail(self, production: Production, reason: str) -> None:
+        """Gives a batch up; its tasks that still run end unheard."""
+        if production.given_up:
+            return
+        production.given_up = True
+        self._queue = deque(job for job in self._queue if job.production is not production)
+        assert self._reporter is not None  # noqa: S101 - as above
+        self._reporter.failed(production, reason)
+
+    # --- the life of the workers
+
+    async def run(self) -> None:
+        """Keeps `workers` processes alive until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for place in range(self._count):
+                    group.create_task(self._tend(place), name=f"worker-{place}")
+        finally:
+            for worker in self._workers:
+                worker.close()
+
+    async def _tend(self, place: int) -> None:
+        """One worker's place: whoever dies there is replaced, ever more slowly while nothing gets done."""
+        pause_s = WORKER_RESPAWN_S
+        while True:
+            worker = await WorkerProcess.start(place, self._heard)
+            for number, stream in enumerate(self._streams):
+                worker.send(OpenStream(number, str(stream.manifest_path), stream.spec))
+            self._workers.append(worker)
+            self._dispatch()
+            status = await worker.ended()
+            self._workers.remove(worker)
+            self.restarts += 1
+            self._stats.count("engine", "worker_deaths")
+            pause_s = WORKER_RESPAWN_S if worker.completed else min(pause_s * 2, WORKER_RESPAWN_MAX_S)
+            logs.warning("worker.died", f"a worker died, {status}; the next starts in {pause_s:g} s", place=place)
+            self._inherit(worker, status)
+            await asyncio.sleep(pause_s)
+
+    def _inherit(self, worker: WorkerProcess, status: str) -> None:
+        """Queues a dead worker's tasks again, ahead of all others."""
+        jobs = [self._jobs.pop(number) for number in reversed(worker.tasks) if number in self._jobs]
+        worker.close()
+        for job in jobs:
+            job.deaths += 1
+            if job.deaths >= TASK_ATTEMPTS:
+                files = ", ".join(job.production.stream.file(int(each)) for each in job.task.ids[:3] if each >= 0)
+                self._fail(
+                    job.production, f"{job.deaths} workers died, the last {status}, at files beginning with {files}"
+                )
+            else:
+                self._queue.appendleft(job)
+        self._dispatch()

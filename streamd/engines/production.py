@@ -1,0 +1,66 @@
+"""One batch on its way through the workers: which rows are still to be filled, and with what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from streamd.limits import TASK_ROWS
+from streamd.plan import Ids
+from streamd.served import ServedStream
+from streamd.spec import BatchKey
+from streamd.tasks import BadSample, Task
+from streamd.verdicts import Marks
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A task in the engine's hands: whose it is, when it was queued, how many workers it has seen die."""
+
+    task: Task
+    production: Production
+    queued_s: float
+    deaths: int = 0
+    failures: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Production:
+    """A batch being filled. `delivered` follows the verdicts as they come in."""
+
+    key: BatchKey
+    stream: ServedStream
+    number: int  # of the stream, to the workers
+    slot: int
+    slot_bytes: int
+    delivered: Ids = field(init=False)
+    marks: Marks = field(init=False)
+    pending: int = 0
+    given_up: bool = False
+
+    def __post_init__(self) -> None:
+        self.delivered, self.marks = self.stream.resolved(self.key.epoch, self.key.index)
+
+    def first_tasks(self, numbers: Iterator[int]) -> list[Task]:
+        """The tasks that fill the whole batch."""
+        return self._tasks(np.arange(self.delivered.size, dtype=np.uint16), numbers)
+
+    def renew(self, numbers: Iterator[int]) -> list[Task]:
+        """The tasks for rows that new verdicts have given another sample."""
+        before = self.delivered
+        self.delivered, self.marks = self.stream.resolved(self.key.epoch, self.key.index)
+        return self._tasks(np.flatnonzero(before != self.delivered).astype(np.uint16), numbers)
+
+    def again(self, task: Task, bad: tuple[BadSample, ...], numbers: Iterator[int]) -> Task:
+        """A task for the rows of `task` whose samples failed in a way that may pass."""
+        failed = np.isin(task.ids, [sample.sample_id for sample in bad if not sample.lasting])
+        return self._task(task.rows[failed], task.ids[failed], next(numbers))
+
+    def _tasks(self, rows: np.ndarray[tuple[int], np.dtype[np.uint16]], numbers: Iterator[int]) -> list[Task]:
+        pieces = [rows[start : start + TASK_ROWS] for start in range(0, rows.size, TASK_ROWS)]
+        return [self._task(piece, self.delivered[piece], next(numbers)) for piece in pieces]
+
+    def _task(self, rows: np.ndarray[tuple[int], np.dtype[np.uint16]], ids: Ids, number: int) -> Task:
+        return Task(number, self.number, self.slot, self.slot_bytes, self.delivered.size, rows, ids)

@@ -1,0 +1,56 @@
+"""One event, one line, with fields: `event.name  text  key=value ...` to stderr."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any, Final
+
+_QUOTED: Final = frozenset(" \t\"'=")
+
+
+def log(level: int, event: str, text: str, **fields: Any) -> None:
+    """Writes one event. `event` is a stable dotted name; values are escaped and bounded by the formatter."""
+    logging.getLogger("streamd").log(level, text, extra={"event": event, "fields": fields})
+
+
+def info(event: str, text: str, **fields: Any) -> None:
+    log(logging.INFO, event, text, **fields)
+
+
+def warning(event: str, text: str, **fields: Any) -> None:
+    log(logging.WARNING, event, text, **fields)
+
+
+def error(event: str, text: str, **fields: Any) -> None:
+    log(logging.ERROR, event, text, **fields)
+
+
+class LineFormatter(logging.Formatter):
+    """People's lines: time, level, text, then the fields."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname).1s %(event)s: %(message)s%(tail)s", "%H:%M:%S")
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.event = getattr(record, "event", record.name)
+        fields = getattr(record, "fields", {})
+        record.tail = "".join(f" {name}={_shown(value)}" for name, value in fields.items())
+        return super().format(record)
+
+
+def _shown(value: object) -> str:
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    if not text.isprintable() or any(character in _QUOTED for character in text) or not text:
+        text = repr(text)
+    return text if len(text) <= 200 else text[:197] + "..."  # noqa: PLR2004 - a line stays a line
+
+
+def configure(*, verbose: bool = False) -> None:
+    """Sends streamd's events to stderr. Called by entry points only."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter())
+    logger = logging.getLogger("streamd")
+    logger.handlers[:] = [handler]
+    logger.setLevel(logging.DEBUG if verbose else logging.INFO)
+    logger.propagate = False

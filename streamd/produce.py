@@ -1,0 +1,103 @@
+"""One task: files read in one thread hop, decoded into their rows of the slot, labels beside them."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from streamd.confined import UnfitFileError, read_file
+from streamd.decode import BadImageError, decode_into
+from streamd.layout import layout
+from streamd.manifest import Manifest
+from streamd.plan import PAD_ID, Ids
+from streamd.spec import StreamSpec
+from streamd.tasks import BadSample, Task, short_reason
+
+_LASTING_ERRORS: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR})
+
+Blob = bytes | BadSample | None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A stream as a worker sees it: its manifest, its root, its spec."""
+
+    spec: StreamSpec
+    manifest: Manifest
+    root: int
+
+    @staticmethod
+    def open(spec: StreamSpec, manifest_path: Path) -> Source:
+        """Raises ConfigError when the manifest is damaged, OSError when the root is gone."""
+        manifest = Manifest.open(manifest_path)
+        return Source(spec, manifest, os.open(manifest.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+
+    def close(self) -> None:
+        os.close(self.root)
+        self.manifest.close()
+
+    def read(self, ids: Ids) -> list[Blob]:
+        """The files of `ids`; None for rows that hold no sample."""
+        return [self._read_one(sample_id) for sample_id in ids.tolist()]
+
+    def _read_one(self, sample_id: int) -> Blob:
+        if sample_id == PAD_ID:
+            return None
+        manifest = self.manifest
+        try:
+            return read_file(
+                self.root,
+                manifest.file(sample_id),
+                int(manifest.sizes[sample_id]),
+                int(manifest.mtimes_ns[sample_id]),
+            )
+        except UnfitFileError as error:
+            return BadSample(sample_id, short_reason(error), lasting=True)
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            return BadSample(sample_id, reason, lasting=error.errno in _LASTING_ERRORS)
+
+
+class Filling:
+    """The rows of one task, filled one by one so that the caller may look up in between."""
+
+    def __init__(self, source: Source, task: Task, memory: memoryview) -> None:
+        self._source = source
+        self._task = task
+        self._layout = layout(source.spec, task.batch_rows)
+        self._images = self._layout.images.view(memory)
+        self._memory = memory
+        self.bad: list[BadSample] = []
+
+    def decode(self, blobs: Sequence[Blob], start: int, stop: int) -> None:
+        """Decodes the task's rows from `start` to `stop`."""
+        image = self._source.spec.image
+        for place in range(start, min(stop, len(blobs))):
+            blob, row = blobs[place], self._images[self._task.rows[place]]
+            if blob is None:
+                row[...] = 0
+            elif isinstance(blob, BadSample):
+                self.bad.append(blob)
+            else:
+                try:
+                    decode_into(blob, row, image)
+                except BadImageError as error:
+                    self.bad.append(BadSample(int(self._task.ids[place]), short_reason(error), lasting=True))
+
+    def write_labels(self) -> None:
+        """Writes ids, weights and labels of the task's rows; zeros where a row holds no sample."""
+        rows, ids = self._task.rows, self._task.ids
+        present = ids != PAD_ID
+        self._layout.sample_ids.view(self._memory)[rows] = ids
+        self._layout.weights.view(self._memory)[rows] = present.astype(np.float32)
+        known = np.where(present, ids, 0)
+        for name, tensor in self._layout.labels.items():
+            values = self._source.manifest.label(name)[known]
+            values[~present] = 0
+            tensor.view(self._memory)[rows] = values

@@ -1,0 +1,78 @@
+"""A stream as the daemon serves it: what it promises, where its samples are, which of them are known to be bad."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from streamd.layout import slot_bytes
+from streamd.limits import TASK_ROWS
+from streamd.manifest import Manifest
+from streamd.plan import Ids, Order, batch_ids
+from streamd.quarantine import Quarantine
+from streamd.spec import StreamSpec
+from streamd.verdicts import MASKED, BadRow, Marks, resolve
+from streamd.window.events import StreamShape
+
+_LEAST_BAD = 10  # so few bad samples never stop a stream, however small it is
+
+
+@dataclass(frozen=True, slots=True)
+class ServedStream:
+    """`max_bad_fraction` of the samples may be bad before the stream stops."""
+
+    spec: StreamSpec
+    manifest_path: Path
+    manifest: Manifest
+    order: Order
+    quarantine: Quarantine
+    max_bad_fraction: float
+
+    @property
+    def shape(self) -> StreamShape:
+        return StreamShape(
+            self.spec.name,
+            self.spec.batches,
+            slot_bytes(self.spec),
+            -(-min(self.spec.batch_size, max(1, self.spec.samples)) // TASK_ROWS),
+        )
+
+    def planned(self, epoch: int, index: int) -> Ids:
+        return batch_ids(self.order, epoch, index, self.spec.rows(index))
+
+    def resolved(self, epoch: int, index: int) -> tuple[Ids, Marks]:
+        """The samples that batch epoch:index delivers, by the verdicts known now."""
+        return resolve(self.planned(epoch, index), self.quarantine.reasons, self.spec.bad_policy)
+
+    def bad_rows(self, epoch: int, index: int, marks: Marks) -> tuple[BadRow, ...]:
+        """What was substituted or masked in a batch, with names."""
+        planned = self.planned(epoch, index)
+        return tuple(
+            BadRow(
+                row,
+                int(planned[row]),
+                self.file(int(planned[row])),
+                self.quarantine.reasons[int(planned[row])],
+                "masked" if marks[row] == MASKED else "substituted",
+            )
+            for row in np.flatnonzero(marks).tolist()
+        )
+
+    def file(self, sample_id: int) -> str:
+        return self.manifest.file(sample_id).decode(errors="backslashreplace")
+
+    def too_many_bad(self) -> str | None:
+        """Why the stream must stop, if it must."""
+        bad = len(self.quarantine.reasons)
+        if self.spec.bad_policy == "fail" and bad:
+            sample_id, reason = next(iter(self.quarantine.reasons.items()))
+            return f"sample {sample_id}, {self.file(sample_id)}, is bad ({reason}), and bad_samples.policy is fail"
+        if bad <= _LEAST_BAD or bad <= self.max_bad_fraction * self.spec.samples:
+            return None
+        sample_id, reason = next(reversed(self.quarantine.reasons.items()))
+        return (
+            f"{bad} of {self.spec.samples} samples are bad, more than bad_samples.max_fraction "
+            f"{self.max_bad_fraction:g} allows; the last: {self.file(sample_id)}: {reason}"
+        )

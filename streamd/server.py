@@ -1,0 +1,136 @@
+"""The daemon's ROUTER: frames in, frames out. The only server file with ZeroMQ.
+
+The socket belongs to the event loop's thread, never blocks, and is read when its descriptor says so. That descriptor is
+edge-triggered, and sending may eat the edge: after sending, the socket's state is looked at again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import zmq
+
+from streamd import endpoint
+from streamd.errors import ConfigError
+from streamd.limits import HANDSHAKE_MS, MAX_CLIENT_FRAME_BYTES, ROUTER_QUEUE
+
+SOCKET_MODE: Final = 0o660
+_UMASK: Final = 0o117
+_FRAMES_A_TURN: Final = 256  # read before the loop serves others
+
+Receiver = Callable[[bytes, bytes], None]
+
+
+class Server:
+    """One ipc endpoint, locked against a second daemon, readable and writable by owner and group."""
+
+    def __init__(self, address: str) -> None:
+        endpoint.check(address)
+        self.address = address
+        self._path = endpoint.socket_path(address)
+        self._context = zmq.Context(io_threads=1)
+        self._router: zmq.Socket[bytes] | None = None
+        self._lock: int | None = None
+        self._receive: Receiver | None = None
+        self._look_again: asyncio.Handle | None = None
+
+    @property
+    def descriptors(self) -> str:
+        """The path of the descriptor socket beside this endpoint."""
+        return endpoint.descriptor_path(self.address)
+
+    def listen(self, receive: Receiver) -> None:
+        """Binds and begins to call `receive(identity, frame)`. Raises ConfigError when the endpoint is taken."""
+        self._receive = receive
+        self._take_endpoint()
+        router = self._context.socket(zmq.ROUTER)
+        router.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        router.setsockopt(zmq.LINGER, 0)
+        router.setsockopt(zmq.SNDHWM, ROUTER_QUEUE)
+        router.setsockopt(zmq.MAXMSGSIZE, MAX_CLIENT_FRAME_BYTES)
+        router.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+        self._router = router
+        before = os.umask(_UMASK)
+        try:
+            router.bind(self.address)
+        except zmq.ZMQError as error:
+            raise ConfigError(f"cannot listen at {self.address}: {error.strerror}") from error
+        finally:
+            os.umask(before)
+        asyncio.get_running_loop().add_reader(router.FD, self._readable)
+        self._readable()
+
+    def _take_endpoint(self) -> None:
+        """Locks the endpoint, for ZeroMQ would steal it from a living daemon, and clears what a dead one left."""
+        self._lock = _lock(self._path)
+        for leftover in (self._path, Path(self.descriptors)):
+            leftover.unlink(missing_ok=True)
+
+    def send(self, identity: bytes, data: bytes, pixels: memoryview | None = None) -> bool:
+        """Sends to one client without ever waiting; False when it is gone or does not read."""
+        router = self._router
+        if router is None:
+            return False
+        try:
+            router.send(identity, zmq.SNDMORE | zmq.DONTWAIT)
+            if pixels is None:
+                router.send(data, zmq.DONTWAIT)
+            else:
+                router.send(data, zmq.SNDMORE | zmq.DONTWAIT)
+                router.send(pixels, zmq.DONTWAIT, copy=False)
+        except zmq.ZMQError:
+            return False
+        if self._look_again is None:
+            self._look_again = asyncio.get_running_loop().call_soon(self._readable)
+        return True
+
+    def _readable(self) -> None:
+        self._look_again = None
+        router, receive = self._router, self._receive
+        if router is None or receive is None:
+            return
+        for _ in range(_FRAMES_A_TURN):
+            if not router.poll(0):
+                return
+            identity, *frames = router.recv_multipart(zmq.DONTWAIT)
+            receive(identity, frames[0] if len(frames) == 1 else b"")
+        if self._look_again is None:
+            self._look_again = asyncio.get_running_loop().call_soon(self._readable)
+
+    def close(self) -> None:
+        """Ends the socket and gives the endpoint up."""
+        if self._look_again is not None:
+            self._look_again.cancel()
+        if self._router is not None:
+            asyncio.get_running_loop().remove_reader(self._router.FD)
+            self._router.close(0)
+            self._router = None
+        self._context.destroy(0)
+        if self._lock is not None:
+            self._path.unlink(missing_ok=True)
+            os.close(self._lock)
+            self._lock = None
+
+
+def _lock(path: Path) -> int:
+    """An exclusive lock beside the socket, held until the process ends. Raises ConfigError."""
+    try:
+        path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+        descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen at {path}: {error.strerror}: {error.filename}; choose another with `listen:`"
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise ConfigError(
+            f"another streamd serves {path}: stop it, or choose another endpoint with `listen:`"
+        ) from error
+    return descriptor

@@ -1,0 +1,382 @@
+"""The daemon's middle: messages become window events, window actions become messages, tasks and memory."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from streamd import logs
+from streamd.accounts import Accounts, dropped_samples
+from streamd.descriptors import DescriptorServer
+from streamd.engines.local import LocalEngine, Reporter
+from streamd.engines.production import Production
+from streamd.errors import ProtocolError, TokenError, near_name
+from streamd.limits import MAX_SESSIONS
+from streamd.messages import (
+    AskStats,
+    AskStreams,
+    BatchReady,
+    DaemonMessage,
+    Draining,
+    Goodbye,
+    Progress,
+    ReceiptDue,
+    ReceiptSeen,
+    Refused,
+    SlotsGone,
+    Stats,
+    Stopped,
+    Streams,
+    Subscribe,
+    Welcome,
+)
+from streamd.peers import Peer, Peers
+from streamd.served import ServedStream
+from streamd.server import Server
+from streamd.slots import SlotStore
+from streamd.spec import check_cursor
+from streamd.stats import Stats as Numbers
+from streamd.window import Window
+from streamd.window.actions import (
+    Action,
+    Admit,
+    DropSlots,
+    Produce,
+    Refuse,
+    SendBatch,
+    SendReceipt,
+    StopStream,
+    Warn,
+)
+from streamd.window.events import (
+    BatchProduced,
+    CreditGranted,
+    DrainRequested,
+    Event,
+    LeaseReleased,
+    ProductionFailed,
+    ProgressReported,
+    SessionClosed,
+    SessionLost,
+    Subscribed,
+    TimePassed,
+)
+from streamd.wire import Header, body, frame, unpack_client
+
+Spawn = Callable[[Coroutine[Any, Any, None]], object]
+
+
+class Service:
+    """Everything that happens between the sockets. Lives on the event loop's thread."""
+
+    def __init__(
+        self,
+        streams: Mapping[str, ServedStream],
+        *,
+        window: Window,
+        engine: LocalEngine,
+        slots: SlotStore,
+        server: Server,
+        stats: Numbers,
+        spawn: Spawn,
+    ) -> None:
+        self._streams = streams
+        self._window = window
+        self._engine = engine
+        self._slots = slots
+        self._server = server
+        self._stats = stats
+        self._spawn = spawn
+        self._boot = int.from_bytes(os.urandom(7), "little") + 1
+        self._session_numbers = itertools.count(1)
+        self._peers = Peers()
+        self._accounts = Accounts()
+        self._ready: dict[int, BatchReady] = {}
+        self._bodies: dict[int, bytes] = {}
+        self._unreachable: list[int] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._emptied = asyncio.Event()
+        self.descriptors = DescriptorServer(slots.open_readable, self._lost)
+        engine.report_to(Reporter(self._produced, self._failed))
+
+    @property
+    def sessions(self) -> int:
+        return len(self._peers)
+
+    async def empty(self, hurry: asyncio.Event) -> None:
+        """Returns when the last session has ended, or `hurry` is set."""
+        if len(self._peers):
+            waits = [asyncio.ensure_future(self._emptied.wait()), asyncio.ensure_future(hurry.wait())]
+            try:
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for wait in waits:
+                    wait.cancel()
+
+    def close(self) -> None:
+        """Ends the lifelines and the timer; nothing is heard from now on."""
+        self.descriptors.close()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # --- what happens
+
+    def receive(self, identity: bytes, data: bytes) -> None:
+        """One frame of a client."""
+        try:
+            header, message = unpack_client(data)
+        except ProtocolError as error:
+            self._stats.count("wire", "malformed")
+            logs.warning("wire.malformed", str(error))
+            return
+        match message:
+            case AskStreams():
+                self._tell(identity, Streams({name: stream.spec for name, stream in self._streams.items()}))
+            case AskStats():
+                self._tell(identity, Stats(self._numbers()))
+            case Subscribe():
+                self._subscribe(identity, message)
+            case Progress() | ReceiptSeen() | Goodbye():
+                peer = self._peers.speaking(identity)
+                if peer is None or (header.boot, header.session) != (self._boot, peer.session):
+                    self._stats.count("wire", "stale")
+                    return
+                self._hear(peer, message)
+
+    def _hear(self, peer: Peer, message: Progress | ReceiptSeen | Goodbye) -> None:
+        match message:
+            case Progress(upto, released, taken, waited_ns):
+                self._stats.time(f"stream.{peer.stream.spec.name}", "client_wait", waited_ns / 1e9, len(released))
+                self._happen(
+                    LeaseReleased(peer.session, released),
+                    ProgressReported(peer.session, taken),
+                    CreditGranted(peer.session, upto),
+                )
+            case ReceiptSeen(epoch, digest, ok):
+                note = logs.info if ok else logs.error
+                text = "epoch accounted for" if ok else "the trainer's account of the epoch does not add up"
+                note(
+                    "receipt.ok" if ok else "receipt.bad",
+                    text,
+                    stream=peer.stream.spec.name,
+                    session=peer.session,
+                    epoch=epoch,
+                    digest=digest,
+                )
+                self._stats.count(f"stream.{peer.stream.spec.name}", "receipts_ok" if ok else "receipts_bad")
+            case Goodbye():
+                self._depart(peer.session, "said goodbye")
+                self._happen(SessionClosed(peer.session))
+
+    def _produced(self, production: Production) -> None:
+        key, slot = production.key, production.slot
+        bad = production.stream.bad_rows(key.epoch, key.index, production.marks)
+        rows = int(production.delivered.size)
+        ready = BatchReady(key.epoch, key.index, rows, slot, production.slot_bytes, inline=False, bad=bad)
+        self._ready[slot], self._bodies[slot] = ready, body(ready)
+        self._happen(BatchProduced(key, slot))
+
+    def _failed(self, production: Production, reason: str) -> None:
+        self._happen(ProductionFailed(production.key, production.slot, reason))
+
+    def _lost(self, session: int, reason: str) -> None:
+        if self._depart(session, reason):
+            self._happen(SessionLost(session))
+
+    def _depart(self, session: int, reason: str) -> bool:
+        peer = self._peers.remove(session)
+        self.descriptors.forget(session)
+        if peer is not None:
+            logs.info("session.ended", reason, stream=peer.stream.spec.name, session=session)
+            if not len(self._peers):
+                self._emptied.set()
+        return peer is not None
+
+    def drain(self) -> None:
+        """Produces nothing more and tells everyone to come back to the next daemon."""
+        self._happen(DrainRequested())
+        for peer in self._peers.all():
+            self._send(peer, Draining())
+
+    # --- what is done about it
+
+    def _happen(self, *events: Event) -> None:
+        for event in events:
+            self._act(self._window.handle(event, time.monotonic()))
+        while self._unreachable:
+            self._lost(self._unreachable.pop(), "it cannot be reached, or does not read")
+        self._set_timer()
+
+    def _act(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case SendBatch():
+                    self._send_batch(action)
+                case Produce():
+                    self._produce(action)
+                case SendReceipt(session, cursor):
+                    if peer := self._peers.of(session):
+                        self._spawn(self._send_receipt(peer, cursor))
+                case DropSlots(slots):
+                    self._drop(slots)
+                case Admit(session, credit):
+                    self._welcome(session, credit)
+                case Refuse():
+                    self._refuse(action)
+                case StopStream():
+                    self._stop(action)
+                case Warn(text):
+                    logs.warning("window.warning", text)
+
+    def _send_batch(self, action: SendBatch) -> None:
+        peer = self._peers.of(action.session)
+        if peer is None:
+            return
+        started = time.monotonic()
+        header = Header(self._boot, action.session, action.number)
+        if peer.transport == "shared":
+            sent = self._server.send(peer.identity, frame(header, self._bodies[action.slot]))
+        else:
+            ready = self._ready[action.slot]
+            inline = BatchReady(ready.epoch, ready.index, ready.rows, 0, ready.slot_bytes, inline=True, bad=ready.bad)
+            pixels = self._slots.view(action.slot)
+            sent = self._server.send(peer.identity, frame(header, body(inline)), pixels)
+        if not sent:
+            self._unreachable.append(action.session)
+        group = f"stream.{action.key.stream}"
+        self._stats.time(group, "send", time.monotonic() - started)
+
+    def _produce(self, action: Produce) -> None:
+        try:
+            self._slots.writable(action.slot, action.slot_bytes)
+        except OSError as error:
+            reason = f"no memory for a batch of {action.slot_bytes} bytes: {error.strerror}"
+            asyncio.get_running_loop().call_soon(self._happen, ProductionFailed(action.key, action.slot, reason))
+            return
+        self._engine.produce(action.key, action.slot, action.slot_bytes)
+
+    async def _send_receipt(self, peer: Peer, cursor: Any) -> None:
+        digest = await self._accounts.digest(peer.stream, cursor)
+        self._send(peer, ReceiptDue(cursor.epoch, digest, dropped_samples(peer.stream, cursor)))
+
+    def _drop(self, slots: tuple[int, ...]) -> None:
+        self._engine.drop(slots)
+        for slot in slots:
+            self._slots.drop(slot)
+            self._ready.pop(slot, None)
+            self._bodies.pop(slot, None)
+        for peer in self._peers.all():
+            if peer.transport == "shared":
+                self._send(peer, SlotsGone(slots))
+
+    def _send(self, peer: Peer, message: DaemonMessage) -> None:
+        header = Header(self._boot, peer.session, 0)
+        if not self._server.send(peer.identity, frame(header, body(message))):
+            self._unreachable.append(peer.session)
+
+    def _tell(self, identity: bytes, message: DaemonMessage) -> None:
+        self._server.send(identity, frame(Header(self._boot, 0, 0), body(message)))
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline_s = self._window.deadline()
+        if deadline_s is not None:
+            delay_s = max(0.0, deadline_s - time.monotonic())
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._happen, TimePassed())
+
+    # --- sessions
+
+    def _subscribe(self, identity: bytes, wish: Subscribe) -> None:
+        earlier = self._peers.speaking(identity)
+        if earlier is not None:
+            self._lost(earlier.session, "it subscribed anew")
+        refusal = self._objection(wish)
+        if refusal is not None:
+            self._tell(identity, refusal)
+            return
+        session = next(self._session_numbers)
+        stream = self._streams[wish.stream]
+        self._peers.add(Peer(identity, session, stream, wish.transport, wish.rank, wish.world))
+        self._happen(
+            Subscribed(
+                session,
+                wish.stream,
+                wish.rank,
+                wish.world,
+                wish.uneven,
+                wish.epochs,
+                wish.cursor,
+                wish.credit,
+                wish.resuming,
+            )
+        )
+
+    def _objection(self, wish: Subscribe) -> Refused | None:
+        stream = self._streams.get(wish.stream)
+        if stream is None:
+            known = ", ".join(self._streams)
+            return Refused(
+                "unknown", f"no stream {wish.stream!r}{near_name(wish.stream, self._streams)}; served: {known}"
+            )
+        if not 0 <= wish.rank < wish.world or (wish.epochs is not None and wish.epochs < 0):
+            return Refused("usage", f"rank {wish.rank} of world {wish.world}, epochs {wish.epochs}: not possible")
+        if len(self._peers) >= MAX_SESSIONS:
+            return Refused("busy", f"{MAX_SESSIONS} sessions are open, which is the most", 1.0)
+        try:
+            check_cursor(wish.cursor)
+        except TokenError as error:
+            return Refused("token", str(error))
+        if wish.order_id is not None and wish.order_id != stream.spec.order_id:
+            return Refused(
+                "token",
+                f"stream {wish.stream!r} has another order now (files, labels, batch_size, shuffle or seed differ): "
+                f"{wish.order_id[:12]} was saved, {stream.spec.order_id[:12]} is served",
+            )
+        return None
+
+    def _welcome(self, session: int, credit: int) -> None:
+        peer = self._peers.of(session)
+        if peer is None:
+            return
+        secret = self.descriptors.expect(session)
+        where = self._server.descriptors
+        logs.info(
+            "session.began",
+            "a trainer subscribed",
+            stream=peer.stream.spec.name,
+            session=session,
+            rank=f"{peer.rank}/{peer.world}",
+            credit=credit,
+            transport=peer.transport,
+        )
+        self._send(peer, Welcome(peer.stream.spec, credit, peer.transport, where, secret))
+
+    def _refuse(self, action: Refuse) -> None:
+        peer = self._peers.remove(action.session)
+        if peer is not None:
+            logs.warning("session.refused", action.text, stream=peer.stream.spec.name)
+            self._tell(peer.identity, Refused(action.why, action.text, action.retry_s))
+
+    def _stop(self, action: StopStream) -> None:
+        logs.error("stream.stopped", action.reason, stream=action.stream)
+        for session in action.sessions:
+            peer = self._peers.of(session)
+            if peer is not None:
+                self._send(peer, Stopped(action.reason, action.changed))
+                self._depart(session, "its stream stopped")
+
+    # --- numbers
+
+    def _numbers(self) -> dict[str, dict[str, float]]:
+        self._stats.gauge("daemon", "sessions", len(self._peers))
+        self._stats.gauge("daemon", "memory_used_bytes", self._window.used_bytes)
+        self._stats.gauge("daemon", "slots", len(self._slots))
+        self._stats.gauge("daemon", "producing", self._window.producing)
+        self._stats.gauge("daemon", "slot_wait_s", self._window.slot_wait_s)
+        return self._stats.read()

@@ -1,0 +1,145 @@
+"""A decode process: `python -m streamd.worker DESCRIPTOR`, its end of a socket pair the only argument.
+
+Tasks come in as datagrams and go out as reports. While one task is decoded the next one's files are being read. When
+the daemon is gone the socket ends, and so does the worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+from collections import deque
+from pathlib import Path
+from typing import Final
+
+import aiofiles.os
+
+from streamd.decode.identity import pixel_id
+from streamd.limits import GIB
+from streamd.mapping import map_writable
+from streamd.produce import Blob, Filling, Source
+from streamd.tasks import (
+    MAX_RECORD_BYTES,
+    Done,
+    DropSlots,
+    OpenStream,
+    Ready,
+    Task,
+    decode_command,
+    encode_report,
+)
+
+_LOOK_UP_ROWS: Final = (
+    8  # rows decoded between two looks at the socket, so that the next task's files are read meanwhile
+)
+_NICENESS: Final = 5  # trainers on the same host come first
+_DATA_BYTES: Final = 2 * GIB  # RLIMIT_DATA: heap only; RLIMIT_AS would count the slots
+_read_group = aiofiles.os.wrap(Source.read)
+
+
+class Worker:
+    """Serves tasks in their order until the daemon's end of the socket closes."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+        self._sources: dict[int, Source] = {}
+        self._slots: dict[int, memoryview] = {}
+        self._queue: deque[tuple[Task, memoryview, asyncio.Task[list[Blob]]]] = deque()
+        self._arrived = asyncio.Event()
+        self._ended = False
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._link.setblocking(False)
+        loop.add_reader(self._link, self._receive)
+        idle_since = time.monotonic_ns()
+        while not self._ended:
+            if not self._queue:
+                self._arrived.clear()
+                await self._arrived.wait()
+                continue
+            task, memory, reading = self._queue.popleft()
+            idle_ns = time.monotonic_ns() - idle_since
+            await self._produce(task, memory, reading, idle_ns)
+            idle_since = time.monotonic_ns()
+
+    async def _produce(self, task: Task, memory: memoryview, reading: asyncio.Task[list[Blob]], idle_ns: int) -> None:
+        started = time.monotonic_ns()
+        blobs = await reading
+        read = time.monotonic_ns()
+        filling = Filling(self._sources[task.stream], task, memory)
+        for start in range(0, len(blobs), _LOOK_UP_ROWS):
+            filling.decode(blobs, start, start + _LOOK_UP_ROWS)
+            await asyncio.sleep(0)
+        filling.write_labels()
+        done = time.monotonic_ns()
+        await self._send(Done(task.number, read - started, done - read, idle_ns, tuple(filling.bad)))
+
+    async def _send(self, report: Ready | Done) -> None:
+        try:
+            await asyncio.get_running_loop().sock_sendall(self._link, encode_report(report))
+        except (BrokenPipeError, ConnectionResetError):
+            self._end()
+
+    def _receive(self) -> None:
+        """Takes every datagram that waits; called by the loop when there is one."""
+        while not self._ended:
+            try:
+                data, descriptors, _, _ = socket.recv_fds(self._link, MAX_RECORD_BYTES, 1)
+            except BlockingIOError:
+                return
+            except ConnectionResetError:
+                data, descriptors = b"", []
+            if not data:
+                self._end()
+                return
+            self._obey(data, descriptors)
+
+    def _obey(self, data: bytes, descriptors: list[int]) -> None:
+        match decode_command(data):
+            case Task() as task:
+                self._map(task, descriptors)
+                reading = asyncio.ensure_future(_read_group(self._sources[task.stream], task.ids))
+                self._queue.append((task, self._slots[task.slot], reading))
+                self._arrived.set()
+            case DropSlots(slots):
+                for slot in slots:
+                    self._slots.pop(slot, None)
+            case OpenStream(number, manifest, spec):
+                self._sources[number] = Source.open(spec, Path(manifest))
+                # A worker's first words are short and its socket is empty: this cannot block.
+                self._link.send(encode_report(Ready(number, pixel_id(spec.image))))
+
+    def _map(self, task: Task, descriptors: list[int]) -> None:
+        for descriptor in descriptors:
+            self._slots[task.slot] = map_writable(descriptor, task.slot_bytes)
+            os.close(descriptor)
+
+    def _end(self) -> None:
+        self._ended = True
+        self._arrived.set()
+
+
+def _confine_process() -> None:
+    """What every worker is, whatever it decodes: nice, bounded, without cores, deaf to the terminal's Ctrl-C."""
+    os.nice(_NICENESS)
+    resource.setrlimit(resource.RLIMIT_DATA, (_DATA_BYTES, _DATA_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the daemon drains; its end ends us
+
+
+def main() -> None:
+    """Runs a worker on the socket whose descriptor is the first argument."""
+    _confine_process()
+    with socket.socket(fileno=int(sys.argv[1])) as link:
+        asyncio.run(Worker(link).run())
+
+
+if __name__ == "__main__":
+    main()

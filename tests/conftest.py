@@ -1,0 +1,58 @@
+"""What every test gets: nothing may be left behind, and a daemon in a process of its own for those that ask."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from daemons import DaemonProcess, wait_until
+
+
+def _descriptors() -> set[str]:
+    links = set()
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            links.add(f"{entry.name} -> {entry.readlink()}")
+        except FileNotFoundError:
+            continue
+    return {link for link in links if "/proc/" not in link and "/dev/" not in link and "pipe:" not in link}
+
+
+def _children() -> set[int]:
+    return {int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Threads, descriptors and child processes that a test leaves behind fail it."""
+    if request.node.get_closest_marker("train"):
+        yield  # TensorFlow keeps threads and descriptors of its own
+        return
+    threads, descriptors, children = set(threading.enumerate()), _descriptors(), _children()
+    yield
+    gc.collect()
+    wait_until(lambda: not (set(threading.enumerate()) - threads), "threads end")
+    wait_until(lambda: not (_children() - children), "child processes end")
+    gc.collect()
+    left = {link for link in _descriptors() - descriptors if "anon_inode:[eventpoll]" not in link}
+    assert not left, f"descriptors left open: {left}"
+
+
+@pytest.fixture
+def start_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., DaemonProcess]]:
+    """Starts `streamd serve` on a configuration; every daemon is gone after the test."""
+    started: list[DaemonProcess] = []
+
+    def start(config: dict[str, object], **options: object) -> DaemonProcess:
+        place = tmp_path_factory.mktemp("d", numbered=True)
+        daemon = DaemonProcess(place, config, **options)  # type: ignore[arg-type]  # keywords pass through
+        started.append(daemon)
+        return daemon.start()
+
+    yield start
+    for daemon in started:
+        daemon.kill()

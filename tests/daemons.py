@@ -1,0 +1,113 @@
+"""Real daemons for tests: `streamd serve` in a process of its own, on a configuration and a state folder of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from PIL import Image
+
+LIMIT_S = 20.0
+
+
+def wait_until(condition: Callable[[], object], what: str, limit_s: float = LIMIT_S) -> None:
+    """Waits for a condition; the limit is there to fail, not to pace."""
+    deadline_s = time.monotonic() + limit_s
+    pause = 0.001
+    while not condition():
+        assert time.monotonic() < deadline_s, f"waited {limit_s:g} s in vain until {what}"
+        time.sleep(pause)
+        pause = min(pause * 2, 0.05)
+
+
+def write_images(folder: Path, classes: dict[str, int], *, size: tuple[int, int] = (40, 50), seed: int = 0) -> Path:
+    """A folder of JPEGs, one sub-folder a class, each image different from every other."""
+    rng = np.random.default_rng(seed)
+    for name, count in classes.items():
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for number in range(count):
+            coarse = rng.integers(0, 256, (4, 5, 3), dtype=np.uint8)
+            picture = Image.fromarray(coarse).resize((size[1], size[0]), Image.Resampling.BICUBIC)
+            picture.save(folder / name / f"{number:04}.jpg", quality=90)
+    return folder
+
+
+def stream_config(folder: Path, **changes: object) -> dict[str, object]:
+    """A stream over a folder of classes, 32x32, batches of 8."""
+    return {
+        "source": {"kind": "folder", "path": str(folder)},
+        "image": {"size": [32, 32]},
+        "batch_size": 8,
+        **changes,
+    }
+
+
+class DaemonProcess:
+    """`streamd serve` as its users start it."""
+
+    def __init__(self, place: Path, config: dict[str, object], *, environment: dict[str, str] | None = None) -> None:
+        # Sockets have short names, whatever pytest calls its folders.
+        self._sockets = Path(tempfile.mkdtemp(prefix="sd"))
+        self.endpoint = f"ipc://{self._sockets}/s"
+        self.config = place / "config.yaml"
+        self.log = place / "log"
+        self.state = place / "state"
+        self.config.write_text(json.dumps({"memory": "64MiB", "workers": 2, "listen": [self.endpoint], **config}))
+        self._environment = {**os.environ, "STATE_DIRECTORY": str(self.state), **(environment or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Self:
+        """Starts the daemon and waits until it serves."""
+        with self.log.open("ab") as log:
+            offset = log.tell()
+            command = [sys.executable, "-m", "streamd.cli.main", "serve", "--config", str(self.config)]
+            self._process = subprocess.Popen(command, stderr=log, stdout=log, env=self._environment)
+        wait_until(lambda: b"daemon.ready" in self._said(offset) or self.process.poll() is not None, "it serves")
+        assert self.process.poll() is None, self._said(offset).decode()
+        return self
+
+    def _said(self, offset: int) -> bytes:
+        return self.log.read_bytes()[offset:]
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None
+        return self._process
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def workers(self) -> list[int]:
+        """The pids of its decode processes."""
+        return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
+
+    def terminate(self) -> int:
+        """SIGTERM, and the exit status."""
+        self.process.terminate()
+        return self.process.wait(LIMIT_S)
+
+    def kill(self) -> None:
+        """SIGKILL, if it still runs."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGKILL)
+            self._process.wait(LIMIT_S)
+        shutil.rmtree(self._sockets)
+
+    def restart_after_kill(self) -> Self:
+        """kill -9, then the same command again."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(LIMIT_S)
+        return self.start()

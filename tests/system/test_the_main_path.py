@@ -1,0 +1,75 @@
+"""From a file through a worker process, a slot, the window and the ROUTER into a client in another process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import simplejpeg
+from daemons import DaemonProcess, stream_config, wait_until, write_images
+from PIL import Image
+
+import streamd
+
+Start = Callable[..., DaemonProcess]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_images(tmp_path / "data", {"cat": 30, "dog": 33})
+
+
+def test_every_image_arrives_once_with_its_own_pixels_and_label(start_daemon: Start, folder: Path) -> None:
+    daemon = start_daemon({"streams": {"train": stream_config(folder)}})
+    assert daemon.pid != os.getpid()
+    with streamd.connect(daemon.endpoint) as client, client.subscribe("train", epochs=1) as stream:
+        names = [*sorted((folder / "cat").iterdir()), *sorted((folder / "dog").iterdir())]
+        seen: list[int] = []
+        for batch in stream:
+            assert batch.images.flags.writeable is False
+            for row, sample_id in enumerate(batch.sample_ids.tolist()):
+                pixels = simplejpeg.decode_jpeg(names[sample_id].read_bytes(), min_height=32, min_width=32)
+                expected = Image.fromarray(pixels).resize((32, 32), Image.Resampling.BILINEAR)
+                assert np.array_equal(batch.images[row], np.asarray(expected))
+                assert batch.labels["label"][row] == ("dog" in str(names[sample_id]))
+                seen.append(sample_id)
+    assert sorted(seen) == list(range(63))
+    assert seen != sorted(seen)
+    assert [(each.missed, each.repeated, each.samples, each.ok) for each in stream.receipts] == [(0, 0, 63, True)]
+
+
+@pytest.mark.parametrize("transport", ["shared", "inline"])
+def test_two_epochs_hold_the_same_samples_in_other_orders(start_daemon: Start, folder: Path, transport: str) -> None:
+    daemon = start_daemon({"streams": {"train": stream_config(folder)}})
+    with streamd.connect(daemon.endpoint) as client:
+        stream = client.subscribe("train", epochs=2, transport=transport)  # type: ignore[arg-type]  # parametrised
+        orders = [[batch.sample_ids.tolist() for batch in epoch] for epoch in stream.epochs()]
+    assert len(orders) == 2
+    assert orders[0] != orders[1]
+    assert [sorted(sum(order, [])) for order in orders] == [list(range(63))] * 2
+    assert [receipt.ok for receipt in stream.receipts] == [True, True]
+
+
+def test_a_killed_daemon_costs_a_trainer_nothing(start_daemon: Start, folder: Path) -> None:
+    daemon = start_daemon({"streams": {"train": stream_config(folder)}})
+    with streamd.connect(daemon.endpoint) as client, client.subscribe("train", epochs=3, prefetch=4) as stream:
+        keys = []
+        for batch in stream:
+            keys.append((batch.epoch, batch.index))
+            if len(keys) in {3, 8, 13}:
+                daemon.restart_after_kill()
+    assert keys == [(epoch, index) for epoch in range(3) for index in range(8)]
+    assert stream.reconnects == 3
+    assert [(each.missed, each.repeated, each.ok) for each in stream.receipts] == [(0, 0, True)] * 3
+
+
+def test_workers_end_when_their_daemon_is_killed(start_daemon: Start, folder: Path) -> None:
+    daemon = start_daemon({"streams": {"train": stream_config(folder)}})
+    workers = daemon.workers()
+    assert len(workers) == 2
+    daemon.process.kill()
+    daemon.process.wait()
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), "the workers have ended")
