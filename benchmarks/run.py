@@ -1,0 +1,175 @@
+"""Measures the spine: read, decode, batch, share. Rounds of limit, one trainer, four trainers; then the upkeep.
+
+    python benchmarks/run.py [--rounds 5] [--data FOLDER] [--results FILE.json]
+
+A machine's speed drifts, so each round takes every measurement once and ratios are taken within a round. Every rate of
+streamd comes from a daemon of its own, freshly started, and covers the first epoch and the second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import make_data
+import processes
+import report
+
+import streamd
+
+HERE: Final = Path(__file__).resolve().parent
+STREAMD: Final = Path(sys.executable).with_name("streamd")
+MEMORY_BYTES: Final = 256 << 20
+TRAINERS: Final = 4
+EPOCHS: Final = 2
+LOADED_AFTER_S: Final = 4.0  # by then four trainers are well into their first epoch
+LOAD_EPOCHS: Final = 1000  # more than they reach by then
+SETTLE_S: Final = 2.0  # after the last trainer has gone
+IDLE_S: Final = 5.0
+STOP_S: Final = 20.0
+READY_S: Final = 20.0
+COMMAND_S: Final = 300.0
+
+_CONFIG: Final = """\
+listen: {endpoint}
+memory: {memory}MiB
+streams:
+  train:
+    source: {{kind: folder, path: {data}}}
+    labels: {{label: category}}
+    image: {{size: [128, 128]}}
+    batch_size: 32
+    shuffle: {{kind: full, seed: 0}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """A daemon that answers. `home` is its alone, and holds its socket, its state and its log."""
+
+    pid: int
+    endpoint: str
+
+    def pids(self) -> list[int]:
+        return [self.pid, *processes.children(self.pid)]
+
+    def probe(self, *, trainers: int, epochs: int) -> list[str]:
+        options = ["--endpoint", self.endpoint, "--epochs", str(epochs), "--trainers", str(trainers), "--json"]
+        return [str(STREAMD), "probe", "train", *options]
+
+
+def run_json(command: list[str]) -> dict[str, Any]:
+    """The JSON object that `command` prints last. Exits with what it said when it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_S, check=False)
+    if done.returncode:
+        sys.exit(f"run: {' '.join(command)}\nended with {done.returncode}:\n{done.stderr}")
+    answer: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
+    return answer
+
+
+@contextmanager
+def daemon(data: Path) -> Iterator[Daemon]:
+    """Serves `data` from a fresh daemon, stopped at the end."""
+    with tempfile.TemporaryDirectory(prefix="streamd-bench-") as folder:
+        home = Path(folder)
+        endpoint = f"ipc://{home}/streamd.sock"
+        config = home / "config.yaml"
+        config.write_text(_CONFIG.format(endpoint=endpoint, memory=MEMORY_BYTES >> 20, data=data.resolve()))
+        environment = {**os.environ, "STATE_DIRECTORY": folder, "RUNTIME_DIRECTORY": folder}
+        with (home / "log").open("wb") as log:
+            serving = subprocess.Popen([STREAMD, "serve", "--config", config], stderr=log, env=environment)
+        try:
+            with streamd.connect(endpoint, timeout=READY_S):  # answers when the daemon is ready
+                pass
+            yield Daemon(serving.pid, endpoint)
+        except BaseException:
+            print((home / "log").read_text(), file=sys.stderr)
+            raise
+        finally:
+            serving.terminate()
+            serving.wait(STOP_S)
+
+
+def measure_rates(data: Path, trainers: int) -> tuple[float, ...]:
+    """Samples a second of each of `trainers`, which start together."""
+    with daemon(data) as serving:
+        return tuple(run_json(serving.probe(trainers=trainers, epochs=EPOCHS))["samples_per_s"])
+
+
+def measure_limit(data: Path) -> float:
+    command = [sys.executable, str(HERE / "limit.py"), str(data), "--passes", str(EPOCHS)]
+    return float(run_json(command)["samples_per_s"])
+
+
+def measure_round(data: Path) -> report.Round:
+    limit = measure_limit(data)
+    (one,) = measure_rates(data, 1)
+    return report.Round(limit=limit, one=one, four=measure_rates(data, TRAINERS))
+
+
+def measure_upkeep(data: Path) -> report.Upkeep:
+    """Memory while trainers take all they can, then processor time when they have gone."""
+    with daemon(data) as serving:
+        command = serving.probe(trainers=TRAINERS, epochs=LOAD_EPOCHS)
+        load = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+        try:
+            load.wait(LOADED_AFTER_S)
+            sys.exit(f"run: the load ended at once, with {load.returncode}")
+        except subprocess.TimeoutExpired:
+            pids = serving.pids()
+            anonymous, slots = [processes.anonymous_bytes(pid) for pid in pids], processes.memfd_bytes(pids)
+        finally:
+            os.killpg(load.pid, signal.SIGTERM)  # the probe's trainers too
+            load.wait(STOP_S)
+        time.sleep(SETTLE_S)
+        before_s = processes.cpu_s(pids)
+        time.sleep(IDLE_S)
+        idle_cpu = (processes.cpu_s(pids) - before_s) / IDLE_S
+    return report.Upkeep(anonymous[0], tuple(anonymous[1:]), slots, MEMORY_BYTES, idle_cpu)
+
+
+def machine() -> report.Machine:
+    described = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],  # noqa: S607 - whichever git the developer has
+        cwd=HERE,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    commit = described.stdout.strip() or "unknown"
+    cores = len(os.sched_getaffinity(0))
+    return report.Machine(commit, datetime.now(UTC).date().isoformat(), cores, platform.python_version())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="The spine benchmark: the limit, one trainer, four trainers.")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--data", type=Path, default=make_data.DEFAULT_FOLDER)
+    parser.add_argument("--results", type=Path, default=report.DEFAULT_RESULTS)
+    options = parser.parse_args()
+    make_data.make(options.data)
+    rounds: list[report.Round] = []
+    for number in range(1, options.rounds + 1):
+        rounds.append(measure_round(options.data))
+        last = rounds[-1]
+        print(f"round {number}: limit {last.limit:,.0f}, one {last.one:,.0f}, four {last.four_each:,.0f} each")
+    spine = report.Spine(machine(), tuple(rounds), measure_upkeep(options.data))
+    report.save(spine, options.results)
+    print(report.render(spine))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+# Sourced by the scripts beside it, at the repository's root: makes .venv with exactly the versions of a lock.
+# shellcheck shell=bash
+
+say() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; }
+
+fail() {
+    say "$*"
+    exit 1
+}
+
+python_fits() { # 3.11 is what streamd needs; beyond 3.13 TensorFlow has no wheels
+    "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null
+}
+
+find_python() {
+    local python
+    if [[ -n "${STREAMD_PYTHON:-}" ]]; then
+        python_fits "$STREAMD_PYTHON" || fail "STREAMD_PYTHON=$STREAMD_PYTHON is no Python 3.11, 3.12 or 3.13 with venv"
+        echo "$STREAMD_PYTHON"
+        return
+    fi
+    for python in python3.13 python3.12 python3.11 python3; do
+        if python_fits "$python"; then
+            command -v "$python"
+            return
+        fi
+    done
+    fail "no Python 3.11, 3.12 or 3.13 with venv found: install one (Debian, Ubuntu: apt install python3 python3-venv;" \
+        "Fedora: dnf install python3.13), or set STREAMD_PYTHON to its path"
+}
+
+version_of() { "$1" -c 'import sys; print(*sys.version_info[:3], sep=".")' 2>/dev/null; }
+
+venv_fits() { # of the wanted version, and not moved here from elsewhere: its commands name the place they were made for
+    local wanted=${STREAMD_PYTHON:-.venv/bin/python}
+    python_fits .venv/bin/python &&
+        [[ "$(version_of .venv/bin/python)" == "$(version_of "$wanted")" ]] &&
+        grep --quiet --fixed-strings "$(pwd -P)/.venv/" .venv/bin/pip 2>/dev/null
+}
+
+make_venv() {
+    local python
+    venv_fits && return
+    python=$(find_python)
+    say "making .venv with $("$python" --version)"
+    "$python" -m venv --clear .venv
+}
+
+set_up() { # name of a lock in requirements/
+    local lock="requirements/$1.txt" stamp=".venv/streamd-$1.lock" digest
+    make_venv
+    # pyproject.toml belongs to the digest because the install writes the commands that it names.
+    digest=$(cat "$lock" pyproject.toml | sha256sum)
+    [[ "$(cat "$stamp" 2>/dev/null)" == "$digest" ]] && return
+    say "installing $lock into .venv (a few minutes and 2.5 GB the first time)"
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r "$lock"
+    say "installing streamd itself, editable"
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index -e .
+    echo "$digest" >"$stamp"
+}

@@ -1,0 +1,333 @@
+"""The house rules that no linter knows, and the promises of the scripts."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+STREAMD: Final = sorted((ROOT / "streamd").rglob("*.py"))
+TESTS: Final = sorted((ROOT / "tests").rglob("*.py"))
+BENCHMARKS: Final = sorted((ROOT / "benchmarks").glob("*.py"))
+LOCKS: Final = sorted((ROOT / "requirements").glob("*.txt"))
+
+MAX_FILE_LINES: Final = 400
+MAX_FUNCTION_LINES: Final = 45
+MAX_BUDGET_S: Final = 40 * 60
+
+# Plain values: there is nothing in them that could be wrong by itself.
+PLAIN: Final = frozenset({"streamd/limits.py", "streamd/window/actions.py", "streamd/window/events.py"})
+
+# Modules that still lack a test module of their own. The list may only shrink.
+UNTESTED: Final[frozenset[str]] = frozenset(
+    {
+        "streamd/accounts.py",
+        "streamd/catalog.py",
+        "streamd/cli/probe.py",
+        "streamd/cli/serve.py",
+        "streamd/client/batch.py",
+        "streamd/client/client.py",
+        "streamd/client/inbox.py",
+        "streamd/client/io.py",
+        "streamd/client/patience.py",
+        "streamd/client/session.py",
+        "streamd/client/stream.py",
+        "streamd/config/schema_parts.py",
+        "streamd/config/schema_sources.py",
+        "streamd/confined.py",
+        "streamd/daemon.py",
+        "streamd/decode/choose.py",
+        "streamd/decode/identity.py",
+        "streamd/decode/jpeg.py",
+        "streamd/decode/pillow.py",
+        "streamd/decode/resize.py",
+        "streamd/descriptors.py",
+        "streamd/endpoint.py",
+        "streamd/engines/local.py",
+        "streamd/engines/process.py",
+        "streamd/engines/production.py",
+        "streamd/errors.py",
+        "streamd/frameworks/keras_adapter.py",
+        "streamd/layout.py",
+        "streamd/logs.py",
+        "streamd/mapping.py",
+        "streamd/messages.py",
+        "streamd/peers.py",
+        "streamd/plan.py",
+        "streamd/probe.py",
+        "streamd/produce.py",
+        "streamd/quarantine.py",
+        "streamd/receipts.py",
+        "streamd/served.py",
+        "streamd/server.py",
+        "streamd/service.py",
+        "streamd/slots.py",
+        "streamd/spec.py",
+        "streamd/stats.py",
+        "streamd/tasks.py",
+        "streamd/verdicts.py",
+        "streamd/walk.py",
+        "streamd/window/admission.py",
+        "streamd/window/pool.py",
+        "streamd/window/schedule.py",
+        "streamd/window/sessions.py",
+        "streamd/window/window.py",
+        "streamd/wire.py",
+        "streamd/worker.py",
+    }
+)
+
+# What a trainer may carry; whatever else lies in streamd/ is forbidden to it by a contract in pyproject.toml.
+TRAINER_ROOMS: Final = frozenset(
+    [
+        "__init__",
+        "client",
+        "descriptors",
+        "endpoint",
+        "errors",
+        "frameworks",
+        "layout",
+        "limits",
+        "mapping",
+        "messages",
+        "plan",
+        "receipts",
+        "spec",
+        "stats",
+        "verdicts",
+        "walk",
+        "wire",
+    ]
+)
+
+# Only entry points decide how the process logs and how it ends; worker and probe are started with `python -m`.
+ENTRY_POINTS: Final = ("cli/", "logs.py", "probe.py", "worker.py")
+ENTRY_POINT_CALLS: Final = {
+    "logging.basicConfig",
+    "logging.config.dictConfig",
+    "logging.config.fileConfig",
+    "os._exit",
+    "quit",
+    "sys.exit",
+    "SystemExit",
+}
+
+
+def named(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def lines_of(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def functions_of(path: Path) -> Iterator[tuple[str, int]]:
+    """Names of a file's functions and the lines each takes; of a command, whose options are its signature, the body."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0].lineno if "cli" in path.parts else node.lineno
+            yield f"{named(path)}:{node.lineno} {node.name}", (node.end_lineno or first) - first + 1
+
+
+def calls_of(path: Path) -> Iterator[tuple[str, ast.Call]]:
+    """Every call in a file, by its dotted name with imports resolved: `from sys import exit` gives `sys.exit`."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    origin: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level == 0:
+            origin |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            origin |= {alias.asname: alias.name for alias in node.names if alias.asname}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            head, dot, rest = ast.unparse(node.func).partition(".")
+            yield origin.get(head, head) + dot + rest, node
+
+
+def test_no_file_has_more_than_400_lines() -> None:
+    assert {
+        named(path): n for path in STREAMD + TESTS + BENCHMARKS if (n := len(lines_of(path))) > MAX_FILE_LINES
+    } == {}
+
+
+def test_no_function_has_more_than_45_lines() -> None:
+    functions = [function for path in STREAMD + TESTS + BENCHMARKS for function in functions_of(path)]
+
+    assert {name: lines for name, lines in functions if lines > MAX_FUNCTION_LINES} == {}
+
+
+def test_only_entry_points_configure_logging_or_exit() -> None:
+    inner = [path for path in STREAMD if not path.relative_to(ROOT / "streamd").as_posix().startswith(ENTRY_POINTS)]
+    calls = [(path, name, call) for path in inner for name, call in calls_of(path)]
+
+    assert [
+        f"{named(path)}:{call.lineno} {name}"
+        for path, name, call in calls
+        if name in ENTRY_POINT_CALLS or name.endswith((".addHandler", ".setLevel"))
+    ] == []
+
+
+def test_only_slots_makes_memfds() -> None:
+    assert {named(path) for path in STREAMD for name, _ in calls_of(path) if name == "os.memfd_create"} <= {
+        "streamd/slots.py"
+    }
+
+
+def test_every_room_is_either_a_trainers_or_forbidden_to_it() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = {contract["name"]: contract for contract in settings["tool"]["importlinter"]["contracts"]}
+    forbidden = set(contracts["A trainer carries nothing of the daemon"]["forbidden_modules"])
+    rooms = {path.relative_to(ROOT / "streamd").parts[0].removesuffix(".py") for path in STREAMD}
+
+    assert {room for room in rooms - TRAINER_ROOMS if f"streamd.{room}" not in forbidden} == set()
+
+
+def test_nothing_is_pickled() -> None:
+    text = {named(path): path.read_text(encoding="utf-8") for path in STREAMD}
+
+    assert [
+        name
+        for name, source in text.items()
+        if re.search(r"^\s*(import|from) (pickle|multiprocessing)", source, re.MULTILINE)
+    ] == []
+    assert [name for name, source in text.items() if "allow_pickle=True" in source] == []
+
+
+def test_every_exemption_gives_its_reason() -> None:
+    bare = re.compile(r"# (noqa|type: ignore)(?!.*( - |  # )\w)")
+    marked = [
+        f"{named(path)}:{number}"
+        for path in STREAMD + TESTS + BENCHMARKS
+        for number, line in enumerate(lines_of(path), 1)
+        if bare.search(line) and path != Path(__file__)
+    ]
+
+    assert marked == []
+
+
+def test_no_test_sleeps_for_a_literal_time() -> None:
+    assert [
+        f"{named(path)}:{call.lineno}"
+        for path in TESTS
+        for name, call in calls_of(path)
+        if name.endswith("sleep") and call.args and isinstance(call.args[0], ast.Constant) and call.args[0].value
+    ] == []
+
+
+def has_test(module: Path) -> bool:
+    """tests/config/test_load.py or test_config_load.py, or one of several that begin so, for streamd/config/load.py."""
+    place = module.relative_to(ROOT / "streamd").parent
+    prefix = "".join(f"{part}_" for part in place.parts)
+    folder = ROOT / "tests" / place
+    return any(
+        any(folder.glob(f"test_{name}{end}.py")) for name in (module.stem, prefix + module.stem) for end in ("", "_*")
+    )
+
+
+def untested() -> set[str]:
+    return {named(path) for path in STREAMD if path.name != "__init__.py" and not has_test(path)}
+
+
+def test_every_module_has_a_test_module() -> None:
+    assert untested() - UNTESTED - PLAIN == set()
+
+
+def test_the_list_of_untested_modules_names_no_tested_one() -> None:
+    assert (UNTESTED | PLAIN) - untested() == set()
+
+
+def test_test_modules_have_names_of_their_own() -> None:
+    names = [path.name for path in TESTS]
+
+    assert {name for name in names if names.count(name) > 1} == set()
+    assert [named(path) for path in TESTS if path.name == "__init__.py"] == []
+
+
+def test_importing_streamd_pulls_neither_the_daemon_nor_a_framework() -> None:
+    heavy = {"PIL", "aiofiles", "jax", "keras", "pyarrow", "pydantic", "simplejpeg", "tensorflow", "torch", "typer"}
+    code = "import sys, streamd; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+
+    assert "streamd" in done.stdout.split()
+    assert heavy & set(done.stdout.split()) == set()
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: str(lock.stem))
+def test_a_lock_pins_every_package_by_hash_and_holds_no_address(lock: Path) -> None:
+    text = lock.read_text(encoding="utf-8").replace("\\\n", " ")
+    packages = [line for line in text.splitlines() if line and not line.lstrip().startswith("#")]
+
+    assert packages
+    assert [
+        line
+        for line in packages
+        if not re.fullmatch(r"[a-z0-9.-]+==\S+( ; [^#]+?)?(\s+--hash=sha256:[0-9a-f]{64})+", line)
+    ] == []
+    assert [line for line in text.splitlines() if re.search(r"://|index-url|find-links|trusted-host|file:", line)] == []
+
+
+def test_the_locks_agree_on_what_they_share() -> None:
+    demo, test = (
+        set(re.findall(r"^[a-z0-9.-]+==.*?(?= \\$)", (ROOT / f"requirements/{name}.txt").read_text(), re.MULTILINE))
+        for name in ("demo", "test")
+    )
+
+    assert demo
+    assert demo - test == set()
+
+
+def test_the_parts_of_the_checks_have_budgets_that_stay_under_40_minutes() -> None:
+    table = re.findall(r"^(\w+) +(\d+) +\S", (ROOT / "scripts/test").read_text(), re.MULTILINE)
+
+    assert {"lint", "format", "types", "imports", "tests", "train", "bench", "demo"} <= {name for name, _ in table}
+    assert sum(int(budget_s) for _, budget_s in table) < MAX_BUDGET_S
+
+
+SKIPS: Final = """
+import pytest
+
+def test_passes(): pass
+def test_skips(): pytest.skip("no such thing here")
+@pytest.mark.skip(reason="needs a GPU")
+def test_of_a_gpu(): pass
+@pytest.mark.xfail
+def test_fails_as_expected(): assert False
+"""
+
+
+@pytest.mark.parametrize(
+    ("ci", "counts"), [("1", "1 failed, 1 passed, 1 skipped, 1 xfailed"), ("", "1 passed, 2 skipped, 1 xfailed")]
+)
+def test_in_ci_a_skip_is_a_failure_unless_it_wants_a_gpu(tmp_path: Path, ci: str, counts: str) -> None:
+    (tmp_path / "test_skips.py").write_text(SKIPS)
+    environment = {**os.environ, "CI": ci, "PYTHONPATH": str(ROOT / "tests"), "PYTEST_ADDOPTS": ""}
+    command = [sys.executable, "-m", "pytest", "-p", "ci_plugin", "-p", "no:cacheprovider", "-q", str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    assert counts in done.stdout
+    assert done.returncode == (1 if ci else 0)
+
+
+@pytest.mark.bench
+def test_the_limit_is_measured_on_data_cut_from_photographs(tmp_path: Path) -> None:
+    folder = tmp_path / "s"
+    make, limit = (str(ROOT / "benchmarks" / name) for name in ("make_data.py", "limit.py"))
+    code = (
+        f"import sys, runpy; runpy.run_path({make!r})['make'](__import__('pathlib').Path({str(folder)!r}), images=200)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    done = subprocess.run([sys.executable, limit, str(folder)], capture_output=True, text=True, check=True)
+
+    assert len(list(folder.glob("*/*.jpg"))) == 200
+    assert json.loads(done.stdout)["samples"] == 400
+    assert json.loads(done.stdout)["samples_per_s"] > 500
