@@ -22,6 +22,7 @@ _SLOT: Final = struct.Struct("<Q")
 _CREDENTIALS: Final = struct.Struct("3i")
 _BACKLOG: Final = 128
 _ANSWER_S: Final = 5.0
+_PAIR_S: Final = 10.0  # a client that died between its welcome and its lifeline is gone
 
 
 @dataclass(slots=True)
@@ -56,7 +57,13 @@ class DescriptorServer:
         """A new session's secret."""
         secret = os.urandom(SECRET_BYTES)
         self._secrets[secret] = session
+        asyncio.get_running_loop().call_later(_PAIR_S, self._give_up, secret)
         return secret
+
+    def _give_up(self, secret: bytes) -> None:
+        session = self._secrets.pop(secret, None)
+        if session is not None:
+            self._on_lost(session, f"it did not open its lifeline within {_PAIR_S:g} s")
 
     def forget(self, session: int) -> None:
         """The session is over: its secret and its lifeline end."""
@@ -178,6 +185,14 @@ class Lifeline:
             return False
         except OSError:
             return True
+
+    def wait_end(self, limit_s: float) -> None:
+        """Returns when the daemon closes its end, or after `limit_s`."""
+        self._link.settimeout(limit_s)
+        try:
+            self._link.recv(1)
+        except OSError:
+            return
 
     def close(self) -> None:
         self._link.close()

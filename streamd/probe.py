@@ -52,14 +52,14 @@ class Probe:
         """For people."""
         rates = ", ".join(f"{rate:,.0f}" for rate in self.samples_per_s)
         waits = ", ".join(f"{fraction:.0%}" for fraction in self.wait_fraction)
-        last = [receipts[-1] for receipts in self.receipts if receipts]
-        lost, repeated = sum(each.missed for each in last), sum(each.repeated for each in last)
+        every = [receipt for receipts in self.receipts for receipt in receipts]
+        missed, repeated = sum(each.missed for each in every), sum(each.repeated for each in every)
         lines = [
-            f"stream {self.stream}, {len(self.samples_per_s)} trainers: {sum(self.samples_per_s):,.0f} samples/s in all",
+            f"stream {self.stream}, {len(self.receipts)} trainers: {sum(self.samples_per_s):,.0f} samples/s in all",
             f"  samples/s each   {rates} (median {median(self.samples_per_s):,.0f})",
             f"  time waiting     {waits}",
             f"  decodes/batch    {self.decodes_per_batch:.2f}",
-            f"  receipts         {'all ok' if self.ok else 'NOT OK'}: missed {lost}, repeated {repeated}",
+            f"  receipts         {'all ok' if self.ok else 'NOT OK'}: missed {missed}, repeated {repeated}",
         ]
         return lines + [f"  digest           {each}" for each in self.digest or []]
 

@@ -38,7 +38,7 @@ from streamd.peers import Peer, Peers
 from streamd.served import ServedStream
 from streamd.server import Server
 from streamd.slots import SlotStore
-from streamd.spec import check_cursor
+from streamd.spec import Cursor, check_cursor
 from streamd.stats import Stats as Numbers
 from streamd.window import Window
 from streamd.window.actions import (
@@ -201,6 +201,7 @@ class Service:
         self._happen(DrainRequested())
         for peer in self._peers.all():
             self._send(peer, Draining())
+        self._happen()
 
     # --- what is done about it
 
@@ -219,18 +220,15 @@ class Service:
                 case Produce():
                     self._produce(action)
                 case SendReceipt(session, cursor):
-                    if peer := self._peers.of(session):
-                        self._spawn(self._send_receipt(peer, cursor))
+                    self._spawn(self._send_receipt(session, cursor))
                 case DropSlots(slots):
                     self._drop(slots)
                 case Admit(session, credit):
                     self._welcome(session, credit)
                 case Refuse():
                     self._refuse(action)
-                case StopStream():
-                    self._stop(action)
-                case Warn(text):
-                    logs.warning("window.warning", text)
+                case StopStream() | Warn():
+                    self._announce(action)
 
     def _send_batch(self, action: SendBatch) -> None:
         peer = self._peers.of(action.session)
@@ -259,9 +257,13 @@ class Service:
             return
         self._engine.produce(action.key, action.slot, action.slot_bytes)
 
-    async def _send_receipt(self, peer: Peer, cursor: Any) -> None:
+    async def _send_receipt(self, session: int, cursor: Cursor) -> None:
+        peer = self._peers.of(session)
+        if peer is None:
+            return
         digest = await self._accounts.digest(peer.stream, cursor)
         self._send(peer, ReceiptDue(cursor.epoch, digest, dropped_samples(peer.stream, cursor)))
+        self._happen()
 
     def _drop(self, slots: tuple[int, ...]) -> None:
         self._engine.drop(slots)
@@ -363,7 +365,10 @@ class Service:
             logs.warning("session.refused", action.text, stream=peer.stream.spec.name)
             self._tell(peer.identity, Refused(action.why, action.text, action.retry_s))
 
-    def _stop(self, action: StopStream) -> None:
+    def _announce(self, action: StopStream | Warn) -> None:
+        if isinstance(action, Warn):
+            logs.warning("window.warning", action.text)
+            return
         logs.error("stream.stopped", action.reason, stream=action.stream)
         for session in action.sessions:
             peer = self._peers.of(session)

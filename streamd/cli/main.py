@@ -11,8 +11,9 @@ try:
 except ModuleNotFoundError:
     fail_without_typer(PROGRAM, "serve")
 
-from streamd.cli.probe import probe
-from streamd.cli.serve import serve
+from streamd.cli.demo import demo  # noqa: E402 - after the check for typer, which says what to install
+from streamd.cli.probe import probe  # noqa: E402 - as above
+from streamd.cli.serve import serve  # noqa: E402 - as above
 
 app = typer.Typer(
     add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, no_args_is_help=True,
@@ -20,6 +21,7 @@ app = typer.Typer(
 )  # fmt: skip
 app.command()(serve)
 app.command()(probe)
+app.command()(demo)
 
 
 @app.callback(invoke_without_command=True)

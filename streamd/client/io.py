@@ -32,6 +32,7 @@ from streamd.messages import BatchReady
 from streamd.wire import pack, unpack_daemon
 
 _JOIN_S: Final = 5.0
+_FAREWELL_S: Final = 1.0
 
 
 def make_socket(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Socket[bytes]:
@@ -101,12 +102,19 @@ class Postman:
         try:
             while not self._stopping:
                 self._turn()
-            self._do(self._session.closed())
+            self._say_goodbye()
         except Exception as error:  # noqa: BLE001 - whatever it is, the loop must hear of it and not wait for ever
             self._inbox.fail(ProtocolError(f"the client's I/O thread failed: {type(error).__name__}: {error}"))
         finally:
-            self._disconnect(linger_ms=200)
+            self._disconnect(linger_ms=0)
             self._context.term()
+
+    def _say_goodbye(self) -> None:
+        """Says goodbye and waits for the daemon to hang up: an end of the lifeline before that would look like death."""
+        farewell = self._session.closed()
+        self._do(farewell)
+        if farewell and self._lifeline is not None:
+            self._lifeline.wait_end(_FAREWELL_S)
 
     def _turn(self) -> None:
         """Waits for the next thing to happen, and deals with it."""
@@ -171,15 +179,23 @@ class Postman:
                 self._connect()
             case Greet(welcome):
                 self._greet(welcome.descriptors, welcome.secret, welcome.credit)
-            case OfferReceipt(receipt):
-                self._inbox.offer_receipt(receipt)
             case Unmap(slots):
-                for slot in slots:
-                    self._maps.pop(slot, None)
-            case Fail(error):
-                self._inbox.fail(error)
+                self._unmap(slots)
+            case OfferReceipt() | Fail():
+                self._tell_loop(do)
         if self._session.state == "away":
             self._inbox.away()
+
+    def _tell_loop(self, do: OfferReceipt | Fail) -> None:
+        match do:
+            case OfferReceipt(receipt):
+                self._inbox.offer_receipt(receipt)
+            case Fail(error):
+                self._inbox.fail(error)
+
+    def _unmap(self, slots: tuple[int, ...]) -> None:
+        for slot in slots:
+            self._maps.pop(slot, None)
 
     def _connect(self) -> None:
         self._disconnect(linger_ms=0)

@@ -211,6 +211,11 @@ class Session:
         if self.state != "active" or (header.boot, header.session) != (self._header.boot, self._header.session):
             self.stale_frames += 1
             return []
+        return self._heard_in_session(header, message, now_s)
+
+    # --- inside
+
+    def _heard_in_session(self, header: Header, message: DaemonMessage, now_s: float) -> list[Do]:
         match message:
             case BatchReady():
                 return self._offered(header.number, message, now_s)
@@ -223,8 +228,6 @@ class Session:
             case Stopped(text, changed):
                 return self._fail(StreamChangedError(text) if changed else StreamStoppedError(text))
         return []
-
-    # --- inside
 
     def _welcomed(self, header: Header, welcome: Welcome) -> list[Do]:
         spec = welcome.spec

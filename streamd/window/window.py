@@ -17,6 +17,7 @@ from streamd.window.actions import (
     SendBatch,
     SendReceipt,
     StopStream,
+    Warn,
 )
 from streamd.window.admission import Denial, admit, ahead_slots
 from streamd.window.events import (
@@ -131,12 +132,15 @@ class Window:
 
     def _subscribe(self, event: Subscribed) -> list[Action]:
         shape = self._shapes[event.stream]
+        before = {each.id: each.credit for each in self.sessions}
         verdict = admit(event, shape, self.sessions, self._workers, self._pool.memory)
+        shrunk = [each.id for each in self.sessions if each.credit < before[each.id]]
+        warnings = [Warn(f"memory is short: sessions {shrunk} hold fewer batches for another's sake")] if shrunk else []
         if isinstance(verdict, Denial):
-            return [Refuse(event.session, verdict.why, verdict.text, verdict.retry_s)]
+            return [*warnings, Refuse(event.session, verdict.why, verdict.text, verdict.retry_s)]
         session = Session.of(event, shape, verdict)
         self._sessions[session.id] = session
-        return [Admit(session.id, verdict)]
+        return [*warnings, Admit(session.id, verdict)]
 
     def _end(self, number: int) -> list[Action]:
         session = self._sessions.pop(number, None)

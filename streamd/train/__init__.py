@@ -1,0 +1,1 @@
+"""Training a Keras model on a running daemon: the parts of `streamd-train`."""

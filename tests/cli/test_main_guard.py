@@ -1,0 +1,55 @@
+"""How commands end."""
+
+from __future__ import annotations
+
+import pytest
+import typer
+
+from streamd.cli.main_guard import fail_without_typer, run_guarded
+from streamd.errors import ConfigError, ConnectError
+
+
+def ending_with(error: BaseException) -> typer.Typer:
+    app = typer.Typer(pretty_exceptions_enable=False)
+
+    @app.command()
+    def command() -> None:
+        raise error
+
+    return app
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (ConfigError("a\nmistake"), 2, "prog: a mistake\n"),
+        (ConnectError("ipc://x", "gone"), 1, "prog: no streamd daemon at ipc://x: gone\n"),
+        (PermissionError(13, "Permission denied", "a.json"), 1, "prog: [Errno 13] Permission denied: 'a.json'\n"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_an_error_is_one_line_and_a_status(
+    error: BaseException,
+    status: int,
+    line: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.argv", ["prog"])
+    with pytest.raises(SystemExit) as ended:
+        run_guarded("prog", ending_with(error))
+    assert ended.value.code == status
+    assert capsys.readouterr().err == line
+
+
+def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["prog"])
+    with pytest.raises(ZeroDivisionError):
+        run_guarded("prog", ending_with(ZeroDivisionError()))
+
+
+def test_a_missing_command_line_library_names_the_extra(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        fail_without_typer("streamd-train", "train")
+    assert ended.value.code == 2
+    assert "pip install 'streamd[train]'" in capsys.readouterr().err

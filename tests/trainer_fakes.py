@@ -1,0 +1,174 @@
+"""A stream and a client that keep the contract trainers rely on, without a daemon; the memory is mapped and leased."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from streamd.errors import ReceiptError, RefusedError, near_name
+from streamd.layout import layout
+from streamd.mapping import lend
+from streamd.plan import Ids
+from streamd.receipts import Receipt
+from streamd.spec import ImageSpec, LabelSpec, OrderId, PixelId, StreamSpec
+
+ANGLE = LabelSpec("angle", "float", mean=0.1, std=0.5)
+KIND = LabelSpec("kind", "category", classes=("car", "cat", "dog"), counts=(6, 2, 2))
+
+
+def make_spec(*labels: LabelSpec, **changes: Any) -> StreamSpec:
+    """Ten samples of 8x8 pixels in batches of four, unless changed."""
+    spec = StreamSpec(
+        name="train",
+        samples=10,
+        batch_size=4,
+        batches=3,
+        image=ImageSpec(8, 8, 3),
+        labels={label.name: label for label in labels},
+        normalize="unit",
+        shuffle="full",
+        seed=0,
+        remainder="keep",
+        bad_policy="substitute",
+        order_id=OrderId("order"),
+        pixel_id=PixelId("pixel"),
+    )
+    return replace(spec, **changes)
+
+
+@dataclass(frozen=True)
+class FakeBatch:
+    """A batch whose image pixels all are the sample's number."""
+
+    images: npt.NDArray[np.uint8]
+    labels: Mapping[str, npt.NDArray[Any]]
+    weights: npt.NDArray[np.float32]
+    sample_ids: Ids
+    epoch: int
+    index: int
+    token: str = ""
+
+
+@dataclass
+class FakeStream:
+    """Begins behind `index` batches of the first epoch, as after a resume. `missed` goes into every receipt."""
+
+    spec: StreamSpec
+    total_epochs: int | None = None
+    index: int = 0
+    weightless: frozenset[int] = frozenset()
+    missed: int = 0
+    receipts: list[Receipt] = field(default_factory=list)
+    wait_s: float = 0.0
+    taken: list[tuple[int, int]] = field(default_factory=list)
+    leases: int = 0
+    epoch: int = 0
+
+    def __len__(self) -> int:
+        return self.spec.batches
+
+    def ids(self, epoch: int, index: int) -> Ids:
+        order = np.random.default_rng(epoch).permutation(self.spec.samples)
+        return order[index * self.spec.batch_size :][: self.spec.rows(index)].astype(np.int64)
+
+    def epochs(self) -> Iterator[Iterator[FakeBatch]]:
+        """One iterator an epoch; one that was left early is gone on with."""
+        while self.total_epochs is None or self.epoch < self.total_epochs:
+            yield self._batches(self.epoch)
+
+    def close(self) -> None:
+        """What leaving the `with` does: an epoch that was left early gets its receipt."""
+        if self.index:
+            self._receive(complete=False)
+
+    def _batches(self, epoch: int) -> Iterator[FakeBatch]:
+        while self.epoch == epoch and self.index < self.spec.batches:
+            self.taken.append((epoch, self.index))
+            self.index += 1
+            yield self._batch(*self.taken[-1])
+        if self.epoch == epoch:
+            self._receive(complete=True)
+            self.epoch, self.index = epoch + 1, 0
+            if self.missed:
+                raise ReceiptError(f"epoch {epoch} does not add up")
+
+    def _batch(self, epoch: int, index: int) -> FakeBatch:
+        ids = self.ids(epoch, index)
+        weights = np.ones(ids.size, dtype=np.float32)
+        weights[[sample in self.weightless for sample in ids.tolist()]] = 0
+        labels = {name: self._labels(label, ids) for name, label in self.spec.labels.items()}
+        return FakeBatch(self._images(ids), labels, weights, ids, epoch, index)
+
+    def _images(self, ids: Ids) -> npt.NDArray[np.uint8]:
+        place = layout(self.spec, ids.size).images
+        memory = mmap.mmap(-1, place.nbytes)
+        place.view(memoryview(memory))[:] = ids[:, None, None, None]
+        self.leases += 1
+        return lend(memoryview(memory), place, self._returned)
+
+    def _returned(self) -> None:
+        self.leases -= 1
+
+    def _labels(self, label: LabelSpec, ids: Ids) -> npt.NDArray[Any]:
+        values = (ids % len(label.classes)) if label.classes else ids / self.spec.samples
+        return values.astype(label.dtype)
+
+    def _receive(self, *, complete: bool) -> None:
+        indices = [index for at, index in self.taken if at == self.epoch]
+        samples = sum(self.spec.rows(index) for index in indices)
+        self.receipts.append(
+            Receipt(
+                stream=self.spec.name,
+                epoch=self.epoch,
+                steps=len(indices),
+                samples=samples,
+                missed=self.missed,
+                repeated=0,
+                bad=0,
+                dropped=0,
+                changed=False,
+                complete=complete,
+                ok=self.missed == 0,
+                digest="",
+            )
+        )
+
+
+class Subscription:
+    """The stream as a context, as the client gives it."""
+
+    def __init__(self, stream: FakeStream) -> None:
+        self._stream = stream
+
+    def __enter__(self) -> FakeStream:
+        return self._stream
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stream.close()
+
+
+class FakeClient:
+    """A client of a daemon that serves `specs`; `subscribed` are the streams it gave out."""
+
+    def __init__(self, specs: Sequence[StreamSpec], missed: int = 0) -> None:
+        self._specs = {spec.name: spec for spec in specs}
+        self._missed = missed
+        self.subscribed: dict[str, FakeStream] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        pass
+
+    def subscribe(self, name: str, *, epochs: int | None = None) -> Subscription:
+        if name not in self._specs:
+            raise RefusedError(f"no stream {name!r}{near_name(name, self._specs)}")
+        self.subscribed[name] = FakeStream(self._specs[name], epochs, missed=self._missed)
+        return Subscription(self.subscribed[name])
