@@ -24,6 +24,8 @@ class _OpenHow(ctypes.Structure):
 
 
 _HOW: Final = _OpenHow(_FLAGS, 0, _RESOLVE_BENEATH)
+_HOW_POINTER: Final = ctypes.addressof(_HOW)
+_HOW_BYTES: Final = ctypes.sizeof(_HOW)
 _syscall = ctypes.CDLL(None, use_errno=True).syscall
 _syscall.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)
 _syscall.restype = ctypes.c_long
@@ -34,7 +36,7 @@ class UnfitFileError(Exception):
 
 
 def _open_beneath(root: int, name: bytes) -> int:
-    descriptor = int(_syscall(_SYS_OPENAT2, root, name, ctypes.byref(_HOW), ctypes.sizeof(_HOW)))
+    descriptor = int(_syscall(_SYS_OPENAT2, root, name, _HOW_POINTER, _HOW_BYTES))
     if descriptor >= 0:
         return descriptor
     code = ctypes.get_errno()

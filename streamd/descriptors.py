@@ -179,12 +179,15 @@ class Lifeline:
 
     def ended(self) -> bool:
         """Whether the daemon has closed its end; asked when the socket is readable without a request."""
+        self._link.setblocking(False)  # with a timeout Python waits for it, whatever MSG_DONTWAIT says
         try:
-            return not self._link.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK)
+            return not self._link.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
             return False
         except OSError:
             return True
+        finally:
+            self._link.settimeout(_ANSWER_S)
 
     def wait_end(self, limit_s: float) -> None:
         """Returns when the daemon closes its end, or after `limit_s`."""

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from streamd.plan import Ids, Words, mix64, segment_indices
-from streamd.spec import Cursor, Segment
+from streamd.spec import DIGEST, Cursor, Segment
 from streamd.verdicts import Marks
 
 _LANE: Final = 1 << 64
@@ -73,8 +73,8 @@ def to_hex(lanes: Lanes) -> str:
 
 def from_hex(text: str) -> Lanes:
     """Raises ValueError when the text is no digest."""
-    if len(text) != 32:  # noqa: PLR2004 - two lanes of sixteen digits
-        raise ValueError(f"a digest has 32 hexadecimal digits, not {len(text)}")
+    if not DIGEST.fullmatch(text):
+        raise ValueError(f"a digest has 32 hexadecimal digits, which {text[:40]!r} has not")
     return int(text[16:], 16), int(text[:16], 16)
 
 
@@ -140,7 +140,7 @@ class Tally:
         self._seen.add(index)
         self.samples += int(np.count_nonzero(ids >= 0))
         self.bad += int(np.count_nonzero(marks))
-        self._waiting.append((places_of(index, ids.size), ids, marks))
+        self._waiting.append((places_of(index, ids.size), ids.copy(), marks))  # the caller's ids are its own to change
         if len(self._waiting) >= _FLUSH_BATCHES:
             self._flush()
         self.cursor = self.cursor.after_step(rank, world)

@@ -11,7 +11,7 @@ import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import zmq
 
@@ -68,8 +68,11 @@ class Server:
     def _take_endpoint(self) -> None:
         """Locks the endpoint, for ZeroMQ would steal it from a living daemon, and clears what a dead one left."""
         self._lock = _lock(self._path)
-        for leftover in (self._path, Path(self.descriptors)):
-            leftover.unlink(missing_ok=True)
+        self._clear()
+
+    def _clear(self) -> None:
+        for each in (self._path, Path(self.descriptors)):
+            each.unlink(missing_ok=True)
 
     def send(self, identity: bytes, data: bytes, pixels: memoryview | None = None) -> bool:
         """Sends to one client without ever waiting; False when it is gone or does not read."""
@@ -95,7 +98,7 @@ class Server:
         if router is None or receive is None:
             return
         for _ in range(_FRAMES_A_TURN):
-            if not router.poll(0):
+            if not _has_input(router):
                 return
             identity, *frames = router.recv_multipart(zmq.DONTWAIT)
             receive(identity, frames[0] if len(frames) == 1 else b"")
@@ -112,9 +115,13 @@ class Server:
             self._router = None
         self._context.destroy(0)
         if self._lock is not None:
-            self._path.unlink(missing_ok=True)
+            self._clear()
             os.close(self._lock)
             self._lock = None
+
+
+def _has_input(router: zmq.Socket[bytes]) -> bool:
+    return bool(cast("int", router.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
 
 
 def _lock(path: Path) -> int:

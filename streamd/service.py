@@ -7,7 +7,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from typing import Any, Final
 
 from streamd import logs
 from streamd.accounts import Accounts, dropped_samples
@@ -67,6 +67,7 @@ from streamd.window.events import (
 )
 from streamd.wire import Header, body, frame, unpack_client
 
+_MAX_WORLD: Final = 1 << 20  # far beyond any job, and every index up to its padding fits the digest's places
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 
@@ -326,7 +327,7 @@ class Service:
             return Refused(
                 "unknown", f"no stream {wish.stream!r}{near_name(wish.stream, self._streams)}; served: {known}"
             )
-        if not 0 <= wish.rank < wish.world or (wish.epochs is not None and wish.epochs < 0):
+        if not 0 <= wish.rank < wish.world < _MAX_WORLD or (wish.epochs is not None and wish.epochs < 0):
             return Refused("usage", f"rank {wish.rank} of world {wish.world}, epochs {wish.epochs}: not possible")
         if len(self._peers) >= MAX_SESSIONS:
             return Refused("busy", f"{MAX_SESSIONS} sessions are open, which is the most", 1.0)
@@ -334,6 +335,8 @@ class Service:
             check_cursor(wish.cursor)
         except TokenError as error:
             return Refused("token", str(error))
+        if wish.cursor.history and wish.cursor.base >= stream.spec.batches + wish.cursor.history[-1].world:
+            return Refused("token", f"the token's place lies beyond the {stream.spec.batches} batches of an epoch")
         if wish.order_id is not None and wish.order_id != stream.spec.order_id:
             return Refused(
                 "token",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NewType
+from typing import Final, Literal, NewType
 
 import msgspec
 
@@ -21,6 +22,8 @@ Remainder = Literal["keep", "drop", "pad"]  # of the last batch; the configurati
 BadPolicy = Literal["substitute", "mask", "fail"]
 Resize = Literal["stretch", "crop", "pad"]
 Uneven = Literal["drop", "pad"]
+
+DIGEST: Final = re.compile(r"[0-9a-f]{32}")  # an order digest as text: two lanes of sixteen digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,17 +164,18 @@ class Token:
         """Reads what `to_json` wrote. Raises TokenError for anything else."""
         try:
             token = msgspec.json.decode(text, type=Token)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise TokenError(f"this is no streamd token: {error}") from error
         if token.version != 1:
             raise TokenError(f"a token of version {token.version}; this streamd reads version 1")
+        if not DIGEST.fullmatch(token.digest):
+            raise TokenError(f"this token is damaged: {token.digest[:40]!r} is no digest")
         return token
 
 
 def read_token(text: str | bytes, spec: StreamSpec) -> Token:
     """A token for this stream. Raises TokenError when it belongs to another stream or order, or is damaged."""
     token = Token.from_json(text)
-    check_cursor(token.cursor)
     if token.stream != spec.name:
         raise TokenError(f"this token is of stream {token.stream!r}, not {spec.name!r}")
     if token.order_id != spec.order_id:
@@ -179,17 +183,18 @@ def read_token(text: str | bytes, spec: StreamSpec) -> Token:
             f"stream {spec.name!r} has another order now (files, labels, batch_size, shuffle or seed differ): "
             f"the token was saved under {token.order_id[:12]}, {spec.order_id[:12]} is served"
         )
+    check_cursor(token.cursor, spec.batches)
     return token
 
 
-def check_cursor(cursor: Cursor) -> None:
-    """Raises TokenError unless the cursor could have come from a trainer."""
+def check_cursor(cursor: Cursor, batches: int = 1 << 40) -> None:
+    """Raises TokenError unless the cursor could have come from a trainer of a stream of so many batches an epoch."""
     if not 0 <= cursor.epoch < 1 << 40 or len(cursor.history) > MAX_SEGMENTS:
         raise TokenError(f"a cursor at epoch {cursor.epoch} with {len(cursor.history)} segments is out of range")
     base = 0
     for segment in cursor.history:
-        sound = 0 <= segment.rank < segment.world < 1 << 20 and 0 <= segment.steps < 1 << 40
-        if not sound or segment.base != base:
+        sound = 0 <= segment.rank < segment.world < 1 << 20 and segment.steps > 0
+        if not sound or segment.base != base or segment.end - segment.world >= batches:
             raise TokenError(f"the token's history does not add up at {segment}")
         base = segment.end
 

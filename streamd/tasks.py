@@ -23,6 +23,7 @@ _TASK_HEAD: Final = struct.Struct(
 )  # kind, stream, rows of the task, number, slot, slot bytes, rows of the batch
 _DONE_HEAD: Final = struct.Struct("<BxHxxxxQQQQ")  # kind, bad rows, number, read, decode and idle nanoseconds
 MAX_RECORD_BYTES: Final = 64 * 1024
+_DAMAGE: Final = (struct.error, msgspec.MsgspecError, ValueError, IndexError, RecursionError)  # what decoding may raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ def decode_command(data: bytes) -> Command:
                 return DropSlots(tuple(np.frombuffer(data, "<u8", offset=1).tolist()))
             case kind:
                 raise ProtocolError(f"a worker got a record of unknown kind {kind}")
-    except (struct.error, msgspec.MsgspecError, ValueError, IndexError) as error:
+    except _DAMAGE as error:
         raise ProtocolError(f"a worker got a damaged record: {error}") from error
 
 
@@ -153,19 +154,20 @@ def decode_report(data: bytes) -> Report:
                 return msgspec.msgpack.decode(data[1:], type=Ready)
             case kind:
                 raise ProtocolError(f"a worker sent a record of unknown kind {kind}")
-    except (struct.error, msgspec.MsgspecError, IndexError) as error:
+    except _DAMAGE as error:
         raise ProtocolError(f"a worker sent a damaged record: {error}") from error
 
 
 def _decode_done(data: bytes) -> Done:
     _, bad_rows, number, read_ns, decode_ns, idle_ns = _DONE_HEAD.unpack_from(data)
-    bad: tuple[BadSample, ...] = ()
-    if bad_rows:
-        bad = msgspec.msgpack.decode(data[_DONE_HEAD.size :], type=tuple[BadSample, ...])
+    rest = data[_DONE_HEAD.size :]
+    bad: tuple[BadSample, ...] = msgspec.msgpack.decode(rest, type=tuple[BadSample, ...]) if rest else ()
+    if len(bad) != bad_rows:
+        raise ProtocolError(f"a task done with {bad_rows} bad rows names {len(bad)}")
     return Done(number, read_ns, decode_ns, idle_ns, bad)
 
 
 def short_reason(error: BaseException) -> str:
-    """An error's words, fit for a record: one line, bounded."""
+    """An error's words, fit for a record: one line, bounded, and encodable whatever bytes a file's name has."""
     text = " ".join(str(error).split()) or type(error).__name__
-    return text[:MAX_REASON_CHARS]
+    return text.encode(errors="backslashreplace").decode()[:MAX_REASON_CHARS]

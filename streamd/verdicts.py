@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,14 +38,14 @@ class BadRow:
     action: str  # "substituted" or "masked"
 
 
-def resolve(planned: Ids, bad: Container[int], policy: BadPolicy) -> tuple[Ids, Marks]:
+def resolve(planned: Ids, bad: Collection[int], policy: BadPolicy) -> tuple[Ids, Marks]:
     """The samples really delivered for the `planned` ids, and a mark for each row.
 
     Under `substitute` the next good row of the same batch, cyclically, takes a bad one's place; a batch without a
     good row, and every bad row under `mask`, becomes PAD_ID: zeros with weight 0.
     """
-    rows = [sample_id in bad for sample_id in planned.tolist()]
     marks = np.zeros(planned.size, dtype=np.uint8)
+    rows = [sample_id in bad for sample_id in planned.tolist()] if bad else []
     if not any(rows):
         return planned, marks
     delivered = planned.copy()

@@ -15,7 +15,7 @@ import sys
 import time
 from collections import deque
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import aiofiles.os
 
@@ -52,9 +52,11 @@ class Worker:
         self._queue: deque[tuple[Task, memoryview, asyncio.Task[list[Blob]]]] = deque()
         self._arrived = asyncio.Event()
         self._ended = False
+        self._failure: BaseException | None = None
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._fail)
         self._link.setblocking(False)
         loop.add_reader(self._link, self._receive)
         idle_since = time.monotonic_ns()
@@ -63,10 +65,11 @@ class Worker:
                 self._arrived.clear()
                 await self._arrived.wait()
                 continue
-            task, memory, reading = self._queue.popleft()
             idle_ns = time.monotonic_ns() - idle_since
-            await self._produce(task, memory, reading, idle_ns)
+            await self._produce(*self._queue.popleft(), idle_ns)  # in no variable here: it would keep a dropped slot
             idle_since = time.monotonic_ns()
+        if self._failure is not None:
+            raise self._failure
 
     async def _produce(self, task: Task, memory: memoryview, reading: asyncio.Task[list[Blob]], idle_ns: int) -> None:
         started = time.monotonic_ns()
@@ -75,14 +78,18 @@ class Worker:
         filling = Filling(self._sources[task.stream], task, memory)
         for start in range(0, len(blobs), _LOOK_UP_ROWS):
             filling.decode(blobs, start, start + _LOOK_UP_ROWS)
-            await asyncio.sleep(0)
+            if not self._queue:
+                await asyncio.sleep(0)
         filling.write_labels()
         done = time.monotonic_ns()
         await self._send(Done(task.number, read - started, done - read, idle_ns, tuple(filling.bad)))
 
     async def _send(self, report: Ready | Done) -> None:
+        data = encode_report(report)
         try:
-            await asyncio.get_running_loop().sock_sendall(self._link, encode_report(report))
+            self._link.send(data)
+        except BlockingIOError:
+            await asyncio.get_running_loop().sock_sendall(self._link, data)
         except (BrokenPipeError, ConnectionResetError):
             self._end()
 
@@ -119,6 +126,12 @@ class Worker:
         for descriptor in descriptors:
             self._slots[task.slot] = map_writable(descriptor, task.slot_bytes)
             os.close(descriptor)
+
+    def _fail(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A callback raised and a command is lost: the worker dies of it, and the daemon gives its tasks to another."""
+        del loop
+        self._failure = self._failure or context.get("exception") or RuntimeError(str(context.get("message")))
+        self._end()
 
     def _end(self) -> None:
         self._ended = True

@@ -81,8 +81,6 @@ class Client:
 
         Raises RefusedError (unknown stream, too little memory), TokenError, ConnectError.
         """
-        if self._pid != os.getpid():
-            raise ForkedClientError
         spec = self._spec(stream)
         token = None if resume is None else read_token(resume, spec)
         wish = _wish(spec, epochs, rank, world, uneven, prefetch, transport)
@@ -120,6 +118,8 @@ class Client:
 
     def _ask(self, question: ClientMessage, answer: type[Answer]) -> Answer:
         """One question on a socket of its own, so that no thread and no state are left behind."""
+        if self._pid != os.getpid():
+            raise ForkedClientError
         deadline_s = time.monotonic() + self._timeout_s
         with zmq.Context(io_threads=1) as context, make_socket(context, self.endpoint) as socket:
             socket.send(pack(NOBODY, question))

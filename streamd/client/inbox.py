@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from streamd.errors import StreamdError
@@ -57,6 +58,7 @@ class Inbox:
         with self._changed:
             if self.away_since_s is None:
                 self.away_since_s = time.monotonic()
+                self._changed.notify_all()
 
     def offer(self, delivery: Delivery) -> None:
         with self._changed:
@@ -89,7 +91,7 @@ class Inbox:
         Batches that came before an error are taken first: they are as good as any.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._deliveries or self._error, wait_s)
+            self._wait(lambda: self._deliveries, wait_s)
             if not self._deliveries:
                 self._raise()
                 return None
@@ -102,7 +104,7 @@ class Inbox:
     def take_receipt(self, epoch: int, wait_s: float) -> ReceiptDue | None:
         """The daemon's word on an epoch; None when it did not come in time. Raises the stream's error."""
         with self._changed:
-            self._changed.wait_for(lambda: epoch in self._receipts or self._error, wait_s)
+            self._wait(lambda: epoch in self._receipts, wait_s)
             receipt = self._receipts.pop(epoch, None)
             if receipt is None:
                 self._raise()
@@ -125,6 +127,11 @@ class Inbox:
         """(epoch, index) of the batches that the loop took and still holds, when they are all its credit."""
         with self._changed:
             return list(self._held.values()) if self.credit and len(self._held) >= self.credit else []
+
+    def _wait(self, wanted: Callable[[], object], wait_s: float) -> None:
+        """Also ends when the daemon goes away or is back: from then on the caller's patience counts otherwise."""
+        before = self.away_since_s
+        self._changed.wait_for(lambda: wanted() or self._error or self.away_since_s != before, wait_s)
 
     def _raise(self) -> None:
         if self._error is not None:

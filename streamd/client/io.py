@@ -9,7 +9,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, cast
 
 import zmq
 
@@ -46,6 +46,10 @@ def make_socket(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.S
     return dealer
 
 
+def _has_input(socket: zmq.Socket[bytes]) -> bool:
+    return bool(cast("int", socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
+
+
 class Postman:
     """Runs a `Session` against the world. `start` and `stop` belong to the trainer, the rest to the thread."""
 
@@ -63,6 +67,7 @@ class Postman:
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._socket: zmq.Socket[bytes] | None = None
         self._lifeline: Lifeline | None = None
+        self._poller: zmq.Poller | None = None
         self._connection = 0
         self._maps: dict[int, memoryview] = {}
         self._waited_ns = 0
@@ -110,7 +115,7 @@ class Postman:
             self._context.term()
 
     def _say_goodbye(self) -> None:
-        """Says goodbye and waits for the daemon to hang up: an end of the lifeline before that would look like death."""
+        """Says goodbye and waits for the daemon to hang up: a lifeline that ends before that looks like death."""
         farewell = self._session.closed()
         self._do(farewell)
         if farewell and self._lifeline is not None:
@@ -132,14 +137,16 @@ class Postman:
         if deadline_s is not None and time.monotonic() >= deadline_s:
             self._do(self._session.passed(time.monotonic()))
 
-    def _poll(self, wait_ms: int | None) -> set[object]:
-        poller = zmq.Poller()
-        poller.register(self._bell, zmq.POLLIN)
-        if self._socket is not None:
-            poller.register(self._socket, zmq.POLLIN)
-        if self._lifeline is not None:
-            poller.register(self._lifeline.fileno(), zmq.POLLIN)
-        return {who for who, _ in poller.poll(wait_ms)}
+    def _poll(self, wait_ms: int | None) -> list[object]:
+        """Who has something; the poller is made anew when the connection is."""
+        if self._poller is None:
+            self._poller = zmq.Poller()
+            self._poller.register(self._bell, zmq.POLLIN)
+            if self._socket is not None:
+                self._poller.register(self._socket, zmq.POLLIN)
+            if self._lifeline is not None:
+                self._poller.register(self._lifeline.fileno(), zmq.POLLIN)
+        return [who for who, _ in self._poller.poll(wait_ms)]
 
     def _collect(self) -> None:
         """Hears what the loop and the finalisers had to say."""
@@ -157,10 +164,10 @@ class Postman:
 
     def _receive(self) -> None:
         socket = self._socket
-        while socket is not None and socket is self._socket and socket.poll(0):
-            head, *rest = socket.recv_multipart(zmq.DONTWAIT, copy=False)
-            header, message = unpack_daemon(head.bytes)
-            inline = rest[0].buffer if rest else None
+        while socket is not None and socket is self._socket and _has_input(socket):
+            head = socket.recv(zmq.DONTWAIT)
+            inline = socket.recv(zmq.DONTWAIT, copy=False).buffer if socket.getsockopt(zmq.RCVMORE) else None
+            header, message = unpack_daemon(head)
             for do in self._session.heard(header, message, time.monotonic()):
                 self._do_one(do, inline)
 
@@ -203,11 +210,13 @@ class Postman:
             return
         self._connection, cursor = self._inbox.begin_connection()
         self._socket = make_socket(self._context, self._endpoint)
+        self._poller = None
         self._do(self._session.opened(cursor, time.monotonic()))
 
     def _greet(self, descriptors: str, secret: bytes, credit: int) -> None:
         try:
             self._lifeline = Lifeline(descriptors, secret)
+            self._poller = None
         except ConnectError as error:
             sys.stderr.write(f"streamd: {error}\n")
             self._lose()
@@ -243,6 +252,7 @@ class Postman:
 
     def _disconnect(self, *, linger_ms: int) -> None:
         self._maps.clear()
+        self._poller = None
         if self._lifeline is not None:
             self._lifeline.close()
             self._lifeline = None

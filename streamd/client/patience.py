@@ -26,7 +26,10 @@ class Patience:
         """Until the next thing that could be worth doing."""
         if self._inbox.held():
             return HELD_ERROR_S if self._collected else HELD_COLLECT_S
-        left_s = float("inf") if self._patience_s is None else self._since_s + self._patience_s - time.monotonic()
+        away_since_s = self._inbox.away_since_s
+        if self._patience_s is None or away_since_s is None:
+            return AWAY_LINE_S
+        left_s = max(away_since_s, self._since_s) + self._patience_s - time.monotonic()
         return max(0.001, min(AWAY_LINE_S, left_s))
 
     def look(self) -> None:
@@ -45,7 +48,7 @@ class Patience:
         if away_since_s is None:
             return
         away_s = now_s - max(away_since_s, self._since_s)
-        if self._patience_s is not None and now_s >= self._since_s + self._patience_s:
+        if self._patience_s is not None and away_s >= self._patience_s:
             raise ConnectError(
                 self._endpoint, f"the daemon has been away for {away_s:.0f} s, which is all the patience allowed"
             )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import warnings
 from io import BytesIO
 from typing import Final
 
@@ -31,11 +33,11 @@ def decode_into(data: bytes, row: Row, image: ImageSpec) -> None:
         return
     orientation = _orientation(data)
     colour = "RGB" if image.channels == 3 else "GRAY"  # noqa: PLR2004 - three colours
-    least = _least_size(height, width, orientation, image)
     try:
-        if (height, width) == (image.height, image.width) and orientation == _UPRIGHT:
+        if height == image.height and width == image.width and orientation == _UPRIGHT:
             simplejpeg.decode_jpeg(data, colour, buffer=row)
             return
+        least = _least_size(height, width, orientation, image)
         pixels = simplejpeg.decode_jpeg(data, colour, min_height=least[0], min_width=least[1])
     except ValueError as error:
         raise BadImageError(f"a damaged JPEG: {error}") from error
@@ -60,9 +62,11 @@ def _orientation(data: bytes) -> int:
     if data.find(b"Exif\x00\x00", 0, _EXIF_SEARCH_BYTES) < 0:
         return _UPRIGHT
     try:
-        with Image.open(BytesIO(data), formats=("JPEG",)) as picture:
-            value = picture.getexif().get(_ORIENTATION, _UPRIGHT)
-    except (OSError, ValueError, SyntaxError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about metadata, of which one number is wanted
+            with Image.open(BytesIO(data), formats=("JPEG",)) as picture:
+                value = picture.getexif().get(_ORIENTATION, _UPRIGHT)
+    except (OSError, ValueError, SyntaxError, struct.error) as error:
         raise BadImageError(f"unreadable EXIF data: {error}") from error
     return value if value in range(1, 9) else _UPRIGHT
 

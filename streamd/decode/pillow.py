@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import warnings
 from io import BytesIO
 
@@ -21,13 +22,14 @@ def decode_into(data: bytes, row: Row, image: ImageSpec, format_name: str) -> No
             "something in this process switched ImageFile.LOAD_TRUNCATED_IMAGES on: pixels would be invented"
         )
     try:
-        with warnings.catch_warnings(), Image.open(BytesIO(data), formats=(format_name,)) as picture:
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about metadata; what concerns the pixels raises
-            check_pixels(picture.height, picture.width)
-            picture.load()
-            upright = ImageOps.exif_transpose(picture)
-            plain = _plain(upright, "RGB" if image.channels > 1 else "L")
-    except (OSError, ValueError, SyntaxError, EOFError, IndexError, KeyError, TypeError) as error:
+            with Image.open(BytesIO(data), formats=(format_name,)) as picture:
+                check_pixels(picture.height, picture.width)
+                picture.load()
+                upright = ImageOps.exif_transpose(picture)
+                plain = _plain(upright, "RGB" if image.channels > 1 else "L")
+    except (OSError, ValueError, SyntaxError, EOFError, IndexError, KeyError, TypeError, struct.error) as error:
         raise BadImageError(f"a damaged {format_name}: {error}") from error
     fill(row, plain, image)
 

@@ -51,7 +51,8 @@ def _centre(picture: Image.Image, image: ImageSpec) -> Box:
     """The largest centred part of the picture that has the target's proportions."""
     scale = min(picture.height / image.height, picture.width / image.width)
     height, width = image.height * scale, image.width * scale
-    left, top = (picture.width - width) / 2, (picture.height - height) / 2
+    # Rounding may make the box a hair larger than the picture, and Pillow refuses offsets below 0.
+    left, top = max(0.0, (picture.width - width) / 2), max(0.0, (picture.height - height) / 2)
     return left, top, left + width, top + height
 
 

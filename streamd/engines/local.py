@@ -79,6 +79,10 @@ class LocalEngine:
         """Begins a batch; the reporter hears of its end."""
         number = self._numbers[key.stream]
         production = Production(key, self._streams[number], number, slot, slot_bytes)
+        reason = production.stream.too_many_bad()
+        if reason is not None:  # by the verdicts of an earlier run
+            asyncio.get_running_loop().call_soon(self._fail, production, reason)
+            return
         self._enqueue(production, production.first_tasks(self._task_numbers))
         self._dispatch()
 
@@ -230,6 +234,6 @@ class LocalEngine:
                 self._fail(
                     job.production, f"{job.deaths} workers died, the last {status}, at files beginning with {files}"
                 )
-            else:
+            elif not job.production.given_up:  # its slot is gone
                 self._queue.appendleft(job)
         self._dispatch()

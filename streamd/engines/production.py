@@ -37,10 +37,15 @@ class Production:
     slot_bytes: int
     delivered: Ids = field(init=False)
     marks: Marks = field(init=False)
+    verdicts: int = field(init=False)  # known when the batch was last resolved
     pending: int = 0
     given_up: bool = False
 
     def __post_init__(self) -> None:
+        self._resolve()
+
+    def _resolve(self) -> None:
+        self.verdicts = len(self.stream.quarantine.reasons)
         self.delivered, self.marks = self.stream.resolved(self.key.epoch, self.key.index)
 
     def first_tasks(self, numbers: Iterator[int]) -> list[Task]:
@@ -49,8 +54,10 @@ class Production:
 
     def renew(self, numbers: Iterator[int]) -> list[Task]:
         """The tasks for rows that new verdicts have given another sample."""
+        if self.verdicts == len(self.stream.quarantine.reasons):
+            return []
         before = self.delivered
-        self.delivered, self.marks = self.stream.resolved(self.key.epoch, self.key.index)
+        self._resolve()
         return self._tasks(np.flatnonzero(before != self.delivered).astype(np.uint16), numbers)
 
     def again(self, task: Task, bad: tuple[BadSample, ...], numbers: Iterator[int]) -> Task:

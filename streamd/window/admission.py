@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from streamd.limits import MAX_CREDIT, MIB, MIN_CREDIT, TASKS_AHEAD_PER_WORKER
 from streamd.messages import Refusal
+from streamd.spec import steps_from
 from streamd.window.events import StreamShape, Subscribed
 from streamd.window.sessions import Session
 
@@ -14,12 +15,21 @@ RETRY_S = 0.5  # sessions end and leases return at any time
 
 
 @dataclass(frozen=True, slots=True)
+class Grant:
+    """A new session's credit; `shrunk` tells what others have left for its sake: session -> credit."""
+
+    credit: int
+    shrunk: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Denial:
-    """Why a session is not admitted."""
+    """Why a session is not admitted. Others shrink only when that will let it in after `retry_s`."""
 
     why: Refusal
     text: str
     retry_s: float | None = None
+    shrunk: Mapping[int, int] = field(default_factory=dict)
 
 
 def ahead_slots(shape: StreamShape, workers: int, memory: int) -> int:
@@ -28,18 +38,17 @@ def ahead_slots(shape: StreamShape, workers: int, memory: int) -> int:
     return max(1, min(wanted, memory // shape.slot_bytes - MIN_CREDIT))
 
 
-def reserved_bytes(sessions: Sequence[Session], workers: int, memory: int, shape: StreamShape) -> int:
-    """Bytes promised: every session's credit and what the workers fill, for `shape` and all streams in use."""
+def working_bytes(sessions: Sequence[Session], workers: int, memory: int, shape: StreamShape) -> int:
+    """Bytes that the workers fill at a time, for `shape` and all streams in use."""
     shapes = {session.shape.name: session.shape for session in sessions} | {shape.name: shape}
-    working = max(ahead_slots(each, workers, memory) * each.slot_bytes for each in shapes.values())
-    return working + sum(session.reserved * session.shape.slot_bytes for session in sessions)
+    return max(ahead_slots(each, workers, memory) * each.slot_bytes for each in shapes.values())
 
 
 def admit(
     event: Subscribed, shape: StreamShape, sessions: Sequence[Session], workers: int, memory: int
-) -> int | Denial:
-    """The credit of a new session, after shrinking others' credit where needed; or why not."""
-    if event.world > shape.batches and event.uneven == "drop":
+) -> Grant | Denial:
+    """The credit of a new session, and of those whose credit has to shrink for it; or why not."""
+    if not steps_from(0, event.world, shape.batches, event.uneven):
         return Denial(
             "usage",
             f"world {event.world} is more than the {shape.batches} batches of an epoch: every step would be dropped; "
@@ -48,25 +57,36 @@ def admit(
     alone = (MIN_CREDIT + ahead_slots(shape, workers, memory)) * shape.slot_bytes
     if alone > memory:
         return Denial("memory", _arithmetic(shape, memory, alone, []))
+    working = working_bytes(sessions, workers, memory, shape)
     wanted = max(MIN_CREDIT, min(event.credit, MAX_CREDIT))
-    while True:
-        left = (memory - reserved_bytes(sessions, workers, memory, shape)) // shape.slot_bytes
-        if left >= wanted or (left >= MIN_CREDIT and not _shrink(sessions)):
-            return min(wanted, left)
-        if left < MIN_CREDIT and not _shrink(sessions):
-            break
-    needed = reserved_bytes(sessions, workers, memory, shape) + MIN_CREDIT * shape.slot_bytes
-    text = _arithmetic(shape, memory, needed, sessions)
-    return Denial("memory", text, RETRY_S if event.resuming else None)
+    shares = _share(wanted, shape.slot_bytes, sessions, memory - working)
+    if shares is None:
+        needed = working + MIN_CREDIT * (shape.slot_bytes + sum(session.shape.slot_bytes for session in sessions))
+        return Denial("memory", _arithmetic(shape, memory, needed, sessions), RETRY_S if event.resuming else None)
+    shrunk = {session.id: shares[session.id] for session in sessions if shares[session.id] < session.credit}
+    held = sum(max(shares[session.id], len(session.leases)) * session.shape.slot_bytes for session in sessions)
+    credit = min(wanted, (memory - working - held) // shape.slot_bytes)
+    if credit >= MIN_CREDIT:
+        return Grant(credit, shrunk)
+    text = f"stream {shape.name!r} fits into memory as soon as trainers give back batches that they hold"
+    return Denial("memory", text, RETRY_S, shrunk)
 
 
-def _shrink(sessions: Sequence[Session]) -> bool:
-    """Halves the largest credit above the minimum; False when there is none."""
-    largest = max(sessions, key=lambda session: session.credit, default=None)
-    if largest is None or largest.credit <= MIN_CREDIT:
-        return False
-    largest.credit = max(MIN_CREDIT, largest.credit // 2)
-    return True
+def _share(wanted: int, slot_bytes: int, sessions: Sequence[Session], left: int) -> dict[int, int] | None:
+    """The credits of `sessions` that leave room for one more: the largest is halved, the newcomer's before others'.
+
+    None when not even the minimum for everyone fits into the `left` bytes.
+    """
+    shares = {session.id: session.credit for session in sessions}
+    while sum(shares[each.id] * each.shape.slot_bytes for each in sessions) + wanted * slot_bytes > left:
+        largest = max(shares, key=shares.__getitem__, default=None)
+        if wanted > MIN_CREDIT and (largest is None or wanted >= shares[largest]):
+            wanted = max(MIN_CREDIT, wanted // 2)
+        elif largest is not None and shares[largest] > MIN_CREDIT:
+            shares[largest] = max(MIN_CREDIT, shares[largest] // 2)
+        else:
+            return None
+    return shares
 
 
 def _arithmetic(shape: StreamShape, memory: int, needed: int, sessions: Sequence[Session]) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from streamd.limits import MAX_SLOTS
@@ -21,6 +22,14 @@ class Entry:
     tainted: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What the sessions want, asked only when something has to give way. `worth` grows as a batch is wanted sooner."""
+
+    cursors: Callable[[], Iterable[BatchKey]]
+    worth: Callable[[BatchKey], float]
+
+
 @dataclass(slots=True)
 class Pool:
     """Which batch lies in which slot."""
@@ -31,75 +40,60 @@ class Pool:
     by_slot: dict[int, Entry] = field(default_factory=dict)
     free: dict[int, list[int]] = field(default_factory=dict)  # slot bytes -> serials, last freed last
     dropped: list[int] = field(default_factory=list)  # serials that are over, for the shell to hear of
+    evicted: list[BatchKey] = field(default_factory=list)  # batches that gave way, for the sessions to hear of
+    _idle: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # stream -> (epoch, index), in order
+    _idle_bytes: int = 0
     _next_slot: int = 1
     _slots: int = 0
 
-    def is_ready(self, key: BatchKey) -> bool:
-        entry = self.entries.get(key)
-        return entry is not None and entry.ready
-
-    def place(
-        self, key: BatchKey, slot_bytes: int, worth: Callable[[BatchKey], float], *, floor: float | None
-    ) -> Entry | None:
+    def place(self, key: BatchKey, slot_bytes: int, demand: Demand, *, floor: float | None) -> Entry | None:
         """A slot for a new batch, at the cost of the least worth of those that nobody holds.
 
-        None when all are held, or when none is worth less than `floor`.
+        None when too much is held, or when nothing is worth less than `floor`.
         """
-        slot = self._find(slot_bytes, worth, floor)
+        slot = self._find(slot_bytes, demand, floor)
         if slot is None:
             return None
         entry = Entry(key, slot, slot_bytes)
         self.entries[key] = self.by_slot[slot] = entry
         return entry
 
-    def _find(self, slot_bytes: int, worth: Callable[[BatchKey], float], floor: float | None) -> int | None:
-        while True:
-            if self.free.get(slot_bytes):
-                return self.free[slot_bytes].pop()
-            if self.used + slot_bytes <= self.memory and self._slots < MAX_SLOTS:
-                return self._make(slot_bytes)
-            if not self._give_way(worth, floor):
-                return None
+    def finish(self, slot: int) -> Entry:
+        """The batch in `slot` is whole."""
+        entry = self.by_slot[slot]
+        entry.ready = True
+        self._rest(entry)
+        return entry
 
-    def _make(self, slot_bytes: int) -> int:
-        slot = self._next_slot
-        self._next_slot += 1
-        self._slots += 1
-        self.used += slot_bytes
-        return slot
+    def hold(self, entry: Entry) -> None:
+        """One more lease."""
+        if not entry.holders:
+            self._wake(entry)
+        entry.holders += 1
 
-    def _give_way(self, worth: Callable[[BatchKey], float], floor: float | None) -> bool:
-        """Frees one slot: an empty one of another size, else the batch least worth keeping."""
-        for size, slots in self.free.items():
-            if slots:
-                self._drop(slots.pop(0), size)
-                return True
-        idle = [entry for entry in self.entries.values() if entry.ready and not entry.holders]
-        least = min(idle, key=lambda entry: worth(entry.key), default=None)
-        if least is None or (floor is not None and worth(least.key) >= floor):
-            return False
-        self.discard(least)
-        return True
+    def release(self, slot: int) -> Entry:
+        """One lease less."""
+        entry = self.by_slot[slot]
+        entry.holders -= 1
+        if not entry.holders:
+            self._rest(entry)
+        return entry
 
-    def _drop(self, slot: int, slot_bytes: int) -> None:
-        self.used -= slot_bytes
-        self._slots -= 1
-        self.dropped.append(slot)
+    def disown(self, entry: Entry) -> None:
+        """Nobody will have what is in production here, whatever comes of it: its key is free, its slot is not yet."""
+        del self.entries[entry.key]
 
     def discard(self, entry: Entry) -> None:
         """Forgets a batch that nobody holds; its slot is free, or over if a dead session may still see it."""
-        del self.entries[entry.key]
+        if entry.ready:
+            self._wake(entry)
+        if self.entries.get(entry.key) is entry:
+            del self.entries[entry.key]
         del self.by_slot[entry.slot]
         if entry.tainted:
             self._drop(entry.slot, entry.slot_bytes)
         else:
             self.free.setdefault(entry.slot_bytes, []).append(entry.slot)
-
-    def release(self, slot: int) -> Entry:
-        """Ends one lease."""
-        entry = self.by_slot[slot]
-        entry.holders -= 1
-        return entry
 
     def drop_free(self) -> int:
         """Gives all empty slots back to the host; how many."""
@@ -113,3 +107,69 @@ class Pool:
 
     def of_stream(self, stream: str) -> Iterator[Entry]:
         return iter([entry for entry in self.entries.values() if entry.key.stream == stream])
+
+    # --- finding a slot
+
+    def _find(self, slot_bytes: int, demand: Demand, floor: float | None) -> int | None:
+        while True:
+            if self.free.get(slot_bytes):
+                return self.free[slot_bytes].pop()
+            if self.used + slot_bytes <= self.memory and self._slots < MAX_SLOTS:
+                return self._make(slot_bytes)
+            if not self._could_hold(slot_bytes) or not self._give_way(demand, floor):
+                return None
+
+    def _could_hold(self, slot_bytes: int) -> bool:
+        """Whether there is room when all that may give way does; if not, nothing should in vain."""
+        empty = sum(size * len(slots) for size, slots in self.free.items())
+        return self.used - empty - self._idle_bytes + slot_bytes <= self.memory
+
+    def _make(self, slot_bytes: int) -> int:
+        slot = self._next_slot
+        self._next_slot += 1
+        self._slots += 1
+        self.used += slot_bytes
+        return slot
+
+    def _give_way(self, demand: Demand, floor: float | None) -> bool:
+        """Frees one slot: an empty one of another size, else the batch least worth keeping."""
+        for size, slots in self.free.items():
+            if slots:
+                self._drop(slots.pop(0), size)
+                return True
+        least = min(self._furthest(demand.cursors()), key=demand.worth, default=None)
+        if least is None or (floor is not None and demand.worth(least) >= floor):
+            return False
+        self.discard(self.entries[least])
+        self.evicted.append(least)
+        return True
+
+    def _furthest(self, cursors: Iterable[BatchKey]) -> set[BatchKey]:
+        """Of the batches that nobody holds, the last before each cursor and the last of all.
+
+        Whatever lies between two cursors is nearer to the first of them, so the least wanted is one of these few.
+        (Where ranks share a stream, it may be a step or two before one of them.)
+        """
+        places = {stream: {len(idle)} for stream, idle in self._idle.items() if idle}
+        for cursor in cursors:
+            if cursor.stream in places:
+                places[cursor.stream].add(bisect_left(self._idle[cursor.stream], (cursor.epoch, cursor.index)))
+        return {BatchKey(stream, *self._idle[stream][at - 1]) for stream, ats in places.items() for at in ats if at}
+
+    def _drop(self, slot: int, slot_bytes: int) -> None:
+        self.used -= slot_bytes
+        self._slots -= 1
+        self.dropped.append(slot)
+
+    # --- which batches nobody holds
+
+    def _rest(self, entry: Entry) -> None:
+        if self.entries.get(entry.key) is entry:
+            insort(self._idle.setdefault(entry.key.stream, []), (entry.key.epoch, entry.key.index))
+            self._idle_bytes += entry.slot_bytes
+
+    def _wake(self, entry: Entry) -> None:
+        if self.entries.get(entry.key) is entry:
+            idle = self._idle[entry.key.stream]
+            del idle[bisect_left(idle, (entry.key.epoch, entry.key.index))]
+            self._idle_bytes -= entry.slot_bytes

@@ -3,12 +3,14 @@
 Work-conserving stride scheduling (Waldspurger and Weihl, MIT/LCS/TM-528, 1995) over groups of sessions that want the
 same batch: a group is charged once, its members in equal parts, so a group of three is served three times as often as a
 session alone. One exception: two trainers apart get half each for ever and two in step get all, so a session behind
-another is served first when drawing level costs the leader no more than a bounded time an epoch.
+another is served first when drawing level costs the leader, and whoever else has to wait, no more than a bounded time
+an epoch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Final
 
 from streamd.limits import CATCH_UP_S
@@ -21,23 +23,41 @@ Wish = tuple[BatchKey, list[Session]]
 
 
 def wishes(
-    sessions: Iterable[Session], reach: Callable[[Session], int], known: Callable[[BatchKey], bool]
-) -> list[Wish]:
-    """The first batch on each session's way that is not `known`, within its `reach`, and who wants it."""
-    groups: dict[BatchKey, list[Session]] = {}
+    sessions: Iterable[Session], ahead: Callable[[Session], int], known: Callable[[BatchKey], bool]
+) -> tuple[list[Wish], list[Wish]]:
+    """The first batch on each session's way that is not `known`, and who wants it.
+
+    First those that could be sent at once, then those that will be wanted within `ahead` more.
+    """
+    near: dict[BatchKey, list[Session]] = {}
+    far: dict[BatchKey, list[Session]] = {}
     for session in sessions:
-        missing = next((key for key in session.ahead(reach(session)) if not known(key)), None)
+        room = session.room
+        missing = session.first_missing(room + ahead(session), known)
         if missing is not None:
-            groups.setdefault(missing, []).append(session)
-    return list(groups.items())
+            key, before = missing
+            (near if before < room else far).setdefault(key, []).append(session)
+    return list(near.items()), list(far.items())
 
 
-def choose(groups: Sequence[Wish], chasing: Sequence[Session], turn: float) -> Wish:
-    """The group to serve: a chaser's if there is one, else the one that has had the least."""
+def choose(
+    groups: Sequence[Wish], chasing: Sequence[Session], costs_s: Mapping[str, float], turn: float
+) -> tuple[Wish, float]:
+    """The group to serve: a chaser's if all others can afford it, else the one that has had the least.
+
+    With it comes the time in seconds that each session of the other groups loses for a chaser's sake.
+    """
     for wish in groups:
         if any(session in chasing for session in wish[1]):
-            return wish
-    return min(groups, key=lambda wish: _account(wish[1], turn))
+            cost_s = costs_s.get(wish[0].stream, 0.0)
+            if all(session.lost_s + cost_s <= CATCH_UP_S for session in others(groups, wish)):
+                return wish, cost_s
+    return min(groups, key=lambda wish: _account(wish[1], turn)), 0.0
+
+
+def others(groups: Iterable[Wish], served: Wish) -> list[Session]:
+    """Everyone who has to wait while a group is served."""
+    return [session for wish in groups if wish is not served for session in wish[1]]
 
 
 def _account(members: Sequence[Session], turn: float) -> float:
@@ -46,48 +66,46 @@ def _account(members: Sequence[Session], turn: float) -> float:
 
 
 def charge(members: Sequence[Session], turn: float) -> float:
-    """Books one production on those who wanted it; returns the scheduler's own clock."""
+    """Books the tasks of one production on those who wanted it; returns the scheduler's own clock."""
     turn = _account(members, turn)
     for session in members:
-        session.turn = max(session.turn, turn) + 1.0 / len(members)
+        session.turn = max(session.turn, turn) + session.shape.tasks / len(members)
     return turn
 
 
-def leader_of(follower: Session, sessions: Iterable[Session]) -> tuple[Session, int] | None:
-    """The nearest session ahead that walks the same steps in the same epoch, and how many steps ahead."""
-    nearest: tuple[Session, int] | None = None
-    for other in sessions:
-        same_walk = other.shape is follower.shape and _rank(other) == _rank(follower)
-        if other is follower or not same_walk or other.at.epoch != follower.at.epoch or other.finished:
-            continue
-        gap = follower.distance(other.next_key)
-        if gap and (nearest is None or gap < nearest[1]):
-            nearest = (other, gap)
-    return nearest
-
-
-def _rank(session: Session) -> tuple[int, int]:
-    return session.walk.rank, session.walk.world
+def leaders(sessions: Iterable[Session]) -> list[tuple[Session, Session]]:
+    """(follower, leader) pairs: the leader is the nearest ahead that walks the same steps in the same epoch."""
+    cohorts: dict[tuple[str, int, int, int, int], list[Session]] = {}
+    for session in sessions:
+        if not session.finished:
+            walk, key = session.walk, session.next_key
+            place = (key.stream, key.epoch, walk.rank, walk.world, key.index % walk.world)
+            cohorts.setdefault(place, []).append(session)
+    pairs = []
+    for cohort in cohorts.values():
+        steps: dict[int, list[Session]] = {}
+        for session in cohort:
+            steps.setdefault(session.next_key.index, []).append(session)
+        for here, there in pairwise(sorted(steps)):
+            pairs += [(follower, steps[there][0]) for follower in steps[here]]
+    return pairs
 
 
 def chasers(
-    sessions: Sequence[Session], known: Callable[[BatchKey], bool], cost_s: float, now_s: float
-) -> list[tuple[Session, Session]]:
-    """(follower, leader) pairs in which the follower is served first now."""
-    pairs = []
-    for follower in sessions:
-        found = leader_of(follower, sessions)
-        if found is None:
-            follower.chasing = None
-            continue
-        leader, gap = found
+    sessions: Sequence[Session], known: Callable[[BatchKey], bool], costs_s: Mapping[str, float], now_s: float
+) -> list[Session]:
+    """The sessions that are to be brought level with the one ahead of them."""
+    pairs = leaders(sessions)
+    following = {follower.id for follower, _ in pairs}
+    for session in sessions:
+        if session.id not in following:
+            session.chasing = None
+    for follower, leader in pairs:
         if leader.lost_s >= CATCH_UP_S:
             follower.chasing = None
-        elif follower.chasing != leader.id and now_s >= follower.look_s:
-            missing = sum(not known(key) for key in follower.ahead(gap))
-            within_reach = missing * cost_s <= CATCH_UP_S - leader.lost_s
+        elif follower.chasing != leader.id and (follower.chasing is not None or now_s >= follower.look_s):
+            missing = sum(not known(key) for key in follower.ahead(follower.distance(leader.next_key) or 0))
+            within_reach = missing * costs_s.get(follower.shape.name, 0.0) <= CATCH_UP_S - leader.lost_s
             follower.chasing = leader.id if within_reach else None
             follower.look_s = now_s + _LOOK_AGAIN_S
-        if follower.chasing == leader.id:
-            pairs.append((follower, leader))
-    return pairs
+    return [follower for follower, leader in pairs if follower.chasing == leader.id]

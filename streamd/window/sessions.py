@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from streamd.spec import BatchKey, Cursor, Segment
@@ -28,6 +28,8 @@ class Session:
     lost_s: float = 0.0  # what others' catching up has cost it in this epoch
     look_s: float = 0.0  # when it may next be considered for catching up
     chasing: int | None = None  # the session it is being brought level with
+    _known: Step | None = None  # all deliveries before this one are in the pool, ...
+    _known_number: int = -1  # ... and this is its number: what has been looked up is not looked up again
 
     @staticmethod
     def of(event: Subscribed, shape: StreamShape, credit: int) -> Session:
@@ -48,11 +50,6 @@ class Session:
         return 0 if self.finished else min(self.upto - self.sent, self.credit - len(self.leases))
 
     @property
-    def reserved(self) -> int:
-        """Slots that this session is entitled to; never less than it holds."""
-        return max(self.credit, len(self.leases))
-
-    @property
     def next_key(self) -> BatchKey:
         return self._key(self.at)
 
@@ -65,6 +62,23 @@ class Session:
         while count > 0 and not self.walk.is_over(step) and not step.at_epoch_end:
             yield self._key(step)
             step, count = self.walk.following(step), count - 1
+
+    def first_missing(self, reach: int, known: Callable[[BatchKey], bool]) -> tuple[BatchKey, int] | None:
+        """The first of the next `reach` deliveries that is not `known`, and how many come before it."""
+        if self._known is None or self._known_number < self.sent:
+            self._known, self._known_number = self.at, self.sent
+        while self._known_number - self.sent < reach and not self.walk.is_over(self._known):
+            key = self._key(self._known)
+            if not known(key):
+                return key, self._known_number - self.sent
+            self._known, self._known_number = self.walk.following(self._known), self._known_number + 1
+        return None
+
+    def forget(self, key: BatchKey) -> None:
+        """This batch is not in the pool any more."""
+        distance = self.distance(key)
+        if distance is not None and self.sent + distance < self._known_number:
+            self._known = None
 
     def send(self, slot: int) -> int:
         """Leases the next batch, which lies in `slot`; returns the delivery's number."""

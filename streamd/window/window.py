@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from streamd.limits import TASKS_AHEAD_PER_WORKER
@@ -35,11 +36,19 @@ from streamd.window.events import (
     Subscribed,
     TimePassed,
 )
-from streamd.window.pool import Entry, Pool
+from streamd.window.pool import Demand, Entry, Pool
 from streamd.window.sessions import Session
 
 _COST_SMOOTHING: Final = 0.1
 _IDLE_S: Final = 30.0  # with nobody here for so long, empty slots go back to the host
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A batch in production. The shape is that of its start: the stream's may have changed since."""
+
+    shape: StreamShape
+    since_s: float
 
 
 class Window:
@@ -53,9 +62,10 @@ class Window:
         self._workers = workers
         self._pool = Pool(memory)
         self._sessions: dict[int, Session] = {}
-        self._producing: dict[BatchKey, float] = {}  # since when
+        self._demand = Demand(self._cursors, self._worth)
+        self._producing: dict[int, _Job] = {}  # by slot
         self._tasks = 0
-        self._cost_s: dict[str, float] = {}
+        self._costs_s: dict[str, float] = {}
         self._last_done_s = 0.0
         self._turn = 0.0
         self._idle_since_s: float | None = None
@@ -87,8 +97,8 @@ class Window:
     def handle(self, event: Event, now_s: float) -> list[Action]:
         """Takes one event at a monotonic time; returns what to do, in order."""
         actions = self._take(event, now_s)
-        self._deliver(actions)
-        self._fill(actions, now_s)
+        if not isinstance(event, ProgressReported):
+            self._fill(actions, now_s)
         if self._pool.dropped:
             actions.append(DropSlots(tuple(self._pool.dropped)))
             self._pool.dropped.clear()
@@ -102,13 +112,11 @@ class Window:
     def _take(self, event: Event, now_s: float) -> list[Action]:  # noqa: C901, PLR0911 - one line an event
         match event:
             case CreditGranted(session, upto):
-                if found := self._sessions.get(session):
-                    found.upto = max(found.upto, upto)
-                return []
+                return self._grant(session, upto)
             case LeaseReleased(session, numbers):
                 return self._release(session, numbers)
-            case BatchProduced(key, slot):
-                return self._produced(key, slot, now_s)
+            case BatchProduced(_, slot):
+                return self._produced(slot, now_s)
             case ProgressReported(session, taken):
                 if found := self._sessions.get(session):
                     found.taken = max(found.taken, taken)
@@ -118,7 +126,7 @@ class Window:
             case SessionLost(session) | SessionClosed(session):
                 return self._end(session)
             case ProductionFailed(key, slot, reason):
-                return self._failed(key, slot, reason)
+                return self._failed(key.stream, slot, reason)
             case StreamChanged(stream, shape):
                 return self._changed(stream, shape)
             case DrainRequested():
@@ -132,15 +140,28 @@ class Window:
 
     def _subscribe(self, event: Subscribed) -> list[Action]:
         shape = self._shapes[event.stream]
-        before = {each.id: each.credit for each in self.sessions}
         verdict = admit(event, shape, self.sessions, self._workers, self._pool.memory)
-        shrunk = [each.id for each in self.sessions if each.credit < before[each.id]]
-        warnings = [Warn(f"memory is short: sessions {shrunk} hold fewer batches for another's sake")] if shrunk else []
+        actions: list[Action] = []
+        if verdict.shrunk:
+            actions.append(
+                Warn(f"memory is short: sessions {list(verdict.shrunk)} get fewer batches for another's sake")
+            )
+            for number, credit in verdict.shrunk.items():
+                self._sessions[number].credit = credit
         if isinstance(verdict, Denial):
-            return [*warnings, Refuse(event.session, verdict.why, verdict.text, verdict.retry_s)]
-        session = Session.of(event, shape, verdict)
-        self._sessions[session.id] = session
-        return [*warnings, Admit(session.id, verdict)]
+            return [*actions, Refuse(event.session, verdict.why, verdict.text, verdict.retry_s)]
+        session = self._sessions[event.session] = Session.of(event, shape, verdict.credit)
+        actions.append(Admit(session.id, verdict.credit))
+        _deliver(session, self._pool, actions)
+        return actions
+
+    def _grant(self, number: int, upto: int) -> list[Action]:
+        actions: list[Action] = []
+        session = self._sessions.get(number)
+        if session is not None and upto > session.upto:
+            session.upto = upto
+            _deliver(session, self._pool, actions)
+        return actions
 
     def _end(self, number: int) -> list[Action]:
         session = self._sessions.pop(number, None)
@@ -163,7 +184,9 @@ class Window:
             slot = session.leases.pop(delivery, None)
             if slot is not None:
                 self._settle(self._pool.release(slot))
-        return []
+        actions: list[Action] = []
+        _deliver(session, self._pool, actions)
+        return actions
 
     def _settle(self, entry: Entry) -> None:
         """Frees a batch that nobody holds and nobody will want."""
@@ -176,36 +199,44 @@ class Window:
 
     # --- batches
 
-    def _produced(self, key: BatchKey, slot: int, now_s: float) -> list[Action]:
-        entry = self._pool.by_slot[slot]
-        self._note_cost(key.stream, self._finish(key), now_s)
-        entry.ready = True
+    def _produced(self, slot: int, now_s: float) -> list[Action]:
+        job = self._finish(slot)
+        self._note_cost(job, now_s)
+        entry = self._pool.finish(slot)
         actions: list[Action] = []
-        self._deliver(actions)
-        self._settle(entry)
+        if self._pool.entries.get(entry.key) is entry:
+            for session in self._sessions.values():
+                if session.next_key == entry.key:
+                    _deliver(session, self._pool, actions)
+            self._settle(entry)
+        else:
+            self._pool.discard(entry)
         return actions
 
-    def _finish(self, key: BatchKey) -> float:
-        """Takes a batch out of production; returns when it went in."""
-        shape = self._shapes.get(key.stream)
-        self._tasks -= shape.tasks if shape else 0
-        return self._producing.pop(key)
+    def _finish(self, slot: int) -> _Job:
+        """Takes a batch out of production."""
+        job = self._producing.pop(slot)
+        self._tasks -= job.shape.tasks
+        return job
 
-    def _note_cost(self, stream: str, started_s: float, now_s: float) -> None:
-        cost_s = now_s - max(started_s, self._last_done_s)
-        known_s = self._cost_s.get(stream, cost_s)
-        self._cost_s[stream] = known_s + _COST_SMOOTHING * (cost_s - known_s)
+    def _note_cost(self, job: _Job, now_s: float) -> None:
+        cost_s = now_s - max(job.since_s, self._last_done_s)
+        known_s = self._costs_s.get(job.shape.name, cost_s)
+        self._costs_s[job.shape.name] = known_s + _COST_SMOOTHING * (cost_s - known_s)
         self._last_done_s = now_s
 
-    def _failed(self, key: BatchKey, slot: int, reason: str) -> list[Action]:
-        self._finish(key)
+    def _failed(self, stream: str, slot: int, reason: str) -> list[Action]:
+        self._finish(slot)
         entry = self._pool.by_slot[slot]
+        wanted = self._pool.entries.get(entry.key) is entry
         entry.tainted = True
         self._pool.discard(entry)
-        return self._stop(key.stream, reason, changed=False)
+        return self._stop(stream, reason, changed=False) if wanted else []
 
     def _changed(self, stream: str, shape: StreamShape | None) -> list[Action]:
         actions = self._stop(stream, "its configuration changed", changed=True)
+        for entry in self._pool.of_stream(stream):
+            self._pool.disown(entry)  # what is still in production shows the old stream
         if shape is None:
             self._shapes.pop(stream, None)
         else:
@@ -222,64 +253,59 @@ class Window:
 
     # --- after every event
 
-    def _deliver(self, actions: list[Action]) -> None:
-        """Sends every session all that lies ready for it and that it may have."""
-        for session in self._sessions.values():
-            _close_epochs(session, actions)
-            while session.room > 0:
-                key = session.next_key
-                entry = self._pool.entries.get(key)
-                if entry is None or not entry.ready:
-                    break
-                entry.holders += 1
-                actions.append(SendBatch(session.id, session.send(entry.slot), key, entry.slot))
-                _close_epochs(session, actions)
-
     def _fill(self, actions: list[Action], now_s: float) -> None:
-        """Gives the workers what they can take: first what is wanted, then what will be."""
-        ahead = False
+        """Gives the workers what they can take: what is wanted, then, if nobody waits for memory, what will be."""
+        full: set[str] = set()  # streams for which there is no memory now
+        starved = False
         while self._tasks < self._workers * TASKS_AHEAD_PER_WORKER and not self._draining:
-            wish = self._next_wish(now_s, ahead=ahead)
-            if wish is not None:
-                action = self._start(wish, now_s, ahead=ahead)
-                if action is not None:
-                    actions.append(action)
-                    continue
-            if ahead:
-                return
-            ahead = True
+            wishes = schedule.wishes(self._sessions.values(), self._ahead, self._pool.entries.__contains__)
+            near, far = ([wish for wish in some if self._may_start(wish, full)] for some in wishes)
+            groups = near or ([] if starved else far)
+            if not groups:
+                break
+            wish, lost_s = self._choose(groups, now_s)
+            action = self._start(wish, now_s, ahead=not near)
+            if action is None:
+                full.add(wish[0].stream)
+                starved = starved or bool(near)
+                continue
+            actions.append(action)
+            for session in schedule.others(near, wish):
+                session.lost_s += lost_s
+        self._note_starvation(starved, now_s)
 
-    def _next_wish(self, now_s: float, *, ahead: bool) -> schedule.Wish | None:
-        sessions = self.sessions
-        reach = self._far_reach if ahead else _near_reach
-        groups = schedule.wishes(sessions, reach, self._pool.entries.__contains__)
-        if len(groups) <= 1:
-            return groups[0] if groups else None
-        cost_s = max(self._cost_s.values(), default=0.0)
-        pairs = schedule.chasers(sessions, self._pool.entries.__contains__, cost_s, now_s)
-        wish = schedule.choose(groups, [follower for follower, _ in pairs], self._turn)
-        for follower, leader in pairs:
-            if follower in wish[1] and leader not in wish[1]:
-                leader.lost_s += cost_s
-        return wish
+    def _ahead(self, session: Session) -> int:
+        """How far beyond its credit production looks for a session."""
+        return ahead_slots(session.shape, self._workers, self._pool.memory)
 
-    def _far_reach(self, session: Session) -> int:
-        return session.room + ahead_slots(session.shape, self._workers, self._pool.memory)
+    def _may_start(self, wish: schedule.Wish, full: set[str]) -> bool:
+        shape = wish[1][0].shape
+        running = sum(job.shape is shape for job in self._producing.values())
+        return shape.name not in full and running < ahead_slots(shape, self._workers, self._pool.memory)
+
+    def _choose(self, groups: list[schedule.Wish], now_s: float) -> tuple[schedule.Wish, float]:
+        if len(groups) == 1:
+            return groups[0], 0.0
+        chasing = schedule.chasers(self.sessions, self._pool.entries.__contains__, self._costs_s, now_s)
+        return schedule.choose(groups, chasing, self._costs_s, self._turn)
 
     def _start(self, wish: schedule.Wish, now_s: float, *, ahead: bool) -> Produce | None:
         key, members = wish
         shape = members[0].shape
-        if len(self._producing) >= ahead_slots(shape, self._workers, self._pool.memory):
-            return None
-        entry = self._pool.place(key, shape.slot_bytes, self._worth, floor=self._worth(key) if ahead else None)
-        if not ahead:
-            self._note_starvation(entry is None, now_s)
+        entry = self._pool.place(key, shape.slot_bytes, self._demand, floor=self._worth(key) if ahead else None)
+        for evicted in self._pool.evicted:
+            for session in self._sessions.values():
+                session.forget(evicted)
+        self._pool.evicted.clear()
         if entry is None:
             return None
         self._turn = schedule.charge(members, self._turn)
-        self._producing[key] = now_s
+        self._producing[entry.slot] = _Job(shape, now_s)
         self._tasks += shape.tasks
         return Produce(key, entry.slot, shape.slot_bytes)
+
+    def _cursors(self) -> list[BatchKey]:
+        return [session.next_key for session in self._sessions.values()]
 
     def _worth(self, key: BatchKey) -> float:
         """How soon a batch is wanted: the nearer to any cursor, the more."""
@@ -304,8 +330,17 @@ class Window:
             self._pool.drop_free()
 
 
-def _near_reach(session: Session) -> int:
-    return session.room
+def _deliver(session: Session, pool: Pool, actions: list[Action]) -> None:
+    """Sends a session all that lies ready for it and that it may have."""
+    _close_epochs(session, actions)
+    while session.room > 0:
+        key = session.next_key
+        entry = pool.entries.get(key)
+        if entry is None or not entry.ready:
+            break
+        pool.hold(entry)
+        actions.append(SendBatch(session.id, session.send(entry.slot), key, entry.slot))
+        _close_epochs(session, actions)
 
 
 def _close_epochs(session: Session, actions: list[Action]) -> None:
