@@ -44,19 +44,15 @@ class Source:
 
     def read(self, ids: Ids) -> list[Blob]:
         """The files of `ids`; None for rows that hold no sample."""
-        return [self._read_one(sample_id) for sample_id in ids.tolist()]
+        sizes, mtimes_ns = self.manifest.sizes[ids].tolist(), self.manifest.mtimes_ns[ids].tolist()
+        return [
+            None if sample_id == PAD_ID else self._read_one(sample_id, size, mtime_ns)
+            for sample_id, size, mtime_ns in zip(ids.tolist(), sizes, mtimes_ns, strict=True)
+        ]
 
-    def _read_one(self, sample_id: int) -> Blob:
-        if sample_id == PAD_ID:
-            return None
-        manifest = self.manifest
+    def _read_one(self, sample_id: int, size: int, mtime_ns: int) -> Blob:
         try:
-            return read_file(
-                self.root,
-                manifest.file(sample_id),
-                int(manifest.sizes[sample_id]),
-                int(manifest.mtimes_ns[sample_id]),
-            )
+            return read_file(self.root, self.manifest.file(sample_id), size, mtime_ns)
         except UnfitFileError as error:
             return BadSample(sample_id, short_reason(error), lasting=True)
         except OSError as error:

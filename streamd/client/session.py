@@ -171,8 +171,8 @@ class Session:
 
     def lost(self, now_s: float) -> list[Do]:
         """The connection is gone, or no use: try again after a pause."""
-        if self.state == "over":
-            return []
+        if self.state in {"away", "over"}:
+            return []  # nothing is left to lose, and the pause is not doubled for one loss heard of twice
         self.state, self._header = "away", NOBODY
         self._due_s = now_s + self._backoff_s
         self._backoff_s = min(self._backoff_s * 2, BACKOFF_MAX_S)
@@ -258,7 +258,8 @@ class Session:
             return []
         if step.at_epoch_end:
             step = walk.next_epoch(step)
-        if (number, batch.epoch, batch.index) != (self._expected, step.epoch, walk.index(step)):
+        wanted = (self._expected, step.epoch, walk.index(step))
+        if walk.is_over(step) or (number, batch.epoch, batch.index) != wanted:
             self.gaps += 1
             return self.lost(now_s)
         self._expected += 1

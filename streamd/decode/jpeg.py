@@ -15,7 +15,9 @@ from streamd.decode import pillow
 from streamd.decode.resize import BadImageError, Row, check_pixels, covering_size, fill
 from streamd.spec import ImageSpec
 
-_EXIF_SEARCH_BYTES: Final = 128 * 1024  # an APP1 segment comes before the pixels, and holds 64 KiB at most
+_MARKER: Final = 0xFF
+_APPLICATION: Final = range(0xE0, 0xF0)
+_COMMENT: Final = 0xFE
 _ORIENTATION: Final = 0x0112
 _UPRIGHT: Final = 1
 _SIDEWAYS: Final = 5  # orientations from here on exchange height and width
@@ -58,8 +60,18 @@ def _least_size(height: int, width: int, orientation: int, image: ImageSpec) -> 
     return covering_size(height, width, image)
 
 
+def _has_exif(data: bytes) -> bool:
+    """Walks the application segments that come before a JPEG's tables: EXIF data is one of them or is not there."""
+    at = 2
+    while at + 10 < len(data) and data[at] == _MARKER and (data[at + 1] in _APPLICATION or data[at + 1] == _COMMENT):
+        if data[at + 4 : at + 10] == b"Exif\x00\x00":
+            return True
+        at += 2 + int.from_bytes(data[at + 2 : at + 4])
+    return False
+
+
 def _orientation(data: bytes) -> int:
-    if data.find(b"Exif\x00\x00", 0, _EXIF_SEARCH_BYTES) < 0:
+    if not _has_exif(data):
         return _UPRIGHT
     try:
         with warnings.catch_warnings():
