@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from streamd.manifest import Manifest
 from streamd.plan import PLAN_VERSION, Order
 from streamd.quarantine import Quarantine
 from streamd.served import ServedStream
-from streamd.sources import scan, share_classes
+from streamd.sources import Scanned, scan, share_classes
 from streamd.spec import ImageSpec, OrderId, PixelId, StreamSpec, identity
 
 Progress = Callable[[str, int], None]
@@ -32,21 +32,40 @@ def state_directory() -> Path:
     return Path(home) / "streamd"
 
 
-def open_streams(config: Config, state: Path, *, rescan: bool, progress: Progress) -> list[ServedStream]:
-    """Every stream of the configuration, its manifest mapped. Raises ConfigError."""
+def is_listed(config: Config, state: Path) -> bool:
+    """Whether every stream of this configuration has its manifest; says of when, if so."""
+    paths = _paths(config, state).values()
+    if not all(path.exists() for path in paths):
+        return False
+    made = time.strftime("%Y-%m-%d %H:%M", time.localtime(min(path.stat().st_mtime for path in paths)))
+    logs.info("manifest.reused", f"the samples are those listed on {made}; --rescan lists them anew")
+    return True
+
+
+def list_samples(config: Config, state: Path, progress: Progress) -> None:
+    """Lists every stream's samples into its manifest and forgets verdicts on the old list. Raises ConfigError."""
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(
             f"cannot keep state in {state}: {error.strerror}; set STATE_DIRECTORY to a folder of yours"
         ) from error
-    config_id = _config_id(config)
-    paths = {name: state / f"{name}-{config_id[:16]}.manifest" for name in config.streams}
-    if rescan or not all(path.exists() for path in paths.values()):
-        _scan_all(config, paths, config_id, progress)
-    else:
-        _note_reuse(paths.values())
+    paths, config_id = _paths(config, state), _config_id(config)
+    scans = {name: _scan(stream, progress) for name, stream in config.streams.items()}
+    for name, scanned in share_classes(scans).items():
+        paths[name].with_suffix(".bad.jsonl").unlink(missing_ok=True)
+        manifest.write(paths[name], scanned, config_id=config_id)
+
+
+def open_streams(config: Config, state: Path) -> list[ServedStream]:
+    """Every stream of a configuration that is listed, its manifest mapped. Raises ConfigError."""
+    paths = _paths(config, state)
     return [_serve(stream, paths[name]) for name, stream in config.streams.items()]
+
+
+def _paths(config: Config, state: Path) -> dict[str, Path]:
+    config_id = _config_id(config)
+    return {name: state / f"{name}-{config_id[:16]}.manifest" for name in config.streams}
 
 
 def _config_id(config: Config) -> str:
@@ -58,27 +77,17 @@ def _config_id(config: Config) -> str:
     return identity("streamd config 1", *parts)
 
 
-def _scan_all(config: Config, paths: dict[str, Path], config_id: str, progress: Progress) -> None:
-    scans = {}
-    for name, stream in config.streams.items():
-        started_s = time.monotonic()
-        scans[name] = scan(stream, partial(progress, name))
-        logs.info(
-            "manifest.made",
-            "listed the samples",
-            stream=name,
-            samples=len(scans[name].files),
-            seconds=time.monotonic() - started_s,
-        )
-    for name, scanned in share_classes(scans).items():
-        paths[name].with_suffix(".bad.jsonl").unlink(missing_ok=True)
-        manifest.write(paths[name], scanned, config_id=config_id)
-
-
-def _note_reuse(paths: Iterable[Path]) -> None:
-    oldest_s = min(path.stat().st_mtime for path in paths)
-    made = time.strftime("%Y-%m-%d %H:%M", time.localtime(oldest_s))
-    logs.info("manifest.reused", f"the samples are those listed on {made}; --rescan lists them anew")
+def _scan(stream: StreamConfig, progress: Progress) -> Scanned:
+    started_s = time.monotonic()
+    scanned = scan(stream, partial(progress, stream.name))
+    logs.info(
+        "manifest.made",
+        "listed the samples",
+        stream=stream.name,
+        samples=len(scanned.files),
+        seconds=time.monotonic() - started_s,
+    )
+    return scanned
 
 
 def _serve(stream: StreamConfig, path: Path) -> ServedStream:

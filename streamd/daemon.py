@@ -6,17 +6,18 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from streamd import endpoint, logs
-from streamd.catalog import open_streams, state_directory
-from streamd.config import Config, not_served
+from streamd.catalog import is_listed, open_streams, state_directory
+from streamd.config import Config, load, not_served
 from streamd.engines.local import LocalEngine
 from streamd.errors import ConfigError, StreamdError
 from streamd.limits import DRAIN_S, MIN_CREDIT
+from streamd.listing import list_apart
 from streamd.served import ServedStream
 from streamd.server import SOCKET_MODE, Server
 from streamd.service import Service
@@ -25,16 +26,20 @@ from streamd.stats import Stats
 from streamd.window import Window
 from streamd.window.admission import ahead_slots
 
-_PROGRESS_S = 2.0  # between two lines about a long listing
+
+class _Stopped(Exception):  # noqa: N818 - no error: it leaves the task group, and everything in it
+    """Somebody asked the daemon to end."""
 
 
 class Daemon:
     """One run of `streamd serve`."""
 
-    def __init__(self, config: Config, *, state: Path | None = None, rescan: bool = False) -> None:
+    def __init__(self, path: Path, *, state: Path | None = None, rescan: bool = False) -> None:
+        config = load(path)
         unserved = not_served(config)
         if unserved:
             raise ConfigError("\n".join(unserved))
+        self._path = path
         self._config = config
         self._state = state or state_directory()
         self._rescan = rescan
@@ -49,11 +54,13 @@ class Daemon:
         self._watch()
         try:
             async with asyncio.TaskGroup() as group:
-                service, engine = await self._start(group)
+                service = await self._unless_stopped(self._start(group))
                 await self._stop.wait()
                 await self._drain(service)
                 self._shut_down(service)
-                engine.cancel()
+                _leave()
+        except* _Stopped:
+            logs.info("daemon.stopped", "done")
         except* StreamdError as errors:
             raise _first(errors) from errors
         finally:
@@ -62,16 +69,28 @@ class Daemon:
         if self._failure is not None:
             raise self._failure
 
-    async def _start(self, group: asyncio.TaskGroup) -> tuple[Service, asyncio.Task[None]]:
+    async def _unless_stopped(self, start: Coroutine[None, None, Service]) -> Service:
+        """Awaits the start; a signal that comes first ends it."""
+        starting, stopped = asyncio.ensure_future(start), asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not starting.done():
+                raise _Stopped
+            return starting.result()
+        finally:
+            starting.cancel()
+            stopped.cancel()
+            await asyncio.wait({starting, stopped})
+
+    async def _start(self, group: asyncio.TaskGroup) -> Service:
         """Lists the data, starts the workers, opens the endpoint."""
         config, began_s = self._config, time.monotonic()
-        listing = _Listing()
-        streams = await asyncio.to_thread(
-            open_streams, config, self._state, rescan=self._rescan, progress=listing.progress
-        )
+        if self._rescan or not is_listed(config, self._state):
+            await list_apart(self._path, self._state)
+        streams = open_streams(config, self._state)
         _check_memory(streams, config)
         engine = LocalEngine(streams, self._slots, self._stats, config.worker_count)
-        running = group.create_task(engine.run(), name="engine")
+        group.create_task(engine.run(), name="engine")
         pixel_ids = await engine.pixel_ids()
         served: Mapping[str, ServedStream] = {
             each.spec.name: replace(each, spec=replace(each.spec, pixel_id=pixel_ids[each.spec.name]))
@@ -105,7 +124,7 @@ class Daemon:
             workers=config.worker_count,
             seconds=time.monotonic() - began_s,
         )
-        return service, running
+        return service
 
     async def _drain(self, service: Service) -> None:
         """Sends everyone away; a second signal ends the wait."""
@@ -121,7 +140,6 @@ class Daemon:
     def _shut_down(self, service: Service) -> None:
         service.close()
         self._server.close()
-        logs.info("daemon.stopped", "done")
 
     def _watch(self) -> None:
         loop = asyncio.get_running_loop()
@@ -138,17 +156,8 @@ class Daemon:
         self._stop.set()
 
 
-class _Listing:
-    """Says now and then how far a long listing has come. Called from the listing's thread."""
-
-    def __init__(self) -> None:
-        self._said_s = time.monotonic()
-
-    def progress(self, stream: str, files: int) -> None:
-        now_s = time.monotonic()
-        if now_s >= self._said_s + _PROGRESS_S:
-            self._said_s = now_s
-            logs.info("manifest.listing", "listing the samples", stream=stream, files=files)
+def _leave() -> NoReturn:
+    raise _Stopped
 
 
 def _check_memory(streams: list[ServedStream], config: Config) -> None:

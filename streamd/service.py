@@ -7,15 +7,14 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final
+from typing import Any
 
 from streamd import logs
 from streamd.accounts import Accounts, dropped_samples
 from streamd.descriptors import DescriptorServer
 from streamd.engines.local import LocalEngine, Reporter
 from streamd.engines.production import Production
-from streamd.errors import ProtocolError, TokenError, near_name
-from streamd.limits import MAX_SESSIONS
+from streamd.errors import ProtocolError
 from streamd.messages import (
     AskStats,
     AskStreams,
@@ -34,11 +33,12 @@ from streamd.messages import (
     Subscribe,
     Welcome,
 )
+from streamd.objections import objection
 from streamd.peers import Peer, Peers
 from streamd.served import ServedStream
 from streamd.server import Server
 from streamd.slots import SlotStore
-from streamd.spec import Cursor, check_cursor
+from streamd.spec import Cursor
 from streamd.stats import Stats as Numbers
 from streamd.window import Window
 from streamd.window.actions import (
@@ -67,7 +67,6 @@ from streamd.window.events import (
 )
 from streamd.wire import Header, body, frame, unpack_client
 
-_MAX_WORLD: Final = 1 << 20  # far beyond any job, and every index up to its padding fits the digest's places
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 
@@ -101,6 +100,7 @@ class Service:
         self._unreachable: list[int] = []
         self._timer: asyncio.TimerHandle | None = None
         self._emptied = asyncio.Event()
+        self._draining = False
         self.descriptors = DescriptorServer(slots.open_readable, self._lost)
         engine.report_to(Reporter(self._produced, self._failed))
 
@@ -199,6 +199,7 @@ class Service:
 
     def drain(self) -> None:
         """Produces nothing more and tells everyone to come back to the next daemon."""
+        self._draining = True
         self._happen(DrainRequested())
         for peer in self._peers.all():
             self._send(peer, Draining())
@@ -299,7 +300,7 @@ class Service:
         earlier = self._peers.speaking(identity)
         if earlier is not None:
             self._lost(earlier.session, "it subscribed anew")
-        refusal = self._objection(wish)
+        refusal = objection(wish, self._streams, sessions=len(self._peers), draining=self._draining)
         if refusal is not None:
             self._tell(identity, refusal)
             return
@@ -319,31 +320,6 @@ class Service:
                 wish.resuming,
             )
         )
-
-    def _objection(self, wish: Subscribe) -> Refused | None:
-        stream = self._streams.get(wish.stream)
-        if stream is None:
-            known = ", ".join(self._streams)
-            return Refused(
-                "unknown", f"no stream {wish.stream!r}{near_name(wish.stream, self._streams)}; served: {known}"
-            )
-        if not 0 <= wish.rank < wish.world < _MAX_WORLD or (wish.epochs is not None and wish.epochs < 0):
-            return Refused("usage", f"rank {wish.rank} of world {wish.world}, epochs {wish.epochs}: not possible")
-        if len(self._peers) >= MAX_SESSIONS:
-            return Refused("busy", f"{MAX_SESSIONS} sessions are open, which is the most", 1.0)
-        try:
-            check_cursor(wish.cursor)
-        except TokenError as error:
-            return Refused("token", str(error))
-        if wish.cursor.history and wish.cursor.base >= stream.spec.batches + wish.cursor.history[-1].world:
-            return Refused("token", f"the token's place lies beyond the {stream.spec.batches} batches of an epoch")
-        if wish.order_id is not None and wish.order_id != stream.spec.order_id:
-            return Refused(
-                "token",
-                f"stream {wish.stream!r} has another order now (files, labels, batch_size, shuffle or seed differ): "
-                f"{wish.order_id[:12]} was saved, {stream.spec.order_id[:12]} is served",
-            )
-        return None
 
     def _welcome(self, session: int, credit: int) -> None:
         peer = self._peers.of(session)

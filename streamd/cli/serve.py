@@ -28,14 +28,12 @@ def serve(
     """
     try:
         from streamd import logs  # noqa: PLC0415 - heavy libraries only for the daemon, not for --help
-        from streamd.config import load  # noqa: PLC0415 - as above
         from streamd.daemon import Daemon  # noqa: PLC0415 - as above
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a library", "serve", "streamd serve") from error
     logs.configure(verbose=verbose)
-    loaded = load(config)
 
     async def run() -> None:
-        await Daemon(loaded, rescan=rescan).run()
+        await Daemon(config, rescan=rescan).run()
 
     asyncio.run(run())

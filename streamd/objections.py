@@ -1,0 +1,48 @@
+"""What speaks against a subscription before the window is asked: names, numbers, tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from streamd.errors import TokenError, near_name
+from streamd.limits import MAX_SESSIONS
+from streamd.messages import Refused, Subscribe
+from streamd.served import ServedStream
+from streamd.spec import StreamSpec, check_cursor
+
+_MAX_WORLD: Final = 1 << 20  # far beyond any job, and every index up to its padding fits the digest's places
+_DRAINING_RETRY_S: Final = 0.2
+_FULL_RETRY_S: Final = 1.0
+
+
+def objection(wish: Subscribe, streams: Mapping[str, ServedStream], *, sessions: int, draining: bool) -> Refused | None:
+    """Why a subscription cannot be, with what to do; None when nothing speaks against it."""
+    stream = streams.get(wish.stream)
+    if stream is None:
+        known = ", ".join(streams)
+        return Refused("unknown", f"no stream {wish.stream!r}{near_name(wish.stream, streams)}; served: {known}")
+    if not 0 <= wish.rank < wish.world < _MAX_WORLD or (wish.epochs is not None and wish.epochs < 0):
+        return Refused("usage", f"rank {wish.rank} of world {wish.world}, epochs {wish.epochs}: not possible")
+    if draining:
+        return Refused("busy", "this daemon is going away; the next one will answer", _DRAINING_RETRY_S)
+    if sessions >= MAX_SESSIONS:
+        return Refused("busy", f"{MAX_SESSIONS} sessions are open, which is the most", _FULL_RETRY_S)
+    return _misplaced(wish, stream.spec)
+
+
+def _misplaced(wish: Subscribe, spec: StreamSpec) -> Refused | None:
+    """What is wrong with the place at which the subscription wants to begin."""
+    try:
+        check_cursor(wish.cursor)
+    except TokenError as error:
+        return Refused("token", str(error))
+    if wish.cursor.history and wish.cursor.base >= spec.batches + wish.cursor.history[-1].world:
+        return Refused("token", f"the token's place lies beyond the {spec.batches} batches of an epoch")
+    if wish.order_id is not None and wish.order_id != spec.order_id:
+        return Refused(
+            "token",
+            f"stream {wish.stream!r} has another order now (files, labels, batch_size, shuffle or seed differ): "
+            f"{wish.order_id[:12]} was saved, {spec.order_id[:12]} is served",
+        )
+    return None
