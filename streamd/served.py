@@ -48,7 +48,7 @@ class ServedStream:
 
     def bad_rows(self, epoch: int, index: int, marks: Marks) -> tuple[BadRow, ...]:
         """What was substituted or masked in a batch, with names."""
-        if not marks.any():
+        if not self.quarantine.reasons or not marks.any():
             return ()
         planned = self.planned(epoch, index)
         return tuple(

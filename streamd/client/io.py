@@ -24,6 +24,7 @@ from streamd.client.session import (
     Say,
     Session,
     Unmap,
+    grant_size,
 )
 from streamd.descriptors import Lifeline
 from streamd.errors import ConnectError, ProtocolError
@@ -71,6 +72,7 @@ class Postman:
         self._connection = 0
         self._maps: dict[int, memoryview] = {}
         self._waited_ns = 0
+        self._worth_ringing = 1
 
     # --- from other threads
 
@@ -84,9 +86,14 @@ class Postman:
         self._thread.join(_JOIN_S)
 
     def give_back(self, connection: int, number: int) -> None:
-        """A lease ended. Called by finalisers, in any thread, even within the garbage collector."""
+        """A lease ended. Called by finalisers, in any thread, even within the garbage collector.
+
+        Rings only for as many as are worth telling: with fewer returned there is credit left at the daemon, and the
+        next batch to arrive wakes the thread anyway.
+        """
         self._returned.append((connection, number))
-        self._ring()
+        if len(self._returned) >= self._worth_ringing:
+            self._ring()
 
     def order(self, order: Callable[[], Iterable[Do]]) -> None:
         """Has the thread call the session."""
@@ -128,9 +135,10 @@ class Postman:
         ready = self._poll(wait_ms)
         if self._bell in ready:
             os.eventfd_read(self._bell)
-            self._collect()
         if self._socket is not None and self._socket in ready:
             self._receive()
+        if self._returned or self._orders:
+            self._collect()
         if self._lifeline is not None and self._lifeline.fileno() in ready and self._lifeline.ended():
             self._lose()
         deadline_s = self._session.deadline()
@@ -221,6 +229,7 @@ class Postman:
             sys.stderr.write(f"streamd: {error}\n")
             self._lose()
             return
+        self._worth_ringing = grant_size(credit)
         self._inbox.welcome(credit)
 
     def _offer(self, number: int, batch: BatchReady, inline: memoryview | None) -> None:

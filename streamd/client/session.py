@@ -105,6 +105,11 @@ Do = OpenSocket | Say | Greet | Offer | OfferReceipt | Unmap | Fail
 State = Literal["away", "asking", "active", "over"]
 
 
+def grant_size(credit: int) -> int:
+    """Released leases that are worth a message of their own."""
+    return max(1, credit // _GRANTS_A_CREDIT)
+
+
 @dataclass(slots=True)
 class Session:
     """`away`: waiting to try again; `asking`: subscribed, no answer yet; `active`; `over`: failed or closed."""
@@ -185,7 +190,7 @@ class Session:
         self._released += numbers
         self._released_total += len(numbers)
         self._taken, self._waited_ns = taken, self._waited_ns + waited_ns
-        if self._released_total + self._credit - self._told_upto >= max(1, self._credit // _GRANTS_A_CREDIT):
+        if self._released_total + self._credit - self._told_upto >= grant_size(self._credit):
             return self._tell(now_s)
         if self._due_s is None:
             self._due_s = now_s + PROGRESS_DELAY_S

@@ -1,0 +1,61 @@
+"""What a daemon would say to a client's session, and the sessions it is said to."""
+
+from __future__ import annotations
+
+from streamd.client.session import Do, Fail, Say, Session, Wish
+from streamd.messages import BatchReady, Progress, Welcome
+from streamd.spec import Cursor, ImageSpec, OrderId, PixelId, StreamSpec
+from streamd.wire import Header
+
+WISH = Wish("train", rank=0, world=1, epochs=2, uneven="drop", credit=8, transport="shared")
+SPEC = StreamSpec(
+    name="train",
+    samples=20,
+    batch_size=4,
+    batches=5,
+    image=ImageSpec(8, 8, 3),
+    labels={},
+    normalize="none",
+    shuffle="full",
+    seed=0,
+    remainder="keep",
+    bad_policy="substitute",
+    order_id=OrderId("order"),
+    pixel_id=PixelId("pixels"),
+)
+BOOT, NUMBER = 77, 3
+HERE = Header(BOOT, NUMBER, 0)
+
+
+def welcome(credit: int = 8, spec: StreamSpec = SPEC) -> Welcome:
+    return Welcome(spec, credit, "shared", "/run/descriptors", b"s" * 16)
+
+
+def ready(epoch: int, index: int) -> BatchReady:
+    return BatchReady(epoch, index, 4, 1, 4096, inline=False)
+
+
+def asking(wish: Wish = WISH, cursor: Cursor | None = None, order_id: str | None = None) -> Session:
+    session = Session(wish, order_id)
+    session.opened(cursor or Cursor(), 0.0)
+    return session
+
+
+def active(wish: Wish = WISH, cursor: Cursor | None = None, *, credit: int = 8) -> Session:
+    session = asking(wish, cursor)
+    session.heard(HERE, welcome(credit), 0.0)
+    return session
+
+
+def deliver(session: Session, number: int, epoch: int, index: int) -> list[Do]:
+    return session.heard(Header(BOOT, NUMBER, number), ready(epoch, index), 1.0)
+
+
+def told(what: list[Do]) -> list[Progress]:
+    return [do.message for do in what if isinstance(do, Say) and isinstance(do.message, Progress)]
+
+
+def failure(what: list[Do]) -> Exception:
+    (fail,) = what
+    assert isinstance(fail, Fail)
+    return fail.error

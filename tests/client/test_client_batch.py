@@ -1,0 +1,117 @@
+"""What a stream yields: whose memory it is, and what a copy is worth."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from itertools import islice
+
+import numpy as np
+import pytest
+from daemons import DaemonProcess, stream_config, wait_until, write_images
+
+import streamd
+from streamd.client import Batch, Client
+from streamd.client.batch import marks_of
+from streamd.verdicts import MASKED, SUBSTITUTED, BadRow
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    place = tmp_path_factory.mktemp("d")
+    folder = write_images(place / "data", {"cat": 20, "dog": 20})
+    daemon = DaemonProcess(place, {"streams": {"train": stream_config(folder)}}).start()
+    yield daemon.endpoint
+    daemon.kill()
+
+
+@pytest.fixture
+def client(endpoint: str) -> Iterator[Client]:
+    with streamd.connect(endpoint) as client:
+        yield client
+
+
+@pytest.fixture(params=["shared", "inline"])
+def batch(client: Client, request: pytest.FixtureRequest) -> Iterator[Batch]:
+    with client.subscribe("train", transport=request.param) as stream:
+        yield next(iter(stream))
+
+
+def test_a_batch_has_the_shapes_and_types_it_promises(batch: Batch) -> None:
+    assert (batch.images.shape, batch.images.dtype) == ((8, 32, 32, 3), np.dtype(np.uint8))
+    assert batch.images.flags.c_contiguous
+    assert (batch.labels["label"].shape, batch.labels["label"].dtype) == ((8,), np.dtype(np.int64))
+    assert (batch.weights.tolist(), batch.weights.dtype) == ([1.0] * 8, np.dtype(np.float32))
+    assert (batch.sample_ids.shape, batch.sample_ids.dtype) == ((8,), np.dtype(np.int64))
+    assert (len(batch), batch.epoch, batch.index, batch.bad) == (8, 0, 0, ())
+    assert repr(batch) == "<Batch 0:0, 8 images (32, 32, 3), 0 bad>"
+
+
+def test_images_cannot_be_written_by_any_way_that_numpy_knows(batch: Batch) -> None:
+    for view in (batch.images, batch.images[2:4], batch.images.reshape(8, -1), batch.images.T):
+        with pytest.raises(ValueError, match="read-only"):
+            view[...] = 0
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        batch.images.flags.writeable = True
+
+
+def test_labels_weights_and_ids_are_the_callers_own(batch: Batch) -> None:
+    for own in (*batch.labels.values(), batch.weights, batch.sample_ids):
+        assert own.flags.owndata
+        own[:] = 9
+        assert own.tolist() == [9] * 8
+
+
+def test_a_copy_is_the_same_batch_in_memory_of_its_own(batch: Batch) -> None:
+    copied = batch.copy()
+    assert np.array_equal(copied.images, batch.images)
+    assert not np.shares_memory(copied.images, batch.images)
+    assert copied.images.flags.writeable
+    assert (copied.epoch, copied.index, copied.token) == (batch.epoch, batch.index, batch.token)
+
+
+def test_both_transports_bring_the_same_bytes(client: Client) -> None:
+    epochs = []
+    for transport in ("shared", "inline"):
+        with client.subscribe("train", epochs=2, transport=transport) as stream:  # type: ignore[arg-type]  # listed
+            epochs.append([(batch.images.tobytes(), batch.labels["label"].tolist(), batch.token) for batch in stream])
+            assert [receipt.ok for receipt in stream.receipts] == [True, True]
+    assert epochs[0] == epochs[1]
+
+
+def test_views_live_on_unchanged_while_the_stream_goes_on_and_after_it_is_closed(client: Client) -> None:
+    with client.subscribe("train", prefetch=4) as stream:
+        held = [batch.images[1:3] for batch in islice(stream, 2)]
+        before = [view.tobytes() for view in held]
+        for _ in islice(stream, 30):
+            pass
+        assert [view.tobytes() for view in held] == before
+    with client.subscribe("train", prefetch=4) as stream:
+        for _ in islice(stream, 30):
+            pass
+    assert [view.tobytes() for view in held] == before
+    del held
+    gc.collect()
+
+
+def test_the_last_view_ends_the_lease_and_the_credit_returns(client: Client) -> None:
+    with client.subscribe("train", prefetch=2) as stream:
+        batches = iter(stream)
+        row = next(batches).images[0, :4, :4, 0].ravel()[::2]
+        images = next(batches).images
+        assert stream._inbox.held() == [(0, 0), (0, 1)]
+        del row
+        wait_until(lambda: stream._inbox.held() == [], "the first lease has ended")
+        assert next(batches).index == 2
+        assert images.shape == (8, 32, 32, 3)
+
+
+def test_a_batch_that_is_kept_without_its_images_holds_nothing(client: Client) -> None:
+    with client.subscribe("train", prefetch=2) as stream:
+        kept = [(batch.labels, batch.weights, batch.sample_ids, batch.token) for batch in islice(stream, 12)]
+        assert len(kept) == 12
+
+
+def test_the_marks_of_rows_follow_the_verdicts() -> None:
+    bad = (BadRow(1, 5, "a.jpg", "broken", "substituted"), BadRow(2, 6, "b.jpg", "broken", "masked"))
+    assert marks_of(np.arange(4), bad).tolist() == [0, SUBSTITUTED, MASKED, 0]

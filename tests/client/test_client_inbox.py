@@ -1,0 +1,148 @@
+"""Between the I/O thread and the training loop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from daemons import wait_until
+
+from streamd.client.inbox import Delivery, Inbox
+from streamd.errors import RefusedError, StreamStoppedError
+from streamd.messages import BatchReady, ReceiptDue
+from streamd.spec import Cursor
+
+START = Cursor()
+LONG_S = 20.0
+
+
+def delivery(connection: int, number: int) -> Delivery:
+    return Delivery(connection, number, BatchReady(0, number, 1, 7, 64, inline=False), memoryview(b""))
+
+
+def after(steps: int) -> Cursor:
+    cursor = START
+    for _ in range(steps):
+        cursor = cursor.after_step(0, 1)
+    return cursor
+
+
+def meanwhile(what: Callable[[], object]) -> threading.Thread:
+    """Does `what` in another thread, as the I/O thread does."""
+    thread = threading.Thread(target=what)
+    thread.start()
+    return thread
+
+
+@pytest.fixture
+def inbox() -> Inbox:
+    inbox = Inbox(START)
+    assert inbox.begin_connection() == (1, START)
+    inbox.welcome(credit=2)
+    return inbox
+
+
+def test_batches_are_taken_in_the_order_they_were_offered(inbox: Inbox) -> None:
+    for number in range(3):
+        inbox.offer(delivery(1, number))
+    taken = [inbox.take(after(step), 0) for step in (1, 2, 3)]
+    assert [each.number for each in taken if each] == [0, 1, 2]
+    assert inbox.take(after(4), 0) is None
+
+
+def test_a_waiting_loop_wakes_when_a_batch_is_offered(inbox: Inbox) -> None:
+    thread = meanwhile(lambda: inbox.offer(delivery(1, 0)))
+    taken = inbox.take(after(1), LONG_S)
+    thread.join()
+    assert taken is not None
+
+
+def test_a_new_connection_begins_behind_what_the_loop_took_and_discards_the_rest(inbox: Inbox) -> None:
+    inbox.offer(delivery(1, 0))
+    inbox.offer(delivery(1, 1))
+    inbox.take(after(1), 0)
+    assert inbox.begin_connection() == (2, after(1))
+    assert inbox.take(after(2), 0) is None
+
+
+def test_a_loop_that_took_nothing_does_not_move_the_cursor(inbox: Inbox) -> None:
+    assert inbox.take(after(1), 0) is None
+    assert inbox.begin_connection()[1] == START
+
+
+def test_held_batches_are_named_only_when_they_are_all_the_credit(inbox: Inbox) -> None:
+    for number in range(2):
+        inbox.offer(delivery(1, number))
+        assert inbox.held() == []
+        inbox.take(after(number + 1), 0)
+    assert inbox.held() == [(0, 0), (0, 1)]
+    assert inbox.returned(1, [0]) == 2
+    assert inbox.held() == []
+
+
+def test_leases_of_an_earlier_connection_say_nothing_about_this_one(inbox: Inbox) -> None:
+    inbox.offer(delivery(1, 0))
+    inbox.take(after(1), 0)
+    inbox.begin_connection()
+    inbox.offer(delivery(2, 0))
+    inbox.offer(delivery(2, 1))
+    inbox.take(after(2), 0)
+    inbox.take(after(3), 0)
+    assert inbox.returned(1, [0]) == 2
+    assert len(inbox.held()) == 2
+
+
+def test_batches_that_came_before_an_error_are_taken_first(inbox: Inbox) -> None:
+    inbox.offer(delivery(1, 0))
+    inbox.fail(StreamStoppedError("the first reason"))
+    inbox.fail(StreamStoppedError("a later one"))
+    assert inbox.take(after(1), 0) is not None
+    with pytest.raises(StreamStoppedError, match="the first reason"):
+        inbox.take(after(2), 0)
+
+
+def test_a_receipt_is_taken_once_by_its_epoch(inbox: Inbox) -> None:
+    due = ReceiptDue(3, "00", 0)
+    inbox.offer_receipt(due)
+    assert inbox.take_receipt(2, 0) is None
+    assert inbox.take_receipt(3, 0) is due
+    assert inbox.take_receipt(3, 0) is None
+    inbox.offer_receipt(due)
+    inbox.fail(StreamStoppedError("gone"))
+    assert inbox.take_receipt(3, 0) is due
+    with pytest.raises(StreamStoppedError):
+        inbox.take_receipt(4, 0)
+
+
+def test_a_welcome_ends_the_wait_for_it_and_a_refusal_raises() -> None:
+    inbox = Inbox(START)
+    assert inbox.wait_welcome(0) is False
+    thread = meanwhile(lambda: inbox.welcome(4))
+    assert inbox.wait_welcome(LONG_S) is True
+    thread.join()
+    refused = Inbox(START)
+    refused.fail(RefusedError("no"))
+    with pytest.raises(RefusedError):
+        refused.wait_welcome(LONG_S)
+
+
+@pytest.mark.parametrize("wait", [Inbox.take, Inbox.take_receipt])
+def test_a_daemon_that_goes_away_ends_the_wait_so_that_patience_can_be_counted(
+    inbox: Inbox, wait: Callable[..., object]
+) -> None:
+    place = after(1) if wait is Inbox.take else 0
+    answers: list[object] = []
+    thread = meanwhile(lambda: answers.append(wait(inbox, place, LONG_S)))
+    wait_until(lambda: inbox._changed._waiters, "the loop waits")  # type: ignore[attr-defined]  # CPython's own
+    inbox.away()
+    thread.join(LONG_S / 2)
+    assert answers == [None]
+    since_s = inbox.away_since_s
+    inbox.away()
+    assert inbox.away_since_s == since_s
+
+
+def test_moving_the_cursor_moves_the_next_connection(inbox: Inbox) -> None:
+    inbox.move(Cursor(5))
+    assert inbox.begin_connection() == (2, Cursor(5))

@@ -1,0 +1,119 @@
+"""What a loop does while no batch comes, told by a clock that the test turns."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from streamd.client import patience as module
+from streamd.client.inbox import Delivery, Inbox
+from streamd.client.patience import Patience
+from streamd.errors import BatchesHeldError, ConnectError
+from streamd.limits import AWAY_LINE_S, HELD_COLLECT_S, HELD_ERROR_S
+from streamd.messages import BatchReady
+from streamd.spec import Cursor
+
+ENDPOINT = "ipc:///run/x"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("streamd.client.inbox.time", clock)
+    monkeypatch.setattr(module, "time", clock)
+    return clock
+
+
+def served_inbox(credit: int = 2) -> Inbox:
+    inbox = Inbox(Cursor())
+    inbox.begin_connection()
+    inbox.welcome(credit)
+    return inbox
+
+
+def hold(inbox: Inbox, count: int) -> None:
+    cursor = Cursor(3)
+    for index in range(count):
+        inbox.offer(Delivery(1, index, BatchReady(3, index, 1, 7, 64, inline=False), memoryview(b"")))
+        cursor = cursor.after_step(0, 1)
+        inbox.take(cursor, 0)
+
+
+def test_a_daemon_that_is_there_but_slow_never_exhausts_patience(clock: Clock) -> None:
+    waiting = Patience(served_inbox(), ENDPOINT, 2.0)
+    clock.now_s += 1000
+    assert waiting.turn_s() == AWAY_LINE_S
+    waiting.look()
+
+
+def test_patience_counts_from_when_the_daemon_went_away(clock: Clock) -> None:
+    inbox = served_inbox()
+    waiting = Patience(inbox, ENDPOINT, 2.0)
+    clock.now_s += 10
+    inbox.away()
+    assert waiting.turn_s() == pytest.approx(2.0)
+    clock.now_s += 1.5
+    waiting.look()
+    assert waiting.turn_s() == pytest.approx(0.5)
+    clock.now_s += 0.5
+    with pytest.raises(ConnectError, match=f"at {ENDPOINT}: the daemon has been away for 2 s, which is all the pat"):
+        waiting.look()
+
+
+def test_what_the_daemon_was_away_before_the_wait_does_not_count(clock: Clock) -> None:
+    inbox = served_inbox()
+    inbox.away()
+    clock.now_s += 50
+    waiting = Patience(inbox, ENDPOINT, 2.0)
+    assert waiting.turn_s() == pytest.approx(2.0)
+    waiting.look()
+
+
+def test_without_patience_a_line_every_30_s_says_that_the_daemon_is_away(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inbox = served_inbox()
+    inbox.away()
+    waiting = Patience(inbox, ENDPOINT, None)
+    for _ in range(7):
+        clock.now_s += 10
+        waiting.look()
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [f"streamd: no daemon at {ENDPOINT} for {seconds} s; still waiting" for seconds in (30, 60)]
+
+
+def test_holding_everything_collects_garbage_first_and_then_names_the_batches(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collections: list[float] = []
+    monkeypatch.setattr(gc, "collect", lambda: collections.append(clock.now_s))
+    inbox = served_inbox()
+    hold(inbox, 2)
+    waiting = Patience(inbox, ENDPOINT, None)
+    assert waiting.turn_s() == HELD_COLLECT_S
+    waiting.look()
+    assert len(collections) == 1
+    assert waiting.turn_s() == HELD_ERROR_S
+    with pytest.raises(BatchesHeldError, match=r"2 batches are still held \(epoch:index 3:0, 3:1\)") as raised:
+        waiting.look()
+    assert raised.value.held == ((3, 0), (3, 1))
+
+
+def test_a_batch_given_back_in_time_ends_the_matter(clock: Clock) -> None:
+    inbox = served_inbox()
+    hold(inbox, 2)
+    waiting = Patience(inbox, ENDPOINT, None)
+    waiting.look()
+    inbox.returned(1, [1])
+    clock.now_s += 10
+    waiting.look()
+    assert waiting.turn_s() == AWAY_LINE_S

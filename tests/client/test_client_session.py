@@ -1,0 +1,247 @@
+"""The client's side of the protocol: subscribing, being refused, coming back, ending."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from talking import BOOT, HERE, NUMBER, SPEC, WISH, active, asking, deliver, failure, ready, welcome
+
+from streamd.client.session import Greet, Offer, OfferReceipt, OpenSocket, Say, Session, Unmap
+from streamd.errors import RefusedError, StreamChangedError, StreamStoppedError, TokenError
+from streamd.limits import ANSWER_TIMEOUT_S, BACKOFF_MAX_S, BACKOFF_MIN_S
+from streamd.messages import (
+    Draining,
+    Goodbye,
+    Progress,
+    ReceiptDue,
+    ReceiptSeen,
+    Refused,
+    SlotsGone,
+    Stopped,
+    Streams,
+    Subscribe,
+)
+from streamd.spec import Cursor, OrderId, Segment
+from streamd.wire import NOBODY, Header
+
+# --- subscribing
+
+
+def test_a_new_session_asks_for_a_socket_at_once() -> None:
+    session = Session(WISH)
+
+    assert session.deadline() == 0.0
+    assert session.passed(0.0) == [OpenSocket()]
+
+
+def test_an_open_socket_is_used_to_subscribe_at_the_loops_cursor() -> None:
+    cursor = Cursor(1, (Segment(0, 3, 0, 1),))
+    session = Session(WISH, "order")
+
+    said = session.opened(cursor, 5.0)
+
+    wanted = Subscribe("train", 0, 1, 2, cursor, "drop", 8, "shared", "order", resuming=False)
+    assert said == [Say(NOBODY, wanted)]
+    assert session.state == "asking"
+    assert session.deadline() == 5.0 + ANSWER_TIMEOUT_S
+
+
+def test_a_welcome_is_shown_and_answered_with_all_the_credit_it_gives() -> None:
+    session = asking()
+
+    assert session.heard(HERE, welcome(6), 0.1) == [Greet(welcome(6)), Say(HERE, Progress(6, (), 0, 0))]
+    assert session.state == "active"
+    assert session.deadline() is None
+    assert session.order_id == "order"
+    assert session.reconnects == 0
+
+
+def test_a_fatal_refusal_ends_it_with_the_daemons_words() -> None:
+    session = asking()
+
+    error = failure(session.heard(NOBODY, Refused("memory", "too large"), 0.1))
+
+    assert type(error) is RefusedError
+    assert str(error) == "too large"
+    assert session.state == "over"
+    assert session.deadline() is None
+
+
+def test_a_refused_token_is_a_token_error() -> None:
+    assert type(failure(asking().heard(NOBODY, Refused("token", "another order"), 0.1))) is TokenError
+
+
+def test_a_refusal_for_now_is_asked_again_no_sooner_than_told() -> None:
+    session = asking()
+
+    assert session.heard(NOBODY, Refused("memory", "later", 0.5), 10.0) == []
+    assert session.state == "away"
+    assert session.deadline() == 10.5
+    assert session.passed(10.5) == [OpenSocket()]
+
+
+def test_a_refusal_while_active_is_a_stale_frame() -> None:
+    session = active()
+
+    assert session.heard(Header(BOOT, 0, 0), Refused("memory", "no"), 1.0) == []
+    assert session.state == "active"
+    assert session.stale_frames == 1
+
+
+# --- losing and coming back
+
+
+def test_a_subscription_without_an_answer_is_given_up_and_tried_again() -> None:
+    session = asking()
+    due_s = session.deadline()
+    assert due_s is not None
+
+    assert session.passed(due_s) == []
+
+    assert session.state == "away"
+    assert session.deadline() == due_s + BACKOFF_MIN_S
+
+
+def test_the_pause_doubles_up_to_its_bound_and_is_reset_by_a_welcome() -> None:
+    session = Session(WISH)
+    pauses = []
+    for attempt in range(8):
+        session.opened(Cursor(), 100.0 * attempt)
+        session.lost(100.0 * attempt)
+        pauses.append((session.deadline() or 0.0) - 100.0 * attempt)
+
+    assert pauses == pytest.approx([min(BACKOFF_MIN_S * 2**power, BACKOFF_MAX_S) for power in range(8)])
+    session.opened(Cursor(), 0.0)
+    session.heard(HERE, welcome(), 0.0)
+    session.lost(0.0)
+    assert session.deadline() == BACKOFF_MIN_S
+
+
+def test_a_loss_heard_of_twice_is_one_loss() -> None:
+    session = active()
+    session.lost(10.0)
+
+    assert session.lost(10.01) == []
+    assert session.deadline() == 10.0 + BACKOFF_MIN_S
+
+
+def test_after_a_loss_it_resumes_with_the_order_it_knows_at_the_loops_own_cursor() -> None:
+    session = active()
+    deliver(session, 0, 0, 0)
+    session.lost(1.0)
+
+    (said,) = session.opened(Cursor(0, (Segment(0, 1, 0, 1),)), 2.0)
+
+    assert isinstance(said, Say)
+    assert isinstance(said.message, Subscribe)
+    assert said.message.resuming
+    assert said.message.order_id == "order"
+    assert said.message.cursor.base == 1
+
+
+def test_a_new_connection_counts_deliveries_from_zero_at_the_cursor() -> None:
+    session = active()
+    for index in range(3):
+        deliver(session, index, 0, index)
+    session.lost(1.0)
+    session.opened(Cursor(0, (Segment(0, 2, 0, 1),)), 2.0)
+    session.heard(Header(BOOT + 1, NUMBER, 0), welcome(), 2.0)
+
+    offered = session.heard(Header(BOOT + 1, NUMBER, 0), ready(0, 2), 2.0)
+
+    assert offered == [Offer(0, ready(0, 2))]
+    assert session.reconnects == 1
+
+
+def test_another_order_after_a_reconnection_is_a_token_error() -> None:
+    session = active()
+    session.lost(1.0)
+    session.opened(Cursor(), 2.0)
+
+    error = failure(session.heard(HERE, welcome(spec=replace(SPEC, order_id=OrderId("other"))), 2.0))
+
+    assert type(error) is TokenError
+    assert session.state == "over"
+
+
+def test_another_order_than_the_tokens_is_a_token_error() -> None:
+    assert type(failure(asking(order_id="saved").heard(HERE, welcome(), 0.0))) is TokenError
+
+
+@pytest.mark.parametrize("header", [Header(BOOT + 1, NUMBER, 0), Header(BOOT, NUMBER + 1, 0), NOBODY])
+def test_frames_of_another_boot_or_session_are_dropped_and_counted(header: Header) -> None:
+    session = active()
+
+    assert session.heard(header, ready(0, 0), 1.0) == []
+    assert session.heard(header, Stopped("old news", changed=False), 1.0) == []
+    assert session.stale_frames == 2
+    assert session.state == "active"
+    assert deliver(session, 0, 0, 0) == [Offer(0, ready(0, 0))]
+
+
+def test_frames_that_come_while_away_or_before_the_welcome_are_dropped() -> None:
+    lost = active()
+    lost.lost(1.0)
+    fresh = asking()
+
+    assert deliver(lost, 0, 0, 0) == deliver(fresh, 0, 0, 0) == []
+    assert (lost.stale_frames, fresh.stale_frames) == (1, 1)
+
+
+def test_a_draining_daemon_is_left_and_looked_for_again() -> None:
+    session = active()
+
+    assert session.heard(HERE, Draining(), 4.0) == []
+    assert session.state == "away"
+    assert session.deadline() == 4.0 + BACKOFF_MIN_S
+
+
+# --- receipts, slots, ends
+
+
+def test_a_receipt_is_passed_on_and_its_comparison_told() -> None:
+    session = active()
+
+    assert session.heard(HERE, ReceiptDue(0, "ab", 0), 1.0) == [OfferReceipt(ReceiptDue(0, "ab", 0))]
+    assert session.checked(0, "ab", ok=True) == [Say(HERE, ReceiptSeen(0, "ab", True))]
+
+
+def test_slots_that_are_over_are_unmapped() -> None:
+    assert active().heard(HERE, SlotsGone((4, 5)), 1.0) == [Unmap((4, 5))]
+
+
+def test_what_belongs_to_no_subscription_is_passed_over() -> None:
+    session = active()
+
+    assert session.heard(HERE, Streams({}), 1.0) == []
+    assert session.state == "active"
+
+
+@pytest.mark.parametrize(("changed", "error"), [(False, StreamStoppedError), (True, StreamChangedError)])
+def test_a_stopped_stream_ends_the_session_with_the_reason(changed: bool, error: type[Exception]) -> None:
+    session = active()
+
+    raised = failure(session.heard(HERE, Stopped("the disk is gone", changed), 1.0))
+
+    assert type(raised) is error
+    assert str(raised) == "the disk is gone"
+    assert session.state == "over"
+
+
+def test_closing_says_goodbye_once() -> None:
+    session = active()
+
+    assert session.closed() == [Say(HERE, Goodbye())]
+    assert session.closed() == []
+    assert session.deadline() is None
+
+
+def test_a_session_that_is_over_stays_over() -> None:
+    session = active()
+    session.closed()
+
+    assert session.lost(1.0) == session.passed(1.0) == deliver(session, 0, 0, 0) == []
+    assert session.released([0], 1, 0, 1.0) == []
+    assert session.state == "over"
+    assert session.deadline() is None

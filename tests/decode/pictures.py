@@ -1,0 +1,44 @@
+"""Pictures for the decoders' tests: smooth enough that a lossy file or a resampling moves them by a few levels only."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from streamd.decode import decode_into
+from streamd.spec import ImageSpec
+
+Pixels = npt.NDArray[np.uint8]
+
+
+def smooth(height: int, width: int) -> Image.Image:
+    """An RGB picture whose four corners differ, so that every turn of it shows."""
+    down, across = np.linspace(0, 1, height)[:, None], np.linspace(0, 1, width)[None, :]
+    planes = [255 * down + 0 * across, 0 * down + 255 * across, 255 * (1 - down) * (1 - across)]
+    return Image.fromarray(np.rint(np.stack(planes, axis=2)).astype(np.uint8))
+
+
+def encoded(picture: Image.Image, name: str = "JPEG", **options: Any) -> bytes:
+    """A file of the picture; JPEG at quality 95 unless told otherwise."""
+    if name == "JPEG":
+        options.setdefault("quality", 95)
+    file = BytesIO()
+    picture.save(file, name, **options)
+    return file.getvalue()
+
+
+def decoded(data: bytes, image: ImageSpec) -> Pixels:
+    """What the pipeline makes of a file; rows begin as 77s, so that what is left unwritten shows."""
+    row = np.full(image.shape, 77, dtype=np.uint8)
+    decode_into(data, row, image)
+    return row
+
+
+def apart(one: npt.ArrayLike | Image.Image, other: npt.ArrayLike | Image.Image) -> int:
+    """The largest difference between two pictures, in grey levels."""
+    levels = [np.asarray(each).astype(np.int64) for each in (one, other)]
+    return int(np.abs(levels[0] - levels[1]).max())

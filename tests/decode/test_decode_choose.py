@@ -1,0 +1,84 @@
+"""The decoder follows from the bytes, and bad bytes are an error with a reason, whatever they are."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from importlib.resources import files
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pictures import apart, decoded, encoded, smooth
+
+from streamd.decode import BadImageError
+from streamd.spec import ImageSpec
+
+IMAGE = ImageSpec(32, 48, 3)
+PICTURE = smooth(32, 48)
+PROBES = sorted((each.name, each.read_bytes()) for each in files("streamd.decode").joinpath("probes").iterdir())
+SOUND = [data for _, data in PROBES]
+
+
+@pytest.mark.parametrize("name", ["JPEG", "PNG", "WEBP", "BMP"])
+def test_the_four_formats_are_known_by_their_content(name: str) -> None:
+    options = {"lossless": True} if name == "WEBP" else {}
+    pixels = decoded(encoded(PICTURE, name, **options), IMAGE)
+    assert apart(pixels, PICTURE) <= (12 if name == "JPEG" else 0)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n",
+        b"%PDF-1.7\n",
+        encoded(PICTURE, "TIFF"),
+        encoded(PICTURE, "GIF"),
+        encoded(PICTURE, "PPM"),
+        b"RIFF\x00\x00\x00\x00WAVEfmt ",
+        bytes(64),
+        b"hello",
+    ],
+    ids=["eps", "pdf", "tiff", "gif", "ppm", "wav", "zeros", "text"],
+)
+def test_other_formats_are_refused_with_their_first_bytes(data: bytes) -> None:
+    with pytest.raises(BadImageError, match="neither JPEG, PNG, WebP nor BMP: it begins with") as caught:
+        decoded(data, IMAGE)
+    assert repr(data[:4]) in str(caught.value)
+
+
+def test_an_empty_file_is_called_empty() -> None:
+    with pytest.raises(BadImageError, match="an empty file"):
+        decoded(b"", IMAGE)
+
+
+@pytest.mark.parametrize("magic", [b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"RIFF\x10\x00\x00\x00WEBP", b"BM"])
+def test_random_bytes_behind_a_good_beginning_are_bad(magic: bytes) -> None:
+    rng = random.Random(1)  # noqa: S311 - noise, not a secret
+    for length in (0, 1, 20, 500):
+        with pytest.raises(BadImageError, match="damaged"):
+            decoded(magic + rng.randbytes(length), IMAGE)
+
+
+@pytest.mark.parametrize(("name", "data"), PROBES)
+def test_a_file_cut_off_in_the_middle_is_bad_and_never_half_a_picture(name: str, data: bytes) -> None:
+    with pytest.raises(BadImageError, match=r"\w"):
+        decoded(data[: len(data) // 2], IMAGE)
+    assert decoded(data, IMAGE).shape == IMAGE.shape, name
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sampled_from(SOUND),
+    st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=8),
+    st.sampled_from(["stretch", "crop", "pad"]),
+)
+def test_damage_anywhere_costs_an_error_and_nothing_else(
+    data: bytes, wounds: list[tuple[float, int]], resize: str
+) -> None:
+    damaged = bytearray(data)
+    for place, value in wounds:
+        damaged[int(place * len(data))] = value
+    image = ImageSpec(9, 13, 3, resize)  # type: ignore[arg-type]  # sampled from its words
+    with contextlib.suppress(BadImageError):
+        decoded(bytes(damaged), image)

@@ -1,0 +1,72 @@
+"""The pixel id: the same for the same pipeline, another for any other, and pinned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import version
+
+import numpy as np
+import pytest
+
+from streamd.decode import decode_into, identity
+from streamd.decode.identity import pixel_id
+from streamd.decode.resize import Row
+from streamd.spec import ImageSpec
+
+# Made with the simplejpeg and Pillow that requirements/test.txt pins. They may change with a new version of one of the
+# two, or with our own rules, and with nothing else: tokens and caches made before then note the change.
+GOLDEN = {
+    ImageSpec(32, 32, 3): "f04e7301eedde07e78e696a90e5d900f",
+    ImageSpec(128, 128, 3): "c37a241e43564e01c7cf36bb5e120f8e",
+    ImageSpec(48, 64, 3, "crop"): "02e863268ba5d6f67aa707909cd7b409",
+    ImageSpec(48, 64, 1, "pad"): "5cb3496aaee4b6677e5cbac1ce1e9974",
+    ImageSpec(224, 224, 3, "stretch", exact=True): "6479406cabb92f0d13ebe3909f2da3a3",
+}
+PINNED = {"simplejpeg": "1.9.0", "pillow": "13.0.0"}
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered() -> Iterator[None]:
+    """Ids made under a patched decoder must reach no other test."""
+    pixel_id.cache_clear()
+    yield
+    pixel_id.cache_clear()
+
+
+@pytest.mark.parametrize("image", GOLDEN, ids=str)
+def test_the_pixels_of_today_are_those_of_yesterday(image: ImageSpec) -> None:
+    found = {name: version(name) for name in PINNED}
+    assert pixel_id(image) == GOLDEN[image], f"pinned with {PINNED}, made with {found}"
+
+
+def test_every_setting_shows_in_the_id() -> None:
+    images = [
+        ImageSpec(16, 24, 3),
+        ImageSpec(24, 16, 3),
+        ImageSpec(16, 24, 1),
+        ImageSpec(16, 24, 3, "crop"),
+        ImageSpec(16, 24, 3, "pad"),
+        ImageSpec(16, 24, 3, "stretch", exact=True),
+    ]
+    assert len({pixel_id(image) for image in images}) == len(images)
+
+
+def test_one_grey_level_of_one_pixel_shows_in_the_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    image = ImageSpec(16, 24, 3)
+    before = pixel_id(image)
+    pixel_id.cache_clear()
+
+    def drifted(data: bytes, row: Row, spec: ImageSpec) -> None:
+        decode_into(data, row, spec)
+        row[3, 5, 1] ^= np.uint8(1)
+
+    monkeypatch.setattr(identity, "decode_into", drifted)
+    assert pixel_id(image) != before
+
+
+def test_an_id_does_not_depend_on_what_was_decoded_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    image = ImageSpec(16, 24, 3, "pad")
+    before = pixel_id(image)
+    pixel_id.cache_clear()
+    monkeypatch.setattr(np, "empty", lambda shape, dtype: np.full(shape, 123, dtype))
+    assert pixel_id(image) == before

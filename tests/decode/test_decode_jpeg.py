@@ -1,0 +1,159 @@
+"""JPEG: libjpeg-turbo's pixels where sizes agree, a reduced decode that still covers the target where they do not."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+import simplejpeg
+from pictures import apart, decoded, encoded, smooth
+from PIL import Image
+
+from streamd.decode import BadImageError
+from streamd.limits import MAX_PIXELS
+from streamd.spec import ImageSpec, Resize
+
+
+@pytest.fixture
+def least_sizes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The shapes that libjpeg-turbo was made to decode to."""
+    seen: list[tuple[int, int]] = []
+    decode = simplejpeg.decode_jpeg
+
+    def watched(*arguments: Any, **options: Any) -> Any:
+        pixels = decode(*arguments, **options)
+        seen.append(pixels.shape[:2])
+        return pixels
+
+    monkeypatch.setattr(simplejpeg, "decode_jpeg", watched)
+    return seen
+
+
+def with_size(data: bytes, height: int, width: int) -> bytes:
+    """The file with another size in its frame header, which is what a bomb does."""
+    start = data.index(b"\xff\xc0") + 5
+    return data[:start] + struct.pack(">HH", height, width) + data[start + 4 :]
+
+
+@pytest.mark.parametrize("options", [{}, {"subsampling": 0}, {"progressive": True}, {"quality": 30}])
+def test_an_image_of_the_target_size_is_decoded_bit_for_bit(options: dict[str, Any]) -> None:
+    data = encoded(smooth(37, 53), **options)
+    assert np.array_equal(decoded(data, ImageSpec(37, 53, 3)), simplejpeg.decode_jpeg(data))
+
+
+def test_grey_of_the_target_size_is_decoded_bit_for_bit() -> None:
+    data = encoded(smooth(37, 53).convert("L"))
+    assert np.array_equal(decoded(data, ImageSpec(37, 53, 1)), simplejpeg.decode_jpeg(data, "GRAY"))
+
+
+@pytest.mark.parametrize("resize", ["stretch", "crop", "pad"])
+@pytest.mark.parametrize("size", [(30, 40), (33, 200), (200, 33), (61, 61)])
+def test_a_reduced_decode_covers_what_is_shown_of_it(
+    least_sizes: list[tuple[int, int]], resize: Resize, size: tuple[int, int]
+) -> None:
+    stored = (400, 600)
+    decoded(encoded(smooth(*stored)), ImageSpec(*size, 3, resize))
+    scales = size[0] / stored[0], size[1] / stored[1]
+    wanted = {"stretch": size, "crop": 2 * (max(scales),), "pad": 2 * (min(scales),)}[resize]
+    if resize != "stretch":
+        wanted = (stored[0] * wanted[0], stored[1] * wanted[1])
+    (height, width) = least_sizes[0]
+    assert height >= round(wanted[0])
+    assert width >= round(wanted[1])
+    assert height < stored[0]
+
+
+def test_exact_decodes_at_full_size(least_sizes: list[tuple[int, int]]) -> None:
+    data = encoded(smooth(400, 600))
+    exact = decoded(data, ImageSpec(40, 60, 3, "stretch", exact=True))
+    full = Image.fromarray(simplejpeg.decode_jpeg(data)).resize((60, 40), Image.Resampling.BILINEAR)
+    assert least_sizes[0] == (400, 600)
+    assert np.array_equal(exact, np.asarray(full))
+
+
+def test_a_reduced_decode_looks_like_a_full_one() -> None:
+    data = encoded(smooth(400, 600))
+    reduced = decoded(data, ImageSpec(40, 60, 3))
+    assert apart(reduced, decoded(data, ImageSpec(40, 60, 3, "stretch", exact=True))) <= 4
+
+
+@pytest.mark.parametrize("size", [(48, 64), (24, 32), (20, 50)])
+@pytest.mark.parametrize("resize", ["stretch", "crop", "pad"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_all_eight_orientations_show_the_same_upright_picture(
+    orientation: int, resize: Resize, size: tuple[int, int]
+) -> None:
+    upright = smooth(48, 64)
+    # What a camera stores is the upright picture turned the other way round.
+    stored = {
+        1: [],
+        2: [Image.Transpose.FLIP_LEFT_RIGHT],
+        3: [Image.Transpose.ROTATE_180],
+        4: [Image.Transpose.FLIP_TOP_BOTTOM],
+        5: [Image.Transpose.TRANSPOSE],
+        6: [Image.Transpose.ROTATE_90],
+        7: [Image.Transpose.TRANSVERSE],
+        8: [Image.Transpose.ROTATE_270],
+    }[orientation]
+    picture = upright
+    for turn in stored:
+        picture = picture.transpose(turn)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    image = ImageSpec(*size, 3, resize)
+    shown = decoded(encoded(picture, exif=exif, quality=98, subsampling=0), image)
+    assert apart(shown, decoded(encoded(upright, "PNG"), image)) <= 10
+
+
+@pytest.mark.parametrize("orientation", [0, 9, 65535])
+def test_an_orientation_that_means_nothing_is_upright(orientation: int) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    picture = smooth(20, 30)
+    image = ImageSpec(20, 30, 3)
+    assert np.array_equal(decoded(encoded(picture, exif=exif), image), decoded(encoded(picture), image))
+
+
+def test_damaged_exif_data_cost_no_warning() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    data = encoded(smooth(20, 30), exif=exif)
+    place = data.index(b"Exif\x00\x00") + 6
+    cut = data[: place + 8] + b"\xff\xff" + data[place + 10 :]
+    assert decoded(cut, ImageSpec(20, 30, 3)).shape == (20, 30, 3)
+
+
+def test_grey_files_fill_three_channels_and_colour_files_one() -> None:
+    picture = smooth(40, 30)
+    grey = picture.convert("L")
+    from_grey = decoded(encoded(grey), ImageSpec(40, 30, 3))
+    assert apart(from_grey, np.asarray(grey)[:, :, None].repeat(3, axis=2)) <= 6
+    from_colour = decoded(encoded(picture), ImageSpec(40, 30, 1))
+    assert apart(from_colour[:, :, 0], grey) <= 6
+    assert apart(decoded(encoded(picture), ImageSpec(20, 15, 1))[:, :, 0], grey.resize((15, 20))) <= 8
+
+
+def test_four_colours_become_three() -> None:
+    picture = smooth(40, 30)
+    data = encoded(picture.convert("CMYK"))
+    assert simplejpeg.decode_jpeg_header(data)[2] in {"CMYK", "YCCK"}
+    for image in (ImageSpec(40, 30, 3), ImageSpec(20, 15, 3)):
+        expected = picture.resize((image.width, image.height), Image.Resampling.BILINEAR)
+        assert apart(decoded(data, image), expected) <= 12
+
+
+def test_a_bomb_is_refused_before_it_is_decoded(least_sizes: list[tuple[int, int]]) -> None:
+    bomb = with_size(encoded(smooth(16, 16)), 65000, 65000)
+    with pytest.raises(BadImageError, match=f"65000x65000 pixels are more than {MAX_PIXELS}"):
+        decoded(bomb, ImageSpec(16, 16, 3))
+    assert least_sizes == []
+
+
+@pytest.mark.parametrize("kept", [0.3, 0.6, 0.9, 0.99])
+def test_a_truncated_scan_is_bad_at_full_and_at_reduced_size(kept: float) -> None:
+    data = encoded(smooth(200, 300))
+    for image in (ImageSpec(200, 300, 3), ImageSpec(25, 25, 3)):
+        with pytest.raises(BadImageError, match="a damaged JPEG"):
+            decoded(data[: int(len(data) * kept)], image)

@@ -1,0 +1,119 @@
+"""A local engine with real workers, on the test's own event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from served_folders import file_of
+
+from streamd.decode import decode_into
+from streamd.engines.local import LocalEngine, Reporter
+from streamd.engines.production import Production
+from streamd.layout import layout, slot_bytes
+from streamd.quarantine import Quarantine
+from streamd.served import ServedStream
+from streamd.slots import SlotStore
+from streamd.spec import BatchKey
+from streamd.stats import Stats
+
+ANSWER_S = 20.0
+PAUSE_S = 0.001  # between two looks at a condition
+
+Outcome = tuple[Production, str | None]
+
+
+class Rig:
+    """An engine with what it needs, and what it has reported."""
+
+    def __init__(self, stream: ServedStream, workers: int) -> None:
+        self.stream = stream
+        self.slots = SlotStore()
+        self.stats = Stats()
+        self.engine = LocalEngine([stream], self.slots, self.stats, workers)
+        self.outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
+        self.recorded: list[dict[int, str]] = []
+        self.engine.report_to(Reporter(self._produced, lambda *outcome: self.outcomes.put_nowait(outcome)))
+
+    def _produced(self, production: Production) -> None:
+        on_disk = Quarantine(self.stream.quarantine._path)
+        on_disk.load()
+        self.recorded.append(on_disk.reasons)
+        self.outcomes.put_nowait((production, None))
+
+    def produce(self, epoch: int = 0, index: int = 0, slot: int = 1) -> None:
+        self.engine.produce(BatchKey("train", epoch, index), slot, slot_bytes(self.stream.spec))
+
+    async def outcome(self) -> Outcome:
+        return await asyncio.wait_for(self.outcomes.get(), ANSWER_S)
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Lets the loop run until the condition holds."""
+        async with asyncio.timeout(ANSWER_S):
+            while not condition():  # noqa: ASYNC110 - conditions of other processes, which set no event of ours
+                await asyncio.sleep(PAUSE_S)
+
+    def images(self, slot: int = 1, rows: int = 8) -> npt.NDArray[np.generic]:
+        return layout(self.stream.spec, rows).images.view(self.slots.view(slot)).copy()
+
+    def weights(self, slot: int = 1, rows: int = 8) -> list[float]:
+        weights: list[float] = layout(self.stream.spec, rows).weights.view(self.slots.view(slot)).tolist()
+        return weights
+
+
+@asynccontextmanager
+async def running(stream: ServedStream, workers: int = 1) -> AsyncIterator[Rig]:
+    """A running engine; errors of its callbacks fail the test."""
+    rig, failures = Rig(stream, workers), list[dict[str, Any]]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+    task = asyncio.create_task(rig.engine.run())
+    try:
+        yield rig
+    finally:
+        processes = [worker._process for worker in rig.engine._workers]
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        for process in processes:
+            await asyncio.wait_for(process.wait(), ANSWER_S)
+        rig.slots.close()
+    assert failures == []
+
+
+def play(stream: ServedStream, scene: Callable[[Rig], Awaitable[None]], workers: int = 1) -> None:
+    async def run() -> None:
+        async with running(stream, workers) as rig:
+            await rig.engine.pixel_ids()
+            await rig.until(lambda: len(rig.engine.pids) == workers)
+            await scene(rig)
+
+    asyncio.run(run())
+
+
+def pixels(stream: ServedStream, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    """What the files of samples look like; zeros where there is none."""
+    rows = np.zeros((ids.size, *stream.spec.image_shape), np.uint8)
+    for row, sample_id in zip(rows, ids.tolist(), strict=True):
+        if sample_id >= 0:
+            decode_into(file_of(stream, sample_id).read_bytes(), row, stream.spec.image)
+    return rows
+
+
+@contextmanager
+def unreadable(path: Path) -> Iterator[None]:
+    """Puts a Unix socket in a file's place: opening it fails with ENXIO, which is none of the errors that last."""
+    aside = path.with_name("aside")
+    path.rename(aside)
+    with tempfile.TemporaryDirectory(prefix="sd") as short, socket.socket(socket.AF_UNIX) as link:
+        link.bind(f"{short}/s")
+        shutil.move(f"{short}/s", path)
+        yield
+    aside.rename(path)

@@ -1,0 +1,117 @@
+"""Expected digests: equal to what a trainer tallies, worked out once, and new with every verdict."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from daemons import write_images
+from served_folders import serve
+
+from streamd import accounts
+from streamd.accounts import Accounts, dropped_samples
+from streamd.receipts import Tally
+from streamd.served import ServedStream
+from streamd.spec import Cursor, Segment
+from streamd.verdicts import Verdict
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Iterator[ServedStream]:
+    """20 samples, batches of 8."""
+    stream = serve(write_images(tmp_path / "data", {"cat": 9, "dog": 11}, size=(8, 8)), tmp_path / "state")
+    yield stream
+    stream.manifest.close()
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[Cursor]:
+    """The cursors whose digest was worked out."""
+    seen: list[Cursor] = []
+    compute = accounts._compute
+
+    def watched(stream: ServedStream, cursor: Cursor) -> str:
+        seen.append(cursor)
+        return compute(stream, cursor)
+
+    monkeypatch.setattr(accounts, "_compute", watched)
+    return seen
+
+
+def whole_epoch(epoch: int) -> Cursor:
+    return Cursor(epoch, (Segment(0, 3, 0, 1),))
+
+
+def tallied(stream: ServedStream, epoch: int) -> str:
+    tally = Tally("train", stream.spec.order_id, Cursor(epoch))
+    for index in range(3):
+        ids, marks = stream.resolved(epoch, index)
+        tally.take(index, ids, marks, 0, 1)
+    return tally.digest
+
+
+def test_the_daemons_word_is_what_a_trainer_tallies(stream: ServedStream) -> None:
+    stream.quarantine.record([Verdict(3, "bad")])
+    assert asyncio.run(Accounts().digest(stream, whole_epoch(1))) == tallied(stream, 1)
+
+
+def test_epochs_and_parts_of_epochs_differ(stream: ServedStream) -> None:
+    async def digests() -> set[str]:
+        book = Accounts()
+        cursors = [whole_epoch(0), whole_epoch(1), Cursor(0, (Segment(0, 2, 0, 1),)), Cursor(0)]
+        return {await book.digest(stream, cursor) for cursor in cursors}
+
+    assert len(asyncio.run(digests())) == 4
+
+
+def test_many_who_ask_at_once_cost_one_computation(stream: ServedStream, computed: list[Cursor]) -> None:
+    async def ask() -> set[str]:
+        book = Accounts()
+        return set(await asyncio.gather(*(book.digest(stream, whole_epoch(0)) for _ in range(5))))
+
+    assert len(asyncio.run(ask())) == 1
+    assert computed == [whole_epoch(0)]
+
+
+def test_one_who_leaves_takes_nothing_from_the_others(stream: ServedStream, computed: list[Cursor]) -> None:
+    async def ask() -> str:
+        book = Accounts()
+        impatient = asyncio.ensure_future(book.digest(stream, whole_epoch(0)))
+        patient = asyncio.ensure_future(book.digest(stream, whole_epoch(0)))
+        await asyncio.sleep(0)
+        impatient.cancel()
+        return await patient
+
+    assert asyncio.run(ask()) == tallied(stream, 0)
+    assert len(computed) == 1
+
+
+def test_a_new_verdict_makes_a_new_account(stream: ServedStream, computed: list[Cursor]) -> None:
+    async def ask() -> tuple[str, str]:
+        book = Accounts()
+        before = await book.digest(stream, whole_epoch(0))
+        stream.quarantine.record([Verdict(3, "bad")])
+        return before, await book.digest(stream, whole_epoch(0))
+
+    before, after = asyncio.run(ask())
+    assert before != after
+    assert after == tallied(stream, 0)
+    assert len(computed) == 2
+
+
+def test_the_book_has_an_end(stream: ServedStream, computed: list[Cursor]) -> None:
+    async def ask() -> int:
+        book = Accounts()
+        for epoch in (*range(accounts._KEPT + 1), 0):
+            await book.digest(stream, whole_epoch(epoch))
+        return len(book._known)
+
+    assert asyncio.run(ask()) == accounts._KEPT
+    assert computed.count(whole_epoch(0)) == 2
+
+
+@pytest.mark.parametrize(("steps", "world", "dropped"), [(3, 1, 0), (2, 1, 4), (1, 2, 4), (0, 1, 20)])
+def test_samples_behind_the_last_step_are_counted(stream: ServedStream, steps: int, world: int, dropped: int) -> None:
+    assert dropped_samples(stream, Cursor(0, (Segment(0, steps, 0, world),))) == dropped

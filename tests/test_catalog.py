@@ -1,0 +1,163 @@
+"""From configuration to streams: manifests are made once, identities follow what decides order and pixels."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemons import stream_config, write_images
+from served_folders import change_times, serve
+
+from streamd.catalog import list_samples, open_streams, state_directory
+from streamd.config import load
+from streamd.errors import ConfigError
+from streamd.verdicts import Verdict
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_images(tmp_path / "data", {"cat": 5, "dog": 6}, size=(8, 8))
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "deep" / "state"
+
+
+def test_a_stream_is_what_its_configuration_says(folder: Path, state: Path) -> None:
+    spec = serve(folder, state, image={"size": [10, 12], "mode": "L", "resize": "crop", "exact": True}).spec
+    assert (spec.name, spec.samples, spec.batch_size, spec.batches) == ("train", 11, 8, 2)
+    assert spec.image_shape == (10, 12, 1)
+    assert (spec.image.resize, spec.image.exact) == ("crop", True)
+    assert (spec.labels["label"].classes, spec.labels["label"].counts) == (("cat", "dog"), (5, 6))
+    assert (spec.shuffle, spec.seed, spec.remainder, spec.bad_policy) == ("full", 0, "keep", "substitute")
+
+
+def test_the_state_is_for_its_user_alone(folder: Path, state: Path) -> None:
+    serve(folder, state)
+    assert state.stat().st_mode & 0o077 == 0
+    assert all(path.stat().st_mode & 0o077 == 0 for path in state.iterdir())
+
+
+def test_a_manifest_is_made_once_and_used_again(folder: Path, state: Path) -> None:
+    first = serve(folder, state)
+    made = first.manifest_path.stat()
+    write_images(folder, {"emu": 2}, size=(8, 8))
+    second = serve(folder, state)
+    assert second.spec == first.spec
+    assert second.manifest_path.stat().st_ino == made.st_ino
+
+
+def test_a_rescan_lists_anew_and_forgives(folder: Path, state: Path) -> None:
+    first = serve(folder, state)
+    first.quarantine.record([Verdict(0, "bad")])
+    assert serve(folder, state).quarantine.reasons == {0: "bad"}
+    write_images(folder, {"emu": 2}, size=(8, 8))
+    second = serve(folder, state, rescan=True)
+    assert second.spec.samples == 13
+    assert second.spec.order_id != first.spec.order_id
+    assert second.quarantine.reasons == {}
+
+
+def test_another_source_has_a_manifest_of_its_own(folder: Path, state: Path, tmp_path: Path) -> None:
+    other = write_images(tmp_path / "other", {"cat": 3}, size=(8, 8))
+    assert serve(folder, state).manifest_path != serve(other, state).manifest_path
+    assert (serve(folder, state).spec.samples, serve(other, state).spec.samples) == (11, 3)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"batch_size": 4},
+        {"shuffle": {"kind": "full", "seed": 1}},
+        {"shuffle": "none"},
+        {"drop_remainder": True},
+        {"drop_remainder": "pad"},
+        {"labels": {"label": {"type": "category", "classes": ["dog", "cat"]}}},
+    ],
+    ids=str,
+)
+def test_what_changes_the_order_changes_the_order_id(folder: Path, state: Path, change: dict[str, Any]) -> None:
+    assert serve(folder, state, **change).spec.order_id != serve(folder, state).spec.order_id
+
+
+def test_a_changed_name_or_size_changes_the_order_id(folder: Path, state: Path) -> None:
+    before = serve(folder, state).spec.order_id
+    path = folder / "cat/0000.jpg"
+    data = path.read_bytes()
+    path.write_bytes(data + b"\0")
+    larger = serve(folder, state, rescan=True).spec.order_id
+    path.write_bytes(data)
+    path.rename(path.with_name("0000a.jpg"))
+    renamed = serve(folder, state, rescan=True).spec.order_id
+    assert len({before, larger, renamed}) == 3
+
+
+@pytest.mark.parametrize("change", [{"image": {"size": [16, 16]}}, {"normalize": "unit"}], ids=str)
+def test_what_changes_pixels_only_leaves_the_order_id(folder: Path, state: Path, change: dict[str, Any]) -> None:
+    assert serve(folder, state, **change).spec.order_id == serve(folder, state).spec.order_id
+
+
+def test_neither_the_root_nor_the_mtimes_are_in_the_order_id(folder: Path, state: Path, tmp_path: Path) -> None:
+    before = serve(folder, state).spec.order_id
+    for path in folder.rglob("*.jpg"):
+        change_times(path, 10**18)
+    assert serve(folder, state, rescan=True).spec.order_id == before
+    moved = folder.rename(tmp_path / "elsewhere")
+    assert serve(moved, state).spec.order_id == before
+
+
+def test_streams_share_one_class_list(folder: Path, state: Path, tmp_path: Path) -> None:
+    other = write_images(tmp_path / "other", {"bee": 3, "dog": 2}, size=(8, 8))
+    config = load({"streams": {"train": stream_config(folder), "validation": stream_config(other)}})
+    list_samples(config, state, lambda *_: None)
+    train, validation = open_streams(config, state)
+    assert train.spec.labels["label"].classes == ("bee", "cat", "dog") == validation.spec.labels["label"].classes
+    assert validation.manifest.label("label").tolist() == [0, 0, 0, 2, 2]
+
+
+def test_a_folder_without_images_is_refused(tmp_path: Path, state: Path) -> None:
+    (tmp_path / "data" / "cat").mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"streams\.train"):
+        serve(tmp_path / "data", state)
+
+
+def test_an_epoch_without_batches_is_refused_with_the_remedy(folder: Path, state: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"11 samples do not fill one batch of 12.*drop_remainder: false or a smaller"
+    ):
+        serve(folder, state, batch_size=12, drop_remainder=True)
+
+
+@pytest.mark.parametrize("under", [False, True])
+def test_state_that_cannot_be_kept_is_told_with_the_remedy(folder: Path, tmp_path: Path, *, under: bool) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_bytes(b"")
+    with pytest.raises(ConfigError, match=r"cannot keep state in .*file.*set STATE_DIRECTORY"):
+        serve(folder, blocked / "under" if under else blocked)
+
+
+def test_a_full_disk_is_a_configuration_error(folder: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ConfigError, match=r"cannot write the manifest .*No space left"):
+        serve(folder, state)
+    assert [path.name for path in state.iterdir()] == []
+
+
+def test_systemd_decides_where_state_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATE_DIRECTORY", "/var/lib/streamd:/var/lib/other")
+    assert state_directory() == Path("/var/lib/streamd")
+
+
+def test_else_the_users_state_folder_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("STATE_DIRECTORY", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert state_directory() == tmp_path / "streamd"
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert state_directory() == tmp_path / ".local/state/streamd"

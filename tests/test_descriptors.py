@@ -1,0 +1,304 @@
+"""The descriptor socket: slots for those who know a secret, and news of a death at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamd import descriptors
+from streamd.descriptors import DescriptorServer, Lifeline
+from streamd.errors import ConnectError
+from streamd.limits import SECRET_BYTES
+from streamd.mapping import map_readable, map_writable
+from streamd.slots import SlotStore
+
+NBYTES = 4096
+SOON_S = 5.0
+
+# A client that forks, in a process of its own: the child keeps the lifeline open for as long as its input lasts.
+FORKING = """
+import os, sys
+from streamd.descriptors import Lifeline
+line = Lifeline(sys.argv[1], bytes.fromhex(sys.argv[2]))
+child = os.fork()
+if child == 0:
+    os.read(0, 1)
+    os._exit(0)
+os.close(0)
+print("paired", flush=True)
+os.waitpid(child, 0)
+"""
+
+
+def fork_a_client(path: str, secret: bytes, reading: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", FORKING, path, secret.hex()]
+    return subprocess.Popen(command, stdin=reading, stdout=subprocess.PIPE)
+
+
+class Desk:
+    """A descriptor server with one slot, and what it has said of sessions."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.slots = SlotStore()
+        self.lost: list[tuple[int, str]] = []
+        self.server = DescriptorServer(self.slots.open_readable, self._lose)
+        self._news = asyncio.Event()
+
+    def _lose(self, session: int, reason: str) -> None:
+        self.lost.append((session, reason))
+        self._news.set()
+
+    async def news(self) -> tuple[int, str]:
+        """The only loss, once there is one."""
+        await asyncio.wait_for(self._news.wait(), SOON_S)
+        await answered()
+        assert len(self.lost) == 1
+        return self.lost[0]
+
+    async def connect(self, session: int = 1) -> Lifeline:
+        return await asyncio.to_thread(Lifeline, self.path, self.server.expect(session))
+
+
+async def answered() -> None:
+    """Lets the server read all that has been said to it."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def ended(link: socket.socket) -> bool:
+    """Whether the server closes this connection; waits for it."""
+    link.setblocking(False)
+    return not await asyncio.wait_for(asyncio.get_running_loop().sock_recv(link, 1), SOON_S)
+
+
+def raw(path: str) -> socket.socket:
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    link.connect(path)
+    return link
+
+
+@pytest.fixture
+def path() -> Iterator[str]:
+    """A short place, whatever pytest calls its folders."""
+    with tempfile.TemporaryDirectory(prefix="sd") as folder:
+        yield f"{folder}/d"
+
+
+@contextlib.asynccontextmanager
+async def opened(path: str) -> AsyncIterator[Desk]:
+    desk = Desk(path)
+    desk.server.listen(path, 0o600)
+    desk.slots.writable(7, NBYTES)
+    try:
+        yield desk
+    finally:
+        desk.server.close()
+        desk.slots.close()
+
+
+@pytest.fixture
+def at_desk(path: str) -> Callable[[Callable[[Desk], Coroutine[Any, Any, None]]], None]:
+    """Runs a coroutine function on a desk."""
+
+    def run(scene: Callable[[Desk], Awaitable[None]]) -> None:
+        async def play() -> None:
+            async with opened(path) as desk:
+                await scene(desk)
+
+        asyncio.run(play())
+
+    return run
+
+
+AtDesk = Callable[[Callable[[Desk], Coroutine[Any, Any, None]]], None]
+
+
+def test_a_paired_client_gets_its_slots_read_only(at_desk: AtDesk) -> None:
+    async def scene(desk: Desk) -> None:
+        map_writable(desk.slots.writable(7, NBYTES), NBYTES)[:3] = b"abc"
+        line = await desk.connect()
+        for _ in range(2):
+            descriptor = await asyncio.to_thread(line.fetch, 7)
+            assert bytes(map_readable(descriptor, NBYTES)[:3]) == b"abc"
+            with pytest.raises(PermissionError):
+                map_writable(descriptor, NBYTES)
+            os.close(descriptor)
+        assert not line.ended()
+        line.close()
+        assert (await desk.news())[0] == 1
+
+    at_desk(scene)
+
+
+def test_a_slot_that_is_gone_is_said_to_be_gone(at_desk: AtDesk) -> None:
+    async def scene(desk: Desk) -> None:
+        line = await desk.connect()
+        with pytest.raises(ConnectError, match="slot 8 is gone"):
+            await asyncio.to_thread(line.fetch, 8)
+        os.close(await asyncio.to_thread(line.fetch, 7))
+        line.close()
+
+    at_desk(scene)
+
+
+def test_a_wrong_secret_is_shown_out(at_desk: AtDesk) -> None:
+    async def scene(desk: Desk) -> None:
+        secret = desk.server.expect(1)
+        with raw(desk.path) as link:
+            link.send(bytes(SECRET_BYTES))
+            assert await ended(link)
+        assert desk.lost == []
+        Lifeline(desk.path, secret).close()
+        assert (await desk.news())[0] == 1
+
+    at_desk(scene)
+
+
+def test_a_secret_opens_once(at_desk: AtDesk) -> None:
+    async def scene(desk: Desk) -> None:
+        secret = desk.server.expect(1)
+        with raw(desk.path) as first, raw(desk.path) as second:
+            first.send(secret)
+            await answered()
+            second.send(secret)
+            assert await ended(second)
+            assert desk.lost == []
+
+    at_desk(scene)
+
+
+def test_each_session_has_a_secret_of_its_own(at_desk: AtDesk) -> None:
+    async def scene(desk: Desk) -> None:
+        lines = [await desk.connect(session) for session in (1, 2)]
+        await answered()
+        lines[1].close()
+        assert (await desk.news())[0] == 2
+        lines[0].close()
+
+    at_desk(scene)
+
+
+def test_the_end_of_a_connection_is_told_once(at_desk: AtDesk) -> None:
+    async def scene(desk: Desk) -> None:
+        line = await desk.connect(4)
+        await answered()
+        line.close()
+        assert await desk.news() == (4, "its connection ended")
+
+    at_desk(scene)
+
+
+def test_a_killed_client_is_lost_while_its_child_keeps_the_connection(at_desk: AtDesk) -> None:
+    async def scene(desk: Desk) -> None:
+        secret = desk.server.expect(3)
+        reading, writing = os.pipe()
+        client = await asyncio.to_thread(fork_a_client, desk.path, secret, reading)
+        os.close(reading)
+        with client:
+            assert client.stdout is not None
+            assert await asyncio.to_thread(client.stdout.readline) == b"paired\n"
+            await answered()
+            assert desk.lost == []
+            client.send_signal(signal.SIGKILL)
+            try:
+                async with asyncio.timeout(1.0):
+                    assert await desk.news() == (3, f"its process {client.pid} is dead")
+            finally:
+                os.close(writing)
+
+    at_desk(scene)
+
+
+def test_a_client_that_never_pairs_is_given_up(at_desk: AtDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(descriptors, "_PAIR_S", 0.02)
+
+    async def scene(desk: Desk) -> None:
+        secret = desk.server.expect(5)
+        assert await desk.news() == (5, "it did not open its lifeline within 0.02 s")
+        with raw(desk.path) as link:
+            link.send(secret)
+            assert await ended(link)
+
+    at_desk(scene)
+
+
+@pytest.mark.parametrize("nonsense", [b"x", bytes(7), bytes(9), bytes(16)])
+def test_a_client_that_speaks_nonsense_is_lost(at_desk: AtDesk, nonsense: bytes) -> None:
+    async def scene(desk: Desk) -> None:
+        with raw(desk.path) as link:
+            link.send(desk.server.expect(6))
+            link.send(nonsense)
+            assert await ended(link)
+        assert await desk.news() == (6, "it spoke nonsense on the descriptor socket")
+
+    at_desk(scene)
+
+
+def test_a_session_that_is_forgotten_is_not_lost(at_desk: AtDesk) -> None:
+    async def scene(desk: Desk) -> None:
+        line = await desk.connect(1)
+        await answered()
+        unused = desk.server.expect(2)
+        desk.server.forget(1)
+        desk.server.forget(2)
+        assert line.ended()
+        line.close()
+        with raw(desk.path) as link:
+            link.send(unused)
+            assert await ended(link)
+        assert desk.lost == []
+
+    at_desk(scene)
+
+
+def test_a_client_that_leaves_slots_unread_is_lost_and_blocks_nobody(at_desk: AtDesk) -> None:
+    async def scene(desk: Desk) -> None:
+        with raw(desk.path) as link:
+            link.send(desk.server.expect(1))
+            link.setblocking(False)
+            with contextlib.suppress(BrokenPipeError):
+                while not desk.lost:
+                    with contextlib.suppress(BlockingIOError):
+                        link.send(struct.pack("<Q", 7))
+                    await asyncio.sleep(0)
+        assert (await desk.news())[1].startswith("its descriptor socket failed")
+
+    at_desk(scene)
+
+
+def test_a_client_sees_the_end_of_its_daemon(at_desk: AtDesk) -> None:
+    async def scene(desk: Desk) -> None:
+        line = await desk.connect()
+        await answered()
+        desk.server.close()
+        assert line.ended()
+        with pytest.raises(ConnectError):
+            line.fetch(7)
+        line.close()
+
+    at_desk(scene)
+
+
+def test_no_daemon_is_a_connect_error(tmp_path: Path) -> None:
+    with pytest.raises(ConnectError, match="its descriptor socket: No such file"):
+        Lifeline(str(tmp_path / "none"), bytes(SECRET_BYTES))
+
+
+def test_the_socket_has_the_mode_it_was_given(at_desk: AtDesk) -> None:
+    async def scene(desk: Desk) -> None:
+        assert (await asyncio.to_thread(Path(desk.path).stat)).st_mode & 0o777 == 0o600
+
+    at_desk(scene)

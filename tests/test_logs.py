@@ -1,0 +1,81 @@
+"""One event is one line, whatever its fields hold."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from streamd import logs
+
+
+@pytest.fixture(autouse=True)
+def logger() -> Iterator[logging.Logger]:
+    """The logger as it was, afterwards."""
+    logger = logging.getLogger("streamd")
+    before = logger.handlers[:], logger.level, logger.propagate
+    yield logger
+    logger.handlers[:], logger.level, logger.propagate = before
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    return captured.err
+
+
+def test_a_line_has_time_level_event_text_and_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure()
+    logs.info("stream.served", "ready", stream="train", samples=63, seconds=0.123456)
+    time, rest = said(capsys).split(" ", 1)
+    assert len(time) == len("12:34:56")
+    assert rest == "I stream.served: ready stream=train samples=63 seconds=0.1235\n"
+
+
+def test_levels_have_their_letters(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure()
+    logs.warning("a.b", "hm")
+    logs.error("a.c", "no")
+    assert [line.split(" ")[1] for line in said(capsys).splitlines()] == ["W", "E"]
+
+
+@pytest.mark.parametrize("value", ["two words", "a=b", 'say "x"', "it's", "line\nbreak", "\x1b[31mred", "\u202e", ""])
+def test_a_value_that_could_be_mistaken_for_more_is_quoted_and_escaped(
+    capsys: pytest.CaptureFixture[str], value: str
+) -> None:
+    logs.configure()
+    logs.info("a.b", "text", file=value, next="x")
+    line = said(capsys)
+    assert f" file={value!r} next=x\n" in line
+    assert line.count("\n") == 1
+    assert line.rstrip("\n").isprintable()
+
+
+def test_a_value_without_end_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure()
+    logs.info("a.b", "text", reason="x" * 5000)
+    assert said(capsys).endswith(" reason=" + 197 * "x" + "...\n")
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_debug_lines_are_for_the_verbose(capsys: pytest.CaptureFixture[str], *, verbose: bool) -> None:
+    logs.configure(verbose=verbose)
+    logs.log(logging.DEBUG, "a.b", "detail")
+    assert bool(said(capsys)) is verbose
+
+
+def test_a_plain_record_of_the_same_logger_is_a_line_too(
+    capsys: pytest.CaptureFixture[str], logger: logging.Logger
+) -> None:
+    logs.configure()
+    logger.warning("plain")
+    assert said(capsys).endswith(" W streamd: plain\n")
+
+
+def test_configuring_twice_says_everything_once(capsys: pytest.CaptureFixture[str], logger: logging.Logger) -> None:
+    logs.configure()
+    logs.configure()
+    logs.info("a.b", "once")
+    assert said(capsys).count("once") == 1
+    assert logger.propagate is False

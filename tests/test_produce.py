@@ -1,0 +1,136 @@
+"""One task: its rows hold what its files and labels say, and what could not be filled is told with its reason."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from daemons import write_images
+from served_folders import file_of, serve, spoil
+
+from streamd import produce
+from streamd.decode import decode_into
+from streamd.layout import Layout, layout
+from streamd.plan import PAD_ID
+from streamd.produce import Filling, Source
+from streamd.served import ServedStream
+from streamd.tasks import BadSample, Task
+
+ROWS = 8
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Iterator[ServedStream]:
+    folder = write_images(tmp_path / "data", {"cat": 4, "dog": 5})
+    labels = {"label": {"type": "category", "classes": ["dog", "cat"]}}  # sample 0 has a label other than 0
+    stream = serve(folder, tmp_path / "state", labels=labels)
+    yield stream
+    stream.manifest.close()
+
+
+@pytest.fixture
+def source(stream: ServedStream) -> Iterator[Source]:
+    source = Source.open(stream.spec, stream.manifest_path)
+    yield source
+    source.close()
+
+
+class Filled:
+    """A batch of 8 rows, of which a task has filled some; memory that nobody wrote is 0xAA."""
+
+    def __init__(self, source: Source, rows: list[int], ids: list[int]) -> None:
+        self.layout: Layout = layout(source.spec, ROWS)
+        self.memory = memoryview(bytearray(b"\xaa" * self.layout.nbytes))
+        task = Task(1, 0, 1, self.layout.nbytes, ROWS, np.array(rows, np.uint16), np.array(ids, np.int64))
+        filling = Filling(source, task, self.memory)
+        blobs = source.read(task.ids)
+        for start in range(0, len(blobs), 3):
+            filling.decode(blobs, start, start + 3)
+        filling.write_labels()
+        self.bad = filling.bad
+        self.images = self.layout.images.view(self.memory)
+        self.sample_ids = self.layout.sample_ids.view(self.memory)
+        self.weights = self.layout.weights.view(self.memory)
+        self.labels = self.layout.labels["label"].view(self.memory)
+
+
+def test_rows_hold_pixels_ids_weights_and_labels_of_their_samples(source: Source, stream: ServedStream) -> None:
+    rows, ids = [5, 0, 2, 7], [8, 3, 4, 3]
+    batch = Filled(source, rows, ids)
+    expected = np.empty(source.spec.image_shape, np.uint8)
+    for row, sample_id in zip(rows, ids, strict=True):
+        decode_into(file_of(stream, sample_id).read_bytes(), expected, source.spec.image)
+        assert np.array_equal(batch.images[row], expected)
+    assert batch.sample_ids[rows].tolist() == ids
+    assert batch.weights[rows].tolist() == [1.0] * 4
+    assert batch.labels[rows].tolist() == [0, 1, 0, 1]
+    assert batch.bad == []
+
+
+def test_rows_of_other_tasks_are_left_alone(source: Source) -> None:
+    batch = Filled(source, [1, 3], [0, 1])
+    others = [0, 2, 4, 5, 6, 7]
+    for values in (batch.images, batch.sample_ids, batch.weights, batch.labels):
+        assert set(np.ascontiguousarray(values[others]).tobytes()) == {0xAA}
+
+
+def test_a_row_without_a_sample_is_zero_throughout(source: Source) -> None:
+    batch = Filled(source, [0, 1, 2], [4, PAD_ID, 5])
+    assert not batch.images[1].any()
+    assert (batch.sample_ids[1], batch.weights[1], batch.labels[1]) == (PAD_ID, 0.0, 0)
+    assert batch.weights[[0, 2]].tolist() == [1.0, 1.0]
+    assert batch.bad == []
+
+
+def test_an_undecodable_file_is_bad_for_good_and_its_neighbours_are_not(source: Source, stream: ServedStream) -> None:
+    spoil(stream, 3)
+    batch = Filled(source, [0, 1, 2, 3], [2, 3, 4, 5])
+    (bad,) = batch.bad
+    assert (bad.sample_id, bad.lasting) == (3, True)
+    assert "damaged JPEG" in bad.reason
+    assert batch.images[2].any()
+
+
+def test_a_missing_file_is_bad_for_good(source: Source, stream: ServedStream) -> None:
+    file_of(stream, 3).unlink()
+    assert Filled(source, [0], [3]).bad == [BadSample(3, "No such file or directory", lasting=True)]
+
+
+def test_a_changed_file_is_bad_for_good(source: Source, stream: ServedStream) -> None:
+    file_of(stream, 3).write_bytes(b"other")
+    (bad,) = Filled(source, [0], [3]).bad
+    assert bad.lasting
+    assert bad.reason.startswith("stale")
+
+
+@pytest.mark.parametrize(
+    ("code", "lasting"),
+    [
+        (errno.ENOENT, True),
+        (errno.EACCES, True),
+        (errno.ELOOP, True),
+        (errno.EIO, False),
+        (errno.ESTALE, False),
+        (errno.EMFILE, False),
+        (errno.EAGAIN, False),
+    ],
+    ids=lambda value: errno.errorcode.get(value) if not isinstance(value, bool) else None,
+)
+def test_errors_that_may_pass_are_told_from_those_that_stay(
+    source: Source, monkeypatch: pytest.MonkeyPatch, code: int, *, lasting: bool
+) -> None:
+    def refuse(*_: object) -> bytes:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(produce, "read_file", refuse)
+    assert Filled(source, [0], [3]).bad == [BadSample(3, os.strerror(code), lasting=lasting)]
+
+
+def test_a_source_whose_root_is_gone_is_an_error(stream: ServedStream, tmp_path: Path) -> None:
+    (tmp_path / "data").rename(tmp_path / "moved")
+    with pytest.raises(FileNotFoundError):
+        Source.open(stream.spec, stream.manifest_path)

@@ -1,0 +1,96 @@
+"""Verdicts outlive the daemon, are recorded once, and a list that cannot be trusted is not used."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from streamd.errors import ConfigError
+from streamd.quarantine import Quarantine
+from streamd.verdicts import Verdict
+
+FIVE = Verdict(5, "a damaged JPEG: no end")
+SEVEN = Verdict(7, 'stale "now"\nüber')
+
+
+def loaded(path: Path) -> Quarantine:
+    quarantine = Quarantine(path)
+    quarantine.load()
+    return quarantine
+
+
+def test_what_one_run_recorded_the_next_one_reads(tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    assert Quarantine(path).record([FIVE, SEVEN]) == [FIVE, SEVEN]
+    assert loaded(path).reasons == {5: FIVE.reason, 7: SEVEN.reason}
+
+
+def test_a_stream_without_verdicts_has_no_file(tmp_path: Path) -> None:
+    quarantine = loaded(tmp_path / "q")
+    assert quarantine.reasons == {}
+    assert quarantine.record([]) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_new_verdicts_are_written_and_the_first_reason_stays(tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    quarantine = Quarantine(path)
+    quarantine.record([FIVE])
+    before = path.read_bytes()
+    assert quarantine.record([Verdict(5, "another reason")]) == []
+    assert path.read_bytes() == before
+    assert quarantine.record([Verdict(5, "another reason"), SEVEN]) == [SEVEN]
+    assert loaded(path).reasons == {5: FIVE.reason, 7: SEVEN.reason}
+
+
+def test_verdicts_are_on_disk_before_they_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quarantine = Quarantine(tmp_path / "q")
+    synced: list[tuple[int, bool]] = []
+
+    def sync(descriptor: int) -> None:
+        synced.append((os.fstat(descriptor).st_size, 5 in quarantine.reasons))
+
+    monkeypatch.setattr(os, "fdatasync", sync)
+    quarantine.record([FIVE])
+    assert synced == [((tmp_path / "q").stat().st_size, False)]
+
+
+def test_a_disk_that_refuses_is_an_error_and_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quarantine = Quarantine(tmp_path / "q")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fdatasync", full)
+    with pytest.raises(OSError, match="No space"):
+        quarantine.record([FIVE])
+    assert quarantine.reasons == {}
+
+
+def test_a_torn_last_line_is_dropped_for_good(tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    Quarantine(path).record([FIVE, SEVEN])
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-4])
+    quarantine = loaded(path)
+    assert quarantine.reasons == {5: FIVE.reason}
+    quarantine.record([SEVEN])
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    "damage", [b"{}\n", b"nonsense\n", b'{"sample_id": "5", "reason": "x"}\n', b"\xff\xfe\n", b"\n"]
+)
+def test_a_damaged_line_is_named_with_what_to_do(tmp_path: Path, damage: bytes) -> None:
+    path = tmp_path / "q"
+    Quarantine(path).record([FIVE])
+    path.write_bytes(path.read_bytes() + damage + b'{"sample_id":7,"reason":"x"}\n')
+    with pytest.raises(ConfigError, match=r"q:2 is no verdict .*: repair the line or remove the file"):
+        loaded(path)
+
+
+def test_the_list_is_for_its_user_alone(tmp_path: Path) -> None:
+    Quarantine(tmp_path / "q").record([FIVE])
+    assert (tmp_path / "q").stat().st_mode & 0o077 == 0

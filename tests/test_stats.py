@@ -1,0 +1,37 @@
+"""Numbers add up, by group and name."""
+
+from __future__ import annotations
+
+from streamd.stats import Stats
+
+
+def test_a_stage_shows_how_often_how_long_and_how_long_at_most() -> None:
+    stats = Stats()
+    stats.time("engine", "queue", 0.5)
+    stats.time("engine", "queue", 0.25, 8)
+    assert stats.read() == {"engine": {"queue_count": 9, "queue_s": 0.75, "queue_longest_s": 0.5}}
+
+
+def test_counters_grow_and_gauges_are_set() -> None:
+    stats = Stats()
+    for _ in range(3):
+        stats.count("wire", "stale")
+    stats.count("wire", "bytes", 10)
+    stats.gauge("daemon", "sessions", 5)
+    stats.gauge("daemon", "sessions", 2)
+    assert stats.read() == {"wire": {"stale": 3, "bytes": 10}, "daemon": {"sessions": 2}}
+
+
+def test_groups_are_kept_apart() -> None:
+    stats = Stats()
+    stats.count("a", "x")
+    stats.count("b", "x", 2)
+    assert stats.read() == {"a": {"x": 1}, "b": {"x": 2}}
+
+
+def test_what_was_read_does_not_move_afterwards() -> None:
+    stats = Stats()
+    stats.count("a", "x")
+    seen = stats.read()
+    stats.count("a", "x")
+    assert seen == {"a": {"x": 1}}

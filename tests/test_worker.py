@@ -1,0 +1,248 @@
+"""A worker process, driven by hand over its socket pair."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from daemons import wait_until, write_images
+from served_folders import file_of, serve, spoil
+
+from streamd.decode import decode_into
+from streamd.decode.identity import pixel_id
+from streamd.layout import layout, slot_bytes
+from streamd.plan import PAD_ID
+from streamd.served import ServedStream
+from streamd.slots import SlotStore
+from streamd.tasks import (
+    MAX_RECORD_BYTES,
+    Command,
+    Done,
+    DropSlots,
+    OpenStream,
+    Ready,
+    Report,
+    Task,
+    decode_report,
+    encode_command,
+)
+
+ANSWER_S = 20.0
+ROWS = 8
+
+
+class Hand:
+    """Our end of a worker's socket."""
+
+    def __init__(self) -> None:
+        self.link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.link.settimeout(ANSWER_S)
+        self.slots = SlotStore()
+        command = [sys.executable, "-P", "-m", "streamd.worker", str(theirs.fileno()), "0"]
+        with theirs:
+            self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.link.close()
+        self.slots.close()
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        self.process.communicate()
+
+    def send(self, command: Command, *, slot: int | None = None, nbytes: int = 0) -> None:
+        descriptors = [] if slot is None else [self.slots.writable(slot, nbytes)]
+        socket.send_fds(self.link, [encode_command(command)], descriptors)
+
+    def hear(self) -> Report:
+        return decode_report(self.link.recv(MAX_RECORD_BYTES))
+
+    def open(self, stream: ServedStream) -> Report:
+        self.send(OpenStream(0, str(stream.manifest_path), stream.spec))
+        return self.hear()
+
+    def end(self) -> tuple[int, str]:
+        """Hangs up: exit status and what the worker said on standard error."""
+        self.link.close()
+        _, said = self.process.communicate(timeout=ANSWER_S)
+        return self.process.returncode, said.decode()
+
+
+def task(stream: ServedStream, number: int, rows: list[int], ids: list[int], slot: int = 1) -> Task:
+    return Task(number, 0, slot, slot_bytes(stream.spec), ROWS, np.array(rows, np.uint16), np.array(ids, np.int64))
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Iterator[ServedStream]:
+    stream = serve(write_images(tmp_path / "data", {"cat": 4, "dog": 5}), tmp_path / "state")
+    yield stream
+    stream.manifest.close()
+
+
+@pytest.fixture
+def hand() -> Iterator[Hand]:
+    with Hand() as hand:
+        yield hand
+
+
+@pytest.fixture
+def images(hand: Hand, stream: ServedStream) -> Callable[[int], npt.NDArray[np.generic]]:
+    """The pixels that lie in a slot."""
+    return lambda slot: layout(stream.spec, ROWS).images.view(hand.slots.view(slot)).copy()
+
+
+Images = Callable[[int], npt.NDArray[np.generic]]
+
+
+def pixels(stream: ServedStream, sample_id: int) -> npt.NDArray[np.uint8]:
+    row = np.empty(stream.spec.image_shape, np.uint8)
+    decode_into(file_of(stream, sample_id).read_bytes(), row, stream.spec.image)
+    return row
+
+
+def test_a_worker_tells_what_its_pipeline_makes_of_a_stream(hand: Hand, stream: ServedStream) -> None:
+    assert hand.open(stream) == Ready(0, pixel_id(stream.spec.image))
+
+
+def test_a_task_fills_its_rows_of_the_slot(hand: Hand, stream: ServedStream, images: Images) -> None:
+    hand.open(stream)
+    rows, ids = [3, 0, 6, 1], [8, 0, PAD_ID, 4]
+    hand.send(task(stream, 77, rows, ids), slot=1, nbytes=slot_bytes(stream.spec))
+    done = hand.hear()
+    assert isinstance(done, Done)
+    assert (done.number, done.bad) == (77, ())
+    assert min(done.read_ns, done.decode_ns, done.idle_ns) >= 0
+    filled = images(1)
+    for row, sample_id in zip(rows, ids, strict=True):
+        assert np.array_equal(filled[row], pixels(stream, sample_id) if sample_id >= 0 else 0 * filled[row])
+    place, memory = layout(stream.spec, ROWS), hand.slots.view(1)
+    assert place.sample_ids.view(memory)[rows].tolist() == ids
+    assert place.weights.view(memory)[rows].tolist() == [1.0, 1.0, 0.0, 1.0]
+    assert place.labels["label"].view(memory)[rows].tolist() == [1, 0, 0, 1]
+    assert not filled[[2, 4, 5, 7]].any()
+
+
+def test_bad_rows_are_reported_and_the_others_filled(hand: Hand, stream: ServedStream, images: Images) -> None:
+    spoil(stream, 2)
+    file_of(stream, 5).unlink()
+    hand.open(stream)
+    hand.send(task(stream, 1, [0, 1, 2], [2, 5, 6]), slot=1, nbytes=slot_bytes(stream.spec))
+    done = hand.hear()
+    assert isinstance(done, Done)
+    assert {(bad.sample_id, bad.lasting) for bad in done.bad} == {(2, True), (5, True)}
+    reasons = {bad.sample_id: bad.reason for bad in done.bad}
+    assert "damaged JPEG" in reasons[2]
+    assert reasons[5] == "No such file or directory"
+    assert np.array_equal(images(1)[2], pixels(stream, 6))
+
+
+def test_tasks_are_answered_in_their_order(hand: Hand, stream: ServedStream, images: Images) -> None:
+    hand.open(stream)
+    nbytes = slot_bytes(stream.spec)
+    hand.send(task(stream, 1, list(range(8)), list(range(8))), slot=1, nbytes=nbytes)
+    hand.send(task(stream, 2, [0], [8], slot=2), slot=2, nbytes=nbytes)
+    for number in (3, 4, 5):
+        hand.send(task(stream, number, [number], [number], slot=2))
+    reports = [hand.hear() for _ in range(5)]
+    assert [report.number for report in reports if isinstance(report, Done)] == [1, 2, 3, 4, 5]
+    assert np.array_equal(images(2)[4], pixels(stream, 4))
+    assert np.array_equal(images(1)[7], pixels(stream, 7))
+
+
+def mapped(pid: int) -> int:
+    """How many slots a process has mapped."""
+    return Path(f"/proc/{pid}/maps").read_text().count("/memfd:streamd-")
+
+
+def test_a_dropped_slot_is_unmapped(hand: Hand, stream: ServedStream) -> None:
+    hand.open(stream)
+    for slot in (1, 2, 3):
+        hand.send(task(stream, slot, [0], [0], slot=slot), slot=slot, nbytes=slot_bytes(stream.spec))
+        hand.hear()
+    assert mapped(hand.process.pid) == 3
+    hand.send(DropSlots((1, 3, 99)))
+    wait_until(lambda: mapped(hand.process.pid) == 1, "two slots are unmapped")
+    hand.send(task(stream, 4, [0], [0], slot=2))
+    assert isinstance(hand.hear(), Done)
+
+
+def test_a_slot_dropped_while_its_task_waits_does_no_harm(hand: Hand, stream: ServedStream, images: Images) -> None:
+    hand.open(stream)
+    nbytes = slot_bytes(stream.spec)
+    hand.send(task(stream, 1, list(range(8)), list(range(8))), slot=1, nbytes=nbytes)
+    hand.send(task(stream, 2, [3], [7], slot=2), slot=2, nbytes=nbytes)
+    hand.send(DropSlots((1, 2)))
+    hand.send(task(stream, 3, [0], [0], slot=3), slot=3, nbytes=nbytes)
+    reports = [hand.hear() for _ in range(3)]
+    assert [report.number for report in reports if isinstance(report, Done)] == [1, 2, 3]
+    assert np.array_equal(images(2)[3], pixels(stream, 7))
+    wait_until(lambda: mapped(hand.process.pid) == 1, "the dropped slots are unmapped")
+
+
+def test_a_worker_ends_with_its_daemon(hand: Hand, stream: ServedStream) -> None:
+    hand.open(stream)
+    assert hand.end() == (0, "")
+
+
+def test_a_worker_that_was_told_nothing_ends_with_its_daemon_too(hand: Hand) -> None:
+    assert hand.end() == (0, "")
+
+
+def test_a_worker_amid_its_tasks_ends_with_its_daemon(hand: Hand, stream: ServedStream) -> None:
+    hand.open(stream)
+    for number in range(6):
+        hand.send(
+            task(stream, number, list(range(8)), list(range(8))),
+            slot=None if number else 1,
+            nbytes=slot_bytes(stream.spec),
+        )
+    status, _ = hand.end()
+    assert status in {0, 1}
+
+
+def test_signals_to_the_daemons_group_do_not_end_a_worker(hand: Hand, stream: ServedStream) -> None:
+    hand.open(stream)
+    hand.process.send_signal(signal.SIGTERM)
+    hand.process.send_signal(signal.SIGINT)
+    hand.send(task(stream, 1, [0], [0]), slot=1, nbytes=slot_bytes(stream.spec))
+    assert isinstance(hand.hear(), Done)
+    assert hand.end() == (0, "")
+
+
+def test_a_worker_is_nice_bounded_and_leaves_no_core(hand: Hand, stream: ServedStream) -> None:
+    hand.open(stream)
+    pid = hand.process.pid
+    limits = Path(f"/proc/{pid}/limits").read_text()
+    assert f"Max data size             {2 << 30}" in limits
+    assert "Max core file size        0" in limits
+    niceness = [int(Path(f"/proc/{each}/stat").read_text().rsplit(")", 1)[1].split()[16]) for each in ("self", pid)]
+    assert niceness[1] == min(19, niceness[0] + 5)
+
+
+@pytest.mark.parametrize("words", [b"\x63nonsense", b"\x02short"])
+def test_a_word_that_makes_no_sense_ends_a_worker_loudly(hand: Hand, words: bytes) -> None:
+    hand.link.send(words)
+    assert hand.link.recv(1) == b""
+    status, said = hand.end()
+    assert status == 1
+    assert "ProtocolError" in said
+
+
+def test_a_stream_that_cannot_be_opened_ends_a_worker_loudly(hand: Hand, stream: ServedStream) -> None:
+    stream.manifest_path.write_bytes(b"damaged")
+    hand.send(OpenStream(0, str(stream.manifest_path), stream.spec))
+    assert hand.link.recv(1) == b""
+    status, said = hand.end()
+    assert status == 1
+    assert "cannot be used: it is too short" in said

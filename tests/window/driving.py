@@ -1,0 +1,337 @@
+"""A simulated daemon with workers and trainers around the real Window. Every rule is checked after every event."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+
+from streamd.limits import TASKS_AHEAD_PER_WORKER
+from streamd.plan import segment_indices
+from streamd.spec import BatchKey, Cursor, Uneven
+from streamd.window import Window
+from streamd.window.actions import Action, Admit, DropSlots, Produce, Refuse, SendBatch, SendReceipt, StopStream, Warn
+from streamd.window.admission import ahead_slots
+from streamd.window.events import (
+    BatchProduced,
+    CreditGranted,
+    DrainRequested,
+    Event,
+    LeaseReleased,
+    ProductionFailed,
+    ProgressReported,
+    SessionClosed,
+    SessionLost,
+    StreamShape,
+    Subscribed,
+)
+
+MIB = 1 << 20
+
+Place = tuple[int, int]  # epoch, index
+
+
+def train(batches: int, *, name: str = "train", slot_bytes: int = MIB, tasks: int = 1) -> StreamShape:
+    return StreamShape(name, batches, slot_bytes, tasks)
+
+
+def epoch_of(batches: int, base: int, rank: int, world: int, uneven: Uneven) -> list[int]:
+    """What a rank must get of an epoch, by counting instead of arithmetic."""
+    beyond = batches + (world if uneven == "pad" else 0)
+    starts = [start for start in range(base, beyond, world) if start < batches]
+    return [start + rank for start in starts if start + world <= beyond]
+
+
+@dataclass(slots=True)
+class Trainer:
+    """One trainer over all its sessions; `cursor` is the one its loop would save."""
+
+    stream: str
+    rank: int
+    world: int
+    uneven: Uneven
+    epochs: int | None
+    wanted: int
+    cursor: Cursor = field(default_factory=Cursor)
+    session: int = 0
+    credit: int = 0
+    upto: int = 0
+    sent: int = 0
+    held: dict[int, int] = field(default_factory=dict)  # delivery number -> slot
+    inbox: deque[tuple[int, BatchKey]] = field(default_factory=deque)
+    due: Iterator[Place | int] = field(default_factory=lambda: iter(()))  # batches, and an epoch's number for a receipt
+    taken: list[Place] = field(default_factory=list)
+    receipts: list[Cursor] = field(default_factory=list)
+    refused: Refuse | None = None
+    stopped: StopStream | None = None
+
+    @property
+    def open(self) -> bool:
+        return self.credit > 0
+
+    def way(self, batches: int, cursor: Cursor) -> Iterator[Place | int]:
+        """All that a session from `cursor` on must be sent, in order."""
+        epochs = count(cursor.epoch) if self.epochs is None else range(cursor.epoch, self.epochs)
+        for epoch in epochs:
+            base = cursor.base if epoch == cursor.epoch else 0
+            yield from ((epoch, index) for index in epoch_of(batches, base, self.rank, self.world, self.uneven))
+            yield epoch
+
+    def batches_of_all(self, batches: int, start: Cursor | None = None) -> list[Place]:
+        return [step for step in self.way(batches, start or Cursor()) if not isinstance(step, int)]
+
+
+class World:
+    """The window with all that surrounds it. Time stands still unless a test moves `now_s`."""
+
+    def __init__(self, *shapes: StreamShape, memory: int = 64 * MIB, workers: int = 2, check: bool = True) -> None:
+        self.shapes = {shape.name: shape for shape in shapes}
+        self.memory, self.workers, self.checking = memory, workers, check
+        self.window = Window(shapes, memory=memory, workers=workers)
+        self.now_s = 0.0
+        self.trainers: list[Trainer] = []
+        self.producing: deque[Produce] = deque()
+        self.made: list[BatchKey] = []  # everything that was ever given to the workers
+        self.warnings: list[str] = []
+        self.slots: dict[int, int] = {}  # serial -> bytes
+        self.holds: dict[int, BatchKey] = {}  # serial -> the whole batch in it
+        self.gone: set[int] = set()
+        self.haunted: set[int] = set()  # leased by sessions that ended: perhaps still mapped
+        self.draining = False
+        self._numbers = count(1)
+
+    # --- what a test does
+
+    def subscribe(
+        self,
+        stream: str = "train",
+        *,
+        rank: int = 0,
+        world: int = 1,
+        uneven: Uneven = "drop",
+        epochs: int | None = 1,
+        credit: int = 4,
+        cursor: Cursor | None = None,
+    ) -> Trainer:
+        trainer = Trainer(stream, rank, world, uneven, epochs, credit, cursor or Cursor())
+        self.trainers.append(trainer)
+        self.connect(trainer)
+        return trainer
+
+    def connect(self, trainer: Trainer, *, resuming: bool = False, grant: bool = True) -> bool:
+        """A new session at the trainer's own cursor; False when it was refused."""
+        trainer.session, trainer.refused = next(self._numbers), None
+        trainer.upto = trainer.sent = 0
+        trainer.held, trainer.inbox = {}, deque()
+        trainer.due = trainer.way(self.shapes[trainer.stream].batches, trainer.cursor)
+        cursor, epochs = trainer.cursor, trainer.epochs
+        wish = (trainer.stream, trainer.rank, trainer.world, trainer.uneven, epochs, cursor, trainer.wanted, resuming)
+        self.handle(Subscribed(trainer.session, *wish))
+        if trainer.open and grant:
+            self.grant(trainer, trainer.credit)
+        return trainer.open
+
+    def grant(self, trainer: Trainer, upto: int) -> None:
+        trainer.upto = max(trainer.upto, upto)
+        self.handle(CreditGranted(trainer.session, upto))
+
+    def produce(self, at: int = 0) -> BatchKey:
+        """The workers finish a batch, the oldest unless told otherwise."""
+        job = self.producing[at]
+        del self.producing[at]
+        self.holds[job.slot] = job.key
+        self.handle(BatchProduced(job.key, job.slot))
+        return job.key
+
+    def fail(self, reason: str, *, stream: str = "train") -> tuple[Produce, list[Action]]:
+        """The oldest production of a stream fails."""
+        job = next(job for job in self.producing if job.key.stream == stream)
+        self.producing.remove(job)
+        return job, self.handle(ProductionFailed(job.key, job.slot, reason))
+
+    def take(self, trainer: Trainer, batches: int = 1) -> None:
+        """The loop takes batches, drops each at once, and tells so."""
+        for _ in range(batches):
+            number = self.receive(trainer)
+            self.release(trainer, number)
+            self.handle(ProgressReported(trainer.session, number + 1))
+            self.grant(trainer, trainer.upto + 1)
+
+    def receive(self, trainer: Trainer) -> int:
+        """The loop takes a batch and keeps it; returns the delivery's number."""
+        number, key = trainer.inbox.popleft()
+        trainer.taken.append((key.epoch, key.index))
+        if key.epoch != trainer.cursor.epoch:
+            trainer.cursor = Cursor(key.epoch)
+        trainer.cursor = trainer.cursor.after_step(trainer.rank, trainer.world)
+        return number
+
+    def release(self, trainer: Trainer, *numbers: int) -> None:
+        for number in numbers:
+            trainer.held.pop(number, None)
+        self.handle(LeaseReleased(trainer.session, numbers))
+
+    def end(self, trainer: Trainer, *, lost: bool) -> None:
+        self.haunted |= set(trainer.held.values())
+        trainer.credit, trainer.held = 0, {}
+        self.handle(SessionLost(trainer.session) if lost else SessionClosed(trainer.session))
+
+    def drain(self) -> None:
+        self.draining = True
+        self.handle(DrainRequested())
+
+    def run(self, *trainers: Trainer, cost_s: float = 0.0, until: Callable[[], bool] = lambda: False) -> None:
+        """Eager trainers take all they are sent; one batch is decoded every `cost_s`; until nothing moves any more."""
+        eager = trainers or tuple(self.trainers)
+        while not until():
+            for trainer in eager:
+                while trainer.inbox and trainer.open:
+                    self.take(trainer)
+            if not self.producing:
+                break
+            self.now_s += cost_s
+            self.produce()
+
+    def handle(self, event: Event) -> list[Action]:
+        actions = self.window.handle(event, self.now_s)
+        for action in actions:
+            self._see(action)
+        if self.checking:
+            self.check()
+        return actions
+
+    # --- what the daemon around the window would do, and expects
+
+    def _of(self, session: int) -> Trainer:
+        return next(trainer for trainer in self.trainers if trainer.session == session)
+
+    def _see(self, action: Action) -> None:
+        match action:
+            case Admit(session, credit):
+                self._of(session).credit = credit
+            case Refuse(session):
+                self._of(session).refused = action
+            case Produce():
+                self._see_production(action)
+            case SendBatch():
+                self._see_batch(action)
+            case SendReceipt(session, cursor):
+                trainer = self._of(session)
+                assert next(trainer.due) == cursor.epoch, "a receipt follows the last batch of its epoch"
+                trainer.receipts.append(cursor)
+            case DropSlots(slots):
+                self._see_drop(slots)
+            case StopStream(_, sessions):
+                for session in sessions:
+                    trainer = self._of(session)
+                    self.haunted |= set(trainer.held.values())
+                    trainer.stopped, trainer.credit, trainer.held = action, 0, {}
+            case Warn(text):
+                self.warnings.append(text)
+
+    def _see_production(self, action: Produce) -> None:
+        assert not self.draining
+        assert action.slot not in self.gone, "a serial is never used again"
+        assert action.slot not in self.haunted, "what a dead session may still see is never rewritten"
+        assert action.slot not in self.leased, "what is leased is never rewritten"
+        assert action.slot not in {job.slot for job in self.producing}
+        assert self.slots.setdefault(action.slot, action.slot_bytes) == action.slot_bytes
+        self.holds.pop(action.slot, None)
+        self.producing.append(action)
+        self.made.append(action.key)
+
+    def _see_batch(self, action: SendBatch) -> None:
+        trainer = self._of(action.session)
+        assert self.holds.get(action.slot) == action.key, "a slot holds what it is sent as, whole"
+        assert action.number == trainer.sent, "deliveries are numbered densely"
+        assert next(trainer.due) == (action.key.epoch, action.key.index), "each batch once and in order"
+        trainer.sent += 1
+        trainer.held[action.number] = action.slot
+        trainer.inbox.append((action.number, action.key))
+        assert trainer.sent <= trainer.upto, "nothing beyond the credit granted"
+        assert len(trainer.held) <= trainer.credit, "no more leases than credit"
+
+    def _see_drop(self, slots: Sequence[int]) -> None:
+        for slot in slots:
+            assert slot not in self.leased, "what is leased stays"
+            assert slot not in {job.slot for job in self.producing}
+            del self.slots[slot]
+            self.holds.pop(slot, None)
+            self.gone.add(slot)
+
+    # --- rules that hold after every event
+
+    @property
+    def leased(self) -> set[int]:
+        return {slot for trainer in self.trainers for slot in trainer.held.values()}
+
+    def check(self) -> None:
+        assert sum(self.slots.values()) == self.window.used_bytes <= self.memory
+        assert self.window.producing == len(self.producing)
+        if not self.draining and self.tasks < self.workers * TASKS_AHEAD_PER_WORKER:
+            self._check_no_worker_idles()
+
+    @property
+    def tasks(self) -> int:
+        return sum(self.shapes[job.key.stream].tasks for job in self.producing)
+
+    def _check_no_worker_idles(self) -> None:
+        needed = self.leased | {job.slot for job in self.producing}
+        left = self.memory - sum(self.slots[slot] for slot in needed)
+        for session in self.window.sessions:
+            missing = [key for key in session.ahead(session.room) if key not in self.window._pool.entries]
+            running = sum(job.key.stream == session.shape.name for job in self.producing)
+            most = ahead_slots(session.shape, self.workers, self.memory)
+            assert not missing or left < session.shape.slot_bytes or running >= most, f"{missing[0]} is not produced"
+
+
+def steps_told(cursor: Cursor) -> list[int]:
+    """The indices that a receipt speaks of."""
+    return [int(index) for index in segment_indices(cursor.history)]
+
+
+def wander(world: World, rng: random.Random, *, losses: int) -> None:
+    """Random things happen, in any order, until every trainer has its last batch."""
+    whole = {id(trainer): trainer.batches_of_all(world.shapes[trainer.stream].batches) for trainer in world.trainers}
+    while waiting := [each for each in world.trainers if each.taken != whole[id(each)]]:
+        here = [each for each in world.trainers if each.open]
+        away = [each for each in waiting if not each.open]
+        moves: list[Callable[[], object]] = [_Step(world, rng, each) for each in here if each.inbox or each.held]
+        moves += [partial(world.end, each, lost=False) for each in here if each not in waiting]
+        if world.producing:
+            moves.append(partial(world.produce, rng.randrange(len(world.producing))))
+        if losses and here and rng.random() < 0.05:
+            losses -= 1
+            world.end(rng.choice(here), lost=True)
+        elif away and (not moves or rng.random() < 0.2):
+            back = rng.choice(away)
+            assert world.connect(back, resuming=bool(back.taken)) or moves, "memory is free, yet nobody is let in"
+        else:
+            assert moves, f"stuck with {len(waiting)} trainers waiting"
+            rng.choice(moves)()
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A trainer does something it may do."""
+
+    world: World
+    rng: random.Random
+    trainer: Trainer
+
+    def __call__(self) -> None:
+        world, trainer = self.world, self.trainer
+        kept = sorted(trainer.held.keys() - {number for number, _ in trainer.inbox})
+        if trainer.inbox and (not kept or self.rng.random() < 0.6):
+            world.receive(trainer)
+            return
+        freed = self.rng.sample(kept, self.rng.randint(1, len(kept)))
+        world.release(trainer, *freed)
+        if self.rng.random() < 0.2:
+            world.release(trainer, *freed)  # told twice
+        world.grant(trainer, trainer.sent + trainer.credit - len(trainer.held))
+        if self.rng.random() < 0.2:
+            world.handle(CreditGranted(trainer.session, self.rng.randrange(trainer.upto + 1)))  # an old one, late

@@ -1,0 +1,192 @@
+"""Who is let in with how much credit, and the words for those who are not."""
+
+from __future__ import annotations
+
+import pytest
+from driving import MIB, World, train
+
+from streamd.limits import MAX_CREDIT
+from streamd.spec import Cursor, Uneven
+from streamd.window.admission import RETRY_S, Denial, Grant, admit, ahead_slots, working_bytes
+from streamd.window.events import StreamShape, Subscribed
+from streamd.window.sessions import Session
+
+SHAPE = train(100)
+WORKERS = 2  # five slots in production
+
+
+def wish(
+    credit: int = 8, *, number: int = 9, world: int = 1, uneven: Uneven = "drop", resuming: bool = False
+) -> Subscribed:
+    return Subscribed(number, "train", 0, world, uneven, 1, Cursor(), credit, resuming)
+
+
+def session(number: int, credit: int, *, held: int = 0, shape: StreamShape = SHAPE) -> Session:
+    made = Session.of(wish(number=number), shape, credit)
+    made.leases = {number: number for number in range(held)}
+    return made
+
+
+def ask(memory_mib: int, *sessions: Session, event: Subscribed | None = None) -> Grant | Denial:
+    return admit(event or wish(), SHAPE, sessions, WORKERS, memory_mib * MIB)
+
+
+def denied(verdict: Grant | Denial) -> Denial:
+    assert isinstance(verdict, Denial)
+    return verdict
+
+
+@pytest.mark.parametrize(
+    ("tasks", "workers", "slots"), [(1, 2, 5), (1, 16, 33), (2, 2, 3), (3, 2, 3), (4, 2, 2), (64, 2, 2)]
+)
+def test_the_workers_fill_two_tasks_each_and_one_batch_more(tasks: int, workers: int, slots: int) -> None:
+    assert ahead_slots(train(9, tasks=tasks), workers, 1 << 40) == slots
+
+
+@pytest.mark.parametrize(("memory", "slots"), [(100, 5), (7, 5), (6, 4), (4, 2), (3, 1), (1, 1)])
+def test_where_memory_is_small_production_leaves_two_slots_to_a_session(memory: int, slots: int) -> None:
+    assert ahead_slots(SHAPE, WORKERS, memory * MIB) == slots
+
+
+def test_the_workers_memory_is_that_of_the_largest_stream_in_use() -> None:
+    large = train(9, name="large", slot_bytes=4 * MIB)
+
+    assert working_bytes([], WORKERS, 100 * MIB, SHAPE) == 5 * MIB
+    assert working_bytes([session(1, 2, shape=large)], WORKERS, 100 * MIB, SHAPE) == 20 * MIB
+
+
+def test_a_session_gets_the_credit_it_wants_where_memory_permits() -> None:
+    assert ask(13) == Grant(8, {})
+
+
+def test_a_session_gets_what_is_left() -> None:
+    assert ask(10) == Grant(5, {})
+    assert ask(7) == Grant(2, {})
+
+
+@pytest.mark.parametrize(("wanted", "credit"), [(-5, 2), (0, 2), (1, 2), (1 << 20, MAX_CREDIT)])
+def test_credit_is_at_least_two_and_bounded(wanted: int, credit: int) -> None:
+    assert ask(1 << 20, event=wish(wanted)) == Grant(credit, {})
+
+
+def test_a_stream_that_does_not_fit_at_all_is_refused_with_the_arithmetic() -> None:
+    no = denied(ask(2))
+
+    assert no.why == "memory"
+    assert no.retry_s is None
+    assert "one batch takes 1.0 MiB" in no.text
+    assert "come to 3.0 MiB" in no.text
+    assert "memory is 2.0 MiB" in no.text
+    assert "set memory to at least 3MiB" in no.text
+
+
+def test_what_the_message_advises_is_enough() -> None:
+    no = denied(admit(wish(), train(100, slot_bytes=5 * MIB + 4096), [], WORKERS, 11 * MIB))
+    advised = int(no.text.split("at least ")[1].split("MiB")[0])
+
+    assert advised > 11
+    assert isinstance(admit(wish(), train(100, slot_bytes=5 * MIB + 4096), [], WORKERS, advised * MIB), Grant)
+
+
+def test_the_newcomer_takes_less_before_others_shrink() -> None:
+    assert ask(5 + 8 + 4, session(1, 8)) == Grant(4, {})
+
+
+def test_credit_shrinks_to_two_before_anything_is_refused() -> None:
+    one, two = session(1, 8), session(2, 8)
+
+    assert ask(5 + 12, one, two) == Grant(4, {1: 4, 2: 4})
+    assert ask(5 + 6, one, two) == Grant(2, {1: 2, 2: 2})
+    assert isinstance(ask(5 + 5, one, two), Denial)
+
+
+def test_the_decision_itself_changes_nobody() -> None:
+    one = session(1, 8)
+    ask(5 + 4, one)
+    ask(5 + 3, one)
+
+    assert one.credit == 8
+
+
+def test_nobody_shrinks_for_a_newcomer_that_cannot_be_let_in_anyway() -> None:
+    no = denied(ask(5 + 3, session(1, 8), event=wish(resuming=True)))
+
+    assert no.shrunk == {}
+
+
+def test_a_full_house_refuses_the_new_for_good_and_the_resuming_for_a_while() -> None:
+    new = denied(ask(5 + 3, session(1, 2)))
+    resuming = denied(ask(5 + 3, session(1, 2), event=wish(resuming=True)))
+
+    assert new.retry_s is None
+    assert resuming.retry_s == RETRY_S
+    assert "beside the 1 sessions that are here" in new.text
+    assert "set memory to at least 9MiB" in new.text
+    assert isinstance(ask(9, session(1, 2)), Grant)
+
+
+def test_batches_that_are_held_beyond_a_shrunk_credit_are_waited_for() -> None:
+    holder = session(1, 8, held=8)
+    no = denied(ask(5 + 9, holder))
+
+    assert no.retry_s == RETRY_S
+    assert no.shrunk == {1: 4}
+    assert "give back" in no.text
+
+    holder.credit = 4
+    holder.leases = {number: number for number in range(4)}
+    assert ask(5 + 9, holder) == Grant(5, {})
+
+
+def test_more_ranks_than_batches_are_refused_where_steps_are_dropped() -> None:
+    no = denied(admit(wish(world=101), SHAPE, [], WORKERS, 99 * MIB))
+
+    assert no.why == "usage"
+    assert no.retry_s is None
+    assert "world 101 is more than the 100 batches" in no.text
+    assert isinstance(admit(wish(world=100), SHAPE, [], WORKERS, 99 * MIB), Grant)
+
+
+def test_more_ranks_than_batches_are_let_in_where_steps_are_padded() -> None:
+    assert isinstance(admit(wish(world=101, uneven="pad"), SHAPE, [], WORKERS, 99 * MIB), Grant)
+
+
+@pytest.mark.parametrize("uneven", ["drop", "pad"])
+def test_a_stream_without_a_batch_is_refused(uneven: Uneven) -> None:
+    assert denied(admit(wish(uneven=uneven), train(0), [], WORKERS, 99 * MIB)).why == "usage"
+
+
+def test_the_window_shrinks_others_says_so_and_lets_the_newcomer_in() -> None:
+    world = World(SHAPE, memory=14 * MIB, workers=WORKERS)
+    first, second = world.subscribe(credit=8), world.subscribe(credit=8)
+
+    assert (first.credit, second.credit) == (8, 5)
+    assert [each.credit for each in world.window.sessions] == [4, 5]
+    assert world.warnings == ["memory is short: sessions [1] get fewer batches for another's sake"]
+    world.run()
+    assert first.taken == second.taken == first.batches_of_all(100)
+
+
+def test_a_refused_session_does_not_come_to_be() -> None:
+    world = World(SHAPE, memory=2 * MIB)
+    trainer = world.subscribe()
+
+    assert trainer.refused is not None
+    assert trainer.refused.why == "memory"
+    assert world.window.sessions == ()
+    assert not world.made
+
+
+def test_a_newcomer_comes_in_when_those_before_it_have_given_batches_back() -> None:
+    world = World(SHAPE, memory=14 * MIB, workers=WORKERS)
+    first = world.subscribe(credit=8)
+    while len(first.held) < 8:
+        world.produce()
+    second = world.subscribe(credit=8)
+    assert second.refused is not None
+    assert second.refused.retry_s == RETRY_S
+
+    world.take(first, 4)
+
+    assert world.connect(second)
+    assert second.credit == 5

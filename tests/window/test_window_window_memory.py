@@ -1,0 +1,215 @@
+"""Memory: never more than was given, enough for everyone let in, and nothing rewritten that may be looked at."""
+
+from __future__ import annotations
+
+from driving import MIB, World, train
+
+from streamd.limits import MIN_CREDIT
+from streamd.spec import BatchKey
+from streamd.window.actions import DropSlots
+from streamd.window.events import SessionLost, StreamChanged
+
+
+def test_a_trainer_that_stops_for_ever_stops_nobody_and_memory_stays_within_its_bound() -> None:
+    world = World(train(300), memory=24 * MIB)
+    stopped, runner = world.subscribe(credit=4), world.subscribe(credit=4)
+
+    world.run(runner)
+
+    assert runner.taken == runner.batches_of_all(300)
+    assert len(stopped.held) == 4
+    assert world.window.used_bytes == 24 * MIB
+
+
+def test_a_stopped_trainer_that_wakes_gets_the_rest() -> None:
+    world = World(train(100), memory=16 * MIB)
+    sleeper, runner = world.subscribe(credit=4), world.subscribe(credit=4)
+    world.run(runner)
+
+    world.run(sleeper)
+
+    assert sleeper.taken == sleeper.batches_of_all(100)
+
+
+def test_every_session_finds_its_slots_though_others_keep_all_they_may() -> None:
+    world = World(train(100), memory=15 * MIB, workers=1)
+    keepers = [world.subscribe(credit=2) for _ in range(3)]
+    for keeper in keepers:
+        world.run(until=lambda keeper=keeper: len(keeper.held) == 2)  # type: ignore[misc]  # bound early
+    late = world.subscribe(credit=2)
+
+    world.run(late)
+
+    assert late.taken == late.batches_of_all(100)
+
+
+def test_the_smallest_memory_serves_a_trainer_that_keeps_one_batch() -> None:
+    world = World(train(30), memory=3 * MIB, workers=4)
+    trainer = world.subscribe(credit=8)
+    assert trainer.credit == MIN_CREDIT
+    world.produce()
+    kept = world.receive(trainer)
+
+    world.run()
+
+    assert kept in trainer.held
+    assert trainer.taken == trainer.batches_of_all(30)
+
+
+def test_production_ahead_never_makes_what_is_nearer_give_way() -> None:
+    world = World(train(200), memory=12 * MIB, workers=2)
+    behind, leader = world.subscribe(credit=2), world.subscribe(credit=2)
+    world.run(leader, until=lambda: len(leader.taken) >= 100)
+    while world.producing:
+        world.produce()
+    wanted = set(range(behind.sent, behind.sent + 3))
+
+    assert {key.index for key in world.window._pool.entries} >= wanted
+    decoded = world.made.count(BatchKey("train", 0, behind.sent))
+    world.run(behind, until=lambda: behind.taken[-1:] == [(0, behind.sent)])
+    assert decoded == 1
+
+
+def test_what_is_furthest_from_every_cursor_gives_way_first() -> None:
+    world = World(train(200), memory=12 * MIB, workers=2)
+    behind, leader = world.subscribe(credit=2), world.subscribe(credit=2)
+
+    world.run(leader, until=lambda: len(leader.taken) >= 60)
+
+    held = sorted(key.index for key in world.window._pool.entries if key.index > behind.sent)
+    near = [index for index in held if index < 30]
+    assert near == list(range(near[0], near[0] + len(near))), "the laggard's own are kept without a gap"
+    assert near[0] <= behind.sent + 1
+
+
+def test_a_small_stream_that_never_rests_does_not_starve_a_large_one() -> None:
+    small, large = train(400, name="small"), train(20, name="large", slot_bytes=30 * MIB)
+    world = World(small, large, memory=100 * MIB, workers=2)
+    busy, big = world.subscribe("small", epochs=None, credit=8), world.subscribe("large", credit=2)
+
+    world.run(until=lambda: len(big.taken) >= 20 or len(busy.taken) > 400)
+
+    assert big.taken == big.batches_of_all(20)
+    assert len(busy.taken) <= 100
+
+
+def test_while_someone_waits_for_memory_nothing_is_produced_ahead_for_others() -> None:
+    old_shape, new_shape = train(50, slot_bytes=3 * MIB), train(60, slot_bytes=3 * MIB)
+    world = World(old_shape, train(400, name="other"), memory=26 * MIB, workers=8, check=False)
+    world.subscribe(credit=2)
+    other = world.subscribe("other", credit=2)
+    assert world.window.used_bytes == world.memory
+    world.shapes["train"] = new_shape
+    world.handle(StreamChanged("train", new_shape))  # the old productions go on, and keep their memory
+    made = len(world.made)
+    world.subscribe(credit=2)
+    assert len(world.made) == made
+
+    while world.made[-1].stream == "other":
+        world.produce([job.key.stream for job in world.producing].index("other"))
+        world.take(other, len(other.inbox))
+
+    assert len(other.taken) <= 8
+
+
+def test_slots_of_a_lost_session_are_dropped_when_nobody_wants_their_batch_and_never_used_again() -> None:
+    world = World(train(40))
+    trainer = world.subscribe(credit=4)
+    world.run(until=lambda: len(trainer.taken) >= 8)
+    while len(trainer.held) < 4:
+        world.produce()
+    seen = set(trainer.held.values())
+
+    world.haunted |= seen
+    trainer.held, trainer.credit = {}, 0
+    actions = world.handle(SessionLost(trainer.session))
+
+    assert {slot for action in actions if isinstance(action, DropSlots) for slot in action.slots} == seen
+    assert world.gone >= seen
+    again = world.subscribe()
+    world.run(again)
+    assert again.taken == again.batches_of_all(40)
+
+
+def test_a_lost_sessions_batch_still_reaches_others_before_its_slot_is_dropped() -> None:
+    world = World(train(40), workers=1)
+    lost, other = world.subscribe(credit=2), world.subscribe(credit=2)
+    world.produce()
+    slot = lost.held[0]
+    world.end(lost, lost=True)
+    assert slot not in world.gone
+
+    world.take(other)
+
+    assert slot in world.gone
+    world.run(other)
+    assert other.taken == other.batches_of_all(40)
+
+
+def test_a_session_that_said_goodbye_with_leases_open_is_treated_like_a_lost_one() -> None:
+    world = World(train(9))
+    trainer = world.subscribe()
+    world.produce()
+    slot = trainer.held[0]
+
+    world.end(trainer, lost=False)
+
+    assert slot in world.gone
+
+
+def test_what_was_in_production_for_a_session_that_ended_is_free_again_when_it_is_done() -> None:
+    world = World(train(9), workers=1)
+    trainer = world.subscribe()
+    world.end(trainer, lost=True)
+    assert world.producing
+
+    while world.producing:
+        world.produce()
+
+    assert world.window._pool.entries == {}
+    assert not world.gone
+    assert sum(map(len, world.window._pool.free.values())) == len(world.slots)
+
+
+def test_slots_are_reused_last_in_first_out() -> None:
+    world = World(train(400), workers=1)
+    trainer = world.subscribe(credit=2)
+
+    world.run()
+
+    assert len(trainer.taken) == 400
+    assert len(world.slots) <= 6
+
+
+def test_slots_of_one_size_give_way_to_another_size() -> None:
+    small, large = train(20, name="small"), train(20, name="large", slot_bytes=4 * MIB)
+    world = World(small, large, memory=16 * MIB)
+    first = world.subscribe("small", credit=8)
+    world.run()
+    world.end(first, lost=False)
+    assert set(world.slots.values()) == {MIB}
+
+    second = world.subscribe("large", credit=2)
+    world.run(second)
+
+    assert second.taken == second.batches_of_all(20)
+    assert world.window.used_bytes <= 16 * MIB
+
+
+def test_time_spent_waiting_for_memory_is_counted_while_it_lasts() -> None:
+    world = World(train(20), memory=9 * MIB, workers=8, check=False)
+    world.subscribe(credit=2)
+    assert len(world.producing) == 7
+    larger = world.shapes["train"] = train(20, slot_bytes=3 * MIB)
+    world.handle(StreamChanged("train", larger))
+
+    world.now_s = 1.0
+    late = world.subscribe(credit=2)
+    assert world.window.slot_wait_s == 0.0
+    world.now_s = 3.0
+    world.produce()  # one of the old ones: its memory goes to the new one at once
+
+    assert world.producing[-1].slot_bytes == 3 * MIB
+    assert world.window.slot_wait_s == 2.0
+    world.run(cost_s=1.0)
+    assert late.taken == late.batches_of_all(20)
