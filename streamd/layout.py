@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,9 +28,9 @@ class Tensor:
     def nbytes(self) -> int:
         return prod(self.shape) * np.dtype(self.dtype).itemsize
 
-    def view(self, memory: memoryview) -> npt.NDArray[np.generic]:
-        """The array at its place in `memory`; writable when the memory is."""
-        return np.frombuffer(memory, self.dtype, prod(self.shape), self.offset).reshape(self.shape)
+    def view(self, memory: memoryview, start: int = 0) -> npt.NDArray[Any]:
+        """The array at its place in `memory`, the slot's bytes from `start` on; writable when the memory is."""
+        return np.frombuffer(memory, self.dtype, prod(self.shape), self.offset - start).reshape(self.shape)
 
 
 @dataclass(frozen=True, slots=True)

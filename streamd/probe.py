@@ -1,6 +1,7 @@
 """Draining a stream: what `streamd probe` measures, one process a trainer.
 
-`python -m streamd.probe STREAM ENDPOINT EPOCHS DIGEST` is one trainer; it prints one JSON object.
+`python -m streamd.probe STREAM ENDPOINT EPOCHS DIGEST` is one trainer. It prints a line when it has subscribed, waits
+for one, so that all begin together and nobody's start-up is measured, and prints one JSON object at the end.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ import hashlib
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from statistics import median
 
@@ -64,11 +66,14 @@ class Probe:
         return lines + [f"  digest           {each}" for each in self.digest or []]
 
 
-def drain(stream: str, endpoint: str, epochs: int, *, digest: bool) -> Drained:
-    """Drains `epochs` epochs in this process, touching one byte of every page."""
+def drain(
+    stream: str, endpoint: str, epochs: int, *, digest: bool, ready: Callable[[], None] = lambda: None
+) -> Drained:
+    """Drains `epochs` epochs in this process, touching one byte of every page. `ready` is called before the first."""
     digests: list[str] = []
     samples, first_s, last_s, wait_before_s = 0, 0.0, 0.0, 0.0
     with connect(endpoint) as client, client.subscribe(stream, epochs=epochs) as batches:
+        ready()
         for epoch in batches.epochs():
             summing = hashlib.blake2b(digest_size=16) if digest else None
             for batch in epoch:
@@ -117,11 +122,23 @@ def drain_all(
 
 def _run(stream: str, endpoint: str, epochs: int, trainers: int, *, digest: bool) -> list[Drained]:
     command = [sys.executable, "-P", "-m", "streamd.probe", stream, endpoint, str(epochs), str(int(digest))]
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(trainers)]
-    outputs = [process.communicate()[0] for process in processes]
+    processes = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) for _ in range(trainers)
+    ]
+    for process in processes:
+        if process.stdout is not None:
+            process.stdout.readline()
+    outputs = _together(process.communicate for process in processes)
     if any(process.returncode for process in processes):
         raise StreamdError("a probing process failed; its message is above")
     return [msgspec.json.decode(output, type=Drained) for output in outputs]
+
+
+def _together(ends: Iterable[Callable[[bytes], tuple[bytes, bytes]]]) -> list[bytes]:
+    """Gives every process its line and collects what it says, each in a thread so that none waits for another."""
+    waiting = list(ends)
+    with ThreadPoolExecutor(max_workers=len(waiting)) as threads:
+        return [said for said, _ in threads.map(lambda end: end(b"\n"), waiting)]
 
 
 def _produced(stats: dict[str, dict[str, float]], stream: str) -> float:
@@ -134,11 +151,17 @@ def _agreed(digests: list[list[str]]) -> list[str]:
     return digests[0]
 
 
+def _wait_for_the_others() -> None:
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+
+
 def main() -> None:
     """One trainer's process."""
     stream, endpoint, epochs, digest = sys.argv[1:]
     try:
-        drained = drain(stream, endpoint, int(epochs), digest=digest == "1")
+        drained = drain(stream, endpoint, int(epochs), digest=digest == "1", ready=_wait_for_the_others)
     except StreamdError as error:
         sys.stderr.write(f"streamd probe: {error}\n")
         raise SystemExit(error.exit_status) from None

@@ -69,22 +69,23 @@ class Filling:
         self._layout = layout(source.spec, task.batch_rows)
         self._images = self._layout.images.view(memory)
         self._memory = memory
+        self._rows: list[int] = task.rows.tolist()
         self.bad: list[BadSample] = []
 
     def decode(self, blobs: Sequence[Blob], start: int, stop: int) -> None:
         """Decodes the task's rows from `start` to `stop`."""
         image = self._source.spec.image
         for place in range(start, min(stop, len(blobs))):
-            blob, row = blobs[place], self._images[self._task.rows[place]]
-            if blob is None:
-                row[...] = 0
-            elif isinstance(blob, BadSample):
-                self.bad.append(blob)
-            else:
+            blob, row = blobs[place], self._images[self._rows[place]]
+            if isinstance(blob, bytes):
                 try:
                     decode_into(blob, row, image)
                 except BadImageError as error:
                     self.bad.append(BadSample(int(self._task.ids[place]), short_reason(error), lasting=True))
+            elif blob is None:
+                row[...] = 0
+            else:
+                self.bad.append(blob)
 
     def write_labels(self) -> None:
         """Writes ids, weights and labels of the task's rows; zeros where a row holds no sample."""

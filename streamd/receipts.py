@@ -24,7 +24,7 @@ _EMPTY: Final = (0, 0)
 _FLUSH_BATCHES: Final = 64  # batches digested together, to share NumPy's cost a call
 
 Lanes = tuple[int, int]
-Counted = tuple[Words, Ids, Marks]  # places, delivered ids, marks of one batch
+Counted = tuple[int, Ids, Marks]  # index, delivered ids and marks of one batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,42 +78,64 @@ def from_hex(text: str) -> Lanes:
     return int(text[16:], 16), int(text[:16], 16)
 
 
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What a tally adds up to: the digest's lanes, samples delivered, rows with a verdict."""
+
+    lanes: Lanes = _EMPTY
+    samples: int = 0
+    bad: int = 0
+
+    def plus(self, order_id: str, epoch: int, batches: Sequence[Counted]) -> Totals:
+        """These totals and `batches`, digested together to share NumPy's cost a call."""
+        if not batches:
+            return self
+        indices, all_ids, all_marks = zip(*batches, strict=True)
+        ids, marks = np.concatenate(all_ids), np.concatenate(all_marks)
+        lanes = digest_rows(order_id, epoch, _places(indices, [each.size for each in all_ids]), ids, marks)
+        return Totals(
+            add(self.lanes, lanes),
+            self.samples + int(np.count_nonzero(ids >= 0)),
+            self.bad + int(np.count_nonzero(marks)),
+        )
+
+
+def _places(indices: Sequence[int], rows: Sequence[int]) -> Words:
+    """`places_of` of several batches in a row."""
+    ends = np.cumsum(rows)
+    row = np.arange(ends[-1], dtype=np.uint64) - np.repeat(ends - rows, rows).astype(np.uint64)
+    first = np.repeat(np.asarray(indices, dtype=np.uint64) << np.uint64(16), rows)
+    places: Words = first + row
+    return places
+
+
 def expected_digest(
     order_id: str, epoch: int, segments: Sequence[Segment], batch: Callable[[int], tuple[Ids, Marks]]
 ) -> str:
     """What the digest of `segments` must be; `batch(index)` gives a batch's resolved ids and marks."""
-    total = _EMPTY
+    totals = Totals()
     indices = segment_indices(segments).tolist()
     for start in range(0, len(indices), _FLUSH_BATCHES):
         group = indices[start : start + _FLUSH_BATCHES]
-        resolved = [batch(index) for index in group]
-        places = np.concatenate([places_of(index, ids.size) for index, (ids, _) in zip(group, resolved, strict=True)])
-        ids = np.concatenate([ids for ids, _ in resolved])
-        marks = np.concatenate([marks for _, marks in resolved])
-        total = add(total, digest_rows(order_id, epoch, places, ids, marks))
-    return to_hex(total)
+        totals = totals.plus(order_id, epoch, [(index, *batch(index)) for index in group])
+    return to_hex(totals.lanes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Place:
-    """A tally's state at one moment; the digest is worked out when somebody asks."""
+    """A tally's state at one moment; what it adds up to is worked out when somebody asks."""
 
     cursor: Cursor
     _order_id: str
-    _lanes: Lanes
+    _totals: Totals
     _waiting: tuple[Counted, ...]
+
+    def totals(self) -> Totals:
+        return self._totals.plus(self._order_id, self.cursor.epoch, self._waiting)
 
     @property
     def digest(self) -> str:
-        return to_hex(_digest_more(self._lanes, self._order_id, self.cursor.epoch, self._waiting))
-
-
-def _digest_more(lanes: Lanes, order_id: str, epoch: int, batches: Sequence[Counted]) -> Lanes:
-    if not batches:
-        return lanes
-    places, ids, marks = zip(*batches, strict=True)
-    rows = digest_rows(order_id, epoch, np.concatenate(places), np.concatenate(ids), np.concatenate(marks))
-    return add(lanes, rows)
+        return to_hex(self.totals().lanes)
 
 
 @dataclass(slots=True)
@@ -123,40 +145,38 @@ class Tally:
     stream: str
     order_id: str
     cursor: Cursor
-    lanes: Lanes = _EMPTY
-    samples: int = 0
-    bad: int = 0
+    start: Totals = Totals()
     repeated: int = 0
     changed: bool = False
     _seen: set[int] = field(default_factory=set)
     _waiting: list[Counted] = field(default_factory=list)
+    _totals: Totals = field(init=False)
 
     def __post_init__(self) -> None:
+        self._totals = self.start
         self._seen.update(segment_indices(self.cursor.history).tolist())
 
-    def take(self, index: int, ids: Ids, marks: Marks, rank: int, world: int) -> None:
-        """Counts one batch and moves the cursor behind it."""
+    def take(self, index: int, ids: Ids, marks: Marks, after: Cursor) -> None:
+        """Counts one batch and moves the cursor behind it. Neither array may be changed afterwards."""
         self.repeated += index in self._seen
         self._seen.add(index)
-        self.samples += int(np.count_nonzero(ids >= 0))
-        self.bad += int(np.count_nonzero(marks))
-        self._waiting.append((places_of(index, ids.size), ids.copy(), marks))  # the caller's ids are its own to change
+        self._waiting.append((index, ids, marks))
         if len(self._waiting) >= _FLUSH_BATCHES:
             self._flush()
-        self.cursor = self.cursor.after_step(rank, world)
+        self.cursor = after
 
-    def _flush(self) -> None:
-        self.lanes = _digest_more(self.lanes, self.order_id, self.cursor.epoch, self._waiting)
+    def _flush(self) -> Totals:
+        self._totals = self._totals.plus(self.order_id, self.cursor.epoch, self._waiting)
         self._waiting.clear()
+        return self._totals
 
     def snapshot(self) -> Place:
         """This moment, unmoved by what is taken later."""
-        return Place(self.cursor, self.order_id, self.lanes, tuple(self._waiting))
+        return Place(self.cursor, self.order_id, self._totals, tuple(self._waiting))
 
     @property
     def digest(self) -> str:
-        self._flush()
-        return to_hex(self.lanes)
+        return to_hex(self._flush().lanes)
 
     @property
     def steps(self) -> int:
@@ -164,20 +184,21 @@ class Tally:
 
     def receipt(self, *, expected_digest: str | None, steps_left: int, dropped: int) -> Receipt:
         """Closes the account; `expected_digest` is the daemon's word, None when the epoch was stopped early."""
-        complete = expected_digest is not None
+        totals, complete = self._flush(), expected_digest is not None
+        digest = to_hex(totals.lanes)
         missed = self.steps + (steps_left if complete else 0) - len(self._seen)
-        agrees = expected_digest is None or expected_digest == self.digest
+        agrees = expected_digest is None or expected_digest == digest
         return Receipt(
             stream=self.stream,
             epoch=self.cursor.epoch,
             steps=self.steps,
-            samples=self.samples,
+            samples=totals.samples,
             missed=missed,
             repeated=self.repeated,
-            bad=self.bad,
+            bad=totals.bad,
             dropped=dropped,
             changed=self.changed,
             complete=complete,
             ok=missed == 0 and self.repeated == 0 and agrees,
-            digest=self.digest,
+            digest=digest,
         )

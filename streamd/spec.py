@@ -154,6 +154,8 @@ class Token:
     pixel_id: str
     cursor: Cursor
     digest: str
+    samples: int = 0
+    bad: int = 0
     version: int = 1
 
     def to_json(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from streamd.spec import Cursor, Uneven, steps_from
@@ -50,6 +51,14 @@ class Walk:
         """The next step, in the next epoch where this one ends; it may lie beyond the last epoch."""
         after = Step(step.epoch, step.base, step.step + 1, step.steps)
         return self.next_epoch(after) if after.at_epoch_end else after
+
+    def keys(self, cursor: Cursor) -> Iterator[tuple[int, int]]:
+        """(epoch, index) of every batch from the cursor on, in order."""
+        step = self.start(cursor)
+        while not self.is_over(step) and (self.steps or not step.at_epoch_end):
+            for number in range(step.step, step.steps):
+                yield step.epoch, step.base + number * self.world + self.rank
+            step = self.next_epoch(step)
 
     def is_over(self, step: Step) -> bool:
         return self.epochs is not None and step.epoch >= self.epochs

@@ -48,7 +48,7 @@ def tallied(stream: ServedStream, epoch: int) -> str:
     tally = Tally("train", stream.spec.order_id, Cursor(epoch))
     for index in range(3):
         ids, marks = stream.resolved(epoch, index)
-        tally.take(index, ids, marks, 0, 1)
+        tally.take(index, ids, marks, tally.cursor.after_step(0, 1))
     return tally.digest
 
 

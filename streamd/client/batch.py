@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -55,18 +56,21 @@ class Batch:
 def open_batch(
     memory: memoryview,
     layout: Layout,
-    sample_ids: Ids,
     header: BatchReady,
     *,
     token: Callable[[], str],
     on_return: Callable[[], None],
 ) -> Batch:
     """The batch that lies in `memory`; `on_return` runs when the last view of its images is gone."""
+    start = (
+        layout.sample_ids.offset
+    )  # behind the images lies what is small: copied in one piece, for the caller to keep
+    own = memoryview(bytearray(memory[start : layout.nbytes]))
     return Batch(
         lend(memory, layout.images, on_return),
-        {name: tensor.view(memory).copy() for name, tensor in layout.labels.items()},
-        layout.weights.view(memory).astype(np.float32),
-        sample_ids,
+        {name: tensor.view(own, start) for name, tensor in layout.labels.items()},
+        layout.weights.view(own, start),
+        layout.sample_ids.view(own, start),
         header.bad,
         header.epoch,
         header.index,
@@ -74,8 +78,17 @@ def open_batch(
     )
 
 
+@lru_cache(maxsize=8)
+def _unmarked(rows: int) -> Marks:
+    marks = np.zeros(rows, dtype=np.uint8)
+    marks.setflags(write=False)
+    return marks
+
+
 def marks_of(sample_ids: Ids, bad: tuple[BadRow, ...]) -> Marks:
     """The verdict marks of a batch's rows, for its digest."""
+    if not bad:
+        return _unmarked(sample_ids.size)
     marks = np.zeros(sample_ids.size, dtype=np.uint8)
     for row in bad:
         marks[row.row] = _MARK[row.action]

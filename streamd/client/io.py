@@ -174,7 +174,9 @@ class Postman:
         socket = self._socket
         while socket is not None and socket is self._socket and _has_input(socket):
             head = socket.recv(zmq.DONTWAIT)
-            inline = socket.recv(zmq.DONTWAIT, copy=False).buffer if socket.getsockopt(zmq.RCVMORE) else None
+            inline = None
+            if self._session.wish.transport == "inline" and socket.getsockopt(zmq.RCVMORE):
+                inline = socket.recv(zmq.DONTWAIT, copy=False).buffer
             header, message = unpack_daemon(head)
             for do in self._session.heard(header, message, time.monotonic()):
                 self._do_one(do, inline)

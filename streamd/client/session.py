@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -30,10 +31,10 @@ from streamd.messages import (
     Welcome,
 )
 from streamd.spec import Cursor, Uneven
-from streamd.walk import Step, Walk
+from streamd.walk import Walk
 from streamd.wire import NOBODY, Header
 
-_GRANTS_A_CREDIT: Final = 4  # releases are told together, this many times while the credit is used up once
+_GRANTS_A_CREDIT: Final = 2  # releases are told together, this many times while the credit is used up once
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +123,7 @@ class Session:
     reconnects: int = -1
     _resuming: bool = False
     _header: Header = NOBODY
-    _walk: Walk | None = None
-    _next: Step | None = None
+    _keys: Iterator[tuple[int, int]] = field(default_factory=lambda: iter(()))
     _expected: int = 0
     _credit: int = 0
     _released: list[int] = field(default_factory=list)
@@ -245,8 +245,7 @@ class Session:
         self._header = Header(header.boot, header.session, 0)
         self._credit = welcome.credit
         wish = self.wish
-        self._walk = Walk(spec.batches, wish.rank, wish.world, wish.uneven, wish.epochs)
-        self._next = self._walk.start(self._cursor)
+        self._keys = Walk(spec.batches, wish.rank, wish.world, wish.uneven, wish.epochs).keys(self._cursor)
         self._told_upto = welcome.credit
         return [Greet(welcome), Say(self._header, Progress(welcome.credit, (), 0, 0))]
 
@@ -258,17 +257,10 @@ class Session:
 
     def _offered(self, number: int, batch: BatchReady, now_s: float) -> list[Do]:
         """Accepts a batch that is the next in every respect; anything else ends the connection, never the data."""
-        walk, step = self._walk, self._next
-        if walk is None or step is None:
-            return []
-        if step.at_epoch_end:
-            step = walk.next_epoch(step)
-        wanted = (self._expected, step.epoch, walk.index(step))
-        if walk.is_over(step) or (number, batch.epoch, batch.index) != wanted:
+        if number != self._expected or (batch.epoch, batch.index) != next(self._keys, None):
             self.gaps += 1
             return self.lost(now_s)
         self._expected += 1
-        self._next = walk.following(step)
         return [Offer(number, batch)]
 
     def _tell(self, now_s: float) -> list[Do]:

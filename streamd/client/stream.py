@@ -19,7 +19,7 @@ from streamd.client.session import Session, Wish
 from streamd.errors import ConnectError, ForkedClientError, ReceiptError
 from streamd.layout import layout
 from streamd.messages import ReceiptDue
-from streamd.receipts import Place, Receipt, Tally, from_hex
+from streamd.receipts import Place, Receipt, Tally, Totals, from_hex, to_hex
 from streamd.spec import Cursor, StreamSpec, Token, read_token
 from streamd.walk import Walk
 
@@ -134,15 +134,16 @@ class Stream:
     def _next(self) -> Batch:
         """The next batch, counted the moment it is handed over."""
         self._check_usable()
-        delivery = self._wait_for_batch(self._tally.cursor.after_step(self._wish.rank, self._wish.world))
-        header, tally = delivery.batch, self._tally
+        tally = self._tally
+        after = tally.cursor.after_step(self._wish.rank, self._wish.world)
+        delivery = self._wait_for_batch(after)
+        header = delivery.batch
         placed = layout(self.spec, header.rows)
         ids = placed.sample_ids.view(delivery.memory).astype(np.int64)
-        tally.take(header.index, ids, marks_of(ids, header.bad), self._wish.rank, self._wish.world)
+        tally.take(header.index, ids, marks_of(ids, header.bad), after)
         return open_batch(
             delivery.memory,
             placed,
-            ids,
             header,
             token=partial(self._token, tally.snapshot()),
             on_return=partial(self._postman.give_back, delivery.connection, delivery.number),
@@ -185,7 +186,9 @@ class Stream:
     # --- tokens
 
     def _token(self, place: Place) -> str:
-        token = Token(self.spec.name, self.spec.order_id, self.spec.pixel_id, place.cursor, place.digest)
+        totals, spec = place.totals(), self.spec
+        digest = to_hex(totals.lanes)
+        token = Token(spec.name, spec.order_id, spec.pixel_id, place.cursor, digest, totals.samples, totals.bad)
         return token.to_json()
 
     def _tally_at(self, token: Token | None) -> Tally:
@@ -196,7 +199,8 @@ class Stream:
         if self._walk.start(cursor).steps == 0 and cursor.history:
             return Tally(self.spec.name, self.spec.order_id, cursor.next_epoch())
         changed = token.pixel_id != self.spec.pixel_id
-        return Tally(self.spec.name, self.spec.order_id, cursor, from_hex(token.digest), changed=changed)
+        start = Totals(from_hex(token.digest), token.samples, token.bad)
+        return Tally(self.spec.name, self.spec.order_id, cursor, start, changed=changed)
 
     def _check_usable(self) -> None:
         if self._pid != os.getpid():

@@ -7,7 +7,7 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from streamd import logs
@@ -22,7 +22,7 @@ from streamd.limits import (
 )
 from streamd.served import ServedStream
 from streamd.slots import SlotStore
-from streamd.spec import BatchKey, PixelId
+from streamd.spec import BatchKey, PixelId, StreamSpec
 from streamd.stats import Stats
 from streamd.tasks import Done, DropSlots, OpenStream, Ready, Task
 from streamd.verdicts import Verdict
@@ -211,7 +211,7 @@ class LocalEngine:
         while True:
             worker = await WorkerProcess.start(place, self._heard)
             for number, stream in enumerate(self._streams):
-                worker.send(OpenStream(number, str(stream.manifest_path), stream.spec))
+                worker.send(OpenStream(number, str(stream.manifest_path), _without_classes(stream.spec)))
             self._workers.append(worker)
             self._dispatch()
             status = await worker.ended()
@@ -237,3 +237,9 @@ class LocalEngine:
             elif not job.production.given_up:  # its slot is gone
                 self._queue.appendleft(job)
         self._dispatch()
+
+
+def _without_classes(spec: StreamSpec) -> StreamSpec:
+    """What a worker needs of a spec: class lists have no bound, its records have."""
+    labels = {name: replace(label, classes=(), counts=()) for name, label in spec.labels.items()}
+    return replace(spec, labels=labels)
