@@ -19,7 +19,7 @@ import msgspec
 
 from streamd.client import Batch, connect
 from streamd.endpoint import find
-from streamd.errors import ReceiptError, StreamdError
+from streamd.errors import ReceiptError, RefusedError, StreamdError
 from streamd.limits import PAGE_BYTES
 from streamd.receipts import Receipt
 
@@ -129,8 +129,10 @@ def _run(stream: str, endpoint: str, epochs: int, trainers: int, *, digest: bool
         if process.stdout is not None:
             process.stdout.readline()
     outputs = _together(process.communicate for process in processes)
-    if any(process.returncode for process in processes):
-        raise StreamdError("a probing process failed; its message is above")
+    failed = [process.returncode for process in processes if process.returncode]
+    if failed:
+        kind = RefusedError if set(failed) == {RefusedError.exit_status} else StreamdError
+        raise kind("a probing process failed; its message is above")
     return [msgspec.json.decode(output, type=Drained) for output in outputs]
 
 

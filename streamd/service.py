@@ -188,9 +188,10 @@ class Service:
         if self._depart(session, reason):
             self._happen(SessionLost(session))
 
-    def _depart(self, session: int, reason: str) -> bool:
+    def _depart(self, session: int, reason: str, *, hang_up: bool = True) -> bool:
         peer = self._peers.remove(session)
-        self.descriptors.forget(session)
+        if hang_up:
+            self.descriptors.forget(session)
         if peer is not None:
             logs.info("session.ended", reason, stream=peer.stream.spec.name, session=session)
             if not len(self._peers):
@@ -353,7 +354,8 @@ class Service:
             peer = self._peers.of(session)
             if peer is not None:
                 self._send(peer, Stopped(action.reason, action.changed))
-                self._depart(session, "its stream stopped")
+                # It hangs up itself when it has read why: the end of its lifeline could overtake the message.
+                self._depart(session, "its stream stopped", hang_up=False)
 
     # --- numbers
 

@@ -34,10 +34,9 @@ from streamd.tasks import (
     encode_report,
 )
 
-_LOOK_UP_ROWS: Final = (
-    8  # rows decoded between two looks at the socket, so that the next task's files are read meanwhile
-)
-_NICENESS: Final = 5  # trainers on the same host come first
+# Rows decoded between two looks at the socket, so that the next task's files are read meanwhile.
+_LOOK_UP_ROWS: Final = 16
+_NICENESS: Final = 1  # trainers on the same host come first
 _DATA_BYTES: Final = 2 * GIB  # RLIMIT_DATA: heap only; RLIMIT_AS would count the slots
 _read_group = aiofiles.os.wrap(Source.read)
 
@@ -94,18 +93,18 @@ class Worker:
             self._end()
 
     def _receive(self) -> None:
-        """Takes every datagram that waits; called by the loop when there is one."""
-        while not self._ended:
-            try:
-                data, descriptors, _, _ = socket.recv_fds(self._link, MAX_RECORD_BYTES, 1)
-            except BlockingIOError:
-                return
-            except ConnectionResetError:
-                data, descriptors = b"", []
-            if not data:
-                self._end()
-                return
+        """Takes one datagram; the loop calls again as long as there is one."""
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._link, MAX_RECORD_BYTES, 1)
+        except BlockingIOError:
+            return
+        except ConnectionResetError:
+            data, descriptors = b"", []
+        if data:
             self._obey(data, descriptors)
+        else:
+            asyncio.get_running_loop().remove_reader(self._link)
+            self._end()
 
     def _obey(self, data: bytes, descriptors: list[int]) -> None:
         match decode_command(data):

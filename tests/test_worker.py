@@ -227,7 +227,7 @@ def test_a_worker_is_nice_bounded_and_leaves_no_core(hand: Hand, stream: ServedS
     assert f"Max data size             {2 << 30}" in limits
     assert "Max core file size        0" in limits
     niceness = [int(Path(f"/proc/{each}/stat").read_text().rsplit(")", 1)[1].split()[16]) for each in ("self", pid)]
-    assert niceness[1] == min(19, niceness[0] + 5)
+    assert niceness[1] == min(19, niceness[0] + 1)
 
 
 @pytest.mark.parametrize("words", [b"\x63nonsense", b"\x02short"])

@@ -73,6 +73,7 @@ class Postman:
         self._maps: dict[int, memoryview] = {}
         self._waited_ns = 0
         self._worth_ringing = 1
+        self._hurried = False
 
     # --- from other threads
 
@@ -89,10 +90,16 @@ class Postman:
         """A lease ended. Called by finalisers, in any thread, even within the garbage collector.
 
         Rings only for as many as are worth telling: with fewer returned there is credit left at the daemon, and the
-        next batch to arrive wakes the thread anyway.
+        next batch to arrive wakes the thread anyway; unless the loop holds the rest, see `hurry`.
         """
         self._returned.append((connection, number))
-        if len(self._returned) >= self._worth_ringing:
+        if self._hurried or len(self._returned) >= self._worth_ringing:
+            self._ring()
+
+    def hurry(self, *, now: bool) -> None:
+        """While `now`, every lease that ended is told: the loop waits and the daemon has no credit left to send on."""
+        self._hurried = now
+        if now and self._returned:
             self._ring()
 
     def order(self, order: Callable[[], Iterable[Do]]) -> None:

@@ -152,14 +152,21 @@ class Stream:
     def _wait_for_batch(self, after: Cursor) -> Delivery:
         started_ns = time.monotonic_ns()
         delivery = self._inbox.take(after, 0)
-        waiting = Patience(self._inbox, self._endpoint, self._patience_s)
-        while delivery is None:
-            delivery = self._inbox.take(after, waiting.turn_s())
-            if delivery is None:
-                waiting.look()
+        if delivery is None:
+            delivery = self._wait_long(after)
         waited_ns = time.monotonic_ns() - started_ns
         self.wait_s += waited_ns / 1e9
         self._postman.add_wait(waited_ns)
+        return delivery
+
+    def _wait_long(self, after: Cursor) -> Delivery:
+        waiting = Patience(self._inbox, self._endpoint, self._patience_s)
+        self._postman.hurry(now=bool(self._inbox.held()))
+        try:
+            while (delivery := self._inbox.take(after, waiting.turn_s())) is None:
+                waiting.look()
+        finally:
+            self._postman.hurry(now=False)
         return delivery
 
     def _settle(self) -> None:

@@ -80,7 +80,8 @@ class WorkerProcess:
     async def ended(self) -> str:
         """Waits for the process's end; how it ended, in words."""
         code = await self._process.wait()
-        self._read()  # its last words may still lie in the socket
+        while self._read():  # its last words may still lie in the socket
+            pass
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"with exit status {code}"
 
     def close(self) -> None:
@@ -88,15 +89,16 @@ class WorkerProcess:
         asyncio.get_running_loop().remove_reader(self._link)
         self._link.close()
 
-    def _read(self) -> None:
-        while True:
-            try:
-                data = self._link.recv(MAX_RECORD_BYTES)
-            except BlockingIOError:
-                return
-            except ConnectionResetError:
-                data = b""
-            if not data:
-                asyncio.get_running_loop().remove_reader(self._link)
-                return
+    def _read(self) -> bool:
+        """Hears one report; the loop calls again as long as there is one. False when there was none."""
+        try:
+            data = self._link.recv(MAX_RECORD_BYTES)
+        except BlockingIOError:
+            return False
+        except ConnectionResetError:
+            data = b""
+        if data:
             self._heard(self, decode_report(data))
+        else:
+            asyncio.get_running_loop().remove_reader(self._link)
+        return bool(data)

@@ -70,13 +70,13 @@ def test_a_batch_beyond_the_last_epoch_is_not_delivered() -> None:
 # --- progress
 
 
-def test_releases_are_told_together_when_a_quarter_of_the_credit_is_free() -> None:
-    session = active(credit=8)
+def test_releases_are_told_together_when_half_of_the_credit_is_free() -> None:
+    session = active(credit=4)
 
     assert session.released([0], 1, 10, 1.0) == []
-    assert told(session.released([1], 2, 20, 1.0)) == [Progress(10, (0, 1), 2, 30)]
+    assert told(session.released([1], 2, 20, 1.0)) == [Progress(6, (0, 1), 2, 30)]
     assert session.released([2], 3, 5, 1.0) == []
-    assert told(session.released([3], 4, 6, 1.0)) == [Progress(12, (2, 3), 4, 11)]
+    assert told(session.released([3], 4, 6, 1.0)) == [Progress(8, (2, 3), 4, 11)]
 
 
 def test_a_small_credit_is_told_at_every_release() -> None:
@@ -105,13 +105,13 @@ def test_credit_is_absolute_whatever_the_order_of_releases() -> None:
 
 
 def test_progress_begins_anew_with_a_connection_but_time_waited_is_kept() -> None:
-    session = active(credit=8)
+    session = active(credit=4)
     session.released([0], 1, 50, 1.0)
     session.lost(1.0)
     session.opened(Cursor(), 2.0)
-    session.heard(HERE, welcome(), 2.0)
+    session.heard(HERE, welcome(4), 2.0)
 
-    assert told(session.released([0, 1], 2, 5, 3.0)) == [Progress(10, (0, 1), 2, 55)]
+    assert told(session.released([0, 1], 2, 5, 3.0)) == [Progress(6, (0, 1), 2, 55)]
 
 
 def test_nothing_is_told_to_a_daemon_that_is_not_there() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -44,11 +44,16 @@ def keys(batches: Any) -> list[Key]:
     return [(batch.epoch, batch.index) for batch in batches]
 
 
+def walk(batches: Iterable[object], steps: int) -> None:
+    """Takes so many batches and keeps none."""
+    for _ in islice(batches, steps):
+        pass
+
+
 def place_after(client: Client, steps: int, stream: str = "train", **wish: Any) -> str:
     """The token after so many steps; 0 gives the one of a stream that nothing was taken of."""
     with client.subscribe(stream, epochs=3, **wish) as opened:
-        for _ in islice(opened, steps):
-            pass
+        walk(opened, steps)
         return opened.token
 
 
@@ -148,7 +153,7 @@ def test_a_token_of_another_order_or_stream_or_none_at_all_is_refused(client: Cl
 
 def test_a_stream_closed_early_has_a_receipt_that_says_so(client: Client) -> None:
     with client.subscribe("train", epochs=2) as stream:
-        list(islice(stream, STEPS + 3))
+        walk(stream, STEPS + 3)
     whole, part = stream.receipts
     assert (whole.complete, whole.ok, whole.steps) == (True, True, STEPS)
     assert (part.complete, part.ok, part.steps, part.missed, part.repeated) == (False, True, 3, 0, 0)
@@ -205,7 +210,7 @@ def test_any_ranks_token_serves_another_world(client: Client) -> None:
 def test_waiting_is_counted(client: Client) -> None:
     with client.subscribe("train", epochs=1) as stream:
         assert stream.wait_s == 0
-        list(stream)
+        walk(stream, STEPS)
         assert 0 < stream.wait_s < 60
 
 
@@ -226,6 +231,6 @@ def test_an_unshuffled_stream_comes_in_the_order_of_the_manifest(client: Client)
 
 def test_a_stream_says_what_and_where_it_is(client: Client) -> None:
     with client.subscribe("train", epochs=2) as stream:
-        list(islice(stream, STEPS + 1))
+        walk(stream, STEPS + 1)
         assert repr(stream) == "<Stream 'train' at 1:1, 8 steps an epoch>"
         assert (stream.epoch, stream.reconnects) == (1, 0)

@@ -1,0 +1,54 @@
+"""The samples are listed in a process that ends: its mistakes come back as the daemon's own, and it can be stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from daemons import stream_config, write_images
+
+from streamd.catalog import is_listed, open_streams
+from streamd.config import load
+from streamd.errors import ConfigError
+from streamd.listing import list_apart
+
+
+def config_of(tmp_path: Path, folder: Path) -> Path:
+    path = tmp_path / "config.yaml"
+    path.write_text(json.dumps({"streams": {"train": stream_config(folder)}}))
+    return path
+
+
+def test_what_was_listed_apart_can_be_opened_here(tmp_path: Path) -> None:
+    config = config_of(tmp_path, write_images(tmp_path / "data", {"cat": 3, "dog": 4}))
+    state = tmp_path / "state"
+    assert not is_listed(load(config), state)
+
+    asyncio.run(list_apart(config, state))
+
+    assert is_listed(load(config), state)
+    assert [stream.spec.samples for stream in open_streams(load(config), state)] == [7]
+
+
+def test_what_is_wrong_with_the_data_is_told_in_its_own_words(tmp_path: Path) -> None:
+    config = config_of(tmp_path, tmp_path / "nothing")
+
+    with pytest.raises(ConfigError, match=r"streams\.train.*nothing"):
+        asyncio.run(list_apart(config, tmp_path / "state"))
+
+
+def test_cancelling_ends_the_process_and_leaves_no_manifest(tmp_path: Path) -> None:
+    config = config_of(tmp_path, write_images(tmp_path / "data", {"cat": 3}))
+
+    async def begin_and_stop() -> None:
+        listing = asyncio.create_task(list_apart(config, tmp_path / "state"))
+        await asyncio.sleep(0)
+        listing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await listing
+
+    asyncio.run(begin_and_stop())
+
+    assert not is_listed(load(config), tmp_path / "state")
