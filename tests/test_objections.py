@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,12 +14,14 @@ from streamd.limits import MAX_SESSIONS
 from streamd.messages import Subscribe
 from streamd.objections import objection
 from streamd.served import ServedStream
-from streamd.spec import Cursor, Segment
+from streamd.spec import Cursor, OrderId, Segment
 
 
 @pytest.fixture
-def stream(tmp_path: Path) -> ServedStream:
-    return serve(write_images(tmp_path / "data", {"cat": 9, "dog": 8}), tmp_path / "state")
+def stream(tmp_path: Path) -> Iterator[ServedStream]:
+    served = serve(write_images(tmp_path / "data", {"cat": 9, "dog": 8}), tmp_path / "state")
+    yield served
+    served.manifest.close()
 
 
 def wish(stream: str = "train", *, rank: int = 0, world: int = 1, cursor: Cursor | None = None) -> Subscribe:
@@ -63,7 +66,7 @@ def test_a_place_that_cannot_be_is_refused(stream: ServedStream, history: tuple[
 
 
 def test_another_order_is_refused_with_both_named(stream: ServedStream) -> None:
-    other = replace(stream, spec=replace(stream.spec, order_id="f" * 32))
+    other = replace(stream, spec=replace(stream.spec, order_id=OrderId("f" * 32)))
     asked = Subscribe("train", 0, 1, None, Cursor(), "drop", 8, "shared", stream.spec.order_id, resuming=True)
     refused = objection(asked, {"train": other}, sessions=0, draining=False)
     assert refused is not None
