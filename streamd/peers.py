@@ -18,6 +18,8 @@ class Peer:
     transport: Transport
     rank: int
     world: int
+    credit: int = 0
+    gone: bool = False
 
 
 class Peers:
@@ -47,5 +49,6 @@ class Peers:
     def remove(self, session: int) -> Peer | None:
         peer = self._by_session.pop(session, None)
         if peer is not None:
+            peer.gone = True
             self._by_identity.pop(peer.identity, None)
         return peer

@@ -11,6 +11,7 @@ from typing import Any
 
 from streamd import logs
 from streamd.accounts import Accounts, dropped_samples
+from streamd.deliveries import Deliveries
 from streamd.descriptors import DescriptorServer
 from streamd.engines.local import LocalEngine, Reporter
 from streamd.engines.production import Production
@@ -18,7 +19,6 @@ from streamd.errors import ProtocolError
 from streamd.messages import (
     AskStats,
     AskStreams,
-    BatchReady,
     DaemonMessage,
     Draining,
     Goodbye,
@@ -95,9 +95,8 @@ class Service:
         self._session_numbers = itertools.count(1)
         self._peers = Peers()
         self._accounts = Accounts()
-        self._ready: dict[int, BatchReady] = {}
-        self._bodies: dict[int, bytes] = {}
         self._unreachable: list[int] = []
+        self._deliveries = Deliveries(server, slots, stats, self._boot, self._unreachable.append)
         self._timer: asyncio.TimerHandle | None = None
         self._emptied = asyncio.Event()
         self._draining = False
@@ -121,6 +120,7 @@ class Service:
     def close(self) -> None:
         """Ends the lifelines and the timer; nothing is heard from now on."""
         self.descriptors.close()
+        self._deliveries.close()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -174,12 +174,8 @@ class Service:
                 self._happen(SessionClosed(peer.session))
 
     def _produced(self, production: Production) -> None:
-        key, slot = production.key, production.slot
-        bad = production.stream.bad_rows(key.epoch, key.index, production.marks)
-        rows = int(production.delivered.size)
-        ready = BatchReady(key.epoch, key.index, rows, slot, production.slot_bytes, inline=False, bad=bad)
-        self._ready[slot], self._bodies[slot] = ready, body(ready)
-        self._happen(BatchProduced(key, slot))
+        self._deliveries.prepare(production)
+        self._happen(BatchProduced(production.key, production.slot))
 
     def _failed(self, production: Production, reason: str) -> None:
         self._happen(ProductionFailed(production.key, production.slot, reason))
@@ -211,6 +207,7 @@ class Service:
     def _happen(self, *events: Event) -> None:
         for event in events:
             self._act(self._window.handle(event, time.monotonic()))
+        self._deliveries.settle(fresh=all(isinstance(event, BatchProduced) for event in events))
         while self._unreachable:
             self._lost(self._unreachable.pop(), "it cannot be reached, or does not read")
         self._set_timer()
@@ -218,8 +215,9 @@ class Service:
     def _act(self, actions: list[Action]) -> None:
         for action in actions:
             match action:
-                case SendBatch():
-                    self._send_batch(action)
+                case SendBatch(session):
+                    if peer := self._peers.of(session):
+                        self._deliveries.add(peer, action)
                 case Produce():
                     self._produce(action)
                 case SendReceipt(session, cursor):
@@ -232,24 +230,6 @@ class Service:
                     self._refuse(action)
                 case StopStream() | Warn():
                     self._announce(action)
-
-    def _send_batch(self, action: SendBatch) -> None:
-        peer = self._peers.of(action.session)
-        if peer is None:
-            return
-        started = time.monotonic()
-        header = Header(self._boot, action.session, action.number)
-        if peer.transport == "shared":
-            sent = self._server.send(peer.identity, frame(header, self._bodies[action.slot]))
-        else:
-            ready = self._ready[action.slot]
-            inline = BatchReady(ready.epoch, ready.index, ready.rows, 0, ready.slot_bytes, inline=True, bad=ready.bad)
-            pixels = self._slots.view(action.slot)
-            sent = self._server.send(peer.identity, frame(header, body(inline)), pixels)
-        if not sent:
-            self._unreachable.append(action.session)
-        group = f"stream.{action.key.stream}"
-        self._stats.time(group, "send", time.monotonic() - started)
 
     def _produce(self, action: Produce) -> None:
         try:
@@ -272,8 +252,7 @@ class Service:
         self._engine.drop(slots)
         for slot in slots:
             self._slots.drop(slot)
-            self._ready.pop(slot, None)
-            self._bodies.pop(slot, None)
+        self._deliveries.forget(slots)
         for peer in self._peers.all():
             if peer.transport == "shared":
                 self._send(peer, SlotsGone(slots))
@@ -326,6 +305,7 @@ class Service:
         peer = self._peers.of(session)
         if peer is None:
             return
+        peer.credit = credit
         secret = self.descriptors.expect(session)
         where = self._server.descriptors
         logs.info(

@@ -187,6 +187,9 @@ class Postman:
             header, message = unpack_daemon(head)
             for do in self._session.heard(header, message, time.monotonic()):
                 self._do_one(do, inline)
+            if self._session.state == "away":  # it gave this connection up: a daemon that drains waits for the end
+                self._disconnect(linger_ms=0)
+                self._inbox.away()
 
     def _do(self, what: Iterable[Do]) -> None:
         for do in what:
@@ -207,8 +210,6 @@ class Postman:
                 self._unmap(slots)
             case OfferReceipt() | Fail():
                 self._tell_loop(do)
-        if self._session.state == "away":
-            self._inbox.away()
 
     def _tell_loop(self, do: OfferReceipt | Fail) -> None:
         match do:

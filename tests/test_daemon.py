@@ -1,0 +1,108 @@
+"""The daemon's life, seen from outside: start, serve, drain, shut down; and what it says when it cannot."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from daemons import DaemonProcess, stream_config, wait_until, write_images
+
+import streamd
+
+Start = Callable[..., DaemonProcess]
+LIMIT_S = 20.0
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> dict[str, object]:
+    return {"streams": {"train": stream_config(write_images(tmp_path / "data", {"cat": 16, "dog": 16}))}}
+
+
+def sockets(daemon: DaemonProcess) -> list[bool]:
+    place = daemon.endpoint.removeprefix("ipc://")
+    return [Path(place).exists(), Path(f"{place}.fd").exists()]
+
+
+def serves(daemon: DaemonProcess) -> bool:
+    with streamd.connect(daemon.endpoint) as client, client.subscribe("train", epochs=1) as stream:
+        return len([batch.index for batch in stream]) == 4 and stream.receipts[0].ok
+
+
+def serve(config: Path, state: Path, *options: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "streamd.cli.main", "serve", "--config", str(config), *options]
+    environment = os.environ | {"STATE_DIRECTORY": str(state)}
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_in_good_order_and_gives_the_endpoint_up(
+    start_daemon: Start, config: dict[str, object], number: signal.Signals
+) -> None:
+    daemon = start_daemon(config)
+    workers = daemon.workers()
+    assert sockets(daemon) == [True, True]
+    daemon.process.send_signal(number)
+    assert daemon.process.wait(LIMIT_S) == 0
+    assert sockets(daemon) == [False, False]
+    assert "daemon.stopped: done" in daemon.log.read_text()
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), "its workers have ended")
+
+
+def test_a_second_daemon_is_refused_and_the_first_goes_on(start_daemon: Start, config: dict[str, object]) -> None:
+    first = start_daemon(config)
+    second = serve(first.config, first.state)
+    _, said = second.communicate(timeout=LIMIT_S)
+    assert second.returncode == 2
+    place = first.endpoint.removeprefix("ipc://")
+    assert said.splitlines()[-1] == (
+        f"streamd: another streamd serves {place}: stop it, or choose another endpoint with `listen:`"
+    )
+    assert "Traceback" not in said
+    assert sockets(first) == [True, True]
+    assert serves(first)
+
+
+def test_what_a_killed_daemon_left_is_replaced(start_daemon: Start, config: dict[str, object]) -> None:
+    daemon = start_daemon(config)
+    daemon.process.kill()
+    daemon.process.wait()
+    assert sockets(daemon) == [True, True]
+    daemon.start()
+    assert serves(daemon)
+
+
+def test_samples_are_listed_once_and_again_only_when_asked(start_daemon: Start, config: dict[str, object]) -> None:
+    daemon = start_daemon(config)
+    assert daemon.terminate() == 0
+    daemon.start()
+    assert daemon.terminate() == 0
+    assert daemon.log.read_text().count("manifest.made") == 1
+    assert daemon.log.read_text().count("manifest.reused") == 1
+    again = serve(daemon.config, daemon.state, "--rescan")
+    assert again.stderr is not None
+    lines = [again.stderr.readline(), again.stderr.readline()]
+    again.terminate()
+    again.communicate(timeout=LIMIT_S)
+    assert "manifest.made" in lines[0], lines
+    assert again.returncode == 0
+
+
+def test_a_state_folder_that_fails_while_it_serves_ends_it_with_a_line(start_daemon: Start, tmp_path: Path) -> None:
+    folder = write_images(tmp_path / "data", {"cat": 16})
+    (folder / "cat" / "0003.jpg").write_bytes(b"\xff\xd8\xff no picture" * 9)
+    daemon = start_daemon({"streams": {"train": stream_config(folder)}})
+    shutil.rmtree(daemon.state)
+    with streamd.connect(daemon.endpoint) as client, client.subscribe("train"):
+        assert daemon.process.wait(LIMIT_S) == 1
+    log = daemon.log.read_text()
+    assert "Traceback" not in log
+    assert "daemon.failed" in log
+    last = log.splitlines()[-1]
+    assert last.startswith("streamd: [Errno 2] No such file or directory")
+    assert last.endswith(".bad.jsonl'")

@@ -1,0 +1,163 @@
+"""When a batch leaves: at once if it lay ready, in company if it was just decoded and the trainer can spare that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+import pytest
+from daemons import write_images
+from served_folders import serve
+
+from streamd.deliveries import Deliveries
+from streamd.engines.production import Production
+from streamd.messages import BatchReady
+from streamd.peers import Peer
+from streamd.served import ServedStream
+from streamd.server import Server
+from streamd.slots import SlotStore
+from streamd.spec import BatchKey
+from streamd.stats import Stats
+from streamd.window.actions import SendBatch
+from streamd.wire import unpack_daemon
+
+BOOT = 77
+
+
+@dataclass
+class Outbox:
+    """A server that keeps what it is given."""
+
+    sent: list[tuple[bytes, int, BatchReady]] = field(default_factory=list)
+    reachable: bool = True
+    some: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def send(self, identity: bytes, data: bytes, pixels: memoryview | None = None) -> bool:
+        header, message = unpack_daemon(data)
+        assert isinstance(message, BatchReady)
+        assert (pixels is not None) == message.inline
+        self.sent.append((identity, header.number, message))
+        self.some.set()
+        return self.reachable
+
+    @property
+    def numbers(self) -> list[int]:
+        return [number for _, number, _ in self.sent]
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Iterator[ServedStream]:
+    served = serve(write_images(tmp_path / "data", {"cat": 20}), tmp_path / "state")
+    yield served
+    served.manifest.close()
+
+
+@dataclass
+class Desk:
+    outbox: Outbox
+    deliveries: Deliveries
+    stream: ServedStream
+    lost: list[int]
+
+    def peer(self, *, credit: int = 8) -> Peer:
+        return Peer(b"me", 1, self.stream, "shared", 0, 1, credit)
+
+    def decoded(self, index: int) -> SendBatch:
+        """Batch `index` is whole, in slot index + 1, and is the session's next."""
+        key = BatchKey("train", 0, index)
+        self.deliveries.prepare(Production(key, self.stream, 0, index + 1, 4096))
+        return SendBatch(1, index, key, index + 1)
+
+
+def on_a_desk(stream: ServedStream, play: Callable[[Desk], object]) -> Desk:
+    """Runs `play` within an event loop."""
+    outbox, lost, slots = Outbox(), list[int](), SlotStore()
+    desk = Desk(outbox, Deliveries(cast("Server", outbox), slots, Stats(), BOOT, lost.append), stream, lost)
+
+    async def run() -> None:
+        result = play(desk)
+        if asyncio.iscoroutine(result):
+            await result
+        desk.deliveries.close()
+
+    asyncio.run(run())
+    return desk
+
+
+def test_a_batch_that_lay_ready_leaves_at_once(stream: ServedStream) -> None:
+    def play(desk: Desk) -> None:
+        desk.deliveries.add(desk.peer(), desk.decoded(0))
+        desk.deliveries.settle(fresh=False)
+        assert desk.outbox.numbers == [0]
+
+    on_a_desk(stream, play)
+
+
+def test_a_batch_just_decoded_waits_for_the_next_and_both_leave_in_order(stream: ServedStream) -> None:
+    def play(desk: Desk) -> None:
+        peer = desk.peer()
+        desk.deliveries.add(peer, desk.decoded(0))
+        desk.deliveries.settle(fresh=True)
+        assert desk.outbox.numbers == []
+        desk.deliveries.add(peer, desk.decoded(1))
+        desk.deliveries.settle(fresh=True)
+        assert desk.outbox.numbers == [0, 1]
+
+    on_a_desk(stream, play)
+
+
+def test_a_batch_that_nobody_joins_leaves_after_a_moment(stream: ServedStream) -> None:
+    async def play(desk: Desk) -> None:
+        desk.deliveries.add(desk.peer(), desk.decoded(0))
+        desk.deliveries.settle(fresh=True)
+        async with asyncio.timeout(10):
+            await desk.outbox.some.wait()
+
+    assert on_a_desk(stream, play).outbox.numbers == [0]
+
+
+def test_a_batch_that_lay_ready_takes_those_that_wait_along(stream: ServedStream) -> None:
+    def play(desk: Desk) -> None:
+        peer = desk.peer()
+        desk.deliveries.add(peer, desk.decoded(0))
+        desk.deliveries.settle(fresh=True)
+        desk.deliveries.settle(fresh=False)
+        assert desk.outbox.numbers == [], "an event that sends nothing ends no wait"
+        desk.deliveries.add(peer, desk.decoded(1))
+        desk.deliveries.settle(fresh=False)
+        assert desk.outbox.numbers == [0, 1]
+
+    on_a_desk(stream, play)
+
+
+def test_a_trainer_with_little_credit_is_not_kept_waiting(stream: ServedStream) -> None:
+    def play(desk: Desk) -> None:
+        desk.deliveries.add(desk.peer(credit=2), desk.decoded(0))
+        desk.deliveries.settle(fresh=True)
+        assert desk.outbox.numbers == [0]
+
+    on_a_desk(stream, play)
+
+
+def test_whoever_is_gone_meanwhile_is_sent_nothing(stream: ServedStream) -> None:
+    def play(desk: Desk) -> None:
+        peer = desk.peer()
+        desk.deliveries.add(peer, desk.decoded(0))
+        desk.deliveries.settle(fresh=True)
+        peer.gone = True
+        desk.deliveries.forget((1,))
+        desk.deliveries.send_all()
+
+    assert on_a_desk(stream, play).outbox.numbers == []
+
+
+def test_whoever_cannot_be_reached_is_reported(stream: ServedStream) -> None:
+    def play(desk: Desk) -> None:
+        desk.outbox.reachable = False
+        desk.deliveries.add(desk.peer(), desk.decoded(0))
+        desk.deliveries.settle(fresh=False)
+
+    assert on_a_desk(stream, play).lost == [1]
