@@ -81,16 +81,20 @@ class Worker:
                 await asyncio.sleep(0)
         filling.write_labels()
         done = time.monotonic_ns()
-        await self._send(Done(task.number, read - started, done - read, idle_ns, tuple(filling.bad)))
+        report = Done(task.number, read - started, done - read, idle_ns, tuple(filling.bad))
+        if not self._send(report) and not self._ended:
+            await asyncio.get_running_loop().sock_sendall(self._link, encode_report(report))
 
-    async def _send(self, report: Ready | Done) -> None:
-        data = encode_report(report)
+    def _send(self, report: Ready | Done) -> bool:
+        """Whether the report is out; it is not when the socket is full, or the daemon gone, which ends the worker."""
         try:
-            self._link.send(data)
+            self._link.send(encode_report(report))
         except BlockingIOError:
-            await asyncio.get_running_loop().sock_sendall(self._link, data)
+            return False
         except (BrokenPipeError, ConnectionResetError):
             self._end()
+            return False
+        return True
 
     def _receive(self) -> None:
         """Takes one datagram; the loop calls again as long as there is one."""
@@ -118,8 +122,7 @@ class Worker:
                     self._slots.pop(slot, None)
             case OpenStream(number, manifest, spec):
                 self._sources[number] = Source.open(spec, Path(manifest))
-                # A worker's first words are short and its socket is empty: this cannot block.
-                self._link.send(encode_report(Ready(number, pixel_id(spec.image))))
+                self._send(Ready(number, pixel_id(spec.image)))  # short, into an empty socket: it has room
 
     def _map(self, task: Task, descriptors: list[int]) -> None:
         for descriptor in descriptors:
