@@ -85,6 +85,7 @@ class Daemon:
     async def _start(self, group: asyncio.TaskGroup) -> Service:
         """Lists the data, starts the workers, opens the endpoint."""
         config, began_s = self._config, time.monotonic()
+        self._server.take()
         if self._rescan or not is_listed(config, self._state):
             await list_apart(self._path, self._state)
         streams = open_streams(config, self._state)

@@ -46,8 +46,8 @@ class Server:
 
     def listen(self, receive: Receiver) -> None:
         """Binds and begins to call `receive(identity, frame)`. Raises ConfigError when the endpoint is taken."""
+        self.take()
         self._receive = receive
-        self._take_endpoint()
         router = self._context.socket(zmq.ROUTER)
         router.setsockopt(zmq.ROUTER_MANDATORY, 1)
         router.setsockopt(zmq.LINGER, 0)
@@ -65,10 +65,15 @@ class Server:
         asyncio.get_running_loop().add_reader(router.FD, self._readable)
         self._readable()
 
-    def _take_endpoint(self) -> None:
-        """Locks the endpoint, for ZeroMQ would steal it from a living daemon, and clears what a dead one left."""
-        self._lock = _lock(self._path)
-        self._clear()
+    def take(self) -> None:
+        """Locks the endpoint, for ZeroMQ would steal it from a living daemon, and clears what a dead one left.
+
+        A daemon does so first of all: listing anew, it would else replace the manifests that another one has mapped.
+        Raises ConfigError when the endpoint is taken.
+        """
+        if self._lock is None:
+            self._lock = _lock(self._path)
+            self._clear()
 
     def _clear(self) -> None:
         for each in (self._path, Path(self.descriptors)):

@@ -60,9 +60,7 @@ def test_where_nothing_exists_the_error_names_the_places_and_the_remedy(
         ("ipc://@abstract", "write an absolute path"),
     ],
 )
-def test_an_endpoint_that_cannot_be_is_refused_by_name(
-    wrong: str, says: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_endpoint_that_cannot_be_is_refused_by_name(wrong: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=says):
         endpoint.check(wrong)
     monkeypatch.setenv("STREAMD_ENDPOINT", wrong)

@@ -34,6 +34,10 @@ def dealer(place: Path) -> Iterator[zmq.Socket[bytes]]:
         yield socket
 
 
+def mode(path: Path | str) -> int:
+    return stat.S_IMODE(Path(path).stat().st_mode)
+
+
 class Heard:
     """What a server received, and a way to wait for more of it."""
 
@@ -82,9 +86,9 @@ def test_a_frame_reaches_the_receiver_and_an_answer_the_client(place: Path, deal
 
 def test_only_owner_and_group_may_open_the_socket(place: Path) -> None:
     async def look(_server: Server, _heard: Heard) -> None:
-        assert stat.S_IMODE(place.stat().st_mode) == 0o660
-        assert stat.S_IMODE(place.parent.stat().st_mode) & 0o007 == 0
-        assert stat.S_IMODE(Path(f"{place}.lock").stat().st_mode) == 0o600
+        assert mode(place) == 0o660
+        assert mode(place.parent) & 0o007 == 0
+        assert mode(f"{place}.lock") == 0o600
 
     before = os.umask(0o022)
     try:
@@ -139,7 +143,7 @@ def test_sending_to_nobody_is_a_no_and_never_waits(place: Path) -> None:
 def test_a_taken_endpoint_is_refused_and_the_first_server_goes_on(place: Path, dealer: zmq.Socket[bytes]) -> None:
     async def talk(_server: Server, heard: Heard) -> None:
         second = Server(f"ipc://{place}")
-        with pytest.raises(ConfigError, match="another streamd serves .*: stop it, or choose another endpoint"):
+        with pytest.raises(ConfigError, match=r"another streamd serves .*: stop it, or choose another endpoint"):
             second.listen(Heard())
         second.close()
         dealer.send(b"still there?")
@@ -151,18 +155,22 @@ def test_a_taken_endpoint_is_refused_and_the_first_server_goes_on(place: Path, d
 def test_what_a_dead_daemon_left_is_replaced_and_closing_gives_the_endpoint_up(place: Path) -> None:
     place.parent.mkdir()
     place.touch()
-    Path(f"{place}.fd").touch()
+    beside = Path(f"{place}.fd")
+    beside.touch()
 
-    async def look(server: Server, _heard: Heard) -> None:
+    def look() -> None:
         assert stat.S_ISSOCK(place.stat().st_mode)
-        assert server.descriptors == f"{place}.fd"
-        assert not Path(server.descriptors).exists()
-        Path(server.descriptors).touch()
+        assert not beside.exists()
+        beside.touch()
 
-    serve(place, look)
+    async def look_around(server: Server, _heard: Heard) -> None:
+        assert server.descriptors == str(beside)
+        look()
+
+    serve(place, look_around)
     assert not place.exists()
-    assert not Path(f"{place}.fd").exists()
-    serve(place, look)
+    assert not beside.exists()
+    serve(place, look_around)
 
 
 def test_a_place_that_cannot_be_listened_at_is_named(place: Path) -> None:

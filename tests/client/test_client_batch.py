@@ -82,7 +82,7 @@ def test_a_copy_is_the_same_batch_in_memory_of_its_own(first: Callable[[], Batch
 def test_both_transports_bring_the_same_bytes(client: Client) -> None:
     epochs = []
     for transport in ("shared", "inline"):
-        with client.subscribe("train", epochs=2, transport=transport) as stream:  # type: ignore[arg-type]  # listed
+        with client.subscribe("train", epochs=2, transport=transport) as stream:
             epochs.append([(batch.images.tobytes(), batch.labels["label"].tolist(), batch.token) for batch in stream])
             assert [receipt.ok for receipt in stream.receipts] == [True, True]
     assert epochs[0] == epochs[1]

@@ -14,7 +14,7 @@ import pytest
 from daemons import DaemonProcess, stream_config, write_images
 
 import streamd
-from streamd.client import Client, client
+from streamd.client import Client, Stream, client
 from streamd.errors import (
     BatchesHeldError,
     ConfigError,
@@ -65,10 +65,17 @@ def test_leaving_the_client_closes_its_streams(endpoint: str) -> None:
 
 
 def test_leaving_by_an_error_closes_too_and_lets_the_error_through(endpoint: str) -> None:
-    with pytest.raises(ZeroDivisionError), streamd.connect(endpoint) as client, client.subscribe("train") as stream:
-        next(iter(stream))
-        raise ZeroDivisionError
-    assert len(stream.receipts) == 1
+    streams: list[Stream] = []
+
+    def fail() -> None:
+        with streamd.connect(endpoint) as client, client.subscribe("train") as stream:
+            streams.append(stream)
+            next(iter(stream))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert len(streams[0].receipts) == 1
 
 
 def test_nobody_there_is_a_connect_error_that_says_what_to_do(tmp_path: Path) -> None:
@@ -79,7 +86,7 @@ def test_nobody_there_is_a_connect_error_that_says_what_to_do(tmp_path: Path) ->
 
 def test_something_else_there_is_a_connect_error_too(tmp_path: Path) -> None:
     (tmp_path / "s").write_text("not a socket")
-    with pytest.raises(ConnectError, match="no answer within 0.1 s"):
+    with pytest.raises(ConnectError, match=r"no answer within 0\.1 s"):
         streamd.connect(f"ipc://{tmp_path}/s", timeout=0.1)
 
 
@@ -152,7 +159,7 @@ def in_a_forked_child(what: Callable[[], object]) -> int:
     if pid == 0:
         try:
             what()
-        except BaseException:
+        except BaseException:  # noqa: BLE001 - whatever it is, the child ends here, and by os._exit
             traceback.print_exc()
             os._exit(1)
         os._exit(0)
@@ -173,7 +180,7 @@ def test_a_forked_child_is_refused_and_disturbs_nothing(endpoint: str) -> None:
                 client.streams,
                 client.stats,
             ):
-                with pytest.raises(ForkedClientError, match="call streamd.connect\\(\\) after fork, in the child"):
+                with pytest.raises(ForkedClientError, match=r"call streamd\.connect\(\) after fork, in the child"):
                     use()
             assert first.images.sum() > 0
             client.close()
@@ -208,6 +215,6 @@ def test_a_daemon_that_dies_between_the_first_answer_and_the_subscription_is_a_c
         spec = known.streams()["train"]
     lost = Client(f"ipc://{tmp_path}/s", 0.1, None)
     lost.streams = lambda: {"train": spec}  # type: ignore[method-assign]  # as the daemon said when it was there
-    with pytest.raises(ConnectError, match="no answer to a subscription within 0.1 s"):
+    with pytest.raises(ConnectError, match=r"no answer to a subscription within 0\.1 s"):
         lost.subscribe("train")
     assert client._wish(spec, 1, 0, 1, None, None, "shared").credit == 8

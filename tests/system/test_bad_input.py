@@ -44,7 +44,8 @@ def serve(tmp_path: Path, config: dict[str, Any] | str, **environment: str) -> E
     """`streamd serve`, which is expected to end by itself."""
     path = tmp_path / "config.yaml"
     path.write_text(config if isinstance(config, str) else json.dumps(config))
-    return streamd_command("serve", "--config", str(path), environment={"STATE_DIRECTORY": str(tmp_path), **environment})
+    environment = {"STATE_DIRECTORY": str(tmp_path), **environment}
+    return streamd_command("serve", "--config", str(path), environment=environment)
 
 
 def usual(tmp_path: Path, **changes: Any) -> dict[str, Any]:
@@ -216,7 +217,7 @@ def test_a_disk_that_takes_no_more(tmp_path: Path) -> None:
     path.write_text(json.dumps(usual(tmp_path)))
     command = f"ulimit -f 0; exec {sys.executable} -m streamd.cli.main serve --config {path}"
     done = subprocess.run(
-        ["bash", "-c", command], capture_output=True, text=True, check=False, timeout=LIMIT_S,
+        ["/bin/sh", "-c", command], capture_output=True, text=True, check=False, timeout=LIMIT_S,
         env=os.environ | {"STATE_DIRECTORY": str(tmp_path / "state")},
     )  # fmt: skip
     assert done.returncode == 2

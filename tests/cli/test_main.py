@@ -1,0 +1,50 @@
+"""`streamd`: one door."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+import streamd
+from streamd.cli.main import app, main
+
+
+def test_the_version_is_the_packages() -> None:
+    done = CliRunner().invoke(app, ["--version"])
+    assert (done.exit_code, done.stdout) == (0, f"streamd {streamd.__version__}\n")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], []])
+def test_help_names_every_command(arguments: list[str]) -> None:
+    done = CliRunner().invoke(app, arguments)
+    commands = {command.callback.__name__ for command in app.registered_commands if command.callback}
+    assert {"serve", "probe"} <= commands
+    assert commands <= set((done.stdout + done.stderr).split())
+
+
+def test_an_unknown_command_is_a_usage_error() -> None:
+    done = CliRunner().invoke(app, ["srve"])
+    assert done.exit_code == 2
+    assert "srve" in done.stderr
+
+
+def test_a_mistake_ends_the_program_with_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["streamd", "probe", "train", "--endpoint", "tcp://host:1"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "streamd: endpoint 'tcp://host:1' is not served by this version: it must begin with ipc:// and name a path"
+    ]
+
+
+def test_without_its_command_line_library_it_says_what_to_install() -> None:
+    code = "import sys; sys.modules['typer'] = None; import streamd.cli.main"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "streamd: streamd needs typer, which is not installed: run  pip install 'streamd[serve]'\n"

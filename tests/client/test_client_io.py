@@ -1,0 +1,272 @@
+"""The thread that owns the socket, against a daemon that the test plays by hand, frame by frame."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zmq
+from daemons import wait_until
+from talking import SPEC
+
+from streamd.client.inbox import Delivery, Inbox
+from streamd.client.io import Postman
+from streamd.client.session import Session, Wish
+from streamd.errors import ProtocolError
+from streamd.layout import slot_bytes
+from streamd.messages import (
+    BatchReady,
+    ClientMessage,
+    DaemonMessage,
+    Draining,
+    Goodbye,
+    Progress,
+    Refused,
+    Subscribe,
+    Welcome,
+)
+from streamd.spec import Cursor
+from streamd.wire import Header, pack, unpack_client
+
+LIMIT_S = 10.0
+BOOT = 5
+CREDIT = 8
+
+
+class Daemon:
+    """One end of everything a daemon has; the test says what it does."""
+
+    def __init__(self, folder: Path) -> None:
+        self.endpoint = f"ipc://{folder}/s"
+        self._context = zmq.Context(io_threads=1)
+        self.router = self._context.socket(zmq.ROUTER)
+        self.router.linger = 0
+        self.router.rcvtimeo = int(LIMIT_S * 1000)
+        self.router.bind(self.endpoint)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.settimeout(LIMIT_S)
+        self._listener.bind(f"{folder}/s.fd")
+        self._listener.listen()
+        self._descriptors = f"{folder}/s.fd"
+        self._sessions = 0
+        self.identity = b""
+        self.lifeline: socket.socket | None = None
+
+    def hear(self) -> ClientMessage:
+        self.identity, data = self.router.recv_multipart()
+        return unpack_client(data)[1]
+
+    def heard_in_time(self, within_ms: int) -> bool:
+        return bool(self.router.poll(within_ms))
+
+    def say(self, message: DaemonMessage, number: int = 0, *, boot: int = BOOT, pixels: bytes | None = None) -> None:
+        parts = [self.identity, pack(Header(boot, self._sessions, number), message)]
+        self.router.send_multipart(parts if pixels is None else [*parts, pixels])
+
+    def admit(self) -> Subscribe:
+        """Welcomes whoever subscribes next, and hears their first grant of credit."""
+        subscribe = self.hear()
+        assert isinstance(subscribe, Subscribe)
+        self.hang_up()
+        self._sessions += 1
+        self.say(Welcome(SPEC, CREDIT, "inline", self._descriptors, b"s" * 16))
+        self.lifeline, _ = self._listener.accept()
+        self.lifeline.settimeout(LIMIT_S)
+        assert self.lifeline.recv(16) == b"s" * 16
+        assert self.hear() == Progress(CREDIT, (), 0, 0)
+        return subscribe
+
+    def deliver(self, number: int, *, boot: int = BOOT) -> None:
+        """Batch `number` of the first epoch, every byte of it the number."""
+        nbytes = slot_bytes(SPEC)
+        ready = BatchReady(0, number, SPEC.batch_size, 0, nbytes, inline=True)
+        self.say(ready, number, boot=boot, pixels=bytes([number]) * nbytes)
+
+    def hang_up(self) -> None:
+        if self.lifeline is not None:
+            self.lifeline.close()
+            self.lifeline = None
+
+    def close(self) -> None:
+        self.hang_up()
+        self._listener.close()
+        self.router.close(0)
+        self._context.term()
+
+
+@pytest.fixture
+def daemon() -> Iterator[Daemon]:
+    with tempfile.TemporaryDirectory(prefix="sd") as folder:
+        daemon = Daemon(Path(folder))
+        yield daemon
+        daemon.close()
+
+
+class Trainer:
+    """A postman with its session and inbox, and the loop's part of the work."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self.session = Session(Wish("train", 0, 1, None, "drop", CREDIT, "inline"))
+        self.inbox = Inbox(Cursor())
+        self.postman = Postman(daemon.endpoint, self.session, self.inbox)
+        self._cursor = Cursor()
+        self.postman.start()
+
+    def take(self) -> Delivery:
+        after = self._cursor.after_step(0, 1)
+        delivery = None
+        while delivery is None:  # ends early when the daemon goes away or comes back
+            delivery = self.inbox.take(after, LIMIT_S)
+        self._cursor = after
+        return delivery
+
+
+@pytest.fixture
+def trainer(daemon: Daemon) -> Iterator[list[Trainer]]:
+    """Filled by `begin`; a list, so that the fixture itself keeps no postman alive."""
+    begun: list[Trainer] = []
+    yield begun
+    daemon.hang_up()
+    for each in begun:
+        each.postman.stop()
+    begun.clear()
+
+
+def begin(daemon: Daemon, begun: list[Trainer]) -> Trainer:
+    begun.append(Trainer(daemon))
+    daemon.admit()
+    return begun[-1]
+
+
+def test_it_subscribes_pairs_its_lifeline_and_shows_the_welcome(daemon: Daemon, trainer: list[Trainer]) -> None:
+    trainer.append(Trainer(daemon))
+    subscribe = daemon.admit()
+    assert (subscribe.stream, subscribe.cursor, subscribe.credit, subscribe.resuming) == ("train", Cursor(), 8, False)
+    assert trainer[0].inbox.wait_welcome(LIMIT_S)
+
+
+def test_inline_pixels_reach_the_loop(daemon: Daemon, trainer: list[Trainer]) -> None:
+    one = begin(daemon, trainer)
+    daemon.deliver(0)
+    daemon.deliver(1)
+    for number in (0, 1):
+        delivery = one.take()
+        assert (delivery.number, delivery.batch.index) == (number, number)
+        assert np.frombuffer(delivery.memory, np.uint8).tolist() == [number] * slot_bytes(SPEC)
+
+
+def test_frames_of_another_boot_are_dropped_and_counted(daemon: Daemon, trainer: list[Trainer]) -> None:
+    one = begin(daemon, trainer)
+    daemon.deliver(0, boot=BOOT + 1)
+    daemon.deliver(0)
+    assert one.take().number == 0
+    assert one.session.stale_frames == 1
+    assert one.inbox.take(Cursor(), 0) is None
+
+
+@pytest.mark.parametrize("wrong", [0, 2])
+def test_a_batch_out_of_turn_ends_the_connection_and_never_reaches_the_loop(
+    daemon: Daemon, trainer: list[Trainer], wrong: int
+) -> None:
+    one = begin(daemon, trainer)
+    daemon.deliver(0)
+    one.take()
+    daemon.deliver(wrong)
+    again = daemon.admit()
+    assert (again.cursor, again.resuming) == (Cursor().after_step(0, 1), True)
+    assert one.session.gaps == 1
+
+
+def test_when_the_lifeline_ends_what_was_not_taken_is_asked_for_again(daemon: Daemon, trainer: list[Trainer]) -> None:
+    one = begin(daemon, trainer)
+    daemon.deliver(0)
+    daemon.deliver(1)
+    one.take()
+    wait_until(lambda: len(one.inbox._deliveries) == 1, "the second batch lies ready")
+    daemon.hang_up()
+    assert daemon.admit().cursor == Cursor().after_step(0, 1)
+    assert len(one.inbox._deliveries) == 0
+
+
+def test_a_daemon_that_drains_is_left_at_once_and_counts_as_away(daemon: Daemon, trainer: list[Trainer]) -> None:
+    one = begin(daemon, trainer)
+    assert one.inbox.wait_welcome(LIMIT_S)
+    daemon.say(Draining())
+    assert daemon.lifeline is not None
+    assert daemon.lifeline.recv(1) == b""
+    wait_until(lambda: one.inbox.away_since_s is not None, "the loop's patience begins")
+    assert daemon.admit().resuming
+
+
+def test_a_refusal_that_may_pass_is_asked_again_and_a_final_one_is_told(daemon: Daemon, trainer: list[Trainer]) -> None:
+    trainer.append(Trainer(daemon))
+    assert isinstance(daemon.hear(), Subscribe)
+    daemon.say(Refused("busy", "wait", 0.01))
+    assert isinstance(daemon.hear(), Subscribe)
+    daemon.say(Refused("usage", "not like that"))
+    with pytest.raises(Exception, match="not like that"):
+        trainer[0].inbox.wait_welcome(LIMIT_S)
+
+
+def test_a_frame_that_makes_no_sense_is_told_to_the_loop(daemon: Daemon, trainer: list[Trainer]) -> None:
+    one = begin(daemon, trainer)
+    daemon.router.send_multipart([daemon.identity, b"no frame of streamd"])
+    with pytest.raises(ProtocolError):
+        one.take()
+
+
+def test_releases_are_told_together(daemon: Daemon, trainer: list[Trainer]) -> None:
+    one = begin(daemon, trainer)
+    for number in range(SPEC.batches):
+        daemon.deliver(number)
+    taken = [one.take() for _ in range(SPEC.batches)]
+    for delivery in taken:
+        one.postman.give_back(delivery.connection, delivery.number)
+    told: list[int] = []
+    while len(told) < len(taken):
+        progress = daemon.hear()
+        assert isinstance(progress, Progress)
+        assert progress.upto == CREDIT + len(told) + len(progress.released)
+        told += progress.released
+    assert told == [0, 1, 2, 3, 4]
+
+
+def test_a_single_release_waits_for_company_unless_the_loop_waits_for_it(
+    daemon: Daemon, trainer: list[Trainer]
+) -> None:
+    one = begin(daemon, trainer)
+    daemon.deliver(0)
+    delivery = one.take()
+    one.postman.give_back(delivery.connection, delivery.number)
+    assert not daemon.heard_in_time(100)
+    one.postman.hurry(now=True)
+    assert daemon.hear() == Progress(CREDIT + 1, (0,), 1, 0)
+
+
+def test_releases_of_an_earlier_connection_are_not_told_to_the_next(daemon: Daemon, trainer: list[Trainer]) -> None:
+    one = begin(daemon, trainer)
+    daemon.deliver(0)
+    delivery = one.take()
+    daemon.hang_up()
+    daemon.admit()
+    one.postman.hurry(now=True)
+    one.postman.give_back(delivery.connection, delivery.number)
+    assert not daemon.heard_in_time(100)
+
+
+def test_stopping_says_goodbye_and_late_releases_do_no_harm(daemon: Daemon, trainer: list[Trainer]) -> None:
+    one = begin(daemon, trainer)
+    daemon.deliver(0)
+    delivery = one.take()
+    stopping = threading.Thread(target=one.postman.stop)
+    stopping.start()
+    assert isinstance(daemon.hear(), Goodbye)
+    daemon.hang_up()
+    stopping.join(LIMIT_S)
+    one.postman.give_back(delivery.connection, delivery.number)
+    assert not one.postman._thread.is_alive()

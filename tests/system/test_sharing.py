@@ -1,0 +1,81 @@
+"""Several trainers on one daemon: each batch decoded once, and nobody in anybody's way."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from daemons import DaemonProcess, stream_config, write_images
+from trainers import Trainer, TrainerProcess, trainers
+
+import streamd
+
+Start = Callable[..., DaemonProcess]
+BATCHES = 40
+
+
+@pytest.fixture
+def daemon(start_daemon: Start, tmp_path: Path) -> DaemonProcess:
+    folder = write_images(tmp_path / "data", {"cat": 160, "dog": 160})
+    streams = {"train": stream_config(folder), "validation": stream_config(folder, shuffle="none", batch_size=16)}
+    return start_daemon({"streams": streams})
+
+
+def produced(daemon: DaemonProcess, stream: str = "train") -> float:
+    with streamd.connect(daemon.endpoint) as client:
+        return client.stats().get(f"stream.{stream}", {}).get("produced", 0.0)
+
+
+def all_keys(epochs: int, batches: int = BATCHES) -> list[tuple[int, int]]:
+    return [(epoch, index) for epoch in range(epochs) for index in range(batches)]
+
+
+def test_four_trainers_that_start_together_share_each_decode(daemon: DaemonProcess) -> None:
+    with trainers(*(Trainer(daemon.endpoint, epochs=3) for _ in range(4))) as four:
+        for each in four:
+            assert [receipt.ok for receipt in each.finish()] == [True] * 3
+            assert each.keys == all_keys(3)
+    assert BATCHES * 3 <= produced(daemon) < BATCHES * 3 * 1.1
+
+
+def test_a_trainer_that_stops_reading_stops_nobody(daemon: DaemonProcess) -> None:
+    with trainers(Trainer(daemon.endpoint, epochs=3, allowed=5), Trainer(daemon.endpoint, epochs=3)) as (slow, fast):
+        assert [receipt.ok for receipt in fast.finish()] == [True] * 3
+        assert len(slow.keys) == 5
+        assert [receipt.ok for receipt in slow.finish()] == [True] * 3
+        assert slow.keys == fast.keys == all_keys(3)
+
+
+def test_a_trainer_process_that_is_stopped_by_a_signal_stops_nobody(daemon: DaemonProcess) -> None:
+    with TrainerProcess(daemon.endpoint, hold=3, epochs=2) as stopped:
+        stopped.process.send_signal(signal.SIGSTOP)
+        with trainers(Trainer(daemon.endpoint, epochs=3)) as (other,):
+            assert [receipt.ok for receipt in other.finish()] == [True] * 3
+        stopped.process.send_signal(signal.SIGCONT)
+        assert stopped.finish() == (2 * BATCHES - 3, [True, True])
+
+
+def test_two_streams_are_read_at_once(daemon: DaemonProcess) -> None:
+    both = (Trainer(daemon.endpoint, epochs=2), Trainer(daemon.endpoint, "validation", epochs=2))
+    with trainers(*both) as (train, validation):
+        assert [receipt.ok for receipt in train.finish() + validation.finish()] == [True] * 4
+        assert validation.keys == all_keys(2, BATCHES // 2)
+    assert produced(daemon, "validation") == BATCHES
+
+
+def test_a_trainer_reads_two_streams_through_one_client(daemon: DaemonProcess) -> None:
+    with streamd.connect(daemon.endpoint) as client:
+        train, validation = client.subscribe("train", epochs=1), client.subscribe("validation", epochs=1)
+        for one, two in zip(train, validation, strict=False):
+            assert len(one) * 2 == len(two)
+        assert validation.receipts[0].ok
+
+
+def test_one_who_comes_late_gets_everything_too(daemon: DaemonProcess) -> None:
+    with trainers(Trainer(daemon.endpoint, epochs=2, allowed=30)) as (early,):
+        with trainers(Trainer(daemon.endpoint, epochs=2)) as (late,):
+            assert [receipt.ok for receipt in late.finish()] == [True] * 2
+        assert [receipt.ok for receipt in early.finish()] == [True] * 2
+        assert early.keys == late.keys == all_keys(2)
