@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +50,7 @@ def test_two_epochs_hold_the_same_samples_in_other_orders(start_daemon: Start, f
         orders = [[batch.sample_ids.tolist() for batch in epoch] for epoch in stream.epochs()]
     assert len(orders) == 2
     assert orders[0] != orders[1]
-    assert [sorted(sum(order, [])) for order in orders] == [list(range(63))] * 2
+    assert [sorted(chain.from_iterable(order)) for order in orders] == [list(range(63))] * 2
     assert [receipt.ok for receipt in stream.receipts] == [True, True]
 
 
