@@ -8,11 +8,12 @@ connection open), the session is lost. When the daemon dies, the client sees the
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from streamd.errors import ConnectError
@@ -22,6 +23,7 @@ _SLOT: Final = struct.Struct("<Q")
 _CREDENTIALS: Final = struct.Struct("3i")
 _BACKLOG: Final = 128
 _ANSWER_S: Final = 5.0
+_REST_S: Final = 1.0
 _PAIR_S: Final = 10.0  # a client that died between its welcome and its lifeline is gone
 
 
@@ -30,7 +32,6 @@ class _Lifeline:
     link: socket.socket
     pidfd: int | None = None
     session: int | None = None
-    slots: set[int] = field(default_factory=set)
 
 
 class DescriptorServer:
@@ -86,10 +87,25 @@ class DescriptorServer:
             link, _ = self._listener.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return
+        except OSError as error:
+            self._rest(error)
+            return
         link.setblocking(False)
         descriptor = link.fileno()
         self._lifelines[descriptor] = _Lifeline(link)
         asyncio.get_running_loop().add_reader(descriptor, self._read, descriptor)
+
+    def _rest(self, error: OSError) -> None:
+        """Out of descriptors or memory: the sessions that are here go on, and whoever knocks waits a little."""
+        logging.getLogger("streamd.descriptors").warning("no new trainer for %g s: %s", _REST_S, error.strerror)
+        loop = asyncio.get_running_loop()
+        if self._listener is not None:
+            loop.remove_reader(self._listener)
+        loop.call_later(_REST_S, self._listen_again)
+
+    def _listen_again(self) -> None:
+        if self._listener is not None:
+            asyncio.get_running_loop().add_reader(self._listener, self._accept)
 
     def _read(self, descriptor: int) -> None:
         lifeline = self._lifelines[descriptor]
@@ -117,15 +133,17 @@ class DescriptorServer:
         pid = _CREDENTIALS.unpack(peer)[0]
         try:
             lifeline.pidfd = os.pidfd_open(pid) if pid > 0 else None
-        except ProcessLookupError:
-            self._lose(descriptor, f"its process {pid} is dead")
+        except OSError as error:
+            dead = isinstance(error, ProcessLookupError)
+            self._lose(descriptor, f"its process {pid} {'is dead' if dead else f'cannot be watched: {error.strerror}'}")
             return
         if lifeline.pidfd is not None:
             asyncio.get_running_loop().add_reader(lifeline.pidfd, self._lose, descriptor, f"its process {pid} is dead")
 
     def _hand_out(self, descriptor: int, lifeline: _Lifeline, slot: int) -> None:
-        opened = self._open_slot(slot)
+        opened: int | None = None
         try:
+            opened = self._open_slot(slot)
             socket.send_fds(lifeline.link, [_SLOT.pack(slot)], [] if opened is None else [opened])
         except OSError as error:
             self._lose(descriptor, f"its descriptor socket failed: {error.strerror}")

@@ -329,6 +329,8 @@ class Service:
         if isinstance(action, Warn):
             logs.warning("window.warning", action.text)
             return
+        if not action.sessions:
+            return  # each batch that was in production fails by itself; the first has ended the sessions and said why
         logs.error("stream.stopped", action.reason, stream=action.stream)
         for session in action.sessions:
             peer = self._peers.of(session)

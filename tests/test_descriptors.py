@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 import socket
 import struct
@@ -302,3 +303,53 @@ def test_the_socket_has_the_mode_it_was_given(at_desk: AtDesk) -> None:
         assert (await asyncio.to_thread(Path(desk.path).stat)).st_mode & 0o777 == 0o600
 
     at_desk(scene)
+
+
+def test_running_out_of_descriptors_makes_newcomers_wait_and_ends_nothing(
+    at_desk: AtDesk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(descriptors, "_REST_S", 0.01)
+
+    async def scene(desk: Desk) -> None:
+        failures = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+        line = await desk.connect()
+        await answered()
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with raw(desk.path) as link:
+            os.close(lowest := os.dup(link.fileno()))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, before[1]))
+            try:
+                await answered()
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, before)
+            link.send(b"x" * SECRET_BYTES)
+            assert await ended(link), "served later, and shown out for its secret"
+        assert not line.ended()
+        assert (failures, desk.lost) == ([], [])
+        assert "Too many open files" in caplog.text
+        line.close()
+
+    at_desk(scene)
+
+
+def test_a_slot_that_no_descriptor_is_left_for_costs_one_session_its_connection(at_desk: AtDesk) -> None:
+    async def scene(desk: Desk) -> None:
+        line = await desk.connect()
+        await answered()
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with pytest.raises(ConnectError):
+            await asyncio.to_thread(starved_fetch, line, before)
+        assert (await desk.news())[0] == 1
+        line.close()
+
+    at_desk(scene)
+
+
+def starved_fetch(line: Lifeline, before: tuple[int, int]) -> None:
+    os.close(lowest := os.dup(line.fileno()))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, before[1]))
+    try:
+        line.fetch(7)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
