@@ -37,27 +37,27 @@ class Drained:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """All trainers' accounts; lists have one entry a trainer, `digest` one an epoch."""
+    """All trainers' accounts: rates and waits by trainer, every receipt, a digest an epoch."""
 
     stream: str
     samples_per_s: list[float]
     wait_fraction: list[float]
     decodes_per_batch: float
-    receipts: list[list[Receipt]]
+    receipts: list[Receipt]
     digest: list[str] | None
 
     @property
     def ok(self) -> bool:
-        return all(receipt.ok for receipts in self.receipts for receipt in receipts)
+        return all(receipt.ok for receipt in self.receipts)
 
     def lines(self) -> list[str]:
         """For people."""
+        total = sum(self.samples_per_s)
         rates = ", ".join(f"{rate:,.0f}" for rate in self.samples_per_s)
         waits = ", ".join(f"{fraction:.0%}" for fraction in self.wait_fraction)
-        every = [receipt for receipts in self.receipts for receipt in receipts]
-        missed, repeated = sum(each.missed for each in every), sum(each.repeated for each in every)
+        missed, repeated = sum(each.missed for each in self.receipts), sum(each.repeated for each in self.receipts)
         lines = [
-            f"stream {self.stream}, {len(self.receipts)} trainers: {sum(self.samples_per_s):,.0f} samples/s in all",
+            f"stream {self.stream}, {len(self.wait_fraction)} trainers: {total:,.0f} samples/s in all",
             f"  samples/s each   {rates} (median {median(self.samples_per_s):,.0f})",
             f"  time waiting     {waits}",
             f"  decodes/batch    {self.decodes_per_batch:.2f}",
@@ -115,7 +115,7 @@ def drain_all(
         [each.samples / each.seconds if each.seconds else 0.0 for each in drained],
         [each.wait_s / each.seconds if each.seconds else 0.0 for each in drained],
         decoded / batches if batches else 0.0,
-        [each.receipts for each in drained],
+        [receipt for each in drained for receipt in each.receipts],
         _agreed([each.digest for each in drained]) if digest else None,
     )
 

@@ -14,7 +14,7 @@ from streamd.probe import Probe
 from streamd.receipts import Receipt
 
 RECEIPT = Receipt("train", 0, 4, 32, 0, 0, 0, 0, changed=False, complete=True, ok=True, digest="00")
-PROBE = Probe("train", [100.0, 3000.0], [0.25, 0.5], 1.0, [[RECEIPT], [RECEIPT]], None)
+PROBE = Probe("train", [100.0, 3000.0], [0.25, 0.5], 1.0, [RECEIPT, RECEIPT], None)
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +30,10 @@ def test_trainers_in_processes_see_the_same_and_their_account_has_an_entry_each(
     said: list[str] = []
     result = probe.drain_all("train", endpoint, epochs=2, trainers=2, digest=True, say=said.append)
     assert said == ["draining 2 epochs of train in 2 processes"]
-    assert [len(result.samples_per_s), len(result.wait_fraction), len(result.receipts)] == [2, 2, 2]
+    assert [len(result.samples_per_s), len(result.wait_fraction), len(result.receipts)] == [2, 2, 4]
     assert all(rate > 0 for rate in result.samples_per_s)
     assert all(0 <= fraction <= 1 for fraction in result.wait_fraction)
-    assert [receipt.samples for receipts in result.receipts for receipt in receipts] == [32] * 4
+    assert [receipt.samples for receipt in result.receipts] == [32] * 4
     assert 1 <= result.decodes_per_batch <= 2
     assert result.ok
     assert result.digest is not None
@@ -78,6 +78,6 @@ def test_people_read_rates_waiting_decodes_and_receipts() -> None:
 
 def test_one_bad_receipt_makes_the_whole_not_ok() -> None:
     bad = replace(RECEIPT, missed=2, repeated=1, ok=False)
-    result = replace(PROBE, receipts=[[RECEIPT, bad], [RECEIPT, RECEIPT]])
+    result = replace(PROBE, receipts=[RECEIPT, bad, RECEIPT, RECEIPT])
     assert not result.ok
     assert "NOT OK: missed 2, repeated 1" in "\n".join(result.lines())

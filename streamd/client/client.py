@@ -66,14 +66,17 @@ class Client:
         epochs: int | None = None,
         rank: int = 0,
         world: int = 1,
+        start: str = "begin",
         resume: str | bytes | None = None,
+        batch_size: int | None = None,
         prefetch: int | None = None,
         uneven: Uneven | None = None,
         transport: Literal["shared", "inline"] = "shared",
     ) -> Stream:
         """Opens a stream of batches.
 
-        `epochs` counts in total, None runs on. Rank `rank` of `world` takes every world-th batch. `resume` is a token,
+        `epochs` counts in total, None runs on. `start` other than "begin" and `batch_size` other than the stream's are
+        refused: this version does not serve them yet. Rank `rank` of `world` takes every world-th batch. `resume` is a token,
         and the stream goes on behind it. `prefetch` is how many batches may be here or on their way at a time.
         `uneven` says what becomes of batches left over when `world` does not divide them: "drop" (counted in the
         receipt) or "pad" (with batches of weight 0; the default where shuffle is none). `transport="inline"` sends
@@ -82,6 +85,7 @@ class Client:
         Raises RefusedError (unknown stream, too little memory), TokenError, ConnectError.
         """
         spec = self._spec(stream)
+        _check_served(start, batch_size, spec)
         token = None if resume is None else read_token(resume, spec)
         wish = _wish(spec, epochs, rank, world, uneven, prefetch, transport)
         opened = Stream(self.endpoint, spec, wish, token, self._patience_s)
@@ -128,6 +132,16 @@ class Client:
                 if isinstance(heard, answer):
                     return heard
         raise ConnectError(self.endpoint, f"no answer within {self._timeout_s:g} s; is `streamd serve` running there?")
+
+
+def _check_served(start: str, batch_size: int | None, spec: StreamSpec) -> None:
+    if start != "begin":
+        raise ConfigError(f'start={start!r} is not served by this version; leave it "begin"')
+    if batch_size not in {None, spec.batch_size}:
+        raise ConfigError(
+            f"batch_size={batch_size} is not served by this version; "
+            f"stream {spec.name!r} has batches of {spec.batch_size}"
+        )
 
 
 def _wish(

@@ -101,6 +101,8 @@ def test_something_else_there_is_a_connect_error_too(tmp_path: Path) -> None:
         ({"epochs": 0}, ConfigError, "epochs 0: at least 1, or None"),
         ({"prefetch": 1}, ConfigError, "prefetch 1: between 2 and 1024"),
         ({"prefetch": 1025}, ConfigError, "prefetch 1025"),
+        ({"start": "live"}, ConfigError, "start='live' is not served by this version"),
+        ({"batch_size": 4}, ConfigError, "batch_size=4 is not served by this version; .* batches of 8"),
         ({"world": 6}, RefusedError, 'use fewer ranks, a smaller batch_size or uneven="pad"'),
     ],
 )
