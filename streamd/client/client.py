@@ -75,12 +75,12 @@ class Client:
     ) -> Stream:
         """Opens a stream of batches.
 
-        `epochs` counts in total, None runs on. `start` other than "begin" and `batch_size` other than the stream's are
-        refused: this version does not serve them yet. Rank `rank` of `world` takes every world-th batch. `resume` is a token,
+        `epochs` counts in total, None runs on. Rank `rank` of `world` takes every world-th batch. `resume` is a token,
         and the stream goes on behind it. `prefetch` is how many batches may be here or on their way at a time.
         `uneven` says what becomes of batches left over when `world` does not divide them: "drop" (counted in the
         receipt) or "pad" (with batches of weight 0; the default where shuffle is none). `transport="inline"` sends
-        pixels through the socket, for where memory cannot be shared.
+        pixels through the socket, for where memory cannot be shared. A `start` other than "begin" and a `batch_size`
+        other than the stream's are refused: this version does not serve them yet.
 
         Raises RefusedError (unknown stream, too little memory), TokenError, ConnectError.
         """
