@@ -9,6 +9,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Final, cast
 
 import zmq
@@ -246,6 +247,11 @@ class Postman:
         try:
             memory = inline if batch.inline else self._mapped(batch.slot, batch.slot_bytes)
         except ConnectError:
+            self._lose()
+            return
+        except OSError as error:
+            sys.stderr.write(f"streamd: memory cannot be shared here ({error.strerror}); pixels come by socket now\n")
+            self._session.wish = replace(self._session.wish, transport="inline")
             self._lose()
             return
         if memory is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from itertools import chain
@@ -52,6 +53,21 @@ def test_two_epochs_hold_the_same_samples_in_other_orders(start_daemon: Start, f
     assert orders[0] != orders[1]
     assert [sorted(chain.from_iterable(order)) for order in orders] == [list(range(63))] * 2
     assert [receipt.ok for receipt in stream.receipts] == [True, True]
+
+
+def test_where_memory_cannot_be_shared_pixels_come_by_socket(
+    start_daemon: Start, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(descriptor: int, nbytes: int) -> memoryview:
+        raise PermissionError(errno.EACCES, f"no mapping of {nbytes} bytes of {descriptor}")
+
+    monkeypatch.setattr("streamd.client.io.map_readable", refuse)
+    daemon = start_daemon({"streams": {"train": stream_config(folder)}})
+    with streamd.connect(daemon.endpoint) as client, client.subscribe("train", epochs=2) as stream:
+        keys = [(batch.epoch, batch.index) for batch in stream]
+    assert keys == [(epoch, index) for epoch in range(2) for index in range(8)]
+    assert [receipt.ok for receipt in stream.receipts] == [True, True]
+    assert capsys.readouterr().err.count("memory cannot be shared here") == 1
 
 
 def test_a_killed_daemon_costs_a_trainer_nothing(start_daemon: Start, folder: Path) -> None:
