@@ -1,7 +1,7 @@
 """A decode process: `python -m streamd.worker DESCRIPTOR`, its end of a socket pair the only argument.
 
-Tasks come in as datagrams and go out as reports. While one task is decoded the next one's files are being read. When
-the daemon is gone the socket ends, and so does the worker.
+Tasks come in as datagrams and go out as reports. While one task is decoded the next one's files are being read, unless
+they come from memory anyway. When the daemon is gone the socket ends, and so does the worker.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import aiofiles.os
 from streamd.decode.identity import pixel_id
 from streamd.limits import GIB
 from streamd.mapping import map_writable
-from streamd.produce import Blob, Filling, Source
+from streamd.produce import Blob, Filling, ReadPace, Source
 from streamd.tasks import (
     MAX_RECORD_BYTES,
     Done,
@@ -38,7 +38,9 @@ from streamd.tasks import (
 _LOOK_UP_ROWS: Final = 16
 _NICENESS: Final = 1  # trainers on the same host come first
 _DATA_BYTES: Final = 2 * GIB  # RLIMIT_DATA: heap only; RLIMIT_AS would count the slots
-_read_group = aiofiles.os.wrap(Source.read)
+_read_group = aiofiles.os.wrap(Source.read_timed)
+
+Reading = asyncio.Task[tuple[list[Blob], float]] | None  # None: to be read when its turn comes
 
 
 class Worker:
@@ -48,7 +50,8 @@ class Worker:
         self._link = link
         self._sources: dict[int, Source] = {}
         self._slots: dict[int, memoryview] = {}
-        self._queue: deque[tuple[Task, memoryview, asyncio.Task[list[Blob]]]] = deque()
+        self._queue: deque[tuple[Task, memoryview, Reading]] = deque()
+        self._pace = ReadPace()
         self._arrived = asyncio.Event()
         self._ended = False
         self._failure: BaseException | None = None
@@ -70,11 +73,12 @@ class Worker:
         if self._failure is not None:
             raise self._failure
 
-    async def _produce(self, task: Task, memory: memoryview, reading: asyncio.Task[list[Blob]], idle_ns: int) -> None:
-        started = time.monotonic_ns()
-        blobs = await reading
+    async def _produce(self, task: Task, memory: memoryview, reading: Reading, idle_ns: int) -> None:
+        started, source = time.monotonic_ns(), self._sources[task.stream]
+        blobs, seconds = await reading if reading is not None else source.read_timed(task.ids)
+        self._pace.note(len(blobs), seconds)
         read = time.monotonic_ns()
-        filling = Filling(self._sources[task.stream], task, memory)
+        filling = Filling(source, task, memory)
         for start in range(0, len(blobs), _LOOK_UP_ROWS):
             filling.decode(blobs, start, start + _LOOK_UP_ROWS)
             if not self._queue:
@@ -114,8 +118,7 @@ class Worker:
         match decode_command(data):
             case Task() as task:
                 self._map(task, descriptors)
-                reading = asyncio.ensure_future(_read_group(self._sources[task.stream], task.ids))
-                self._queue.append((task, self._slots[task.slot], reading))
+                self._queue.append((task, self._slots[task.slot], self._begin_reading(task)))
                 self._arrived.set()
             case DropSlots(slots):
                 for slot in slots:
@@ -123,6 +126,11 @@ class Worker:
             case OpenStream(number, manifest, spec):
                 self._sources[number] = Source.open(spec, Path(manifest))
                 self._send(Ready(number, pixel_id(spec.image)))  # short, into an empty socket: it has room
+
+    def _begin_reading(self, task: Task) -> Reading:
+        if not self._pace.ahead:
+            return None
+        return asyncio.ensure_future(_read_group(self._sources[task.stream], task.ids))
 
     def _map(self, task: Task, descriptors: list[int]) -> None:
         for descriptor in descriptors:

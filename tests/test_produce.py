@@ -16,7 +16,7 @@ from streamd import produce
 from streamd.decode import decode_into
 from streamd.layout import Layout, layout
 from streamd.plan import PAD_ID
-from streamd.produce import Filling, Source
+from streamd.produce import Filling, ReadPace, Source
 from streamd.served import ServedStream
 from streamd.tasks import BadSample, Task
 
@@ -134,3 +134,30 @@ def test_a_source_whose_root_is_gone_is_an_error(stream: ServedStream, tmp_path:
     (tmp_path / "data").rename(tmp_path / "moved")
     with pytest.raises(FileNotFoundError):
         Source.open(stream.spec, stream.manifest_path)
+
+
+def test_files_are_read_ahead_until_eight_groups_in_a_row_took_no_time() -> None:
+    pace = ReadPace()
+    for _ in range(7):
+        pace.note(32, 0.0003)
+        assert pace.ahead
+    pace.note(32, 0.0003)
+    assert not pace.ahead
+
+
+def test_one_slow_group_brings_reading_ahead_back_for_good_measure() -> None:
+    pace = ReadPace()
+    for _ in range(20):
+        pace.note(32, 0.0003)
+    pace.note(32, 0.01)
+    assert pace.ahead
+    for _ in range(7):
+        pace.note(32, 0.0003)
+    assert pace.ahead
+
+
+def test_the_pace_counts_by_file_not_by_group() -> None:
+    pace = ReadPace()
+    for _ in range(8):
+        pace.note(1, 0.0003)
+    assert pace.ahead
