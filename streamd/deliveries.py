@@ -1,8 +1,8 @@
 """Batches on their way out: headers encoded once for all sessions, and a moment's wait for company.
 
 A trainer that waits for every batch is woken for each, and on a busy host a wake-up costs it and the decoders about as
-much as a dozen decoded rows. So a batch that was just decoded waits up to SEND_COMPANY_S for the next one, as a network
-card holds back its interrupt. Only trainers that wait for the decoders meet this; what lay ready goes out at once.
+much as a dozen decoded rows. So a batch that was just decoded waits up to SEND_COMPANY_S for others, as a network card
+holds back its interrupt. Only trainers that wait for the decoders meet this; what lay ready goes out at once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from streamd.stats import Stats
 from streamd.window.actions import SendBatch
 from streamd.wire import Header, body, frame
 
-_ENOUGH = 2  # batches that go out together
+_ENOUGH = 4  # batches that go out together at the latest
 
 
 class Deliveries:

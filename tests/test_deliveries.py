@@ -96,15 +96,16 @@ def test_a_batch_that_lay_ready_leaves_at_once(stream: ServedStream) -> None:
     on_a_desk(stream, play)
 
 
-def test_a_batch_just_decoded_waits_for_the_next_and_both_leave_in_order(stream: ServedStream) -> None:
+def test_a_batch_just_decoded_waits_for_three_others_and_all_leave_in_order(stream: ServedStream) -> None:
     def play(desk: Desk) -> None:
         peer = desk.peer()
-        desk.deliveries.add(peer, desk.decoded(0))
+        for index in range(3):
+            desk.deliveries.add(peer, desk.decoded(index))
+            desk.deliveries.settle(fresh=True)
+            assert desk.outbox.numbers == []
+        desk.deliveries.add(peer, desk.decoded(3))
         desk.deliveries.settle(fresh=True)
-        assert desk.outbox.numbers == []
-        desk.deliveries.add(peer, desk.decoded(1))
-        desk.deliveries.settle(fresh=True)
-        assert desk.outbox.numbers == [0, 1]
+        assert desk.outbox.numbers == [0, 1, 2, 3]
 
     on_a_desk(stream, play)
 
@@ -135,7 +136,7 @@ def test_a_batch_that_lay_ready_takes_those_that_wait_along(stream: ServedStream
 
 def test_a_trainer_with_little_credit_is_not_kept_waiting(stream: ServedStream) -> None:
     def play(desk: Desk) -> None:
-        desk.deliveries.add(desk.peer(credit=2), desk.decoded(0))
+        desk.deliveries.add(desk.peer(credit=7), desk.decoded(0))
         desk.deliveries.settle(fresh=True)
         assert desk.outbox.numbers == [0]
 
