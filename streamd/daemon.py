@@ -16,7 +16,7 @@ from streamd.catalog import is_listed, open_streams, state_directory
 from streamd.config import Config, load, not_served
 from streamd.engines.local import LocalEngine
 from streamd.errors import ConfigError, StreamdError
-from streamd.limits import DRAIN_S, MIN_CREDIT
+from streamd.limits import DRAIN_S
 from streamd.listing import list_apart
 from streamd.served import ServedStream
 from streamd.server import SOCKET_MODE, Server
@@ -24,7 +24,7 @@ from streamd.service import Service
 from streamd.slots import SlotStore
 from streamd.stats import Stats
 from streamd.window import Window
-from streamd.window.admission import ahead_slots
+from streamd.window.admission import least_bytes
 
 
 class _Stopped(Exception):  # noqa: N818 - no error: it leaves the task group, and everything in it
@@ -165,7 +165,7 @@ def _check_memory(streams: list[ServedStream], config: Config) -> None:
     """Warns at start of what subscription would refuse."""
     for each in streams:
         shape = each.shape
-        needed = (MIN_CREDIT + ahead_slots(shape, config.worker_count, config.memory)) * shape.slot_bytes
+        needed = least_bytes(shape, config.worker_count, config.memory)
         if needed > config.memory:
             logs.warning(
                 "stream.too_large",

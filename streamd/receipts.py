@@ -59,10 +59,6 @@ def digest_rows(order_id: str, epoch: int, places: Words, ids: Ids, marks: Marks
     return lanes[0], lanes[1]
 
 
-def places_of(index: int, rows: int) -> Words:
-    return np.arange(rows, dtype=np.uint64) + np.uint64(index << 16)
-
-
 def add(one: Lanes, other: Lanes) -> Lanes:
     return (one[0] + other[0]) % _LANE, (one[1] + other[1]) % _LANE
 
@@ -92,7 +88,7 @@ class Totals:
             return self
         indices, all_ids, all_marks = zip(*batches, strict=True)
         ids, marks = np.concatenate(all_ids), np.concatenate(all_marks)
-        lanes = digest_rows(order_id, epoch, _places(indices, [each.size for each in all_ids]), ids, marks)
+        lanes = digest_rows(order_id, epoch, places_of(indices, [each.size for each in all_ids]), ids, marks)
         return Totals(
             add(self.lanes, lanes),
             self.samples + int(np.count_nonzero(ids >= 0)),
@@ -100,8 +96,8 @@ class Totals:
         )
 
 
-def _places(indices: Sequence[int], rows: Sequence[int]) -> Words:
-    """`places_of` of several batches in a row."""
+def places_of(indices: Sequence[int], rows: Sequence[int]) -> Words:
+    """The places of batches one after the other: `rows[i]` rows of batch `indices[i]`, as `digest_rows` takes them."""
     ends = np.cumsum(rows)
     row = np.arange(ends[-1], dtype=np.uint64) - np.repeat(ends - rows, rows).astype(np.uint64)
     first = np.repeat(np.asarray(indices, dtype=np.uint64) << np.uint64(16), rows)

@@ -51,7 +51,7 @@ def took(indices: Iterable[int], tally: Tally | None = None, batch: Callable[[in
 
 def lanes_of(index: int, ids: list[int], marks: list[int] | None = None, epoch: int = 0, order: str = ORDER) -> Lanes:
     rows = np.array(ids, dtype=np.int64), np.array(marks or [0] * len(ids), dtype=np.uint8)
-    return digest_rows(order, epoch, places_of(index, len(ids)), *rows)
+    return digest_rows(order, epoch, places_of([index], [len(ids)]), *rows)
 
 
 # --- the digest
@@ -69,7 +69,7 @@ def test_the_digest_of_rows_is_what_it_always_was() -> None:
 
 def test_rows_apart_add_up_to_rows_together() -> None:
     ids, marks = np.arange(6, dtype=np.int64), np.array([0, 1, 2, 0, 0, 1], dtype=np.uint8)
-    places = places_of(8, 6)
+    places = places_of([8], [6])
     apart = (digest_rows(ORDER, 1, places[row:][:1], ids[row:][:1], marks[row:][:1]) for row in range(6))
     total = (0, 0)
     for lanes in apart:
@@ -162,8 +162,8 @@ def test_the_expected_digest_equals_a_tally_that_took_the_same(
 
 
 def test_places_tell_every_row_of_every_batch_apart() -> None:
-    assert places_of(0, 65536)[-1] + 1 == places_of(1, 1)[0]
-    assert places_of(2**40, 2).tolist() == [2**56, 2**56 + 1]
+    assert places_of([0], [65536])[-1] + 1 == places_of([1], [1])[0]
+    assert places_of([2**40], [2]).tolist() == [2**56, 2**56 + 1]
 
 
 # --- digests as text

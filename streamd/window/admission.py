@@ -44,6 +44,11 @@ def working_bytes(sessions: Sequence[Session], workers: int, memory: int, shape:
     return max(ahead_slots(each, workers, memory) * each.slot_bytes for each in shapes.values())
 
 
+def least_bytes(shape: StreamShape, workers: int, memory: int) -> int:
+    """What a stream takes when its one session has the smallest credit: over `memory`, nobody can subscribe."""
+    return (MIN_CREDIT + ahead_slots(shape, workers, memory)) * shape.slot_bytes
+
+
 def admit(
     event: Subscribed, shape: StreamShape, sessions: Sequence[Session], workers: int, memory: int
 ) -> Grant | Denial:
@@ -54,7 +59,7 @@ def admit(
             f"world {event.world} is more than the {shape.batches} batches of an epoch: every step would be dropped; "
             'use fewer ranks, a smaller batch_size or uneven="pad"',
         )
-    alone = (MIN_CREDIT + ahead_slots(shape, workers, memory)) * shape.slot_bytes
+    alone = least_bytes(shape, workers, memory)
     if alone > memory:
         return Denial("memory", _arithmetic(shape, memory, alone, []))
     working = working_bytes(sessions, workers, memory, shape)
