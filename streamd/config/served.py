@@ -24,12 +24,14 @@ def _all(config: Config) -> Iterator[_Finding]:
     for endpoint in config.listen or ():
         if not endpoint.startswith("ipc://"):
             yield "listen", f"{endpoint} is", "use ipc:// endpoints"
+    if sum(endpoint.startswith("ipc://") for endpoint in config.listen or ()) > 1:
+        yield "listen", "more than one endpoint is", "name one"
     if config.curve is not None:
         yield "curve", "CURVE keys are", "leave curve out"
     if config.engine.kind != "local":
         yield "engine", f"kind {config.engine.kind} is", "use local"
     if config.monitor is not None:
-        yield "monitor", "the monitor is", "leave monitor out, and use streamd status"
+        yield "monitor", "the monitor is", "leave monitor out"
     for name, stream in config.streams.items():
         for place, what, remedy in _of_stream(stream):
             yield f"streams.{name}.{place}", what, remedy

@@ -53,3 +53,9 @@ def test_what_the_whole_file_asks_for_comes_first_and_in_order() -> None:
     }
     places = [finding.split(":")[0] for finding in findings({"shuffle": "chunk", "split": {"validation": 0.1}}, **top)]
     assert places == ["listen", "curve", "engine", "monitor", "streams.s.split", "streams.s.shuffle"]
+
+
+def test_a_second_endpoint_is_refused_rather_than_left_silent() -> None:
+    assert findings({}, listen=["ipc:///run/a", "ipc:///run/b"]) == [
+        "listen: more than one endpoint is not served by this version; name one"
+    ]
