@@ -27,6 +27,7 @@ TASK_ATTEMPTS: Final = 4  # deaths of workers that one task survives before its 
 # --- pictures
 MAX_FILE_BYTES: Final = 256 * MIB  # no photograph is larger; a sparse file posing as one is
 MAX_PIXELS: Final = 100_000_000  # beyond it an image is a decompression bomb, not training data
+MAX_TEXT_BYTES: Final = 1024  # of a string label; every row of a batch has room for the longest
 MAX_REASON_CHARS: Final = 200  # of a decoder's message that is kept
 
 # --- the wire
@@ -35,6 +36,7 @@ HANDSHAKE_MS: Final = 5000
 ROUTER_QUEUE: Final = 4096  # headers queued for one client by libzmq; credit is the real bound
 SECRET_BYTES: Final = 16  # pairs the descriptor socket with the session
 MAX_SESSIONS: Final = 256
+MAX_NAMES: Final = 4096  # asked for at a time; the ids fit a client's frame
 MAX_SEGMENTS: Final = 64  # parts that an epoch's history may have: one a change of world
 
 # --- patience
@@ -52,3 +54,4 @@ DRAIN_S: Final = 5.0  # from SIGTERM to the end
 
 # --- fairness
 CATCH_UP_S: Final = 10.0  # what a leader may lose an epoch so that a follower draws level
+KEEP_COST_S: Final = 0.01  # a batch as dear to decode is worth a fresh slot, so that a latecomer finds it in memory

@@ -28,7 +28,11 @@ DIGEST: Final = re.compile(r"[0-9a-f]{32}")  # an order digest as text: two lane
 
 @dataclass(frozen=True, slots=True)
 class LabelSpec:
-    """One label of every sample. `width` is 0 for shape (B,), k for (B, k)."""
+    """One label of every sample. `width` is 0 for shape (B,), k for (B, k); tags have a column for each class.
+
+    `classes` and `counts`, samples of each class, are those of category and tags. `mean` and `std` of int and float are
+    taken over all samples, and over all k numbers of a vector. `text_bytes` is the longest string's, in UTF-8.
+    """
 
     name: str
     type: LabelType
@@ -37,11 +41,14 @@ class LabelSpec:
     counts: tuple[int, ...] = ()
     mean: float | None = None
     std: float | None = None
+    text_bytes: int = 0
 
     @property
     def dtype(self) -> str:
-        """The NumPy dtype in a batch: int64 for category and int, float32 for float."""
-        return "float32" if self.type == "float" else "int64"
+        """The NumPy dtype in a slot: int64 for category and int, float32 for float and tags, UTF-8 bytes for string."""
+        if self.type == "string":
+            return f"S{max(self.text_bytes, 1)}"
+        return "float32" if self.type in {"float", "tags"} else "int64"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,22 +125,27 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Where a session stands: in `epoch`, after the steps of `history`, the next step beginning at `base`."""
+    """Where a session stands: in `epoch`, after the steps of `history`, the next step beginning at `base`.
+
+    `begin` is where its first step began: 0, but for a session that joined others in the middle of an epoch.
+    """
 
     epoch: int = 0
     history: tuple[Segment, ...] = ()
+    begin: int = 0
 
     @property
     def base(self) -> int:
-        return self.history[-1].end if self.history else 0
+        return self.history[-1].end if self.history else self.begin
 
     def after_step(self, rank: int, world: int) -> Cursor:
         """The cursor when one more step of (rank, world) is done."""
         if self.history:
             last = self.history[-1]
             if (last.rank, last.world) == (rank, world):
-                return Cursor(self.epoch, (*self.history[:-1], Segment(last.base, last.steps + 1, rank, world)))
-        return Cursor(self.epoch, (*self.history, Segment(self.base, 1, rank, world)))
+                longer = Segment(last.base, last.steps + 1, rank, world)
+                return Cursor(self.epoch, (*self.history[:-1], longer), self.begin)
+        return Cursor(self.epoch, (*self.history, Segment(self.base, 1, rank, world)), self.begin)
 
     def next_epoch(self) -> Cursor:
         return Cursor(self.epoch + 1)
@@ -147,7 +159,10 @@ def steps_from(base: int, world: int, batches: int, uneven: Uneven) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A cursor with the stream's identity and the digest so far, as a trainer saves it."""
+    """A cursor with the stream's identity and the digest so far, as a trainer saves it.
+
+    `rows` of the batch behind the cursor are done too, where a trainer takes batches in parts.
+    """
 
     stream: str
     order_id: str
@@ -157,6 +172,7 @@ class Token:
     samples: int = 0
     bad: int = 0
     version: int = 1
+    rows: int = 0
 
     def to_json(self) -> str:
         return msgspec.json.encode(self).decode()
@@ -186,6 +202,8 @@ def read_token(text: str | bytes, spec: StreamSpec) -> Token:
             f"the token was saved under {token.order_id[:12]}, {spec.order_id[:12]} is served"
         )
     check_cursor(token.cursor, spec.batches)
+    if not 0 <= token.rows < spec.batch_size:
+        raise TokenError(f"this token is damaged: {token.rows} rows of a batch of {spec.batch_size}")
     return token
 
 
@@ -193,7 +211,9 @@ def check_cursor(cursor: Cursor, batches: int = 1 << 40) -> None:
     """Raises TokenError unless the cursor could have come from a trainer of a stream of so many batches an epoch."""
     if not 0 <= cursor.epoch < 1 << 40 or len(cursor.history) > MAX_SEGMENTS:
         raise TokenError(f"a cursor at epoch {cursor.epoch} with {len(cursor.history)} segments is out of range")
-    base = 0
+    if not 0 <= cursor.begin < batches:
+        raise TokenError(f"a cursor that begins at batch {cursor.begin} is out of range")
+    base = cursor.begin
     for segment in cursor.history:
         sound = 0 <= segment.rank < segment.world < 1 << 20 and segment.steps > 0
         if not sound or segment.base != base or segment.end - segment.world >= batches:

@@ -10,10 +10,11 @@ from streamd.spec import BatchKey, Cursor
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """The session exists, with this credit."""
+    """The session exists, with this credit; `cursor` is where one that joins others begins."""
 
     session: int
     credit: int
+    cursor: Cursor | None = None
 
 
 @dataclass(frozen=True, slots=True)

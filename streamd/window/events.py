@@ -19,7 +19,11 @@ class StreamShape:
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """A trainer wants a stream from `cursor` on; `epochs` counts in total, None runs on."""
+    """A trainer wants a stream from `cursor` on; `epochs` counts in total, None runs on.
+
+    `live`: from where the others are instead, and `epochs` counts from there. `together`: nothing before so many
+    sessions of the stream are there.
+    """
 
     session: int
     stream: str
@@ -30,6 +34,8 @@ class Subscribed:
     cursor: Cursor
     credit: int
     resuming: bool
+    live: bool = False
+    together: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,7 @@ class Pool:
                 return self.free[slot_bytes].pop()
             if self.used + slot_bytes <= self.memory and self._slots < MAX_SLOTS:
                 return self._make(slot_bytes)
-            if not self._could_hold(slot_bytes) or not self._give_way(demand, floor):
+            if not self._could_hold(slot_bytes) or not self._give_way(slot_bytes, demand, floor):
                 return None
 
     def _could_hold(self, slot_bytes: int) -> bool:
@@ -131,30 +131,35 @@ class Pool:
         self.used += slot_bytes
         return slot
 
-    def _give_way(self, demand: Demand, floor: float | None) -> bool:
-        """Frees one slot: an empty one of another size, else the batch least worth keeping."""
+    def _give_way(self, slot_bytes: int, demand: Demand, floor: float | None) -> bool:
+        """Frees one slot: an empty one of another size, else that of the batch least worth keeping."""
         for size, slots in self.free.items():
             if slots:
                 self._drop(slots.pop(0), size)
                 return True
-        least = min(self._furthest(demand.cursors()), key=demand.worth, default=None)
-        if least is None or (floor is not None and demand.worth(least) >= floor):
+        worth = {key: demand.worth(key) for key in self._furthest(demand.cursors())}
+        least = min(worth, key=lambda key: (worth[key], *self._tie(key, slot_bytes)), default=None)
+        if least is None or (floor is not None and worth[least] >= floor):
             return False
         self.discard(self.entries[least])
         self.evicted.append(least)
         return True
 
-    def _furthest(self, cursors: Iterable[BatchKey]) -> set[BatchKey]:
-        """Of the batches that nobody holds, the last before each cursor and the last of all.
+    def _tie(self, key: BatchKey, slot_bytes: int) -> tuple[bool, int, int]:
+        """Of batches worth the same: first what fits, then old epochs; the beginning of an epoch goes last."""
+        return self.entries[key].slot_bytes != slot_bytes, key.epoch, -key.index
+
+    def _furthest(self, cursors: Iterable[BatchKey]) -> list[BatchKey]:
+        """Of the batches that nobody holds, the last before each cursor, the first and the last of all.
 
         Whatever lies between two cursors is nearer to the first of them, so the least wanted is one of these few.
         (Where ranks share a stream, it may be a step or two before one of them.)
         """
-        places = {stream: {len(idle)} for stream, idle in self._idle.items() if idle}
+        places = {stream: {1, len(idle)} for stream, idle in self._idle.items() if idle}
         for cursor in cursors:
             if cursor.stream in places:
                 places[cursor.stream].add(bisect_left(self._idle[cursor.stream], (cursor.epoch, cursor.index)))
-        return {BatchKey(stream, *self._idle[stream][at - 1]) for stream, ats in places.items() for at in ats if at}
+        return [BatchKey(stream, *self._idle[stream][at - 1]) for stream, ats in places.items() for at in ats if at]
 
     def _drop(self, slot: int, slot_bytes: int) -> None:
         self.used -= slot_bytes

@@ -3,14 +3,15 @@
 Work-conserving stride scheduling (Waldspurger and Weihl, MIT/LCS/TM-528, 1995) over groups of sessions that want the
 same batch: a group is charged once, its members in equal parts, so a group of three is served three times as often as a
 session alone. One exception: two trainers apart get half each for ever and two in step get all, so a session behind
-another is served first when drawing level costs the leader, and whoever else has to wait, no more than a bounded time
-an epoch.
+another is served first, until it has drawn level, when that costs the leader, and whoever else has to wait, no more
+than a bounded time an epoch. A gap too large for one epoch is closed in several, if there are so many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
+from math import inf
 from typing import Final
 
 from streamd.limits import CATCH_UP_S
@@ -27,7 +28,8 @@ def wishes(
 ) -> tuple[list[Wish], list[Wish]]:
     """The first batch on each session's way that is not `known`, and who wants it.
 
-    First those that could be sent at once, then those that will be wanted within `ahead` more.
+    First those that could be sent at once, then those that will be wanted within `ahead` more. For a chaser that asks
+    both are one: were its gaps filled one by one as it comes to them, each would throw it back further.
     """
     near: dict[BatchKey, list[Session]] = {}
     far: dict[BatchKey, list[Session]] = {}
@@ -36,19 +38,26 @@ def wishes(
         missing = session.first_missing(room + ahead(session), known)
         if missing is not None:
             key, before = missing
-            (near if before < room else far).setdefault(key, []).append(session)
+            urgent = before < room or (room > 0 and session.chasing is not None)
+            (near if urgent else far).setdefault(key, []).append(session)
     return list(near.items()), list(far.items())
+
+
+def is_in_reach(wish: Wish) -> bool:
+    """Whether somebody's credit reaches as far: what cannot be refused a slot."""
+    return any((session.distance(wish[0]) or 0) < session.room for session in wish[1])
 
 
 def choose(
     groups: Sequence[Wish], chasing: Sequence[Session], costs_s: Mapping[str, float], turn: float
 ) -> tuple[Wish, float]:
-    """The group to serve: a chaser's if all others can afford it, else the one that has had the least.
+    """The group to serve: that of the first chaser that all others can afford, else the one that has had the least.
 
     With it comes the time in seconds that each session of the other groups loses for a chaser's sake.
     """
-    for wish in groups:
-        if any(session in chasing for session in wish[1]):
+    for chaser in chasing:
+        wish = next((wish for wish in groups if chaser in wish[1]), None)
+        if wish is not None:
             cost_s = costs_s.get(wish[0].stream, 0.0)
             if all(session.lost_s + cost_s <= CATCH_UP_S for session in others(groups, wish)):
                 return wish, cost_s
@@ -74,27 +83,24 @@ def charge(members: Sequence[Session], turn: float) -> float:
 
 
 def leaders(sessions: Iterable[Session]) -> list[tuple[Session, Session]]:
-    """(follower, leader) pairs: the leader is the nearest ahead that walks the same steps in the same epoch."""
-    cohorts: dict[tuple[str, int, int, int, int], list[Session]] = {}
+    """(follower, leader) pairs, the rearmost first: the leader is the nearest ahead that walks the same steps."""
+    cohorts: dict[tuple[str, int, int, int], dict[tuple[int, int], list[Session]]] = {}
     for session in sessions:
         if not session.finished:
             walk, key = session.walk, session.next_key
-            place = (key.stream, key.epoch, walk.rank, walk.world, key.index % walk.world)
-            cohorts.setdefault(place, []).append(session)
+            places = cohorts.setdefault((key.stream, walk.rank, walk.world, key.index % walk.world), {})
+            places.setdefault((key.epoch, key.index), []).append(session)
     pairs = []
-    for cohort in cohorts.values():
-        steps: dict[int, list[Session]] = {}
-        for session in cohort:
-            steps.setdefault(session.next_key.index, []).append(session)
-        for here, there in pairwise(sorted(steps)):
-            pairs += [(follower, steps[there][0]) for follower in steps[here]]
+    for places in cohorts.values():
+        for here, there in pairwise(sorted(places)):
+            pairs += [(follower, places[there][0]) for follower in places[here]]
     return pairs
 
 
 def chasers(
-    sessions: Sequence[Session], known: Callable[[BatchKey], bool], costs_s: Mapping[str, float], now_s: float
+    sessions: Sequence[Session], pool: Collection[BatchKey], costs_s: Mapping[str, float], now_s: float
 ) -> list[Session]:
-    """The sessions that are to be brought level with the one ahead of them."""
+    """The sessions that are to be brought level with the one ahead of them, the rearmost first."""
     pairs = leaders(sessions)
     following = {follower.id for follower, _ in pairs}
     for session in sessions:
@@ -104,8 +110,30 @@ def chasers(
         if leader.lost_s >= CATCH_UP_S:
             follower.chasing = None
         elif follower.chasing != leader.id and (follower.chasing is not None or now_s >= follower.look_s):
-            missing = sum(not known(key) for key in follower.ahead(follower.distance(leader.next_key) or 0))
-            within_reach = missing * costs_s.get(follower.shape.name, 0.0) <= CATCH_UP_S - leader.lost_s
-            follower.chasing = leader.id if within_reach else None
+            worth_it = _pays(follower, leader, pool, costs_s.get(follower.shape.name, 0.0))
+            follower.chasing = leader.id if worth_it else None
             follower.look_s = now_s + _LOOK_AGAIN_S
     return [follower for follower, leader in pairs if follower.chasing == leader.id]
+
+
+def _pays(follower: Session, leader: Session, pool: Collection[BatchKey], cost_s: float) -> bool:
+    """Whether the follower can draw level, in this epoch or by and by, and the leader gets back what that costs it.
+
+    Apart, what both have before them is decoded twice; level, once: all that they then share is the leader's gain.
+    """
+    apart = follower.distance(leader.next_key)
+    if apart is None:
+        return False  # its last epoch lies behind the leader
+    ready = sum((distance := follower.distance(key)) is not None and distance < apart for key in pool)
+    epochs, steps = _in_common(follower, leader)
+    missing = apart - ready
+    return missing <= steps and missing * cost_s <= CATCH_UP_S * epochs - leader.lost_s
+
+
+def _in_common(follower: Session, leader: Session) -> tuple[float, float]:
+    """The epochs, with this one, and the steps that both have still to go from where the leader is."""
+    ends = [each.walk.epochs for each in (follower, leader) if each.walk.epochs is not None]
+    if not ends:
+        return inf, inf
+    here, epochs = leader.at, min(ends) - leader.at.epoch
+    return epochs, here.steps - here.step + (epochs - 1) * leader.walk.steps

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 from streamd.spec import BatchKey, Cursor, Segment
 from streamd.walk import Step, Walk
@@ -23,6 +23,8 @@ class Session:
     upto: int = 0
     sent: int = 0
     taken: int = 0
+    begin: int = 0  # the batch that its account of this epoch begins at
+    together: int = 0  # nothing is sent before so many sessions of the stream are there
     leases: dict[int, int] = field(default_factory=dict)  # delivery number -> slot
     turn: float = 0.0  # batches produced for it, shared ones in part: the fair scheduler's account
     lost_s: float = 0.0  # what others' catching up has cost it in this epoch
@@ -34,7 +36,17 @@ class Session:
     @staticmethod
     def of(event: Subscribed, shape: StreamShape, credit: int) -> Session:
         walk = Walk(shape.batches, event.rank, event.world, event.uneven, event.epochs)
-        return Session(event.session, shape, walk, event.cursor.history, walk.start(event.cursor), credit)
+        cursor = event.cursor
+        return Session(
+            event.session,
+            shape,
+            walk,
+            cursor.history,
+            walk.start(cursor),
+            credit,
+            begin=cursor.begin,
+            together=event.together,
+        )
 
     @property
     def finished(self) -> bool:
@@ -47,7 +59,7 @@ class Session:
     @property
     def room(self) -> int:
         """Batches that may be sent right now."""
-        return 0 if self.finished else min(self.upto - self.sent, self.credit - len(self.leases))
+        return 0 if self.finished or self.together else min(self.upto - self.sent, self.credit - len(self.leases))
 
     @property
     def next_key(self) -> BatchKey:
@@ -55,6 +67,11 @@ class Session:
 
     def _key(self, step: Step) -> BatchKey:
         return BatchKey(self.shape.name, step.epoch, self.walk.index(step))
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Epoch and base of the next step: where another session could begin to walk beside this one."""
+        return self.at.epoch, self.at.base + self.at.step * self.walk.world
 
     def ahead(self, count: int) -> Iterator[BatchKey]:
         """The keys of the next `count` deliveries."""
@@ -91,8 +108,8 @@ class Session:
     def end_epoch(self) -> Cursor:
         """Moves on to the next epoch; the cursor of the one that ended, with all its steps."""
         steps = Segment(self.at.base, self.at.steps, self.walk.rank, self.walk.world)
-        ended = Cursor(self.at.epoch, merge(self.history, steps))
-        self.history = ()
+        ended = Cursor(self.at.epoch, merge(self.history, steps), self.begin)
+        self.history, self.begin = (), 0
         self.lost_s = 0.0
         self.at = self.walk.next_epoch(self.at)
         return ended
@@ -104,6 +121,17 @@ class Session:
     def wants(self, key: BatchKey) -> bool:
         """Whether `key` lies on the way ahead of this session."""
         return self.distance(key) is not None
+
+
+def joined(event: Subscribed, sessions: Iterable[Session]) -> Subscribed:
+    """The event with the place that a live session begins at: where the one furthest ahead is, 0:0 when alone.
+
+    The end of anybody's step is a beginning for every world.
+    """
+    places = [session.place for session in sessions if session.shape.name == event.stream and not session.finished]
+    epoch, base = max(places, default=(0, 0))
+    epochs = None if event.epochs is None else epoch + event.epochs
+    return replace(event, cursor=Cursor(epoch, begin=base), epochs=epochs)
 
 
 def merge(history: tuple[Segment, ...], segment: Segment) -> tuple[Segment, ...]:

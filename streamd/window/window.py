@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from streamd.limits import TASKS_AHEAD_PER_WORKER
+from streamd.limits import KEEP_COST_S, TASKS_AHEAD_PER_WORKER
 from streamd.spec import BatchKey
 from streamd.window import schedule
 from streamd.window.actions import (
@@ -37,7 +37,7 @@ from streamd.window.events import (
     TimePassed,
 )
 from streamd.window.pool import Demand, Entry, Pool
-from streamd.window.sessions import Session
+from streamd.window.sessions import Session, joined
 
 _COST_SMOOTHING: Final = 0.1
 _IDLE_S: Final = 30.0  # with nobody here for so long, empty slots go back to the host
@@ -150,10 +150,21 @@ class Window:
                 self._sessions[number].credit = credit
         if isinstance(verdict, Denial):
             return [*actions, Refuse(event.session, verdict.why, verdict.text, verdict.retry_s)]
+        if event.live:
+            event = joined(event, self.sessions)
         session = self._sessions[event.session] = Session.of(event, shape, verdict.credit)
-        actions.append(Admit(session.id, verdict.credit))
+        actions.append(Admit(session.id, verdict.credit, event.cursor if event.live else None))
         _deliver(session, self._pool, actions)
+        self._gather(shape.name, actions)
         return actions
+
+    def _gather(self, stream: str, actions: list[Action]) -> None:
+        """Lets those begin who waited for as many as are there now."""
+        there = [session for session in self.sessions if session.shape.name == stream]
+        for session in there:
+            if 0 < session.together <= len(there):
+                session.together = 0
+                _deliver(session, self._pool, actions)
 
     def _grant(self, number: int, upto: int) -> list[Action]:
         actions: list[Action] = []
@@ -190,8 +201,14 @@ class Window:
 
     def _settle(self, entry: Entry) -> None:
         """Frees a batch that nobody holds and nobody will want."""
-        if entry.ready and not entry.holders and not any(each.wants(entry.key) for each in self._sessions.values()):
+        if entry.ready and not entry.holders and not self._is_kept(entry.key):
             self._pool.discard(entry)
+
+    def _is_kept(self, key: BatchKey) -> bool:
+        """Whether somebody wants a batch, or may: where decoding is slow, what all have behind them stays for who comes
+        late or comes back, until something else needs its memory."""
+        dear = self._costs_s.get(key.stream, 0.0) >= KEEP_COST_S
+        return any(each.wants(key) or (dear and each.shape.name == key.stream) for each in self._sessions.values())
 
     def _sweep(self, stream: str) -> None:
         for entry in self._pool.of_stream(stream):
@@ -255,7 +272,7 @@ class Window:
 
     def _fill(self, actions: list[Action], now_s: float) -> None:
         """Gives the workers what they can take: what is wanted, then, if nobody waits for memory, what will be."""
-        full: set[str] = set()  # streams for which there is no memory now
+        full: set[BatchKey] = set()  # what there is no memory for now
         starved = False
         while self._tasks < self._workers * TASKS_AHEAD_PER_WORKER and not self._draining:
             wishes = schedule.wishes(self._sessions.values(), self._ahead, self._pool.entries.__contains__)
@@ -264,10 +281,11 @@ class Window:
             if not groups:
                 break
             wish, lost_s = self._choose(groups, now_s)
-            action = self._start(wish, now_s, ahead=not near)
+            in_reach = schedule.is_in_reach(wish)
+            action = self._start(wish, now_s, ahead=not in_reach)
             if action is None:
-                full.add(wish[0].stream)
-                starved = starved or bool(near)
+                full.add(wish[0])
+                starved = starved or in_reach
                 continue
             actions.append(action)
             for session in schedule.others(near, wish):
@@ -278,15 +296,15 @@ class Window:
         """How far beyond its credit production looks for a session."""
         return ahead_slots(session.shape, self._workers, self._pool.memory)
 
-    def _may_start(self, wish: schedule.Wish, full: set[str]) -> bool:
+    def _may_start(self, wish: schedule.Wish, full: set[BatchKey]) -> bool:
         shape = wish[1][0].shape
         running = sum(job.shape is shape for job in self._producing.values())
-        return shape.name not in full and running < ahead_slots(shape, self._workers, self._pool.memory)
+        return wish[0] not in full and running < ahead_slots(shape, self._workers, self._pool.memory)
 
     def _choose(self, groups: list[schedule.Wish], now_s: float) -> tuple[schedule.Wish, float]:
         if len(groups) == 1:
             return groups[0], 0.0
-        chasing = schedule.chasers(self.sessions, self._pool.entries.__contains__, self._costs_s, now_s)
+        chasing = schedule.chasers(self.sessions, self._pool.entries, self._costs_s, now_s)
         return schedule.choose(groups, chasing, self._costs_s, self._turn)
 
     def _start(self, wish: schedule.Wish, now_s: float, *, ahead: bool) -> Produce | None:

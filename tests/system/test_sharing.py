@@ -7,13 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from daemons import DaemonProcess, stream_config, write_images
+from daemons import DaemonProcess, stream_config, wait_until, write_images
 from trainers import Trainer, TrainerProcess, trainers
 
 import streamd
 
 Start = Callable[..., DaemonProcess]
 BATCHES = 40
+LATE = 16  # batches that a trainer has taken when another comes
 
 
 @pytest.fixture
@@ -79,3 +80,43 @@ def test_one_who_comes_late_gets_everything_too(daemon: DaemonProcess) -> None:
             assert [receipt.ok for receipt in late.finish()] == [True] * 2
         assert [receipt.ok for receipt in early.finish()] == [True] * 2
         assert early.keys == late.keys == all_keys(2)
+
+
+@pytest.fixture
+def slow_daemon(start_daemon: Start, tmp_path: Path) -> Callable[[str], DaemonProcess]:
+    """A daemon with one worker, that takes far longer to decode a batch of 1.5 MiB than a trainer to take it."""
+    folder = write_images(tmp_path / "data", {"cat": 1}, size=(640, 800))
+    for number in range(1, 8 * BATCHES):
+        (folder / "cat" / f"{number:04}.jpg").hardlink_to(folder / "cat" / "0000.jpg")
+    stream = stream_config(folder, image={"size": [256, 256], "exact": True})
+
+    def start(memory: str) -> DaemonProcess:
+        return start_daemon({"memory": memory, "workers": 1, "streams": {"train": stream}})
+
+    return start
+
+
+def test_who_comes_late_where_decoding_is_slow_draws_level_and_both_share_each_decode(
+    slow_daemon: Callable[[str], DaemonProcess],
+) -> None:
+    daemon = slow_daemon("20MiB")
+    with trainers(Trainer(daemon.endpoint, epochs=1)) as (early,):
+        wait_until(lambda: len(early.keys) >= LATE, "the first has taken some")
+        with trainers(Trainer(daemon.endpoint, epochs=1)) as (late,):
+            wait_until(lambda: len(early.keys) - len(late.keys) <= 2, "the second draws level")
+            taken, made = len(early.keys), produced(daemon)
+            assert taken <= LATE + 10, "what the second missed is decoded first"
+            assert [receipt.ok for receipt in early.finish() + late.finish()] == [True, True]
+    assert early.keys == late.keys == all_keys(1)
+    assert (produced(daemon) - made) / (BATCHES - taken) < 1.1
+    assert produced(daemon) <= BATCHES + LATE + 8
+
+
+def test_who_comes_late_finds_in_memory_what_was_slow_to_decode(slow_daemon: Callable[[str], DaemonProcess]) -> None:
+    daemon = slow_daemon("128MiB")
+    with trainers(Trainer(daemon.endpoint, epochs=1)) as (early,):
+        wait_until(lambda: len(early.keys) >= LATE, "the first has taken some")
+        with trainers(Trainer(daemon.endpoint, epochs=1)) as (late,):
+            assert [receipt.ok for receipt in early.finish() + late.finish()] == [True, True]
+    assert early.keys == late.keys == all_keys(1)
+    assert produced(daemon) == BATCHES

@@ -95,6 +95,43 @@ def test_nothing_gives_way_in_vain() -> None:
     assert pool.dropped == []
 
 
+def test_of_what_nobody_wants_what_lies_right_behind_gives_way_and_the_beginning_stays() -> None:
+    pool = Pool(4)
+    fill(pool, 0, 1, 2, 5)
+
+    for new, gone in ((6, 2), (7, 1)):
+        pool.evicted.clear()
+        assert pool.place(key(new), 1, wanted_from(5), floor=-9.0) is not None
+        assert pool.evicted == [key(gone)]
+
+
+def test_of_what_nobody_wants_an_older_epoch_gives_way_first() -> None:
+    pool = Pool(3)
+    for epoch, index in ((0, 4), (1, 0), (1, 1)):
+        placed = pool.place(BatchKey("train", epoch, index), 1, NOBODY, floor=None)
+        assert placed is not None
+        pool.finish(placed.slot)
+    demand = Demand(lambda: [BatchKey("train", 1, 2)], lambda _: float("-inf"))
+
+    pool.place(BatchKey("train", 1, 2), 1, demand, floor=None)
+
+    assert pool.evicted == [BatchKey("train", 0, 4)]
+
+
+def test_of_batches_worth_the_same_one_whose_slot_fits_gives_way_first() -> None:
+    pool = Pool(6)
+    fill(pool, 0, 1, slot_bytes=2)
+    fill(pool, 0, slot_bytes=2, stream="validation")
+
+    pool.place(key(9, "validation"), 2, wanted_from(5), floor=None)
+    fill(small := Pool(3), 0, slot_bytes=2)
+    fill(small, 0, stream="validation")
+    small.place(key(9, "validation"), 1, wanted_from(5), floor=None)
+
+    assert pool.dropped == small.dropped == []
+    assert small.evicted == [key(0, "validation")]
+
+
 def test_empty_slots_of_another_size_give_way_before_any_batch() -> None:
     pool = Pool(6)
     small = fill(pool, 0, 1, 2)

@@ -16,7 +16,7 @@ def at(index: int) -> Cursor:
 
 
 def test_a_joiner_five_seconds_behind_draws_level_and_the_leader_loses_no_more_than_that() -> None:
-    world = World(train(3000), memory=64 * MIB, check=False)
+    world = World(train(3000), memory=20 * MIB, check=False)
     leader = world.subscribe(credit=8)
     world.run(cost_s=COST_S, until=lambda: len(leader.taken) >= 500)
     joined_s, made = world.now_s, len(world.made)
@@ -121,16 +121,25 @@ def test_who_asks_for_nothing_holds_nobody_and_is_not_chased_at_anybodys_cost() 
     assert next(each for each in world.window.sessions if each.id == resting.session).lost_s == 0.0
 
 
-def test_one_in_another_epoch_or_of_another_rank_is_not_waited_for() -> None:
+def test_one_of_another_rank_is_not_waited_for() -> None:
     world = World(train(9000), check=False)
-    leader = world.subscribe(epochs=3, cursor=Cursor(1, (Segment(0, 100, 0, 1),)), credit=4)
-    before, rank = world.subscribe(epochs=3, cursor=at(8900), credit=4), world.subscribe(rank=1, world=2, credit=4)
+    leader, rank = world.subscribe(cursor=at(500), credit=4), world.subscribe(rank=1, world=2, credit=4)
 
-    world.run(cost_s=COST_S, until=lambda: len(world.made) >= 90)
+    world.run(cost_s=COST_S, until=lambda: len(world.made) >= 60)
 
     assert len(leader.taken) == pytest.approx(30, abs=6)
-    assert len(before.taken) == pytest.approx(30, abs=6)
     assert len(rank.taken) == pytest.approx(30, abs=6)
+
+
+def test_one_still_in_the_epoch_before_is_brought_level_too() -> None:
+    world = World(train(9000), check=False)
+    leader = world.subscribe(epochs=3, cursor=Cursor(1, (Segment(0, 100, 0, 1),)), credit=4)
+    behind = world.subscribe(epochs=3, cursor=at(8900), credit=4)
+
+    world.run(cost_s=COST_S, until=lambda: len(behind.taken) >= 400)
+
+    assert len(leader.taken) == 200
+    assert world.now_s == pytest.approx(400 * COST_S, abs=0.2)
 
 
 def test_a_slow_trainer_shares_what_still_lies_in_memory() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from driving import MIB, World, train
 
-from streamd.limits import MIN_CREDIT
+from streamd.limits import KEEP_COST_S, MIN_CREDIT
 from streamd.spec import BatchKey
 from streamd.window.actions import DropSlots
 from streamd.window.events import SessionLost, StreamChanged
@@ -179,6 +179,31 @@ def test_slots_are_reused_last_in_first_out() -> None:
 
     assert len(trainer.taken) == 400
     assert len(world.slots) <= 6
+
+
+def test_what_was_dear_stays_for_latecomers_until_its_memory_is_needed_or_everyone_has_gone() -> None:
+    world = World(train(40), memory=64 * MIB)
+    first = world.subscribe(epochs=2)
+    world.run(cost_s=KEEP_COST_S)
+    made = len(world.made)
+    second = world.subscribe()
+
+    world.run(cost_s=KEEP_COST_S)
+
+    assert second.taken == second.batches_of_all(40)
+    assert len(world.made) - made <= 40 - 16, "the rest of the first epoch still lay in memory"
+    world.end(first, lost=False)
+    world.end(second, lost=False)
+    assert world.window._pool.entries == {}
+
+
+def test_what_is_decoded_in_no_time_is_not_kept() -> None:
+    world = World(train(40), memory=64 * MIB)
+    world.subscribe(epochs=2)
+
+    world.run(cost_s=0.5 * KEEP_COST_S)
+
+    assert world.window._pool.entries == {}
 
 
 def test_slots_of_one_size_give_way_to_another_size() -> None:
