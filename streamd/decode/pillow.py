@@ -1,22 +1,78 @@
-"""PNG, WebP, BMP and four-colour JPEG by Pillow, with an allow-list of one format and bombs refused."""
+"""All formats but three-colour JPEG by Pillow, with an allow-list of one format and bombs refused."""
 
 from __future__ import annotations
 
 import struct
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
 from io import BytesIO
+from typing import Final
 
-import numpy as np
-from PIL import Image, ImageFile, ImageOps
+from PIL import AvifImagePlugin, Image, ImageFile, PngImagePlugin, TiffImagePlugin, features
 
+from streamd.decode.orientation import UPRIGHT, orientation_of, upright
+from streamd.decode.plain import Plain, Storage, plain
 from streamd.decode.resize import BadImageError, Row, check_pixels, fill
+from streamd.decode.tiff import tiff_storage
+from streamd.errors import ConfigError
+from streamd.limits import MAX_PIXELS
 from streamd.spec import ImageSpec
 
-Image.MAX_IMAGE_PIXELS = None  # check_pixels refuses what is too large, by our own bound and before any pixel is made
+# Some formats get memory for all pixels as they are opened. Pillow refuses before that, at twice the number given here.
+Image.MAX_IMAGE_PIXELS = MAX_PIXELS // 2
+AvifImagePlugin.DEFAULT_MAX_THREADS = 1  # there is a worker for every core already
+
+_LIBRARIES: Final = {"PNG": "zlib", "WEBP": "webp", "AVIF": "avif", "TIFF": "libtiff", "JPEG": "jpg"}
+# RuntimeError is what the AVIF decoder raises. The rest comes from plugins that trust a file's own numbers.
+_FAULTS: Final = (
+    OSError,
+    ValueError,
+    SyntaxError,
+    EOFError,
+    LookupError,
+    TypeError,
+    RuntimeError,
+    struct.error,
+)
 
 
 def decode_into(data: bytes, row: Row, image: ImageSpec, format_name: str) -> None:
-    """Decodes an image of a known format into `row`: EXIF orientation applied, alpha on white, 16 bits scaled to 8."""
+    """Decodes an image of a known format into `row`: EXIF orientation applied, alpha on white, 16 bits scaled to 8.
+
+    Raises BadImageError when the bytes are at fault, ConfigError when this Pillow cannot read the format.
+    """
+    _require(format_name)
+    with _faults_named(format_name):
+        picture = _opened(data, format_name, "RGB" if image.channels > 1 else "L")
+    fill(row, picture, image)
+
+
+def _opened(data: bytes, format_name: str, mode: Plain) -> Image.Image:
+    """The file's first picture in `mode`, upright."""
+    with Image.open(BytesIO(data), formats=(format_name,)) as picture:
+        check_pixels(picture.height, picture.width)
+        storage = _storage(picture, len(data))
+        picture.info.pop("xmp", None)  # Pillow would turn a TIFF by it
+        picture.load()
+        exif = picture.info.get("exif")
+        orientation = orientation_of(exif) if isinstance(exif, bytes) else UPRIGHT
+        return upright(plain(picture, mode, storage), orientation)
+
+
+@lru_cache(maxsize=16)
+def _require(format_name: str) -> None:
+    library = _LIBRARIES.get(format_name)
+    if library is not None and not features.check(library):
+        raise ConfigError(
+            f"this Pillow was built without {library}, which {format_name} needs: install one of the wheels of Pillow"
+        )
+
+
+@contextmanager
+def _faults_named(format_name: str) -> Iterator[None]:
+    """Whatever Pillow says of damaged bytes, as one kind of error."""
     if ImageFile.LOAD_TRUNCATED_IMAGES:
         raise RuntimeError(
             "something in this process switched ImageFile.LOAD_TRUNCATED_IMAGES on: pixels would be invented"
@@ -24,24 +80,31 @@ def decode_into(data: bytes, row: Row, image: ImageSpec, format_name: str) -> No
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about metadata; what concerns the pixels raises
-            with Image.open(BytesIO(data), formats=(format_name,)) as picture:
-                check_pixels(picture.height, picture.width)
-                picture.load()
-                upright = ImageOps.exif_transpose(picture)
-                plain = _plain(upright, "RGB" if image.channels > 1 else "L")
-    except (OSError, ValueError, SyntaxError, EOFError, IndexError, KeyError, TypeError, struct.error) as error:
+            yield
+    except Image.DecompressionBombError as error:
+        raise BadImageError(f"more than {MAX_PIXELS} pixels") from error
+    except _FAULTS as error:
         raise BadImageError(f"a damaged {format_name}: {error}") from error
-    fill(row, plain, image)
 
 
-def _plain(picture: Image.Image, mode: str) -> Image.Image:
-    """The picture in `mode`, without transparency or deep pixels."""
-    if picture.mode.startswith("I") or picture.mode == "F":
-        # 16 bits: 65535 is white; 257 = 65535 / 255.
-        deep = np.asarray(picture, dtype=np.float64)
-        return Image.fromarray(np.clip(np.rint(deep / 257.0), 0, 255).astype(np.uint8)).convert(mode)
-    if picture.has_transparency_data:
-        layered = picture.convert("RGBA")
-        white = Image.new("RGBA", layered.size, (255, 255, 255, 255))
-        return Image.alpha_composite(white, layered).convert(mode)
-    return picture if picture.mode == mode else picture.convert(mode)
+def _storage(picture: ImageFile.ImageFile, file_bytes: int) -> Storage:
+    """What must be known of the file before its pixels are made. Mends what Pillow reads at another depth."""
+    if isinstance(picture, TiffImagePlugin.TiffImageFile):
+        return tiff_storage(picture, file_bytes)
+    if isinstance(picture, PngImagePlugin.PngImageFile):
+        _mend_transparent_level(picture)
+    if picture.format == "GIF" and picture.tile and picture.tile[0].extents != (0, 0, *picture.size):
+        return Storage(drawn=picture.tile[0].extents)
+    return Storage()
+
+
+def _mend_transparent_level(picture: PngImagePlugin.PngImageFile) -> None:
+    """Pillow scales 2 and 4 bits to 8, and cuts 16 bits of colour to 8, but leaves the transparent level as stored."""
+    level, stored = picture.info.get("transparency"), picture.tile[0].args if picture.tile else None
+    if level is None:
+        return
+    if stored == "RGB;16B":
+        raise BadImageError("16 bits a channel with a transparent colour: convert it to 8 bits, or to an alpha channel")
+    steps = {"L;2": 3, "L;4": 15}.get(str(stored))
+    if steps is not None:
+        picture.info["transparency"] = min(level, steps) * 255 // steps

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from io import BytesIO
 from typing import Any
 
@@ -29,6 +31,18 @@ def encoded(picture: Image.Image, name: str = "JPEG", **options: Any) -> bytes:
     file = BytesIO()
     picture.save(file, name, **options)
     return file.getvalue()
+
+
+def png(depth: int, colour: int, rows: list[bytes], size: tuple[int, int], transparent: bytes = b"") -> bytes:
+    """A PNG of rows that are packed already, of any (height, width): for kinds that Pillow does not write."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", size[1], size[0], depth, colour, 0, 0, 0))
+    pixels = chunk(b"IDAT", zlib.compress(b"".join(b"\0" + row for row in rows), 9))
+    transparency = chunk(b"tRNS", transparent) if transparent else b""
+    return b"\x89PNG\r\n\x1a\n" + header + transparency + pixels + chunk(b"IEND", b"")
 
 
 def decoded(data: bytes, image: ImageSpec) -> Pixels:

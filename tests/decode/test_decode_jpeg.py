@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -73,10 +74,46 @@ def test_exact_decodes_at_full_size(least_sizes: list[tuple[int, int]]) -> None:
     assert np.array_equal(exact, np.asarray(full))
 
 
-def test_a_reduced_decode_looks_like_a_full_one() -> None:
-    data = encoded(smooth(400, 600))
-    reduced = decoded(data, ImageSpec(40, 60, 3))
-    assert apart(reduced, decoded(data, ImageSpec(40, 60, 3, "stretch", exact=True))) <= 4
+def clouds(height: int, width: int) -> Image.Image:
+    """A picture with the spectrum of a photograph: each octave half as wide, and nearly half as strong."""
+    rng = np.random.default_rng(0)
+    total = np.zeros((height, width, 3))
+    for octave in (2**power for power in range(1, 7)):
+        noise = rng.normal(size=(octave + 1, octave * width // height + 2, 3)).astype(np.float32)
+        planes = [
+            Image.fromarray(noise[:, :, each]).resize((width, height), Image.Resampling.BICUBIC) for each in range(3)
+        ]
+        total += np.stack([np.asarray(plane) for plane in planes], axis=2) / octave**0.9
+    scaled = (total - total.min()) / np.ptp(total) * 255
+    return Image.fromarray(scaled.astype(np.uint8))
+
+
+def from_exact(data: bytes, image: ImageSpec) -> tuple[float, int]:
+    """The mean and the largest difference, in grey levels, between the usual decode and the exact one."""
+    usual, exact = decoded(data, image).astype(int), decoded(data, replace(image, exact=True)).astype(int)
+    return float(np.abs(usual - exact).mean()), int(np.abs(usual - exact).max())
+
+
+@pytest.mark.parametrize("orientation", [1, 6])
+@pytest.mark.parametrize("resize", ["stretch", "crop", "pad"])
+@pytest.mark.parametrize("size", [(240, 320), (200, 310), (128, 128), (61, 33)])
+def test_of_a_photograph_a_reduced_decode_is_half_a_level_from_the_exact_one(
+    size: tuple[int, int], resize: Resize, orientation: int
+) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    data = encoded(clouds(480, 640), quality=90, exif=exif)
+    mean, most = from_exact(data, ImageSpec(*size, 3, resize))
+    assert 0 < mean < 0.6
+    assert most <= 6
+
+
+def test_of_the_finest_pattern_it_may_be_far_from_it() -> None:
+    down, across = np.mgrid[0:480, 0:640]
+    squares = Image.fromarray(((down // 3 + across // 4) % 2 * 180 + 40).astype(np.uint8))
+    mean, most = from_exact(encoded(squares, quality=90), ImageSpec(240, 320, 1))
+    assert 10 < mean < 35
+    assert 40 < most < 128
 
 
 @pytest.mark.parametrize("size", [(48, 64), (24, 32), (20, 50)])

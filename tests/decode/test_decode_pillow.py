@@ -1,16 +1,17 @@
-"""PNG, WebP and BMP in all their kinds of pixels, upright and without transparency."""
+"""Every format of Pillow: its pixels, its first picture, its bombs and its damage."""
 
 from __future__ import annotations
 
 import struct
-import zlib
+from typing import Any
 
 import numpy as np
 import pytest
-from pictures import apart, decoded, encoded, smooth
-from PIL import Image, ImageFile
+from pictures import apart, decoded, encoded, png, smooth
+from PIL import Image, ImageFile, features
 
-from streamd.decode import BadImageError
+from streamd.decode import BadImageError, pillow
+from streamd.errors import ConfigError
 from streamd.limits import MAX_PIXELS
 from streamd.spec import ImageSpec
 
@@ -19,17 +20,7 @@ IMAGE = ImageSpec(20, 30, 3)
 GREY = ImageSpec(20, 30, 1)
 
 
-def png_of_size(height: int, width: int) -> bytes:
-    """A PNG that says how large it is and holds next to nothing."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
-
-
-@pytest.mark.parametrize("name", ["PNG", "BMP"])
+@pytest.mark.parametrize("name", ["PNG", "BMP", "TIFF", "PPM"])
 def test_lossless_files_give_their_very_pixels(name: str) -> None:
     assert np.array_equal(decoded(encoded(PICTURE, name), IMAGE), np.asarray(PICTURE))
 
@@ -39,71 +30,90 @@ def test_webp_gives_its_pixels(*, lossless: bool, tolerance: int) -> None:
     assert apart(decoded(encoded(PICTURE, "WEBP", lossless=lossless, quality=95), IMAGE), PICTURE) <= tolerance
 
 
-def test_a_palette_gives_its_colours() -> None:
-    picture = PICTURE.quantize(16)
-    assert np.array_equal(decoded(encoded(picture, "PNG"), IMAGE), np.asarray(picture.convert("RGB")))
+@pytest.mark.parametrize("name", ["PNG", "WEBP", "GIF", "TIFF", "AVIF"])
+def test_the_first_picture_of_several_is_shown(name: str) -> None:
+    options: dict[str, Any] = {"lossless": True} if name == "WEBP" else {}
+    frames = [picture.quantize(32) if name == "GIF" else picture for picture in (PICTURE, PICTURE.rotate(180))]
+    several = encoded(frames[0], name, save_all=True, append_images=frames[1:], **options)
+    assert len(several) > len(encoded(frames[0], name, **options))
+    assert apart(decoded(several, IMAGE), frames[0].convert("RGB")) <= (40 if name == "AVIF" else 0)
 
 
-def test_a_transparent_palette_colour_becomes_white() -> None:
-    picture = Image.new("P", (30, 20))
+def test_a_transparent_gif_lies_on_white() -> None:
+    picture = Image.new("P", (30, 20), 1)
     picture.putpalette([10, 20, 30, 200, 0, 0])
-    picture.paste(1, (0, 0, 15, 20))
-    pixels = decoded(encoded(picture, "PNG", transparency=0), IMAGE)
+    picture.paste(0, (15, 0, 30, 20))
+    pixels = decoded(encoded(picture, "GIF", transparency=0, optimize=False), IMAGE)
     assert (pixels[:, :15] == (200, 0, 0)).all()
     assert (pixels[:, 15:] == 255).all()
 
 
-@pytest.mark.parametrize(("alpha", "level"), [(0, 255), (255, 100), (51, 224)])
-def test_alpha_is_composed_on_white(alpha: int, level: int) -> None:
-    rgba = Image.new("RGBA", (30, 20), (100, 100, 100, alpha))
-    assert apart(decoded(encoded(rgba, "PNG"), IMAGE), np.full(IMAGE.shape, level)) <= 1
-    la = Image.new("LA", (30, 20), (100, alpha))
-    assert apart(decoded(encoded(la, "PNG"), GREY), np.full(GREY.shape, level)) <= 1
-    assert apart(decoded(encoded(la, "PNG"), IMAGE), np.full(IMAGE.shape, level)) <= 1
+def test_a_gif_shows_white_where_its_first_frame_draws_nothing() -> None:
+    data = encoded(Image.new("P", (30, 20), 0), "GIF", optimize=False)
+    larger = data[:6] + struct.pack("<HH", 40, 30) + data[10:]  # the canvas; the frame stays as it is
+    pixels = decoded(larger, ImageSpec(30, 40, 1))
+    assert (pixels[:20, :30] == 0).all()
+    assert (pixels[20:] == 255).all()
+    assert (pixels[:, 30:] == 255).all()
 
 
-@pytest.mark.parametrize("image", [IMAGE, GREY])
-def test_one_bit_is_black_and_white(image: ImageSpec) -> None:
-    bits = Image.new("1", (30, 20))
-    bits.paste(1, (0, 0, 15, 20))
-    pixels = decoded(encoded(bits, "PNG"), image)
-    assert (pixels[:, :15] == 255).all()
-    assert (pixels[:, 15:] == 0).all()
+@pytest.mark.parametrize(("white", "kind"), [(100, ">u1"), (1000, ">u2"), (65535, ">u2")])
+def test_a_portable_map_says_itself_what_white_is(white: int, kind: str) -> None:
+    levels = np.array([[0, white // 4, white]], dtype=kind)
+    data = f"P5\n# by hand\n3 1\n{white}\n".encode() + levels.tobytes()
+    assert decoded(data, ImageSpec(1, 3, 1)).ravel().tolist() == [0, 64, 255]
 
 
-@pytest.mark.parametrize("image", [IMAGE, GREY])
-def test_sixteen_bits_are_scaled_to_eight(image: ImageSpec) -> None:
-    levels = np.arange(256, dtype=np.uint16)
-    deep = np.zeros((20, 30), dtype=np.uint16)
-    deep.flat[:256] = levels * 257
-    pixels = decoded(encoded(Image.fromarray(deep), "PNG"), image)
-    for channel in range(image.channels):
-        assert pixels[:, :, channel].flat[:256].tolist() == levels.tolist()
+@pytest.mark.parametrize("image", [ImageSpec(2, 2, 3), ImageSpec(2, 2, 1)])
+@pytest.mark.parametrize("data", [b"P1 2 2\n1 0\n0 1\n", b"P4 2 2\n\x80\x40"], ids=["text", "bytes"])
+def test_a_set_bit_of_a_portable_bitmap_is_black(data: bytes, image: ImageSpec) -> None:
+    assert decoded(data, image)[:, :, 0].tolist() == [[0, 255], [255, 0]]
 
 
-def test_grey_fills_three_channels_and_colour_fills_one() -> None:
-    grey = PICTURE.convert("L")
-    assert np.array_equal(decoded(encoded(grey, "PNG"), IMAGE), np.asarray(grey)[:, :, None].repeat(3, axis=2))
-    assert np.array_equal(decoded(encoded(PICTURE, "PNG"), GREY)[:, :, 0], np.asarray(grey))
+def bombs() -> dict[str, bytes]:
+    """Files that say they are large, and hold next to nothing."""
+    canvas = (39_999).to_bytes(3, "little") + (29_999).to_bytes(3, "little")
+    webp = b"VP8X" + struct.pack("<IB3x", 10, 0) + canvas
+    page = encoded(Image.new("1", (8, 8)), "TIFF")
+    sides = [struct.pack("<HHII", tag, kind, 1, 8) for tag in (256, 257) for kind in (3, 4)]
+    for side in sides:
+        page = page.replace(side, side[:8] + struct.pack("<I", 40_000))
+    return {
+        "png": png(8, 2, [], (40_000, 30_000)),
+        "webp": b"RIFF" + struct.pack("<I", len(webp) + 4) + b"WEBP" + webp,
+        "gif": b"GIF89a"
+        + struct.pack("<HH", 40_000, 30_000)
+        + b"\0\0\0,"
+        + struct.pack("<4H", 0, 0, 40_000, 30_000)
+        + b"\0\2\0;",
+        "bmp": b"BM"
+        + struct.pack("<IHHI", 54, 0, 0, 54)
+        + struct.pack("<IiiHHIIiiII", 40, 40_000, 30_000, 1, 24, *[0] * 6),
+        "pgm": b"P5 40000 30000 255\n",
+        "tiff": page,
+    }
 
 
-@pytest.mark.parametrize("name", ["PNG", "WEBP"])
-def test_exif_orientation_is_applied(name: str) -> None:
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    options = {"lossless": True} if name == "WEBP" else {}
-    turned = PICTURE.transpose(Image.Transpose.ROTATE_90)
-    assert np.array_equal(decoded(encoded(turned, name, exif=exif, **options), IMAGE), np.asarray(PICTURE))
-
-
-def test_a_bomb_is_refused_before_its_pixels_are_made() -> None:
-    with pytest.raises(BadImageError, match=f"30000x40000 pixels are more than {MAX_PIXELS}"):
-        decoded(png_of_size(40000, 30000), IMAGE)
+@pytest.mark.parametrize("name", bombs())
+def test_a_bomb_is_refused_before_its_pixels_are_made(name: str) -> None:
+    with pytest.raises(BadImageError, match=f"more than {MAX_PIXELS} pixels"):
+        decoded(bombs()[name], IMAGE)
 
 
 def test_a_png_without_pixels_is_bad() -> None:
     with pytest.raises(BadImageError, match="a damaged PNG"):
-        decoded(png_of_size(20, 30), IMAGE)
+        decoded(png(8, 2, [], (20, 30)), IMAGE)
+
+
+def test_a_pillow_without_the_library_is_to_blame_and_not_the_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "check", lambda library: library != "avif")
+    pillow._require.cache_clear()
+    try:
+        with pytest.raises(ConfigError, match="this Pillow was built without avif, which AVIF needs"):
+            decoded(encoded(PICTURE, "AVIF"), IMAGE)
+        assert decoded(encoded(PICTURE, "PNG"), IMAGE).shape == IMAGE.shape
+    finally:
+        pillow._require.cache_clear()
 
 
 def test_a_process_that_would_invent_pixels_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,3 +76,46 @@ def test_padding_shows_the_whole_picture_between_black_bars() -> None:
     assert np.array_equal(row[15:45], np.asarray(picture))
     assert not row[:15].any()
     assert not row[45:].any()
+
+
+@pytest.mark.parametrize("resize", ["stretch", "crop", "pad"])
+@pytest.mark.parametrize(("height", "width"), [(1, 5000), (5000, 1), (1, 1), (3, 4999)])
+def test_slivers_fill_their_row(height: int, width: int, resize: Resize) -> None:
+    row = filled(Image.new("RGB", (width, height), (90, 90, 90)), ImageSpec(24, 31, 3, resize))
+    assert set(np.unique(row)) == ({0, 90} if resize == "pad" else {90})
+
+
+def test_a_padded_sliver_is_a_line_through_the_middle() -> None:
+    row = filled(Image.new("L", (5000, 1), 90), ImageSpec(7, 10, 1, "pad"))
+    assert (row[3] == 90).all()
+    assert row.sum() == 90 * 10
+
+
+def test_what_is_left_over_of_a_padding_goes_below_and_to_the_right() -> None:
+    tall = filled(Image.new("L", (4, 9), 90), ImageSpec(9, 9, 1, "pad"))
+    wide = filled(Image.new("L", (9, 4), 90), ImageSpec(9, 9, 1, "pad"))
+    assert np.flatnonzero(tall[0, :, 0]).tolist() == [2, 3, 4, 5]
+    assert np.flatnonzero(wide[:, 0, 0]).tolist() == [2, 3, 4, 5]
+
+
+def test_a_crop_of_an_odd_rest_takes_half_a_pixel_from_each_side() -> None:
+    columns = Image.fromarray(np.tile(np.array([0, 40, 80, 120, 160], dtype=np.uint8), (4, 1)))
+    row = filled(columns, ImageSpec(4, 4, 1, "crop"))
+    assert row[0, :, 0].tolist() == [20, 60, 100, 140]
+
+
+@pytest.mark.parametrize("resize", ["stretch", "crop", "pad"])
+def test_enlarging_keeps_to_the_levels_that_are_there_and_to_the_middle(resize: Resize) -> None:
+    ramp = Image.fromarray(np.tile(np.linspace(50, 200, 9).round().astype(np.uint8), (6, 1)))
+    row = filled(ramp, ImageSpec(61, 97, 1, resize))[:, :, 0].astype(int)
+    shown = row[row.any(axis=1)][:, row.any(axis=0)]
+    assert 50 <= shown.min() <= shown.max() <= 200
+    assert apart(shown + shown[:, ::-1], np.full(shown.shape, 250)) <= 2
+
+
+@pytest.mark.parametrize("resize", ["stretch", "crop", "pad"])
+def test_shrinking_averages_and_does_not_pick(resize: Resize) -> None:
+    down, across = np.mgrid[0:300, 0:300]
+    finest = Image.fromarray(((down + across) % 2 * 255).astype(np.uint8))
+    row = filled(finest, ImageSpec(30, 30, 1, resize))
+    assert apart(row, np.full(row.shape, 128)) <= 1
