@@ -3,8 +3,8 @@
     magic 8 | version u32 | header bytes u32 | BLAKE2b of the header 32 | header, JSON | columns, each 64-aligned
 
 All numbers are little-endian. Columns: `names` (one blob), `offsets` uint64 (n + 1) into it, `sizes` and `mtimes_ns`
-int64 (n), and `label.NAME` (n). Offsets of columns count from the end of the header, rounded up to 64. Opening reads
-the header alone, so it takes as long for a billion samples as for ten.
+int64 (n), and `label.NAME` as `Scanned` has it. Offsets of columns count from the end of the header, rounded up to 64.
+Opening reads the header alone, so it takes as long for a billion samples as for ten.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def content_id(scanned: Scanned) -> str:
     parts.append(scanned.sizes.astype("<i8").tobytes())
     for name in sorted(scanned.labels):
         spec = scanned.specs[name]
-        parts += [name, spec.type, msgspec.json.encode(spec.classes), _little(scanned.labels[name]).tobytes()]
+        kind = f"{spec.type} {spec.width}" if spec.width else spec.type
+        parts += [name, kind, msgspec.json.encode(spec.classes), _little(scanned.labels[name]).tobytes()]
     return identity("streamd content 1", *parts)
 
 
@@ -142,7 +143,7 @@ def _write(file: BinaryIO, header: _Header, columns: Iterable[Column]) -> None:
     file.write(encoded)
     for column in columns:
         file.write(bytes(_aligned(file.tell()) - file.tell()))
-        file.write(column.data.cast("B") if column.size else b"")
+        file.write(np.ascontiguousarray(column).reshape(-1).view(np.uint8).data)
 
 
 def _checksum(header: bytes) -> bytes:
@@ -188,8 +189,13 @@ class Manifest:
         return self._column("mtimes_ns")
 
     def label(self, name: str) -> LabelValues:
-        """The values of a label, (n,): int64 for category and int, float32 for float. KeyError for an unknown one."""
+        """The column of a label, as `Scanned` has it: (n,) or (n, k). KeyError for an unknown one."""
         return self._column(f"label.{name}")
+
+    def label_rows(self, name: str, ids: npt.NDArray[np.int64]) -> Column:
+        """What a batch carries of a label for samples `ids`, (B,) or (B, k); tags as 0 and 1, uint8."""
+        values, spec = self._column(f"label.{name}")[ids], self.labels[name]
+        return np.unpackbits(values, axis=1, count=spec.width) if spec.type == "tags" else values
 
     def file(self, sample_id: int) -> bytes:
         """The file name of a sample, relative to `root`. IndexError outside [0, samples)."""

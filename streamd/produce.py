@@ -126,6 +126,6 @@ class Filling:
         self._layout.weights.view(self._memory)[rows] = present.astype(np.float32)
         known = np.where(present, ids, 0)
         for name, tensor in self._layout.labels.items():
-            values = self._source.manifest.label(name)[known]
-            values[~present] = 0
+            values = self._source.manifest.label_rows(name, known)
+            values[~present] = np.zeros((), values.dtype)  # of bytes, no bytes
             tensor.view(self._memory)[rows] = values

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from daemons import stream_config, write_images
 from served_folders import change_times, serve
@@ -13,6 +14,7 @@ from served_folders import change_times, serve
 from streamd.catalog import list_samples, open_streams, state_directory
 from streamd.config import load
 from streamd.errors import ConfigError
+from streamd.served import ServedStream
 from streamd.verdicts import Verdict
 
 
@@ -116,6 +118,54 @@ def test_streams_share_one_class_list(folder: Path, state: Path, tmp_path: Path)
     train, validation = open_streams(config, state)
     assert train.spec.labels["label"].classes == ("bee", "cat", "dog") == validation.spec.labels["label"].classes
     assert validation.manifest.label("label").tolist() == [0, 0, 0, 2, 2]
+
+
+def opened(state: Path, train: dict[str, Any], validation: dict[str, Any]) -> list[ServedStream]:
+    """Both streams, the second like the first but for what it says itself."""
+    config = load({"streams": {"train": train, "validation": {"like": "train", "shuffle": "none", **validation}}})
+    list_samples(config, state, lambda *_: None)
+    return open_streams(config, state)
+
+
+def test_two_streams_are_the_parts_of_one_folder(folder: Path, state: Path) -> None:
+    source = {"kind": "folder", "path": str(folder)}
+    train, validation = opened(
+        state,
+        stream_config(folder, source={**source, "part": "train"}, split={"validation": 0.4}),
+        {"source": {**source, "part": "validation"}},
+    )
+    files = [[stream.file(sample) for sample in range(stream.spec.samples)] for stream in (train, validation)]
+    assert sorted(files[0] + files[1]) == sorted(str(path.relative_to(folder)) for path in folder.rglob("*.jpg"))
+    assert (train.spec.shuffle, validation.spec.shuffle) == ("full", "none")
+    counts = [stream.spec.labels["label"].counts for stream in (train, validation)]
+    assert [sum(each) for each in zip(*counts, strict=True)] == [5, 6]
+    assert all(stream.spec.labels["label"].classes == ("cat", "dog") for stream in (train, validation))
+    assert train.spec.order_id != validation.spec.order_id
+
+
+def test_another_split_has_a_manifest_of_its_own(folder: Path, state: Path) -> None:
+    source = {"kind": "folder", "path": str(folder), "part": "train"}
+    streams = [serve(folder, state, source=source, split={"validation": 0.4, "seed": seed}) for seed in range(3)]
+    assert len({stream.manifest_path for stream in streams}) == 3
+    assert len({stream.spec.order_id for stream in streams}) > 1
+
+
+def test_rows_of_one_table_make_two_streams_that_share_their_classes(folder: Path, state: Path, tmp_path: Path) -> None:
+    rows = "cat/0000.jpg,train,cat,red\ncat/0001.jpg,train,cat,\ndog/0000.jpg,test,dog,round;red\n"
+    (tmp_path / "all.csv").write_text(f"file,split,kind,tags\n{rows}")
+    source = {"kind": "table", "path": str(tmp_path / "all.csv"), "image": "file", "root": str(folder)}
+    train, validation = opened(
+        state,
+        stream_config(
+            folder, source={**source, "where": {"split": "train"}}, labels={"kind": "category", "tags": "tags"}
+        ),
+        {"source": {**source, "where": {"split": "test"}}},
+    )
+    assert (train.spec.samples, validation.spec.samples) == (2, 1)
+    for name, classes in (("kind", ("cat", "dog")), ("tags", ("red", "round"))):
+        assert train.spec.labels[name].classes == validation.spec.labels[name].classes == classes
+    assert (train.spec.labels["tags"].counts, validation.spec.labels["tags"].counts) == ((1, 0), (1, 1))
+    assert validation.manifest.label_rows("tags", np.array([0])).tolist() == [[1, 1]]
 
 
 def test_a_folder_without_images_is_refused(tmp_path: Path, state: Path) -> None:

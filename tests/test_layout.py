@@ -17,13 +17,16 @@ from streamd.spec import ImageSpec, LabelSpec, StreamSpec
 
 LABELS = st.dictionaries(
     st.text("abc", min_size=1, max_size=3),
-    st.tuples(st.sampled_from(["category", "int", "float"]), st.integers(0, 5)),
+    st.tuples(st.sampled_from(["category", "int", "float", "tags", "string"]), st.integers(0, 5), st.integers(0, 99)),
     max_size=5,
 )
 SPECS = st.builds(
     lambda height, width, channels, labels, size: some_spec(
         image=ImageSpec(height, width, channels),
-        labels={name: LabelSpec(name, kind, width) for name, (kind, width) in labels.items()},
+        labels={
+            name: LabelSpec(name, kind, width, text_bytes=text_bytes)
+            for name, (kind, width, text_bytes) in labels.items()
+        },
         batch_size=size,
     ),
     st.integers(1, 40),
@@ -126,6 +129,7 @@ def test_streams_that_differ_in_width_or_type_only_have_layouts_of_their_own() -
         for label in (LabelSpec("x", "float"), LabelSpec("x", "int"), LabelSpec("x", "float", 3))
     }
     assert len(shapes) == 3
+    assert layout(some_spec(labels={"x": LabelSpec("x", "string", text_bytes=99)}), 64).labels["x"].nbytes == 64 * 99
 
 
 def test_a_slot_has_the_bytes_that_its_tensors_need() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import hashlib
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 from streamd.errors import ConfigError
 from streamd.manifest import Manifest, content_id, write
-from streamd.sources.wanted import Scanned
+from streamd.sources.wanted import LabelValues, Scanned
 from streamd.spec import LabelSpec
 
 
@@ -168,6 +170,62 @@ def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
 )
 def test_the_content_id_tells_other_data(other: Scanned) -> None:
     assert content_id(other) != content_id(THREE)
+
+
+def with_label(values: LabelValues, spec: LabelSpec) -> Scanned:
+    return replace(THREE, labels={spec.name: values}, specs={spec.name: spec})
+
+
+POSE = with_label(np.array([[1, 2], [3, 4], [5, 6]], np.float32), LabelSpec("x", "float", width=2))
+TEXT = with_label(np.array([b"one", b"", "drei€".encode()]), LabelSpec("x", "string", text_bytes=7))
+TAGS = with_label(
+    np.packbits([[1, 0, 0, 0, 0, 0, 0, 0, 1], [0] * 9, [1] * 9], axis=1),
+    LabelSpec("x", "tags", width=9, classes=tuple("abcdefghi"), counts=(2, 1, 1, 1, 1, 1, 1, 1, 2)),
+)
+WIDE = with_label(np.array([[1], [3], [5]], np.int64), LabelSpec("x", "int", width=1))
+FLAT = with_label(np.array([1, 3, 5], np.int64), LabelSpec("x", "int"))
+
+
+@pytest.mark.parametrize("what", [POSE, TEXT, TAGS, WIDE], ids=["vector", "string", "tags", "one wide"])
+def test_columns_of_every_kind_of_label_come_back(tmp_path: Path, what: Scanned) -> None:
+    manifest = Manifest.open(written(tmp_path, what))
+    assert manifest.labels == what.specs
+    assert manifest.label("x").dtype == what.labels["x"].dtype
+    assert manifest.label("x").tolist() == what.labels["x"].tolist()
+    assert manifest.sizes.tolist() == THREE.sizes.tolist()
+
+
+def test_rows_of_a_label_are_what_a_batch_carries(tmp_path: Path) -> None:
+    ids = np.array([2, 0, 2, 1])
+    rows = Manifest.open(written(tmp_path, TAGS)).label_rows("x", ids)
+    assert rows.tolist() == [[1] * 9, [1, 0, 0, 0, 0, 0, 0, 0, 1], [1] * 9, [0] * 9]
+    rows = Manifest.open(written(tmp_path, POSE)).label_rows("x", ids)
+    assert rows.tolist() == [[5, 6], [1, 2], [5, 6], [3, 4]]
+
+
+def test_the_content_id_covers_every_kind_of_label() -> None:
+    tags, text = TAGS.labels["x"].copy(), TEXT.labels["x"].copy()
+    tags[1, 1], text[1] = 128, b"x"
+    others = [
+        *(POSE, TEXT, TAGS, WIDE, FLAT),
+        with_label(tags, TAGS.specs["x"]),
+        with_label(text, TEXT.specs["x"]),
+        with_label(POSE.labels["x"][:, ::-1], POSE.specs["x"]),
+        with_label(TAGS.labels["x"], replace(TAGS.specs["x"], classes=tuple("abcdefghj"))),
+    ]
+    assert len({content_id(other) for other in others}) == len(others)
+
+
+def test_a_manifest_of_before_strings_is_read(tmp_path: Path) -> None:
+    path = written(tmp_path, THREE)
+    whole = path.read_bytes()
+    length = int.from_bytes(whole[12:16], "little")
+    header = json.loads(whole[48 : 48 + length])
+    assert [spec.pop("text_bytes") for spec in header["labels"].values()] == [0, 0]
+    older = json.dumps(header, separators=(",", ":")).encode().ljust(length)
+    path.write_bytes(whole[:16] + hashlib.blake2b(older, digest_size=32).digest() + older + whole[48 + length :])
+    manifest = Manifest.open(path)
+    assert (manifest.labels, manifest.content_id) == (THREE.specs, content_id(THREE))
 
 
 def test_the_content_id_is_the_same_wherever_and_whenever_the_data_were_copied() -> None:

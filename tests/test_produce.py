@@ -86,6 +86,30 @@ def test_a_row_without_a_sample_is_zero_throughout(source: Source) -> None:
     assert batch.bad == []
 
 
+def test_labels_of_every_kind_lie_in_the_slot_as_the_batch_carries_them(tmp_path: Path) -> None:
+    folder = write_images(tmp_path / "data", {"cat": 3})
+    rows = "cat/0000.jpg,1,2,a b,zwölf\ncat/0001.jpg,3,4,,\ncat/0002.jpg,5,6,b,x\n"
+    (tmp_path / "all.csv").write_text(f"file,x,y,tags,text\n{rows}")
+    stream = serve(
+        folder,
+        tmp_path / "state",
+        source={"kind": "table", "path": str(tmp_path / "all.csv"), "image": "file", "root": str(folder)},
+        labels={"pose": {"from": ["x", "y"], "type": "float"}, "tags": "tags", "text": "string"},
+    )
+    source = Source.open(stream.spec, stream.manifest_path)
+    place = layout(stream.spec, ROWS)
+    memory = memoryview(bytearray(b"\xaa" * place.nbytes))
+    ids = np.array([2, 0, PAD_ID, 1], np.int64)
+    Filling(source, Task(1, 0, 1, place.nbytes, ROWS, np.arange(4, dtype=np.uint16), ids), memory).write_labels()
+    found = {name: tensor.view(memory)[:4] for name, tensor in place.labels.items()}
+    assert found["pose"].tolist() == [[5, 6], [1, 2], [0, 0], [3, 4]]
+    assert (found["tags"].tolist(), found["tags"].dtype.name) == ([[0, 1], [1, 1], [0, 0], [0, 0]], "float32")
+    assert found["text"].tolist() == [b"x", "zwölf".encode(), b"", b""]
+    assert set(place.labels["text"].view(memory)[4:].tobytes()) == {0xAA}
+    source.close()
+    stream.manifest.close()
+
+
 def test_an_undecodable_file_is_bad_for_good_and_its_neighbours_are_not(source: Source, stream: ServedStream) -> None:
     spoil(stream, 3)
     batch = Filled(source, [0, 1, 2, 3], [2, 3, 4, 5])

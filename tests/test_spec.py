@@ -52,6 +52,11 @@ def test_an_image_knows_its_shape_and_bytes() -> None:
 
 def test_labels_have_the_dtypes_of_the_contract() -> None:
     assert [LabelSpec("x", kind).dtype for kind in ("category", "int", "float")] == ["int64", "int64", "float32"]
+    assert LabelSpec("x", "tags", width=3).dtype == "float32"
+
+
+def test_text_has_room_for_its_longest_bytes_and_at_least_one() -> None:
+    assert [LabelSpec("x", "string", text_bytes=longest).dtype for longest in (12, 0)] == ["S12", "S1"]
 
 
 def test_a_spec_cannot_be_changed() -> None:

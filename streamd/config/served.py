@@ -8,8 +8,7 @@ from typing import Final
 from streamd.config.schema import Config, StreamConfig
 from streamd.config.schema_parts import LabelConfig
 
-_SOURCES: Final = ("folder", "table")
-_LABELS: Final = ("category", "int", "float")
+_SOURCES: Final = ("folder", "table", "filelist")
 
 
 def not_served(config: Config) -> list[str]:
@@ -40,13 +39,7 @@ def _all(config: Config) -> Iterator[_Finding]:
 def _of_stream(stream: StreamConfig) -> Iterator[_Finding]:
     source = stream.source
     if source.kind not in _SOURCES:
-        yield "source", f"kind {source.kind} is", f"use {' or '.join(_SOURCES)}"
-    if source.part is not None:
-        yield "source.part", "a part of a source is", "give each stream data of its own"
-    if source.kind == "table" and source.where is not None:
-        yield "source.where", "choosing rows is", "give each stream a table of its own"
-    if stream.split is not None:
-        yield "split", "splitting is", "give each stream data of its own"
+        yield "source", f"kind {source.kind} is", "use folder, table or filelist"
     yield from _of_labels(stream.labels)
     if stream.shuffle.kind == "chunk":
         yield "shuffle", "kind chunk is", "use full or none"
@@ -60,9 +53,6 @@ def _of_stream(stream: StreamConfig) -> Iterator[_Finding]:
 
 def _of_labels(labels: Mapping[str, LabelConfig]) -> Iterator[_Finding]:
     for name, label in labels.items():
-        if label.type not in _LABELS:
-            yield f"labels.{name}", f"type {label.type} is", f"use {', '.join(_LABELS)}"
-        if isinstance(label.source, tuple):
-            yield f"labels.{name}.from", "a list of columns is", "use one label for each column"
-        elif label.source is not None and (label.source.startswith("/") or label.source.endswith(".npy")):
+        sources = label.source if isinstance(label.source, tuple) else (label.source or "",)
+        if any(source.startswith("/") or source.endswith(".npy") for source in sources):
             yield f"labels.{name}.from", "an array or a file is", "use a column"

@@ -120,7 +120,7 @@ def choose(
     chosen = _targets(spec, beside, targets)
     names = (chosen,) if isinstance(chosen, str) else chosen or ()
     for name in (*beside, *names):
-        label_of(spec, name)
+        _refuse_text(spec, label_of(spec, name))
     categories = [spec.labels[name] for name in names if spec.labels[name].type == "category"]
     if one_hot and not categories:
         raise ConfigError(f"one_hot needs a target that is a category; stream {spec.name!r} has {_described(spec)}")
@@ -142,13 +142,21 @@ def label_of(spec: StreamSpec, name: str) -> LabelSpec:
     return spec.labels[name]
 
 
+def _refuse_text(spec: StreamSpec, label: LabelSpec) -> None:
+    if label.type == "string":
+        raise ConfigError(
+            f"label {label.name!r} of stream {spec.name!r} is text, which no model takes; serve it as type category or "
+            "tags, or read batch.labels yourself"
+        )
+
+
 def _described(spec: StreamSpec) -> str:
     return ", ".join(f"{label.name}: {label.type}" for label in spec.labels.values()) or "no labels"
 
 
 def _targets(spec: StreamSpec, inputs: tuple[str, ...], targets: Names) -> str | tuple[str, ...] | None:
     if targets == "auto":
-        rest = tuple(name for name in spec.labels if name not in inputs)
+        rest = tuple(name for name, label in spec.labels.items() if name not in inputs and label.type != "string")
         return rest[0] if len(rest) == 1 else rest or None
     return targets if targets is None or isinstance(targets, str) else tuple(targets)
 

@@ -1,7 +1,11 @@
 """Sources: from a configured stream to the list of its samples.
 
     folder     one sub-folder a class, or flat          table      CSV, TSV, Parquet
-    columns    a table's cells, with their lines        labels     values to numbers and classes (pure)
+    filelist   lines `path label`                       columns    a table's cells, with their lines
+    cells      cells to texts, numbers, lists           conditions the rows that `where` asks for
+    values     cells to labels, by their type           names      names as spelled to files below the root
+    labels     categories, numbers, strings (pure)      tags       any number of classes a sample (pure)
+    sharing    one class list for all streams (pure)    parts      train and validation (pure)
     files      names to sizes, confined to their root   wanted     the seams: what is asked for, what is given back
 
 A new kind is one file with `scan(stream name, source, labels, progress) -> Scanned` and two lines below.
@@ -9,13 +13,15 @@ A new kind is one file with `scan(stream name, source, labels, progress) -> Scan
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import cast
 
 from streamd.errors import ConfigError, MissingExtraError
 from streamd.sources import folder
-from streamd.sources.labels import share_classes
-from streamd.sources.wanted import Scanned, WantedFolder, WantedStream, WantedTable
+from streamd.sources.parts import group_column, take_part
+from streamd.sources.sharing import share_classes
+from streamd.sources.wanted import Scanned, WantedFilelist, WantedFolder, WantedStream, WantedTable
 
 __all__ = ["Scanned", "scan", "share_classes"]
 
@@ -25,22 +31,33 @@ def scan(stream: WantedStream, progress: Callable[[int], None]) -> Scanned:
 
     Raises ConfigError for whatever is wrong with the data, with what to do about it.
     """
-    source, labels = stream.source, stream.labels
+    return take_part(stream, _scan_all(stream, group_column(stream), progress))
+
+
+def _scan_all(stream: WantedStream, grouped_by: str | None, progress: Callable[[int], None]) -> Scanned:
+    """The samples of all parts."""
+    name, source, labels = stream.name, stream.source, stream.labels
     match source.kind:
         case "folder":
-            return folder.scan(stream.name, cast("WantedFolder", source), labels, progress)
+            return folder.scan(name, cast("WantedFolder", source), labels, progress)
         case "table":
-            return _scan_table(stream, cast("WantedTable", source), progress)
+            with _needing_pyarrow(f"the table of stream {name!r}"):
+                from streamd.sources.table import scan as scan_table  # noqa: PLC0415 - loads pyarrow, which takes a while
+            return scan_table(name, cast("WantedTable", source), labels, grouped_by, progress)
+        case "filelist":
+            with _needing_pyarrow(f"the list of stream {name!r}"):
+                from streamd.sources.filelist import scan as scan_list  # noqa: PLC0415 - as above
+            return scan_list(name, cast("WantedFilelist", source), labels, progress)
     raise ConfigError(
-        f"streams.{stream.name}.source: kind {source.kind} is not served by this version; use folder or table"
+        f"streams.{name}.source: kind {source.kind} is not served by this version; use folder, table or filelist"
     )
 
 
-def _scan_table(stream: WantedStream, source: WantedTable, progress: Callable[[int], None]) -> Scanned:
+@contextmanager
+def _needing_pyarrow(purpose: str) -> Iterator[None]:
     try:
-        from streamd.sources.table import scan as scan_table  # noqa: PLC0415 - pyarrow takes a while to load, and folders do without it
+        yield
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith("pyarrow"):
             raise
-        raise MissingExtraError("pyarrow", "serve", f"the table of stream {stream.name!r}") from error
-    return scan_table(stream.name, source, stream.labels, progress)
+        raise MissingExtraError("pyarrow", "serve", purpose) from error

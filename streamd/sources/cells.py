@@ -1,10 +1,12 @@
-"""A column's cells as text, as numbered levels, or as numbers; a bad cell is named by its line.
+"""A column's cells as text, as numbered levels, as numbers or as lists of them; a bad cell is named by its line.
 
 Text is taken without the white space around it, and a leading plus is no part of a number: people write `a.jpg, +5`.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -13,30 +15,61 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamd.errors import ConfigError
-from streamd.sources.columns import Cells, Table
-from streamd.sources.wanted import Int64s
+from streamd.sources.wanted import Int64s, Place
 
-Texts: TypeAlias = Any  # a pyarrow Array of large strings, see Cells
+Cells: TypeAlias = Any  # a pyarrow Array or ChunkedArray; its stubs, where installed, know too few of its functions
+Texts: TypeAlias = Any  # an Array of large strings
 Numbers = Int64s | npt.NDArray[np.float64]
 
 _SHOWN_CHARS: Final = 80  # of a cell in a message
 
 
-def as_texts(table: Table, name: str, cells: Cells, key: str) -> Texts:
-    """The cells as text, none of it empty. `key` is the key of the configuration that wants the column `name`."""
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of the file at `path` that become samples; `place` says where a person finds one of them."""
+
+    path: Path
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One cell a row. `what` is its name in messages, `key` the key of the configuration that wants it."""
+
+    cells: Cells
+    what: str
+    rows: Rows
+    key: str
+
+
+def as_texts(column: Column) -> Texts:
+    """The cells as text, none of it empty."""
+    texts = as_any_texts(column)
+    _refuse_empty(column, is_empty(texts))
+    return texts
+
+
+def as_any_texts(column: Column) -> Texts:
+    """The cells as text, which may be empty; a gap is an empty text."""
+    cells = column.cells
     try:
         if pa.types.is_dictionary(cells.type):
             cells = cells.cast(cells.type.value_type)
         if pa.types.is_floating(cells.type):  # whole numbers, when a table had gaps at some time
             cells = cells.cast(pa.int64())
-        text: Texts = pc.utf8_trim_whitespace(cells.cast(pa.large_string())).combine_chunks()
+        trimmed = pc.utf8_trim_whitespace(_whole(cells).cast(pa.large_string()))
+        texts: Texts = pc.fill_null(trimmed, pa.scalar("", trimmed.type))
     except pa.ArrowException as error:
         raise ConfigError(
-            f"{key}: column {name!r} of {table.path.name} holds {cells.type}, which is no text: {_first(error)}; "
-            "choose another type for this label, or another column"
+            f"{column.key}: {column.what} of {column.rows.path.name} holds {cells.type}, which is no text: "
+            f"{_first(error)}; choose another type for this label, or another column"
         ) from error
-    _refuse_empty(table, name, pc.fill_null(pc.equal(text, pa.scalar("", text.type)), pa.scalar(True)), key)
-    return text
+    return texts
+
+
+def is_empty(texts: Texts) -> Any:
+    """Which texts are empty, as an Array."""
+    return pc.equal(texts, pa.scalar("", texts.type))
 
 
 def as_levels(texts: Texts) -> tuple[list[str], Int64s]:
@@ -46,36 +79,62 @@ def as_levels(texts: Texts) -> tuple[list[str], Int64s]:
     return levels, encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
-def as_numbers(table: Table, name: str, cells: Cells, kind: Literal["int", "float"], key: str) -> Numbers:
+def as_bytes(texts: Texts) -> list[bytes]:
+    """The texts in UTF-8."""
+    encoded: list[bytes] = texts.cast(pa.large_binary()).to_pylist()
+    return encoded
+
+
+def as_numbers(column: Column, kind: Literal["int", "float"]) -> Numbers:
     """The cells as int64 where they are whole and wanted so, else as float64, (n,)."""
+    cells = _whole(column.cells)
     if pa.types.is_dictionary(cells.type):
         cells = cells.cast(cells.type.value_type)
-    if _is_text(cells.type):
-        texts = as_texts(table, name, cells, key)
-        return _parsed(table, name, pc.replace_substring_regex(texts, r"^\+", ""), kind, key)
-    _refuse_empty(table, name, cells.is_null().combine_chunks(), key)
+    if is_text(cells.type):
+        return _parsed(column, pc.replace_substring_regex(as_texts(replace(column, cells=cells)), r"^\+", ""), kind)
+    _refuse_empty(column, cells.is_null())
     exact = kind == "int" and (pa.types.is_integer(cells.type) or pa.types.is_boolean(cells.type))
     try:
-        return _to_numpy(cells.cast(pa.int64() if exact else pa.float64()).combine_chunks())
+        return _to_numpy(cells.cast(pa.int64() if exact else pa.float64()))
     except pa.ArrowException as error:
         raise ConfigError(
-            f"{key}: column {name!r} of {table.path.name} holds {cells.type}, which is no number: {_first(error)}"
+            f"{column.key}: {column.what} of {column.rows.path.name} holds {cells.type}, which is no number: "
+            f"{_first(error)}"
         ) from error
 
 
-def _is_text(dtype: pa.DataType) -> bool:
-    return pa.types.is_string(dtype) or pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype)
+def holds_lists(column: Column) -> bool:
+    """Whether each cell is a list, as Parquet has them."""
+    kind = column.cells.type
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def _parsed(table: Table, name: str, texts: Texts, kind: Literal["int", "float"], key: str) -> Numbers:
+def as_lists(column: Column) -> tuple[Column, Int64s]:
+    """The elements of a column of lists, one behind the other, as a column, and the row of each, (elements,)."""
+    lists = _whole(column.cells)
+    owners: Int64s = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False).astype(np.int64)
+    rows = Rows(column.rows.path, lambda element: column.rows.place(int(owners[element])))
+    return replace(column, cells=pc.list_flatten(lists), rows=rows), owners
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether cells of this type are text."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _whole(cells: Cells) -> Any:
+    return cells.combine_chunks() if isinstance(cells, pa.ChunkedArray) else cells
+
+
+def _parsed(column: Column, texts: Texts, kind: Literal["int", "float"]) -> Numbers:
     if kind == "int" and _casts(texts, pa.int64()):
         return _to_numpy(texts.cast(pa.int64()))
     if _casts(texts, pa.float64()):
         return _to_numpy(texts.cast(pa.float64()))
     row = _first_failing(texts)
     raise ConfigError(
-        f"{key}: {table.place(row)}: column {name!r} holds {texts[row].as_py()[:_SHOWN_CHARS]!r}, which is no number; "
-        "correct it, or use type category"
+        f"{column.key}: {column.rows.place(row)}: {column.what} holds {texts[row].as_py()[:_SHOWN_CHARS]!r}, which is "
+        "no number; correct it, or use type category"
     )
 
 
@@ -99,13 +158,14 @@ def _first_failing(texts: Texts) -> int:
     return low
 
 
-def _refuse_empty(table: Table, name: str, empty: Any, key: str) -> None:
+def _refuse_empty(column: Column, empty: Any) -> None:
     mask = empty.to_numpy(zero_copy_only=False)
     if mask.any():
         others = int(mask.sum()) - 1
         more = f" (and {others} more like it)" if others else ""
         raise ConfigError(
-            f"{key}: {table.place(int(np.argmax(mask)))}: column {name!r} is empty{more}; fill it or leave the row out"
+            f"{column.key}: {column.rows.place(int(np.argmax(mask)))}: {column.what} is empty{more}; fill it or leave "
+            "the row out"
         )
 
 

@@ -6,16 +6,15 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from streamd.errors import ConfigError, near_name
+from streamd.sources.cells import Cells
 from streamd.sources.files import reading, shown
-
-Cells: TypeAlias = Any  # a pyarrow ChunkedArray; its stubs, where installed, know too few of its functions
 
 DELIMITERS: Final = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 PARQUET_SUFFIXES: Final = (".parquet", ".pq")
@@ -52,10 +51,8 @@ class Table:
                 f"{', '.join(str(position + 1) for position in found)}); rename all but one"
             )
         there = ", ".join(self.header[:_SHOWN_COLUMNS]) + (", ..." if len(self.header) > _SHOWN_COLUMNS else "")
-        raise ConfigError(
-            f"{key}: {shown(self.path)} has no column {column!r}{near_name(column, self.header)}; "
-            f"it has: {there}{_separator_hint(self.header, self.delimiter)}"
-        )
+        hint = _separator_hint(self.header, self.delimiter) or near_name(column, self.header)
+        raise ConfigError(f"{key}: {shown(self.path)} has no column {column!r}{hint}; it has: {there}")
 
 
 def _separator_hint(header: Sequence[str], delimiter: str | None) -> str:
@@ -81,7 +78,7 @@ def open_table(path: Path, where: str) -> Table:
         else:
             raise ConfigError(
                 f"{where}: {shown(path)} is no table by its suffix; known are "
-                f"{', '.join([*DELIMITERS, *PARQUET_SUFFIXES])}"
+                f"{', '.join([*DELIMITERS, *PARQUET_SUFFIXES])}; save it as one of these"
             )
     return Table(path, tuple(name.strip() for name in names), where)
 

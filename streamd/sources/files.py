@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import stat
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,9 +17,10 @@ import numpy as np
 from streamd.errors import ConfigError
 from streamd.sources.wanted import Int64s
 
-IMAGE_SUFFIXES: Final = (b".jpg", b".jpeg", b".jfif", b".png", b".webp", b".bmp")
+IMAGE_SUFFIXES: Final = tuple(b".jpg .jpeg .jfif .png .webp .bmp .gif .tif .tiff .avif .ppm .pgm .pbm .pnm".split())
 PROGRESS_FILES: Final = 4096  # files between two reports: some ten milliseconds of a warm disk
-_STAT_THREADS: Final = 16  # a network disk answers many questions at once; a local one does not mind
+_STAT_THREADS: Final = 16  # a network disk answers many questions at once
+_QUICK_STAT_S: Final = 100e-6  # memory answers in a twentieth of this, where threads would only wait for each other
 _SHOWN_FILES: Final = 3  # named in a message
 
 
@@ -85,14 +87,16 @@ class Fence:
 
         Raises ConfigError for a link out of the root, and for anything that is no regular file.
         """
-        with reading(self.path(name), self._where):
-            try:
-                found = os.lstat(self.path(name))
-                if stat.S_ISLNK(found.st_mode):
-                    name = self.inside(name)
-                    found = os.stat(self.path(name))  # noqa: PTH116 - names are bytes, which pathlib does not take
-            except (FileNotFoundError, NotADirectoryError):
-                return None
+        try:
+            found = os.lstat(self.path(name))
+            if stat.S_ISLNK(found.st_mode):
+                name = self.inside(name)
+                found = os.stat(self.path(name))  # noqa: PTH116 - names are bytes, which pathlib does not take
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError:
+            with reading(self.path(name), self._where):
+                raise
         if not stat.S_ISREG(found.st_mode):
             raise ConfigError(f"{self._where}: {shown(self.path(name))} is no regular file; only those can be images")
         return name, found
@@ -118,9 +122,14 @@ def stat_files(fence: Fence, files: list[bytes], progress: Callable[[int], None]
                 files[row], sizes[row], mtimes_ns[row] = found[0], found[1].st_size, found[1].st_mtime_ns
         return len(rows)
 
-    seen = 0
-    with ThreadPoolExecutor(_STAT_THREADS, "streamd-stat") as pool:
-        for count in pool.map(stat_some, range(0, len(files), PROGRESS_FILES)):
+    seen, starts, began_s = 0, iter(range(0, len(files), PROGRESS_FILES)), time.monotonic()
+    for start in starts:
+        seen += stat_some(start)
+        progress(seen)
+        if time.monotonic() - began_s > seen * _QUICK_STAT_S:
+            break
+    with ThreadPoolExecutor(_STAT_THREADS, "streamd-stat") as pool:  # for what is left, if anything is
+        for count in pool.map(stat_some, starts):
             seen += count
             progress(seen)
     return sizes, mtimes_ns, sorted(missing)

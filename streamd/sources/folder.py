@@ -19,20 +19,12 @@ import numpy as np
 from streamd.errors import ConfigError
 from streamd.sources import labels as labelling
 from streamd.sources.files import IMAGE_SUFFIXES, PROGRESS_FILES, Fence, join, reading, shown, some
-from streamd.sources.wanted import LabelValues, Scanned, WantedFolder, WantedLabel
+from streamd.sources.wanted import DefaultLabel, Int64s, LabelValues, Scanned, WantedFolder, WantedLabel
 from streamd.spec import LabelSpec
 
 _log: Final = logging.getLogger("streamd.sources")
 _SHOWN_SUFFIXES: Final = 5  # in a message
-
-
-@dataclass(frozen=True, slots=True)
-class _ByClass:
-    """What a folder of classes says by default: `label`, a category."""
-
-    type: str = "category"
-    source: object = None
-    classes: tuple[object, ...] | None = None
+_OF_ARCHIVES: Final = b"__MACOSX"  # a folder that archives made on a Mac bring along, and no class
 
 
 @dataclass(slots=True)
@@ -55,7 +47,9 @@ class _Walk:
             for entry in listing:
                 if entry.name.startswith(b"."):
                     continue
-                if entry.is_dir():
+                if entry.name == _OF_ARCHIVES:
+                    self.skipped[os.fsdecode(_OF_ARCHIVES)] += 1
+                elif entry.is_dir():
                     folders.append(entry.name)
                 elif entry.name.lower().endswith(IMAGE_SUFFIXES):
                     images.append(entry.name)
@@ -165,18 +159,29 @@ def _labels(
     name, label = _one_label(stream, bool(texts), wanted)
     where = f"streams.{stream}.labels.{name}"
     codes = np.repeat(np.arange(len(texts), dtype=np.int64), counts)
+    values, spec = _label(name, label, texts, codes, where)
+    return {name: values}, {name: spec}, frozenset([name] if label.classes is not None else [])
+
+
+def _label(name: str, label: WantedLabel, texts: list[str], codes: Int64s, where: str) -> tuple[LabelValues, LabelSpec]:
+    """The label of samples whose sub-folders are `codes` (n,) of `texts`."""
 
     def place(row: int) -> str:
         return f"sub-folder {texts[int(codes[row])]!r}"
 
-    values: LabelValues
-    if label.type == "category":
-        fixed = None if label.classes is None else labelling.configured(label.classes, where)
-        values, spec = labelling.category(name, texts, codes, fixed, place, where)
-    else:
-        numbers = np.array([_number(text, where) for text in texts], dtype=np.float64)
-        values, spec = labelling.number(name, labelling.number_type(label.type, where), numbers[codes], place, where)
-    return {name: values}, {name: spec}, frozenset([name] if label.classes is not None else [])
+    match label.type:
+        case "category":
+            fixed = None if label.classes is None else labelling.configured(label.classes, where)
+            return labelling.category(name, texts, codes, fixed, place, where)
+        case "int" | "float" as kind:
+            numbers = np.array([_number(text, where) for text in texts], dtype=np.float64)[codes]
+            return labelling.number(name, "int" if kind == "int" else "float", numbers, place, where)
+        case "string":
+            return labelling.string(name, [texts[code].encode() for code in codes.tolist()], place, where)
+    raise ConfigError(
+        f"{where}: a folder gives each image one class, the name of the sub-folder, and no {label.type}; use category, "
+        "or kind table or filelist"
+    )
 
 
 def _one_label(stream: str, has_classes: bool, wanted: Mapping[str, WantedLabel]) -> tuple[str, WantedLabel]:
@@ -191,7 +196,7 @@ def _one_label(stream: str, has_classes: bool, wanted: Mapping[str, WantedLabel]
             f"streams.{stream}.labels: a folder gives one label, the name of the sub-folder, but {names} are wanted; "
             "keep one, or use kind table with a file of labels"
         )
-    name, label = next(iter(wanted.items()), ("label", _ByClass()))
+    name, label = next(iter(wanted.items()), ("label", DefaultLabel()))
     if label.source not in (None, name):
         raise ConfigError(
             f"streams.{stream}.labels.{name}.from: a folder has no column {label.source!r}; its one label is the name "

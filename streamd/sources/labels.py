@@ -1,9 +1,9 @@
-"""From label values to the numbers that a batch carries: pure, whatever source they come from."""
+"""From label values to what a batch carries: pure, whatever source they come from."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.errors import ConfigError, near_name
-from streamd.sources.wanted import Int64s, LabelValues, Scanned
+from streamd.limits import MAX_TEXT_BYTES
+from streamd.sources.wanted import Int64s, LabelValues, Place
 from streamd.spec import LabelSpec
 
 Class = int | str
-Place = Callable[[int], str]  # a row's number -> where a person finds it, such as "labels.csv, line 7"
+Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float32]
 
 # At most 18 digits, which int64 always holds. "007" is a code, not the number 7; "3.0" is how some tables write 3.
 _WHOLE: Final = re.compile(r"(0|-?[1-9][0-9]{0,17})(\.0*)?")
@@ -51,19 +52,27 @@ def category(
     `texts` are its distinct values, `codes` (n,) the position of each sample's value among them, `fixed` the
     configured classes. Raises ConfigError for a value that is not among these.
     """
-    classes = in_order(texts) if fixed is None else fixed
-    numbers = _numbering(classes)
-    renumbered = np.array([numbers.get(_canonical(text, classes), -1) for text in texts], dtype=np.int64)
-    if (renumbered < 0).any():
-        code = int(np.argmax(renumbered < 0))
+
+    def found(code: int) -> str:
         rows = np.flatnonzero(codes == code)
-        found = f" ({place(int(rows[0]))})" if rows.size else ""
+        return f" ({place(int(rows[0]))})" if rows.size else ""
+
+    classes = in_order(texts) if fixed is None else fixed
+    values = numbered(texts, classes, found, where)[codes]
+    return values, with_counts(LabelSpec(name, "category", classes=classes), values)
+
+
+def numbered(texts: Sequence[str], classes: tuple[Class, ...], found: Callable[[int], str], where: str) -> Int64s:
+    """The number of each text among `classes`. Raises ConfigError for one that is none; `found` says where it is."""
+    numbers = numbering(classes)
+    positions = np.array([numbers.get(_canonical(text, classes), -1) for text in texts], dtype=np.int64)
+    if (positions < 0).any():
+        unknown = int(np.argmax(positions < 0))
         raise ConfigError(
-            f"{where}: {texts[code]!r}{found} is not among the configured classes {_shown(classes)}"
-            f"{near_name(texts[code], numbers)}; add it to classes or correct it there"
+            f"{where}: {texts[unknown]!r}{found(unknown)} is not among the configured classes {shown_classes(classes)}"
+            f"{near_name(texts[unknown], numbers)}; add it to classes or correct it there"
         )
-    values = renumbered[codes]
-    return values, LabelSpec(name, "category", classes=classes, counts=_counts(values, classes))
+    return positions
 
 
 def _canonical(text: str, classes: tuple[Class, ...]) -> str:
@@ -71,25 +80,21 @@ def _canonical(text: str, classes: tuple[Class, ...]) -> str:
     return match[1] if match else text
 
 
-def _numbering(classes: Iterable[Class]) -> dict[str, int]:
+def numbering(classes: Iterable[Class]) -> dict[str, int]:
+    """The number of each class, by its text."""
     return {str(value): number for number, value in enumerate(classes)}
 
 
-def _counts(values: Int64s, classes: tuple[Class, ...]) -> tuple[int, ...]:
-    return tuple(np.bincount(values, minlength=len(classes)).tolist())
+def with_counts(spec: LabelSpec, values: Int64s) -> LabelSpec:
+    """`spec` of a category with the samples of each class counted."""
+    return replace(spec, counts=tuple(np.bincount(values, minlength=len(spec.classes)).tolist()))
 
 
-def _shown(classes: tuple[Class, ...]) -> str:
+def shown_classes(classes: tuple[Class, ...]) -> str:
+    """The classes for a message, the first ones of many."""
     names = ", ".join(str(value) for value in classes[:_SHOWN_CLASSES])
     more = len(classes) - _SHOWN_CLASSES
     return f"{names} and {more} more" if more > 0 else names
-
-
-def number_type(kind: str, where: str) -> Literal["int", "float"]:
-    """`kind`, which is int or float. Raises ConfigError for a type that no source here makes."""
-    if kind not in {"int", "float"}:
-        raise ConfigError(f"{where}: type {kind} is not served by this version; use category, int or float")
-    return "int" if kind == "int" else "float"
 
 
 def number(
@@ -98,10 +103,10 @@ def number(
     values: Int64s | npt.NDArray[np.float64],
     place: Place,
     where: str,
-) -> tuple[LabelValues, LabelSpec]:
+) -> tuple[Numbers, LabelSpec]:
     """Checks a label of numbers, (n,). Raises ConfigError at the first one not whole (int) or not finite (float)."""
     wide = values.astype(np.float64)
-    kept: LabelValues
+    kept: Numbers
     if kind == "float":
         with np.errstate(over="ignore"):
             kept = wide.astype(np.float32)
@@ -111,7 +116,13 @@ def number(
             kept = values.astype(np.int64)
         whole = values == kept if values.dtype == np.int64 else (np.trunc(wide) == wide) & (np.abs(wide) < 2.0**63)
         _refuse(~whole, wide, "a whole number; use type float for fractions", place, where)
-    return kept, LabelSpec(name, kind, mean=float(wide.mean()), std=float(wide.std()))
+    return kept, with_moments(LabelSpec(name, kind), kept)
+
+
+def with_moments(spec: LabelSpec, values: LabelValues) -> LabelSpec:
+    """`spec` with the mean and std of all its `values`, (n,) or (n, k)."""
+    wide = values.astype(np.float64)
+    return replace(spec, mean=float(wide.mean()), std=float(wide.std()))
 
 
 def _refuse(bad: npt.NDArray[np.bool_], values: npt.NDArray[np.float64], wanted: str, place: Place, where: str) -> None:
@@ -122,57 +133,16 @@ def _refuse(bad: npt.NDArray[np.bool_], values: npt.NDArray[np.float64], wanted:
         raise ConfigError(f"{where}: {place(row)} holds {values[row]:g}{more}, which is not {wanted}")
 
 
-def share_classes(scans: Mapping[str, Scanned]) -> dict[str, Scanned]:
-    """Gives category labels of one name one class list in all streams, so that 3 means the same to each.
-
-    `scans` by stream name. A configured class list holds for all; without one the classes are united, in the order of
-    `in_order`. Raises ConfigError when configured lists differ, or lack a class that another stream holds.
-    """
-    names = sorted({name for scanned in scans.values() for name, spec in scanned.specs.items() if _is_category(spec)})
-    shared = {name: _shared(name, scans) for name in names}
-    return {stream: _renumbered(scanned, shared) for stream, scanned in scans.items()}
-
-
-def _is_category(spec: LabelSpec) -> bool:
-    return spec.type == "category"
-
-
-def _shared(name: str, scans: Mapping[str, Scanned]) -> tuple[Class, ...]:
-    having = {stream: scanned for stream, scanned in scans.items() if name in scanned.specs}
-    lists = {
-        stream: having[stream].specs[name].classes for stream in having if _is_category(having[stream].specs[name])
-    }
-    fixed = next((stream for stream in lists if name in scans[stream].fixed), None)
-    if fixed is None:
-        return in_order(str(value) for classes in lists.values() for value in classes)
-    for stream, classes in lists.items():
-        if name in scans[stream].fixed and classes != lists[fixed]:
-            raise ConfigError(
-                f"streams.{stream}.labels.{name}: classes {_shown(classes)} differ from {_shown(lists[fixed])} of "
-                f"streams.{fixed}.labels.{name}; labels of one name share one list: make them equal or rename one label"
-            )
-        _refuse_extra(f"streams.{stream}.labels.{name}", classes, f"streams.{fixed}.labels.{name}", lists[fixed])
-    return lists[fixed]
-
-
-def _refuse_extra(label: str, classes: tuple[Class, ...], fixed_label: str, fixed: tuple[Class, ...]) -> None:
-    known = _numbering(fixed)
-    extra = next((str(value) for value in classes if str(value) not in known), None)
-    if extra is not None:
+def string(name: str, texts: Sequence[bytes], place: Place, where: str) -> tuple[npt.NDArray[np.bytes_], LabelSpec]:
+    """A label of texts in UTF-8, which may be empty. Raises ConfigError for one that is too long or holds a NUL."""
+    longest = max(map(len, texts), default=0)
+    if longest > MAX_TEXT_BYTES:
+        row = next(row for row, text in enumerate(texts) if len(text) > MAX_TEXT_BYTES)
         raise ConfigError(
-            f"{label}: the data hold {extra!r}, which is not among the classes of {fixed_label}"
-            f"{near_name(extra, known)}; add it there or rename one label"
+            f"{where}: {place(row)} holds a text of {len(texts[row])} bytes; strings have at most {MAX_TEXT_BYTES}, "
+            "since every row of a batch has room for the longest: shorten it, or keep long texts in a file of their own"
         )
-
-
-def _renumbered(scanned: Scanned, shared: Mapping[str, tuple[Class, ...]]) -> Scanned:
-    labels, specs = dict(scanned.labels), dict(scanned.specs)
-    for name, spec in scanned.specs.items():
-        if not _is_category(spec) or spec.classes == shared[name]:
-            continue
-        numbers = _numbering(shared[name])
-        moved = np.array([numbers[str(value)] for value in spec.classes], dtype=np.int64)
-        values = moved[scanned.labels[name]]
-        labels[name] = values
-        specs[name] = replace(spec, classes=shared[name], counts=_counts(values, shared[name]))
-    return replace(scanned, labels=labels, specs=specs)
+    nul = next((row for row, text in enumerate(texts) if b"\0" in text), None)
+    if nul is not None:  # a field of fixed width ends at its NULs
+        raise ConfigError(f"{where}: {place(nul)} holds a text with a NUL in it; remove it")
+    return np.array(texts, dtype=f"S{max(longest, 1)}"), LabelSpec(name, "string", text_bytes=longest)

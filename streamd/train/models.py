@@ -26,13 +26,13 @@ def builder(label: LabelSpec, model: str | None) -> Build:
     """What builds the network: the user's `module:function`, or the built-in one for `label`. Raises ConfigError."""
     if model is not None:
         return load_builder(model)
-    if label.width and label.type != "float":
+    if label.type == "string":
+        raise ConfigError(f"label {label.name!r} is text, which cannot be learned: serve it as type category or tags")
+    if label.width and label.type == "category":
         raise ConfigError(f"no built-in model for {label.name!r}, {label.width} values of type {label.type}: {_OWN}")
-    if label.type == "category":
+    if label.type in {"category", "tags"}:
         return lambda spec: classification(spec, label)
-    if label.type in {"float", "int"}:
-        return lambda spec: regression(spec, label)
-    raise ConfigError(f"no built-in model for label {label.name!r} of type {label.type}: {_OWN}")
+    return lambda spec: regression(spec, label)
 
 
 _OWN = "give your own with  --model module:function"
@@ -51,12 +51,15 @@ def regression(spec: StreamSpec, label: LabelSpec) -> Any:
 
 
 def classification(spec: StreamSpec, label: LabelSpec) -> Any:
-    """A network that says the probability of each class. The map is averaged: where a thing is does not matter."""
+    """A network that says the probability of each class: of one class in all, or of each tag by itself.
+
+    The map is averaged: where a thing is does not matter.
+    """
     layers = load_keras().layers
     images, features = _convolutions(spec)
     features = layers.GlobalAveragePooling2D()(features)
     features = layers.Dense(64, activation="relu")(features)
-    outputs = layers.Dense(len(label.classes), activation="softmax")(features)
+    outputs = layers.Dense(len(label.classes), activation="sigmoid" if label.type == "tags" else "softmax")(features)
     return load_keras().Model(images, outputs, name=_name(label))
 
 

@@ -30,6 +30,7 @@ class TrainingStream(Stream, Protocol):
 class Subscriber(Protocol):
     """What a training needs of a client. Raises RefusedError, with a near name, for a stream that is not served."""
 
+    def spec(self, name: str, /) -> StreamSpec: ...
     def subscribe(self, name: str, /, *, epochs: int | None) -> AbstractContextManager[TrainingStream]: ...
 
 
@@ -68,6 +69,7 @@ def train(client: Subscriber, job: Job, say: Callable[[str], None]) -> list[Rece
     ends the training; the model is not saved, and its receipt is the last. Raises ConfigError for what does not fit
     together.
     """
+    check(client, job)
     load_keras()  # takes seconds, in which a subscription would hold memory that others could use
     failure: ReceiptError | None = None
     with ExitStack() as stack:
@@ -85,10 +87,16 @@ def train(client: Subscriber, job: Job, say: Callable[[str], None]) -> list[Rece
     return receipts
 
 
+def check(client: Subscriber, job: Job) -> None:
+    """Raises ConfigError or RefusedError for what can be told without Keras, which takes long to load."""
+    spec = client.spec(job.stream)
+    label = choose_label(spec, job.label)
+    if job.validation:
+        check_alike(spec, client.spec(job.validation), label)
+
+
 def _fit(stream: TrainingStream, held_out: TrainingStream | None, job: Job, say: Callable[[str], None]) -> None:
     label = choose_label(stream.spec, job.label)
-    if held_out:
-        check_alike(stream.spec, held_out.spec, label)
     build = builder(label, job.model)
     if job.seed is not None:
         load_keras().utils.set_random_seed(job.seed)
@@ -123,11 +131,14 @@ def choose_label(spec: StreamSpec, name: str | None) -> LabelSpec:
     """The label to learn: the one named, or the only one. Raises ConfigError."""
     if name is not None:
         return label_of(spec, name)
-    if not spec.labels:
-        raise ConfigError(f"stream {spec.name!r} has no labels, so there is nothing to learn from it")
-    if len(spec.labels) > 1:
-        raise ConfigError(f"stream {spec.name!r} has the labels {', '.join(spec.labels)}: choose one with  --label")
-    return next(iter(spec.labels.values()))
+    learnable = [label for label in spec.labels.values() if label.type != "string"]
+    if not learnable:
+        what = "labels but text" if spec.labels else "labels"
+        raise ConfigError(f"stream {spec.name!r} has no {what}, so there is nothing to learn from it")
+    if len(learnable) > 1:
+        names = ", ".join(label.name for label in learnable)
+        raise ConfigError(f"stream {spec.name!r} has the labels {names}: choose one with  --label")
+    return learnable[0]
 
 
 def check_alike(train: StreamSpec, validation: StreamSpec, label: LabelSpec) -> None:
@@ -149,6 +160,8 @@ def compile_for(model: Any, label: LabelSpec) -> None:
     """Compiles a model with the loss for a label. The metrics heed weights, which masked samples need."""
     if label.type == "category" and not label.width:
         model.compile("adam", "sparse_categorical_crossentropy", weighted_metrics=["accuracy"])
+    elif label.type == "tags":
+        model.compile("adam", "binary_crossentropy", weighted_metrics=["binary_accuracy"])
     elif label.type in {"float", "int"}:
         model.compile("adam", "mse", weighted_metrics=["mae"])
     else:

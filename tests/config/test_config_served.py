@@ -14,8 +14,18 @@ def findings(stream: dict[str, Any], **top: Any) -> list[str]:
     return not_served(load({**top, "streams": {"s": {**PLAIN, **stream}}}))
 
 
-@pytest.mark.parametrize("stream", [{}, {"source": TABLE, "labels": {"a": "float", "b": {"type": "int", "from": "c"}}}])
-def test_a_folder_and_a_table_are_served(stream: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "stream",
+    [
+        {},
+        {"source": TABLE, "labels": {"a": "float", "b": {"type": "int", "from": "c"}, "d": "string", "e": "tags"}},
+        {"source": {**TABLE, "where": {"split": "train"}}},
+        {"source": {"kind": "filelist", "path": "l.txt"}, "labels": {"a": {"type": "float", "from": ["x", "y"]}}},
+        {"source": {"kind": "folder", "path": "d", "part": "train"}, "split": {"validation": 0.2}},
+    ],
+    ids=str,
+)
+def test_folders_tables_and_lists_are_served(stream: dict[str, Any]) -> None:
     assert findings(stream, listen="ipc://s.sock", workers=2, memory="2MiB", engine="local") == []
 
 
@@ -24,12 +34,9 @@ def test_a_folder_and_a_table_are_served(stream: dict[str, Any]) -> None:
     [
         ({"source": {"kind": "tar", "path": "*.tar"}}, "source: kind tar"),
         ({"source": {"kind": "hdf5", "path": "a.h5", "images": "/x"}}, "source: kind hdf5"),
-        ({"source": {"kind": "folder", "path": "d", "part": "all"}}, "source.part"),
-        ({"source": {**TABLE, "where": {"split": "train"}}}, "source.where"),
-        ({"split": {"validation": 0.2}}, "split"),
-        ({"labels": {"a": "string"}}, "labels.a: type string"),
-        ({"labels": {"a": "tags"}}, "labels.a: type tags"),
-        ({"labels": {"a": {"type": "float", "from": ["x", "y"]}}}, "labels.a.from"),
+        ({"source": {"kind": "lmdb", "path": "d.lmdb", "images": "X"}}, "source: kind lmdb"),
+        ({"source": {"kind": "npy", "path": "a.npy"}}, "source: kind npy"),
+        ({"labels": {"a": {"type": "float", "from": ["x", "/array"]}}}, "labels.a.from"),
         ({"labels": {"a": {"type": "float", "from": "/array"}}}, "labels.a.from"),
         ({"labels": {"a": {"type": "float", "from": "a.npy"}}}, "labels.a.from"),
         ({"shuffle": "chunk"}, "shuffle: kind chunk"),
@@ -51,8 +58,8 @@ def test_what_the_whole_file_asks_for_comes_first_and_in_order() -> None:
         "engine": {"kind": "ray", "address": "auto"},
         "monitor": "127.0.0.1:0",
     }
-    places = [finding.split(":")[0] for finding in findings({"shuffle": "chunk", "split": {"validation": 0.1}}, **top)]
-    assert places == ["listen", "curve", "engine", "monitor", "streams.s.split", "streams.s.shuffle"]
+    places = [finding.split(":")[0] for finding in findings({"shuffle": "chunk", "transform": "m:f"}, **top)]
+    assert places == ["listen", "curve", "engine", "monitor", "streams.s.shuffle", "streams.s.transform"]
 
 
 def test_a_second_endpoint_is_refused_rather_than_left_silent() -> None:

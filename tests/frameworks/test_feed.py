@@ -10,6 +10,8 @@ from streamd.errors import ConfigError, StreamdError
 from streamd.frameworks.feed import choose
 from streamd.spec import LabelSpec, StreamSpec
 
+CAPTION = LabelSpec("caption", "string", text_bytes=20)
+
 
 def first_batch(spec: StreamSpec, weightless: frozenset[int] = frozenset()) -> FakeBatch:
     return next(next(FakeStream(spec, weightless=weightless).epochs()))
@@ -48,6 +50,25 @@ def test_inputs_go_beside_the_images_and_are_no_targets() -> None:
     x, y = choose(spec, inputs="angle").arrays(batch)
     assert x == {"images": batch.images, "angle": batch.labels["angle"]}
     assert y is batch.labels["kind"]
+
+
+def test_text_is_no_target_by_itself_and_refused_by_name() -> None:
+    spec = make_spec(CAPTION, ANGLE)
+    assert choose(spec).targets == "angle"
+    assert choose(make_spec(CAPTION)).targets is None
+    assert choose(make_spec(CAPTION, ANGLE, KIND)).targets == ("angle", "kind")
+    for choice in ({"targets": "caption"}, {"inputs": "caption"}, {"targets": ["angle", "caption"]}):
+        with pytest.raises(ConfigError, match=r"label 'caption' of stream 'train' is text.*category or tags"):
+            choose(spec, **choice)
+
+
+def test_tags_are_targets_as_they_come() -> None:
+    spec = make_spec(LabelSpec("tags", "tags", width=2, classes=("a", "b"), counts=(1, 2)))
+    feed = choose(spec)
+    assert (feed.targets, feed.one_hot) == ("tags", None)
+    for choice in ({"one_hot": True}, {"class_weight": "balanced"}):
+        with pytest.raises(ConfigError, match="tags: tags"):
+            choose(spec, **choice)
 
 
 def test_an_unknown_name_is_answered_with_the_near_one() -> None:

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from streamd.sources import Scanned, scan
+from streamd.sources.wanted import LabelValues, Scalar
 
 
 @dataclass(frozen=True)
@@ -19,6 +22,7 @@ class Label:
 @dataclass(frozen=True)
 class Folder:
     path: Path
+    part: str | None = None
     kind: str = "folder"
 
 
@@ -27,14 +31,35 @@ class Table:
     path: Path
     image: str = "file"
     root: Path | None = None
+    where: Mapping[str, Scalar] | None = None
+    part: str | None = None
     kind: str = "table"
 
 
 @dataclass(frozen=True)
+class Filelist:
+    path: Path
+    root: Path | None = None
+    part: str | None = None
+    kind: str = "filelist"
+
+
+@dataclass(frozen=True)
+class Split:
+    validation: float = 0.2
+    seed: int = 0
+    by: str | None = None
+
+
+Source = Folder | Table | Filelist
+
+
+@dataclass(frozen=True)
 class Stream:
-    source: Folder | Table
+    source: Source
     labels: Mapping[str, Label] = field(default_factory=dict)
     name: str = "train"
+    split: Split | None = None
 
 
 def put(root: Path, *names: str) -> None:
@@ -44,5 +69,15 @@ def put(root: Path, *names: str) -> None:
         (root / name).write_text(name)
 
 
-def scanned(source: Folder | Table, **labels: Label) -> Scanned:
+def scanned(source: Source, **labels: Label) -> Scanned:
     return scan(Stream(source, labels), lambda _: None)
+
+
+def bits(packed: LabelValues, width: int) -> list[list[int]]:
+    """A column of tags as 0 and 1."""
+    unpacked: list[list[int]] = np.unpackbits(packed.astype(np.uint8), axis=1, count=width).tolist()
+    return unpacked
+
+
+def part_of(source: Source, split: Split, **labels: Label) -> Scanned:
+    return scan(Stream(source, labels, split=split), lambda _: None)

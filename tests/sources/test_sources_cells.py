@@ -10,22 +10,22 @@ import pyarrow as pa
 import pytest
 
 from streamd.errors import ConfigError
-from streamd.sources.cells import as_levels, as_numbers, as_texts
-from streamd.sources.columns import Table
+from streamd.sources.cells import Column, Rows, as_levels, as_lists, as_numbers, as_texts
 
-TABLE = Table(Path("all.parquet"), ("x",), "source")
+ROWS = Rows(Path("all.parquet"), lambda row: f"all.parquet, row {row + 1}")
 
 
-def column(values: list[Any], dtype: Any = None) -> Any:
-    return pa.chunked_array([pa.array(values[:1], dtype), pa.array(values[1:], dtype)])
+def column(values: list[Any], dtype: Any = None) -> Column:
+    cells = pa.chunked_array([pa.array(values[:1], dtype), pa.array(values[1:], dtype)])
+    return Column(cells, "column 'x'", ROWS, "key")
 
 
 def test_text_of_any_chunks_is_one_array_without_space_around_it() -> None:
-    assert as_texts(TABLE, "x", column([" a", "b "]), "key").to_pylist() == ["a", "b"]
+    assert as_texts(column([" a", "b "])).to_pylist() == ["a", "b"]
 
 
 def test_levels_are_distinct_and_codes_point_at_them() -> None:
-    levels, codes = as_levels(as_texts(TABLE, "x", column(["b", "a", "b"]), "key"))
+    levels, codes = as_levels(as_texts(column(["b", "a", "b"])))
     assert [levels[code] for code in codes] == ["b", "a", "b"]
     assert len(levels) == 2
     assert codes.dtype == np.int64
@@ -34,20 +34,28 @@ def test_levels_are_distinct_and_codes_point_at_them() -> None:
 def test_large_whole_numbers_keep_every_digit() -> None:
     big = 2**60 + 1
     for cells in (column([big, 1]), column([str(big), "1"])):
-        assert as_numbers(TABLE, "x", cells, "int", "key").tolist() == [big, 1]
+        assert as_numbers(cells, "int").tolist() == [big, 1]
 
 
 def test_numbers_beyond_int64_are_refused() -> None:
     with pytest.raises(ConfigError, match="which is no number"):
-        as_numbers(TABLE, "x", column([2**63, 1], pa.uint64()), "int", "key")
+        as_numbers(column([2**63, 1], pa.uint64()), "int")
 
 
 def test_the_value_that_is_no_number_is_shown_short() -> None:
     with pytest.raises(ConfigError, match=r"row 2: column 'x' holds 'y{80}', which is no number"):
-        as_numbers(TABLE, "x", column(["1", "y" * 200]), "float", "key")
+        as_numbers(column(["1", "y" * 200]), "float")
 
 
 @pytest.mark.parametrize("gap", [None, "", "  "])
 def test_a_gap_is_no_text(gap: str | None) -> None:
     with pytest.raises(ConfigError, match="row 2: column 'x' is empty"):
-        as_texts(TABLE, "x", column(["a", gap], pa.string()), "key")
+        as_texts(column(["a", gap], pa.string()))
+
+
+@pytest.mark.parametrize("dtype", [pa.list_(pa.int32()), pa.large_list(pa.int32())], ids=str)
+def test_elements_of_lists_know_their_rows(dtype: Any) -> None:
+    elements, owners = as_lists(column([[1, 2], [], None, [3]], dtype))
+    assert elements.cells.to_pylist() == [1, 2, 3]
+    assert owners.tolist() == [0, 0, 3]
+    assert elements.rows.place(2) == "all.parquet, row 4"

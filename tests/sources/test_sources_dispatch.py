@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from asking import Folder, Stream, Table, put
+from asking import Filelist, Folder, Stream, Table, put
 
 from streamd.errors import ConfigError, MissingExtraError
 from streamd.sources import scan
@@ -19,6 +19,8 @@ def test_each_kind_finds_its_source(tmp_path: Path) -> None:
     (tmp_path / "all.csv").write_text("file\nflat/a.jpg\n")
     assert scan(Stream(Folder(tmp_path / "flat")), lambda _: None).files == [b"a.jpg"]
     assert scan(Stream(Table(tmp_path / "all.csv")), lambda _: None).files == [b"flat/a.jpg"]
+    (tmp_path / "list.txt").write_text("flat/a.jpg\n")
+    assert scan(Stream(Filelist(tmp_path / "list.txt")), lambda _: None).files == [b"flat/a.jpg"]
 
 
 def test_an_unknown_kind_is_refused_by_name(tmp_path: Path) -> None:
@@ -26,15 +28,19 @@ def test_an_unknown_kind_is_refused_by_name(tmp_path: Path) -> None:
         scan(Stream(replace(Folder(tmp_path), kind="tar")), lambda _: None)
 
 
-def test_a_table_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith(("pyarrow", "streamd.sources.table"))]:
+@pytest.mark.parametrize("source", [Table(Path("all.csv")), Filelist(Path("list.txt"))], ids=lambda source: source.kind)
+def test_a_table_or_a_list_without_pyarrow_names_the_extra(
+    source: Table | Filelist, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needing = ("pyarrow", "streamd.sources.table", "streamd.sources.filelist")
+    for name in [name for name in sys.modules if name.startswith(needing)]:
         monkeypatch.delitem(sys.modules, name)
     for name in ("columns", "cells"):
         monkeypatch.delitem(sys.modules, f"streamd.sources.{name}", raising=False)
         monkeypatch.delattr(f"streamd.sources.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'streamd\[serve\]'"):
-        scan(Stream(Table(tmp_path / "all.csv")), lambda _: None)
+        scan(Stream(source), lambda _: None)
 
 
 def test_folders_do_without_pyarrow() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,28 @@ def test_progress_is_told_in_growing_numbers(tmp_path: Path) -> None:
     seen: list[int] = []
     stat_files(Fence(os.fsencode(tmp_path), "x"), [b"a.jpg"] * (2 * PROGRESS_FILES + 1), seen.append)
     assert seen == [PROGRESS_FILES, 2 * PROGRESS_FILES, 2 * PROGRESS_FILES + 1]
+
+
+@pytest.mark.parametrize(("quick_s", "threads"), [(10.0, {"main"}), (0.0, {"main", "pool"})])
+def test_a_slow_disk_is_asked_by_several_threads_and_a_quick_one_by_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_s: float, threads: set[str]
+) -> None:
+    asked: set[str] = set()
+
+    def stat(_: Fence, name: bytes) -> tuple[bytes, os.stat_result]:
+        asked.add("pool" if threading.current_thread().name.startswith("streamd-stat") else "main")
+        return name, tmp_path.stat()
+
+    monkeypatch.setattr(Fence, "stat", stat)
+    monkeypatch.setattr("streamd.sources.files._QUICK_STAT_S", quick_s)
+    _, mtimes_ns, _ = stat_files(Fence(os.fsencode(tmp_path), "x"), [b"a"] * (2 * PROGRESS_FILES), lambda _: None)
+    assert asked == threads
+    assert mtimes_ns.all()
+
+
+def test_a_file_that_may_not_be_asked_for_is_told_by_its_key(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"x: cannot read '.*': File name too long"):
+        Fence(os.fsencode(tmp_path), "x").stat(b"a" * 300)
 
 
 def test_names_that_are_links_are_replaced_by_what_they_lead_to(tmp_path: Path) -> None:

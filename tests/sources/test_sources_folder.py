@@ -72,6 +72,36 @@ def test_hidden_names_and_other_files_are_left_out_and_counted(
     assert "skipped 3 files that are no images: 2 .txt, 1 no suffix" in caplog.text
 
 
+def test_hidden_folders_are_left_out_at_any_depth_and_what_systems_leave_behind_is_no_class(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(tmp_path, "cat/a.jpg", "cat/sub/.cache/b.jpg", "cat/.thumbs/deep/c.jpg", ".ipynb_checkpoints/d.jpg")
+    put(tmp_path, "__MACOSX/cat/e.jpg", "cat/__MACOSX/f.jpg", "cat/Thumbs.db", "cat/desktop.ini", "Thumbs.db")
+    with caplog.at_level(logging.INFO, "streamd.sources"):
+        found = scanned(Folder(tmp_path))
+    assert (found.files, found.specs["label"].classes) == ([b"cat/a.jpg"], ("cat",))
+    assert "skipped 5 files that are no images: 2 " in caplog.text
+    assert {"2 __MACOSX", "2 .db", "1 .ini"} <= set(caplog.text.strip().rpartition(": ")[2].split(", "))
+
+
+def test_a_flat_folder_stays_flat_beside_what_an_archive_left(tmp_path: Path) -> None:
+    put(tmp_path, "a.jpg", "__MACOSX/._a.jpg")
+    assert scanned(Folder(tmp_path)).files == [b"a.jpg"]
+
+
+def test_a_class_may_come_as_its_name(tmp_path: Path) -> None:
+    put(tmp_path, "käse/a.jpg", "dog/a.jpg", "dog/b.jpg")
+    found = scanned(Folder(tmp_path), name=Label("string"))
+    assert [text.decode() for text in found.labels["name"]] == ["dog", "dog", "käse"]
+    assert (found.specs["name"].text_bytes, found.specs["name"].classes) == (5, ())
+
+
+def test_tags_of_a_folder_are_refused_with_what_to_use(tmp_path: Path) -> None:
+    put(tmp_path, "red;round/a.jpg")
+    with pytest.raises(ConfigError, match=r"labels\.t: a folder gives each image one class.* no tags; use category"):
+        scanned(Folder(tmp_path), t=Label("tags"))
+
+
 def test_an_empty_class_is_a_class_and_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     put(tmp_path, "cat/a.jpg")
     (tmp_path / "ant").mkdir()
@@ -130,8 +160,8 @@ def test_a_file_in_place_of_a_folder_points_to_tables(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_images_says_what_was_looked_for(tmp_path: Path) -> None:
-    put(tmp_path, "cat/a.tif")
-    with pytest.raises(ConfigError, match=r"looked for \.jpg \.jpeg \.jfif \.png \.webp \.bmp .*other files: 1 \.tif"):
+    put(tmp_path, "cat/a.svg")
+    with pytest.raises(ConfigError, match=r"looked for \.jpg \.jpeg .* \.bmp \.gif \.tif .*other files: 1 \.svg"):
         scanned(Folder(tmp_path))
 
 

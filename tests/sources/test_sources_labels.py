@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamd.errors import ConfigError
-from streamd.sources.labels import category, configured, in_order, number, number_type, share_classes
-from streamd.sources.wanted import Scanned
+from streamd.sources.labels import category, configured, in_order, number, string
 
 
 def place(row: int) -> str:
     return f"line {row + 2}"
 
 
-def stream_of(*texts: str, fixed: tuple[int | str, ...] | None = None) -> Scanned:
-    """Samples with one category `animal`, a sample a text."""
+def numbers_of(*texts: str, fixed: tuple[int | str, ...] | None = None) -> list[int]:
+    """What a category makes of one sample a text."""
     levels = sorted(set(texts))
     codes = np.array([levels.index(text) for text in texts], dtype=np.int64)
-    values, spec = category("animal", levels, codes, fixed, place, "labels.animal")
-    empty = np.zeros(len(texts), dtype=np.int64)
-    names = frozenset(["animal"] if fixed else [])
-    return Scanned(Path("/"), [b"x"] * len(texts), empty, empty, {"animal": values}, {"animal": spec}, names)
+    values, _ = category("animal", levels, codes, fixed, place, "labels.animal")
+    return [int(value) for value in values]
 
 
 @pytest.mark.parametrize(
@@ -55,7 +49,7 @@ def test_values_from_zero_up_to_k_keep_their_value(values: set[int]) -> None:
 
 
 def test_two_spellings_of_a_number_are_one_class() -> None:
-    assert stream_of("1", "1.0", "2").labels["animal"].tolist() == [0, 0, 1]
+    assert numbers_of("1", "1.0", "2") == [0, 0, 1]
 
 
 def test_configured_classes_keep_their_order_and_refuse_doubles_and_nothing() -> None:
@@ -69,7 +63,7 @@ def test_configured_classes_keep_their_order_and_refuse_doubles_and_nothing() ->
 
 def test_an_unknown_class_is_named_with_its_line_and_the_near_one() -> None:
     with pytest.raises(ConfigError, match=r"'dgo' \(line 3\) is not among .* cat, dog; did you mean 'dog'"):
-        stream_of("cat", "dgo", fixed=("cat", "dog"))
+        numbers_of("cat", "dgo", fixed=("cat", "dog"))
 
 
 def test_numbers_carry_mean_and_standard_deviation() -> None:
@@ -94,43 +88,22 @@ def test_an_int_that_is_not_whole_is_refused_with_its_line_and_how_many_more(val
         number("count", "int", np.array([value, 1.0, value]), place, "labels.count")
 
 
-def test_a_type_that_no_source_makes_is_refused() -> None:
-    with pytest.raises(ConfigError, match="type tags is not served"):
-        number_type("tags", "labels.x")
+def test_a_string_is_as_wide_as_the_longest_text_in_bytes() -> None:
+    values, spec = string("caption", ["käse".encode(), b"", b"ab"], place, "labels.caption")
+    assert (values.dtype.str, spec.text_bytes, spec.dtype) == ("|S5", 5, "S5")
+    assert [value.decode() for value in values] == ["käse", "", "ab"]
+    values, spec = string("caption", [b"", b""], place, "labels.caption")
+    assert (values.tolist(), spec.text_bytes, spec.dtype) == ([b"", b""], 0, "S1")
 
 
-def test_streams_with_a_category_of_one_name_share_its_classes() -> None:
-    shared = share_classes({"train": stream_of("cat", "dog", "dog"), "validation": stream_of("dog", "bee")})
-    assert [scanned.specs["animal"].classes for scanned in shared.values()] == [("bee", "cat", "dog")] * 2
-    assert shared["train"].labels["animal"].tolist() == [1, 2, 2]
-    assert shared["validation"].labels["animal"].tolist() == [2, 0]
-    assert shared["train"].specs["animal"].counts == (0, 1, 2)
+def test_a_string_beyond_the_bound_is_refused_with_its_line() -> None:
+    assert string("caption", [b"x" * 1024], place, "labels.caption")[1].text_bytes == 1024
+    with pytest.raises(
+        ConfigError, match=r"labels\.caption: line 3 holds a text of 1025 bytes; strings have at most 1024"
+    ):
+        string("caption", [b"", b"x" * 1025], place, "labels.caption")
 
 
-def test_sharing_numbers_with_names_makes_names_of_all() -> None:
-    shared = share_classes({"a": stream_of("2", "10"), "b": stream_of("x")})
-    assert shared["a"].specs["animal"].classes == ("10", "2", "x")
-    assert shared["a"].labels["animal"].tolist() == [1, 0]
-
-
-def test_a_configured_class_list_holds_for_the_streams_without_one() -> None:
-    shared = share_classes({"a": stream_of("cat"), "b": stream_of("dog", fixed=("dog", "cat", "ant"))})
-    assert shared["a"].specs["animal"].classes == ("dog", "cat", "ant")
-    assert shared["a"].labels["animal"].tolist() == [1]
-
-
-def test_a_class_that_the_configured_list_lacks_is_refused_with_both_streams() -> None:
-    with pytest.raises(ConfigError, match=r"streams\.a\.labels\.animal: .*'dgo'.*streams\.b.*did you mean 'dog'"):
-        share_classes({"a": stream_of("dgo"), "b": stream_of("dog", fixed=("dog", "cat"))})
-
-
-def test_configured_lists_that_differ_are_refused() -> None:
-    one, other = stream_of("cat", fixed=("cat", "dog")), stream_of("cat", fixed=("dog", "cat"))
-    with pytest.raises(ConfigError, match=r"cat, dog.*differ|differ.*cat, dog"):
-        share_classes({"a": one, "b": other})
-
-
-def test_streams_that_agree_are_left_as_they_are() -> None:
-    one = stream_of("cat", "dog")
-    shared = share_classes({"a": one, "b": replace(one)})
-    assert shared["a"].labels["animal"] is one.labels["animal"]
+def test_a_string_with_a_nul_is_refused_with_its_line() -> None:
+    with pytest.raises(ConfigError, match=r"line 2 holds a text with a NUL"):
+        string("caption", [b"a\0"], place, "labels.caption")

@@ -275,9 +275,93 @@ def test_a_folder_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
         scanned(Table(table(tmp_path, "file\ncat\n")))
 
 
-def test_a_label_from_several_columns_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="name one column"):
-        scanned(Table(table(tmp_path, "file,x,y\na.jpg,1,2\n")), pose=Label("float", source=("x", "y")))
+def test_several_columns_of_numbers_are_a_vector(tmp_path: Path) -> None:
+    put(tmp_path, "a.jpg")
+    path = table(tmp_path, "file,x,y,n\na.jpg,1,2.5,3\na.jpg,-1,0,5\n")
+    found = scanned(
+        Table(path),
+        pose=Label("float", source=("x", "y")),
+        pair=Label("int", source=("n", "x")),
+        one=Label("int", ("n",)),
+    )
+    assert found.labels["pose"].tolist() == [[1.0, 2.5], [-1.0, 0.0]]
+    assert (found.labels["pose"].dtype.name, found.specs["pose"].width) == ("float32", 2)
+    assert (found.specs["pose"].mean, found.specs["pair"].mean) == (0.625, 2.0)
+    assert (found.labels["pair"].tolist(), found.labels["pair"].dtype.name) == ([[3, 1], [5, -1]], "int64")
+    assert (found.labels["one"].tolist(), found.specs["one"].width) == ([[3], [5]], 1)
+
+
+def test_a_bad_number_of_a_vector_is_named_by_its_column_and_line(tmp_path: Path) -> None:
+    path = table(tmp_path, "file,x,y\na.jpg,1,2\na.jpg,1,left\n")
+    with pytest.raises(ConfigError, match=r"labels\.pose: all\.csv, line 3: column 'y' holds 'left'"):
+        scanned(Table(path), pose=Label("float", source=("x", "y")))
+    with pytest.raises(ConfigError, match=r"labels\.pose\.from: .*no column 'z'"):
+        scanned(Table(path), pose=Label("float", source=("x", "z")))
+
+
+@pytest.mark.parametrize("kind", ["category", "string", "tags"])
+def test_several_columns_make_no_other_label(tmp_path: Path, kind: str) -> None:
+    with pytest.raises(ConfigError, match=rf"labels\.pose\.from: several columns make a vector .*, and no {kind}"):
+        scanned(Table(table(tmp_path, "file,x,y\na.jpg,1,2\n")), pose=Label(kind, source=("x", "y")))
+
+
+def test_lists_in_parquet_are_vectors_and_tags(tmp_path: Path) -> None:
+    put(tmp_path, "a.jpg")
+    columns = {
+        "file": ["a.jpg"] * 2,
+        "box": [[1, 2, 3], [4, 5, 6]],
+        "fixed": pa.array([[1.0, 2.0], [3.0, 4.0]], pa.list_(pa.float32(), 2)),
+        "kinds": pa.array([["traffic light", "car"], None]),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "all.parquet")
+    labels = {"box": Label("int"), "fixed": Label("float"), "kinds": Label("tags")}
+    found = scanned(Table(tmp_path / "all.parquet"), **labels)
+    assert found.labels["box"].tolist() == [[1, 2, 3], [4, 5, 6]]
+    assert found.labels["fixed"].tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    assert (found.specs["kinds"].classes, found.specs["kinds"].counts) == (("car", "traffic light"), (1, 1))
+
+
+@pytest.mark.parametrize(("box", "row"), [([[1, 2], [3, 4], [5]], 3), ([[1], None], 2), ([[], [1]], 1)])
+def test_lists_of_unequal_length_are_named_by_their_row(tmp_path: Path, box: list[list[int]], row: int) -> None:
+    put(tmp_path, "a.jpg")
+    pq.write_table(pa.table({"file": ["a.jpg"] * len(box), "box": box}), tmp_path / "all.parquet")
+    with pytest.raises(
+        ConfigError, match=rf"labels\.box: all\.parquet, row {row}: column 'box' holds \d numbers where"
+    ):
+        scanned(Table(tmp_path / "all.parquet"), box=Label("float"))
+
+
+def test_a_gap_in_a_list_is_named_by_its_row(tmp_path: Path) -> None:
+    put(tmp_path, "a.jpg")
+    pq.write_table(pa.table({"file": ["a.jpg"] * 2, "box": [[1, 2], [3, None]]}), tmp_path / "all.parquet")
+    with pytest.raises(ConfigError, match=r"all\.parquet, row 2: column 'box' is empty"):
+        scanned(Table(tmp_path / "all.parquet"), box=Label("float"))
+
+
+def test_strings_are_the_cells_and_may_be_empty(tmp_path: Path) -> None:
+    put(tmp_path, "a.jpg")
+    path = table(tmp_path, 'file,caption,n\na.jpg," a Käfer, red",7\na.jpg,,8\n')
+    found = scanned(Table(path), caption=Label("string"), n=Label("string"))
+    assert [text.decode() for text in found.labels["caption"]] == ["a Käfer, red", ""]
+    assert found.labels["n"].tolist() == [b"7", b"8"]
+    assert found.specs["caption"].text_bytes == len("a Käfer, red".encode())
+
+
+def test_only_the_rows_that_meet_the_conditions_are_samples(tmp_path: Path) -> None:
+    put(tmp_path, "a.jpg", "b.jpg", "d.jpg")
+    path = table(tmp_path, "file,split,x\na.jpg,train,1\nmissing.jpg,test,left\nb.jpg,train,2\nd.jpg,test,3\n")
+    found = scanned(Table(path, where={"split": "train"}), x=Label("float"))
+    assert (found.files, found.labels["x"].tolist()) == ([b"a.jpg", b"b.jpg"], [1.0, 2.0])
+    with pytest.raises(ConfigError, match=r"labels\.x: all\.csv, line 3: column 'x' holds 'left'"):
+        scanned(Table(path, where={"split": "test"}), x=Label("float"))
+    with pytest.raises(ConfigError, match=r"1 of 2 files of all\.csv .* 'missing\.jpg', the first at all\.csv, line 3"):
+        scanned(Table(path, where={"split": "test"}))
+
+
+def test_a_condition_on_a_column_that_is_not_there_names_the_near_one(tmp_path: Path) -> None:
+    path = table(tmp_path, "file,split\na.jpg,train\n")
+    with pytest.raises(ConfigError, match=r"source\.where\.splt: .*no column 'splt'; did you mean 'split'"):
+        scanned(Table(path, where={"splt": "train"}))
 
 
 def test_progress_counts_every_row(tmp_path: Path) -> None:

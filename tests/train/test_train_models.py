@@ -45,6 +45,14 @@ def test_a_label_of_several_numbers_gets_as_many_outputs() -> None:
 
 
 @pytest.mark.train
+def test_tags_get_a_probability_each() -> None:
+    label = LabelSpec("tags", "tags", width=3, classes=("a", "b", "c"), counts=(1, 2, 3))
+    model = builder(label, None)(make_spec(label))
+    assert model.layers[-1].activation.__name__ == "sigmoid"
+    assert model.output_shape == (None, 3)
+
+
+@pytest.mark.train
 def test_a_regression_begins_at_the_mean_of_the_label() -> None:
     label = LabelSpec("height", "float", mean=5000.0, std=1.0)
     predicted = builder(label, None)(make_spec(label))(np.zeros((4, 8, 8, 3), dtype=np.uint8))
@@ -80,9 +88,16 @@ def test_a_category_gets_probabilities_of_its_classes() -> None:
 
 
 def test_a_label_without_a_built_in_network_asks_for_ones_own() -> None:
-    for label in (LabelSpec("words", "tags", width=4), LabelSpec("kinds", "category", width=2, classes=(0, 1))):
-        with pytest.raises(ConfigError, match=rf"no built-in model for.*{label.name}.*--model module:function"):
-            builder(label, None)
+    label = LabelSpec("kinds", "category", width=2, classes=(0, 1))
+    with pytest.raises(ConfigError, match=r"no built-in model for.*kinds.*--model module:function"):
+        builder(label, None)
+
+
+def test_text_cannot_be_learned() -> None:
+    with pytest.raises(
+        ConfigError, match="label 'caption' is text, which cannot be learned: serve it as type category"
+    ):
+        builder(LabelSpec("caption", "string", text_bytes=9), None)
 
 
 @pytest.mark.train

@@ -13,6 +13,7 @@ from trainer_fakes import ANGLE, KIND, FakeClient, FakeStream, make_spec
 from streamd.errors import ConfigError, ReceiptError, RefusedError
 from streamd.frameworks.keras import load_keras
 from streamd.spec import ImageSpec, LabelSpec
+from streamd.train.models import builder
 from streamd.train.run import Job, check_alike, choose_label, compile_for, train
 
 KERAS_SAVES = "ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning"  # Keras 3.15, NumPy 2
@@ -143,7 +144,22 @@ def test_a_validation_that_differs_is_refused() -> None:
 
 def test_a_label_without_a_loss_asks_for_a_compiled_model() -> None:
     with pytest.raises(ConfigError, match="return a compiled model"):
-        compile_for(None, LabelSpec("words", "tags", width=3))
+        compile_for(None, LabelSpec("kinds", "category", width=3))
+
+
+@pytest.mark.train
+def test_tags_are_learned_each_by_itself() -> None:
+    label = LabelSpec("tags", "tags", width=2, classes=("a", "b"), counts=(1, 2))
+    model = builder(label, None)(make_spec(label))
+    compile_for(model, label)
+    assert model.loss == "binary_crossentropy"
+
+
+def test_text_is_no_label_to_choose() -> None:
+    text = LabelSpec("caption", "string", text_bytes=9)
+    assert choose_label(make_spec(text, KIND), None) is KIND
+    with pytest.raises(ConfigError, match="has no labels but text"):
+        choose_label(make_spec(text), None)
 
 
 def test_a_job_that_cannot_be_saved_is_refused_before_it_begins(tmp_path: Path) -> None:

@@ -1,0 +1,141 @@
+"""`kind: filelist`: a text file, a sample a line, `path label`, in the list's order.
+
+Blank lines and lines that begin with # are left out. The path ends behind the last image suffix that white space, a
+comma or a semicolon follows, so that it may hold spaces, or it stands in quotes. In a line without an image suffix a
+tab ends the path, else the last word is the label (with several labels, as many words as there are labels).
+
+What is behind the path is the one label, spaces and all; as int or float it is a vector where it holds several
+numbers. Several labels are taken in the order of the configuration, one value each, between tabs, where the list has
+none between commas or semicolons, where it has none of these between white space.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamd.errors import ConfigError
+from streamd.sources import names
+from streamd.sources.cells import Column, Rows, Texts, is_empty
+from streamd.sources.files import IMAGE_SUFFIXES, reading, shown
+from streamd.sources.values import labels_of
+from streamd.sources.wanted import DefaultLabel, Scanned, WantedFilelist, WantedLabel
+
+_GAP: Final = r"(?:\s*[,;]\s*|\s+)"
+_SUFFIX: Final = "|".join(re.escape(suffix.decode()) for suffix in IMAGE_SUFFIXES)
+_BY_SUFFIX: Final = rf'(?i)^(?:"(?P<quoted>[^"]+)"|(?P<path>.*(?:{_SUFFIX})))(?:{_GAP}(?P<rest>.*))?$'
+_BETWEEN: Final = (r"\s*\t\s*", r"\s*[,;]\s*", r"\s+")  # values, the first that a list has
+
+
+def scan(
+    stream: str, source: WantedFilelist, labels: Mapping[str, WantedLabel], progress: Callable[[int], None]
+) -> Scanned:
+    """Lists the lines of a file."""
+    key = f"streams.{stream}.source"
+    lines, rows = _read(source.path, f"{key}.path")
+    paths, rests = cut(lines, max(1, len(labels)))
+    root = names.root_of(source.root, source.path)
+    files = names.tidy(rows, paths, root, f"{key}.root")
+    wanted = _wanted(rows, rests, labels, f"streams.{stream}.labels")
+    values, specs, fixed = labels_of(wanted, _columns(rows, rests, wanted, f"streams.{stream}.labels"))
+    sizes, mtimes_ns = names.look_up(rows, root, files, f"{key}.root", progress)
+    return Scanned(root, files, sizes, mtimes_ns, values, specs, fixed)
+
+
+def _read(path: Path, key: str) -> tuple[Texts, Rows]:
+    """The lines that name samples, without the white space around them."""
+    with reading(path, key):
+        if path.is_dir():
+            raise ConfigError(
+                f"{key}: {shown(path)} is a folder; kind filelist wants a file, kind folder takes folders"
+            )
+        data = path.read_bytes()
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{key}: {shown(path)} is no UTF-8 text at line {line}; save it as UTF-8") from error
+    lines = [line.strip() for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n")]
+    kept = [number for number, line in enumerate(lines, 1) if line and not line.startswith("#")]
+    if not kept:
+        raise ConfigError(f"{key}: {shown(path)} names no file; write one line `path label` for each sample")
+    rows = Rows(path, lambda row: f"{path.name}, line {kept[row]}")
+    return pa.array([lines[number - 1] for number in kept], pa.large_string()), rows
+
+
+def cut(lines: Texts, words: int) -> tuple[Texts, Texts]:
+    """The path of each line and what is behind it; `words` of it in lines whose path has no image suffix."""
+    found: Any = pc.extract_regex(lines, _BY_SUFFIX)
+    paths, rests = _either(found, "quoted", "path"), pc.struct_field(found, "rest")
+    odd = found.is_null()
+    if odd.true_count:
+        by_words = (
+            rf"^(?:(?P<tabbed>[^\t]+)\t\s*(?P<after>.*)|"
+            rf"(?P<path>.*[^\s,;]){_GAP}(?P<rest>[^\s,;]+(?:{_GAP}[^\s,;]+){{{words - 1}}}))$"
+        )
+        plain = lines.filter(odd)
+        others: Any = pc.extract_regex(plain, by_words)
+        paths = pc.replace_with_mask(paths, odd, pc.coalesce(_either(others, "tabbed", "path"), plain))
+        rests = pc.replace_with_mask(rests, odd, pc.fill_null(_either(others, "after", "rest"), ""))
+    return pc.utf8_trim_whitespace(paths), pc.replace_substring_regex(rests, r'^"(.*)"$', r"\1")
+
+
+def _either(found: Any, one: str, other: str) -> Texts:
+    first = pc.struct_field(found, one)
+    return pc.if_else(is_empty(first), pc.struct_field(found, other), first)
+
+
+def _wanted(rows: Rows, rests: Texts, labels: Mapping[str, WantedLabel], key: str) -> Mapping[str, WantedLabel]:
+    """The labels of the configuration, or the one that a list with labels has without it."""
+    has_labels = not pc.all(is_empty(rests)).as_py()
+    for name, label in labels.items():
+        if label.source not in {None, name}:
+            raise ConfigError(
+                f"{key}.{name}.from: a list has no column {label.source!r}; its labels are what stands behind the "
+                "paths: leave `from` out, or use kind table"
+            )
+    if labels and not has_labels:
+        raise ConfigError(
+            f"{key}: no line of {rows.path.name} has a label behind its path, but {', '.join(labels)} is wanted; "
+            "write lines `path label`, or labels: {}"
+        )
+    return labels or ({"label": DefaultLabel()} if has_labels else {})
+
+
+def _columns(rows: Rows, rests: Texts, wanted: Mapping[str, WantedLabel], key: str) -> dict[str, list[Column]]:
+    if len(wanted) == 1:
+        (label,) = wanted.values()
+        several = [_numbers(rests) if label.type in {"int", "float"} else rests]
+    else:
+        several = _values(rows, rests, len(wanted), f"{key}: {', '.join(wanted)}") if wanted else []
+    return {
+        name: [Column(cells, f"label {name!r}", rows, f"{key}.{name}")]
+        for name, cells in zip(wanted, several, strict=True)
+    }
+
+
+def _numbers(rests: Texts) -> Any:
+    """The numbers of one label: a list a line, or the texts as they are where no line has several."""
+    lists = pc.split_pattern_regex(rests, _GAP)
+    return rests if pc.max(pc.list_value_length(lists)).as_py() == 1 else lists
+
+
+def _values(rows: Rows, rests: Texts, count: int, what: str) -> list[Texts]:
+    """One column for each of `count` labels."""
+    between = next(mark for mark in _BETWEEN if pc.any(pc.match_substring_regex(rests, mark)).as_py() or mark == r"\s+")
+    lists = pc.split_pattern_regex(rests, between)
+    lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
+    if (lengths != count).any():
+        row = int(np.argmax(lengths != count))
+        raise ConfigError(
+            f"{what}: {rows.place(row)} has {lengths[row]} values behind its path, and {count} labels are wanted, one "
+            "value each; correct it, or keep one label for all that is behind the path"
+        )
+    flat: Any = pc.list_flatten(lists)
+    return [flat.take(pa.array(np.arange(number, len(flat), count))) for number in range(count)]

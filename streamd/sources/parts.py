@@ -1,0 +1,101 @@
+"""`split` and `part`: which samples of a source a stream has.
+
+Each sample falls on its side by a keyed hash of its file name, or of its group's, and of nothing else: files that are
+added move none that are there, the root may move, and a larger fraction only adds to the validation samples.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from streamd.errors import ConfigError
+from streamd.sources import labels as labelling
+from streamd.sources.tags import with_tag_counts
+from streamd.sources.wanted import Int64s, LabelValues, Scanned, WantedSplit, WantedStream
+from streamd.spec import LabelSpec
+
+_log: Final = logging.getLogger("streamd.sources")
+_PERSON: Final = b"streamd split 1"
+
+
+def group_column(stream: WantedStream) -> str | None:
+    """The column that the split goes by, if the stream is a part and it goes by one. Raises ConfigError."""
+    split = _split(stream)
+    if split is None or split.by is None:
+        return None
+    if stream.source.kind != "table":
+        raise ConfigError(
+            f"streams.{stream.name}.split.by: a {stream.source.kind} has no column {split.by!r}; leave `by` out to "
+            "split by file name, or use kind table"
+        )
+    return split.by
+
+
+def take_part(stream: WantedStream, scanned: Scanned) -> Scanned:
+    """The samples of the stream's part, in their order, with the classes of all. Raises ConfigError for none."""
+    split = _split(stream)
+    if split is None:
+        if stream.split is not None and stream.source.part is None:
+            _log.warning("streams.%s: split does nothing, since the source has no `part`: all samples", stream.name)
+        return scanned
+    held_out = is_held_out(scanned.files if scanned.groups is None else scanned.groups, split)
+    rows = np.flatnonzero(held_out == (stream.source.part == "validation"))
+    if not rows.size:
+        raise _empty(stream, split, scanned)
+    return _only(scanned, rows)
+
+
+def _split(stream: WantedStream) -> WantedSplit | None:
+    return stream.split if stream.source.part in {"train", "validation"} else None
+
+
+def is_held_out(names: Sequence[bytes], split: WantedSplit) -> npt.NDArray[np.bool_]:
+    """Which of `names` fall into the validation part, (n,)."""
+    key = split.seed.to_bytes(8, "little")
+    digests = [hashlib.blake2b(name, digest_size=8, key=key, person=_PERSON).digest() for name in names]
+    numbers = np.frombuffer(b"".join(digests), dtype="<u8")
+    held_out: npt.NDArray[np.bool_] = (numbers >> 11) * 2.0**-53 < split.validation  # 53 bits, which float64 holds
+    return held_out
+
+
+def _empty(stream: WantedStream, split: WantedSplit, scanned: Scanned) -> ConfigError:
+    samples, part = len(scanned.files), stream.source.part
+    groups = "" if scanned.groups is None else f" in {len(set(scanned.groups))} groups of column {split.by!r}"
+    other = "larger" if part == "validation" else "smaller"
+    return ConfigError(
+        f"streams.{stream.name}.source.part: none of {samples} samples{groups} falls into part {part} of "
+        f"{{validation: {split.validation:g}, seed: {split.seed}}}; take a {other} fraction or another seed, or give "
+        "each stream data of its own"
+    )
+
+
+def _only(scanned: Scanned, rows: Int64s) -> Scanned:
+    labels: dict[str, LabelValues] = {name: values[rows] for name, values in scanned.labels.items()}
+    return replace(
+        scanned,
+        files=[scanned.files[row] for row in rows.tolist()],
+        sizes=scanned.sizes[rows],
+        mtimes_ns=scanned.mtimes_ns[rows],
+        labels=labels,
+        specs={name: _measured(labels[name], spec) for name, spec in scanned.specs.items()},
+        groups=None,
+    )
+
+
+def _measured(values: LabelValues, spec: LabelSpec) -> LabelSpec:
+    match spec.type:
+        case "category":
+            return labelling.with_counts(spec, values.astype(np.int64))
+        case "tags":
+            return with_tag_counts(spec, values.astype(np.uint8))
+        case "int" | "float":
+            return labelling.with_moments(spec, values)
+        case "string":
+            return spec
