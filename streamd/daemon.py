@@ -6,18 +6,19 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from streamd import endpoint, logs
 from streamd.catalog import is_listed, open_streams, state_directory
-from streamd.config import Config, load, not_served
+from streamd.config import Config, Given, load, located, not_served
 from streamd.engines.local import LocalEngine
 from streamd.errors import ConfigError, StreamdError
 from streamd.limits import DRAIN_S
 from streamd.listing import list_apart
+from streamd.overview import Overview
 from streamd.served import ServedStream
 from streamd.server import SOCKET_MODE, Server
 from streamd.service import Service
@@ -32,14 +33,28 @@ class _Stopped(Exception):  # noqa: N818 - no error: it leaves the task group, a
 
 
 class Daemon:
-    """One run of `streamd serve`."""
+    """One run of `streamd serve`.
 
-    def __init__(self, path: Path, *, state: Path | None = None, rescan: bool = False) -> None:
-        config = load(path)
-        unserved = not_served(config)
-        if unserved:
-            raise ConfigError("\n".join(unserved))
-        self._path = path
+    `address` serves there, whatever the configuration says, and there alone. `on_ready` is called when it serves.
+    """
+
+    def __init__(
+        self,
+        given: Given,
+        *,
+        state: Path | None = None,
+        rescan: bool = False,
+        address: str | None = None,
+        on_ready: Callable[[], None] = lambda: None,
+    ) -> None:
+        config = load(given)
+        if address is not None:
+            config = config.model_copy(update={"listen": (address,), "curve": None, "monitor": None})
+        with located(config):
+            if unserved := not_served(config):
+                raise ConfigError("\n".join(unserved))
+        self._given = given
+        self._on_ready = on_ready
         self._config = config
         self._state = state or state_directory()
         self._rescan = rescan
@@ -86,9 +101,7 @@ class Daemon:
         """Lists the data, starts the workers, opens the endpoint."""
         config, began_s = self._config, time.monotonic()
         self._server.take()
-        if self._rescan or not is_listed(config, self._state):
-            await list_apart(self._path, self._state)
-        streams = open_streams(config, self._state)
+        streams = await self._list()
         _check_memory(streams, config)
         engine = LocalEngine(streams, self._slots, self._stats, config.worker_count)
         group.create_task(engine.run(), name="engine")
@@ -104,10 +117,25 @@ class Daemon:
             slots=self._slots,
             server=self._server,
             stats=self._stats,
+            overview=Overview(
+                served, config.worker_count, config.memory, self._server.address, self._stats, time.monotonic()
+            ),
             spawn=group.create_task,
         )
         self._server.listen(service.receive)
         service.descriptors.listen(self._server.descriptors, SOCKET_MODE)
+        self._announce(streams, time.monotonic() - began_s)
+        return service
+
+    async def _list(self) -> list[ServedStream]:
+        """The streams of the configuration; their samples are listed unless they are known."""
+        if self._rescan or not is_listed(self._config, self._state):
+            await list_apart(self._given, self._state)
+        with located(self._config):
+            return open_streams(self._config, self._state)
+
+    def _announce(self, streams: list[ServedStream], seconds: float) -> None:
+        """Says that it serves, and what."""
         for each in streams:
             logs.info(
                 "stream.served",
@@ -122,10 +150,14 @@ class Daemon:
             "daemon.ready",
             f"serving at {self._server.address}",
             pid=os.getpid(),
-            workers=config.worker_count,
-            seconds=time.monotonic() - began_s,
+            workers=self._config.worker_count,
+            seconds=seconds,
         )
-        return service
+        self._on_ready()
+
+    def stop(self) -> None:
+        """Asks it to send its trainers away and end, as SIGTERM does."""
+        self._stop.set()
 
     async def _drain(self, service: Service) -> None:
         """Sends everyone away; a second signal ends the wait."""
@@ -145,7 +177,7 @@ class Daemon:
     def _watch(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop.set)
+            loop.add_signal_handler(number, self.stop)
         loop.set_exception_handler(self._fail)
 
     def _fail(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -169,7 +201,7 @@ def _check_memory(streams: list[ServedStream], config: Config) -> None:
         if needed > config.memory:
             logs.warning(
                 "stream.too_large",
-                "nobody can subscribe: a batch is too large for memory",
+                "nobody can subscribe: memory is less than needed; set more, or make batch_size or image.size smaller",
                 stream=shape.name,
                 batch_bytes=shape.slot_bytes,
                 needed_bytes=needed,

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from streamd.spec import Cursor, StreamSpec, Uneven
+from streamd.status import DaemonStatus
 from streamd.verdicts import BadRow
 
 Transport = Literal["shared", "inline"]
@@ -29,7 +30,11 @@ class AskStats(_Message, frozen=True, tag=2):
 
 
 class Subscribe(_Message, frozen=True, tag=3):
-    """Open a session at `cursor`. `order_id` must match when given; `credit` and `transport` are wishes."""
+    """Open a session at `cursor`. `order_id` must match when given; `credit` and `transport` are wishes.
+
+    `live`: begin where the others are instead, and count `epochs` from there. `together`: send nothing before so many
+    sessions of the stream are there.
+    """
 
     stream: str
     rank: int
@@ -41,6 +46,8 @@ class Subscribe(_Message, frozen=True, tag=3):
     transport: Transport
     order_id: str | None
     resuming: bool
+    live: bool = False
+    together: int = 0
 
 
 class Progress(_Message, frozen=True, tag=4):
@@ -64,6 +71,17 @@ class Goodbye(_Message, frozen=True, tag=6):
     """The session is over; no lease of it will be released any more."""
 
 
+class AskNames(_Message, frozen=True, tag=7):
+    """What are the files of these samples called?"""
+
+    stream: str
+    sample_ids: tuple[int, ...]
+
+
+class AskStatus(_Message, frozen=True, tag=8):
+    """Who is reading, how fast, and what could be better?"""
+
+
 # --- the daemon says
 
 
@@ -80,13 +98,17 @@ class Stats(_Message, frozen=True, tag=66):
 
 
 class Welcome(_Message, frozen=True, tag=67):
-    """The session exists. `descriptors` is the path of the descriptor socket, `secret` opens it for this session."""
+    """The session exists. `descriptors` is the path of the descriptor socket, `secret` opens it for this session.
+
+    `cursor` is where a `live` session begins.
+    """
 
     spec: StreamSpec
     credit: int
     transport: Transport
     descriptors: str
     secret: bytes
+    cursor: Cursor | None = None
 
 
 class Refused(_Message, frozen=True, tag=68):
@@ -134,5 +156,19 @@ class Draining(_Message, frozen=True, tag=73):
     """The daemon is going away in good order; come back to the next one."""
 
 
-ClientMessage = AskStreams | AskStats | Subscribe | Progress | ReceiptSeen | Goodbye
-DaemonMessage = Streams | Stats | Welcome | Refused | BatchReady | ReceiptDue | SlotsGone | Stopped | Draining
+class Names(_Message, frozen=True, tag=74):
+    """The names asked for, relative to the stream's root, in the order asked."""
+
+    names: tuple[str, ...]
+
+
+class StatusNow(_Message, frozen=True, tag=75):
+    """The daemon's own account of itself."""
+
+    status: DaemonStatus
+
+
+ClientMessage = AskStreams | AskStats | AskNames | AskStatus | Subscribe | Progress | ReceiptSeen | Goodbye
+DaemonMessage = (
+    Streams | Stats | Names | StatusNow | Welcome | Refused | BatchReady | ReceiptDue | SlotsGone | Stopped | Draining
+)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from streamd.errors import TokenError, near_name
-from streamd.limits import MAX_SESSIONS
-from streamd.messages import Refused, Subscribe
+from streamd.limits import MAX_NAMES, MAX_SESSIONS
+from streamd.messages import AskNames, Refused, Subscribe
 from streamd.served import ServedStream
 from streamd.spec import StreamSpec, check_cursor
 
@@ -20,8 +20,9 @@ def objection(wish: Subscribe, streams: Mapping[str, ServedStream], *, sessions:
     """Why a subscription cannot be, with what to do; None when nothing speaks against it."""
     stream = streams.get(wish.stream)
     if stream is None:
-        known = ", ".join(streams)
-        return Refused("unknown", f"no stream {wish.stream!r}{near_name(wish.stream, streams)}; served: {known}")
+        return _unknown(wish.stream, streams)
+    if not 0 <= wish.together <= MAX_SESSIONS:
+        return Refused("usage", f"{wish.together} trainers together: from 1 to {MAX_SESSIONS}")
     if not 0 <= wish.rank < wish.world < _MAX_WORLD or (wish.epochs is not None and wish.epochs < 0):
         return Refused("usage", f"rank {wish.rank} of world {wish.world}, epochs {wish.epochs}: not possible")
     if draining:
@@ -31,13 +32,32 @@ def objection(wish: Subscribe, streams: Mapping[str, ServedStream], *, sessions:
     return _misplaced(wish, stream.spec)
 
 
+def names_objection(question: AskNames, streams: Mapping[str, ServedStream]) -> Refused | None:
+    """Why names cannot be told."""
+    stream = streams.get(question.stream)
+    if stream is None:
+        return _unknown(question.stream, streams)
+    if len(question.sample_ids) > MAX_NAMES:
+        return Refused("usage", f"{len(question.sample_ids)} names asked for at once; {MAX_NAMES} are the most")
+    samples = stream.spec.samples
+    strange = next((each for each in question.sample_ids if not 0 <= each < samples), None)
+    if strange is not None:
+        return Refused("usage", f"stream {question.stream!r} has sample ids 0 to {samples - 1}, not {strange}")
+    return None
+
+
+def _unknown(name: str, streams: Iterable[str]) -> Refused:
+    return Refused("unknown", f"no stream {name!r}{near_name(name, streams)}; served: {', '.join(streams)}")
+
+
 def _misplaced(wish: Subscribe, spec: StreamSpec) -> Refused | None:
     """What is wrong with the place at which the subscription wants to begin."""
     try:
         check_cursor(wish.cursor)
     except TokenError as error:
         return Refused("token", str(error))
-    if wish.cursor.history and wish.cursor.base >= spec.batches + wish.cursor.history[-1].world:
+    last_step = wish.cursor.history[-1].world if wish.cursor.history else 0
+    if wish.cursor.base >= spec.batches + last_step:
         return Refused("token", f"the token's place lies beyond the {spec.batches} batches of an epoch")
     if wish.order_id is not None and wish.order_id != spec.order_id:
         return Refused(

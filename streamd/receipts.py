@@ -161,6 +161,10 @@ class Tally:
             self._flush()
         self.cursor = after
 
+    def after(self, index: int, ids: Ids, marks: Marks, after: Cursor) -> Place:
+        """The moment when this batch has been taken too."""
+        return Place(after, self.order_id, self._totals, (*self._waiting, (index, ids, marks)))
+
     def _flush(self) -> Totals:
         self._totals = self._totals.plus(self.order_id, self.cursor.epoch, self._waiting)
         self._waiting.clear()

@@ -17,23 +17,28 @@ from streamd.engines.local import LocalEngine, Reporter
 from streamd.engines.production import Production
 from streamd.errors import ProtocolError
 from streamd.messages import (
+    AskNames,
     AskStats,
+    AskStatus,
     AskStreams,
     DaemonMessage,
     Draining,
     Goodbye,
+    Names,
     Progress,
     ReceiptDue,
     ReceiptSeen,
     Refused,
     SlotsGone,
     Stats,
+    StatusNow,
     Stopped,
     Streams,
     Subscribe,
     Welcome,
 )
-from streamd.objections import objection
+from streamd.objections import names_objection, objection
+from streamd.overview import Overview
 from streamd.peers import Peer, Peers
 from streamd.served import ServedStream
 from streamd.server import Server
@@ -82,6 +87,7 @@ class Service:
         slots: SlotStore,
         server: Server,
         stats: Numbers,
+        overview: Overview,
         spawn: Spawn,
     ) -> None:
         self._streams = streams
@@ -90,6 +96,7 @@ class Service:
         self._slots = slots
         self._server = server
         self._stats = stats
+        self._overview = overview
         self._spawn = spawn
         self._boot = int.from_bytes(os.urandom(7), "little") + 1
         self._session_numbers = itertools.count(1)
@@ -139,6 +146,11 @@ class Service:
                 self._tell(identity, Streams({name: stream.spec for name, stream in self._streams.items()}))
             case AskStats():
                 self._tell(identity, Stats(self._numbers()))
+            case AskStatus():
+                status = self._overview.status(self._window, time.monotonic(), draining=self._draining)
+                self._tell(identity, StatusNow(status))
+            case AskNames():
+                self._tell(identity, self._names(message))
             case Subscribe():
                 self._subscribe(identity, message)
             case Progress() | ReceiptSeen() | Goodbye():
@@ -147,6 +159,13 @@ class Service:
                     self._stats.count("wire", "stale")
                     return
                 self._hear(peer, message)
+
+    def _names(self, question: AskNames) -> Names | Refused:
+        refusal = names_objection(question, self._streams)
+        if refusal is not None:
+            return refusal
+        stream = self._streams[question.stream]
+        return Names(tuple(stream.file(sample_id) for sample_id in question.sample_ids))
 
     def _hear(self, peer: Peer, message: Progress | ReceiptSeen | Goodbye) -> None:
         match message:
@@ -175,6 +194,7 @@ class Service:
 
     def _produced(self, production: Production) -> None:
         self._deliveries.prepare(production)
+        self._overview.produced(production, time.monotonic())
         self._happen(BatchProduced(production.key, production.slot))
 
     def _failed(self, production: Production, reason: str) -> None:
@@ -186,6 +206,7 @@ class Service:
 
     def _depart(self, session: int, reason: str, *, hang_up: bool = True) -> bool:
         peer = self._peers.remove(session)
+        self._overview.ended(session, time.monotonic())
         if hang_up:
             self.descriptors.forget(session)
         if peer is not None:
@@ -206,17 +227,19 @@ class Service:
 
     def _happen(self, *events: Event) -> None:
         for event in events:
-            self._act(self._window.handle(event, time.monotonic()))
+            now_s = time.monotonic()
+            self._act(self._window.handle(event, now_s), now_s)
         self._deliveries.settle(fresh=all(isinstance(event, BatchProduced) for event in events))
         while self._unreachable:
             self._lost(self._unreachable.pop(), "it cannot be reached, or does not read")
         self._set_timer()
 
-    def _act(self, actions: list[Action]) -> None:
+    def _act(self, actions: list[Action], now_s: float) -> None:
         for action in actions:
             match action:
                 case SendBatch(session):
                     if peer := self._peers.of(session):
+                        self._overview.sent(session, peer.stream.spec.rows(action.key.index), now_s)
                         self._deliveries.add(peer, action)
                 case Produce():
                     self._produce(action)
@@ -224,8 +247,8 @@ class Service:
                     self._spawn(self._send_receipt(session, cursor))
                 case DropSlots(slots):
                     self._drop(slots)
-                case Admit(session, credit):
-                    self._welcome(session, credit)
+                case Admit():
+                    self._welcome(action, now_s)
                 case Refuse():
                     self._refuse(action)
                 case StopStream() | Warn():
@@ -298,14 +321,18 @@ class Service:
                 wish.cursor,
                 wish.credit,
                 wish.resuming,
+                wish.live,
+                wish.together,
             )
         )
 
-    def _welcome(self, session: int, credit: int) -> None:
+    def _welcome(self, action: Admit, now_s: float) -> None:
+        session, credit = action.session, action.credit
         peer = self._peers.of(session)
         if peer is None:
             return
         peer.credit = credit
+        self._overview.began(session, peer.stream.spec.name, now_s)
         secret = self.descriptors.expect(session)
         where = self._server.descriptors
         logs.info(
@@ -317,7 +344,7 @@ class Service:
             credit=credit,
             transport=peer.transport,
         )
-        self._send(peer, Welcome(peer.stream.spec, credit, peer.transport, where, secret))
+        self._send(peer, Welcome(peer.stream.spec, credit, peer.transport, where, secret, action.cursor))
 
     def _refuse(self, action: Refuse) -> None:
         peer = self._peers.remove(action.session)

@@ -17,20 +17,27 @@ PROTOCOL: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
     "AskStats": (2, ()),
     "Subscribe": (
         3,
-        ("stream", "rank", "world", "epochs", "cursor", "uneven", "credit", "transport", "order_id", "resuming"),
+        (
+            *("stream", "rank", "world", "epochs", "cursor", "uneven", "credit", "transport", "order_id", "resuming"),
+            *("live", "together"),
+        ),
     ),
     "Progress": (4, ("upto", "released", "taken", "waited_ns")),
     "ReceiptSeen": (5, ("epoch", "digest", "ok")),
     "Goodbye": (6, ()),
+    "AskNames": (7, ("stream", "sample_ids")),
+    "AskStatus": (8, ()),
     "Streams": (65, ("streams",)),
     "Stats": (66, ("values",)),
-    "Welcome": (67, ("spec", "credit", "transport", "descriptors", "secret")),
+    "Welcome": (67, ("spec", "credit", "transport", "descriptors", "secret", "cursor")),
     "Refused": (68, ("why", "text", "retry_s")),
     "BatchReady": (69, ("epoch", "index", "rows", "slot", "slot_bytes", "inline", "bad")),
     "ReceiptDue": (70, ("epoch", "digest", "dropped")),
     "SlotsGone": (71, ("slots",)),
     "Stopped": (72, ("text", "changed")),
     "Draining": (73, ()),
+    "Names": (74, ("names",)),
+    "StatusNow": (75, ("status",)),
 }
 
 DEFINED: Final[set[type[Any]]] = {
@@ -42,7 +49,7 @@ DEFINED: Final[set[type[Any]]] = {
 
 def test_the_protocol_is_what_it_always_was() -> None:
     assert {kind.__name__: (kind.__struct_config__.tag, kind.__struct_fields__) for kind in DEFINED} == PROTOCOL
-    assert VERSION == 1
+    assert VERSION == 2
 
 
 def test_every_message_is_said_by_exactly_one_side() -> None:

@@ -55,17 +55,19 @@ TRAINER_ROOMS: Final = frozenset(
         "mapping",
         "messages",
         "plan",
+        "private",
         "receipts",
         "spec",
         "stats",
+        "status",
         "verdicts",
         "walk",
         "wire",
     ]
 )
 
-# Only entry points decide how the process logs and how it ends; worker and probe are started with `python -m`.
-ENTRY_POINTS: Final = ("cli/", "demo/judge.py", "listing.py", "logs.py", "probe.py", "worker.py")
+# Only entry points decide how the process logs and how it ends; the other modules are started with `python -m`.
+ENTRY_POINTS: Final = ("attached.py", "cli/", "demo/judge.py", "listing.py", "logs.py", "probe.py", "worker.py")
 ENTRY_POINT_CALLS: Final = {
     "logging.basicConfig",
     "logging.config.dictConfig",

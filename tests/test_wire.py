@@ -14,45 +14,60 @@ from hypothesis import strategies as st
 from sample_specs import SPEC, some_spec
 
 from streamd.errors import ProtocolError
-from streamd.limits import MAX_CLIENT_FRAME_BYTES, MAX_CREDIT, MAX_SEGMENTS, MAX_SLOTS
+from streamd.limits import MAX_CLIENT_FRAME_BYTES, MAX_CREDIT, MAX_NAMES, MAX_SEGMENTS, MAX_SLOTS
 from streamd.messages import (
+    AskNames,
     AskStats,
+    AskStatus,
     AskStreams,
     BatchReady,
     ClientMessage,
     DaemonMessage,
     Draining,
     Goodbye,
+    Names,
     Progress,
     ReceiptDue,
     ReceiptSeen,
     Refused,
     SlotsGone,
     Stats,
+    StatusNow,
     Stopped,
     Streams,
     Subscribe,
     Welcome,
 )
 from streamd.spec import Cursor, Segment
+from streamd.status import DaemonStatus, SessionStatus, StreamStatus
 from streamd.verdicts import BadRow
 from streamd.wire import MAGIC, NOBODY, VERSION, Header, body, frame, pack, unpack_client, unpack_daemon
 
 CURSOR: Final = Cursor(4, (Segment(0, 2, 1, 3), Segment(6, 1, 0, 2)))
+STATUS: Final = DaemonStatus(
+    *("0.1.0", 77, "ipc:///s", 12.5, 2, 0.25, 1 << 30, 1 << 20),
+    draining=False,
+    streams=(StreamStatus("train", 103, 10, 11, 2, 1.5, 15.0, None, 1, 2, 0, "a remedy"),),
+    sessions=(SessionStatus(5, "train", 0, 2, 3, None, 4, 5, 8, 2, "reading", 15.0, 7.5),),
+)
 BAD: Final = BadRow(3, 77, "cat/ü.jpg", "cut short", "substituted")
 EXAMPLES: Final[list[ClientMessage | DaemonMessage]] = [
     AskStreams(),
     AskStats(),
     Subscribe("train", 1, 3, 5, CURSOR, "drop", 8, "shared", SPEC.order_id, resuming=True),
     Subscribe("tränen", 0, 1, None, Cursor(), "pad", 2, "inline", None, resuming=False),
+    Subscribe("train", 0, 1, 2, Cursor(3, (), 40), "drop", 8, "shared", None, resuming=False, live=True, together=4),
     Progress(12, (3, 5, 2**40), 7, 10**12),
     Progress(0, (), 0, 0),
     ReceiptSeen(3, "ab" * 16, ok=True),
     Goodbye(),
+    AskNames("train", (0, 5, 2**40)),
+    AskStatus(),
     Streams({"train": SPEC, "validation": some_spec(labels={}, normalize="unit", shuffle="none")}),
     Streams({}),
     Stats({"decode": {"rows": 3.0, "busy_s": 0.25}, "empty": {}}),
     Welcome(SPEC, 8, "shared", "/run/streamd/descriptors", b"\x00\xff" * 8),
+    Welcome(SPEC, 8, "shared", "/run/streamd/descriptors", b"\x00\xff" * 8, Cursor(3, (), 40)),
     Refused("memory", "8 slots of 4 MiB are over 16 MiB", 2.5),
     Refused("unknown", "no stream 'x'"),
     BatchReady(1, 2, 32, 9, 1 << 20, inline=False),
@@ -61,6 +76,8 @@ EXAMPLES: Final[list[ClientMessage | DaemonMessage]] = [
     SlotsGone((1, 2, 3)),
     Stopped("too many bad samples", changed=False),
     Draining(),
+    Names(("cat/ü.jpg", "")),
+    StatusNow(STATUS),
 ]
 FROM_CLIENT: Final = [message for message in EXAMPLES if isinstance(message, ClientMessage)]
 FROM_DAEMON: Final = [message for message in EXAMPLES if isinstance(message, DaemonMessage)]
@@ -116,7 +133,7 @@ def test_a_body_encoded_once_serves_several_sessions(message: ClientMessage | Da
 def test_a_frame_is_what_it_always_was() -> None:
     data = pack(Header(1, 2, 3), Progress(4, (5,), 6, 7))
     assert (
-        data.hex() == "73640100" + "0100000000000000" + "0200000000000000" + "0300000000000000" + "950404910506" + "07"
+        data.hex() == "73640200" + "0100000000000000" + "0200000000000000" + "0300000000000000" + "950404910506" + "07"
     )
 
 
@@ -125,8 +142,9 @@ def test_the_largest_things_a_client_says_fit_its_frames() -> None:
     subscribe = Subscribe(
         "s" * 255, 0, 1, 1 << 39, Cursor(1 << 39, history), "drop", MAX_CREDIT, "shared", "f" * 32, True
     )
+    names = AskNames("s" * 255, tuple(range(1 << 62, (1 << 62) + MAX_NAMES)))
     progress = Progress(1 << 62, tuple(range(1 << 62, (1 << 62) + MAX_SLOTS)), 1 << 62, 1 << 62)
-    for message in (subscribe, progress):
+    for message in (subscribe, progress, names):
         assert unpack_client(pack(HEADER, message)) == (HEADER, message)
 
 

@@ -3,6 +3,7 @@
 session   the protocol's client side (pure)         io       the thread that owns the socket
 inbox     between that thread and the loop          stream   the iterator a trainer holds
 batch     what it yields                            client   the door
+captions  what there is to say about its rows       html     the same in a notebook
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from streamd.layout import Layout
 from streamd.mapping import lend
 from streamd.messages import BatchReady
 from streamd.plan import Ids
+from streamd.spec import StreamSpec
 from streamd.verdicts import MASKED, SUBSTITUTED, BadRow, Marks
 
 _MARK: Final = {"substituted": SUBSTITUTED, "masked": MASKED}
@@ -24,8 +25,10 @@ class Batch:
     """One batch.
 
     `images` uint8 (B, H, W, C), a read-only view of memory that is lent as long as it, or any view of it, lives;
-    `labels` by name, (B,) or (B, k), int64 or float32; `weights` float32 (B,), 0 for rows without a sample;
-    `sample_ids` int64 (B,), the samples really delivered, -1 for none; `bad` the rows that were substituted or masked.
+    `labels` by name, (B,) or (B, k): int64 for category and int, float32 for float, float32 for tags (1 where a sample
+    has the class, else 0), str for string; 0 or "" in rows without a sample; `weights` float32 (B,), 0 for those rows;
+    `sample_ids` int64 (B,), the samples really delivered, -1 for none; `bad` the rows that were substituted or masked;
+    `spec` what the stream says of itself, such as the classes behind the labels.
     """
 
     images: npt.NDArray[np.uint8]
@@ -35,12 +38,13 @@ class Batch:
     bad: tuple[BadRow, ...]
     epoch: int
     index: int
-    _token: Callable[[], str]
+    make_token: Callable[[], str]
+    spec: StreamSpec
 
     @property
     def token(self) -> str:
         """The place behind this batch, as JSON: `subscribe(resume=token)` continues there."""
-        return self._token()
+        return self.make_token()
 
     def copy(self) -> Batch:
         """The same batch in memory of its own; the lent memory may go back."""
@@ -52,11 +56,18 @@ class Batch:
     def __repr__(self) -> str:
         return f"<Batch {self.epoch}:{self.index}, {len(self)} images {self.images.shape[1:]}, {len(self.bad)} bad>"
 
+    def _repr_html_(self) -> str:
+        """How a notebook shows it: pictures with labels."""
+        from streamd.client import html  # noqa: PLC0415 - a trainer's loop has no use for it
+
+        return html.of(self)
+
 
 def open_batch(
     memory: memoryview,
     layout: Layout,
     header: BatchReady,
+    spec: StreamSpec,
     *,
     token: Callable[[], str],
     on_return: Callable[[], None],
@@ -68,14 +79,20 @@ def open_batch(
     own = memoryview(bytearray(memory[start : layout.nbytes]))
     return Batch(
         lend(memory, layout.images, on_return),
-        {name: tensor.view(own, start) for name, tensor in layout.labels.items()},
+        {name: _label(tensor.view(own, start)) for name, tensor in layout.labels.items()},
         layout.weights.view(own, start),
         layout.sample_ids.view(own, start),
         header.bad,
         header.epoch,
         header.index,
         token,
+        spec,
     )
+
+
+def _label(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A label's values as a trainer has them: what lies in the slot, but bytes as the text that they mean."""
+    return np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
 
 
 @lru_cache(maxsize=8)

@@ -4,22 +4,41 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Literal, Self, TypeVar
 
 import zmq
 
 from streamd import endpoint as places
+from streamd.client.batch import Batch
 from streamd.client.io import make_socket
+from streamd.client.recut import Cut
 from streamd.client.session import Wish
 from streamd.client.stream import Stream
 from streamd.errors import ConfigError, ConnectError, ForkedClientError, RefusedError, near_name
-from streamd.limits import CONNECT_TIMEOUT_S, DEFAULT_CREDIT, MAX_CREDIT, MIN_CREDIT
-from streamd.messages import AskStats, AskStreams, ClientMessage, Stats, Streams, Transport
-from streamd.spec import StreamSpec, Uneven, read_token
+from streamd.limits import CONNECT_TIMEOUT_S, DEFAULT_CREDIT, MAX_CREDIT, MAX_NAMES, MAX_SESSIONS, MIN_CREDIT
+from streamd.messages import (
+    AskNames,
+    AskStats,
+    AskStatus,
+    AskStreams,
+    ClientMessage,
+    Names,
+    Refused,
+    Stats,
+    StatusNow,
+    Streams,
+    Transport,
+)
+from streamd.plan import PAD_ID
+from streamd.spec import Cursor, StreamSpec, Uneven, read_token
+from streamd.status import DaemonStatus
 from streamd.wire import NOBODY, pack, unpack_daemon
 
-Answer = TypeVar("Answer", Streams, Stats)
+Answer = TypeVar("Answer", Streams, Stats, StatusNow, Names)
+Start = Literal["begin", "live"] | Mapping[str, int]
 
 
 def connect(
@@ -55,9 +74,50 @@ class Client:
         """What the daemon serves, by name."""
         return self._ask(AskStreams(), Streams).streams
 
+    def spec(self, name: str) -> StreamSpec:
+        """What the daemon serves under `name`. Raises RefusedError, with the near name, when that is nothing."""
+        known = self.streams()
+        if name not in known:
+            raise RefusedError(f"no stream {name!r}{near_name(name, known)}; served: {', '.join(known)}")
+        return known[name]
+
     def stats(self) -> dict[str, dict[str, float]]:
         """The daemon's counters and timings: by group, then by name."""
         return self._ask(AskStats(), Stats).values
+
+    def status(self) -> DaemonStatus:
+        """Who is reading what, how fast, and what could be better."""
+        return self._ask(AskStatus(), StatusNow).status
+
+    def names(self, stream: str, sample_ids: Iterable[int]) -> list[str]:
+        """The file names of samples, such as `batch.sample_ids`, relative to the stream's root; "" for no sample (-1).
+
+        Raises RefusedError for an unknown stream and for ids that it does not have.
+        """
+        ids = [int(each) for each in sample_ids]
+        wanted = [each for each in ids if each != PAD_ID]
+        told: list[str] = []
+        for start in range(0, len(wanted), MAX_NAMES):
+            told += self._ask(AskNames(stream, tuple(wanted[start : start + MAX_NAMES])), Names).names
+        named = iter(told)
+        return ["" if each == PAD_ID else next(named) for each in ids]
+
+    def batch(self, stream: str, epoch: int, index: int) -> Batch:
+        """Batch `index` of `epoch`, exactly as every trainer gets it; in memory of its own.
+
+        Raises RefusedError for an unknown stream or an index that an epoch does not have.
+        """
+        spec = self.spec(stream)
+        if epoch < 0 or not 0 <= index < spec.batches:
+            raise RefusedError(
+                f"stream {stream!r} has no batch {epoch}:{index}: epochs count from 0, batches from 0 to "
+                f"{spec.batches - 1}"
+            )
+        wish = Wish(stream, 0, 1, epoch + 1, "drop", MIN_CREDIT, "shared")
+        there = Cursor(epoch, begin=index)
+        with Stream(self.endpoint, Cut.of(spec, None), wish, there, self._patience_s) as one:
+            one.wait_until_open(self._timeout_s)
+            return next(iter(one)).copy()
 
     def subscribe(
         self,
@@ -66,7 +126,7 @@ class Client:
         epochs: int | None = None,
         rank: int = 0,
         world: int = 1,
-        start: str = "begin",
+        start: Start = "begin",
         resume: str | bytes | None = None,
         batch_size: int | None = None,
         prefetch: int | None = None,
@@ -75,20 +135,27 @@ class Client:
     ) -> Stream:
         """Opens a stream of batches.
 
-        `epochs` counts in total, None runs on. Rank `rank` of `world` takes every world-th batch. `resume` is a token,
-        and the stream goes on behind it. `prefetch` is how many batches may be here or on their way at a time.
-        `uneven` says what becomes of batches left over when `world` does not divide them: "drop" (counted in the
-        receipt) or "pad" (with batches of weight 0; the default where shuffle is none). `transport="inline"` sends
-        pixels through the socket, for where memory cannot be shared. A `start` other than "begin" and a `batch_size`
-        other than the stream's are refused: this version does not serve them yet.
+        `epochs` counts in total, None runs on. Rank `rank` of `world` takes every world-th batch.
 
-        Raises RefusedError (unknown stream, too little memory), TokenError, ConnectError.
+        `start`: "begin"; "live" joins where the others are, the first epoch being short and `epochs` counting from
+        there; {"together": K} begins when K sessions of the stream are there. `resume` is a token, and the stream goes
+        on behind it. `batch_size`: a divisor or a multiple of the stream's, whose batches are cut into parts (views of
+        the same memory) or put together (copied); trainers of any size share each decode.
+
+        `prefetch` is how many of the stream's batches may be here or on their way at a time. `uneven` says what becomes
+        of batches left over when `world` does not divide them: "drop" (counted in the receipt) or "pad" (with batches
+        of weight 0; the default where shuffle is none). `transport="inline"` sends pixels through the socket, for where
+        memory cannot be shared.
+
+        Raises ConfigError for arguments that cannot be, RefusedError (unknown stream, too little memory), TokenError,
+        ConnectError.
         """
-        spec = self._spec(stream)
-        _check_served(start, batch_size, spec)
+        spec = self.spec(stream)
         token = None if resume is None else read_token(resume, spec)
+        live, together = _start(start, resuming=token is not None)
         wish = _wish(spec, epochs, rank, world, uneven, prefetch, transport)
-        opened = Stream(self.endpoint, spec, wish, token, self._patience_s)
+        wish = replace(wish, live=live, together=together)
+        opened = Stream(self.endpoint, Cut.of(spec, batch_size), wish, token, self._patience_s)
         try:
             opened.wait_until_open(self._timeout_s)
         except BaseException:
@@ -114,12 +181,6 @@ class Client:
     def __repr__(self) -> str:
         return f"<Client of {self.endpoint}, {len(self._streams)} streams>"
 
-    def _spec(self, name: str) -> StreamSpec:
-        known = self.streams()
-        if name not in known:
-            raise RefusedError(f"no stream {name!r}{near_name(name, known)}; served: {', '.join(known)}")
-        return known[name]
-
     def _ask(self, question: ClientMessage, answer: type[Answer]) -> Answer:
         """One question on a socket of its own, so that no thread and no state are left behind."""
         if self._pid != os.getpid():
@@ -131,17 +192,26 @@ class Client:
                 _, heard = unpack_daemon(socket.recv_multipart()[0])
                 if isinstance(heard, answer):
                     return heard
+                if isinstance(heard, Refused):
+                    raise RefusedError(heard.text)
         raise ConnectError(self.endpoint, f"no answer within {self._timeout_s:g} s; is `streamd serve` running there?")
 
 
-def _check_served(start: str, batch_size: int | None, spec: StreamSpec) -> None:
-    if start != "begin":
-        raise ConfigError(f'start={start!r} is not served by this version; leave it "begin"')
-    if batch_size not in {None, spec.batch_size}:
-        raise ConfigError(
-            f"batch_size={batch_size} is not served by this version; "
-            f"stream {spec.name!r} has batches of {spec.batch_size}"
-        )
+def _start(start: Start, *, resuming: bool) -> tuple[bool, int]:
+    """Whether to join where others are, and how many to wait for. Raises ConfigError."""
+    match start:
+        case "begin":
+            return False, 0
+        case "live" if not resuming:
+            return True, 0
+        case "live":
+            raise ConfigError('start="live" joins where others are, resume goes on where you were: choose one')
+        case {"together": int(count)} if len(start) == 1 and 1 <= count <= MAX_SESSIONS:
+            return False, count
+    raise ConfigError(
+        f'start={start!r}: use "begin", "live" (join where the others are) or {{"together": K}} (begin when K trainers '
+        f"are there, at most {MAX_SESSIONS})"
+    )
 
 
 def _wish(

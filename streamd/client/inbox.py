@@ -118,6 +118,12 @@ class Inbox:
                 self._raise()
             return self.away_since_s is None
 
+    @property
+    def cursor(self) -> Cursor:
+        """Where the next connection begins."""
+        with self._changed:
+            return self._cursor
+
     def move(self, cursor: Cursor) -> None:
         """Sets where the next connection begins."""
         with self._changed:

@@ -30,7 +30,7 @@ from streamd.client.session import (
 from streamd.descriptors import Lifeline
 from streamd.errors import ConnectError, ProtocolError
 from streamd.mapping import map_readable
-from streamd.messages import BatchReady
+from streamd.messages import BatchReady, Welcome
 from streamd.wire import pack, unpack_daemon
 
 _JOIN_S: Final = 5.0
@@ -206,7 +206,7 @@ class Postman:
             case OpenSocket():
                 self._connect()
             case Greet(welcome):
-                self._greet(welcome.descriptors, welcome.secret, welcome.credit)
+                self._greet(welcome)
             case Unmap(slots):
                 self._unmap(slots)
             case OfferReceipt() | Fail():
@@ -232,16 +232,18 @@ class Postman:
         self._poller = None
         self._do(self._session.opened(cursor, time.monotonic()))
 
-    def _greet(self, descriptors: str, secret: bytes, credit: int) -> None:
+    def _greet(self, welcome: Welcome) -> None:
+        if welcome.cursor is not None:
+            self._inbox.move(welcome.cursor)
         try:
-            self._lifeline = Lifeline(descriptors, secret)
+            self._lifeline = Lifeline(welcome.descriptors, welcome.secret)
             self._poller = None
         except ConnectError as error:
             sys.stderr.write(f"streamd: {error}\n")
             self._lose()
             return
-        self._worth_ringing = grant_size(credit)
-        self._inbox.welcome(credit)
+        self._worth_ringing = grant_size(welcome.credit)
+        self._inbox.welcome(welcome.credit)
 
     def _offer(self, number: int, batch: BatchReady, inline: memoryview | None) -> None:
         try:

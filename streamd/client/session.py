@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from streamd.errors import (
@@ -39,7 +39,11 @@ _GRANTS_A_CREDIT: Final = 2  # releases are told together, this many times while
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a trainer subscribed to; stays the same over every reconnection."""
+    """What a trainer subscribed to; stays the same over every reconnection.
+
+    But for `live`, which is how the first connection begins: where the others are, `epochs` counting from there.
+    `together`: begin when so many sessions of the stream are there, 0 for at once.
+    """
 
     stream: str
     rank: int
@@ -48,6 +52,8 @@ class Wish:
     uneven: Uneven
     credit: int
     transport: Transport
+    live: bool = False
+    together: int = 0
 
 
 # --- what the shell is asked to do
@@ -171,6 +177,8 @@ class Session:
             wish.transport,
             self.order_id,
             self._resuming,
+            wish.live,
+            wish.together,
         )
         return [Say(NOBODY, subscribe)]
 
@@ -244,10 +252,18 @@ class Session:
         self._resuming = True
         self._header = Header(header.boot, header.session, 0)
         self._credit = welcome.credit
+        if self.wish.live and welcome.cursor is not None:
+            self._settle_at(welcome.cursor)
         wish = self.wish
         self._keys = Walk(spec.batches, wish.rank, wish.world, wish.uneven, wish.epochs).keys(self._cursor)
         self._told_upto = welcome.credit
         return [Greet(welcome), Say(self._header, Progress(welcome.credit, (), 0, 0))]
+
+    def _settle_at(self, cursor: Cursor) -> None:
+        """A live session has its place: from now on it is like any other."""
+        epochs = None if self.wish.epochs is None else cursor.epoch + self.wish.epochs
+        self.wish = replace(self.wish, live=False, epochs=epochs)
+        self._cursor = cursor
 
     def _refused(self, why: str, text: str, retry_s: float | None, now_s: float) -> list[Do]:
         if retry_s is None:

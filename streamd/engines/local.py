@@ -133,6 +133,7 @@ class LocalEngine:
         self._stats.time(group, "read", report.read_ns / 1e9, rows)
         self._stats.time(group, "decode", report.decode_ns / 1e9, rows)
         self._stats.time("engine", "idle", report.idle_ns / 1e9)
+        production.busy_s += (report.read_ns + report.decode_ns) / 1e9
         production.pending -= 1
         if production.given_up:
             return

@@ -40,6 +40,7 @@ class Production:
     verdicts: int = field(init=False)  # known when the batch was last resolved
     pending: int = 0
     given_up: bool = False
+    busy_s: float = 0.0  # of workers' time
 
     def __post_init__(self) -> None:
         self._resolve()

@@ -9,10 +9,14 @@ from itertools import islice
 import numpy as np
 import pytest
 from daemons import DaemonProcess, stream_config, wait_until, write_images
+from sample_specs import some_spec
 
 import streamd
 from streamd.client import Batch, Client
-from streamd.client.batch import marks_of
+from streamd.client.batch import marks_of, open_batch
+from streamd.layout import layout
+from streamd.messages import BatchReady
+from streamd.spec import LabelSpec
 from streamd.verdicts import MASKED, SUBSTITUTED, BadRow
 
 
@@ -51,6 +55,18 @@ def test_a_batch_has_the_shapes_and_types_it_promises(first: Callable[[], Batch]
     assert (batch.sample_ids.shape, batch.sample_ids.dtype) == ((8,), np.dtype(np.int64))
     assert (len(batch), batch.epoch, batch.index, batch.bad) == (8, 0, 0, ())
     assert repr(batch) == "<Batch 0:0, 8 images (32, 32, 3), 0 bad>"
+
+
+def test_text_is_decoded_and_belongs_to_the_caller() -> None:
+    spec = some_spec(labels={"text": LabelSpec("text", "string", text_bytes=6)}, batch_size=3)
+    place = layout(spec, 3)
+    memory = memoryview(bytearray(place.nbytes))
+    place.labels["text"].view(memory)[:] = ["zwölf".encode(), b"", b"abc"]
+    header = BatchReady(epoch=0, index=0, rows=3, slot=0, slot_bytes=place.nbytes, inline=False)
+    batch = open_batch(memory, place, header, spec, token=str, on_return=lambda: None)
+    assert (batch.labels["text"].tolist(), batch.labels["text"].shape) == (["zwölf", "", "abc"], (3,))
+    assert batch.labels["text"].dtype.kind == "U"
+    batch.labels["text"][0] = "mine"
 
 
 def test_images_cannot_be_written_by_any_way_that_numpy_knows(first: Callable[[], Batch]) -> None:

@@ -101,8 +101,11 @@ def test_something_else_there_is_a_connect_error_too(tmp_path: Path) -> None:
         ({"epochs": 0}, ConfigError, "epochs 0: at least 1, or None"),
         ({"prefetch": 1}, ConfigError, "prefetch 1: between 2 and 1024"),
         ({"prefetch": 1025}, ConfigError, "prefetch 1025"),
-        ({"start": "live"}, ConfigError, "start='live' is not served by this version"),
-        ({"batch_size": 4}, ConfigError, "batch_size=4 is not served by this version; .* batches of 8"),
+        ({"start": "alive"}, ConfigError, "start='alive': use \"begin\", \"live\""),
+        ({"start": {"together": 0}}, ConfigError, "begin when K trainers are there, at most 256"),
+        ({"start": {"togther": 2}}, ConfigError, '{"together": K}'),
+        ({"start": {"together": 257}}, ConfigError, "at most 256"),
+        ({"batch_size": 5}, ConfigError, "use a divisor or a multiple of 8, such as 1, 2, 4, 16"),
         ({"world": 6}, RefusedError, 'use fewer ranks, a smaller batch_size or uneven="pad"'),
     ],
 )

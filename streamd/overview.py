@@ -1,0 +1,143 @@
+"""What the daemon knows of itself: who reads what, how fast, and whether each decode is shared."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from streamd import __version__
+from streamd.engines.production import Production
+from streamd.recent import SPAN_S, Recent
+from streamd.served import ServedStream
+from streamd.stats import Stats
+from streamd.status import RESTING_S, DaemonStatus, Doing, SessionStatus, StreamStatus, remedy
+from streamd.window import Window
+from streamd.window.sessions import Session
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What went to one session."""
+
+    stream: str
+    began_s: float
+    batches: Recent
+    rows: Recent
+    asked_s: float  # when it last had room for a batch, or got one
+
+
+@dataclass(slots=True)
+class Overview:
+    """Counts as things happen; puts it all together when somebody asks. Times are monotonic, in seconds."""
+
+    streams: Mapping[str, ServedStream]
+    workers: int
+    memory_bytes: int
+    endpoint: str
+    stats: Stats
+    began_s: float
+    _sessions: dict[int, _Seen] = field(default_factory=dict)
+    _produced: dict[str, Recent] = field(default_factory=dict)
+    _busy: Recent = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._busy = Recent(self.began_s)
+        self._produced = {name: Recent(self.began_s) for name in self.streams}
+
+    # --- what happens
+
+    def began(self, session: int, stream: str, now_s: float) -> None:
+        self._sessions[session] = _Seen(stream, now_s, Recent(now_s), Recent(now_s), now_s)
+
+    def ended(self, session: int, now_s: float) -> None:
+        seen = self._sessions.pop(session, None)
+        if seen is not None and not any(other.stream == seen.stream for other in self._sessions.values()):
+            self._produced[seen.stream] = Recent(now_s)  # the next to come shall not answer for these decodes
+
+    def sent(self, session: int, rows: int, now_s: float) -> None:
+        seen = self._sessions[session]
+        seen.batches.add(now_s)
+        seen.rows.add(now_s, rows)
+        seen.asked_s = now_s
+
+    def produced(self, production: Production, now_s: float) -> None:
+        self._produced[production.key.stream].add(now_s)
+        self._busy.add(now_s, production.busy_s)
+
+    # --- what is told
+
+    def status(self, window: Window, now_s: float, *, draining: bool) -> DaemonStatus:
+        """Everything, as of now."""
+        sessions = [session for session in window.sessions if session.id in self._sessions]
+        lifetime_s = max(1.0, min(SPAN_S, now_s - self.began_s))
+        return DaemonStatus(
+            __version__,
+            os.getpid(),
+            self.endpoint,
+            now_s - self.began_s,
+            self.workers,
+            min(1.0, self._busy.total(now_s) / lifetime_s / self.workers),
+            self.memory_bytes,
+            window.used_bytes,
+            draining,
+            tuple(self._stream(stream, sessions, now_s) for stream in self.streams.values()),
+            tuple(self._session(session, now_s) for session in sessions),
+        )
+
+    def _stream(self, stream: ServedStream, sessions: Iterable[Session], now_s: float) -> StreamStatus:
+        spec = stream.spec
+        readers = [session for session in sessions if session.shape.name == spec.name]
+        counters = self.stats.read().get(f"stream.{spec.name}", {})
+        decodes = self.decodes_per_batch(spec.name, readers, now_s)
+        return StreamStatus(
+            spec.name,
+            spec.samples,
+            spec.batch_size,
+            spec.batches,
+            len(readers),
+            self._produced[spec.name].per_s(now_s),
+            sum(self._sessions[session.id].rows.per_s(now_s) for session in readers),
+            decodes,
+            len(stream.quarantine.reasons),
+            int(counters.get("receipts_ok", 0)),
+            int(counters.get("receipts_bad", 0)),
+            remedy(decodes, len(readers)),
+        )
+
+    def decodes_per_batch(self, stream: str, readers: Iterable[Session], now_s: float) -> float | None:
+        """Decodes for each batch that the trainers needed; trainers of one rank need the same ones."""
+        needed: dict[tuple[int, int], float] = {}
+        for session in readers:
+            rank = (session.walk.rank, session.walk.world)
+            needed[rank] = max(needed.get(rank, 0.0), self._sessions[session.id].batches.total(now_s))
+        batches = sum(needed.values())
+        return self._produced[stream].total(now_s) / batches if batches else None
+
+    def _session(self, session: Session, now_s: float) -> SessionStatus:
+        seen, walk = self._sessions[session.id], session.walk
+        return SessionStatus(
+            session.id,
+            session.shape.name,
+            walk.rank,
+            walk.world,
+            session.at.epoch,
+            walk.epochs,
+            session.at.base // walk.world + session.at.step,
+            walk.steps,
+            session.credit,
+            len(session.leases),
+            _doing(session, now_s - seen.asked_s),
+            seen.rows.per_s(now_s),
+            now_s - seen.began_s,
+        )
+
+
+def _doing(session: Session, quiet_s: float) -> Doing:
+    if session.finished:
+        return "finished"
+    if session.together:
+        return "gathering"
+    if session.room > 0:
+        return "waiting"
+    return "resting" if quiet_s >= RESTING_S else "reading"

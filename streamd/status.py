@@ -1,0 +1,96 @@
+"""How a daemon is doing, as it tells clients: plain values, and the remedy where something could be better."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+# What a session is at: `gathering` waits for other trainers to come (start={"together": K}), `waiting` wants a batch
+# that is not ready yet, `reading` takes batches as fast as it can use them, `resting` has asked for nothing for a while
+# (validation, compiling, a notebook at rest), `finished` has been sent all its epochs.
+Doing = Literal["gathering", "waiting", "reading", "resting", "finished"]
+
+RESTING_S: Final = 5.0  # asking for nothing for so long is rest, not a slow step
+WELL_SHARED: Final = 1.1  # decodes a batch; beyond it trainers are apart
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStatus:
+    """One trainer's subscription. `step` of `steps` is the next to be sent in `epoch`; `held` batches are lent to it.
+
+    `samples_per_s` is over the last half minute, `age_s` seconds since it subscribed.
+    """
+
+    session: int
+    stream: str
+    rank: int
+    world: int
+    epoch: int
+    epochs: int | None
+    step: int
+    steps: int
+    credit: int
+    held: int
+    doing: Doing
+    samples_per_s: float
+    age_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStatus:
+    """One stream. Rates are over the last half minute.
+
+    `decodes_per_batch` is how often each batch that trainers got was decoded: 1 when they share each decode, None when
+    none got any. `bad` samples are known; receipts are those that trainers have confirmed since the daemon began.
+    """
+
+    name: str
+    samples: int
+    batch_size: int
+    batches: int
+    sessions: int
+    decoded_per_s: float
+    samples_per_s: float
+    decodes_per_batch: float | None
+    bad: int
+    receipts_ok: int
+    receipts_bad: int
+    remedy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonStatus:
+    """The whole daemon. Memory in bytes; `busy_fraction` of the workers' time over the last half minute."""
+
+    version: str
+    pid: int
+    endpoint: str
+    uptime_s: float
+    workers: int
+    busy_fraction: float
+    memory_bytes: int
+    memory_used_bytes: int
+    draining: bool
+    streams: tuple[StreamStatus, ...] = ()
+    sessions: tuple[SessionStatus, ...] = ()
+
+    @property
+    def troubles(self) -> list[str]:
+        """What is wrong, a sentence each: what `streamd status` ends with an exit status of 1 for."""
+        bad = [
+            f"stream {stream.name!r}: {stream.receipts_bad} receipts do not add up; see the daemon's log"
+            for stream in self.streams
+            if stream.receipts_bad
+        ]
+        return bad + (["the daemon is going away"] if self.draining else [])
+
+
+def remedy(decodes_per_batch: float | None, sessions: int) -> str | None:
+    """What to do about trainers that do not share their decodes; None when they do."""
+    if decodes_per_batch is None or sessions < 2 or decodes_per_batch <= WELL_SHARED:  # noqa: PLR2004 - two can share
+        return None
+    return (
+        f"each batch is decoded {decodes_per_batch:.1f} times, since the trainers are apart; those a few seconds apart "
+        'draw level by themselves, others subscribe with start="live" (join where the rest are) or '
+        'start={"together": K} (begin when K are there)'
+    )

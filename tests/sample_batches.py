@@ -1,0 +1,47 @@
+"""Made-up batches for tests that show them: no daemon, any shape, any label."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sample_specs import some_spec
+
+from streamd.client import Batch
+from streamd.spec import ImageSpec, LabelSpec
+from streamd.verdicts import BadRow
+
+CLASS = LabelSpec("label", "category", classes=("cat", "Zoë"), counts=(60, 43))
+
+
+def some_batch(
+    images: npt.NDArray[np.uint8],
+    labels: Sequence[tuple[LabelSpec, Any]] = (),
+    *,
+    without: Sequence[int] = (),
+    bad: Sequence[BadRow] = (),
+) -> Batch:
+    """Batch 0:12 of stream `train`, its sample ids counting from 100; rows `without` a sample have weight 0.
+
+    `labels` are specifications with the values of all rows; without any, rows are cats and Zoës in turn.
+    """
+    rows = len(images)
+    weights, ids = np.ones(rows, dtype=np.float32), np.arange(100, 100 + rows)
+    weights[list(without)], ids[list(without)] = 0, -1
+    given = [(label, np.asarray(values)) for label, values in labels] or [(CLASS, np.arange(rows) % 2)]
+    height, width, channels = images.shape[1:]
+    spec = some_spec(labels={label.name: label for label, _ in given}, image=ImageSpec(height, width, channels))
+    named = {label.name: values for label, values in given}
+    return Batch(images, named, weights, ids, tuple(bad), 0, 12, lambda: "", spec)
+
+
+def flat(rows: int, height: int = 6, width: int = 8, channels: int = 3, colour: int = 128) -> npt.NDArray[np.uint8]:
+    """Images of one colour."""
+    return np.full((rows, height, width, channels), colour, dtype=np.uint8)
+
+
+def noise(rows: int, height: int, width: int, channels: int = 3) -> npt.NDArray[np.uint8]:
+    """Images that cannot be compressed."""
+    return np.random.default_rng(0).integers(0, 256, (rows, height, width, channels), dtype=np.uint8)

@@ -1,0 +1,202 @@
+"""What a trainer may ask for on its first day: any batch, names, another size, company, a place among others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+from daemons import DaemonProcess, stream_config, wait_until, write_images
+from trainers import Trainer, trainers
+
+import streamd
+from streamd.client import Client
+from streamd.errors import RefusedError
+
+SAMPLES, B = 100, 8
+BATCHES = 13  # the last has four rows
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    place = tmp_path_factory.mktemp("d")
+    folder = write_images(place / "data", {"cat": 60, "dög": 40})
+    streams = {
+        "train": stream_config(folder),
+        "dropping": stream_config(folder, drop_remainder=True),
+        "padding": stream_config(folder, drop_remainder="pad"),
+    }
+    process = DaemonProcess(place, {"streams": streams}).start()
+    yield process
+    assert process.terminate() == 0, process.log.read_text()
+    process.kill()
+
+
+@pytest.fixture
+def client(daemon: DaemonProcess) -> Iterator[Client]:
+    with streamd.connect(daemon.endpoint) as client:
+        yield client
+
+
+# --- any batch, names, status
+
+
+def test_any_batch_comes_again_exactly_as_trainers_got_it(client: Client) -> None:
+    with client.subscribe("train", epochs=2) as stream:
+        seen = {(batch.epoch, batch.index): batch.copy() for batch in stream}
+    for epoch, index in ((0, 0), (1, 7), (0, BATCHES - 1)):
+        again = client.batch("train", epoch, index)
+        assert np.array_equal(again.images, seen[epoch, index].images)
+        assert np.array_equal(again.sample_ids, seen[epoch, index].sample_ids)
+        assert np.array_equal(again.labels["label"], seen[epoch, index].labels["label"])
+
+
+def test_a_batch_that_is_not_is_refused_with_those_that_are(client: Client) -> None:
+    for epoch, index in ((0, BATCHES), (0, -1), (-1, 0)):
+        with pytest.raises(RefusedError, match=f"no batch {epoch}:{index}: .* from 0 to {BATCHES - 1}"):
+            client.batch("train", epoch, index)
+
+
+def test_names_are_those_of_the_files(client: Client) -> None:
+    assert client.names("train", [0, 59, 60, 99, 0]) == [
+        "cat/0000.jpg", "cat/0059.jpg", "dög/0000.jpg", "dög/0039.jpg", "cat/0000.jpg",
+    ]  # fmt: skip
+    assert client.names("train", np.array([-1, 3])) == ["", "cat/0003.jpg"]
+    assert client.names("train", []) == []
+
+
+def test_more_names_than_fit_a_question_are_asked_for_in_several(client: Client) -> None:
+    ids = list(range(SAMPLES)) * 100
+    assert len(client.names("train", ids)) == len(ids)
+
+
+def test_names_of_strange_ids_and_streams_are_refused(client: Client) -> None:
+    with pytest.raises(RefusedError, match="has sample ids 0 to 99, not 100"):
+        client.names("train", [100])
+    with pytest.raises(RefusedError, match="did you mean 'train'"):
+        client.names("trian", [0])
+
+
+def test_status_shows_who_reads_what_and_how_far(client: Client) -> None:
+    with client.subscribe("train", epochs=3, rank=1, world=2) as stream:
+        taken = list(islice(stream, 4))
+        wait_until(lambda: client.status().sessions, "the session shows")
+        status = client.status()
+        (session,) = status.sessions
+        assert (session.stream, session.rank, session.world, session.epochs) == ("train", 1, 2, 3)
+        assert session.steps == len(stream) == 6
+        assert 0 < session.held <= session.credit
+        assert session.epoch * session.steps + session.step >= 4
+        assert {each.name: each.sessions for each in status.streams} == {"train": 1, "dropping": 0, "padding": 0}
+        del taken
+    wait_until(lambda: not client.status().sessions, "the session is gone")
+
+
+# --- another size
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8, 16, 24, 104])
+def test_every_size_gives_every_sample_once_in_the_same_order(client: Client, size: int) -> None:
+    with client.subscribe("train", epochs=1) as plain:
+        ids = np.concatenate([batch.sample_ids for batch in plain])
+    with client.subscribe("train", epochs=1) as plain:
+        images = np.concatenate([batch.images.copy() for batch in plain])
+    with client.subscribe("train", epochs=2, batch_size=size) as stream:
+        for epoch in islice(stream.epochs(), 1):
+            batches = [batch.copy() for batch in epoch]
+        assert len(batches) == len(stream) == stream.spec.batches == -(-SAMPLES // size)
+        assert np.array_equal(np.concatenate([batch.sample_ids for batch in batches]), ids)
+        assert np.array_equal(np.concatenate([batch.images for batch in batches]), images)
+        assert sum(1 for _ in stream) == len(stream)
+        assert all(receipt.ok for receipt in stream.receipts)
+        assert [(receipt.steps, receipt.samples) for receipt in stream.receipts] == [(len(stream), SAMPLES)] * 2
+
+
+@pytest.mark.parametrize("size", [2, 4, 16])
+def test_a_token_of_any_size_goes_on_at_the_next_row_at_any_size(client: Client, size: int) -> None:
+    with client.subscribe("train", epochs=1) as plain:
+        order = np.concatenate([batch.sample_ids for batch in plain]).tolist()
+    with client.subscribe("train", epochs=1, batch_size=size) as stream:
+        for batch in islice(stream, 5):
+            token = batch.token
+        assert stream.token == token
+    for other in (2, 8, 24):
+        with client.subscribe("train", epochs=1, batch_size=other, resume=token) as rest:
+            assert [int(each) for batch in rest for each in batch.sample_ids] == order[5 * size :]
+            assert rest.receipts[-1].ok
+
+
+def test_what_does_not_fill_a_batch_is_dropped_and_counted_where_the_stream_drops(client: Client) -> None:
+    with client.subscribe("dropping", epochs=1, batch_size=40) as stream:
+        assert [len(batch) for batch in stream] == [40, 40]
+        (receipt,) = stream.receipts
+        assert (receipt.ok, receipt.steps, receipt.samples, receipt.dropped) == (True, 2, 80, 20)
+
+
+def test_what_does_not_fill_a_batch_is_filled_up_where_the_stream_pads(client: Client) -> None:
+    with client.subscribe("padding", epochs=1, batch_size=64) as stream:
+        batches = [batch.copy() for batch in stream]
+        assert [len(batch) for batch in batches] == [64, 64]
+        assert sum(float(batch.weights.sum()) for batch in batches) == SAMPLES
+
+
+def test_trainers_of_other_sizes_share_the_stream(daemon: DaemonProcess) -> None:
+    with trainers(
+        Trainer(daemon.endpoint, epochs=1, batch_size=4), Trainer(daemon.endpoint, epochs=1, batch_size=16)
+    ) as both:
+        for each in both:
+            assert [receipt.ok for receipt in each.finish()] == [True]
+
+
+# --- company
+
+
+def test_a_live_trainer_joins_where_the_other_is_and_its_first_epoch_is_short(daemon: DaemonProcess) -> None:
+    with trainers(Trainer(daemon.endpoint, epochs=9, allowed=30)) as (early,):
+        wait_until(lambda: len(early.keys) == 30, "the first is in the middle of an epoch")
+        with trainers(Trainer(daemon.endpoint, epochs=2, start="live")) as (late,):
+            receipts = late.finish()
+        assert [receipt.ok for receipt in receipts] == [True, True]
+        first = late.keys[0]
+        assert first[0] == 2
+        assert first[1] >= 30 - 2 * BATCHES
+        whole = [(epoch, index) for epoch in (2, 3) for index in range(BATCHES)]
+        assert late.keys == whole[whole.index(first) :]
+        assert receipts[0].steps == BATCHES - first[1]
+
+
+def test_a_live_trainers_token_goes_on_where_it_was(daemon: DaemonProcess, client: Client) -> None:
+    with trainers(Trainer(daemon.endpoint, epochs=9, allowed=5, prefetch=2)) as (early,):
+        wait_until(lambda: len(early.keys) == 5, "the first has begun")
+        with client.subscribe("train", epochs=1, start="live") as stream:
+            taken = [batch.index for batch in islice(stream, 2)]
+            token = stream.token
+    with client.subscribe("train", epochs=1, resume=token) as rest:
+        taken += [batch.index for batch in rest]
+        assert rest.receipts[0].ok
+    assert taken == list(range(taken[0], BATCHES))
+
+
+def test_those_who_wait_for_each_other_begin_together(daemon: DaemonProcess, client: Client) -> None:
+    with trainers(*(Trainer(daemon.endpoint, epochs=1, start={"together": 3}) for _ in range(2))) as early:
+        wait_until(lambda: [each.doing for each in client.status().sessions] == ["gathering"] * 2, "two wait")
+        assert [each.keys for each in early] == [[], []]
+        with trainers(Trainer(daemon.endpoint, epochs=1, start={"together": 3})) as (last,):
+            for each in (*early, last):
+                assert [receipt.ok for receipt in each.finish()] == [True]
+
+
+Start = Callable[..., DaemonProcess]
+
+
+def test_those_who_wait_for_each_other_find_each_other_again_after_a_restart(
+    start_daemon: Start, tmp_path: Path
+) -> None:
+    folder = write_images(tmp_path / "data", {"cat": 40})
+    daemon = start_daemon({"streams": {"train": stream_config(folder)}})
+    with trainers(Trainer(daemon.endpoint, epochs=1, start={"together": 2})) as (early,):
+        daemon.restart_after_kill()
+        with trainers(Trainer(daemon.endpoint, epochs=1, start={"together": 2})) as (late,):
+            assert [receipt.ok for receipt in late.finish() + early.finish()] == [True, True]

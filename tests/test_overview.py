@@ -1,0 +1,142 @@
+"""What a daemon tells of itself, over a real window and made-up deliveries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from daemons import write_images
+from served_folders import serve
+
+from streamd.engines.production import Production
+from streamd.overview import Overview
+from streamd.recent import SPAN_S
+from streamd.served import ServedStream
+from streamd.spec import BatchKey, Cursor
+from streamd.stats import Stats
+from streamd.status import RESTING_S, SessionStatus
+from streamd.window import Window
+from streamd.window.events import CreditGranted, ProgressReported, Subscribed
+
+MIB = 1 << 20
+
+
+class Desk:
+    """An overview, the window it looks at, and what a service would tell it."""
+
+    def __init__(self, stream: ServedStream) -> None:
+        self.stream, self.stats = stream, Stats()
+        self.window = Window([stream.shape], memory=64 * MIB, workers=2)
+        self.overview = Overview({"train": stream}, 2, 64 * MIB, "ipc:///s", self.stats, began_s=0.0)
+
+    def subscribe(
+        self, number: int, now_s: float = 0.0, *, rank: int = 0, world: int = 1, together: int = 0, grant: int = 0
+    ) -> None:
+        wish = Subscribed(number, "train", rank, world, "drop", 3, Cursor(), 4, resuming=False, together=together)
+        self.window.handle(wish, now_s)
+        self.window.handle(CreditGranted(number, grant), now_s)
+        self.overview.began(number, "train", now_s)
+
+    def send(self, number: int, batches: int, now_s: float) -> None:
+        for _ in range(batches):
+            self.overview.sent(number, 8, now_s)
+
+    def decode(self, batches: int, now_s: float, *, busy_s: float = 0.0) -> None:
+        for index in range(batches):
+            production = Production(BatchKey("train", 0, index % self.stream.spec.batches), self.stream, 0, 1, 4096)
+            production.busy_s = busy_s
+            self.overview.produced(production, now_s)
+
+    def decodes_per_batch(self, now_s: float) -> float | None:
+        (stream,) = self.overview.status(self.window, now_s, draining=False).streams
+        return stream.decodes_per_batch
+
+    def session(self, number: int, now_s: float) -> SessionStatus:
+        sessions = self.overview.status(self.window, now_s, draining=False).sessions
+        return next(session for session in sessions if session.session == number)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    stream = serve(write_images(tmp_path / "data", {"cat": 80}, size=(8, 8)), tmp_path / "state")
+    yield Desk(stream)
+    stream.manifest.close()
+
+
+def test_nobody_reading_means_no_figure_for_sharing(desk: Desk) -> None:
+    assert desk.decodes_per_batch(1.0) is None
+
+
+def test_two_in_step_share_each_decode_and_two_apart_do_not(desk: Desk) -> None:
+    desk.subscribe(1)
+    desk.subscribe(2)
+    desk.send(1, 10, 5.0)
+    desk.send(2, 10, 5.0)
+    desk.decode(10, 5.0)
+    assert desk.decodes_per_batch(6.0) == 1.0
+    desk.decode(10, 6.0)
+    assert desk.decodes_per_batch(6.0) == 2.0
+    (stream,) = desk.overview.status(desk.window, 6.0, draining=False).streams
+    assert stream.remedy is not None
+
+
+def test_ranks_need_batches_of_their_own(desk: Desk) -> None:
+    for rank in (0, 1):
+        desk.subscribe(1 + rank, rank=rank, world=2)
+        desk.send(1 + rank, 10, 5.0)
+    desk.decode(20, 5.0)
+    assert desk.decodes_per_batch(6.0) == 1.0
+
+
+def test_the_figure_is_of_the_last_half_minute(desk: Desk) -> None:
+    desk.subscribe(1)
+    desk.decode(50, 1.0)
+    desk.send(1, 25, 1.0)
+    desk.send(1, 10, 40.0)
+    desk.decode(10, 40.0)
+    assert desk.decodes_per_batch(41.0) == 1.0
+
+
+def test_who_comes_to_an_empty_stream_does_not_answer_for_those_before(desk: Desk) -> None:
+    desk.subscribe(1)
+    desk.send(1, 10, 1.0)
+    desk.decode(10, 1.0)
+    desk.overview.ended(1, 2.0)
+    desk.subscribe(2, 2.0)
+    desk.send(2, 5, 3.0)
+    desk.decode(5, 3.0)
+    assert desk.decodes_per_batch(3.0) == 1.0
+
+
+def test_what_a_session_is_at(desk: Desk) -> None:
+    desk.subscribe(1, grant=4)
+    desk.subscribe(2)
+    desk.subscribe(3, together=9)
+    desk.send(2, 1, 1.0)
+    assert desk.session(1, 1.5).doing == "waiting"
+    assert desk.session(2, 1.5).doing == "reading"
+    assert desk.session(2, 1.5 + RESTING_S).doing == "resting"
+    assert desk.session(3, 1.5).doing == "gathering"
+    desk.window.handle(ProgressReported(1, 1), 2.0)
+    assert (desk.session(1, 2.0).step, desk.session(1, 2.0).steps, desk.session(1, 2.0).epochs) == (0, 10, 3)
+
+
+def test_the_rate_is_in_samples_and_the_age_since_subscribing(desk: Desk) -> None:
+    desk.subscribe(1, 100.0)
+    desk.send(1, 10, 105.0)
+    assert desk.session(1, 110.0).samples_per_s == 8.0
+    assert desk.session(1, 110.0).age_s == 10.0
+
+
+def test_workers_are_busy_as_long_as_they_read_and_decode(desk: Desk) -> None:
+    desk.decode(10, 100.0, busy_s=SPAN_S / 10)
+    assert desk.overview.status(desk.window, 101.0, draining=False).busy_fraction == 0.5
+
+
+def test_receipts_and_bad_samples_are_those_that_are_known(desk: Desk) -> None:
+    desk.stats.count("stream.train", "receipts_ok", 3)
+    desk.stats.count("stream.train", "receipts_bad")
+    status = desk.overview.status(desk.window, 1.0, draining=True)
+    assert (status.streams[0].receipts_ok, status.streams[0].receipts_bad, status.streams[0].bad) == (3, 1, 0)
+    assert len(status.troubles) == 2

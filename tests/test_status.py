@@ -1,0 +1,38 @@
+"""What is wrong, and what could be better, in words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import pytest
+
+from streamd.status import DaemonStatus, StreamStatus, remedy
+
+STREAM: Final = StreamStatus("train", 100, 10, 10, 1, 5.0, 50.0, 1.0, 0, 3, 0)
+DAEMON: Final = DaemonStatus("1", 7, "ipc:///s", 1.0, 2, 0.5, 100, 50, draining=False, streams=(STREAM,))
+
+
+def test_a_healthy_daemon_has_no_troubles() -> None:
+    assert DAEMON.troubles == []
+
+
+def test_receipts_that_do_not_add_up_are_trouble_with_the_stream_named() -> None:
+    (trouble,) = replace(DAEMON, streams=(STREAM, replace(STREAM, name="other", receipts_bad=2))).troubles
+    assert "'other'" in trouble
+    assert "2 receipts" in trouble
+
+
+def test_a_daemon_that_drains_is_trouble() -> None:
+    assert replace(DAEMON, draining=True).troubles == ["the daemon is going away"]
+
+
+@pytest.mark.parametrize(("decodes", "sessions"), [(None, 3), (2.0, 1), (1.1, 2), (1.0, 4)])
+def test_trainers_that_share_or_are_alone_need_no_remedy(decodes: float | None, sessions: int) -> None:
+    assert remedy(decodes, sessions) is None
+
+
+def test_trainers_that_are_apart_get_both_remedies_and_the_figure() -> None:
+    text = remedy(1.9, 2)
+    assert text is not None
+    assert all(word in text for word in ("1.9 times", 'start="live"', '{"together": K}'))
