@@ -39,6 +39,7 @@ from streamd.errors import (
 
 if TYPE_CHECKING:
     from streamd.client import connect
+    from streamd.private import local
 
 __version__ = "0.1.0"
 
@@ -54,6 +55,7 @@ __all__ = [
     "StreamdError",
     "TokenError",
     "connect",
+    "local",
 ]
 
 
@@ -63,4 +65,8 @@ def __getattr__(name: str) -> Any:
         from streamd.client import connect  # noqa: PLC0415 - the point is to import late
 
         return connect
+    if name == "local":
+        from streamd.private import local  # noqa: PLC0415 - as above
+
+        return local
     raise AttributeError(f"module 'streamd' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Listing the samples, in a process that ends: `python -m streamd.listing CONFIG STATE`.
+"""Listing the samples, in a process that ends: `python -m streamd.listing STATE`, the configuration on its input.
 
 Reading a large table takes libraries and memory that the daemon does not need afterwards.
 """
@@ -6,29 +6,32 @@ Reading a large table takes libraries and memory that the daemon does not need a
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 from pathlib import Path
 
+import msgspec
+
 from streamd import logs
 from streamd.catalog import list_samples
-from streamd.config import load
+from streamd.config import Given, load, located
 from streamd.errors import ConfigError, StreamdError
 
 _PROGRESS_S = 2.0  # between two lines about a long listing
 
 
-async def list_apart(config: Path, state: Path) -> None:
+async def list_apart(config: Given, state: Path) -> None:
     """Lists the samples of all streams of `config` into manifests in `state`. Raises ConfigError.
 
     Cancelling it ends the process; a manifest is written whole or not at all.
     """
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-P", "-m", "streamd.listing", str(config), str(state),
-        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+        sys.executable, "-P", "-m", "streamd.listing", str(state),
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
-        said, _ = await process.communicate()
+        said, _ = await process.communicate(msgspec.json.encode(config, enc_hook=os.fspath))
     except asyncio.CancelledError:
         process.kill()
         await process.wait()
@@ -52,10 +55,12 @@ class _Listing:
 
 def main() -> None:
     """Lists, and says on standard output what is wrong with the data if anything is."""
-    config, state = map(Path, sys.argv[1:])
+    state = Path(sys.argv[1])
     logs.configure()
     try:
-        list_samples(load(config), state, _Listing().progress)
+        config = load(msgspec.json.decode(sys.stdin.buffer.read()))
+        with located(config):
+            list_samples(config, state, _Listing().progress)
     except StreamdError as error:
         sys.stdout.write(str(error))
         sys.exit(error.exit_status)

@@ -46,11 +46,11 @@ def _shown(value: object) -> str:
     return text if len(text) <= 200 else text[:197] + "..."  # noqa: PLR2004 - a line stays a line
 
 
-def configure(*, verbose: bool = False) -> None:
-    """Sends streamd's events to stderr. Called by entry points only."""
+def configure(*, level: int = logging.INFO) -> None:
+    """Sends streamd's events from `level` on to stderr. Called by entry points only."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter())
     logger = logging.getLogger("streamd")
     logger.handlers[:] = [handler]
-    logger.setLevel(logging.DEBUG if verbose else logging.INFO)
+    logger.setLevel(level)
     logger.propagate = False

@@ -60,7 +60,7 @@ def test_a_value_without_end_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("verbose", [False, True])
 def test_debug_lines_are_for_the_verbose(capsys: pytest.CaptureFixture[str], *, verbose: bool) -> None:
-    logs.configure(verbose=verbose)
+    logs.configure(level=logging.DEBUG if verbose else logging.INFO)
     logs.log(logging.DEBUG, "a.b", "detail")
     assert bool(said(capsys)) is verbose
 

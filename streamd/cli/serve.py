@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
+import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -31,7 +33,10 @@ def serve(
         from streamd.daemon import Daemon  # noqa: PLC0415 - as above
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a library", "serve", "streamd serve") from error
-    logs.configure(verbose=verbose)
+    for library in ("PIL", "aiofiles", "simplejpeg"):  # the workers', which would die of it one after the other
+        if importlib.util.find_spec(library) is None:
+            raise MissingExtraError(library, "serve", "streamd serve")
+    logs.configure(level=logging.DEBUG if verbose else logging.INFO)
 
     async def run() -> None:
         await Daemon(config, rescan=rescan).run()

@@ -1,0 +1,70 @@
+"""A daemon that lives as long as one other process: `python -m streamd.attached`, the other end of `streamd.local`.
+
+Its input brings one line, what to serve; when it ends, so does the daemon. Its output brings one line back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import sys
+from pathlib import Path
+
+import msgspec
+
+from streamd.errors import MissingExtraError, StreamdError
+from streamd.private import READY, Errand
+
+
+async def _serve(errand: Errand) -> None:
+    from streamd.daemon import Daemon  # noqa: PLC0415 - where its libraries are missing, that is said in our words
+
+    daemon = Daemon(
+        errand.config, state=Path(errand.folder) / "state", rescan=True, address=errand.endpoint, on_ready=_say_ready
+    )
+    loop = asyncio.get_running_loop()
+    loop.add_reader(sys.stdin.fileno(), daemon.stop)  # nothing is ever written there again: readable is ended
+    try:
+        await daemon.run()
+    finally:
+        loop.remove_reader(sys.stdin.fileno())
+
+
+def _say_ready() -> None:
+    sys.stdout.buffer.write(READY)
+    sys.stdout.flush()
+
+
+def _run(errand: Errand) -> int:
+    """Serves; an exit status, the reason said on standard output."""
+    try:
+        from streamd import logs  # noqa: PLC0415 - as above
+
+        logs.configure(level=logging.WARNING)
+        asyncio.run(_serve(errand))
+    except ModuleNotFoundError as error:
+        return _fail(MissingExtraError(error.name or "a library", "serve", "streamd.local"))
+    except StreamdError as error:
+        return _fail(error)
+    return 0
+
+
+def _fail(error: StreamdError) -> int:
+    sys.stdout.write(str(error))
+    return error.exit_status
+
+
+def main() -> None:
+    """The process."""
+    with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as lines:  # the end of the input is for the loop
+        errand = msgspec.json.decode(lines.readline(), type=Errand)
+    try:
+        status = _run(errand)
+    finally:
+        shutil.rmtree(errand.folder, ignore_errors=True)
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""`streamd.local`: a daemon of one's own that comes and goes with its process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from daemons import stream_config, wait_until, write_images
+
+import streamd
+from streamd.errors import ConfigError
+
+SCRIPT = """
+import json, sys, time
+import streamd
+client = streamd.local(json.loads(sys.argv[1]))
+print(client.pid, client.endpoint, flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> dict[str, object]:
+    folder = write_images(tmp_path / "data", {"cat": 20, "dog": 12})
+    return {"workers": 1, "memory": "32MiB", "streams": {"train": stream_config(folder)}}
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+
+
+def test_a_mapping_is_served_and_its_daemon_ends_with_the_client(config: dict[str, object]) -> None:
+    with streamd.local(config) as client:
+        folder = Path(client.endpoint.removeprefix("ipc://")).parent
+        assert is_running(client.pid)
+        with client.subscribe("train", epochs=1) as stream:
+            assert sum(len(batch) for batch in stream) == 32
+            assert stream.receipts[0].ok
+    assert not is_running(client.pid)
+    assert not folder.exists()
+
+
+def test_a_file_is_served_and_its_paths_are_relative_to_it(
+    config: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config["streams"] = {"train": stream_config(Path("data"))}
+    (tmp_path / "config.yaml").write_text(json.dumps(config))
+    with streamd.local(tmp_path / "config.yaml") as client:
+        assert client.streams()["train"].samples == 32
+    monkeypatch.chdir(tmp_path)
+    with streamd.local(config) as client:
+        assert client.streams()["train"].samples == 32
+
+
+def test_paths_in_a_mapping_may_be_path_objects(config: dict[str, object], tmp_path: Path) -> None:
+    source = {"kind": "folder", "path": tmp_path / "data"}
+    config["streams"] = {"train": stream_config(tmp_path, source=source)}
+    with streamd.local(config) as client:
+        assert client.streams()["train"].samples == 32
+
+
+def test_what_the_configuration_says_of_endpoints_does_not_count(config: dict[str, object]) -> None:
+    listen = {"listen": ["ipc:///run/a", "ipc:///run/b"], "monitor": "127.0.0.1:0"}
+    with streamd.local({**config, **listen}) as client:
+        assert list(client.streams()) == ["train"]
+
+
+def test_two_daemons_of_one_process_do_not_meet(config: dict[str, object]) -> None:
+    with streamd.local(config) as one, streamd.local(config) as other:
+        assert one.endpoint != other.endpoint
+        assert one.streams().keys() == other.streams().keys()
+
+
+def test_files_that_came_since_are_seen_by_the_next(config: dict[str, object], tmp_path: Path) -> None:
+    with streamd.local(config) as client:
+        assert client.streams()["train"].samples == 32
+    write_images(tmp_path / "data", {"emu": 4})
+    with streamd.local(config) as client:
+        assert client.streams()["train"].samples == 36
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"streams": {}}, "streams"),
+        ({"memroy": "1GiB"}, "memroy: unknown key; did you mean 'memory'"),
+        ({"streams": {"train": stream_config(Path("/no/such/folder"))}}, "streams.train.source.path: .*no/such/folder"),
+    ],
+)
+def test_mistakes_are_told_here_and_leave_nothing_behind(
+    config: dict[str, object], change: dict[str, object], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    with pytest.raises(ConfigError, match=says):
+        streamd.local({**config, **change})
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_a_client_that_nobody_closed_takes_its_daemon_along(config: dict[str, object]) -> None:
+    client = streamd.local(config)
+    pid = client.pid
+    del client
+    assert not is_running(pid)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, None])
+def test_the_daemon_ends_with_its_process_however_that_ends(
+    config: dict[str, object], number: signal.Signals | None
+) -> None:
+    command = [sys.executable, "-c", SCRIPT, json.dumps(config)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        pid, endpoint = process.stdout.readline().split()
+        folder = Path(endpoint.removeprefix("ipc://")).parent
+        if number is None:
+            process.stdin.close()
+        else:
+            process.send_signal(number)
+        process.wait()
+        wait_until(lambda: not is_running(int(pid)), "the daemon has ended")
+        wait_until(lambda: not folder.exists(), "its folder is gone")
+
+
+def test_a_forked_child_that_ends_does_not_end_the_daemon(config: dict[str, object]) -> None:
+    with streamd.local(config) as client:
+        child = os.fork()
+        if not child:
+            client.close()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert list(client.streams()) == ["train"]
