@@ -11,16 +11,24 @@ try:
 except ModuleNotFoundError:
     fail_without_typer(PROGRAM, "serve")
 
-from streamd.cli.demo import demo  # noqa: E402 - after the check for typer, which says what to install
+from streamd.cli.check import check  # noqa: E402 - after the check for typer, which says what to install
+from streamd.cli.demo import demo  # noqa: E402 - as above
 from streamd.cli.probe import probe  # noqa: E402 - as above
+from streamd.cli.schema import schema  # noqa: E402 - as above
 from streamd.cli.serve import serve  # noqa: E402 - as above
+from streamd.cli.show import show  # noqa: E402 - as above
+from streamd.cli.status import status  # noqa: E402 - as above
 
 app = typer.Typer(
     add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, no_args_is_help=True,
     help="Load once, train many: serves shuffled, decoded image batches to any number of trainers on this host.",
 )  # fmt: skip
 app.command()(serve)
+app.command()(check)
+app.command()(status)
+app.command()(show)
 app.command()(probe)
+app.command()(schema)
 app.command()(demo)
 
 

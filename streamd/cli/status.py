@@ -1,0 +1,41 @@
+"""`streamd status`: what is going on, once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+
+def status(
+    endpoint: Annotated[
+        str | None, typer.Option(help="The daemon; default $STREAMD_ENDPOINT, then this host's.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
+) -> None:
+    """Shows who reads what, how fast, and what could be better.
+
+    Rates are those of the last half minute. `decodes a batch` tells how well trainers share: 1 means that each batch
+    was decoded once for all of them; where it is high, a line says what to do. `held` is how many batches a trainer
+    has, of those that it may have at a time.
+
+    The exit status is 1 when something is wrong: no daemon, a daemon that is going away, or a receipt that is not ok.
+
+    \b
+    Example:
+      streamd status
+      streamd status --json | tail -n 1 | jq .streams
+    """
+    from rich.console import Console  # noqa: PLC0415 - only when it is needed, not for --help
+
+    from streamd import connect  # noqa: PLC0415 - as above
+    from streamd.status_table import status_table  # noqa: PLC0415 - as above
+
+    with connect(endpoint) as client:
+        now = client.status()
+    if json:
+        typer.echo(msgspec.json.encode({**msgspec.to_builtins(now), "troubles": now.troubles}).decode())
+    else:
+        Console(highlight=False).print(status_table(now))
+    raise typer.Exit(1 if now.troubles else 0)

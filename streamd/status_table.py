@@ -1,0 +1,141 @@
+"""What `streamd status` shows a person: who reads what, how fast, and what could be better, in 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from streamd.config.units import format_bytes
+from streamd.status import WELL_SHARED, DaemonStatus, Doing, SessionStatus, StreamStatus
+
+_POORLY_SHARED: Final = 1.5  # decodes a batch: from here on half of the decoding is done for nothing
+_BAR_CHARS: Final = 8
+_EXACT_BELOW: Final = 10  # slower rates than this show a decimal
+_DOING: Final[dict[Doing, tuple[str, str]]] = {
+    "gathering": ("waits for others", "yellow"),
+    "waiting": ("waits for batch", "yellow"),
+    "reading": ("reads", "green"),
+    "resting": ("rests", "dim"),
+    "finished": ("has finished", "dim"),
+}
+
+
+def status_table(status: DaemonStatus) -> RenderableType:
+    """Everything, from the daemon down to what should be done about it."""
+    parts: list[RenderableType] = [*_daemon(status), Text(), _streams(status.streams), Text()]
+    parts.append(_trainers(status.sessions) if status.sessions else Text("no trainers", style="dim"))
+    advice = list(_advice(status))
+    return Group(*parts, *([Text()] if advice else []), *advice)
+
+
+def _daemon(status: DaemonStatus) -> Iterator[Text]:
+    yield Text.assemble((f"streamd {status.version}", "bold"), f" at {status.endpoint}", overflow="fold")
+    share = status.memory_used_bytes / status.memory_bytes if status.memory_bytes else 0.0
+    yield Text(
+        f"pid {status.pid}, up {span(status.uptime_s)}; {_count(status.workers, 'worker')} {status.busy_fraction:.0%} "
+        f"busy; memory {format_bytes(status.memory_used_bytes)} of {format_bytes(status.memory_bytes)} ({share:.0%})"
+    )
+
+
+def _table(*headings: str) -> Table:
+    """Columns of text; of numbers, which are never broken, where the heading begins with `>`."""
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    for heading in headings:
+        name = heading.removeprefix(">")
+        is_number = name != heading
+        table.add_column(
+            name, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold", vertical="top"
+        )
+    return table
+
+
+def _streams(streams: tuple[StreamStatus, ...]) -> Table:
+    table = _table(
+        "\nstream", ">\nsamples", ">\nbatches", ">\ntrainers", ">decoded\nbatch/s", ">sent\nsample/s",
+        ">decodes\na batch", ">\nbad", "\nreceipts",
+    )  # fmt: skip
+    for stream in streams:
+        table.add_row(
+            Text(stream.name),
+            f"{stream.samples:,}",
+            f"{stream.batches:,}",
+            str(stream.sessions),
+            rate(stream.decoded_per_s),
+            rate(stream.samples_per_s),
+            _decodes(stream.decodes_per_batch),
+            Text(f"{stream.bad:,}", style="yellow" if stream.bad else ""),
+            _receipts(stream),
+        )
+    return table
+
+
+def _decodes(decodes: float | None) -> Text:
+    if decodes is None:
+        return Text("-", style="dim")
+    colour = "green" if decodes <= WELL_SHARED else "yellow" if decodes < _POORLY_SHARED else "red"
+    return Text(f"{decodes:.2f}", style=colour)
+
+
+def _receipts(stream: StreamStatus) -> Text:
+    said = Text(f"{stream.receipts_ok} ok")
+    if stream.receipts_bad:
+        said.append(f"\n{stream.receipts_bad} NOT OK", style="bold red")
+    return said
+
+
+def _trainers(sessions: tuple[SessionStatus, ...]) -> Table:
+    table = _table("trainer", "rank", ">epoch", ">step", "", ">samples/s", "doing", ">held")
+    for each in sorted(sessions, key=lambda each: (each.stream, each.world, each.rank, each.session)):
+        words, colour = _DOING[each.doing]
+        epoch, step = _place(each)
+        table.add_row(
+            Text(each.stream),
+            f"{each.rank} of {each.world}",
+            str(epoch),
+            f"{step:,}/{each.steps:,}",
+            ProgressBar(total=max(1, each.steps), completed=step, width=_BAR_CHARS),
+            rate(each.samples_per_s),
+            Text(words, style=colour),
+            f"{each.held}/{each.credit}",
+        )
+    return table
+
+
+def _place(session: SessionStatus) -> tuple[int, int]:
+    """(epoch, step) of a trainer: of one that has finished, the end of its last epoch, not the beginning of none."""
+    if session.doing == "finished" and session.step == 0 and session.epoch:
+        return session.epoch - 1, session.steps
+    return session.epoch, session.step
+
+
+def _advice(status: DaemonStatus) -> Iterator[Text]:
+    for stream in status.streams:
+        if stream.remedy:
+            yield Text.assemble((f"stream {stream.name!r}: ", "yellow"), stream.remedy)
+    for trouble in status.troubles:
+        yield Text(f"trouble: {trouble}", style="bold red")
+
+
+def rate(per_s: float) -> str:
+    """A rate in as many digits as tell something."""
+    return f"{per_s:.1f}" if 0 < per_s < _EXACT_BELOW else f"{per_s:,.0f}"
+
+
+def span(seconds: float) -> str:
+    """How long, in the two largest units: `42 s`, `12 min 3 s`, `3 h 12 min`, `5 d 2 h`."""
+    left = int(seconds)
+    parts: list[str] = []
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        amount, left = divmod(left, size)
+        if amount or parts or unit == "s":
+            parts.append(f"{amount} {unit}")
+    return " ".join(parts[:2])
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,75 @@
+"""`streamd status`: what it prints and how it ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from daemons import DaemonProcess, stream_config, write_images
+from typer.testing import CliRunner
+
+import streamd
+from streamd.cli.main import app, main
+from streamd.client import Client
+from streamd.status import DaemonStatus
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    place = tmp_path_factory.mktemp("d")
+    folder = write_images(place / "data", {"cat": 16, "dog": 16})
+    process = DaemonProcess(place, {"streams": {"train": stream_config(folder)}}).start()
+    yield process
+    process.kill()
+
+
+def test_it_names_the_daemon_its_streams_and_who_reads_them(daemon: DaemonProcess) -> None:
+    with streamd.connect(daemon.endpoint) as client, client.subscribe("train") as stream:
+        next(iter(stream))
+        done = CliRunner().invoke(app, ["status", "--endpoint", daemon.endpoint])
+    assert done.exit_code == 0, done.stderr
+    first, second, *rest = done.stdout.splitlines()
+    assert first == f"streamd {streamd.__version__} at {daemon.endpoint}"
+    assert f"pid {daemon.pid}," in second
+    assert [line.split()[1:4] for line in rest if line.startswith("train ")] == [["32", "4", "1"], ["0", "of", "1"]]
+
+
+def test_json_is_one_object_with_everything_and_the_troubles(daemon: DaemonProcess) -> None:
+    done = CliRunner().invoke(app, ["status", "--endpoint", daemon.endpoint, "--json"])
+    assert done.exit_code == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 1
+    told = json.loads(done.stdout)
+    assert (told["pid"], told["endpoint"], told["troubles"]) == (daemon.pid, daemon.endpoint, [])
+    assert told["memory_bytes"] == 64 << 20
+    assert [(each["name"], each["samples"], each["batches"]) for each in told["streams"]] == [("train", 32, 4)]
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_trouble_is_told_and_the_exit_status_is_1(
+    daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    asked = Client.status
+
+    def status(client: Client) -> DaemonStatus:
+        return replace(asked(client), draining=True)
+
+    monkeypatch.setattr(Client, "status", status)
+    done = CliRunner().invoke(app, ["status", "--endpoint", daemon.endpoint, *options])
+    assert done.exit_code == 1
+    assert "the daemon is going away" in done.stdout
+
+
+def test_without_a_daemon_it_says_where_it_looked_and_the_exit_status_is_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("streamd.connect", partial(streamd.connect, timeout=0.1))
+    monkeypatch.setattr("sys.argv", ["streamd", "status", "--endpoint", "ipc:///run/nobody/is/here"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    said = capsys.readouterr()
+    assert said.err.startswith("streamd: no streamd daemon at ipc:///run/nobody/is/here")
+    assert said.out == ""

@@ -1,0 +1,141 @@
+"""What `streamd status` shows a person."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from streamd.status import DaemonStatus, Doing, SessionStatus, StreamStatus, remedy
+from streamd.status_table import rate, span, status_table
+
+TRAIN = StreamStatus("train", 1281167, 256, 5005, 3, 41.2, 31640.2, 1.02, 3, 12, 0)
+TRAINER = SessionStatus(7, "train", 1, 4, 3, None, 412, 1250, 8, 2, "reading", 10522.0, 99.0)
+DAEMON = DaemonStatus(
+    "0.1.0", 4711, "ipc:///run/streamd/streamd.sock", 11565.3, 8, 0.734, 1 << 30, 432 << 20, draining=False,
+    streams=(TRAIN,), sessions=(TRAINER,),
+)  # fmt: skip
+
+
+def shown(status: DaemonStatus, *, colour: bool = False, width: int = 80) -> str:
+    out = io.StringIO()
+    console = Console(
+        file=out, width=width, highlight=False, force_terminal=colour, color_system="standard" if colour else None
+    )
+    console.print(status_table(status))
+    return out.getvalue()
+
+
+def line_of(text: str, start: str) -> str:
+    return next(line for line in text.splitlines() if line.startswith(start))
+
+
+def test_a_line_tells_of_the_daemon() -> None:
+    assert shown(DAEMON).splitlines()[:2] == [
+        "streamd 0.1.0 at ipc:///run/streamd/streamd.sock",
+        "pid 4711, up 3 h 12 min; 8 workers 73% busy; memory 432 MiB of 1 GiB (42%)",
+    ]
+
+
+def test_a_line_tells_of_each_stream_and_each_trainer() -> None:
+    text = shown(replace(DAEMON, sessions=(replace(TRAINER, stream="x"),)))
+    assert line_of(text, "train ").split() == [
+        "train", "1,281,167", "5,005", "3", "41", "31,640", "1.02", "3", "12", "ok",
+    ]  # fmt: skip
+    assert line_of(text, "x ").split() == ["x", "1", "of", "4", "3", "412/1,250", "━━╸", "10,522", "reads", "2/8"]
+
+
+def test_no_trainer_and_no_batch_are_said_so() -> None:
+    text = shown(replace(DAEMON, streams=(replace(TRAIN, decodes_per_batch=None),), sessions=()))
+    assert line_of(text, "train ").split()[6] == "-"
+    assert text.endswith("no trainers\n")
+
+
+@pytest.mark.parametrize(
+    ("doing", "words"),
+    [
+        ("gathering", "waits for others"),
+        ("waiting", "waits for batch"),
+        ("reading", "reads"),
+        ("resting", "rests"),
+        ("finished", "has finished"),
+    ],
+)
+def test_what_a_trainer_does_is_said_in_words(doing: Doing, words: str) -> None:
+    assert f" {words} " in shown(replace(DAEMON, sessions=(replace(TRAINER, doing=doing),)))
+
+
+def test_one_that_has_finished_stands_at_the_end_of_its_last_epoch() -> None:
+    ended = replace(TRAINER, stream="x", doing="finished", epoch=5, epochs=5, step=0)
+    fields = line_of(shown(replace(DAEMON, sessions=(ended,))), "x ").split()
+    assert fields[4:6] == ["4", "1,250/1,250"]
+
+
+def test_trainers_stand_in_the_order_of_stream_and_rank() -> None:
+    ranks = (3, 1, 0, 2)
+    sessions = tuple(replace(TRAINER, stream=stream, rank=rank) for stream in "ba" for rank in ranks)
+    lines = [line.split() for line in shown(replace(DAEMON, sessions=sessions)).splitlines()]
+    found = [(line[0], line[1]) for line in lines if line[:1] in (["a"], ["b"])]
+    assert found == [(stream, str(rank)) for stream in "ab" for rank in range(4)]
+
+
+@pytest.mark.parametrize(("decodes", "code"), [(1.0, "32"), (1.1, "32"), (1.2, "33"), (1.5, "31"), (4.0, "31")])
+def test_decodes_a_batch_turn_from_green_to_red(decodes: float, code: str) -> None:
+    text = shown(replace(DAEMON, streams=(replace(TRAIN, decodes_per_batch=decodes),)), colour=True)
+    assert f"\x1b[{code}m" in text
+    assert f"{decodes:.2f}" in text
+
+
+def test_a_remedy_and_every_trouble_are_sentences_below() -> None:
+    apart = replace(TRAIN, decodes_per_batch=2.4, remedy=remedy(2.4, 3), receipts_bad=2)
+    status = replace(DAEMON, streams=(apart,), draining=True)
+    text = " ".join(shown(status).split())
+    assert "stream 'train': each batch is decoded 2.4 times" in text
+    assert 'start={"together": K}' in text
+    assert "2 NOT OK" in text
+    for trouble in status.troubles:
+        assert f"trouble: {trouble}" in text
+
+
+def test_a_daemon_without_trouble_gets_no_advice() -> None:
+    assert "trouble" not in shown(DAEMON)
+    assert "remedy" not in shown(DAEMON)
+
+
+def test_nothing_is_lost_or_wider_than_80_columns() -> None:
+    long = replace(
+        TRAIN, name="a-stream-of-a-long-name", samples=14_197_122, batches=1_774_640, sessions=256,
+        decoded_per_s=12345, samples_per_s=123456, bad=99999, receipts_ok=1234, receipts_bad=1,
+    )  # fmt: skip
+    trainer = replace(TRAINER, stream=long.name, rank=255, world=256, step=123456, steps=1234567, credit=1024, held=999)
+    text = shown(replace(DAEMON, streams=(long,), sessions=(replace(trainer, doing="waiting"),)))
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
+    for number in ("14,197,122", "1,774,640", "256", "12,345", "123,456", "99,999", "123,456/1,234,567", "999/1024"):
+        assert number in text
+
+
+def test_without_a_terminal_there_are_no_escapes() -> None:
+    assert "\x1b" not in shown(DAEMON)
+    assert "\x1b" in shown(DAEMON, colour=True)
+
+
+def test_names_are_text_and_never_markup() -> None:
+    assert "[red]" in shown(replace(DAEMON, streams=(replace(TRAIN, name="[red]"),)))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.4, "0 s"), (59.9, "59 s"), (60, "1 min 0 s"), (3600, "1 h 0 min"), (11565.3, "3 h 12 min"),
+        (90_061, "1 d 1 h"), (8_640_000, "100 d 0 h"),
+    ],
+)  # fmt: skip
+def test_a_span_is_said_in_its_two_largest_units(seconds: float, words: str) -> None:
+    assert span(seconds) == words
+
+
+@pytest.mark.parametrize(("per_s", "words"), [(0, "0"), (0.04, "0.0"), (5.25, "5.2"), (10, "10"), (31640.2, "31,640")])
+def test_a_slow_rate_shows_a_decimal(per_s: float, words: str) -> None:
+    assert rate(per_s) == words
