@@ -148,7 +148,7 @@ class Worker:
         self._arrived.set()
 
 
-def _confine_process() -> None:
+def confine_process() -> None:
     """What every worker is, whatever it decodes: nice, bounded, without cores, deaf to the terminal's Ctrl-C."""
     os.nice(_NICENESS)
     resource.setrlimit(resource.RLIMIT_DATA, (_DATA_BYTES, _DATA_BYTES))
@@ -159,7 +159,7 @@ def _confine_process() -> None:
 
 def main() -> None:
     """Runs a worker on the socket whose descriptor is the first argument."""
-    _confine_process()
+    confine_process()
     with socket.socket(fileno=int(sys.argv[1])) as link:
         asyncio.run(Worker(link).run())
 

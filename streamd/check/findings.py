@@ -1,0 +1,193 @@
+"""What check found, and what of it is trouble. Pure: the fields are those of `--json`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from streamd.check.fitting import Room
+from streamd.check.labels import LabelFinding, remarks
+from streamd.check.records import Effect
+from streamd.spec import BadPolicy
+
+_NAMED: Final = 3  # files in one sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A file that does not become an image."""
+
+    sample_id: int
+    file: str
+    reason: str
+    effect: Effect
+
+
+@dataclass(frozen=True, slots=True)
+class Pictures:
+    """What is in the files, in numbers of them; `sizes` are the most frequent of `distinct_sizes`, width first."""
+
+    formats: dict[str, int]
+    sizes: dict[str, int]
+    distinct_sizes: int
+    enlarged: int
+
+
+@dataclass(frozen=True, slots=True)
+class BadSamples:
+    """What the daemon would do about unreadable files; `stops` is why it would stop the stream, if it would."""
+
+    policy: BadPolicy
+    max_fraction: float
+    stops: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The memory of one stream: of a batch, of a trainer that gets the credit it asks for, of the workers."""
+
+    batch_bytes: int
+    trainer_bytes: int
+    workers_bytes: int
+    trainers: Room
+
+
+@dataclass(frozen=True, slots=True)
+class EpochTime:
+    """Seconds to read and decode all samples with `processes` workers, and to read them only."""
+
+    processes: int
+    seconds: float
+    reading_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFinding:
+    """One stream. `read` samples of `samples` were looked at; `duplicates` are groups of files with one content."""
+
+    samples: int
+    read: int
+    batches: int
+    batch_size: int
+    size: tuple[int, int]  # height, width
+    bytes: int
+    root: str
+    labels: dict[str, LabelFinding]
+    pictures: Pictures
+    unreadable: list[Unreadable]
+    duplicates: list[list[str]]
+    bad_samples: BadSamples
+    memory: Memory
+    epoch: EpochTime
+
+
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """`files` of stream `second` have the content of files of stream `first`, for `example` these two."""
+
+    first: str
+    second: str
+    files: int
+    example: tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """Files with one content and different `values` of a label, each named "stream: file"; `trouble` unless numbers."""
+
+    label: str
+    files: list[str]
+    values: list[str]
+    trouble: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Everything. Sentences say which keys are `refused`, as not served by this version, and what is of `notes`."""
+
+    memory_bytes: int
+    workers: int
+    streams: dict[str, StreamFinding]
+    together: Room | None = None  # trainers that read all streams
+    leaks: list[Leak] = field(default_factory=list)
+    contradictions: list[Contradiction] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def troubles(self) -> list[str]:
+        """What has to be mended: with any of it, the command fails."""
+        return [
+            *self.refused,
+            *(each for name, stream in self.streams.items() for each in _troubles(name, stream)),
+            *_disagreements(each for each in self.contradictions if each.trouble),
+        ]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What should be known, and may be meant."""
+        return [
+            *self.notes,
+            *(each for name, stream in self.streams.items() for each in _warnings(name, stream)),
+            *self._crowding(),
+            *map(_leak, self.leaks),
+            *_disagreements(each for each in self.contradictions if not each.trouble),
+        ]
+
+    def _crowding(self) -> Iterator[str]:
+        alone = all(stream.memory.trainers.at_most for stream in self.streams.values())
+        if alone and self.together is not None and self.together.refusal is not None:
+            yield f"no trainer can read all streams at a time, though any one of them: {self.together.refusal}"
+
+    def to_json(self) -> bytes:
+        """One JSON object: the fields, and `ok`, `troubles` and `warnings`."""
+        judged = {"ok": not self.troubles, "troubles": self.troubles, "warnings": self.warnings}
+        return msgspec.json.encode(judged | msgspec.to_builtins(self))
+
+
+def counted(number: int, what: str, plural: str | None = None) -> str:
+    """`1 file`, `1,234 files`."""
+    return f"{number:,} {what if number == 1 else plural or f'{what}s'}"
+
+
+def _troubles(name: str, stream: StreamFinding) -> Iterator[str]:
+    if stream.unreadable:
+        first = stream.unreadable[0]
+        more = "" if len(stream.unreadable) == 1 else ", the first"
+        yield f"{name}: {counted(len(stream.unreadable), 'unreadable file')}{more}: {first.file}: {first.reason}"
+    if stream.bad_samples.stops is not None:
+        yield f"{name}: the daemon would stop this stream: {stream.bad_samples.stops}"
+    if stream.memory.trainers.refusal is not None:
+        yield stream.memory.trainers.refusal
+
+
+def _warnings(name: str, stream: StreamFinding) -> Iterator[str]:
+    for label, finding in stream.labels.items():
+        yield from (f"{name}: {remark}" for remark in remarks(label, finding))
+    repeated = sum(len(group) - 1 for group in stream.duplicates)
+    if repeated:
+        group = stream.duplicates[0]
+        yield f"{name}: {counted(repeated, 'file')} with the content of another, such as {group[0]} and {group[1]}"
+
+
+def _leak(leak: Leak) -> str:
+    return (
+        f"leakage: {counted(leak.files, 'file')} of {leak.second} with the content of files of {leak.first}, such as "
+        f"{leak.example[1]} and {leak.example[0]}; what is learned by heart in one looks like skill in the other"
+    )
+
+
+def _disagreements(found: Iterable[Contradiction]) -> Iterator[str]:
+    """A sentence a label, however many of its pictures contradict each other."""
+    by_label: dict[str, list[Contradiction]] = {}
+    for each in found:
+        by_label.setdefault(each.label, []).append(each)
+    for label, those in by_label.items():
+        first = those[0]
+        pairs = zip(first.files[:_NAMED], first.values[:_NAMED], strict=True)
+        shown = ", ".join(f"{file} ({value})" for file, value in pairs)
+        remedy = "keep the one that is right of each" if first.trouble else "fine if they were measured so"
+        yield f"{counted(len(those), 'picture')} with different values of {label}, such as {shown}; {remedy}"

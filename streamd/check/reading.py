@@ -1,0 +1,111 @@
+"""A process that reads and decodes as a worker does: `python -m streamd.check.reading`.
+
+It is apart because a hostile image may crash a decoder. Every line on its standard input and output is one JSON value:
+it is told the streams, says `true`, and from then on answers every Group with what it Saw. It ends with its input.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+from PIL import Image
+
+from streamd.check.records import Fault, Group, Seen, Told
+from streamd.decode import BadImageError, decode_into
+from streamd.decode.content import format_of
+from streamd.decode.orientation import SIDEWAYS, orientation_of
+from streamd.decode.resize import covering_size
+from streamd.produce import Source
+from streamd.spec import ImageSpec
+from streamd.tasks import BadSample, short_reason
+from streamd.worker import confine_process
+
+_DIGEST_BYTES: Final = 16
+
+
+def look(source: Source, group: Group) -> Seen:
+    """Reads and decodes the files of a group."""
+    seen = Seen(group.stream, group.ids)
+    blobs, seen.read_s = source.read_timed(np.array(group.ids, dtype=np.int64))
+    row = np.empty(source.spec.image_shape, dtype=np.uint8)
+    for sample_id, blob in zip(group.ids, blobs, strict=True):
+        if isinstance(blob, BadSample):
+            seen.faults.append(Fault(sample_id, blob.reason, "verdict" if blob.lasting else "retry"))
+        elif blob is not None:
+            started_s = time.monotonic()
+            try:
+                decode_into(blob, row, source.spec.image)
+            except BadImageError as error:
+                seen.faults.append(Fault(sample_id, short_reason(error), "verdict"))
+            else:
+                seen.decode_s += time.monotonic() - started_s
+                _note_picture(seen, blob, source.spec.image)
+    return seen
+
+
+def _note_picture(seen: Seen, blob: bytes, image: ImageSpec) -> None:
+    seen.digests.append(hashlib.blake2b(blob, digest_size=_DIGEST_BYTES).hexdigest())
+    stored = _stored(blob)
+    if stored is None:
+        return
+    name, height, width = stored
+    size = f"{width}x{height}"
+    seen.formats[name] = seen.formats.get(name, 0) + 1
+    seen.sizes[size] = seen.sizes.get(size, 0) + 1
+    covering = covering_size(height, width, image)
+    seen.enlarged += covering[0] > height or covering[1] > width
+
+
+def _stored(blob: bytes) -> tuple[str, int, int] | None:
+    """Format, height and width of an image that was decoded, from its header; None when Pillow cannot tell."""
+    try:
+        name = format_of(blob)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about metadata
+            with Image.open(BytesIO(blob), formats=(name,)) as picture:
+                exif = picture.info.get("exif")  # as far as it comes before the pixels
+                width, height = picture.size
+        turned = isinstance(exif, bytes) and orientation_of(exif) >= SIDEWAYS
+    except (BadImageError, OSError, ValueError, SyntaxError, struct.error):
+        return None
+    return (name, width, height) if turned else (name, height, width)
+
+
+def _lines() -> Iterator[bytes]:
+    yield from iter(sys.stdin.buffer.readline, b"")
+
+
+def _say(value: object) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(value) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def serve() -> None:
+    """Answers groups until the input ends."""
+    lines = _lines()
+    streams = msgspec.json.decode(next(lines), type=list[Told])
+    sources = [Source.open(told.spec, Path(told.manifest)) for told in streams]
+    _say(True)
+    for line in lines:
+        group = msgspec.json.decode(line, type=Group)
+        _say(look(sources[group.stream], group))
+
+
+def main() -> None:
+    """One reading process, confined as a worker is."""
+    confine_process()
+    serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""What check and its reading processes say to each other, as JSON. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from streamd.spec import StreamSpec
+
+Effect = Literal["verdict", "retry", "crash"]  # what a worker does about it: a bad sample, another try, or its own end
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A stream to read; its number is its place in the list that comes first."""
+
+    spec: StreamSpec
+    manifest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Samples of one stream, to be read in this order."""
+
+    stream: int
+    ids: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A sample that does not become an image."""
+
+    sample_id: int
+    reason: str
+    effect: Effect
+
+
+@dataclass(slots=True)
+class Seen:
+    """What became of a group. Times in seconds; `sizes` as "widthxheight", upright; `digests` of all that are no fault,
+    hexadecimal, in the group's order; `enlarged` counts those with fewer pixels than the stream's size asks for."""
+
+    stream: int
+    ids: list[int]
+    read_s: float = 0.0
+    decode_s: float = 0.0
+    formats: dict[str, int] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    enlarged: int = 0
+    digests: list[str] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)

@@ -1,0 +1,89 @@
+"""What is trouble, what is only worth knowing, and what neither."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from made_findings import BROKEN, STREAM, findings, stream
+
+from streamd.check.findings import BadSamples, Contradiction, Findings, Leak, StreamFinding, counted
+from streamd.check.fitting import Room
+from streamd.check.labels import LabelFinding
+
+CONTRADICTION = Contradiction("label", ["train: a.jpg", "train: b.jpg"], ["cat", "dog"], trouble=True)
+
+
+def test_sound_data_are_neither_trouble_nor_worth_a_word() -> None:
+    assert (findings().troubles, findings().warnings) == ([], [])
+
+
+def test_a_second_unreadable_file_is_counted_and_the_first_one_named() -> None:
+    one = findings(stream(unreadable=[BROKEN])).troubles
+    assert one == ["train: 1 unreadable file: cat/broken.jpg: a damaged JPEG"]
+    two = findings(stream(unreadable=[BROKEN, replace(BROKEN, file="z")])).troubles
+    assert two == ["train: 2 unreadable files, the first: cat/broken.jpg: a damaged JPEG"]
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (findings(refused=["monitor: is not served"]), "monitor: is not served"),
+        (findings(stream(bad_samples=BadSamples("fail", 0.01, "12 are bad"))), "stop this stream: 12 are bad"),
+        (findings(stream(memory=replace(STREAM.memory, trainers=Room(0, 0, "too small")))), "too small"),
+        (
+            findings(contradictions=[CONTRADICTION]),
+            "1 picture with different values of label, such as train: a.jpg (cat)",
+        ),
+    ],
+    ids=["refused", "stops", "memory", "contradiction"],
+)
+def test_what_has_to_be_mended_is_trouble(found: Findings, said: str) -> None:
+    (trouble,) = found.troubles
+    assert said in trouble
+    assert found.warnings == []
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (findings(notes=["skipped 3 files"]), "skipped 3 files"),
+        (
+            findings(stream(labels={"label": LabelFinding("category", {"cat": 90, "owl": 10}, 9.0)})),
+            "train: cat has 9 times",
+        ),
+        (findings(stream(duplicates=[["a", "b", "c"]])), "train: 2 files with the content of another, such as a and b"),
+        (findings(leaks=[Leak("train", "validation", 3, ("a", "b"))]), "leakage: 3 files of validation"),
+        (findings(contradictions=[replace(CONTRADICTION, trouble=False)]), "fine if they were measured so"),
+        (findings(together=Room(0, 0, "too small")), "no trainer can read all streams at a time"),
+    ],
+    ids=["notes", "imbalance", "copies", "leak", "numbers", "together"],
+)
+def test_what_may_be_meant_is_a_warning(found: Findings, said: str) -> None:
+    (warning,) = found.warnings
+    assert said in warning
+    assert found.troubles == []
+
+
+def test_many_contradictions_of_a_label_are_one_sentence() -> None:
+    (trouble,) = findings(contradictions=[CONTRADICTION] * 400).troubles
+    assert trouble.startswith("400 pictures with different values of label")
+
+
+def test_that_all_streams_are_too_much_is_not_said_where_one_is_already() -> None:
+    small = stream(memory=replace(STREAM.memory, trainers=Room(0, 0, "train too small")))
+    assert findings(small, together=Room(0, 0, "both too small")).warnings == []
+
+
+def test_json_has_every_field_and_the_verdicts() -> None:
+    found = json.loads(findings(stream(unreadable=[BROKEN])).to_json())
+    assert (found["ok"], len(found["troubles"]), found["warnings"]) == (False, 1, [])
+    assert set(found["streams"]["train"]) == set(StreamFinding.__dataclass_fields__)
+    assert set(found) == {"ok", "troubles", "warnings", *Findings.__dataclass_fields__}
+    assert json.loads(findings().to_json())["ok"] is True
+
+
+def test_numbers_are_written_with_their_plural() -> None:
+    assert [counted(number, "file") for number in (0, 1, 1234)] == ["0 files", "1 file", "1,234 files"]
+    assert counted(2, "class", "classes") == "2 classes"

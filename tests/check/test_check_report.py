@@ -1,0 +1,139 @@
+"""What a person reads: all of it on one screen, unless everything is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import pytest
+from made_findings import BROKEN, STREAM, findings, stream
+
+from streamd.check.findings import BadSamples, Findings, Pictures, StreamFinding
+from streamd.check.fitting import Room
+from streamd.check.labels import LabelFinding
+from streamd.check.report import Look, duration, lines
+
+SCREEN: Final = Look(block="#")
+
+
+def text(found: Findings, look: Look = SCREEN) -> str:
+    return "\n".join(line.text for line in lines(found, look))
+
+
+def of(train: StreamFinding, look: Look = SCREEN) -> str:
+    return text(findings(train), look)
+
+
+MEMORY: Final = (
+    "  memory   a batch takes 1 MiB, a trainer 8 of them (8 MiB), the workers 5 MiB; "
+    "room for 7 trainers, or for 29 with fewer batches each"
+)
+
+
+def test_a_sound_stream_is_told_in_a_few_lines() -> None:
+    assert text(findings()).splitlines()[:9] == [
+        "train: 4,824 samples, 3 MiB in /data/train; 151 batches of 32, images of 96x128",
+        "  label    category, 2 classes",
+        "             cat  ##############################    2,500",
+        "             dog  ############################      2,324",
+        "  files    JPEG 4,812, PNG 12; 640x480 most (4,800), 1 other size; 24 smaller than wanted, enlarged",
+        MEMORY,
+        "  epoch    takes about 41 s with 8 workers, reading alone 12 s",
+        "",
+        "memory: 64 MiB, 8 workers",
+    ]
+    assert text(findings()).endswith("Nothing speaks against serving this.")
+
+
+def test_of_many_classes_the_largest_and_the_smallest_are_shown() -> None:
+    classes = {f"c{number:02}": number for number in range(40)}
+    train = stream(labels={"label": LabelFinding("category", classes, 39.0)})
+    shown = [line.split()[0] for line in of(train).splitlines() if line.strip().startswith("c")]
+    assert shown == ["c39", "c38", "c37", "c36", "c35", "c04", "c03", "c02", "c01", "c00"]
+    assert "... 30 more (--all shows them) ..." in of(train)
+    everything = of(train, Look(everything=True))
+    assert all(name in everything for name in classes)
+    assert "more (--all" not in everything
+
+
+def test_a_class_without_images_has_no_bar_and_the_smallest_one_has() -> None:
+    train = stream(labels={"label": LabelFinding("category", {"cat": 100_000, "owl": 1, "emu": 0}, 1.0)})
+    bars = {line.split()[0]: line.count("#") for line in of(train).splitlines() if line.startswith(" " * 13)}
+    assert bars == {"cat": 30, "owl": 1, "emu": 0}
+
+
+def test_numbers_are_told_by_their_range_and_strings_by_their_name() -> None:
+    angle = LabelFinding("float", {}, least=-1.0, most=0.5, mean=0.125, std=0.25)
+    said = of(stream(labels={"angle": angle, "road": LabelFinding("string", {})}))
+    assert "  angle    float from -1 to 0.5, mean 0.125, standard deviation 0.25" in said
+    assert "  road     string" in said
+
+
+def test_the_first_twenty_unreadable_files_are_named_and_all_on_demand() -> None:
+    bad = [replace(BROKEN, file=f"{number:02}.jpg") for number in range(23)]
+    train = stream(unreadable=bad, bad_samples=BadSamples("mask", 0.01, None))
+    assert "19.jpg: a damaged JPEG" in of(train)
+    assert "20.jpg" not in of(train)
+    assert "... 3 more (--all or --json names them)" in of(train)
+    assert (
+        "bad_samples: mask: zeros with weight 0 take the place of each; the stream goes on (max_fraction 0.01)"
+        in of(train)
+    )
+    assert "22.jpg" in of(train, Look(everything=True))
+
+
+def test_that_the_stream_would_stop_is_said_with_the_policy() -> None:
+    train = stream(unreadable=[BROKEN], bad_samples=BadSamples("fail", 0.01, "it is bad"))
+    assert "bad_samples: fail: the first one stops the stream; the daemon would stop the stream" in of(train)
+
+
+def test_copies_are_counted_and_named_on_demand() -> None:
+    train = stream(duplicates=[["a.jpg", "b.jpg", "c.jpg"]])
+    assert "copies   2 files with the content of another (--all names them)" in of(train)
+    assert "a.jpg = b.jpg = c.jpg" in of(train, Look(everything=True))
+
+
+def test_a_sample_is_called_one() -> None:
+    assert "read     500 of 4,824 files, evenly spread" in of(stream(read=500))
+    assert "evenly spread" not in of(STREAM)
+
+
+def test_without_a_single_image_or_any_room_it_says_so() -> None:
+    train = stream(
+        pictures=Pictures({}, {}, 0, 0), memory=replace(STREAM.memory, trainers=Room(0, 0, "'train' does not fit"))
+    )
+    assert "files    none of them is an image" in of(train)
+    assert "no room for a single trainer" in of(train)
+    assert of(train).endswith("Trouble:\n  'train' does not fit")
+
+
+def test_one_size_of_all_files_is_not_called_the_most_frequent() -> None:
+    assert "JPEG 9; all 5x5" in of(stream(pictures=Pictures({"JPEG": 9}, {"5x5": 9}, 1, 0)))
+
+
+def test_troubles_and_warnings_come_last_under_their_names() -> None:
+    said = text(findings(stream(unreadable=[BROKEN]), notes=["skipped 3 files"]))
+    assert said.endswith("Worth knowing:\n  skipped 3 files")
+    assert "\nTrouble:\n  train: 1 unreadable file" in said
+    assert "Nothing speaks against" not in said
+
+
+def test_without_a_stream_nothing_is_said_of_epochs() -> None:
+    said = text(Findings(1 << 30, 4, {}, refused=["streams.a.source: kind lmdb is not served"]))
+    assert said == "memory: 1 GiB, 4 workers\n\nTrouble:\n  streams.a.source: kind lmdb is not served"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0.0123, "12 ms"),
+        (3.44, "3.4 s"),
+        (41.2, "41 s"),
+        (119, "119 s"),
+        (150, "2.5 min"),
+        (900, "15 min"),
+        (9000, "2.5 h"),
+    ],
+)
+def test_durations_have_two_digits_and_a_unit(seconds: float, said: str) -> None:
+    assert duration(seconds) == said

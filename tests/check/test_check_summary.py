@@ -1,0 +1,92 @@
+"""From sums to findings: rates to epochs, ids to names, faults to what the daemon would do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from daemons import stream_config
+from messy import animals, config_of
+from served_folders import serve
+
+from streamd.check.findings import Findings
+from streamd.check.records import Effect, Fault, Seen
+from streamd.check.summary import summed_up
+from streamd.check.tallies import Tally
+from streamd.config import load
+from streamd.layout import slot_bytes
+
+
+def summary(tmp_path: Path, seen: Seen, *, processes: int = 1, **changes: Any) -> Findings:
+    """The findings of the images in `data`, or of eight new ones, of which `seen` was read."""
+    folder = tmp_path / "data" if (tmp_path / "data").exists() else animals(tmp_path)
+    tally = Tally(serve(folder, tmp_path / "state", **changes), np.array(seen.ids))
+    tally.add(seen)
+    config = load(config_of(tmp_path, {"train": stream_config(folder, **changes)}))
+    return summed_up([tally], config, processes, refused=[], notes=["a note"])
+
+
+def good(ids: list[int]) -> Seen:
+    """Files each unlike the others; a second to read them all, three to decode them."""
+    return Seen(0, ids, 1.0, 3.0, {"JPEG": len(ids)}, {"50x40": len(ids)}, 0, [f"{each:032x}" for each in ids])
+
+
+def test_the_time_of_an_epoch_is_scaled_from_what_was_read_by_so_many_processes(tmp_path: Path) -> None:
+    epoch = summary(tmp_path, good([0, 4]), processes=2).streams["train"].epoch
+    assert (epoch.processes, epoch.seconds, epoch.reading_s) == (2, 8.0, 2.0)
+
+
+def test_facts_are_those_of_the_stream_as_served(tmp_path: Path) -> None:
+    found = summary(tmp_path, good(list(range(8))))
+    train = found.streams["train"]
+    stream = serve(tmp_path / "data", tmp_path / "state")
+    assert (train.samples, train.read, train.batches, train.batch_size) == (8, 8, 1, 8)
+    assert train.bytes == sum(path.stat().st_size for path in (tmp_path / "data").rglob("*.jpg"))
+    assert train.labels["label"].classes == {"cat": 5, "dog": 3}
+    assert train.memory.batch_bytes == slot_bytes(stream.spec)
+    assert train.memory.trainer_bytes == 8 * train.memory.batch_bytes
+    assert (found.memory_bytes, found.workers, found.notes) == (64 << 20, 2, ["a note"])
+
+
+def faulty(*effects: Effect) -> Seen:
+    """The first files are faults, with these effects, and the others good."""
+    seen = good(list(range(8)))
+    seen.faults = [Fault(each, f"reason {each}", effect) for each, effect in enumerate(effects)]
+    del seen.digests[: len(effects)]
+    return seen
+
+
+def test_a_few_bad_samples_are_named_and_do_not_stop_the_stream(tmp_path: Path) -> None:
+    train = summary(tmp_path, faulty("verdict", "verdict")).streams["train"]
+    assert [(each.file, each.reason) for each in train.unreadable] == [
+        ("cat/0000.jpg", "reason 0"),
+        ("cat/0001.jpg", "reason 1"),
+    ]
+    assert train.bad_samples.stops is None
+
+
+def test_with_policy_fail_one_bad_sample_stops_the_stream(tmp_path: Path) -> None:
+    train = summary(tmp_path, faulty("verdict"), bad_samples={"policy": "fail"}).streams["train"]
+    assert train.bad_samples.stops is not None
+    assert "bad_samples.policy is fail" in train.bad_samples.stops
+
+
+@pytest.mark.parametrize("effect", ["crash", "retry"])
+def test_what_gets_no_verdict_stops_the_stream_whatever_the_policy(tmp_path: Path, effect: Effect) -> None:
+    train = summary(tmp_path, faulty("verdict", effect)).streams["train"]
+    assert train.bad_samples.stops is not None
+    assert "cat/0001.jpg: reason 1" in train.bad_samples.stops
+
+
+def test_files_with_one_content_are_named_and_contradict_if_their_classes_differ(tmp_path: Path) -> None:
+    for path in animals(tmp_path).rglob("*.jpg"):
+        path.write_bytes(bytes(10))  # now their sizes are equal
+    seen = good(list(range(8)))
+    seen.digests[5] = seen.digests[1]
+    found = summary(tmp_path, seen)
+    assert found.streams["train"].duplicates == [["cat/0001.jpg", "dog/0000.jpg"]]
+    (contradiction,) = found.contradictions
+    assert contradiction.files == ["train: cat/0001.jpg", "train: dog/0000.jpg"]
+    assert (contradiction.values, contradiction.trouble) == (["cat", "dog"], True)

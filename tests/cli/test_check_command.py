@@ -1,0 +1,129 @@
+"""`streamd check`: what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from daemons import stream_config, wait_until, write_images
+from typer.testing import CliRunner, Result
+
+from streamd.cli.main import app
+from streamd.errors import ConfigError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_images(tmp_path / "data", {"cat": 5, "dog": 3})
+
+
+@pytest.fixture
+def config(tmp_path: Path, folder: Path) -> Path:
+    path = tmp_path / "config.yaml"
+    path.write_text(json.dumps({"workers": 1, "streams": {"train": stream_config(folder)}}))
+    return path
+
+
+def check(config: Path, *options: str) -> Result:
+    return CliRunner().invoke(app, ["check", "--config", str(config), *options])
+
+
+def test_good_data_are_reported_with_exit_status_0(config: Path) -> None:
+    done = check(config)
+    assert done.exit_code == 0, done.output
+    assert "train: 8 samples" in done.stdout
+    assert "cat" in done.stdout
+    assert done.stdout.endswith("Nothing speaks against serving this.\n")
+
+
+def test_an_unreadable_file_is_named_with_exit_status_1(config: Path, folder: Path) -> None:
+    (folder / "cat" / "empty.jpg").write_bytes(b"")
+    done = check(config)
+    assert done.exit_code == 1
+    assert "cat/empty.jpg: an empty file" in done.stdout
+
+
+def test_warnings_alone_are_exit_status_0(config: Path, folder: Path) -> None:
+    (folder / "notes.txt").write_text("no image")
+    (folder / "dog" / "copy.jpg").write_bytes((folder / "dog" / "0000.jpg").read_bytes())
+    done = check(config)
+    assert done.exit_code == 0
+    assert "1 file with the content of another, such as dog/0000.jpg and dog/copy.jpg" in done.stdout
+    assert ".txt" in done.stdout
+
+
+@pytest.mark.parametrize(("spoilt", "status"), [(False, 0), (True, 1)])
+def test_json_is_one_object_alone_on_standard_output(config: Path, folder: Path, *, spoilt: bool, status: int) -> None:
+    if spoilt:
+        (folder / "cat" / "page.jpg").write_bytes(b"<html>")
+    done = check(config, "--json")
+    assert done.exit_code == status
+    (line,) = done.stdout.splitlines()
+    found = json.loads(line)
+    assert found["ok"] is not spoilt
+    assert found["streams"]["train"]["labels"]["label"]["classes"] == {"cat": 5 + spoilt, "dog": 3}
+    assert [each["file"] for each in found["streams"]["train"]["unreadable"]] == ["cat/page.jpg"] * spoilt
+
+
+@pytest.mark.parametrize(("options", "read"), [(["--sample", "3"], 3), (["--quick"], 8), ([], 8)])
+def test_a_sample_is_as_large_as_was_asked_for(config: Path, options: list[str], read: int) -> None:
+    assert json.loads(check(config, "--json", *options).stdout)["streams"]["train"]["read"] == read
+
+
+def test_a_sample_of_nothing_is_a_usage_error(config: Path) -> None:
+    assert check(config, "--sample", "0").exit_code == 2
+
+
+def test_a_mistake_in_the_configuration_is_the_one_that_serve_tells(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("streams: {train: {source: {kind: foldr, path: x}}}")
+    errors = [CliRunner().invoke(app, [command, "--config", str(path)]).exception for command in ("check", "serve")]
+    assert isinstance(errors[0], ConfigError)
+    assert str(errors[0]) == str(errors[1])
+
+
+def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code, "check", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+MAIN = "from streamd.cli.main import main; main()"
+
+
+def test_a_pipe_gets_plain_text_and_a_quick_check_is_silent_on_stderr(config: Path) -> None:
+    done = run_python(MAIN, "--config", str(config))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\x1b" not in done.stdout
+
+
+def test_help_loads_nothing_heavy() -> None:
+    done = run_python(f"import atexit, sys; atexit.register(lambda: print(*sys.modules)); {MAIN}", "--help")
+    assert done.returncode == 0, done.stderr
+    assert "--sample" in done.stdout
+    assert {"numpy", "PIL", "pyarrow", "streamd.check"} & set(done.stdout.split()) == set()
+
+
+def test_a_missing_library_names_the_extra() -> None:
+    done = run_python(f"import sys; sys.modules['rich'] = None; {MAIN}", "--config", "x")
+    assert done.returncode == 2
+    assert "streamd check needs rich" in done.stderr
+    assert "pip install 'streamd[serve]'" in done.stderr
+
+
+def test_ctrl_c_ends_it_without_a_word_and_without_leaving_anything(tmp_path: Path, folder: Path, config: Path) -> None:
+    write_images(folder, {"cat": 300}, size=(600, 800))
+    (tmp_path / "tmp").mkdir()
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
+    command = [sys.executable, "-c", MAIN, "check", "--config", str(config)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, env=environment) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        wait_until(children.read_text, "the reading begins")
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate()
+    assert (process.returncode, said) == (130, b"")
+    assert list((tmp_path / "tmp").iterdir()) == []
