@@ -95,6 +95,7 @@ class ProtocolError(StreamdError):
 
 
 def near_name(wanted: str, known: Iterable[str]) -> str:
-    """A hint such as `; did you mean 'train'?`, or an empty string when nothing is close."""
-    close = difflib.get_close_matches(wanted, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    """A hint such as `; did you mean 'train'?`, or an empty string when nothing is close; capitals do not count."""
+    spelled = {name.casefold(): name for name in known}
+    close = difflib.get_close_matches(wanted.casefold(), spelled, n=1, cutoff=0.5)
+    return f"; did you mean {spelled[close[0]]!r}?" if close else ""

@@ -103,7 +103,7 @@ def drain_all(
     """Drains a stream in `trainers` processes at a time. Raises StreamdError when one of them fails."""
     where = find(endpoint)
     with connect(where) as client:
-        client._spec(stream)  # noqa: SLF001 - an unknown name is refused here, once, not by every process
+        client.spec(stream)  # an unknown name is refused here, once, not by every process
         before = client.stats()
         say(f"draining {epochs} epochs of {stream} in {trainers} processes")
         drained = _run(stream, where, epochs, trainers, digest=digest)

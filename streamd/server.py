@@ -131,6 +131,8 @@ def _has_input(router: zmq.Socket[bytes]) -> bool:
 
 def _lock(path: Path) -> int:
     """An exclusive lock beside the socket, held until the process ends. Raises ConfigError."""
+    if path.is_dir():
+        raise ConfigError(f"cannot listen at {path}: it is a folder; name a file in it, such as {path}/streamd.sock")
     try:
         path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
         descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

@@ -183,6 +183,15 @@ def test_a_place_that_cannot_be_listened_at_is_named(place: Path) -> None:
         serve(place, nothing)
 
 
+def test_a_folder_is_no_endpoint_and_stays_as_it_is(place: Path) -> None:
+    place.mkdir(parents=True)
+    server = Server(f"ipc://{place}")
+    with pytest.raises(ConfigError, match="it is a folder; name a file in it"):
+        server.take()
+    asyncio.run(_close(server))
+    assert list(place.parent.iterdir()) == [place]
+
+
 def test_a_link_in_the_lock_files_place_is_not_followed(place: Path) -> None:
     place.parent.mkdir()
     victim = place.parent / "victim"

@@ -167,8 +167,11 @@ class FakeClient:
     def __exit__(self, *reason: object) -> None:
         pass
 
-    def subscribe(self, name: str, *, epochs: int | None = None) -> Subscription:
+    def spec(self, name: str) -> StreamSpec:
         if name not in self._specs:
             raise RefusedError(f"no stream {name!r}{near_name(name, self._specs)}")
-        self.subscribed[name] = FakeStream(self._specs[name], epochs, missed=self._missed)
+        return self._specs[name]
+
+    def subscribe(self, name: str, *, epochs: int | None = None) -> Subscription:
+        self.subscribed[name] = FakeStream(self.spec(name), epochs, missed=self._missed)
         return Subscription(self.subscribed[name])

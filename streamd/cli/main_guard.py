@@ -1,9 +1,9 @@
-"""How every command ends: a mistake is one line on stderr and an exit status, never a traceback."""
+"""How every command ends: a mistake is a line on stderr and an exit status, never a traceback."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from streamd.errors import MissingExtraError, StreamdError
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import typer
 
 INTERRUPTED = 130  # as shells count: 128 and the number of SIGINT
+_EXTRAS: Final = {"streamd": "serve", "streamd-train": "train"}  # what installs all that a command needs
 
 
 def run_guarded(program: str, app: typer.Typer) -> None:
@@ -19,6 +20,11 @@ def run_guarded(program: str, app: typer.Typer) -> None:
         app(prog_name=program)
     except StreamdError as error:
         fail(program, str(error), error.exit_status)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "streamd":
+            raise
+        missing = MissingExtraError(error.name, _EXTRAS[program], program)
+        fail(program, str(missing), missing.exit_status)
     except OSError as error:  # a full disk, a folder without permission: the message has the file and the reason
         fail(program, str(error), status=1)
     except KeyboardInterrupt:
@@ -26,8 +32,9 @@ def run_guarded(program: str, app: typer.Typer) -> None:
 
 
 def fail(program: str, message: str, status: int) -> NoReturn:
-    """Says `message` in one line on stderr and exits."""
-    print(f"{program}: {' '.join(message.splitlines())}", file=sys.stderr)  # noqa: T201 - this is the command's voice
+    """Says `message` on stderr, one line for each mistake in it, and exits."""
+    text = "\n".join(line.strip() for line in message.splitlines() if line.strip())
+    print(f"{program}: {text}", file=sys.stderr)  # noqa: T201 - this is the command's voice
     sys.exit(status)
 
 

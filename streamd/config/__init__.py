@@ -3,14 +3,15 @@
     load       text -> data -> streams -> models          yaml_text   YAML to plain data, with the line of each key
     likes      `like:` and stream names (pure)            explain     what the models refuse, as sentences (pure)
     schema     the models; _parts, _sources, fields       readers     single values (pure)
+    json_schema    the models, as editors read them (pure); config.schema.json is what `streamd schema` prints
     served     what is valid but not served yet (pure)    problems    a place and a sentence (pure)
-                                                          units       1GiB, 10s (pure)
+    hints      what people mean who write otherwise (pure)    units   1GiB, 10s (pure)
 
 Only this package knows pydantic and ruamel.yaml.
 """
 
-from streamd.config.load import load
+from streamd.config.load import Given, load, located
 from streamd.config.schema import Config, StreamConfig
 from streamd.config.served import not_served
 
-__all__ = ["Config", "StreamConfig", "load", "not_served"]
+__all__ = ["Config", "Given", "StreamConfig", "load", "located", "not_served"]

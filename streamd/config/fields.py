@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    ValidationError,
+    ValidationInfo,
+    WithJsonSchema,
+)
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from streamd.config.hints import fraction
 from streamd.config.readers import (
+    MAX_SIDE,
+    MAX_WORKERS,
     is_host_port,
     number_between,
     read_host_port,
@@ -17,11 +29,16 @@ from streamd.config.readers import (
     read_memory,
     read_scalar,
     read_text,
+    read_workers,
     whole,
 )
 from streamd.config.units import parse_bytes, parse_seconds, show
+from streamd.endpoint import check
+from streamd.errors import ConfigError
 from streamd.limits import MAX_BATCH_ROWS
 
+_IPC: Final = "ipc://"
+_TCP: Final = "tcp://"
 _MAX_SEED: Final = (1 << 63) - 1
 _MAX_CHUNK: Final = 1 << 32  # samples or chunks: more than any store holds
 
@@ -38,9 +55,12 @@ def refused(*problems: tuple[tuple[str, ...], str]) -> ValidationError:
 
 
 class Model(BaseModel):
-    """What all models share: they do not change, and a key they do not know is an error."""
+    """What all models share: they do not change, and a key they do not know is an error.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    The text below a key is what editors show of it, by way of the JSON schema.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 def absolute(path: str, info: ValidationInfo) -> str:
@@ -56,27 +76,109 @@ def _data_path(value: object, info: ValidationInfo) -> Path:
 
 def _endpoint(value: object, info: ValidationInfo) -> str:
     text = value if isinstance(value, str) else ""
-    if text.startswith("tcp://") and is_host_port(text.removeprefix("tcp://")):
+    if text.startswith(_TCP) and is_host_port(text.removeprefix(_TCP)):
         return text
-    path = text.removeprefix("ipc://")
+    path = text.removeprefix(_IPC)
     if path == text or not path or "\0" in path:
-        raise ValueError(f"found {show(value)}; an endpoint is ipc:///path/to/socket or tcp://address:port")
+        what = "an endpoint is ipc:///path/to/socket or tcp://address:port"
+        raise ValueError(f"found {show(value)}; {what}{_near_endpoint(text)}")
     if path[0] in "@*":
         raise ValueError(f"found {show(value)}; only a socket in a folder has permissions, use ipc:///path/to/socket")
-    return f"ipc://{absolute(path, info)}"
+    if path.endswith("/"):
+        raise ValueError(f"found {show(value)}, a folder; name a socket in it, such as {text}streamd.sock")
+    address = f"{_IPC}{absolute(path, info)}"
+    try:
+        check(address)
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
+    return address
 
 
-Text = Annotated[str, BeforeValidator(read_text)]
+def _near_endpoint(text: str) -> str:
+    """`; did you mean 'ipc:///run/s'?` for a path or another scheme, `tcp://...` for a bare address."""
+    if text.startswith(_TCP):
+        return "; its port is missing or too large"
+    rest = re.sub(r"^[a-z]+:/*(?=/)", "", text)
+    if rest.startswith("/"):
+        return f"; did you mean {_IPC + rest!r}?"
+    return f"; did you mean {_TCP + text!r}?" if is_host_port(text) else ""
+
+
+def _shown_as(**schema: object) -> WithJsonSchema:
+    """What the JSON schema says of a type that a reader of ours checks."""
+    return WithJsonSchema(schema)
+
+
+def _number(low: float, high: float, kind: str = "integer") -> WithJsonSchema:
+    return _shown_as(type=kind, minimum=low, maximum=high)
+
+
+def _quantity(units: str, **more: object) -> WithJsonSchema:
+    """A plain number, or one with a unit."""
+    text = {"type": "string", "pattern": rf"^\s*[0-9]{{1,18}}(\.[0-9]{{1,18}})?\s*({units})?\s*$"}
+    return _shown_as(anyOf=[{"type": "number", "minimum": 0}, text], **more)
+
+
+_NOT_EMPTY: Final = _shown_as(type="string", minLength=1)
+_SIZE: Final = _quantity("[kKmMgGtT]?[iI]?[bB]", examples=["512MiB", "1GiB", "20GB"])
+
+Text = Annotated[str, BeforeValidator(read_text), _NOT_EMPTY]
 Scalar = Annotated[str | int | float | bool, BeforeValidator(read_scalar)]
-DataPath = Annotated[Path, BeforeValidator(_data_path)]
+DataPath = Annotated[Path, BeforeValidator(_data_path), _NOT_EMPTY]
 DataGlob = Annotated[Text, AfterValidator(absolute)]
-Endpoint = Annotated[str, BeforeValidator(_endpoint)]
-HostPort = Annotated[str, BeforeValidator(read_host_port)]
-Memory = Annotated[int, BeforeValidator(read_memory)]
-Bytes = Annotated[int, BeforeValidator(parse_bytes)]
-Seconds = Annotated[float, BeforeValidator(parse_seconds)]
-Fraction = Annotated[float, BeforeValidator(number_between(0, 1))]
-Seed = Annotated[int, BeforeValidator(whole(0, _MAX_SEED))]
-BatchSize = Annotated[int, BeforeValidator(whole(1, MAX_BATCH_ROWS))]
-ChunkCount = Annotated[int, BeforeValidator(whole(1, _MAX_CHUNK))]
-Levels = Annotated[tuple[float, ...], BeforeValidator(read_levels)]
+Endpoint = Annotated[
+    str,
+    BeforeValidator(_endpoint),
+    _shown_as(
+        type="string",
+        pattern=r"^(ipc://(?![@*]).*[^/]|tcp://[^\s/]+:[0-9]{1,5})$",
+        examples=["ipc:///run/streamd/streamd.sock"],
+    ),
+]
+HostPort = Annotated[
+    str,
+    BeforeValidator(read_host_port),
+    _shown_as(type="string", pattern=r"^[^\s/]+:[0-9]{1,5}$", examples=["127.0.0.1:9191"]),
+]
+Memory = Annotated[int, BeforeValidator(read_memory), _SIZE]
+Bytes = Annotated[int, BeforeValidator(parse_bytes), _SIZE]
+Seconds = Annotated[
+    float,
+    BeforeValidator(parse_seconds),
+    _quantity("[mM]?[sS]|[mM]([iI][nN])?|[hH]", examples=["10s", "250ms", "2m"]),
+]
+Fraction = Annotated[
+    float, BeforeValidator(number_between(0, 1, fraction)), _shown_as(type="number", exclusiveMinimum=0, maximum=1)
+]
+Seed = Annotated[int, BeforeValidator(whole(0, _MAX_SEED)), _number(0, _MAX_SEED)]
+BatchSize = Annotated[int, BeforeValidator(whole(1, MAX_BATCH_ROWS)), _number(1, MAX_BATCH_ROWS)]
+ChunkCount = Annotated[int, BeforeValidator(whole(1, _MAX_CHUNK)), _number(1, _MAX_CHUNK)]
+Workers = Annotated[
+    int | Literal["auto"],
+    BeforeValidator(read_workers),
+    _shown_as(anyOf=[{"const": "auto"}, {"type": "integer", "minimum": 1, "maximum": MAX_WORKERS}]),
+]
+Size = Annotated[
+    tuple[int, int],
+    _shown_as(
+        type="array",
+        items={"type": "integer", "minimum": 1, "maximum": MAX_SIDE},
+        minItems=2,
+        maxItems=2,
+        examples=[[128, 128]],
+    ),
+]
+Levels = Annotated[
+    tuple[float, ...],
+    BeforeValidator(read_levels),
+    _shown_as(type="array", items={"type": "number", "minimum": 0, "maximum": 255}, minItems=1),
+]
+Classes = Annotated[
+    tuple[int | str, ...],
+    _shown_as(type="array", items={"type": ["integer", "string"]}, minItems=1, uniqueItems=True),
+]
+Columns = Annotated[tuple[str, ...], _shown_as(type="array", items={"type": "string", "minLength": 1}, minItems=1)]
+Transform = Annotated[
+    str,
+    _shown_as(type="string", pattern=r"^[^\W\d][\w.]*:[^\W\d]\w*$", examples=["augment:flip"]),
+]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from streamd.config.hints import MISSING
 from streamd.config.problems import Problem
 from streamd.config.units import show
 from streamd.errors import near_name
@@ -28,9 +29,8 @@ class Streams:
 def resolve(streams: object) -> Streams:
     """Gives every stream its name and the keys it takes from others; a stream that cannot be resolved is left out."""
     if not isinstance(streams, Mapping) or not streams:
-        hint = "add at least one: streams: {train: {source: {kind: folder, path: data/train}, ...}}"
-        found = "there are no streams" if not streams else f"found {show(streams)}, a mapping of names is needed"
-        return Streams({}, {}, (Problem(("streams",), f"{found}; {hint}"),))
+        found = "there are none" if not streams else f"found {show(streams)}, a mapping of names is needed"
+        return Streams({}, {}, (Problem(("streams",), f"{found}; {MISSING['streams']}"),))
     raw: dict[str, object] = {}
     copied: dict[tuple[str, str], str] = {}
     problems: list[Problem] = []
@@ -74,7 +74,9 @@ def _chain(name: str, streams: Raw) -> tuple[list[str] | None, list[Problem]]:
         if wanted in (name, *chain):
             circle = " -> ".join([name, *chain, wanted])
             is_told = wanted != name or name != min([name, *chain])  # once for each circle
-            return None, [] if is_told else [Problem(("streams", name, "like"), f"goes in a circle: {circle}")]
+            return None, [] if is_told else [
+                Problem(("streams", name, "like"), f"goes in a circle: {circle}; take a like away")
+            ]
         chain.append(wanted)
         here = wanted
     return chain, []

@@ -6,12 +6,17 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from streamd.config.hints import switch, whole_number
 from streamd.config.units import format_bytes, parse_bytes, show
+from streamd.errors import near_name
 from streamd.limits import MIB
 
-_MAX_SIDE: Final = 16384  # pixels; beyond it a single image is no longer a row of a batch
+Hint = Callable[[object], str]  # the end of a message: `; did you mean 0.2?`, or empty
+
+_SIDES: Final = 2  # height and width
+MAX_SIDE: Final = 16384  # pixels; beyond it a single image is no longer a row of a batch
 _MAX_LEVEL: Final = 255.0  # the brightest value of a pixel
-_MAX_WORKERS: Final = 1024
+MAX_WORKERS: Final = 1024
 _MAX_PORT: Final = 65535
 
 
@@ -25,18 +30,18 @@ def whole(low: int, high: int) -> Callable[[object], int]:
 
     def read(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise ValueError(f"found {show(value)}; use a whole number from {low} to {high}")
+            raise ValueError(f"found {show(value)}; use a whole number from {low} to {high}{whole_number(value)}")
         return value
 
     return read
 
 
-def number_between(low: float, high: float) -> Callable[[object], float]:
-    """A reader of numbers above `low`, up to and including `high`."""
+def number_between(low: float, high: float, hint: Hint) -> Callable[[object], float]:
+    """A reader of numbers above `low`, up to and including `high`; `hint` ends the message for any other value."""
 
     def read(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not low < value <= high:
-            raise ValueError(f"found {show(value)}; use a number above {low:g}, up to {high:g}")
+            raise ValueError(f"found {show(value)}; use a number above {low:g}, up to {high:g}{hint(value)}")
         return value
 
     return read
@@ -50,7 +55,8 @@ def read_scalar(value: object) -> object:
 
 def read_text(value: object) -> object:
     if not isinstance(value, str) or not value or "\0" in value:
-        raise ValueError(f"found {show(value)}; use a text that is not empty")
+        quotes = "; put it in quotes" if isinstance(value, int | float) else ""
+        raise ValueError(f"found {show(value)}; use a text that is not empty{quotes}")
     return value
 
 
@@ -72,7 +78,9 @@ def is_host_port(text: str) -> bool:
 
 def read_host_port(value: object) -> object:
     if not isinstance(value, str) or not is_host_port(value):
-        raise ValueError(f"found {show(value)}; use address:port such as 127.0.0.1:9191, or null")
+        near = f"127.0.0.1:{value}" if type(value) is int else str(value).rpartition("://")[2]
+        near = f"; did you mean {near}?" if is_host_port(near) else ""
+        raise ValueError(f"found {show(value)}; use address:port such as 127.0.0.1:9191, or null{near}")
     return value
 
 
@@ -80,17 +88,29 @@ def read_size(value: object) -> object:
     if value is None or value == "stored":
         return value
     sides = value if isinstance(value, list | tuple) else ()
-    if len(sides) != 2 or not all(type(side) is int and 1 <= side <= _MAX_SIDE for side in sides):  # noqa: PLR2004 - height and width
-        raise ValueError(f"found {show(value)}; use [height, width], each from 1 to {_MAX_SIDE} pixels")
+    if len(sides) != _SIDES or not all(type(side) is int and 1 <= side <= MAX_SIDE for side in sides):
+        near = near_name(value, ["stored"]) if isinstance(value, str) else ""
+        near = near or _near_size(value)
+        raise ValueError(f"found {show(value)}; use [height, width], each from 1 to {MAX_SIDE} pixels{near}")
     return tuple(sides)
+
+
+def _near_size(value: object) -> str:
+    """`; did you mean [128, 128]?` for 128, '128x128' and ['128', '128']: height first, as they are written."""
+    plain = isinstance(value, int | str | list | tuple) and not isinstance(value, bool)
+    numbers = [int(number) for number in re.findall(r"(?<![\d.-])\d{1,5}(?!\d)", str(value))] if plain else []
+    if not 1 <= len(numbers) <= _SIDES or not all(1 <= number <= MAX_SIDE for number in numbers):
+        return ""
+    return f"; did you mean [{numbers[0]}, {numbers[-1]}]?"
 
 
 def read_levels(value: object) -> object:
     levels = value if isinstance(value, list | tuple) else ()
     if not levels or not all(type(level) in {int, float} and 0 <= level <= _MAX_LEVEL for level in levels):
         raise ValueError(f"found {show(value)}; use a list of one number a channel, each from 0 to 255")
-    if any(levels) and max(levels) < 1:
-        raise ValueError(f"{show(value)} looks meant for pixels in 0-1, but here pixels are 0-255: multiply by 255")
+    if max(levels) <= 1 and any(0 < level < 1 for level in levels):
+        scaled = ", ".join(f"{level * 255:.6g}" for level in levels)
+        raise ValueError(f"found {show(value)}, meant for pixels in 0-1; pixels are 0-255 here: write [{scaled}]")
     return tuple(levels)
 
 
@@ -99,7 +119,8 @@ def read_classes(value: object) -> object:
         return None
     names = value if isinstance(value, list | tuple) else ()
     if not names or not all(type(name) in {int, str} for name in names):
-        raise ValueError(f"found {show(value)}; use a list of names or whole numbers, such as [cat, dog]")
+        quoted = "; put true and false in quotes" if any(isinstance(name, bool) for name in names) else ""
+        raise ValueError(f"found {show(value)}; use a list of names or whole numbers, such as [cat, dog]{quoted}")
     twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
     if twice is not None:
         raise ValueError(f"class {show(twice)} is listed twice; list each class once")
@@ -115,7 +136,7 @@ def read_from(value: object) -> object:
 
 def read_transform(value: object) -> object:
     if value is not None and not (isinstance(value, str) and re.fullmatch(r"[^\W\d][\w.]*:[^\W\d]\w*", value)):
-        raise ValueError(f"found {show(value)}; use module:function, or null")
+        raise ValueError(f"found {show(value)}; use module:function such as augment:flip, or null")
     return value
 
 
@@ -123,19 +144,24 @@ def read_pace(value: object) -> object:
     if value == "free":
         return {}
     if not isinstance(value, Mapping) or not value:
-        raise ValueError(f"found {show(value)}; use free or {{lockstep: 10s}}")
+        near = near_name(value, ["free"]) if isinstance(value, str) else ""
+        raise ValueError(f"found {show(value)}; use free or {{lockstep: 10s}}{near}")
     return value
 
 
 def read_remainder(value: object) -> object:
     if not isinstance(value, bool) and value != "pad":
-        raise ValueError(f"found {show(value)}; use true, false or pad")
+        words = {"keep": "; did you mean false?", "drop": "; did you mean true?"}
+        near = words.get(value) or switch(value) or near_name(value, ["pad"]) if isinstance(value, str) else ""
+        raise ValueError(f"found {show(value)}; use true, false or pad{near}")
     return value
 
 
 def read_workers(value: object) -> object:
-    if value != "auto" and (type(value) is not int or not 1 <= value <= _MAX_WORKERS):
-        raise ValueError(f"found {show(value)}; use auto or a whole number from 1 to {_MAX_WORKERS}")
+    if value != "auto" and (type(value) is not int or not 1 <= value <= MAX_WORKERS):
+        near = near_name(value, ["auto"]) if isinstance(value, str) else ""
+        near = whole_number(value) or near
+        raise ValueError(f"found {show(value)}; use auto or a whole number from 1 to {MAX_WORKERS}{near}")
     return value
 
 

@@ -14,14 +14,14 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
-from streamd.config.fields import BatchSize, Endpoint, HostPort, Memory, Model, refused
+from streamd.config.fields import BatchSize, Endpoint, HostPort, Memory, Model, Text, Transform, Workers, refused
+from streamd.config.problems import Places
 from streamd.config.readers import (
     empty_when_null,
     read_listen,
     read_pace,
     read_remainder,
     read_transform,
-    read_workers,
     short,
 )
 from streamd.config.schema_parts import (
@@ -30,6 +30,7 @@ from streamd.config.schema_parts import (
     CacheConfig,
     CurveConfig,
     EngineConfig,
+    EngineKind,
     ImageConfig,
     LabelConfig,
     MeanStd,
@@ -40,29 +41,53 @@ from streamd.config.schema_parts import (
 )
 from streamd.config.schema_sources import FILE_KINDS, Source
 from streamd.limits import GIB
-from streamd.spec import BadPolicy, Remainder
+from streamd.spec import BadPolicy, LabelType, Remainder, Shuffle
 
 _REMAINDERS: Final[dict[bool | str, Remainder]] = {True: "drop", False: "keep", "pad": "pad"}
+Label = Annotated[LabelConfig, BeforeValidator(short("type"), json_schema_input_type=LabelType | LabelConfig)]
+Labels = Annotated[dict[Text, Label], BeforeValidator(empty_when_null, json_schema_input_type=dict[Text, Label] | None)]
+Listen = Annotated[
+    tuple[Endpoint, ...] | None,
+    BeforeValidator(read_listen, json_schema_input_type=Endpoint | list[Endpoint] | None),
+]
 
 
 class StreamConfig(Model):
-    """One stream."""
+    """A stream: the batches that trainers subscribe to by its name."""
 
     name: str
     source: Source
+    """Where the samples are."""
     split: SplitConfig | None = None
-    labels: Annotated[
-        dict[str, Annotated[LabelConfig, BeforeValidator(short("type"))]], BeforeValidator(empty_when_null)
-    ] = Field(default_factory=dict)
+    """Holds a part of the samples back, for the streams that say part: train or part: validation."""
+    labels: Labels = Field(default_factory=dict)
+    """What is learnt: name: category | int | float | string | tags, or {type: ..., from: COLUMN}. A folder of classes
+    has one, which is called label unless another name is given here.
+    """
     image: ImageConfig = ImageConfig()
+    """What every image becomes; size: [height, width] is needed for files."""
     batch_size: BatchSize = 32
+    """Images in a batch."""
     drop_remainder: Annotated[bool | Literal["pad"], BeforeValidator(read_remainder)] = False
-    shuffle: Annotated[ShuffleConfig, BeforeValidator(short("kind"))] = ShuffleConfig()
+    """The short last batch of an epoch: false keeps it, true drops it, pad fills it with rows of weight 0."""
+    shuffle: Annotated[
+        ShuffleConfig, BeforeValidator(short("kind"), json_schema_input_type=Shuffle | ShuffleConfig)
+    ] = ShuffleConfig()
+    """The order of an epoch: full, none, or {kind: full, seed: 0}. The same seed gives the same order everywhere."""
     normalize: Normalize = "none"
-    transform: Annotated[str | None, BeforeValidator(read_transform)] = None
+    """What the model does to pixels, which travel as 0-255: none, unit (0-1), minus_one_one (-1 to 1), imagenet, or
+    {mean: [r, g, b], std: [r, g, b]} in 0-255.
+    """
+    transform: Annotated[Transform | None, BeforeValidator(read_transform)] = None
+    """module:function, called for every sample in the daemon, once for all its trainers."""
     bad_samples: BadSamplesConfig = BadSamplesConfig()
-    pace: Annotated[PaceConfig, BeforeValidator(read_pace)] = PaceConfig()
+    """What becomes of samples that cannot be decoded."""
+    pace: Annotated[PaceConfig, BeforeValidator(read_pace, json_schema_input_type=Literal["free"] | PaceConfig)] = (
+        PaceConfig()
+    )
+    """free, or {lockstep: 10s}: leaders wait so long an epoch for the others, so that each batch is decoded once."""
     cache: CacheConfig | None = None
+    """Keeps decoded samples on disk."""
 
     @property
     def bad_policy(self) -> BadPolicy:
@@ -93,7 +118,10 @@ class StreamConfig(Model):
         mode, channels = self.image.mode, self.image.channels
         if isinstance(self.normalize, MeanStd):
             return [
-                (("normalize", key), f"has {len(levels)} numbers, but mode {mode} has {channels} channel(s)")
+                (
+                    ("normalize", key),
+                    f"has {len(levels)} numbers, but mode {mode} has {channels}; give one for each channel",
+                )
                 for key, levels in self.normalize.as_lists().items()
                 if len(levels) != channels
             ]
@@ -108,27 +136,45 @@ class StreamConfig(Model):
 
 
 class Config(Model):
-    """All of config.yaml. `memory` in bytes. Paths are absolute; `base` is what relative ones were seen from."""
+    """All of config.yaml. `memory` in bytes. Paths are absolute; `base` is what relative ones were seen from.
+
+    `places` tells the line of each key, for what turns out wrong with the data.
+    """
 
     curve: CurveConfig | None = None
-    listen: Annotated[tuple[Endpoint, ...] | None, BeforeValidator(read_listen)] = None  # after curve: it needs it
+    """The keys that tcp:// endpoints need."""
+    listen: Listen = None  # after curve: it needs it
+    """The daemon's socket, such as ipc:///run/streamd/streamd.sock; null is the default place."""
     memory: Memory = GIB
-    workers: Annotated[int | Literal["auto"], BeforeValidator(read_workers)] = "auto"
-    engine: Annotated[EngineConfig, BeforeValidator(short("kind"))] = EngineConfig()
+    """Batch memory for all streams and trainers together, at least 1MiB: 512MiB, 2GB."""
+    workers: Workers = "auto"
+    """Decode processes; auto is one for each processor core."""
+    engine: Annotated[
+        EngineConfig, BeforeValidator(short("kind"), json_schema_input_type=EngineKind | EngineConfig)
+    ] = EngineConfig()
+    """Where decoding happens: local, or {kind: ray, address: auto}."""
     monitor: HostPort | None = None
+    """address:port of the dashboard and the metrics, such as 127.0.0.1:9191."""
     streams: dict[str, StreamConfig]
+    """What is served: the name of each stream, and its keys below it."""
 
     _base: Path = PrivateAttr(default_factory=Path.cwd)
+    _places: Places = PrivateAttr(default=Places("configuration", {}, {}))
 
     def model_post_init(self, context: Any, /) -> None:
-        """Remembers the folder that `load` passes as the context."""
+        """Remembers what `load` passes as the context."""
         if context:
-            self._base = context["base"]
+            self._base, self._places = context["base"], context["places"]
 
     @property
     def base(self) -> Path:
         """The folder that relative paths were seen from."""
         return self._base
+
+    @property
+    def places(self) -> Places:
+        """Where its keys are written."""
+        return self._places
 
     @property
     def worker_count(self) -> int:
@@ -140,5 +186,6 @@ class Config(Model):
     def _tcp_needs_curve(cls, value: tuple[str, ...] | None, info: ValidationInfo) -> tuple[str, ...] | None:
         open_door = next((endpoint for endpoint in value or () if endpoint.startswith("tcp://")), None)
         if open_door and info.data.get("curve", ...) is None:
-            raise ValueError(f"{open_door} is open to the network; add curve: {{secret: FILE, clients: FOLDER}}")
+            curve = "curve: {secret: FILE, clients: FOLDER}"
+            raise ValueError(f"{open_door} is open to the network; use ipc:///path/to/socket, or add {curve}")
         return value

@@ -19,12 +19,15 @@ from pydantic import (
 from streamd.config.fields import (
     Bytes,
     ChunkCount,
+    Classes,
+    Columns,
     DataPath,
     Fraction,
     Levels,
     Model,
     Seconds,
     Seed,
+    Size,
     Text,
     absolute,
     refused,
@@ -35,6 +38,9 @@ from streamd.spec import BadPolicy, LabelType, Resize, Shuffle
 
 NormalizeName = Literal["none", "unit", "minus_one_one", "imagenet"]
 
+EngineKind = Literal["local", "ray"]
+
+_LEAVE: Final = "leave it out, or change the kind"
 CHANNELS: Final = {"RGB": 3, "L": 1}
 
 
@@ -42,8 +48,11 @@ class LabelConfig(Model):
     """One label. `source` is what `from` says: column(s), an array or a file; None means the label's own name."""
 
     type: LabelType
-    source: Annotated[str | tuple[str, ...] | None, BeforeValidator(read_from)] = Field(default=None, alias="from")
-    classes: Annotated[tuple[int | str, ...] | None, BeforeValidator(read_classes)] = None
+    """category and int become int64, float float32, string text, tags one 0 or 1 for each class."""
+    source: Annotated[Text | Columns | None, BeforeValidator(read_from)] = Field(default=None, alias="from")
+    """The column that holds it, or several for a vector; without it the column of the label's own name."""
+    classes: Annotated[Classes | None, BeforeValidator(read_classes)] = None
+    """Fixes the classes and their numbers: the first is 0. Without it the data decide."""
 
     @field_validator("source")
     @classmethod
@@ -62,10 +71,14 @@ class LabelConfig(Model):
 class ImageConfig(Model):
     """What every image becomes. `size` is (height, width) in pixels, `stored` for arrays as they are, or not given."""
 
-    size: Annotated[tuple[int, int] | Literal["stored"] | None, BeforeValidator(read_size)] = None
+    size: Annotated[Size | Literal["stored"] | None, BeforeValidator(read_size)] = None
+    """[height, width] in pixels; stored for arrays as they are."""
     mode: Literal["RGB", "L"] = "RGB"
+    """RGB, or L for greyscale: 3 channels or 1."""
     resize: Resize = "stretch"
+    """How an image of another shape gets the size: stretch it, crop its middle, or pad it with black."""
     exact: StrictBool = False
+    """true decodes JPEGs at full size before shrinking them: slower, and a little sharper."""
 
     @property
     def channels(self) -> int:
@@ -76,15 +89,19 @@ class ShuffleConfig(Model):
     """The order of an epoch. For kind chunk, `chunk` samples are stored together and `buffer` chunks are mixed."""
 
     kind: Shuffle = "full"
+    """full mixes all samples, none keeps their order, chunk mixes within a few chunks at a time."""
     seed: Seed = 0
+    """The same seed gives the same order, everywhere and every time."""
     chunk: ChunkCount = 3200
+    """Samples that are stored and read together; for kind chunk."""
     buffer: ChunkCount = 16
+    """Chunks that are mixed with each other; for kind chunk."""
 
     @model_validator(mode="after")
     def _chunks_are_for_chunk(self) -> Self:
         stray = [key for key in ("chunk", "buffer") if key in self.model_fields_set and self.kind != "chunk"]
         if stray:
-            raise refused(*(((key,), f"belongs to kind chunk, and kind is {self.kind}") for key in stray))
+            raise refused(*(((key,), f"belongs to kind chunk, and kind is {self.kind}; {_LEAVE}") for key in stray))
         return self
 
 
@@ -92,7 +109,9 @@ class MeanStd(Model):
     """Normalization by numbers: (pixel - mean) / std for each channel, pixels in 0-255."""
 
     mean: Levels
+    """What is subtracted: one number a channel, in 0-255."""
     std: Levels
+    """What the rest is divided by: one number a channel, in 0-255."""
 
     @field_validator("std")
     @classmethod
@@ -110,47 +129,61 @@ class BadSamplesConfig(Model):
     """What happens to samples that cannot be decoded. `policy` None: see `StreamConfig.bad_policy`."""
 
     policy: BadPolicy | None = None
+    """substitute takes the next good image of the batch, mask gives zeros of weight 0, fail stops the stream. Without
+    it: substitute, and mask where shuffle is none.
+    """
     max_fraction: Fraction = 0.01
+    """Above this part of all samples, and more than 10, the stream stops."""
 
 
 class SplitConfig(Model):
     """`validation` is the fraction held back, chosen by a hash of the relative name or of the column `by`."""
 
     validation: Fraction
+    """The part that is held back, such as 0.2."""
     seed: Seed = 0
+    """Another seed holds others back."""
     by: Text | None = None
+    """A column of the table: rows with the same value stay on one side."""
 
 
 class PaceConfig(Model):
     """`lockstep_s`: seconds an epoch that leaders wait so that each batch is decoded once; None is `free`."""
 
     lockstep_s: Annotated[Seconds | None, Field(alias="lockstep")] = None
+    """How long leaders may wait an epoch, such as 10s."""
 
 
 class CacheConfig(Model):
     """Decoded samples kept in the folder `path`, at most `max_bytes` of them (None: no bound)."""
 
     path: DataPath
+    """The folder it is kept in."""
     max_bytes: Annotated[Bytes | None, Field(alias="max")] = None
+    """How large it may become, such as 20GiB."""
 
 
 class CurveConfig(Model):
     """CURVE keys: the daemon's `secret` key file and the folder of the public keys of its `clients`."""
 
     secret: DataPath
+    """The daemon's secret key file."""
     clients: DataPath
+    """The folder of the clients' public keys."""
 
 
 class EngineConfig(Model):
     """Where decoding happens. `address` is for ray: auto, local or host:port."""
 
-    kind: Literal["local", "ray"] = "local"
+    kind: EngineKind = "local"
+    """local decodes on this host, ray on a cluster."""
     address: Text | None = None
+    """The cluster: auto, local or host:port; for kind ray."""
 
     @model_validator(mode="after")
     def _address_is_for_ray(self) -> Self:
         if self.kind != "ray" and self.address is not None:
-            raise refused((("address",), f"belongs to kind ray, and kind is {self.kind}"))
+            raise refused((("address",), f"belongs to kind ray, and kind is {self.kind}; {_LEAVE}"))
         return self
 
 

@@ -16,30 +16,37 @@ class FolderSource(Model):
 
     kind: Literal["folder"]
     path: DataPath
+    """The folder."""
     part: Part | None = None
+    """Which side of the split: train, validation or all."""
 
 
 class TableSource(Model):
-    """A CSV, TSV or Parquet file; `image` is its column of file names, relative to `root` (None: the table's folder).
-
-    `where` keeps only the rows whose columns have these values.
-    """
+    """A CSV, TSV or Parquet file, one row a sample."""
 
     kind: Literal["table"]
     path: DataPath
+    """The table: .csv, .tsv or .parquet."""
     image: Text
+    """The column of file names."""
     root: DataPath | None = None
+    """The folder that file names are relative to; without it the table's own."""
     where: dict[str, Scalar] | None = None
+    """Keeps the rows whose columns have these values: {split: train}."""
     part: Part | None = None
+    """Which side of the split: train, validation or all."""
 
 
 class FilelistSource(Model):
-    """A text file with lines `path label`; paths are relative to `root` (None: the list's folder)."""
+    """A text file with lines `path label`."""
 
     kind: Literal["filelist"]
     path: DataPath
+    """The list."""
     root: DataPath | None = None
+    """The folder that paths are relative to; without it the list's own."""
     part: Part | None = None
+    """Which side of the split: train, validation or all."""
 
 
 class Hdf5Source(Model):
@@ -47,8 +54,11 @@ class Hdf5Source(Model):
 
     kind: Literal["hdf5"]
     path: DataPath
+    """The file."""
     images: Text
+    """The array of images in it, such as /training_samples."""
     part: Part | None = None
+    """Which side of the split: train, validation or all."""
 
 
 class LmdbSource(Model):
@@ -56,8 +66,11 @@ class LmdbSource(Model):
 
     kind: Literal["lmdb"]
     path: DataPath
+    """The environment."""
     images: Text
+    """The name of its images, such as X."""
     part: Part | None = None
+    """Which side of the split: train, validation or all."""
 
 
 class NpySource(Model):
@@ -65,8 +78,11 @@ class NpySource(Model):
 
     kind: Literal["npy"]
     path: DataPath
+    """The .npy file."""
     table: DataPath | None = None
+    """The table of labels, one row an image."""
     part: Part | None = None
+    """Which side of the split: train, validation or all."""
 
 
 class TarSource(Model):
@@ -74,7 +90,9 @@ class TarSource(Model):
 
     kind: Literal["tar"]
     path: DataGlob
+    """The shards, such as shards/*.tar."""
     part: Part | None = None
+    """Which side of the split: train, validation or all."""
 
 
 Source = Annotated[

@@ -14,6 +14,12 @@ _BYTES: Final = {
 }
 _SECONDS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _QUANTITY: Final = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([A-Za-z]*)", re.ASCII)
+_NEAR_BYTES: Final = {f"{letter}{end}": f"{letter.upper()}iB" for letter in "kmgt" for end in ("", "i")}
+_NEAR_SECONDS: Final = {
+    **dict.fromkeys(("sec", "secs", "second", "seconds"), "s"),
+    **dict.fromkeys(("mins", "minute", "minutes"), "m"),
+    **dict.fromkeys(("hr", "hrs", "hour", "hours"), "h"),
+}
 _SHOWN_CHARS: Final = 60  # of a value in a message: enough to find it, never a page
 
 
@@ -43,11 +49,18 @@ def _amount(value: object, units: Mapping[str, float]) -> float | None:
     return int(found[1]) * unit if found[1].isdigit() else float(found[1]) * unit
 
 
+def _near(value: object, units: Mapping[str, str]) -> str:
+    """`; did you mean 1GiB?` for 1G: a number with a unit that others use."""
+    found = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
+    return f"; did you mean {found[1]}{units[found[2].lower()]}?" if found and found[2].lower() in units else ""
+
+
 def parse_bytes(value: object) -> int:
     """Bytes of `1GiB`, `512 MB`, `1.5GiB` or a plain number. Raises ValueError saying what is allowed."""
     amount = _amount(value, _BYTES)
     if amount is None or not 0 <= amount < 1 << 63:
-        raise ValueError(f"{show(value)} is no size; write it like 512MiB, 1.5GiB, 20GB or as a whole number of bytes")
+        example = "write it like 512MiB, 1.5GiB, 20GB or as a whole number of bytes"
+        raise ValueError(f"found {show(value)}, which is no size; {example}{_near(value, _NEAR_BYTES)}")
     return round(amount)
 
 
@@ -55,7 +68,8 @@ def parse_seconds(value: object) -> float:
     """Seconds of `10s`, `250ms`, `2m`, `1h` or a plain number. Raises ValueError saying what is allowed."""
     amount = _amount(value, _SECONDS)
     if amount is None or not 0 <= amount < float("inf"):
-        raise ValueError(f"{show(value)} is no duration; write it like 10s, 250ms, 2m, 1h or as a number of seconds")
+        example = "write it like 10s, 250ms, 2m, 1h or as a number of seconds"
+        raise ValueError(f"found {show(value)}, which is no duration; {example}{_near(value, _NEAR_SECONDS)}")
     return float(amount)
 
 

@@ -6,16 +6,35 @@ import io
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from ruamel.yaml import YAML
 from ruamel.yaml.constructor import SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
+from ruamel.yaml.tag import Tag
 
 from streamd.config.problems import Keys, Problem
 from streamd.errors import ConfigError
+
+_TEXT: Final = "tag:yaml.org,2002:str"
+
+# What people have done who meet a parser's words, and what to do about it; the first that fits is told in their place.
+_REMEDIES: Final = {
+    r"'\t'": "a tab is here; indent with spaces",
+    "mapping values are not allowed": "a second colon is in this line; give each key a line of its own, or put a value "
+    "that holds a colon in quotes",
+    "expected <block end>": "this line is indented unlike those it belongs to; give them the same number of spaces",
+    "expected ',' or": "a comma is missing before this, or the bracket opened at line {begun} is not closed",
+    "undefined alias": "a value that begins with * needs quotes",
+    "cannot start any token": "a value that begins with this character needs quotes",
+    "unknown escape": "a backslash is in double quotes; write paths with /, or use single quotes",
+    "unexpected end of stream": "the quote opened at line {begun} is not closed",
+    "another document": "a configuration is one document; remove the line with ---",
+    "could not determine a constructor": "a word that begins with ! is a tag, and none is known here; remove it",
+    "could not find expected ':'": "the key at line {begun} needs a colon and a space behind it",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +47,13 @@ class Document:
 
 
 class _PlainConstructor(SafeConstructor):
-    """Builds plain values only; a tag that would build anything else is an error."""
+    """Builds plain values only; a tag that would build anything else is an error. Keys are text, as in JSON."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        for key, _ in node.value:
+            if isinstance(key, ScalarNode) and key.value != "<<":
+                key.ctag = Tag(suffix=_TEXT)  # `2026:` and `no:` are names of streams and columns, never numbers
+        return super().construct_mapping(node, deep)
 
 
 def _as_written(_constructor: SafeConstructor, node: ScalarNode) -> str:
@@ -71,9 +96,10 @@ def _why(error: YAMLError, text: str) -> str:
         return f"{line}: not valid YAML: character {error.character:#x} is not allowed in a text file"
     if not isinstance(error, MarkedYAMLError) or error.problem_mark is None:
         return f" not valid YAML: {error}"
-    mark, problem = error.problem_mark, str(error.problem).split("\n", maxsplit=1)[0].replace(r"'\t'", "tab")
-    context = f" ({error.context})" if error.context else ""
-    return f"{mark.line + 1}:{mark.column + 1}: not valid YAML: {problem}{context}"
+    mark, problem = error.problem_mark, str(error.problem).partition("\n")[0]
+    begun = (error.context_mark or mark).line + 1
+    remedy = next((remedy.format(begun=begun) for words, remedy in _REMEDIES.items() if words in problem), None)
+    return f"{mark.line + 1}:{mark.column + 1}: not valid YAML: {remedy or f'{problem}, {error.context}'}"
 
 
 def _survey(root: Node) -> tuple[dict[Keys, int], tuple[Problem, ...]]:

@@ -22,13 +22,14 @@ def ending_with(error: BaseException) -> typer.Typer:
 @pytest.mark.parametrize(
     ("error", "status", "line"),
     [
-        (ConfigError("a\nmistake"), 2, "prog: a mistake\n"),
+        (ConfigError("a mistake"), 2, "prog: a mistake\n"),
+        (ConfigError("a mistake\n\n  and another\n"), 2, "prog: a mistake\nand another\n"),
         (ConnectError("ipc://x", "gone"), 1, "prog: no streamd daemon at ipc://x: gone\n"),
         (PermissionError(13, "Permission denied", "a.json"), 1, "prog: [Errno 13] Permission denied: 'a.json'\n"),
         (KeyboardInterrupt(), 130, ""),
     ],
 )
-def test_an_error_is_one_line_and_a_status(
+def test_an_error_is_a_line_for_each_mistake_and_a_status(
     error: BaseException,
     status: int,
     line: str,
@@ -40,6 +41,24 @@ def test_an_error_is_one_line_and_a_status(
         run_guarded("prog", ending_with(error))
     assert ended.value.code == status
     assert capsys.readouterr().err == line
+
+
+def test_a_library_that_is_not_here_names_the_extra_of_the_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["streamd-train"])
+    with pytest.raises(SystemExit) as ended:
+        run_guarded("streamd-train", ending_with(ModuleNotFoundError("no zmq", name="zmq.backend")))
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == (
+        "streamd-train: streamd-train needs zmq.backend, which is not installed: run  pip install 'streamd[train]'\n"
+    )
+
+
+def test_a_missing_module_of_our_own_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["streamd"])
+    with pytest.raises(ModuleNotFoundError):
+        run_guarded("streamd", ending_with(ModuleNotFoundError("no", name="streamd.gone")))
 
 
 def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

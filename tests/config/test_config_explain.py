@@ -9,8 +9,10 @@ from streamd.errors import ConfigError
 
 STREAM = {"source": {"kind": "folder", "path": "d"}, "image": {"size": [8, 8]}}
 
+TYPES = "category, int, float, string or tags"
+ENDPOINT = "an endpoint is ipc:///path/to/socket or tcp://address:port"
 KINDS = "folder, table, filelist, hdf5, lmdb, npy or tar"
-NORMALIZE = "none, unit, minus_one_one or imagenet"
+NORMALIZE = "none, unit, minus_one_one, imagenet or {mean: [r, g, b], std: [r, g, b]}"
 
 
 def refusal(keys: dict[Any, Any], **top: Any) -> str:
@@ -24,17 +26,18 @@ def refusal(keys: dict[Any, Any], **top: Any) -> str:
     [
         ({"source": {"kind": "foldr"}}, f"source: kind: found 'foldr'; use {KINDS}; did you mean 'folder'?"),
         ({"source": {"path": "d"}}, f"source: kind is missing; use {KINDS}"),
-        ({"source": "d"}, "source: found 'd'; keys are needed, as in {key: value}"),
+        ({"source": "d"}, "source: found 'd'; keys are needed, as in source: {kind: folder, path: data/train}"),
         ({"source": {"kind": "folder"}}, "source.path: is missing; say where the data is, relative to the file"),
         ({"source": {"kind": "folder", "path": "d", "pat": 1}}, "source.pat: unknown key; did you mean 'path'?"),
         ({"image": {"size": [8, 8], "mode": "RBG"}}, "image.mode: found 'RBG'; use RGB or L; did you mean 'RGB'?"),
-        ({"image": {"size": [8, 8], "exact": "yes"}}, "image.exact: found 'yes'; use true or false"),
+        ({"image": {"size": [8, 8], "exact": "yes"}},
+ "image.exact: found 'yes'; use true or false; did you mean true?"),
         ({"image": {"size": [8, 8], "zoom": 2}}, "image.zoom: unknown key; use size, mode, resize or exact"),
-        ({"shuffle": 3}, "shuffle: found 3; keys are needed, as in {key: value}"),
+        ({"shuffle": 3}, "shuffle: found 3; use full, none, chunk or {kind: full, seed: 0}"),
         ({"shuffle": "ful"}, "shuffle.kind: found 'ful'; use full, none or chunk; did you mean 'full'?"),
         ({"labels": {"a": {"from": "b"}}}, "labels.a.type: is missing; use category, int, float, string or tags"),
         ({"labels": {"a": {"type": "int", "form": "b"}}}, "labels.a.form: unknown key; did you mean 'from'?"),
-        ({"labels": {1: "int"}}, "labels[1]: found 1; a text is needed, put it in quotes"),
+        ({"labels": {1: "int"}}, "labels[1]: found 1; use a text that is not empty; put it in quotes"),
         ({"normalize": "imagnet"}, f"normalize: found 'imagnet'; use {NORMALIZE}; did you mean 'imagenet'?"),
         ({"normalize": {"mean": [9] * 3, "std": [9] * 3, "var": 1}}, "normalize.var: unknown key; use mean or std"),
         ({"normalize": {"mean": [9] * 3, "std": [9] * 3, "kind": 1}}, "normalize.kind: unknown key; use mean or std"),
@@ -43,6 +46,31 @@ def refusal(keys: dict[Any, Any], **top: Any) -> str:
         ({"memory": "1GiB"}, "memory: is a key of the whole file: write it at the top level"),
         ({"size": [8, 8]}, "size: is a key of image: write it as image: {size: ...}"),
         ({"seed": 3}, "seed: is a key of shuffle: write it as shuffle: {seed: ...}"),
+        ({"path": "d"}, "path: is a key of source: write it as source: {path: ...}"),
+        ({"lockstep": "10s"}, "lockstep: is a key of pace: write it as pace: {lockstep: ...}"),
+        ({"classes": ["a"]}, "classes: is a key of a label: write it as labels: {NAME: {classes: ...}}"),
+        ({"epochs": 3}, "epochs: unknown key; a trainer says it: streamd-train --epochs N, or subscribe(epochs=N)"),
+        ({"Batch_Size": 3}, "Batch_Size: unknown key; did you mean 'batch_size'?"),
+        ({"split:3": 3}, "split:3: unknown key; put a space behind the colon"),
+        ({"split": 0.2}, "split: found 0.2; keys are needed, as in split: {validation: 0.2}"),
+        ({"split": {"validaton": 0.2}}, "split.validaton: unknown key; did you mean 'validation'?"),
+        ({"shuffle": False},
+ "shuffle: found false; use full, none, chunk or {kind: full, seed: 0}; did you mean 'none'?"),
+        ({"labels": {"a": "regression"}}, f"labels.a.type: found 'regression'; use {TYPES}; did you mean 'float'?"),
+        ({"labels": {"a": None}}, "labels.a: found nothing (null); indent its keys below it, or write a: category"),
+        ({"image": {"size": [8, 8], "mode": "grey"}}, "image.mode: found 'grey'; use RGB or L; did you mean 'L'?"),
+        (
+            {"source": {"kind": "folder", "path": "d", "root": "x"}},
+            "source.root: belongs to kind table or filelist, and kind is folder; leave it out, or change the kind",
+        ),
+        (
+            {"source": {"kind": "table", "path": "d", "images": "x"}},
+            "source.images: unknown key; did you mean 'image'?",
+        ),
+        (
+            {"source": {"kind": "folder", "path": "d", "image": {"size": [8, 8]}}},
+            "source.image: is a key of a stream: write it below streams.NAME",
+        ),
         ({"max_fraction": 1}, "max_fraction: is a key of bad_samples: write it as bad_samples: {max_fraction: ...}"),
     ],
 )  # fmt: skip
@@ -57,15 +85,27 @@ def test_a_mistake_is_told_in_a_sentence_with_what_is_allowed(keys: dict[Any, An
         ({"memry": 3}, "memry: unknown key; did you mean 'memory'?"),
         ({"val": {"like": "s"}}, "val: unknown key; it looks like a stream: write it below streams"),
         ({"engine": {"kind": "ray", "adress": "x"}}, "engine.adress: unknown key; did you mean 'address'?"),
-        ({"curve": {"secret": "s"}}, "curve.clients: is missing"),
+        ({"curve": {"secret": "s"}}, "curve.clients: is missing; name the folder of the clients' public keys"),
         (
             {"listen": ["udp://x"]},
-            "listen[0]: found 'udp://x'; an endpoint is ipc:///path/to/socket or tcp://address:port",
+            f"listen[0]: found 'udp://x'; {ENDPOINT}; did you mean 'ipc:///x'?",
         ),
     ],
 )
 def test_a_mistake_at_the_top_is_told_alike(top: dict[str, Any], sentence: str) -> None:
     assert refusal({}, **top) == sentence
+
+
+def test_a_key_that_is_missing_because_it_is_misspelled_is_told_once() -> None:
+    assert refusal({"source": {"kind": "folder", "pth": "d"}}) == "source.pth: unknown key; did you mean 'path'?"
+    assert refusal({"source": {"kind": "table", "pth": "d"}}).splitlines()[0].endswith("holds the file names")
+
+
+@pytest.mark.parametrize("top", [{"stream": {}}, {"train": STREAM}, {"batch_size": 3}])
+def test_streams_that_stand_elsewhere_are_not_called_missing_as_well(top: dict[str, object]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(top)
+    assert len(str(caught.value).splitlines()) == 1
 
 
 LIBRARY_WORDS = ("input", "pydantic", "http", "union", "dict", "tuple")

@@ -40,3 +40,21 @@ def test_an_endpoint_is_a_socket_file_or_an_address(written: str, endpoint: str)
 def test_any_other_endpoint_is_refused(written: object) -> None:
     with pytest.raises(ValidationError, match=r"use ipc:///|an endpoint is ipc:///"):
         TypeAdapter(Endpoint).validate_python(written, context=BASE)
+
+
+@pytest.mark.parametrize(
+    ("written", "hint"),
+    [
+        ("/run/s", "did you mean 'ipc:///run/s'?"),
+        ("unix:///run/s", "did you mean 'ipc:///run/s'?"),
+        ("ipc:/run/s", "did you mean 'ipc:///run/s'?"),
+        ("localhost:5555", "did you mean 'tcp://localhost:5555'?"),
+        ("tcp://localhost", "its port is missing or too large"),
+        ("ipc:///run/streamd/", "name a socket in it, such as ipc:///run/streamd/streamd.sock"),
+        ("ipc://" + "x" * 120, "a socket's path has at most 104 bytes, this one 126: choose a shorter one"),
+    ],
+)
+def test_an_endpoint_that_is_nearly_one_is_answered_with_it(written: str, hint: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        TypeAdapter(Endpoint).validate_python(written, context=BASE)
+    assert hint in str(caught.value)

@@ -19,11 +19,13 @@ def test_a_chain_of_likes_takes_the_nearest_value_and_knows_who_wrote_it() -> No
 def test_a_circle_is_told_once_and_by_name() -> None:
     streams = resolve({"d": {"like": "b"}, "b": {"like": "c"}, "c": {"like": "b"}})
     assert streams.raw == {}
-    assert streams.problems == (Problem(("streams", "b", "like"), "goes in a circle: b -> c -> b"),)
+    assert streams.problems == (Problem(("streams", "b", "like"), "goes in a circle: b -> c -> b; take a like away"),)
 
 
 def test_a_stream_like_itself_is_a_circle() -> None:
-    assert resolve({"a": {"like": "a"}}).problems == (Problem(("streams", "a", "like"), "goes in a circle: a -> a"),)
+    assert resolve({"a": {"like": "a"}}).problems == (
+        Problem(("streams", "a", "like"), "goes in a circle: a -> a; take a like away"),
+    )
 
 
 def test_an_unknown_like_names_the_near_stream() -> None:
@@ -54,6 +56,6 @@ def test_no_streams_are_a_problem_that_shows_one() -> None:
     nothings: list[object] = [None, {}]
     for nothing in nothings:
         (problem,) = resolve(nothing).problems
-        assert problem.sentence.startswith("there are no streams; add at least one: streams: {train: ")
+        assert problem.sentence.startswith("there are none; add at least one: streams: {train: ")
     (problem,) = resolve([1]).problems
     assert problem.sentence.startswith("found [1], a mapping of names is needed; ")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from streamd.config import Config, load, not_served
-from streamd.errors import ConfigError
+from streamd.config import Config, load, located, not_served
+from streamd.errors import ConfigError, MissingExtraError
 
 REPOSITORY = Path(__file__).parents[2]
 GOOD = "streams:\n  train:\n    source: {kind: folder, path: data}\n    image: {size: [8, 8]}\n"
@@ -104,10 +104,10 @@ def test_many_mistakes_end_in_a_count(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "FILE: is empty; write at least streams: "),
-        ("# only a comment\n", "FILE: is empty; write at least streams: "),
-        ("- a\n", "FILE: holds ['a'] where keys are needed; "),
-        ("memory: 1GiB\n", "FILE:1: streams: there are no streams; add at least one: "),
+        ("", "FILE:1: is empty; write at least streams: "),
+        ("# only a comment\n", "FILE:1: is empty; write at least streams: "),
+        ("- a\n", "FILE:1: holds ['a'] where keys are needed; "),
+        ("memory: 1GiB\n", "FILE:1: streams: is missing; add at least one: "),
         ("a: [\n", "FILE:2:1: not valid YAML: "),
     ],
 )
@@ -130,7 +130,7 @@ def test_a_file_below_a_file_cannot_be_read(tmp_path: Path) -> None:
 def test_a_file_that_is_no_text_is_told_where(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_bytes(b"a: \xff\n")
-    assert refusal(path) == "FILE: not text in UTF-8: see byte 3; save it as UTF-8"
+    assert refusal(path) == "FILE: byte 3 is not in UTF-8; save it as UTF-8"
 
 
 def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
@@ -169,3 +169,20 @@ streams:
     assert (train.cache.path, train.cache.max_bytes) == (tmp_path / "cache/train", 20 << 30)
     assert train.pace.lockstep_s == pytest.approx(10)
     assert (validation.split, validation.shuffle.kind, validation.remainder) == (train.split, "none", "pad")
+
+
+def test_errors_of_the_data_get_file_and_line_of_their_key(tmp_path: Path) -> None:
+    path = write(tmp_path, GOOD)
+    config = load(path)
+    with pytest.raises(ConfigError) as caught, located(config):
+        raise ConfigError("streams.train.source.path: no images\nstreams.train.image.size: too small")
+    assert str(caught.value).replace(str(path), "FILE") == (
+        "FILE:3: streams.train.source.path: no images\nFILE:4: streams.train.image.size: too small"
+    )
+
+
+def test_errors_without_a_key_pass_as_they_are(tmp_path: Path) -> None:
+    missing = MissingExtraError("pyarrow", "serve", "a table")
+    with pytest.raises(MissingExtraError) as caught, located(load(write(tmp_path, GOOD))):
+        raise missing
+    assert caught.value is missing

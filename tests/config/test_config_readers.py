@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from streamd.config import readers
+from streamd.config.hints import fraction
 
 Reader = Callable[[object], Any]
-count, share = readers.whole(1, 65536), readers.number_between(0, 1)
+count, share = readers.whole(1, 65536), readers.number_between(0, 1, fraction)
 BAD_PACES: tuple[object, ...] = ("fast", None, {}, 10)
 BAD_LISTS: tuple[object, ...] = ([], 5, {})
 
@@ -57,7 +58,7 @@ def test_what_is_allowed_is_read(read: Reader, written: object, value: object) -
             for written in (128, [1], [0, 1], [1, 16385], [1.0, 1], "x")
         ),
         *((readers.read_levels, written, "each from 0 to 255") for written in ([], 3, [256], [-1], [True], ["1"])),
-        (readers.read_levels, [0.5, 0.4], "multiply by 255"),
+        (readers.read_levels, [0.5, 0.4], r"pixels are 0-255 here: write \[127.5, 102\]"),
         *(
             (readers.read_classes, written, "a list of names or whole numbers")
             for written in ([], "cat", [1.5], [True])

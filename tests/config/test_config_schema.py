@@ -122,8 +122,8 @@ def test_mean_and_std_are_taken_in_levels_of_0_to_255() -> None:
     [
         ({"image": {}}, "image.size: is missing; a folder holds images of any size, add size: [height, width]"),
         ({"image": {"size": "stored"}}, "image.size: found 'stored', which is for arrays; a folder needs"),
-        ({"normalize": {"mean": [0.485] * 3, "std": [58] * 3}}, "multiply by 255"),
-        ({"normalize": {"mean": [120] * 3, "std": [0.2] * 3}}, "multiply by 255"),
+        ({"normalize": {"mean": [0.485] * 3, "std": [58] * 3}}, "write [123.675, 123.675, 123.675]"),
+        ({"normalize": {"mean": [120] * 3, "std": [0.2] * 3}}, "write [51, 51, 51]"),
         ({"normalize": {"mean": [120] * 3, "std": [0, 50, 50]}}, "a std of 0 cannot divide"),
         ({"normalize": {"mean": [120] * 3, "std": [50]}}, "normalize.std: has 1 numbers, but mode RGB has 3"),
         ({"normalize": {"mean": [120], "std": [-50]}}, "each from 0 to 255"),
@@ -150,7 +150,7 @@ def test_arrays_need_no_size() -> None:
 def test_tcp_needs_curve() -> None:
     told = refusal(listen=["ipc:///a", "tcp://0.0.0.0:5555"])
     assert told == (
-        "configuration: listen: tcp://0.0.0.0:5555 is open to the network; add curve: {secret: FILE, clients: FOLDER}"
+        "configuration: listen: tcp://0.0.0.0:5555 is open to the network; use ipc:///path/to/socket, or add curve: {secret: FILE, clients: FOLDER}"
     )
     keys = {"secret": "/k/daemon", "clients": "/k/clients"}
     assert config(listen="tcp://0.0.0.0:5555", curve=keys).curve is not None

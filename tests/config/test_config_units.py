@@ -73,3 +73,15 @@ def test_a_shown_size_reads_back_to_within_its_rounding(count: int) -> None:
 )
 def test_a_value_is_shown_short_and_in_yaml_words(value: object, text: str) -> None:
     assert show(value) == text
+
+
+@pytest.mark.parametrize(("written", "meant"), [("1G", "1GiB"), ("512m", "512MiB"), ("1.5 Gi", "1.5GiB")])
+def test_a_size_in_anothers_units_is_answered_with_ours(written: str, meant: str) -> None:
+    with pytest.raises(ValueError, match=f"did you mean {meant}\\?"):
+        parse_bytes(written)
+
+
+@pytest.mark.parametrize(("written", "meant"), [("10 sec", "10s"), ("2 minutes", "2m"), ("1hr", "1h")])
+def test_a_duration_in_other_words_is_answered_with_ours(written: str, meant: str) -> None:
+    with pytest.raises(ValueError, match=f"did you mean {meant}\\?"):
+        parse_seconds(written)

@@ -108,8 +108,11 @@ def test_an_unknown_key_is_answered_with_the_near_one(tmp_path: Path) -> None:
     refused(serve(tmp_path, usual(tmp_path, batchsize=4)), "config.yaml", "batchsize", "batch_size")
 
 
-def test_two_mistakes_are_both_named(tmp_path: Path) -> None:
-    refused(serve(tmp_path, usual(tmp_path, batchsize=4, shufle="none")), "batch_size", "shuffle")
+def test_two_mistakes_have_a_line_each(tmp_path: Path) -> None:
+    ended = serve(tmp_path, usual(tmp_path, batchsize=4, shufle="none"))
+    assert (ended.status, len(ended.lines)) == (2, 2)
+    assert "did you mean 'batch_size'?" in ended.lines[0]
+    assert "did you mean 'shuffle'?" in ended.lines[1]
 
 
 def test_text_that_is_no_yaml(tmp_path: Path) -> None:

@@ -1,0 +1,162 @@
+"""What people mean who write something else: words of other tools, keys of other places, what the right form is. Pure.
+
+A hint is the end of a message, from its semicolon on, or empty.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from streamd.config.units import show
+from streamd.errors import near_name
+
+# What to write where a mapping is needed, by the key that holds it.
+EXAMPLES: Final[dict[str | int, str]] = {
+    "streams": "streams: {train: {source: {kind: folder, path: data/train}, image: {size: [128, 128]}}}",
+    "source": "source: {kind: folder, path: data/train}",
+    "where": "where: {split: train}",
+    "split": "split: {validation: 0.2}",
+    "labels": "labels: {label: category}",
+    "image": "image: {size: [128, 128]}",
+    "shuffle": "{kind: full, seed: 0}",
+    "bad_samples": "bad_samples: {policy: mask, max_fraction: 0.01}",
+    "cache": "cache: {path: cache/train, max: 20GiB}",
+    "curve": "curve: {secret: keys/daemon.secret, clients: keys/clients}",
+    "engine": "{kind: ray, address: auto}",
+}
+
+# Keys whose mapping may be written as one word.
+SHORT: Final[dict[str | int, list[str]]] = {"shuffle": ["full", "none", "chunk"], "engine": ["local", "ray"]}
+
+# What a key that is missing holds.
+MISSING: Final[dict[str | int, str]] = {
+    "streams": f"add at least one: {EXAMPLES['streams']}",
+    "source": f"say where the samples are, such as {EXAMPLES['source']}",
+    "path": "say where the data is, relative to the file",
+    "image": "name the column that holds the file names",
+    "images": "name the array that holds the images",
+    "type": "use category, int, float, string or tags",
+    "mean": "mean and std come together, one number a channel, in 0-255",
+    "std": "mean and std come together, one number a channel, in 0-255",
+    "validation": "give the fraction held back, such as 0.2",
+    "secret": "name the daemon's secret key file",
+    "clients": "name the folder of the clients' public keys",
+}
+
+# Keys of other tools, or of another place: what takes their part here.
+ELSEWHERE: Final = {
+    "address": "the daemon's address is listen, at the top level",
+    "augment": "each trainer augments in its own model",
+    "augmentation": "each trainer augments in its own model",
+    "channels": "mode says it: RGB has 3, L has 1",
+    "endpoint": "the daemon's address is listen, at the top level",
+    "epochs": "a trainer says it: streamd-train --epochs N, or subscribe(epochs=N)",
+    "extends": "a stream copies another one with like: NAME",
+    "height": "write size: [height, width]",
+    "host": "the daemon's address is listen, at the top level",
+    "image_size": "write image: {size: [height, width]}",
+    "inherit": "a stream copies another one with like: NAME",
+    "num_workers": "write workers, at the top level",
+    "port": "the daemon's address is listen, at the top level",
+    "prefetch": "a trainer says it: subscribe(prefetch=N)",
+    "prefetch_factor": "a trainer says it: subscribe(prefetch=N)",
+    "rank": "a trainer says it: subscribe(rank=R, world=W)",
+    "repeat": "a trainer says it: subscribe(epochs=N)",
+    "target_size": "write image: {size: [height, width]}",
+    "validation_split": "write split: {validation: 0.2}, and part: train or part: validation in the source",
+    "width": "write size: [height, width]",
+    "world": "a trainer says it: subscribe(rank=R, world=W)",
+}
+
+_WORDS: Final = {
+    "bool": "category",
+    "boolean": "category",
+    "class": "category",
+    "classification": "category",
+    "classes": "category",
+    "csv": "table",
+    "tsv": "table",
+    "parquet": "table",
+    "directory": "folder",
+    "images": "folder",
+    "list": "filelist",
+    "txt": "filelist",
+    "h5": "hdf5",
+    "webdataset": "tar",
+    "double": "float",
+    "float32": "float",
+    "number": "float",
+    "regression": "float",
+    "int64": "int",
+    "multilabel": "tags",
+    "text": "string",
+    "bgr": "RGB",
+    "colour": "RGB",
+    "color": "RGB",
+    "gray": "L",
+    "grey": "L",
+    "grayscale": "L",
+    "greyscale": "L",
+    "fit": "pad",
+    "letterbox": "pad",
+    "fill": "crop",
+    "squash": "stretch",
+    "scale": "stretch",
+    "error": "fail",
+    "raise": "fail",
+    "drop": "substitute",
+    "skip": "substitute",
+    "replace": "substitute",
+    "zero": "mask",
+    "random": "full",
+    "false": "none",
+    "off": "none",
+    "no": "none",
+    "null": "none",
+    "true": "full",
+    "yes": "full",
+    "on": "full",
+    "test": "validation",
+    "val": "validation",
+    "0-1": "unit",
+    "-1-1": "minus_one_one",
+    "tf": "minus_one_one",
+}
+_SWITCHES: Final = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
+
+
+def meant(value: object, choices: list[str]) -> str:
+    """`; did you mean 'full'?` for a word that stands for, or nearly is, one of `choices`."""
+    if value is not None and not isinstance(value, bool | str):
+        return ""
+    text = show(value) if isinstance(value, bool) else value or "null"
+    word = _WORDS.get(text.casefold())
+    return f"; did you mean {word!r}?" if word in choices else near_name(text, choices)
+
+
+def switch(value: object) -> str:
+    """`; did you mean true?` for YAML 1.1's other words, and for quotes."""
+    word = _SWITCHES.get(str(value).casefold()) if isinstance(value, str) else None
+    return f"; did you mean {word}?" if word else ""
+
+
+def whole_number(value: object) -> str:
+    """`; did you mean 1000?` for 1e3, 1000.0 and '1000': what says a whole number and is none in YAML."""
+    if isinstance(value, float) and value.is_integer():
+        return f"; did you mean {int(value)}?"
+    if isinstance(value, str) and value.strip().isdecimal():
+        return f"; did you mean {int(value)}, without quotes?"
+    return ""
+
+
+def fraction(value: object) -> str:
+    """`; did you mean 0.2?` for 20, 20% and '0.2'."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return ""
+    text = str(value).strip()
+    try:
+        number = float(text.removesuffix("%"))
+    except ValueError:
+        return ""
+    number = number / 100 if text.endswith("%") or number > 1 else number
+    return f"; did you mean {number:g}?" if 0 < number <= 1 else ""

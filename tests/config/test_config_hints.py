@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+
+from streamd.config import hints
+from streamd.config.hints import EXAMPLES, MISSING
+from streamd.config.schema import Config, StreamConfig
+from streamd.config.schema_parts import PARTS
+
+
+@pytest.mark.parametrize(
+    ("value", "choices", "hint"),
+    [
+        ("gray", ["RGB", "L"], "; did you mean 'L'?"),
+        ("rgb", ["RGB", "L"], "; did you mean 'RGB'?"),
+        (False, ["full", "none"], "; did you mean 'none'?"),
+        (None, ["full", "none"], "; did you mean 'none'?"),
+        ("double", ["int", "float"], "; did you mean 'float'?"),
+        ("double", ["full", "none"], ""),
+        (3, ["int", "float"], ""),
+        ([1], ["int", "float"], ""),
+    ],
+)
+def test_a_word_of_other_tools_is_answered_with_ours(value: object, choices: list[str], hint: str) -> None:
+    assert hints.meant(value, choices) == hint
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [(1e3, "; did you mean 1000?"), ("32", "; did you mean 32, without quotes?"), (1.5, ""), ("x", ""), (None, "")],
+)
+def test_what_says_a_whole_number_is_answered_with_it(value: object, hint: str) -> None:
+    assert hints.whole_number(value) == hint
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        (20, "; did you mean 0.2?"),
+        ("5%", "; did you mean 0.05?"),
+        ("0.1", "; did you mean 0.1?"),
+        (-1, ""),
+        (500, ""),
+        (float("nan"), ""),
+        (True, ""),
+        ([0.8, 0.2], ""),
+        ("some", ""),
+    ],
+)
+def test_what_says_a_fraction_is_answered_with_it(value: object, hint: str) -> None:
+    assert hints.fraction(value) == hint
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"), [("yes", "; did you mean true?"), ("Off", "; did you mean false?"), (1, "")]
+)
+def test_other_words_for_true_and_false_are_answered_with_these(value: object, hint: str) -> None:
+    assert hints.switch(value) == hint
+
+
+def test_examples_are_of_keys_that_there_are() -> None:
+    keys = {*Config.model_fields, *StreamConfig.model_fields, *PARTS, "where"}
+    assert set(EXAMPLES) <= keys
+    assert {"streams", "source"} <= set(MISSING)
+
+
+def test_no_hint_moves_a_key_that_is_known_where_it_stands() -> None:
+    assert not set(hints.ELSEWHERE) & {*Config.model_fields, *StreamConfig.model_fields}

@@ -1,0 +1,349 @@
+"""Mistakes in config.yaml."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mistake import GOOD, TABLE, Mistake
+
+OF_CONFIGURATION: Final = (
+    Mistake(
+        "named a configuration that is not there",
+        command="streamd serve --config confg.yaml",
+        says="streamd: confg.yaml: there is no such file; name your configuration, or write one there",
+        do="Name the file that is there.",
+    ),
+    Mistake(
+        "named the folder that the configuration is in",
+        command="streamd serve --config data",
+        says="streamd: data: is a folder; name the file in it, such as data/config.yaml",
+        do="Name the file in the folder.",
+    ),
+    Mistake(
+        "named an image instead of the configuration",
+        command="streamd serve --config data/cat/0000.jpg",
+        says="streamd: data/cat/0000.jpg: byte 0 is no text; name the configuration",
+        do="Name the configuration, a text file.",
+    ),
+    Mistake(
+        "left the configuration empty",
+        config="",
+        says=(
+            "streamd: config.yaml:1: is empty; write at least streams: {train: {source: {kind: folder, path:"
+            " data/train}, image: {size: [128, 128]}}}"
+        ),
+        do="Write at least what the message shows.",
+    ),
+    Mistake(
+        "indented with a tab",
+        config="streams:\n\ttrain: {source: {kind: folder, path: data}}\n",
+        says="streamd: config.yaml:2:1: not valid YAML: a tab is here; indent with spaces",
+        do="Indent with spaces, two for each level.",
+    ),
+    Mistake(
+        "indented a key unlike those beside it",
+        config=GOOD.replace("    batch_size", "   batch_size"),
+        says=(
+            "streamd: config.yaml:5:4: not valid YAML: this line is indented unlike those it belongs to; "
+            "give them the same number of spaces"
+        ),
+        do="Give keys that belong together the same number of spaces.",
+    ),
+    Mistake(
+        "forgot a closing brace",
+        config=GOOD.replace("path: data}", "path: data"),
+        says=(
+            "streamd: config.yaml:4:10: not valid YAML: a comma is missing before this, or the bracket "
+            "opened at line 3 is not closed"
+        ),
+        do="Close the brace in the line that the message names.",
+    ),
+    Mistake(
+        "forgot the space behind a colon",
+        config=GOOD.replace("batch_size: 4", "batch_size:4"),
+        says="streamd: config.yaml:6:1: not valid YAML: the key at line 5 needs a colon and a space behind it",
+        do="Put a space behind each colon.",
+    ),
+    Mistake(
+        "copied a path with backslashes",
+        config=GOOD.replace("path: data", r'path: "C:\data"'),
+        says=(
+            "streamd: config.yaml:3:38: not valid YAML: a backslash is in double quotes; write paths with /,"
+            " or use single quotes"
+        ),
+        do="Write paths with slashes.",
+    ),
+    Mistake(
+        "wrote the stream at the top level",
+        config="train:\n  source: {kind: folder, path: data}\n",
+        says="streamd: config.yaml:1: train: unknown key; it looks like a stream: write it below streams",
+        do="Write streams: first, and the stream below it, indented.",
+    ),
+    Mistake(
+        "did not indent the keys of source",
+        says=(
+            "streamd: config.yaml:3: streams.train.source: found nothing (null); indent its keys below it, "
+            "or write source: {kind: folder, path: data/train}\n"
+            "config.yaml:4: streams.train.kind: is a key of source: write it as source: {kind: ...}\n"
+            "config.yaml:5: streams.train.path: is a key of source: write it as source: {path: ...}"
+        ),
+        do="Indent kind and path further than source, or use braces.",
+        config=GOOD.replace("source: {kind: folder, path: data}", "source:\n    kind: folder\n    path: data"),
+    ),
+    Mistake(
+        "misspelled a key",
+        config=GOOD.replace("batch_size", "batchsize"),
+        says="streamd: config.yaml:5: streams.train.batchsize: unknown key; did you mean 'batch_size'?",
+        do="Take the key that the message proposes.",
+    ),
+    Mistake(
+        "made two mistakes",
+        says=(
+            "streamd: config.yaml:5: streams.train.batch_size: found 0; use a whole number from 1 to 65536\n"
+            "config.yaml:6: streams.train.shufle: unknown key; did you mean 'shuffle'?"
+        ),
+        do="Mend them all: each has a line of its own.",
+        config=GOOD.replace("batch_size: 4", "batch_size: 0\n    shufle: none"),
+    ),
+    Mistake(
+        "wrote a key twice",
+        config=GOOD + "    batch_size: 8\n",
+        says="streamd: config.yaml:6: streams.train.batch_size: is written twice, first at line 5; keep one",
+        do="Keep one of the two lines.",
+    ),
+    Mistake(
+        "wrote a stream's key at the top level",
+        config="batch_size: 8\n" + GOOD,
+        says="streamd: config.yaml:1: batch_size: is a key of a stream: write it below streams.NAME",
+        do="Move the key below the stream.",
+    ),
+    Mistake(
+        "wrote a key beside the one it belongs to",
+        config=GOOD + "    seed: 3\n",
+        says=("streamd: config.yaml:6: streams.train.seed: is a key of shuffle: write it as shuffle: {seed: ...}"),
+        do="Write it as the message shows.",
+    ),
+    Mistake(
+        "wrote a key of the trainer",
+        config=GOOD + "    epochs: 10\n",
+        says=(
+            "streamd: config.yaml:6: streams.train.epochs: unknown key; a trainer says it: streamd-train "
+            "--epochs N, or subscribe(epochs=N)"
+        ),
+        do="Take it out of the file and tell the trainer.",
+    ),
+    Mistake(
+        "left the size of the images out",
+        config=GOOD.replace("size: [32, 32]", ""),
+        says=(
+            "streamd: config.yaml:4: streams.train.image.size: is missing; a folder holds images of any "
+            "size, add size: [height, width]"
+        ),
+        do="Add the size that the network takes.",
+    ),
+    Mistake(
+        "gave the size as one number",
+        config=GOOD.replace("[32, 32]", "32"),
+        says=(
+            "streamd: config.yaml:4: streams.train.image.size: found 32; use [height, width], each from 1 to"
+            " 16384 pixels; did you mean [32, 32]?"
+        ),
+        do="Write [height, width], height first.",
+    ),
+    Mistake(
+        "gave the size as text",
+        config=GOOD.replace("[32, 32]", "128x96"),
+        says=(
+            "streamd: config.yaml:4: streams.train.image.size: found '128x96'; use [height, width], each "
+            "from 1 to 16384 pixels; did you mean [128, 96]?"
+        ),
+        do="Write [height, width], height first.",
+    ),
+    Mistake(
+        "misspelled a value",
+        config=GOOD.replace("[32, 32]", "[32, 32], resize: strech"),
+        says=(
+            "streamd: config.yaml:4: streams.train.image.resize: found 'strech'; use stretch, crop or pad; "
+            "did you mean 'stretch'?"
+        ),
+        do="Take one of the values that the message lists.",
+    ),
+    Mistake(
+        "used another tool's word for greyscale",
+        config=GOOD.replace("[32, 32]", "[32, 32], mode: gray"),
+        says="streamd: config.yaml:4: streams.train.image.mode: found 'gray'; use RGB or L; did you mean 'L'?",
+        do="Take one of the values that the message lists.",
+    ),
+    Mistake(
+        "put a number in quotes",
+        config=GOOD.replace("batch_size: 4", 'batch_size: "32"'),
+        says=(
+            "streamd: config.yaml:5: streams.train.batch_size: found '32'; use a whole number from 1 to "
+            "65536; did you mean 32, without quotes?"
+        ),
+        do="Leave the quotes out.",
+    ),
+    Mistake(
+        "wrote false for no shuffling",
+        config=GOOD + "    shuffle: false\n",
+        says=(
+            "streamd: config.yaml:6: streams.train.shuffle: found false; use full, none, chunk or {kind: "
+            "full, seed: 0}; did you mean 'none'?"
+        ),
+        do="Write shuffle: none.",
+    ),
+    Mistake(
+        "gave means for pixels in 0-1",
+        says=(
+            "streamd: config.yaml:7: streams.train.normalize.mean: found [0.485, 0.456, 0.406], meant for "
+            "pixels in 0-1; pixels are 0-255 here: write [123.675, 116.28, 103.53]\n"
+            "config.yaml:8: streams.train.normalize.std: found [0.229, 0.224, 0.225], meant for pixels in "
+            "0-1; pixels are 0-255 here: write [58.395, 57.12, 57.375]"
+        ),
+        do="Take the numbers that the message has worked out.",
+        config=GOOD + "    normalize:\n      mean: [0.485, 0.456, 0.406]\n      std: [0.229, 0.224, 0.225]\n",
+    ),
+    Mistake(
+        "gave means of three channels to greyscale images",
+        says=(
+            "streamd: config.yaml:6: streams.train.normalize.mean: has 3 numbers, but mode L has 1; give one"
+            " for each channel\n"
+            "config.yaml:6: streams.train.normalize.std: has 3 numbers, but mode L has 1; give one for each "
+            "channel"
+        ),
+        do="Give one number, or use mode: RGB.",
+        config=GOOD.replace("[32, 32]", "[32, 32], mode: L")
+        + "    normalize: {mean: [124, 116, 104], std: [58, 57, 57]}\n",
+    ),
+    Mistake(
+        "gave a label a type of another tool",
+        config=TABLE.replace("float", "regression"),
+        says=(
+            "streamd: config.yaml:4: streams.train.labels.angle.type: found 'regression'; use category, int,"
+            " float, string or tags; did you mean 'float'?"
+        ),
+        do="Take one of the types that the message lists.",
+    ),
+    Mistake(
+        "listed true and false as classes",
+        says=(
+            "streamd: config.yaml:6: streams.train.labels.label.classes: found [true, false]; use a list of "
+            "names or whole numbers, such as [cat, dog]; put true and false in quotes"
+        ),
+        do="Put them in quotes.",
+        config=GOOD + "    labels: {label: {type: category, classes: [true, false]}}\n",
+    ),
+    Mistake(
+        "asked for a part and not for a split",
+        config=GOOD.replace("path: data", "path: data, part: train"),
+        says=(
+            "streamd: config.yaml:3: streams.train.source.part: needs to know how to split; add split: "
+            "{validation: 0.2} to the stream"
+        ),
+        do="Add split, or leave part out.",
+    ),
+    Mistake(
+        "gave the fraction as a percentage",
+        config=GOOD + "    split: {validation: 20}\n",
+        says=(
+            "streamd: config.yaml:6: streams.train.split.validation: found 20; use a number above 0, up to "
+            "1; did you mean 0.2?"
+        ),
+        do="Write a fraction of 1.",
+    ),
+    Mistake(
+        "checked the data with a mistake in the file",
+        command="streamd check --config config.yaml",
+        says=(
+            "streamd: config.yaml:4: streams.train.image.size: found [32]; use [height, width], each from 1 "
+            "to 16384 pixels; did you mean [32, 32]?"
+        ),
+        config=GOOD.replace("[32, 32]", "[32]"),
+        do="Mend it: every command says the same of the file.",
+    ),
+    Mistake(
+        "copied a stream that does not exist",
+        config=GOOD + "  validation: {like: trian, shuffle: none}\n",
+        says=(
+            "streamd: config.yaml:6: streams.validation.like: found 'trian', which is no stream of this "
+            "file; did you mean 'train'?"
+        ),
+        do="Take the name that the message proposes.",
+    ),
+    Mistake(
+        "let two streams copy each other",
+        config="streams:\n  a: {like: b}\n  b: {like: a}\n",
+        says="streamd: config.yaml:2: streams.a.like: goes in a circle: a -> b -> a; take a like away",
+        do="Write one of the two out.",
+    ),
+    Mistake(
+        "called a table's kind csv",
+        config=TABLE.replace("kind: table", "kind: csv"),
+        says=(
+            "streamd: config.yaml:3: streams.train.source: kind: found 'csv'; use folder, table, filelist, "
+            "hdf5, lmdb, npy or tar; did you mean 'table'?"
+        ),
+        do="Write kind: table, for CSV, TSV and Parquet.",
+    ),
+    Mistake(
+        "gave a folder a key of tables",
+        config=GOOD.replace("path: data", "path: data, root: data"),
+        says=(
+            "streamd: config.yaml:3: streams.train.source.root: belongs to kind table or filelist, and kind "
+            "is folder; leave it out, or change the kind"
+        ),
+        do="Leave the key out.",
+    ),
+    Mistake(
+        "wrote the memory in another tool's units",
+        config="memory: 2G\n" + GOOD,
+        says=(
+            "streamd: config.yaml:1: memory: found '2G', which is no size; write it like 512MiB, 1.5GiB, "
+            "20GB or as a whole number of bytes; did you mean 2GiB?"
+        ),
+        do="Write 2GiB or 2GB.",
+    ),
+    Mistake(
+        "named a path as the endpoint",
+        config="listen: /run/streamd.sock\n" + GOOD,
+        says=(
+            "streamd: config.yaml:1: listen: found '/run/streamd.sock'; an endpoint is ipc:///path/to/socket"
+            " or tcp://address:port; did you mean 'ipc:///run/streamd.sock'?"
+        ),
+        do="Put ipc:// before it.",
+    ),
+    Mistake(
+        "chose an endpoint that is too long",
+        config=f"listen: ipc:///tmp/{'deep/' * 20}streamd.sock\n" + GOOD,
+        says=(
+            "streamd: config.yaml:1: listen: endpoint "
+            "'ipc:///tmp/deep/deep/deep/deep/deep/deep/deep/deep/deep/deep/deep/deep/deep/deep/deep/deep/deep/deep/deep/deep/streamd.sock':"
+            " a socket's path has at most 104 bytes, this one 117: choose a shorter one"
+        ),
+        do="Choose a shorter path: the system allows no more.",
+    ),
+    Mistake(
+        "opened a port without keys",
+        config="listen: tcp://0.0.0.0:5555\n" + GOOD,
+        says=(
+            "streamd: config.yaml:1: listen: tcp://0.0.0.0:5555 is open to the network; use "
+            "ipc:///path/to/socket, or add curve: {secret: FILE, clients: FOLDER}"
+        ),
+        do="Use an ipc:// endpoint; trainers on other hosts need keys.",
+    ),
+    Mistake(
+        "asked for the dashboard, which this version lacks",
+        config="monitor: 127.0.0.1:9191\n" + GOOD,
+        says="streamd: config.yaml:1: monitor: the monitor is not served by this version; leave monitor out",
+        do="Leave the key out.",
+    ),
+    Mistake(
+        "asked for a source that this version lacks",
+        says=(
+            "streamd: config.yaml:3: streams.train.source: kind tar is not served by this version; use "
+            "folder, table or filelist"
+        ),
+        do="Use one of the kinds that the message lists.",
+        config=GOOD.replace("{kind: folder, path: data}", "{kind: tar, path: 'shards/*.tar'}"),
+    ),
+)

@@ -1,0 +1,366 @@
+"""Mistakes in what the configuration names: folders, tables, labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from mistake import GOOD, TABLE, Mistake
+
+LABELLED: Final = GOOD + "    labels: {label: {type: category, classes: [cat, bird]}}\n"
+TWO: Final = """\
+streams:
+  train:
+    source: {kind: folder, path: data}
+    labels: {label: {type: category, classes: [cat, dog]}}
+    image: {size: [32, 32]}
+  validation: {like: train, labels: {label: {type: category, classes: [dog, cat]}}}
+"""
+
+
+def rows(*lines: str) -> dict[str, str | bytes | None]:
+    """all.csv with these lines."""
+    return {"all.csv": "".join(f"{line}\n" for line in lines)}
+
+
+def lock(place: Path) -> None:
+    (place / "data" / "cat").chmod(0)
+
+
+def flatten(place: Path) -> None:
+    (place / "flat").mkdir()
+    for number in range(4):
+        (place / "data" / "cat" / f"000{number}.jpg").rename(place / "flat" / f"{number}.jpg")
+
+
+def link_out(place: Path) -> None:
+    (place / "elsewhere.jpg").write_bytes((place / "data/cat/0000.jpg").read_bytes())
+    (place / "data/cat/link.jpg").symlink_to(place / "elsewhere.jpg")
+
+
+def link_nowhere(place: Path) -> None:
+    (place / "data/cat/link.jpg").symlink_to(place / "data/cat/gone.jpg")
+
+
+def only(*names: str) -> dict[str, str | bytes | None]:
+    """A folder `photos` with these files."""
+    return {f"photos/{name}": b"x" for name in names}
+
+
+PHOTOS: Final = GOOD.replace("path: data", "path: photos")
+FLAT: Final = GOOD.replace("path: data", "path: flat")
+
+OF_DATA: Final = (
+    Mistake(
+        "named a folder that is not there",
+        config=GOOD.replace("path: data", "path: dta/train"),
+        says=(
+            "streamd: config.yaml:3: streams.train.source.path: there is no '…/dta/train'; the nearest "
+            "folder that exists is '…'; correct the path"
+        ),
+        do="Correct the path; it is relative to the configuration.",
+    ),
+    Mistake(
+        "named a table where a folder is wanted",
+        config=GOOD.replace("path: data", "path: all.csv"),
+        says=(
+            "streamd: config.yaml:3: streams.train.source.path: '…/all.csv' is a file; kind folder wants a "
+            "folder, a list of files is kind table"
+        ),
+        do="Use kind: table.",
+    ),
+    Mistake(
+        "named a folder where a table is wanted",
+        config=TABLE.replace("path: all.csv", "path: data"),
+        says=(
+            "streamd: config.yaml:3: streams.train.source.path: '…/data' is a folder; kind table wants a "
+            "file, kind folder takes folders"
+        ),
+        do="Name the file, or use kind: folder.",
+    ),
+    Mistake(
+        "named an empty folder",
+        config=PHOTOS,
+        prepare=lambda place: (place / "photos").mkdir(),
+        says=(
+            "streamd: config.yaml:3: streams.train.source.path: no images in '…/photos'; looked for … in it and in 0 "
+            "sub-folders; correct the path or put images there"
+        ),
+        do="Put images there, or correct the path.",
+    ),
+    Mistake(
+        "named a folder of formats that are not read",
+        config=PHOTOS,
+        says=(
+            "streamd: config.yaml:3: streams.train.source.path: no images in '…/photos'; looked for … in it and in 0 "
+            "sub-folders; it holds other files: 2 .heic, 1 .svg; correct the path or put images there"
+        ),
+        do="Convert them to JPEG or PNG.",
+        files=only("1.heic", "2.heic", "logo.svg"),
+    ),
+    Mistake(
+        "left images beside the folders of the classes",
+        says=(
+            "streamd: config.yaml:3: streams.train.source.path: '…/data' holds 1 images ('stray.jpg') beside"
+            " 2 sub-folders ('cat', 'dog'); a folder is either flat or has one sub-folder a class: move the "
+            "images into sub-folders, or the sub-folders elsewhere"
+        ),
+        do="Move them into the folder of their class.",
+        files={"data/stray.jpg": b"x"},
+    ),
+    Mistake(
+        "may not read the images",
+        prepare=lock,
+        unprivileged=True,
+        says=(
+            "streamd: config.yaml:3: streams.train.source.path: user … may not read '…/data/cat'; give that "
+            "user the right to, or run streamd as one that has it"
+        ),
+        do="chmod or chown the folder, or start streamd as its owner.",
+    ),
+    Mistake(
+        "linked to an image outside of the folder",
+        prepare=link_out,
+        says=(
+            "streamd: config.yaml:3: streams.train.source.path: the link '…/data/cat/link.jpg' leads to "
+            "'…/elsewhere.jpg', out of '…/data'; name a folder that holds both, or copy the files"
+        ),
+        do="Name a folder that holds both, or copy the file.",
+    ),
+    Mistake(
+        "left a link to a file that is gone",
+        prepare=link_nowhere,
+        says=(
+            "streamd: config.yaml:3: streams.train.source.path: the link '…/data/cat/link.jpg' leads "
+            "nowhere; remove or mend it"
+        ),
+        do="Remove the link.",
+    ),
+    Mistake(
+        "wanted labels of a folder without sub-folders",
+        config=FLAT + "    labels: {label: category}\n",
+        says=(
+            "streamd: config.yaml:6: streams.train.labels: a flat folder has no labels, but label is wanted;"
+            " make one sub-folder a class, use kind table with a file of labels, or write labels: {}"
+        ),
+        prepare=flatten,
+        do="Make one sub-folder a class, or use kind: table.",
+    ),
+    Mistake(
+        "wanted two labels of a folder",
+        config=GOOD + "    labels: {animal: category, age: float}\n",
+        says=(
+            "streamd: config.yaml:6: streams.train.labels: a folder gives one label, the name of the "
+            "sub-folder, but animal, age are wanted; keep one, or use kind table with a file of labels"
+        ),
+        do="Keep one, or use kind: table.",
+    ),
+    Mistake(
+        "listed classes that the folders do not have",
+        config=LABELLED,
+        says=(
+            "streamd: config.yaml:6: streams.train.labels.label: 'dog' (sub-folder 'dog') is not among the "
+            "configured classes cat, bird; add it to classes or correct it there"
+        ),
+        do="Add the class, or rename the folder.",
+    ),
+    Mistake(
+        "listed the classes of two streams in another order",
+        config=TWO,
+        says=(
+            "streamd: config.yaml:6: streams.validation.labels.label: classes dog, cat differ from cat, dog "
+            "of streams.train.labels.label; labels of one name share one list: make them equal or rename one"
+            " label"
+        ),
+        do="Make the lists equal: 0 has to mean the same to both.",
+    ),
+    Mistake(
+        "asked for whole batches and has too few images",
+        says=(
+            "streamd: config.yaml:2: streams.train: 8 samples do not fill one batch of 64, and "
+            "drop_remainder is true; set drop_remainder: false or a smaller batch_size"
+        ),
+        do="Take a smaller batch_size.",
+        config=GOOD.replace("batch_size: 4", "batch_size: 64\n    drop_remainder: true"),
+    ),
+    Mistake(
+        "named a table that is not there",
+        files={"all.csv": None},
+        config=TABLE,
+        says=(
+            "streamd: config.yaml:3: streams.train.source.path: there is no '…/all.csv'; the nearest folder "
+            "that exists is '…'; correct the path"
+        ),
+        do="Correct the path.",
+    ),
+    Mistake(
+        "named a spreadsheet",
+        config=TABLE.replace("all.csv", "all.xlsx"),
+        files={"all.xlsx": b"PK\3\4"},
+        says=(
+            "streamd: config.yaml:3: streams.train.source.path: '…/all.xlsx' is no table by its suffix; "
+            "known are .csv, .tsv, .tab, .parquet, .pq; save it as one of these"
+        ),
+        do="Save it as CSV.",
+    ),
+    Mistake(
+        "saved the table as Unicode text",
+        config=TABLE,
+        says=(
+            "streamd: config.yaml:3: streams.train.source.path: '…/all.csv' cannot be read: 'utf-8' codec "
+            "can't decode byte 0xff in position 0: invalid start byte; save it as UTF-8 text"
+        ),
+        do="Save it as CSV in UTF-8.",
+        files={"all.csv": "path,angle\ncat/0000.jpg,0.5\n".encode("utf-16")},
+    ),
+    Mistake(
+        "named a column for the file names that is not there",
+        config=TABLE.replace("image: path", "image: paht"),
+        says=(
+            "streamd: config.yaml:3: streams.train.source.image: '…/all.csv' has no column 'paht'; did you "
+            "mean 'path'?; it has: path, angle"
+        ),
+        do="Take the column that the message proposes.",
+    ),
+    Mistake(
+        "named a column for a label that is not there",
+        config=TABLE.replace("angle", "angel"),
+        says=(
+            "streamd: config.yaml:4: streams.train.labels.angel: '…/all.csv' has no column 'angel'; did you "
+            "mean 'angle'?; it has: path, angle"
+        ),
+        do="Take the column that the message proposes, or say from: COLUMN.",
+    ),
+    Mistake(
+        "separated the columns by semicolons",
+        config=TABLE,
+        files=rows("path;angle", "cat/0000.jpg;0.5"),
+        says=(
+            "streamd: config.yaml:3: streams.train.source.image: '…/all.csv' has no column 'path'; columns "
+            "seem to be separated by ';', not by ',': use .tsv for tabs, .csv for commas; it has: path;angle"
+        ),
+        do="Save the table with commas, or with tabs as .tsv.",
+    ),
+    Mistake(
+        "left the table empty",
+        config=TABLE,
+        files={"all.csv": ""},
+        says=(
+            "streamd: config.yaml:3: streams.train.source.path: '…/all.csv' is empty; its first line has to "
+            "name the columns"
+        ),
+        do="Write the table again.",
+    ),
+    Mistake(
+        "left the table without rows",
+        config=TABLE,
+        files=rows("path,angle"),
+        says=(
+            "streamd: config.yaml:3: streams.train.source.path: '…/all.csv' names its columns and has no "
+            "rows; add samples"
+        ),
+        do="Add rows.",
+    ),
+    Mistake(
+        "has a row with too many cells",
+        config=TABLE,
+        says=(
+            "streamd: config.yaml:3: streams.train.source.path: all.csv, line 3 has 3 cells where the first "
+            "has 2: 'cat/0001.jpg,0,5'; put quotes around cells that hold the separator"
+        ),
+        do="Put quotes around the cell with the comma.",
+        files=rows("path,angle", "cat/0000.jpg,0.5", "cat/0001.jpg,0,5"),
+    ),
+    Mistake(
+        "has text where numbers are wanted",
+        config=TABLE,
+        says=(
+            "streamd: config.yaml:4: streams.train.labels.angle: all.csv, line 3: column 'angle' holds "
+            "'left', which is no number; correct it, or use type category"
+        ),
+        do="Correct the cell, or use type: category.",
+        files=rows("path,angle", "cat/0000.jpg,0.5", "cat/0001.jpg,left"),
+    ),
+    Mistake(
+        "left a cell empty",
+        config=TABLE,
+        files=rows("path,angle", "cat/0000.jpg,0.5", "cat/0001.jpg,"),
+        says=(
+            "streamd: config.yaml:4: streams.train.labels.angle: all.csv, line 3: column 'angle' is empty; "
+            "fill it or leave the row out"
+        ),
+        do="Fill it, or leave the row out.",
+    ),
+    Mistake(
+        "has fractions where whole numbers are wanted",
+        config=TABLE.replace("float", "int"),
+        says=(
+            "streamd: config.yaml:4: streams.train.labels.angle: all.csv, line 3 holds 0.1 (and 5 more like "
+            "it), which is not a whole number; use type float for fractions"
+        ),
+        do="Use type: float.",
+    ),
+    Mistake(
+        "set root to a folder that the names do not begin at",
+        config=TABLE.replace("root: data", "root: data/cat"),
+        says=(
+            "streamd: config.yaml:3: streams.train.source.root: none of the 8 files of all.csv is in "
+            "'…/data/cat': 'cat/0000.jpg', 'cat/0001.jpg', 'cat/0002.jpg'; some are in '…/data': set root to"
+            " it"
+        ),
+        do="Set root as the message says.",
+    ),
+    Mistake(
+        "has rows whose files are missing",
+        config=TABLE,
+        says=(
+            "streamd: config.yaml:3: streams.train.source.root: 2 of 3 files of all.csv are not in '…/data':"
+            " 'cat/0404.jpg', 'dog/0404.jpg', the first at all.csv, line 3; add them or leave their rows out"
+        ),
+        do="Add the files, or leave the rows out.",
+        files=rows("path,angle", "cat/0000.jpg,0.5", "cat/0404.jpg,0.5", "dog/0404.jpg,0.5"),
+    ),
+    Mistake(
+        "has paths of another computer",
+        config=TABLE,
+        says=(
+            "streamd: config.yaml:3: streams.train.source.root: all.csv, line 2 names "
+            "'/home/ann/data/cat/0000.jpg', which is no file in '…/data'; correct it, or set root to a "
+            "folder that holds all the files"
+        ),
+        do="Make the paths relative to root.",
+        files=rows("path,angle", "/home/ann/data/cat/0000.jpg,0.5"),
+    ),
+    Mistake(
+        "has Windows paths with a drive",
+        config=TABLE,
+        says=(
+            "… W streamd.sources: all.csv: 1 names have backslashes, read as slashes\n"
+            "streamd: config.yaml:3: streams.train.source.root: none of the 1 files of all.csv is in "
+            "'…/data': 'C:/data/cat/0000.jpg'; set root to the folder that the names begin at"
+        ),
+        do="Make the paths relative to root.",
+        files=rows("path,angle", r"C:\data\cat\0000.jpg,0.5"),
+    ),
+    Mistake(
+        "left the suffixes of the file names out",
+        config=TABLE,
+        files=rows("path,angle", "cat/0000,0.5"),
+        says=(
+            "streamd: config.yaml:3: streams.train.source.root: none of the 1 files of all.csv is in "
+            "'…/data': 'cat/0000'; with .jpg behind the names some are in '…/data': write whole names into "
+            "the table"
+        ),
+        do="Write whole file names into the table.",
+    ),
+    Mistake(
+        "has a class that is not listed",
+        says=(
+            "streamd: config.yaml:4: streams.train.labels.side: 'rihgt' (all.csv, line 3) is not among the "
+            "configured classes left, right; did you mean 'right'?; add it to classes or correct it there"
+        ),
+        do="Correct the cell, or add the class.",
+        config=TABLE.replace("angle: float", "side: {type: category, classes: [left, right]}"),
+        files=rows("path,side", "cat/0000.jpg,left", "cat/0001.jpg,rihgt"),
+    ),
+)

@@ -1,0 +1,318 @@
+"""Mistakes in starting the daemon, in reaching it, and in training on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from mistake import GOOD, TABLE, Mistake
+
+TRAIN: Final = "streamd-train --stream train --epochs 1 --save model.keras"
+
+
+def lock(place: Path) -> None:
+    (place / "locked").mkdir(mode=0o500)
+
+
+def no_folder(place: Path) -> None:
+    (place / "state").touch()
+
+
+OF_RUNNING: Final = (
+    Mistake(
+        "started a second daemon at the same endpoint",
+        config="listen: ENDPOINT\n" + GOOD,
+        running=True,
+        says="streamd: another streamd serves …: stop it, or choose another endpoint with `listen:`",
+        do="Use the one that runs, or choose another endpoint.",
+    ),
+    Mistake(
+        "chose an endpoint in a folder that may not be written",
+        config="listen: ipc://locked/s\n" + GOOD,
+        prepare=lock,
+        unprivileged=True,
+        says=(
+            "streamd: cannot listen at …/locked/s: Permission denied: …/locked/s.lock; choose another with `listen:`"
+        ),
+        do="Choose a folder of your own.",
+    ),
+    Mistake(
+        "chose an endpoint below a file",
+        config="listen: ipc://all.csv/s\n" + GOOD,
+        says="streamd: cannot listen at …/all.csv/s: File exists: …/all.csv; choose another with `listen:`",
+        do="Choose a folder of your own.",
+    ),
+    Mistake(
+        "chose a folder as the endpoint",
+        config="listen: ipc://data\n" + GOOD,
+        says=("streamd: cannot listen at …/data: it is a folder; name a file in it, such as …/data/streamd.sock"),
+        do="Name a file in the folder.",
+    ),
+    Mistake(
+        "has no folder to keep state in",
+        prepare=no_folder,
+        says="streamd: cannot keep state in …/state: File exists; set STATE_DIRECTORY to a folder of yours",
+        do="Set STATE_DIRECTORY to a folder of yours.",
+    ),
+    Mistake(
+        "installed streamd without the daemon's libraries",
+        without="pydantic",
+        says="streamd: streamd needs pydantic, which is not installed: run  pip install 'streamd[serve]'",
+        do="Run the pip command.",
+    ),
+    Mistake(
+        "installed streamd without its commands",
+        without="typer",
+        says="streamd: streamd needs typer, which is not installed: run  pip install 'streamd[serve]'",
+        do="Run the pip command.",
+    ),
+    Mistake(
+        "reads a table without the library for it",
+        without="pyarrow",
+        config=TABLE,
+        says=(
+            "streamd: the table of stream 'train' needs pyarrow, which is not installed: run  pip install "
+            "'streamd[serve]'"
+        ),
+        do="Run the pip command.",
+    ),
+    Mistake(
+        "decodes without the library for it",
+        without="simplejpeg",
+        says=("streamd: streamd serve needs simplejpeg, which is not installed: run  pip install 'streamd[serve]'"),
+        do="Run the pip command.",
+    ),
+    Mistake(
+        "probes without the library for it",
+        without="zmq",
+        command="streamd probe train",
+        says="streamd: streamd needs zmq, which is not installed: run  pip install 'streamd[serve]'",
+        do="Run the pip command.",
+    ),
+    Mistake(
+        "trains without Keras",
+        without="keras",
+        command=TRAIN,
+        running=True,
+        says=(
+            "streamd-train: training with Keras needs keras, which is not installed: run  pip install 'streamd[train]'"
+        ),
+        do="Run the pip command.",
+    ),
+    Mistake(
+        "started a trainer and no daemon",
+        command=TRAIN,
+        status=1,
+        says=(
+            "streamd-train: no streamd daemon at …/streamd.sock, …/streamd/streamd.sock, "
+            "/run/streamd/streamd.sock: nothing there; start `streamd serve --config config.yaml`, or name "
+            "its endpoint (--endpoint, $STREAMD_ENDPOINT)"
+        ),
+        do="Start the daemon.",
+    ),
+    Mistake(
+        "forgot ipc:// before the endpoint",
+        command="streamd probe train --endpoint /run/streamd.sock",
+        says=(
+            "streamd: endpoint '/run/streamd.sock' is not served by this version: it must begin with ipc:// "
+            "and name a path"
+        ),
+        do="Put ipc:// before it.",
+    ),
+    Mistake(
+        "named a relative endpoint",
+        command="streamd probe train --endpoint ipc://streamd.sock",
+        says=(
+            "streamd: endpoint 'ipc://streamd.sock': write an absolute path after ipc://, as in "
+            "ipc:///run/streamd/streamd.sock"
+        ),
+        do="Write the whole path.",
+    ),
+    Mistake(
+        "named a stream that is not served",
+        command="streamd probe trian",
+        running=True,
+        says=(
+            "streamd: no stream 'trian'; did you mean 'train'?; served: train, validation, drive, flat, "
+            "large, broken, gone"
+        ),
+        do="Take the name that the message proposes.",
+    ),
+    Mistake(
+        "made a batch that does not fit into memory",
+        command="streamd probe large",
+        running=True,
+        says=(
+            "draining 1 epochs of large in 1 processes\n"
+            "streamd probe: stream 'large' does not fit into memory: one batch takes 48.0 MiB; 2 for the "
+            "trainer and those in production come to 144.0 MiB; memory is 64.0 MiB: set memory to at least "
+            "145MiB, or make batch_size or image.size smaller\n"
+            "streamd: a probing process failed; its message is above"
+        ),
+        do="Set memory as the message says, or make the batch smaller.",
+    ),
+    Mistake(
+        "serves files that are no images",
+        command="streamd probe broken",
+        running=True,
+        status=1,
+        says=(
+            "draining 1 epochs of broken in 1 processes\n"
+            "streamd probe: … of 16 samples are bad, more than bad_samples.max_fraction 0.01 allows; the "
+            "last: …: an HTML page: what was downloaded was not the image\n"
+            "streamd: a probing process failed; its message is above"
+        ),
+        do="Replace the files; the daemon's log names each.",
+    ),
+    Mistake(
+        "deleted images that the daemon serves",
+        command="streamd probe gone",
+        running=True,
+        status=1,
+        says=(
+            "draining 1 epochs of gone in 1 processes\n"
+            "streamd probe: … of 16 samples are bad, more than bad_samples.max_fraction 0.01 allows; the "
+            "last: …: No such file or directory\n"
+            "streamd: a probing process failed; its message is above"
+        ),
+        do="Bring them back, or list the samples anew: streamd serve --rescan.",
+    ),
+    Mistake(
+        "trained for no epoch",
+        command=TRAIN.replace("--epochs 1", "--epochs 0"),
+        says=(
+            "Usage: streamd-train [OPTIONS]\n"
+            "Try 'streamd-train --help' for help.\n"
+            "Error: Invalid value for '--epochs': Input should be greater than or equal to 1"
+        ),
+        do="Train for one or more.",
+    ),
+    Mistake(
+        "saved the model under a name without .keras",
+        command=TRAIN.replace("model.keras", "model.h5"),
+        says=("streamd-train: the model is saved in Keras's own format: name a file ending in .keras, not model.h5"),
+        do="Name a file ending in .keras.",
+    ),
+    Mistake(
+        "saved the model in a folder that is not there",
+        command=TRAIN.replace("model.keras", "models/a.keras"),
+        says="streamd-train: models/a.keras cannot be written: there is no folder models",
+        do="Make the folder.",
+    ),
+    Mistake(
+        "trained on a stream that is not served",
+        command=TRAIN.replace("stream train", "stream trian"),
+        running=True,
+        says=(
+            "streamd-train: no stream 'trian'; did you mean 'train'?; served: train, validation, drive, "
+            "flat, large, broken, gone"
+        ),
+        do="Take the name that the message proposes.",
+    ),
+    Mistake(
+        "validates on a stream that is not served",
+        command=f"{TRAIN} --validation val",
+        running=True,
+        says="streamd-train: no stream 'val'; served: train, validation, drive, flat, large, broken, gone",
+        do="Take a name that is served.",
+    ),
+    Mistake(
+        "learns a label that the stream does not have",
+        command=f"{TRAIN} --label angel",
+        running=True,
+        says=("streamd-train: stream 'train' has no label 'angel'; did you mean 'label'? (it has label: category)"),
+        do="Take a label that the message lists.",
+    ),
+    Mistake(
+        "did not say which of several labels to learn",
+        command=TRAIN.replace("stream train", "stream drive"),
+        running=True,
+        says="streamd-train: stream 'drive' has the labels angle, throttle: choose one with  --label",
+        do="Name one with --label.",
+    ),
+    Mistake(
+        "trains on images without labels",
+        command=TRAIN.replace("stream train", "stream flat"),
+        running=True,
+        says="streamd-train: stream 'flat' has no labels, so there is nothing to learn from it",
+        do="Give the stream labels.",
+    ),
+    Mistake(
+        "named a model's file that is not there",
+        command=f"{TRAIN} --model mymodel:build",
+        running=True,
+        says="streamd-train: no module 'mymodel' in … or on Python's path",
+        do="Start in the folder of mymodel.py.",
+    ),
+    Mistake(
+        "named a model's file with its suffix",
+        command=f"{TRAIN} --model mymodel.py",
+        running=True,
+        says="streamd-train: a model is given as module:function, such as  mymodel:build,  not 'mymodel.py'",
+        files={"mymodel.py": "def build(spec): ...\n"},
+        do="Write module:function.",
+    ),
+    Mistake(
+        "misspelled the model's function",
+        command=f"{TRAIN} --model mymodel:biuld",
+        running=True,
+        says="streamd-train: module 'mymodel' has no function 'biuld'; did you mean 'build'?",
+        files={"mymodel.py": "def build(spec): ...\n"},
+        do="Take the function that the message proposes.",
+    ),
+    Mistake(
+        "misspelled a stream in Python",
+        command='client.subscribe("trian")',
+        running=True,
+        says=(
+            "RefusedError: no stream 'trian'; did you mean 'train'?; served: train, validation, drive, flat,"
+            " large, broken, gone"
+        ),
+        do="Take the name that the message proposes.",
+    ),
+    Mistake(
+        "counted ranks from one",
+        command='client.subscribe("train", rank=2, world=2)',
+        running=True,
+        says="ConfigError: rank 2 of world 2: rank counts from 0 to world - 1",
+        do="Count ranks from 0.",
+    ),
+    Mistake(
+        "has more ranks than batches",
+        command='client.subscribe("train", rank=0, world=64)',
+        running=True,
+        says=(
+            "RefusedError: world 64 is more than the 2 batches of an epoch: every step would be dropped; use"
+            ' fewer ranks, a smaller batch_size or uneven="pad"'
+        ),
+        do="Use fewer ranks, or smaller batches.",
+    ),
+    Mistake(
+        "subscribed for no epoch",
+        command='client.subscribe("train", epochs=0)',
+        running=True,
+        says="ConfigError: epochs 0: at least 1, or None to run on",
+        do="Subscribe for one or more, or for None, which runs on.",
+    ),
+    Mistake(
+        "wanted one batch at a time",
+        command='client.subscribe("train", prefetch=1)',
+        running=True,
+        says="ConfigError: prefetch 1: between 2 and 1024",
+        do="Two are the least: one in training, one on its way.",
+    ),
+    Mistake(
+        "resumed with the token of another stream",
+        command='client.subscribe("validation", resume=next(iter(client.subscribe("train"))).token)',
+        running=True,
+        says="TokenError: this token is of stream 'train', not 'validation'",
+        do="Resume the stream that the token is of.",
+    ),
+    Mistake(
+        "resumed with a token that was cut off",
+        command='client.subscribe("train", resume=next(iter(client.subscribe("train"))).token[:40])',
+        running=True,
+        says="TokenError: this is no streamd token: Input data was truncated",
+        do="Take the token of an earlier checkpoint.",
+    ),
+)

@@ -1,0 +1,57 @@
+"""docs/mistakes.md, written from the mistakes that the tests make: `scripts/mistakes`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from mistake import SERVE, Mistake
+from of_configuration import OF_CONFIGURATION
+from of_data import OF_DATA
+from of_running import OF_RUNNING
+
+PAGE: Final = Path(__file__).parents[2] / "docs/mistakes.md"
+
+_HEAD: Final = """\
+# Mistakes of a first day
+
+What you did, what streamd says, and what to do. streamd names the file and the line, the key, what it found, what is
+allowed and the nearest name, for all mistakes of a file at once. The exit status is 2 for a mistake, 1 for a failure.
+An editor finds many of them while you type: put the schema that `streamd schema` prints beside your configuration, and
+name it in the first line, as [config.yaml](../config.yaml) does.
+
+`…` stands for what depends on your machine. Search the page for a word of your message.
+
+<!-- Written by scripts/mistakes from the tests in tests/mistakes, which make every mistake on this page. -->
+"""
+_CHAPTERS: Final = (
+    ("In config.yaml", OF_CONFIGURATION),
+    ("In folders, tables and labels", OF_DATA),
+    ("In starting and in training", OF_RUNNING),
+)
+
+
+def page() -> str:
+    return "\n".join([_HEAD, *(_chapter(title, mistakes) for title, mistakes in _CHAPTERS)])
+
+
+def _chapter(title: str, mistakes: Iterable[Mistake]) -> str:
+    rows = [f"| {_did(each)} | {_code(each.says)} | {each.do} |" for each in mistakes]
+    return "\n".join([f"## {title}", "", "| You … | streamd says | What to do |", "|---|---|---|", *rows, ""])
+
+
+def _did(mistake: Mistake) -> str:
+    return mistake.did if mistake.command == SERVE else f"{mistake.did}: `{mistake.command}`"
+
+
+def _code(text: str) -> str:
+    """Lines of code within a cell of a table, where a bar would end the cell."""
+    return "<br>".join(
+        f"`{line.strip()}`" if "`" not in line else f"`` {line.strip()} ``"
+        for line in text.replace("|", r"\|").split("\n")
+    )
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

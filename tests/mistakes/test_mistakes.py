@@ -1,0 +1,77 @@
+"""Each mistake of docs/mistakes.md, made as its user would make it: what streamd says, and the exit status."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mistake import Mistake
+from of_configuration import OF_CONFIGURATION
+from of_data import OF_DATA
+from of_running import OF_RUNNING
+from page import PAGE, page
+from situations import arrange, run_apart, run_code, run_here, served
+
+ALL = (*OF_CONFIGURATION, *OF_DATA, *OF_RUNNING)
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Of a daemon with a stream for everything that may go wrong."""
+    daemon = served(tmp_path_factory.mktemp("d"))
+    yield daemon.endpoint
+    daemon.kill()
+
+
+@pytest.fixture(autouse=True)
+def log_as_it_was() -> Iterator[None]:
+    """The daemon's log goes to this test's stderr, which ends with it."""
+    logger = logging.getLogger("streamd")
+    before = list(logger.handlers), logger.level, logger.propagate
+    yield
+    logger.handlers[:], logger.level, logger.propagate = before
+
+
+def pattern(says: str) -> str:
+    return re.escape(says).replace("…", ".*")
+
+
+@pytest.mark.parametrize("mistake", ALL, ids=lambda mistake: str(mistake.did).replace(" ", "-"))
+def test_a_mistake_is_answered_with_what_the_page_says(
+    mistake: Mistake,
+    tmp_path: Path,
+    endpoint: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    found = endpoint if mistake.running else None
+    arrange(mistake, tmp_path, found)
+    if mistake.command.startswith("client."):
+        ended = run_code(mistake, endpoint)
+    elif mistake.without or mistake.unprivileged:
+        ended = run_apart(mistake, tmp_path, found)
+    else:
+        ended = run_here(mistake, tmp_path, found, monkeypatch, capfd)
+    assert re.fullmatch(pattern(mistake.says), "\n".join(ended.lines)), "\n".join(ended.lines)
+    assert ended.status == mistake.status
+
+
+def test_there_are_fifty_mistakes_and_no_two_are_the_same() -> None:
+    assert len(ALL) >= 50
+    assert len({each.did for each in ALL}) == len(ALL)
+
+
+def test_every_mistake_of_the_configuration_is_told_with_file_and_line() -> None:
+    unplaced = [each.did for each in (*OF_CONFIGURATION, *OF_DATA) if not re.search(r"config\.yaml:\d+:", each.says)]
+    assert unplaced == [
+        "named a configuration that is not there",
+        "named the folder that the configuration is in",
+        "named an image instead of the configuration",
+    ]
+
+
+def test_the_page_is_what_the_mistakes_are() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "run  scripts/mistakes"
