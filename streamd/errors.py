@@ -11,6 +11,7 @@
     ├── ReceiptError          an epoch's account does not add up
     ├── ForkedClientError     a client was used after fork
     └── ProtocolError         the other side said something that makes no sense
+        └── OtherVersionError     ... since it is another streamd
 
 Messages say what to do. `exit_status` is what a command ends with: 2 for a mistake in what was asked, 1 for a failure.
 """
@@ -91,7 +92,18 @@ class ForkedClientError(StreamdError):
 
 
 class ProtocolError(StreamdError):
-    """A frame could not be understood; the sender is broken, hostile or of another version."""
+    """A frame could not be understood; the sender is broken or hostile."""
+
+
+class OtherVersionError(ProtocolError):
+    """The sender speaks another version of the protocol."""
+
+    def __init__(self, theirs: int, ours: int) -> None:
+        self.theirs, self.ours = theirs, ours
+        super().__init__(
+            f"protocol version {theirs} where {ours} is spoken: install the same streamd for daemon and trainer, and "
+            "start both anew"
+        )
 
 
 def near_name(wanted: str, known: Iterable[str]) -> str:

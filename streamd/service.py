@@ -15,7 +15,7 @@ from streamd.deliveries import Deliveries
 from streamd.descriptors import DescriptorServer
 from streamd.engines.local import LocalEngine, Reporter
 from streamd.engines.production import Production
-from streamd.errors import ProtocolError
+from streamd.errors import OtherVersionError, ProtocolError
 from streamd.messages import (
     AskNames,
     AskStats,
@@ -140,6 +140,8 @@ class Service:
         except ProtocolError as error:
             self._stats.count("wire", "malformed")
             logs.warning("wire.malformed", str(error))
+            if isinstance(error, OtherVersionError):  # whatever is said, the frame around it names our version
+                self._tell(identity, Refused("usage", str(error)))
             return
         match message:
             case AskStreams():

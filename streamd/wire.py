@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from streamd.errors import ProtocolError
+from streamd.errors import OtherVersionError, ProtocolError
 from streamd.limits import MAX_CLIENT_FRAME_BYTES
 from streamd.messages import ClientMessage, DaemonMessage
 
@@ -58,9 +58,7 @@ def _split(data: bytes) -> tuple[Header, memoryview]:
     if magic != MAGIC:
         raise ProtocolError(f"a frame begins with {magic!r}, not {MAGIC!r}: the other side is not streamd")
     if version != VERSION:
-        raise ProtocolError(
-            f"protocol version {version} where {VERSION} is spoken: install the same streamd on both sides"
-        )
+        raise OtherVersionError(version, VERSION)
     return Header(boot, session, number), memoryview(data)[_HEADER.size :]
 
 

@@ -14,6 +14,7 @@ from daemons import DaemonProcess, stream_config, wait_until, write_images
 
 import streamd
 from streamd.descriptors import Lifeline
+from streamd.errors import OtherVersionError
 from streamd.messages import (
     AskStreams,
     BatchReady,
@@ -28,9 +29,10 @@ from streamd.messages import (
     Welcome,
 )
 from streamd.spec import Cursor, Segment
-from streamd.wire import NOBODY, Header, pack, unpack_daemon
+from streamd.wire import NOBODY, VERSION, Header, pack, unpack_daemon
 
 WISH = Subscribe("train", 0, 1, None, Cursor(), "drop", 4, "shared", None, resuming=False)
+OTHER_VERSION = VERSION + 1
 SESSIONS = ("daemon", "sessions")
 LIMIT_MS = 10_000
 
@@ -105,7 +107,7 @@ def test_only_owner_and_group_may_open_either_socket(daemon: DaemonProcess) -> N
         [b""],
         [b"\x00"],
         [b"GET / HTTP/1.1\r\n\r\n"],
-        [b"sd\x01" + bytes(60)],
+        [b"sx\x02" + bytes(60)],
         [b"sd\x02" + bytes(60)],
         [pack(NOBODY, AskStreams())[:-1]],
         [pack(NOBODY, AskStreams()), b"and more"],
@@ -249,3 +251,18 @@ def test_many_who_ask_and_leave_are_no_trouble(daemon: DaemonProcess) -> None:
     for close in asking:
         close()
     assert number(daemon, *SESSIONS) == 0
+
+
+def test_a_client_of_another_version_hears_which_one_is_spoken_here(raw: Raw) -> None:
+    foreign = bytearray(pack(NOBODY, AskStreams()))
+    foreign[2] = OTHER_VERSION
+    raw.socket.send(bytes(foreign))
+    _, answer = raw.hear()
+    assert isinstance(answer, Refused)
+    assert f"protocol version {OTHER_VERSION} where {VERSION} is spoken" in answer.text
+
+
+def test_a_daemon_of_another_version_is_told_at_once(daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamd.wire.VERSION", OTHER_VERSION)
+    with pytest.raises(OtherVersionError, match="install the same streamd"):
+        streamd.connect(daemon.endpoint)

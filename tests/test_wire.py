@@ -223,8 +223,8 @@ def test_well_formed_nonsense_under_a_known_tag_does_no_harm(tag: int, fields: l
         (b"", "shorter than its header"),
         (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "not streamd"),
         (pack(NOBODY, Goodbye()).replace(MAGIC, b"ds"), "not streamd"),
-        (MAGIC + bytes([VERSION + 1]) + pack(NOBODY, Goodbye())[3:], "same streamd on both sides"),
-        (MAGIC + b"\x00" + pack(NOBODY, Goodbye())[3:], "same streamd on both sides"),
+        (MAGIC + bytes([VERSION + 1]) + pack(NOBODY, Goodbye())[3:], "install the same streamd"),
+        (MAGIC + b"\x00" + pack(NOBODY, Goodbye())[3:], "install the same streamd"),
     ],
     ids=["empty", "http", "magic", "newer", "older"],
 )
