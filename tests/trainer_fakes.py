@@ -160,6 +160,7 @@ class FakeClient:
         self._specs = {spec.name: spec for spec in specs}
         self._missed = missed
         self.subscribed: dict[str, FakeStream] = {}
+        self.starts: dict[str, object] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -172,6 +173,7 @@ class FakeClient:
             raise RefusedError(f"no stream {name!r}{near_name(name, self._specs)}")
         return self._specs[name]
 
-    def subscribe(self, name: str, *, epochs: int | None = None) -> Subscription:
+    def subscribe(self, name: str, *, epochs: int | None = None, start: object = "begin") -> Subscription:
+        self.starts[name] = start
         self.subscribed[name] = FakeStream(self.spec(name), epochs, missed=self._missed)
         return Subscription(self.subscribed[name])

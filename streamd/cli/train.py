@@ -42,6 +42,9 @@ def train(
     seed: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Seeds the initial weights, for a repeatable run.")
     ] = None,
+    together: Annotated[
+        int | None, typer.Option(min=1, metavar="K", help="Begin when K trainers have subscribed to the stream.")
+    ] = None,
     receipts: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write the receipts there, a JSON list.")
     ] = None,
@@ -66,12 +69,13 @@ def train(
       streamd-train --stream train --model mymodel:build --epochs 10 --save model.keras
 
     It is compiled for the label's type unless it is compiled already. Each epoch ends in a receipt; the exit status is
-    1 if one is not ok. Start the same command again, or several at once: they share what is decoded.
+    1 if one is not ok. Start the same command again, or several at once: they share what is decoded. Several that are
+    meant to run side by side begin together, whichever is up first:  --together 4
     """
     from streamd import connect  # noqa: PLC0415 - brings ZeroMQ along, which --help does without
     from streamd.train import run  # noqa: PLC0415 - as above
 
-    job = run.Job(stream, epochs, save, validation=validation, label=label, model=model, seed=seed)
+    job = run.Job(stream, epochs, save, validation=validation, label=label, model=model, seed=seed, together=together)
     if receipts:
         run.check_folder(receipts)
     with connect(endpoint, patience=patience) as client:

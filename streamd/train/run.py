@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from streamd.client.client import Start
 from streamd.errors import ConfigError, ReceiptError
 from streamd.frameworks.feed import Stream, label_of
 from streamd.frameworks.keras import fit_data, load_keras
@@ -31,12 +32,17 @@ class Subscriber(Protocol):
     """What a training needs of a client. Raises RefusedError, with a near name, for a stream that is not served."""
 
     def spec(self, name: str, /) -> StreamSpec: ...
-    def subscribe(self, name: str, /, *, epochs: int | None) -> AbstractContextManager[TrainingStream]: ...
+    def subscribe(
+        self, name: str, /, *, epochs: int | None, start: Start = "begin"
+    ) -> AbstractContextManager[TrainingStream]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to train on what. `label` None means the only one, `model` None the built-in network for it."""
+    """What to train on what. `label` None means the only one, `model` None the built-in network for it.
+
+    With `together` the training begins when so many trainers have subscribed to the stream.
+    """
 
     stream: str
     epochs: int
@@ -45,6 +51,12 @@ class Job:
     label: str | None = None
     model: str | None = None
     seed: int | None = None
+    together: int | None = None
+
+    @property
+    def start(self) -> Start:
+        """How the stream is subscribed to."""
+        return {"together": self.together} if self.together else "begin"
 
     def __post_init__(self) -> None:
         if self.epochs < 1:
@@ -73,7 +85,7 @@ def train(client: Subscriber, job: Job, say: Callable[[str], None]) -> list[Rece
     load_keras()  # takes seconds, in which a subscription would hold memory that others could use
     failure: ReceiptError | None = None
     with ExitStack() as stack:
-        stream = stack.enter_context(client.subscribe(job.stream, epochs=job.epochs))
+        stream = stack.enter_context(client.subscribe(job.stream, epochs=job.epochs, start=job.start))
         held_out = stack.enter_context(client.subscribe(job.validation, epochs=None)) if job.validation else None
         try:
             _fit(stream, held_out, job, say)

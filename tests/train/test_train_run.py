@@ -51,6 +51,13 @@ def test_a_training_saves_a_model_and_tells_every_epoch(job: Job, capsys: pytest
 
 
 @pytest.mark.train
+def test_those_who_train_together_wait_for_each_other_and_their_validation_does_not(job: Job) -> None:
+    client = FakeClient([TRAIN, VALIDATION])
+    train(client, replace(job, validation="validation", together=4), lambda _: None)
+    assert client.starts == {"train": {"together": 4}, "validation": "begin"}
+
+
+@pytest.mark.train
 def test_training_learns_a_category(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
     spec = make_spec(replace(KIND, classes=("even", "odd"), counts=(5, 5)), normalize="minus_one_one")
     train(FakeClient([spec]), job, print)
