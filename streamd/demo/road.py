@@ -360,12 +360,11 @@ def _expose(rng: Rng, canvas: Field) -> Pixels:
 
 
 def make_set(folder: Path, images: int, seed: int, progress: Callable[[int], None]) -> Path:
-    """Draws `images` pictures into `folder`/images, lists them in three tables, returns the path of all.csv.
+    """Draws `images` pictures into `folder`/images, lists them in a table, returns the table's path.
 
-    all.csv has the columns image (relative to `folder`), angle and split: `validation` for every eighth, else `train`.
-    train.csv and validation.csv have those rows without split. Image number i depends on (`seed`, i) only. `progress`
-    is told after each image how many are done. Raises ConfigError for fewer than eight images, a negative seed, or a
-    folder that cannot be written.
+    Its columns are image (relative to `folder`), angle and split: `validation` for every eighth, else `train`. Image
+    number i depends on (`seed`, i) only. `progress` is told after each image how many are done. Raises ConfigError for
+    fewer than eight images, a negative seed, or a folder that cannot be written.
     """
     if seed < 0:
         raise ConfigError(f"a seed is 0 or more, not {seed}")
@@ -379,8 +378,6 @@ def make_set(folder: Path, images: int, seed: int, progress: Callable[[int], Non
         for number in range(images):
             rows.append(_write_image(folder, number, seed))
             progress(number + 1)
-        for part in ("train", "validation"):
-            _write_table(folder / f"{part}.csv", (row[:2] for row in rows if row[2] in {"split", part}))
         _write_table(listing, rows)
     except OSError as error:
         raise ConfigError(f"the driving set cannot be written to {folder}: {error}") from error

@@ -35,12 +35,15 @@ listen: [{endpoint}]
 memory: 256MiB
 streams:
   train:
-    source: {{kind: table, path: train.csv, image: image}}
+    source: {{kind: table, path: all.csv, image: image, where: {{split: train}}}}
     labels: {{angle: float}}
     image: {{size: [128, 128]}}
     batch_size: 32
     normalize: minus_one_one
-  validation: {{like: train, source: {{kind: table, path: validation.csv, image: image}}, shuffle: none}}
+  validation:
+    like: train
+    source: {{kind: table, path: all.csv, image: image, where: {{split: validation}}}}
+    shuffle: none
 """
 
 

@@ -126,13 +126,6 @@ def test_a_set_has_every_image_of_its_tables_and_one_in_eight_for_validation(tmp
             assert (picture.format, picture.mode, picture.size) == ("JPEG", "RGB", (128, 128))
 
 
-def test_the_tables_of_the_parts_hold_the_same_rows_without_split(tmp_path: Path) -> None:
-    rows = table(road.make_set(tmp_path, 16, 1, ignore))
-    for part in ("train", "validation"):
-        expected = [{"image": row["image"], "angle": row["angle"]} for row in rows if row["split"] == part]
-        assert table(tmp_path / f"{part}.csv") == expected
-
-
 def test_the_picture_on_disk_is_the_one_that_was_labelled(tmp_path: Path) -> None:
     rows = table(road.make_set(tmp_path, 8, 5, ignore))
     pixels, angle = road.draw(np.random.default_rng([5, 3]))
