@@ -6,7 +6,6 @@ Its input brings one line, what to serve; when it ends, so does the daemon. Its 
 from __future__ import annotations
 
 import asyncio
-import logging
 import shutil
 import sys
 from pathlib import Path
@@ -41,7 +40,7 @@ def _run(errand: Errand) -> int:
     try:
         from streamd import logs  # noqa: PLC0415 - as above
 
-        logs.configure(level=logging.WARNING)
+        logs.configure(level=logs.NOTICE)
         asyncio.run(_serve(errand))
     except ModuleNotFoundError as error:
         return _fail(MissingExtraError(error.name or "a library", "serve", "streamd.local"))
@@ -62,7 +61,7 @@ def main() -> None:
     try:
         status = _run(errand)
     finally:
-        shutil.rmtree(errand.folder, ignore_errors=True)
+        shutil.rmtree(errand.folder, ignore_errors=True)  # the other side may do so at the same time
     sys.exit(status)
 
 

@@ -1,4 +1,4 @@
-"""Listing the samples, in a process that ends: `python -m streamd.listing STATE`, the configuration on its input.
+"""Listing the samples, in a process that ends: `python -m streamd.listing STATE LEVEL`, the configuration on its input.
 
 Reading a large table takes libraries and memory that the daemon does not need afterwards.
 """
@@ -27,7 +27,7 @@ async def list_apart(config: Given, state: Path) -> None:
     Cancelling it ends the process; a manifest is written whole or not at all.
     """
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-P", "-m", "streamd.listing", str(state),
+        sys.executable, "-P", "-m", "streamd.listing", str(state), str(logs.level()),
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
@@ -50,13 +50,13 @@ class _Listing:
         now_s = time.monotonic()
         if now_s >= self._said_s + _PROGRESS_S:
             self._said_s = now_s
-            logs.info("manifest.listing", "listing the samples", stream=stream, files=files)
+            logs.notice("manifest.listing", "listing the samples", stream=stream, files=files)
 
 
 def main() -> None:
     """Lists, and says on standard output what is wrong with the data if anything is."""
-    state = Path(sys.argv[1])
-    logs.configure()
+    state, level = Path(sys.argv[1]), int(sys.argv[2])
+    logs.configure(level=level)
     try:
         config = load(msgspec.json.decode(sys.stdin.buffer.read()))
         with located(config):

@@ -49,7 +49,7 @@ def local(config: Given, *, timeout: float = CONNECT_TIMEOUT_S, patience: float 
     try:
         process = _start(errand)
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)  # the daemon may have removed it already
         raise
     return PrivateClient(process, errand, timeout, patience)
 
@@ -88,7 +88,7 @@ def _end(process: subprocess.Popen[bytes], folder: str) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-    shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)  # left only by a daemon that was killed
 
 
 class PrivateClient(Client):

@@ -49,6 +49,12 @@ def test_a_mapping_is_served_and_its_daemon_ends_with_the_client(config: dict[st
     assert not folder.exists()
 
 
+def test_it_keeps_quiet_when_nothing_is_wrong(config: dict[str, object], capfd: pytest.CaptureFixture[str]) -> None:
+    with streamd.local(config):
+        pass
+    assert capfd.readouterr() == ("", "")
+
+
 def test_a_file_is_served_and_its_paths_are_relative_to_it(
     config: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
