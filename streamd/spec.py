@@ -161,7 +161,8 @@ def steps_from(base: int, world: int, batches: int, uneven: Uneven) -> int:
 class Token:
     """A cursor with the stream's identity and the digest so far, as a trainer saves it.
 
-    `rows` of the batch behind the cursor are done too, where a trainer takes batches in parts.
+    `rows` of the batch behind the cursor are done too, where a trainer takes batches in parts, and by each of the
+    `world` ranks that it is one of.
     """
 
     stream: str
@@ -173,6 +174,7 @@ class Token:
     bad: int = 0
     version: int = 1
     rows: int = 0
+    world: int = 1
 
     def to_json(self) -> str:
         return msgspec.json.encode(self).decode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import TracebackType
@@ -16,7 +17,7 @@ from streamd.client.batch import Batch
 from streamd.client.io import make_socket
 from streamd.client.recut import Cut
 from streamd.client.session import Wish
-from streamd.client.stream import Stream
+from streamd.client.stream import Stream, read_place
 from streamd.errors import ConfigError, ConnectError, ForkedClientError, RefusedError, near_name
 from streamd.limits import CONNECT_TIMEOUT_S, DEFAULT_CREDIT, MAX_CREDIT, MAX_NAMES, MAX_SESSIONS, MIN_CREDIT
 from streamd.messages import (
@@ -33,7 +34,7 @@ from streamd.messages import (
     Transport,
 )
 from streamd.plan import PAD_ID
-from streamd.spec import Cursor, StreamSpec, Uneven, read_token
+from streamd.spec import Cursor, StreamSpec, Uneven
 from streamd.status import DaemonStatus
 from streamd.wire import NOBODY, pack, unpack_daemon
 
@@ -68,7 +69,7 @@ class Client:
         self._timeout_s = timeout_s
         self._patience_s = patience_s
         self._pid = os.getpid()
-        self._streams: list[Stream] = []
+        self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()  # one that nobody refers to closes by itself
 
     def streams(self) -> dict[str, StreamSpec]:
         """What the daemon serves, by name."""
@@ -143,30 +144,31 @@ class Client:
         the same memory) or put together (copied); trainers of any size share each decode.
 
         `prefetch` is how many of the stream's batches may be here or on their way at a time. `uneven` says what becomes
-        of batches left over when `world` does not divide them: "drop" (counted in the receipt) or "pad" (with batches
-        of weight 0; the default where shuffle is none). `transport="inline"` sends pixels through the socket, for where
-        memory cannot be shared.
+        of batches, and parts, that not every rank would get: "drop" (counted in the receipt) or "pad" (the others get
+        some of weight 0; the default where shuffle is none). `transport="inline"` sends pixels through the socket, for
+        where memory cannot be shared.
 
         Raises ConfigError for arguments that cannot be, RefusedError (unknown stream, too little memory), TokenError,
         ConnectError.
         """
         spec = self.spec(stream)
-        token = None if resume is None else read_token(resume, spec)
+        token = None if resume is None else read_place(resume, spec, world)
         live, together = _start(start, resuming=token is not None)
         wish = _wish(spec, epochs, rank, world, uneven, prefetch, transport)
         wish = replace(wish, live=live, together=together)
-        opened = Stream(self.endpoint, Cut.of(spec, batch_size), wish, token, self._patience_s)
+        opened = Stream(self.endpoint, Cut.of(spec, batch_size, wish.uneven), wish, token, self._patience_s)
         try:
             opened.wait_until_open(self._timeout_s)
         except BaseException:
             opened.close()
             raise
-        self._streams.append(opened)
+        opened.keeps = self
+        self._streams.add(opened)
         return opened
 
     def close(self) -> None:
         """Closes every stream opened here."""
-        for stream in self._streams:
+        for stream in list(self._streams):
             stream.close()
         self._streams.clear()
 

@@ -129,6 +129,13 @@ class Inbox:
         with self._changed:
             self._cursor = cursor
 
+    def close(self, error: StreamdError) -> None:
+        """What the loop has not taken is let go, and whoever waits for it hears why."""
+        with self._changed:
+            self._deliveries.clear()
+            self._error = error
+            self._changed.notify_all()
+
     def held(self) -> list[tuple[int, int]]:
         """(epoch, index) of the batches that the loop took and still holds, when they are all its credit."""
         with self._changed:

@@ -83,9 +83,14 @@ class Postman:
 
     def stop(self) -> None:
         """Says goodbye and ends the thread."""
+        self.leave()
+        if self._thread.is_alive():  # not so when the start was interrupted
+            self._thread.join(_JOIN_S)
+
+    def leave(self) -> None:
+        """Says goodbye and ends the thread, in its own time. Also called by the garbage collector, in any thread."""
         self._stopping = True
         self._ring()
-        self._thread.join(_JOIN_S)
 
     def give_back(self, connection: int, number: int) -> None:
         """A lease ended. Called by finalisers, in any thread, even within the garbage collector.

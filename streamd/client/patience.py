@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import time
+from collections.abc import Callable
 
 from streamd.client.inbox import Inbox
 from streamd.errors import BatchesHeldError, ConnectError
@@ -12,12 +13,16 @@ from streamd.limits import AWAY_LINE_S, HELD_COLLECT_S, HELD_ERROR_S
 
 
 class Patience:
-    """One wait. `turn_s` says how long to sleep, `look` what to make of having slept in vain."""
+    """One wait. `turn_s` says how long to sleep, `look` what to make of having slept in vain.
 
-    def __init__(self, inbox: Inbox, endpoint: str, patience_s: float | None) -> None:
+    `awaited` says whom a daemon that is there waits for, "" for nobody: that is told, and no patience counts.
+    """
+
+    def __init__(self, inbox: Inbox, endpoint: str, patience_s: float | None, awaited: Callable[[], str] = str) -> None:
         self._inbox = inbox
         self._endpoint = endpoint
         self._patience_s = patience_s
+        self._awaited = awaited
         self._since_s = time.monotonic()
         self._said_s = self._since_s
         self._collected = False
@@ -46,12 +51,17 @@ class Patience:
     def _look_for_daemon(self, now_s: float) -> None:
         away_since_s = self._inbox.away_since_s
         if away_since_s is None:
+            if awaited := self._awaited():
+                self._say(now_s, f"waiting until {awaited} are there; `streamd status` shows who is")
             return
         away_s = now_s - max(away_since_s, self._since_s)
         if self._patience_s is not None and away_s >= self._patience_s:
             raise ConnectError(
                 self._endpoint, f"the daemon has been away for {away_s:.0f} s, which is all the patience allowed"
             )
+        self._say(now_s, f"no daemon at {self._endpoint} for {away_s:.0f} s; still waiting")
+
+    def _say(self, now_s: float, text: str) -> None:
         if now_s >= self._said_s + AWAY_LINE_S:
             self._said_s = now_s
-            sys.stderr.write(f"streamd: no daemon at {self._endpoint} for {away_s:.0f} s; still waiting\n")
+            sys.stderr.write(f"streamd: {text}\n")

@@ -17,28 +17,33 @@ import numpy.typing as npt
 from streamd.client.batch import Batch
 from streamd.errors import ConfigError
 from streamd.plan import PAD_ID
-from streamd.spec import Segment, StreamSpec
+from streamd.spec import Segment, StreamSpec, Uneven
 from streamd.verdicts import BadRow
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """`parts` of each of the stream's batches, or a `group` of them together, are one batch of `rows` rows."""
+    """`parts` of each of the stream's batches, or a `group` of them together, are one batch of `rows` rows.
+
+    All ranks of a world take equally many steps. So where one of them has a last batch too short for all its parts, the
+    others' last batches lose as many, or, with `uneven` "pad", it gets parts of weight 0.
+    """
 
     served: StreamSpec
     rows: int
     parts: int = 1
     group: int = 1
+    uneven: Uneven = "drop"
 
     @staticmethod
-    def of(served: StreamSpec, batch_size: int | None) -> Cut:
+    def of(served: StreamSpec, batch_size: int | None, uneven: Uneven = "drop") -> Cut:
         """Raises ConfigError unless `batch_size` divides the stream's or is a multiple of it."""
         whole = served.batch_size
         rows = whole if batch_size is None else batch_size
         if rows > 0 and whole % rows == 0:
-            return Cut(served, rows, parts=whole // rows)
+            return Cut(served, rows, parts=whole // rows, uneven=uneven)
         if rows > 0 and rows % whole == 0:
-            return Cut(served, rows, group=rows // whole)
+            return Cut(served, rows, group=rows // whole, uneven=uneven)
         near = [size for size in (*_divisors(whole), whole * 2, whole * 3, whole * 4) if size != whole]
         nearest = ", ".join(map(str, sorted(sorted(near, key=lambda size: abs(size - rows))[:4])))
         raise ConfigError(
@@ -52,15 +57,19 @@ class Cut:
         batches = self.steps([Segment(0, self.served.batches, 0, 1)])
         return replace(self.served, batch_size=self.rows, batches=batches)
 
-    def steps(self, walked: Sequence[Segment]) -> int:
-        """The trainer's steps in a walk over the stream's batches."""
-        taken = sum(segment.steps for segment in walked)
+    def steps(self, walked: Sequence[Segment], *, gathered: int = 0) -> int:
+        """The trainer's steps in a walk over the stream's batches, but for the last `gathered` of them."""
+        taken = sum(segment.steps for segment in walked) - gathered
         if self.group > 1:
             return taken // self.group if self.served.remainder == "drop" else -(-taken // self.group)
-        last = self.served.batches - 1
-        has_last = any(part.steps and part.end - part.world + part.rank == last for part in walked)
-        missing = self.parts - -(-self.served.rows(last) // self.rows) if has_last else 0
-        return taken * self.parts - missing
+        ends = [self.parts - self.parts_at(segment.end, segment.world) for segment in walked if segment.steps]
+        return taken * self.parts - max(ends, default=0)
+
+    def parts_at(self, end: int, world: int) -> int:
+        """The parts of each batch of a step that ends before the stream's batch `end`."""
+        if end < self.served.batches or (world > 1 and self.uneven == "pad"):
+            return self.parts
+        return -(-self.served.rows(self.served.batches - 1) // self.rows)
 
     def part_index(self, batch: Batch, start: int) -> int:
         """The index of the part of `batch` that begins at row `start`."""
@@ -101,6 +110,11 @@ class Group:
     def __len__(self) -> int:
         return len(self._batches)
 
+    @property
+    def samples(self) -> int:
+        """Rows that show a sample."""
+        return sum(_samples(batch.sample_ids) for batch in self._batches)
+
     def add(self, batch: Batch) -> None:
         """Copies a batch behind those that are here."""
         stop = self.rows + len(batch)
@@ -133,11 +147,28 @@ class Group:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fetched:
-    """The stream's next batch, what books it, and what makes the token of a place so many rows within it."""
+    """The stream's next batch, what books it, and what makes the token of a place within it, of (rows, world).
+
+    `unused`: samples that were cut off its end.
+    """
 
     batch: Batch
     count: Callable[[], None]
-    token_within: Callable[[int], str]
+    token_within: Callable[[int, int], str]
+    unused: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Loose:
+    """What lies between the trainer's account and the stream's batches, in the midst of an epoch.
+
+    `steps` taken of a batch that is not booked yet; `gathered` batches that are booked and not handed over; `samples`
+    that are handed over and not booked, or, below 0, the other way round.
+    """
+
+    steps: int = 0
+    gathered: int = 0
+    samples: int = 0
 
 
 Fetch = Callable[[], Fetched | None]  # None at the epoch's end
@@ -150,29 +181,56 @@ class Recut:
         self._cut, self._rank, self._world = cut, rank, world
         self._fetched: Fetched | None = None
         self._group: Group | None = None
+        self._levels = cut.parts > 1 and world > 1
         self.rows_taken = rows_taken  # of the stream's batch at hand, or of the next one
-        self.unused = 0  # rows of this epoch that did not fill a last batch
+        self.unused = 0  # samples of this epoch that did not fill a last batch
 
     def next(self, fetch: Fetch) -> Batch | None:
         """The trainer's next batch; None at the epoch's end."""
         return self._next_group(fetch) if self._cut.group > 1 else self._next_part(fetch)
+
+    def loose(self) -> Loose:
+        """What an account must know of a batch that is begun."""
+        if self._group:
+            return Loose(gathered=len(self._group), samples=-self._group.samples)
+        begun = self._fetched
+        samples = _samples(begun.batch.sample_ids[: self.rows_taken]) if begun else self.rows_taken
+        return Loose(self.rows_taken // self._cut.rows, samples=samples)
+
+    def close(self) -> None:
+        """Lets go of the batch at hand."""
+        self._fetched = self._group = None
 
     def _next_part(self, fetch: Fetch) -> Batch | None:
         """A part of the stream's next batch, which is booked when its last part is handed over."""
         fetched = self._fetched or fetch()
         if fetched is None:
             return None
+        if self._levels and self._fetched is None:
+            fetched = self._levelled(fetched)
         batch, start = fetched.batch, self.rows_taken
         stop = len(batch) if self._cut.group > 1 else min(start + self._cut.rows, len(batch))
         if stop == len(batch):
             self._fetched, self.rows_taken = None, 0
             fetched.count()
+            self.unused += fetched.unused
         else:
             self._fetched, self.rows_taken = fetched, stop
-            batch = replace(batch, make_token=partial(fetched.token_within, stop))
+            batch = replace(batch, make_token=partial(fetched.token_within, stop, self._world))
         if stop - start == len(batch) and self._cut.parts == 1:
             return batch
         return part(batch, start, stop, self._cut.part_index(batch, start))
+
+    def _levelled(self, fetched: Fetched) -> Fetched:
+        """The batch with as many parts as every other rank's of the same step."""
+        batch, cut = fetched.batch, self._cut
+        parts = cut.parts_at(batch.index - self._rank + self._world, self._world)
+        if parts > -(-len(batch) // cut.rows):
+            return replace(fetched, batch=_filled(batch, parts * cut.rows))
+        if parts * cut.rows >= len(batch):
+            return fetched
+        kept = part(batch, 0, parts * cut.rows, batch.index)
+        return replace(fetched, batch=kept, unused=_samples(batch.sample_ids[len(kept) :]))
 
     def _next_group(self, fetch: Fetch) -> Batch | None:
         """Several of the stream's batches as one; what does not fill a last one is dropped where the stream does so."""
@@ -184,14 +242,34 @@ class Recut:
         if not len(group):
             return None
         if len(group) < self._cut.group and self._cut.served.remainder == "drop":
-            self.unused += group.rows
+            self.unused += group.samples
             return None
         return group.batch(self._cut.group_index(group.first_index(), self._rank, self._world))
 
 
+def _filled(batch: Batch, rows: int) -> Batch:
+    """A copy with rows of weight 0 behind those that are there."""
+    empty = rows - len(batch)
+    images = _joined([batch.images], empty)
+    images.setflags(write=False)
+    return replace(
+        batch,
+        images=images,
+        labels={name: _joined([values], empty) for name, values in batch.labels.items()},
+        weights=_joined([batch.weights], empty),
+        sample_ids=_joined([batch.sample_ids], empty, PAD_ID),
+    )
+
+
+def _samples(ids: npt.NDArray[np.int64]) -> int:
+    return int(np.count_nonzero(ids >= 0))
+
+
 def _joined(pieces: Sequence[npt.NDArray[Any]], empty: int, filler: int = 0) -> npt.NDArray[Any]:
     first = pieces[0]
-    tail = np.full((empty, *first.shape[1:]), filler).astype(first.dtype) if empty else first[:0]
+    tail = np.zeros((empty, *first.shape[1:]), first.dtype)  # of text, "" and not "0"
+    if filler:
+        tail[:] = filler
     return np.concatenate([*pieces, tail])
 
 

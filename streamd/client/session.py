@@ -141,6 +141,18 @@ class Session:
     _backoff_s: float = BACKOFF_MIN_S
     _cursor: Cursor = field(default_factory=Cursor)
 
+    @property
+    def next_wish(self) -> Wish:
+        """What the next connection asks for: who has begun in company does not wait for it again."""
+        return replace(self.wish, together=0) if self._expected else self.wish
+
+    def awaited(self) -> str:
+        """Whom the daemon waits for before it sends anything; "" for nobody."""
+        wish = self.wish
+        if self.state != "active" or self._expected or not wish.together:
+            return ""
+        return f"{wish.together} trainers of stream {wish.stream!r}"
+
     # --- from the shell
 
     def deadline(self) -> float | None:
@@ -162,7 +174,7 @@ class Session:
 
     def opened(self, cursor: Cursor, now_s: float) -> list[Do]:
         """A new socket is there; `cursor` lies behind the last batch that the loop took."""
-        wish = self.wish
+        wish = self.wish = self.next_wish
         self.state, self._due_s, self._cursor = "asking", now_s + ANSWER_TIMEOUT_S, cursor
         self._header, self._expected = NOBODY, 0
         self._released, self._released_total, self._told_upto, self._taken = [], 0, 0, 0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -18,19 +19,24 @@ from streamd.client.io import Postman
 from streamd.client.patience import Patience
 from streamd.client.recut import Cut, Fetched, Recut
 from streamd.client.session import Session, Wish
-from streamd.errors import ConnectError, ForkedClientError, ReceiptError
+from streamd.errors import ConnectError, ForkedClientError, ReceiptError, StreamdError, TokenError
 from streamd.layout import layout
 from streamd.messages import ReceiptDue
 from streamd.receipts import Place, Receipt, Tally, Totals, from_hex, to_hex
-from streamd.spec import Cursor, Segment, Token, read_token
+from streamd.spec import Cursor, Segment, StreamSpec, Token, read_token
 from streamd.walk import Walk
 
 
 class Stream:
     """A subscription. Iterate over it for all epochs, or over `epochs()` for one at a time.
 
-    `spec` is the stream as this trainer sees it, in batches of the size it asked for. Breaking out keeps the place; a
-    later loop goes on there. Not for use from several threads at a time.
+    `spec` is the stream as this trainer sees it, in batches of the size it asked for. The place is the stream's own:
+    breaking out keeps it, a later loop goes on there, and several iterators take turns. An error ends no iterator: once
+    its reason is gone, `next()` goes on with the batch that was due. A loop that was interrupted (Ctrl-C) begins again
+    behind the last batch that it got.
+
+    One thread at a time may iterate, `seek` or ask for the `token`; any may `close`. A stream that nobody refers to any
+    more closes by itself.
     """
 
     def __init__(
@@ -39,6 +45,7 @@ class Stream:
         self.spec = cut.spec
         self.receipts: list[Receipt] = []
         self.wait_s = 0.0
+        self.keeps: object = None  # lives as long as this stream: the client, whose end may be its private daemon's
         self._endpoint = endpoint
         self._cut = cut
         self._served = cut.served
@@ -47,6 +54,8 @@ class Stream:
         self._walk = self._walk_of(wish)
         self._pid = os.getpid()
         self._closed = False
+        self._torn = False  # an interrupt fell between taking and booking, or into a change of place
+        self._asked = True
         self._begin(start)
         self._open()
 
@@ -58,14 +67,26 @@ class Stream:
         token = start if isinstance(start, Token) else None
         cursor = start if isinstance(start, Cursor) else Cursor()
         self._tally = self._tally_at(token) if token else Tally(self._served.name, self._served.order_id, cursor)
-        self._last_token: Callable[[], str] | None = None
+        self._last_token = token.to_json if token else partial(_token, self._served, self._tally.snapshot())
         self._recut = Recut(self._cut, self._wish.rank, self._wish.world, token.rows if token else 0)
 
     def _open(self) -> None:
         self._inbox = Inbox(self._tally.cursor)
         self._session = Session(self._wish, self._served.order_id)
         self._postman = Postman(self._endpoint, self._session, self._inbox)
+        self._forgotten = weakref.finalize(self, self._postman.leave)
+        self._forgotten.atexit = False  # the daemon sees the end of a process by itself
         self._postman.start()
+
+    def _go_to(self, place: Token) -> None:
+        """Ends the session and begins another one at `place`."""
+        self._torn = True
+        self._forgotten.detach()
+        self._postman.stop()
+        self._wish = self._session.next_wish
+        self._begin(place)
+        self._open()
+        self._torn = False
 
     def wait_until_open(self, timeout_s: float) -> None:
         """Returns when the daemon has admitted the session. Raises RefusedError, TokenError or ConnectError."""
@@ -74,7 +95,7 @@ class Stream:
         if self._wish.live:
             self._wish = self._session.wish
             self._walk = self._walk_of(self._wish)
-            self._tally = Tally(self.spec.name, self.spec.order_id, self._inbox.cursor)
+            self._begin(self._inbox.cursor)
 
     # --- for the trainer
 
@@ -94,36 +115,55 @@ class Stream:
 
     @property
     def token(self) -> str:
-        """The place behind the last batch taken, as JSON."""
-        return self._last_token() if self._last_token else self._token(self._tally.snapshot(), self._recut.rows_taken)
+        """The place behind the last batch taken, as JSON: that batch's own token, or the one that was sought."""
+        return self._last_token()
 
     def __iter__(self) -> Iterator[Batch]:
-        """All batches from here to the last epoch's end."""
-        for epoch in self.epochs():
-            yield from epoch
+        """All batches from here to the last epoch's end; nothing, at once, when that is behind."""
+        return iter(partial(self._next, None), None)
 
     def epochs(self) -> Iterator[Iterator[Batch]]:
-        """One iterator an epoch, the rest of the present one first. An epoch that is left early is gone on with."""
-        while not self._over():
-            yield self._epoch(self._tally.cursor.epoch)
+        """One iterator an epoch, the rest of the present one first.
+
+        An epoch that is left early is gone on with by the next iterator: a loop that takes one batch of each comes to
+        the end all the same, losing none. Raises StreamdError when an iterator is not asked for a single batch, since
+        such a loop would never end.
+        """
+        while self._goes_on():
+            self._asked = False
+            yield iter(partial(self._next, self._tally.cursor.epoch), None)
+            if not self._asked:
+                raise StreamdError(
+                    f"nothing was taken of epoch {self.epoch} of stream {self.spec.name!r}: iterate over each of "
+                    "epochs() before the next one is asked for, since they all go on where the stream is"
+                )
 
     def seek(self, token: str | bytes) -> None:
-        """Goes on behind the batch whose token this is. Raises TokenError when it belongs to another order."""
+        """Goes on behind the batch whose token this is, in any epoch, before or after here.
+
+        The account goes on from there too: what was taken since that batch is not counted. Batches that are still held
+        stay valid. Raises TokenError when it belongs to another stream or order; then the stream stays where it is.
+        """
         self._check_usable()
-        place = read_token(token, self._served)
-        self._postman.stop()
-        self._begin(place)
-        self._open()
+        self._go_to(read_place(token, self._served, self._wish.world))
 
     def close(self) -> None:
-        """Ends the subscription. Views of batches stay valid. An epoch left early gets a receipt that says so."""
+        """Ends the subscription; whoever waits for a batch gets an error.
+
+        Views of batches stay valid, and their memory goes back when they die. An epoch left early gets a receipt that
+        says so.
+        """
         if self._closed:
             return
         self._closed = True
         if self._pid == os.getpid():
+            self._forgotten.detach()
             self._postman.stop()
-        if self._tally.steps and not self._over():
-            self.receipts.append(self._receipt(None))
+            self._inbox.close(self._closed_error())
+        receipt = self._receipt(None)
+        if receipt.steps and not self._over():
+            self.receipts.append(receipt)
+        self._recut.close()
 
     def __enter__(self) -> Self:
         return self
@@ -139,28 +179,38 @@ class Stream:
 
     # --- an epoch
 
-    def _epoch(self, epoch: int) -> Iterator[Batch]:
-        while self._tally.cursor.epoch == epoch and not self._over():
-            found = self._next()
-            if not found:
-                self._settle()
-                return
-            yield found.pop()  # a variable would keep the batch's memory while the loop is at work
+    def _next(self, epoch: int | None) -> Batch | None:
+        """The next batch, of `epoch` where it is given; None at its end. Called, not resumed: it keeps no batch."""
+        self._asked = True
+        if self._torn:
+            self.seek(self._last_token())
+        while self._goes_on() and (epoch is None or epoch == self._tally.cursor.epoch):
+            batch = self._take()
+            if batch is not None:
+                self._last_token = batch.make_token
+                return batch
+            self._settle()
+        return None
+
+    def _take(self) -> Batch | None:
+        """The trainer's next batch; None at the epoch's end."""
+        try:
+            return self._recut.next(self._fetch)
+        except StreamdError:
+            raise  # from a wait, in which nothing is half done
+        except BaseException:
+            self._torn = True
+            raise
+
+    def _goes_on(self) -> bool:
+        self._check_usable()
+        return not self._over()
 
     def _over(self) -> bool:
         return self._wish.epochs is not None and self._tally.cursor.epoch >= self._wish.epochs
 
     def _steps_left(self) -> int:
         return self._walk.start(self._tally.cursor).steps
-
-    def _next(self) -> list[Batch]:
-        """The trainer's next batch; nothing at the epoch's end."""
-        self._check_usable()
-        batch = self._recut.next(self._fetch)
-        if batch is None:
-            return []
-        self._last_token = batch.make_token
-        return [batch]
 
     def _fetch(self) -> Fetched | None:
         """Waits for the stream's next batch; None at the epoch's end."""
@@ -178,11 +228,11 @@ class Stream:
             placed,
             header,
             self.spec,
-            token=partial(self._token, tally.after(header.index, ids, marks, after)),
+            token=partial(_token, self._served, tally.after(header.index, ids, marks, after)),
             on_return=partial(self._postman.give_back, delivery.connection, delivery.number),
         )
         count = partial(tally.take, header.index, ids, marks, after)
-        return Fetched(batch, count, partial(self._token, tally.snapshot()))
+        return Fetched(batch, count, partial(_token, self._served, tally.snapshot()))
 
     def _wait_for_batch(self, after: Cursor) -> Delivery:
         started_ns = time.monotonic_ns()
@@ -195,7 +245,7 @@ class Stream:
         return delivery
 
     def _wait_long(self, after: Cursor) -> Delivery:
-        waiting = Patience(self._inbox, self._endpoint, self._patience_s)
+        waiting = Patience(self._inbox, self._endpoint, self._patience_s, self._session.awaited)
         self._postman.hurry(now=bool(self._inbox.held()))
         try:
             while (delivery := self._inbox.take(after, waiting.turn_s())) is None:
@@ -228,24 +278,17 @@ class Stream:
 
     def _receipt(self, due: ReceiptDue | None) -> Receipt:
         """Closes the account, in this trainer's own steps; without the daemon's word when the epoch is left early."""
+        loose = self._recut.loose()
         receipt = self._tally.receipt(
             expected_digest=due.digest if due else None,
             steps_left=self._steps_left() if due else 0,
             dropped=(due.dropped if due else 0) + self._recut.unused,
         )
         return replace(
-            receipt, steps=self._cut.steps(self._tally.cursor.history), samples=receipt.samples - self._recut.unused
+            receipt,
+            steps=self._cut.steps(self._tally.cursor.history, gathered=loose.gathered) + loose.steps,
+            samples=receipt.samples + loose.samples - self._recut.unused,
         )
-
-    # --- tokens
-
-    def _token(self, place: Place, rows: int = 0) -> str:
-        totals, spec = place.totals(), self._served
-        digest = to_hex(totals.lanes)
-        token = Token(
-            spec.name, spec.order_id, spec.pixel_id, place.cursor, digest, totals.samples, totals.bad, rows=rows
-        )
-        return token.to_json()
 
     def _tally_at(self, token: Token) -> Tally:
         """The account that a token continues; a new epoch's where the token ends one."""
@@ -256,8 +299,30 @@ class Stream:
         start = Totals(from_hex(token.digest), token.samples, token.bad)
         return Tally(self.spec.name, self.spec.order_id, cursor, start, changed=changed)
 
+    def _closed_error(self) -> ConnectError:
+        return ConnectError(self._endpoint, "this stream is closed; subscribe again")
+
     def _check_usable(self) -> None:
         if self._pid != os.getpid():
             raise ForkedClientError
         if self._closed:
-            raise ConnectError(self._endpoint, "this stream is closed; subscribe again")
+            raise self._closed_error()
+
+
+def read_place(text: str | bytes, spec: StreamSpec, world: int) -> Token:
+    """A token for a rank of `world`. Raises TokenError when it is none of this stream and order, or of no such rank."""
+    token = read_token(text, spec)
+    if token.rows and token.world != world:
+        raise TokenError(
+            f"this token lies {token.rows} rows within the batches that world {token.world} took at a time: resume it "
+            f"with world={token.world}, or save one at the end of a whole batch of {spec.batch_size} for world={world}"
+        )
+    return token
+
+
+def _token(spec: StreamSpec, place: Place, rows: int = 0, world: int = 1) -> str:
+    """No method: a batch that knows its token must not keep the stream alive."""
+    totals = place.totals()
+    digest = to_hex(totals.lanes)
+    whose = spec.name, spec.order_id, spec.pixel_id
+    return Token(*whose, place.cursor, digest, totals.samples, totals.bad, rows=rows, world=world).to_json()

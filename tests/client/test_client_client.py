@@ -101,7 +101,7 @@ def test_something_else_there_is_a_connect_error_too(tmp_path: Path) -> None:
         ({"epochs": 0}, ConfigError, "epochs 0: at least 1, or None"),
         ({"prefetch": 1}, ConfigError, "prefetch 1: between 2 and 1024"),
         ({"prefetch": 1025}, ConfigError, "prefetch 1025"),
-        ({"start": "alive"}, ConfigError, "start='alive': use \"begin\", \"live\""),
+        ({"start": "alive"}, ConfigError, 'start=\'alive\': use "begin", "live"'),
         ({"start": {"together": 0}}, ConfigError, "begin when K trainers are there, at most 256"),
         ({"start": {"togther": 2}}, ConfigError, '{"together": K}'),
         ({"start": {"together": 257}}, ConfigError, "at most 256"),

@@ -146,3 +146,14 @@ def test_a_daemon_that_goes_away_ends_the_wait_so_that_patience_can_be_counted(
 def test_moving_the_cursor_moves_the_next_connection(inbox: Inbox) -> None:
     inbox.move(Cursor(5))
     assert inbox.begin_connection() == (2, Cursor(5))
+
+
+def test_a_closed_inbox_lets_go_of_what_was_not_taken_and_wakes_who_waits(inbox: Inbox) -> None:
+    inbox.offer(delivery(1, 0))
+    inbox.close(RefusedError("closed"))
+    with pytest.raises(RefusedError, match="closed"):
+        inbox.take(after(1), 0)
+    thread = meanwhile(lambda: inbox.close(RefusedError("closed again")))
+    with pytest.raises(RefusedError):
+        inbox.take_receipt(0, LONG_S)
+    thread.join()

@@ -270,3 +270,18 @@ def test_stopping_says_goodbye_and_late_releases_do_no_harm(daemon: Daemon, trai
     stopping.join(LIMIT_S)
     one.postman.give_back(delivery.connection, delivery.number)
     assert not one.postman._thread.is_alive()
+
+
+def test_leaving_says_goodbye_without_waiting_for_the_end(daemon: Daemon, trainer: list[Trainer]) -> None:
+    one = begin(daemon, trainer)
+    one.postman.leave()
+    assert isinstance(daemon.hear(), Goodbye)
+    assert one.postman._thread.is_alive()
+    daemon.hang_up()
+    wait_until(lambda: not one.postman._thread.is_alive(), "its thread ends")
+
+
+def test_a_postman_that_never_started_can_be_stopped(daemon: Daemon) -> None:
+    session = Session(Wish("train", 0, 1, None, "drop", CREDIT, "inline"))
+    Postman(daemon.endpoint, session, Inbox(Cursor())).stop()
+    assert not daemon.heard_in_time(0)

@@ -91,6 +91,19 @@ def test_without_patience_a_line_every_30_s_says_that_the_daemon_is_away(
     assert lines == [f"streamd: no daemon at {ENDPOINT} for {seconds} s; still waiting" for seconds in (30, 60)]
 
 
+def test_a_wait_for_others_is_told_every_30_s_for_as_long_as_it_lasts_and_no_patience_counts(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    awaited = ["3 trainers of stream 'train'"]
+    waiting = Patience(served_inbox(), ENDPOINT, 2.0, lambda: awaited[0])
+    for seconds in range(10, 100, 10):
+        awaited[0] = awaited[0] if seconds < 80 else ""
+        clock.now_s += 10
+        waiting.look()
+    line = "streamd: waiting until 3 trainers of stream 'train' are there; `streamd status` shows who is"
+    assert capsys.readouterr().err.splitlines() == [line] * 2
+
+
 def test_holding_everything_collects_garbage_first_and_then_names_the_batches(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

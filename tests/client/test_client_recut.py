@@ -52,7 +52,10 @@ class Source:
         if index is None:
             return None
         batch = batch_of(self._spec, index)
-        return Fetched(batch, lambda: self.booked.append(index), lambda rows: f"{rows} rows of {index}")
+        return Fetched(batch, lambda: self.booked.append(index), self._token)
+
+    def _token(self, rows: int, world: int) -> str:
+        return f"{rows} rows behind {self.booked} in {world}"
 
 
 def all_of(recut: Recut, fetch: Fetch) -> Iterator[Batch]:
@@ -91,7 +94,7 @@ def test_parts_are_views_and_groups_are_copies() -> None:
     spec = spec_of(24)
     whole = batch_of(spec, 0)
     recut = Recut(Cut.of(spec, 4), 0, 1, 0)
-    part = recut.next(lambda: Fetched(whole, lambda: None, str))
+    part = recut.next(lambda: Fetched(whole, lambda: None, lambda *_: ""))
     assert part is not None
     assert np.shares_memory(part.images, whole.images)
     (group,), _, _ = cut(spec, 24)
@@ -103,7 +106,12 @@ def test_a_batch_is_booked_with_its_last_part_and_the_tokens_before_lie_within_i
     spec, source = spec_of(24), Source(spec_of(24))
     recut = Recut(Cut.of(spec, 4), 0, 1, 0)
     seen = [(batch.token, list(source.booked)) for batch in all_of(recut, source.fetch)]
-    assert seen[:4] == [("4 rows of 0", []), ("8 rows of 0", []), ("after 0", [0]), ("4 rows of 1", [0])]
+    assert seen[:4] == [
+        ("4 rows behind [] in 1", []),
+        ("8 rows behind [] in 1", []),
+        ("after 0", [0]),
+        ("4 rows behind [0] in 1", [0]),
+    ]
 
 
 @pytest.mark.parametrize("size", [4, 12, 24])
@@ -150,11 +158,56 @@ def test_a_size_that_does_not_fit_is_refused_with_sizes_that_do(size: int) -> No
     assert all(12 % number == 0 or number % 12 == 0 for number in named)
 
 
-def test_steps_count_the_short_last_batch_of_the_rank_that_has_it() -> None:
+def test_where_one_ranks_last_batch_is_short_every_rank_counts_as_many_steps() -> None:
     halves = Cut.of(spec_of(40), 6)  # batches of 12, 12, 12 and 4: the last is one part, not two
-    assert halves.steps([Segment(0, 2, 0, 2)]) == 4
-    assert halves.steps([Segment(0, 2, 1, 2)]) == 3
+    assert [halves.steps([Segment(0, 2, rank, 2)]) for rank in (0, 1)] == [3, 3]
+    assert halves.steps([Segment(0, 1, 1, 2)]) == 2
     assert halves.steps([Segment(0, 1, 0, 1), Segment(1, 3, 0, 1)]) == 7
+    assert halves.steps([Segment(0, 1, 2, 3)]) == 2
+    filled = Cut.of(spec_of(40), 6, "pad")
+    assert [filled.steps([Segment(0, 2, rank, 2)]) for rank in (0, 1)] == [4, 4]
+
+
+def of_rank(rank: int, cut: Cut) -> tuple[list[Batch], Recut]:
+    source = Source(cut.served, rank)
+    recut = Recut(cut, rank, 2, 0)
+    indices = iter(range(rank, cut.served.batches, 2))
+
+    def fetch() -> Fetched | None:
+        index = next(indices, None)
+        return None if index is None else Fetched(batch_of(cut.served, index), source.booked.clear, source._token)
+
+    return list(all_of(recut, fetch)), recut
+
+
+def test_parts_that_another_rank_lacks_are_dropped_and_counted() -> None:
+    first, recut = of_rank(0, Cut.of(spec_of(40), 4))
+    assert ids_of(first) == [*range(12), *range(24, 28)]
+    assert recut.unused == 8
+    second, recut = of_rank(1, Cut.of(spec_of(40), 4))
+    assert ids_of(second) == [*range(12, 24), *range(36, 40)]
+    assert recut.unused == 0
+
+
+def test_parts_that_a_rank_lacks_are_given_without_weight_where_the_subscription_pads() -> None:
+    batches, recut = of_rank(1, Cut.of(spec_of(40), 4, "pad"))
+    assert ids_of(batches) == [*range(12, 24), *range(36, 40), *[-1] * 8]
+    assert [float(batch.weights.sum()) for batch in batches] == [4, 4, 4, 4, 0, 0]
+    assert all(batch.images.shape[0] == len(batch) == 4 and not batch.images.flags.writeable for batch in batches[3:])
+    assert recut.unused == 0
+
+
+def test_text_of_rows_without_a_sample_is_empty() -> None:
+    spec = spec_of(15, "pad")
+
+    def named(index: int) -> Fetched:
+        batch = batch_of(spec, index)
+        return Fetched(replace(batch, labels={"name": batch.sample_ids.astype(str)}), lambda: None, lambda *_: "")
+
+    fetched = map(named, range(spec.batches))
+    group = Recut(Cut.of(spec, 36), 0, 1, 0).next(lambda: next(fetched, None))
+    assert group is not None
+    assert group.labels["name"].tolist()[13:] == ["13", "14", *["-1"] * 9, *[""] * 12]
 
 
 def test_the_trainers_spec_differs_in_nothing_but_the_size() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from talking import BOOT, HERE, NUMBER, SPEC, WISH, active, asking, deliver, failure, ready, welcome
 
-from streamd.client.session import Greet, Offer, OfferReceipt, OpenSocket, Say, Session, Unmap
+from streamd.client.session import Do, Greet, Offer, OfferReceipt, OpenSocket, Say, Session, Unmap
 from streamd.errors import RefusedError, StreamChangedError, StreamStoppedError, TokenError
 from streamd.limits import ANSWER_TIMEOUT_S, BACKOFF_MAX_S, BACKOFF_MIN_S
 from streamd.messages import (
@@ -245,3 +245,25 @@ def test_a_session_that_is_over_stays_over() -> None:
     assert session.released([0], 1, 0, 1.0) == []
     assert session.state == "over"
     assert session.deadline() is None
+
+
+def test_who_waits_for_company_says_for_whom_until_the_first_batch_and_never_waits_for_it_again() -> None:
+    session = asking(replace(WISH, together=3))
+    assert session.awaited() == ""
+    session.heard(HERE, welcome(), 0.0)
+    assert session.awaited() == "3 trainers of stream 'train'"
+    session.lost(1.0)
+    assert said_wish(session.opened(Cursor(), 2.0)).together == 3
+    session.heard(HERE, welcome(), 2.0)
+    deliver(session, 0, 0, 0)
+    assert session.awaited() == ""
+    session.lost(3.0)
+    for cursor in (Cursor().after_step(0, 1), Cursor().after_step(0, 1)):
+        assert said_wish(session.opened(cursor, 4.0)).together == 0
+
+
+def said_wish(what: list[Do]) -> Subscribe:
+    (say,) = what
+    assert isinstance(say, Say)
+    assert isinstance(say.message, Subscribe)
+    return say.message

@@ -39,6 +39,7 @@ class Trainer:
         self._client = streamd.connect(endpoint)
         self.stream: Stream = self._client.subscribe(stream, **wish)
         self.keys: list[tuple[int, int]] = []
+        self.rows: list[int] = []
         self.error: BaseException | None = None
         self._allowed = allowed
         self._changed = threading.Condition()
@@ -57,6 +58,7 @@ class Trainer:
         try:
             self._pause()
             for batch in self.stream:
+                self.rows += batch.sample_ids.tolist()
                 self.keys.append((batch.epoch, batch.index))
                 self._pause()
         except BaseException as error:  # noqa: BLE001 - told to the test by `finish`

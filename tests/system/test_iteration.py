@@ -1,0 +1,283 @@
+"""The rules that a trainer's loop relies on, whatever the size of its batches, its rank and where it began."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice, pairwise
+from typing import Any, Final
+
+import pytest
+from daemons import DaemonProcess, stream_config, write_images
+
+import streamd
+from streamd.client import Batch, Client, Stream
+from streamd.client.inbox import Delivery
+from streamd.errors import BatchesHeldError, ConnectError, StreamdError, TokenError
+
+SAMPLES: Final = 44  # five batches of 8 and one of 4
+SIZES: Final = [2, 8, 16]  # parts, whole batches, groups
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    place = tmp_path_factory.mktemp("d")
+    folder = write_images(place / "data", {"cat": SAMPLES})
+    streams = {
+        "train": stream_config(folder),
+        "dropping": stream_config(folder, drop_remainder=True),
+        "padding": stream_config(folder, drop_remainder="pad"),
+        "ordered": stream_config(folder, shuffle="none"),
+    }
+    process = DaemonProcess(place, {"streams": streams}).start()
+    yield process
+    assert process.terminate() == 0, process.log.read_text()
+    process.kill()
+
+
+@pytest.fixture
+def client(daemon: DaemonProcess) -> Iterator[Client]:
+    with streamd.connect(daemon.endpoint) as client:
+        yield client
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever holds every batch hears of it at once."""
+    monkeypatch.setattr("streamd.client.patience.HELD_COLLECT_S", 0.01)
+    monkeypatch.setattr("streamd.client.patience.HELD_ERROR_S", 0.02)
+
+
+def rows_of(batches: Any) -> list[int]:
+    """Every row's sample, one after the other."""
+    return [int(each) for batch in batches for each in batch.sample_ids]
+
+
+def rows_of_epochs(client: Client, epochs: int) -> list[int]:
+    with client.subscribe("train", epochs=epochs) as stream:
+        return rows_of(stream)
+
+
+def account(stream: Stream) -> list[tuple[bool, bool, int, int]]:
+    return [(each.complete, each.ok, each.steps, each.samples) for each in stream.receipts]
+
+
+def fail() -> Delivery:
+    raise ConnectError("ipc:///run/x", "the patience is over")
+
+
+# --- how many
+
+
+@pytest.mark.parametrize("size", [2, 16])
+@pytest.mark.parametrize("world", [1, 3, 4])
+@pytest.mark.parametrize(
+    ("name", "uneven"),
+    [("train", "drop"), ("train", "pad"), ("dropping", None), ("padding", "drop"), ("ordered", None)],
+)
+def test_the_length_is_the_batches_of_a_whole_epoch_and_the_same_for_every_rank(
+    client: Client, name: str, uneven: Any, world: int, size: int
+) -> None:
+    lengths: set[int] = set()
+    given: list[int] = []
+    weights = 0.0
+    for rank in range(world):
+        with client.subscribe(name, epochs=1, rank=rank, world=world, uneven=uneven, batch_size=size) as stream:
+            batches = [batch.copy() for batch in stream]
+        ids = [each for each in rows_of(batches) if each >= 0]
+        assert account(stream) == [(True, True, len(batches), len(ids))]
+        assert len(batches) == len(stream)
+        assert all(one.index < other.index for one, other in pairwise(batches))
+        weights += sum(float(batch.weights.sum()) for batch in batches)
+        lengths.add(len(batches))
+        given += ids
+    assert len(lengths) == 1
+    assert len(set(given)) == len(given) == weights
+    if uneven == "pad" or name == "ordered":
+        assert len(given) == SAMPLES
+
+
+# --- loops
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_one_batch_of_each_epochs_iterator_comes_to_the_end_and_loses_none(client: Client, size: int) -> None:
+    with client.subscribe("train", epochs=2, batch_size=size) as stream:
+        taken: list[int] = []
+        for epoch in stream.epochs():
+            for batch in epoch:
+                taken += rows_of([batch])
+                break
+        assert account(stream) == [(True, True, len(stream), SAMPLES)] * 2
+    assert taken == rows_of_epochs(client, 2)
+
+
+def test_an_iterator_of_an_epoch_that_nobody_asks_is_an_error_and_no_endless_loop(client: Client) -> None:
+    with client.subscribe("train", epochs=2) as stream:
+        with pytest.raises(StreamdError, match=r"nothing was taken of epoch 0 of stream 'train': iterate over each"):
+            list(stream.epochs())
+        assert sum(1 for _ in stream) == 2 * len(stream)
+
+
+def test_several_iterators_take_turns(client: Client) -> None:
+    with client.subscribe("train", epochs=1) as stream:
+        taken = [batch for pair in zip(iter(stream), iter(stream), strict=True) for batch in pair]
+        assert rows_of(taken) == rows_of_epochs(client, 1)
+
+
+def test_an_epochs_iterator_gives_nothing_more_when_another_has_ended_the_epoch(client: Client) -> None:
+    with client.subscribe("train", epochs=2) as stream:
+        early = next(stream.epochs())
+        next(early)
+        assert len(list(next(stream.epochs()))) == len(stream) - 1
+        assert list(early) == []
+        assert stream.epoch == 1
+
+
+def test_a_loop_after_the_end_gives_nothing_at_once_and_one_more_receipt_never(client: Client) -> None:
+    with client.subscribe("train", epochs=1) as stream:
+        batches = iter(stream)
+        rows_of(batches)
+        for _ in range(2):
+            assert not [*stream, *stream.epochs(), *batches]
+        assert len(stream.receipts) == 1
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("size", [4, 8])
+def test_a_list_of_more_than_its_credit_names_the_batches_and_the_same_iterator_goes_on(
+    client: Client, size: int
+) -> None:
+    with client.subscribe("train", epochs=1, batch_size=size, prefetch=3) as stream:
+        batches = iter(stream)
+        held: list[Batch] = []
+        with pytest.raises(
+            BatchesHeldError, match=r"3 batches are still held \(epoch:index 0:0, 0:1, 0:2\).*batch.copy"
+        ):
+            held.extend(batches)  # unlike list(), keeps them though it fails
+        assert stream.token == held[-1].token
+        rows = rows_of(held)
+        held.clear()
+        assert rows + rows_of(batches) == rows_of_epochs(client, 1)
+        assert stream.receipts[0].ok
+
+
+# --- places
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_seeking_goes_anywhere_in_any_epoch_while_batches_are_held(client: Client, size: int) -> None:
+    rows = rows_of_epochs(client, 2)
+    with client.subscribe("train", epochs=2, batch_size=size) as stream:
+        tokens = [stream.token, *(batch.token for batch in stream)]
+        steps = len(stream)
+        for place in (2 * steps, 1, steps, steps - 1, 0, steps + 2, 2 * steps - 1):
+            stream.seek(tokens[place])
+            assert stream.token == tokens[place]
+            held = list(islice(stream, 2))
+            epoch, step = divmod(place, steps)
+            start = epoch * SAMPLES + step * size
+            assert rows_of(held) == rows[start : start + len(rows_of(held))]
+            assert len(held) == min(2, 2 * steps - place)
+        stream.seek(tokens[steps + 1])
+        rows_of(stream)
+        assert account(stream)[-1] == (True, True, steps, SAMPLES)
+
+
+def test_seeking_in_the_midst_of_a_loop_changes_where_the_loop_is(client: Client) -> None:
+    with client.subscribe("train", epochs=2) as stream:
+        start, seen = stream.token, []
+        for batch in stream:
+            seen.append((batch.epoch, batch.index))
+            if len(seen) == 8:
+                stream.seek(start)
+    whole = [(epoch, index) for epoch in (0, 1) for index in range(6)]
+    assert seen == whole[:8] + whole
+
+
+def test_a_token_of_another_stream_leaves_the_stream_where_it_is(client: Client) -> None:
+    with client.subscribe("ordered") as other, client.subscribe("train", epochs=1) as stream:
+        rows = rows_of(islice(stream, 2))
+        for wrong in (other.token, stream.token.replace(stream.spec.order_id, "0" * 32), "{}"):
+            with pytest.raises(TokenError):
+                stream.seek(wrong)
+        assert rows + rows_of(stream) == rows_of_epochs(client, 1)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_streams_token_is_that_of_the_last_batch_or_of_where_it_began(client: Client, size: int) -> None:
+    with client.subscribe("train", epochs=1, batch_size=size) as stream:
+        begun = stream.token
+        for batch in stream:
+            assert stream.token == batch.token
+        assert stream.token == batch.token
+    assert stream.token == batch.token
+    with client.subscribe("train", epochs=1, batch_size=size, resume=begun) as again:
+        assert again.token == begun
+        assert sum(1 for _ in again) == len(again)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_last_token_of_all_gives_nothing_unless_there_are_more_epochs(client: Client, size: int) -> None:
+    with client.subscribe("train", epochs=2, batch_size=size) as stream:
+        rows_of(stream)
+    with client.subscribe("train", epochs=2, batch_size=size, resume=stream.token) as over:
+        assert not [*over, *over.receipts]
+    with client.subscribe("train", epochs=3, batch_size=size, resume=stream.token) as more:
+        assert rows_of(more) == rows_of_epochs(client, 3)[2 * SAMPLES :]
+        assert account(more) == [(True, True, len(more), SAMPLES)]
+
+
+def test_a_token_within_a_batch_is_for_worlds_of_the_same_size(client: Client) -> None:
+    """Elsewhere those rows of other ranks' batches would be skipped or repeated."""
+    with client.subscribe("train", epochs=1, rank=1, world=2, batch_size=4) as stream:
+        within, behind = (batch.token for batch in islice(stream, 2))
+    with pytest.raises(TokenError, match=r"lies 4 rows within the batches that world 2 took.*resume it with world=2"):
+        client.subscribe("train", resume=within)
+    with client.subscribe("train", epochs=1, resume=behind) as stream:
+        assert rows_of(stream) == rows_of_epochs(client, 1)[16:]
+        with pytest.raises(TokenError, match="world=1"):
+            stream.seek(within)
+
+
+# --- ends
+
+
+@pytest.mark.parametrize(("size", "steps"), [(2, 5), (2, 2), (8, 3), (16, 2)])
+def test_an_early_stop_has_a_receipt_of_just_what_was_taken(client: Client, size: int, steps: int) -> None:
+    with client.subscribe("train", epochs=1, batch_size=size) as stream:
+        taken = rows_of(islice(stream, steps))
+    assert account(stream) == [(False, True, steps, len(taken))]
+
+
+def test_an_early_stop_of_a_resumed_stream_counts_what_was_before(client: Client) -> None:
+    with client.subscribe("train", epochs=1, batch_size=2) as stream:
+        rows_of(islice(stream, 5))
+    with client.subscribe("train", epochs=1, batch_size=2, resume=stream.token) as resumed:
+        next(iter(resumed))
+    assert account(resumed) == [(False, True, 6, 12)]
+
+
+def test_what_was_gathered_and_not_handed_over_is_no_step_of_an_early_stop(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with client.subscribe("train", epochs=1, batch_size=16) as stream:
+        batches = iter(stream)
+        token = next(batches).token
+        wait, waits = stream._wait_for_batch, iter([True, False])
+        monkeypatch.setattr(stream, "_wait_for_batch", lambda after: wait(after) if next(waits) else fail())
+        with pytest.raises(ConnectError):
+            next(batches)
+        assert stream.token == token
+    assert account(stream) == [(False, True, 1, 16)]
+
+
+def test_iterating_after_close_is_an_error_also_at_the_end(client: Client) -> None:
+    with client.subscribe("train", epochs=1) as ended, client.subscribe("train", epochs=1) as begun:
+        rows_of(ended)
+        batches = iter(begun)
+        next(batches)
+    for use in (lambda: list(ended), lambda: list(ended.epochs()), lambda: next(batches), lambda: list(begun)):
+        with pytest.raises(ConnectError, match="this stream is closed; subscribe again"):
+            use()
+    begun.close()
+    assert [len(ended.receipts), len(begun.receipts)] == [1, 1]

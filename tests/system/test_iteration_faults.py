@@ -1,0 +1,326 @@
+"""What a trainer's loop may rely on when something gets in its way: a close, a fork, a signal, a daemon that dies."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import pytest
+from daemons import DaemonProcess, stream_config, wait_until, write_images
+from trainers import Trainer, trainers
+
+import streamd
+from streamd.client import Client, Stream
+from streamd.errors import ConnectError, ForkedClientError, TokenError
+
+SAMPLES: Final = 320
+SIZES: Final = [2, 8, 16]  # parts, whole batches, groups
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_images(tmp_path_factory.mktemp("d") / "data", {"cat": SAMPLES})
+
+
+@pytest.fixture(scope="module")
+def daemon(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    place = tmp_path_factory.mktemp("d")
+    process = DaemonProcess(place, {"streams": {"train": stream_config(folder)}}).start()
+    yield process
+    assert process.terminate() == 0, process.log.read_text()
+    process.kill()
+
+
+@pytest.fixture
+def own_daemon(start_daemon: Callable[..., DaemonProcess], folder: Path) -> DaemonProcess:
+    """One that a test may kill."""
+    return start_daemon({"streams": {"train": stream_config(folder)}})
+
+
+@pytest.fixture
+def client(daemon: DaemonProcess) -> Iterator[Client]:
+    with streamd.connect(daemon.endpoint) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def rows(daemon: DaemonProcess) -> list[int]:
+    """The samples of two epochs, in order."""
+    with streamd.connect(daemon.endpoint) as client, client.subscribe("train", epochs=2) as stream:
+        return rows_of(stream)
+
+
+def rows_of(batches: Any) -> list[int]:
+    return [int(each) for batch in batches for each in batch.sample_ids]
+
+
+def sessions(client: Client) -> int:
+    return len(client.status().sessions)
+
+
+def mapped_slots() -> int:
+    return Path("/proc/self/maps").read_text().count("/memfd:streamd-")
+
+
+def is_waiting(stream: Stream) -> bool:
+    return bool(stream._inbox._changed._waiters)  # type: ignore[attr-defined]  # nobody else knows
+
+
+# --- closing
+
+
+@pytest.mark.parametrize(("size", "slots"), [(2, 1), (8, 3), (16, 0)])
+def test_what_is_held_outlives_the_stream_and_its_memory_goes_back_with_it(
+    client: Client, size: int, slots: int
+) -> None:
+    before = mapped_slots()
+    with client.subscribe("train", batch_size=size) as stream:
+        held = list(islice(stream, 3))
+        copies = [batch.images.copy() for batch in held]
+    stream.close()
+    assert all((batch.images == copy).all() for batch, copy in zip(held, copies, strict=True))
+    assert mapped_slots() - before == slots
+    held.clear()
+    assert mapped_slots() == before
+
+
+def test_closing_ends_the_wait_of_another_thread_with_an_error(client: Client) -> None:
+    stream = client.subscribe("train", start={"together": 2})
+    errors: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            next(iter(stream))
+        except ConnectError as error:
+            errors.append(error)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    wait_until(lambda: is_waiting(stream), "the loop waits")
+    stream.close()
+    waiting.join(5)
+    assert not waiting.is_alive()
+    assert "this stream is closed; subscribe again" in str(errors[0])
+
+
+def test_a_stream_that_nobody_refers_to_ends_its_session_and_its_thread(client: Client) -> None:
+    gc.disable()  # by counting references, and not some time later
+    try:
+        batch = next(iter(client.subscribe("train", batch_size=2)))
+        wait_until(lambda: not sessions(client), "its session has ended", 5)
+        wait_until(lambda: "streamd-client" not in {each.name for each in threading.enumerate()}, "its thread too", 5)
+    finally:
+        gc.enable()
+    assert batch.images.any()
+    assert batch.token
+
+
+def test_a_stream_keeps_the_daemon_of_its_private_client(folder: Path) -> None:
+    stream = streamd.local({"workers": 1, "streams": {"train": stream_config(folder)}}).subscribe("train", epochs=1)
+    gc.collect()
+    assert sum(1 for _ in stream) == len(stream)
+    stream.close()
+    del stream
+
+
+# --- forking
+
+
+def in_a_forked_child(what: Callable[[], object]) -> int:
+    """The exit status of a forked child that does this and ends."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            what()
+        except BaseException:  # noqa: BLE001 - whatever it is, the child ends here, and by os._exit
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("size", SIZES)
+def test_a_forked_child_may_read_what_it_has_but_never_the_stream_and_ends_nothing_of_its_parent(
+    client: Client, rows: list[int], size: int
+) -> None:
+    with client.subscribe("train", epochs=1, prefetch=2, batch_size=size) as stream:
+        batches = iter(stream)
+        held = list(islice(batches, 2))
+        seen = rows_of(held)
+
+        def use_it() -> None:
+            with stream:
+                assert held[0].images.any()
+                assert stream.token == held[-1].token
+                for use in (lambda: next(batches), lambda: list(stream), lambda: list(stream.epochs())):
+                    with pytest.raises(ForkedClientError):
+                        use()
+                held.clear()
+
+        assert in_a_forked_child(use_it) == 0
+        assert held[0].images.any()
+        held.clear()
+        assert seen + rows_of(batches) == rows[:SAMPLES]
+        assert stream.receipts[0].ok
+
+
+# --- interrupting
+
+
+def interrupt_when(condition: Callable[[], object]) -> threading.Thread:
+    """Ctrl-C, as the main thread gets it, once the condition holds."""
+
+    def interrupt() -> None:
+        wait_until(condition, "it is time to interrupt")
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_an_interrupted_wait_loses_nothing_and_the_same_iterator_goes_on(
+    daemon: DaemonProcess, client: Client, rows: list[int], size: int
+) -> None:
+    with client.subscribe("train", epochs=1, batch_size=size, prefetch=2) as stream:
+        batches = iter(stream)
+        taken = rows_of(islice(batches, 3))
+        daemon.process.send_signal(signal.SIGSTOP)
+        interrupting = interrupt_when(lambda: is_waiting(stream))
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                taken.extend(int(each) for batch in batches for each in batch.sample_ids)
+        finally:
+            daemon.process.send_signal(signal.SIGCONT)
+            interrupting.join()
+        assert taken + rows_of(batches) == rows[:SAMPLES]
+        assert stream.receipts[0].ok
+
+
+def interrupted(*_: object, **__: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_an_interrupt_between_taking_and_booking_loses_nothing(
+    client: Client, rows: list[int], size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with client.subscribe("train", epochs=1, batch_size=size) as stream:
+        batches = iter(stream)
+        taken = rows_of(islice(batches, 4))
+        with monkeypatch.context() as patch:
+            patch.setattr("streamd.client.stream.open_batch", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                next(batches)
+        assert taken + rows_of(batches) == rows[:SAMPLES]
+        assert stream.receipts[0].ok
+
+
+def test_an_interrupted_seek_leaves_the_stream_where_it_was(
+    client: Client, rows: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with client.subscribe("train", epochs=1) as stream:
+        batches, start = iter(stream), stream.token
+        taken = rows_of(islice(batches, 4))
+        for step in ("stop", "start"):
+            with monkeypatch.context() as patch:
+                patch.setattr(f"streamd.client.stream.Postman.{step}", interrupted)
+                with pytest.raises(KeyboardInterrupt):
+                    stream.seek(start)
+            if step == "stop":
+                taken += rows_of(islice(batches, 4))
+        assert rows_of(batches) == rows[:SAMPLES]  # the second time it had got there
+        assert taken == rows[:64]
+
+
+# --- waiting for company, and for a daemon
+
+
+def test_whoever_waits_for_others_says_so_and_no_patience_counts(
+    daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("streamd.client.patience.AWAY_LINE_S", 0.02)
+    said: list[str] = []
+
+    def has_said() -> int:
+        said.extend(capsys.readouterr().err.splitlines())
+        return len(said)
+
+    with (
+        streamd.connect(daemon.endpoint, patience=0.01) as client,
+        client.subscribe("train", epochs=1, start={"together": 2}) as stream,
+    ):
+        interrupting = interrupt_when(lambda: has_said() > 3)
+        with pytest.raises(KeyboardInterrupt):
+            next(iter(stream))
+        interrupting.join()
+        with trainers(Trainer(daemon.endpoint, epochs=1, start={"together": 2})) as (other,):
+            assert sum(1 for _ in stream) == len(stream)
+            assert other.finish()[0].ok
+    line = "streamd: waiting until 2 trainers of stream 'train' are there; `streamd status` shows who is"
+    assert set(said) == {line}
+
+
+def test_when_patience_is_over_the_same_iterator_goes_on_with_the_daemon_that_comes_back(
+    own_daemon: DaemonProcess, rows: list[int]
+) -> None:
+    with (
+        streamd.connect(own_daemon.endpoint, patience=0.1) as client,
+        client.subscribe("train", epochs=1, batch_size=16) as stream,
+    ):
+        batches = iter(stream)
+        taken = rows_of(islice(batches, 2))
+        own_daemon.process.kill()
+        own_daemon.process.wait()
+        for _ in range(2):
+            with pytest.raises(ConnectError, match="all the patience allowed"):
+                taken.extend(int(each) for batch in batches for each in batch.sample_ids)
+        own_daemon.start()
+        wait_until(lambda: stream._inbox.away_since_s is None, "the session stands again")
+        assert taken + rows_of(batches) == rows[:SAMPLES]
+        assert stream.receipts[0].ok
+
+
+def test_a_daemon_that_dies_costs_no_row_and_repeats_none_wherever_and_however_a_trainer_is(
+    own_daemon: DaemonProcess, rows: list[int]
+) -> None:
+    wishes: list[dict[str, Any]] = [
+        *({"batch_size": size} for size in SIZES),
+        {"rank": 1, "world": 2, "batch_size": 2},
+        {"uneven": "pad", "rank": 2, "world": 3},
+        {"start": {"together": 8}, "batch_size": 16},
+        {"start": {"together": 8}, "batch_size": 2},
+        {"start": "live", "batch_size": 4, "epochs": 1},
+    ]
+    several = [Trainer(own_daemon.endpoint, allowed=7, **{"epochs": 2, **wish}) for wish in wishes]
+    with trainers(*several):
+        wait_until(lambda: all(len(each.keys) == 7 for each in several), "all are in the midst")
+        several.pop(4).finish()  # fewer than eight are there from now on: who has begun together needs nobody
+        del wishes[4]
+        own_daemon.restart_after_kill()
+        for each, wish in zip(several, wishes, strict=True):
+            assert all(receipt.ok for receipt in each.finish()), wish
+        assert [each.rows == rows for each in several[:3]] == [True] * 3
+        assert [each.rows == rows for each in several[4:6]] == [True] * 2
+        assert len(several[3].rows) == len(set(several[3].rows[: SAMPLES // 2])) * 2 == SAMPLES
+        assert several[6].rows == rows[SAMPLES - len(several[6].rows) : SAMPLES]
+
+
+def test_a_daemon_that_comes_back_with_another_order_is_a_token_error(own_daemon: DaemonProcess) -> None:
+    with streamd.connect(own_daemon.endpoint) as client, client.subscribe("train", prefetch=2) as stream:
+        next(iter(stream))
+        own_daemon.config.write_text(own_daemon.config.read_text().replace('"batch_size": 8', '"batch_size": 10'))
+        own_daemon.restart_after_kill()
+        for _ in range(2):
+            with pytest.raises(TokenError, match="another order"):
+                list(stream)
+    assert [(each.complete, each.ok) for each in stream.receipts] == [(False, True)]
