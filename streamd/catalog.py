@@ -18,7 +18,7 @@ from streamd.manifest import Manifest
 from streamd.plan import PLAN_VERSION, Order
 from streamd.quarantine import Quarantine
 from streamd.served import ServedStream
-from streamd.sources import Scanned, scan, share_classes
+from streamd.sources import Scanned, group_column, scan, share_classes, take_part
 from streamd.spec import ImageSpec, OrderId, PixelId, StreamSpec, identity
 
 Progress = Callable[[str, int], None]
@@ -51,8 +51,7 @@ def list_samples(config: Config, state: Path, progress: Progress) -> None:
             f"cannot keep state in {state}: {error.strerror}; set STATE_DIRECTORY to a folder of yours"
         ) from error
     paths, config_id = _paths(config, state), _config_id(config)
-    scans = {name: _scan(stream, progress) for name, stream in config.streams.items()}
-    for name, scanned in share_classes(scans).items():
+    for name, scanned in share_classes(_scan_all(config, progress)).items():
         paths[name].with_suffix(".bad.jsonl").unlink(missing_ok=True)
         manifest.write(paths[name], scanned, config_id=config_id)
 
@@ -77,9 +76,20 @@ def _config_id(config: Config) -> str:
     return identity("streamd config 1", *parts)
 
 
-def _scan(stream: StreamConfig, progress: Progress) -> Scanned:
+def _scan_all(config: Config, progress: Progress) -> dict[str, Scanned]:
+    """Each stream's samples. Parts of one source come from one listing: half the work, and none sees a file change."""
+    wholes: dict[str, Scanned] = {}
+    return {name: _scan(stream, wholes, progress) for name, stream in config.streams.items()}
+
+
+def _scan(stream: StreamConfig, wholes: dict[str, Scanned], progress: Progress) -> Scanned:
+    """A stream's samples, out of `wholes` if another stream has listed them."""
     started_s = time.monotonic()
-    scanned = scan(stream, partial(progress, stream.name))
+    source = stream.source.model_copy(update={"part": None})
+    key = f"{source!r} {stream.labels!r} {group_column(stream)!r}"
+    if key not in wholes:
+        wholes[key] = scan(stream, partial(progress, stream.name))
+    scanned = take_part(stream, wholes[key])
     logs.info(
         "manifest.made",
         "listed the samples",

@@ -211,3 +211,17 @@ def test_else_the_users_state_folder_is_used(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert state_directory() == tmp_path / ".local/state/streamd"
+
+
+def test_parts_of_one_source_are_taken_from_one_listing(folder: Path, state: Path) -> None:
+    train = stream_config(folder) | {"split": {"validation": 0.5}}
+    streams = {
+        part: train | {"source": {"kind": "folder", "path": str(folder), "part": part}}
+        for part in ("train", "validation")
+    }
+    listed: list[str] = []
+    config = load({"streams": streams | {"other": stream_config(folder) | {"labels": {}}}})
+    list_samples(config, state, lambda stream, _: listed.append(stream))
+    train_ids, validation_ids, other = open_streams(config, state)
+    assert listed == ["train", "other"]
+    assert train_ids.spec.samples + validation_ids.spec.samples == other.spec.samples == 11

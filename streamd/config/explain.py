@@ -86,9 +86,8 @@ def _wanted(error: ErrorDetails) -> Iterator[Keys]:
     owner = _owner(error["loc"])
     if owner is Config and (key == "stream" or _looks_like_a_stream(error["input"]) or key in _known(StreamConfig)):
         yield ("streams",)
-    for known in _known(owner):
-        if near_name(str(key), _known(owner)) == near_name(known, [known]):
-            yield (*above, known)
+    meant = near_name(str(key), _known(owner))
+    yield from ((*above, known) for known in _known(owner) if repr(known) in meant)
 
 
 def _looks_like_a_stream(value: object) -> bool:

@@ -158,5 +158,5 @@ def fraction(value: object) -> str:
         number = float(text.removesuffix("%"))
     except ValueError:
         return ""
-    number = number / 100 if text.endswith("%") or number > 1 else number
+    number = number / 100 if text.endswith("%") or (number > 1 and number.is_integer()) else number
     return f"; did you mean {number:g}?" if 0 < number <= 1 else ""

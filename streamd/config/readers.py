@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -48,9 +50,9 @@ def number_between(low: float, high: float, hint: Hint) -> Callable[[object], fl
 
 
 def read_scalar(value: object) -> object:
-    if not isinstance(value, str | int | float):
-        raise ValueError(f"found {show(value)}; use a text, a number, true or false")  # noqa: TRY004 - the schema's library collects ValueError
-    return value
+    if isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    raise ValueError(f"found {show(value)}; use a text, a number, true or false")
 
 
 def read_text(value: object) -> object:
@@ -121,9 +123,9 @@ def read_classes(value: object) -> object:
     if not names or not all(type(name) in {int, str} for name in names):
         quoted = "; put true and false in quotes" if any(isinstance(name, bool) for name in names) else ""
         raise ValueError(f"found {show(value)}; use a list of names or whole numbers, such as [cat, dog]{quoted}")
-    twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
-    if twice is not None:
-        raise ValueError(f"class {show(twice)} is listed twice; list each class once")
+    (name, count), *_ = Counter(names).most_common(1)
+    if count > 1:
+        raise ValueError(f"class {show(name)} is listed twice; list each class once")
     return tuple(names)
 
 
@@ -171,7 +173,3 @@ def read_listen(value: object) -> object:
     if value is not None and not (isinstance(value, list | tuple) and value):
         raise ValueError(f"found {show(value)}; use an endpoint, a list of endpoints, or null for the default place")
     return value
-
-
-def empty_when_null(value: object) -> object:
-    return {} if value is None else value

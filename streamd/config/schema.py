@@ -12,12 +12,11 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BeforeValidator, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from streamd.config.fields import BatchSize, Endpoint, HostPort, Memory, Model, Text, Transform, Workers, refused
 from streamd.config.problems import Places
 from streamd.config.readers import (
-    empty_when_null,
     read_listen,
     read_pace,
     read_remainder,
@@ -45,7 +44,6 @@ from streamd.spec import BadPolicy, LabelType, Remainder, Shuffle
 
 _REMAINDERS: Final[dict[bool | str, Remainder]] = {True: "drop", False: "keep", "pad": "pad"}
 Label = Annotated[LabelConfig, BeforeValidator(short("type"), json_schema_input_type=LabelType | LabelConfig)]
-Labels = Annotated[dict[Text, Label], BeforeValidator(empty_when_null, json_schema_input_type=dict[Text, Label] | None)]
 Listen = Annotated[
     tuple[Endpoint, ...] | None,
     BeforeValidator(read_listen, json_schema_input_type=Endpoint | list[Endpoint] | None),
@@ -60,9 +58,9 @@ class StreamConfig(Model):
     """Where the samples are."""
     split: SplitConfig | None = None
     """Holds a part of the samples back, for the streams that say part: train or part: validation."""
-    labels: Labels = Field(default_factory=dict)
+    labels: dict[Text, Label] | None = None
     """What is learnt: name: category | int | float | string | tags, or {type: ..., from: COLUMN}. A folder of classes
-    has one, which is called label unless another name is given here.
+    has one, which is called label unless another name is given here. {} takes the images without any.
     """
     image: ImageConfig = ImageConfig()
     """What every image becomes; size: [height, width] is needed for files."""

@@ -40,7 +40,7 @@ def _of_stream(stream: StreamConfig) -> Iterator[_Finding]:
     source = stream.source
     if source.kind not in _SOURCES:
         yield "source", f"kind {source.kind} is", "use folder, table or filelist"
-    yield from _of_labels(stream.labels)
+    yield from _of_labels(stream.labels or {})
     if stream.shuffle.kind == "chunk":
         yield "shuffle", "kind chunk is", "use full or none"
     if stream.transform is not None:

@@ -1,12 +1,16 @@
 """Sources: from a configured stream to the list of its samples.
 
-    folder     one sub-folder a class, or flat          table      CSV, TSV, Parquet
-    filelist   lines `path label`                       columns    a table's cells, with their lines
-    cells      cells to texts, numbers, lists           conditions the rows that `where` asks for
-    values     cells to labels, by their type           names      names as spelled to files below the root
-    labels     categories, numbers, strings (pure)      tags       any number of classes a sample (pure)
-    sharing    one class list for all streams (pure)    parts      train and validation (pure)
-    files      names to sizes, confined to their root   wanted     the seams: what is asked for, what is given back
+    table → columns → conditions ┐         ┌ values → labels, tags ┐
+    filelist                     ┴→ cells ─┴ names → files         ┼→ Scanned → parts → sharing → manifest
+    folder → labels, files                                         ┘
+
+    folder     one sub-folder a class, or flat          names      names as spelled to files below the root
+    table      CSV, TSV, Parquet                        files      names to sizes, confined to their root
+    filelist   lines `path label`                       values     cells to labels, by their type
+    columns    a table's cells, with their lines        labels     categories, numbers, strings (pure)
+    conditions the rows that `where` asks for           tags       any number of classes a sample (pure)
+    cells      cells to texts, numbers, lists           parts      train and validation (pure)
+    wanted     the seams: asked for, given back         sharing    one class list for all streams (pure)
 
 A new kind is one file with `scan(stream name, source, labels, progress) -> Scanned` and two lines below.
 """
@@ -23,27 +27,23 @@ from streamd.sources.parts import group_column, take_part
 from streamd.sources.sharing import share_classes
 from streamd.sources.wanted import Scanned, WantedFilelist, WantedFolder, WantedStream, WantedTable
 
-__all__ = ["Scanned", "scan", "share_classes"]
+__all__ = ["Scanned", "group_column", "scan", "share_classes", "take_part"]
 
 
 def scan(stream: WantedStream, progress: Callable[[int], None]) -> Scanned:
-    """Lists the samples of `stream`; `progress` is told now and then how many files have been seen so far.
+    """Lists the samples of all parts of `stream`'s source; `take_part` keeps the stream's own.
 
-    Raises ConfigError for whatever is wrong with the data, with what to do about it.
+    `progress` is told now and then how many files have been seen so far. Raises ConfigError for whatever is wrong with
+    the data, with what to do about it.
     """
-    return take_part(stream, _scan_all(stream, group_column(stream), progress))
-
-
-def _scan_all(stream: WantedStream, grouped_by: str | None, progress: Callable[[int], None]) -> Scanned:
-    """The samples of all parts."""
-    name, source, labels = stream.name, stream.source, stream.labels
+    name, source, labels, grouped_by = stream.name, stream.source, stream.labels, group_column(stream)
     match source.kind:
         case "folder":
             return folder.scan(name, cast("WantedFolder", source), labels, progress)
         case "table":
             with _needing_pyarrow(f"the table of stream {name!r}"):
                 from streamd.sources.table import scan as scan_table  # noqa: PLC0415 - loads pyarrow, which takes a while
-            return scan_table(name, cast("WantedTable", source), labels, grouped_by, progress)
+            return scan_table(name, cast("WantedTable", source), labels or {}, grouped_by, progress)
         case "filelist":
             with _needing_pyarrow(f"the list of stream {name!r}"):
                 from streamd.sources.filelist import scan as scan_list  # noqa: PLC0415 - as above

@@ -55,14 +55,14 @@ def as_any_texts(column: Column) -> Texts:
     try:
         if pa.types.is_dictionary(cells.type):
             cells = cells.cast(cells.type.value_type)
-        if pa.types.is_floating(cells.type):  # whole numbers, when a table had gaps at some time
-            cells = cells.cast(pa.int64())
+        if pa.types.is_floating(cells.type):  # NaN is how some tables write a gap
+            cells = pc.if_else(pc.is_nan(cells), pa.scalar(None, cells.type), cells)
         trimmed = pc.utf8_trim_whitespace(_whole(cells).cast(pa.large_string()))
         texts: Texts = pc.fill_null(trimmed, pa.scalar("", trimmed.type))
     except pa.ArrowException as error:
         raise ConfigError(
             f"{column.key}: {column.what} of {column.rows.path.name} holds {cells.type}, which is no text: "
-            f"{_first(error)}; choose another type for this label, or another column"
+            f"{_first(error)}; choose another column, or for a label another type"
         ) from error
     return texts
 
@@ -127,10 +127,10 @@ def _whole(cells: Cells) -> Any:
 
 
 def _parsed(column: Column, texts: Texts, kind: Literal["int", "float"]) -> Numbers:
-    if kind == "int" and _casts(texts, pa.int64()):
-        return _to_numpy(texts.cast(pa.int64()))
-    if _casts(texts, pa.float64()):
-        return _to_numpy(texts.cast(pa.float64()))
+    whole = _cast(pc.replace_substring_regex(texts, r"\.0*$", ""), pa.int64()) if kind == "int" else None
+    numbers = whole or _cast(texts, pa.float64())
+    if numbers is not None:
+        return _to_numpy(numbers)
     row = _first_failing(texts)
     raise ConfigError(
         f"{column.key}: {column.rows.place(row)}: {column.what} holds {texts[row].as_py()[:_SHOWN_CHARS]!r}, which is "
@@ -138,12 +138,12 @@ def _parsed(column: Column, texts: Texts, kind: Literal["int", "float"]) -> Numb
     )
 
 
-def _casts(texts: Texts, dtype: pa.DataType) -> bool:
+def _cast(texts: Texts, dtype: pa.DataType) -> Any:
+    """The texts as numbers, or None where one of them is no such number."""
     try:
-        texts.cast(dtype)
+        return texts.cast(dtype)
     except pa.ArrowInvalid:
-        return False
-    return True
+        return None
 
 
 def _first_failing(texts: Texts) -> int:
@@ -151,10 +151,10 @@ def _first_failing(texts: Texts) -> int:
     low, high = 0, len(texts)
     while high - low > 1:
         middle = (low + high) // 2
-        if _casts(texts[low:middle], pa.float64()):
-            low = middle
-        else:
+        if _cast(texts[low:middle], pa.float64()) is None:
             high = middle
+        else:
+            low = middle
     return low
 
 

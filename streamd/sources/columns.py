@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
@@ -13,12 +15,15 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from streamd.errors import ConfigError, near_name
+from streamd.limits import MIB
 from streamd.sources.cells import Cells
 from streamd.sources.files import reading, shown
 
 DELIMITERS: Final = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 PARQUET_SUFFIXES: Final = (".parquet", ".pq")
 _SHOWN_COLUMNS: Final = 30  # in a message
+
+csv.field_size_limit(sys.maxsize)  # pyarrow takes cells of any length, and their lines are told with this library
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +127,29 @@ def read_columns(table: Table, positions: Sequence[int]) -> dict[int, Cells]:
                 read = _read_text(table, wanted, table.delimiter)
                 columns = {position: read.column(str(position)) for position in wanted}
         except (pa.ArrowException, KeyError) as error:
-            raise ConfigError(f"{table.where}: {shown(table.path)} cannot be read: {error}") from error
+            remedy = "save it as UTF-8 text" if "UTF8" in str(error) else "write it anew"
+            raise ConfigError(f"{table.where}: {shown(table.path)} cannot be read: {error}; {remedy}") from error
     if read.num_rows == 0:
         raise ConfigError(f"{table.where}: {shown(table.path)} names its columns and has no rows; add samples")
     return columns
 
 
 def _read_text(table: Table, wanted: Sequence[int], delimiter: str) -> pa.Table:
+    try:
+        read, uneven = _parsed(table, wanted, delimiter)
+    except pa.ArrowInvalid:
+        _refuse_late_quotes(table, delimiter)  # they make cells larger than the library takes
+        raise
+    if _line_breaks(table.path) > 1 + read.num_rows + len(uneven):  # then blank lines have them, or cells
+        _refuse_late_quotes(table, delimiter)
+    if uneven:
+        raise _uneven(table, uneven, is_whole_table=read.num_rows == 0)
+    return read
+
+
+def _parsed(table: Table, wanted: Sequence[int], delimiter: str) -> tuple[pa.Table, list[pa_csv.InvalidRow]]:
+    """The wanted columns, and the rows left out for having more or fewer cells than the header."""
+
     def refuse(row: pa_csv.InvalidRow) -> Literal["skip"]:
         uneven.append(row)
         return "skip"
@@ -143,11 +164,48 @@ def _read_text(table: Table, wanted: Sequence[int], delimiter: str) -> pa.Table:
         pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=refuse),
         pa_csv.ConvertOptions(include_columns=list(text), column_types=text, strings_can_be_null=False),
     )
-    if uneven:
-        first = uneven[0]
-        more = f" (and {len(uneven) - 1} more like it)" if len(uneven) > 1 else ""
+    return read, uneven
+
+
+def _uneven(table: Table, uneven: Sequence[pa_csv.InvalidRow], *, is_whole_table: bool) -> ConfigError:
+    first = uneven[0]
+    if is_whole_table:
+        remedy = "give every column a name in the first line"
+    elif first.actual_columns > first.expected_columns:
+        remedy = "put quotes around cells that hold the separator"
+    else:
+        remedy = "add the cells that are missing, or take the line out"
+    more = f" (and {len(uneven) - 1} more like it)" if len(uneven) > 1 else ""
+    return ConfigError(
+        f"{table.where}: {table.place((first.number or 0) - 2)} has {first.actual_columns} cells{more} where the "
+        f"first has {first.expected_columns}: {first.text[:80]!r}; {remedy}"
+    )
+
+
+def _refuse_late_quotes(table: Table, delimiter: str) -> None:
+    """A quote that is closed rows later, or never, makes one cell of them, which pyarrow takes without a word."""
+    line = _late_quote(table.path, delimiter)
+    if line is not None:
         raise ConfigError(
-            f"{table.where}: {table.place((first.number or 0) - 2)} has {first.actual_columns} cells{more} where the "
-            f"first has {first.expected_columns}: {first.text[:80]!r}; put quotes around cells that hold the separator"
+            f"{table.where}: {table.path.name}, line {line} opens a quote that is not closed where its cell ends; "
+            "close it, or write a quote that belongs to the text twice"
         )
-    return read
+
+
+def _late_quote(path: Path, delimiter: str) -> int | None:
+    """The line of the first row that a quote draws over several lines and that ends amid a cell."""
+    with path.open(newline="", encoding="utf-8-sig", errors="replace") as lines:
+        reader = csv.reader(lines, delimiter=delimiter, strict=True)
+        while True:
+            begun = reader.line_num + 1
+            try:
+                if next(reader, None) is None:
+                    return None
+            except csv.Error:
+                if reader.line_num > begun:
+                    return begun
+
+
+def _line_breaks(path: Path) -> int:
+    with path.open("rb") as file:
+        return sum(data.count(b"\n") for data in iter(partial(file.read, MIB), b""))

@@ -7,7 +7,6 @@ number, however they write it; true for `true`, `yes` and 1, false for `false`, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -23,12 +22,13 @@ Mask = npt.NDArray[np.bool_]
 
 _NUMBER: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _WORDS: Final = {True: ("true", "t", "yes", "y", "1", "1.0"), False: ("false", "f", "no", "n", "0", "0.0")}
+_EXACT: Final = 1 << 53  # from here on float64 takes neighbours for one whole number
 _SHOWN_VALUES: Final = 20  # of a column in a message
 
 
 def rows_where(conditions: Mapping[str, Scalar], columns: Mapping[str, Column]) -> Int64s:
     """The rows that meet all of `conditions`, ascending; `columns` by the same names. Raises ConfigError for none."""
-    texts = {name: _texts(columns[name]) for name in conditions}
+    texts = {name: as_any_texts(columns[name]) for name in conditions}
     masks = {name: says(texts[name], value) for name, value in conditions.items()}
     for name, mask in masks.items():
         if not mask.any():
@@ -56,17 +56,12 @@ def says(texts: Texts, value: Scalar) -> Mask:
 
 
 def _says_number(texts: Texts, value: float) -> Mask:
-    said = _to_mask(pc.equal(texts, pa.scalar(str(value), texts.type)))  # whole numbers beyond what float64 holds
-    if value == float(value):
+    said = _to_mask(pc.equal(texts, pa.scalar(str(value), texts.type)))
+    if not isinstance(value, int) or abs(value) < _EXACT:
         numeric = _to_mask(pc.match_substring_regex(texts, _NUMBER))
         plain = pc.replace_substring_regex(texts.filter(pa.array(numeric)), r"^\+", "")
         said[numeric] |= plain.cast(pa.float64()).to_numpy(zero_copy_only=False) == float(value)
     return said
-
-
-def _texts(column: Column) -> Texts:
-    floating = pa.types.is_floating(column.cells.type)  # taken as they are: conditions may ask for fractions
-    return as_any_texts(replace(column, cells=column.cells.cast(pa.large_string())) if floating else column)
 
 
 def _nothing(column: Column, texts: Texts, value: Scalar) -> ConfigError:

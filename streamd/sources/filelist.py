@@ -1,8 +1,8 @@
 """`kind: filelist`: a text file, a sample a line, `path label`, in the list's order.
 
-Blank lines and lines that begin with # are left out. The path ends behind the last image suffix that white space, a
-comma or a semicolon follows, so that it may hold spaces, or it stands in quotes. In a line without an image suffix a
-tab ends the path, else the last word is the label (with several labels, as many words as there are labels).
+Blank lines and lines that begin with # are left out. The path stands in quotes, or a tab ends it, or it ends behind
+the last image suffix that white space, a comma or a semicolon follows, so that it may hold spaces. In a line that has
+none of these the last word is the label (with several labels, as many words as there are labels).
 
 What is behind the path is the one label, spaces and all; as int or float it is a vector where it holds several
 numbers. Several labels are taken in the order of the configuration, one value each, between tabs, where the list has
@@ -11,6 +11,7 @@ none between commas or semicolons, where it has none of these between white spac
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -27,19 +28,20 @@ from streamd.sources.files import IMAGE_SUFFIXES, reading, shown
 from streamd.sources.values import labels_of
 from streamd.sources.wanted import DefaultLabel, Scanned, WantedFilelist, WantedLabel
 
+_log: Final = logging.getLogger("streamd.sources")
 _GAP: Final = r"(?:\s*[,;]\s*|\s+)"
 _SUFFIX: Final = "|".join(re.escape(suffix.decode()) for suffix in IMAGE_SUFFIXES)
-_BY_SUFFIX: Final = rf'(?i)^(?:"(?P<quoted>[^"]+)"|(?P<path>.*(?:{_SUFFIX})))(?:{_GAP}(?P<rest>.*))?$'
+_BY_SUFFIX: Final = rf'(?i)^(?:"(?P<quoted>[^"]+)"|(?P<path>[^\t]*(?:{_SUFFIX})))(?:{_GAP}(?P<rest>.*))?$'
 _BETWEEN: Final = (r"\s*\t\s*", r"\s*[,;]\s*", r"\s+")  # values, the first that a list has
 
 
 def scan(
-    stream: str, source: WantedFilelist, labels: Mapping[str, WantedLabel], progress: Callable[[int], None]
+    stream: str, source: WantedFilelist, labels: Mapping[str, WantedLabel] | None, progress: Callable[[int], None]
 ) -> Scanned:
     """Lists the lines of a file."""
     key = f"streams.{stream}.source"
     lines, rows = _read(source.path, f"{key}.path")
-    paths, rests = cut(lines, max(1, len(labels)))
+    paths, rests = cut(lines, max(1, len(labels or {})))
     root = names.root_of(source.root, source.path)
     files = names.tidy(rows, paths, root, f"{key}.root")
     wanted = _wanted(rows, rests, labels, f"streams.{stream}.labels")
@@ -65,6 +67,9 @@ def _read(path: Path, key: str) -> tuple[Texts, Rows]:
     kept = [number for number, line in enumerate(lines, 1) if line and not line.startswith("#")]
     if not kept:
         raise ConfigError(f"{key}: {shown(path)} names no file; write one line `path label` for each sample")
+    comments = sum(line.startswith("#") for line in lines)
+    if comments:
+        _log.info("%s: %d lines of %s begin with # and are left out", key, comments, path.name)
     rows = Rows(path, lambda row: f"{path.name}, line {kept[row]}")
     return pa.array([lines[number - 1] for number in kept], pa.large_string()), rows
 
@@ -91,9 +96,11 @@ def _either(found: Any, one: str, other: str) -> Texts:
     return pc.if_else(is_empty(first), pc.struct_field(found, other), first)
 
 
-def _wanted(rows: Rows, rests: Texts, labels: Mapping[str, WantedLabel], key: str) -> Mapping[str, WantedLabel]:
+def _wanted(rows: Rows, rests: Texts, labels: Mapping[str, WantedLabel] | None, key: str) -> Mapping[str, WantedLabel]:
     """The labels of the configuration, or the one that a list with labels has without it."""
     has_labels = not pc.all(is_empty(rests)).as_py()
+    if labels is None:
+        return {"label": DefaultLabel()} if has_labels else {}
     for name, label in labels.items():
         if label.source not in {None, name}:
             raise ConfigError(
@@ -105,7 +112,7 @@ def _wanted(rows: Rows, rests: Texts, labels: Mapping[str, WantedLabel], key: st
             f"{key}: no line of {rows.path.name} has a label behind its path, but {', '.join(labels)} is wanted; "
             "write lines `path label`, or labels: {}"
         )
-    return labels or ({"label": DefaultLabel()} if has_labels else {})
+    return labels
 
 
 def _columns(rows: Rows, rests: Texts, wanted: Mapping[str, WantedLabel], key: str) -> dict[str, list[Column]]:

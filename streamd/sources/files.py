@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
 import stat
@@ -22,11 +23,13 @@ PROGRESS_FILES: Final = 4096  # files between two reports: some ten milliseconds
 _STAT_THREADS: Final = 16  # a network disk answers many questions at once
 _QUICK_STAT_S: Final = 100e-6  # memory answers in a twentieth of this, where threads would only wait for each other
 _SHOWN_FILES: Final = 3  # named in a message
+_SHOWN_CHARS: Final = 300  # of a path in a message: a column that holds no paths may hold whole pages
 
 
 def shown(path: bytes | str | Path) -> str:
-    """A path for a message: quoted, with bytes that are no UTF-8 escaped."""
-    return repr(os.fsencode(path).decode("utf-8", "backslashreplace"))
+    """A path for a message: quoted, with bytes that are no UTF-8 escaped, and the end of a very long one."""
+    text = os.fsencode(path).decode("utf-8", "backslashreplace")
+    return repr(text if len(text) <= _SHOWN_CHARS else f"...{text[-_SHOWN_CHARS:]}")
 
 
 @contextmanager
@@ -94,7 +97,9 @@ class Fence:
                 found = os.stat(self.path(name))  # noqa: PTH116 - names are bytes, which pathlib does not take
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except OSError:
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:  # nothing can be there
+                return None
             with reading(self.path(name), self._where):
                 raise
         if not stat.S_ISREG(found.st_mode):

@@ -76,7 +76,10 @@ class _Walk:
                 f"{self.where}: the link {shown(self.fence.path(folder))} leads back to "
                 f"{shown(self.fence.path(inside))}, which it lies in; remove it"
             )
-        folders, images = self.entries(inside)
+        self.take_all(inside, *self.entries(inside), above)
+
+    def take_all(self, inside: bytes, folders: list[bytes], images: list[bytes], above: tuple[bytes, ...]) -> None:
+        """Takes what `entries` found in the folder `inside`, and all images under it."""
         for name in sorted([*images, *(folder + b"/" for folder in folders)]):
             if name.endswith(b"/"):
                 self.descend(join(inside, name[:-1]), (*above, inside))
@@ -85,9 +88,12 @@ class _Walk:
 
 
 def scan(
-    stream: str, source: WantedFolder, labels: Mapping[str, WantedLabel], progress: Callable[[int], None]
+    stream: str, source: WantedFolder, labels: Mapping[str, WantedLabel] | None, progress: Callable[[int], None]
 ) -> Scanned:
-    """Lists the images of a folder; the names of its sub-folders, if it has any, become the one label."""
+    """Lists the images of a folder; the names of its sub-folders, if it has any, become the one label.
+
+    Without labels, `labels` being empty, images may lie at any depth.
+    """
     where = f"streams.{stream}.source.path"
     root = Path(os.path.abspath(source.path))  # noqa: PTH100 - resolve() would follow the links of the user's own choice
     with reading(root, where):
@@ -98,14 +104,15 @@ def scan(
         )
     walk = _Walk(where, Fence(os.fsencode(root), where), progress)
     folders, images = walk.entries(b"")
-    if folders and images:
+    classes = folders if labels is None or labels else []
+    if classes and images:
         raise _both(where, root, folders, images)
-    for image in images:
-        walk.take(image)
-    counts = [_take_class(walk, folder) for folder in folders]
+    counts = [_take_class(walk, folder) for folder in classes]
+    if not classes:
+        walk.take_all(b"", folders, images, ())
     progress(len(walk.files))
-    _report(walk, root, folders, counts)
-    values, specs, fixed = _labels(stream, [_text(where, folder) for folder in folders], counts, labels)
+    _report(walk, root, len(folders), [folder for folder, count in zip(classes, counts, strict=True) if not count])
+    values, specs, fixed = _labels(stream, [_text(where, folder) for folder in classes], counts, labels or {})
     sizes, mtimes_ns = np.array(walk.sizes, dtype=np.int64), np.array(walk.mtimes_ns, dtype=np.int64)
     return Scanned(root, walk.files, sizes, mtimes_ns, values, specs, fixed)
 
@@ -114,7 +121,8 @@ def _both(where: str, root: Path, folders: list[bytes], images: list[bytes]) -> 
     return ConfigError(
         f"{where}: {shown(root)} holds {len(images)} images ({some(images)}) beside "
         f"{len(folders)} sub-folders ({some(folders)}); a folder is either flat or has one sub-folder a class: "
-        "move the images into sub-folders, or the sub-folders elsewhere"
+        "move the images into sub-folders, or the sub-folders elsewhere, or write labels: {} to take all images as "
+        "they are, without labels"
     )
 
 
@@ -124,17 +132,16 @@ def _take_class(walk: _Walk, folder: bytes) -> int:
     return len(walk.files) - before
 
 
-def _report(walk: _Walk, root: Path, folders: list[bytes], counts: list[int]) -> None:
+def _report(walk: _Walk, root: Path, folders: int, empty: list[bytes]) -> None:
     skipped = ", ".join(f"{count} {suffix}" for suffix, count in walk.skipped.most_common(_SHOWN_SUFFIXES))
     if not walk.files:
         beside = f"; it holds other files: {skipped}" if skipped else ""
         raise ConfigError(
             f"{walk.where}: no images in {shown(root)}; looked for {b' '.join(IMAGE_SUFFIXES).decode()} in it and "
-            f"in {len(folders)} sub-folders{beside}; correct the path or put images there"
+            f"in {folders} sub-folders{beside}; correct the path or put images there"
         )
     if skipped:
         _log.info("%s: skipped %d files that are no images: %s", walk.where, walk.skipped.total(), skipped)
-    empty = [folder for folder, count in zip(folders, counts, strict=True) if not count]
     if empty:
         _log.warning(
             "%s: %d sub-folders hold no image and are classes all the same: %s", walk.where, len(empty), some(empty)

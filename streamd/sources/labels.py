@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final, Literal
@@ -25,23 +26,34 @@ _SHOWN_CLASSES: Final = 20  # in a message; more would bury it
 
 def in_order(texts: Iterable[str]) -> tuple[Class, ...]:
     """The distinct classes of `texts`: whole numbers sorted as numbers when all are, else by their UTF-8 bytes."""
-    distinct = set(texts)
-    matches = [_WHOLE.fullmatch(text) for text in distinct]
-    if all(matches):
-        return tuple(sorted({int(match[1]) for match in matches if match}))
-    return tuple(sorted(distinct, key=str.encode))
+    return tuple(sorted(_as_classes({_plain(text) for text in texts}), key=_order))
+
+
+def _order(value: Class) -> int | bytes:
+    return value if isinstance(value, int) else value.encode()
+
+
+def _as_classes(plain: Iterable[str]) -> list[int] | list[str]:
+    """Whole numbers when all are."""
+    texts = list(plain)
+    return [int(text) for text in texts] if all(map(_WHOLE.fullmatch, texts)) else texts
+
+
+def _plain(text: str) -> str:
+    """One spelling for a whole number, whatever the other classes are: other streams' may be added to them."""
+    match = _WHOLE.fullmatch(text)
+    return match[1] if match else text
 
 
 def configured(classes: Sequence[object], where: str) -> tuple[Class, ...]:
     """The classes of the configuration in their own order. Raises ConfigError for repeated ones or none."""
-    texts = [str(value) for value in classes]
-    if not texts:
+    if not classes:
         raise ConfigError(f"{where}: classes is empty; list them, or leave classes out to take them from the data")
-    repeated = next((text for text in texts if texts.count(text) > 1), None)
-    if repeated is not None:
-        raise ConfigError(f"{where}: class {repeated!r} is listed twice")
-    whole = [_WHOLE.fullmatch(text) for text in texts]
-    return tuple(int(match[1]) for match in whole if match) if all(whole) else tuple(texts)
+    listed = _as_classes(_plain(str(value)) for value in classes)
+    (value, count), *_ = Counter[Class](listed).most_common(1)
+    if count > 1:
+        raise ConfigError(f"{where}: class {value!r} is listed twice; list each class once")
+    return tuple(listed)
 
 
 def category(
@@ -65,7 +77,7 @@ def category(
 def numbered(texts: Sequence[str], classes: tuple[Class, ...], found: Callable[[int], str], where: str) -> Int64s:
     """The number of each text among `classes`. Raises ConfigError for one that is none; `found` says where it is."""
     numbers = numbering(classes)
-    positions = np.array([numbers.get(_canonical(text, classes), -1) for text in texts], dtype=np.int64)
+    positions = np.array([numbers.get(_plain(text), -1) for text in texts], dtype=np.int64)
     if (positions < 0).any():
         unknown = int(np.argmax(positions < 0))
         raise ConfigError(
@@ -73,11 +85,6 @@ def numbered(texts: Sequence[str], classes: tuple[Class, ...], found: Callable[[
             f"{near_name(texts[unknown], numbers)}; add it to classes or correct it there"
         )
     return positions
-
-
-def _canonical(text: str, classes: tuple[Class, ...]) -> str:
-    match = _WHOLE.fullmatch(text) if isinstance(classes[0], int) else None
-    return match[1] if match else text
 
 
 def numbering(classes: Iterable[Class]) -> dict[str, int]:
@@ -114,8 +121,11 @@ def number(
     else:
         with np.errstate(invalid="ignore"):
             kept = values.astype(np.int64)
-        whole = values == kept if values.dtype == np.int64 else (np.trunc(wide) == wide) & (np.abs(wide) < 2.0**63)
-        _refuse(~whole, wide, "a whole number; use type float for fractions", place, where)
+        if values.dtype != np.int64:
+            _refuse(
+                np.abs(wide) >= 2.0**63, wide, "a number that int64 holds; use type category or string", place, where
+            )
+            _refuse(np.trunc(wide) != wide, wide, "a whole number; use type float for fractions", place, where)
     return kept, with_moments(LabelSpec(name, kind), kept)
 
 

@@ -80,21 +80,23 @@ def look_up(
 
 
 def _advice(folder: Path, root: Path, files: Sequence[bytes]) -> str:
-    """Where the files may be: the table's folder, its parent, a sub-folder of either or of the root."""
-    near = (folder, folder.parent, *_subfolders(root), *_subfolders(folder), *_subfolders(folder.parent))
-    for suffix in (b"", *IMAGE_SUFFIXES):
-        found = next((place for place in near if any(_is_file(place, name + suffix) for name in files)), None)
-        if found is not None and suffix:
-            return (
-                f"with {suffix.decode()} behind the names some are in {shown(found)}: write whole names into the table"
-            )
-        if found is not None:
-            return f"some are in {shown(found)}: set root to it"
+    """Where the files may be, the nearest first: the root, the table's folder, its parent, or a sub-folder of these."""
+    around = (root, folder, folder.parent)
+    for place in (*around, *(inner for outer in around for inner in _subfolders(outer))):
+        for suffix in (b"", *IMAGE_SUFFIXES):
+            if any(_is_file(place, name + suffix) for name in files):
+                return _remedy(place, suffix)
     return "set root to the folder that the names begin at"
 
 
+def _remedy(place: Path, suffix: bytes) -> str:
+    if suffix:
+        return f"with {suffix.decode()} behind the names some are in {shown(place)}: write whole names into the table"
+    return f"some are in {shown(place)}: set root to it"
+
+
 def _is_file(folder: Path, name: bytes) -> bool:
-    return (folder / os.fsdecode(name)).is_file()
+    return os.path.isfile(folder / os.fsdecode(name))  # noqa: PTH113 - pathlib raises where a name is too long
 
 
 def _subfolders(folder: Path) -> list[Path]:

@@ -43,8 +43,8 @@ def scan(
     rows, root = read[image].rows, names.root_of(source.root, source.path)
     files = names.tidy(rows, cells.as_texts(read[image]), root, f"{key}.root")
     values, specs, fixed = labels_of(labels, {name: [read[ask] for ask in several] for name, several in asked.items()})
-    sizes, mtimes_ns = names.look_up(rows, root, files, f"{key}.root", progress)
     groups = None if group is None else cells.as_bytes(cells.as_texts(read[group]))
+    sizes, mtimes_ns = names.look_up(rows, root, files, f"{key}.root", progress)
     return Scanned(root, files, sizes, mtimes_ns, values, specs, fixed, groups)
 
 

@@ -122,7 +122,8 @@ class WantedStream(Protocol):
     def split(self) -> WantedSplit | None: ...
 
     @property
-    def labels(self) -> Mapping[str, WantedLabel]: ...
+    def labels(self) -> Mapping[str, WantedLabel] | None:
+        """None: those that the source has by itself; empty: none at all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ def test_what_says_a_whole_number_is_answered_with_it(value: object, hint: str) 
         ("0.1", "; did you mean 0.1?"),
         (-1, ""),
         (500, ""),
+        (1.5, ""),
         (float("nan"), ""),
         (True, ""),
         ([0.8, 0.2], ""),

@@ -40,7 +40,7 @@ def test_the_example_shows_the_defaults() -> None:
     plain = load(
         {"streams": {"train": {"source": {"kind": "folder", "path": shown.source.path}, "image": {"size": [128, 128]}}}}
     )
-    assert shown.model_copy(update={"labels": {}}) == plain.streams["train"]
+    assert shown.model_copy(update={"labels": None}) == plain.streams["train"]
     assert example.model_dump(exclude={"streams"}) == plain.model_dump(exclude={"streams"})
 
 

@@ -51,6 +51,7 @@ def test_what_is_allowed_is_read(read: Reader, written: object, value: object) -
         *((share, written, "a number above 0, up to 1") for written in (0, 1.01, -0.5, True, "0.5", float("nan"))),
         *((readers.read_text, written, "a text that is not empty") for written in ("", "a\0b", 3, None)),
         (readers.read_scalar, [1], "a text, a number, true or false"),
+        (readers.read_scalar, float("inf"), "found inf; use a text, a number, true or false"),
         (readers.read_memory, "1023KiB", "1023 KiB is too little; use 1MiB or more"),
         *((readers.read_host_port, written, "address:port") for written in ("9191", "a:", "a:65536", "a b:1", 9191)),
         *(

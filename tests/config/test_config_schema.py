@@ -39,7 +39,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
         None,
     )
     assert whole.engine.kind == "local"
-    assert (one.name, one.labels, one.batch_size, one.remainder, one.normalize) == ("s", {}, 32, "keep", "none")
+    assert (one.name, one.labels, one.batch_size, one.remainder, one.normalize) == ("s", None, 32, "keep", "none")
     assert (one.image.size, one.image.channels, one.image.resize, one.image.exact) == ((8, 9), 3, "stretch", False)
     assert (one.shuffle.kind, one.shuffle.seed, one.bad_policy, one.bad_samples.max_fraction) == (
         "full",
@@ -52,6 +52,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
 
 def test_a_stream_is_what_the_sources_want() -> None:
     wanted: WantedStream = stream(labels={"a": {"type": "category", "from": "b", "classes": ["x", 1]}})
+    assert wanted.labels is not None
     label = wanted.labels["a"]
     assert (wanted.source.kind, label.type, label.source, label.classes) == ("folder", "category", "b", ("x", 1))
 
@@ -87,7 +88,7 @@ def test_short_forms_mean_their_long_ones() -> None:
     assert stream(shuffle="none") == stream(shuffle={"kind": "none"})
     assert stream(labels={"a": "int"}) == stream(labels={"a": {"type": "int"}})
     assert stream(pace="free") == stream()
-    assert stream(labels=None) == stream(labels={})
+    assert stream(labels=None) == stream() != stream(labels={})
     assert config(engine="ray") == config(engine={"kind": "ray"})
     assert config(listen="ipc:///a") == config(listen=["ipc:///a"])
 
@@ -108,6 +109,7 @@ def test_every_source_kind_is_understood(monkeypatch: pytest.MonkeyPatch, tmp_pa
 def test_a_label_file_is_absolute_and_a_column_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     labels = stream(labels={n: {"type": "float", "from": n} for n in ("a.npy", "column", "/array")}).labels
+    assert labels is not None
     assert [label.source for label in labels.values()] == [f"{tmp_path}/a.npy", "column", "/array"]
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from streamd.sources import Scanned, scan
+from streamd.sources import Scanned, scan, take_part
 from streamd.sources.wanted import LabelValues, Scalar
 
 
@@ -57,7 +57,7 @@ Source = Folder | Table | Filelist
 @dataclass(frozen=True)
 class Stream:
     source: Source
-    labels: Mapping[str, Label] = field(default_factory=dict)
+    labels: Mapping[str, Label] | None = None
     name: str = "train"
     split: Split | None = None
 
@@ -70,7 +70,7 @@ def put(root: Path, *names: str) -> None:
 
 
 def scanned(source: Source, **labels: Label) -> Scanned:
-    return scan(Stream(source, labels), lambda _: None)
+    return scan(Stream(source, labels or None), lambda _: None)
 
 
 def bits(packed: LabelValues, width: int) -> list[list[int]]:
@@ -80,4 +80,9 @@ def bits(packed: LabelValues, width: int) -> list[list[int]]:
 
 
 def part_of(source: Source, split: Split, **labels: Label) -> Scanned:
-    return scan(Stream(source, labels, split=split), lambda _: None)
+    stream = Stream(source, labels or None, split=split)
+    return take_part(stream, scan(stream, lambda _: None))
+
+
+def unlabelled(source: Source) -> Scanned:
+    return scan(Stream(source, {}), lambda _: None)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from streamd.errors import ConfigError
-from streamd.sources.cells import Column, Rows, as_levels, as_lists, as_numbers, as_texts
+from streamd.sources.cells import Column, Rows, as_any_texts, as_levels, as_lists, as_numbers, as_texts
 
 ROWS = Rows(Path("all.parquet"), lambda row: f"all.parquet, row {row + 1}")
 
@@ -35,6 +35,19 @@ def test_large_whole_numbers_keep_every_digit() -> None:
     big = 2**60 + 1
     for cells in (column([big, 1]), column([str(big), "1"])):
         assert as_numbers(cells, "int").tolist() == [big, 1]
+    assert as_numbers(column([str(big), "1.0", "-2."]), "int").tolist() == [big, 1, -2]
+
+
+@pytest.mark.parametrize("dtype", [pa.float16(), pa.float32(), pa.float64()], ids=str)
+def test_floats_are_texts_as_a_table_of_text_would_hold_them(dtype: Any) -> None:
+    cells = column(np.array([0.5, 2, 40000], dtype.to_pandas_dtype()).tolist(), dtype)
+    assert as_texts(cells).to_pylist() == ["0.5", "2", "40000"]
+
+
+def test_what_is_not_a_number_is_a_gap_to_a_text() -> None:
+    assert as_any_texts(column([1.5, float("nan"), None], pa.float64())).to_pylist() == ["1.5", "", ""]
+    with pytest.raises(ConfigError, match="row 2: column 'x' is empty"):
+        as_texts(column([1.5, float("nan")]))
 
 
 def test_numbers_beyond_int64_are_refused() -> None:

@@ -31,6 +31,8 @@ def column(cells: Any, name: str = "x") -> Column:
         (3, pa.array([3, 4, None]), [0]),
         (3, pa.array([3.0, 3.5]), [0]),
         (0.1, pa.array([0.1, 0.2], pa.float32()), [0]),
+        ("0.5", pa.array([0.5, None, float("nan")]), [0]),
+        ("", pa.array([0.5, None, float("nan")]), [1, 2]),
         (0.5, ["0.5", ".5", "5e-1", "0.50001"], [0, 1, 2]),
         (2**60 + 1, pa.array([2**60, 2**60 + 1]), [1]),
         (-1, ["-1", "1", "- 1"], [0]),
@@ -46,9 +48,10 @@ def test_cells_that_say_the_value_are_taken(value: Scalar, cells: Any, rows: lis
     assert rows_where({"x": value}, {"x": column(cells)}).tolist() == rows
 
 
-def test_a_number_of_2_to_the_53_and_its_neighbour_are_told_apart_as_far_as_floats_can() -> None:
-    cells = pa.array([2**53, 2**53 + 2])
-    assert rows_where({"x": 2**53}, {"x": column(cells)}).tolist() == [0]
+@pytest.mark.parametrize("value", [2**53, 2**53 + 1, 2**62, 10**400])
+def test_whole_numbers_beyond_what_floats_tell_apart_are_told_apart(value: int) -> None:
+    cells = [str(value), str(value + 1), str(value - 1)]
+    assert rows_where({"x": value}, {"x": column(cells)}).tolist() == [0]
 
 
 def test_all_conditions_must_be_met() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from asking import Filelist, Label, Stream, bits, put, scanned
+from asking import Filelist, Label, Stream, bits, put, scanned, unlabelled
 
 from streamd.errors import ConfigError
 from streamd.sources import scan
@@ -47,6 +47,8 @@ def test_a_list_of_paths_alone_has_no_labels(tmp_path: Path) -> None:
         ("my dog, at sea.JPEG great white", "my dog, at sea.JPEG", "great white"),
         ("a.jpg b.jpg 3", "a.jpg b.jpg", "3"),
         ("a.jpg.txt 4", "a.jpg.txt", "4"),
+        ("a.jpg\tbelow b.jpg, left", "a.jpg", "below b.jpg, left"),
+        ("no suffix\tb.jpg 1", "no suffix", "b.jpg 1"),
         ("jpg 4", "jpg", "4"),
         ('"my dog.jpg" 3', "my dog.jpg", "3"),
         ('"my dog",3', "my dog", "3"),
@@ -77,6 +79,13 @@ def test_blank_lines_comments_and_other_line_ends_are_left_out_and_lines_still_c
     assert (found.files, found.labels["label"].tolist()) == ([b"a.jpg", b"b.jpg"], [1, 0])
     with pytest.raises(ConfigError, match=r"1 of 2 files of list\.txt .* 'c\.jpg', the first at list\.txt, line 5"):
         scanned(written(tmp_path, text.replace("b.jpg", "c.jpg")))
+
+
+def test_lines_that_are_left_out_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    put(tmp_path, "a.jpg")
+    with caplog.at_level("INFO", "streamd.sources"):
+        scanned(written(tmp_path, "# made by hand\na.jpg 1\n#b.jpg 2\n"))
+    assert "2 lines of list.txt begin with # and are left out" in caplog.text
 
 
 def test_paths_are_relative_to_the_root_and_stay_in_it(tmp_path: Path) -> None:
@@ -192,3 +201,9 @@ def test_progress_counts_every_line(tmp_path: Path) -> None:
     scan(Stream(written(tmp_path, "a.jpg 1\n" * 10_000)), seen.append)
     assert seen[-1] == 10_000
     assert len(seen) > 1
+
+
+def test_what_is_behind_the_paths_is_left_alone_where_no_label_is_wanted(tmp_path: Path) -> None:
+    put(tmp_path, "a.jpg", "b.jpg")
+    found = unlabelled(written(tmp_path, "a.jpg 2\nb.jpg 0\n"))
+    assert (found.files, found.labels) == ([b"a.jpg", b"b.jpg"], {})

@@ -47,9 +47,22 @@ def test_a_slow_disk_is_asked_by_several_threads_and_a_quick_one_by_none(
     assert mtimes_ns.all()
 
 
-def test_a_file_that_may_not_be_asked_for_is_told_by_its_key(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"x: cannot read '.*': File name too long"):
-        Fence(os.fsencode(tmp_path), "x").stat(b"a" * 300)
+def test_a_file_that_cannot_be_asked_for_is_told_by_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: bytes) -> os.stat_result:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    monkeypatch.setattr(os, "lstat", refuse)
+    with pytest.raises(ConfigError, match=r"x: cannot read '.*/a': Input/output error"):
+        Fence(os.fsencode(tmp_path), "x").stat(b"a")
+
+
+def test_a_name_too_long_for_any_file_is_a_missing_file(tmp_path: Path) -> None:
+    assert Fence(os.fsencode(tmp_path), "x").stat(b"a" * 300) is None
+
+
+def test_a_very_long_name_is_shown_by_its_end() -> None:
+    assert len(shown("a" * 5000 + "b.jpg")) < 320
+    assert shown("a" * 5000 + "b.jpg").endswith("ab.jpg'")
 
 
 def test_names_that_are_links_are_replaced_by_what_they_lead_to(tmp_path: Path) -> None:

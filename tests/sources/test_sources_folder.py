@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from asking import Folder, Label, Stream, put, scanned
+from asking import Folder, Label, Stream, put, scanned, unlabelled
 
 from streamd.errors import ConfigError
 from streamd.sources import scan
@@ -61,6 +61,19 @@ def test_images_beside_sub_folders_are_refused_with_both_named(tmp_path: Path) -
     put(tmp_path, "loose.jpg", "cat/a.jpg")
     with pytest.raises(ConfigError, match=r"1 images \('loose.jpg'\) beside 1 sub-folders \('cat'\)"):
         scanned(Folder(tmp_path))
+
+
+def test_without_labels_images_may_lie_at_any_depth_in_byte_order_of_their_paths(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(tmp_path, "loose.jpg", "cat/a.jpg", "cat-2/a.jpg", "cat/deep/b.jpg", "empty/notes.txt")
+    with caplog.at_level(logging.INFO, "streamd.sources"):
+        found = unlabelled(Folder(tmp_path))
+    assert found.files == [b"cat-2/a.jpg", b"cat/a.jpg", b"cat/deep/b.jpg", b"loose.jpg"]
+    assert (found.labels, found.specs) == ({}, {})
+    assert [record.getMessage().rpartition("path: ")[2] for record in caplog.records] == [
+        "skipped 1 files that are no images: 1 .txt"
+    ]
 
 
 def test_hidden_names_and_other_files_are_left_out_and_counted(

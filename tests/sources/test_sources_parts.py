@@ -8,12 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from asking import Filelist, Folder, Label, Split, Stream, Table, bits, part_of, put, scanned
+from asking import Filelist, Folder, Label, Split, Table, bits, part_of, put, scanned
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamd.errors import ConfigError
-from streamd.sources import scan
 from streamd.sources.parts import is_held_out
 
 NAMES = [b"cat/%04d.jpg" % number for number in range(2000)]
@@ -171,5 +170,5 @@ def test_an_empty_part_of_groups_says_how_many_groups(tmp_path: Path) -> None:
 def test_a_split_without_a_part_gives_all_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     data = folder_of(tmp_path)
     with caplog.at_level(logging.WARNING, "streamd.sources"):
-        assert len(scan(Stream(Folder(data), split=Split(0.3)), lambda _: None).files) == 40
+        assert len(part_of(Folder(data), Split(0.3)).files) == 40
     assert "streams.train: split does nothing, since the source has no `part`" in caplog.text

@@ -44,6 +44,12 @@ def test_sharing_numbers_with_names_makes_names_of_all() -> None:
     assert shared["a"].labels["animal"].tolist() == [1, 0]
 
 
+def test_a_whole_number_is_one_class_in_streams_with_fractions_and_without() -> None:
+    shared = share_classes({"a": stream_of("1.0", "2.0"), "b": stream_of("1.0", "1.5")})
+    assert shared["a"].specs["animal"].classes == ("1", "1.5", "2")
+    assert [shared[name].labels["animal"].tolist() for name in "ab"] == [[0, 2], [0, 1]]
+
+
 def test_a_configured_class_list_holds_for_the_streams_without_one() -> None:
     shared = share_classes({"a": stream_of("cat"), "b": stream_of("dog", fixed=("dog", "cat", "ant"))})
     assert shared["a"].specs["animal"].classes == ("dog", "cat", "ant")

@@ -250,6 +250,18 @@ def test_names_without_their_suffix_are_recognised(tmp_path: Path) -> None:
         scanned(Table(table(tmp_path, "file\n7\n")))
 
 
+def test_files_without_their_suffix_are_looked_for_in_the_root_before_all_other_folders(tmp_path: Path) -> None:
+    put(tmp_path, "far/root/7.png", "lists/7.jpg")
+    with pytest.raises(ConfigError, match=r"with \.png behind the names some are in '.*/far/root'"):
+        scanned(Table(table(tmp_path / "lists", "file\n7\n"), root=tmp_path / "far/root"))
+
+
+def test_a_column_that_holds_no_names_is_answered_like_missing_files(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none of the 1 files of all\.csv is in .*x'; set root to") as caught:
+        scanned(Table(table(tmp_path, f"file\n{'x' * 9000}\n")))
+    assert len(str(caught.value)) < 1000
+
+
 def test_a_missing_root_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"source\.root: there is no '.*/data'; the nearest folder"):
         scanned(Table(table(tmp_path, "file\na.jpg\n"), root=tmp_path / "data"))
