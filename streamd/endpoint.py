@@ -54,12 +54,16 @@ def check(endpoint: str) -> None:
         raise ConfigError(
             f"endpoint {endpoint!r}: write an absolute path after ipc://, as in ipc:///run/streamd/streamd.sock"
         )
-    length = len(os.fsencode(path))
-    if length > _MAX_PATH_BYTES:
+    if not fits(endpoint):
         raise ConfigError(
-            f"endpoint {endpoint!r}: a socket's path has at most {_MAX_PATH_BYTES} bytes, this one {length}: "
-            "choose a shorter one"
+            f"endpoint {endpoint!r}: a socket's path has at most {_MAX_PATH_BYTES} bytes, this one "
+            f"{len(os.fsencode(path))}: choose a shorter one"
         )
+
+
+def fits(endpoint: str) -> bool:
+    """Whether the path of an ipc:// endpoint is short enough for a socket."""
+    return len(os.fsencode(endpoint.removeprefix(_IPC))) <= _MAX_PATH_BYTES
 
 
 def socket_path(endpoint: str) -> Path:

@@ -6,6 +6,11 @@ import logging
 import sys
 from typing import Any, Final
 
+from streamd.printable import printable
+
+NOTICE: Final = 25  # between info and warning: what somebody is waiting for, said also by a daemon in the background
+logging.addLevelName(NOTICE, "NOTICE")
+
 _QUOTED: Final = frozenset(" \t\"'=")
 
 
@@ -16,6 +21,10 @@ def log(level: int, event: str, text: str, **fields: Any) -> None:
 
 def info(event: str, text: str, **fields: Any) -> None:
     log(logging.INFO, event, text, **fields)
+
+
+def notice(event: str, text: str, **fields: Any) -> None:
+    log(NOTICE, event, text, **fields)
 
 
 def warning(event: str, text: str, **fields: Any) -> None:
@@ -30,10 +39,11 @@ class LineFormatter(logging.Formatter):
     """People's lines: time, level, text, then the fields."""
 
     def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname).1s %(event)s: %(message)s%(tail)s", "%H:%M:%S")
+        super().__init__("%(asctime)s %(levelname).1s %(event)s: %(text)s%(tail)s", "%H:%M:%S")
 
     def format(self, record: logging.LogRecord) -> str:
         record.event = getattr(record, "event", record.name)
+        record.text = printable(record.getMessage())  # one line, whatever a file in it is called
         fields = getattr(record, "fields", {})
         record.tail = "".join(f" {name}={_shown(value)}" for name, value in fields.items())
         return super().format(record)
@@ -44,6 +54,11 @@ def _shown(value: object) -> str:
     if not text.isprintable() or any(character in _QUOTED for character in text) or not text:
         text = repr(text)
     return text if len(text) <= 200 else text[:197] + "..."  # noqa: PLR2004 - a line stays a line
+
+
+def level() -> int:
+    """The least that is said, for a process that shall say as much."""
+    return logging.getLogger("streamd").getEffectiveLevel()
 
 
 def configure(*, level: int = logging.INFO) -> None:

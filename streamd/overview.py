@@ -15,12 +15,14 @@ from streamd.status import RESTING_S, DaemonStatus, Doing, SessionStatus, Stream
 from streamd.window import Window
 from streamd.window.sessions import Session
 
+Part = tuple[str, int, int]  # a stream, and whose batches of it: rank and world
+
 
 @dataclass(slots=True)
 class _Seen:
-    """What went to one session."""
+    """What went to one session; `batches` also counts what others of its part got that have ended since."""
 
-    stream: str
+    part: Part
     began_s: float
     batches: Recent
     rows: Recent
@@ -38,7 +40,8 @@ class Overview:
     stats: Stats
     began_s: float
     _sessions: dict[int, _Seen] = field(default_factory=dict)
-    _produced: dict[str, Recent] = field(default_factory=dict)
+    _left: dict[Part, Recent] = field(default_factory=dict)  # batches of sessions that ended, where none took over
+    _produced: dict[str, Recent] = field(init=False)
     _busy: Recent = field(init=False)
 
     def __post_init__(self) -> None:
@@ -47,13 +50,21 @@ class Overview:
 
     # --- what happens
 
-    def began(self, session: int, stream: str, now_s: float) -> None:
-        self._sessions[session] = _Seen(stream, now_s, Recent(now_s), Recent(now_s), now_s)
+    def began(self, session: int, part: Part, now_s: float) -> None:
+        batches = self._left.pop(part, None) or Recent(now_s)
+        self._sessions[session] = _Seen(part, now_s, batches, Recent(now_s), now_s)
 
     def ended(self, session: int, now_s: float) -> None:
         seen = self._sessions.pop(session, None)
-        if seen is not None and not any(other.stream == seen.stream for other in self._sessions.values()):
-            self._produced[seen.stream] = Recent(now_s)  # the next to come shall not answer for these decodes
+        if seen is None:
+            return
+        # What was decoded for it stays in the count, so what it got must, too.
+        heirs = [other for other in self._sessions.values() if other.part == seen.part]
+        for heir in heirs:
+            heir.batches.cover(seen.batches)
+        self._left = {part: batches for part, batches in self._left.items() if batches.total(now_s)}
+        if not heirs:
+            self._left[seen.part] = seen.batches
 
     def sent(self, session: int, rows: int, now_s: float) -> None:
         seen = self._sessions[session]
@@ -89,7 +100,7 @@ class Overview:
         spec = stream.spec
         readers = [session for session in sessions if session.shape.name == spec.name]
         counters = self.stats.read().get(f"stream.{spec.name}", {})
-        decodes = self.decodes_per_batch(spec.name, readers, now_s)
+        decodes = self.decodes_per_batch(spec.name, now_s)
         return StreamStatus(
             spec.name,
             spec.samples,
@@ -103,14 +114,15 @@ class Overview:
             int(counters.get("receipts_ok", 0)),
             int(counters.get("receipts_bad", 0)),
             remedy(decodes, len(readers)),
+            stream.too_many_bad(),
         )
 
-    def decodes_per_batch(self, stream: str, readers: Iterable[Session], now_s: float) -> float | None:
+    def decodes_per_batch(self, stream: str, now_s: float) -> float | None:
         """Decodes for each batch that the trainers needed; trainers of one rank need the same ones."""
-        needed: dict[tuple[int, int], float] = {}
-        for session in readers:
-            rank = (session.walk.rank, session.walk.world)
-            needed[rank] = max(needed.get(rank, 0.0), self._sessions[session.id].batches.total(now_s))
+        needed = {part: batches.total(now_s) for part, batches in self._left.items() if part[0] == stream}
+        for seen in self._sessions.values():
+            if seen.part[0] == stream:
+                needed[seen.part] = max(needed.get(seen.part, 0.0), seen.batches.total(now_s))
         batches = sum(needed.values())
         return self._produced[stream].total(now_s) / batches if batches else None
 

@@ -9,14 +9,17 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from streamd import endpoint
 from streamd.client import Client
 from streamd.errors import ConfigError, StreamdError
 from streamd.limits import CONNECT_TIMEOUT_S, DRAIN_S
 
+_SHORT: Final = "/tmp"  # noqa: S108 - mkdtemp makes a folder there that nobody else may enter
 READY: Final = b"ready\n"  # what the daemon says when it serves; anything else is why it does not
 _END_S: Final = DRAIN_S + 5.0
 
@@ -31,7 +34,20 @@ class Errand(msgspec.Struct):
 
     @property
     def endpoint(self) -> str:
-        return f"ipc://{self.folder}/s"
+        return _endpoint(self.folder)
+
+    def line(self) -> bytes:
+        """It as the daemon reads it. Raises ConfigError for values that no configuration can hold."""
+        try:
+            return msgspec.json.encode(self, enc_hook=_path) + b"\n"
+        except (TypeError, UnicodeEncodeError) as error:
+            raise ConfigError(f"configuration: it cannot be handed to a daemon: {error}") from error
+
+
+def _path(value: object) -> str:
+    if isinstance(value, os.PathLike):
+        return os.fsdecode(value)
+    raise TypeError(f"{value!r} is of type {type(value).__name__}; write numbers, texts, lists and mappings of Python")
 
 
 def local(config: Given, *, timeout: float = CONNECT_TIMEOUT_S, patience: float | None = None) -> PrivateClient:
@@ -43,25 +59,38 @@ def local(config: Given, *, timeout: float = CONNECT_TIMEOUT_S, patience: float 
 
     Raises ConfigError for whatever is wrong with the configuration or the data.
     """
-    given = dict(config) if isinstance(config, Mapping) else os.path.abspath(config)  # noqa: PTH100 - links stay as they are
-    folder = tempfile.mkdtemp(prefix="streamd-")
-    errand = Errand(given, folder)
+    given = dict(config) if isinstance(config, Mapping) else os.path.abspath(os.fsdecode(config))  # noqa: PTH100 - links stay as they are
+    errand = Errand(given, _folder())
     try:
         process = _start(errand)
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)  # the daemon may have removed it already
+        shutil.rmtree(errand.folder, ignore_errors=True)  # the daemon may have removed it already
         raise
     return PrivateClient(process, errand, timeout, patience)
 
 
+def _folder() -> str:
+    """A new folder for socket and manifests: where programs make theirs, unless the socket's path is too long there."""
+    folder = tempfile.mkdtemp(prefix="streamd-")
+    if endpoint.fits(_endpoint(folder)):
+        return folder
+    Path(folder).rmdir()
+    return tempfile.mkdtemp(prefix="streamd-", dir=_SHORT)
+
+
+def _endpoint(folder: str) -> str:
+    return f"ipc://{folder}/s"
+
+
 def _start(errand: Errand) -> subprocess.Popen[bytes]:
     """Starts the daemon and waits until it serves, however long it takes to list the samples."""
+    line = errand.line()
     command = [sys.executable, "-P", "-m", "streamd.attached"]
     # A session of its own: Ctrl-C is for the script, and reaches the daemon as the end of its input.
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
     assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018 - both are pipes
     try:
-        process.stdin.write(msgspec.json.encode(errand, enc_hook=os.fspath) + b"\n")
+        process.stdin.write(line)
         process.stdin.flush()
         said = process.stdout.readline()
         if said == READY:

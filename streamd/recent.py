@@ -24,6 +24,11 @@ class Recent:
             self._forget(now_s)
             self._cells[cell] = amount
 
+    def cover(self, other: Recent) -> None:
+        """Counts at least what the other counted, in each part of the span."""
+        for cell, amount in other._cells.items():
+            self._cells[cell] = max(amount, self._cells.get(cell, 0))
+
     def total(self, now_s: float) -> float:
         """What was counted within the span."""
         self._forget(now_s)

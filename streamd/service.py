@@ -334,7 +334,7 @@ class Service:
         if peer is None:
             return
         peer.credit = credit
-        self._overview.began(session, peer.stream.spec.name, now_s)
+        self._overview.began(session, (peer.stream.spec.name, peer.rank, peer.world), now_s)
         secret = self.descriptors.expect(session)
         where = self._server.descriptors
         logs.info(

@@ -42,6 +42,7 @@ class StreamStatus:
 
     `decodes_per_batch` is how often each batch that trainers got was decoded: 1 when they share each decode, None when
     none got any. `bad` samples are known; receipts are those that trainers have confirmed since the daemon began.
+    `stopped` is why nobody gets a batch of it, if nobody does.
     """
 
     name: str
@@ -56,6 +57,7 @@ class StreamStatus:
     receipts_ok: int
     receipts_bad: int
     remedy: str | None = None
+    stopped: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,7 @@ class DaemonStatus:
             for stream in self.streams
             if stream.receipts_bad
         ]
+        bad += [f"stream {stream.name!r} is stopped: {stream.stopped}" for stream in self.streams if stream.stopped]
         return bad + (["the daemon is going away"] if self.draining else [])
 
 

@@ -11,8 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from streamd.config.units import format_bytes
+from streamd.printable import printable
 from streamd.status import WELL_SHARED, DaemonStatus, Doing, SessionStatus, StreamStatus
 
+WIDTH_CHARS: Final = 80  # numbers would be cut in less
 _POORLY_SHARED: Final = 1.5  # decodes a batch: from here on half of the decoding is done for nothing
 _BAR_CHARS: Final = 8
 _EXACT_BELOW: Final = 10  # slower rates than this show a decimal
@@ -118,7 +120,7 @@ def _advice(status: DaemonStatus) -> Iterator[Text]:
         if stream.remedy:
             yield Text.assemble((f"stream {stream.name!r}: ", "yellow"), stream.remedy)
     for trouble in status.troubles:
-        yield Text(f"trouble: {trouble}", style="bold red")
+        yield Text(f"trouble: {printable(trouble)}", style="bold red")
 
 
 def rate(per_s: float) -> str:

@@ -58,11 +58,25 @@ def test_a_value_without_end_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys).endswith(" reason=" + 197 * "x" + "...\n")
 
 
+def test_a_line_stays_a_line_whatever_a_file_is_called(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure()
+    logs.info("a.b", "bad: \x1b[31mred\n.jpg")
+    assert said(capsys).endswith(" a.b: bad: \\x1b[31mred\\n.jpg\n")
+
+
 @pytest.mark.parametrize("verbose", [False, True])
 def test_debug_lines_are_for_the_verbose(capsys: pytest.CaptureFixture[str], *, verbose: bool) -> None:
     logs.configure(level=logging.DEBUG if verbose else logging.INFO)
     logs.log(logging.DEBUG, "a.b", "detail")
     assert bool(said(capsys)) is verbose
+
+
+def test_a_notice_is_said_by_those_who_keep_quiet_otherwise(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure(level=logs.NOTICE)
+    logs.info("a.b", "detail")
+    logs.notice("c.d", "patience")
+    assert said(capsys).endswith("N c.d: patience\n")
+    assert logs.level() == logs.NOTICE
 
 
 def test_a_plain_record_of_the_same_logger_is_a_line_too(

@@ -36,7 +36,7 @@ class Desk:
         wish = Subscribed(number, "train", rank, world, "drop", 3, Cursor(), 4, resuming=False, together=together)
         self.window.handle(wish, now_s)
         self.window.handle(CreditGranted(number, grant), now_s)
-        self.overview.began(number, "train", now_s)
+        self.overview.began(number, ("train", rank, world), now_s)
 
     def send(self, number: int, batches: int, now_s: float) -> None:
         for _ in range(batches):
@@ -109,6 +109,34 @@ def test_who_comes_to_an_empty_stream_does_not_answer_for_those_before(desk: Des
     assert desk.decodes_per_batch(3.0) == 1.0
 
 
+def test_who_joined_a_trainer_that_has_ended_does_not_answer_for_its_decodes(desk: Desk) -> None:
+    desk.subscribe(1)
+    desk.send(1, 100, 1.0)
+    desk.decode(100, 1.0)
+    for number in (2, 3):
+        desk.subscribe(number, 10.0)
+        desk.send(number, 5, 11.0)
+    desk.send(1, 5, 11.0)
+    desk.decode(5, 11.0)
+    desk.overview.ended(1, 12.0)
+    assert desk.decodes_per_batch(12.0) == 1.0
+    desk.overview.ended(2, 12.0)
+    desk.overview.ended(3, 12.0)
+    assert desk.decodes_per_batch(13.0) == 1.0
+    assert desk.decodes_per_batch(100.0) is None
+
+
+def test_a_rank_that_comes_again_goes_on_with_its_count(desk: Desk) -> None:
+    for rank in (0, 1):
+        desk.subscribe(1 + rank, rank=rank, world=2)
+        desk.send(1 + rank, 10, 5.0)
+    desk.decode(20, 5.0)
+    desk.overview.ended(1, 6.0)
+    assert desk.decodes_per_batch(6.0) == 1.0
+    desk.subscribe(3, 7.0, rank=0, world=2)
+    assert desk.decodes_per_batch(7.0) == 1.0
+
+
 def test_what_a_session_is_at(desk: Desk) -> None:
     desk.subscribe(1, grant=4)
     desk.subscribe(2)
@@ -140,3 +168,12 @@ def test_receipts_and_bad_samples_are_those_that_are_known(desk: Desk) -> None:
     status = desk.overview.status(desk.window, 1.0, draining=True)
     assert (status.streams[0].receipts_ok, status.streams[0].receipts_bad, status.streams[0].bad) == (3, 1, 0)
     assert len(status.troubles) == 2
+
+
+def test_a_stream_that_stops_everybody_says_why(desk: Desk) -> None:
+    (sound,) = desk.overview.status(desk.window, 1.0, draining=False).streams
+    assert sound.stopped is None
+    desk.stream.quarantine.reasons.update(dict.fromkeys(range(11), "no image"))
+    status = desk.overview.status(desk.window, 1.0, draining=False)
+    (trouble,) = status.troubles
+    assert trouble.startswith("stream 'train' is stopped: 11 of 80 samples are bad")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from daemons import stream_config, wait_until, write_images
 
@@ -110,6 +111,29 @@ def test_mistakes_are_told_here_and_leave_nothing_behind(
     with pytest.raises(ConfigError, match=says):
         streamd.local({**config, **change})
     assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [(object(), "is of type object; write"), (np.int64(4), "is of type int64; write"), ("a\udcff", "surrogates")],
+)
+def test_values_that_no_file_could_hold_are_mistakes_and_start_nothing(
+    config: dict[str, object], value: object, says: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        streamd.local({**config, "workers": value})
+    assert capfd.readouterr().err == ""
+
+
+def test_where_temporary_folders_have_names_too_long_for_a_socket_it_finds_another_place(
+    config: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    with streamd.local(config) as client:
+        assert list(client.streams()) == ["train"]
+        assert list(long.iterdir()) == []
 
 
 def test_a_client_that_nobody_closed_takes_its_daemon_along(config: dict[str, object]) -> None:

@@ -34,6 +34,17 @@ def test_the_rate_of_an_old_count_is_over_the_span() -> None:
     assert recent.per_s(1000.0) == 30
 
 
+def test_covering_another_count_takes_the_larger_of_each_moment() -> None:
+    one, other = Recent(since_s=0.0), Recent(since_s=0.0)
+    one.add(1.0, 5)
+    one.add(11.0, 5)
+    other.add(1.0, 3)
+    other.add(21.0, 4)
+    one.cover(other)
+    assert one.total(22.0) == 14
+    assert other.total(22.0) == 7
+
+
 def test_cells_do_not_pile_up() -> None:
     recent = Recent(since_s=0.0)
     for second in range(0, 10_000, 3):

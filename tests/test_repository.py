@@ -55,6 +55,7 @@ TRAINER_ROOMS: Final = frozenset(
         "mapping",
         "messages",
         "plan",
+        "printable",
         "private",
         "receipts",
         "spec",

@@ -75,7 +75,7 @@ def test_ten_bad_samples_never_stop_a_stream_and_the_eleventh_may(stream: Served
     reason = stream.too_many_bad()
     assert reason is not None
     assert "11 of 20 samples are bad, more than bad_samples.max_fraction 0.01 allows" in reason
-    assert f"{stream.file(10)}: reason 10" in reason
+    assert f"{stream.file(10)}: reason 10; mend or remove them" in reason
 
 
 def test_a_fraction_that_was_allowed_is_allowed(stream: ServedStream) -> None:

@@ -99,6 +99,12 @@ def test_a_remedy_and_every_trouble_are_sentences_below() -> None:
         assert f"trouble: {trouble}" in text
 
 
+def test_a_file_in_a_trouble_is_named_without_its_escape_sequences() -> None:
+    text = shown(replace(DAEMON, streams=(replace(TRAIN, stopped="a\x1b[2J.jpg is bad"),)))
+    assert "a\\x1b[2J.jpg is bad" in text
+    assert "\x1b" not in text
+
+
 def test_a_daemon_without_trouble_gets_no_advice() -> None:
     assert "trouble" not in shown(DAEMON)
     assert "remedy" not in shown(DAEMON)

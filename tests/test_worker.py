@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from daemons import wait_until, write_images
+from PIL import Image
 from served_folders import file_of, serve, spoil
 
 from streamd.decode import decode_into
@@ -228,6 +231,22 @@ def test_a_worker_is_nice_bounded_and_leaves_no_core(hand: Hand, stream: ServedS
     assert "Max core file size        0" in limits
     niceness = [int(Path(f"/proc/{each}/stat").read_text().rsplit(")", 1)[1].split()[16]) for each in ("self", pid)]
     assert niceness[1] == min(19, niceness[0] + 1)
+
+
+def test_what_pillow_would_print_of_a_damaged_file_is_left_to_the_verdict(hand: Hand, tmp_path: Path) -> None:
+    page = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(page, "TIFF")
+    (tmp_path / "data").mkdir()
+    samples_per_pixel = struct.pack("<HHI", 277, 3, 1)
+    told = page.getvalue().replace(samples_per_pixel + b"\3\0", samples_per_pixel + b"\xff\xff")
+    (tmp_path / "data/a.tif").write_bytes(told)
+    stream = serve(tmp_path / "data", tmp_path / "state")
+    hand.open(stream)
+    hand.send(task(stream, 1, [0], [0]), slot=1, nbytes=slot_bytes(stream.spec))
+    done = hand.hear()
+    assert isinstance(done, Done)
+    assert [bad.reason for bad in done.bad] == ["a damaged TIFF: its header cannot be read"]
+    assert hand.end() == (0, "")
 
 
 @pytest.mark.parametrize("words", [b"\x63nonsense", b"\x02short"])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -153,24 +155,53 @@ def counted(number: int, what: str, plural: str | None = None) -> str:
     return f"{number:,} {what if number == 1 else plural or f'{what}s'}"
 
 
+def distinct(group: Sequence[str]) -> list[str]:
+    """The files of a group, each once: a file is listed as often as links or lines lead to it."""
+    return list(dict.fromkeys(group))
+
+
+def copied(duplicates: Iterable[Sequence[str]]) -> str:
+    """How many files are copies of others."""
+    return f"{counted(sum(len(distinct(group)) - 1 for group in duplicates), 'file')} with the content of another"
+
+
+def listed_again(duplicates: Iterable[Sequence[str]]) -> int:
+    """How many samples are a file that another sample is too."""
+    return sum(len(group) - len(distinct(group)) for group in duplicates)
+
+
 def _troubles(name: str, stream: StreamFinding) -> Iterator[str]:
     if stream.unreadable:
         first = stream.unreadable[0]
         more = "" if len(stream.unreadable) == 1 else ", the first"
         yield f"{name}: {counted(len(stream.unreadable), 'unreadable file')}{more}: {first.file}: {first.reason}"
     if stream.bad_samples.stops is not None:
-        yield f"{name}: the daemon would stop this stream: {stream.bad_samples.stops}"
+        yield f"{name}: the daemon would stop this stream: {stream.bad_samples.stops}{_enough(stream)}"
     if stream.memory.trainers.refusal is not None:
         yield stream.memory.trainers.refusal
+
+
+def _enough(stream: StreamFinding) -> str:
+    """The max_fraction with which the stream would go on, if any would do."""
+    if stream.bad_samples.policy == "fail" or any(each.effect != "verdict" for each in stream.unreadable):
+        return ""
+    enough = math.ceil(100 * len(stream.unreadable) / stream.read) / 100
+    return f"; bad_samples: {{max_fraction: {enough:g}}} lets it go on"
 
 
 def _warnings(name: str, stream: StreamFinding) -> Iterator[str]:
     for label, finding in stream.labels.items():
         yield from (f"{name}: {remark}" for remark in remarks(label, finding))
-    repeated = sum(len(group) - 1 for group in stream.duplicates)
-    if repeated:
-        group = stream.duplicates[0]
-        yield f"{name}: {counted(repeated, 'file')} with the content of another, such as {group[0]} and {group[1]}"
+    copies = [group for group in map(distinct, stream.duplicates) if len(group) > 1]
+    if copies:
+        yield f"{name}: {copied(copies)}, such as {copies[0][0]} and {copies[0][1]}"
+    again = listed_again(stream.duplicates)
+    if again:
+        twice = next(group[0] for group in stream.duplicates if len(distinct(group)) < len(group))
+        yield (
+            f"{name}: {counted(again, 'sample')} of a file that is in the list already, by a link or a second line, "
+            f"such as {twice}"
+        )
 
 
 def _leak(leak: Leak) -> str:
@@ -187,7 +218,11 @@ def _disagreements(found: Iterable[Contradiction]) -> Iterator[str]:
         by_label.setdefault(each.label, []).append(each)
     for label, those in by_label.items():
         first = those[0]
-        pairs = zip(first.files[:_NAMED], first.values[:_NAMED], strict=True)
-        shown = ", ".join(f"{file} ({value})" for file, value in pairs)
+        by_value: dict[str, str] = {}
+        for file, value in zip(first.files, first.values, strict=True):
+            by_value.setdefault(value, file)
+        shown = ", ".join(f"{file} ({value})" for value, file in islice(by_value.items(), _NAMED))
         remedy = "keep the one that is right of each" if first.trouble else "fine if they were measured so"
+        if len(set(by_value.values())) < len(by_value):
+            remedy += "; a file with two values is in the list twice, by a link or a second line"
         yield f"{counted(len(those), 'picture')} with different values of {label}, such as {shown}; {remedy}"

@@ -6,11 +6,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from streamd.check.findings import BadSamples, Findings, Memory, Pictures, StreamFinding, Unreadable, counted
+from rich.cells import cell_len, set_cell_size
+
+from streamd.check.findings import (
+    BadSamples,
+    Findings,
+    Memory,
+    Pictures,
+    StreamFinding,
+    Unreadable,
+    copied,
+    counted,
+    distinct,
+)
 from streamd.check.fitting import Room
 from streamd.check.labels import LabelFinding
 from streamd.config.units import format_bytes
 from streamd.limits import DEFAULT_CREDIT
+from streamd.printable import printable
 from streamd.spec import BadPolicy
 
 _BAR_CHARS: Final = 30
@@ -110,18 +123,18 @@ def _label(name: str, finding: LabelFinding, look: Look) -> Iterator[Line]:
 
 
 def _bars(classes: Mapping[str, int], look: Look) -> Iterator[Line]:
-    shown = list(classes.items())
+    shown = [(printable(name), count) for name, count in classes.items()]
     left_out = 0
     if len(shown) > _FEW_CLASSES and not look.everything:
         shown.sort(key=lambda each: -each[1])
         left_out = len(shown) - 2 * _END_CLASSES
         shown = shown[:_END_CLASSES] + shown[-_END_CLASSES:]
-    wide, most = max(len(name) for name, _ in shown), max(1, *classes.values())
+    wide, most = max(cell_len(name) for name, _ in shown), max(1, *classes.values())
     for place, (name, count) in enumerate(shown):
         if left_out and place == _END_CLASSES:
             yield _row("", f"  ... {left_out} more (--all shows them) ...", "dim")
         bar = look.block * max(-(-count * _BAR_CHARS // most), 0)
-        yield _row("", f"  {name:<{wide}}  {bar:<{_BAR_CHARS}} {count:>8,}")
+        yield _row("", f"  {set_cell_size(name, wide)}  {bar:<{_BAR_CHARS}} {count:>8,}")
 
 
 def _pictures(pictures: Pictures) -> str:
@@ -136,11 +149,11 @@ def _pictures(pictures: Pictures) -> str:
 
 
 def _copies(duplicates: Sequence[Sequence[str]], look: Look) -> Iterator[Line]:
-    if duplicates:
-        repeated = sum(len(group) - 1 for group in duplicates)
+    copies = [group for group in map(distinct, duplicates) if len(group) > 1]
+    if copies:
         hint = "" if look.everything else " (--all names them)"
-        yield _row("copies", f"{counted(repeated, 'file')} with the content of another{hint}")
-        for group in duplicates if look.everything else ():
+        yield _row("copies", copied(copies) + hint)
+        for group in copies if look.everything else ():
             yield _row("", "  " + " = ".join(group))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -61,7 +62,7 @@ def _of_stream(tally: Tally, config: Config, processes: int, groups: Groups) -> 
         batch_size=spec.batch_size,
         size=(spec.image.height, spec.image.width),
         bytes=int(stream.manifest.sizes.sum()),
-        root=str(stream.manifest.root),
+        root=os.fsencode(stream.manifest.root).decode(errors="backslashreplace"),
         labels={name: labels.describe(each, stream.manifest.label(name)) for name, each in spec.labels.items()},
         pictures=_pictures(tally),
         unreadable=_unreadable(tally),

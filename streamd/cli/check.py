@@ -46,7 +46,7 @@ def check(
         findings = survey(config, wish, shown)
     findings = replace(findings, notes=[*notes, *findings.notes])
     if json:
-        typer.echo(findings.to_json().decode())
+        typer.echo(findings.to_json())
     else:
         _print(findings, everything=everything)
     raise typer.Exit(1 if findings.troubles else 0)
@@ -82,7 +82,8 @@ def _print(findings: Findings, *, everything: bool) -> None:
     from rich.console import Console  # noqa: PLC0415 - for this alone
 
     from streamd.check.report import Look, lines  # noqa: PLC0415 - as above
+    from streamd.printable import printable  # noqa: PLC0415 - as above
 
     console = Console(highlight=False, markup=False, emoji=False)
     for line in lines(findings, Look(everything, "#" if console.options.ascii_only else "█")):
-        console.print(line.text, style=line.style, soft_wrap=True)
+        console.print(printable(line.text), style=line.style, soft_wrap=True)

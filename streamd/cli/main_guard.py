@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import io
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from streamd.errors import MissingExtraError, StreamdError
+from streamd.printable import printable
 
 if TYPE_CHECKING:
     import typer
 
-INTERRUPTED = 130  # as shells count: 128 and the number of SIGINT
+INTERRUPTED: Final = 128 + signal.SIGINT  # as shells count
+TERMINATED: Final = 128 + signal.SIGTERM
 _EXTRAS: Final = {"streamd": "serve", "streamd-train": "train"}  # what installs all that a command needs
 
 
 def run_guarded(program: str, app: typer.Typer) -> None:
-    """Runs a command line; exits 2 for a mistake in what was asked, 1 for a failure, 130 for Ctrl-C."""
+    """Runs a command; exits 2 for a mistake in what was asked, 1 for a failure, 130 for Ctrl-C, 143 for SIGTERM."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a name that its encoding lacks is escaped, and no failure
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        app(prog_name=program)
+        with _tidy_when_terminated():
+            app(prog_name=program)
     except StreamdError as error:
         fail(program, str(error), error.exit_status)
     except ModuleNotFoundError as error:
@@ -31,9 +41,33 @@ def run_guarded(program: str, app: typer.Typer) -> None:
         sys.exit(INTERRUPTED)
 
 
+@contextmanager
+def _tidy_when_terminated() -> Iterator[None]:
+    """SIGTERM is a Ctrl-C with another exit status: what a command began is put away."""
+    came = False
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal came
+        came = True
+        ctrl_c = signal.getsignal(signal.SIGINT)  # asyncio's own while it runs, which ends its tasks first
+        if not callable(ctrl_c):  # started with Ctrl-C ignored, as shells do with `&`
+            sys.exit(TERMINATED)
+        ctrl_c(number, frame)
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        if came:
+            sys.exit(TERMINATED)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def fail(program: str, message: str, status: int) -> NoReturn:
     """Says `message` on stderr, one line for each mistake in it, and exits."""
-    text = "\n".join(line.strip() for line in message.splitlines() if line.strip())
+    text = "\n".join(printable(line.strip()) for line in message.splitlines() if line.strip())
     print(f"{program}: {text}", file=sys.stderr)  # noqa: T201 - this is the command's voice
     sys.exit(status)
 

@@ -52,7 +52,7 @@ def show(
         files = {sample_id: name for sample_id, name in zip(ids, client.names(stream, ids), strict=True) if name}
     draw_sheet(batch, files, rows).save(path, format="PNG")
     some = f"the first {rows} of " if rows < len(batch) else ""
-    typer.echo(f"{path}: {some}{len(batch)} rows of {stream} {epoch}:{index}")
+    typer.echo(f"{path}: {some}{len(batch)} row{'' if len(batch) == 1 else 's'} of {stream} {epoch}:{index}")
 
 
 def read_place(text: str) -> tuple[int, int]:

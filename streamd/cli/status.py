@@ -30,12 +30,14 @@ def status(
     from rich.console import Console  # noqa: PLC0415 - only when it is needed, not for --help
 
     from streamd import connect  # noqa: PLC0415 - as above
-    from streamd.status_table import status_table  # noqa: PLC0415 - as above
+    from streamd.status_table import WIDTH_CHARS, status_table  # noqa: PLC0415 - as above
 
     with connect(endpoint) as client:
         now = client.status()
     if json:
-        typer.echo(msgspec.json.encode({**msgspec.to_builtins(now), "troubles": now.troubles}).decode())
+        typer.echo(msgspec.json.encode({**msgspec.to_builtins(now), "troubles": now.troubles}))
     else:
-        Console(highlight=False).print(status_table(now))
+        console = Console(highlight=False)
+        console.width = max(WIDTH_CHARS, console.width)
+        console.print(status_table(now))
     raise typer.Exit(1 if now.troubles else 0)

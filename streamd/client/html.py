@@ -18,6 +18,7 @@ import numpy.typing as npt
 from streamd.client.batch import Batch
 from streamd.client.captions import Caption, captions, heading
 from streamd.plan import PAD_ID
+from streamd.printable import printable
 
 _SHOWN_ROWS: Final = 32
 _LARGE_PX: Final = 160  # images with a longer side are thinned out to fit
@@ -46,14 +47,18 @@ def of(batch: Batch) -> str:
     more = len(batch) - len(tiles)
     return _div(
         "font:12px/1.4 system-ui,sans-serif",
-        _div("font-weight:600;margin:4px 0 8px", html.escape(heading(batch))),
+        _div("font-weight:600;margin:4px 0 8px", _text(heading(batch))),
         _div("display:flex;flex-wrap:wrap;gap:10px", *tiles),
         _div("margin-top:8px;opacity:.7", f"and {more:,} more") if more else "",
     )
 
 
+def _text(text: str) -> str:
+    return html.escape(printable(text))
+
+
 def _div(style: str, *inside: str, title: str = "") -> str:
-    tip = f' title="{html.escape(title[:_TIP_CHARS])}"' if title else ""
+    tip = f' title="{_text(title[:_TIP_CHARS])}"' if title else ""
     return f'<div style="{style}"{tip}>{"".join(inside)}</div>'
 
 
@@ -61,7 +66,7 @@ def _tile(picture: str, shape: tuple[int, int], caption: Caption) -> str:
     height, width = (max(1, round(side * _SHOWN_PX / max(shape))) for side in shape)
     edge = f"2px solid {_MARK_COLOURS[caption.mark]}" if caption.mark else "1px solid rgba(128,128,128,.4)"
     style = f"image-rendering:pixelated;outline:{edge};opacity:{1 if caption.weight else 0.35}"
-    lines = [_div(_CLIPPED, html.escape(line), title=line) for line in caption.labels]
+    lines = [_div(_CLIPPED, _text(line), title=line) for line in caption.labels]
     if caption.sample_id != PAD_ID:
         lines.append(_div("opacity:.6", f"#{caption.sample_id}"))
     if caption.mark:

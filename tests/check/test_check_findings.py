@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 from made_findings import BROKEN, STREAM, findings, stream
 
-from streamd.check.findings import BadSamples, Contradiction, Findings, Leak, StreamFinding, counted
+from streamd.check.findings import BadSamples, Contradiction, Findings, Leak, StreamFinding, Unreadable, counted
 from streamd.check.fitting import Room
 from streamd.check.labels import LabelFinding
+from streamd.spec import BadPolicy
 
 CONTRADICTION = Contradiction("label", ["train: a.jpg", "train: b.jpg"], ["cat", "dog"], trouble=True)
 
@@ -54,11 +55,15 @@ def test_what_has_to_be_mended_is_trouble(found: Findings, said: str) -> None:
             "train: cat has 9 times",
         ),
         (findings(stream(duplicates=[["a", "b", "c"]])), "train: 2 files with the content of another, such as a and b"),
+        (
+            findings(stream(duplicates=[["a", "a", "a"]])),
+            "train: 2 samples of a file that is in the list already, by a link or a second line, such as a",
+        ),
         (findings(leaks=[Leak("train", "validation", 3, ("a", "b"))]), "leakage: 3 files of validation"),
         (findings(contradictions=[replace(CONTRADICTION, trouble=False)]), "fine if they were measured so"),
         (findings(together=Room(0, 0, "too small")), "no trainer can read all streams at a time"),
     ],
-    ids=["notes", "imbalance", "copies", "leak", "numbers", "together"],
+    ids=["notes", "imbalance", "copies", "again", "leak", "numbers", "together"],
 )
 def test_what_may_be_meant_is_a_warning(found: Findings, said: str) -> None:
     (warning,) = found.warnings
@@ -69,6 +74,33 @@ def test_what_may_be_meant_is_a_warning(found: Findings, said: str) -> None:
 def test_many_contradictions_of_a_label_are_one_sentence() -> None:
     (trouble,) = findings(contradictions=[CONTRADICTION] * 400).troubles
     assert trouble.startswith("400 pictures with different values of label")
+
+
+def test_a_contradiction_is_shown_by_a_file_of_each_value() -> None:
+    copies = Contradiction("label", [f"{number}.jpg" for number in range(5)], ["cat"] * 4 + ["dog"], trouble=True)
+    (trouble,) = findings(contradictions=[copies]).troubles
+    assert "such as 0.jpg (cat), 4.jpg (dog); keep" in trouble
+
+
+def test_a_file_that_two_classes_link_to_is_said_to_be_listed_twice() -> None:
+    linked = replace(CONTRADICTION, files=["train: a.jpg", "train: a.jpg"])
+    (trouble,) = findings(contradictions=[linked]).troubles
+    assert trouble.endswith(
+        "keep the one that is right of each; a file with two values is in the list twice, by a link or a second line"
+    )
+
+
+@pytest.mark.parametrize(
+    ("policy", "broken", "said"),
+    [
+        ("substitute", BROKEN, "12 are bad; bad_samples: {max_fraction: 0.08} lets it go on"),
+        ("fail", BROKEN, "12 are bad"),
+        ("substitute", replace(BROKEN, effect="crash"), "12 are bad"),
+    ],
+)
+def test_the_fraction_that_would_do_is_told_where_one_would(policy: BadPolicy, broken: Unreadable, said: str) -> None:
+    train = stream(read=100, unreadable=[broken] * 8, bad_samples=BadSamples(policy, 0.01, "12 are bad"))
+    assert findings(train).troubles[1].endswith(f"stop this stream: {said}")
 
 
 def test_that_all_streams_are_too_much_is_not_said_where_one_is_already() -> None:

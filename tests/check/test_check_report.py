@@ -7,6 +7,7 @@ from typing import Final
 
 import pytest
 from made_findings import BROKEN, STREAM, findings, stream
+from rich.cells import cell_len
 
 from streamd.check.findings import BadSamples, Findings, Pictures, StreamFinding
 from streamd.check.fitting import Room
@@ -62,6 +63,13 @@ def test_a_class_without_images_has_no_bar_and_the_smallest_one_has() -> None:
     assert bars == {"cat": 30, "owl": 1, "emu": 0}
 
 
+def test_bars_begin_in_one_column_whatever_the_classes_are_called() -> None:
+    train = stream(labels={"label": LabelFinding("category", {"猫": 2, "a\nb": 2, "x": 2}, 1.0)})
+    bars = [line for line in of(train).splitlines() if "#" in line]
+    assert [line.split()[0] for line in bars] == ["猫", "a\\nb", "x"]
+    assert len({cell_len(line[: line.index("#")]) for line in bars}) == 1
+
+
 def test_numbers_are_told_by_their_range_and_strings_by_their_name() -> None:
     angle = LabelFinding("float", {}, least=-1.0, most=0.5, mean=0.125, std=0.25)
     said = of(stream(labels={"angle": angle, "road": LabelFinding("string", {})}))
@@ -91,6 +99,14 @@ def test_copies_are_counted_and_named_on_demand() -> None:
     train = stream(duplicates=[["a.jpg", "b.jpg", "c.jpg"]])
     assert "copies   2 files with the content of another (--all names them)" in of(train)
     assert "a.jpg = b.jpg = c.jpg" in of(train, Look(everything=True))
+
+
+def test_a_file_that_is_linked_to_is_no_copy_of_itself() -> None:
+    train = stream(duplicates=[["a.jpg", "a.jpg", "b.jpg"], ["c.jpg", "c.jpg"]])
+    assert "copies   1 file with the content of another" in of(train)
+    assert [line.strip() for line in of(train, Look(everything=True)).splitlines() if " = " in line] == [
+        "a.jpg = b.jpg"
+    ]
 
 
 def test_a_sample_is_called_one() -> None:

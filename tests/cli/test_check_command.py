@@ -101,6 +101,23 @@ def test_a_pipe_gets_plain_text_and_a_quick_check_is_silent_on_stderr(config: Pa
     assert "\x1b" not in done.stdout
 
 
+def test_names_that_are_escape_sequences_or_line_ends_reach_no_terminal(config: Path, folder: Path) -> None:
+    (folder / "cat" / "a\x1b[2J\n[red]b.jpg").write_bytes(b"")
+    done = check(config)
+    assert "             cat/a\\x1b[2J\\n[red]b.jpg: an empty file\n" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_a_folder_that_is_no_utf_8_is_reported_all_the_same(tmp_path: Path, folder: Path) -> None:
+    odd = Path(os.fsdecode(bytes(tmp_path) + b"/\xff"))
+    odd.mkdir()
+    folder.rename(odd / "data")
+    (odd / "config.yaml").write_text(json.dumps({"workers": 1, "streams": {"train": stream_config(Path("data"))}}))
+    done = check(odd / "config.yaml", "--json")
+    assert done.exit_code == 0, done.exception
+    assert json.loads(done.stdout)["streams"]["train"]["root"] == f"{tmp_path}/\\xff/data"
+
+
 def test_help_loads_nothing_heavy() -> None:
     done = run_python(f"import atexit, sys; atexit.register(lambda: print(*sys.modules)); {MAIN}", "--help")
     assert done.returncode == 0, done.stderr
@@ -115,7 +132,10 @@ def test_a_missing_library_names_the_extra() -> None:
     assert "pip install 'streamd[serve]'" in done.stderr
 
 
-def test_ctrl_c_ends_it_without_a_word_and_without_leaving_anything(tmp_path: Path, folder: Path, config: Path) -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_it_without_a_word_and_without_leaving_anything(
+    tmp_path: Path, folder: Path, config: Path, number: signal.Signals, status: int
+) -> None:
     write_images(folder, {"cat": 300}, size=(600, 800))
     (tmp_path / "tmp").mkdir()
     environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
@@ -123,7 +143,7 @@ def test_ctrl_c_ends_it_without_a_word_and_without_leaving_anything(tmp_path: Pa
     with subprocess.Popen(command, stderr=subprocess.PIPE, env=environment) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         wait_until(children.read_text, "the reading begins")
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, said = process.communicate()
-    assert (process.returncode, said) == (130, b"")
+    assert (process.returncode, said) == (status, b"")
     assert list((tmp_path / "tmp").iterdir()) == []

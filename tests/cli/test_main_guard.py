@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import signal
+import sys
+
 import pytest
 import typer
 
@@ -24,6 +28,7 @@ def ending_with(error: BaseException) -> typer.Typer:
     [
         (ConfigError("a mistake"), 2, "prog: a mistake\n"),
         (ConfigError("a mistake\n\n  and another\n"), 2, "prog: a mistake\nand another\n"),
+        (ConfigError("a\x1b[2Jb.jpg"), 2, "prog: a\\x1b[2Jb.jpg\n"),
         (ConnectError("ipc://x", "gone"), 1, "prog: no streamd daemon at ipc://x: gone\n"),
         (PermissionError(13, "Permission denied", "a.json"), 1, "prog: [Errno 13] Permission denied: 'a.json'\n"),
         (KeyboardInterrupt(), 130, ""),
@@ -41,6 +46,40 @@ def test_an_error_is_a_line_for_each_mistake_and_a_status(
         run_guarded("prog", ending_with(error))
     assert ended.value.code == status
     assert capsys.readouterr().err == line
+
+
+def test_sigterm_lets_a_command_put_away_what_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["prog"])
+    before = signal.getsignal(signal.SIGTERM)
+    app, put_away = typer.Typer(pretty_exceptions_enable=False), []
+
+    @app.command()
+    def command() -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            put_away.append("all")
+
+    with pytest.raises(SystemExit) as ended:
+        run_guarded("prog", app)
+    assert (ended.value.code, put_away) == (143, ["all"])
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_what_the_encoding_of_stdout_lacks_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["prog"])
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="ascii"))
+    app = typer.Typer(pretty_exceptions_enable=False)
+
+    @app.command()
+    def command() -> None:
+        sys.stdout.write("Zoë.jpg\n")
+        sys.stdout.flush()
+
+    with pytest.raises(SystemExit) as ended:
+        run_guarded("prog", app)
+    assert (ended.value.code, written.getvalue()) == (0, b"Zo\\xeb.jpg\n")
 
 
 def test_a_library_that_is_not_here_names_the_extra_of_the_command(

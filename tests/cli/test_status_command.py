@@ -37,6 +37,12 @@ def test_it_names_the_daemon_its_streams_and_who_reads_them(daemon: DaemonProces
     assert [line.split()[1:4] for line in rest if line.startswith("train ")] == [["32", "4", "1"], ["0", "of", "1"]]
 
 
+def test_in_a_narrow_window_no_number_is_cut(daemon: DaemonProcess) -> None:
+    done = CliRunner().invoke(app, ["status", "--endpoint", daemon.endpoint], env={"COLUMNS": "30"})
+    (numbers,) = (line.split() for line in done.stdout.splitlines() if line.startswith("train "))
+    assert (numbers[1:4], numbers[-1], len(numbers)) == (["32", "4", "0"], "ok", 10)
+
+
 def test_json_is_one_object_with_everything_and_the_troubles(daemon: DaemonProcess) -> None:
     done = CliRunner().invoke(app, ["status", "--endpoint", daemon.endpoint, "--json"])
     assert done.exit_code == 0, done.stderr

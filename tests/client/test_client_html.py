@@ -113,6 +113,14 @@ def test_names_are_text_and_never_markup() -> None:
     assert evil in page.text.splitlines()
 
 
+def test_what_would_move_or_colour_text_is_escaped() -> None:
+    evil = "a\x1b[2J\u202egpj"
+    label = LabelSpec("label", "category", classes=(evil,))
+    page = some_batch(flat(1), [(label, [0])], bad=[BadRow(0, 5, evil, "cut", "substituted")])._repr_html_()
+    assert page.count("a\\x1b[2J\\u202egpj") == 3  # the line, its tip, and that of the mark
+    assert not {"\x1b", "\u202e"} & set(page)
+
+
 def test_bad_rows_are_marked_and_say_why() -> None:
     bad = [BadRow(0, 5, "a.jpg", "cut short", "substituted"), BadRow(1, 6, "b.jpg", "no image", "masked")]
     page = some_batch(flat(3), without=[1, 2], bad=bad)._repr_html_()

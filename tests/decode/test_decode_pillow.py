@@ -96,13 +96,27 @@ def bombs() -> dict[str, bytes]:
 
 @pytest.mark.parametrize("name", bombs())
 def test_a_bomb_is_refused_before_its_pixels_are_made(name: str) -> None:
-    with pytest.raises(BadImageError, match=f"more than {MAX_PIXELS} pixels"):
+    with pytest.raises(BadImageError, match=f"more than {MAX_PIXELS:,} pixels: make it smaller"):
         decoded(bombs()[name], IMAGE)
 
 
 def test_a_png_without_pixels_is_bad() -> None:
     with pytest.raises(BadImageError, match="a damaged PNG"):
         decoded(png(8, 2, [], (20, 30)), IMAGE)
+
+
+def test_a_header_that_makes_no_sense_is_named_the_same_each_time() -> None:
+    data = b"II*\0" + bytes(60)
+    with pytest.raises(BadImageError, match=r"^a damaged TIFF: its header cannot be read$"):
+        decoded(data, IMAGE)
+
+
+def test_a_sound_file_of_a_kind_that_is_not_read_is_not_called_damaged() -> None:
+    of_16_bytes = b"BM" + struct.pack("<IHHI", 26, 0, 0, 26) + struct.pack("<I", 16) + bytes(20)
+    with pytest.raises(
+        BadImageError, match=r"^a BMP that is not read \(Unsupported BMP header type \(16\)\): convert it"
+    ):
+        decoded(of_16_bytes, IMAGE)
 
 
 def test_a_pillow_without_the_library_is_to_blame_and_not_the_image(monkeypatch: pytest.MonkeyPatch) -> None:

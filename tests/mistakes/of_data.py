@@ -103,9 +103,10 @@ OF_DATA: Final = (
         says=(
             "streamd: config.yaml:3: streams.train.source.path: '…/data' holds 1 images ('stray.jpg') beside"
             " 2 sub-folders ('cat', 'dog'); a folder is either flat or has one sub-folder a class: move the "
-            "images into sub-folders, or the sub-folders elsewhere"
+            "images into sub-folders, or the sub-folders elsewhere, or write labels: {} to take all images as they "
+            "are, without labels"
         ),
-        do="Move them into the folder of their class.",
+        do="Move them into the folder of their class, or do without labels.",
         files={"data/stray.jpg": b"x"},
     ),
     Mistake(

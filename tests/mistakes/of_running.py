@@ -159,7 +159,8 @@ OF_RUNNING: Final = (
         says=(
             "draining 1 epochs of broken in 1 processes\n"
             "streamd probe: … of 16 samples are bad, more than bad_samples.max_fraction 0.01 allows; the "
-            "last: …: an HTML page: what was downloaded was not the image\n"
+            "last: …: an HTML page: what was downloaded was not the image; mend or remove them, or set a larger "
+            "max_fraction: streamd check names them all\n"
             "streamd: a probing process failed; its message is above"
         ),
         do="Replace the files; the daemon's log names each.",
@@ -172,7 +173,8 @@ OF_RUNNING: Final = (
         says=(
             "draining 1 epochs of gone in 1 processes\n"
             "streamd probe: … of 16 samples are bad, more than bad_samples.max_fraction 0.01 allows; the "
-            "last: …: No such file or directory\n"
+            "last: …: No such file or directory; mend or remove them, or set a larger max_fraction: streamd check "
+            "names them all\n"
             "streamd: a probing process failed; its message is above"
         ),
         do="Bring them back, or list the samples anew: streamd serve --rescan.",

@@ -21,7 +21,7 @@ from daemons import DaemonProcess, stream_config, write_images
 from mistake import Mistake
 
 import streamd
-from streamd import listing
+from streamd import listing, logs
 from streamd.config import Given
 from streamd.errors import ConfigError, StreamdError
 
@@ -150,7 +150,7 @@ async def _list_here(config: Given, state: Path) -> None:
     """Lists as the listing's process does, without the half second that it takes to start."""
     asked, said = io.TextIOWrapper(io.BytesIO(msgspec.json.encode(config, enc_hook=os.fspath))), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(said):
-        patch.setattr("sys.argv", ["listing", str(state)])
+        patch.setattr("sys.argv", ["listing", str(state), str(logs.level())])
         patch.setattr("sys.stdin", asked)
         try:
             listing.main()
