@@ -76,5 +76,6 @@ class ServedStream:
         sample_id, reason = next(reversed(self.quarantine.reasons.items()))
         return (
             f"{bad} of {self.spec.samples} samples are bad, more than bad_samples.max_fraction "
-            f"{self.max_bad_fraction:g} allows; the last: {self.file(sample_id)}: {reason}"
+            f"{self.max_bad_fraction:g} allows; the last: {self.file(sample_id)}: {reason}; mend or remove them, or "
+            "set a larger max_fraction: streamd check names them all"
         )

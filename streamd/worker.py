@@ -7,6 +7,7 @@ they come from memory anyway. When the daemon is gone the socket ends, and so do
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import resource
 import signal
@@ -155,6 +156,7 @@ def confine_process() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the daemon drains; its end ends us
+    logging.getLogger("PIL").addHandler(logging.NullHandler())  # it would print what the verdict on a file says
 
 
 def main() -> None:

@@ -10,7 +10,15 @@ from functools import lru_cache
 from io import BytesIO
 from typing import Final
 
-from PIL import AvifImagePlugin, Image, ImageFile, PngImagePlugin, TiffImagePlugin, features
+from PIL import (
+    AvifImagePlugin,
+    Image,
+    ImageFile,
+    PngImagePlugin,
+    TiffImagePlugin,
+    UnidentifiedImageError,
+    features,
+)
 
 from streamd.decode.orientation import UPRIGHT, orientation_of, upright
 from streamd.decode.plain import Plain, Storage, plain
@@ -82,9 +90,17 @@ def _faults_named(format_name: str) -> Iterator[None]:
             warnings.simplefilter("ignore")  # about metadata; what concerns the pixels raises
             yield
     except Image.DecompressionBombError as error:
-        raise BadImageError(f"more than {MAX_PIXELS} pixels") from error
+        raise BadImageError(f"more than {MAX_PIXELS:,} pixels: make it smaller") from error
+    except UnidentifiedImageError as error:  # its text is an address in memory, another one each time
+        raise BadImageError(f"a damaged {format_name}: its header cannot be read") from error
     except _FAULTS as error:
-        raise BadImageError(f"a damaged {format_name}: {error}") from error
+        raise BadImageError(_told(format_name, str(error))) from error
+
+
+def _told(format_name: str, fault: str) -> str:
+    if fault.startswith("Unsupported"):  # a sound file may be of a kind that Pillow does not know
+        return f"a {format_name} that is not read ({fault}): convert it to PNG"
+    return f"a damaged {format_name}: {fault}"
 
 
 def _storage(picture: ImageFile.ImageFile, file_bytes: int) -> Storage:

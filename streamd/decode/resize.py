@@ -21,7 +21,7 @@ class BadImageError(Exception):
 
 def check_pixels(height: int, width: int) -> None:
     if height * width > MAX_PIXELS:
-        raise BadImageError(f"{width}x{height} pixels are more than {MAX_PIXELS}")
+        raise BadImageError(f"{width}x{height} pixels are more than {MAX_PIXELS:,}: make it smaller")
     if height <= 0 or width <= 0:
         raise BadImageError(f"a size of {width}x{height}")
 
