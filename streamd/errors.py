@@ -3,6 +3,7 @@
     StreamdError
     ├── ConfigError           the configuration, or the data it names, cannot be used
     ├── ConnectError          no daemon answered
+    │   └── ClosedError           ... or nobody asks any more: the stream or the client is closed
     ├── RefusedError          the daemon said no: unknown stream, too little memory, ...
     │   └── TokenError        the token belongs to other data, another order, or is damaged
     ├── StreamStoppedError    the daemon gave a stream up while it was read
@@ -48,6 +49,14 @@ class ConnectError(StreamdError):
     def __init__(self, endpoint: str, why: str) -> None:
         self.endpoint = endpoint
         super().__init__(f"no streamd daemon at {endpoint}: {why}")
+
+
+class ClosedError(ConnectError):
+    """A stream or a client is used after it was closed."""
+
+    def __init__(self, endpoint: str, why: str) -> None:
+        self.endpoint = endpoint
+        StreamdError.__init__(self, why)
 
 
 class RefusedError(StreamdError):

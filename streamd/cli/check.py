@@ -9,9 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
+import msgspec
 import typer
 
-from streamd.errors import MissingExtraError
+from streamd.cli.main_guard import fail
+from streamd.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
     from streamd.check.findings import Findings
@@ -42,8 +44,13 @@ def check(
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a library", "serve", "streamd check") from error
     wish = Wish(sample or (_QUICK_FILES if quick else None))
-    with _listening() as notes, progress.shown() as shown:
-        findings = survey(config, wish, shown)
+    try:
+        with _listening() as notes, progress.shown() as shown:
+            findings = survey(config, wish, shown)
+    except ConfigError as error:  # what it looks for, so trouble like any other, and no misuse of the command
+        if json:
+            typer.echo(msgspec.json.encode({"ok": False, "troubles": str(error).splitlines(), "warnings": []}))
+        fail("streamd", str(error), status=1)
     findings = replace(findings, notes=[*notes, *findings.notes])
     if json:
         typer.echo(findings.to_json())

@@ -18,7 +18,7 @@ from streamd.client.io import make_socket
 from streamd.client.recut import Cut
 from streamd.client.session import Wish
 from streamd.client.stream import Stream, read_place
-from streamd.errors import ConfigError, ConnectError, ForkedClientError, RefusedError, near_name
+from streamd.errors import ClosedError, ConfigError, ConnectError, ForkedClientError, RefusedError, near_name
 from streamd.limits import CONNECT_TIMEOUT_S, DEFAULT_CREDIT, MAX_CREDIT, MAX_NAMES, MAX_SESSIONS, MIN_CREDIT
 from streamd.messages import (
     AskNames,
@@ -69,6 +69,7 @@ class Client:
         self._timeout_s = timeout_s
         self._patience_s = patience_s
         self._pid = os.getpid()
+        self._closed = False
         self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()  # one that nobody refers to closes by itself
 
     def streams(self) -> dict[str, StreamSpec]:
@@ -167,7 +168,8 @@ class Client:
         return opened
 
     def close(self) -> None:
-        """Closes every stream opened here."""
+        """Closes every stream opened here. Nothing can be asked afterwards."""
+        self._closed = True
         for stream in list(self._streams):
             stream.close()
         self._streams.clear()
@@ -187,6 +189,8 @@ class Client:
         """One question on a socket of its own, so that no thread and no state are left behind."""
         if self._pid != os.getpid():
             raise ForkedClientError
+        if self._closed:
+            raise ClosedError(self.endpoint, "this client is closed; connect again")
         deadline_s = time.monotonic() + self._timeout_s
         with zmq.Context(io_threads=1) as context, make_socket(context, self.endpoint) as socket:
             socket.send(pack(NOBODY, question))

@@ -19,7 +19,7 @@ from streamd.client.io import Postman
 from streamd.client.patience import Patience
 from streamd.client.recut import Cut, Fetched, Recut
 from streamd.client.session import Session, Wish
-from streamd.errors import ConnectError, ForkedClientError, ReceiptError, StreamdError, TokenError
+from streamd.errors import ClosedError, ConnectError, ForkedClientError, ReceiptError, StreamdError, TokenError
 from streamd.layout import layout
 from streamd.messages import ReceiptDue
 from streamd.receipts import Place, Receipt, Tally, Totals, from_hex, to_hex
@@ -299,8 +299,8 @@ class Stream:
         start = Totals(from_hex(token.digest), token.samples, token.bad)
         return Tally(self.spec.name, self.spec.order_id, cursor, start, changed=changed)
 
-    def _closed_error(self) -> ConnectError:
-        return ConnectError(self._endpoint, "this stream is closed; subscribe again")
+    def _closed_error(self) -> ClosedError:
+        return ClosedError(self._endpoint, "this stream is closed; subscribe again")
 
     def _check_usable(self) -> None:
         if self._pid != os.getpid():

@@ -79,12 +79,16 @@ def test_a_sample_of_nothing_is_a_usage_error(config: Path) -> None:
     assert check(config, "--sample", "0").exit_code == 2
 
 
-def test_a_mistake_in_the_configuration_is_the_one_that_serve_tells(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["streams: {train: {source: {kind: foldr, path: x}}}", "", "streams: {train: {"])
+def test_a_mistake_in_the_configuration_is_the_one_that_serve_tells_and_trouble(tmp_path: Path, text: str) -> None:
     path = tmp_path / "config.yaml"
-    path.write_text("streams: {train: {source: {kind: foldr, path: x}}}")
-    errors = [CliRunner().invoke(app, [command, "--config", str(path)]).exception for command in ("check", "serve")]
-    assert isinstance(errors[0], ConfigError)
-    assert str(errors[0]) == str(errors[1])
+    path.write_text(text)
+    refused = CliRunner().invoke(app, ["serve", "--config", str(path)]).exception
+    assert isinstance(refused, ConfigError)
+    for options in ([], ["--json"]):
+        done = check(path, *options)
+        assert (done.exit_code, done.stderr) == (1, f"streamd: {refused}\n")
+    assert json.loads(done.stdout) == {"ok": False, "troubles": str(refused).splitlines(), "warnings": []}
 
 
 def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -253,6 +253,7 @@ OF_CONFIGURATION: Final = (
     ),
     Mistake(
         "checked the data with a mistake in the file",
+        status=1,
         command="streamd check --config config.yaml",
         says=(
             "streamd: config.yaml:4: streams.train.image.size: found [32]; use [height, width], each from 1 "

@@ -17,7 +17,8 @@ _HEAD: Final = """\
 # Mistakes of a first day
 
 What you did, what streamd says, and what to do. streamd names the file and the line, the key, what it found, what is
-allowed and the nearest name, for all mistakes of a file at once. The exit status is 2 for a mistake, 1 for a failure.
+allowed and the nearest name, for all mistakes of a file at once. The exit status is 2 for a mistake, 1 for a failure
+and for whatever `streamd check` finds.
 An editor finds many of them while you type: put the schema that `streamd schema` prints beside your configuration, and
 name it in the first line, as [config.yaml](../config.yaml) does.
 
