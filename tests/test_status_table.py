@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 from rich.console import Console
@@ -21,8 +22,9 @@ DAEMON = DaemonStatus(
 
 def shown(status: DaemonStatus, *, colour: bool = False, width: int = 80) -> str:
     out = io.StringIO()
+    system: Literal["standard"] | None = "standard" if colour else None  # whatever NO_COLOR says where the tests run
     console = Console(
-        file=out, width=width, highlight=False, force_terminal=colour, color_system="standard" if colour else None
+        file=out, width=width, highlight=False, force_terminal=colour, color_system=system, no_color=not colour
     )
     console.print(status_table(status))
     return out.getvalue()
