@@ -74,7 +74,7 @@ def measure(paths: Sequence[str], processes: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="How fast two processes read and decode JPEGs and do nothing else.")
+    parser = argparse.ArgumentParser(description="How fast processes read and decode JPEGs and do nothing else.")
     parser.add_argument("folder", type=Path, help="a folder of class folders of JPEGs of at least 128x128")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--passes", type=int, default=2, help="how often each file is decoded")

@@ -84,7 +84,7 @@ class Spine:
 
 
 _RATES: Final[tuple[tuple[str, Callable[[Round], float]], ...]] = (
-    ("limit: two processes, read and decode, nothing else", lambda each: each.limit),
+    ("limit: a process a core, read and decode, nothing else", lambda each: each.limit),
     ("streamd, one trainer", lambda each: each.one),
     ("streamd, four trainers, each", lambda each: each.four_each),
     ("streamd, four trainers, together", lambda each: each.four_sum),

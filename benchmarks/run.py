@@ -110,7 +110,8 @@ def measure_rates(data: Path, trainers: int) -> tuple[float, ...]:
 
 
 def measure_limit(data: Path) -> float:
-    command = [sys.executable, str(HERE / "limit.py"), str(data), "--passes", str(EPOCHS)]
+    cores = len(os.sched_getaffinity(0))  # as many as streamd has workers
+    command = [sys.executable, str(HERE / "limit.py"), str(data), "--passes", str(EPOCHS), "--processes", str(cores)]
     return float(run_json(command)["samples_per_s"])
 
 
