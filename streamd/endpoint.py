@@ -43,6 +43,13 @@ def find(endpoint: str | None) -> str:
     raise ConnectError(looked, f"nothing there; {remedy}")
 
 
+def silence(endpoint: str) -> str:
+    """What a client without an answer is told to look at."""
+    if socket_path(endpoint).exists():
+        return "is `streamd serve` running there?"
+    return "there is no such socket: start `streamd serve --config config.yaml`, or name the endpoint that it listens at"
+
+
 def check(endpoint: str) -> None:
     """Raises ConfigError for an endpoint that cannot be."""
     if not endpoint.startswith(_IPC):

@@ -41,6 +41,7 @@ MAX_SEGMENTS: Final = 64  # parts that an epoch's history may have: one a change
 
 # --- patience
 CONNECT_TIMEOUT_S: Final = 10.0
+LOOK_TIMEOUT_S: Final = 2.0  # the same for commands that only look: somebody sits before them
 BACKOFF_MIN_S: Final = 0.05
 BACKOFF_MAX_S: Final = 1.0
 SEND_COMPANY_S: Final = 0.008  # a batch just decoded waits so long for others, for one wake-up instead of four

@@ -9,6 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from streamd.errors import ConfigError
+from streamd.limits import LOOK_TIMEOUT_S
 
 DEFAULT_ROWS: Final = 256
 MAX_ROWS: Final = 1024  # a sheet of some 7,000 by 7,000 pixels: more than most viewers open gladly
@@ -46,7 +47,7 @@ def show(
     from streamd import connect  # noqa: PLC0415 - ZeroMQ and Pillow only when they are needed, not for --help
     from streamd.sheet import draw_sheet  # noqa: PLC0415 - as above
 
-    with connect(endpoint) as client:
+    with connect(endpoint, timeout=LOOK_TIMEOUT_S) as client:
         batch = client.batch(stream, epoch, index)
         ids = batch.sample_ids[:rows].tolist()
         files = {sample_id: name for sample_id, name in zip(ids, client.names(stream, ids), strict=True) if name}

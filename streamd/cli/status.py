@@ -7,6 +7,8 @@ from typing import Annotated
 import msgspec
 import typer
 
+from streamd.limits import LOOK_TIMEOUT_S
+
 
 def status(
     endpoint: Annotated[
@@ -32,7 +34,7 @@ def status(
     from streamd import connect  # noqa: PLC0415 - as above
     from streamd.status_table import WIDTH_CHARS, status_table  # noqa: PLC0415 - as above
 
-    with connect(endpoint) as client:
+    with connect(endpoint, timeout=LOOK_TIMEOUT_S) as client:
         now = client.status()
     if json:
         typer.echo(msgspec.json.encode({**msgspec.to_builtins(now), "troubles": now.troubles}))

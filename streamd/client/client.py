@@ -200,7 +200,7 @@ class Client:
                     return heard
                 if isinstance(heard, Refused):
                     raise RefusedError(heard.text)
-        raise ConnectError(self.endpoint, f"no answer within {self._timeout_s:g} s; is `streamd serve` running there?")
+        raise ConnectError(self.endpoint, f"no answer within {self._timeout_s:g} s; {places.silence(self.endpoint)}")
 
 
 def _start(start: Start, *, resuming: bool) -> tuple[bool, int]:
