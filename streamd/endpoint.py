@@ -47,7 +47,7 @@ def silence(endpoint: str) -> str:
     """What a client without an answer is told to look at."""
     if socket_path(endpoint).exists():
         return "is `streamd serve` running there?"
-    return "there is no such socket: start `streamd serve --config config.yaml`, or name the endpoint that it listens at"
+    return "there is no such socket: start `streamd serve --config config.yaml`, or name its endpoint"
 
 
 def check(endpoint: str) -> None:

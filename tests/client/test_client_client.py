@@ -79,7 +79,9 @@ def test_leaving_by_an_error_closes_too_and_lets_the_error_through(endpoint: str
 
 
 def test_nobody_there_is_a_connect_error_that_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(ConnectError, match="no answer within 0.1 s; there is no such socket: start `streamd") as raised:
+    with pytest.raises(
+        ConnectError, match=r"no answer within 0\.1 s; there is no such socket: start `streamd"
+    ) as raised:
         streamd.connect(f"ipc://{tmp_path}/s", timeout=0.1)
     assert raised.value.endpoint == f"ipc://{tmp_path}/s"
 
