@@ -113,7 +113,7 @@ class Overview:
             len(stream.quarantine.reasons),
             int(counters.get("receipts_ok", 0)),
             int(counters.get("receipts_bad", 0)),
-            remedy(decodes, len(readers)),
+            remedy(decodes, apart=_are_apart(readers)),
             stream.too_many_bad(),
         )
 
@@ -143,6 +143,16 @@ class Overview:
             seen.rows.per_s(now_s),
             now_s - seen.began_s,
         )
+
+
+def _are_apart(readers: Iterable[Session]) -> bool:
+    """Whether trainers of one rank are further from each other than one holds batches: they cannot share now."""
+    places: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for session in readers:
+        if not session.finished:
+            place = session.at.epoch * session.walk.steps + session.place[1] // session.walk.world
+            places.setdefault((session.walk.rank, session.walk.world), []).append((place, session.credit))
+    return any(max(cohort)[0] - min(cohort)[0] > max(credit for _, credit in cohort) for cohort in places.values())
 
 
 def _doing(session: Session, quiet_s: float) -> Doing:

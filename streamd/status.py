@@ -88,9 +88,9 @@ class DaemonStatus:
         return bad + (["the daemon is going away"] if self.draining else [])
 
 
-def remedy(decodes_per_batch: float | None, sessions: int) -> str | None:
-    """What to do about trainers that do not share their decodes; None when they do."""
-    if decodes_per_batch is None or sessions < 2 or decodes_per_batch <= WELL_SHARED:  # noqa: PLR2004 - two can share
+def remedy(decodes_per_batch: float | None, *, apart: bool) -> str | None:
+    """What to do about trainers that do not share their decodes; None when they do, or have just drawn level."""
+    if decodes_per_batch is None or not apart or decodes_per_batch <= WELL_SHARED:
         return None
     return (
         f"each batch is decoded {decodes_per_batch:.1f} times, since the trainers are apart; those a few seconds apart "

@@ -31,9 +31,17 @@ class Desk:
         self.overview = Overview({"train": stream}, 2, 64 * MIB, "ipc:///s", self.stats, began_s=0.0)
 
     def subscribe(
-        self, number: int, now_s: float = 0.0, *, rank: int = 0, world: int = 1, together: int = 0, grant: int = 0
+        self,
+        number: int,
+        now_s: float = 0.0,
+        *,
+        rank: int = 0,
+        world: int = 1,
+        epoch: int = 0,
+        together: int = 0,
+        grant: int = 0,
     ) -> None:
-        wish = Subscribed(number, "train", rank, world, "drop", 3, Cursor(), 4, resuming=False, together=together)
+        wish = Subscribed(number, "train", rank, world, "drop", 3, Cursor(epoch), 4, resuming=False, together=together)
         self.window.handle(wish, now_s)
         self.window.handle(CreditGranted(number, grant), now_s)
         self.overview.began(number, ("train", rank, world), now_s)
@@ -77,8 +85,18 @@ def test_two_in_step_share_each_decode_and_two_apart_do_not(desk: Desk) -> None:
     assert desk.decodes_per_batch(6.0) == 1.0
     desk.decode(10, 6.0)
     assert desk.decodes_per_batch(6.0) == 2.0
+
+
+@pytest.mark.parametrize(("epoch", "rank", "apart"), [(1, 0, True), (0, 0, False), (1, 1, False)])
+def test_a_remedy_is_for_trainers_of_one_rank_that_are_still_apart(
+    desk: Desk, epoch: int, rank: int, *, apart: bool
+) -> None:
+    desk.subscribe(1, world=2)
+    desk.subscribe(2, rank=rank, world=2, epoch=epoch)
+    desk.send(1, 10, 5.0)
+    desk.decode(20, 5.0)
     (stream,) = desk.overview.status(desk.window, 6.0, draining=False).streams
-    assert stream.remedy is not None
+    assert (stream.remedy is not None) == apart
 
 
 def test_ranks_need_batches_of_their_own(desk: Desk) -> None:

@@ -27,12 +27,12 @@ def test_a_daemon_that_drains_is_trouble() -> None:
     assert replace(DAEMON, draining=True).troubles == ["the daemon is going away"]
 
 
-@pytest.mark.parametrize(("decodes", "sessions"), [(None, 3), (2.0, 1), (1.1, 2), (1.0, 4)])
-def test_trainers_that_share_or_are_alone_need_no_remedy(decodes: float | None, sessions: int) -> None:
-    assert remedy(decodes, sessions) is None
+@pytest.mark.parametrize(("decodes", "apart"), [(None, True), (2.0, False), (1.1, True), (1.0, True)])
+def test_trainers_that_share_or_have_drawn_level_need_no_remedy(decodes: float | None, *, apart: bool) -> None:
+    assert remedy(decodes, apart=apart) is None
 
 
 def test_trainers_that_are_apart_get_both_remedies_and_the_figure() -> None:
-    text = remedy(1.9, 2)
+    text = remedy(1.9, apart=True)
     assert text is not None
     assert all(word in text for word in ("1.9 times", 'start="live"', '{"together": K}'))

@@ -91,7 +91,7 @@ def test_decodes_a_batch_turn_from_green_to_red(decodes: float, code: str) -> No
 
 
 def test_a_remedy_and_every_trouble_are_sentences_below() -> None:
-    apart = replace(TRAIN, decodes_per_batch=2.4, remedy=remedy(2.4, 3), receipts_bad=2)
+    apart = replace(TRAIN, decodes_per_batch=2.4, remedy=remedy(2.4, apart=True), receipts_bad=2)
     status = replace(DAEMON, streams=(apart,), draining=True)
     text = " ".join(shown(status).split())
     assert "stream 'train': each batch is decoded 2.4 times" in text
