@@ -1,4 +1,4 @@
-"""Text from elsewhere, made fit for a terminal: names of files, and what decoders say of them, may hold anything."""
+"""Text for people: what comes from elsewhere made fit for a terminal, and numbers with their nouns."""
 
 from __future__ import annotations
 
@@ -8,3 +8,8 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def counted(number: int, what: str, plural: str | None = None) -> str:
+    """`1 file`, `1,234 files`."""
+    return f"{number:,} {what if number == 1 else plural or f'{what}s'}"

@@ -21,6 +21,7 @@ from streamd.client import Batch, connect
 from streamd.endpoint import find
 from streamd.errors import ReceiptError, RefusedError, StreamdError
 from streamd.limits import PAGE_BYTES
+from streamd.printable import counted
 from streamd.receipts import Receipt
 
 
@@ -57,7 +58,7 @@ class Probe:
         waits = ", ".join(f"{fraction:.0%}" for fraction in self.wait_fraction)
         missed, repeated = sum(each.missed for each in self.receipts), sum(each.repeated for each in self.receipts)
         lines = [
-            f"stream {self.stream}, {len(self.wait_fraction)} trainers: {total:,.0f} samples/s in all",
+            f"stream {self.stream}, {counted(len(self.wait_fraction), 'trainer')}: {total:,.0f} samples/s in all",
             f"  samples/s each   {rates} (median {median(self.samples_per_s):,.0f})",
             f"  time waiting     {waits}",
             f"  decodes/batch    {self.decodes_per_batch:.2f}",
@@ -105,7 +106,7 @@ def drain_all(
     with connect(where) as client:
         client.spec(stream)  # an unknown name is refused here, once, not by every process
         before = client.stats()
-        say(f"draining {epochs} epochs of {stream} in {trainers} processes")
+        say(f"draining {counted(epochs, 'epoch')} of {stream} in {counted(trainers, 'process', 'processes')}")
         drained = _run(stream, where, epochs, trainers, digest=digest)
         after = client.stats()
     decoded = _produced(after, stream) - _produced(before, stream)

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from streamd.config.units import format_bytes
-from streamd.printable import printable
+from streamd.printable import counted, printable
 from streamd.status import WELL_SHARED, DaemonStatus, Doing, SessionStatus, StreamStatus
 
 WIDTH_CHARS: Final = 80  # numbers would be cut in less
@@ -39,7 +39,7 @@ def _daemon(status: DaemonStatus) -> Iterator[Text]:
     yield Text.assemble((f"streamd {status.version}", "bold"), f" at {status.endpoint}", overflow="fold")
     share = status.memory_used_bytes / status.memory_bytes if status.memory_bytes else 0.0
     yield Text(
-        f"pid {status.pid}, up {span(status.uptime_s)}; {_count(status.workers, 'worker')} {status.busy_fraction:.0%} "
+        f"pid {status.pid}, up {span(status.uptime_s)}; {counted(status.workers, 'worker')} {status.busy_fraction:.0%} "
         f"busy; memory {format_bytes(status.memory_used_bytes)} of {format_bytes(status.memory_bytes)} ({share:.0%})"
     )
 
@@ -137,7 +137,3 @@ def span(seconds: float) -> str:
         if amount or parts or unit == "s":
             parts.append(f"{amount} {unit}")
     return " ".join(parts[:2])
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

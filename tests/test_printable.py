@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamd.printable import printable
+from streamd.printable import counted, printable
 
 
 @pytest.mark.parametrize("text", ["", "cat/0001.jpg", "Zoë", "猫", "<b> [bold] \\n"])
@@ -25,3 +25,8 @@ def test_what_can_be_printed_stays_as_it_is(text: str) -> None:
 def test_what_would_move_or_colour_the_rest_is_escaped(text: str, shown: str) -> None:
     assert printable(text) == shown
     assert shown.encode()
+
+
+def test_numbers_are_written_with_their_plural() -> None:
+    assert [counted(number, "file") for number in (0, 1, 1234)] == ["0 files", "1 file", "1,234 files"]
+    assert counted(2, "class", "classes") == "2 classes"

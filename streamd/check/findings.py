@@ -13,6 +13,7 @@ import msgspec
 from streamd.check.fitting import Room
 from streamd.check.labels import LabelFinding, remarks
 from streamd.check.records import Effect
+from streamd.printable import counted
 from streamd.spec import BadPolicy
 
 _NAMED: Final = 3  # files in one sentence
@@ -148,11 +149,6 @@ class Findings:
         """One JSON object: the fields, and `ok`, `troubles` and `warnings`."""
         judged = {"ok": not self.troubles, "troubles": self.troubles, "warnings": self.warnings}
         return msgspec.json.encode(judged | msgspec.to_builtins(self))
-
-
-def counted(number: int, what: str, plural: str | None = None) -> str:
-    """`1 file`, `1,234 files`."""
-    return f"{number:,} {what if number == 1 else plural or f'{what}s'}"
 
 
 def distinct(group: Sequence[str]) -> list[str]:

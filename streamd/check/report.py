@@ -16,14 +16,13 @@ from streamd.check.findings import (
     StreamFinding,
     Unreadable,
     copied,
-    counted,
     distinct,
 )
 from streamd.check.fitting import Room
 from streamd.check.labels import LabelFinding
 from streamd.config.units import format_bytes
 from streamd.limits import DEFAULT_CREDIT
-from streamd.printable import printable
+from streamd.printable import counted, printable
 from streamd.spec import BadPolicy
 
 _BAR_CHARS: Final = 30

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from made_findings import BROKEN, STREAM, findings, stream
 
-from streamd.check.findings import BadSamples, Contradiction, Findings, Leak, StreamFinding, Unreadable, counted
+from streamd.check.findings import BadSamples, Contradiction, Findings, Leak, StreamFinding, Unreadable
 from streamd.check.fitting import Room
 from streamd.check.labels import LabelFinding
 from streamd.spec import BadPolicy
@@ -114,8 +114,3 @@ def test_json_has_every_field_and_the_verdicts() -> None:
     assert set(found["streams"]["train"]) == set(StreamFinding.__dataclass_fields__)
     assert set(found) == {"ok", "troubles", "warnings", *Findings.__dataclass_fields__}
     assert json.loads(findings().to_json())["ok"] is True
-
-
-def test_numbers_are_written_with_their_plural() -> None:
-    assert [counted(number, "file") for number in (0, 1, 1234)] == ["0 files", "1 file", "1,234 files"]
-    assert counted(2, "class", "classes") == "2 classes"

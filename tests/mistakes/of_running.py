@@ -143,7 +143,7 @@ OF_RUNNING: Final = (
         command="streamd probe large",
         running=True,
         says=(
-            "draining 1 epochs of large in 1 processes\n"
+            "draining 1 epoch of large in 1 process\n"
             "streamd probe: stream 'large' does not fit into memory: one batch takes 48.0 MiB; 2 for the "
             "trainer and those in production come to 144.0 MiB; memory is 64.0 MiB: set memory to at least "
             "145MiB, or make batch_size or image.size smaller\n"
@@ -157,7 +157,7 @@ OF_RUNNING: Final = (
         running=True,
         status=1,
         says=(
-            "draining 1 epochs of broken in 1 processes\n"
+            "draining 1 epoch of broken in 1 process\n"
             "streamd probe: … of 16 samples are bad, more than bad_samples.max_fraction 0.01 allows; the "
             "last: …: an HTML page: what was downloaded was not the image; mend or remove them, or set a larger "
             "max_fraction: streamd check names them all\n"
@@ -171,7 +171,7 @@ OF_RUNNING: Final = (
         running=True,
         status=1,
         says=(
-            "draining 1 epochs of gone in 1 processes\n"
+            "draining 1 epoch of gone in 1 process\n"
             "streamd probe: … of 16 samples are bad, more than bad_samples.max_fraction 0.01 allows; the "
             "last: …: No such file or directory; mend or remove them, or set a larger max_fraction: streamd check "
             "names them all\n"
