@@ -22,6 +22,7 @@ TASKS_AHEAD_PER_WORKER: Final = 2  # one decoding, one whose files are being rea
 MAX_BATCH_ROWS: Final = 65536  # row numbers travel as 16 bits
 WORKER_RESPAWN_S: Final = 0.2  # pause after a worker's death, doubled up to the next line
 WORKER_RESPAWN_MAX_S: Final = 5.0
+WORKER_LEAVE_S: Final = 2.0  # from the end of its socket to its own; it may be starting, or at a huge picture
 TASK_ATTEMPTS: Final = 4  # deaths of workers that one task survives before its stream is stopped
 
 # --- pictures

@@ -197,14 +197,13 @@ class LocalEngine:
     # --- the life of the workers
 
     async def run(self) -> None:
-        """Keeps `workers` processes alive until cancelled."""
+        """Keeps `workers` processes alive until cancelled; none is left when it returns."""
         try:
             async with asyncio.TaskGroup() as group:
                 for place in range(self._count):
                     group.create_task(self._tend(place), name=f"worker-{place}")
-        finally:
-            for worker in self._workers:
-                worker.close()
+        finally:  # they have the manifests open, or are about to: who cleans up comes after them
+            await asyncio.gather(*(worker.see_off() for worker in self._workers))
 
     async def _tend(self, place: int) -> None:
         """One worker's place: whoever dies there is replaced, ever more slowly while nothing gets done."""

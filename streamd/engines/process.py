@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Self
 
+from streamd.limits import WORKER_LEAVE_S
 from streamd.slots import SlotStore
 from streamd.tasks import MAX_RECORD_BYTES, Command, Done, Ready, Task, decode_report, encode_command
 
@@ -83,6 +84,16 @@ class WorkerProcess:
         while self._read():  # its last words may still lie in the socket
             pass
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"with exit status {code}"
+
+    async def see_off(self) -> None:
+        """Closes the socket and waits for the worker's end; one that does not hear of it is killed."""
+        self.close()
+        try:
+            async with asyncio.timeout(WORKER_LEAVE_S):
+                await self._process.wait()
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
 
     def close(self) -> None:
         """Closes the socket, which ends the worker if it still lives."""

@@ -118,6 +118,18 @@ def test_a_workers_last_words_are_heard_after_its_death(stream: ServedStream) ->
     asyncio.run(scene())
 
 
+def test_a_worker_that_is_seen_off_has_ended() -> None:
+    async def see_off() -> tuple[int, int]:
+        idle, _ = await start()
+        await idle.see_off()
+        stopped, _ = await start()
+        os.kill(stopped.pid, signal.SIGSTOP)
+        await stopped.see_off()
+        return await idle._process.wait(), await stopped._process.wait()
+
+    assert asyncio.run(see_off()) == (0, -signal.SIGKILL)
+
+
 def test_a_program_that_is_not_there_leaves_no_socket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
     with pytest.raises(FileNotFoundError):
