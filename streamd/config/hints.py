@@ -38,7 +38,6 @@ MISSING: Final[dict[str | int, str]] = {
     "type": "use category, int, float, string or tags",
     "mean": "mean and std come together, one number a channel, in 0-255",
     "std": "mean and std come together, one number a channel, in 0-255",
-    "validation": "give the fraction held back, such as 0.2",
     "secret": "name the daemon's secret key file",
     "clients": "name the folder of the clients' public keys",
 }

@@ -9,6 +9,7 @@ A `ValueError` raised here is a whole sentence for the person who wrote the file
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -97,9 +98,19 @@ class StreamConfig(Model):
         """`drop_remainder` in a StreamSpec's words."""
         return _REMAINDERS[self.drop_remainder]
 
+    @model_validator(mode="before")
+    @classmethod
+    def _a_part_has_a_split(cls, data: object) -> object:
+        """A stream that takes a part and does not say how to split takes the default split."""
+        source = data.get("source") if isinstance(data, Mapping) else None
+        takes_part = isinstance(source, Mapping) and source.get("part") in ("train", "validation")
+        if isinstance(data, Mapping) and takes_part and data.get("split") is None:
+            return {**data, "split": {}}
+        return data
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        problems = [*self._size_problems(), *self._channel_problems(), *self._part_problems()]
+        problems = [*self._size_problems(), *self._channel_problems()]
         if problems:
             raise refused(*problems)
         return self
@@ -125,11 +136,6 @@ class StreamConfig(Model):
             ]
         if self.normalize == "imagenet" and channels != CHANNELS["RGB"]:
             return [(("normalize",), f"imagenet has 3 channels, but mode {mode} has {channels}; use unit or numbers")]
-        return []
-
-    def _part_problems(self) -> list[tuple[tuple[str, ...], str]]:
-        if self.source.part in {"train", "validation"} and self.split is None:
-            return [(("source", "part"), "needs to know how to split; add split: {validation: 0.2} to the stream")]
         return []
 
 

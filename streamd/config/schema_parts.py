@@ -139,8 +139,8 @@ class BadSamplesConfig(Model):
 class SplitConfig(Model):
     """`validation` is the fraction held back, chosen by a hash of the relative name or of the column `by`."""
 
-    validation: Fraction
-    """The part that is held back, such as 0.2."""
+    validation: Fraction = 0.2
+    """The fraction that is held back, such as 0.2."""
     seed: Seed = 0
     """Another seed holds others back."""
     by: Text | None = None

@@ -135,12 +135,24 @@ def test_mean_and_std_are_taken_in_levels_of_0_to_255() -> None:
             "imagenet has 3 channels, but mode L has 1",
         ),
         ({"shuffle": {"kind": "none", "chunk": 5}}, "shuffle.chunk: belongs to kind chunk, and kind is none"),
-        ({"source": {"kind": "folder", "path": "d", "part": "train"}}, "source.part: needs to know how to split"),
         ({"labels": {"a": {"type": "float", "classes": [1]}}}, "a label of type float has no classes"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(keys: dict[str, Any], sentence: str) -> None:
     assert sentence in refusal(keys)
+
+
+@pytest.mark.parametrize("split", [{}, {"split": None}])
+@pytest.mark.parametrize("part", ["train", "validation"])
+def test_a_part_without_a_split_takes_the_default_one(part: str, split: dict[str, Any]) -> None:
+    taken = stream(source={"kind": "folder", "path": "d", "part": part}, **split).split
+    assert taken is not None
+    assert (taken.validation, taken.seed, taken.by) == (0.2, 0, None)
+
+
+@pytest.mark.parametrize("part", [{}, {"part": "all"}])
+def test_all_of_a_source_needs_no_split(part: dict[str, str]) -> None:
+    assert stream(source={"kind": "folder", "path": "d", **part}).split is None
 
 
 def test_arrays_need_no_size() -> None:

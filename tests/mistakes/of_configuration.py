@@ -234,13 +234,10 @@ OF_CONFIGURATION: Final = (
         config=GOOD + "    labels: {label: {type: category, classes: [true, false]}}\n",
     ),
     Mistake(
-        "asked for a part and not for a split",
-        config=GOOD.replace("path: data", "path: data, part: train"),
-        says=(
-            "streamd: config.yaml:3: streams.train.source.part: needs to know how to split; add split: "
-            "{validation: 0.2} to the stream"
-        ),
-        do="Add split, or leave part out.",
+        "gave the split as a number",
+        config=GOOD + "    split: 0.2\n",
+        says="streamd: config.yaml:6: streams.train.split: found 0.2; keys are needed, as in split: {validation: 0.2}",
+        do="Write it as the message shows.",
     ),
     Mistake(
         "gave the fraction as a percentage",
