@@ -51,6 +51,7 @@ ANSWER_TIMEOUT_S: Final = 5.0  # a subscription unanswered for so long is asked 
 AWAY_LINE_S: Final = 30.0  # between two lines on stderr while the daemon is away
 HELD_COLLECT_S: Final = 1.0  # all credit held for so long: collect garbage
 HELD_ERROR_S: Final = 5.0  # and so long after that: say so
+LAST_WORD_S: Final = 1.0  # a stream closed at an epoch's end waits so long for the daemon's word on it
 PROGRESS_DELAY_S: Final = 0.02  # releases wait for company at most so long before they are told
 DRAIN_S: Final = 5.0  # from SIGTERM to the end
 

@@ -136,6 +136,7 @@ class Postman:
 
     def _say_goodbye(self) -> None:
         """Says goodbye and waits for the daemon to hang up: a lifeline that ends before that looks like death."""
+        self._collect()
         farewell = self._session.closed()
         self._do(farewell)
         if farewell and self._lifeline is not None:

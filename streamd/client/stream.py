@@ -6,6 +6,7 @@ import os
 import time
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -17,10 +18,11 @@ from streamd.client.batch import Batch, marks_of, open_batch
 from streamd.client.inbox import Delivery, Inbox
 from streamd.client.io import Postman
 from streamd.client.patience import Patience
-from streamd.client.recut import Cut, Fetched, Recut
+from streamd.client.recut import Cut, Fetched, Loose, Recut
 from streamd.client.session import Session, Wish
 from streamd.errors import ClosedError, ConnectError, ForkedClientError, ReceiptError, StreamdError, TokenError
 from streamd.layout import layout
+from streamd.limits import LAST_WORD_S
 from streamd.messages import ReceiptDue
 from streamd.receipts import Place, Receipt, Tally, Totals, from_hex, to_hex
 from streamd.spec import Cursor, Segment, StreamSpec, Token, read_token
@@ -55,6 +57,7 @@ class Stream:
         self._pid = os.getpid()
         self._closed = False
         self._torn = False  # an interrupt fell between taking and booking, or into a change of place
+        self._settling = False
         self._asked = True
         self._begin(start)
         self._open()
@@ -155,6 +158,7 @@ class Stream:
         """
         if self._closed:
             return
+        self._settle_last()
         self._closed = True
         if self._pid == os.getpid():
             self._forgotten.detach()
@@ -255,15 +259,33 @@ class Stream:
         return delivery
 
     def _settle(self) -> None:
-        """Compares accounts at an epoch's end, keeps the receipt, and goes on to the next epoch."""
+        """Waits for the daemon's word at an epoch's end, and compares."""
         self._check_usable()
-        epoch = self._tally.cursor.epoch
         waiting = Patience(self._inbox, self._endpoint, self._patience_s)
         due: ReceiptDue | None = None
-        while due is None:
-            due = self._inbox.take_receipt(epoch, waiting.turn_s())
-            if due is None:
-                waiting.look()
+        self._settling = True
+        try:
+            while due is None:
+                due = self._inbox.take_receipt(self._tally.cursor.epoch, waiting.turn_s())
+                if due is None:
+                    waiting.look()
+        finally:
+            self._settling = False
+        self._compare(due)
+
+    def _settle_last(self) -> None:
+        """An epoch whose last batch was taken is complete, though nobody has asked for what comes after it."""
+        at_end = self._tally.steps and not self._over() and not self._steps_left() and self._recut.loose() == Loose()
+        if not at_end or self._torn or self._settling or self._pid != os.getpid():
+            return
+        with suppress(StreamdError):  # its receipt says so, or that there is none
+            due = self._inbox.take_receipt(self._tally.cursor.epoch, 0 if self._inbox.away_since_s else LAST_WORD_S)
+            if due is not None:
+                self._compare(due)
+
+    def _compare(self, due: ReceiptDue) -> None:
+        """Compares accounts, keeps the receipt, and goes on to the next epoch."""
+        epoch = self._tally.cursor.epoch
         receipt = self._receipt(due)
         self.receipts.append(receipt)
         self._recut.unused = 0

@@ -7,7 +7,7 @@ from itertools import islice, pairwise
 from typing import Any, Final
 
 import pytest
-from daemons import DaemonProcess, stream_config, write_images
+from daemons import DaemonProcess, stream_config, wait_until, write_images
 
 import streamd
 from streamd.client import Batch, Client, Stream
@@ -281,3 +281,14 @@ def test_iterating_after_close_is_an_error_also_at_the_end(client: Client) -> No
             use()
     begun.close()
     assert [len(ended.receipts), len(begun.receipts)] == [1, 1]
+
+
+@pytest.mark.parametrize(("size", "steps"), [(None, 6), (4, 11), (16, 3)])
+def test_an_epoch_whose_last_batch_was_taken_is_complete_though_nobody_asked_for_more(
+    client: Client, size: int | None, steps: int
+) -> None:
+    with client.subscribe("train", epochs=3, batch_size=size) as stream:
+        taken = [len(batch) for _, batch in zip(range(len(stream)), stream, strict=False)]
+    assert len(taken) == steps
+    assert account(stream) == [(True, True, steps, 44)]
+    wait_until(lambda: not client.status().sessions, "the session has ended")
