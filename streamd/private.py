@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+import numpy as np
 
 from streamd import endpoint
 from streamd.client import Client
@@ -39,14 +40,17 @@ class Errand(msgspec.Struct):
     def line(self) -> bytes:
         """It as the daemon reads it. Raises ConfigError for values that no configuration can hold."""
         try:
-            return msgspec.json.encode(self, enc_hook=_path) + b"\n"
+            return msgspec.json.encode(self, enc_hook=_plain) + b"\n"
         except (TypeError, UnicodeEncodeError) as error:
             raise ConfigError(f"configuration: it cannot be handed to a daemon: {error}") from error
 
 
-def _path(value: object) -> str:
+def _plain(value: object) -> object:
+    """What a notebook's mapping may hold beside what YAML has: paths, and numbers that NumPy worked out."""
     if isinstance(value, os.PathLike):
         return os.fsdecode(value)
+    if isinstance(value, np.number | np.bool_):
+        return value.item()
     raise TypeError(f"{value!r} is of type {type(value).__name__}; write numbers, texts, lists and mappings of Python")
 
 

@@ -75,6 +75,12 @@ def test_paths_in_a_mapping_may_be_path_objects(config: dict[str, object], tmp_p
         assert client.streams()["train"].samples == 32
 
 
+def test_numbers_may_be_numpys(config: dict[str, object], tmp_path: Path) -> None:
+    config["streams"] = {"train": stream_config(tmp_path / "data", batch_size=np.int64(4), drop_remainder=np.True_)}
+    with streamd.local({**config, "workers": np.uint8(1)}) as client:
+        assert client.streams()["train"].batch_size == 4
+
+
 def test_what_the_configuration_says_of_endpoints_does_not_count(config: dict[str, object]) -> None:
     listen = {"listen": ["ipc:///run/a", "ipc:///run/b"], "monitor": "127.0.0.1:0"}
     with streamd.local({**config, **listen}) as client:
@@ -115,7 +121,7 @@ def test_mistakes_are_told_here_and_leave_nothing_behind(
 
 @pytest.mark.parametrize(
     ("value", "says"),
-    [(object(), "is of type object; write"), (np.int64(4), "is of type int64; write"), ("a\udcff", "surrogates")],
+    [(object(), "is of type object; write"), (np.arange(2), "is of type ndarray; write"), ("a\udcff", "surrogates")],
 )
 def test_values_that_no_file_could_hold_are_mistakes_and_start_nothing(
     config: dict[str, object], value: object, says: str, capfd: pytest.CaptureFixture[str]
