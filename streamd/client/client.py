@@ -231,8 +231,10 @@ def _wish(
 ) -> Wish:
     if not 0 <= rank < world:
         raise ConfigError(f"rank {rank} of world {world}: rank counts from 0 to world - 1")
-    if epochs is not None and epochs < 1:
-        raise ConfigError(f"epochs {epochs}: at least 1, or None to run on")
+    if epochs is not None and (type(epochs) is not int or epochs < 1):
+        raise ConfigError(f"epochs {epochs!r}: a whole number, at least 1, or None to run on")
+    if uneven not in {None, "drop", "pad"}:
+        raise ConfigError(f'uneven {uneven!r}: "drop", "pad", or None for the stream\'s own rule')
     credit = DEFAULT_CREDIT if prefetch is None else prefetch
     if not MIN_CREDIT <= credit <= MAX_CREDIT:
         raise ConfigError(f"prefetch {credit}: between {MIN_CREDIT} and {MAX_CREDIT}")

@@ -127,6 +127,7 @@ class Session:
     stale_frames: int = 0
     gaps: int = 0
     reconnects: int = -1
+    refusal: str | None = None  # why the daemon put it off when last asked
     _resuming: bool = False
     _header: Header = NOBODY
     _keys: Iterator[tuple[int, int]] = field(default_factory=lambda: iter(()))
@@ -280,6 +281,7 @@ class Session:
     def _refused(self, why: str, text: str, retry_s: float | None, now_s: float) -> list[Do]:
         if retry_s is None:
             return self._fail(TokenError(text) if why == "token" else RefusedError(text))
+        self.refusal = text
         self._backoff_s = max(self._backoff_s, retry_s)
         return self.lost(now_s)
 

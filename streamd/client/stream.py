@@ -20,9 +20,17 @@ from streamd.client.io import Postman
 from streamd.client.patience import Patience
 from streamd.client.recut import Cut, Fetched, Loose, Recut
 from streamd.client.session import Session, Wish
-from streamd.errors import ClosedError, ConnectError, ForkedClientError, ReceiptError, StreamdError, TokenError
+from streamd.errors import (
+    ClosedError,
+    ConnectError,
+    ForkedClientError,
+    ReceiptError,
+    RefusedError,
+    StreamdError,
+    TokenError,
+)
 from streamd.layout import layout
-from streamd.limits import LAST_WORD_S
+from streamd.limits import LAST_WORD_S, PROGRESS_DELAY_S
 from streamd.messages import ReceiptDue
 from streamd.receipts import Place, Receipt, Tally, Totals, from_hex, to_hex
 from streamd.spec import Cursor, Segment, StreamSpec, Token, read_token
@@ -94,6 +102,8 @@ class Stream:
     def wait_until_open(self, timeout_s: float) -> None:
         """Returns when the daemon has admitted the session. Raises RefusedError, TokenError or ConnectError."""
         if not self._inbox.wait_welcome(timeout_s):
+            if self._session.refusal is not None:
+                raise RefusedError(f"{self._session.refusal} (tried for {timeout_s:g} s)")
             raise ConnectError(self._endpoint, f"no answer to a subscription within {timeout_s:g} s")
         if self._wish.live:
             self._wish = self._session.wish
@@ -252,6 +262,10 @@ class Stream:
         waiting = Patience(self._inbox, self._endpoint, self._patience_s, self._session.awaited)
         self._postman.hurry(now=bool(self._inbox.held()))
         try:
+            if (delivery := self._inbox.take(after, PROGRESS_DELAY_S)) is not None:
+                return delivery
+            # The daemon may have shrunk the credit since: what was returned is told now, worth a message or not.
+            self._postman.hurry(now=True)
             while (delivery := self._inbox.take(after, waiting.turn_s())) is None:
                 waiting.look()
         finally:

@@ -293,7 +293,7 @@ OF_RUNNING: Final = (
         "subscribed for no epoch",
         command='client.subscribe("train", epochs=0)',
         running=True,
-        says="ConfigError: epochs 0: at least 1, or None to run on",
+        says="ConfigError: epochs 0: a whole number, at least 1, or None to run on",
         do="Subscribe for one or more, or for None, which runs on.",
     ),
     Mistake(

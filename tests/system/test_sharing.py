@@ -120,3 +120,14 @@ def test_who_comes_late_finds_in_memory_what_was_slow_to_decode(slow_daemon: Cal
             assert [receipt.ok for receipt in early.finish() + late.finish()] == [True, True]
     assert early.keys == late.keys == all_keys(1)
     assert produced(daemon) == BATCHES
+
+
+def test_trainers_whose_credit_was_shrunk_for_each_other_both_come_to_their_end(
+    start_daemon: Start, tmp_path: Path
+) -> None:
+    folder = write_images(tmp_path / "data", {"cat": 320})
+    tight = stream_config(folder, image={"size": [64, 64]})  # ten slots in all, and each loop holds its last batch
+    daemon = start_daemon({"memory": "1MiB", "streams": {"train": tight}})
+    with trainers(*(Trainer(daemon.endpoint, epochs=2, start={"together": 2}) for _ in range(2))) as both:
+        for each in both:
+            assert [receipt.ok for receipt in each.finish()] == [True, True]
