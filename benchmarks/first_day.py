@@ -239,7 +239,7 @@ def main() -> None:
             unpacked = (keep or Path(scratch)).resolve() / package.name
             missing = None if unpacked.exists() else fetch(package, unpacked)
             if missing:
-                shutil.rmtree(unpacked, ignore_errors=True)
+                shutil.rmtree(unpacked, ignore_errors=True)  # a part of it, or nothing, came before it failed
                 stories.append(Story(package, missing))
                 continue
             place = Path(tempfile.mkdtemp(dir=scratch))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import time
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 from daemons import DaemonProcess, stream_config, write_images
+from forking import in_a_forked_child
 
 import streamd
 from streamd.client import Client, Stream, client
@@ -161,19 +160,6 @@ def test_garbage_that_holds_batches_is_collected_before_anyone_complains(
             ring.append(ring)
             del ring, batch
         assert stream.receipts[0].ok
-
-
-def in_a_forked_child(what: Callable[[], object]) -> int:
-    """Forks without a word to Python's threads, as a careless trainer would; the child's exit status."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            what()
-        except BaseException:  # noqa: BLE001 - whatever it is, the child ends here, and by os._exit
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

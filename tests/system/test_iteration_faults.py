@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import gc
-import os
 import signal
 import threading
-import traceback
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any, Final, NoReturn
 
 import pytest
 from daemons import DaemonProcess, stream_config, wait_until, write_images
+from forking import in_a_forked_child
 from trainers import Trainer, trainers
 
 import streamd
@@ -131,19 +130,6 @@ def test_a_stream_keeps_the_daemon_of_its_private_client(folder: Path) -> None:
 
 
 # --- forking
-
-
-def in_a_forked_child(what: Callable[[], object]) -> int:
-    """The exit status of a forked child that does this and ends."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            what()
-        except BaseException:  # noqa: BLE001 - whatever it is, the child ends here, and by os._exit
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
