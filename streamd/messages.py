@@ -51,12 +51,16 @@ class Subscribe(_Message, frozen=True, tag=3):
 
 
 class Progress(_Message, frozen=True, tag=4):
-    """Deliveries below `upto` may be sent; `released` leases have ended; the loop has taken `taken` so far."""
+    """Deliveries below `upto` may be sent; `released` leases have ended; the loop has taken `taken` so far.
+
+    `retired`: those of `released` that a forked child of the trainer may still see.
+    """
 
     upto: int
     released: tuple[int, ...]
     taken: int
     waited_ns: int
+    retired: tuple[int, ...] = ()
 
 
 class ReceiptSeen(_Message, frozen=True, tag=5):
@@ -80,6 +84,10 @@ class AskNames(_Message, frozen=True, tag=7):
 
 class AskStatus(_Message, frozen=True, tag=8):
     """Who is reading, how fast, and what could be better?"""
+
+
+class Ping(_Message, frozen=True, tag=9):
+    """The loop has waited long: does this session exist, and do we agree on what was said?"""
 
 
 # --- the daemon says
@@ -156,6 +164,19 @@ class Draining(_Message, frozen=True, tag=73):
     """The daemon is going away in good order; come back to the next one."""
 
 
+class Pong(_Message, frozen=True, tag=76):
+    """The session as the daemon sees it: batches and receipts sent, the credit's end, leases heard to have ended."""
+
+    sent: int
+    upto: int
+    released: int
+    receipts: int
+
+
+class NoSession(_Message, frozen=True, tag=77):
+    """The session that the frame's header names is none of this daemon and this connection."""
+
+
 class Names(_Message, frozen=True, tag=74):
     """The names asked for, relative to the stream's root, in the order asked."""
 
@@ -168,7 +189,19 @@ class StatusNow(_Message, frozen=True, tag=75):
     status: DaemonStatus
 
 
-ClientMessage = AskStreams | AskStats | AskNames | AskStatus | Subscribe | Progress | ReceiptSeen | Goodbye
+ClientMessage = AskStreams | AskStats | AskNames | AskStatus | Subscribe | Progress | ReceiptSeen | Goodbye | Ping
 DaemonMessage = (
-    Streams | Stats | Names | StatusNow | Welcome | Refused | BatchReady | ReceiptDue | SlotsGone | Stopped | Draining
+    Streams
+    | Stats
+    | Names
+    | StatusNow
+    | Welcome
+    | Refused
+    | BatchReady
+    | ReceiptDue
+    | SlotsGone
+    | Stopped
+    | Draining
+    | Pong
+    | NoSession
 )

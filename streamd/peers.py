@@ -19,6 +19,7 @@ class Peer:
     rank: int
     world: int
     credit: int = 0
+    receipts: int = 0  # told so far
     gone: bool = False
 
 

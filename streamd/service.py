@@ -21,10 +21,14 @@ from streamd.messages import (
     AskStats,
     AskStatus,
     AskStreams,
+    ClientMessage,
     DaemonMessage,
     Draining,
     Goodbye,
     Names,
+    NoSession,
+    Ping,
+    Pong,
     Progress,
     ReceiptDue,
     ReceiptSeen,
@@ -155,12 +159,18 @@ class Service:
                 self._tell(identity, self._names(message))
             case Subscribe():
                 self._subscribe(identity, message)
-            case Progress() | ReceiptSeen() | Goodbye():
+            case Progress() | ReceiptSeen() | Goodbye() | Ping():
                 peer = self._peers.speaking(identity)
-                if peer is None or (header.boot, header.session) != (self._boot, peer.session):
-                    self._stats.count("wire", "stale")
-                    return
-                self._hear(peer, message)
+                if peer is not None and (header.boot, header.session) == (self._boot, peer.session):
+                    self._hear(peer, message)
+                else:
+                    self._correct(identity, header, message)
+
+    def _correct(self, identity: bytes, header: Header, message: ClientMessage) -> None:
+        """A frame of a session that is none, or not this connection's: whoever believes in it is told."""
+        self._stats.count("wire", "stale")
+        if not isinstance(message, Goodbye):
+            self._server.send(identity, frame(Header(header.boot, header.session, 0), body(NoSession())))
 
     def _names(self, question: AskNames) -> Names | Refused:
         refusal = names_objection(question, self._streams)
@@ -169,12 +179,12 @@ class Service:
         stream = self._streams[question.stream]
         return Names(tuple(stream.file(sample_id) for sample_id in question.sample_ids))
 
-    def _hear(self, peer: Peer, message: Progress | ReceiptSeen | Goodbye) -> None:
+    def _hear(self, peer: Peer, message: Progress | ReceiptSeen | Goodbye | Ping) -> None:
         match message:
-            case Progress(upto, released, taken, waited_ns):
+            case Progress(upto, released, taken, waited_ns, retired):
                 self._stats.time(f"stream.{peer.stream.spec.name}", "client_wait", waited_ns / 1e9, len(released))
                 self._happen(
-                    LeaseReleased(peer.session, released),
+                    LeaseReleased(peer.session, released, retired),
                     ProgressReported(peer.session, taken),
                     CreditGranted(peer.session, upto),
                 )
@@ -190,9 +200,20 @@ class Service:
                     digest=digest,
                 )
                 self._stats.count(f"stream.{peer.stream.spec.name}", "receipts_ok" if ok else "receipts_bad")
+            case Ping():
+                self._deliveries.send_all()
+                self._answer(peer)
+                self._happen()
             case Goodbye():
                 self._depart(peer.session, "said goodbye")
                 self._happen(SessionClosed(peer.session))
+
+    def _answer(self, peer: Peer) -> None:
+        """Tells a client its session as it is here."""
+        session = next((each for each in self._window.sessions if each.id == peer.session), None)
+        if session is not None:
+            released = session.sent - len(session.leases)
+            self._send(peer, Pong(session.sent, session.upto, released, peer.receipts))
 
     def _produced(self, production: Production) -> None:
         self._deliveries.prepare(production)
@@ -270,6 +291,7 @@ class Service:
         if peer is None:
             return
         digest = await self._accounts.digest(peer.stream, cursor)
+        peer.receipts += 1
         self._send(peer, ReceiptDue(cursor.epoch, digest, dropped_samples(peer.stream, cursor)))
         self._happen()
 

@@ -22,11 +22,12 @@ PROTOCOL: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
             *("live", "together"),
         ),
     ),
-    "Progress": (4, ("upto", "released", "taken", "waited_ns")),
+    "Progress": (4, ("upto", "released", "taken", "waited_ns", "retired")),
     "ReceiptSeen": (5, ("epoch", "digest", "ok")),
     "Goodbye": (6, ()),
     "AskNames": (7, ("stream", "sample_ids")),
     "AskStatus": (8, ()),
+    "Ping": (9, ()),
     "Streams": (65, ("streams",)),
     "Stats": (66, ("values",)),
     "Welcome": (67, ("spec", "credit", "transport", "descriptors", "secret", "cursor")),
@@ -38,6 +39,8 @@ PROTOCOL: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
     "Draining": (73, ()),
     "Names": (74, ("names",)),
     "StatusNow": (75, ("status",)),
+    "Pong": (76, ("sent", "upto", "released", "receipts")),
+    "NoSession": (77, ()),
 }
 
 DEFINED: Final[set[type[Any]]] = {
@@ -49,7 +52,7 @@ DEFINED: Final[set[type[Any]]] = {
 
 def test_the_protocol_is_what_it_always_was() -> None:
     assert {kind.__name__: (kind.__struct_config__.tag, kind.__struct_fields__) for kind in DEFINED} == PROTOCOL
-    assert VERSION == 2
+    assert VERSION == 3
 
 
 def test_every_message_is_said_by_exactly_one_side() -> None:

@@ -21,6 +21,9 @@ from streamd.messages import (
     ClientMessage,
     DaemonMessage,
     Goodbye,
+    NoSession,
+    Ping,
+    Pong,
     Progress,
     ReceiptSeen,
     Refused,
@@ -107,8 +110,8 @@ def test_only_owner_and_group_may_open_either_socket(daemon: DaemonProcess) -> N
         [b""],
         [b"\x00"],
         [b"GET / HTTP/1.1\r\n\r\n"],
-        [b"sx\x02" + bytes(60)],
-        [b"sd\x02" + bytes(60)],
+        [b"sx\x03" + bytes(60)],
+        [b"sd\x03" + bytes(60)],
         [pack(NOBODY, AskStreams())[:-1]],
         [pack(NOBODY, AskStreams()), b"and more"],
         [b"", pack(NOBODY, AskStreams())],
@@ -131,6 +134,7 @@ def test_frames_of_another_boot_or_session_are_counted_and_dropped(daemon: Daemo
     for stranger in (replace(header, boot=header.boot ^ 1), replace(header, session=header.session + 1), NOBODY):
         for message in (Progress(4, (), 0, 0), Goodbye(), ReceiptSeen(0, "", ok=True)):
             raw.say(message, stranger)
+        assert [raw.hear() for _ in range(2)] == [(replace(stranger, number=0), NoSession())] * 2
     assert isinstance(raw.ask(AskStreams()), Streams)
     assert number(daemon, "wire", "stale") == before + 9
     assert number(daemon, *SESSIONS) == 1
@@ -145,6 +149,16 @@ def test_nobody_speaks_for_a_session_from_another_connection(daemon: DaemonProce
     assert number(daemon, "wire", "stale") == before + 1
     assert number(daemon, *SESSIONS) == 1
     other.close()
+
+
+def test_a_ping_is_answered_with_the_session_as_it_is_here(raw: Raw) -> None:
+    header = raw.subscribe()
+    raw.say(Progress(2, (), 0, 0), header)
+    assert [type(raw.hear()[1]) for _ in range(2)] == [BatchReady] * 2
+    raw.say(Progress(3, (0,), 1, 0), header)
+    assert isinstance(raw.hear()[1], BatchReady)
+    raw.say(Ping(), header)
+    assert raw.hear() == (header, Pong(3, 3, 1, 0))
 
 
 def test_a_goodbye_ends_the_session(daemon: DaemonProcess, raw: Raw) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sample_specs import SPEC, some_spec
 
 from streamd.errors import ProtocolError
-from streamd.limits import MAX_CLIENT_FRAME_BYTES, MAX_CREDIT, MAX_NAMES, MAX_SEGMENTS, MAX_SLOTS
+from streamd.limits import MAX_CLIENT_FRAME_BYTES, MAX_CREDIT, MAX_NAMES, MAX_SEGMENTS
 from streamd.messages import (
     AskNames,
     AskStats,
@@ -26,6 +26,9 @@ from streamd.messages import (
     Draining,
     Goodbye,
     Names,
+    NoSession,
+    Ping,
+    Pong,
     Progress,
     ReceiptDue,
     ReceiptSeen,
@@ -59,10 +62,12 @@ EXAMPLES: Final[list[ClientMessage | DaemonMessage]] = [
     Subscribe("train", 0, 1, 2, Cursor(3, (), 40), "drop", 8, "shared", None, resuming=False, live=True, together=4),
     Progress(12, (3, 5, 2**40), 7, 10**12),
     Progress(0, (), 0, 0),
+    Progress(2, (0, 1), 2, 5, (1,)),
     ReceiptSeen(3, "ab" * 16, ok=True),
     Goodbye(),
     AskNames("train", (0, 5, 2**40)),
     AskStatus(),
+    Ping(),
     Streams({"train": SPEC, "validation": some_spec(labels={}, normalize="unit", shuffle="none")}),
     Streams({}),
     Stats({"decode": {"rows": 3.0, "busy_s": 0.25}, "empty": {}}),
@@ -78,6 +83,8 @@ EXAMPLES: Final[list[ClientMessage | DaemonMessage]] = [
     Draining(),
     Names(("cat/ü.jpg", "")),
     StatusNow(STATUS),
+    Pong(7, 15, 6, 1),
+    NoSession(),
 ]
 FROM_CLIENT: Final = [message for message in EXAMPLES if isinstance(message, ClientMessage)]
 FROM_DAEMON: Final = [message for message in EXAMPLES if isinstance(message, DaemonMessage)]
@@ -133,7 +140,8 @@ def test_a_body_encoded_once_serves_several_sessions(message: ClientMessage | Da
 def test_a_frame_is_what_it_always_was() -> None:
     data = pack(Header(1, 2, 3), Progress(4, (5,), 6, 7))
     assert (
-        data.hex() == "73640200" + "0100000000000000" + "0200000000000000" + "0300000000000000" + "950404910506" + "07"
+        data.hex()
+        == "73640300" + "0100000000000000" + "0200000000000000" + "0300000000000000" + "960404910506" + "0790"
     )
 
 
@@ -143,7 +151,8 @@ def test_the_largest_things_a_client_says_fit_its_frames() -> None:
         "s" * 255, 0, 1, 1 << 39, Cursor(1 << 39, history), "drop", MAX_CREDIT, "shared", "f" * 32, True
     )
     names = AskNames("s" * 255, tuple(range(1 << 62, (1 << 62) + MAX_NAMES)))
-    progress = Progress(1 << 62, tuple(range(1 << 62, (1 << 62) + MAX_SLOTS)), 1 << 62, 1 << 62)
+    all_leases = tuple(range(1 << 62, (1 << 62) + MAX_CREDIT))
+    progress = Progress(1 << 62, all_leases, 1 << 62, 1 << 62, all_leases)
     for message in (subscribe, progress, names):
         assert unpack_client(pack(HEADER, message)) == (HEADER, message)
 

@@ -33,6 +33,7 @@ class Inbox:
         self._error: StreamdError | None = None
         self._cursor = cursor
         self._held: dict[int, tuple[int, int]] = {}
+        self._forked: set[int] = set()  # deliveries that a forked child may see for as long as it likes
         self._connection = 0
         self._taken = 0
         self.credit = 0
@@ -45,6 +46,7 @@ class Inbox:
         with self._changed:
             self._deliveries.clear()
             self._held.clear()
+            self._forked.clear()
             self._taken = 0
             self._connection += 1
             return self._connection, self._cursor
@@ -75,13 +77,25 @@ class Inbox:
             self._error = self._error or error
             self._changed.notify_all()
 
-    def returned(self, connection: int, numbers: list[int]) -> int:
-        """Leases ended; how many batches the loop has taken of this connection."""
+    def returned(self, connection: int, numbers: list[int]) -> tuple[int, list[int]]:
+        """Leases ended; how many batches the loop has taken of this connection, and which leases a child has too."""
         with self._changed:
-            if connection == self._connection:
-                for number in numbers:
-                    self._held.pop(number, None)
-            return self._taken
+            if connection != self._connection:
+                return self._taken, []
+            for number in numbers:
+                self._held.pop(number, None)
+            return self._taken, [number for number in numbers if number in self._forked]
+
+    # --- around a fork
+
+    def fork_begins(self) -> None:
+        """The child will have views of what the loop holds now."""
+        with self._changed:
+            self._forked.update(self._held)
+
+    def let_go(self) -> None:
+        """In the child, which has one thread: what nobody there can take keeps no memory."""
+        self._deliveries.clear()
 
     # --- the loop
 

@@ -1,4 +1,8 @@
-"""The thread that owns a subscription's socket: it alone sends, receives and maps; nobody ever waits for it."""
+"""The thread that owns a subscription's socket: it alone sends, receives and maps; nobody ever waits for it.
+
+A fork copies every view that the trainer holds, and nobody hears when the child drops its own. So the leases held in
+that moment are told to be retired when they end: what lies in their memory stays as it is.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Final, cast
 
 import zmq
@@ -33,6 +38,7 @@ from streamd.mapping import map_readable
 from streamd.messages import BatchReady, Welcome
 from streamd.wire import pack, unpack_daemon
 
+_postmen: Final[set[weakref.ref[Postman]]] = set()  # of this process, for the moments around a fork
 _JOIN_S: Final = 5.0
 _FAREWELL_S: Final = 1.0
 
@@ -68,6 +74,7 @@ class Postman:
         self._thread = threading.Thread(target=self._run, name="streamd-client", daemon=True)
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._socket: zmq.Socket[bytes] | None = None
+        self._monitor: zmq.Socket[bytes] | None = None
         self._lifeline: Lifeline | None = None
         self._poller: zmq.Poller | None = None
         self._connection = 0
@@ -75,6 +82,7 @@ class Postman:
         self._waited_ns = 0
         self._worth_ringing = 1
         self._hurried = False
+        _postmen.add(weakref.ref(self, _postmen.discard))
 
     # --- from other threads
 
@@ -117,6 +125,17 @@ class Postman:
         """Books time that the loop waited."""
         self._waited_ns += waited_ns
 
+    def fork_begins(self) -> None:
+        """Called before a fork, in the thread that forks."""
+        self._inbox.fork_begins()
+
+    def forked(self) -> None:
+        """Called in the child, where the I/O thread is not: what no view needs is unmapped, the lifeline ended."""
+        self._inbox.let_go()
+        self._maps.clear()
+        if self._lifeline is not None:
+            self._lifeline.close()
+
     def _ring(self) -> None:
         os.eventfd_write(self._bell, 1)
 
@@ -153,11 +172,15 @@ class Postman:
             self._receive()
         if self._returned or self._orders:
             self._collect()
+        if self._monitor is not None and self._monitor in ready:  # after what had still arrived was read
+            self._lose()
         if self._lifeline is not None and self._lifeline.fileno() in ready and self._lifeline.ended():
             self._lose()
         deadline_s = self._session.deadline()
         if deadline_s is not None and time.monotonic() >= deadline_s:
             self._do(self._session.passed(time.monotonic()))
+            if self._session.state == "away":
+                self._lose()
 
     def _poll(self, wait_ms: int | None) -> list[object]:
         """Who has something; the poller is made anew when the connection is."""
@@ -166,6 +189,8 @@ class Postman:
             self._poller.register(self._bell, zmq.POLLIN)
             if self._socket is not None:
                 self._poller.register(self._socket, zmq.POLLIN)
+            if self._monitor is not None:
+                self._poller.register(self._monitor, zmq.POLLIN)
             if self._lifeline is not None:
                 self._poller.register(self._lifeline.fileno(), zmq.POLLIN)
         return [who for who, _ in self._poller.poll(wait_ms)]
@@ -177,10 +202,10 @@ class Postman:
             connection, number = self._returned.popleft()
             if connection == self._connection:
                 numbers.append(number)
-        taken = self._inbox.returned(self._connection, numbers)
+        taken, retired = self._inbox.returned(self._connection, numbers)
         waited_ns, self._waited_ns = self._waited_ns, 0
         if numbers:
-            self._do(self._session.released(numbers, taken, waited_ns, time.monotonic()))
+            self._do(self._session.released(numbers, taken, waited_ns, time.monotonic(), retired))
         while self._orders:
             self._do(self._orders.popleft()())
 
@@ -195,8 +220,7 @@ class Postman:
             for do in self._session.heard(header, message, time.monotonic()):
                 self._do_one(do, inline)
             if self._session.state == "away":  # it gave this connection up: a daemon that drains waits for the end
-                self._disconnect(linger_ms=0)
-                self._inbox.away()
+                self._lose()
 
     def _do(self, what: Iterable[Do]) -> None:
         for do in what:
@@ -235,6 +259,8 @@ class Postman:
             return
         self._connection, cursor = self._inbox.begin_connection()
         self._socket = make_socket(self._context, self._endpoint)
+        # libzmq would connect again by itself, as somebody that the daemon does not know: better to hear of it.
+        self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._poller = None
         self._do(self._session.opened(cursor, time.monotonic()))
 
@@ -289,6 +315,22 @@ class Postman:
         if self._lifeline is not None:
             self._lifeline.close()
             self._lifeline = None
+        if self._socket is not None and self._monitor is not None:
+            self._socket.disable_monitor()
+            self._monitor.close(0)
+            self._monitor = None
         if self._socket is not None:
             self._socket.close(linger_ms)
             self._socket = None
+
+
+def _each_postman(meet: Callable[[Postman], None]) -> None:
+    for reference in list(_postmen):  # a copy: made without a pause, while others come and go
+        postman = reference()
+        if postman is not None:
+            meet(postman)
+
+
+os.register_at_fork(
+    before=partial(_each_postman, Postman.fork_begins), after_in_child=partial(_each_postman, Postman.forked)
+)

@@ -1,4 +1,4 @@
-"""What a loop does while no batch comes: says that the daemon is away, collects garbage, and knows when to give up."""
+"""What a loop does while nothing comes: asks for a sign of life, collects garbage, and knows when to give up."""
 
 from __future__ import annotations
 
@@ -9,19 +9,28 @@ from collections.abc import Callable
 
 from streamd.client.inbox import Inbox
 from streamd.errors import BatchesHeldError, ConnectError
-from streamd.limits import AWAY_LINE_S, HELD_COLLECT_S, HELD_ERROR_S
+from streamd.limits import AWAY_LINE_S, HELD_COLLECT_S, HELD_ERROR_S, SILENCE_S
 
 
 class Patience:
     """One wait. `turn_s` says how long to sleep, `look` what to make of having slept in vain.
 
-    `awaited` says whom a daemon that is there waits for, "" for nobody: that is told, and no patience counts.
+    `ask` asks a daemon that is there whether it still knows of this session: one that was stopped, or lost a frame, is
+    thereby found out. `awaited` says whom it waits for, "" for nobody: that is told, and no patience counts.
     """
 
-    def __init__(self, inbox: Inbox, endpoint: str, patience_s: float | None, awaited: Callable[[], str] = str) -> None:
+    def __init__(
+        self,
+        inbox: Inbox,
+        endpoint: str,
+        patience_s: float | None,
+        ask: Callable[[], None],
+        awaited: Callable[[], str] = str,
+    ) -> None:
         self._inbox = inbox
         self._endpoint = endpoint
         self._patience_s = patience_s
+        self._ask = ask
         self._awaited = awaited
         self._since_s = time.monotonic()
         self._said_s = self._since_s
@@ -32,7 +41,9 @@ class Patience:
         if self._inbox.held():
             return HELD_ERROR_S if self._collected else HELD_COLLECT_S
         away_since_s = self._inbox.away_since_s
-        if self._patience_s is None or away_since_s is None:
+        if away_since_s is None:
+            return SILENCE_S
+        if self._patience_s is None:
             return AWAY_LINE_S
         left_s = max(away_since_s, self._since_s) + self._patience_s - time.monotonic()
         return max(0.001, min(AWAY_LINE_S, left_s))
@@ -51,6 +62,7 @@ class Patience:
     def _look_for_daemon(self, now_s: float) -> None:
         away_since_s = self._inbox.away_since_s
         if away_since_s is None:
+            self._ask()
             if awaited := self._awaited():
                 self._say(now_s, f"waiting until {awaited} are there; `streamd status` shows who is")
             return

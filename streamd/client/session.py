@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
@@ -20,6 +20,9 @@ from streamd.messages import (
     DaemonMessage,
     Draining,
     Goodbye,
+    NoSession,
+    Ping,
+    Pong,
     Progress,
     ReceiptDue,
     ReceiptSeen,
@@ -134,8 +137,12 @@ class Session:
     _expected: int = 0
     _credit: int = 0
     _released: list[int] = field(default_factory=list)
+    _retired: list[int] = field(default_factory=list)
     _released_total: int = 0
     _told_upto: int = 0
+    _receipts: int = 0
+    _asked: tuple[int, int] | None = None  # credit's end and released leases, as told when the daemon was pinged
+    _answer_due_s: float | None = None
     _taken: int = 0
     _waited_ns: int = 0
     _due_s: float | None = 0.0  # when to try again, to ask again, or to tell progress
@@ -158,10 +165,12 @@ class Session:
 
     def deadline(self) -> float | None:
         """When `passed` is due."""
-        return self._due_s
+        return min((due_s for due_s in (self._due_s, self._answer_due_s) if due_s is not None), default=None)
 
     def passed(self, now_s: float) -> list[Do]:
         """The deadline has come."""
+        if self._answer_due_s is not None and now_s >= self._answer_due_s:
+            return self.lost(now_s)
         match self.state:
             case "away":
                 return [OpenSocket()]
@@ -170,7 +179,7 @@ class Session:
             case "active":
                 return self._tell(now_s)
             case "over":
-                self._due_s = None
+                self._end()
         return []
 
     def opened(self, cursor: Cursor, now_s: float) -> list[Do]:
@@ -178,7 +187,8 @@ class Session:
         wish = self.wish = self.next_wish
         self.state, self._due_s, self._cursor = "asking", now_s + ANSWER_TIMEOUT_S, cursor
         self._header, self._expected = NOBODY, 0
-        self._released, self._released_total, self._told_upto, self._taken = [], 0, 0, 0
+        self._released, self._retired, self._released_total = [], [], 0
+        self._told_upto, self._taken, self._receipts = 0, 0, 0
         subscribe = Subscribe(
             wish.stream,
             wish.rank,
@@ -200,15 +210,22 @@ class Session:
         if self.state in {"away", "over"}:
             return []  # nothing is left to lose, and the pause is not doubled for one loss heard of twice
         self.state, self._header = "away", NOBODY
+        self._asked, self._answer_due_s = None, None
         self._due_s = now_s + self._backoff_s
         self._backoff_s = min(self._backoff_s * 2, BACKOFF_MAX_S)
         return []
 
-    def released(self, numbers: list[int], taken: int, waited_ns: int, now_s: float) -> list[Do]:
-        """Leases of this connection ended; the loop has taken `taken` and waited `waited_ns` since last told."""
+    def released(
+        self, numbers: list[int], taken: int, waited_ns: int, now_s: float, retired: Sequence[int] = ()
+    ) -> list[Do]:
+        """Leases of this connection ended; the loop has taken `taken` and waited `waited_ns` since last told.
+
+        Of `numbers`, a forked child may still see those `retired`.
+        """
         if self.state != "active":
             return []
         self._released += numbers
+        self._retired += retired
         self._released_total += len(numbers)
         self._taken, self._waited_ns = taken, self._waited_ns + waited_ns
         if self._released_total + self._credit - self._told_upto >= grant_size(self._credit):
@@ -217,6 +234,17 @@ class Session:
             self._due_s = now_s + PROGRESS_DELAY_S
         return []
 
+    def ask(self, now_s: float) -> list[Do]:
+        """The loop has waited long: is the daemon there, does it know this session, has nothing been lost?
+
+        Without an answer in time, or when the two accounts differ, the session begins anew at the loop's cursor.
+        """
+        if self.state != "active" or self._asked is not None:
+            return []
+        said = self._tell(now_s)
+        self._asked, self._answer_due_s = (self._told_upto, self._released_total), now_s + ANSWER_TIMEOUT_S
+        return [*said, Say(self._header, Ping())]
+
     def checked(self, epoch: int, digest: str, *, ok: bool) -> list[Do]:
         """The loop has compared an epoch's receipt."""
         return [Say(self._header, ReceiptSeen(epoch, digest, ok))] if self.state == "active" else []
@@ -224,7 +252,7 @@ class Session:
     def closed(self) -> list[Do]:
         """The trainer is done."""
         said: list[Do] = [Say(self._header, Goodbye())] if self.state == "active" else []
-        self.state, self._due_s = "over", None
+        self._end()
         return said
 
     def heard(self, header: Header, message: DaemonMessage, now_s: float) -> list[Do]:
@@ -242,18 +270,22 @@ class Session:
     # --- inside
 
     def _heard_in_session(self, header: Header, message: DaemonMessage, now_s: float) -> list[Do]:
+        answer: list[Do] = []
         match message:
             case BatchReady():
-                return self._offered(header.number, message, now_s)
+                answer = self._offered(header.number, message, now_s)
             case ReceiptDue():
-                return [OfferReceipt(message)]
+                self._receipts += 1
+                answer = [OfferReceipt(message)]
             case SlotsGone(slots):
-                return [Unmap(slots)]
-            case Draining():
-                return self.lost(now_s)
+                answer = [Unmap(slots)]
+            case Pong():
+                answer = self._answered(message, now_s)
+            case Draining() | NoSession():
+                answer = self.lost(now_s)
             case Stopped(text, changed):
-                return self._fail(StreamChangedError(text) if changed else StreamStoppedError(text))
-        return []
+                answer = self._fail(StreamChangedError(text) if changed else StreamStoppedError(text))
+        return answer
 
     def _welcomed(self, header: Header, welcome: Welcome) -> list[Do]:
         spec = welcome.spec
@@ -296,10 +328,21 @@ class Session:
     def _tell(self, now_s: float) -> list[Do]:
         del now_s  # progress is told whole: nothing of it stays to be told later
         upto = self._released_total + self._credit
-        progress = Progress(upto, tuple(self._released), self._taken, self._waited_ns)
-        self._released, self._waited_ns, self._told_upto, self._due_s = [], 0, upto, None
+        progress = Progress(upto, tuple(self._released), self._taken, self._waited_ns, tuple(self._retired))
+        self._released, self._retired, self._waited_ns, self._told_upto, self._due_s = [], [], 0, upto, None
         return [Say(self._header, progress)]
 
+    def _answered(self, pong: Pong, now_s: float) -> list[Do]:
+        """Compares accounts: frames keep their order, so whatever only one side knows of was lost on the way."""
+        asked, self._asked, self._answer_due_s = self._asked, None, None
+        if (pong.upto, pong.released) == asked and (pong.sent, pong.receipts) == (self._expected, self._receipts):
+            return []
+        self.gaps += 1
+        return self.lost(now_s)
+
     def _fail(self, error: StreamdError) -> list[Do]:
-        self.state, self._due_s = "over", None
+        self._end()
         return [Fail(error)]
+
+    def _end(self) -> None:
+        self.state, self._due_s, self._answer_due_s = "over", None, None

@@ -259,7 +259,7 @@ class Stream:
         return delivery
 
     def _wait_long(self, after: Cursor) -> Delivery:
-        waiting = Patience(self._inbox, self._endpoint, self._patience_s, self._session.awaited)
+        waiting = Patience(self._inbox, self._endpoint, self._patience_s, self._ask, self._session.awaited)
         self._postman.hurry(now=bool(self._inbox.held()))
         try:
             if (delivery := self._inbox.take(after, PROGRESS_DELAY_S)) is not None:
@@ -272,10 +272,13 @@ class Stream:
             self._postman.hurry(now=False)
         return delivery
 
+    def _ask(self) -> None:
+        self._postman.order(lambda: self._session.ask(time.monotonic()))
+
     def _settle(self) -> None:
         """Waits for the daemon's word at an epoch's end, and compares."""
         self._check_usable()
-        waiting = Patience(self._inbox, self._endpoint, self._patience_s)
+        waiting = Patience(self._inbox, self._endpoint, self._patience_s, self._ask)
         due: ReceiptDue | None = None
         self._settling = True
         try:

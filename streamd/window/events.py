@@ -48,10 +48,14 @@ class CreditGranted:
 
 @dataclass(frozen=True, slots=True)
 class LeaseReleased:
-    """The session's trainer dropped the last view of these deliveries."""
+    """The session's trainer dropped the last view of these deliveries.
+
+    `retired`: those of `numbers` whose memory a forked child of the trainer may still see.
+    """
 
     session: int
     numbers: tuple[int, ...]
+    retired: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,8 +113,8 @@ class Window:
         match event:
             case CreditGranted(session, upto):
                 return self._grant(session, upto)
-            case LeaseReleased(session, numbers):
-                return self._release(session, numbers)
+            case LeaseReleased():
+                return self._release(event)
             case BatchProduced(_, slot):
                 return self._produced(slot, now_s)
             case ProgressReported(session, taken):
@@ -187,14 +187,16 @@ class Window:
             self._pool.release(slot).tainted = True
         session.leases.clear()
 
-    def _release(self, number: int, deliveries: tuple[int, ...]) -> list[Action]:
-        session = self._sessions.get(number)
+    def _release(self, event: LeaseReleased) -> list[Action]:
+        session = self._sessions.get(event.session)
         if session is None:
             return []
-        for delivery in deliveries:
-            slot = session.leases.pop(delivery, None)
+        for number in event.numbers:
+            slot = session.leases.pop(number, None)
             if slot is not None:
-                self._settle(self._pool.release(slot))
+                entry = self._pool.release(slot)
+                entry.tainted |= number in event.retired
+                self._settle(entry)
         actions: list[Action] = []
         _deliver(session, self._pool, actions)
         return actions

@@ -77,7 +77,7 @@ def test_held_batches_are_named_only_when_they_are_all_the_credit(inbox: Inbox) 
         assert inbox.held() == []
         inbox.take(after(number + 1), 0)
     assert inbox.held() == [(0, 0), (0, 1)]
-    assert inbox.returned(1, [0]) == 2
+    assert inbox.returned(1, [0]) == (2, [])
     assert inbox.held() == []
 
 
@@ -89,7 +89,7 @@ def test_leases_of_an_earlier_connection_say_nothing_about_this_one(inbox: Inbox
     inbox.offer(delivery(2, 1))
     inbox.take(after(2), 0)
     inbox.take(after(3), 0)
-    assert inbox.returned(1, [0]) == 2
+    assert inbox.returned(1, [0]) == (2, [])
     assert len(inbox.held()) == 2
 
 
@@ -157,3 +157,24 @@ def test_a_closed_inbox_lets_go_of_what_was_not_taken_and_wakes_who_waits(inbox:
     with pytest.raises(RefusedError):
         inbox.take_receipt(0, LONG_S)
     thread.join()
+
+
+def test_what_the_loop_holds_at_a_fork_is_told_when_it_comes_back(inbox: Inbox) -> None:
+    for number in range(3):
+        inbox.offer(delivery(1, number))
+        if number < 2:
+            inbox.take(after(number + 1), 0)
+    inbox.returned(1, [0])
+    inbox.fork_begins()
+    inbox.take(after(3), 0)
+    assert inbox.returned(1, [1, 2]) == (3, [1])
+
+
+def test_a_fork_in_an_earlier_connection_is_forgotten_with_it(inbox: Inbox) -> None:
+    inbox.offer(delivery(1, 0))
+    inbox.take(after(1), 0)
+    inbox.fork_begins()
+    inbox.begin_connection()
+    inbox.offer(delivery(2, 0))
+    inbox.take(after(1), 0)
+    assert inbox.returned(2, [0]) == (1, [])

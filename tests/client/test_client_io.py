@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import zmq
 from daemons import wait_until
+from forking import in_a_forked_child
 from talking import SPEC
 
 from streamd.client.inbox import Delivery, Inbox
@@ -25,6 +27,7 @@ from streamd.messages import (
     DaemonMessage,
     Draining,
     Goodbye,
+    Ping,
     Progress,
     Refused,
     Subscribe,
@@ -44,10 +47,7 @@ class Daemon:
     def __init__(self, folder: Path) -> None:
         self.endpoint = f"ipc://{folder}/s"
         self._context = zmq.Context(io_threads=1)
-        self.router = self._context.socket(zmq.ROUTER)
-        self.router.linger = 0
-        self.router.rcvtimeo = int(LIMIT_S * 1000)
-        self.router.bind(self.endpoint)
+        self._listen()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.settimeout(LIMIT_S)
         self._listener.bind(f"{folder}/s.fd")
@@ -56,6 +56,19 @@ class Daemon:
         self._sessions = 0
         self.identity = b""
         self.lifeline: socket.socket | None = None
+
+    def _listen(self) -> None:
+        self.router = self._context.socket(zmq.ROUTER)
+        self.router.linger = 0
+        self.router.rcvtimeo = int(LIMIT_S * 1000)
+        wait_until(self._bound, "the last socket has left the endpoint")
+
+    def _bound(self) -> bool:
+        try:
+            self.router.bind(self.endpoint)
+        except zmq.ZMQError:
+            return False
+        return True
 
     def hear(self) -> ClientMessage:
         self.identity, data = self.router.recv_multipart()
@@ -86,6 +99,11 @@ class Daemon:
         nbytes = slot_bytes(SPEC)
         ready = BatchReady(0, number, SPEC.batch_size, 0, nbytes, inline=True)
         self.say(ready, number, boot=boot, pixels=bytes([number]) * nbytes)
+
+    def cut(self) -> None:
+        """Drops every connection of the ROUTER, and listens again."""
+        self.router.close(0)
+        self._listen()
 
     def hang_up(self) -> None:
         if self.lifeline is not None:
@@ -227,6 +245,7 @@ def test_releases_are_told_together(daemon: Daemon, trainer: list[Trainer]) -> N
     taken = [one.take() for _ in range(SPEC.batches)]
     for delivery in taken:
         one.postman.give_back(delivery.connection, delivery.number)
+    one.postman.hurry(now=True)
     told: list[int] = []
     while len(told) < len(taken):
         progress = daemon.hear()
@@ -285,3 +304,72 @@ def test_a_postman_that_never_started_can_be_stopped(daemon: Daemon) -> None:
     session = Session(Wish("train", 0, 1, None, "drop", CREDIT, "inline"))
     Postman(daemon.endpoint, session, Inbox(Cursor())).stop()
     assert not daemon.heard_in_time(0)
+
+
+def test_a_connection_that_is_cut_is_made_again_at_once_by_a_new_subscription(
+    daemon: Daemon, trainer: list[Trainer]
+) -> None:
+    one = begin(daemon, trainer)
+    daemon.deliver(0)
+    one.take()
+    daemon.cut()
+    again = daemon.admit()
+    assert (again.cursor, again.resuming) == (Cursor().after_step(0, 1), True)
+
+
+def test_a_daemon_that_dies_before_it_answers_is_not_waited_for(
+    daemon: Daemon, trainer: list[Trainer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamd.client.session.ANSWER_TIMEOUT_S", 10 * LIMIT_S)
+    trainer.append(Trainer(daemon))
+    assert isinstance(daemon.hear(), Subscribe)
+    daemon.cut()
+    daemon.admit()
+
+
+def test_a_daemon_that_never_answers_a_ping_is_left_and_patience_begins(
+    daemon: Daemon, trainer: list[Trainer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = begin(daemon, trainer)
+    monkeypatch.setattr("streamd.client.session.ANSWER_TIMEOUT_S", 0.05)
+    one.postman.order(lambda: one.session.ask(time.monotonic()))
+    assert isinstance(daemon.hear(), Progress)
+    assert isinstance(daemon.hear(), Ping)
+    wait_until(lambda: one.inbox.away_since_s is not None, "the daemon counts as away")
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_lease_that_a_forked_child_has_too_is_retired_when_it_ends(daemon: Daemon, trainer: list[Trainer]) -> None:
+    one = begin(daemon, trainer)
+    for number in range(3):
+        daemon.deliver(number)
+    before = [one.take(), one.take()]
+    assert in_a_forked_child(lambda: None) == 0
+    for delivery in [*before, one.take()]:
+        one.postman.give_back(delivery.connection, delivery.number)
+    one.postman.hurry(now=True)
+    told: list[int] = []
+    retired: list[int] = []
+    while len(told) < 3:
+        progress = daemon.hear()
+        assert isinstance(progress, Progress)
+        told += progress.released
+        retired += progress.retired
+    assert (told, retired) == ([0, 1, 2], [0, 1])
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_keeps_no_connection_and_no_memory_that_nobody_there_sees(
+    daemon: Daemon, trainer: list[Trainer]
+) -> None:
+    one = begin(daemon, trainer)
+    daemon.deliver(0)
+    wait_until(lambda: len(one.inbox._deliveries) == 1, "a batch lies ready")
+
+    def look() -> None:
+        assert one.postman._lifeline is not None
+        assert one.postman._lifeline.fileno() == -1
+        assert not one.inbox._deliveries
+
+    assert in_a_forked_child(look) == 0
+    assert one.take().number == 0

@@ -10,7 +10,7 @@ from streamd.client import patience as module
 from streamd.client.inbox import Delivery, Inbox
 from streamd.client.patience import Patience
 from streamd.errors import BatchesHeldError, ConnectError
-from streamd.limits import AWAY_LINE_S, HELD_COLLECT_S, HELD_ERROR_S
+from streamd.limits import HELD_COLLECT_S, HELD_ERROR_S, SILENCE_S
 from streamd.messages import BatchReady
 from streamd.spec import Cursor
 
@@ -40,6 +40,10 @@ def served_inbox(credit: int = 2) -> Inbox:
     return inbox
 
 
+def nobody_asks() -> None:
+    """Where it does not matter."""
+
+
 def hold(inbox: Inbox, count: int) -> None:
     cursor = Cursor(3)
     for index in range(count):
@@ -48,16 +52,18 @@ def hold(inbox: Inbox, count: int) -> None:
         inbox.take(cursor, 0)
 
 
-def test_a_daemon_that_is_there_but_slow_never_exhausts_patience(clock: Clock) -> None:
-    waiting = Patience(served_inbox(), ENDPOINT, 2.0)
+def test_a_daemon_that_is_there_but_slow_never_exhausts_patience_and_is_asked_for_a_sign_of_life(clock: Clock) -> None:
+    asked: list[float] = []
+    waiting = Patience(served_inbox(), ENDPOINT, 2.0, lambda: asked.append(clock.now_s))
     clock.now_s += 1000
-    assert waiting.turn_s() == AWAY_LINE_S
+    assert waiting.turn_s() == SILENCE_S
     waiting.look()
+    assert asked == [1100.0]
 
 
 def test_patience_counts_from_when_the_daemon_went_away(clock: Clock) -> None:
     inbox = served_inbox()
-    waiting = Patience(inbox, ENDPOINT, 2.0)
+    waiting = Patience(inbox, ENDPOINT, 2.0, nobody_asks)
     clock.now_s += 10
     inbox.away()
     assert waiting.turn_s() == pytest.approx(2.0)
@@ -73,7 +79,7 @@ def test_what_the_daemon_was_away_before_the_wait_does_not_count(clock: Clock) -
     inbox = served_inbox()
     inbox.away()
     clock.now_s += 50
-    waiting = Patience(inbox, ENDPOINT, 2.0)
+    waiting = Patience(inbox, ENDPOINT, 2.0, nobody_asks)
     assert waiting.turn_s() == pytest.approx(2.0)
     waiting.look()
 
@@ -83,7 +89,7 @@ def test_without_patience_a_line_every_30_s_says_that_the_daemon_is_away(
 ) -> None:
     inbox = served_inbox()
     inbox.away()
-    waiting = Patience(inbox, ENDPOINT, None)
+    waiting = Patience(inbox, ENDPOINT, None, nobody_asks)
     for _ in range(7):
         clock.now_s += 10
         waiting.look()
@@ -95,7 +101,7 @@ def test_a_wait_for_others_is_told_every_30_s_for_as_long_as_it_lasts_and_no_pat
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     awaited = ["3 trainers of stream 'train'"]
-    waiting = Patience(served_inbox(), ENDPOINT, 2.0, lambda: awaited[0])
+    waiting = Patience(served_inbox(), ENDPOINT, 2.0, nobody_asks, lambda: awaited[0])
     for seconds in range(10, 100, 10):
         awaited[0] = awaited[0] if seconds < 80 else ""
         clock.now_s += 10
@@ -111,7 +117,7 @@ def test_holding_everything_collects_garbage_first_and_then_names_the_batches(
     monkeypatch.setattr(gc, "collect", lambda: collections.append(clock.now_s))
     inbox = served_inbox()
     hold(inbox, 2)
-    waiting = Patience(inbox, ENDPOINT, None)
+    waiting = Patience(inbox, ENDPOINT, None, nobody_asks)
     assert waiting.turn_s() == HELD_COLLECT_S
     waiting.look()
     assert len(collections) == 1
@@ -124,9 +130,9 @@ def test_holding_everything_collects_garbage_first_and_then_names_the_batches(
 def test_a_batch_given_back_in_time_ends_the_matter(clock: Clock) -> None:
     inbox = served_inbox()
     hold(inbox, 2)
-    waiting = Patience(inbox, ENDPOINT, None)
+    waiting = Patience(inbox, ENDPOINT, None, nobody_asks)
     waiting.look()
     inbox.returned(1, [1])
     clock.now_s += 10
     waiting.look()
-    assert waiting.turn_s() == AWAY_LINE_S
+    assert waiting.turn_s() == SILENCE_S

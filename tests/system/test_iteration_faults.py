@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -158,6 +159,24 @@ def test_a_forked_child_may_read_what_it_has_but_never_the_stream_and_ends_nothi
         assert stream.receipts[0].ok
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_what_a_child_got_by_a_fork_stays_right_though_its_parent_reads_on(client: Client) -> None:
+    with client.subscribe("train", epochs=2, prefetch=2) as stream:
+        batches = iter(stream)
+        held = [next(batches)]
+        copy = held[0].images.copy()
+        go_on = os.pipe()
+        if not (child := os.fork()):
+            os.read(go_on[0], 1)
+            os._exit(0 if (held[0].images == copy).all() else 1)
+        held.clear()
+        assert sum(1 for _ in batches) == 2 * len(stream) - 1
+        os.write(go_on[1], b"x")
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        for end in go_on:
+            os.close(end)
+
+
 # --- interrupting
 
 
@@ -235,6 +254,7 @@ def test_whoever_waits_for_others_says_so_and_no_patience_counts(
     daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("streamd.client.patience.AWAY_LINE_S", 0.02)
+    monkeypatch.setattr("streamd.client.patience.SILENCE_S", 0.02)
     said: list[str] = []
 
     def has_said() -> int:

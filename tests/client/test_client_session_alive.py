@@ -1,0 +1,123 @@
+"""The client's side of the protocol: asking a silent daemon whether both still agree."""
+
+from __future__ import annotations
+
+import pytest
+from talking import HERE, SPEC, active, asking, deliver, told
+
+from streamd.client.session import OpenSocket, Say, Session
+from streamd.limits import ANSWER_TIMEOUT_S, BACKOFF_MIN_S, SILENCE_S
+from streamd.messages import NoSession, Ping, Pong, ReceiptDue
+from streamd.wire import Header
+
+
+def pinged(session: Session, now_s: float = 20.0) -> Session:
+    assert Say(HERE, Ping()) in session.ask(now_s)
+    return session
+
+
+def test_a_ping_follows_all_that_there_was_to_tell() -> None:
+    session = active()
+    deliver(session, 0, 0, 0)
+    session.released([0], 1, 0, 1.0)
+
+    said = session.ask(SILENCE_S)
+
+    (progress,) = told(said)
+    assert (progress.upto, progress.released) == (9, (0,))
+    assert said[-1] == Say(HERE, Ping())
+    assert session.deadline() == SILENCE_S + ANSWER_TIMEOUT_S
+
+
+def test_it_asks_once_at_a_time_and_only_within_a_session() -> None:
+    assert asking().ask(1.0) == []
+    assert pinged(active()).ask(21.0) == []
+
+
+def test_without_an_answer_in_time_the_session_begins_anew() -> None:
+    session = pinged(active(), 20.0)
+    due_s = session.deadline()
+    assert due_s == 20.0 + ANSWER_TIMEOUT_S
+
+    assert session.passed(due_s) == []
+    assert session.state == "away"
+    assert session.deadline() == due_s + BACKOFF_MIN_S
+    assert session.passed(due_s + BACKOFF_MIN_S) == [OpenSocket()]
+
+
+def test_an_answer_that_agrees_ends_the_matter() -> None:
+    session = active()
+    deliver(session, 0, 0, 0)
+    pinged(session)
+
+    assert session.heard(HERE, Pong(1, 8, 0, 0), 21.0) == []
+    assert session.state == "active"
+    assert session.deadline() is None
+    assert Say(HERE, Ping()) in session.ask(30.0)
+
+
+def test_what_was_told_after_the_ping_is_no_disagreement() -> None:
+    session = active()
+    deliver(session, 0, 0, 0)
+    pinged(session)
+    session.released([0], 1, 0, 20.1)
+
+    session.heard(HERE, Pong(1, 8, 0, 0), 21.0)
+
+    assert session.state == "active"
+
+
+@pytest.mark.parametrize(
+    "pong",
+    [Pong(2, 8, 0, 1), Pong(0, 8, 0, 1), Pong(1, 7, 0, 1), Pong(1, 8, 1, 1), Pong(1, 8, 0, 2), Pong(1, 8, 0, 0)],
+    ids=["a batch lost", "a batch too many", "credit lost", "a release too many", "a receipt lost", "too many"],
+)
+def test_whatever_only_one_side_knows_of_makes_it_begin_anew(pong: Pong) -> None:
+    session = active()
+    deliver(session, 0, 0, 0)
+    session.heard(HERE, ReceiptDue(0, "digest", 0), 2.0)
+    pinged(session)
+
+    assert session.heard(HERE, pong, 21.0) == []
+
+    assert session.state == "away"
+    assert session.gaps == 1
+
+
+def test_an_answer_for_another_session_counts_as_stale() -> None:
+    session = pinged(active())
+
+    session.heard(Header(HERE.boot, HERE.session + 1, 0), Pong(5, 5, 5, 5), 21.0)
+
+    assert session.state == "active"
+    assert session.stale_frames == 1
+
+
+def test_a_daemon_that_knows_no_such_session_is_asked_for_another() -> None:
+    session = active()
+
+    assert session.heard(HERE, NoSession(), 3.0) == []
+
+    assert session.state == "away"
+
+
+def test_a_new_connection_owes_nothing_to_a_question_of_the_last() -> None:
+    session = pinged(active())
+    session.lost(21.0)
+    session.opened(session._cursor, 22.0)
+
+    assert session.deadline() == 22.0 + ANSWER_TIMEOUT_S
+    assert SPEC.order_id == session.order_id
+
+
+def test_what_a_forked_child_may_see_is_told_with_the_release() -> None:
+    session = active(credit=2)
+    deliver(session, 0, 0, 0)
+    deliver(session, 1, 0, 1)
+
+    (progress,) = told(session.released([0, 1], 2, 0, 1.0, [1]))
+    assert (progress.released, progress.retired) == ((0, 1), (1,))
+
+    deliver(session, 2, 0, 2)
+    (progress,) = told(session.released([2], 3, 0, 2.0))
+    assert progress.retired == ()
