@@ -17,10 +17,11 @@ from streamd.spec import StreamSpec
 
 Rows = npt.NDArray[np.uint16]
 
-_STREAM, _TASK, _DROP, _READY, _DONE = 1, 2, 3, 4, 5
+_STREAM, _TASK, _DROP, _READY, _DONE, _CLOSE = 1, 2, 3, 4, 5, 6
 _TASK_HEAD: Final = struct.Struct(
-    "<BxHHxxQQQI"
-)  # kind, stream, rows of the task, number, slot, slot bytes, rows of the batch
+    "<BxHIQQQI"
+)  # kind, rows of the task, stream, number, slot, slot bytes, rows of the batch
+_CLOSE_RECORD: Final = struct.Struct("<BxxxI")  # kind, stream
 _DONE_HEAD: Final = struct.Struct("<BxHxxxxQQQQ")  # kind, bad rows, number, read, decode and idle nanoseconds
 MAX_RECORD_BYTES: Final = 64 * 1024
 _DAMAGE: Final = (struct.error, msgspec.MsgspecError, ValueError, IndexError, RecursionError)  # what decoding may raise
@@ -33,6 +34,13 @@ class OpenStream:
     number: int
     manifest: str
     spec: StreamSpec
+
+
+@dataclass(frozen=True, slots=True)
+class CloseStream:
+    """Forget a stream; no task of it is under way, and its number is never used again."""
+
+    number: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,7 +91,7 @@ class Done:
     bad: tuple[BadSample, ...] = ()
 
 
-Command = OpenStream | Task | DropSlots
+Command = OpenStream | CloseStream | Task | DropSlots
 Report = Ready | Done
 
 
@@ -93,8 +101,8 @@ def encode_command(command: Command) -> bytes:
         case Task():
             head = _TASK_HEAD.pack(
                 _TASK,
-                command.stream,
                 command.rows.size,
+                command.stream,
                 command.number,
                 command.slot,
                 command.slot_bytes,
@@ -103,6 +111,8 @@ def encode_command(command: Command) -> bytes:
             return head + command.rows.astype("<u2").tobytes() + command.ids.astype("<i8").tobytes()
         case OpenStream():
             return bytes([_STREAM]) + msgspec.msgpack.encode(command)
+        case CloseStream():
+            return _CLOSE_RECORD.pack(_CLOSE, command.number)
         case DropSlots():
             return bytes([_DROP]) + np.asarray(command.slots, dtype="<u8").tobytes()
 
@@ -115,6 +125,8 @@ def decode_command(data: bytes) -> Command:
                 return _decode_task(data)
             case 1:
                 return msgspec.msgpack.decode(data[1:], type=OpenStream)
+            case 6:
+                return CloseStream(_CLOSE_RECORD.unpack(data)[1])
             case 3:
                 return DropSlots(tuple(np.frombuffer(data, "<u8", offset=1).tolist()))
             case kind:
@@ -124,7 +136,7 @@ def decode_command(data: bytes) -> Command:
 
 
 def _decode_task(data: bytes) -> Task:
-    _, stream, count, number, slot, slot_bytes, batch_rows = _TASK_HEAD.unpack_from(data)
+    _, count, stream, number, slot, slot_bytes, batch_rows = _TASK_HEAD.unpack_from(data)
     if not 0 < count <= TASK_ROWS or len(data) != _TASK_HEAD.size + 10 * count:
         raise ProtocolError(f"a task of {count} rows in {len(data)} bytes")
     rows = np.frombuffer(data, "<u2", count, _TASK_HEAD.size)

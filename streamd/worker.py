@@ -26,6 +26,7 @@ from streamd.mapping import map_writable
 from streamd.produce import Blob, Filling, ReadPace, Source
 from streamd.tasks import (
     MAX_RECORD_BYTES,
+    CloseStream,
     Done,
     DropSlots,
     OpenStream,
@@ -124,6 +125,8 @@ class Worker:
             case DropSlots(slots):
                 for slot in slots:
                     self._slots.pop(slot, None)
+            case CloseStream(number):
+                self._sources.pop(number).close()
             case OpenStream(number, manifest, spec):
                 self._sources[number] = Source.open(spec, Path(manifest))
                 self._send(Ready(number, pixel_id(spec.image)))  # short, into an empty socket: it has room

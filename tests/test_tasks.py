@@ -16,6 +16,7 @@ from streamd.limits import MAX_BATCH_ROWS, MAX_REASON_CHARS, MAX_SLOTS, TASK_ROW
 from streamd.tasks import (
     MAX_RECORD_BYTES,
     BadSample,
+    CloseStream,
     Command,
     Done,
     DropSlots,
@@ -34,7 +35,7 @@ Record = Command | Report
 
 
 def task(rows: list[int], ids: list[int], batch_rows: int = MAX_BATCH_ROWS) -> Task:
-    return Task(2**60, 3, 2**61, 2**40, batch_rows, np.array(rows, dtype=np.uint16), np.array(ids, dtype=np.int64))
+    return Task(2**60, 2**31, 2**61, 2**40, batch_rows, np.array(rows, dtype=np.uint16), np.array(ids, dtype=np.int64))
 
 
 COMMANDS: Final[list[Command]] = [
@@ -42,6 +43,7 @@ COMMANDS: Final[list[Command]] = [
     task([0], [5]),
     task([1, 2, MAX_BATCH_ROWS - 1], [2**62, 0, 7]),
     task(list(range(TASK_ROWS)), list(range(100, 100 + TASK_ROWS))),
+    CloseStream(2**31),
     DropSlots((1, 2, 2**63)),
     DropSlots(()),
 ]

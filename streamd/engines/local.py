@@ -7,13 +7,13 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from streamd import logs
 from streamd.engines.process import WorkerProcess
 from streamd.engines.production import Job, Production
-from streamd.errors import ConfigError
+from streamd.engines.register import Register
 from streamd.limits import (
     TASK_ATTEMPTS,
     TASKS_AHEAD_PER_WORKER,
@@ -22,9 +22,9 @@ from streamd.limits import (
 )
 from streamd.served import ServedStream
 from streamd.slots import SlotStore
-from streamd.spec import BatchKey, PixelId, StreamSpec
+from streamd.spec import BatchKey, PixelId
 from streamd.stats import Stats
-from streamd.tasks import Done, DropSlots, OpenStream, Ready, Task
+from streamd.tasks import Command, Done, DropSlots, Ready, Task
 from streamd.verdicts import Verdict
 
 _READ_RETRIES: Final = 5  # of a read that may pass, before the stream is given up
@@ -43,8 +43,7 @@ class LocalEngine:
     """Produces batches in `workers` processes. All methods belong to the event loop's thread."""
 
     def __init__(self, streams: Sequence[ServedStream], slots: SlotStore, stats: Stats, workers: int) -> None:
-        self._streams = list(streams)
-        self._numbers = {stream.spec.name: number for number, stream in enumerate(streams)}
+        self._register = Register(streams)
         self._slots = slots
         self._stats = stats
         self._count = workers
@@ -53,7 +52,6 @@ class LocalEngine:
         self._jobs: dict[int, Job] = {}
         self._task_numbers = itertools.count(1)
         self._reporter: Reporter | None = None
-        self._pixel_ids: dict[int, asyncio.Future[str]] = {}
         self.restarts = 0
 
     @property
@@ -63,22 +61,45 @@ class LocalEngine:
     def report_to(self, reporter: Reporter) -> None:
         self._reporter = reporter
 
+    # --- the streams
+
     async def pixel_ids(self) -> dict[str, PixelId]:
         """What the workers' pipeline makes of each stream, once the first worker is up."""
-        ids = await asyncio.gather(*(self._pixel_id(number) for number in range(len(self._streams))))
-        return {stream.spec.name: PixelId(each) for stream, each in zip(self._streams, ids, strict=True)}
+        current = self._register.current()
+        ids = await asyncio.gather(*(self._register.pixel_id(number) for number in current.values()))
+        return dict(zip(current, ids, strict=True))
 
-    def _pixel_id(self, stream: int) -> asyncio.Future[str]:
-        if stream not in self._pixel_ids:
-            self._pixel_ids[stream] = asyncio.get_running_loop().create_future()
-        return self._pixel_ids[stream]
+    async def open(self, stream: ServedStream) -> PixelId:
+        """Serves a new stream, or a new version of one, in all workers; what their pipeline makes of it.
+
+        Batches that are begun after the return are the new version's; those under way keep their own. Who awaits this
+        itself, not in a task, goes on before any other callback runs.
+        """
+        number = self._register.add(stream)
+        self._tell(self._register.opening(number))
+        try:
+            pixel_id = await self._register.pixel_id(number)
+        except BaseException:
+            self._tell(*self._register.retire(number))
+            raise
+        self._tell(*self._register.use(number))
+        return pixel_id
+
+    def close(self, name: str) -> None:
+        """Serves a stream no longer; workers forget it when its last batch under way is done. KeyError if unknown."""
+        self._tell(*self._register.close(name))
+
+    def _tell(self, *commands: Command) -> None:
+        for command in commands:
+            for worker in self._workers:
+                worker.send(command)
 
     # --- the way of a batch
 
     def produce(self, key: BatchKey, slot: int, slot_bytes: int) -> None:
         """Begins a batch; the reporter hears of its end."""
-        number = self._numbers[key.stream]
-        production = Production(key, self._streams[number], number, slot, slot_bytes)
+        number, stream = self._register.begin(key.stream)
+        production = Production(key, stream, number, slot, slot_bytes)
         reason = production.stream.too_many_bad()
         if reason is not None:  # by the verdicts of an earlier run
             asyncio.get_running_loop().call_soon(self._fail, production, reason)
@@ -111,20 +132,11 @@ class LocalEngine:
     def _heard(self, worker: WorkerProcess, report: Ready | Done) -> None:
         match report:
             case Ready(stream, pixel_id):
-                self._agree(stream, pixel_id)
+                self._register.agree(stream, PixelId(pixel_id))
             case Done():
                 worker.finish(report.number)
                 self._done(self._jobs.pop(report.number), report)
                 self._dispatch()
-
-    def _agree(self, stream: int, pixel_id: str) -> None:
-        known = self._pixel_id(stream)
-        if not known.done():
-            known.set_result(pixel_id)
-        elif known.result() != pixel_id:
-            raise ConfigError(
-                "a worker decodes to other pixels than the first: the installation changed; restart streamd"
-            )
 
     def _done(self, job: Job, report: Done) -> None:
         production = job.production
@@ -134,7 +146,7 @@ class LocalEngine:
         self._stats.time(group, "decode", report.decode_ns / 1e9, rows)
         self._stats.time("engine", "idle", report.idle_ns / 1e9)
         production.busy_s += (report.read_ns + report.decode_ns) / 1e9
-        production.pending -= 1
+        self._end_tasks(production, 1)
         if production.given_up:
             return
         if report.bad and not self._judge(job, report):
@@ -172,9 +184,11 @@ class LocalEngine:
         asyncio.get_running_loop().call_later(_READ_RETRY_S * 2**job.failures, self._requeue, later)
 
     def _requeue(self, job: Job) -> None:
-        if not job.production.given_up:
-            self._queue.append(job)
-            self._dispatch()
+        if job.production.given_up:
+            self._end_tasks(job.production, 1)
+            return
+        self._queue.append(job)
+        self._dispatch()
 
     def _complete(self, production: Production) -> None:
         tasks = production.renew(self._task_numbers)
@@ -182,6 +196,7 @@ class LocalEngine:
             self._enqueue(production, tasks)
             return
         self._stats.count(f"stream.{production.key.stream}", "produced")
+        self._tell(*self._register.end(production.number))
         assert self._reporter is not None  # noqa: S101 - the daemon names the reporter before it lets anyone in
         self._reporter.produced(production)
 
@@ -190,9 +205,17 @@ class LocalEngine:
         if production.given_up:
             return
         production.given_up = True
-        self._queue = deque(job for job in self._queue if job.production is not production)
+        others = deque(job for job in self._queue if job.production is not production)
+        ended, self._queue = len(self._queue) - len(others), others
+        self._end_tasks(production, ended)
         assert self._reporter is not None  # noqa: S101 - as above
         self._reporter.failed(production, reason)
+
+    def _end_tasks(self, production: Production, count: int) -> None:
+        """So many tasks of a batch are over. The last one of a batch that was given up lets go of its stream."""
+        production.pending -= count
+        if production.given_up and production.pending == 0:
+            self._tell(*self._register.end(production.number))
 
     # --- the life of the workers
 
@@ -210,8 +233,8 @@ class LocalEngine:
         pause_s = WORKER_RESPAWN_S
         while True:
             worker = await WorkerProcess.start(place, self._heard)
-            for number, stream in enumerate(self._streams):
-                worker.send(OpenStream(number, str(stream.manifest_path), _without_classes(stream.spec)))
+            for command in self._register.openings():
+                worker.send(command)
             self._workers.append(worker)
             self._dispatch()
             status = await worker.ended()
@@ -234,12 +257,8 @@ class LocalEngine:
                 self._fail(
                     job.production, f"{job.deaths} workers died, the last {status}, at files beginning with {files}"
                 )
-            elif not job.production.given_up:  # its slot is gone
+            elif job.production.given_up:  # its slot is gone
+                self._end_tasks(job.production, 1)
+            else:
                 self._queue.appendleft(job)
         self._dispatch()
-
-
-def _without_classes(spec: StreamSpec) -> StreamSpec:
-    """What a worker needs of a spec: class lists have no bound, its records have."""
-    labels = {name: replace(label, classes=(), counts=()) for name, label in spec.labels.items()}
-    return replace(spec, labels=labels)

@@ -18,12 +18,8 @@ from served_folders import file_of, serve, spoil
 
 from streamd.decode.identity import pixel_id
 from streamd.engines import local
-from streamd.engines.local import LocalEngine
-from streamd.errors import ConfigError
 from streamd.limits import TASK_ROWS
 from streamd.served import ServedStream
-from streamd.slots import SlotStore
-from streamd.stats import Stats
 from streamd.verdicts import Verdict
 
 Serve = Callable[..., ServedStream]
@@ -88,15 +84,69 @@ def test_the_workers_tell_what_their_pipeline_makes(served: Serve) -> None:
     play(stream, scene)
 
 
-def test_a_worker_with_another_pipeline_is_an_error(served: Serve) -> None:
-    async def scene() -> None:
-        engine = LocalEngine([served(8)], SlotStore(), Stats(), 1)
-        engine._agree(0, "one")
-        engine._agree(0, "one")
-        with pytest.raises(ConfigError, match=r"decodes to other pixels .* restart streamd"):
-            engine._agree(0, "other")
+# --- streams that come and go
 
-    asyncio.run(scene())
+
+def test_a_new_version_is_used_when_it_is_open_and_batches_under_way_keep_their_own(
+    served: Serve, tmp_path: Path
+) -> None:
+    old = served(24)
+    new = serve(old.manifest.root, tmp_path / "new", shuffle="none")
+
+    async def scene(rig: Rig) -> None:
+        (pid,) = rig.engine.pids
+        os.kill(pid, signal.SIGSTOP)
+        rig.produce(0, 0, slot=1)
+        opening = asyncio.create_task(rig.engine.open(new))
+        os.kill(pid, signal.SIGCONT)
+        assert await opening == pixel_id(new.spec.image)
+        rig.produce(0, 0, slot=2)
+        outcomes = [await rig.outcome() for _ in range(2)]
+        found = {production.slot: production.delivered.tolist() for production, _ in outcomes}
+        assert found == {1: old.planned(0, 0).tolist(), 2: list(range(8))}
+        assert np.array_equal(rig.images(2), pixels(new, new.planned(0, 0)))
+
+    play(old, scene)
+    new.manifest.close()
+
+
+def test_workers_forget_a_closed_stream_when_its_last_batch_is_done(served: Serve) -> None:
+    stream = served()
+
+    def holds(pid: int) -> bool:
+        return str(stream.manifest_path) in Path(f"/proc/{pid}/maps").read_text()
+
+    async def scene(rig: Rig) -> None:
+        (pid,) = rig.engine.pids
+        os.kill(pid, signal.SIGSTOP)
+        rig.produce()
+        rig.engine.close("train")
+        with pytest.raises(KeyError):
+            rig.produce(0, 1, slot=2)
+        os.kill(pid, signal.SIGCONT)
+        production, reason = await rig.outcome()
+        assert reason is None
+        assert np.array_equal(rig.images(), pixels(stream, production.delivered))
+        await rig.until(lambda: not holds(pid))
+        assert rig.engine.restarts == 0
+
+    play(stream, scene)
+
+
+def test_a_worker_that_comes_later_knows_the_streams_that_were_opened_since(served: Serve, tmp_path: Path) -> None:
+    old = served(24)
+    new = serve(old.manifest.root, tmp_path / "new", shuffle="none")
+
+    async def scene(rig: Rig) -> None:
+        await rig.engine.open(new)
+        os.kill(rig.engine.pids[0], signal.SIGKILL)
+        await rig.until(lambda: rig.engine.restarts and rig.engine.pids)
+        rig.produce()
+        production, reason = await rig.outcome()
+        assert (production.delivered.tolist(), reason) == (list(range(8)), None)
+
+    play(old, scene)
+    new.manifest.close()
 
 
 # --- deaths

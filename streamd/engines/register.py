@@ -1,0 +1,121 @@
+"""Which streams the workers know, under which numbers, and when they may forget one."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from streamd.errors import ConfigError
+from streamd.served import ServedStream
+from streamd.spec import PixelId, StreamSpec
+from streamd.tasks import CloseStream, OpenStream
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    stream: ServedStream
+    under_way: int = 0  # batches
+    retired: bool = False
+    pixel_id: asyncio.Future[PixelId] | None = None
+
+
+@dataclass(slots=True)
+class Register:
+    """Streams by number, and the number that each name stands for now.
+
+    A number is never used twice: a worker's late word about one that is closed must not be taken for another's. What
+    has to be said to the workers is returned.
+    """
+
+    streams: Iterable[ServedStream]
+    _entries: dict[int, _Entry] = field(init=False, default_factory=dict)
+    _current: dict[str, int] = field(init=False, default_factory=dict)
+    _numbers: itertools.count[int] = field(init=False, default_factory=itertools.count)
+
+    def __post_init__(self) -> None:
+        for stream in self.streams:
+            self.use(self.add(stream))
+
+    def current(self) -> dict[str, int]:
+        """The number that each name stands for."""
+        return dict(self._current)
+
+    def add(self, stream: ServedStream) -> int:
+        """A number for a stream that is to be opened. Its name does not stand for it yet."""
+        number = next(self._numbers)
+        self._entries[number] = _Entry(stream)
+        return number
+
+    def use(self, number: int) -> list[CloseStream]:
+        """From now on the stream's name stands for this number, and for no earlier one."""
+        name = self._entries[number].stream.spec.name
+        earlier = self._current.get(name)
+        self._current[name] = number
+        return [] if earlier is None else self.retire(earlier)
+
+    def close(self, name: str) -> list[CloseStream]:
+        """No batch of this name is begun any more. KeyError for one that nobody knows."""
+        return self.retire(self._current.pop(name))
+
+    def begin(self, name: str) -> tuple[int, ServedStream]:
+        """A batch is begun: of which stream, and its number. KeyError for a name that nobody knows."""
+        number = self._current[name]
+        entry = self._entries[number]
+        entry.under_way += 1
+        return number, entry.stream
+
+    def end(self, number: int) -> list[CloseStream]:
+        """A batch has no task left in any worker."""
+        self._entries[number].under_way -= 1
+        return self._forget(number)
+
+    def retire(self, number: int) -> list[CloseStream]:
+        """This number is over as soon as none of its batches is under way."""
+        self._entries[number].retired = True
+        return self._forget(number)
+
+    def _forget(self, number: int) -> list[CloseStream]:
+        entry = self._entries[number]
+        if not entry.retired or entry.under_way:
+            return []
+        del self._entries[number]
+        return [CloseStream(number)]
+
+    def openings(self) -> list[OpenStream]:
+        """What a new worker has to be told first."""
+        return [self.opening(number) for number in self._entries]
+
+    def opening(self, number: int) -> OpenStream:
+        """What workers are told of one stream."""
+        stream = self._entries[number].stream
+        return OpenStream(number, str(stream.manifest_path), _without_classes(stream.spec))
+
+    async def pixel_id(self, number: int) -> PixelId:
+        """What the pipeline makes of a stream, once a worker has said it."""
+        return await asyncio.shield(self._answer(self._entries[number]))
+
+    def agree(self, number: int, pixel_id: PixelId) -> None:
+        """A worker has said what its pipeline makes. Raises ConfigError when another one makes something else of it."""
+        if number not in self._entries:  # closed meanwhile
+            return
+        answer = self._answer(self._entries[number])
+        if not answer.done():
+            answer.set_result(pixel_id)
+        elif answer.result() != pixel_id:
+            raise ConfigError(
+                "a worker decodes to other pixels than the first: the installation changed; restart streamd"
+            )
+
+    @staticmethod
+    def _answer(entry: _Entry) -> asyncio.Future[PixelId]:
+        if entry.pixel_id is None:
+            entry.pixel_id = asyncio.get_running_loop().create_future()
+        return entry.pixel_id
+
+
+def _without_classes(spec: StreamSpec) -> StreamSpec:
+    """What a worker needs of a spec: class lists have no bound, its records have."""
+    labels = {name: replace(label, classes=(), counts=()) for name, label in spec.labels.items()}
+    return replace(spec, labels=labels)

@@ -1,0 +1,95 @@
+"""Which stream a number stands for, and that one is forgotten only when none of its batches is under way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from daemons import write_images
+from served_folders import serve
+
+from streamd.engines.register import Register
+from streamd.errors import ConfigError
+from streamd.served import ServedStream
+from streamd.spec import PixelId
+from streamd.tasks import CloseStream
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Iterator[ServedStream]:
+    stream = serve(write_images(tmp_path / "data", {"cat": 8}, size=(8, 8)), tmp_path / "state")
+    yield stream
+    stream.manifest.close()
+
+
+def test_workers_are_told_the_manifest_and_no_classes(stream: ServedStream) -> None:
+    (opening,) = Register([stream]).openings()
+    assert (opening.number, opening.manifest) == (0, str(stream.manifest_path))
+    assert stream.spec.labels["label"].classes == ("cat",)
+    assert opening.spec.labels["label"].classes == ()
+
+
+def test_a_number_that_is_not_in_use_yet_is_told_but_not_begun(stream: ServedStream) -> None:
+    register = Register([stream])
+    assert register.add(replace(stream)) == 1
+    assert [each.number for each in register.openings()] == [0, 1]
+    assert register.begin("train") == (0, stream)
+
+
+def test_a_new_version_closes_the_one_before(stream: ServedStream) -> None:
+    register, version = Register([stream]), replace(stream)
+    assert register.use(register.add(version)) == [CloseStream(0)]
+    number, found = register.begin("train")
+    assert number == 1
+    assert found is version
+
+
+def test_a_stream_is_closed_after_its_last_batch(stream: ServedStream) -> None:
+    register = Register([stream])
+    register.begin("train")
+    register.begin("train")
+    assert register.close("train") == []
+    assert [each.number for each in register.openings()] == [0]
+    assert register.end(0) == []
+    assert register.end(0) == [CloseStream(0)]
+    assert register.openings() == []
+    with pytest.raises(KeyError):
+        register.begin("train")
+
+
+def test_batches_that_end_close_nothing_that_is_still_served(stream: ServedStream) -> None:
+    register = Register([stream])
+    register.begin("train")
+    assert register.end(0) == []
+
+
+def test_numbers_are_never_used_twice(stream: ServedStream) -> None:
+    register = Register([stream])
+    register.close("train")
+    register.use(register.add(stream))
+    assert register.begin("train")[0] == 1
+
+
+def test_a_worker_with_another_pipeline_is_an_error(stream: ServedStream) -> None:
+    async def scene() -> None:
+        register = Register([stream])
+        register.agree(0, PixelId("one"))
+        register.agree(0, PixelId("one"))
+        assert await register.pixel_id(0) == "one"
+        with pytest.raises(ConfigError, match=r"decodes to other pixels .* restart streamd"):
+            register.agree(0, PixelId("other"))
+
+    asyncio.run(scene())
+
+
+def test_a_late_word_about_a_closed_stream_is_not_heard(stream: ServedStream) -> None:
+    async def scene() -> None:
+        register = Register([stream])
+        register.agree(0, PixelId("one"))
+        register.close("train")
+        register.agree(0, PixelId("other"))
+
+    asyncio.run(scene())
