@@ -11,6 +11,7 @@
     ├── BatchesHeldError      the caller holds every batch it may hold
     ├── ReceiptError          an epoch's account does not add up
     ├── ForkedClientError     a client was used after fork
+    ├── BrokenRuleError       the daemon's own books do not agree: it ends
     └── ProtocolError         the other side said something that makes no sense
         └── OtherVersionError     ... since it is another streamd
 
@@ -98,6 +99,17 @@ class ForkedClientError(StreamdError):
 
     def __init__(self) -> None:
         super().__init__("this client was made in the parent process: call streamd.connect() after fork, in the child")
+
+
+class BrokenRuleError(StreamdError):
+    """A rule of the daemon's own does not hold: what it knows is not to be trusted any more."""
+
+    def __init__(self, rule: str, facts: str) -> None:
+        self.rule = rule
+        super().__init__(
+            f"rule {rule} does not hold: {facts}. This is a fault in streamd: report it with this line. The daemon ends "
+            "rather than go on; start it again, and every trainer goes on where it is"
+        )
 
 
 class ProtocolError(StreamdError):

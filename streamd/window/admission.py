@@ -1,11 +1,15 @@
-"""Whether one more session fits, and how much credit is left for it. Arithmetic, and the words that explain it."""
+"""Whether one more session fits, and how much credit is left for it. Arithmetic, and the words that explain it.
+
+No session is given more than half of what is free, so that what it holds, stopped for ever perhaps, leaves room for the
+next one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from streamd.limits import MAX_CREDIT, MIB, MIN_CREDIT, TASKS_AHEAD_PER_WORKER
+from streamd.limits import MAX_CREDIT, MAX_SLOTS, MIB, MIN_CREDIT, TASKS_AHEAD_PER_WORKER
 from streamd.messages import Refusal
 from streamd.spec import steps_from
 from streamd.window.events import StreamShape, Subscribed
@@ -32,10 +36,27 @@ class Denial:
     shrunk: Mapping[int, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """What there is for sessions: bytes, and slots, since each is a descriptor in the daemon and in every worker."""
+
+    memory: int
+    slots: int
+
+    def beside(self, sessions: Sequence[Session], counts: Mapping[int, int]) -> _Room:
+        """What is left when each session has so many slots; may be less than nothing."""
+        taken = sum(counts[session.id] * session.shape.slot_bytes for session in sessions)
+        return _Room(self.memory - taken, self.slots - sum(counts.values()))
+
+    def batches(self, slot_bytes: int) -> int:
+        """How many batches of a size fit."""
+        return min(self.memory // slot_bytes, self.slots)
+
+
 def ahead_slots(shape: StreamShape, workers: int, memory: int) -> int:
     """Slots that production may fill at a time: two tasks a worker, as far as two slots are left for a session."""
     wanted = -(-workers * TASKS_AHEAD_PER_WORKER // shape.tasks) + 1
-    return max(1, min(wanted, memory // shape.slot_bytes - MIN_CREDIT))
+    return max(1, min(wanted, memory // shape.slot_bytes - MIN_CREDIT, MAX_SLOTS // 2))
 
 
 def working_bytes(sessions: Sequence[Session], workers: int, memory: int, shape: StreamShape) -> int:
@@ -62,28 +83,35 @@ def admit(
     alone = least_bytes(shape, workers, memory)
     if alone > memory:
         return Denial("memory", _arithmetic(shape, memory, alone, []))
-    working = working_bytes(sessions, workers, memory, shape)
+    room = _room(sessions, workers, memory, shape)
     wanted = max(MIN_CREDIT, min(event.credit, MAX_CREDIT))
-    shares = _share(wanted, shape.slot_bytes, sessions, memory - working)
+    shares = _share(wanted, shape.slot_bytes, sessions, room)
     if shares is None:
+        working = memory - room.memory
         needed = working + MIN_CREDIT * (shape.slot_bytes + sum(session.shape.slot_bytes for session in sessions))
         return Denial("memory", _arithmetic(shape, memory, needed, sessions), RETRY_S if event.resuming else None)
     shrunk = {session.id: shares[session.id] for session in sessions if shares[session.id] < session.credit}
-    held = sum(max(shares[session.id], len(session.leases)) * session.shape.slot_bytes for session in sessions)
-    credit = min(wanted, (memory - working - held) // shape.slot_bytes)
-    if credit >= MIN_CREDIT:
-        return Grant(credit, shrunk)
+    held = {session.id: max(shares[session.id], len(session.leases)) for session in sessions}
+    free = room.beside(sessions, held).batches(shape.slot_bytes)
+    if free >= MIN_CREDIT:
+        return Grant(min(wanted, max(MIN_CREDIT, free // 2)), shrunk)
     text = f"stream {shape.name!r} fits into memory as soon as trainers give back batches that they hold"
     return Denial("memory", text, RETRY_S, shrunk)
 
 
-def _share(wanted: int, slot_bytes: int, sessions: Sequence[Session], left: int) -> dict[int, int] | None:
+def _room(sessions: Sequence[Session], workers: int, memory: int, shape: StreamShape) -> _Room:
+    """What the workers leave to the sessions, and to one more, of `shape`."""
+    ahead = max(ahead_slots(each, workers, memory) for each in (shape, *(session.shape for session in sessions)))
+    return _Room(memory - working_bytes(sessions, workers, memory, shape), MAX_SLOTS - ahead)
+
+
+def _share(wanted: int, slot_bytes: int, sessions: Sequence[Session], room: _Room) -> dict[int, int] | None:
     """The credits of `sessions` that leave room for one more: the largest is halved, the newcomer's before others'.
 
-    None when not even the minimum for everyone fits into the `left` bytes.
+    None when not even the minimum for everyone fits into the room.
     """
     shares = {session.id: session.credit for session in sessions}
-    while sum(shares[each.id] * each.shape.slot_bytes for each in sessions) + wanted * slot_bytes > left:
+    while room.beside(sessions, shares).batches(slot_bytes) < wanted:
         largest = max(shares, key=shares.__getitem__, default=None)
         if wanted > MIN_CREDIT and (largest is None or wanted >= shares[largest]):
             wanted = max(MIN_CREDIT, wanted // 2)

@@ -99,10 +99,11 @@ class SessionClosed:
 
 @dataclass(frozen=True, slots=True)
 class StreamChanged:
-    """A stream was replaced (`shape`) or taken away (None)."""
+    """A stream was replaced (`shape`) or taken away (None). Its trainers are told the reason."""
 
     stream: str
     shape: StreamShape | None
+    reason: str = "its configuration changed"
 
 
 @dataclass(frozen=True, slots=True)

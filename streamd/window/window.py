@@ -36,6 +36,7 @@ from streamd.window.events import (
     Subscribed,
     TimePassed,
 )
+from streamd.window.ledger import Ledger, Rule
 from streamd.window.pool import Demand, Entry, Pool
 from streamd.window.sessions import Session, joined
 
@@ -59,6 +60,7 @@ class Window:
 
     def __init__(self, shapes: Iterable[StreamShape], *, memory: int, workers: int) -> None:
         self._shapes = {shape.name: shape for shape in shapes}
+        self._ledger = Ledger(self._shapes.values(), memory)
         self._workers = workers
         self._pool = Pool(memory)
         self._sessions: dict[int, Session] = {}
@@ -92,10 +94,15 @@ class Window:
         """How long, in all, a session's wish within its credit has waited for memory."""
         return self._slot_wait_s
 
+    @property
+    def checks(self) -> dict[Rule, int]:
+        """How often each rule was found to hold."""
+        return self._ledger.checks
+
     # --- the way in
 
     def handle(self, event: Event, now_s: float) -> list[Action]:
-        """Takes one event at a monotonic time; returns what to do, in order."""
+        """Takes one event at a monotonic time; returns what to do, in order. Raises BrokenRuleError."""
         actions = self._take(event, now_s)
         if not isinstance(event, ProgressReported):
             self._fill(actions, now_s)
@@ -103,6 +110,7 @@ class Window:
             actions.append(DropSlots(tuple(self._pool.dropped)))
             self._pool.dropped.clear()
         self._note_idleness(now_s)
+        self._ledger.enter(event, actions, self._pool.used)
         return actions
 
     def deadline(self) -> float | None:
@@ -127,8 +135,8 @@ class Window:
                 return self._end(session)
             case ProductionFailed(key, slot, reason):
                 return self._failed(key.stream, slot, reason)
-            case StreamChanged(stream, shape):
-                return self._changed(stream, shape)
+            case StreamChanged(stream, shape, reason):
+                return self._changed(stream, shape, reason)
             case DrainRequested():
                 self._draining = True
                 return []
@@ -252,8 +260,8 @@ class Window:
         self._pool.discard(entry)
         return self._stop(stream, reason, changed=False) if wanted else []
 
-    def _changed(self, stream: str, shape: StreamShape | None) -> list[Action]:
-        actions = self._stop(stream, "its configuration changed", changed=True)
+    def _changed(self, stream: str, shape: StreamShape | None, reason: str) -> list[Action]:
+        actions = self._stop(stream, reason, changed=True)
         for entry in self._pool.of_stream(stream):
             self._pool.disown(entry)  # what is still in production shows the old stream
         if shape is None:

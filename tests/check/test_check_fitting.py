@@ -13,8 +13,8 @@ TRAIN = StreamShape("train", 100, MIB, 1)
 WORKERS = 2
 
 
-def test_with_room_for_n_trainers_that_many_have_all_they_ask_for() -> None:
-    memory = (3 * DEFAULT_CREDIT + ahead_slots(TRAIN, WORKERS, 1000 * MIB)) * MIB
+def test_with_room_for_n_trainers_and_one_more_that_many_have_all_they_ask_for() -> None:
+    memory = (4 * DEFAULT_CREDIT + ahead_slots(TRAIN, WORKERS, 1000 * MIB)) * MIB
     assert room([TRAIN], WORKERS, memory).at_ease == 3
     assert room([TRAIN], WORKERS, memory - 1).at_ease == 2
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from driving import MIB, World, train
 
-from streamd.limits import MAX_CREDIT
+from streamd.limits import MAX_CREDIT, MAX_SLOTS
 from streamd.spec import Cursor, Uneven
 from streamd.window.admission import RETRY_S, Denial, Grant, admit, ahead_slots, working_bytes
 from streamd.window.events import StreamShape, Subscribed
@@ -56,12 +56,32 @@ def test_the_workers_memory_is_that_of_the_largest_stream_in_use() -> None:
 
 
 def test_a_session_gets_the_credit_it_wants_where_memory_permits() -> None:
-    assert ask(13) == Grant(8, {})
+    assert ask(5 + 16) == Grant(8, {})
 
 
-def test_a_session_gets_what_is_left() -> None:
-    assert ask(10) == Grant(5, {})
-    assert ask(7) == Grant(2, {})
+def test_a_session_gets_no_more_than_half_of_what_is_free_and_two_at_least() -> None:
+    assert ask(5 + 15) == Grant(7, {})
+    assert ask(5 + 3) == Grant(2, {})
+    assert ask(5 + 2) == Grant(2, {})
+
+
+@pytest.mark.parametrize(("slots", "trainers"), [(4, 2), (8, 3), (16, 4), (64, 10)])
+def test_trainers_that_hold_all_they_got_leave_room_for_the_next(slots: int, trainers: int) -> None:
+    sessions: list[Session] = []
+    while isinstance(verdict := ask(5 + slots, *sessions, event=wish(number=len(sessions))), Grant):
+        for number, credit in verdict.shrunk.items():
+            sessions[number].credit = credit
+        sessions.append(session(len(sessions), verdict.credit, held=verdict.credit))
+
+    assert len(sessions) == trainers
+
+
+def test_slots_are_as_scarce_as_memory_since_each_is_a_descriptor() -> None:
+    first = session(1, MAX_CREDIT)
+    rest = [session(number, 500) for number in range(2, 8)]
+    free = MAX_SLOTS - 5 - MAX_CREDIT - 6 * 500
+
+    assert ask(1 << 20, first, *rest, event=wish(MAX_CREDIT)) == Grant(free // 2 + 256, {1: 512})
 
 
 @pytest.mark.parametrize(("wanted", "credit"), [(-5, 2), (0, 2), (1, 2), (1 << 20, MAX_CREDIT)])
@@ -89,13 +109,14 @@ def test_what_the_message_advises_is_enough() -> None:
 
 
 def test_the_newcomer_takes_less_before_others_shrink() -> None:
-    assert ask(5 + 8 + 4, session(1, 8)) == Grant(4, {})
+    assert ask(5 + 8 + 4, session(1, 8)) == Grant(2, {})
+    assert ask(5 + 8 + 6, session(1, 8)) == Grant(3, {})
 
 
 def test_credit_shrinks_to_two_before_anything_is_refused() -> None:
     one, two = session(1, 8), session(2, 8)
 
-    assert ask(5 + 12, one, two) == Grant(4, {1: 4, 2: 4})
+    assert ask(5 + 12, one, two) == Grant(2, {1: 4, 2: 4})
     assert ask(5 + 6, one, two) == Grant(2, {1: 2, 2: 2})
     assert isinstance(ask(5 + 5, one, two), Denial)
 
@@ -135,7 +156,7 @@ def test_batches_that_are_held_beyond_a_shrunk_credit_are_waited_for() -> None:
 
     holder.credit = 4
     holder.leases = {number: number for number in range(4)}
-    assert ask(5 + 9, holder) == Grant(5, {})
+    assert ask(5 + 9, holder) == Grant(2, {})
 
 
 def test_more_ranks_than_batches_are_refused_where_steps_are_dropped() -> None:
@@ -157,14 +178,14 @@ def test_a_stream_without_a_batch_is_refused(uneven: Uneven) -> None:
 
 
 def test_the_window_shrinks_others_says_so_and_lets_the_newcomer_in() -> None:
-    world = World(SHAPE, memory=14 * MIB, workers=WORKERS)
-    first, second = world.subscribe(credit=8), world.subscribe(credit=8)
+    world = World(SHAPE, memory=11 * MIB, workers=WORKERS)
+    first, second, third = (world.subscribe(credit=8) for _ in range(3))
 
-    assert (first.credit, second.credit) == (8, 5)
-    assert [each.credit for each in world.window.sessions] == [4, 5]
+    assert (first.credit, second.credit, third.credit) == (3, 2, 2)
+    assert [each.credit for each in world.window.sessions] == [2, 2, 2]
     assert world.warnings == ["memory is short: sessions [1] get fewer batches for another's sake"]
     world.run()
-    assert first.taken == second.taken == first.batches_of_all(100)
+    assert first.taken == second.taken == third.taken == first.batches_of_all(100)
 
 
 def test_a_refused_session_does_not_come_to_be() -> None:
@@ -178,15 +199,28 @@ def test_a_refused_session_does_not_come_to_be() -> None:
 
 
 def test_a_newcomer_comes_in_when_those_before_it_have_given_batches_back() -> None:
-    world = World(SHAPE, memory=14 * MIB, workers=WORKERS)
-    first = world.subscribe(credit=8)
-    while len(first.held) < 8:
+    world = World(SHAPE, memory=11 * MIB, workers=WORKERS)
+    holders = [world.subscribe(credit=8) for _ in range(2)]
+    while any(len(each.held) < each.credit for each in holders):
         world.produce()
-    second = world.subscribe(credit=8)
-    assert second.refused is not None
-    assert second.refused.retry_s == RETRY_S
+    assert [each.credit for each in holders] == [3, 2]
+    late = world.subscribe(credit=8)
+    assert late.refused is not None
+    assert late.refused.retry_s == RETRY_S
 
-    world.take(first, 4)
+    world.take(holders[0])
 
-    assert world.connect(second)
-    assert second.credit == 5
+    assert world.connect(late)
+    assert late.credit == 2
+
+
+def test_stopped_trainers_that_hold_all_their_credit_keep_no_newcomer_out() -> None:
+    world = World(SHAPE, memory=13 * MIB, workers=WORKERS)
+    stopped = [world.subscribe(credit=1024) for _ in range(2)]
+    while any(len(each.held) < each.credit for each in stopped):
+        world.produce()
+
+    late = world.subscribe(credit=8)
+
+    world.run(late)
+    assert late.taken == late.batches_of_all(100)

@@ -120,7 +120,6 @@ def test_slots_of_a_lost_session_are_dropped_when_nobody_wants_their_batch_and_n
         world.produce()
     seen = set(trainer.held.values())
 
-    world.haunted |= seen
     trainer.held, trainer.credit = {}, 0
     actions = world.handle(SessionLost(trainer.session))
 
@@ -154,6 +153,40 @@ def test_a_session_that_said_goodbye_with_leases_open_is_treated_like_a_lost_one
 
     world.end(trainer, lost=False)
 
+    assert slot in world.gone
+
+
+def test_a_slot_that_a_forked_child_may_still_see_is_dropped_when_it_is_released_and_no_other_is() -> None:
+    world = World(train(40))
+    trainer = world.subscribe(credit=4)
+    while len(trainer.held) < 4:
+        world.produce()
+    numbers = [world.receive(trainer) for _ in range(3)]
+    slots = [trainer.held[number] for number in numbers]
+
+    world.release(trainer, *numbers, retired=(numbers[1],))
+
+    assert slots[1] in world.gone
+    assert {slots[0], slots[2]} & world.gone == set()
+    world.run()
+    assert trainer.taken == trainer.batches_of_all(40)
+    assert slots[1] not in world.slots
+
+
+def test_a_retired_slot_whose_batch_another_still_waits_for_goes_when_that_one_has_had_it() -> None:
+    world = World(train(40))
+    first = world.subscribe(credit=4)
+    second = world.subscribe(credit=4)
+    world.run(first, until=lambda: len(second.held) == 4)
+    while len(first.held) < 4:
+        world.produce()
+    number = world.receive(first)
+    slot = first.held[number]
+
+    world.release(first, number, retired=(number,))
+    assert slot in world.slots
+
+    world.run(second)
     assert slot in world.gone
 
 
