@@ -9,7 +9,8 @@ from streamd.errors import TokenError, near_name
 from streamd.limits import MAX_NAMES, MAX_SESSIONS
 from streamd.messages import AskNames, Refused, Subscribe
 from streamd.served import ServedStream
-from streamd.spec import StreamSpec, check_cursor
+from streamd.spec import StreamSpec
+from streamd.tokens import check_cursor, other_order
 
 _MAX_WORLD: Final = 1 << 20  # far beyond any job, and every index up to its padding fits the digest's places
 _DRAINING_RETRY_S: Final = 0.2
@@ -60,9 +61,5 @@ def _misplaced(wish: Subscribe, spec: StreamSpec) -> Refused | None:
     if wish.cursor.base >= spec.batches + last_step:
         return Refused("token", f"the token's place lies beyond the {spec.batches} batches of an epoch")
     if wish.order_id is not None and wish.order_id != spec.order_id:
-        return Refused(
-            "token",
-            f"stream {wish.stream!r} has another order now (files, labels, batch_size, shuffle or seed differ): "
-            f"{wish.order_id[:12]} was saved, {spec.order_id[:12]} is served",
-        )
+        return Refused("token", other_order(wish.order_id, None, spec))
     return None

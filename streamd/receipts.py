@@ -122,6 +122,8 @@ class Place:
     """A tally's state at one moment; what it adds up to is worked out when somebody asks."""
 
     cursor: Cursor
+    pixel_id: str
+    changed: bool
     _order_id: str
     _totals: Totals
     _waiting: tuple[Counted, ...]
@@ -136,13 +138,17 @@ class Place:
 
 @dataclass(slots=True)
 class Tally:
-    """What one trainer took of one epoch, counted at the moment its loop took it."""
+    """What one trainer took of one epoch, counted at the moment its loop took it.
+
+    `pixel_id` is that of the last pixels it was shown, `changed` whether they became others within the epoch.
+    """
 
     stream: str
     order_id: str
     cursor: Cursor
     start: Totals = Totals()
     repeated: int = 0
+    pixel_id: str = ""
     changed: bool = False
     _seen: set[int] = field(default_factory=set)
     _waiting: list[Counted] = field(default_factory=list)
@@ -151,6 +157,11 @@ class Tally:
     def __post_init__(self) -> None:
         self._totals = self.start
         self._seen.update(segment_indices(self.cursor.history).tolist())
+
+    def show(self, pixel_id: str) -> None:
+        """The next batch has these pixels."""
+        self.changed |= pixel_id != self.pixel_id
+        self.pixel_id = pixel_id
 
     def take(self, index: int, ids: Ids, marks: Marks, after: Cursor) -> None:
         """Counts one batch and moves the cursor behind it. Neither array may be changed afterwards."""
@@ -163,7 +174,7 @@ class Tally:
 
     def after(self, index: int, ids: Ids, marks: Marks, after: Cursor) -> Place:
         """The moment when this batch has been taken too."""
-        return Place(after, self.order_id, self._totals, (*self._waiting, (index, ids, marks)))
+        return self._place(after, (*self._waiting, (index, ids, marks)))
 
     def _flush(self) -> Totals:
         self._totals = self._totals.plus(self.order_id, self.cursor.epoch, self._waiting)
@@ -172,7 +183,10 @@ class Tally:
 
     def snapshot(self) -> Place:
         """This moment, unmoved by what is taken later."""
-        return Place(self.cursor, self.order_id, self._totals, tuple(self._waiting))
+        return self._place(self.cursor, tuple(self._waiting))
+
+    def _place(self, cursor: Cursor, waiting: tuple[Counted, ...]) -> Place:
+        return Place(cursor, self.pixel_id, self.changed, self.order_id, self._totals, waiting)
 
     @property
     def digest(self) -> str:

@@ -1,4 +1,4 @@
-"""What a stream is, and how a place in it is named. Plain values, shared by daemon, workers and clients."""
+"""What a stream is, and where one stands in it. Plain values, shared by daemon, workers and clients."""
 
 from __future__ import annotations
 
@@ -7,11 +7,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, NewType
-
-import msgspec
-
-from streamd.errors import TokenError
-from streamd.limits import MAX_SEGMENTS
 
 OrderId = NewType("OrderId", str)
 PixelId = NewType("PixelId", str)
@@ -23,6 +18,7 @@ BadPolicy = Literal["substitute", "mask", "fail"]
 Resize = Literal["stretch", "crop", "pad"]
 Uneven = Literal["drop", "pad"]
 
+_DROPPED: Final[Mapping[Remainder, str]] = {"keep": "false", "drop": "true", "pad": "pad"}  # as the configuration says
 DIGEST: Final = re.compile(r"[0-9a-f]{32}")  # an order digest as text: two lanes of sixteen digits
 
 
@@ -71,8 +67,36 @@ class ImageSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class OrderFacts:
+    """What an order_id is made of: told beside it, so that who meets another order hears what differs."""
+
+    samples: int
+    content_id: str
+    batch_size: int
+    remainder: Remainder
+    shuffle: Shuffle
+    seed: int
+
+    def difference(self, now: OrderFacts) -> str:
+        """What has become of these facts, in the words of the configuration."""
+        settings = [
+            ("batch_size", self.batch_size, now.batch_size),
+            ("drop_remainder", _DROPPED[self.remainder], _DROPPED[now.remainder]),
+            ("shuffle.kind", self.shuffle, now.shuffle),
+            ("shuffle.seed", self.seed, now.seed),
+        ]
+        parts = [f"{key} was {before} and is {after}" for key, before, after in settings if before != after]
+        if (self.content_id, self.samples) != (now.content_id, now.samples):
+            parts.append(f"the files or labels differ: {self.samples:,} samples then, {now.samples:,} now")
+        return "; ".join(parts) or "another version of streamd made it"
+
+
+@dataclass(frozen=True, slots=True)
 class StreamSpec:
-    """Everything a trainer may know about a stream before its first batch."""
+    """Everything a trainer may know about a stream before its first batch.
+
+    `content_id` is the digest of the names, sizes and labels of all samples.
+    """
 
     name: str
     samples: int
@@ -87,6 +111,13 @@ class StreamSpec:
     bad_policy: BadPolicy
     order_id: OrderId
     pixel_id: PixelId
+    content_id: str = ""
+
+    @property
+    def order(self) -> OrderFacts:
+        """What `order_id` is made of."""
+        settings = self.batch_size, self.remainder, self.shuffle, self.seed
+        return OrderFacts(self.samples, self.content_id, *settings)
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -155,72 +186,6 @@ def steps_from(base: int, world: int, batches: int, uneven: Uneven) -> int:
     """Steps that remain of an epoch of `batches` when the next one begins at `base`."""
     left = max(0, batches - base)
     return -(-left // world) if uneven == "pad" else left // world
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """A cursor with the stream's identity and the digest so far, as a trainer saves it.
-
-    `rows` of the batch behind the cursor are done too, where a trainer takes batches in parts, and by each of the
-    `world` ranks that it is one of.
-    """
-
-    stream: str
-    order_id: str
-    pixel_id: str
-    cursor: Cursor
-    digest: str
-    samples: int = 0
-    bad: int = 0
-    version: int = 1
-    rows: int = 0
-    world: int = 1
-
-    def to_json(self) -> str:
-        return msgspec.json.encode(self).decode()
-
-    @staticmethod
-    def from_json(text: str | bytes) -> Token:
-        """Reads what `to_json` wrote. Raises TokenError for anything else."""
-        try:
-            token = msgspec.json.decode(text, type=Token)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise TokenError(f"this is no streamd token: {error}") from error
-        if token.version != 1:
-            raise TokenError(f"a token of version {token.version}; this streamd reads version 1")
-        if not DIGEST.fullmatch(token.digest):
-            raise TokenError(f"this token is damaged: {token.digest[:40]!r} is no digest")
-        return token
-
-
-def read_token(text: str | bytes, spec: StreamSpec) -> Token:
-    """A token for this stream. Raises TokenError when it belongs to another stream or order, or is damaged."""
-    token = Token.from_json(text)
-    if token.stream != spec.name:
-        raise TokenError(f"this token is of stream {token.stream!r}, not {spec.name!r}")
-    if token.order_id != spec.order_id:
-        raise TokenError(
-            f"stream {spec.name!r} has another order now (files, labels, batch_size, shuffle or seed differ): "
-            f"the token was saved under {token.order_id[:12]}, {spec.order_id[:12]} is served"
-        )
-    check_cursor(token.cursor, spec.batches)
-    if not 0 <= token.rows < spec.batch_size:
-        raise TokenError(f"this token is damaged: {token.rows} rows of a batch of {spec.batch_size}")
-    return token
-
-
-def check_cursor(cursor: Cursor, batches: int = 1 << 40) -> None:
-    """Raises TokenError unless the cursor could have come from a trainer of a stream of so many batches an epoch."""
-    if not 0 <= cursor.epoch < 1 << 40 or len(cursor.history) > MAX_SEGMENTS:
-        raise TokenError(f"a cursor at epoch {cursor.epoch} with {len(cursor.history)} segments is out of range")
-    if not 0 <= cursor.begin < batches:
-        raise TokenError(f"a cursor that begins at batch {cursor.begin} is out of range")
-    base = cursor.begin
-    for segment in cursor.history:
-        sound = 0 <= segment.rank < segment.world < 1 << 20 and segment.steps > 0
-        if not sound or segment.base != base or segment.end - segment.world >= batches:
-            raise TokenError(f"the token's history does not add up at {segment}")
-        base = segment.end
 
 
 def identity(*parts: bytes | str | int) -> str:

@@ -29,6 +29,7 @@ from streamd.verdicts import Marks, resolve
 
 Content = tuple[Ids, Marks]
 ORDER: Final = SPEC.order_id
+PIXELS: Final = SPEC.pixel_id
 BATCHES: Final = 150  # more than twice what is digested together, so that every path is walked
 ROWS: Final = 4
 
@@ -39,7 +40,7 @@ def content(index: int, bad: frozenset[int] = frozenset(), epoch: int = 0) -> Co
 
 
 def new_tally(epoch: int = 0, order_id: str = ORDER) -> Tally:
-    return Tally("train", order_id, Cursor(epoch))
+    return Tally("train", order_id, Cursor(epoch), pixel_id=PIXELS)
 
 
 def took(indices: Iterable[int], tally: Tally | None = None, batch: Callable[[int], Content] = content) -> Tally:
@@ -286,11 +287,28 @@ def test_a_batch_from_before_the_token_counts_as_repeated() -> None:
 
 
 def test_other_pixels_are_noted_and_do_no_harm() -> None:
-    tally = took(range(4))
-    tally.changed = True
+    tally = took(range(2))
+    tally.show("other")
+    took([2, 3], tally)
     receipt = receipt_of(tally, tally.digest)
     assert (receipt.changed, receipt.ok) == (True, True)
     assert replace(receipt, changed=False) == receipt_of(took(range(4)), tally.digest)
+
+
+def test_the_same_pixels_all_the_time_are_no_change() -> None:
+    tally = new_tally()
+    tally.show(PIXELS)
+    assert not receipt_of(took(range(4), tally), tally.digest).changed
+
+
+def test_a_place_before_a_change_of_pixels_knows_nothing_of_it_and_every_place_behind_does() -> None:
+    tally = new_tally()
+    before = tally.snapshot()
+    tally.show("other")
+    tally.show("other")
+    behind = [tally.after(0, *content(0), tally.cursor.after_step(0, 1)), tally.snapshot()]
+    assert (before.pixel_id, before.changed) == (PIXELS, False)
+    assert [(place.pixel_id, place.changed) for place in behind] == [("other", True)] * 2
 
 
 def test_the_cursor_moves_behind_each_batch() -> None:

@@ -61,6 +61,7 @@ TRAINER_ROOMS: Final = frozenset(
         "spec",
         "stats",
         "status",
+        "tokens",
         "verdicts",
         "walk",
         "wire",

@@ -33,7 +33,8 @@ from streamd.layout import layout
 from streamd.limits import LAST_WORD_S, PROGRESS_DELAY_S
 from streamd.messages import ReceiptDue
 from streamd.receipts import Place, Receipt, Tally, Totals, from_hex, to_hex
-from streamd.spec import Cursor, Segment, StreamSpec, Token, read_token
+from streamd.spec import Cursor, Segment, StreamSpec
+from streamd.tokens import Token, read_token
 from streamd.walk import Walk
 
 
@@ -77,7 +78,7 @@ class Stream:
         """Takes the place that a token names, or a cursor without a past, or the first."""
         token = start if isinstance(start, Token) else None
         cursor = start if isinstance(start, Cursor) else Cursor()
-        self._tally = self._tally_at(token) if token else Tally(self._served.name, self._served.order_id, cursor)
+        self._tally = self._tally_at(token) if token else self._new_tally(cursor, self._served.pixel_id)
         self._last_token = token.to_json if token else partial(_token, self._served, self._tally.snapshot())
         self._recut = Recut(self._cut, self._wish.rank, self._wish.world, token.rows if token else 0)
 
@@ -231,6 +232,7 @@ class Stream:
         if not self._steps_left():
             return None
         tally = self._tally
+        tally.show(self._served.pixel_id)
         after = tally.cursor.after_step(self._wish.rank, self._wish.world)
         delivery = self._wait_for_batch(after)
         header = delivery.batch
@@ -306,7 +308,7 @@ class Stream:
         receipt = self._receipt(due)
         self.receipts.append(receipt)
         self._recut.unused = 0
-        self._tally = Tally(self.spec.name, self.spec.order_id, self._tally.cursor.next_epoch())
+        self._tally = self._new_tally(self._tally.cursor.next_epoch(), self._tally.pixel_id)
         self._inbox.move(self._tally.cursor)
         self._postman.order(partial(self._session.checked, epoch, receipt.digest, ok=receipt.ok))
         if not receipt.ok:
@@ -333,10 +335,14 @@ class Stream:
         """The account that a token continues; a new epoch's where the token ends one."""
         cursor = token.cursor
         if self._walk.start(cursor).steps == 0 and cursor.base:
-            return Tally(self.spec.name, self.spec.order_id, cursor.next_epoch())
-        changed = token.pixel_id != self.spec.pixel_id
+            return self._new_tally(cursor.next_epoch(), token.pixel_id)
         start = Totals(from_hex(token.digest), token.samples, token.bad)
-        return Tally(self.spec.name, self.spec.order_id, cursor, start, changed=changed)
+        whose = self._served.name, self._served.order_id
+        return Tally(*whose, cursor, start, pixel_id=token.pixel_id, changed=token.changed)
+
+    def _new_tally(self, cursor: Cursor, pixel_id: str) -> Tally:
+        """An account that begins at `cursor`, after pixels of `pixel_id`."""
+        return Tally(self._served.name, self._served.order_id, cursor, pixel_id=pixel_id)
 
     def _closed_error(self) -> ClosedError:
         return ClosedError(self._endpoint, "this stream is closed; subscribe again")
@@ -362,6 +368,16 @@ def read_place(text: str | bytes, spec: StreamSpec, world: int) -> Token:
 def _token(spec: StreamSpec, place: Place, rows: int = 0, world: int = 1) -> str:
     """No method: a batch that knows its token must not keep the stream alive."""
     totals = place.totals()
-    digest = to_hex(totals.lanes)
-    whose = spec.name, spec.order_id, spec.pixel_id
-    return Token(*whose, place.cursor, digest, totals.samples, totals.bad, rows=rows, world=world).to_json()
+    return Token(
+        stream=spec.name,
+        order_id=spec.order_id,
+        pixel_id=place.pixel_id,
+        cursor=place.cursor,
+        digest=to_hex(totals.lanes),
+        samples=totals.samples,
+        bad=totals.bad,
+        rows=rows,
+        world=world,
+        changed=place.changed,
+        order=spec.order,
+    ).to_json()

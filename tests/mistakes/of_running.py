@@ -307,14 +307,20 @@ OF_RUNNING: Final = (
         "resumed with the token of another stream",
         command='client.subscribe("validation", resume=next(iter(client.subscribe("train"))).token)',
         running=True,
-        says="TokenError: this token is of stream 'train', not 'validation'",
+        says=(
+            "TokenError: this token is of stream 'train', not 'validation': resume that stream with it, or subscribe "
+            "without a token to begin anew"
+        ),
         do="Resume the stream that the token is of.",
     ),
     Mistake(
         "resumed with a token that was cut off",
         command='client.subscribe("train", resume=next(iter(client.subscribe("train"))).token[:40])',
         running=True,
-        says="TokenError: this is no streamd token: Input data was truncated",
+        says=(
+            "TokenError: this is no streamd token: Input data was truncated; take that of an earlier checkpoint, whole "
+            "as it was saved, or subscribe without a token to begin anew"
+        ),
         do="Take the token of an earlier checkpoint.",
     ),
 )
