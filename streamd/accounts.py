@@ -1,4 +1,4 @@
-"""What every epoch's digest must be: computed from the plan and the verdicts, off the event loop, once for all."""
+"""What every epoch's digest must be: computed from the plan, off the event loop, once for all."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from streamd.spec import Cursor
 
 _KEPT: Final = 32
 
-Account = tuple[str, Cursor, int]
+Account = tuple[str, Cursor]
 
 
 class Accounts:
-    """Expected digests by (stream, cursor, number of verdicts)."""
+    """Expected digests by what they follow from: order and cursor. A stream's name may be another's after a reload."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[Account, asyncio.Future[str]] = OrderedDict()
 
     async def digest(self, stream: ServedStream, cursor: Cursor) -> str:
         """The digest of all steps in `cursor`'s history."""
-        account = (stream.spec.name, cursor, len(stream.quarantine.reasons))
+        account = (stream.spec.order_id, cursor)
         if account not in self._known:
             self._known[account] = asyncio.ensure_future(asyncio.to_thread(_compute, stream, cursor))
             while len(self._known) > _KEPT:
@@ -33,7 +33,7 @@ class Accounts:
 
 def _compute(stream: ServedStream, cursor: Cursor) -> str:
     return expected_digest(
-        stream.spec.order_id, cursor.epoch, cursor.history, lambda index: stream.resolved(cursor.epoch, index)
+        stream.spec.order_id, cursor.epoch, cursor.history, lambda index: stream.planned(cursor.epoch, index)
     )
 
 

@@ -1,8 +1,10 @@
 """The account of an epoch: a tally of what was handed over, and an order digest that both sides compute for themselves.
 
-The digest is a sum over rows of a keyed scramble of (place, sample, verdict), in two 64-bit lanes. A sum does not
-depend on the order of its terms, so the daemon adds up whole epochs at once and from the plan alone, while the place in
-each term still betrays any batch that was lost, repeated or exchanged.
+The digest is a sum over rows of a keyed scramble of (place, planned sample), in two 64-bit lanes. A sum does not depend
+on the order of its terms, so the daemon adds up whole epochs at once and from the plan alone, while the place in each
+term still betrays any batch that was lost, repeated or exchanged. What became of bad samples is checked batch by batch
+instead (`client.batch.planned_ids`): a file may turn bad behind a trainer that has its good pixels already, and before
+one that comes later, and both accounts are right.
 """
 
 from __future__ import annotations
@@ -17,14 +19,14 @@ import numpy as np
 
 from streamd.plan import Ids, Words, mix64, segment_indices
 from streamd.spec import DIGEST, Cursor, Segment
-from streamd.verdicts import Marks
+from streamd.verdicts import MASKED, Marks
 
 _LANE: Final = 1 << 64
 _EMPTY: Final = (0, 0)
 _FLUSH_BATCHES: Final = 64  # batches digested together, to share NumPy's cost a call
 
 Lanes = tuple[int, int]
-Counted = tuple[int, Ids, Marks]  # index, delivered ids and marks of one batch
+Counted = tuple[int, Ids, Marks]  # index, planned ids and verdict marks of one batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +53,10 @@ def _keys(order_id: str, epoch: int) -> Words:
     return np.frombuffer(material, dtype="<u8").astype(np.uint64)
 
 
-def digest_rows(order_id: str, epoch: int, places: Words, ids: Ids, marks: Marks) -> Lanes:
-    """The digest of rows: `places` is index * 2^16 + row, `ids` what was delivered, `marks` the verdicts."""
+def digest_rows(order_id: str, epoch: int, places: Words, ids: Ids) -> Lanes:
+    """The digest of rows: `places` is index * 2^16 + row, `ids` what was planned there."""
     keys = _keys(order_id, epoch)
-    contents = mix64(ids.view(np.uint64) ^ (marks.astype(np.uint64) << np.uint64(56)))
+    contents = mix64(ids.view(np.uint64))
     lanes = [int(mix64(mix64(places ^ key) + contents).sum(dtype=np.uint64)) for key in keys]
     return lanes[0], lanes[1]
 
@@ -88,10 +90,10 @@ class Totals:
             return self
         indices, all_ids, all_marks = zip(*batches, strict=True)
         ids, marks = np.concatenate(all_ids), np.concatenate(all_marks)
-        lanes = digest_rows(order_id, epoch, places_of(indices, [each.size for each in all_ids]), ids, marks)
+        lanes = digest_rows(order_id, epoch, places_of(indices, [each.size for each in all_ids]), ids)
         return Totals(
             add(self.lanes, lanes),
-            self.samples + int(np.count_nonzero(ids >= 0)),
+            self.samples + int(np.count_nonzero((ids >= 0) & (marks != MASKED))),
             self.bad + int(np.count_nonzero(marks)),
         )
 
@@ -105,16 +107,16 @@ def places_of(indices: Sequence[int], rows: Sequence[int]) -> Words:
     return places
 
 
-def expected_digest(
-    order_id: str, epoch: int, segments: Sequence[Segment], batch: Callable[[int], tuple[Ids, Marks]]
-) -> str:
-    """What the digest of `segments` must be; `batch(index)` gives a batch's resolved ids and marks."""
-    totals = Totals()
+def expected_digest(order_id: str, epoch: int, segments: Sequence[Segment], planned: Callable[[int], Ids]) -> str:
+    """What the digest of `segments` must be; `planned(index)` gives the ids that the plan has for a batch."""
+    lanes = _EMPTY
     indices = segment_indices(segments).tolist()
     for start in range(0, len(indices), _FLUSH_BATCHES):
         group = indices[start : start + _FLUSH_BATCHES]
-        totals = totals.plus(order_id, epoch, [(index, *batch(index)) for index in group])
-    return to_hex(totals.lanes)
+        ids = [planned(index) for index in group]
+        places = places_of(group, [each.size for each in ids])
+        lanes = add(lanes, digest_rows(order_id, epoch, places, np.concatenate(ids)))
+    return to_hex(lanes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,7 +166,7 @@ class Tally:
         self.pixel_id = pixel_id
 
     def take(self, index: int, ids: Ids, marks: Marks, after: Cursor) -> None:
-        """Counts one batch and moves the cursor behind it. Neither array may be changed afterwards."""
+        """Counts one batch, `ids` as planned, and moves the cursor behind it. Neither array may be changed later."""
         self.repeated += index in self._seen
         self._seen.add(index)
         self._waiting.append((index, ids, marks))

@@ -1,9 +1,10 @@
-"""Expected digests: equal to what a trainer tallies, worked out once, and new with every verdict."""
+"""Expected digests: equal to what a trainer tallies, worked out once, whatever turns bad."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from streamd import accounts
 from streamd.accounts import Accounts, dropped_samples
 from streamd.receipts import Tally
 from streamd.served import ServedStream
-from streamd.spec import Cursor, Segment
+from streamd.spec import Cursor, OrderId, Segment
 from streamd.verdicts import Verdict
 
 
@@ -47,8 +48,8 @@ def whole_epoch(epoch: int) -> Cursor:
 def tallied(stream: ServedStream, epoch: int) -> str:
     tally = Tally("train", stream.spec.order_id, Cursor(epoch))
     for index in range(3):
-        ids, marks = stream.resolved(epoch, index)
-        tally.take(index, ids, marks, tally.cursor.after_step(0, 1))
+        _, marks = stream.resolved(epoch, index)
+        tally.take(index, stream.planned(epoch, index), marks, tally.cursor.after_step(0, 1))
     return tally.digest
 
 
@@ -88,7 +89,7 @@ def test_one_who_leaves_takes_nothing_from_the_others(stream: ServedStream, comp
     assert len(computed) == 1
 
 
-def test_a_new_verdict_makes_a_new_account(stream: ServedStream, computed: list[Cursor]) -> None:
+def test_a_new_verdict_changes_no_account(stream: ServedStream, computed: list[Cursor]) -> None:
     async def ask() -> tuple[str, str]:
         book = Accounts()
         before = await book.digest(stream, whole_epoch(0))
@@ -96,8 +97,19 @@ def test_a_new_verdict_makes_a_new_account(stream: ServedStream, computed: list[
         return before, await book.digest(stream, whole_epoch(0))
 
     before, after = asyncio.run(ask())
-    assert before != after
-    assert after == tallied(stream, 0)
+    assert before == after == tallied(stream, 0)
+    assert len(computed) == 1
+
+
+def test_another_stream_of_the_same_name_has_accounts_of_its_own(stream: ServedStream, computed: list[Cursor]) -> None:
+    other = replace(stream, spec=replace(stream.spec, order_id=OrderId("f" * 32)))
+
+    async def ask() -> list[str]:
+        book = Accounts()
+        return [await book.digest(each, whole_epoch(0)) for each in (stream, other, stream)]
+
+    digests = asyncio.run(ask())
+    assert digests[0] == digests[2] != digests[1]
     assert len(computed) == 2
 
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from streamd.errors import ProtocolError
 from streamd.layout import Layout
 from streamd.mapping import lend
 from streamd.messages import BatchReady
 from streamd.plan import Ids
-from streamd.spec import StreamSpec
-from streamd.verdicts import MASKED, SUBSTITUTED, BadRow, Marks
-
-_MARK: Final = {"substituted": SUBSTITUTED, "masked": MASKED}
+from streamd.spec import BadPolicy, StreamSpec
+from streamd.verdicts import BadRow, Marks, resolve
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,11 +101,16 @@ def _unmarked(rows: int) -> Marks:
     return marks
 
 
-def marks_of(sample_ids: Ids, bad: tuple[BadRow, ...]) -> Marks:
-    """The verdict marks of a batch's rows, for its digest."""
+def planned_ids(delivered: Ids, bad: tuple[BadRow, ...], policy: BadPolicy) -> tuple[Ids, Marks]:
+    """The ids that the plan has for a batch, and the marks of its rows.
+
+    Raises ProtocolError when what was delivered is not what the verdicts in `bad` make of them.
+    """
     if not bad:
-        return _unmarked(sample_ids.size)
-    marks = np.zeros(sample_ids.size, dtype=np.uint8)
-    for row in bad:
-        marks[row.row] = _MARK[row.action]
-    return marks
+        return delivered, _unmarked(delivered.size)
+    planned = delivered.copy()
+    planned[[row.row for row in bad]] = [row.sample_id for row in bad]
+    resolved, marks = resolve(planned, {row.sample_id for row in bad}, policy)
+    if not np.array_equal(resolved, delivered):
+        raise ProtocolError(f"samples {delivered.tolist()} are not what {bad} make of samples {planned.tolist()}")
+    return planned, marks

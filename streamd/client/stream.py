@@ -14,7 +14,7 @@ from typing import Self
 
 import numpy as np
 
-from streamd.client.batch import Batch, marks_of, open_batch
+from streamd.client.batch import Batch, open_batch, planned_ids
 from streamd.client.inbox import Delivery, Inbox
 from streamd.client.io import Postman
 from streamd.client.patience import Patience
@@ -238,16 +238,16 @@ class Stream:
         header = delivery.batch
         placed = layout(self._served, header.rows)
         ids = placed.sample_ids.view(delivery.memory).astype(np.int64)
-        marks = marks_of(ids, header.bad)
+        planned, marks = planned_ids(ids, header.bad, self._served.bad_policy)
         batch = open_batch(
             delivery.memory,
             placed,
             header,
             self.spec,
-            token=partial(_token, self._served, tally.after(header.index, ids, marks, after)),
+            token=partial(_token, self._served, tally.after(header.index, planned, marks, after)),
             on_return=partial(self._postman.give_back, delivery.connection, delivery.number),
         )
-        count = partial(tally.take, header.index, ids, marks, after)
+        count = partial(tally.take, header.index, planned, marks, after)
         return Fetched(batch, count, partial(_token, self._served, tally.snapshot()))
 
     def _wait_for_batch(self, after: Cursor) -> Delivery:

@@ -13,10 +13,11 @@ from sample_specs import some_spec
 
 import streamd
 from streamd.client import Batch, Client
-from streamd.client.batch import marks_of, open_batch
+from streamd.client.batch import open_batch, planned_ids
+from streamd.errors import ProtocolError
 from streamd.layout import layout
 from streamd.messages import BatchReady
-from streamd.spec import LabelSpec
+from streamd.spec import BadPolicy, LabelSpec
 from streamd.verdicts import MASKED, SUBSTITUTED, BadRow
 
 
@@ -137,6 +138,40 @@ def test_a_batch_that_is_kept_without_its_images_holds_nothing(client: Client) -
         assert len(kept) == 12
 
 
-def test_the_marks_of_rows_follow_the_verdicts() -> None:
-    bad = (BadRow(1, 5, "a.jpg", "broken", "substituted"), BadRow(2, 6, "b.jpg", "broken", "masked"))
-    assert marks_of(np.arange(4), bad).tolist() == [0, SUBSTITUTED, MASKED, 0]
+def bad_row(row: int, sample_id: int, action: str = "substituted") -> BadRow:
+    return BadRow(row, sample_id, "a.jpg", "broken", action)
+
+
+@pytest.mark.parametrize(
+    ("policy", "delivered", "bad", "marks"),
+    [
+        ("substitute", [7, 8, 8, 9], (bad_row(1, 5),), [0, SUBSTITUTED, 0, 0]),
+        ("substitute", [7, 8, 9, 7], (bad_row(3, 5),), [0, 0, 0, SUBSTITUTED]),
+        ("mask", [7, -1, 8, 9], (bad_row(1, 5, "masked"),), [0, MASKED, 0, 0]),
+        ("substitute", [-1, -1], (bad_row(0, 5, "masked"), bad_row(1, 6, "masked")), [MASKED, MASKED]),
+    ],
+)
+def test_the_plan_is_found_behind_the_verdicts(
+    policy: BadPolicy, delivered: list[int], bad: tuple[BadRow, ...], marks: list[int]
+) -> None:
+    planned, found = planned_ids(np.array(delivered), bad, policy)
+    assert found.tolist() == marks
+    assert [planned[row.row] for row in bad] == [row.sample_id for row in bad]
+    assert [each for row, each in enumerate(planned) if not marks[row]] == [
+        each for row, each in enumerate(delivered) if not marks[row]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("policy", "delivered"), [("substitute", [7, 9, 8, 9]), ("substitute", [7, -1, 8, 9]), ("mask", [7, 8, 8, 9])]
+)
+def test_what_its_verdicts_do_not_explain_is_no_batch(policy: BadPolicy, delivered: list[int]) -> None:
+    with pytest.raises(ProtocolError, match="are not what"):
+        planned_ids(np.array(delivered), (bad_row(1, 5),), policy)
+
+
+def test_a_batch_without_verdicts_is_its_own_plan() -> None:
+    ids = np.arange(4)
+    planned, marks = planned_ids(ids, (), "substitute")
+    assert planned is ids
+    assert marks.tolist() == [0, 0, 0, 0]
