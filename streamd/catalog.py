@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -23,6 +24,8 @@ from streamd.spec import ImageSpec, OrderId, PixelId, StreamSpec, identity
 
 Progress = Callable[[str, int], None]
 
+_OWN_LABEL: Final = "label"  # what the classes of a folder or a list are called where no other name is given
+
 
 def state_directory() -> Path:
     """Where manifests and verdicts are kept: $STATE_DIRECTORY under systemd, else the user's state folder."""
@@ -34,26 +37,36 @@ def state_directory() -> Path:
 
 def is_listed(config: Config, state: Path) -> bool:
     """Whether every stream of this configuration has its manifest; says of when, if so."""
-    paths = _paths(config, state).values()
-    if not all(path.exists() for path in paths):
+    if unlisted(config, state):
         return False
-    made = time.strftime("%Y-%m-%d %H:%M", time.localtime(min(path.stat().st_mtime for path in paths)))
+    oldest_s = min(path.stat().st_mtime for path in _paths(config, state).values())
+    made = time.strftime("%Y-%m-%d %H:%M", time.localtime(oldest_s))
     logs.info("manifest.reused", f"the samples are those listed on {made}; --rescan lists them anew")
     return True
 
 
-def list_samples(config: Config, state: Path, progress: Progress) -> None:
-    """Lists every stream's samples into its manifest and forgets verdicts on the old list. Raises ConfigError."""
+def unlisted(config: Config, state: Path) -> frozenset[str]:
+    """The streams whose samples must be listed: they lack a manifest, or one does that shares classes with them."""
+    lacking = {name for name, path in _paths(config, state).items() if not path.exists()}
+    return frozenset(name for family in families(config) if not lacking.isdisjoint(family) for name in family)
+
+
+def list_samples(config: Config, state: Path, progress: Progress, *, names: Collection[str] | None = None) -> None:
+    """Lists the samples of the streams `names`, whole families of them, or of all, and forgets verdicts on old lists.
+
+    Raises ConfigError.
+    """
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(
             f"cannot keep state in {state}: {error.strerror}; set STATE_DIRECTORY to a folder of yours"
         ) from error
-    paths, config_id = _paths(config, state), _config_id(config)
-    for name, scanned in share_classes(_scan_all(config, progress)).items():
-        paths[name].with_suffix(".bad.jsonl").unlink(missing_ok=True)
-        manifest.write(paths[name], scanned, config_id=config_id)
+    streams = [stream for name, stream in config.streams.items() if names is None or name in names]
+    paths, identities = _paths(config, state), _identities(config)
+    for name, scanned in share_classes(_scan_all(streams, progress)).items():
+        _quarantine_path(paths[name]).unlink(missing_ok=True)
+        manifest.write(paths[name], scanned, config_id=identities[name])
 
 
 def open_streams(config: Config, state: Path) -> list[ServedStream]:
@@ -62,24 +75,52 @@ def open_streams(config: Config, state: Path) -> list[ServedStream]:
     return [_serve(stream, paths[name]) for name, stream in config.streams.items()]
 
 
+def families(config: Config) -> list[frozenset[str]]:
+    """The streams, by those whose lists depend on each other; they are listed together, and have new ones together.
+
+    Labels of one name share one list of classes. Streams of one folder or table must not disagree on which has what.
+    """
+    found: list[tuple[frozenset[str], frozenset[str]]] = []  # streams, and what ties others to them
+    for name, stream in config.streams.items():
+        members, ties = frozenset({name}), _ties(stream)
+        kin = [family for family in found if not ties.isdisjoint(family[1])]
+        found = [family for family in found if family not in kin]
+        found.append((members.union(*(each[0] for each in kin)), ties.union(*(each[1] for each in kin))))
+    return [members for members, _ in found]
+
+
+def _ties(stream: StreamConfig) -> frozenset[str]:
+    labels = stream.labels
+    if labels is None:  # a folder or a list has one of its own, perhaps: only the data can tell
+        classes = [] if stream.source.kind == "table" else [_OWN_LABEL]
+    else:
+        classes = [name for name, label in labels.items() if label.type in {"category", "tags"}]
+    return frozenset({f"path {stream.source.path}", *(f"label {name}" for name in classes)})
+
+
 def _paths(config: Config, state: Path) -> dict[str, Path]:
-    config_id = _config_id(config)
-    return {name: state / f"{name}-{config_id[:16]}.manifest" for name in config.streams}
+    return {name: state / f"{name}-{config_id[:16]}.manifest" for name, config_id in _identities(config).items()}
 
 
-def _config_id(config: Config) -> str:
-    """A digest over what decides the manifests; class lists are shared, so all streams enter into each."""
-    parts = [
-        f"{name} {stream.source!r} {stream.labels!r} {stream.split!r}"
-        for name, stream in sorted(config.streams.items())
-    ]
+def _quarantine_path(manifest_path: Path) -> Path:
+    return manifest_path.with_suffix(".bad.jsonl")
+
+
+def _identities(config: Config) -> dict[str, str]:
+    """For each stream, a digest over what decides its manifest: its family's sources, labels and splits."""
+    return {name: _family_id(config, family) for family in families(config) for name in family}
+
+
+def _family_id(config: Config, family: Collection[str]) -> str:
+    streams = ((name, config.streams[name]) for name in sorted(family))
+    parts = [f"{name} {stream.source!r} {stream.labels!r} {stream.split!r}" for name, stream in streams]
     return identity("streamd config 1", *parts)
 
 
-def _scan_all(config: Config, progress: Progress) -> dict[str, Scanned]:
+def _scan_all(streams: Iterable[StreamConfig], progress: Progress) -> dict[str, Scanned]:
     """Each stream's samples. Parts of one source come from one listing: half the work, and none sees a file change."""
     wholes: dict[str, Scanned] = {}
-    return {name: _scan(stream, wholes, progress) for name, stream in config.streams.items()}
+    return {stream.name: _scan(stream, wholes, progress) for stream in streams}
 
 
 def _scan(stream: StreamConfig, wholes: dict[str, Scanned], progress: Progress) -> Scanned:
@@ -110,7 +151,7 @@ def _serve(stream: StreamConfig, path: Path) -> ServedStream:
             f"streams.{stream.name}: {spec.samples} samples do not fill one batch of {spec.batch_size}, and "
             "drop_remainder is true; set drop_remainder: false or a smaller batch_size"
         )
-    quarantine = Quarantine(path.with_suffix(".bad.jsonl"))
+    quarantine = Quarantine(_quarantine_path(path))
     quarantine.load()
     return ServedStream(spec, path, listed, Order.of(spec), quarantine, stream.bad_samples.max_fraction)
 
@@ -135,6 +176,7 @@ def _spec(stream: StreamConfig, listed: Manifest) -> StreamSpec:
         bad_policy=stream.bad_policy,
         order_id=OrderId(""),
         pixel_id=PixelId(""),
+        content_id=listed.content_id,
     )
     return replace(spec, order_id=_order_id(spec, listed.content_id))
 

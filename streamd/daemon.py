@@ -1,4 +1,7 @@
-"""The daemon's life in four verbs: start, serve, drain, shut down. Signals in, an exit status out."""
+"""The daemon's life in four verbs: start, serve, drain, shut down. Signals in, an exit status out.
+
+SIGTERM and SIGINT drain and end it; SIGHUP reloads, which is part of serving.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,25 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from streamd import endpoint, logs
-from streamd.catalog import is_listed, open_streams, state_directory
+from streamd.catalog import is_listed, open_streams, state_directory, unlisted
 from streamd.config import Config, Given, load, located, not_served
 from streamd.engines.local import LocalEngine
 from streamd.errors import ConfigError, StreamdError
 from streamd.limits import DRAIN_S
 from streamd.listing import list_apart
 from streamd.overview import Overview
+from streamd.reload import Reloader, introduce
 from streamd.served import ServedStream
 from streamd.server import SOCKET_MODE, Server
 from streamd.service import Service
 from streamd.slots import SlotStore
 from streamd.stats import Stats
 from streamd.window import Window
-from streamd.window.admission import least_bytes
+
+_STDERR: Final = 2
 
 
 class _Stopped(Exception):  # noqa: N818 - no error: it leaves the task group, and everything in it
@@ -47,21 +52,18 @@ class Daemon:
         address: str | None = None,
         on_ready: Callable[[], None] = lambda: None,
     ) -> None:
-        config = load(given)
-        if address is not None:
-            config = config.model_copy(update={"listen": (address,), "curve": None, "monitor": None})
-        with located(config):
-            if unserved := not_served(config):
-                raise ConfigError("\n".join(unserved))
         self._given = given
+        self._address = address
         self._on_ready = on_ready
-        self._config = config
+        self._config = config = self._load()
         self._state = state or state_directory()
         self._rescan = rescan
         self._stop = asyncio.Event()
+        self._wanted_anew = asyncio.Event()
         self._failure: BaseException | None = None
         self._slots = SlotStore()
         self._stats = Stats()
+        self._has_terminal = os.isatty(_STDERR)
         self._server = Server(config.listen[0] if config.listen else endpoint.default_listen())
 
     async def run(self) -> None:
@@ -71,6 +73,7 @@ class Daemon:
             async with asyncio.TaskGroup() as group:
                 service = await self._unless_stopped(self._start(group))
                 await self._stop.wait()
+                await self._end_reloads()
                 await self._drain(service)
                 self._shut_down(service)
                 _leave()
@@ -101,12 +104,11 @@ class Daemon:
         """Lists the data, starts the workers, opens the endpoint."""
         config, began_s = self._config, time.monotonic()
         self._server.take()
-        streams = await self._list()
-        _check_memory(streams, config)
+        streams = await self._list(config, anew=self._rescan)
         engine = LocalEngine(streams, self._slots, self._stats, config.worker_count)
         group.create_task(engine.run(), name="engine")
         pixel_ids = await engine.pixel_ids()
-        served: Mapping[str, ServedStream] = {
+        served = {
             each.spec.name: replace(each, spec=replace(each.spec, pixel_id=pixel_ids[each.spec.name]))
             for each in streams
         }
@@ -124,36 +126,64 @@ class Daemon:
         )
         self._server.listen(service.receive)
         service.descriptors.listen(self._server.descriptors, SOCKET_MODE)
-        self._announce(streams, time.monotonic() - began_s)
-        return service
-
-    async def _list(self) -> list[ServedStream]:
-        """The streams of the configuration; their samples are listed unless they are known."""
-        if self._rescan or not is_listed(self._config, self._state):
-            await list_apart(self._given, self._state)
-        with located(self._config):
-            return open_streams(self._config, self._state)
-
-    def _announce(self, streams: list[ServedStream], seconds: float) -> None:
-        """Says that it serves, and what."""
-        for each in streams:
-            logs.info(
-                "stream.served",
-                "ready",
-                stream=each.spec.name,
-                samples=each.spec.samples,
-                batches=each.spec.batches,
-                batch_size=each.spec.batch_size,
-                bad=len(each.quarantine.reasons),
-            )
+        self._reloads = group.create_task(self._reload(Reloader(config, self._read, service, engine)), name="reloads")
+        introduce(streams, config)
         logs.info(
             "daemon.ready",
             f"serving at {self._server.address}",
             pid=os.getpid(),
-            workers=self._config.worker_count,
-            seconds=seconds,
+            workers=config.worker_count,
+            seconds=time.monotonic() - began_s,
         )
         self._on_ready()
+        return service
+
+    def _load(self) -> Config:
+        """The configuration as it is written now. Raises ConfigError, also for what this version does not serve."""
+        config = load(self._given)
+        if self._address is not None:
+            config = config.model_copy(update={"listen": (self._address,), "curve": None, "monitor": None})
+        with located(config):
+            if unserved := not_served(config):
+                raise ConfigError("\n".join(unserved))
+        return config
+
+    async def _list(self, config: Config, *, anew: bool) -> list[ServedStream]:
+        """The streams of the configuration; their samples are listed unless they are known, and it is not `anew`."""
+        if anew or not is_listed(config, self._state):
+            await list_apart(self._given, self._state, anew=anew)
+            if unlisted(config, self._state):  # that process has read the configuration once more
+                raise ConfigError(f"{self._given}: it was changed while its samples were listed; try again")
+        with located(config):
+            return open_streams(config, self._state)
+
+    # --- reloading
+
+    async def _read(self) -> tuple[Config, list[ServedStream]]:
+        config = self._load()
+        return config, await self._list(config, anew=False)
+
+    async def _reload(self, reloader: Reloader) -> None:
+        """One reload after the other, as long as it serves; what is asked for during one is one more."""
+        while True:
+            await self._wanted_anew.wait()
+            self._wanted_anew.clear()
+            await reloader.reload()
+
+    async def _end_reloads(self) -> None:
+        self._reloads.cancel()
+        await asyncio.wait({self._reloads})
+
+    def _hang_up(self) -> None:
+        """SIGHUP: somebody wants a reload, or the terminal that the daemon was started in is gone, which ends it."""
+        if self._has_terminal and not os.isatty(_STDERR):
+            self.stop()
+        elif isinstance(self._given, Mapping):
+            logs.notice("reload.nothing", "the configuration came from a program: there is no file to read again")
+        else:
+            self._wanted_anew.set()
+
+    # --- the end
 
     def stop(self) -> None:
         """Asks it to send its trainers away and end, as SIGTERM does."""
@@ -178,6 +208,7 @@ class Daemon:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
+        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
         loop.set_exception_handler(self._fail)
 
     def _fail(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -191,22 +222,6 @@ class Daemon:
 
 def _leave() -> NoReturn:
     raise _Stopped
-
-
-def _check_memory(streams: list[ServedStream], config: Config) -> None:
-    """Warns at start of what subscription would refuse."""
-    for each in streams:
-        shape = each.shape
-        needed = least_bytes(shape, config.worker_count, config.memory)
-        if needed > config.memory:
-            logs.warning(
-                "stream.too_large",
-                "nobody can subscribe: memory is less than needed; set more, or make batch_size or image.size smaller",
-                stream=shape.name,
-                batch_bytes=shape.slot_bytes,
-                needed_bytes=needed,
-                memory_bytes=config.memory,
-            )
 
 
 def _first(errors: BaseExceptionGroup[StreamdError]) -> StreamdError:

@@ -1,6 +1,7 @@
-"""Listing the samples, in a process that ends: `python -m streamd.listing STATE LEVEL`, the configuration on its input.
+"""Listing the samples, in a process that ends: `python -m streamd.listing STATE LEVEL all|new`.
 
-Reading a large table takes libraries and memory that the daemon does not need afterwards.
+Its input is the configuration. Reading a large table takes libraries and memory that the daemon does not need
+afterwards.
 """
 
 from __future__ import annotations
@@ -14,20 +15,22 @@ from pathlib import Path
 import msgspec
 
 from streamd import logs
-from streamd.catalog import list_samples
+from streamd.catalog import list_samples, unlisted
 from streamd.config import Given, load, located
 from streamd.errors import ConfigError, StreamdError
 
 _PROGRESS_S = 2.0  # between two lines about a long listing
 
 
-async def list_apart(config: Given, state: Path) -> None:
-    """Lists the samples of all streams of `config` into manifests in `state`. Raises ConfigError.
+async def list_apart(config: Given, state: Path, *, anew: bool = False) -> None:
+    """Lists the samples of `config` into manifests in `state`: of all streams, or of those that have none yet.
+
+    Raises ConfigError.
 
     Cancelling it ends the process; a manifest is written whole or not at all.
     """
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-P", "-m", "streamd.listing", str(state), str(logs.level()),
+        sys.executable, "-P", "-m", "streamd.listing", str(state), str(logs.level()), "all" if anew else "new",
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
@@ -60,7 +63,8 @@ def main() -> None:
     try:
         config = load(msgspec.json.decode(sys.stdin.buffer.read()))
         with located(config):
-            list_samples(config, state, _Listing().progress)
+            names = None if sys.argv[3] == "all" else unlisted(config, state)
+            list_samples(config, state, _Listing().progress, names=names)
     except StreamdError as error:
         sys.stdout.write(str(error))
         sys.exit(error.exit_status)

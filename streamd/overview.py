@@ -72,6 +72,11 @@ class Overview:
         seen.rows.add(now_s, rows)
         seen.asked_s = now_s
 
+    def changed(self, stream: str, now_s: float) -> None:
+        """A stream was replaced, added or taken away: what was counted was another's."""
+        self._left = {part: batches for part, batches in self._left.items() if part[0] != stream}
+        self._produced[stream] = Recent(now_s)
+
     def produced(self, production: Production, now_s: float) -> None:
         self._produced[production.key.stream].add(now_s)
         self._busy.add(now_s, production.busy_s)

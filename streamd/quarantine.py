@@ -19,6 +19,17 @@ class Quarantine:
         self._path = path
         self.reasons: dict[int, str] = {}
 
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    def move(self, path: Path) -> None:
+        """Goes on in another file, which gets the verdicts that it lacks. Raises OSError."""
+        there = Quarantine(path)
+        there.load()
+        there.record([Verdict(*each) for each in self.reasons.items()])
+        self._path = path
+
     def load(self) -> None:
         """Reads what earlier runs recorded. A last line cut short by a crash was never used, and is dropped."""
         if not self._path.exists():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import time
 from collections.abc import Callable, Coroutine, Mapping
@@ -11,6 +10,7 @@ from typing import Any
 
 from streamd import logs
 from streamd.accounts import Accounts, dropped_samples
+from streamd.answers import Answers
 from streamd.deliveries import Deliveries
 from streamd.descriptors import DescriptorServer
 from streamd.engines.local import LocalEngine, Reporter
@@ -25,7 +25,6 @@ from streamd.messages import (
     DaemonMessage,
     Draining,
     Goodbye,
-    Names,
     NoSession,
     Ping,
     Pong,
@@ -34,16 +33,11 @@ from streamd.messages import (
     ReceiptSeen,
     Refused,
     SlotsGone,
-    Stats,
-    StatusNow,
-    Stopped,
-    Streams,
     Subscribe,
-    Welcome,
 )
-from streamd.objections import names_objection, objection
 from streamd.overview import Overview
-from streamd.peers import Peer, Peers
+from streamd.peers import Peer
+from streamd.reception import Reception
 from streamd.served import ServedStream
 from streamd.server import Server
 from streamd.slots import SlotStore
@@ -71,7 +65,7 @@ from streamd.window.events import (
     ProgressReported,
     SessionClosed,
     SessionLost,
-    Subscribed,
+    StreamChanged,
     TimePassed,
 )
 from streamd.wire import Header, body, frame, unpack_client
@@ -84,7 +78,7 @@ class Service:
 
     def __init__(
         self,
-        streams: Mapping[str, ServedStream],
+        streams: dict[str, ServedStream],
         *,
         window: Window,
         engine: LocalEngine,
@@ -102,17 +96,24 @@ class Service:
         self._stats = stats
         self._overview = overview
         self._spawn = spawn
+        self._answers = Answers(streams, window, slots, stats, overview)
         self._boot = int.from_bytes(os.urandom(7), "little") + 1
-        self._session_numbers = itertools.count(1)
-        self._peers = Peers()
         self._accounts = Accounts()
         self._unreachable: list[int] = []
         self._deliveries = Deliveries(server, slots, stats, self._boot, self._unreachable.append)
         self._timer: asyncio.TimerHandle | None = None
-        self._emptied = asyncio.Event()
         self._draining = False
         self.descriptors = DescriptorServer(slots.open_readable, self._lost)
+        self._reception = Reception(
+            streams, self.descriptors, server.descriptors, overview, send=self._send, tell=self._tell
+        )
+        self._peers = self._reception.peers
         engine.report_to(Reporter(self._produced, self._failed))
+
+    @property
+    def streams(self) -> Mapping[str, ServedStream]:
+        """What is served now, by name."""
+        return self._streams
 
     @property
     def sessions(self) -> int:
@@ -120,13 +121,7 @@ class Service:
 
     async def empty(self, hurry: asyncio.Event) -> None:
         """Returns when the last session has ended, or `hurry` is set."""
-        if len(self._peers):
-            waits = [asyncio.ensure_future(self._emptied.wait()), asyncio.ensure_future(hurry.wait())]
-            try:
-                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for wait in waits:
-                    wait.cancel()
+        await self._reception.empty(hurry)
 
     def close(self) -> None:
         """Ends the lifelines and the timer; nothing is heard from now on."""
@@ -148,15 +143,9 @@ class Service:
                 self._tell(identity, Refused("usage", str(error)))
             return
         match message:
-            case AskStreams():
-                self._tell(identity, Streams({name: stream.spec for name, stream in self._streams.items()}))
-            case AskStats():
-                self._tell(identity, Stats(self._numbers()))
-            case AskStatus():
-                status = self._overview.status(self._window, time.monotonic(), draining=self._draining)
-                self._tell(identity, StatusNow(status))
-            case AskNames():
-                self._tell(identity, self._names(message))
+            case AskStreams() | AskStats() | AskStatus() | AskNames():
+                answer = self._answers.to(message, sessions=len(self._peers), draining=self._draining)
+                self._tell(identity, answer)
             case Subscribe():
                 self._subscribe(identity, message)
             case Progress() | ReceiptSeen() | Goodbye() | Ping():
@@ -171,13 +160,6 @@ class Service:
         self._stats.count("wire", "stale")
         if not isinstance(message, Goodbye):
             self._server.send(identity, frame(Header(header.boot, header.session, 0), body(NoSession())))
-
-    def _names(self, question: AskNames) -> Names | Refused:
-        refusal = names_objection(question, self._streams)
-        if refusal is not None:
-            return refusal
-        stream = self._streams[question.stream]
-        return Names(tuple(stream.file(sample_id) for sample_id in question.sample_ids))
 
     def _hear(self, peer: Peer, message: Progress | ReceiptSeen | Goodbye | Ping) -> None:
         match message:
@@ -205,7 +187,7 @@ class Service:
                 self._answer(peer)
                 self._happen()
             case Goodbye():
-                self._depart(peer.session, "said goodbye")
+                self._reception.depart(peer.session, "said goodbye")
                 self._happen(SessionClosed(peer.session))
 
     def _answer(self, peer: Peer) -> None:
@@ -223,20 +205,17 @@ class Service:
     def _failed(self, production: Production, reason: str) -> None:
         self._happen(ProductionFailed(production.key, production.slot, reason))
 
-    def _lost(self, session: int, reason: str) -> None:
-        if self._depart(session, reason):
-            self._happen(SessionLost(session))
+    def _subscribe(self, identity: bytes, wish: Subscribe) -> None:
+        earlier = self._peers.speaking(identity)
+        if earlier is not None:
+            self._lost(earlier.session, "it subscribed anew")
+        event = self._reception.ask(identity, wish, draining=self._draining)
+        if event is not None:
+            self._happen(event)
 
-    def _depart(self, session: int, reason: str, *, hang_up: bool = True) -> bool:
-        peer = self._peers.remove(session)
-        self._overview.ended(session, time.monotonic())
-        if hang_up:
-            self.descriptors.forget(session)
-        if peer is not None:
-            logs.info("session.ended", reason, stream=peer.stream.spec.name, session=session)
-            if not len(self._peers):
-                self._emptied.set()
-        return peer is not None
+    def _lost(self, session: int, reason: str) -> None:
+        if self._reception.depart(session, reason):
+            self._happen(SessionLost(session))
 
     def drain(self) -> None:
         """Produces nothing more and tells everyone to come back to the next daemon."""
@@ -245,6 +224,19 @@ class Service:
         for peer in self._peers.all():
             self._send(peer, Draining())
         self._happen()
+
+    def change(self, name: str, stream: ServedStream | None, why: str) -> None:
+        """From now on `name` is another stream, or none; who reads what it was until now is told why that ends."""
+        if stream is None:
+            del self._streams[name]
+        else:
+            self._streams[name] = stream
+        self._happen(StreamChanged(name, stream.shape if stream else None, why))
+        self._overview.changed(name, time.monotonic())
+
+    def renew(self, stream: ServedStream) -> None:
+        """Serves a stream that nobody can tell from the one of its name; sessions go on."""
+        self._streams[stream.spec.name] = stream
 
     # --- what is done about it
 
@@ -270,12 +262,10 @@ class Service:
                     self._spawn(self._send_receipt(session, cursor))
                 case DropSlots(slots):
                     self._drop(slots)
-                case Admit():
-                    self._welcome(action, now_s)
-                case Refuse():
-                    self._refuse(action)
-                case StopStream() | Warn():
-                    self._announce(action)
+                case Admit() | Refuse() | StopStream():
+                    self._reception.tell(action, now_s)
+                case Warn(text):
+                    logs.warning("window.warning", text)
 
     def _produce(self, action: Produce) -> None:
         try:
@@ -320,82 +310,3 @@ class Service:
         if deadline_s is not None:
             delay_s = max(0.0, deadline_s - time.monotonic())
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._happen, TimePassed())
-
-    # --- sessions
-
-    def _subscribe(self, identity: bytes, wish: Subscribe) -> None:
-        earlier = self._peers.speaking(identity)
-        if earlier is not None:
-            self._lost(earlier.session, "it subscribed anew")
-        refusal = objection(wish, self._streams, sessions=len(self._peers), draining=self._draining)
-        if refusal is not None:
-            self._tell(identity, refusal)
-            return
-        session = next(self._session_numbers)
-        stream = self._streams[wish.stream]
-        self._peers.add(Peer(identity, session, stream, wish.transport, wish.rank, wish.world))
-        self._happen(
-            Subscribed(
-                session,
-                wish.stream,
-                wish.rank,
-                wish.world,
-                wish.uneven,
-                wish.epochs,
-                wish.cursor,
-                wish.credit,
-                wish.resuming,
-                wish.live,
-                wish.together,
-            )
-        )
-
-    def _welcome(self, action: Admit, now_s: float) -> None:
-        session, credit = action.session, action.credit
-        peer = self._peers.of(session)
-        if peer is None:
-            return
-        peer.credit = credit
-        self._overview.began(session, (peer.stream.spec.name, peer.rank, peer.world), now_s)
-        secret = self.descriptors.expect(session)
-        where = self._server.descriptors
-        logs.info(
-            "session.began",
-            "a trainer subscribed",
-            stream=peer.stream.spec.name,
-            session=session,
-            rank=f"{peer.rank}/{peer.world}",
-            credit=credit,
-            transport=peer.transport,
-        )
-        self._send(peer, Welcome(peer.stream.spec, credit, peer.transport, where, secret, action.cursor))
-
-    def _refuse(self, action: Refuse) -> None:
-        peer = self._peers.remove(action.session)
-        if peer is not None:
-            logs.warning("session.refused", action.text, stream=peer.stream.spec.name)
-            self._tell(peer.identity, Refused(action.why, action.text, action.retry_s))
-
-    def _announce(self, action: StopStream | Warn) -> None:
-        if isinstance(action, Warn):
-            logs.warning("window.warning", action.text)
-            return
-        if not action.sessions:
-            return  # each batch that was in production fails by itself; the first has ended the sessions and said why
-        logs.error("stream.stopped", action.reason, stream=action.stream)
-        for session in action.sessions:
-            peer = self._peers.of(session)
-            if peer is not None:
-                self._send(peer, Stopped(action.reason, action.changed))
-                # It hangs up itself when it has read why: the end of its lifeline could overtake the message.
-                self._depart(session, "its stream stopped", hang_up=False)
-
-    # --- numbers
-
-    def _numbers(self) -> dict[str, dict[str, float]]:
-        self._stats.gauge("daemon", "sessions", len(self._peers))
-        self._stats.gauge("daemon", "memory_used_bytes", self._window.used_bytes)
-        self._stats.gauge("daemon", "slots", len(self._slots))
-        self._stats.gauge("daemon", "producing", self._window.producing)
-        self._stats.gauge("daemon", "slot_wait_s", self._window.slot_wait_s)
-        return self._stats.read()

@@ -146,11 +146,11 @@ def run_code(mistake: Mistake, endpoint: str) -> Ended:
     return Ended(caught.value.exit_status, [f"{caught.type.__name__}: {caught.value}"])
 
 
-async def _list_here(config: Given, state: Path) -> None:
+async def _list_here(config: Given, state: Path, *, anew: bool = False) -> None:
     """Lists as the listing's process does, without the half second that it takes to start."""
     asked, said = io.TextIOWrapper(io.BytesIO(msgspec.json.encode(config, enc_hook=os.fspath))), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(said):
-        patch.setattr("sys.argv", ["listing", str(state), str(logs.level())])
+        patch.setattr("sys.argv", ["listing", str(state), str(logs.level()), "all" if anew else "new"])
         patch.setattr("sys.stdin", asked)
         try:
             listing.main()

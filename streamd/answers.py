@@ -1,0 +1,68 @@
+"""What the daemon tells anyone who asks, without a session: what is served, how it goes, what files are called."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from streamd.messages import (
+    AskNames,
+    AskStats,
+    AskStatus,
+    AskStreams,
+    Names,
+    Refused,
+    Stats,
+    StatusNow,
+    Streams,
+)
+from streamd.objections import names_objection
+from streamd.overview import Overview
+from streamd.served import ServedStream
+from streamd.slots import SlotStore
+from streamd.stats import Stats as Numbers
+from streamd.window import Window
+
+Question = AskStreams | AskStats | AskStatus | AskNames
+Answer = Streams | Stats | StatusNow | Names | Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """`streams` are those served now: a reload changes the mapping."""
+
+    streams: Mapping[str, ServedStream]
+    window: Window
+    slots: SlotStore
+    stats: Numbers
+    overview: Overview
+
+    def to(self, question: Question, *, sessions: int, draining: bool) -> Answer:
+        """The answer as of now."""
+        match question:
+            case AskStreams():
+                return Streams({name: stream.spec for name, stream in self.streams.items()})
+            case AskStats():
+                return Stats(self._numbers(sessions))
+            case AskStatus():
+                return StatusNow(self.overview.status(self.window, time.monotonic(), draining=draining))
+            case AskNames():
+                return self._names(question)
+
+    def _names(self, question: AskNames) -> Names | Refused:
+        refusal = names_objection(question, self.streams)
+        if refusal is not None:
+            return refusal
+        stream = self.streams[question.stream]
+        return Names(tuple(stream.file(sample_id) for sample_id in question.sample_ids))
+
+    def _numbers(self, sessions: int) -> dict[str, dict[str, float]]:
+        self.stats.gauge("daemon", "sessions", sessions)
+        self.stats.gauge("daemon", "memory_used_bytes", self.window.used_bytes)
+        self.stats.gauge("daemon", "slots", len(self.slots))
+        self.stats.gauge("daemon", "producing", self.window.producing)
+        self.stats.gauge("daemon", "slot_wait_s", self.window.slot_wait_s)
+        for rule, checks in self.window.checks.items():
+            self.stats.gauge("rules", rule, checks)
+        return self.stats.read()

@@ -1,0 +1,142 @@
+"""A reload: the configuration is read again, and what it changes is changed, one stream after the other.
+
+Streams that their trainers would see no difference in go on as if nothing had happened. A mistake in the configuration,
+or in the data that it names, changes nothing at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from streamd import logs
+from streamd.changes import Changes, compare, needing_restart
+from streamd.config import Config
+from streamd.engines.local import LocalEngine
+from streamd.errors import StreamdError
+from streamd.served import ServedStream
+from streamd.service import Service
+from streamd.window.admission import least_bytes
+
+Read = Callable[[], Awaitable[tuple[Config, list[ServedStream]]]]
+
+
+class Reloader:
+    """Reloads a daemon that runs on `config`. `read` reads the configuration and lists its samples as at a start.
+
+    One reload at a time: whoever calls `reload` waits for it before the next.
+    """
+
+    def __init__(self, config: Config, read: Read, service: Service, engine: LocalEngine) -> None:
+        self._config = config
+        self._read = read
+        self._service = service
+        self._engine = engine
+
+    async def reload(self) -> None:
+        """Whatever is wrong is logged, and nothing is changed then. Cancelling it is for the daemon's end."""
+        logs.notice("reload.began", "reading the configuration again")
+        try:
+            config, streams = await self._read()
+            fresh = {each.spec.name: each for each in streams}
+            changes = self._compare(fresh)
+            self._take_verdicts_along(changes, fresh)
+        except (StreamdError, OSError) as error:
+            for line in str(error).splitlines():
+                logs.error("reload.failed", line)
+            logs.error("reload.failed", "nothing is changed; mend it and send SIGHUP again")
+            return
+        self._warn_of_settings(config)
+        await self._apply(changes, fresh)
+        parts = {"kept": changes.kept, "changed": changes.changed, "added": changes.added, "removed": changes.removed}
+        logs.notice("reload.done", "serving what it says", **{word: ",".join(names) for word, names in parts.items()})
+
+    def _compare(self, fresh: dict[str, ServedStream]) -> Changes:
+        running = self._service.streams
+        relisted = {name for name in fresh if name in running and not _is_same_list(running[name], fresh[name])}
+        return compare(
+            {name: stream.spec for name, stream in running.items()},
+            {name: stream.spec for name, stream in fresh.items()},
+            relisted,
+        )
+
+    def _take_verdicts_along(self, changes: Changes, fresh: dict[str, ServedStream]) -> None:
+        """A list may have a new place, since what it shares classes with changed; its verdicts count there too."""
+        for name in changes.kept:
+            was, now = self._service.streams[name], fresh[name]
+            if was.quarantine.path != now.quarantine.path:
+                was.quarantine.move(now.quarantine.path)
+
+    def _warn_of_settings(self, config: Config) -> None:
+        names = needing_restart(_settings(self._config), _settings(config))
+        if names:
+            logs.warning("reload.restart_needed", f"{', '.join(names)}: as before, until the daemon is started anew")
+
+    async def _apply(self, changes: Changes, fresh: dict[str, ServedStream]) -> None:
+        for name, why in changes.removed.items():
+            self._service.change(name, None, why)
+            self._engine.close(name)
+        for name in changes.kept:
+            await self._keep(self._service.streams[name], fresh[name])
+        for name, why in changes.changed.items():
+            await self._serve(_sharing_verdicts(self._service.streams[name], fresh[name]), why)
+        for name in changes.added:
+            await self._serve(fresh[name], "")
+
+    async def _keep(self, was: ServedStream, now: ServedStream) -> None:
+        """Its sessions go on; how many bad samples they bear may be another number."""
+        if was.max_bad_fraction != now.max_bad_fraction:
+            tolerant = replace(was, max_bad_fraction=now.max_bad_fraction)
+            await self._engine.open(tolerant)
+            self._service.renew(tolerant)
+
+    async def _serve(self, stream: ServedStream, why: str) -> None:
+        pixel_id = await self._engine.open(stream)
+        # From here to the change nothing else may run: what is begun now shows the new version.
+        self._service.change(stream.spec.name, replace(stream, spec=replace(stream.spec, pixel_id=pixel_id)), why)
+        introduce([stream], self._config)
+
+
+def introduce(streams: Iterable[ServedStream], config: Config) -> None:
+    """Says what is served from now on, and warns of what subscription would refuse."""
+    for each in streams:
+        spec, shape = each.spec, each.shape
+        logs.info(
+            "stream.served",
+            "ready",
+            stream=spec.name,
+            samples=spec.samples,
+            batches=spec.batches,
+            batch_size=spec.batch_size,
+            bad=len(each.quarantine.reasons),
+        )
+        needed = least_bytes(shape, config.worker_count, config.memory)
+        if needed > config.memory:
+            logs.warning(
+                "stream.too_large",
+                "nobody can subscribe: memory is less than needed; set more, or make batch_size or image.size smaller",
+                stream=spec.name,
+                batch_bytes=shape.slot_bytes,
+                needed_bytes=needed,
+                memory_bytes=config.memory,
+            )
+
+
+def _is_same_list(was: ServedStream, now: ServedStream) -> bool:
+    """Whether two lists name the very same files, none of them written since."""
+    if was.quarantine.path == now.quarantine.path:
+        return True
+    same_content = was.manifest.content_id == now.manifest.content_id
+    return same_content and np.array_equal(was.manifest.mtimes_ns, now.manifest.mtimes_ns)
+
+
+def _sharing_verdicts(was: ServedStream, now: ServedStream) -> ServedStream:
+    """Batches of the old version may still be under way: what they find bad is known to the new one at once."""
+    return replace(now, quarantine=was.quarantine) if was.quarantine.path == now.quarantine.path else now
+
+
+def _settings(config: Config) -> dict[str, object]:
+    """All but the streams."""
+    return {name: getattr(config, name) for name in Config.model_fields if name != "streams"}

@@ -1,0 +1,208 @@
+"""A reload over real lists of samples: what the service and the engine are told, and what becomes of verdicts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from daemons import stream_config, write_images
+from served_folders import change_times
+
+from streamd.catalog import list_samples, open_streams, unlisted
+from streamd.config import Config, load
+from streamd.engines.local import LocalEngine
+from streamd.errors import ConfigError
+from streamd.reload import Reloader, introduce
+from streamd.served import ServedStream
+from streamd.service import Service
+from streamd.spec import PixelId
+from streamd.verdicts import Verdict
+
+
+class Daemon:
+    """What a reload talks to: service and engine in one, and a list of what they were told, in order."""
+
+    def __init__(self, state: Path) -> None:
+        self.state = state
+        self.streams: dict[str, ServedStream] = {}
+        self.told: list[str] = []
+
+    def read(self, streams: dict[str, Any], **settings: object) -> tuple[Config, list[ServedStream]]:
+        config = load({"streams": streams, **settings})
+        list_samples(config, self.state, lambda *_: None, names=unlisted(config, self.state))
+        return config, open_streams(config, self.state)
+
+    def start(self, streams: dict[str, Any]) -> Config:
+        config, served = self.read(streams)
+        self.streams = {stream.spec.name: stream for stream in served}
+        return config
+
+    def change(self, name: str, stream: ServedStream | None, why: str) -> None:
+        self.told.append(f"change {name}: {why}" if stream else f"remove {name}")
+        if stream:
+            assert stream.spec.pixel_id == "pixels"
+            self.streams[name] = stream
+        else:
+            del self.streams[name]
+
+    def renew(self, stream: ServedStream) -> None:
+        self.told.append(f"renew {stream.spec.name}")
+        self.streams[stream.spec.name] = stream
+
+    async def open(self, stream: ServedStream) -> PixelId:
+        self.told.append(f"open {stream.spec.name}")
+        return PixelId("pixels")
+
+    def close(self, name: str) -> None:
+        self.told.append(f"close {name}")
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    daemon = Daemon(tmp_path / "state")
+    yield daemon
+    daemon.streams.clear()
+
+
+@pytest.fixture
+def a(tmp_path: Path) -> dict[str, Any]:
+    return stream_config(write_images(tmp_path / "a", {"cat": 5, "dog": 6}, size=(8, 8)), labels={"a": "category"})
+
+
+@pytest.fixture
+def b(tmp_path: Path) -> dict[str, Any]:
+    return stream_config(write_images(tmp_path / "b", {"cat": 5, "emu": 6}, size=(8, 8)), labels={"b": "category"})
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
+    """What is logged, though a test before may have configured it away."""
+    monkeypatch.setattr(logging.getLogger("streamd"), "propagate", True)
+    caplog.set_level(logging.INFO, "streamd")
+    return caplog
+
+
+def reload(daemon: Daemon, running: Config, streams: dict[str, Any], **settings: object) -> None:
+    async def read() -> tuple[Config, list[ServedStream]]:
+        return daemon.read(streams, **settings)
+
+    run(daemon, running, read)
+
+
+def run(daemon: Daemon, running: Config, read: Callable[[], Awaitable[tuple[Config, list[ServedStream]]]]) -> None:
+    asyncio.run(Reloader(running, read, cast("Service", daemon), cast("LocalEngine", daemon)).reload())
+
+
+def test_only_what_changed_is_opened_anew_and_taken_away_first(
+    daemon: Daemon, a: dict[str, Any], b: dict[str, Any]
+) -> None:
+    running = daemon.start({"a": a, "b": b, "c": a})
+    kept = daemon.streams["a"]
+    reload(daemon, running, {"d": b, "b": b | {"batch_size": 4}, "a": a})
+    removed, closed, opened, changed, *added = daemon.told
+    assert [removed, closed, opened, *added] == ["remove c", "close c", "open b", "open d", "change d: "]
+    assert changed.startswith("change b: stream 'b' has another order now: batch_size was 8 and is 4")
+    assert daemon.streams["a"] is kept
+
+
+def test_more_tolerance_for_bad_samples_ends_no_session(daemon: Daemon, a: dict[str, Any]) -> None:
+    running = daemon.start({"a": a})
+    was = daemon.streams["a"]
+    reload(daemon, running, {"a": a | {"bad_samples": {"max_fraction": 0.5}}})
+    assert daemon.told == ["open a", "renew a"]
+    now = daemon.streams["a"]
+    assert (now.max_bad_fraction, now.quarantine, now.manifest) == (0.5, was.quarantine, was.manifest)
+
+
+def test_a_list_that_turns_out_the_same_is_kept_with_its_verdicts(
+    daemon: Daemon, a: dict[str, Any], b: dict[str, Any]
+) -> None:
+    running = daemon.start({"a": a})
+    kept = daemon.streams["a"]
+    kept.quarantine.record([Verdict(3, "bad")])
+    reload(daemon, running, {"a": a, "c": b | {"labels": {"a": "category"}}, "b": b})
+    assert "a" in daemon.streams
+    assert daemon.told[0].startswith("open a"), "the classes of b's folder are a's now, too"
+
+    daemon.told.clear()
+    kept = daemon.streams["a"]
+    kept.quarantine.record([Verdict(4, "bad")])
+    reload(daemon, running, {"a": a, "again": a, "c": b | {"labels": {"a": "category"}}, "b": b})
+    assert daemon.told == ["open again", "change again: "]
+    assert daemon.streams["a"] is kept
+    kept.quarantine.record([Verdict(5, "worse")])
+    _, (anew, *_) = daemon.read({"a": a, "again": a, "c": b | {"labels": {"a": "category"}}, "b": b})
+    assert anew.manifest_path != kept.manifest_path
+    assert anew.quarantine.reasons == {4: "bad", 5: "worse"}
+
+
+def test_files_that_were_written_since_end_a_kept_name_when_it_is_listed_anew(
+    daemon: Daemon, a: dict[str, Any]
+) -> None:
+    running = daemon.start({"a": a})
+    daemon.streams["a"].quarantine.record([Verdict(3, "bad")])
+    change_times(daemon.streams["a"].manifest.root / "cat" / "0000.jpg", 10**18)
+    reload(daemon, running, {"a": a, "again": a})
+    assert "its files were listed anew" in daemon.told[1]
+    assert daemon.streams["a"].quarantine.reasons == {}
+
+
+def test_a_new_version_of_the_same_list_knows_what_the_old_one_still_finds(daemon: Daemon, a: dict[str, Any]) -> None:
+    running = daemon.start({"a": a})
+    was = daemon.streams["a"]
+    reload(daemon, running, {"a": a | {"normalize": "unit"}})
+    was.quarantine.record([Verdict(3, "bad")])
+    assert daemon.streams["a"].quarantine.reasons == {3: "bad"}
+
+
+def test_a_mistake_changes_nothing_and_every_line_of_it_is_logged(
+    daemon: Daemon, a: dict[str, Any], log: pytest.LogCaptureFixture
+) -> None:
+    running = daemon.start({"a": a})
+    before = dict(daemon.streams)
+
+    async def read() -> tuple[Config, list[ServedStream]]:
+        raise ConfigError("config.yaml:1: one mistake\nconfig.yaml:2: another")
+
+    run(daemon, running, read)
+    assert daemon.streams == before
+    assert daemon.told == []
+    assert [record.getMessage() for record in log.records if record.levelno == logging.ERROR] == [
+        "config.yaml:1: one mistake",
+        "config.yaml:2: another",
+        "nothing is changed; mend it and send SIGHUP again",
+    ]
+
+
+def test_state_that_cannot_be_written_changes_nothing(
+    daemon: Daemon, a: dict[str, Any], log: pytest.LogCaptureFixture
+) -> None:
+    running = daemon.start({"a": a})
+
+    async def read() -> tuple[Config, list[ServedStream]]:
+        raise OSError(28, "No space left on device")
+
+    run(daemon, running, read)
+    assert daemon.told == []
+    assert "No space left on device" in log.text
+
+
+def test_settings_of_the_daemon_itself_are_named_and_the_rest_is_done(
+    daemon: Daemon, a: dict[str, Any], log: pytest.LogCaptureFixture
+) -> None:
+    running = daemon.start({"a": a})
+    reload(daemon, running, {"a": a | {"batch_size": 4}}, memory="2MiB", workers=1)
+    assert "memory, workers: as before, until the daemon is started anew" in log.text
+    assert daemon.streams["a"].spec.batch_size == 4
+
+
+def test_a_stream_that_nobody_can_subscribe_to_is_warned_of(
+    daemon: Daemon, a: dict[str, Any], log: pytest.LogCaptureFixture
+) -> None:
+    config, streams = daemon.read({"a": a | {"image": {"size": [900, 900]}}}, memory="1MiB", workers=1)
+    introduce(streams, config)
+    assert "nobody can subscribe" in log.text
