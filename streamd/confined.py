@@ -57,11 +57,17 @@ def read_file(root: int, name: bytes, size: int, mtime_ns: int) -> bytes:
             raise UnfitFileError("not a regular file")
         if found.st_size > MAX_FILE_BYTES:
             raise UnfitFileError(f"{found.st_size} bytes are more than {MAX_FILE_BYTES}")
-        if found.st_size != size or found.st_mtime_ns != mtime_ns:
-            raise UnfitFileError("stale: changed since it was listed; restart with --rescan to list it anew")
-        return _read(descriptor, size)
+        _check_unchanged(found, size, mtime_ns)
+        data = _read(descriptor, size)
+        _check_unchanged(os.fstat(descriptor), size, mtime_ns)  # a file written meanwhile would be half of each
+        return data
     finally:
         os.close(descriptor)
+
+
+def _check_unchanged(found: os.stat_result, size: int, mtime_ns: int) -> None:
+    if found.st_size != size or found.st_mtime_ns != mtime_ns:
+        raise UnfitFileError("stale: changed since it was listed; restart with --rescan to list it anew")
 
 
 def _read(descriptor: int, size: int) -> bytes:

@@ -138,6 +138,23 @@ def test_a_file_that_changes_while_it_is_read_is_stale(
         read(root, "cat/a.jpg")
 
 
+def test_a_file_written_over_while_it_is_read_is_stale_though_its_size_stays(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, really_read = root / "cat/a.jpg", os.read
+    known = file.stat()
+
+    def read_slowly(descriptor: int, size: int) -> bytes:
+        first = really_read(descriptor, 3)
+        file.write_bytes(b"INSIDE")
+        os.utime(file, ns=(known.st_atime_ns, known.st_mtime_ns + 1))
+        return first + really_read(descriptor, size)
+
+    monkeypatch.setattr(os, "read", read_slowly)
+    with pytest.raises(UnfitFileError, match="stale"):
+        read(root, "cat/a.jpg", known=known)
+
+
 @pytest.mark.parametrize("name", ["cat", "pipe.jpg", "../secret", "none"])
 def test_a_file_that_is_refused_is_closed(root: Path, name: str) -> None:
     os.mkfifo(root / "pipe.jpg")
