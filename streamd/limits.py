@@ -23,7 +23,10 @@ MAX_BATCH_ROWS: Final = 65536  # row numbers travel as 16 bits
 WORKER_RESPAWN_S: Final = 0.2  # pause after a worker's death, doubled up to the next line
 WORKER_RESPAWN_MAX_S: Final = 5.0
 WORKER_LEAVE_S: Final = 2.0  # from the end of its socket to its own; it may be starting, or at a huge picture
-TASK_ATTEMPTS: Final = 4  # deaths of workers that one task survives before its stream is stopped
+TASK_ATTEMPTS: Final = 10  # deaths from outside that end a task's stream: with the pauses, half a minute of them
+WORKER_DATA_BYTES: Final = 2 * GIB  # RLIMIT_DATA: heap only, since RLIMIT_AS would count the slots
+ROW_DEADLINE_S: Final = 30.0  # the largest picture allowed takes some seconds, on a busy host a few times that
+READ_AHEAD_BYTES: Final = 64 * MIB  # of a task's files at a time; 32 of the largest would fill a worker's memory
 
 # --- pictures
 MAX_FILE_BYTES: Final = 256 * MIB  # no photograph is larger; a sparse file posing as one is
@@ -38,7 +41,7 @@ ROUTER_QUEUE: Final = 4096  # headers queued for one client by libzmq; credit is
 SECRET_BYTES: Final = 16  # pairs the descriptor socket with the session
 MAX_SESSIONS: Final = 256
 MAX_NAMES: Final = 4096  # asked for at a time; the ids fit a client's frame
-MAX_SEGMENTS: Final = 64  # parts that an epoch's history may have: one a change of world
+MAX_SEGMENTS: Final = 512  # parts that an epoch's history may have, one a change of rank or world: half a frame
 
 # --- patience
 CONNECT_TIMEOUT_S: Final = 10.0

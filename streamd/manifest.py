@@ -130,11 +130,16 @@ def _replace(path: Path, header: _Header, columns: Iterable[Column]) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Until this is done a power cut may undo that a file was made in a folder, or renamed. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(folder)  # until then a power cut may undo the rename
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)
 
 
 def _write(file: BinaryIO, header: _Header, columns: Iterable[Column]) -> None:

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Final
 
@@ -15,17 +16,27 @@ import numpy as np
 from streamd.confined import UnfitFileError, read_file
 from streamd.decode import BadImageError, decode_into
 from streamd.layout import layout
+from streamd.errors import ConfigError
+from streamd.limits import READ_AHEAD_BYTES
 from streamd.manifest import Manifest
 from streamd.plan import PAD_ID, Ids
 from streamd.spec import StreamSpec
 from streamd.tasks import BadSample, Task, short_reason
+from streamd.whereabouts import Phase, Track
 
 _LASTING_ERRORS: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR})
 
 _QUICK_FILE_S: Final = 50e-6  # a read from the page cache takes a fifth of this; the fastest disk, twice as long
 _QUICK_GROUPS: Final = 8  # in a row, before reading ahead is given up
 
-Blob = bytes | BadSample | None
+
+class Unread(Enum):
+    """In the place of a file's bytes."""
+
+    LATER = "read it right before its row is decoded"
+
+
+Blob = bytes | BadSample | Unread | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +49,13 @@ class Source:
 
     @staticmethod
     def open(spec: StreamSpec, manifest_path: Path) -> Source:
-        """Raises ConfigError when the manifest is damaged, OSError when the root is gone."""
+        """Raises ConfigError when the manifest is damaged or another than the daemon's, OSError when the root is gone."""
         manifest = Manifest.open(manifest_path)
+        if manifest.content_id != spec.content_id:
+            raise ConfigError(
+                f"{str(manifest_path)!r} was listed anew by another streamd since this one began: restart this one, or "
+                "give each a state directory of its own"
+            )
         return Source(spec, manifest, os.open(manifest.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
     def close(self) -> None:
@@ -53,14 +69,17 @@ class Source:
         return blobs, time.monotonic() - started_s
 
     def read(self, ids: Ids) -> list[Blob]:
-        """The files of `ids`; None for rows that hold no sample."""
-        sizes, mtimes_ns = self.manifest.sizes[ids].tolist(), self.manifest.mtimes_ns[ids].tolist()
+        """The files of `ids`, up to READ_AHEAD_BYTES of them; None for rows that hold no sample."""
+        sizes = np.where(ids == PAD_ID, 0, self.manifest.sizes[ids])
+        held = (np.cumsum(sizes) <= READ_AHEAD_BYTES).tolist()
         return [
-            None if sample_id == PAD_ID else self._read_one(sample_id, size, mtime_ns)
-            for sample_id, size, mtime_ns in zip(ids.tolist(), sizes, mtimes_ns, strict=True)
+            None if sample_id == PAD_ID else self.read_one(sample_id) if fits else Unread.LATER
+            for sample_id, fits in zip(ids.tolist(), held, strict=True)
         ]
 
-    def _read_one(self, sample_id: int, size: int, mtime_ns: int) -> Blob:
+    def read_one(self, sample_id: int) -> bytes | BadSample:
+        """The file of one sample."""
+        size, mtime_ns = int(self.manifest.sizes[sample_id]), int(self.manifest.mtimes_ns[sample_id])
         try:
             return read_file(self.root, self.manifest.file(sample_id), size, mtime_ns)
         except UnfitFileError as error:
@@ -92,31 +111,44 @@ class ReadPace:
 
 
 class Filling:
-    """The rows of one task, filled one by one so that the caller may look up in between."""
+    """The rows of one task, filled one by one so that the caller may look up in between.
 
-    def __init__(self, source: Source, task: Task, memory: memoryview) -> None:
+    The track says at which row it is, and at none between two calls.
+    """
+
+    def __init__(self, source: Source, task: Task, memory: memoryview, track: Track) -> None:
         self._source = source
         self._task = task
         self._layout = layout(source.spec, task.batch_rows)
         self._images = self._layout.images.view(memory)
         self._memory = memory
+        self._track = track
         self._rows: list[int] = task.rows.tolist()
         self.bad: list[BadSample] = []
 
     def decode(self, blobs: Sequence[Blob], start: int, stop: int) -> None:
-        """Decodes the task's rows from `start` to `stop`."""
-        image = self._source.spec.image
+        """Decodes the task's rows from `start` to `stop`. Raises MemoryError, with the track at the row."""
         for place in range(start, min(stop, len(blobs))):
-            blob, row = blobs[place], self._images[self._rows[place]]
-            if isinstance(blob, bytes):
-                try:
-                    decode_into(blob, row, image)
-                except BadImageError as error:
-                    self.bad.append(BadSample(int(self._task.ids[place]), short_reason(error), lasting=True))
-            elif blob is None:
-                row[...] = 0
-            else:
-                self.bad.append(blob)
+            blob = blobs[place]
+            self._fill(place, self._read(place) if blob is Unread.LATER else blob)
+        self._track.at(self._task.number, stop, Phase.ELSEWHERE)
+
+    def _read(self, place: int) -> bytes | BadSample:
+        self._track.at(self._task.number, place, Phase.READING)
+        return self._source.read_one(int(self._task.ids[place]))
+
+    def _fill(self, place: int, blob: bytes | BadSample | None) -> None:
+        row = self._images[self._rows[place]]
+        if isinstance(blob, bytes):
+            self._track.at(self._task.number, place, Phase.DECODING)
+            try:
+                decode_into(blob, row, self._source.spec.image)
+            except BadImageError as error:
+                self.bad.append(BadSample(int(self._task.ids[place]), short_reason(error), lasting=True))
+        elif blob is None:
+            row[...] = 0
+        else:
+            self.bad.append(blob)
 
     def write_labels(self) -> None:
         """Writes ids, weights and labels of the task's rows; zeros where a row holds no sample."""

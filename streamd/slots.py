@@ -29,7 +29,7 @@ class SlotStore:
     def writable(self, slot: int, nbytes: int) -> int:
         """The descriptor that workers map, made when the serial is new. Raises OSError when memory is refused."""
         if slot not in self._descriptors:
-            self._descriptors[slot] = _make(slot, nbytes)
+            self._descriptors[slot] = make_memory(f"streamd-{slot}", nbytes)
             self._bytes[slot] = nbytes
         return self._descriptors[slot]
 
@@ -59,8 +59,9 @@ class SlotStore:
             self.drop(slot)
 
 
-def _make(slot: int, nbytes: int) -> int:
-    descriptor = os.memfd_create(f"streamd-{slot}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+def make_memory(name: str, nbytes: int) -> int:
+    """Shared memory of a fixed size, all zero: its descriptor, for the caller to close. Raises OSError when refused."""
+    descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(descriptor, nbytes)
         os.fchmod(descriptor, 0o400)

@@ -1,7 +1,8 @@
-"""A decode process: `python -m streamd.worker DESCRIPTOR`, its end of a socket pair the only argument.
+"""A decode process: `python -m streamd.worker LINK TRACK`, descriptors of its end of a socket pair and of its page.
 
-Tasks come in as datagrams and go out as reports. While one task is decoded the next one's files are being read, unless
-they come from memory anyway. When the daemon is gone the socket ends, and so does the worker.
+Tasks come in as datagrams and go out as reports; the page says at which row it is, should it die there. While one task
+is decoded the next one's files are being read, unless they come from memory anyway. When the daemon is gone the socket
+ends, and so does the worker.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any, Final
 import aiofiles.os
 
 from streamd.decode.identity import pixel_id
-from streamd.limits import GIB
+from streamd.limits import WORKER_DATA_BYTES
 from streamd.mapping import map_writable
 from streamd.produce import Blob, Filling, ReadPace, Source
 from streamd.tasks import (
@@ -35,11 +36,11 @@ from streamd.tasks import (
     decode_command,
     encode_report,
 )
+from streamd.whereabouts import OUT_OF_MEMORY_STATUS, Phase, Track
 
 # Rows decoded between two looks at the socket, so that the next task's files are read meanwhile.
 _LOOK_UP_ROWS: Final = 16
 _NICENESS: Final = 1  # trainers on the same host come first
-_DATA_BYTES: Final = 2 * GIB  # RLIMIT_DATA: heap only; RLIMIT_AS would count the slots
 _read_group = aiofiles.os.wrap(Source.read_timed)
 
 Reading = asyncio.Task[tuple[list[Blob], float]] | None  # None: to be read when its turn comes
@@ -48,8 +49,9 @@ Reading = asyncio.Task[tuple[list[Blob], float]] | None  # None: to be read when
 class Worker:
     """Serves tasks in their order until the daemon's end of the socket closes."""
 
-    def __init__(self, link: socket.socket) -> None:
+    def __init__(self, link: socket.socket, track: Track) -> None:
         self._link = link
+        self._track = track
         self._sources: dict[int, Source] = {}
         self._slots: dict[int, memoryview] = {}
         self._queue: deque[tuple[Task, memoryview, Reading]] = deque()
@@ -77,12 +79,16 @@ class Worker:
 
     async def _produce(self, task: Task, memory: memoryview, reading: Reading, idle_ns: int) -> None:
         started, source = time.monotonic_ns(), self._sources[task.stream]
+        self._track.at(task.number, 0, Phase.READING)
         blobs, seconds = await reading if reading is not None else source.read_timed(task.ids)
         self._pace.note(len(blobs), seconds)
         read = time.monotonic_ns()
-        filling = Filling(source, task, memory)
+        filling = Filling(source, task, memory, self._track)
         for start in range(0, len(blobs), _LOOK_UP_ROWS):
-            filling.decode(blobs, start, start + _LOOK_UP_ROWS)
+            try:
+                filling.decode(blobs, start, start + _LOOK_UP_ROWS)
+            except MemoryError:
+                os._exit(OUT_OF_MEMORY_STATUS)  # at once: leaving in order takes memory, and waits for reads
             if not self._queue:
                 await asyncio.sleep(0)
         filling.write_labels()
@@ -155,18 +161,22 @@ class Worker:
 def confine_process() -> None:
     """What every worker is, whatever it decodes: nice, bounded, without cores, deaf to the terminal's Ctrl-C."""
     os.nice(_NICENESS)
-    resource.setrlimit(resource.RLIMIT_DATA, (_DATA_BYTES, _DATA_BYTES))
+    resource.setrlimit(resource.RLIMIT_DATA, (WORKER_DATA_BYTES, WORKER_DATA_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the daemon drains; its end ends us
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the daemon reloads
     logging.getLogger("PIL").addHandler(logging.NullHandler())  # it would print what the verdict on a file says
 
 
 def main() -> None:
-    """Runs a worker on the socket whose descriptor is the first argument."""
+    """Runs a worker on the socket and the page whose descriptors are the first arguments."""
     confine_process()
-    with socket.socket(fileno=int(sys.argv[1])) as link:
-        asyncio.run(Worker(link).run())
+    link_descriptor, track_descriptor = map(int, sys.argv[1:3])
+    track = Track(track_descriptor)
+    os.close(track_descriptor)
+    with socket.socket(fileno=link_descriptor) as link:
+        asyncio.run(Worker(link, track).run())
 
 
 if __name__ == "__main__":

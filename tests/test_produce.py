@@ -16,11 +16,21 @@ from streamd import produce
 from streamd.decode import decode_into
 from streamd.layout import Layout, layout
 from streamd.plan import PAD_ID
-from streamd.produce import Filling, ReadPace, Source
+from streamd.produce import Filling, ReadPace, Source, Unread
 from streamd.served import ServedStream
+from streamd.slots import make_memory
 from streamd.tasks import BadSample, Task
+from streamd.whereabouts import TRACK_BYTES, Phase, Track, Whereabouts
 
 ROWS = 8
+
+
+def new_track() -> Track:
+    page = make_memory("track", TRACK_BYTES)
+    try:
+        return Track(page)
+    finally:
+        os.close(page)
 
 
 @pytest.fixture
@@ -46,7 +56,7 @@ class Filled:
         self.layout: Layout = layout(source.spec, ROWS)
         self.memory = memoryview(bytearray(b"\xaa" * self.layout.nbytes))
         task = Task(1, 0, 1, self.layout.nbytes, ROWS, np.array(rows, np.uint16), np.array(ids, np.int64))
-        filling = Filling(source, task, self.memory)
+        filling = Filling(source, task, self.memory, new_track())
         blobs = source.read(task.ids)
         for start in range(0, len(blobs), 3):
             filling.decode(blobs, start, start + 3)
@@ -100,7 +110,8 @@ def test_labels_of_every_kind_lie_in_the_slot_as_the_batch_carries_them(tmp_path
     place = layout(stream.spec, ROWS)
     memory = memoryview(bytearray(b"\xaa" * place.nbytes))
     ids = np.array([2, 0, PAD_ID, 1], np.int64)
-    Filling(source, Task(1, 0, 1, place.nbytes, ROWS, np.arange(4, dtype=np.uint16), ids), memory).write_labels()
+    task = Task(1, 0, 1, place.nbytes, ROWS, np.arange(4, dtype=np.uint16), ids)
+    Filling(source, task, memory, new_track()).write_labels()
     found = {name: tensor.view(memory)[:4] for name, tensor in place.labels.items()}
     assert found["pose"].tolist() == [[5, 6], [1, 2], [0, 0], [3, 4]]
     assert (found["tags"].tolist(), found["tags"].dtype.name) == ([[0, 1], [1, 1], [0, 0], [0, 0]], "float32")
@@ -154,6 +165,60 @@ def test_errors_that_may_pass_are_told_from_those_that_stay(
     assert Filled(source, [0], [3]).bad == [BadSample(3, os.strerror(code), lasting=lasting)]
 
 
+def test_only_so_much_is_read_ahead_and_the_rest_right_before_its_row(
+    source: Source, stream: ServedStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = [file_of(stream, sample_id).stat().st_size for sample_id in range(9)]
+    monkeypatch.setattr(produce, "READ_AHEAD_BYTES", sizes[4] + sizes[7])
+    blobs = source.read(np.array([4, PAD_ID, 7, 2, PAD_ID, 3], np.int64))
+    assert [blob if blob is None or isinstance(blob, Unread) else type(blob) for blob in blobs] == [
+        bytes, None, bytes, Unread.LATER, None, Unread.LATER,
+    ]  # fmt: skip
+    batch = Filled(source, list(range(6)), [4, PAD_ID, 7, 2, PAD_ID, 3])
+    expected = np.empty(source.spec.image_shape, np.uint8)
+    for row, sample_id in ((0, 4), (2, 7), (3, 2), (5, 3)):
+        decode_into(file_of(stream, sample_id).read_bytes(), expected, source.spec.image)
+        assert np.array_equal(batch.images[row], expected)
+    assert batch.bad == []
+
+
+def test_the_track_says_at_which_row_a_task_is_and_at_none_afterwards(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    track, seen = new_track(), list[Whereabouts]()
+    monkeypatch.setattr(produce, "decode_into", lambda *_: seen.append(track.read()))
+    monkeypatch.setattr(produce, "READ_AHEAD_BYTES", int(source.manifest.sizes[[1, 2]].sum()))
+    place = layout(source.spec, ROWS)
+    task = Task(77, 0, 1, place.nbytes, ROWS, np.arange(4, dtype=np.uint16), np.array([1, 2, PAD_ID, 3], np.int64))
+    blobs = source.read(task.ids)
+    read_one = Source.read_one
+
+    def read_late(each: Source, sample_id: int) -> bytes | BadSample:
+        seen.append(track.read())
+        return read_one(each, sample_id)
+
+    monkeypatch.setattr(Source, "read_one", read_late)
+    Filling(source, task, memoryview(bytearray(place.nbytes)), track).decode(blobs, 0, 32)
+    decoding, reading = Phase.DECODING, Phase.READING
+    assert [(each.task, each.place, each.phase) for each in seen] == [
+        (77, 0, decoding), (77, 1, decoding), (77, 3, reading), (77, 3, decoding),
+    ]  # fmt: skip
+    assert track.read().phase is Phase.ELSEWHERE
+
+
+def test_memory_that_a_row_cannot_get_leaves_the_track_at_it(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(produce, "decode_into", refuse)
+    track, place = new_track(), layout(source.spec, ROWS)
+    task = Task(5, 0, 1, place.nbytes, ROWS, np.arange(2, dtype=np.uint16), np.array([PAD_ID, 1], np.int64))
+    with pytest.raises(MemoryError):
+        Filling(source, task, memoryview(bytearray(place.nbytes)), track).decode(source.read(task.ids), 0, 2)
+    found = track.read()
+    assert (found.task, found.place, found.phase) == (5, 1, Phase.DECODING)
+
+
 def test_a_source_whose_root_is_gone_is_an_error(stream: ServedStream, tmp_path: Path) -> None:
     (tmp_path / "data").rename(tmp_path / "moved")
     with pytest.raises(FileNotFoundError):
@@ -185,3 +250,10 @@ def test_the_pace_counts_by_file_not_by_group() -> None:
     for _ in range(8):
         pace.note(1, 0.0003)
     assert pace.ahead
+
+
+def test_a_list_that_another_daemon_made_since_is_not_taken_for_this_one(stream: ServedStream, tmp_path: Path) -> None:
+    write_images(stream.manifest.root, {"emu": 1})
+    serve(stream.manifest.root, stream.manifest_path.parent, rescan=True)
+    with pytest.raises(ConfigError, match="listed anew by another streamd"):
+        Source.open(stream.spec, stream.manifest_path)

@@ -12,6 +12,7 @@ from streamd.quarantine import Quarantine
 from streamd.verdicts import Verdict
 
 FIVE = Verdict(5, "a damaged JPEG: no end")
+NINE = Verdict(9, "truncated")
 SEVEN = Verdict(7, 'stale "now"\nüber')
 
 
@@ -67,6 +68,60 @@ def test_a_disk_that_refuses_is_an_error_and_no_verdict(tmp_path: Path, monkeypa
     with pytest.raises(OSError, match="No space"):
         quarantine.record([FIVE])
     assert quarantine.reasons == {}
+    monkeypatch.undo()
+    assert loaded(tmp_path / "q").reasons == {}
+
+
+@pytest.mark.parametrize("first", [[], [FIVE]], ids=["the first", "a later one"])
+def test_a_disk_that_fills_in_the_middle_of_a_line_leaves_no_part_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: list[Verdict]
+) -> None:
+    path = tmp_path / "q"
+    quarantine = Quarantine(path)
+    quarantine.record(first)
+    write, room = os.write, [9, 0]
+
+    def fill(descriptor: int, data: bytes) -> int:
+        left = room.pop(0)
+        if not left:
+            raise OSError(28, "No space left on device")
+        return write(descriptor, data[:left])
+
+    monkeypatch.setattr(os, "write", fill)
+    with pytest.raises(OSError, match="No space"):
+        quarantine.record([SEVEN])
+    monkeypatch.undo()
+    assert loaded(path).reasons == quarantine.reasons == {each.sample_id: each.reason for each in first}
+    assert path.read_bytes().count(b"\n") == len(first)
+    assert quarantine.record([SEVEN]) == [SEVEN]
+    assert loaded(path).reasons == {each.sample_id: each.reason for each in [*first, SEVEN]}
+
+
+def test_a_write_in_two_parts_is_a_whole_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:40]))
+    Quarantine(tmp_path / "q").record([FIVE])
+    assert loaded(tmp_path / "q").reasons == {5: FIVE.reason}
+
+
+def test_half_a_line_that_could_not_be_undone_does_not_spoil_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    quarantine = Quarantine(path)
+    quarantine.record([FIVE])
+    path.write_bytes(path.read_bytes() + b'{"sample_id":7,"rea')
+    quarantine.record([SEVEN])
+    assert loaded(path).reasons == {5: FIVE.reason, 7: SEVEN.reason}
+
+
+def test_the_folder_is_synced_when_the_list_is_made_and_not_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr("streamd.quarantine.sync_folder", synced.append)
+    quarantine = Quarantine(tmp_path / "q")
+    quarantine.record([FIVE])
+    quarantine.record([SEVEN])
+    assert synced == [tmp_path]
 
 
 def test_a_torn_last_line_is_dropped_for_good(tmp_path: Path) -> None:
@@ -94,3 +149,18 @@ def test_a_damaged_line_is_named_with_what_to_do(tmp_path: Path, damage: bytes) 
 def test_the_list_is_for_its_user_alone(tmp_path: Path) -> None:
     Quarantine(tmp_path / "q").record([FIVE])
     assert (tmp_path / "q").stat().st_mode & 0o077 == 0
+
+
+def test_a_list_that_moves_takes_its_verdicts_along_and_goes_on_there(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    Quarantine(there).record([SEVEN])
+    quarantine = Quarantine(here)
+    quarantine.record([SEVEN, FIVE])
+    quarantine.move(there)
+    quarantine.record([NINE])
+    assert quarantine.path == there
+    assert loaded(there).reasons == {7: SEVEN.reason, 5: FIVE.reason, 9: NINE.reason}
+    assert there.read_bytes().count(b"\n") == 3
+    assert loaded(here).reasons == {7: SEVEN.reason, 5: FIVE.reason}
+    quarantine.move(there)
+    assert there.read_bytes().count(b"\n") == 3

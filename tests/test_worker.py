@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import signal
 import socket
 import struct
@@ -25,7 +26,7 @@ from streamd.decode.identity import pixel_id
 from streamd.layout import layout, slot_bytes
 from streamd.plan import PAD_ID
 from streamd.served import ServedStream
-from streamd.slots import SlotStore
+from streamd.slots import SlotStore, make_memory
 from streamd.tasks import (
     MAX_RECORD_BYTES,
     Command,
@@ -38,6 +39,7 @@ from streamd.tasks import (
     decode_report,
     encode_command,
 )
+from streamd.whereabouts import TRACK_BYTES, Track
 
 ANSWER_S = 20.0
 ROWS = 8
@@ -50,9 +52,12 @@ class Hand:
         self.link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.link.settimeout(ANSWER_S)
         self.slots = SlotStore()
-        command = [sys.executable, "-P", "-m", "streamd.worker", str(theirs.fileno()), "0"]
+        page = make_memory("track", TRACK_BYTES)
+        self.track = Track(page)
+        command = [sys.executable, "-P", "-m", "streamd.worker", str(theirs.fileno()), str(page), "0"]
         with theirs:
-            self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE)
+            self.process = subprocess.Popen(command, pass_fds=[theirs.fileno(), page], stderr=subprocess.PIPE)
+        os.close(page)
 
     def __enter__(self) -> Self:
         return self
@@ -60,6 +65,7 @@ class Hand:
     def __exit__(self, *_: object) -> None:
         self.link.close()
         self.slots.close()
+        self.track.close()
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
         self.process.communicate()
@@ -218,6 +224,7 @@ def test_signals_to_the_daemons_group_do_not_end_a_worker(hand: Hand, stream: Se
     hand.open(stream)
     hand.process.send_signal(signal.SIGTERM)
     hand.process.send_signal(signal.SIGINT)
+    hand.process.send_signal(signal.SIGHUP)
     hand.send(task(stream, 1, [0], [0]), slot=1, nbytes=slot_bytes(stream.spec))
     assert isinstance(hand.hear(), Done)
     assert hand.end() == (0, "")

@@ -25,7 +25,7 @@ from streamd.decode import BadImageError, decode_into
 from streamd.decode.content import format_of
 from streamd.decode.orientation import SIDEWAYS, orientation_of
 from streamd.decode.resize import covering_size
-from streamd.produce import Source
+from streamd.produce import Source, Unread
 from streamd.spec import ImageSpec
 from streamd.tasks import BadSample, short_reason
 from streamd.worker import confine_process
@@ -38,7 +38,8 @@ def look(source: Source, group: Group) -> Seen:
     seen = Seen(group.stream, group.ids)
     blobs, seen.read_s = source.read_timed(np.array(group.ids, dtype=np.int64))
     row = np.empty(source.spec.image_shape, dtype=np.uint8)
-    for sample_id, blob in zip(group.ids, blobs, strict=True):
+    for sample_id, early in zip(group.ids, blobs, strict=True):
+        blob = source.read_one(sample_id) if early is Unread.LATER else early
         if isinstance(blob, BadSample):
             seen.faults.append(Fault(sample_id, blob.reason, "verdict" if blob.lasting else "retry"))
         elif blob is not None:

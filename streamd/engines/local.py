@@ -7,14 +7,16 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from streamd import logs
-from streamd.engines.process import WorkerProcess
+from streamd.engines.deaths import Death
+from streamd.engines.process import Listener, WorkerProcess
 from streamd.engines.production import Job, Production
 from streamd.engines.register import Register
 from streamd.limits import (
+    ROW_DEADLINE_S,
     TASK_ATTEMPTS,
     TASKS_AHEAD_PER_WORKER,
     WORKER_RESPAWN_MAX_S,
@@ -26,6 +28,7 @@ from streamd.spec import BatchKey, PixelId
 from streamd.stats import Stats
 from streamd.tasks import Command, Done, DropSlots, Ready, Task
 from streamd.verdicts import Verdict
+from streamd.whereabouts import Whereabouts
 
 _READ_RETRIES: Final = 5  # of a read that may pass, before the stream is given up
 _READ_RETRY_S: Final = 0.1  # doubled each time
@@ -42,13 +45,22 @@ class Reporter:
 class LocalEngine:
     """Produces batches in `workers` processes. All methods belong to the event loop's thread."""
 
-    def __init__(self, streams: Sequence[ServedStream], slots: SlotStore, stats: Stats, workers: int) -> None:
+    def __init__(
+        self,
+        streams: Sequence[ServedStream],
+        slots: SlotStore,
+        stats: Stats,
+        workers: int,
+        row_deadline_s: float = ROW_DEADLINE_S,
+    ) -> None:
         self._register = Register(streams)
         self._slots = slots
         self._stats = stats
         self._count = workers
+        self._row_deadline_s = row_deadline_s
         self._workers: list[WorkerProcess] = []
         self._queue: deque[Job] = deque()
+        self._suspects: deque[Job] = deque()
         self._jobs: dict[int, Job] = {}
         self._task_numbers = itertools.count(1)
         self._reporter: Reporter | None = None
@@ -119,15 +131,23 @@ class LocalEngine:
         self._queue.extend(Job(task, production, now_s) for task in tasks)
 
     def _dispatch(self) -> None:
-        """Gives queued tasks to the workers that have the fewest."""
+        """Gives queued tasks to the workers that have the fewest, and a suspect to one that was never given any.
+
+        Every suspect is there because a worker died, and whoever takes that one's place is fresh: none waits in vain.
+        """
+        while self._suspects and (fresh := next((each for each in self._workers if each.fresh), None)):
+            self._give(fresh, self._suspects.popleft())
         while self._queue:
-            worker = min(self._workers, key=lambda each: len(each.tasks), default=None)
+            ready = (each for each in self._workers if not each.alone)
+            worker = min(ready, key=lambda each: len(each.tasks), default=None)
             if worker is None or len(worker.tasks) >= TASKS_AHEAD_PER_WORKER:
                 return
-            job = self._queue.popleft()
-            self._stats.time("engine", "queue", time.monotonic() - job.queued_s)
-            self._jobs[job.task.number] = job
-            worker.give(job.task, self._slots)
+            self._give(worker, self._queue.popleft())
+
+    def _give(self, worker: WorkerProcess, job: Job) -> None:
+        self._stats.time("engine", "queue", time.monotonic() - job.queued_s)
+        self._jobs[job.task.number] = job
+        worker.give(job.task, self._slots, alone=job.suspect)
 
     def _heard(self, worker: WorkerProcess, report: Ready | Done) -> None:
         match report:
@@ -157,17 +177,7 @@ class LocalEngine:
     def _judge(self, job: Job, report: Done) -> bool:
         """Records lasting verdicts, tries passing errors again; False when the stream is given up."""
         production, stream = job.production, job.production.stream
-        lasting = [Verdict(sample.sample_id, sample.reason) for sample in report.bad if sample.lasting]
-        for verdict in stream.quarantine.record(lasting):
-            self._stats.count(f"stream.{stream.spec.name}", "bad_samples")
-            logs.warning(
-                "sample.bad",
-                verdict.reason,
-                stream=stream.spec.name,
-                sample=verdict.sample_id,
-                file=stream.file(verdict.sample_id),
-            )
-        reason = stream.too_many_bad()
+        reason = self._record(stream, [Verdict(each.sample_id, each.reason) for each in report.bad if each.lasting])
         passing = [sample for sample in report.bad if not sample.lasting]
         if reason is None and passing and job.failures >= _READ_RETRIES:
             reason = f"{stream.file(passing[0].sample_id)} cannot be read: {passing[0].reason}"
@@ -178,6 +188,27 @@ class LocalEngine:
             self._try_again(job, production.again(job.task, report.bad, self._task_numbers))
         return True
 
+    def _record(self, stream: ServedStream, verdicts: Sequence[Verdict]) -> str | None:
+        """Puts verdicts that are new on record, before anything uses them; why the stream must stop, if it must."""
+        try:
+            new = stream.quarantine.record(verdicts)
+        except OSError as error:
+            file = stream.file(verdicts[0].sample_id)
+            return (
+                f"the verdict on {file} ({verdicts[0].reason}) cannot be recorded: {error.strerror or error}; make "
+                "room in the state directory, then restart streamd"
+            )
+        for verdict in new:
+            self._stats.count(f"stream.{stream.spec.name}", "bad_samples")
+            logs.warning(
+                "sample.bad",
+                verdict.reason,
+                stream=stream.spec.name,
+                sample=verdict.sample_id,
+                file=stream.file(verdict.sample_id),
+            )
+        return stream.too_many_bad()
+
     def _try_again(self, job: Job, task: Task) -> None:
         later = Job(task, job.production, time.monotonic(), failures=job.failures + 1)
         job.production.pending += 1
@@ -187,7 +218,7 @@ class LocalEngine:
         if job.production.given_up:
             self._end_tasks(job.production, 1)
             return
-        self._queue.append(job)
+        self._queue.appendleft(job)
         self._dispatch()
 
     def _complete(self, production: Production) -> None:
@@ -205,9 +236,11 @@ class LocalEngine:
         if production.given_up:
             return
         production.given_up = True
-        others = deque(job for job in self._queue if job.production is not production)
-        ended, self._queue = len(self._queue) - len(others), others
-        self._end_tasks(production, ended)
+        waiting = len(self._queue) + len(self._suspects)
+        self._queue, self._suspects = (
+            deque(job for job in jobs if job.production is not production) for jobs in (self._queue, self._suspects)
+        )
+        self._end_tasks(production, waiting - len(self._queue) - len(self._suspects))
         assert self._reporter is not None  # noqa: S101 - as above
         self._reporter.failed(production, reason)
 
@@ -226,39 +259,86 @@ class LocalEngine:
                 for place in range(self._count):
                     group.create_task(self._tend(place), name=f"worker-{place}")
         finally:  # they have the manifests open, or are about to: who cleans up comes after them
-            await asyncio.gather(*(worker.see_off() for worker in self._workers))
+            workers, self._workers = self._workers, []
+            await asyncio.gather(*(worker.see_off() for worker in workers))
 
     async def _tend(self, place: int) -> None:
         """One worker's place: whoever dies there is replaced, ever more slowly while nothing gets done."""
         pause_s = WORKER_RESPAWN_S
+        listener = Listener(self._heard, self._waits)
         while True:
-            worker = await WorkerProcess.start(place, self._heard)
+            worker = await WorkerProcess.start(place, listener, self._row_deadline_s)
             for command in self._register.openings():
                 worker.send(command)
             self._workers.append(worker)
             self._dispatch()
-            status = await worker.ended()
+            death = await worker.ended()
             self._workers.remove(worker)
             self.restarts += 1
             self._stats.count("engine", "worker_deaths")
             pause_s = WORKER_RESPAWN_S if worker.completed else min(pause_s * 2, WORKER_RESPAWN_MAX_S)
-            logs.warning("worker.died", f"a worker died, {status}; the next starts in {pause_s:g} s", place=place)
-            self._inherit(worker, status)
+            logs.warning("worker.died", f"a worker died, {death.words}; the next starts in {pause_s:g} s", place=place)
+            self._inherit(worker, death)
             await asyncio.sleep(pause_s)
 
-    def _inherit(self, worker: WorkerProcess, status: str) -> None:
-        """Queues a dead worker's tasks again, ahead of all others."""
-        jobs = [self._jobs.pop(number) for number in reversed(worker.tasks) if number in self._jobs]
+    def _waits(self, worker: WorkerProcess, at: Whereabouts) -> None:
+        """Nothing is done about a worker that waits for files: that is the disk's affair, or the network's."""
+        job = self._jobs.get(at.task)
+        logs.warning(
+            "worker.waiting",
+            f"a worker has waited for more than {self._row_deadline_s:g} s: is the disk slow, or a mount away?",
+            pid=worker.pid,
+            files="none yet" if job is None else job.files(),
+        )
+
+    def _inherit(self, worker: WorkerProcess, death: Death) -> None:
+        """Queues a dead worker's tasks again, ahead of all others. The one that it was at counts the death."""
+        jobs = [self._jobs.pop(number) for number in worker.tasks]
         worker.close()
-        for job in jobs:
-            job.deaths += 1
-            if job.deaths >= TASK_ATTEMPTS:
-                files = ", ".join(job.production.stream.file(int(each)) for each in job.task.ids[:3] if each >= 0)
-                self._fail(
-                    job.production, f"{job.deaths} workers died, the last {status}, at files beginning with {files}"
-                )
-            elif job.production.given_up:  # its slot is gone
+        at = next((job for job in jobs if job.task.number == death.at.task), None)
+        first = at or next(iter(jobs), None)
+        for job in reversed(jobs):
+            if job.production.given_up:  # its slot is gone
                 self._end_tasks(job.production, 1)
+            elif job is at and death.blame is not None and death.at.place < job.task.ids.size:
+                self._strike(job, int(job.task.ids[death.at.place]), death.blame)
+            elif job is first:
+                self._survive(job, death)
             else:
                 self._queue.appendleft(job)
         self._dispatch()
+
+    def _strike(self, job: Job, sample_id: int, blame: str) -> None:
+        """A worker died of what a sample may do to it: the sample is tried alone in a fresh worker, then condemned."""
+        production = job.production
+        if job.suspect:
+            self._condemn(production, Verdict(sample_id, blame))
+            return
+        file = production.stream.file(sample_id)
+        logs.warning("sample.suspect", blame, stream=production.key.stream, sample=sample_id, file=file)
+        alone, others = production.parted(job.task, sample_id, self._task_numbers)
+        production.pending += len(others)
+        self._suspects.append(replace(job, task=alone, suspect=True))
+        self._queue.extendleft(replace(job, task=task) for task in others)
+
+    def _condemn(self, production: Production, verdict: Verdict) -> None:
+        """The last task of a suspect is over: its row is filled again with what the verdict makes of it."""
+        self._end_tasks(production, 1)
+        reason = self._record(production.stream, [verdict])
+        if reason is not None:
+            self._fail(production, reason)
+        elif production.pending == 0:
+            self._complete(production)
+
+    def _survive(self, job: Job, death: Death) -> None:
+        """A task outlives a worker that died of something else, up to a limit, each time after a longer pause."""
+        job.deaths += 1
+        if job.deaths >= TASK_ATTEMPTS:
+            words = f"{job.deaths} workers died, the last {death.words}, at files beginning with {job.files()}"
+            self._fail(job.production, words)
+            self._end_tasks(job.production, 1)
+        elif job.suspect:  # it waits for the worker that starts in the dead one's place
+            self._suspects.appendleft(job)
+        else:
+            pause_s = min(WORKER_RESPAWN_S * (2 ** (job.deaths - 1) - 1), WORKER_RESPAWN_MAX_S)
+            asyncio.get_running_loop().call_later(pause_s, self._requeue, job)

@@ -1,49 +1,77 @@
-"""One worker process as the engine sees it: its socket, its tasks, the slots it has mapped."""
+"""One worker process as the engine sees it: its socket, its page, its tasks, the slots it has mapped."""
 
 from __future__ import annotations
 
 import asyncio
-import signal
+import contextlib
+import os
 import socket
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Self
 
+from streamd.engines.deaths import Death, Finding, death
+from streamd.engines.watch import Watch
 from streamd.limits import WORKER_LEAVE_S
-from streamd.slots import SlotStore
+from streamd.slots import SlotStore, make_memory
 from streamd.tasks import MAX_RECORD_BYTES, Command, Done, Ready, Task, decode_report, encode_command
+from streamd.whereabouts import TRACK_BYTES, Track, Whereabouts
 
-Heard = Callable[["WorkerProcess", "Ready | Done"], None]
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Who hears a worker: its reports, and that it has been waiting for a file for longer than the deadline, once."""
+
+    heard: Callable[[WorkerProcess, Ready | Done], None]
+    waits: Callable[[WorkerProcess, Whereabouts], None]
 
 
 class WorkerProcess:
     """A running worker. Its socket never fills: two small tasks at a time, and a word about slots that are over."""
 
-    def __init__(self, process: asyncio.subprocess.Process, link: socket.socket, heard: Heard) -> None:
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        link: socket.socket,
+        track: Track,
+        listener: Listener,
+        row_deadline_s: float,
+    ) -> None:
         self._process = process
         self._link = link
-        self._heard = heard
+        self._track = track
+        self._listener = listener
+        self._row_deadline_s = row_deadline_s
+        self._watch = Watch(process.pid, track, row_deadline_s, self._found)
+        self._killed_for: Finding | None = None
+        self._waited = False
         self._mapped: set[int] = set()
         self.tasks: list[int] = []
+        self.fresh = True  # was never given a task
+        self.alone = False  # gets nothing beside the task it has
         self.completed = 0
         asyncio.get_running_loop().add_reader(link, self._read)
 
     @classmethod
-    async def start(cls, place: int, heard: Heard) -> Self:
-        """Starts `python -m streamd.worker` with its end of a new socket pair."""
+    async def start(cls, place: int, listener: Listener, row_deadline_s: float) -> Self:
+        """Starts `python -m streamd.worker` with its end of a new socket pair and a new page."""
+        page = make_memory("streamd.track", TRACK_BYTES)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-P", "-m", "streamd.worker", str(theirs.fileno()), str(place),
-                stdin=asyncio.subprocess.DEVNULL, pass_fds=[theirs.fileno()],
+                sys.executable, "-P", "-m", "streamd.worker", str(theirs.fileno()), str(page), str(place),
+                stdin=asyncio.subprocess.DEVNULL, pass_fds=[theirs.fileno(), page],
             )  # fmt: skip
+            track = Track(page)
         except BaseException:
             ours.close()
             raise
         finally:
             theirs.close()
+            os.close(page)
         ours.setblocking(False)
-        return cls(process, ours, heard)
+        return cls(process, ours, track, listener, row_deadline_s)
 
     @property
     def pid(self) -> int:
@@ -51,26 +79,34 @@ class WorkerProcess:
 
     def send(self, command: Command) -> None:
         """Says something; a worker that is dead already does not hear it, and `ended` tells."""
-        try:
-            self._link.send(encode_command(command))
-        except (BrokenPipeError, ConnectionResetError):
-            return
+        self._say(command, [])
 
-    def give(self, task: Task, slots: SlotStore) -> None:
+    def give(self, task: Task, slots: SlotStore, *, alone: bool = False) -> None:
         """Hands over a task, with its slot's descriptor when the slot is new to this worker."""
+        if not self.tasks:
+            self._watch.begin()
+        self.fresh, self.alone = False, alone
         self.tasks.append(task.number)
         descriptors = []
         if task.slot not in self._mapped:
             descriptors.append(slots.writable(task.slot, task.slot_bytes))
             self._mapped.add(task.slot)
+        self._say(task, descriptors)
+
+    def _say(self, command: Command, descriptors: list[int]) -> None:
         try:
-            socket.send_fds(self._link, [encode_command(task)], descriptors)
+            socket.send_fds(self._link, [encode_command(command)], descriptors)
+        except BlockingIOError:  # hundreds of words lie unread
+            self._kill(Finding.DEAF)
         except (BrokenPipeError, ConnectionResetError):
             return
 
     def finish(self, number: int) -> None:
         self.tasks.remove(number)
         self.completed += 1
+        self.alone = False
+        if not self.tasks:
+            self._watch.rest()
 
     def forget(self, slots: tuple[int, ...]) -> bool:
         """Strikes slots off what this worker has mapped; whether it had any."""
@@ -78,12 +114,25 @@ class WorkerProcess:
         self._mapped.difference_update(slots)
         return had
 
-    async def ended(self) -> str:
-        """Waits for the process's end; how it ended, in words."""
+    async def ended(self) -> Death:
+        """Waits for the process's end; how it ended, and where it was."""
         code = await self._process.wait()
         while self._read():  # its last words may still lie in the socket
             pass
-        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"with exit status {code}"
+        return death(code, self._track.read(), self._killed_for, self._row_deadline_s)
+
+    def _found(self, finding: Finding) -> None:
+        """It has been silent for too long."""
+        if finding is not Finding.WAITING:
+            self._kill(finding)
+        elif not self._waited:
+            self._waited = True
+            self._listener.waits(self, self._track.read())
+
+    def _kill(self, finding: Finding) -> None:
+        self._killed_for = self._killed_for or finding
+        with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
+            self._process.kill()
 
     async def see_off(self) -> None:
         """Closes the socket and waits for the worker's end; one that does not hear of it is killed."""
@@ -92,11 +141,13 @@ class WorkerProcess:
             async with asyncio.timeout(WORKER_LEAVE_S):
                 await self._process.wait()
         except TimeoutError:
-            self._process.kill()
+            self._kill(Finding.DEAF)
             await self._process.wait()
 
     def close(self) -> None:
         """Closes the socket, which ends the worker if it still lives."""
+        self._watch.close()
+        self._track.close()
         asyncio.get_running_loop().remove_reader(self._link)
         self._link.close()
 
@@ -109,7 +160,7 @@ class WorkerProcess:
         except ConnectionResetError:
             data = b""
         if data:
-            self._heard(self, decode_report(data))
+            self._listener.heard(self, decode_report(data))
         else:
             asyncio.get_running_loop().remove_reader(self._link)
         return bool(data)

@@ -17,13 +17,21 @@ from streamd.verdicts import Marks
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """A task in the engine's hands: whose it is, when it was queued, how many workers it has seen die."""
+    """A task in the engine's hands: whose it is, when it was queued, how often it was in vain.
+
+    A `suspect` is the task of one sample that was being decoded when a worker died of something that a sample may do.
+    """
 
     task: Task
     production: Production
     queued_s: float
-    deaths: int = 0
-    failures: int = 0
+    deaths: int = 0  # of workers, for reasons that are not the samples'
+    failures: int = 0  # of reads, which may pass
+    suspect: bool = False
+
+    def files(self) -> str:
+        """The first of its files, by name."""
+        return ", ".join(self.production.stream.file(int(each)) for each in self.task.ids[:3] if each >= 0)
 
 
 @dataclass(slots=True, eq=False)
@@ -65,6 +73,12 @@ class Production:
         """A task for the rows of `task` whose samples failed in a way that may pass."""
         failed = np.isin(task.ids, [sample.sample_id for sample in bad if not sample.lasting])
         return self._task(task.rows[failed], task.ids[failed], next(numbers))
+
+    def parted(self, task: Task, sample_id: int, numbers: Iterator[int]) -> tuple[Task, list[Task]]:
+        """The rows of one sample in a task of their own, and those of all others, if there are any."""
+        own = task.ids == sample_id
+        others = [] if own.all() else [self._task(task.rows[~own], task.ids[~own], next(numbers))]
+        return self._task(task.rows[own], task.ids[own], next(numbers)), others
 
     def _tasks(self, rows: np.ndarray[tuple[int], np.dtype[np.uint16]], numbers: Iterator[int]) -> list[Task]:
         pieces = [rows[start : start + TASK_ROWS] for start in range(0, rows.size, TASK_ROWS)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 
 from streamd.errors import ConfigError
 from streamd.served import ServedStream
@@ -29,13 +29,13 @@ class Register:
     has to be said to the workers is returned.
     """
 
-    streams: Iterable[ServedStream]
+    streams: InitVar[Iterable[ServedStream]]  # to begin with; kept no longer than they are served
     _entries: dict[int, _Entry] = field(init=False, default_factory=dict)
     _current: dict[str, int] = field(init=False, default_factory=dict)
     _numbers: itertools.count[int] = field(init=False, default_factory=itertools.count)
 
-    def __post_init__(self) -> None:
-        for stream in self.streams:
+    def __post_init__(self, streams: Iterable[ServedStream]) -> None:
+        for stream in streams:
             self.use(self.add(stream))
 
     def current(self) -> dict[str, int]:

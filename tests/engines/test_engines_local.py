@@ -193,6 +193,7 @@ def test_a_task_that_kills_every_worker_gives_its_stream_up(
     deadly.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(deadly))
     monkeypatch.setattr(local, "WORKER_RESPAWN_S", 0.001)
+    monkeypatch.setattr(local, "TASK_ATTEMPTS", 4)
 
     async def scene() -> None:
         async with running(stream) as rig:

@@ -17,7 +17,7 @@ from daemons import write_images
 from served_folders import serve
 
 from streamd.decode.identity import pixel_id
-from streamd.engines.process import WorkerProcess
+from streamd.engines.process import Listener, WorkerProcess
 from streamd.layout import slot_bytes
 from streamd.served import ServedStream
 from streamd.slots import SlotStore
@@ -31,12 +31,14 @@ def stream(tmp_path: Path) -> Iterator[ServedStream]:
     stream.manifest.close()
 
 
+ANSWER_S = 20.0
 Said = asyncio.Queue["Ready | Done"]
 
 
 async def start() -> tuple[WorkerProcess, Said]:
     said: Said = asyncio.Queue()
-    return await WorkerProcess.start(0, lambda _, report: said.put_nowait(report)), said
+    listener = Listener(lambda _, report: said.put_nowait(report), lambda *_: None)
+    return await WorkerProcess.start(0, listener, ANSWER_S), said
 
 
 def one_row(stream: ServedStream, number: int, slot: int = 1) -> Task:
@@ -67,7 +69,7 @@ def test_a_worker_answers_and_its_slots_are_mapped_once(stream: ServedStream) ->
         assert worker.forget((1, 5))
         assert not worker.forget((1, 5))
         worker._link.shutdown(socket.SHUT_RDWR)
-        assert await worker.ended() == "with exit status 0"
+        assert (await worker.ended()).words == "with exit status 0"
         worker.close()
         slots.close()
 
@@ -78,7 +80,7 @@ def test_how_a_worker_ended_is_told_in_words() -> None:
     async def scene() -> None:
         worker, _ = await start()
         os.kill(worker.pid, signal.SIGSEGV)
-        assert await worker.ended() == "killed by SIGSEGV"
+        assert (await worker.ended()).words == "killed by SIGSEGV"
         worker.close()
 
     asyncio.run(scene())

@@ -81,3 +81,23 @@ def test_what_failed_for_now_is_asked_for_again_and_what_failed_for_good_is_not(
     bad = (BadSample(passing, "I/O error", lasting=False), BadSample(lasting, "damaged", lasting=True))
     task = production.again(first, bad, itertools.count(9))
     assert (task.number, task.rows.tolist(), task.ids.tolist()) == (9, [2], [passing])
+
+
+def test_a_suspect_is_parted_from_the_rows_of_all_others(production: Production, stream: ServedStream) -> None:
+    planned = stream.planned(1, 0)
+    stream.quarantine.record([Verdict(int(planned[4]), "bad")])  # row 5 stands in for row 4 now
+    fresh = Production(production.key, stream, 3, 9, 4096)
+    first, *_ = fresh.first_tasks(itertools.count())
+    alone, others = fresh.parted(first, int(planned[5]), itertools.count(90))
+    (rest,) = others
+    assert (alone.rows.tolist(), alone.ids.tolist()) == ([4, 5], planned[[5, 5]].tolist())
+    assert rest.rows.tolist() == [row for row in range(TASK_ROWS) if row not in {4, 5}]
+    assert rest.ids.tolist() == planned[rest.rows].tolist()
+    assert {alone.number, rest.number} == {90, 91}
+
+
+def test_a_suspect_that_is_alone_leaves_no_others(production: Production) -> None:
+    first, *_ = production.first_tasks(itertools.count())
+    alone, _ = production.parted(first, int(first.ids[0]), itertools.count(90))
+    again, others = production.parted(alone, int(first.ids[0]), itertools.count(92))
+    assert (again.rows.tolist(), others) == ([0], [])

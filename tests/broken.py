@@ -1,0 +1,116 @@
+"""Decoders that crash and disks that fail, on purpose: a `sitecustomize` that the daemon and its workers import.
+
+A file says by its last bytes what is to happen when it is decoded. Nothing of this is in the product.
+"""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from pathlib import Path
+from typing import Final
+
+SEGV: Final = b"\0crash: SIGSEGV"
+ABRT: Final = b"\0crash: SIGABRT"
+FPE: Final = b"\0crash: SIGFPE"
+HANG: Final = b"\0hang"
+EAT: Final = b"\0eat memory"
+OUTSIDE: Final = b"\0killed from outside"  # as often as a file `kills` has bytes
+
+_WORKER: Final = """
+    import errno, os, signal, threading
+    import numpy
+    import streamd.confined as confined
+    import streamd.decode as decode
+
+    decode_into, read_file = decode.decode_into, confined.read_file
+
+    def broken_decode(data, row, image):
+        for name in ("SIGSEGV", "SIGABRT", "SIGFPE"):
+            if data.endswith(b"crash: " + name.encode()):
+                os.kill(os.getpid(), getattr(signal, name))
+        if data.endswith(b"killed from outside") and (left := kills()):
+            os.truncate(HERE + "/kills", left - 1)
+            os.kill(os.getpid(), signal.SIGKILL)
+        if data.endswith(b"hang"):
+            threading.Event().wait()
+        held = []
+        while data.endswith(b"eat memory"):
+            held.append(numpy.empty(64 << 20, numpy.uint8))  # taken, not touched
+        decode_into(data, row, image)
+
+    def kills():
+        return os.path.getsize(HERE + "/kills") if os.path.exists(HERE + "/kills") else 0
+
+    def broken_read(root, name, size, mtime_ns):
+        if os.path.exists(HERE + "/ill") and name in open(HERE + "/ill", "rb").read().split(b"\\n"):
+            with open(HERE + "/refused", "ab") as count:
+                count.write(b".")
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read_file(root, name, size, mtime_ns)
+
+    decode.decode_into, confined.read_file = broken_decode, broken_read
+"""
+_DAEMON: Final = """
+    import streamd.limits as limits
+    limits.ROW_DEADLINE_S = DEADLINE_S
+    limits.WORKER_RESPAWN_S = 0.01
+    if os.path.exists(HERE + "/fatal verdict"):
+        import signal
+        import streamd.quarantine as quarantine
+        record = quarantine.Quarantine.record
+
+        def fatal(self, verdicts):
+            new = record(self, verdicts)
+            if new:
+                os.remove(HERE + "/fatal verdict")
+                os.kill(os.getpid(), signal.SIGKILL)
+            return new
+
+        quarantine.Quarantine.record = fatal
+"""
+
+
+class Broken:
+    """What goes wrong in the processes that are started with `environment`; the deadline of a row is settable."""
+
+    def __init__(self, place: Path, deadline_s: float = 30.0) -> None:
+        place.mkdir()
+        self._place = place
+        parts = [f"import os, sys\nHERE, DEADLINE_S = {str(place)!r}, {deadline_s}\n"]
+        for module, code in (("streamd.worker", _WORKER), ("serve", _DAEMON)):
+            parts.append(f"if {module!r} in sys.orig_argv:\n{textwrap.indent(textwrap.dedent(code), '    ')}")
+        (place / "sitecustomize.py").write_text("\n".join(parts))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"PYTHONPATH": os.pathsep.join([str(self._place), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])}
+
+    def fail_to_read(self, *names: str) -> None:
+        """From now on these files, named as the manifest does, are refused with EIO; none, when none is named."""
+        (self._place / "next").write_text("\n".join(names))
+        (self._place / "next").rename(self._place / "ill")
+
+    @property
+    def refusals(self) -> int:
+        """How often a read was refused."""
+        count = self._place / "refused"
+        return count.stat().st_size if count.exists() else 0
+
+    def kill_from_outside(self, times: int) -> None:
+        """Files that end in OUTSIDE get a SIGKILL in the middle of their decoding, so many times in all."""
+        (self._place / "kills").write_bytes(bytes(times))
+
+    @property
+    def kills_left(self) -> int:
+        return (self._place / "kills").stat().st_size
+
+    def die_of_the_next_verdict(self) -> None:
+        """The daemon that starts next is killed when a verdict is on disk and nothing has used it."""
+        (self._place / "fatal verdict").touch()
+
+
+def mark(path: Path, what: bytes) -> None:
+    """Lets a sound image do something when it is decoded; before it is listed."""
+    with path.open("ab") as file:
+        file.write(what)

@@ -1,0 +1,77 @@
+"""Only what a sample's pixels can do to a worker is held against the sample."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from streamd.engines.deaths import Finding, death, finding
+from streamd.whereabouts import OUT_OF_MEMORY_STATUS, Phase, Whereabouts
+
+DECODING = Whereabouts(7, 3, Phase.DECODING, 0)
+READING = Whereabouts(7, 3, Phase.READING, 0)
+ELSEWHERE = Whereabouts(7, 3, Phase.ELSEWHERE, 0)
+
+
+@pytest.mark.parametrize(
+    ("code", "killed_for", "blame"),
+    [
+        (-signal.SIGSEGV, None, "crashes its decoder: SIGSEGV"),
+        (-signal.SIGABRT, None, "crashes its decoder: SIGABRT"),
+        (-signal.SIGFPE, None, "crashes its decoder: SIGFPE"),
+        (OUT_OF_MEMORY_STATUS, None, "needs more memory to decode than a worker has, 2 GiB"),
+        (-signal.SIGKILL, Finding.SLOW, "takes more than 30 s to decode"),
+        (-signal.SIGKILL, None, None),
+        (-signal.SIGBUS, None, None),
+        (-signal.SIGTERM, None, None),
+        (1, None, None),
+        (0, None, None),
+        (-signal.SIGKILL, Finding.STOPPED, None),
+        (-signal.SIGKILL, Finding.DEAF, None),
+        (-signal.SIGSEGV, Finding.STOPPED, None),
+    ],
+)
+def test_a_death_while_decoding_blames_the_sample_or_not(
+    code: int, killed_for: Finding | None, blame: str | None
+) -> None:
+    assert death(code, DECODING, killed_for, 30.0).blame == blame
+
+
+@pytest.mark.parametrize("at", [READING, ELSEWHERE])
+@pytest.mark.parametrize("code", [-signal.SIGSEGV, OUT_OF_MEMORY_STATUS])
+def test_a_death_anywhere_else_blames_nobody(at: Whereabouts, code: int) -> None:
+    assert death(code, at, None, 30.0).blame is None
+
+
+@pytest.mark.parametrize(
+    ("code", "killed_for", "words"),
+    [
+        (-signal.SIGKILL, None, "killed by SIGKILL"),
+        (3, None, "with exit status 3"),
+        (OUT_OF_MEMORY_STATUS, None, "out of memory"),
+        (-signal.SIGKILL, Finding.STOPPED, "killed since it was stopped"),
+    ],
+)
+def test_how_a_worker_ended_is_told_in_words(code: int, killed_for: Finding | None, words: str) -> None:
+    assert death(code, ELSEWHERE, killed_for, 30.0).words == words
+
+
+@pytest.mark.parametrize(
+    ("at", "silent_s", "state", "expected"),
+    [
+        (DECODING, 29.9, "R", Finding.FINE),
+        (DECODING, 29.9, "T", Finding.FINE),
+        (DECODING, 30.0, "R", Finding.SLOW),
+        (DECODING, 30.0, "S", Finding.SLOW),
+        (DECODING, 30.0, "T", Finding.STOPPED),
+        (READING, 30.0, "T", Finding.STOPPED),
+        (ELSEWHERE, 30.0, "t", Finding.STOPPED),
+        (READING, 1e6, "D", Finding.WAITING),
+        (ELSEWHERE, 1e6, "S", Finding.WAITING),
+    ],
+)
+def test_only_a_stopped_worker_or_one_at_a_rows_pixels_is_overdue(
+    at: Whereabouts, silent_s: float, state: str, expected: Finding
+) -> None:
+    assert finding(at, silent_s, 30.0, state) is expected

@@ -1,0 +1,176 @@
+"""Files that are no images, or no longer the ones that were listed: each costs its row, is named, and no other."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from daemons import DaemonProcess, stream_config, write_images
+from epochs import Epoch, number, verdicts
+from PIL import Image
+
+from streamd.client import Batch
+from streamd.errors import StreamStoppedError
+from streamd.limits import MAX_FILE_BYTES
+
+Start = Callable[..., DaemonProcess]
+CULPRIT = "cat/0003.jpg"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_images(tmp_path / "data", {"cat": 20, "dog": 20})
+
+
+@pytest.mark.fault("27", "files changed, removed and locked in the middle of an epoch")
+def test_files_that_change_in_the_middle_of_an_epoch_cost_their_rows(
+    start_daemon: Start, tmp_path: Path, folder: Path
+) -> None:
+    many = write_images(tmp_path / "many", {"cat": 160}, size=(16, 16))
+    streams = {"train": stream_config(many, batch_size=2, shuffle="none"), "other": stream_config(folder)}
+    daemon = start_daemon({"streams": streams, "memory": "8MiB"})
+    changed, removed, locked = (many / "cat" / f"{each:04}.jpg" for each in (140, 150, 159))
+    expected = ["stale: changed since it was listed", "No such file or directory"]
+
+    def harm(batch: Batch) -> None:
+        if batch.index == 0:  # the window is far from the last rows
+            changed.write_bytes(changed.read_bytes() + b"more")
+            removed.unlink()
+            locked.chmod(0)
+            if not os.access(locked, os.R_OK):  # root may read what nobody may
+                expected.append("Permission denied")
+
+    epoch = Epoch(daemon, many, between=harm, prefetch=2)
+    assert [reason.partition(";")[0] for _, reason, _ in epoch.bad] == expected
+    assert [file for file, _, _ in epoch.bad][:2] == ["cat/0140.jpg", "cat/0150.jpg"]
+    assert sorted(Epoch(daemon, folder, "other").ids) == list(range(40))
+
+
+# --- what lies in folders
+
+
+def encoded(picture: Image.Image, kind: str, **options: Any) -> bytes:
+    file = io.BytesIO()
+    picture.save(file, kind, **options)
+    return file.getvalue()
+
+
+def oddities(sound: bytes) -> tuple[dict[str, bytes], dict[str, bytes]]:
+    """Files that are images, however odd, and files that are none; each by its name."""
+    noise = np.random.default_rng(7)
+    colours = Image.fromarray(noise.integers(0, 256, (40, 50, 3), dtype=np.uint8))
+    deep = Image.fromarray(noise.integers(0, 65536, (40, 50), dtype=np.uint16))
+    good = {
+        "palette.png": encoded(colours.quantize(16), "PNG"),
+        "deep.png": encoded(deep, "PNG"),
+        "cmyk.jpg": encoded(colours.convert("CMYK"), "JPEG"),
+        "progressive.jpg": encoded(colours, "JPEG", progressive=True),
+        "animated.gif": encoded(colours, "GIF", save_all=True, append_images=[colours.rotate(90)]),
+        "png named.jpg": encoded(colours, "PNG"),
+        "tiff named.jpg": encoded(colours, "TIFF"),
+    }
+    bad = {
+        "truncated.jpg": sound[: len(sound) // 2],
+        "truncated.png": good["palette.png"][:200],
+        "empty.jpg": b"",
+        "random.jpg": noise.bytes(2000),
+        "wrong magic.jpg": b"XX" + sound[2:],
+        "eps named.jpg": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\nshowpage\n",
+        "pdf named.jpg": b"%PDF-1.7\n1 0 obj<</Type/Catalog>>endobj\n%%EOF\n",
+        "svg named.jpg": b'<svg xmlns="http://www.w3.org/2000/svg"><image href="/etc/passwd"/></svg>',
+    }
+    return good, bad
+
+
+@pytest.mark.fault("23", "odd and damaged images, five in a hundred")
+def test_odd_images_are_decoded_and_damaged_ones_are_named(start_daemon: Start, tmp_path: Path) -> None:
+    folder = write_images(tmp_path / "data", {"cat": 280}, size=(16, 16))
+    good, bad = oddities((folder / "cat/0000.jpg").read_bytes())
+    for name, data in (good | bad).items():
+        (folder / "cat" / name).write_bytes(data)
+    policy = {"policy": "substitute", "max_fraction": 0.05}
+    daemon = start_daemon({"streams": {"train": stream_config(folder, bad_samples=policy)}})
+    epoch = Epoch(daemon, folder)
+    assert sorted(file for file, _, _ in epoch.bad) == sorted(f"cat/{name}" for name in bad)
+    assert all(reason for _, reason, _ in epoch.bad)
+    assert (epoch.receipt.bad, len(verdicts(daemon))) == (len(bad), len(bad))
+    assert len(set(epoch.ids)) == 280 + len(good)
+    assert number(daemon, "engine", "worker_deaths") == 0
+
+
+@pytest.mark.fault("25", "what is no file of pixels takes an image's place after it was listed")
+def test_links_pipes_and_giants_in_the_place_of_images_are_refused(
+    start_daemon: Start, tmp_path: Path, folder: Path
+) -> None:
+    daemon = start_daemon({"streams": {"train": stream_config(folder, shuffle="none")}})
+    cats = [folder / "cat" / f"{number:04}.jpg" for number in range(5)]
+    for path in cats:
+        path.unlink()
+    secret = tmp_path / "secret.jpg"
+    secret.write_bytes((folder / "dog/0000.jpg").read_bytes())
+    cats[0].symlink_to(secret)
+    cats[1].symlink_to("/dev/zero")
+    os.mkfifo(cats[2])
+    with cats[3].open("wb") as giant:
+        giant.truncate(10 << 30)
+    cats[4].mkdir()
+    epoch = Epoch(daemon, folder)
+    assert [(file, reason) for file, reason, _ in epoch.bad] == [
+        ("cat/0000.jpg", "it lies outside the data's root"),
+        ("cat/0001.jpg", "it lies outside the data's root"),
+        ("cat/0002.jpg", "not a regular file"),
+        ("cat/0003.jpg", f"{10 << 30} bytes are more than {MAX_FILE_BYTES}"),
+        ("cat/0004.jpg", "not a regular file"),
+    ]
+
+
+# --- policies
+
+
+BAD = [1, 4]
+
+
+@pytest.mark.parametrize(
+    ("policy", "rows", "weights"),
+    [
+        ("substitute", [0, 2, 2, 3, 5, 5, 6, 7], [1.0] * 8),
+        ("mask", [0, -1, 2, 3, -1, 5, 6, 7], [1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0]),
+    ],
+)
+def test_a_bad_row_is_filled_as_the_policy_says(
+    start_daemon: Start, folder: Path, policy: str, rows: list[int], weights: list[float]
+) -> None:
+    for sample_id in BAD:
+        (folder / f"cat/{sample_id:04}.jpg").write_bytes(b"no picture")
+    daemon = start_daemon({"streams": {"train": stream_config(folder, shuffle="none", bad_samples={"policy": policy})}})
+    epoch = Epoch(daemon, folder)
+    assert (epoch.ids[:8], epoch.weights[:8]) == (rows, weights)
+    assert epoch.ids[8:] == list(range(8, 40))
+    assert [(file, action) for file, _, action in epoch.bad] == [
+        (f"cat/{each:04}.jpg", {"substitute": "substituted", "mask": "masked"}[policy]) for each in BAD
+    ]
+    assert epoch.receipt.bad == 2
+
+
+def test_the_policy_fail_stops_the_stream_and_names_the_sample(start_daemon: Start, folder: Path) -> None:
+    (folder / CULPRIT).write_bytes(b"no picture")
+    daemon = start_daemon({"streams": {"train": stream_config(folder, bad_samples={"policy": "fail"})}})
+    for _ in range(2):
+        with pytest.raises(StreamStoppedError, match=f"sample 3, {CULPRIT}, is bad .*bad_samples.policy is fail"):
+            Epoch(daemon, folder)
+        daemon.restart_after_kill()
+
+
+@pytest.mark.parametrize("policy", ["substitute", "mask"])
+def test_a_batch_without_a_good_row_is_black_and_weighs_nothing(start_daemon: Start, folder: Path, policy: str) -> None:
+    for sample_id in range(8):
+        (folder / f"cat/{sample_id:04}.jpg").write_bytes(b"no picture")
+    daemon = start_daemon({"streams": {"train": stream_config(folder, shuffle="none", bad_samples={"policy": policy})}})
+    epoch = Epoch(daemon, folder)
+    assert (epoch.ids, epoch.weights) == ([-1] * 8 + list(range(8, 40)), [0.0] * 8 + [1.0] * 32)
+    assert {action for _, _, action in epoch.bad} == {"masked"}

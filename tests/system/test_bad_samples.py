@@ -1,0 +1,201 @@
+"""A bad sample costs its row and no other; what is not a sample's fault is never held against one."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import broken
+import pytest
+from broken import Broken, mark
+from daemons import DaemonProcess, stream_config, wait_until, write_images
+from epochs import Epoch, number, verdicts
+from trainers import Trainer, trainers
+
+from streamd.client import Batch
+from streamd.errors import StreamStoppedError
+
+Start = Callable[..., DaemonProcess]
+DEADLINE_S = 1.0
+CULPRIT = "cat/0003.jpg"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_images(tmp_path / "data", {"cat": 20, "dog": 20})
+
+
+@pytest.fixture
+def ills(tmp_path: Path) -> Broken:
+    return Broken(tmp_path / "ills", DEADLINE_S)
+
+
+@pytest.fixture
+def serve(start_daemon: Start, folder: Path, ills: Broken) -> Callable[..., DaemonProcess]:
+    """A daemon over the folder; `changes` are the stream's, `others` are streams beside it."""
+
+    def start(others: dict[str, object] | None = None, **changes: Any) -> DaemonProcess:
+        streams = {"train": stream_config(folder, **changes), **(others or {})}
+        return start_daemon({"streams": streams}, environment=ills.environment)
+
+    return start
+
+
+# --- samples that end a worker
+
+
+@pytest.mark.fault("26", "a sample that crashes its decoder, eats its memory, or takes for ever")
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        (broken.SEGV, "crashes its decoder: SIGSEGV"),
+        (broken.ABRT, "crashes its decoder: SIGABRT"),
+        (broken.FPE, "crashes its decoder: SIGFPE"),
+        (broken.EAT, "needs more memory to decode than a worker has, 2 GiB"),
+        (broken.HANG, f"takes more than {DEADLINE_S:g} s to decode"),
+    ],
+    ids=["SEGV", "ABRT", "FPE", "memory", "hang"],
+)
+def test_a_sample_that_ends_two_workers_is_bad_and_costs_no_other_row(
+    serve: Start, folder: Path, what: bytes, reason: str
+) -> None:
+    mark(folder / CULPRIT, what)
+    daemon = serve()
+    first = Epoch(daemon, folder)
+    assert first.bad == [(CULPRIT, reason, "substituted")]
+    assert first.receipt.bad == 1
+    assert sorted(set(first.ids)) == [each for each in range(40) if each != 3]
+    assert number(daemon, "engine", "worker_deaths") == 2
+    (verdict,) = verdicts(daemon)
+    assert reason in verdict
+    daemon.restart_after_kill()
+    again = Epoch(daemon, folder)
+    assert (again.bad, again.ids, again.pixels) == (first.bad, first.ids, first.pixels)
+    assert number(daemon, "engine", "worker_deaths") == 0
+
+
+@pytest.mark.fault("26", "several samples that crash their decoder, in one batch")
+def test_each_of_several_culprits_in_one_batch_is_found(serve: Start, folder: Path) -> None:
+    culprits = ["cat/0001.jpg", "cat/0002.jpg", "cat/0007.jpg"]
+    for name in culprits:
+        mark(folder / name, broken.SEGV)
+    daemon = serve(shuffle="none", bad_samples={"policy": "mask"})
+    epoch = Epoch(daemon, folder)
+    assert epoch.bad == [(name, "crashes its decoder: SIGSEGV", "masked") for name in culprits]
+    assert epoch.weights[:8] == [1, 0, 0, 1, 1, 1, 1, 0]
+
+
+# --- what comes from outside
+
+
+@pytest.mark.fault("26", "workers killed from outside, fifty times in an epoch")
+def test_fifty_workers_killed_from_outside_condemn_nobody_and_lose_nothing(
+    start_daemon: Start, tmp_path: Path, ills: Broken
+) -> None:
+    folder = write_images(tmp_path / "many", {"cat": 240}, size=(16, 16))
+    config = {"streams": {"train": stream_config(folder, batch_size=4)}}
+    daemon = start_daemon(config, environment=ills.environment)
+    killed: list[int] = []
+
+    def kill(batch: Batch) -> None:
+        if batch.index < 50:
+            wait_until(lambda: set(daemon.workers()) - set(killed), "a worker lives")
+            victim = (set(daemon.workers()) - set(killed)).pop()
+            os.kill(victim, signal.SIGKILL)
+            killed.append(victim)
+
+    epoch = Epoch(daemon, folder, between=kill)
+    assert len(killed) == 50
+    assert sorted(epoch.ids) == list(range(240))
+    assert (epoch.bad, verdicts(daemon)) == ([], [])
+    wait_until(lambda: number(daemon, "engine", "worker_deaths") == 50, "all deaths are counted")
+
+
+@pytest.mark.fault("26", "workers killed from outside in the middle of one and the same row")
+def test_a_kill_from_outside_is_not_held_against_the_row_that_it_met(serve: Start, folder: Path, ills: Broken) -> None:
+    mark(folder / CULPRIT, broken.OUTSIDE)
+    ills.kill_from_outside(6)
+    daemon = serve()
+    epoch = Epoch(daemon, folder)
+    assert ills.kills_left == 0
+    assert number(daemon, "engine", "worker_deaths") == 6
+    assert sorted(epoch.ids) == list(range(40))
+    assert (epoch.bad, verdicts(daemon)) == ([], [])
+
+
+@pytest.mark.fault("26", "workers killed from outside for ever")
+def test_kills_that_do_not_end_stop_the_stream_by_name_and_no_other(
+    serve: Start, folder: Path, tmp_path: Path, ills: Broken
+) -> None:
+    mark(folder / CULPRIT, broken.OUTSIDE)
+    ills.kill_from_outside(1000)
+    other = write_images(tmp_path / "other", {"cat": 16})
+    daemon = serve({"other": stream_config(other)}, shuffle="none")
+    with pytest.raises(StreamStoppedError, match=r"10 workers died, the last killed by SIGKILL, at files .*cat/00"):
+        Epoch(daemon, folder)
+    assert verdicts(daemon) == []
+    assert sorted(Epoch(daemon, other, "other").ids) == list(range(16))
+
+
+@pytest.mark.fault("26", "a worker stopped for ever")
+def test_a_worker_that_is_stopped_for_ever_holds_nobody_up(serve: Start, folder: Path) -> None:
+    daemon = serve()
+    (victim, _) = daemon.workers()
+    os.kill(victim, signal.SIGSTOP)
+    epoch = Epoch(daemon, folder)
+    assert sorted(epoch.ids) == list(range(40))
+    assert (epoch.bad, verdicts(daemon)) == ([], [])
+    assert "a worker died, killed since it was stopped" in daemon.log.read_text()
+    assert victim not in daemon.workers()
+
+
+# --- reading
+
+
+@pytest.mark.fault("27", "read errors that pass")
+def test_read_errors_that_pass_leave_no_trace(serve: Start, ills: Broken) -> None:
+    daemon = serve()
+    ills.fail_to_read(CULPRIT)
+    with trainers(Trainer(daemon.endpoint, epochs=1)) as (trainer,):
+        wait_until(lambda: ills.refusals >= 2, "the file was refused and tried again")
+        ills.fail_to_read()
+        assert [each.ok for each in trainer.finish()] == [True]
+    assert sorted(trainer.rows) == list(range(40))
+    assert verdicts(daemon) == []
+
+
+@pytest.mark.fault("27", "read errors that stay")
+def test_read_errors_that_stay_stop_the_stream_and_condemn_nobody(
+    serve: Start, folder: Path, tmp_path: Path, ills: Broken
+) -> None:
+    other = write_images(tmp_path / "other", {"bird": 16})
+    daemon = serve({"other": stream_config(other)})
+    ills.fail_to_read(CULPRIT)
+    with pytest.raises(StreamStoppedError, match=f"{CULPRIT} cannot be read: Input/output error"):
+        Epoch(daemon, folder)
+    assert verdicts(daemon) == []
+    assert sorted(Epoch(daemon, other, "other").ids) == list(range(16))
+    ills.fail_to_read()
+
+
+# --- verdicts and restarts
+
+
+@pytest.mark.fault("26", "the daemon killed between a verdict and its first use")
+def test_a_daemon_killed_between_a_verdict_and_its_use_comes_back_to_the_same_batches(
+    serve: Start, folder: Path, ills: Broken
+) -> None:
+    (folder / CULPRIT).write_bytes(b"\xff\xd8\xff no picture")
+    ills.die_of_the_next_verdict()
+    daemon = serve()
+    with trainers(Trainer(daemon.endpoint, epochs=1)) as (trainer,):
+        wait_until(lambda: daemon.process.poll() == -signal.SIGKILL, "the verdict has killed it")
+        (verdict,) = verdicts(daemon)
+        assert '"sample_id":3' in verdict
+        daemon.start()
+        assert [(each.ok, each.bad) for each in trainer.finish()] == [(True, 1)]
+    assert verdicts(daemon) == [verdict]
+    assert Epoch(daemon, folder).ids == trainer.rows
