@@ -20,6 +20,7 @@ from streamd.plan import PLAN_VERSION, Order
 from streamd.quarantine import Quarantine
 from streamd.served import ServedStream
 from streamd.sources import Scanned, group_column, scan, share_classes, take_part
+from streamd.sources.files import shown
 from streamd.spec import ImageSpec, OrderId, PixelId, StreamSpec, identity
 
 Progress = Callable[[str, int], None]
@@ -145,6 +146,11 @@ def _serve(stream: StreamConfig, path: Path) -> ServedStream:
     listed = Manifest.open(path)
     if not listed.samples:
         raise ConfigError(f"streams.{stream.name}.source: no samples")
+    if not listed.root.is_dir():
+        raise ConfigError(
+            f"streams.{stream.name}.source: the folder of its images, {shown(listed.root)}, is not there any more; "
+            "bring it back, or name where the images are now"
+        )
     spec = _spec(stream, listed)
     if spec.batches == 0:
         raise ConfigError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from streamd.errors import near_name
 from streamd.spec import LabelSpec, StreamSpec
@@ -46,7 +46,7 @@ def needing_restart(running: Mapping[str, object], wanted: Mapping[str, object])
 
 
 def _is_same(was: StreamSpec | None, now: StreamSpec) -> bool:
-    return was is not None and replace(was, pixel_id=now.pixel_id) == now
+    return was is not None and not was.others(now)
 
 
 def _taken_away(name: str, served: Collection[str]) -> str:

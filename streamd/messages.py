@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from streamd.spec import Cursor, StreamSpec, Uneven
+from streamd.spec import Cursor, OrderFacts, StreamSpec, Uneven
 from streamd.status import DaemonStatus
 from streamd.verdicts import BadRow
 
@@ -33,7 +33,7 @@ class Subscribe(_Message, frozen=True, tag=3):
     """Open a session at `cursor`. `order_id` must match when given; `credit` and `transport` are wishes.
 
     `live`: begin where the others are instead, and count `epochs` from there. `together`: send nothing before so many
-    sessions of the stream are there.
+    sessions of the stream are there. `order` is what `order_id` was made of.
     """
 
     stream: str
@@ -48,6 +48,7 @@ class Subscribe(_Message, frozen=True, tag=3):
     resuming: bool
     live: bool = False
     together: int = 0
+    order: OrderFacts | None = None
 
 
 class Progress(_Message, frozen=True, tag=4):

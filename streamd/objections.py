@@ -53,6 +53,8 @@ def _unknown(name: str, streams: Iterable[str]) -> Refused:
 
 def _misplaced(wish: Subscribe, spec: StreamSpec) -> Refused | None:
     """What is wrong with the place at which the subscription wants to begin."""
+    if wish.order_id is not None and wish.order_id != spec.order_id:
+        return Refused("token", other_order(wish.order_id, wish.order, spec))
     try:
         check_cursor(wish.cursor)
     except TokenError as error:
@@ -60,6 +62,4 @@ def _misplaced(wish: Subscribe, spec: StreamSpec) -> Refused | None:
     last_step = wish.cursor.history[-1].world if wish.cursor.history else 0
     if wish.cursor.base >= spec.batches + last_step:
         return Refused("token", f"the token's place lies beyond the {spec.batches} batches of an epoch")
-    if wish.order_id is not None and wish.order_id != spec.order_id:
-        return Refused("token", other_order(wish.order_id, None, spec))
     return None

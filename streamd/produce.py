@@ -15,8 +15,8 @@ import numpy as np
 
 from streamd.confined import UnfitFileError, read_file
 from streamd.decode import BadImageError, decode_into
-from streamd.layout import layout
 from streamd.errors import ConfigError
+from streamd.layout import layout
 from streamd.limits import READ_AHEAD_BYTES
 from streamd.manifest import Manifest
 from streamd.plan import PAD_ID, Ids
@@ -49,7 +49,7 @@ class Source:
 
     @staticmethod
     def open(spec: StreamSpec, manifest_path: Path) -> Source:
-        """Raises ConfigError when the manifest is damaged or another than the daemon's, OSError when the root is gone."""
+        """Raises ConfigError when the manifest is damaged, or not the daemon's, OSError when the root is gone."""
         manifest = Manifest.open(manifest_path)
         if manifest.content_id != spec.content_id:
             raise ConfigError(
@@ -70,16 +70,19 @@ class Source:
 
     def read(self, ids: Ids) -> list[Blob]:
         """The files of `ids`, up to READ_AHEAD_BYTES of them; None for rows that hold no sample."""
-        sizes = np.where(ids == PAD_ID, 0, self.manifest.sizes[ids])
-        held = (np.cumsum(sizes) <= READ_AHEAD_BYTES).tolist()
+        sizes, mtimes_ns = self.manifest.sizes[ids], self.manifest.mtimes_ns[ids]
+        fits = np.cumsum(np.where(ids == PAD_ID, 0, sizes)) <= READ_AHEAD_BYTES
+        rows = zip(ids.tolist(), sizes.tolist(), mtimes_ns.tolist(), fits.tolist(), strict=True)
         return [
-            None if sample_id == PAD_ID else self.read_one(sample_id) if fits else Unread.LATER
-            for sample_id, fits in zip(ids.tolist(), held, strict=True)
+            None if sample_id == PAD_ID else self._read(sample_id, size, mtime_ns) if fit else Unread.LATER
+            for sample_id, size, mtime_ns, fit in rows
         ]
 
     def read_one(self, sample_id: int) -> bytes | BadSample:
-        """The file of one sample."""
-        size, mtime_ns = int(self.manifest.sizes[sample_id]), int(self.manifest.mtimes_ns[sample_id])
+        """The file of one sample, however large."""
+        return self._read(sample_id, int(self.manifest.sizes[sample_id]), int(self.manifest.mtimes_ns[sample_id]))
+
+    def _read(self, sample_id: int, size: int, mtime_ns: int) -> bytes | BadSample:
         try:
             return read_file(self.root, self.manifest.file(sample_id), size, mtime_ns)
         except UnfitFileError as error:

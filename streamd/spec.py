@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final, Literal, NewType
 
 OrderId = NewType("OrderId", str)
@@ -118,6 +118,12 @@ class StreamSpec:
         """What `order_id` is made of."""
         settings = self.batch_size, self.remainder, self.shuffle, self.seed
         return OrderFacts(self.samples, self.content_id, *settings)
+
+    def others(self, now: StreamSpec) -> list[str]:
+        """What is another thing `now`, by name; but for the identity of the pixels, which a receipt notes."""
+        names = [field.name for field in fields(self) if field.name != "pixel_id"]
+        # As text, since a mean may be NaN, which equals nothing.
+        return [name for name in names if repr(getattr(self, name)) != repr(getattr(now, name))]
 
     @property
     def image_shape(self) -> tuple[int, int, int]:

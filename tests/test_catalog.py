@@ -11,7 +11,7 @@ import pytest
 from daemons import stream_config, write_images
 from served_folders import change_times, serve
 
-from streamd.catalog import list_samples, open_streams, state_directory
+from streamd.catalog import families, is_listed, list_samples, open_streams, state_directory, unlisted
 from streamd.config import load
 from streamd.errors import ConfigError
 from streamd.served import ServedStream
@@ -120,6 +120,83 @@ def test_streams_share_one_class_list(folder: Path, state: Path, tmp_path: Path)
     assert validation.manifest.label("label").tolist() == [0, 0, 0, 2, 2]
 
 
+def folders(tmp_path: Path, **labels: object) -> dict[str, dict[str, Any]]:
+    """A stream for each of `labels`, over a folder of its own."""
+    sources = {name: write_images(tmp_path / name, {"cat": 2, "dog": 3}, size=(8, 8)) for name in labels}
+    return {name: stream_config(sources[name], labels=labels[name]) for name in labels}
+
+
+@pytest.mark.parametrize(
+    ("labels", "together"),
+    [
+        ({"a": {"x": "category"}, "b": {"y": "category"}}, ["a", "b"]),
+        ({"a": {"x": "category"}, "b": {"x": "tags"}}, ["ab"]),
+        ({"a": {"x": "category", "y": "category"}, "b": {"y": "category", "z": "tags"}, "c": {"z": "tags"}}, ["abc"]),
+        ({"a": {"x": "category"}, "b": {"y": "tags"}, "c": {"x": "category", "y": "tags"}}, ["abc"]),
+        ({"a": {"x": "float"}, "b": {"x": "float"}}, ["a", "b"]),
+        ({"a": None, "b": None, "c": {}}, ["ab", "c"]),
+        ({"a": None, "b": {"label": "category"}}, ["ab"]),
+    ],
+    ids=str,
+)
+def test_streams_that_share_classes_are_one_family(tmp_path: Path, labels: dict[str, Any], together: list[str]) -> None:
+    config = load({"streams": folders(tmp_path, **labels)})
+    assert sorted("".join(sorted(family)) for family in families(config)) == together
+
+
+def test_streams_of_one_folder_or_table_are_one_family(folder: Path, tmp_path: Path) -> None:
+    table = {"kind": "table", "path": str(tmp_path / "t.csv"), "image": "i", "root": str(folder)}
+    sources = {"whole": table, "part": table | {"where": {"split": "test"}}, "other": table | {"path": "/u.csv"}}
+    config = load({"streams": {name: stream_config(folder, source=source) for name, source in sources.items()}})
+    assert set(families(config)) == {frozenset({"whole", "part"}), frozenset({"other"})}
+
+
+def test_another_family_s_change_leaves_a_list_alone_though_files_came(state: Path, tmp_path: Path) -> None:
+    streams = folders(tmp_path, a={"x": "category"}, b={"y": "category"})
+    before = list_all(streams, state)
+    write_images(tmp_path / "a", {"emu": 1}, size=(8, 8))
+    write_images(tmp_path / "b", {"emu": 1}, size=(8, 8))
+    streams["b"] |= {"labels": {"z": "category"}}
+    assert unlisted(load({"streams": streams}), state) == {"b"}
+    after = list_all(streams, state)
+    assert after["a"].manifest_path == before["a"].manifest_path
+    assert [after[name].spec.samples for name in "ab"] == [5, 6]
+
+
+def test_a_change_in_a_family_lists_all_of_it(state: Path, tmp_path: Path) -> None:
+    streams = folders(tmp_path, a={"x": "category"}, b={"x": "category"}, c={"y": "category"})
+    before = list_all(streams, state)
+    streams["b"] |= {"source": {"kind": "folder", "path": str(write_images(tmp_path / "e", {"emu": 1}))}}
+    assert unlisted(load({"streams": streams}), state) == {"a", "b"}
+    after = list_all(streams, state)
+    assert after["a"].spec.labels["x"].classes == ("cat", "dog", "emu")
+    assert after["a"].spec.order_id != before["a"].spec.order_id
+    assert after["c"].spec == before["c"].spec
+
+
+def test_verdicts_of_other_families_outlive_a_listing(state: Path, tmp_path: Path) -> None:
+    streams = folders(tmp_path, a={"x": "category"}, b={"y": "category"})
+    for stream in list_all(streams, state).values():
+        stream.quarantine.record([Verdict(0, "bad")])
+    streams["b"] |= {"labels": {"z": "category"}}
+    after = list_all(streams, state)
+    assert [after[name].quarantine.reasons for name in "ab"] == [{0: "bad"}, {}]
+
+
+def test_going_back_to_an_earlier_configuration_finds_its_list(folder: Path, state: Path) -> None:
+    first = serve(folder, state)
+    serve(folder, state, labels={"kind": "category"})
+    assert is_listed(load({"streams": {"train": stream_config(folder)}}), state)
+    assert serve(folder, state).manifest_path == first.manifest_path
+
+
+def list_all(streams: dict[str, Any], state: Path) -> dict[str, ServedStream]:
+    """The streams, listed as far as they must be."""
+    config = load({"streams": streams})
+    list_samples(config, state, lambda *_: None, names=unlisted(config, state))
+    return {stream.spec.name: stream for stream in open_streams(config, state)}
+
+
 def opened(state: Path, train: dict[str, Any], validation: dict[str, Any]) -> list[ServedStream]:
     """Both streams, the second like the first but for what it says itself."""
     config = load({"streams": {"train": train, "validation": {"like": "train", "shuffle": "none", **validation}}})
@@ -166,6 +243,13 @@ def test_rows_of_one_table_make_two_streams_that_share_their_classes(folder: Pat
         assert train.spec.labels[name].classes == validation.spec.labels[name].classes == classes
     assert (train.spec.labels["tags"].counts, validation.spec.labels["tags"].counts) == ((1, 0), (1, 1))
     assert validation.manifest.label_rows("tags", np.array([0])).tolist() == [[1, 1]]
+
+
+def test_a_list_whose_images_are_not_there_any_more_is_refused(folder: Path, state: Path, tmp_path: Path) -> None:
+    serve(folder, state)
+    folder.rename(tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match=r"streams\.train\.source: the folder of its images, '.*data', is not there"):
+        serve(folder, state)
 
 
 def test_a_folder_without_images_is_refused(tmp_path: Path, state: Path) -> None:

@@ -40,6 +40,13 @@ def test_nothing_changes_when_nothing_did() -> None:
     assert compare(named(SPEC), named(some_spec())) == Changes(("train",), {}, (), {})
 
 
+def test_a_label_without_a_mean_is_the_same_again() -> None:
+    nothing = LabelSpec("nothing", "float", mean=float("nan"), std=float("nan"))
+    again = LabelSpec("nothing", "float", mean=float("nan"), std=float("nan"))
+    specs = [named(some_spec(labels=with_label(label))) for label in (nothing, again)]
+    assert compare(*specs).kept == ("train",)
+
+
 def test_the_identity_of_the_pixels_is_not_known_yet_and_is_not_compared() -> None:
     assert compare(named(SPEC), named(some_spec(pixel_id=PixelId("")))).kept == ("train",)
 

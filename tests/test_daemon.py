@@ -76,6 +76,28 @@ def test_what_a_killed_daemon_left_is_replaced(start_daemon: Start, config: dict
     assert serves(daemon)
 
 
+def test_the_end_of_the_terminal_that_it_was_started_in_ends_it(config: dict[str, object], tmp_path: Path) -> None:
+    daemon = DaemonProcess(tmp_path, config)
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "streamd.cli.main", "serve", "--config", str(daemon.config)]
+    environment = os.environ | {"STATE_DIRECTORY": str(daemon.state)}
+    # As a shell starts it: in a session of its own, whose terminal this is.
+    enter = ["setsid", "--ctty", *command]
+    process = subprocess.Popen(enter, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    os.close(theirs)
+    try:
+        said = b""
+        while b"daemon.ready" not in said:
+            said += os.read(ours, 4096)
+    finally:
+        os.close(ours)  # the terminal's window is closed: SIGHUP to all who run in it
+    try:
+        assert process.wait(LIMIT_S) == 0
+        assert sockets(daemon) == [False, False]
+    finally:
+        daemon.kill()
+
+
 def test_samples_are_listed_once_and_again_only_when_asked(start_daemon: Start, config: dict[str, object]) -> None:
     daemon = start_daemon(config)
     assert daemon.terminate() == 0

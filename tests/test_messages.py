@@ -19,7 +19,7 @@ PROTOCOL: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
         3,
         (
             *("stream", "rank", "world", "epochs", "cursor", "uneven", "credit", "transport", "order_id", "resuming"),
-            *("live", "together"),
+            *("live", "together", "order"),
         ),
     ),
     "Progress": (4, ("upto", "released", "taken", "waited_ns", "retired")),

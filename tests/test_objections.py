@@ -65,7 +65,17 @@ def test_a_place_that_cannot_be_is_refused(stream: ServedStream, history: tuple[
     assert refused.why == "token"
 
 
-def test_another_order_is_refused_with_both_named(stream: ServedStream) -> None:
+def test_another_order_is_refused_with_what_differs_also_far_behind_its_end(stream: ServedStream) -> None:
+    other = replace(stream, spec=replace(stream.spec, order_id=OrderId("f" * 32), batch_size=16, batches=2))
+    there = Cursor(0, (Segment(0, 3, 0, 1),))
+    asked = Subscribe("train", 0, 1, None, there, "drop", 8, "shared", "0" * 32, resuming=True, order=stream.spec.order)
+    refused = objection(asked, {"train": other}, sessions=0, draining=False)
+    assert refused is not None
+    assert refused.why == "token"
+    assert "has another order now: batch_size was 8 and is 16; serve it as it was" in refused.text
+
+
+def test_another_order_of_who_says_no_more_is_refused_with_both_named(stream: ServedStream) -> None:
     other = replace(stream, spec=replace(stream.spec, order_id=OrderId("f" * 32)))
     asked = Subscribe("train", 0, 1, None, Cursor(), "drop", 8, "shared", stream.spec.order_id, resuming=True)
     refused = objection(asked, {"train": other}, sessions=0, draining=False)

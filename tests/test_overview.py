@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -195,3 +196,28 @@ def test_a_stream_that_stops_everybody_says_why(desk: Desk) -> None:
     status = desk.overview.status(desk.window, 1.0, draining=False)
     (trouble,) = status.troubles
     assert trouble.startswith("stream 'train' is stopped: 11 of 80 samples are bad")
+
+
+def test_a_changed_stream_is_counted_anew(desk: Desk) -> None:
+    desk.subscribe(1)
+    desk.send(1, 10, 1.0)
+    desk.decode(20, 1.0)
+    desk.overview.ended(1, 2.0)
+    desk.overview.changed("train", 2.0)
+    assert desk.decodes_per_batch(2.0) is None
+    desk.subscribe(2, 2.0)
+    desk.send(2, 5, 3.0)
+    desk.decode(5, 3.0)
+    assert desk.decodes_per_batch(3.0) == 1.0
+
+
+def test_an_added_stream_is_told_of_and_a_removed_one_is_not(desk: Desk) -> None:
+    streams = dict(desk.overview.streams)
+    desk.overview.streams = streams
+    streams["other"] = replace(desk.stream, spec=replace(desk.stream.spec, name="other"))
+    del streams["train"]
+    desk.overview.changed("other", 1.0)
+    desk.overview.changed("train", 1.0)
+    desk.decode(1, 1.5)  # it was under way when its stream was taken away
+    (told,) = desk.overview.status(desk.window, 2.0, draining=False).streams
+    assert (told.name, told.sessions, told.decoded_per_s) == ("other", 0, 0.0)

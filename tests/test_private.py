@@ -170,6 +170,23 @@ def test_the_daemon_ends_with_its_process_however_that_ends(
         wait_until(lambda: not folder.exists(), "its folder is gone")
 
 
+def test_a_signal_to_reload_finds_nothing_to_read_again_and_changes_nothing(
+    config: dict[str, object], capfd: pytest.CaptureFixture[str]
+) -> None:
+    with streamd.local(config) as client:
+        before = client.streams()
+        os.kill(client.pid, signal.SIGHUP)
+        said = ""
+
+        def heard() -> bool:
+            nonlocal said
+            said += capfd.readouterr().err
+            return "reload.nothing" in said
+
+        wait_until(heard, "the daemon says that there is nothing to reload")
+        assert client.streams() == before
+
+
 def test_a_forked_child_that_ends_does_not_end_the_daemon(config: dict[str, object]) -> None:
     with streamd.local(config) as client:
         child = os.fork()

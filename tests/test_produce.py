@@ -14,6 +14,7 @@ from served_folders import file_of, serve, spoil
 
 from streamd import produce
 from streamd.decode import decode_into
+from streamd.errors import ConfigError
 from streamd.layout import Layout, layout
 from streamd.plan import PAD_ID
 from streamd.produce import Filling, ReadPace, Source, Unread
@@ -23,6 +24,7 @@ from streamd.tasks import BadSample, Task
 from streamd.whereabouts import TRACK_BYTES, Phase, Track, Whereabouts
 
 ROWS = 8
+LABELS = {"label": {"type": "category", "classes": ["dog", "cat"]}}  # sample 0 has a label other than 0
 
 
 def new_track() -> Track:
@@ -36,8 +38,7 @@ def new_track() -> Track:
 @pytest.fixture
 def stream(tmp_path: Path) -> Iterator[ServedStream]:
     folder = write_images(tmp_path / "data", {"cat": 4, "dog": 5})
-    labels = {"label": {"type": "category", "classes": ["dog", "cat"]}}  # sample 0 has a label other than 0
-    stream = serve(folder, tmp_path / "state", labels=labels)
+    stream = serve(folder, tmp_path / "state", labels=LABELS)
     yield stream
     stream.manifest.close()
 
@@ -252,8 +253,8 @@ def test_the_pace_counts_by_file_not_by_group() -> None:
     assert pace.ahead
 
 
-def test_a_list_that_another_daemon_made_since_is_not_taken_for_this_one(stream: ServedStream, tmp_path: Path) -> None:
-    write_images(stream.manifest.root, {"emu": 1})
-    serve(stream.manifest.root, stream.manifest_path.parent, rescan=True)
+def test_a_list_that_another_daemon_made_since_is_not_taken_for_this_one(stream: ServedStream) -> None:
+    write_images(stream.manifest.root, {"cat": 5})
+    serve(stream.manifest.root, stream.manifest_path.parent, rescan=True, labels=LABELS)
     with pytest.raises(ConfigError, match="listed anew by another streamd"):
         Source.open(stream.spec, stream.manifest_path)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_specs import SPEC, some_spec
 
-from streamd.spec import Cursor, ImageSpec, LabelSpec, OrderFacts, Segment, identity, steps_from
+from streamd.spec import Cursor, ImageSpec, LabelSpec, OrderFacts, PixelId, Segment, identity, steps_from
 
 CURSOR: Final = Cursor(4, (Segment(0, 2, 1, 3), Segment(6, 1, 0, 2)))
 
@@ -45,6 +45,13 @@ def test_text_has_room_for_its_longest_bytes_and_at_least_one() -> None:
 
 def test_a_spec_knows_what_its_order_is_made_of() -> None:
     assert some_spec(content_id="c").order == OrderFacts(103, "c", 10, "keep", "full", 3)
+
+
+def test_a_spec_names_what_is_another_thing_now_but_for_the_pixels() -> None:
+    unknown = some_spec(labels={"angle": LabelSpec("angle", "float", mean=float("nan"))})
+    again = some_spec(labels={"angle": LabelSpec("angle", "float", mean=float("nan"))})
+    assert unknown.others(again) == SPEC.others(some_spec(pixel_id=PixelId("other"))) == []
+    assert SPEC.others(some_spec(image=ImageSpec(1, 1, 3), seed=4)) == ["image", "seed"]
 
 
 def test_a_spec_cannot_be_changed() -> None:

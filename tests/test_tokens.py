@@ -110,7 +110,7 @@ STAYS: Final = st.lists(
             st.integers(0, world - 1), st.just(world), st.integers(0, 9), st.sampled_from(["drop", "pad"])
         )
     ),
-    max_size=MAX_SEGMENTS - 1,
+    max_size=60,
 )
 
 

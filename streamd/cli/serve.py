@@ -24,9 +24,14 @@ def serve(
     lists them anew after files have changed. Trainers that are reading when the daemon ends wait, and go on with the
     next one where they were.
 
+    SIGHUP has it read the configuration again. Streams that are as before go on; trainers of those that changed get
+    StreamChangedError, which says what to do. A mistake is logged and changes nothing. The settings beside `streams`
+    need a restart.
+
     \b
-    Example:
+    Examples:
       streamd serve --config config.yaml
+      kill -HUP PID      after a change of the file; streamd status tells the pid
     """
     try:
         from streamd import logs  # noqa: PLC0415 - heavy libraries only for the daemon, not for --help

@@ -15,12 +15,13 @@ from streamd.spec import Cursor
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Delivery:
-    """A batch ready for the loop: its memory, and what its lease is called."""
+    """A batch ready for the loop: its memory, what its lease is called, and how its pixels were made."""
 
     connection: int
     number: int
     batch: BatchReady
     memory: memoryview
+    pixel_id: str
 
 
 class Inbox:

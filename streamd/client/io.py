@@ -78,6 +78,7 @@ class Postman:
         self._lifeline: Lifeline | None = None
         self._poller: zmq.Poller | None = None
         self._connection = 0
+        self._pixel_id = ""
         self._maps: dict[int, memoryview] = {}
         self._waited_ns = 0
         self._worth_ringing = 1
@@ -275,6 +276,7 @@ class Postman:
             self._lose()
             return
         self._worth_ringing = grant_size(welcome.credit)
+        self._pixel_id = welcome.spec.pixel_id
         self._inbox.welcome(welcome.credit)
 
     def _offer(self, number: int, batch: BatchReady, inline: memoryview | None) -> None:
@@ -291,7 +293,7 @@ class Postman:
         if memory is None:
             self._lose()
             return
-        self._inbox.offer(Delivery(self._connection, number, batch, memory))
+        self._inbox.offer(Delivery(self._connection, number, batch, memory, self._pixel_id))
 
     def _mapped(self, slot: int, nbytes: int) -> memoryview:
         if slot not in self._maps:

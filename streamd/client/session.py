@@ -33,7 +33,7 @@ from streamd.messages import (
     Transport,
     Welcome,
 )
-from streamd.spec import Cursor, Uneven
+from streamd.spec import Cursor, StreamSpec, Uneven
 from streamd.walk import Walk
 from streamd.wire import NOBODY, Header
 
@@ -120,18 +120,30 @@ def grant_size(credit: int) -> int:
     return max(1, credit // _GRANTS_A_CREDIT)
 
 
+def _other_stream(spec: StreamSpec, others: list[str]) -> StreamChangedError:
+    """Batches of it would be misread; a daemon that finds the order another one has refused it before."""
+    return StreamChangedError(
+        f"stream {spec.name!r} changed in {', '.join(others)}; subscribe again: its order is the same, and tokens of "
+        "it fit"
+    )
+
+
 @dataclass(slots=True)
 class Session:
-    """`away`: waiting to try again; `asking`: subscribed, no answer yet; `active`; `over`: failed or closed."""
+    """`away`: waiting to try again; `asking`: subscribed, no answer yet; `active`; `over`: failed or closed.
+
+    `spec` is what the trainer knows of the stream, which every daemon must serve. `resuming`: the stream is running, so
+    its memory is waited for, and whatever makes it another stream has changed since.
+    """
 
     wish: Wish
-    order_id: str | None = None
+    spec: StreamSpec | None = None
+    resuming: bool = False
     state: State = "away"
     stale_frames: int = 0
     gaps: int = 0
     reconnects: int = -1
     refusal: str | None = None  # why the daemon put it off when last asked
-    _resuming: bool = False
     _header: Header = NOBODY
     _keys: Iterator[tuple[int, int]] = field(default_factory=lambda: iter(()))
     _expected: int = 0
@@ -198,10 +210,11 @@ class Session:
             wish.uneven,
             wish.credit,
             wish.transport,
-            self.order_id,
-            self._resuming,
+            self.spec.order_id if self.spec else None,
+            self.resuming,
             wish.live,
             wish.together,
+            self.spec.order if self.spec else None,
         )
         return [Say(NOBODY, subscribe)]
 
@@ -289,12 +302,12 @@ class Session:
 
     def _welcomed(self, header: Header, welcome: Welcome) -> list[Do]:
         spec = welcome.spec
-        if self.order_id is not None and spec.order_id != self.order_id:
-            return self._fail(TokenError(f"stream {spec.name!r} has another order than before: {spec.order_id[:12]}"))
-        self.order_id = spec.order_id
+        if others := self.spec.others(spec) if self.spec else None:
+            return [Say(Header(header.boot, header.session, 0), Goodbye()), *self._fail(_other_stream(spec, others))]
+        self.spec = spec
         self.state, self._due_s, self._backoff_s = "active", None, BACKOFF_MIN_S
         self.reconnects += 1
-        self._resuming = True
+        self.resuming = True
         self._header = Header(header.boot, header.session, 0)
         self._credit = welcome.credit
         if self.wish.live and welcome.cursor is not None:
@@ -312,10 +325,16 @@ class Session:
 
     def _refused(self, why: str, text: str, retry_s: float | None, now_s: float) -> list[Do]:
         if retry_s is None:
-            return self._fail(TokenError(text) if why == "token" else RefusedError(text))
+            return self._fail(self._reason(why, text))
         self.refusal = text
         self._backoff_s = max(self._backoff_s, retry_s)
         return self.lost(now_s)
+
+    def _reason(self, why: str, text: str) -> StreamdError:
+        """What a refusal for good means."""
+        if self.resuming and why in {"token", "unknown"}:
+            return StreamChangedError(text)
+        return TokenError(text) if why == "token" else RefusedError(text)
 
     def _offered(self, number: int, batch: BatchReady, now_s: float) -> list[Do]:
         """Accepts a batch that is the next in every respect; anything else ends the connection, never the data."""

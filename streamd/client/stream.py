@@ -82,9 +82,9 @@ class Stream:
         self._last_token = token.to_json if token else partial(_token, self._served, self._tally.snapshot())
         self._recut = Recut(self._cut, self._wish.rank, self._wish.world, token.rows if token else 0)
 
-    def _open(self) -> None:
+    def _open(self, *, running: bool = False) -> None:
         self._inbox = Inbox(self._tally.cursor)
-        self._session = Session(self._wish, self._served.order_id)
+        self._session = Session(self._wish, self._served, resuming=running)
         self._postman = Postman(self._endpoint, self._session, self._inbox)
         self._forgotten = weakref.finalize(self, self._postman.leave)
         self._forgotten.atexit = False  # the daemon sees the end of a process by itself
@@ -97,7 +97,7 @@ class Stream:
         self._postman.stop()
         self._wish = self._session.next_wish
         self._begin(place)
-        self._open()
+        self._open(running=True)
         self._torn = False
 
     def wait_until_open(self, timeout_s: float) -> None:
@@ -232,9 +232,9 @@ class Stream:
         if not self._steps_left():
             return None
         tally = self._tally
-        tally.show(self._served.pixel_id)
         after = tally.cursor.after_step(self._wish.rank, self._wish.world)
         delivery = self._wait_for_batch(after)
+        tally.show(delivery.pixel_id)
         header = delivery.batch
         placed = layout(self._served, header.rows)
         ids = placed.sample_ids.view(delivery.memory).astype(np.int64)

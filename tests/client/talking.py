@@ -35,8 +35,8 @@ def ready(epoch: int, index: int) -> BatchReady:
     return BatchReady(epoch, index, 4, 1, 4096, inline=False)
 
 
-def asking(wish: Wish = WISH, cursor: Cursor | None = None, order_id: str | None = None) -> Session:
-    session = Session(wish, order_id)
+def asking(wish: Wish = WISH, cursor: Cursor | None = None, spec: StreamSpec | None = None) -> Session:
+    session = Session(wish, spec)
     session.opened(cursor or Cursor(), 0.0)
     return session
 

@@ -18,7 +18,7 @@ LONG_S = 20.0
 
 
 def delivery(connection: int, number: int) -> Delivery:
-    return Delivery(connection, number, BatchReady(0, number, 1, 7, 64, inline=False), memoryview(b""))
+    return Delivery(connection, number, BatchReady(0, number, 1, 7, 64, inline=False), memoryview(b""), "pixels")
 
 
 def after(steps: int) -> Cursor:

@@ -22,7 +22,7 @@ from streamd.messages import (
     Streams,
     Subscribe,
 )
-from streamd.spec import Cursor, OrderId, Segment
+from streamd.spec import Cursor, ImageSpec, OrderId, PixelId, Segment
 from streamd.wire import NOBODY, Header
 
 # --- subscribing
@@ -37,11 +37,11 @@ def test_a_new_session_asks_for_a_socket_at_once() -> None:
 
 def test_an_open_socket_is_used_to_subscribe_at_the_loops_cursor() -> None:
     cursor = Cursor(1, (Segment(0, 3, 0, 1),))
-    session = Session(WISH, "order")
+    session = Session(WISH, SPEC)
 
     said = session.opened(cursor, 5.0)
 
-    wanted = Subscribe("train", 0, 1, 2, cursor, "drop", 8, "shared", "order", resuming=False)
+    wanted = Subscribe("train", 0, 1, 2, cursor, "drop", 8, "shared", "order", resuming=False, order=SPEC.order)
     assert said == [Say(NOBODY, wanted)]
     assert session.state == "asking"
     assert session.deadline() == 5.0 + ANSWER_TIMEOUT_S
@@ -53,7 +53,7 @@ def test_a_welcome_is_shown_and_answered_with_all_the_credit_it_gives() -> None:
     assert session.heard(HERE, welcome(6), 0.1) == [Greet(welcome(6)), Say(HERE, Progress(6, (), 0, 0))]
     assert session.state == "active"
     assert session.deadline() is None
-    assert session.order_id == "order"
+    assert session.spec == SPEC
     assert session.reconnects == 0
 
 
@@ -154,19 +154,57 @@ def test_a_new_connection_counts_deliveries_from_zero_at_the_cursor() -> None:
     assert session.reconnects == 1
 
 
-def test_another_order_after_a_reconnection_is_a_token_error() -> None:
+def test_a_running_stream_of_which_the_daemon_has_another_order_has_changed() -> None:
     session = active()
     session.lost(1.0)
     session.opened(Cursor(), 2.0)
 
-    error = failure(session.heard(HERE, welcome(spec=replace(SPEC, order_id=OrderId("other"))), 2.0))
+    error = failure(session.heard(NOBODY, Refused("token", "another order"), 2.0))
 
-    assert type(error) is TokenError
+    assert type(error) is StreamChangedError
+    assert str(error) == "another order"
     assert session.state == "over"
 
 
-def test_another_order_than_the_tokens_is_a_token_error() -> None:
-    assert type(failure(asking(order_id="saved").heard(HERE, welcome(), 0.0))) is TokenError
+def test_a_running_stream_that_the_daemon_does_not_serve_any_more_has_changed() -> None:
+    session = Session(WISH, SPEC, resuming=True)
+    session.opened(Cursor(), 2.0)
+
+    assert type(failure(session.heard(NOBODY, Refused("unknown", "no stream"), 2.0))) is StreamChangedError
+
+
+def test_a_stream_that_would_be_misread_is_left_with_what_differs() -> None:
+    session = active()
+    session.lost(1.0)
+    session.opened(Cursor(), 2.0)
+    other = replace(SPEC, image=ImageSpec(16, 8, 3), normalize="unit", pixel_id=PixelId("other"))
+
+    goodbye, *fail = session.heard(HERE, welcome(spec=other), 2.0)
+
+    assert goodbye == Say(HERE, Goodbye())
+    assert type(failure(fail)) is StreamChangedError
+    assert "stream 'train' changed in image, normalize; subscribe again" in str(failure(fail))
+    assert session.state == "over"
+
+
+def test_other_pixels_alone_are_accepted_and_kept() -> None:
+    session = active()
+    session.lost(1.0)
+    session.opened(Cursor(), 2.0)
+    other = replace(SPEC, pixel_id=PixelId("other"))
+
+    assert session.heard(HERE, welcome(spec=other), 2.0)[0] == Greet(welcome(spec=other))
+    assert session.spec == other
+
+
+def test_what_was_served_to_who_asked_first_must_be_what_is_served_now() -> None:
+    saved = replace(SPEC, order_id=OrderId("saved"))
+    session = Session(WISH, saved)
+    (said,) = session.opened(Cursor(), 0.0)
+    assert isinstance(said, Say)
+    assert isinstance(said.message, Subscribe)
+    assert (said.message.order_id, said.message.order) == ("saved", saved.order)
+    assert type(failure(session.heard(HERE, welcome(), 0.0)[1:])) is StreamChangedError
 
 
 @pytest.mark.parametrize("header", [Header(BOOT + 1, NUMBER, 0), Header(BOOT, NUMBER + 1, 0), NOBODY])

@@ -107,7 +107,7 @@ def test_a_new_connection_owes_nothing_to_a_question_of_the_last() -> None:
     session.opened(session._cursor, 22.0)
 
     assert session.deadline() == 22.0 + ANSWER_TIMEOUT_S
-    assert SPEC.order_id == session.order_id
+    assert session.spec == SPEC
 
 
 def test_what_a_forked_child_may_see_is_told_with_the_release() -> None:

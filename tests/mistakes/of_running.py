@@ -7,6 +7,9 @@ from typing import Final
 
 from mistake import GOOD, TABLE, Mistake
 
+from streamd.catalog import list_samples
+from streamd.config import load
+
 TRAIN: Final = "streamd-train --stream train --epochs 1 --save model.keras"
 
 
@@ -16,6 +19,11 @@ def lock(place: Path) -> None:
 
 def no_folder(place: Path) -> None:
     (place / "state").touch()
+
+
+def moved(place: Path) -> None:
+    list_samples(load(place / "config.yaml"), place / "state", lambda *_: None)
+    (place / "data").rename(place / "elsewhere")
 
 
 OF_RUNNING: Final = (
@@ -164,6 +172,15 @@ OF_RUNNING: Final = (
             "streamd: a probing process failed; its message is above"
         ),
         do="Replace the files; the daemon's log names each.",
+    ),
+    Mistake(
+        "moved the images since they were listed",
+        prepare=moved,
+        says=(
+            "streamd: config.yaml:3: streams.train.source: the folder of its images, '…data', is not there any more; "
+            "bring it back, or name where the images are now"
+        ),
+        do="Bring them back, or name their new place.",
     ),
     Mistake(
         "deleted images that the daemon serves",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -160,15 +161,19 @@ def test_ten_reloads_in_a_row_disturb_nobody_whose_stream_stays(daemon: DaemonPr
                 assert next(iter(changing)).index == 0
                 assert "kept=other changed=train" in reload(daemon)
                 assert client.spec("train").seed == number + 1
-            if number == 0:
-                descriptors = len(os.listdir(f"/proc/{daemon.pid}/fd"))
         for each in both:
             assert [receipt.ok for receipt in each.finish()] == [True] * 3
             assert (each.keys, each.stream.reconnects) == (keys(3), 0)
-    assert len(os.listdir(f"/proc/{daemon.pid}/fd")) <= descriptors
     with streamd.connect(daemon.endpoint) as client, client.subscribe("train", epochs=1) as stream:
-        assert len(list(stream)) == BATCHES
+        assert [(batch.epoch, batch.index) for batch in stream] == keys()
         assert stream.receipts[0].ok
+    wait_until(lambda: len(manifests(daemon)) == 2, "lists that nobody reads any more are closed")
+
+
+def manifests(daemon: DaemonProcess) -> list[str]:
+    """The lists of samples that the daemon has open."""
+    links = [str(link.readlink()) for link in Path(f"/proc/{daemon.pid}/fd").iterdir()]
+    return [link for link in links if link.endswith(".manifest")]
 
 
 def test_tokens_of_a_kept_stream_fit_after_a_restart_with_the_new_file(
@@ -179,7 +184,7 @@ def test_tokens_of_a_kept_stream_fit_after_a_restart_with_the_new_file(
     daemon = start_daemon({"streams": {"other": other}})
     first = read(daemon, epochs=1)
     with streamd.connect(daemon.endpoint) as client, client.subscribe("other", epochs=2) as stream:
-        token = [batch.token for batch, _ in zip(stream, range(BATCHES + SOME), strict=False)][-1]
+        token = [batch.token for batch in itertools.islice(stream, BATCHES + SOME)][-1]
         write(daemon, {"other": other, "again": other, "train": streams["train"]})
         assert "kept=other changed='' added=again,train" in reload(daemon)
         assert next(iter(stream)).index == SOME
@@ -205,14 +210,26 @@ def test_a_stream_that_stopped_for_bad_samples_goes_on_when_more_are_allowed(
     for number in range(12):
         (tmp_path / "train" / "cat" / f"{number:04}.jpg").write_bytes(b"\xff\xd8\xff no picture" * 9)
     daemon = start_daemon({"streams": streams})
-    with trainers(Trainer(daemon.endpoint, epochs=1)) as (trainer,):
-        with pytest.raises(streamd.StreamStoppedError, match=r"set a larger max_fraction"):
-            trainer.finish()
+    stopped = pytest.raises(streamd.StreamStoppedError, match=r"set a larger max_fraction")
+    with trainers(Trainer(daemon.endpoint, epochs=1)) as (trainer,), stopped:
+        trainer.finish()
     write(daemon, streams | {"train": streams["train"] | {"bad_samples": {"max_fraction": 0.2}}})
     assert "kept=train,other" in reload(daemon)
     with trainers(Trainer(daemon.endpoint, epochs=1)) as (trainer,):
         (receipt,) = trainer.finish()
         assert (receipt.ok, trainer.keys) == (True, keys())
+
+
+def test_a_folder_that_is_gone_stops_the_reload_and_no_stream(
+    daemon: DaemonProcess, streams: Streams, tmp_path: Path
+) -> None:
+    with trainers(Trainer(daemon.endpoint, "other", epochs=1, allowed=SOME)) as (trainer,):
+        (tmp_path / "train").rename(tmp_path / "moved")
+        write(daemon, streams | {"train": streams["train"] | {"batch_size": 4}})
+        reload(daemon, ends="reload.failed")
+        assert "is not there any more" in said(daemon, "reload.failed")[0]
+        assert [receipt.ok for receipt in trainer.finish()] == [True]
+        assert (trainer.keys, trainer.stream.reconnects) == (keys(), 0)
 
 
 @pytest.fixture

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -13,6 +15,7 @@ from typing import Any, Final
 
 import pytest
 from daemons import DaemonProcess, stream_config, write_images
+from reading import CLASSES, SAMPLES, STEPS, all_rows, rows
 
 import streamd
 from streamd.client import Client
@@ -20,8 +23,6 @@ from streamd.errors import TokenError
 from streamd.receipts import Receipt
 
 Start = Callable[..., DaemonProcess]
-SAMPLES: Final = 84  # ten batches of 8 and one of 4
-STEPS: Final = 11
 NOT_TOKENS: Final[list[Any]] = ["", "no token", "null", "5", "-1", str(1 << 63), "{}", b"\xff", 5, 1.5, {}, [], ("{}",)]
 DAMAGE: Final[list[dict[str, Any]]] = [
     {"rows": -1},
@@ -53,7 +54,7 @@ DAMAGE: Final[list[dict[str, Any]]] = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_images(tmp_path_factory.mktemp("data") / "data", {"cat": 40, "dog": 44})
+    return write_images(tmp_path_factory.mktemp("data") / "data", CLASSES)
 
 
 @pytest.fixture(scope="module")
@@ -68,16 +69,6 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Iterator
 def client(endpoint: str) -> Iterator[Client]:
     with streamd.connect(endpoint) as client:
         yield client
-
-
-def rows(batches: Any) -> list[int]:
-    """Every sample that was delivered, in order."""
-    return [each for batch in batches for each in batch.sample_ids.tolist() if each >= 0]
-
-
-def all_rows(client: Client, epochs: int = 1) -> list[int]:
-    with client.subscribe("train", epochs=epochs) as stream:
-        return rows(stream)
 
 
 def taken(client: Client, steps: int, **wish: Any) -> tuple[list[int], str]:
@@ -145,6 +136,38 @@ def test_a_token_of_a_version_that_named_no_order_is_read(client: Client) -> Non
     assert done + resumed(client.endpoint, json.dumps(old), epochs=1)[0] == all_rows(client)
     with pytest.raises(TokenError, match="drop_remainder, shuffle or seed differ: the token was saved under 0000"):
         client.subscribe("train", resume=json.dumps({**old, "order_id": "0" * 32}))
+
+
+_CHECKPOINTS: Final = """
+import sys
+from itertools import islice
+import streamd
+
+client = streamd.connect(sys.argv[1])
+stream = client.subscribe("train", epochs=2, prefetch=4)
+for batch in islice(stream, int(sys.argv[2])):
+    token = batch.token
+print(token, flush=True)
+next(iter(stream))
+print("one more", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.fault("46", "a plain loop with prefetch 4, killed with -9 after a checkpoint, with batches lying ready")
+@pytest.mark.parametrize("steps", [1, STEPS - 1, STEPS, STEPS + 3])
+def test_a_trainer_killed_with_batches_on_their_way_resumes_with_the_step_after_its_checkpoint(
+    client: Client, steps: int
+) -> None:
+    command = [sys.executable, "-c", _CHECKPOINTS, client.endpoint, str(steps)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as trainer:
+        assert trainer.stdout is not None
+        token = trainer.stdout.readline()
+        assert trainer.stdout.readline() == "one more\n"
+        trainer.kill()
+    with client.subscribe("train", epochs=2, resume=token) as stream:
+        assert [(batch.epoch, batch.index) for batch in stream] == [divmod(k, STEPS) for k in range(steps, 2 * STEPS)]
+        assert all(receipt.ok for receipt in stream.receipts)
 
 
 # --- other worlds

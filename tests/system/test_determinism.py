@@ -1,0 +1,168 @@
+"""The same files, configuration and seed give the same bytes: whoever makes them, wherever, and after whatever."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pytest
+from daemons import DaemonProcess
+from golden_streams import (
+    ALL_BAD,
+    BATCH,
+    EPOCHS,
+    SAMPLES,
+    golden,
+    of_batches,
+    of_daemon,
+    of_stream,
+    streams,
+    write_data,
+)
+
+import streamd
+from streamd.client import Batch
+from streamd.messages import Transport
+
+Start = Callable[..., DaemonProcess]
+FULL: Final = os.environ.get("FAULTS_FULL") == "1"  # as tests/faults: set by `scripts/test --faults`
+NAMES: Final = tuple(streams(Path()))
+DEATHS: Final = {3, 17, 18} if not FULL else {1, 3, 4, 9, 12, 13, 17, 18, 23}  # batches taken when the daemon is killed
+
+# A module that every Python process imports when it starts: folders are listed backwards, and it is told which.
+BACKWARDS: Final = """
+import os
+from contextlib import contextmanager
+
+_scandir = os.scandir
+
+@contextmanager
+def _backwards(path="."):
+    with _scandir(path) as listing:
+        entries = sorted(listing, key=lambda entry: os.fsencode(entry.name), reverse=True)
+    with open(os.environ["LISTED_BACKWARDS"], "a") as told:
+        told.write(os.fsdecode(path) + "\\n")
+    yield iter(entries)
+
+os.scandir = _backwards
+"""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_data(tmp_path_factory.mktemp("data") / "data")
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Iterator[str]:
+    daemon = DaemonProcess(tmp_path_factory.mktemp("d"), {"workers": 4, "streams": streams(data)}).start()
+    yield daemon.endpoint
+    daemon.kill()
+
+
+def test_the_golden_streams_meet_bad_samples_and_a_batch_of_nothing_else(endpoint: str) -> None:
+    with streamd.connect(endpoint) as client:
+        for name in NAMES:
+            with client.subscribe(name, epochs=1) as stream:
+                actions = {bad.action for batch in stream for bad in batch.bad}
+            assert ("substituted" in actions) == name.endswith("substitute")
+        nothing = client.batch("none-pad-substitute", 0, ALL_BAD[0] // BATCH)
+        assert nothing.weights.sum() == nothing.images.sum() == 0
+        assert len(nothing.bad) == BATCH
+
+
+@pytest.mark.fault("30", "1, 2, 4 and 8 workers against digests that one worker made once")
+@pytest.mark.parametrize("workers", [1, 2, 4, 8] if FULL else [1, 3])
+def test_any_number_of_workers_makes_the_golden_bytes(start_daemon: Start, data: Path, workers: int) -> None:
+    daemon = start_daemon({"workers": workers, "streams": streams(data)})
+    assert len(daemon.workers()) == workers
+    assert of_daemon(daemon.endpoint) == golden()
+
+
+@pytest.mark.fault("30", "the daemon killed with -9 in the midst of epochs")
+@pytest.mark.parametrize("name", NAMES if FULL else NAMES[:1])
+def test_a_daemon_that_is_killed_in_mid_epoch_goes_on_with_the_golden_bytes(
+    start_daemon: Start, data: Path, name: str
+) -> None:
+    daemon = start_daemon({"workers": 2, "streams": streams(data)})
+    taken = 0
+
+    def kills(batches: Iterable[Batch]) -> Iterator[Batch]:
+        nonlocal taken
+        for batch in batches:
+            taken += 1
+            yield batch
+            if taken in DEATHS:
+                daemon.restart_after_kill()
+
+    with streamd.connect(daemon.endpoint) as client, client.subscribe(name, epochs=EPOCHS, prefetch=4) as stream:
+        assert of_batches(stream, kills) == golden()[name]
+    assert stream.reconnects == len(DEATHS)
+
+
+@pytest.mark.fault("30", "the data made elsewhere in another order, folders listed backwards, another hash seed")
+@pytest.mark.parametrize("seed", ["0", "1", "4294967295"] if FULL else ["1"])
+def test_other_directories_orders_of_listing_and_hash_seeds_make_the_golden_bytes(
+    start_daemon: Start, tmp_path: Path, seed: str
+) -> None:
+    elsewhere = write_data(tmp_path / "somewhere" / "else", reversed(range(SAMPLES)))
+    (tmp_path / "shim").mkdir()
+    (tmp_path / "shim" / "sitecustomize.py").write_text(BACKWARDS)
+    told = tmp_path / "listed"
+    environment = {
+        "PYTHONPATH": os.pathsep.join([str(tmp_path / "shim"), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONHASHSEED": seed,
+        "LISTED_BACKWARDS": str(told),
+    }
+    daemon = start_daemon({"workers": 2, "streams": streams(elsewhere)}, environment=environment)
+    assert str(elsewhere / "images" / "class-3") in told.read_text().splitlines()
+    assert of_daemon(daemon.endpoint) == golden()
+
+
+@pytest.mark.fault("30", "the data copied to another directory, with other times")
+def test_copied_data_make_the_golden_bytes(start_daemon: Start, data: Path, tmp_path: Path) -> None:
+    copied = shutil.copytree(data, tmp_path / "copy", copy_function=shutil.copyfile)
+    daemon = start_daemon({"workers": 2, "streams": streams(copied)})
+    assert of_daemon(daemon.endpoint) == golden()
+
+
+@pytest.mark.fault("30", "three trainers at once, and one alone")
+@pytest.mark.parametrize("name", NAMES if FULL else NAMES[:1])
+def test_several_trainers_at_once_get_the_golden_bytes_each(endpoint: str, name: str) -> None:
+    with ThreadPoolExecutor(3) as threads:
+        assert [*threads.map(partial(of_stream, name), [endpoint] * 3)] == [golden()[name]] * 3
+
+
+@pytest.mark.fault("30", "a third of a batch at a time, in shared memory and through the socket")
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("transport", ["shared", "inline"])
+def test_parts_of_batches_are_the_golden_bytes_when_put_together(
+    endpoint: str, name: str, transport: Transport
+) -> None:
+    with (
+        streamd.connect(endpoint) as client,
+        client.subscribe(name, batch_size=BATCH // 3, epochs=EPOCHS, transport=transport) as stream,
+    ):
+        assert of_batches(stream, put_together) == golden()[name]
+
+
+def put_together(parts: Iterable[Batch]) -> Iterator[Batch]:
+    for index, several in groupby(parts, lambda part: part.index // 3):
+        each = list(several)
+        first = each[0]
+        yield replace(
+            first,
+            index=index,
+            images=np.concatenate([part.images for part in each]),
+            labels={name: np.concatenate([part.labels[name] for part in each]) for name in first.labels},
+            weights=np.concatenate([part.weights for part in each]),
+            sample_ids=np.concatenate([part.sample_ids for part in each]),
+        )
