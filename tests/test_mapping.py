@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -14,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamd.layout import Tensor
-from streamd.mapping import lend, map_readable
+from streamd.mapping import lend, map_readable, map_writable
 
 TENSOR = Tensor("images", "uint8", (4, 6, 8, 3), 4096)
 NBYTES = 2 * 4096
@@ -52,6 +54,52 @@ def test_the_array_is_the_memory_itself() -> None:
     assert (array.shape, str(array.dtype), array.flags.c_contiguous) == (TENSOR.shape, "uint8", True)
     assert np.shares_memory(array, np.frombuffer(mapped, np.uint8))
     assert array.tobytes() == bytes(mapped)[4096 : 4096 + TENSOR.nbytes]
+
+
+def test_a_mapping_needs_no_descriptor() -> None:
+    def descriptors() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = descriptors()
+    mapped = [memory() for _ in range(3)]
+    assert descriptors() == before
+    assert mapped[2][257] == 1
+
+
+def test_a_mapping_ends_with_its_last_view() -> None:
+    def mappings() -> int:
+        return Path("/proc/self/maps").read_text().count("memfd:test")
+
+    mapped = memory()
+    view = np.frombuffer(mapped, np.uint8)[5:9]
+    del mapped
+    gc.collect()
+    assert mappings() == 1
+    del view
+    gc.collect()
+    assert mappings() == 0
+
+
+def test_what_a_client_maps_cannot_be_written() -> None:
+    with pytest.raises(TypeError, match="read-only"):
+        memory()[0] = 1
+
+
+def test_what_a_worker_writes_is_seen_by_a_client() -> None:
+    descriptor = os.memfd_create("test")
+    try:
+        os.truncate(descriptor, NBYTES)
+        ours, theirs = map_writable(descriptor, NBYTES), map_readable(descriptor, NBYTES)
+    finally:
+        os.close(descriptor)
+    ours[7] = 200
+    assert theirs[7] == 200
+
+
+def test_what_cannot_be_mapped_is_the_systems_error() -> None:
+    with pytest.raises(OSError, match="Bad file descriptor") as raised:
+        map_readable(-1, NBYTES)
+    assert raised.value.errno == errno.EBADF
 
 
 @pytest.mark.parametrize("way", WAYS)

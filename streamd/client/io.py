@@ -333,6 +333,7 @@ def _each_postman(meet: Callable[[Postman], None]) -> None:
             meet(postman)
 
 
-os.register_at_fork(
-    before=partial(_each_postman, Postman.fork_begins), after_in_child=partial(_each_postman, Postman.forked)
-)
+if hasattr(os, "register_at_fork"):  # Windows, where the client works over TCP, has no fork
+    os.register_at_fork(
+        before=partial(_each_postman, Postman.fork_begins), after_in_child=partial(_each_postman, Postman.forked)
+    )
