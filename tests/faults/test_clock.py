@@ -1,0 +1,49 @@
+"""The wall clock jumps, the event loop stands still: neither enters into anything."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+from killers import wait_for_outstanding
+from logged import problems, running
+from scene import scene, shimmed, times
+
+pytestmark = pytest.mark.timeout(300)
+Record = Callable[[str, object], None]
+BLOCK_S: Final = str(times(50, 5) / 10)
+BLOCKS: Final = times(5, 2)
+
+
+@pytest.mark.fault(
+    "41",
+    "each look at the wall clock, in daemon, workers and trainers, finds it set a day on or back",
+    departs="inside the processes, by a shim: the machine's own clock is left alone",
+)
+@pytest.mark.fault("42", "the daemon's event loop blocked for 5 s under load, 5 times; no watchdog: no systemd")
+def test_neither_a_jumping_clock_nor_a_blocked_loop_costs_a_trainer_anything(
+    tmp_path: Path, record_property: Record
+) -> None:
+    environment = shimmed(FAULT_CLOCK="1", FAULT_BLOCK_S=BLOCK_S)
+    with (
+        scene(tmp_path, 2 * 30 * (BLOCKS + 1), environment=environment) as stage,
+        running(*stage.trainers(times(3, 1), gated=True, environment=environment)) as trainers,
+    ):
+        for turn in range(1, BLOCKS + 1):
+            for each in trainers:
+                each.allow(10 * turn)
+                each.wait_for(10 * turn)
+                wait_for_outstanding(each)
+            stage.daemon.process.send_signal(signal.SIGUSR1)
+        for each in trainers:
+            each.allow()
+            each.finish()
+        assert problems(stage.truth, *trainers) == []
+        assert stage.daemon.terminate() == 0
+        hours = set(re.findall(r"^(\d\d):\d\d:\d\d ", stage.daemon.log.read_text(), re.MULTILINE))
+        assert len(hours) > 1, "the clock did not jump"
+        record_property("saw", f"connections lost: {sum(each.steps[-1].connection for each in trainers)}")

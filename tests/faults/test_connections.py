@@ -1,0 +1,249 @@
+"""Connections are cut, frames of ended sessions come again, a second daemon knocks, descriptors run out."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, Self
+
+import pytest
+import zmq
+from daemons import DaemonProcess, wait_until
+from killers import descriptors, go_on, number, stop, wait_for_outstanding
+from logged import problems, running
+from relay import Relay
+from scene import Scene, dice, scene, shimmed, times
+from strikes import counts_of, images_for
+
+import streamd
+from streamd.client.io import make_socket
+from streamd.messages import BatchReady, ClientMessage, Goodbye, Progress, ReceiptSeen, Subscribe, Welcome
+from streamd.spec import Cursor
+from streamd.wire import NOBODY, Header, pack, unpack_daemon
+
+pytestmark = pytest.mark.timeout(300)
+Record = Callable[[str, object], None]
+CUTS = times(30, 4)
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    with scene(tmp_path_factory.mktemp("d"), images_for(CUTS)) as stage:
+        yield stage
+
+
+def wire_of(stage: Scene) -> Path:
+    """A socket beside the daemon's, whose name is as short; none of an earlier test."""
+    path = Path(stage.daemon.endpoint.removeprefix("ipc://")).with_name("relay")
+    path.unlink(missing_ok=True)
+    return path
+
+
+@pytest.mark.fault("cut", "a trainer's connection cut under load, 30 times in an epoch, while its lifeline stays")
+def test_a_connection_that_is_cut_is_made_again_where_the_trainer_is(
+    stage: Scene, tmp_path: Path, record_property: Record
+) -> None:
+    here, met = stage.at(tmp_path), list[int]()
+    other = here.trainer("other", gated=True)
+    with Relay(wire_of(stage), stage.daemon.endpoint) as relay:
+        cut = here.trainer("cut", endpoint=relay.endpoint, gated=True)
+        with running(cut, other):
+            for count in counts_of(CUTS, dice()):
+                for each in (cut, other):
+                    each.allow(count)
+                    each.wait_for(count)
+                met.append(wait_for_outstanding(cut))
+                relay.cut()
+            for each in (cut, other):
+                each.allow()
+                each.finish()
+            assert problems(stage.truth, cut, other) == []
+            assert (cut.steps[-1].connection, other.steps[-1].connection) == (CUTS, 0)
+            record_property("saw", f"{CUTS} cuts, {min(met)} to {max(met)} batches untaken at each")
+
+
+HASTY: Final = shimmed(FAULT_LIMITS=json.dumps({"SILENCE_S": 0.2, "ANSWER_TIMEOUT_S": 0.5}))
+
+
+@pytest.mark.fault(
+    "cut",
+    "nothing arrives any more over a connection that stands, in mid-epoch",
+    departs="the client's patience is 0.7 s instead of 15 s",
+)
+def test_a_connection_over_which_nothing_arrives_is_given_up_for_another(stage: Scene, tmp_path: Path) -> None:
+    with (
+        Relay(wire_of(stage), stage.daemon.endpoint) as relay,
+        running(stage.at(tmp_path).trainer("t", endpoint=relay.endpoint, gated=True, environment=HASTY)) as (trainer,),
+    ):
+        trainer.allow(12)
+        trainer.wait_for(12)
+        wait_for_outstanding(trainer, 8)
+        relay.silence()
+        trainer.allow()
+        trainer.finish()
+        assert problems(stage.truth, trainer) == []
+        assert trainer.steps[-1].connection == 1
+
+
+@pytest.mark.fault(
+    "9",
+    "daemon stopped with SIGSTOP until its trainer has given it up and knocks anew, and continued",
+    departs="the client's patience is 0.7 s instead of 15 s",
+)
+def test_a_daemon_that_stood_still_too_long_finds_its_trainer_where_it_was(stage: Scene, tmp_path: Path) -> None:
+    with (
+        Relay(wire_of(stage), stage.daemon.endpoint) as relay,
+        running(stage.at(tmp_path).trainer("t", endpoint=relay.endpoint, gated=True, environment=HASTY)) as (trainer,),
+    ):
+        trainer.allow(12)
+        trainer.wait_for(12)
+        wait_for_outstanding(trainer, 8)
+        before = relay.connections
+        stop(stage.daemon.pid)
+        trainer.allow()
+        wait_until(lambda: relay.connections >= before + 2, "it knocks a second time")
+        assert trainer.look() == 20
+        go_on(stage.daemon.pid)
+        trainer.finish()
+        assert problems(stage.truth, trainer) == []
+        assert trainer.steps[-1].connection == 1
+
+
+class Hostile:
+    """A client that says what it likes. A context manager."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
+        self._socket = make_socket(self._context, endpoint)
+        self.said: list[bytes] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._context.destroy(0)
+
+    def say(self, header: Header, message: ClientMessage) -> None:
+        self.said.append(pack(header, message))
+        self._socket.send(self.said[-1])
+
+    def replay(self, frame: bytes) -> None:
+        self._socket.send(frame)
+
+    def subscribe(self) -> Header:
+        """Opens a session; the header of its frames."""
+        self.say(NOBODY, Subscribe("train", 0, 1, None, Cursor(), "drop", 4, "shared", None, resuming=False))
+        welcome = self.hear(Welcome)
+        return Header(welcome.boot, welcome.session, 0)
+
+    def hear(self, kind: type[Welcome | BatchReady]) -> Header:
+        """Waits for such a message; its header."""
+        while self._socket.poll(10_000):
+            header, message = unpack_daemon(self._socket.recv_multipart()[0])
+            if isinstance(message, kind):
+                return header
+        raise AssertionError(f"the daemon did not send a {kind.__name__}")
+
+
+@pytest.mark.fault("19", "all frames of an ended session replayed, and frames forged for another client's session")
+def test_frames_of_sessions_that_are_not_the_senders_free_nothing_and_are_counted(stage: Scene, tmp_path: Path) -> None:
+    endpoint = stage.daemon.endpoint
+    victim = stage.at(tmp_path).trainer("victim", gated=True, hold=4)
+    with running(victim), Hostile(endpoint) as before, Hostile(endpoint) as now:
+        victim.allow(6)
+        victim.wait_for(6)
+        with streamd.connect(endpoint) as client:
+            (theirs,) = client.status().sessions
+        ended = before.subscribe()
+        before.say(ended, Progress(4, (), 0, 0))
+        for _ in range(4):
+            before.hear(BatchReady)
+        before.say(ended, Progress(8, (0, 1, 2, 3), 4, 0))
+        before.say(ended, ReceiptSeen(0, "0" * 32, ok=False))
+        before.say(ended, Goodbye())
+        wait_until(lambda: number(endpoint, "sessions") == 1, "it is gone")
+        now.subscribe()
+        stale, receipts = number(endpoint, "stale", "wire"), number(endpoint, "receipts_bad", "stream.train")
+        forged = Header(ended.boot, theirs.session, 0)
+        frames = before.said[1:] + [  # but for the subscription, which would begin a session
+            pack(forged, message)
+            for message in (Progress(1000, (0, 1, 2, 3, 4, 5), 6, 0), ReceiptSeen(0, "0" * 32, ok=False), Goodbye())
+        ]
+        for frame in frames:
+            now.replay(frame)
+        wait_until(lambda: number(endpoint, "stale", "wire") == stale + len(frames), "all are counted")
+        assert number(endpoint, "sessions") == 2
+        with running(stage.at(tmp_path).trainer("reader")) as (reader,):
+            reader.finish()
+        assert victim.held() == [step.images for step in victim.steps[-4:]]
+        assert number(endpoint, "receipts_bad", "stream.train") == receipts
+        victim.allow()
+        victim.finish()
+        assert problems(stage.truth, victim, reader) == []
+        assert victim.steps[-1].connection == 0
+
+
+@pytest.mark.fault("40", "a second daemon started on the endpoint of a first that has a trainer")
+def test_a_second_daemon_on_one_endpoint_refuses_and_disturbs_nobody(stage: Scene, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "streamd.cli.main", "serve", "--config", str(stage.daemon.config)]
+    with running(stage.at(tmp_path).trainer("trainer", gated=True)) as (trainer,):
+        trainer.allow(5)
+        trainer.wait_for(5)
+        for rescan in [[], ["--rescan"]][: times(2, 1)]:
+            done = subprocess.run([*command, *rescan], capture_output=True, text=True, check=False)
+            assert (done.returncode, "another streamd serves" in done.stderr) == (2, True)
+        trainer.allow()
+        trainer.finish()
+        assert problems(stage.truth, trainer) == []
+        assert trainer.steps[-1].connection == 0
+
+
+@pytest.mark.fault("40", "a second daemon started on the state directory of a first, at an endpoint of its own")
+def test_two_daemons_on_one_state_directory_serve_the_same(stage: Scene, tmp_path: Path) -> None:
+    (tmp_path / "second").mkdir()
+    config = {"workers": 1, "streams": stage.streams}
+    second = DaemonProcess(tmp_path / "second", config, environment={"STATE_DIRECTORY": str(stage.daemon.state)})
+    try:
+        second.start()
+        other = Scene(second, stage.truth, tmp_path, stage.streams).trainer("at-the-second")
+        with running(stage.at(tmp_path).trainer("at-the-first"), other) as trainers:
+            for each in trainers:
+                each.finish()
+            assert problems(stage.truth, *trainers) == []
+        assert second.terminate() == 0
+    finally:
+        second.kill()
+    with running(stage.at(tmp_path).trainer("afterwards")) as (trainer,):
+        trainer.finish()
+        assert problems(stage.truth, trainer) == []
+
+
+@pytest.mark.fault(
+    "44",
+    "the daemon's descriptors used up while a trainer reads and others knock",
+    departs="RLIMIT_NOFILE alone; neither TasksMax nor a full /dev/shm, which holds nothing of ours",
+)
+def test_without_descriptors_those_who_are_there_read_on_and_others_wait(stage: Scene, tmp_path: Path) -> None:
+    here, pid = stage.at(tmp_path), stage.daemon.pid
+    reader, late = here.trainer("reader", gated=True), here.trainer("late")
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    with running(reader):
+        reader.allow(4)
+        reader.wait_for(4)
+        wait_for_outstanding(reader, 8)
+        try:
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (descriptors(pid), before[1]))
+            with running(late):
+                reader.allow()
+                reader.finish()
+                resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+                late.finish()
+        finally:
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+        assert problems(stage.truth, reader, late) == []
+        assert reader.steps[-1].connection == 0
+        assert late.steps[0].ns > reader.steps[-1].ns

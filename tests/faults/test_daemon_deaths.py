@@ -1,0 +1,111 @@
+"""The daemon dies, again and again, within one epoch of three trainers that are processes of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import cycle
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pytest
+from killers import kill_together, left_behind, slots_of, stop, uses_shm, wait_gone
+from logged import LoggedTrainer, problems, running
+from scene import FULL, Scene, dice, scene
+from strikes import Course, images_for, strike_often
+
+from streamd.layout import layout
+
+Record = Callable[[str, object], None]
+CREDIT: Final = 2  # so few that the daemon's workers are ahead of what it may send
+
+
+def written(stage: Scene) -> set[int]:
+    """The batches of epoch 0 that lie in the daemon's memory, sent or not."""
+    spec, found = stage.truth.spec, set[int]()
+    by_ids = {stage.truth.planned((0, index)).tobytes(): index for index in range(spec.batches)}
+    for slot in slots_of(stage.daemon.pid):
+        ids = layout(spec, spec.batch_size).sample_ids.view(memoryview(slot.read_bytes()))
+        found.add(by_ids.get(np.asarray(ids, dtype=np.int64).tobytes(), -1))
+    return found - {-1}
+
+
+class Striker:
+    """Ends a daemon, in each of these ways in turn. `unsent`: batches that lay written and unsent when killed so."""
+
+    def __init__(self, stage: Scene, trainers: tuple[LoggedTrainer, ...], ways: tuple[str, ...]) -> None:
+        self._stage = stage
+        self._trainers = trainers
+        self._ways = cycle(ways)
+        self.unsent: list[int] = []
+        self.statuses: list[int] = []
+
+    def strike(self) -> None:
+        getattr(self, next(self._ways))()
+
+    def kill(self) -> None:
+        self._stage.daemon.process.kill()
+        self._stage.daemon.process.wait()
+
+    def kill_with_workers(self) -> None:
+        kill_together([self._stage.daemon.pid, *self._stage.daemon.workers()])
+        self._stage.daemon.process.wait()
+
+    def kill_between_write_and_send(self) -> None:
+        stop(self._stage.daemon.pid)
+        sent = max(each.look() for each in self._trainers) + CREDIT
+        self.unsent.append(sum(index >= sent for index in written(self._stage)))
+        self.kill()
+
+    def terminate(self) -> None:
+        self.statuses.append(self._stage.daemon.terminate())
+
+
+ROWS: Final = {
+    "kill": pytest.mark.fault("4", "daemon killed with -9 at random batch counts of an epoch, three trainers"),
+    "kill_with_workers": pytest.mark.fault("5", "daemon and all its workers killed together", departs="no systemd"),
+    "kill_between_write_and_send": pytest.mark.fault(
+        "6",
+        "daemon killed with -9 while batches lie written and unsent",
+        departs="no failpoint: the kill comes when the memory holds batches beyond what any trainer may have been sent",
+    ),
+    "terminate": pytest.mark.fault("43", "SIGTERM under load, and started again", departs="no systemd"),
+}
+COURSES: Final = [
+    pytest.param((way,), strikes, marks=ROWS[way])
+    for way, strikes in zip(ROWS, (50, 20, 20, 20), strict=True)
+] if FULL else [pytest.param(tuple(ROWS), len(ROWS), marks=list(ROWS.values()))]  # fmt: skip
+
+
+def agree(stage: Scene, trainers: tuple[LoggedTrainer, ...], course: Course) -> None:
+    """Nothing lost, repeated or wrong; no trainer began again; every strike was noticed, and met untaken batches."""
+    strikes = len(course.struck_ns)
+    assert problems(stage.truth, *trainers) == []
+    accounts = [each.judge(stage.truth) for each in trainers]
+    assert [(each.lives, each.steps) for each in accounts] == [(1, stage.truth.spec.batches)] * len(trainers)
+    assert [each.steps[-1].connection for each in trainers] == [strikes] * len(trainers)
+    assert min(course.outstanding) > 0
+    wait_gone(course.workers)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("ways", "strikes"), COURSES)
+def test_a_daemon_that_dies_often_in_an_epoch_costs_three_trainers_nothing_but_time(
+    tmp_path: Path, record_property: Record, ways: tuple[str, ...], strikes: int
+) -> None:
+    with (
+        scene(tmp_path, images_for(strikes)) as stage,
+        running(*stage.trainers(3, gated=True, prefetch=CREDIT)) as trainers,
+    ):
+        striker = Striker(stage, trainers, ways)
+        course = strike_often(stage, trainers, strikes, dice(), striker.strike)
+        agree(stage, trainers, course)
+        record_property("saw", course.told(trainers[0]))
+        record_property("saw", f"batches written and unsent at the kills: {striker.unsent}")
+        assert all(striker.unsent)
+        assert not any(striker.statuses)
+        assert "daemon.drain_timeout" not in stage.daemon.log.read_text()
+        assert not any(uses_shm(pid) for pid in [stage.daemon.pid, *stage.daemon.workers()])
+        assert left_behind(stage.daemon) == ["s", "s.fd"]
+        assert stage.daemon.terminate() == 0
+        assert left_behind(stage.daemon) == []

@@ -1,0 +1,165 @@
+"""Whoever stops, dawdles or is busy holds up nobody but himself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from daemons import wait_until
+from killers import go_on, number, state_of, stop, wait_for_outstanding
+from logged import LoggedTrainer, problems, running
+from scene import Scene, scene, times
+
+pytestmark = pytest.mark.timeout(300)
+Record = Callable[[str, object], None]
+BATCHES = times(2000, 150)
+MEMORY_BYTES = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    with scene(tmp_path_factory.mktemp("d"), 2 * BATCHES, settings={"memory": MEMORY_BYTES}) as stage:
+        yield stage
+
+
+def undisturbed(stage: Scene, *trainers: LoggedTrainer) -> bool:
+    """Whether all took all they must, each in one session and one life."""
+    assert problems(stage.truth, *trainers) == []
+    return {(each.judge(stage.truth).lives, each.steps[-1].connection) for each in trainers} == {(1, 0)}
+
+
+@pytest.mark.fault(
+    "9",
+    "trainer stopped with SIGSTOP while batches lie ready, continued when the others have read an epoch",
+    departs="the pause is as long as the others' epoch, not 60 s; there is no SUSPECT: silence ends no local session",
+)
+def test_a_stopped_trainer_goes_on_in_its_session_when_it_is_continued(stage: Scene, tmp_path: Path) -> None:
+    here = stage.at(tmp_path)
+    stopped, *others = here.trainer("stopped", gated=True), *here.trainers(times(2, 1))
+    with running(stopped):
+        stopped.allow(5)
+        stopped.wait_for(5)
+        wait_for_outstanding(stopped)
+        stop(stopped.process.pid)
+        with running(*others):
+            for each in others:
+                each.finish()
+        assert stopped.look() == 5
+        go_on(stopped.process.pid)
+        stopped.allow()
+        stopped.finish()
+        assert undisturbed(stage, stopped, *others)
+
+
+@pytest.mark.fault("9", "daemon stopped with SIGSTOP under load until its trainers starve, and continued")
+def test_a_daemon_that_stood_still_costs_nothing_but_the_time(stage: Scene, tmp_path: Path) -> None:
+    with running(*stage.at(tmp_path).trainers(times(2, 1), gated=True)) as trainers:
+        for each in trainers:
+            each.allow(5)
+            each.wait_for(5)
+            wait_for_outstanding(each)
+        stop(stage.daemon.pid)
+        ready = [each.lying_ready() for each in trainers]
+        for each in trainers:
+            each.allow()
+        for each, count in zip(trainers, ready, strict=True):
+            each.wait_for(5 + count)
+        go_on(stage.daemon.pid)
+        for each in trainers:
+            each.finish()
+        assert undisturbed(stage, *trainers)
+
+
+@pytest.mark.fault("9", "worker stopped with SIGSTOP under load until nothing comes any more, and continued")
+def test_a_worker_that_stood_still_costs_nothing_but_the_time(stage: Scene, tmp_path: Path) -> None:
+    worker, *others = stage.daemon.workers()
+    with running(*stage.at(tmp_path).trainers(times(2, 1), gated=True)) as trainers:
+        for each in trainers:
+            each.allow(5)
+            each.wait_for(5)
+        stop(worker)
+        for each in trainers:
+            each.allow()
+        wait_until(lambda: number(stage.daemon.endpoint, "producing") > 0, "a batch is being made")
+        wait_until(lambda: all(state_of(each) == "S" for each in others), "nobody else works")
+        go_on(worker)
+        for each in trainers:
+            each.finish()
+        assert undisturbed(stage, *trainers)
+
+
+@pytest.mark.fault(
+    "10",
+    "trainer in one long step, its whole credit of 8 lying ready, while another reads two epochs",
+    departs="the step is as long as two epochs of another trainer, not 20 s",
+)
+def test_a_busy_trainer_keeps_its_session_and_costs_no_more_memory_than_its_credit(
+    stage: Scene, tmp_path: Path, record_property: Record
+) -> None:
+    here = stage.at(tmp_path)
+    busy, other = here.trainer("busy", gated=True, prefetch=8), here.trainer("other", epochs=2)
+    with running(busy):
+        busy.allow(4)
+        busy.wait_for(4)
+        wait_for_outstanding(busy, 8)
+        with running(other):
+            other.finish()
+        assert busy.lying_ready() == 8
+        used = number(stage.daemon.endpoint, "memory_used_bytes")
+        record_property("saw", f"memory used {used:,.0f} of {MEMORY_BYTES:,} bytes while 8 batches lay untaken")
+        assert used <= MEMORY_BYTES
+        busy.allow()
+        busy.finish()
+        assert undisturbed(stage, busy, other)
+
+
+@pytest.mark.fault(
+    "11",
+    "one of four trainers stopped for ever, with batches that it had taken and others lying ready",
+    departs="rates are measured by benchmarks/independence.py",
+)
+def test_a_trainer_that_stops_for_ever_lets_the_others_read_all(stage: Scene, tmp_path: Path) -> None:
+    here = stage.at(tmp_path)
+    stopped, *others = here.trainer("stopped", gated=True, hold=3), *here.trainers(times(3, 1))
+    with running(stopped):
+        stopped.allow(4)
+        stopped.wait_for(4)
+        wait_for_outstanding(stopped)
+        stop(stopped.process.pid)
+        with running(*others):
+            for each in others:
+                each.finish()
+        assert state_of(stopped.process.pid) == "T"
+        assert number(stage.daemon.endpoint, "sessions") == 1
+        assert undisturbed(stage, *others)
+
+
+@pytest.mark.fault(
+    "12",
+    "one trainer takes a batch for each ten of two others, memory for a twentieth of the epoch",
+    departs="slow by count, not by the clock; what it comes to late is decoded again",
+)
+def test_a_trainer_ten_times_slower_gets_all_and_memory_stays_bounded(
+    stage: Scene, tmp_path: Path, record_property: Record
+) -> None:
+    used, before = list[float](), number(stage.daemon.endpoint, "produced", "stream.train")
+    slow, *fast = stage.at(tmp_path).trainers(times(3, 2), gated=True)
+    with running(slow, *fast):
+        for turn in range(1, BATCHES // 10):
+            slow.allow(turn)
+            for each in fast:
+                each.allow(10 * turn)
+            for each in fast:
+                each.wait_for(10 * turn)
+            slow.wait_for(turn)
+            used.append(number(stage.daemon.endpoint, "memory_used_bytes"))
+        for each in (slow, *fast):
+            each.allow()
+            each.finish()
+        assert undisturbed(stage, slow, *fast)
+    decoded = number(stage.daemon.endpoint, "produced", "stream.train") - before
+    record_property(
+        "saw", f"memory at most {max(used):,.0f} of {MEMORY_BYTES:,} bytes; {decoded / BATCHES:.2f} decodes a batch"
+    )
+    assert max(used) <= MEMORY_BYTES
