@@ -44,6 +44,15 @@ def anonymous_bytes(pid: int) -> int:
     raise ValueError(f"/proc/{pid}/status has no RssAnon")
 
 
+def descriptors(pid: int) -> int:
+    """How many descriptors a process has open."""
+    return sum(1 for _ in (_PROC / str(pid) / "fd").iterdir())
+
+
+def threads(pid: int) -> int:
+    return sum(1 for _ in (_PROC / str(pid) / "task").iterdir())
+
+
 def memfd_bytes(pids: Iterable[int]) -> int:
     """Memory of all memfds that the processes hold a descriptor of, each counted once however many hold it."""
     allocated: dict[int, int] = {}

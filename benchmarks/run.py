@@ -43,7 +43,7 @@ STOP_S: Final = 20.0
 READY_S: Final = 20.0
 COMMAND_S: Final = 300.0
 
-_CONFIG: Final = """\
+CONFIG: Final = """\
 listen: {endpoint}
 memory: {memory}MiB
 streams:
@@ -87,7 +87,7 @@ def daemon(data: Path) -> Iterator[Daemon]:
         home = Path(folder)
         endpoint = f"ipc://{home}/streamd.sock"
         config = home / "config.yaml"
-        config.write_text(_CONFIG.format(endpoint=endpoint, memory=MEMORY_BYTES >> 20, data=data.resolve()))
+        config.write_text(CONFIG.format(endpoint=endpoint, memory=MEMORY_BYTES >> 20, data=data.resolve()))
         environment = {**os.environ, "STATE_DIRECTORY": folder, "RUNTIME_DIRECTORY": folder}
         with (home / "log").open("wb") as log:
             serving = subprocess.Popen([STREAMD, "serve", "--config", config], stderr=log, env=environment)

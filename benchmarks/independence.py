@@ -1,0 +1,194 @@
+"""What the death of one costs the others: trainers beside a stopped one, and the pause when the daemon is killed.
+
+    python benchmarks/independence.py [--rounds 30] [--kills 20] [--seed 0] [--data FOLDER] [--results FILE.json]
+
+One daemon is killed with -9 again and again while three trainers read. Then rounds: each takes the rate of three
+trainers three times, alone, beside a fourth that was stopped before it took a batch, and beside a fourth that was
+stopped while it read in step with them. Exit status 1 when a figure misses what was promised.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import independence_page as page
+import make_data
+import reader
+import run
+
+import streamd
+from streamd.status import SessionStatus
+
+DEFAULT_RESULTS: Final = run.HERE / "results" / "independence.json"
+TRAINERS: Final = 3
+STARTS_S: Final = 60.0
+ASK_AGAIN_S: Final = 0.02
+WINDOW_S: Final = 2.0  # of a rate: long against a batch, short against the drift of a machine
+BETWEEN_KILLS: Final = (50, 400)  # batches that every trainer takes, at least, before the next kill
+
+
+@contextmanager
+def _nobody(endpoint: str) -> Iterator[None]:
+    _wait_for_sessions(endpoint, lambda sessions: len(sessions) == TRAINERS)  # the one before has gone
+    yield
+
+
+@contextmanager
+def _stopped_before_its_first_batch(endpoint: str) -> Iterator[None]:
+    with reader.readers(endpoint, 1) as fourth:
+        _wait_for_sessions(endpoint, _newest_holds_all)
+        reader.stop(fourth.processes[0])
+        yield
+
+
+@contextmanager
+def _stopped_in_step(endpoint: str) -> Iterator[None]:
+    with reader.readers(endpoint, 1, "live") as fourth:
+        fourth.begin()
+        fourth.wait_each(lambda word: word.batches >= 4 * reader.EVERY)
+        reader.stop(fourth.processes[0])
+        _wait_for_sessions(endpoint, _newest_holds_all)
+        yield
+
+
+def _newest_holds_all(sessions: Sequence[SessionStatus]) -> bool:
+    newest = max(sessions, key=lambda each: each.session)
+    return len(sessions) == TRAINERS + 1 and newest.held == newest.credit
+
+
+def _wait_for_sessions(endpoint: str, condition: Callable[[Sequence[SessionStatus]], bool]) -> None:
+    """Asks the daemon until its sessions are so. Exits when they do not come to it."""
+    deadline_s = time.monotonic() + STARTS_S
+    with streamd.connect(endpoint) as client:
+        while not condition(sessions := client.status().sessions):
+            if time.monotonic() > deadline_s:
+                sys.exit(f"independence: after {STARTS_S:g} s the sessions are still {sessions}")
+            time.sleep(ASK_AGAIN_S)
+
+
+def measure_round(three: reader.Readers, endpoint: str, number: int) -> page.Round:
+    """Three rates of the same trainers; which is first changes from round to round, since a machine's speed drifts."""
+    cases = (_nobody, _stopped_before_its_first_batch, _stopped_in_step)
+    rates: dict[int, tuple[float, ...]] = {}
+    for place in range(len(cases)):
+        case = (number + place) % len(cases)
+        with cases[case](endpoint):
+            rates[case] = three.rates(WINDOW_S)
+    return page.Round(alone=rates[0], fresh=rates[1], reading=rates[2])
+
+
+def measure_cost(data: Path, rounds: int) -> tuple[page.Round, ...]:
+    """One daemon, three trainers that read all the time, and a fourth that comes, is stopped, and is killed."""
+    found: list[page.Round] = []
+    with run.daemon(data) as serving, reader.readers(serving.endpoint, TRAINERS) as three:
+        three.begin()
+        for number in range(rounds):
+            found.append(measure_round(three, serving.endpoint, number))
+            last = found[-1]
+            print(f"round {number + 1}: beside a stopped one {last.of_fresh:.3f}, {last.of_reading:.3f} of the rate")
+    return tuple(found)
+
+
+class Mortal:
+    """`streamd serve`, killed and started again with the same command."""
+
+    def __init__(self, home: Path, data: Path) -> None:
+        self.endpoint = f"ipc://{home}/streamd.sock"
+        config = home / "config.yaml"
+        config.write_text(run.CONFIG.format(endpoint=self.endpoint, memory=run.MEMORY_BYTES >> 20, data=data.resolve()))
+        self._command = [str(run.STREAMD), "serve", "--config", str(config)]
+        self._environment = {**os.environ, "STATE_DIRECTORY": str(home), "RUNTIME_DIRECTORY": str(home)}
+        self.startup_s = self.start()
+
+    def start(self) -> float:
+        """Seconds from the start of the command to its word that it serves."""
+        began_s = time.monotonic()
+        self._process = subprocess.Popen(self._command, stderr=subprocess.PIPE, env=self._environment)
+        ready: list[float] = []
+        heard = threading.Event()
+        threading.Thread(target=_listen, args=(self._process, ready, heard), daemon=True).start()
+        if not heard.wait(STARTS_S) or not ready:
+            sys.exit("independence: the daemon did not start; its log is above")
+        return ready[0] - began_s
+
+    def kill(self) -> float:
+        """When it was killed, in monotonic seconds."""
+        killed_s = time.monotonic()
+        self._process.kill()
+        self._process.wait()
+        return killed_s
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def _listen(process: subprocess.Popen[bytes], ready: list[float], heard: threading.Event) -> None:
+    """Takes the moment of the word, and the rest of the log, since a full pipe would hold the daemon up."""
+    for line in process.stderr or ():
+        if not ready:
+            sys.stderr.write("" if b" I " in line else line.decode())
+            if b"daemon.ready" in line:
+                ready.append(time.monotonic())
+                heard.set()
+    heard.set()
+
+
+@contextmanager
+def mortal(data: Path) -> Iterator[Mortal]:
+    with tempfile.TemporaryDirectory(prefix="streamd-bench-") as folder:
+        daemon = Mortal(Path(folder), data)
+        try:
+            yield daemon
+        finally:
+            daemon.end()
+
+
+def measure_kills(data: Path, kills: int, seed: int) -> tuple[page.Kill, ...]:
+    """Kills a daemon while three trainers read, each time when all have read some while since the last time."""
+    chance = random.Random(seed)  # noqa: S311 - moments of kills, not secrets
+    found: list[page.Kill] = []
+    with mortal(data) as daemon, reader.readers(daemon.endpoint, TRAINERS) as three:
+        three.begin()
+        taken = three.wait_each(lambda word: word.reconnects == 0)
+        for number in range(1, kills + 1):
+            due = [word.batches + chance.randint(*BETWEEN_KILLS) for word in taken]
+            three.wait_each(lambda word: word.batches >= due[word.reader])  # noqa: B023 - called before the next turn
+            killed_s = daemon.kill()
+            startup_s = daemon.start()
+            taken = three.wait_each(lambda word: word.reconnects == number)  # noqa: B023 - as above
+            found.append(page.Kill(startup_s, tuple(word.at_ns / 1e9 - killed_s for word in taken)))
+            print(f"kill {number}: worst pause {max(found[-1].beyond_s):.2f} s beyond a start of {startup_s:.2f} s")
+    return tuple(found)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="What the death of one costs the others.")
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--data", type=Path, default=make_data.DEFAULT_FOLDER)
+    parser.add_argument("--results", type=Path, default=DEFAULT_RESULTS)
+    options = parser.parse_args()
+    make_data.make(options.data)
+    kills = measure_kills(options.data, options.kills, options.seed)
+    rounds = measure_cost(options.data, options.rounds)
+    found = page.Independence(run.machine(), options.seed, rounds, kills)
+    page.save(found, options.results)
+    print(page.render(found))
+    sys.exit(0 if found.ok else 1)
+
+
+if __name__ == "__main__":
+    main()

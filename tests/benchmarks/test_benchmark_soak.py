@@ -1,0 +1,48 @@
+"""The long measurements, in small: each is run whole, as its users run it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from daemons import write_images
+from soak_rows import read
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def run(name: str, *options: object) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}/tests:{ROOT}/tests/faults"}
+    command = [sys.executable, str(ROOT / "benchmarks" / name), *map(str, options)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.bench
+@pytest.mark.timeout(300)
+def test_a_minute_of_faults_loses_and_repeats_nothing(tmp_path: Path) -> None:
+    done = run("soak.py", "--minutes", 0.75, "--seed", 0, "--between", 1, 3, "--results", tmp_path)
+    rows = read(tmp_path / "soak.csv")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert rows[-1].faults >= 10
+    assert rows[-1].batches > rows[0].batches
+    assert "**as promised**" in (tmp_path / "soak.md").read_text()
+    assert (tmp_path / "soak.png").exists()
+
+
+@pytest.mark.bench
+@pytest.mark.timeout(180)
+def test_the_cost_of_a_stopped_trainer_and_the_pause_after_a_kill_are_measured(tmp_path: Path) -> None:
+    data = write_images(tmp_path / "data", {"cat": 800, "dog": 800}, size=(128, 128))
+    results = tmp_path / "found.json"
+    done = run("independence.py", "--rounds", 1, "--kills", 2, "--data", data, "--results", results)
+
+    assert done.returncode in {0, 1}, done.stderr  # 1 says that a figure missed, which one round may
+    found = json.loads(results.read_text())
+    assert [len(kill["pauses_s"]) for kill in found["kills"]] == [3, 3]
+    assert all(pause_s > 0 for kill in found["kills"] for pause_s in kill["pauses_s"])
+    assert all(rate > 0 for rates in found["rounds"][0].values() for rate in rates)
