@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import time
 from collections.abc import Callable, Coroutine, Mapping
@@ -69,6 +70,7 @@ class Daemon:
     async def run(self) -> None:
         """Serves until SIGTERM or SIGINT. Raises what ended it otherwise."""
         self._watch()
+        _allow_descriptors()
         try:
             async with asyncio.TaskGroup() as group:
                 service = await self._unless_stopped(self._start(group))
@@ -218,6 +220,12 @@ class Daemon:
         logs.error("daemon.failed", context.get("message", "a callback failed"), error=error)
         self._failure = self._failure or error or RuntimeError(str(context.get("message")))
         self._stop.set()
+
+
+def _allow_descriptors() -> None:
+    """Slots, trainers and workers take descriptors: as many as the system lets us have."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _leave() -> NoReturn:

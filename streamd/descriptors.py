@@ -8,11 +8,13 @@ connection open), the session is lost. When the daemon dies, the client sees the
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import socket
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,6 +45,7 @@ class DescriptorServer:
         self._secrets: dict[bytes, int] = {}
         self._lifelines: dict[int, _Lifeline] = {}
         self._listener: socket.socket | None = None
+        self._spare: int | None = None  # given up for a moment when there is no other descriptor
 
     def listen(self, path: str, mode: int) -> None:
         """Binds the socket. Raises OSError."""
@@ -52,6 +55,7 @@ class DescriptorServer:
         os.chmod(path, mode)  # noqa: PTH101 - beside bind, with the same string
         listener.listen(_BACKLOG)
         self._listener = listener
+        self._keep_spare()
         asyncio.get_running_loop().add_reader(listener, self._accept)
 
     def expect(self, session: int) -> bytes:
@@ -80,6 +84,7 @@ class DescriptorServer:
             asyncio.get_running_loop().remove_reader(self._listener)
             self._listener.close()
             self._listener = None
+        self._give_up_spare()
 
     def _accept(self) -> None:
         assert self._listener is not None  # noqa: S101 - only the listener's own reader calls this
@@ -143,13 +148,34 @@ class DescriptorServer:
     def _hand_out(self, descriptor: int, lifeline: _Lifeline, slot: int) -> None:
         opened: int | None = None
         try:
-            opened = self._open_slot(slot)
+            opened = self._open_in_need(slot)
             socket.send_fds(lifeline.link, [_SLOT.pack(slot)], [] if opened is None else [opened])
         except OSError as error:
             self._lose(descriptor, f"its descriptor socket failed: {error.strerror}")
         finally:
             if opened is not None:
                 os.close(opened)
+            if self._spare is None:
+                self._keep_spare()
+
+    def _open_in_need(self, slot: int) -> int | None:
+        """A slot's descriptor, in the spare one's place when there is no other: it is closed as soon as it is sent."""
+        try:
+            return self._open_slot(slot)
+        except OSError as error:
+            if error.errno not in {errno.EMFILE, errno.ENFILE}:
+                raise
+        self._give_up_spare()
+        return self._open_slot(slot)
+
+    def _keep_spare(self) -> None:
+        with suppress(OSError):  # then there is none, until the next slot was handed out
+            self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _give_up_spare(self) -> None:
+        if self._spare is not None:
+            os.close(self._spare)
+            self._spare = None
 
     def _lose(self, descriptor: int, reason: str) -> None:
         session = self._lifelines[descriptor].session

@@ -107,8 +107,8 @@ class BrokenRuleError(StreamdError):
     def __init__(self, rule: str, facts: str) -> None:
         self.rule = rule
         super().__init__(
-            f"rule {rule} does not hold: {facts}. This is a fault in streamd: report it with this line. The daemon ends "
-            "rather than go on; start it again, and every trainer goes on where it is"
+            f"rule {rule} does not hold: {facts}. This is a fault in streamd: report it with this line. The daemon "
+            "ends rather than go on; start it again, and every trainer goes on where it is"
         )
 
 

@@ -65,6 +65,7 @@ from streamd.window.events import (
     ProgressReported,
     SessionClosed,
     SessionLost,
+    SlotDenied,
     StreamChanged,
     TimePassed,
 )
@@ -271,8 +272,8 @@ class Service:
         try:
             self._slots.writable(action.slot, action.slot_bytes)
         except OSError as error:
-            reason = f"no memory for a batch of {action.slot_bytes} bytes: {error.strerror}"
-            asyncio.get_running_loop().call_soon(self._happen, ProductionFailed(action.key, action.slot, reason))
+            reason = f"no memory for another batch of {action.slot_bytes} bytes: {error.strerror}"
+            asyncio.get_running_loop().call_soon(self._happen, SlotDenied(action.key, action.slot, reason))
             return
         self._engine.produce(action.key, action.slot, action.slot_bytes)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import resource
 import signal
@@ -333,23 +334,46 @@ def test_running_out_of_descriptors_makes_newcomers_wait_and_ends_nothing(
     at_desk(scene)
 
 
-def test_a_slot_that_no_descriptor_is_left_for_costs_one_session_its_connection(at_desk: AtDesk) -> None:
+def test_without_descriptors_a_slot_is_handed_out_in_the_spare_ones_place(
+    at_desk: AtDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def scene(desk: Desk) -> None:
         line = await desk.connect()
+        spare = desk.server._spare
+        assert spare is not None
+        open_slot, asked = desk.slots.open_readable, list[int]()
+
+        def starved(slot: int) -> int | None:
+            asked.append(slot)
+            if desk.server._spare is not None:
+                raise OSError(errno.EMFILE, "Too many open files")
+            return open_slot(slot)
+
+        monkeypatch.setattr(desk.server, "_open_slot", starved)
+        for _ in range(2):
+            os.close(await asyncio.to_thread(line.fetch, 7))
+        assert asked == [7] * 4
         await answered()
-        before = resource.getrlimit(resource.RLIMIT_NOFILE)
-        with pytest.raises(ConnectError):
-            await asyncio.to_thread(starved_fetch, line, before)
-        assert (await desk.news())[0] == 1
+        assert desk.server._spare is not None
+        assert desk.lost == []
         line.close()
 
     at_desk(scene)
 
 
-def starved_fetch(line: Lifeline, before: tuple[int, int]) -> None:
-    os.close(lowest := os.dup(line.fileno()))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, before[1]))
-    try:
-        line.fetch(7)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+def test_a_slot_that_no_descriptor_at_all_is_left_for_costs_one_session_its_connection(
+    at_desk: AtDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene(desk: Desk) -> None:
+        line = await desk.connect()
+
+        def starved(slot: int) -> int | None:
+            raise OSError(errno.EMFILE, "Too many open files", slot)
+
+        monkeypatch.setattr(desk.server, "_open_slot", starved)
+        with pytest.raises(ConnectError):
+            await asyncio.to_thread(line.fetch, 7)
+        assert (await desk.news())[0] == 1
+        line.close()
+
+    at_desk(scene)

@@ -76,6 +76,15 @@ class ProductionFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class SlotDenied:
+    """The host has no memory or no descriptor for a new slot: the batch goes without, until one is free."""
+
+    key: BatchKey
+    slot: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ProgressReported:
     """The session's loop has taken this many deliveries."""
 
@@ -122,6 +131,7 @@ Event = (
     | LeaseReleased
     | BatchProduced
     | ProductionFailed
+    | SlotDenied
     | ProgressReported
     | SessionLost
     | SessionClosed

@@ -24,6 +24,7 @@ from streamd.window.events import (
     ProgressReported,
     SessionClosed,
     SessionLost,
+    SlotDenied,
     StreamChanged,
     StreamShape,
     Subscribed,
@@ -181,6 +182,8 @@ class Ledger:
             case ProductionFailed(_, slot):
                 failed = self._slots[slot]
                 failed.writing, failed.key, failed.seen = False, None, True
+            case SlotDenied(_, slot):
+                self._bytes -= self._slots.pop(slot).slot_bytes
             case StreamChanged(stream, shape):
                 self._change(stream, shape)
             case DrainRequested():
@@ -294,7 +297,7 @@ class Ledger:
     def _see_stop(self, action: StopStream) -> None:
         came = self._came
         of_the_stream = (isinstance(came, StreamChanged) and came.stream == action.stream) or (
-            isinstance(came, ProductionFailed) and came.key.stream == action.stream
+            isinstance(came, ProductionFailed | SlotDenied) and came.key.stream == action.stream
         )
         wrong = [number for number in action.sessions if self._sessions[number].stream != action.stream]
         if not of_the_stream or wrong:

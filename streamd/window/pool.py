@@ -41,6 +41,7 @@ class Pool:
     free: dict[int, list[int]] = field(default_factory=dict)  # slot bytes -> serials, last freed last
     dropped: list[int] = field(default_factory=list)  # serials that are over, for the shell to hear of
     evicted: list[BatchKey] = field(default_factory=list)  # batches that gave way, for the sessions to hear of
+    most_slots: int = MAX_SLOTS
     _idle: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # stream -> (epoch, index), in order
     _idle_bytes: int = 0
     _next_slot: int = 1
@@ -96,14 +97,25 @@ class Pool:
             self.free.setdefault(entry.slot_bytes, []).append(entry.slot)
 
     def drop_free(self) -> int:
-        """Gives all empty slots back to the host; how many."""
+        """Gives all empty slots back to the host, and hopes for the best; how many."""
         count = 0
         for size, slots in self.free.items():
             for slot in slots:
                 self._drop(slot, size)
             count += len(slots)
             slots.clear()
+        self.most_slots = MAX_SLOTS
         return count
+
+    def forgo(self, entry: Entry) -> bool:
+        """The slot of this batch could not be made, and no other will be; whether there is any at all."""
+        if self.entries.get(entry.key) is entry:
+            del self.entries[entry.key]
+        del self.by_slot[entry.slot]
+        self.used -= entry.slot_bytes
+        self._slots -= 1
+        self.most_slots = self._slots
+        return self._slots > 0
 
     def of_stream(self, stream: str) -> Iterator[Entry]:
         return iter([entry for entry in self.entries.values() if entry.key.stream == stream])
@@ -114,7 +126,7 @@ class Pool:
         while True:
             if self.free.get(slot_bytes):
                 return self.free[slot_bytes].pop()
-            if self.used + slot_bytes <= self.memory and self._slots < MAX_SLOTS:
+            if self.used + slot_bytes <= self.memory and self._slots < self.most_slots:
                 return self._make(slot_bytes)
             if not self._could_hold(slot_bytes) or not self._give_way(slot_bytes, demand, floor):
                 return None

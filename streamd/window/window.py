@@ -31,6 +31,7 @@ from streamd.window.events import (
     ProgressReported,
     SessionClosed,
     SessionLost,
+    SlotDenied,
     StreamChanged,
     StreamShape,
     Subscribed,
@@ -135,6 +136,8 @@ class Window:
                 return self._end(session)
             case ProductionFailed(key, slot, reason):
                 return self._failed(key.stream, slot, reason)
+            case SlotDenied(key, slot, reason):
+                return self._denied(key, slot, reason)
             case StreamChanged(stream, shape, reason):
                 return self._changed(stream, shape, reason)
             case DrainRequested():
@@ -259,6 +262,15 @@ class Window:
         entry.tainted = True
         self._pool.discard(entry)
         return self._stop(stream, reason, changed=False) if wanted else []
+
+    def _denied(self, key: BatchKey, slot: int, reason: str) -> list[Action]:
+        """Goes on with the slots there are: what nobody holds gives way, as where memory is short."""
+        self._finish(slot)
+        if not self._pool.forgo(self._pool.by_slot[slot]):
+            return self._stop(key.stream, reason, changed=False)
+        for session in self._sessions.values():
+            session.forget(key)
+        return [Warn(f"{reason}: no more than the {self._pool.most_slots} slots there are, until nobody reads")]
 
     def _changed(self, stream: str, shape: StreamShape | None, reason: str) -> list[Action]:
         actions = self._stop(stream, reason, changed=True)

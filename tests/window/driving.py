@@ -29,6 +29,7 @@ from streamd.window.events import (
     ProgressReported,
     SessionClosed,
     SessionLost,
+    SlotDenied,
     StreamShape,
     Subscribed,
 )
@@ -103,6 +104,7 @@ class World:
         self.slots: dict[int, int] = {}  # serial -> bytes
         self.gone: set[int] = set()
         self.draining = False
+        self.sound = True  # no event has failed half-way
         self._numbers = count(1)
 
     # --- what a test does
@@ -157,6 +159,12 @@ class World:
         self.producing.remove(job)
         return job, self.handle(ProductionFailed(job.key, job.slot, reason))
 
+    def deny(self) -> list[Action]:
+        """The host has no room for the slot that was asked for last."""
+        job = self.producing.pop()
+        del self.slots[job.slot]
+        return self.handle(SlotDenied(job.key, job.slot, "no descriptor is left"))
+
     def take(self, trainer: Trainer, batches: int = 1) -> None:
         """The loop takes batches, drops each at once, and tells so."""
         for _ in range(batches):
@@ -200,11 +208,13 @@ class World:
             self.produce()
 
     def handle(self, event: Event) -> list[Action]:
+        self.sound = False
         actions = self.window.handle(event, self.now_s)
         for action in actions:
             self._see(action)
         if self.checking:
             self.check()
+        self.sound = True
         return actions
 
     # --- what the daemon around the window would do, and expects

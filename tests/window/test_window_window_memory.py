@@ -7,7 +7,7 @@ from driving import MIB, World, train
 from streamd.limits import KEEP_COST_S, MIN_CREDIT
 from streamd.spec import BatchKey
 from streamd.window.actions import DropSlots
-from streamd.window.events import SessionLost, StreamChanged
+from streamd.window.events import SessionLost, StreamChanged, TimePassed
 
 
 def test_a_trainer_that_stops_for_ever_stops_nobody_and_memory_stays_within_its_bound() -> None:
@@ -271,3 +271,59 @@ def test_time_spent_waiting_for_memory_is_counted_while_it_lasts() -> None:
     assert world.window.slot_wait_s == 2.0
     world.run(cost_s=1.0)
     assert late.taken == late.batches_of_all(20)
+
+
+def test_a_host_without_room_for_a_slot_costs_no_batch_and_no_session() -> None:
+    world = World(train(30), memory=64 * MIB, workers=2, check=False)
+    behind, ahead = world.subscribe(credit=2), world.subscribe(credit=2)
+    world.run(ahead, until=lambda: len(ahead.taken) >= 6)
+    slots = len(world.slots) - 1
+
+    world.deny()
+    assert "no descriptor is left: no more than the " in world.warnings[-1]
+    world.run(ahead)
+
+    assert len(world.slots) == slots
+    assert ahead.taken == ahead.batches_of_all(30)
+    world.run(behind)
+    assert behind.taken == behind.batches_of_all(30)
+
+
+def test_a_host_without_room_for_a_single_slot_stops_the_stream_and_says_why() -> None:
+    world = World(train(30), workers=1, memory=4 * MIB, check=False)
+    one = world.subscribe(credit=2)
+    while len(world.producing) > 1:
+        world.deny()
+    world.deny()
+
+    assert one.stopped is not None
+    assert one.stopped.reason == "no descriptor is left"
+
+
+def test_slots_may_be_made_again_after_everybody_has_left() -> None:
+    world = World(train(30), check=False)
+    first = world.subscribe(credit=4)
+    while len(world.slots) > 2:
+        world.deny()
+    world.run()
+    assert first.taken == first.batches_of_all(30)
+    assert len(world.slots) == 2
+    world.end(first, lost=False)
+    world.now_s = 60.0
+    world.handle(TimePassed())
+
+    second = world.subscribe(credit=4)
+    world.run(second)
+    assert len(world.slots) > 2
+    assert second.taken == second.batches_of_all(30)
+
+
+def test_a_slot_denied_for_a_stream_that_changed_meanwhile_is_only_forgotten() -> None:
+    world = World(train(30), check=False)
+    world.subscribe(credit=2)
+    world.handle(StreamChanged("train", world.shapes["train"]))
+    used = world.window.used_bytes
+
+    world.deny()
+
+    assert world.window.used_bytes == used - MIB
