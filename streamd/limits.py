@@ -25,6 +25,7 @@ WORKER_RESPAWN_MAX_S: Final = 5.0
 WORKER_LEAVE_S: Final = 2.0  # from the end of its socket to its own; it may be starting, or at a huge picture
 TASK_ATTEMPTS: Final = 10  # deaths from outside that end a task's stream: with the pauses, half a minute of them
 WORKER_DATA_BYTES: Final = 2 * GIB  # RLIMIT_DATA: heap only, since RLIMIT_AS would count the slots
+STOPPED_S: Final = 2.0  # a worker silent for so long may have been stopped by somebody: it is looked at
 ROW_DEADLINE_S: Final = 30.0  # the largest picture allowed takes some seconds, on a busy host a few times that
 READ_AHEAD_BYTES: Final = 64 * MIB  # of a task's files at a time; 32 of the largest would fill a worker's memory
 

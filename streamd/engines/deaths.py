@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from streamd.limits import GIB, WORKER_DATA_BYTES
+from streamd.limits import GIB, STOPPED_S, WORKER_DATA_BYTES
 from streamd.whereabouts import OUT_OF_MEMORY_STATUS, Phase, Whereabouts
 
 _CRASHES: Final = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE})  # SIGBUS is a file cut off, or memory
@@ -25,10 +25,10 @@ class Finding(Enum):
 
 def finding(at: Whereabouts, silent_s: float, deadline_s: float, state: str) -> Finding:
     """`silent_s` since it last wrote where it is, or was given work; `state` is the letter of /proc/PID/stat."""
+    if silent_s >= min(STOPPED_S, deadline_s) and state in {"T", "t"}:
+        return Finding.STOPPED
     if silent_s < deadline_s:
         return Finding.FINE
-    if state in {"T", "t"}:
-        return Finding.STOPPED
     return Finding.SLOW if at.phase is Phase.DECODING else Finding.WAITING
 
 

@@ -1,4 +1,4 @@
-"""The one timer of a worker that has work: it rings when the row under way would be overdue."""
+"""The one timer of a worker that has work: it rings when it may have been stopped, or its row would be overdue."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from pathlib import Path
 from typing import Final
 
 from streamd.engines.deaths import Finding, finding
+from streamd.limits import STOPPED_S
 from streamd.whereabouts import Track
 
 _LATE_S: Final = 1.0  # a timer so late says that the whole host stood still, the workers with it
 
 
 class Watch:
-    """Looks where a worker is when it has been silent for `deadline_s`, and tells what it finds unless all is well."""
+    """Looks where a worker is when it has been silent for a while, and tells what it finds unless all is well."""
 
     def __init__(self, pid: int, track: Track, deadline_s: float, found: Callable[[Finding], None]) -> None:
         self._pid = pid
         self._track = track
         self._deadline_s = deadline_s
+        self._first_s = min(STOPPED_S, deadline_s)
         self._found = found
         self._given_ns = 0
         self._busy = False
@@ -31,7 +33,7 @@ class Watch:
         self._given_ns = time.monotonic_ns()
         self._busy = True
         if self._timer is None:
-            self._set(self._deadline_s)
+            self._set(self._first_s)
 
     def rest(self) -> None:
         """It has no more. The timer is left alone: work comes in faster than timers are set and cancelled."""
@@ -50,16 +52,21 @@ class Watch:
         self._timer = None
         if not self._busy:
             return
-        late_s = asyncio.get_running_loop().time() - due_s
+        if asyncio.get_running_loop().time() - due_s > _LATE_S:
+            self._set(self._first_s)
+            return
         silent_s = self._silent_s()
-        if late_s > _LATE_S or silent_s >= self._deadline_s:
-            self._set(self._deadline_s)
-        else:
-            self._set(self._deadline_s - silent_s)
-        if late_s <= _LATE_S:
-            found = finding(self._track.read(), silent_s, self._deadline_s, _state(self._pid))
-            if found is not Finding.FINE:
-                self._found(found)
+        self._set(self._pause_s(silent_s))
+        state = _state(self._pid) if silent_s >= self._first_s else ""
+        found = finding(self._track.read(), silent_s, self._deadline_s, state)
+        if found is not Finding.FINE:
+            self._found(found)
+
+    def _pause_s(self, silent_s: float) -> float:
+        """Until the next look: when the silence will have lasted STOPPED_S, then so often, and at the deadline."""
+        if silent_s >= self._deadline_s:
+            return self._deadline_s
+        return self._first_s - silent_s if silent_s < self._first_s else min(self._first_s, self._deadline_s - silent_s)
 
     def _silent_s(self) -> float:
         return (time.monotonic_ns() - max(self._given_ns, self._track.read().began_ns)) / 1e9

@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from streamd.engines.deaths import Finding, death, finding
+from streamd.limits import STOPPED_S
 from streamd.whereabouts import OUT_OF_MEMORY_STATUS, Phase, Whereabouts
 
 DECODING = Whereabouts(7, 3, Phase.DECODING, 0)
@@ -61,7 +62,9 @@ def test_how_a_worker_ended_is_told_in_words(code: int, killed_for: Finding | No
     ("at", "silent_s", "state", "expected"),
     [
         (DECODING, 29.9, "R", Finding.FINE),
-        (DECODING, 29.9, "T", Finding.FINE),
+        (DECODING, STOPPED_S - 0.1, "T", Finding.FINE),
+        (DECODING, STOPPED_S, "R", Finding.FINE),
+        (DECODING, STOPPED_S, "T", Finding.STOPPED),
         (DECODING, 30.0, "R", Finding.SLOW),
         (DECODING, 30.0, "S", Finding.SLOW),
         (DECODING, 30.0, "T", Finding.STOPPED),

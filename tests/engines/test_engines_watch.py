@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -124,3 +126,21 @@ def test_a_host_that_stood_still_is_given_another_deadline(track: Track, monkeyp
 
     assert watched(track, scene) == [Finding.SLOW]
     assert time.monotonic() - looks[0] >= DEADLINE_S * 0.9
+
+
+def test_a_stopped_worker_is_found_long_before_a_rows_deadline(track: Track, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "STOPPED_S", DEADLINE_S)
+    monkeypatch.setattr("streamd.engines.deaths.STOPPED_S", DEADLINE_S)
+
+    async def run(pid: int) -> Finding:
+        found: asyncio.Queue[Finding] = asyncio.Queue()
+        guard = Watch(pid, track, 10 * LIMIT_S, found.put_nowait)
+        guard.begin()
+        first = await asyncio.wait_for(found.get(), LIMIT_S)
+        guard.close()
+        return first
+
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as sleeper:
+        sleeper.send_signal(signal.SIGSTOP)
+        assert asyncio.run(run(sleeper.pid)) is Finding.STOPPED
+        sleeper.kill()
