@@ -18,7 +18,15 @@ from streamd.client.io import make_socket
 from streamd.client.recut import Cut
 from streamd.client.session import Wish
 from streamd.client.stream import Stream, read_place
-from streamd.errors import ClosedError, ConfigError, ConnectError, ForkedClientError, RefusedError, near_name
+from streamd.errors import (
+    ClosedError,
+    ConfigError,
+    ConnectError,
+    ForkedClientError,
+    RefusedError,
+    TokenError,
+    near_name,
+)
 from streamd.limits import CONNECT_TIMEOUT_S, DEFAULT_CREDIT, MAX_CREDIT, MAX_NAMES, MAX_SESSIONS, MIN_CREDIT
 from streamd.messages import (
     AskNames,
@@ -152,20 +160,34 @@ class Client:
         Raises ConfigError for arguments that cannot be, RefusedError (unknown stream, too little memory), TokenError,
         ConnectError.
         """
-        spec = self.spec(stream)
-        token = None if resume is None else read_place(resume, spec, world)
-        live, together = _start(start, resuming=token is not None)
-        wish = _wish(spec, epochs, rank, world, uneven, prefetch, transport)
-        wish = replace(wish, live=live, together=together)
-        opened = Stream(self.endpoint, Cut.of(spec, batch_size, wish.uneven), wish, token, self._patience_s)
+        live, together = _start(start, resuming=resume is not None)
+
+        def subscribed() -> Stream:
+            spec = self.spec(stream)
+            token = None if resume is None else read_place(resume, spec, world)
+            wish = _wish(spec, epochs, rank, world, uneven, prefetch, transport)
+            wish = replace(wish, live=live, together=together)
+            return self._open(
+                Stream(self.endpoint, Cut.of(spec, batch_size, wish.uneven), wish, token, self._patience_s)
+            )
+
         try:
-            opened.wait_until_open(self._timeout_s)
+            return subscribed()
+        except TokenError:
+            if resume is not None:
+                raise
+        return subscribed()  # the stream changed between being told of and being subscribed to
+
+    def _open(self, stream: Stream) -> Stream:
+        """Waits until the daemon has let a stream in."""
+        try:
+            stream.wait_until_open(self._timeout_s)
         except BaseException:
-            opened.close()
+            stream.close()
             raise
-        opened.keeps = self
-        self._streams.add(opened)
-        return opened
+        stream.keeps = self
+        self._streams.add(stream)
+        return stream
 
     def close(self) -> None:
         """Closes every stream opened here. Nothing can be asked afterwards."""

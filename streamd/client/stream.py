@@ -33,7 +33,7 @@ from streamd.layout import layout
 from streamd.limits import LAST_WORD_S, PROGRESS_DELAY_S
 from streamd.messages import ReceiptDue
 from streamd.receipts import Place, Receipt, Tally, Totals, from_hex, to_hex
-from streamd.spec import Cursor, Segment, StreamSpec
+from streamd.spec import Cursor, Segment, StreamSpec, steps_from
 from streamd.tokens import Token, read_token
 from streamd.walk import Walk
 
@@ -334,11 +334,17 @@ class Stream:
     def _tally_at(self, token: Token) -> Tally:
         """The account that a token continues; a new epoch's where the token ends one."""
         cursor = token.cursor
-        if self._walk.start(cursor).steps == 0 and cursor.base:
+        if self._ends_epoch(cursor):
             return self._new_tally(cursor.next_epoch(), token.pixel_id)
         start = Totals(from_hex(token.digest), token.samples, token.bad)
         whose = self._served.name, self._served.order_id
         return Tally(*whose, cursor, start, pixel_id=token.pixel_id, changed=token.changed)
+
+    def _ends_epoch(self, cursor: Cursor) -> bool:
+        """Whether those who took the last step were through, too: else its receipt, with what is dropped, is due."""
+        if not cursor.history or self._walk.start(cursor).steps:
+            return False
+        return not steps_from(cursor.base, cursor.history[-1].world, self._served.batches, self._wish.uneven)
 
     def _new_tally(self, cursor: Cursor, pixel_id: str) -> Tally:
         """An account that begins at `cursor`, after pixels of `pixel_id`."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Final
 
 from streamd.client import Client
 
+FULL: Final = os.environ.get("FAULTS_FULL") == "1"  # as tests/faults: set by `scripts/test --faults`
 CLASSES: Final = {"cat": 40, "dog": 44}
 SAMPLES: Final = 84
 STEPS: Final = 11
