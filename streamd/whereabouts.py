@@ -38,7 +38,7 @@ class Whereabouts:
 
 
 class Track:
-    """The shared page, as both sides map it. A row costs the worker a third of a microsecond."""
+    """The shared page, as both sides map it. A row costs the worker half a microsecond."""
 
     def __init__(self, descriptor: int) -> None:
         self._memory = map_writable(descriptor, TRACK_BYTES)

@@ -17,7 +17,7 @@ import sys
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import aiofiles.os
 
@@ -88,7 +88,7 @@ class Worker:
             try:
                 filling.decode(blobs, start, start + _LOOK_UP_ROWS)
             except MemoryError:
-                os._exit(OUT_OF_MEMORY_STATUS)  # at once: leaving in order takes memory, and waits for reads
+                leave_out_of_memory()
             if not self._queue:
                 await asyncio.sleep(0)
         filling.write_labels()
@@ -169,13 +169,23 @@ def confine_process() -> None:
     logging.getLogger("PIL").addHandler(logging.NullHandler())  # it would print what the verdict on a file says
 
 
+def leave_out_of_memory() -> NoReturn:
+    """Ends the process at once: to leave in order takes memory, and waits for files that are being read."""
+    os._exit(OUT_OF_MEMORY_STATUS)
+
+
+def inherited_track(descriptor: str) -> Track:
+    """The page behind a descriptor that came as an argument."""
+    track = Track(int(descriptor))
+    os.close(int(descriptor))
+    return track
+
+
 def main() -> None:
     """Runs a worker on the socket and the page whose descriptors are the first arguments."""
     confine_process()
-    link_descriptor, track_descriptor = map(int, sys.argv[1:3])
-    track = Track(track_descriptor)
-    os.close(track_descriptor)
-    with socket.socket(fileno=link_descriptor) as link:
+    track = inherited_track(sys.argv[2])
+    with socket.socket(fileno=int(sys.argv[1])) as link:
         asyncio.run(Worker(link, track).run())
 
 

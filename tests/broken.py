@@ -5,6 +5,7 @@ A file says by its last bytes what is to happen when it is decoded. Nothing of t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import textwrap
 from pathlib import Path
@@ -15,7 +16,7 @@ ABRT: Final = b"\0crash: SIGABRT"
 FPE: Final = b"\0crash: SIGFPE"
 HANG: Final = b"\0hang"
 EAT: Final = b"\0eat memory"
-OUTSIDE: Final = b"\0killed from outside"  # as often as a file `kills` has bytes
+KILLED: Final = b"\0killed"  # by the signals that `kill` names, in their order, one a decoding
 
 _WORKER: Final = """
     import errno, os, signal, threading
@@ -29,9 +30,9 @@ _WORKER: Final = """
         for name in ("SIGSEGV", "SIGABRT", "SIGFPE"):
             if data.endswith(b"crash: " + name.encode()):
                 os.kill(os.getpid(), getattr(signal, name))
-        if data.endswith(b"killed from outside") and (left := kills()):
-            os.truncate(HERE + "/kills", left - 1)
-            os.kill(os.getpid(), signal.SIGKILL)
+        if data.endswith(b"killed") and (left := kills()):
+            os.truncate(HERE + "/kills", len(left) - 1)
+            os.kill(os.getpid(), left[-1])
         if data.endswith(b"hang"):
             threading.Event().wait()
         held = []
@@ -40,13 +41,15 @@ _WORKER: Final = """
         decode_into(data, row, image)
 
     def kills():
-        return os.path.getsize(HERE + "/kills") if os.path.exists(HERE + "/kills") else 0
+        return open(HERE + "/kills", "rb").read() if os.path.exists(HERE + "/kills") else b""
 
     def broken_read(root, name, size, mtime_ns):
         if os.path.exists(HERE + "/ill") and name in open(HERE + "/ill", "rb").read().split(b"\\n"):
             with open(HERE + "/refused", "ab") as count:
                 count.write(b".")
             raise OSError(errno.EIO, os.strerror(errno.EIO))
+        if os.path.exists(HERE + "/gate"):
+            open(HERE + "/gate", "rb").close()
         return read_file(root, name, size, mtime_ns)
 
     decode.decode_into, confined.read_file = broken_decode, broken_read
@@ -78,8 +81,8 @@ class Broken:
         place.mkdir()
         self._place = place
         parts = [f"import os, sys\nHERE, DEADLINE_S = {str(place)!r}, {deadline_s}\n"]
-        for module, code in (("streamd.worker", _WORKER), ("serve", _DAEMON)):
-            parts.append(f"if {module!r} in sys.orig_argv:\n{textwrap.indent(textwrap.dedent(code), '    ')}")
+        for modules, code in ((("streamd.worker", "streamd.check.reading"), _WORKER), (("serve",), _DAEMON)):
+            parts.append(f"if {set(modules)!r} & set(sys.orig_argv):\n{textwrap.indent(textwrap.dedent(code), '    ')}")
         (place / "sitecustomize.py").write_text("\n".join(parts))
 
     @property
@@ -97,9 +100,19 @@ class Broken:
         count = self._place / "refused"
         return count.stat().st_size if count.exists() else 0
 
-    def kill_from_outside(self, times: int) -> None:
-        """Files that end in OUTSIDE get a SIGKILL in the middle of their decoding, so many times in all."""
-        (self._place / "kills").write_bytes(bytes(times))
+    def hang_reads(self) -> None:
+        """From now on who reads a file waits."""
+        os.mkfifo(self._place / "gate")
+
+    def let_reads_go(self) -> None:
+        """Whoever waits reads on, and nobody waits again."""
+        (self._place / "gate").rename(self._place / "open gate")
+        with contextlib.suppress(OSError):  # nobody waits
+            os.close(os.open(self._place / "open gate", os.O_WRONLY | os.O_NONBLOCK))
+
+    def kill(self, *signals: int) -> None:
+        """Each decoding of a file that ends in KILLED ends its process by the next of these signals, if any is left."""
+        (self._place / "kills").write_bytes(bytes(reversed(signals)))
 
     @property
     def kills_left(self) -> int:

@@ -114,16 +114,15 @@ def test_samples_are_listed_once_and_again_only_when_asked(start_daemon: Start, 
     assert again.returncode == 0
 
 
-def test_a_state_folder_that_fails_while_it_serves_ends_it_with_a_line(start_daemon: Start, tmp_path: Path) -> None:
+def test_a_state_folder_that_fails_while_it_serves_stops_what_needs_it_and_says_why(
+    start_daemon: Start, tmp_path: Path
+) -> None:
     folder = write_images(tmp_path / "data", {"cat": 16})
     (folder / "cat" / "0003.jpg").write_bytes(b"\xff\xd8\xff no picture" * 9)
     daemon = start_daemon({"workers": 1, "streams": {"train": stream_config(folder)}})
     shutil.rmtree(daemon.state)
-    with streamd.connect(daemon.endpoint) as client, client.subscribe("train"):
-        assert daemon.process.wait(LIMIT_S) == 1
-    log = daemon.log.read_text()
-    assert "Traceback" not in log
-    assert "daemon.failed" in log
-    last = log.splitlines()[-1]
-    assert last.startswith("streamd: [Errno 2] No such file or directory")
-    assert last.endswith(".bad.jsonl'")
+    stopped = pytest.raises(streamd.StreamStoppedError, match=r"0003\.jpg .* cannot be recorded: No such file or dir")
+    with streamd.connect(daemon.endpoint) as client, client.subscribe("train", epochs=1) as stream, stopped:
+        assert sum(1 for _ in stream) < 2
+    assert "Traceback" not in daemon.log.read_text()
+    assert daemon.terminate() == 0

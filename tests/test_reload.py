@@ -159,6 +159,18 @@ def test_a_new_version_of_the_same_list_knows_what_the_old_one_still_finds(daemo
     assert daemon.streams["a"].quarantine.reasons == {3: "bad"}
 
 
+def test_a_list_made_anew_in_the_place_of_one_that_was_removed_has_no_verdicts_of_it(
+    daemon: Daemon, a: dict[str, Any]
+) -> None:
+    running = daemon.start({"a": a})
+    was = daemon.streams["a"]
+    was.quarantine.record([Verdict(3, "bad")])
+    was.manifest_path.unlink()
+    write_images(was.manifest.root, {"ant": 1}, size=(8, 8))
+    reload(daemon, running, {"a": a})
+    assert (daemon.streams["a"].spec.samples, daemon.streams["a"].quarantine.reasons) == (12, {})
+
+
 def test_a_mistake_changes_nothing_and_every_line_of_it_is_logged(
     daemon: Daemon, a: dict[str, Any], log: pytest.LogCaptureFixture
 ) -> None:

@@ -1,24 +1,31 @@
 """The reading processes: as many as the daemon has workers, each given one group at a time, replaced when they die.
 
-When one dies, the files of its group are read one by one: the one that ends a process by itself is the culprit.
+When one dies, or is killed because it takes too long over a file, the files of its group are read one by one: the one
+that ends a process by itself is the culprit.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
 from streamd.check.records import Fault, Group, Seen, Told
+from streamd.engines.deaths import Death, Finding, death
+from streamd.engines.watch import Watch
 from streamd.errors import StreamdError
+from streamd.limits import ROW_DEADLINE_S
+from streamd.slots import make_memory
+from streamd.whereabouts import TRACK_BYTES, Phase, Track, Whereabouts
 
 COMMAND: Final = (sys.executable, "-P", "-m", "streamd.check.reading")
 _LINE_BYTES: Final = 1 << 20  # of an answer: 32 digests, sizes and reasons take a few hundredths of it
+_NOT_STARTED: Final = Death("not started", Whereabouts(0, 0, Phase.ELSEWHERE, 0))
 _MOST_CRASHES: Final = 100  # each costs a process; so many are no matter of single files
 
 
@@ -31,11 +38,13 @@ class Readers:
         groups: Iterable[Group],
         heard: Callable[[Seen], None],
         command: Sequence[str] = COMMAND,
+        deadline_s: float = ROW_DEADLINE_S,
     ) -> None:
         self._hello = msgspec.json.encode(streams) + b"\n"
         self._groups: Iterator[Group] = iter(groups)
         self._heard = heard
         self._command = command
+        self._deadline_s = deadline_s
         self._crashes = 0
         self.notes: list[str] = []
 
@@ -50,7 +59,7 @@ class Readers:
 
     async def _tend(self) -> None:
         """One process's place: takes groups until there are no more."""
-        child = _Child(self._command, self._hello)
+        child = _Child(self._command, self._hello, self._deadline_s)
         try:
             for group in self._groups:
                 for seen in await self._read(child, group):
@@ -62,73 +71,104 @@ class Readers:
         seen = await child.ask(group)
         if seen is not None:
             return [seen]
-        how = await child.end()
+        death = await child.end()
         if len(group.ids) == 1:
-            return [self._crashed(group, how)]
+            return [self._crashed(group, death)]
         singles = [each for one in group.ids for each in await self._read(child, Group(group.stream, [one]))]
         if not any(fault.effect == "crash" for each in singles for fault in each.faults):
             self.notes.append(
-                f"a reading process ended, {how}, over {len(group.ids)} files of which each can be read by itself: "
-                "is memory short?"
+                f"a reading process ended, {death.words}, over {len(group.ids)} files of which each can be read by "
+                "itself: is memory short?"
             )
         return singles
 
-    def _crashed(self, group: Group, how: str) -> Seen:
+    def _crashed(self, group: Group, death: Death) -> Seen:
         self._crashes += 1
         if self._crashes > _MOST_CRASHES:
             raise StreamdError(
-                f"more than {_MOST_CRASHES} files crash the decoder, the last {how}: that is the installation's fault "
-                "rather than the files'; install streamd[serve] anew"
+                f"more than {_MOST_CRASHES} files crash the decoder, the last {death.words}: that is the "
+                "installation's fault rather than the files'; install streamd[serve] anew"
             )
-        fault = Fault(group.ids[0], f"crashes the decoder, {how}", "crash")
+        fault = Fault(group.ids[0], death.blame or f"ends who reads it, {death.words}", "crash")
         return Seen(group.stream, group.ids, faults=[fault])
 
 
 class _Child:
     """A reading process, started when it is first asked and again after its end."""
 
-    def __init__(self, command: Sequence[str], hello: bytes) -> None:
+    def __init__(self, command: Sequence[str], hello: bytes, deadline_s: float) -> None:
         self._command = command
         self._hello = hello
-        self._process: asyncio.subprocess.Process | None = None
+        self._deadline_s = deadline_s
+        self._running: _Running | None = None
 
     async def ask(self, group: Group) -> Seen | None:
         """The answer; None when the process has died over it."""
-        answer = await self._exchange(await self._running(), msgspec.json.encode(group) + b"\n")
+        if self._running is None:
+            self._running = await _Running.start(self._command, self._deadline_s)
+            if not await self._running.exchange(self._hello):
+                death = await self.end()
+                raise StreamdError(
+                    f"a reading process ended before it read anything, {death.words}; its message is above"
+                )
+        answer = await self._running.exchange(msgspec.json.encode(group) + b"\n")
         return msgspec.json.decode(answer, type=Seen) if answer.endswith(b"\n") else None
 
-    async def end(self) -> str:
-        """Ends the process, if it has not ended; how it did, in words."""
-        process, self._process = self._process, None
-        if process is None:
-            return "not started"
-        with contextlib.suppress(ProcessLookupError):
-            if process.returncode is None and not _at_end(process):
-                process.kill()
-        code = await process.wait()
-        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"with exit status {code}"
+    async def end(self) -> Death:
+        """Ends the process, if it has not ended; how it did."""
+        running, self._running = self._running, None
+        return _NOT_STARTED if running is None else await running.end()
 
-    async def _running(self) -> asyncio.subprocess.Process:
-        if self._process is None:
-            self._process = await asyncio.create_subprocess_exec(
-                *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=_LINE_BYTES
-            )
-            if not await self._exchange(self._process, self._hello):
-                how = await self.end()
-                raise StreamdError(f"a reading process ended before it read anything, {how}; its message is above")
-        return self._process
 
-    @staticmethod
-    async def _exchange(process: asyncio.subprocess.Process, line: bytes) -> bytes:
+class _Running:
+    """A process, and the page that says where it is."""
+
+    def __init__(self, process: asyncio.subprocess.Process, track: Track, deadline_s: float) -> None:
+        self._process = process
+        self._track = track
+        self._deadline_s = deadline_s
+        self._watch = Watch(process.pid, track, deadline_s, self._found)
+        self._killed_for: Finding | None = None
+
+    @classmethod
+    async def start(cls, command: Sequence[str], deadline_s: float) -> Self:
+        page = make_memory("streamd.track", TRACK_BYTES)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command, str(page), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+                limit=_LINE_BYTES, pass_fds=[page],
+            )  # fmt: skip
+            return cls(process, Track(page), deadline_s)
+        finally:
+            os.close(page)
+
+    async def exchange(self, line: bytes) -> bytes:
         """Says a line and hears one; an empty one when the process is dead."""
-        assert process.stdin is not None  # noqa: S101 - a pipe was asked for
-        assert process.stdout is not None  # noqa: S101 - as above
+        assert self._process.stdin is not None  # noqa: S101 - a pipe was asked for
+        assert self._process.stdout is not None  # noqa: S101 - as above
+        self._watch.begin()
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            process.stdin.write(line)
-            await process.stdin.drain()
-        return await process.stdout.readline()
+            self._process.stdin.write(line)
+            await self._process.stdin.drain()
+        answer = await self._process.stdout.readline()
+        self._watch.rest()
+        return answer
 
+    async def end(self) -> Death:
+        """Kills it, unless it dies by itself: its output has ended then, and a kill would hide of what."""
+        self._watch.close()
+        if self._process.stdout is not None and not self._process.stdout.at_eof():
+            self._kill()
+        code = await self._process.wait()
+        found = death(code, self._track.read(), self._killed_for, self._deadline_s)
+        self._track.close()
+        return found
 
-def _at_end(process: asyncio.subprocess.Process) -> bool:
-    """Whether its output has ended: then it dies by itself, and a kill would hide of what."""
-    return process.stdout is not None and process.stdout.at_eof()
+    def _found(self, finding: Finding) -> None:
+        if finding is not Finding.WAITING:  # a slow disk is waited for
+            self._killed_for = finding
+            self._kill()
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()

@@ -1,7 +1,8 @@
-"""A process that reads and decodes as a worker does: `python -m streamd.check.reading`.
+"""A process that reads and decodes as a worker does: `python -m streamd.check.reading TRACK`, a page's descriptor.
 
-It is apart because a hostile image may crash a decoder. Every line on its standard input and output is one JSON value:
-it is told the streams, says `true`, and from then on answers every Group with what it Saw. It ends with its input.
+It is apart because a hostile image may crash a decoder; the page says at which one it was. Every line on its standard
+input and output is one JSON value: it is told the streams, says `true`, and from then on answers every Group with what
+it Saw. It ends with its input.
 """
 
 from __future__ import annotations
@@ -24,34 +25,43 @@ from streamd.check.records import Fault, Group, Seen, Told
 from streamd.decode import BadImageError, decode_into
 from streamd.decode.content import format_of
 from streamd.decode.orientation import SIDEWAYS, orientation_of
-from streamd.decode.resize import covering_size
+from streamd.decode.resize import Row, covering_size
 from streamd.produce import Source, Unread
 from streamd.spec import ImageSpec
 from streamd.tasks import BadSample, short_reason
-from streamd.worker import confine_process
+from streamd.whereabouts import Phase, Track
+from streamd.worker import confine_process, inherited_track, leave_out_of_memory
 
 _DIGEST_BYTES: Final = 16
 
 
-def look(source: Source, group: Group) -> Seen:
-    """Reads and decodes the files of a group."""
+def look(source: Source, group: Group, track: Track) -> Seen:
+    """Reads and decodes the files of a group. Raises MemoryError, with the track at the file."""
     seen = Seen(group.stream, group.ids)
+    track.at(0, 0, Phase.READING)
     blobs, seen.read_s = source.read_timed(np.array(group.ids, dtype=np.int64))
     row = np.empty(source.spec.image_shape, dtype=np.uint8)
-    for sample_id, early in zip(group.ids, blobs, strict=True):
+    for place, (sample_id, early) in enumerate(zip(group.ids, blobs, strict=True)):
+        track.at(0, place, Phase.READING)
         blob = source.read_one(sample_id) if early is Unread.LATER else early
         if isinstance(blob, BadSample):
             seen.faults.append(Fault(sample_id, blob.reason, "verdict" if blob.lasting else "retry"))
         elif blob is not None:
-            started_s = time.monotonic()
-            try:
-                decode_into(blob, row, source.spec.image)
-            except BadImageError as error:
-                seen.faults.append(Fault(sample_id, short_reason(error), "verdict"))
-            else:
-                seen.decode_s += time.monotonic() - started_s
-                _note_picture(seen, blob, source.spec.image)
+            track.at(0, place, Phase.DECODING)
+            _decode(seen, sample_id, blob, row, source.spec.image)
+    track.at(0, 0, Phase.ELSEWHERE)
     return seen
+
+
+def _decode(seen: Seen, sample_id: int, blob: bytes, row: Row, image: ImageSpec) -> None:
+    started_s = time.monotonic()
+    try:
+        decode_into(blob, row, image)
+    except BadImageError as error:
+        seen.faults.append(Fault(sample_id, short_reason(error), "verdict"))
+    else:
+        seen.decode_s += time.monotonic() - started_s
+        _note_picture(seen, blob, image)
 
 
 def _note_picture(seen: Seen, blob: bytes, image: ImageSpec) -> None:
@@ -91,7 +101,7 @@ def _say(value: object) -> None:
     sys.stdout.buffer.flush()
 
 
-def serve() -> None:
+def serve(track: Track) -> None:
     """Answers groups until the input ends."""
     lines = _lines()
     streams = msgspec.json.decode(next(lines), type=list[Told])
@@ -99,13 +109,17 @@ def serve() -> None:
     _say(True)
     for line in lines:
         group = msgspec.json.decode(line, type=Group)
-        _say(look(sources[group.stream], group))
+        try:
+            seen = look(sources[group.stream], group, track)
+        except MemoryError:
+            leave_out_of_memory()
+        _say(seen)
 
 
 def main() -> None:
     """One reading process, confined as a worker is."""
     confine_process()
-    serve()
+    serve(inherited_track(sys.argv[1]))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from streamd import logs
+from streamd.engines.crew import Crew, Employer
 from streamd.engines.deaths import Death
 from streamd.engines.process import Listener, WorkerProcess
 from streamd.engines.production import Job, Production
@@ -18,7 +19,6 @@ from streamd.engines.register import Register
 from streamd.limits import (
     ROW_DEADLINE_S,
     TASK_ATTEMPTS,
-    TASKS_AHEAD_PER_WORKER,
     WORKER_RESPAWN_MAX_S,
     WORKER_RESPAWN_S,
 )
@@ -26,7 +26,7 @@ from streamd.served import ServedStream
 from streamd.slots import SlotStore
 from streamd.spec import BatchKey, PixelId
 from streamd.stats import Stats
-from streamd.tasks import Command, Done, DropSlots, Ready, Task
+from streamd.tasks import Done, Ready, Task
 from streamd.verdicts import Verdict
 from streamd.whereabouts import Whereabouts
 
@@ -56,19 +56,22 @@ class LocalEngine:
         self._register = Register(streams)
         self._slots = slots
         self._stats = stats
-        self._count = workers
         self._row_deadline_s = row_deadline_s
-        self._workers: list[WorkerProcess] = []
+        employer = Employer(self._came, Listener(self._heard, self._waits), self._inherit)
+        self._crew = Crew(workers, row_deadline_s, stats, employer)
         self._queue: deque[Job] = deque()
         self._suspects: deque[Job] = deque()
         self._jobs: dict[int, Job] = {}
         self._task_numbers = itertools.count(1)
         self._reporter: Reporter | None = None
-        self.restarts = 0
 
     @property
     def pids(self) -> list[int]:
-        return [worker.pid for worker in self._workers]
+        return [worker.pid for worker in self._crew.workers]
+
+    @property
+    def restarts(self) -> int:
+        return self._crew.deaths
 
     def report_to(self, reporter: Reporter) -> None:
         self._reporter = reporter
@@ -88,23 +91,18 @@ class LocalEngine:
         itself, not in a task, goes on before any other callback runs.
         """
         number = self._register.add(stream)
-        self._tell(self._register.opening(number))
+        self._crew.tell(self._register.opening(number))
         try:
             pixel_id = await self._register.pixel_id(number)
         except BaseException:
-            self._tell(*self._register.retire(number))
+            self._crew.tell(*self._register.retire(number))
             raise
-        self._tell(*self._register.use(number))
+        self._crew.tell(*self._register.use(number))
         return pixel_id
 
     def close(self, name: str) -> None:
         """Serves a stream no longer; workers forget it when its last batch under way is done. KeyError if unknown."""
-        self._tell(*self._register.close(name))
-
-    def _tell(self, *commands: Command) -> None:
-        for command in commands:
-            for worker in self._workers:
-                worker.send(command)
+        self._crew.tell(*self._register.close(name))
 
     # --- the way of a batch
 
@@ -121,9 +119,7 @@ class LocalEngine:
 
     def drop(self, slots: tuple[int, ...]) -> None:
         """Has every worker unmap slots that are over."""
-        for worker in self._workers:
-            if worker.forget(slots):
-                worker.send(DropSlots(slots))
+        self._crew.drop(slots)
 
     def _enqueue(self, production: Production, tasks: Sequence[Task]) -> None:
         now_s = time.monotonic()
@@ -135,14 +131,10 @@ class LocalEngine:
 
         Every suspect is there because a worker died, and whoever takes that one's place is fresh: none waits in vain.
         """
-        while self._suspects and (fresh := next((each for each in self._workers if each.fresh), None)):
+        while self._suspects and (fresh := self._crew.fresh()):
             self._give(fresh, self._suspects.popleft())
-        while self._queue:
-            ready = (each for each in self._workers if not each.alone)
-            worker = min(ready, key=lambda each: len(each.tasks), default=None)
-            if worker is None or len(worker.tasks) >= TASKS_AHEAD_PER_WORKER:
-                return
-            self._give(worker, self._queue.popleft())
+        while self._queue and (free := self._crew.free()):
+            self._give(free, self._queue.popleft())
 
     def _give(self, worker: WorkerProcess, job: Job) -> None:
         self._stats.time("engine", "queue", time.monotonic() - job.queued_s)
@@ -227,7 +219,7 @@ class LocalEngine:
             self._enqueue(production, tasks)
             return
         self._stats.count(f"stream.{production.key.stream}", "produced")
-        self._tell(*self._register.end(production.number))
+        self._crew.tell(*self._register.end(production.number))
         assert self._reporter is not None  # noqa: S101 - the daemon names the reporter before it lets anyone in
         self._reporter.produced(production)
 
@@ -248,38 +240,18 @@ class LocalEngine:
         """So many tasks of a batch are over. The last one of a batch that was given up lets go of its stream."""
         production.pending -= count
         if production.given_up and production.pending == 0:
-            self._tell(*self._register.end(production.number))
+            self._crew.tell(*self._register.end(production.number))
 
     # --- the life of the workers
 
     async def run(self) -> None:
         """Keeps `workers` processes alive until cancelled; none is left when it returns."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                for place in range(self._count):
-                    group.create_task(self._tend(place), name=f"worker-{place}")
-        finally:  # they have the manifests open, or are about to: who cleans up comes after them
-            workers, self._workers = self._workers, []
-            await asyncio.gather(*(worker.see_off() for worker in workers))
+        await self._crew.run()
 
-    async def _tend(self, place: int) -> None:
-        """One worker's place: whoever dies there is replaced, ever more slowly while nothing gets done."""
-        pause_s = WORKER_RESPAWN_S
-        listener = Listener(self._heard, self._waits)
-        while True:
-            worker = await WorkerProcess.start(place, listener, self._row_deadline_s)
-            for command in self._register.openings():
-                worker.send(command)
-            self._workers.append(worker)
-            self._dispatch()
-            death = await worker.ended()
-            self._workers.remove(worker)
-            self.restarts += 1
-            self._stats.count("engine", "worker_deaths")
-            pause_s = WORKER_RESPAWN_S if worker.completed else min(pause_s * 2, WORKER_RESPAWN_MAX_S)
-            logs.warning("worker.died", f"a worker died, {death.words}; the next starts in {pause_s:g} s", place=place)
-            self._inherit(worker, death)
-            await asyncio.sleep(pause_s)
+    def _came(self, worker: WorkerProcess) -> None:
+        for command in self._register.openings():
+            worker.send(command)
+        self._dispatch()
 
     def _waits(self, worker: WorkerProcess, at: Whereabouts) -> None:
         """Nothing is done about a worker that waits for files: that is the disk's affair, or the network's."""
@@ -294,7 +266,6 @@ class LocalEngine:
     def _inherit(self, worker: WorkerProcess, death: Death) -> None:
         """Queues a dead worker's tasks again, ahead of all others. The one that it was at counts the death."""
         jobs = [self._jobs.pop(number) for number in worker.tasks]
-        worker.close()
         at = next((job for job in jobs if job.task.number == death.at.task), None)
         first = at or next(iter(jobs), None)
         for job in reversed(jobs):

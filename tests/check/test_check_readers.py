@@ -7,7 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import broken
 import pytest
+from broken import Broken, mark
 from messy import CRASH, CRASHING, animals, told
 from served_folders import serve
 
@@ -15,15 +17,21 @@ from streamd.check import readers
 from streamd.check.readers import COMMAND, Readers
 from streamd.check.records import Group, Seen
 from streamd.errors import StreamdError
+from streamd.limits import ROW_DEADLINE_S
 
 
 def read(
-    tmp_path: Path, groups: Sequence[Group], *, command: Sequence[str] = COMMAND, count: int = 2
+    tmp_path: Path,
+    groups: Sequence[Group],
+    *,
+    command: Sequence[str] = COMMAND,
+    count: int = 2,
+    deadline_s: float = ROW_DEADLINE_S,
 ) -> tuple[list[Seen], list[str]]:
     """What processes see of `groups` of a folder of eight images, and what remained unclear."""
     heard: list[Seen] = []
     stream = serve(tmp_path / "data", tmp_path / "state")
-    reading = Readers([told(stream)], groups, heard.append, command)
+    reading = Readers([told(stream)], groups, heard.append, command, deadline_s)
     asyncio.run(reading.run(count))
     return heard, reading.notes
 
@@ -48,7 +56,30 @@ def test_a_file_that_crashes_the_decoder_is_found_and_costs_no_other(tmp_path: P
     assert ids(heard) == list(range(8))
     (fault,) = [fault for seen in heard for fault in seen.faults]
     assert (fault.sample_id, fault.effect) == (2, "crash")
-    assert fault.reason == "crashes the decoder, killed by SIGABRT"
+    assert fault.reason == "crashes its decoder: SIGABRT"
+    assert sum(len(seen.digests) for seen in heard) == 7
+    assert notes == []
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        (broken.HANG, "takes more than 3 s to decode"),
+        (broken.EAT, "needs more memory to decode than a worker has, 2 GiB"),
+    ],
+    ids=["hang", "memory"],
+)
+def test_a_file_that_takes_for_ever_or_all_memory_is_told_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: bytes, reason: str
+) -> None:
+    mark(animals(tmp_path) / "cat" / "0002.jpg", what)
+    for name, value in Broken(tmp_path / "ills").environment.items():
+        monkeypatch.setenv(name, value)
+    heard, notes = read(tmp_path, [Group(0, list(range(8)))], count=1, deadline_s=3.0)
+    assert ids(heard) == list(range(8))
+    assert [(fault.sample_id, fault.reason, fault.effect) for seen in heard for fault in seen.faults] == [
+        (2, reason, "crash")
+    ]
     assert sum(len(seen.digests) for seen in heard) == 7
     assert notes == []
 
@@ -57,7 +88,7 @@ def test_a_group_that_kills_only_as_a_whole_is_noted(tmp_path: Path) -> None:
     animals(tmp_path)
     code = (
         "import sys\nfrom streamd.check import reading\nlook = reading.look\n"
-        "reading.look = lambda source, group: sys.exit(3) if len(group.ids) > 1 else look(source, group)\n"
+        "reading.look = lambda *what: sys.exit(3) if len(what[1].ids) > 1 else look(*what)\n"
         "reading.main()"
     )
     heard, notes = read(tmp_path, [Group(0, [0, 1, 2])], command=(sys.executable, "-P", "-c", code))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from served_folders import file_of, serve
 from streamd.check.reading import look
 from streamd.check.records import Group, Seen
 from streamd.produce import Source
+from streamd.slots import make_memory
+from streamd.whereabouts import TRACK_BYTES, Track
 
 
 @pytest.fixture
@@ -24,9 +27,11 @@ def seen_in(folder: Path, state: Path, **changes: Any) -> Seen:
     """What is seen of a whole folder."""
     stream = serve(folder, state, **changes)
     source = Source.open(stream.spec, stream.manifest_path)
+    page = make_memory("track", TRACK_BYTES)
     try:
-        return look(source, Group(0, list(range(stream.spec.samples))))
+        return look(source, Group(0, list(range(stream.spec.samples))), Track(page))
     finally:
+        os.close(page)
         source.close()
 
 

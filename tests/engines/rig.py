@@ -19,6 +19,7 @@ from streamd.decode import decode_into
 from streamd.engines.local import LocalEngine, Reporter
 from streamd.engines.production import Production
 from streamd.layout import layout, slot_bytes
+from streamd.limits import ROW_DEADLINE_S
 from streamd.quarantine import Quarantine
 from streamd.served import ServedStream
 from streamd.slots import SlotStore
@@ -34,11 +35,11 @@ Outcome = tuple[Production, str | None]
 class Rig:
     """An engine with what it needs, and what it has reported."""
 
-    def __init__(self, stream: ServedStream, workers: int) -> None:
+    def __init__(self, stream: ServedStream, workers: int, row_deadline_s: float = ROW_DEADLINE_S) -> None:
         self.stream = stream
         self.slots = SlotStore()
         self.stats = Stats()
-        self.engine = LocalEngine([stream], self.slots, self.stats, workers)
+        self.engine = LocalEngine([stream], self.slots, self.stats, workers, row_deadline_s)
         self.outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
         self.recorded: list[dict[int, str]] = []
         self.engine.report_to(Reporter(self._produced, lambda *outcome: self.outcomes.put_nowait(outcome)))
@@ -70,15 +71,15 @@ class Rig:
 
 
 @asynccontextmanager
-async def running(stream: ServedStream, workers: int = 1) -> AsyncIterator[Rig]:
+async def running(stream: ServedStream, workers: int = 1, row_deadline_s: float = ROW_DEADLINE_S) -> AsyncIterator[Rig]:
     """A running engine; errors of its callbacks fail the test."""
-    rig, failures = Rig(stream, workers), list[dict[str, Any]]()
+    rig, failures = Rig(stream, workers, row_deadline_s), list[dict[str, Any]]()
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
     task = asyncio.create_task(rig.engine.run())
     try:
         yield rig
     finally:
-        processes = [worker._process for worker in rig.engine._workers]
+        processes = [worker._process for worker in rig.engine._crew.workers]
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
@@ -88,9 +89,14 @@ async def running(stream: ServedStream, workers: int = 1) -> AsyncIterator[Rig]:
     assert failures == []
 
 
-def play(stream: ServedStream, scene: Callable[[Rig], Awaitable[None]], workers: int = 1) -> None:
+def play(
+    stream: ServedStream,
+    scene: Callable[[Rig], Awaitable[None]],
+    workers: int = 1,
+    row_deadline_s: float = ROW_DEADLINE_S,
+) -> None:
     async def run() -> None:
-        async with running(stream, workers) as rig:
+        async with running(stream, workers, row_deadline_s) as rig:
             await rig.engine.pixel_ids()
             await rig.until(lambda: len(rig.engine.pids) == workers)
             await scene(rig)

@@ -17,7 +17,7 @@ from rig import Rig, pixels, play, running, unreadable
 from served_folders import file_of, serve, spoil
 
 from streamd.decode.identity import pixel_id
-from streamd.engines import local
+from streamd.engines import crew, local
 from streamd.limits import TASK_ROWS
 from streamd.served import ServedStream
 from streamd.verdicts import Verdict
@@ -162,7 +162,7 @@ def test_a_worker_killed_amid_its_tasks_costs_nothing(served: Serve, workers: in
         for pid in (victim, *others):
             os.kill(pid, signal.SIGSTOP)
         rig.produce()
-        assert all(worker.tasks for worker in rig.engine._workers)
+        assert all(worker.tasks for worker in rig.engine._crew.workers)
         os.kill(victim, signal.SIGKILL)
         for pid in others:
             os.kill(pid, signal.SIGCONT)
@@ -193,6 +193,7 @@ def test_a_task_that_kills_every_worker_gives_its_stream_up(
     deadly.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(deadly))
     monkeypatch.setattr(local, "WORKER_RESPAWN_S", 0.001)
+    monkeypatch.setattr(crew, "WORKER_RESPAWN_S", 0.001)
     monkeypatch.setattr(local, "TASK_ATTEMPTS", 4)
 
     async def scene() -> None:

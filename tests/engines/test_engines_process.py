@@ -22,6 +22,7 @@ from streamd.layout import slot_bytes
 from streamd.served import ServedStream
 from streamd.slots import SlotStore
 from streamd.tasks import Done, DropSlots, OpenStream, Ready, Task
+from streamd.whereabouts import Phase
 
 
 @pytest.fixture
@@ -130,6 +131,37 @@ def test_a_worker_that_is_seen_off_has_ended() -> None:
         return await idle._process.wait(), await stopped._process.wait()
 
     assert asyncio.run(see_off()) == (0, -signal.SIGKILL)
+
+
+def test_a_worker_that_does_not_read_is_ended() -> None:
+    async def scene() -> None:
+        worker, _ = await start()
+        os.kill(worker.pid, signal.SIGSTOP)
+        for slot in range(100_000):
+            worker.send(DropSlots((slot,)))
+            if worker._killed_for is not None:
+                break
+        assert (await worker.ended()).words == "killed since it was not reading what it is told"
+        worker.close()
+
+    asyncio.run(scene())
+
+
+def test_where_a_worker_was_is_known_after_its_death(stream: ServedStream) -> None:
+    async def scene() -> None:
+        worker, said = await start()
+        slots = SlotStore()
+        worker.send(OpenStream(0, str(stream.manifest_path), stream.spec))
+        await said.get()
+        worker.give(one_row(stream, 7), slots)
+        await said.get()
+        os.kill(worker.pid, signal.SIGKILL)
+        death = await worker.ended()
+        assert (death.at.task, death.at.phase, death.blame) == (7, Phase.ELSEWHERE, None)
+        worker.close()
+        slots.close()
+
+    asyncio.run(scene())
 
 
 def test_a_program_that_is_not_there_leaves_no_socket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from streamd.client import Batch
 from streamd.errors import StreamStoppedError
 
 Start = Callable[..., DaemonProcess]
-DEADLINE_S = 1.0
+DEADLINE_S = 3.0  # less, and a busy host makes a sound row look hung
 CULPRIT = "cat/0003.jpg"
 
 
@@ -116,8 +116,8 @@ def test_fifty_workers_killed_from_outside_condemn_nobody_and_lose_nothing(
 
 @pytest.mark.fault("26", "workers killed from outside in the middle of one and the same row")
 def test_a_kill_from_outside_is_not_held_against_the_row_that_it_met(serve: Start, folder: Path, ills: Broken) -> None:
-    mark(folder / CULPRIT, broken.OUTSIDE)
-    ills.kill_from_outside(6)
+    mark(folder / CULPRIT, broken.KILLED)
+    ills.kill(*[signal.SIGKILL] * 6)
     daemon = serve()
     epoch = Epoch(daemon, folder)
     assert ills.kills_left == 0
@@ -130,8 +130,8 @@ def test_a_kill_from_outside_is_not_held_against_the_row_that_it_met(serve: Star
 def test_kills_that_do_not_end_stop_the_stream_by_name_and_no_other(
     serve: Start, folder: Path, tmp_path: Path, ills: Broken
 ) -> None:
-    mark(folder / CULPRIT, broken.OUTSIDE)
-    ills.kill_from_outside(1000)
+    mark(folder / CULPRIT, broken.KILLED)
+    ills.kill(*[signal.SIGKILL] * 1000)
     other = write_images(tmp_path / "other", {"cat": 16})
     daemon = serve({"other": stream_config(other)}, shuffle="none")
     with pytest.raises(StreamStoppedError, match=r"10 workers died, the last killed by SIGKILL, at files .*cat/00"):

@@ -1,0 +1,81 @@
+"""The crew: who gets work, and that a place is filled again whoever dies there."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from streamd.engines import crew
+from streamd.engines.crew import Crew, Employer
+from streamd.engines.deaths import Death
+from streamd.engines.process import Listener, WorkerProcess
+from streamd.limits import ROW_DEADLINE_S, TASKS_AHEAD_PER_WORKER
+from streamd.stats import Stats
+
+LIMIT_S = 20.0
+
+
+def nobody(*_: object) -> None:
+    """Hears nothing."""
+
+
+def of(*workers: Any) -> Crew:
+    """A crew of workers that are none."""
+    crew = Crew(0, ROW_DEADLINE_S, Stats(), Employer(nobody, Listener(nobody, nobody), nobody))
+    crew.workers = list(workers)
+    return crew
+
+
+def worker(tasks: int, *, fresh: bool = False, alone: bool = False) -> Any:
+    return SimpleNamespace(tasks=list(range(tasks)), fresh=fresh, alone=alone)
+
+
+def test_the_worker_with_the_fewest_tasks_gets_the_next() -> None:
+    idle = worker(0)
+    assert of(worker(1), idle, worker(1)).free() is idle
+
+
+def test_who_has_two_tasks_gets_no_third() -> None:
+    assert of(worker(TASKS_AHEAD_PER_WORKER), worker(TASKS_AHEAD_PER_WORKER)).free() is None
+
+
+def test_who_has_a_suspect_gets_nothing_beside_it() -> None:
+    other = worker(1)
+    assert of(worker(1, alone=True), other).free() is other
+    assert of(worker(1, alone=True)).free() is None
+
+
+def test_a_suspect_gets_a_worker_that_was_never_given_anything() -> None:
+    fresh = worker(0, fresh=True)
+    assert of(worker(0), fresh).fresh() is fresh
+    assert of(worker(0)).fresh() is None
+
+
+def test_a_place_is_filled_again_and_the_death_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "WORKER_RESPAWN_S", 0.001)
+
+    async def scene() -> None:
+        came: asyncio.Queue[WorkerProcess] = asyncio.Queue()
+        died: list[tuple[WorkerProcess, Death]] = []
+        employer = Employer(came.put_nowait, Listener(nobody, nobody), lambda *each: died.append(each))
+        stats = Stats()
+        crew = Crew(1, ROW_DEADLINE_S, stats, employer)
+        running = asyncio.create_task(crew.run())
+        first = await asyncio.wait_for(came.get(), LIMIT_S)
+        os.kill(first.pid, signal.SIGKILL)
+        second = await asyncio.wait_for(came.get(), LIMIT_S)
+        assert [(each is first, death.words) for each, death in died] == [(True, "killed by SIGKILL")]
+        assert (crew.workers, crew.deaths) == ([second], 1)
+        assert stats.read()["engine"]["worker_deaths"] == 1
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        assert crew.workers == []  # that no process is left, conftest sees to
+
+    asyncio.run(scene())
