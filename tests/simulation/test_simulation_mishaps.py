@@ -1,0 +1,84 @@
+"""Each fault really happens, and matters: something comes of it that does not come by itself."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+from scenario import FAULTS, HOSTILE, Scenario
+from scenarios import played, some_scenario
+
+SEEDS = 4
+
+# What shows that a fault mattered: a count, or simulated seconds.
+SIGNS = {
+    "the daemon is killed": "connections",
+    "the daemon is stopped for a while": "seconds",
+    "the daemon drains": "connections",
+    "a worker dies": "batches begun again",
+    "a production fails": "ended by StreamStoppedError",
+    "the stream is served anew": "ended by StreamChangedError",
+    "a sample is spoiled": "samples condemned",
+    "a trainer is killed": "connections",
+    "a trainer is stopped for a while": "seconds",
+    "a trainer is stopped for ever": "trainers lost",
+    "a trainer is slow": "seconds",
+    "a trainer forks": "leases retired",
+    "a trainer forks and is killed": "connections",
+    "a trainer seeks back": "connections",
+    "a trainer leaves and comes back": "connections",
+    "a connection breaks": "connections",
+    "a session is lost to the daemon alone": "connections",
+    "a partition": "seconds",
+    "a one-way partition": "seconds",
+    "a connection breaks unnoticed": "stale frames at the daemon",
+    "frames are dropped": "frame dropped",
+    "frames are doubled": "frame doubled",
+    "frames are overtaken": "frame overtaken",
+    "an old frame comes again": "an old frame comes again",
+}
+
+
+@cache
+def sums(scenario: Scenario) -> dict[str, float]:
+    """What came of some runs, added up."""
+    simulations = played(scenario, seeds=SEEDS)
+    counts: dict[str, float] = {}
+    for simulation in simulations:
+        for what, number in simulation.story.counts.items():
+            counts[what] = counts.get(what, 0) + number
+    counts["seconds"] = sum(simulation.done_s for simulation in simulations)
+    counts["trainers lost"] = sum(len(simulation.lost) for simulation in simulations)
+    return counts
+
+
+TIMES = {"a sample is spoiled": 4, "a trainer forks": 2, "a trainer forks and is killed": 2, "a trainer seeks back": 3}
+
+
+def test_every_fault_has_its_sign() -> None:
+    assert set(SIGNS) == {*FAULTS, *HOSTILE}
+
+
+@pytest.mark.parametrize("kind", [*FAULTS, *HOSTILE])
+def test_a_fault_happens_and_shows(kind: str) -> None:
+    hostile = kind in HOSTILE
+    quiet = sums(some_scenario(hostile=hostile))
+    troubled = sums(some_scenario(*[kind] * TIMES.get(kind, 1), hostile=hostile))
+
+    assert quiet.get(kind, 0) == 0
+    assert troubled[kind] > SEEDS // 2
+    assert troubled.get(SIGNS[kind], 0) > quiet.get(SIGNS[kind], 0)
+
+
+@pytest.mark.parametrize("kind", ["frames are dropped", "frames are doubled", "frames are overtaken"])
+def test_a_hostile_network_costs_connections_and_nothing_else(kind: str) -> None:
+    seeds = 30
+    simulations = played(some_scenario(kind, kind, hostile=True), seeds=seeds)
+
+    assert sum(simulation.story.counts["connections"] for simulation in simulations) > 2 * seeds
+
+
+def test_the_fault_that_cannot_be_gives_way_to_one_that_can() -> None:
+    simulations = played(some_scenario("a trainer is stopped for ever", may_stop=0), seeds=4)
+
+    assert all(simulation.story.counts["a connection breaks"] == 1 for simulation in simulations)

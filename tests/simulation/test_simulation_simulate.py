@@ -1,0 +1,68 @@
+"""scripts/simulate: many runs added up, a broken promise named with the command that replays it, one seed's story."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import simulate
+from figures import Figures, write_page
+from simulator import Simulation
+
+from streamd.client.inbox import Inbox
+
+COMMAND = Path(simulate.__file__)
+
+
+def test_many_runs_are_added_up_over_processes(tmp_path: Path) -> None:
+    report = tmp_path / "page.md"
+    command = [sys.executable, str(COMMAND), "--epochs", "100", "--processes", "2", "--report", str(report)]
+    done = subprocess.run(command, env=simulate.environment(), capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "every promise was kept" in done.stdout
+    assert "No promise was broken." in report.read_text()
+
+
+def test_a_seed_tells_its_story(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate.main(["--seed", "12"]) == 0
+
+    told = capsys.readouterr().out
+    assert told.splitlines()[0].endswith(("an ordinary network", "network"))
+    assert "takes 0:0" in told
+    assert "---" in told
+    assert "every promise was kept" in told
+
+
+def test_a_broken_promise_is_an_exit_status(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Inbox, "fork_begins", lambda _: None)
+    seed = next(seed for seed in range(300) if Simulation(seed).run().broken)
+
+    assert simulate.main(["--seed", str(seed)]) == 1
+    assert "BROKEN" in capsys.readouterr().out
+
+
+def test_a_failing_seed_is_named_with_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simulator.Simulation._look_back", lambda _: 1 / 0)
+    figures = Figures()
+    figures.add(Simulation(41).run())
+    write_page(tmp_path / "page.md", figures)
+
+    assert "scripts/simulate --seed 41" in figures.text()
+    assert "1 runs broke a promise" in figures.text()
+    assert "scripts/simulate --seed 41" in (tmp_path / "page.md").read_text()
+
+
+def test_figures_travel_and_add_up() -> None:
+    one, other = Figures(), Figures()
+    one.add(Simulation(1).run())
+    other.add(Simulation(2).run())
+    batches, runs = one.batches + other.batches, one.runs + other.runs
+    one.merge(Figures.from_json(other.to_json()))
+
+    assert (one.batches, one.runs) == (batches, runs)
+    assert one.counts["connections"] > other.counts["connections"]

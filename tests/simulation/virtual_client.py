@@ -1,0 +1,243 @@
+"""A trainer's I/O thread in virtual time: the real Session and Inbox, with what `client.io` does around them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from stage import Stage
+from synthetic import Slot
+from virtual_daemon import Daemon
+from virtual_network import Lifeline, Link
+from virtual_time import Process
+
+from streamd.client.inbox import Delivery, Inbox
+from streamd.client.session import Do, Fail, Greet, Offer, OfferReceipt, OpenSocket, Say, Session, Unmap, grant_size
+from streamd.messages import BatchReady, DaemonMessage, Welcome
+from streamd.wire import Header
+
+_WAKE_S: Final = 0.0005  # a bell until its thread runs, at most
+_FAREWELL_S: Final = 1.0
+
+
+class VirtualPostman:
+    """`on_news` is called whenever something may have come for the loop."""
+
+    def __init__(
+        self,
+        seat: str,
+        process: Process,
+        session: Session,
+        inbox: Inbox,
+        stage: Stage,
+        on_news: Callable[[], None],
+    ) -> None:
+        self.seat, self.process = seat, process
+        self.session, self.inbox = session, inbox
+        self.link: Link | None = None
+        self.lifeline: Lifeline | None = None
+        self.slots: dict[int, Slot] = {}  # serial -> what it is mapped to
+        self.closed = False
+        self.shared = False  # a forked child has the socket too
+        self._agenda, self._rng, self._story, self._network = stage.agenda, stage.rng, stage.story, stage.network
+        self._on_news = on_news
+        self._returned: deque[tuple[int, int]] = deque()
+        self._orders: deque[Callable[[], Iterable[Do]]] = deque()
+        self._connection = 0
+        self._pixel_id = ""
+        self._worth_ringing = 1
+        self._hurried = False
+        self._rung = False
+        self._due_s: float | None = None
+        self._arm()
+
+    # --- the loop
+
+    def give_back(self, connection: int, number: int) -> None:
+        self._returned.append((connection, number))
+        if self._hurried or len(self._returned) >= self._worth_ringing:
+            self._ring()
+
+    def hurry(self, *, now: bool) -> None:
+        self._hurried = now
+        if now and self._returned:
+            self._ring()
+
+    def order(self, order: Callable[[], Iterable[Do]]) -> None:
+        self._orders.append(order)
+        self._ring()
+
+    def close(self) -> None:
+        """Says goodbye, and waits for the daemon to hang up: at most a second."""
+        self._collect()
+        self.closed = True
+        farewell = self.session.closed()
+        self._do(farewell)
+        if farewell and self.lifeline is not None:
+            self.process.after(_FAREWELL_S, self.disconnect)
+        else:
+            self.disconnect()
+
+    # --- the thread
+
+    def _ring(self) -> None:
+        if not self._rung:
+            self._rung = True
+            self.process.after(self._rng.random() * _WAKE_S, self._heed)
+
+    def _heed(self) -> None:
+        self._rung = False
+        if not self.closed:
+            self._collect()
+            self._arm()
+
+    def _arm(self) -> None:
+        due_s = self.session.deadline()
+        if due_s is not None and (self._due_s is None or due_s < self._due_s):
+            self._due_s = due_s
+            self.process.after(max(0.0, due_s - self._agenda.now_s), self._passed, due_s)
+
+    def _passed(self, due_s: float) -> None:
+        if due_s == self._due_s:
+            self._due_s = None
+        deadline_s = self.session.deadline()
+        if not self.closed and deadline_s is not None and self._agenda.now_s >= deadline_s:
+            self._do(self.session.passed(self._agenda.now_s))
+            if self.session.state == "away":
+                self.lose()
+        self._arm()
+
+    def frame(self, link: Link, header: Header, message: DaemonMessage) -> None:
+        """As Postman._receive."""
+        if link is not self.link or self.closed:
+            return
+        mine = self.session._header
+        stale = self.session.state == "active" and (header.boot, header.session) != (mine.boot, mine.session)
+        answer = self.session.heard(header, message, self._agenda.now_s)
+        if stale:
+            still = not answer and self.session.state == "active"
+            self._story.counts["stale frames at a trainer"] += 1
+            self._story.require("a frame of another session changes nothing", still, "{}: {}", self.seat, message)
+        self._do(answer)
+        if self.session.state == "away":
+            self.lose()
+        if self._returned or self._orders:
+            self._collect()
+        self._arm()
+
+    def lifeline_ended(self, lifeline: Lifeline) -> None:
+        """The daemon hung up, or is dead."""
+        if lifeline is not self.lifeline:
+            return
+        if self.closed:
+            self.disconnect()
+        else:
+            self.lose()
+
+    def link_ended(self, link: Link) -> None:
+        """The connection broke, as the socket's monitor tells."""
+        if link is self.link and not self.closed:
+            self.lose()
+
+    def lose(self) -> None:
+        sound = self._network.hostile or not self.session.gaps
+        self._story.require("nothing is lost on a sound connection", sound, "{} found a gap", self.seat)
+        self.disconnect()
+        self._do(self.session.lost(self._agenda.now_s))
+        self._away()
+        self._arm()
+
+    def disconnect(self) -> None:
+        self.slots.clear()
+        if self.lifeline is not None:
+            self._network.let_go(self.lifeline)
+            self.lifeline = None
+        if self.link is not None:
+            self._network.close(self.link, heard=not self.shared)
+            self.link = None
+
+    def _away(self) -> None:
+        if self.inbox.away_since_s is None:
+            self._story.note(self.seat, "the daemon is away")
+        self.inbox.away()
+
+    def _collect(self) -> None:
+        numbers = []
+        while self._returned:
+            connection, number = self._returned.popleft()
+            if connection == self._connection:
+                numbers.append(number)
+        taken, retired = self.inbox.returned(self._connection, numbers)
+        if numbers:
+            self._do(self.session.released(numbers, taken, 0, self._agenda.now_s, retired))
+        while self._orders:
+            self._do(self._orders.popleft()())
+
+    def _do(self, what: Iterable[Do]) -> None:
+        for do in what:
+            match do:
+                case Offer(number, batch):
+                    self._offer(number, batch)
+                case Say(header, message):
+                    if self.link is not None:
+                        self._network.say(self.link, header, message)
+                case OpenSocket():
+                    self._connect()
+                case Greet(welcome):
+                    self._greet(welcome)
+                case Unmap(slots):
+                    self._unmap(slots)
+                case OfferReceipt() | Fail():
+                    self._tell_loop(do)
+
+    def _tell_loop(self, do: OfferReceipt | Fail) -> None:
+        if isinstance(do, OfferReceipt):
+            self.inbox.offer_receipt(do.receipt)
+        else:
+            self.inbox.fail(do.error)
+        self._on_news()
+
+    def _unmap(self, slots: tuple[int, ...]) -> None:
+        for slot in slots:
+            self.slots.pop(slot, None)
+
+    def _connect(self) -> None:
+        self.disconnect()
+        self._connection, cursor = self.inbox.begin_connection()
+        self.link = self._network.connect(self)
+        self._story.counts["connections"] += 1
+        self._story.note(self.seat, "connects at {}:{}", cursor.epoch, cursor.base)
+        self._do(self.session.opened(cursor, self._agenda.now_s))
+
+    def _greet(self, welcome: Welcome) -> None:
+        header = self.session._header
+        self.lifeline = self._network.pair(self, header.boot, header.session)
+        if self.lifeline is None:
+            self.lose()
+            return
+        self._pixel_id = welcome.spec.pixel_id
+        self._worth_ringing = grant_size(welcome.credit)
+        self.inbox.welcome(welcome.credit)
+        self._on_news()
+
+    def _offer(self, number: int, batch: BatchReady) -> None:
+        slot = self._mapped(batch.slot)
+        if slot is None:
+            self.lose()
+            return
+        self.inbox.offer(Delivery(self._connection, number, batch, memoryview(slot), self._pixel_id))
+        self._on_news()
+
+    def _mapped(self, serial: int) -> Slot | None:
+        """The slot, fetched over the lifeline the first time; None when the daemon is gone, or does not answer."""
+        if serial not in self.slots:
+            lifeline = self.lifeline
+            if lifeline is None or not lifeline.open or lifeline.server.process.stopped:
+                return None
+            assert isinstance(lifeline.server, Daemon)
+            slot = lifeline.server.slots.get(serial)
+            if slot is None:
+                return None
+            self.slots[serial] = slot
+        return self.slots[serial]

@@ -1,0 +1,254 @@
+"""Sockets between trainers and the daemon that is there: slow, cut, partitioned, or hostile.
+
+A link is a client's DEALER: frames arrive in order and none is lost while it stands; when it breaks it is made again by
+itself, and the daemon's ROUTER knows it under another identity from then on. A lifeline is a client's descriptor
+socket: its end is heard of at once, unless a fault wants it late.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Literal, Protocol
+
+from story import Story
+from virtual_time import Agenda, Process
+
+from streamd.messages import ClientMessage, DaemonMessage
+from streamd.wire import Header
+
+Direction = Literal["up", "down"]
+Mischief = Literal["dropped", "doubled", "overtaken"]
+Frame = tuple[Header, ClientMessage | DaemonMessage]
+
+_ATTACH_S: Final = 0.05  # libzmq tries again so often
+_LONG_S: Final = 0.05
+_REMEMBERED: Final = 40
+
+
+class Server(Protocol):
+    """What the network must know of a daemon."""
+
+    boot: int
+    process: Process
+
+    def receive(self, identity: int, header: Header, message: ClientMessage) -> None: ...
+
+    def pair(self, lifeline: Lifeline) -> None: ...
+
+    def lose(self, session: int, reason: str) -> None: ...
+
+
+class Client(Protocol):
+    """What the network must know of a trainer's connection."""
+
+    seat: str
+    process: Process
+
+    def frame(self, link: Link, header: Header, message: DaemonMessage) -> None: ...
+
+    def lifeline_ended(self, lifeline: Lifeline) -> None: ...
+
+    def link_ended(self, link: Link) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class Link:
+    """A client's socket. `era` counts how often it was broken: what was under way then is lost."""
+
+    client: Client
+    identity: int = 0  # 0 while it leads nowhere
+    open: bool = True
+    era: int = 0
+    last_s: dict[Direction, float] = field(default_factory=lambda: {"up": 0.0, "down": 0.0})
+    waiting: list[Frame] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Lifeline:
+    """A session's descriptor socket; `lag_s` is how late its end is noticed on the far side."""
+
+    client: Client
+    server: Server
+    session: int
+    open: bool = True
+    lag_s: float = 0.0
+
+
+class Network:
+    """Who is connected with whom."""
+
+    def __init__(self, agenda: Agenda, rng: random.Random, story: Story, *, hostile: bool) -> None:
+        self.server: Server | None = None
+        self.hostile = hostile
+        self.mischief: dict[tuple[str, Direction], list[Mischief]] = {}
+        self.blocked_s: dict[tuple[str, Direction], float] = {}  # until then nothing passes
+        self.links: list[Link] = []
+        self.lifelines: list[Lifeline] = []
+        self._agenda, self._rng, self._story = agenda, rng, story
+        self._known: dict[int, Link] = {}
+        self._past: dict[tuple[str, Direction], deque[Frame]] = {}  # the latest frames of a hostile network
+        self._identities = 0
+
+    # --- daemons come and go
+
+    def bind(self, server: Server) -> None:
+        self.server = server
+        for link in self.links:
+            self._agenda.after(self._rng.random() * _ATTACH_S, self._attach, link)
+
+    def unbind(self) -> None:
+        """The daemon is dead: the kernel closes its sockets."""
+        server, self.server = self.server, None
+        self._known.clear()
+        for link in self.links:
+            self._break(link, noticed=True)
+        for lifeline in [each for each in self.lifelines if each.server is server]:
+            self.hang_up(lifeline)
+
+    # --- a client's socket
+
+    def connect(self, client: Client) -> Link:
+        link = Link(client)
+        self.links.append(link)
+        self._agenda.after(self._delay_s(), self._attach, link)
+        return link
+
+    def close(self, link: Link, *, heard: bool = True) -> None:
+        """By the client, or by its death. What it has said may still arrive.
+
+        Not `heard`: a forked child has the socket too, so the daemon goes on sending into it.
+        """
+        link.open = False
+        self.links.remove(link)
+        if self._rng.random() < 0.5:
+            link.era += 1
+        if heard:
+            self._agenda.after(self._delay_s(), self._known.pop, link.identity, None)
+
+    def cut(self, link: Link, *, noticed: bool) -> None:
+        """The connection breaks and is made again by itself: the daemon knows the client no more.
+
+        Not `noticed`: the client does not hear of it either, as when a machine between the two forgets them.
+        """
+        self._known.pop(link.identity, None)
+        self._break(link, noticed=noticed)
+        self._agenda.after(_ATTACH_S, self._attach, link)
+
+    def _break(self, link: Link, *, noticed: bool) -> None:
+        link.identity = 0
+        link.era += 1
+        if noticed:
+            link.client.process.after(self._delay_s(), link.client.link_ended, link)
+
+    def _attach(self, link: Link) -> None:
+        if self.server is None or not link.open or link.identity:
+            return
+        self._identities += 1
+        link.identity = self._identities
+        self._known[link.identity] = link
+        waiting, link.waiting = link.waiting, []
+        for header, message in waiting:
+            self.say(link, header, message)
+
+    # --- frames
+
+    def say(self, link: Link, header: Header, message: ClientMessage | DaemonMessage) -> None:
+        """A client's frame; it waits in the socket while there is no daemon."""
+        if not link.identity:
+            link.waiting.append((header, message))
+        else:
+            self._carry(link, "up", self._up, header, message)
+
+    def tell(self, identity: int, header: Header, message: DaemonMessage) -> bool:
+        """A daemon's frame; False when nobody is known by this identity."""
+        link = self._known.get(identity)
+        if link is None:
+            return False
+        self._carry(link, "down", self._down, header, message)
+        return True
+
+    def _carry(
+        self,
+        link: Link,
+        way: Direction,
+        arrive: Callable[..., None],
+        header: Header,
+        message: ClientMessage | DaemonMessage,
+    ) -> None:
+        """Puts a frame on its way, behind those before it."""
+        now_s, who = self._agenda.now_s, (link.client.seat, way)
+        at_s = max(link.last_s[way], self.blocked_s.get(who, 0.0), now_s + self._delay_s())
+        if self.hostile:
+            self._past.setdefault(who, deque(maxlen=_REMEMBERED)).append((header, message))
+        pending = self.mischief.get(who)
+        what = pending.pop() if pending else None
+        if what is not None:
+            self._story.counts[f"frame {what}"] += 1
+            self._story.note(link.client.seat, "a frame {} is {}: {}", way, what, type(message).__name__)
+        if what == "dropped":
+            return
+        if what != "overtaken":
+            link.last_s[way] = at_s
+        late_s = _LONG_S if what == "overtaken" else 0.0
+        for _ in range(2 if what == "doubled" else 1):
+            self._agenda.at(at_s + late_s, arrive, link, link.era, link.identity, header, message)
+
+    def repeat(self, link: Link, way: Direction) -> bool:
+        """A frame that passed long ago comes again, of an earlier session perhaps; whether there was one."""
+        past = self._past.get((link.client.seat, way))
+        if not past or not link.identity:
+            return False
+        latest, _ = past[-1]
+        strange = [each for each in past if (each[0].boot, each[0].session) != (latest.boot, latest.session)]
+        header, message = self._rng.choice(strange or list(past))
+        self._story.note(link.client.seat, "an old frame {} comes again: {}", way, type(message).__name__)
+        arrive = self._up if way == "up" else self._down
+        self._agenda.after(self._delay_s(), arrive, link, link.era, link.identity, header, message)
+        return True
+
+    def _up(self, link: Link, era: int, identity: int, header: Header, message: ClientMessage) -> None:
+        if era == link.era and self.server is not None:
+            self.server.process.meet(self.server.receive, identity, header, message)
+
+    def _down(self, link: Link, era: int, _: int, header: Header, message: DaemonMessage) -> None:
+        if era == link.era and link.open:
+            link.client.process.meet(link.client.frame, link, header, message)
+
+    def _delay_s(self) -> float:
+        """Mostly well under a millisecond, now and then as long as a busy host may take."""
+        chance = self._rng.random()
+        return chance * 0.001 if chance < 0.98 else (chance - 0.98) * 2.5
+
+    # --- lifelines
+
+    def pair(self, client: Client, boot: int, session: int) -> Lifeline | None:
+        """A client opens its lifeline; None when that daemon is not there any more."""
+        server = self.server
+        if server is None or server.boot != boot:
+            return None
+        lifeline = Lifeline(client, server, session)
+        self.lifelines.append(lifeline)
+        server.process.meet(server.pair, lifeline)
+        return lifeline
+
+    def let_go(self, lifeline: Lifeline) -> None:
+        """The client closes its end, or is dead."""
+        if self._end(lifeline):
+            reason = "its connection ended"
+            delay_s = lifeline.lag_s + self._delay_s()
+            lifeline.server.process.after(delay_s, lifeline.server.lose, lifeline.session, reason)
+
+    def hang_up(self, lifeline: Lifeline) -> None:
+        """The daemon closes its end, or is dead."""
+        if self._end(lifeline):
+            delay_s = lifeline.lag_s + self._delay_s()
+            lifeline.client.process.after(delay_s, lifeline.client.lifeline_ended, lifeline)
+
+    def _end(self, lifeline: Lifeline) -> bool:
+        was_open, lifeline.open = lifeline.open, False
+        if was_open:
+            self.lifelines.remove(lifeline)
+        return was_open
