@@ -179,23 +179,24 @@ def page_of(faults: Iterable[Fault], *, seed: str, commit: str) -> str:
         "",
         _ABOUT,
         "",
-        f"{passed} of {len(faults)} passed · seed {seed} · commit {commit} · {datetime.now(UTC):%Y-%m-%d}",
+        f"{passed} of {len(faults)} passed, {datetime.now(UTC):%Y-%m-%d}.",
         "",
-        "| row | fault | what was done | result | seconds | what was seen | departs from the row |",
-        "|---|---|---|---|---|---|---|",
+        "| row | fault | what was done | result | seconds | seed | commit | what was seen | departs from the row |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for row, title in ROWS.items():
-        lines += [_line(title, fault) for fault in faults if fault.row == row] or [_not_run(row, title)]
+        ran = [_line(title, fault, seed, commit) for fault in faults if fault.row == row]
+        lines += ran or [_not_run(row, title)]
     return "\n".join(lines) + "\n"
 
 
-def _line(title: str, fault: Fault) -> str:
-    cells = (fault.row, title, fault.what, fault.outcome, f"{fault.seconds:.1f}", fault.saw, fault.departs)
-    return _cells(*cells)
+def _line(title: str, fault: Fault, seed: str, commit: str) -> str:
+    run = (fault.outcome, f"{fault.seconds:.1f}", seed, commit)
+    return _cells(fault.row, title, fault.what, *run, fault.saw, fault.departs)
 
 
 def _not_run(row: str, title: str) -> str:
-    return _cells(row, title, "", "not run", "", "", WHY_NOT.get(row, "no test was among those that ran"))
+    return _cells(row, title, "", "not run", "", "", "", "", WHY_NOT.get(row, "no test was among those that ran"))
 
 
 def _cells(*cells: str) -> str:

@@ -114,7 +114,7 @@ class Pool:
         del self.by_slot[entry.slot]
         self.used -= entry.slot_bytes
         self._slots -= 1
-        self.most_slots = self._slots
+        self.most_slots = self._slots or MAX_SLOTS  # with none at all, whoever comes next must find out anew
         return self._slots > 0
 
     def of_stream(self, stream: str) -> Iterator[Entry]:

@@ -86,7 +86,7 @@ def test_a_connection_over_which_nothing_arrives_is_given_up_for_another(stage: 
         trainer.allow()
         trainer.finish()
         assert problems(stage.truth, trainer) == []
-        assert trainer.steps[-1].connection == 1
+        assert trainer.steps[-1].connection >= 1
 
 
 @pytest.mark.fault(
@@ -110,7 +110,7 @@ def test_a_daemon_that_stood_still_too_long_finds_its_trainer_where_it_was(stage
         go_on(stage.daemon.pid)
         trainer.finish()
         assert problems(stage.truth, trainer) == []
-        assert trainer.steps[-1].connection == 1
+        assert trainer.steps[-1].connection >= 1
 
 
 class Hostile:

@@ -88,7 +88,7 @@ def agree(stage: Scene, trainers: tuple[LoggedTrainer, ...], course: Course) -> 
     wait_gone(course.workers)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(450)
 @pytest.mark.parametrize(("ways", "strikes"), COURSES)
 def test_a_daemon_that_dies_often_in_an_epoch_costs_three_trainers_nothing_but_time(
     tmp_path: Path, record_property: Record, ways: tuple[str, ...], strikes: int
@@ -101,7 +101,8 @@ def test_a_daemon_that_dies_often_in_an_epoch_costs_three_trainers_nothing_but_t
         course = strike_often(stage, trainers, strikes, dice(), striker.strike)
         agree(stage, trainers, course)
         record_property("saw", course.told(trainers[0]))
-        record_property("saw", f"batches written and unsent at the kills: {striker.unsent}")
+        if striker.unsent:
+            record_property("saw", f"{min(striker.unsent)} to {max(striker.unsent)} batches written and unsent")
         assert all(striker.unsent)
         assert not any(striker.statuses)
         assert "daemon.drain_timeout" not in stage.daemon.log.read_text()

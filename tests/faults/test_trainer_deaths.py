@@ -14,6 +14,8 @@ from logged import LoggedTrainer, problems, running
 from oracle import union_problems
 from scene import Scene, dice, scene, times
 
+from streamd.layout import slot_bytes
+
 pytestmark = pytest.mark.timeout(300)
 Record = Callable[[str, object], None]
 LIVES = times(20, 2)
@@ -75,12 +77,16 @@ def test_a_trainer_killed_often_goes_on_from_its_checkpoints_and_disturbs_nobody
 
 @dataclass(frozen=True, slots=True)
 class Burden:
-    """What a daemon carries: memory by its own account, memfds, other descriptors, threads."""
+    """What a daemon carries: memory by its own account, slots, descriptors of anything else, threads."""
 
     memory_used_bytes: int
-    memfds: int
+    slots: int
     other_descriptors: int
     threads: int
+
+    def __str__(self) -> str:
+        counts = f"{self.slots} slots, {self.other_descriptors} other descriptors, {self.threads} threads"
+        return f"{self.memory_used_bytes:,} bytes used, {counts}"
 
 
 def burden(stage: Scene) -> Burden:
@@ -129,7 +135,8 @@ def test_the_memory_of_killed_trainers_comes_back_though_their_children_live_on(
             each.abandon()
     first = burdens[0]
     assert [each.threads for each in burdens] == [first.threads] * rounds
-    assert max(each.memory_used_bytes for each in burdens) <= first.memory_used_bytes
+    half_a_leak = slot_bytes(stage.truth.spec) * HOLD * rounds // 2  # if what a round held had not been given back
+    assert burdens[-1].memory_used_bytes < first.memory_used_bytes + half_a_leak
     wait_until(lambda: burden(stage).other_descriptors <= first.other_descriptors, "the children's connections end")
     saw = f"{rounds * len(doomed)} kills, {len(children)} children; sessions ended within {max(ends_s):.2f} s"
-    record_property("saw", f"{saw}; {first}, in the end {burden(stage)}")
+    record_property("saw", f"{saw}; at first {first}; in the end {burden(stage)}")

@@ -286,6 +286,8 @@ class World:
 
     def _check_no_worker_idles(self) -> None:
         needed = self.leased | {job.slot for job in self.producing}
+        if len(needed) >= self.window._pool.most_slots:
+            return
         left = self.memory - sum(self.slots[slot] for slot in needed)
         for session in self.window.sessions:
             missing = [key for key in session.ahead(session.room) if key not in self.window._pool.entries]

@@ -327,3 +327,15 @@ def test_a_slot_denied_for_a_stream_that_changed_meanwhile_is_only_forgotten() -
     world.deny()
 
     assert world.window.used_bytes == used - MIB
+
+
+def test_after_not_a_single_slot_could_be_made_the_next_trainer_finds_out_anew() -> None:
+    world = World(train(9), memory=3 * MIB, workers=1)
+    first = world.subscribe()
+    world.deny()
+    assert first.stopped is not None
+
+    late = world.subscribe()
+    world.run(late)
+
+    assert late.taken == late.batches_of_all(9)

@@ -1,25 +1,20 @@
-"""Whatever Hypothesis thinks of: every sequence of events, all rules checked after each, the shortest failure told.
-
-The steps are the same in each run. `STREAMD_EXAMPLES=20000 pytest tests/window/test_window_window_states.py` tries as
-many that nobody has tried before.
-"""
+"""Whatever Hypothesis thinks of: every sequence of events, all rules checked after each, the shortest failure told."""
 
 from __future__ import annotations
 
-import os
 from typing import Final
 
 from driving import MIB, Trainer, World, train
-from hypothesis import HealthCheck, settings
+from exploring import explored, seldom
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from streamd.spec import Cursor, Uneven
 from streamd.window.events import CreditGranted, LeaseReleased, ProgressReported, SessionLost, StreamChanged, TimePassed
 
-EXAMPLES: Final = int(os.environ.get("STREAMD_EXAMPLES", "0"))
 STREAMS: Final = ("train", "validation")
 MOST_SESSIONS: Final = 5
+COMPANY: Final = 2  # whom those who begin together wait for
 
 which = st.integers(0, 7)  # one of those that are there, counted round
 few = st.integers(1, 4)
@@ -46,6 +41,9 @@ class Daemon(RuleBasedStateMachine):
         ]
         self.world = World(*shapes, memory=(3 * max(sizes) + room) * MIB, workers=workers)
         self.starts: dict[int, Cursor] = {}
+        self.written: set[int] = set()
+        for stream, credit in zip(STREAMS, sizes, strict=True):
+            self.starts[self.world.subscribe(stream, epochs=2, credit=credit).session] = Cursor()
 
     # --- trainers come, take, give back and go
 
@@ -79,7 +77,7 @@ class Daemon(RuleBasedStateMachine):
             credit=credit,
             cursor=Cursor() if manner == "live" else self._after(behind, stream),
             live=manner == "live",
-            together=2 if manner == "together" else 0,
+            together=COMPANY if manner == "together" else 0,
         )
         self.starts[trainer.session] = trainer.cursor
 
@@ -109,17 +107,18 @@ class Daemon(RuleBasedStateMachine):
         if twice:
             self.world.release(trainer, *freed)
 
-    @rule(at=which, late=st.integers(0, 3))
+    @rule(at=which, late=st.integers(-2, 3))
     @precondition(lambda self: self.here())
     def grant(self, at: int, late: int) -> None:
-        """What the client tells: an absolute number, which may come twice, or late."""
+        """What the client tells: an absolute number, which may come twice, or late, or be more than it may have."""
         trainer = self.one(self.here(), at)
         self.world.grant(trainer, trainer.sent - len(trainer.held) + trainer.credit - late)
 
-    @rule(at=which, lost=st.booleans())
+    @rule(at=which, lost=st.booleans(), now=seldom)
     @precondition(lambda self: self.here())
-    def end(self, at: int, lost: bool) -> None:
-        self.world.end(self.one(self.here(), at), lost=lost)
+    def end(self, at: int, lost: bool, now: bool) -> None:
+        if now:
+            self.world.end(self.one(self.here(), at), lost=lost)
 
     @rule(at=which)
     @precondition(lambda self: self.away())
@@ -143,20 +142,33 @@ class Daemon(RuleBasedStateMachine):
 
     # --- workers, streams, time
 
-    @rule(at=which)
+    @rule(at=which, count=st.integers(1, 6))
     @precondition(lambda self: self.world.producing)
-    def produce(self, at: int) -> None:
-        self.world.produce(at % len(self.world.producing))
+    def produce(self, at: int, count: int) -> None:
+        for _ in range(min(count, len(self.world.producing))):
+            place = at % len(self.world.producing)
+            self.written.add(self.world.producing[place].slot)
+            self.world.produce(place)
 
-    @rule(at=which)
+    @rule(now=seldom)
     @precondition(lambda self: self.world.producing)
-    def fail(self, at: int) -> None:
-        stream = self.world.producing[at % len(self.world.producing)].key.stream
-        self.world.fail("no more", stream=stream)
+    def deny(self, now: bool) -> None:
+        """The host cannot make the slot that was asked for last, if that is a new one."""
+        if now and self.world.producing[-1].slot not in self.written:
+            self.world.deny()
 
-    @rule(stream=st.sampled_from(STREAMS), batches=st.integers(2, 9))
-    def change(self, stream: str, batches: int) -> None:
+    @rule(at=which, now=seldom)
+    @precondition(lambda self: self.world.producing)
+    def fail(self, at: int, now: bool) -> None:
+        if now:
+            stream = self.world.producing[at % len(self.world.producing)].key.stream
+            self.world.fail("no more", stream=stream)
+
+    @rule(stream=st.sampled_from(STREAMS), batches=st.integers(2, 9), now=seldom)
+    def change(self, stream: str, batches: int, now: bool) -> None:
         old = self.world.shapes[stream]
+        if not now:
+            return
         new = self.world.shapes[stream] = train(batches, name=stream, slot_bytes=old.slot_bytes, tasks=old.tasks)
         self.world.handle(StreamChanged(stream, new))
 
@@ -165,9 +177,9 @@ class Daemon(RuleBasedStateMachine):
         self.world.now_s += time_s
         self.world.handle(TimePassed())
 
-    @rule()
-    def drain(self) -> None:
-        if len(self.world.made) > 8:  # seldom, and not at the beginning: nothing happens any more after it
+    @rule(now=seldom)
+    def drain(self, now: bool) -> None:
+        if now and len(self.world.made) > 10:  # nothing much happens after it
             self.world.drain()
 
     # --- what holds at any time
@@ -180,6 +192,13 @@ class Daemon(RuleBasedStateMachine):
             since = trainer.taken[len(trainer.taken) - self.taken_since(trainer) :]
             assert due[: len(since)] == since
 
+    @invariant()
+    def nobody_waits_for_company_that_is_there(self) -> None:
+        sessions = self.world.window.sessions
+        for session in sessions:
+            company = sum(other.shape.name == session.shape.name for other in sessions)
+            assert not session.together or company < COMPANY
+
     def _way(self, trainer: Trainer, start: Cursor, least: int) -> list[tuple[int, int] | int]:
         way = trainer.way(self.world.shapes[trainer.stream].batches, start)
         steps = (next(way, None) for _ in range(2 * least + 2))
@@ -191,7 +210,7 @@ class Daemon(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Once nothing disturbs them any more, all that are here get all that is left for them."""
-        if not hasattr(self, "world") or self.world.draining:
+        if not hasattr(self, "world") or self.world.draining or not self.world.sound:
             return
         for trainer in self.here():
             self.world.release(trainer, *self.kept(trainer))
@@ -227,11 +246,4 @@ class Daemon(RuleBasedStateMachine):
 
 
 TestDaemon = Daemon.TestCase
-TestDaemon.settings = settings(
-    max_examples=EXAMPLES or 120,
-    stateful_step_count=50,
-    derandomize=not EXAMPLES,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
+TestDaemon.settings = explored()
