@@ -17,7 +17,7 @@ from streamd.spec import StreamSpec
 
 Rows = npt.NDArray[np.uint16]
 
-_STREAM, _TASK, _DROP, _READY, _DONE, _CLOSE = 1, 2, 3, 4, 5, 6
+_STREAM, _TASK, _DROP, _READY, _DONE, _CLOSE, _UNOPENED = 1, 2, 3, 4, 5, 6, 7
 _TASK_HEAD: Final = struct.Struct(
     "<BxHIQQQI"
 )  # kind, rows of the task, stream, number, slot, slot bytes, rows of the batch
@@ -72,6 +72,14 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
+class Unopened:
+    """The worker cannot open a stream now, for this reason; it tries again with each task of it."""
+
+    stream: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class BadSample:
     """A row that could not be filled. `lasting` is False when trying again may help (an I/O error, say)."""
 
@@ -92,7 +100,7 @@ class Done:
 
 
 Command = OpenStream | CloseStream | Task | DropSlots
-Report = Ready | Done
+Report = Ready | Unopened | Done
 
 
 def encode_command(command: Command) -> bytes:
@@ -154,6 +162,8 @@ def encode_report(report: Report) -> bytes:
             return head + (msgspec.msgpack.encode(report.bad) if report.bad else b"")
         case Ready():
             return bytes([_READY]) + msgspec.msgpack.encode(report)
+        case Unopened():
+            return bytes([_UNOPENED]) + msgspec.msgpack.encode(report)
 
 
 def decode_report(data: bytes) -> Report:
@@ -164,6 +174,8 @@ def decode_report(data: bytes) -> Report:
                 return _decode_done(data)
             case 4:
                 return msgspec.msgpack.decode(data[1:], type=Ready)
+            case 7:
+                return msgspec.msgpack.decode(data[1:], type=Unopened)
             case kind:
                 raise ProtocolError(f"a worker sent a record of unknown kind {kind}")
     except _DAMAGE as error:

@@ -22,19 +22,24 @@ from typing import Any, Final, NoReturn
 import aiofiles.os
 
 from streamd.decode.identity import pixel_id
+from streamd.errors import ConfigError
 from streamd.limits import WORKER_DATA_BYTES
 from streamd.mapping import map_writable
 from streamd.produce import Blob, Filling, ReadPace, Source
 from streamd.tasks import (
     MAX_RECORD_BYTES,
+    BadSample,
     CloseStream,
     Done,
     DropSlots,
     OpenStream,
     Ready,
+    Report,
     Task,
+    Unopened,
     decode_command,
     encode_report,
+    short_reason,
 )
 from streamd.whereabouts import OUT_OF_MEMORY_STATUS, Phase, Track
 
@@ -53,6 +58,7 @@ class Worker:
         self._link = link
         self._track = track
         self._sources: dict[int, Source] = {}
+        self._unopened: dict[int, OpenStream] = {}  # to be tried again with each task
         self._slots: dict[int, memoryview] = {}
         self._queue: deque[tuple[Task, memoryview, Reading]] = deque()
         self._pace = ReadPace()
@@ -78,7 +84,11 @@ class Worker:
             raise self._failure
 
     async def _produce(self, task: Task, memory: memoryview, reading: Reading, idle_ns: int) -> None:
-        started, source = time.monotonic_ns(), self._sources[task.stream]
+        started = time.monotonic_ns()
+        if task.stream in self._unopened and (why := self._open(task.stream)):
+            await self._report(Done(task.number, 0, 0, idle_ns, _unread(task, why)))
+            return
+        source = self._sources[task.stream]
         self._track.at(task.number, 0, Phase.READING)
         blobs, seconds = await reading if reading is not None else source.read_timed(task.ids)
         self._pace.note(len(blobs), seconds)
@@ -93,11 +103,13 @@ class Worker:
                 await asyncio.sleep(0)
         filling.write_labels()
         done = time.monotonic_ns()
-        report = Done(task.number, read - started, done - read, idle_ns, tuple(filling.bad))
+        await self._report(Done(task.number, read - started, done - read, idle_ns, tuple(filling.bad)))
+
+    async def _report(self, report: Done) -> None:
         if not self._send(report) and not self._ended:
             await asyncio.get_running_loop().sock_sendall(self._link, encode_report(report))
 
-    def _send(self, report: Ready | Done) -> bool:
+    def _send(self, report: Report) -> bool:
         """Whether the report is out; it is not when the socket is full, or the daemon gone, which ends the worker."""
         try:
             self._link.send(encode_report(report))
@@ -132,13 +144,27 @@ class Worker:
                 for slot in slots:
                     self._slots.pop(slot, None)
             case CloseStream(number):
-                self._sources.pop(number).close()
-            case OpenStream(number, manifest, spec):
-                self._sources[number] = Source.open(spec, Path(manifest))
-                self._send(Ready(number, pixel_id(spec.image)))  # short, into an empty socket: it has room
+                self._unopened.pop(number, None)
+                if number in self._sources:
+                    self._sources.pop(number).close()
+            case OpenStream() as command:
+                self._unopened[command.number] = command
+                if why := self._open(command.number):
+                    self._send(Unopened(command.number, why))
+
+    def _open(self, number: int) -> str:
+        """Opens a stream that is not open; why it cannot be, or nothing: its folder may be gone, and come back."""
+        command = self._unopened[number]
+        try:
+            self._sources[number] = Source.open(command.spec, Path(command.manifest))
+        except (ConfigError, OSError) as error:
+            return short_reason(error)
+        del self._unopened[number]
+        self._send(Ready(number, pixel_id(command.spec.image)))  # short, into an empty socket: it has room
+        return ""
 
     def _begin_reading(self, task: Task) -> Reading:
-        if not self._pace.ahead:
+        if not self._pace.ahead or task.stream in self._unopened:
             return None
         return asyncio.ensure_future(_read_group(self._sources[task.stream], task.ids))
 
@@ -156,6 +182,11 @@ class Worker:
     def _end(self) -> None:
         self._ended = True
         self._arrived.set()
+
+
+def _unread(task: Task, reason: str) -> tuple[BadSample, ...]:
+    """What becomes of a task whose stream is out of reach: all of it may be there the next time."""
+    return tuple(BadSample(sample_id, reason, lasting=False) for sample_id in task.ids.tolist())
 
 
 def confine_process() -> None:

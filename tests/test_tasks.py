@@ -24,6 +24,7 @@ from streamd.tasks import (
     Ready,
     Report,
     Task,
+    Unopened,
     decode_command,
     decode_report,
     encode_command,
@@ -51,6 +52,7 @@ REPORTS: Final[list[Report]] = [
     Ready(3, "f" * 32),
     Done(7, 1, 2, 3),
     Done(2**63, 2**50, 2**50, 2**50, (BadSample(9, "cut short", lasting=True), BadSample(2**62, "é", lasting=False))),
+    Unopened(3, "the folder is gone"),
 ]
 RECORDS: Final[list[Record]] = [*COMMANDS, *REPORTS]
 BOTH: Final[list[Callable[[bytes], Any]]] = [decode_command, decode_report]

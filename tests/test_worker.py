@@ -36,6 +36,7 @@ from streamd.tasks import (
     Ready,
     Report,
     Task,
+    Unopened,
     decode_report,
     encode_command,
 )
@@ -265,10 +266,27 @@ def test_a_word_that_makes_no_sense_ends_a_worker_loudly(hand: Hand, words: byte
     assert "ProtocolError" in said
 
 
-def test_a_stream_that_cannot_be_opened_ends_a_worker_loudly(hand: Hand, stream: ServedStream) -> None:
+def test_why_a_stream_cannot_be_opened_is_told(hand: Hand, stream: ServedStream) -> None:
     stream.manifest_path.write_bytes(b"damaged")
-    hand.send(OpenStream(0, str(stream.manifest_path), stream.spec))
-    assert hand.link.recv(1) == b""
-    status, said = hand.end()
-    assert status == 1
-    assert "cannot be used: it is too short" in said
+    said = hand.open(stream)
+    assert isinstance(said, Unopened)
+    assert "cannot be used: it is too short" in said.reason
+
+
+def test_a_stream_that_is_out_of_reach_fails_its_tasks_until_it_is_back(hand: Hand, stream: ServedStream) -> None:
+    root = Path(stream.manifest.root)
+    aside = root.rename(root.with_name("aside"))
+    assert isinstance(hand.open(stream), Unopened)
+    hand.send(task(stream, 5, [0, 1], [3, PAD_ID]), slot=1, nbytes=slot_bytes(stream.spec))
+
+    report = hand.hear()
+    assert isinstance(report, Done)
+    assert [(each.sample_id, each.lasting) for each in report.bad] == [(3, False), (PAD_ID, False)]
+    assert "No such file or directory" in report.bad[0].reason
+
+    aside.rename(root)
+    hand.send(task(stream, 6, [0, 1], [3, 4]))
+    assert isinstance(hand.hear(), Ready)
+    report = hand.hear()
+    assert isinstance(report, Done)
+    assert (report.number, report.bad) == (6, ())

@@ -26,7 +26,7 @@ from streamd.served import ServedStream
 from streamd.slots import SlotStore
 from streamd.spec import BatchKey, PixelId
 from streamd.stats import Stats
-from streamd.tasks import Done, Ready, Task
+from streamd.tasks import Done, Ready, Report, Task, Unopened
 from streamd.verdicts import Verdict
 from streamd.whereabouts import Whereabouts
 
@@ -141,10 +141,12 @@ class LocalEngine:
         self._jobs[job.task.number] = job
         worker.give(job.task, self._slots, alone=job.suspect)
 
-    def _heard(self, worker: WorkerProcess, report: Ready | Done) -> None:
+    def _heard(self, worker: WorkerProcess, report: Report) -> None:
         match report:
             case Ready(stream, pixel_id):
                 self._register.agree(stream, PixelId(pixel_id))
+            case Unopened(stream, reason):
+                self._register.refuse(stream, reason)
             case Done():
                 worker.finish(report.number)
                 self._done(self._jobs.pop(report.number), report)

@@ -15,7 +15,7 @@ from streamd.engines.deaths import Death, Finding, death
 from streamd.engines.watch import Watch
 from streamd.limits import WORKER_LEAVE_S
 from streamd.slots import SlotStore, make_memory
-from streamd.tasks import MAX_RECORD_BYTES, Command, Done, Ready, Task, decode_report, encode_command
+from streamd.tasks import MAX_RECORD_BYTES, Command, Report, Task, decode_report, encode_command
 from streamd.whereabouts import TRACK_BYTES, Track, Whereabouts
 
 
@@ -23,7 +23,7 @@ from streamd.whereabouts import TRACK_BYTES, Track, Whereabouts
 class Listener:
     """Who hears a worker: its reports, and that it has been waiting for a file for longer than the deadline, once."""
 
-    heard: Callable[[WorkerProcess, Ready | Done], None]
+    heard: Callable[[WorkerProcess, Report], None]
     waits: Callable[[WorkerProcess, Whereabouts], None]
 
 

@@ -103,10 +103,19 @@ class Register:
         answer = self._answer(self._entries[number])
         if not answer.done():
             answer.set_result(pixel_id)
-        elif answer.result() != pixel_id:
+        elif answer.exception() is None and answer.result() != pixel_id:
             raise ConfigError(
                 "a worker decodes to other pixels than the first: the installation changed; restart streamd"
             )
+
+    def refuse(self, number: int, reason: str) -> None:
+        """A worker cannot open a stream: who waits for its first word hears why; later, only its tasks fail."""
+        if number not in self._entries:
+            return
+        entry = self._entries[number]
+        answer = self._answer(entry)
+        if not answer.done():
+            answer.set_exception(ConfigError(f"stream {entry.stream.spec.name!r} cannot be opened: {reason}"))
 
     @staticmethod
     def _answer(entry: _Entry) -> asyncio.Future[PixelId]:

@@ -33,7 +33,7 @@ def stream(tmp_path: Path) -> Iterator[ServedStream]:
 
 
 ANSWER_S = 20.0
-Said = asyncio.Queue["Ready | Done"]
+Said = asyncio.Queue["Report"]
 
 
 async def start() -> tuple[WorkerProcess, Said]:

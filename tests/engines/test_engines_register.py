@@ -93,3 +93,25 @@ def test_a_late_word_about_a_closed_stream_is_not_heard(stream: ServedStream) ->
         register.agree(0, PixelId("other"))
 
     asyncio.run(scene())
+
+
+def test_whoever_waits_for_a_streams_first_word_hears_why_it_cannot_be_opened(stream: ServedStream) -> None:
+    async def ask() -> None:
+        register = Register([stream])
+        register.refuse(0, "the folder is gone")
+        with pytest.raises(ConfigError, match="stream 'train' cannot be opened: the folder is gone"):
+            await register.pixel_id(0)
+        register.agree(0, PixelId("late"))  # another worker came later, or luckier
+        register.refuse(7, "nobody knows this one")
+
+    asyncio.run(ask())
+
+
+def test_a_later_worker_that_cannot_open_a_stream_changes_nothing_of_what_is_known(stream: ServedStream) -> None:
+    async def ask() -> str:
+        register = Register([stream])
+        register.agree(0, PixelId("pixels"))
+        register.refuse(0, "the folder is gone")
+        return await register.pixel_id(0)
+
+    assert asyncio.run(ask()) == "pixels"

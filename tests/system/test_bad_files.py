@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from daemons import DaemonProcess, stream_config, write_images
 from epochs import Epoch, number, verdicts
 from PIL import Image
 
+import streamd
 from streamd.client import Batch
 from streamd.errors import StreamStoppedError
 from streamd.limits import MAX_FILE_BYTES
@@ -174,3 +176,20 @@ def test_a_batch_without_a_good_row_is_black_and_weighs_nothing(start_daemon: St
     epoch = Epoch(daemon, folder)
     assert (epoch.ids, epoch.weights) == ([-1] * 8 + list(range(8, 40)), [0.0] * 8 + [1.0] * 32)
     assert {action for _, _, action in epoch.bad} == {"masked"}
+
+
+@pytest.mark.fault("27", "the whole folder removed, and a worker killed that would have to open it again")
+def test_a_stream_whose_folder_is_gone_stops_and_says_so_and_others_go_on(
+    start_daemon: Start, tmp_path: Path, folder: Path
+) -> None:
+    doomed = write_images(tmp_path / "doomed", {"cat": 160}, size=(16, 16))
+    streams = {"train": stream_config(doomed, batch_size=2), "other": stream_config(folder)}
+    daemon = start_daemon({"streams": streams, "memory": "8MiB", "workers": 1})
+    with streamd.connect(daemon.endpoint) as client, client.subscribe("train", epochs=1, prefetch=2) as stream:
+        next(iter(stream))
+        doomed.rename(tmp_path / "gone")
+        os.kill(daemon.workers()[0], signal.SIGKILL)
+        with pytest.raises(StreamStoppedError, match=r"cannot be read: .*No such file or directory"):
+            list(stream)
+    assert sorted(Epoch(daemon, folder, "other").ids) == list(range(40))
+    assert verdicts(daemon) == []
