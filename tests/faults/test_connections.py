@@ -224,26 +224,28 @@ def test_two_daemons_on_one_state_directory_serve_the_same(stage: Scene, tmp_pat
 
 @pytest.mark.fault(
     "44",
-    "the daemon's descriptors used up while a trainer reads and others knock",
+    "the daemon's descriptors used up while one trainer reads on, one waits far behind, and a third knocks",
     departs="RLIMIT_NOFILE alone; neither TasksMax nor a full /dev/shm, which holds nothing of ours",
 )
 def test_without_descriptors_those_who_are_there_read_on_and_others_wait(stage: Scene, tmp_path: Path) -> None:
     here, pid = stage.at(tmp_path), stage.daemon.pid
-    reader, late = here.trainer("reader", gated=True), here.trainer("late")
+    behind, ahead, late = (here.trainer(name, gated=name != "late") for name in ("behind", "ahead", "late"))
     before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    with running(reader):
-        reader.allow(4)
-        reader.wait_for(4)
-        wait_for_outstanding(reader, 8)
+    with running(behind, ahead):
+        for each in (behind, ahead):
+            each.allow(4)
+            each.wait_for(4)
+            wait_for_outstanding(each, 8)
         try:
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (descriptors(pid), before[1]))
             with running(late):
-                reader.allow()
-                reader.finish()
+                for each in (ahead, behind):  # what lies between them is kept, so new slots are wanted
+                    each.allow()
+                    each.finish()
                 resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
                 late.finish()
         finally:
             resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
-        assert problems(stage.truth, reader, late) == []
-        assert reader.steps[-1].connection == 0
-        assert late.steps[0].ns > reader.steps[-1].ns
+        assert problems(stage.truth, behind, ahead, late) == []
+        assert [each.steps[-1].connection for each in (behind, ahead)] == [0, 0]
+        assert late.steps[0].ns > ahead.steps[-1].ns
