@@ -19,14 +19,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from streamd.errors import ConnectError
-from streamd.limits import SECRET_BYTES
+from streamd.limits import PAIR_S, SECRET_BYTES
 
 _SLOT: Final = struct.Struct("<Q")
 _CREDENTIALS: Final = struct.Struct("3i")
 _BACKLOG: Final = 128
 _ANSWER_S: Final = 5.0
 _REST_S: Final = 1.0
-_PAIR_S: Final = 10.0  # a client that died between its welcome and its lifeline is gone
 
 
 @dataclass(slots=True)
@@ -62,13 +61,13 @@ class DescriptorServer:
         """A new session's secret."""
         secret = os.urandom(SECRET_BYTES)
         self._secrets[secret] = session
-        asyncio.get_running_loop().call_later(_PAIR_S, self._give_up, secret)
+        asyncio.get_running_loop().call_later(PAIR_S, self._give_up, secret)
         return secret
 
     def _give_up(self, secret: bytes) -> None:
         session = self._secrets.pop(secret, None)
         if session is not None:
-            self._on_lost(session, f"it did not open its lifeline within {_PAIR_S:g} s")
+            self._on_lost(session, f"it did not open its lifeline within {PAIR_S:g} s")
 
     def forget(self, session: int) -> None:
         """The session is over: its secret and its lifeline end."""

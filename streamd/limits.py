@@ -52,6 +52,7 @@ BACKOFF_MAX_S: Final = 1.0
 SEND_COMPANY_S: Final = 0.008  # a batch just decoded waits so long for others, for one wake-up instead of four
 SEND_COMPANY_CREDIT: Final = 8  # ... if the trainer's credit is large enough to hide it
 ANSWER_TIMEOUT_S: Final = 5.0  # a subscription unanswered for so long is asked again on a new socket
+PAIR_S: Final = 2.0  # from a welcome to the lifeline: a trainer that died between them keeps its memory no longer
 SILENCE_S: Final = 10.0  # a loop that has waited so long asks whether the daemon still knows of it
 AWAY_LINE_S: Final = 30.0  # between two lines on stderr while the daemon is away
 HELD_COLLECT_S: Final = 1.0  # all credit held for so long: collect garbage

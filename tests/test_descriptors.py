@@ -225,7 +225,7 @@ def test_a_killed_client_is_lost_while_its_child_keeps_the_connection(at_desk: A
 
 
 def test_a_client_that_never_pairs_is_given_up(at_desk: AtDesk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(descriptors, "_PAIR_S", 0.02)
+    monkeypatch.setattr(descriptors, "PAIR_S", 0.02)
 
     async def scene(desk: Desk) -> None:
         secret = desk.server.expect(5)
