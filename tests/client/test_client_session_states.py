@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
-from hypothesis import HealthCheck, settings
+from exploring import explored, seldom
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from talking import SPEC
@@ -25,7 +25,6 @@ CREDIT: Final = 4
 
 which = st.integers(0, 50)
 some = st.integers(1, CREDIT)
-seldom = st.sampled_from([True, False, False, False])
 
 
 @dataclass(slots=True)
@@ -206,7 +205,7 @@ class Talk(RuleBasedStateMachine):
         before = self.session.state
         if now:
             self.say(speaker, NoSession())
-        assert self.session.state == before or speaker is self.here
+        assert self.session.state == before or speaker is self.here, "the denial of another session ends nothing"
 
     @rule()
     @precondition(lambda self: self.pong is not None and self.here is not None)
@@ -223,11 +222,4 @@ class Talk(RuleBasedStateMachine):
 
 
 TestTalk = Talk.TestCase
-TestTalk.settings = settings(
-    max_examples=120,
-    stateful_step_count=50,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
+TestTalk.settings = explored()

@@ -190,14 +190,14 @@ class Daemon(RuleBasedStateMachine):
             start = self.starts[trainer.session]
             due = [step for step in self._way(trainer, start, len(trainer.taken)) if not isinstance(step, int)]
             since = trainer.taken[len(trainer.taken) - self.taken_since(trainer) :]
-            assert due[: len(since)] == since
+            assert due[: len(since)] == since, f"{trainer.session} took another way"
 
     @invariant()
     def nobody_waits_for_company_that_is_there(self) -> None:
         sessions = self.world.window.sessions
         for session in sessions:
             company = sum(other.shape.name == session.shape.name for other in sessions)
-            assert not session.together or company < COMPANY
+            assert not session.together or company < COMPANY, f"{session.id} waits for company that is there"
 
     def _way(self, trainer: Trainer, start: Cursor, least: int) -> list[tuple[int, int] | int]:
         way = trainer.way(self.world.shapes[trainer.stream].batches, start)

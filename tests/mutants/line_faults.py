@@ -1,0 +1,223 @@
+"""One-line faults of the core. Each is put into a copy of the package, where the checks of the core must find it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """`old`, a line of `file` as it stands but for its indentation, becomes `new`."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+
+
+FAULTS: Final = (
+    # --- slots
+    Fault(
+        "a slot is free while a trainer still holds its batch",
+        "window/window.py",
+        "if entry.ready and not entry.holders and not self._is_kept(entry.key):",
+        "if entry.ready and not self._is_kept(entry.key):",
+    ),
+    Fault(
+        "a batch that several hold is free when the first lets go",
+        "window/pool.py",
+        "entry.holders -= 1",
+        "entry.holders = 0",
+    ),
+    Fault(
+        "slots of a trainer that died are written again",
+        "window/window.py",
+        "self._pool.release(slot).tainted = True",
+        "self._pool.release(slot).tainted = False",
+    ),
+    Fault(
+        "a slot that a forked child may see is written again",
+        "window/window.py",
+        "entry.tainted |= number in event.retired",
+        "entry.tainted |= number not in event.numbers",
+    ),
+    Fault(
+        "a slot is written again though its production failed half-way",
+        "window/window.py",
+        "entry.tainted = True",
+        "entry.tainted = False",
+    ),
+    Fault(
+        "what never may be written again goes back to the free slots",
+        "window/pool.py",
+        "if entry.tainted:",
+        "if entry.tainted and not entry.ready:",
+    ),
+    Fault(
+        "memory has room for one slot more than it has",
+        "window/pool.py",
+        "if self.used + slot_bytes <= self.memory and self._slots < self.most_slots:",
+        "if self.used <= self.memory and self._slots < self.most_slots:",
+    ),
+    Fault(
+        "the memory of slots that are over is not accounted as free",
+        "window/pool.py",
+        "self.used -= slot_bytes",
+        "self.used -= 0",
+    ),
+    Fault(
+        "a batch that gave way is still counted on",
+        "window/pool.py",
+        "self.evicted.append(least)",
+        "self.evicted[:] = []",
+    ),
+    Fault(
+        "the production of a stream that changed is sent as the new one's",
+        "window/window.py",
+        "self._pool.disown(entry)  # what is still in production shows the old stream",
+        "del entry",
+    ),
+    # --- credit and leases
+    Fault(
+        "credit is added instead of set",
+        "window/window.py",
+        "session.upto = upto",
+        "session.upto += upto",
+    ),
+    Fault(
+        "a session may lease more than its credit",
+        "window/sessions.py",
+        "return 0 if self.finished or self.together else min(self.upto - self.sent, self.credit - len(self.leases))",
+        "return 0 if self.finished or self.together else self.upto - self.sent",
+    ),
+    Fault(
+        "the first of the releases told together is forgotten",
+        "window/window.py",
+        "for number in event.numbers:",
+        "for number in event.numbers[1:]:",
+    ),
+    Fault(
+        "the credit that a client grants does not grow with what it released",
+        "client/session.py",
+        "upto = self._released_total + self._credit",
+        "upto = self._credit",
+    ),
+    Fault(
+        "releases of the session before are told in the new one",
+        "client/session.py",
+        "self._released, self._retired, self._released_total = [], [], 0",
+        "self._released_total = 0",
+    ),
+    Fault(
+        "whoever waits for company waits on when it is there",
+        "window/window.py",
+        "if 0 < session.together <= len(there):",
+        "if 0 < session.together < len(there):",
+    ),
+    Fault(
+        "a draining daemon produces on",
+        "window/window.py",
+        "while self._tasks < self._workers * TASKS_AHEAD_PER_WORKER and not self._draining:",
+        "while self._tasks < self._workers * TASKS_AHEAD_PER_WORKER:",
+    ),
+    # --- steps
+    Fault(
+        "a batch is sent twice",
+        "window/sessions.py",
+        "self.at = Step(self.at.epoch, self.at.base, self.at.step + 1, self.at.steps)",
+        "self.at = Step(self.at.epoch, self.at.base, self.at.step + (number != 3), self.at.steps)",
+    ),
+    Fault(
+        "a rank's base is forgotten after its first step",
+        "window/sessions.py",
+        "self.at = Step(self.at.epoch, self.at.base, self.at.step + 1, self.at.steps)",
+        "self.at = Step(self.at.epoch, 0, self.at.step + 1, self.at.steps)",
+    ),
+    Fault(
+        "the base of an epoch is taken over into the next",
+        "walk.py",
+        "return Step(step.epoch + 1, 0, 0, self.steps)",
+        "return Step(step.epoch + 1, step.base, 0, self.steps)",
+    ),
+    Fault(
+        "an epoch's last batch is dropped",
+        "walk.py",
+        "return self.step >= self.steps",
+        "return self.step >= self.steps - (self.steps > 1)",
+    ),
+    Fault(
+        "ranks that shall be padded lose their last step",
+        "spec.py",
+        'return -(-left // world) if uneven == "pad" else left // world',
+        "return left // world",
+    ),
+    Fault(
+        "ranks that shall drop their last step are padded",
+        "spec.py",
+        'return -(-left // world) if uneven == "pad" else left // world',
+        "return -(-left // world)",
+    ),
+    # --- accounts
+    Fault(
+        "parts of a history that different ranks walked are told as one",
+        "window/sessions.py",
+        "if last is not None and (last.rank, last.world, last.end) == (segment.rank, segment.world, segment.base):",
+        "if last is not None and last.end == segment.base:",
+    ),
+    Fault(
+        "the history before this session is forgotten",
+        "window/sessions.py",
+        "return (*history, segment)",
+        "return (segment,)",
+    ),
+    Fault(
+        "the history of an epoch is taken over into the next",
+        "window/sessions.py",
+        "self.history, self.begin = (), 0",
+        "self.begin = 0",
+    ),
+    Fault(
+        "the digest of what was taken leaves the place out",
+        "receipts.py",
+        "self._waiting.append((index, ids, marks))",
+        "self._waiting.append((0, ids, marks))",
+    ),
+    Fault(
+        "the rank is left out of the steps behind a cursor",
+        "plan.py",
+        "walks = [part.base + part.rank + part.world * np.arange(part.steps, dtype=np.int64) for part in segments]",
+        "walks = [part.base + part.world * np.arange(part.steps, dtype=np.int64) for part in segments]",
+    ),
+    # --- the trainer's side
+    Fault(
+        "frames of an older boot or session are accepted",
+        "client/session.py",
+        'if self.state != "active" or (header.boot, header.session) != (self._header.boot, self._header.session):',
+        'if self.state != "active":',
+    ),
+    Fault(
+        "a batch is accepted whatever its number and place",
+        "client/session.py",
+        "if number != self._expected or (batch.epoch, batch.index) != next(self._keys, None):",
+        "if number < 0:",
+    ),
+    Fault(
+        "the cursor moves before the loop has taken the batch",
+        "client/inbox.py",
+        "self._wait(lambda: self._deliveries, wait_s)",
+        "self._cursor = after; self._wait(lambda: self._deliveries, wait_s)",
+    ),
+    Fault(
+        "the accounts of client and daemon are not compared when frames may have been lost",
+        "client/session.py",
+        "if (pong.upto, pong.released) == asked and (pong.sent, pong.receipts) == (self._expected, self._receipts):",
+        "if asked is not None:",
+    ),
+    Fault(
+        "what a forked child sees is not told",
+        "client/inbox.py",
+        "return self._taken, [number for number in numbers if number in self._forked]",
+        "return self._taken, []",
+    ),
+)

@@ -1,0 +1,67 @@
+"""The checks of the core can fail: each of many one-line faults, put into a copy of the package, is found.
+
+By the checks that know nothing of the line: whole simulations, random runs, state machines, and the window's ledger in
+all of them. In the everyday run some faults have their turn; `scripts/test --all` looks for all of them, and
+`scripts/mutants` writes what each check makes of each into docs/mutants.md.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+from line_faults import FAULTS, Fault
+from mutants_page import PAGE
+from mutate import QUICK, WHOLE, copied, hunted, places_of
+
+EVERY_DAY: Final = FAULTS[::5]
+
+
+def named(fault: Fault) -> str:
+    return fault.name
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=named)
+def test_the_line_that_a_fault_replaces_stands_once_in_the_source(fault: Fault) -> None:
+    assert len(places_of(fault)) == 1, f"{fault.file}: {fault.old}"
+    assert fault.new != fault.old
+
+
+def test_every_fault_has_a_name_of_its_own() -> None:
+    assert len({fault.name for fault in FAULTS}) == len(FAULTS)
+
+
+def test_the_checks_find_nothing_in_the_package_as_it_is(tmp_path: Path) -> None:
+    finds = hunted(copied(tmp_path, None), QUICK)
+
+    assert [find.what for find in finds] == [""] * len(finds)
+    assert all(find.runs for find in finds)
+
+
+@pytest.mark.parametrize("fault", EVERY_DAY, ids=named)
+def test_a_fault_of_the_core_is_found_by_checks_that_know_nothing_of_it(fault: Fault, tmp_path: Path) -> None:
+    finds = hunted(copied(tmp_path, fault), QUICK)
+
+    assert any(find.what for find in finds), fault
+
+
+@pytest.mark.mutants
+@pytest.mark.timeout(300)
+def test_the_checks_find_nothing_in_the_package_as_it_is_however_long_they_look(tmp_path: Path) -> None:
+    assert {find.what for find in hunted(copied(tmp_path, None), WHOLE)} == {""}
+
+
+@pytest.mark.mutants
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault not in EVERY_DAY], ids=named)
+def test_every_fault_of_the_core_is_found(fault: Fault, tmp_path: Path) -> None:
+    finds = hunted(copied(tmp_path, fault), WHOLE)
+
+    assert any(find.what for find in finds), fault
+
+
+def test_the_page_tells_of_every_fault_and_of_no_other() -> None:
+    rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ") and "`" in line]
+
+    assert [row.split(" | ")[0].removeprefix("| ") for row in rows] == [fault.name for fault in FAULTS]
