@@ -256,7 +256,7 @@ class LocalEngine:
         self._dispatch()
 
     def _waits(self, worker: WorkerProcess, at: Whereabouts) -> None:
-        """Nothing is done about a worker that waits for files: that is the disk's affair, or the network's."""
+        """A worker waits for files: the disk's affair, or the network's. It is replaced when it goes on like this."""
         job = self._jobs.get(at.task)
         logs.warning(
             "worker.waiting",

@@ -16,7 +16,7 @@ from streamd.engines.watch import Watch
 from streamd.limits import WORKER_LEAVE_S
 from streamd.slots import SlotStore, make_memory
 from streamd.tasks import MAX_RECORD_BYTES, Command, Report, Task, decode_report, encode_command
-from streamd.whereabouts import TRACK_BYTES, Track, Whereabouts
+from streamd.whereabouts import TRACK_BYTES, Phase, Track, Whereabouts
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class WorkerProcess:
         self._row_deadline_s = row_deadline_s
         self._watch = Watch(process.pid, track, row_deadline_s, self._found)
         self._killed_for: Finding | None = None
-        self._waited = False
+        self._waited_at: Whereabouts | None = None
         self._mapped: set[int] = set()
         self.tasks: list[int] = []
         self.fresh = True  # was never given a task
@@ -122,12 +122,13 @@ class WorkerProcess:
         return death(code, self._track.read(), self._killed_for, self._row_deadline_s)
 
     def _found(self, finding: Finding) -> None:
-        """It has been silent for too long."""
-        if finding is not Finding.WAITING:
+        """It has been silent for too long; a disk may take twice as long, with a word about it, and no longer."""
+        at = self._track.read()
+        if finding is not Finding.WAITING or (at.phase is Phase.READING and at == self._waited_at):
             self._kill(finding)
-        elif not self._waited:
-            self._waited = True
-            self._listener.waits(self, self._track.read())
+        elif at != self._waited_at:
+            self._waited_at = at
+            self._listener.waits(self, at)
 
     def _kill(self, finding: Finding) -> None:
         self._killed_for = self._killed_for or finding
