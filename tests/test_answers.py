@@ -16,6 +16,7 @@ from streamd.served import ServedStream
 from streamd.slots import SlotStore
 from streamd.stats import Stats as Numbers
 from streamd.window import Window
+from streamd.window.events import TimePassed
 
 MIB = 1 << 20
 
@@ -47,6 +48,16 @@ def test_numbers_are_read_when_they_are_asked_for(answers: Answers) -> None:
     assert told.values["daemon"] == {
         "sessions": 3, "memory_used_bytes": 0, "slots": 0, "producing": 0, "slot_wait_s": 0.0,
     }  # fmt: skip
+
+
+def test_it_is_told_how_often_each_rule_of_the_window_was_checked(answers: Answers) -> None:
+    answers.window.handle(TimePassed(), 0.0)
+
+    told = answers.to(AskStats(), sessions=0, draining=False)
+
+    assert isinstance(told, Stats)
+    assert told.values["rules"] == answers.window.checks
+    assert told.values["rules"]["memory_within_budget"] == 1
 
 
 def test_the_status_says_whether_the_daemon_is_going_away(answers: Answers) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Literal, Self, TypeVar
@@ -162,24 +162,25 @@ class Client:
         """
         live, together = _start(start, resuming=resume is not None)
 
-        def subscribed() -> Stream:
-            spec = self.spec(stream)
-            token = None if resume is None else read_place(resume, spec, world)
-            wish = _wish(spec, epochs, rank, world, uneven, prefetch, transport)
-            wish = replace(wish, live=live, together=together)
-            return self._open(
-                Stream(self.endpoint, Cut.of(spec, batch_size, wish.uneven), wish, token, self._patience_s)
-            )
+        def wish(spec: StreamSpec) -> Wish:
+            asked = _wish(spec, epochs, rank, world, uneven, prefetch, transport)
+            return replace(asked, live=live, together=together)
 
         try:
-            return subscribed()
+            return self._open(stream, wish, resume, batch_size)
         except TokenError:
             if resume is not None:
                 raise
-        return subscribed()  # the stream changed between being told of and being subscribed to
+        return self._open(stream, wish, resume, batch_size)  # it changed between being told of and subscribed to
 
-    def _open(self, stream: Stream) -> Stream:
-        """Waits until the daemon has let a stream in."""
+    def _open(
+        self, name: str, wish: Callable[[StreamSpec], Wish], resume: str | bytes | None, batch_size: int | None
+    ) -> Stream:
+        """Asks what a stream is, subscribes, and waits until the daemon has let it in."""
+        spec = self.spec(name)
+        asked = wish(spec)
+        token = None if resume is None else read_place(resume, spec, asked.world)
+        stream = Stream(self.endpoint, Cut.of(spec, batch_size, asked.uneven), asked, token, self._patience_s)
         try:
             stream.wait_until_open(self._timeout_s)
         except BaseException:

@@ -21,7 +21,7 @@ from streamd.engines.process import Listener, WorkerProcess
 from streamd.layout import slot_bytes
 from streamd.served import ServedStream
 from streamd.slots import SlotStore
-from streamd.tasks import Done, DropSlots, OpenStream, Ready, Task
+from streamd.tasks import Done, DropSlots, OpenStream, Ready, Report, Task
 from streamd.whereabouts import Phase
 
 
@@ -33,7 +33,7 @@ def stream(tmp_path: Path) -> Iterator[ServedStream]:
 
 
 ANSWER_S = 20.0
-Said = asyncio.Queue["Report"]
+Said = asyncio.Queue[Report]
 
 
 async def start() -> tuple[WorkerProcess, Said]:
