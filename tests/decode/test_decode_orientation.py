@@ -26,6 +26,7 @@ def exif(value: int) -> bytes:
     return block.tobytes()
 
 
+@pytest.mark.fault("29", "orientations 1 to 8 in PNG, WebP and TIFF")
 @pytest.mark.parametrize("orientation", STORED)
 @pytest.mark.parametrize(("name", "options"), LOSSLESS, ids=["png", "webp", "tiff", "tiff-lzw"])
 def test_every_orientation_is_undone(name: str, options: dict[str, Any], orientation: int) -> None:

@@ -26,10 +26,14 @@ one dice, without threads, sockets or files, so that the same seed gives the sam
     scripts/simulate --epochs 1000000            # as many processes as cores
     scripts/simulate --seed 7                    # one run, told event by event
 
-A run has 1 to 3 epochs of 5 to 50 batches, 1 to 4 trainers, alike or ranks of one job (some of them 4 → 3 → 4 by
-tokens), memory for three batches up to ample, and one to three faults an epoch. An ordinary network delays frames, cuts
-connections and parts; a hostile one also loses, doubles and overtakes frames within a connection, and cuts without
-anybody's hearing of it, which no socket does.
+A run has 1 to 3 epochs of 5 to 50 batches; 1 to 4 trainers, all alike, one of them live perhaps, or ranks of one job
+(some of them 4 → 3 → 4 by tokens); memory for three batches up to ample; and one to three faults an epoch. An ordinary
+network delays frames, cuts connections and parts; a hostile one also loses, doubles, repeats and overtakes frames
+within a connection, and cuts without anybody's hearing of it, which no socket does.
+
+Whatever happens, each loop takes each of its steps once and in order, relative to the checkpoint that it began with;
+all ranks together take the epoch; every receipt is ok; what is held, also by a forked child, does not change; memory
+stays within its bound, no worker idles, and once the faults are over everybody ends within seconds.
 
 <!-- Written by scripts/simulate --report from the figures of one command. -->
 """

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from scenario import FAULTS
+from steps import Place
 from virtual_network import Direction, Mischief
-from virtual_trainer import Place, Trainer
+from virtual_trainer import Trainer
 
 from streamd.limits import DRAIN_S
 
@@ -122,14 +123,11 @@ class Mishaps:
 
     def _kill_worker(self) -> bool:
         daemon = self._simulation.daemon
-        return daemon is not None and not daemon.process.stopped and daemon.kill_worker()
+        return daemon is not None and not daemon.process.stopped and daemon.engine.kill_worker()
 
     def _fail_production(self) -> bool:
         daemon = self._simulation.daemon
-        if daemon is None or daemon.process.stopped or not daemon.running:
-            return False
-        daemon.fail_production(self._rng.choice(daemon.running))
-        return True
+        return daemon is not None and not daemon.process.stopped and daemon.engine.fail_production()
 
     def _change_stream(self) -> bool:
         daemon = self._simulation.daemon

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from stage import Hardware
-from virtual_trainer import Place
+from steps import Place, steps_of
 
 from streamd.limits import TASKS_AHEAD_PER_WORKER
 from streamd.spec import BadPolicy, Uneven
@@ -75,28 +74,20 @@ class Scenario:
     credits: tuple[int, ...]
     steps_s: tuple[float, ...]
     hostile: bool
+    live: bool  # whether the last of the copies begins where the others are
     may_stop: int  # so many trainers may stop for ever, and there is room for the others whatever they hold
     faults: tuple[Fault, ...]
 
     def describe(self) -> str:
         machine = self.hardware
         worlds = " -> ".join(str(leg.world) for leg in self.legs)
-        who = f"{self.copies} trainers alike" if self.copies > 1 else f"a job of {worlds} ranks, {self.uneven}"
+        alike = f"{self.copies} trainers alike{', the last of them live' if self.live else ''}"
+        who = alike if self.copies > 1 else f"a job of {worlds} ranks, {self.uneven}"
         network = "hostile" if self.hostile else "ordinary"
         return (
             f"{self.epochs} epochs of {self.batches} batches, {who}, credit {self.credits}; {machine.slots} slots, "
             f"{machine.workers} workers, {self.tasks} tasks a batch, bad samples: {self.policy}; {network} network"
         )
-
-
-def steps_of(batches: int, epochs: int, start: Place, world: int, uneven: Uneven) -> Iterator[Place]:
-    """(epoch, base) of every step from `start` on, by counting."""
-    epoch, base = start
-    while epoch < epochs:
-        while base + (1 if uneven == "pad" else world) <= batches:
-            yield epoch, base
-            base += world
-        epoch, base = epoch + 1, 0
 
 
 def draw(rng: random.Random) -> Scenario:
@@ -124,6 +115,7 @@ def draw(rng: random.Random) -> Scenario:
         wishes,
         tuple(rng.choice((0.001, 0.005, 0.02)) for _ in range(most)),
         hostile,
+        not ranks and trainers > 1 and rng.random() < 0.3,
         0 if ranks or slots < enough else trainers - 1 if slots >= ample else min(1, trainers - 1),
         _faults(rng, batches, epochs, hostile=hostile),
     )

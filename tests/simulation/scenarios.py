@@ -21,6 +21,7 @@ QUIET: Final = Scenario(
     credits=(4, 4),
     steps_s=(0.005, 0.005),
     hostile=False,
+    live=False,
     may_stop=1,
     faults=(),
 )

@@ -23,7 +23,7 @@ from typing import IO, Final
 from figures import Figures, write_page
 from simulator import Simulation
 
-_CHUNK: Final = 100  # seeds that a process runs between two lines of its own
+_CHUNK: Final = 50  # seeds that a process runs between two lines of its own
 _GOOD, _BROKEN = 0, 1
 
 

@@ -10,19 +10,21 @@ from itertools import count
 from typing import Final
 
 from mishaps import Mishaps
-from scenario import Leg, Scenario, draw, steps_of
+from scenario import Leg, Scenario, draw
 from stage import Stage
+from steps import Place, steps_of
 from story import BrokenPromiseError, Story
 from synthetic import Synthetic
 from virtual_daemon import Daemon
 from virtual_network import Network
 from virtual_time import Agenda
-from virtual_trainer import Place, Saved, Seat, Trainer
+from virtual_trainer import Saved, Seat, Trainer
 
 from streamd.errors import StreamdError
 
-_BOUND_S: Final = 180.0  # from the last fault's end until all are done, however small the memory
-_AFTERWARDS_S: Final = 15.0  # until everything of those who left must be gone
+_SOON_S: Final = 5.0  # from the last fault's end until all are done, beside their work, however small the memory
+_LATE_S: Final = 90.0  # the same where frames are lost, since silence is noticed after a while, perhaps several times
+_AFTERWARDS_S: Final = 5.0  # until everything of those who left must be gone
 _LOOK_EVERY: Final = 256  # happenings
 _MOST_LOOKS: Final = 400  # time that stands still while things happen is a hang too
 
@@ -92,11 +94,19 @@ class Simulation:
                     break
             waiting = [seat.name for seat in self.seats if not seat.done]
             late_s = agenda.now_s - self.mishaps.quiet_from_s
-            moving = self._all_done() or (agenda.busy and late_s < _BOUND_S and self._looks < _MOST_LOOKS)
+            moving = self._all_done() or (agenda.busy and late_s < self._bound_s and self._looks < _MOST_LOOKS)
             self.story.require("once faults end, everybody ends soon", moving, "{} wait for ever", waiting)
         self.done_s = agenda.now_s
         self._look_back()
         self._clear_up()
+
+    @property
+    def _bound_s(self) -> float:
+        """Until all are done: generously what they have to do themselves, and what healing may take."""
+        scenario, hardware = self.scenario, self.scenario.hardware
+        together = max(scenario.copies, *(leg.world for leg in scenario.legs))
+        step_s = 2 * max(scenario.steps_s) + 4 * hardware.decode_s * together
+        return 2 * scenario.batches * scenario.epochs * step_s + (_LATE_S if scenario.hostile else _SOON_S)
 
     def _all_done(self) -> bool:
         return all(seat.done or seat.name in self.lost for seat in self.seats)
@@ -127,7 +137,7 @@ class Simulation:
             trainer.end_children()
         for child in self.mishaps.orphans:
             child.end_children()
-        until_s = agenda.now_s + _AFTERWARDS_S
+        until_s = max(agenda.now_s, self.mishaps.quiet_from_s) + _AFTERWARDS_S
         for _ in range(_LOOK_EVERY * _MOST_LOOKS):
             if agenda.now_s >= until_s or not agenda.step():
                 break
@@ -135,6 +145,7 @@ class Simulation:
         if daemon is not None and not daemon.process.stopped:
             left = [session.id for session in daemon.window.sessions]
             self.story.require("who has left leaves nothing behind", not left and not daemon.peers, "sessions {}", left)
+            self._keep_checks(daemon)
 
     # --- daemons
 
@@ -147,9 +158,14 @@ class Simulation:
     def end_daemon(self) -> None:
         daemon, self.daemon = self.daemon, None
         if daemon is not None:
+            self._keep_checks(daemon)
             daemon.process.kill()
             self.stage.network.unbind()
             self.story.note(str(daemon), "is gone")
+
+    def _keep_checks(self, daemon: Daemon) -> None:
+        """What the window's own ledger has checked."""
+        self.story.checked.update({f"ledger: {rule}": number for rule, number in daemon.window.checks.items()})
 
     # --- seats
 
@@ -163,7 +179,7 @@ class Simulation:
         for seat in self.seats:
             if saved is not None:
                 seat.saved = Saved(saved.place, 0)
-            self.stage.agenda.after(self.stage.rng.random() * 0.05, self.seat_trainer, seat)
+            self.stage.agenda.after(self.stage.rng.random() * (0.3 if seat.live else 0.05), self.seat_trainer, seat)
 
     def _seats_of(self, leg: Leg, rank: int, ahead: list[Place]) -> Iterator[Seat]:
         scenario = self.scenario
@@ -179,6 +195,7 @@ class Simulation:
                 scenario.steps_s[number],
                 [(epoch, base + rank) for epoch, base in ahead],
                 to_the_end=leg.steps is None,
+                live=scenario.live and copy == scenario.copies - 1,
             )
 
     def seat_trainer(self, seat: Seat) -> None:

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scenario import Leg, Scenario, draw, steps_of
+from scenario import Leg, Scenario, draw
 from scenarios import played, some_scenario
 from simulator import Simulation
+from steps import steps_of
 from virtual_trainer import Trainer
 
 from streamd.client.inbox import Delivery, Inbox
@@ -41,7 +42,7 @@ def test_the_story_does_not_depend_on_the_hash_seed() -> None:
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path}
         code = (
             "from simulator import Simulation\n"
-            "runs = [Simulation(seed) for seed in range(40)]\n"
+            "runs = [Simulation(seed) for seed in range(20)]\n"
             "print(*[run.run() and run.story.digest() for run in runs])"
         )
         return subprocess.check_output([sys.executable, "-c", code], env=environment, cwd=ROOT, text=True)
@@ -82,6 +83,13 @@ def test_a_job_that_changes_its_world_takes_every_batch_once() -> None:
         taken = [place for seat in simulation.past + simulation.seats for place in seat.taken]
         assert sorted(index for _, index in taken) == list(range(48))
         assert simulation.story.counts["changes of world"] == 2
+
+
+def test_a_live_trainer_begins_where_the_others_are() -> None:
+    simulations = played(some_scenario("the daemon is killed", live=True, epochs=2), seeds=10)
+
+    assert sum(simulation.story.counts["joined others"] for simulation in simulations) == 10
+    assert any(simulation.seats[-1].expected[0] > (0, 0) for simulation in simulations)
 
 
 def test_steps_are_counted_from_any_place() -> None:

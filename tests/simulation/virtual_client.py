@@ -211,6 +211,8 @@ class VirtualPostman:
         self._do(self.session.opened(cursor, self._agenda.now_s))
 
     def _greet(self, welcome: Welcome) -> None:
+        if welcome.cursor is not None:
+            self.inbox.move(welcome.cursor)
         header = self.session._header
         self.lifeline = self._network.pair(self, header.boot, header.session)
         if self.lifeline is None:
@@ -236,7 +238,7 @@ class VirtualPostman:
             if lifeline is None or not lifeline.open or lifeline.server.process.stopped:
                 return None
             assert isinstance(lifeline.server, Daemon)
-            slot = lifeline.server.slots.get(serial)
+            slot = lifeline.server.engine.slots.get(serial)
             if slot is None:
                 return None
             self.slots[serial] = slot

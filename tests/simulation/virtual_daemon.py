@@ -1,21 +1,21 @@
-"""A daemon in virtual time: the real Window, with what service, peers, engine and slots do around it."""
+"""A daemon in virtual time: the real Window, with what service and peers do around it."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
 from stage import Stage
-from synthetic import SLOT_BYTES, Slot
+from synthetic import SLOT_BYTES
+from virtual_engine import VirtualEngine
 from virtual_network import Lifeline
 from virtual_time import Process
+from window_rules import check_holders, check_memory, check_no_worker_idles
 
-from streamd.limits import TASK_ATTEMPTS, TASKS_AHEAD_PER_WORKER, WORKER_RESPAWN_S
+from streamd.limits import PAIR_S
 from streamd.messages import (
-    BatchReady,
     ClientMessage,
     DaemonMessage,
     Draining,
@@ -35,14 +35,11 @@ from streamd.messages import (
 from streamd.spec import Cursor
 from streamd.window import Window
 from streamd.window.actions import Action, Admit, DropSlots, Produce, Refuse, SendBatch, SendReceipt, StopStream, Warn
-from streamd.window.admission import ahead_slots
 from streamd.window.events import (
-    BatchProduced,
     CreditGranted,
     DrainRequested,
     Event,
     LeaseReleased,
-    ProductionFailed,
     ProgressReported,
     SessionClosed,
     SessionLost,
@@ -52,7 +49,6 @@ from streamd.window.events import (
 )
 from streamd.wire import Header
 
-_PAIR_S: Final = 10.0  # as the descriptor server waits for a lifeline
 _DRAINING_RETRY_S: Final = 0.2
 _LOOK_EVERY: Final = 16  # events between two looks at whether a worker idles
 
@@ -68,16 +64,6 @@ class Peer:
     most: int = 0  # deliveries that it may have been granted by now
 
 
-@dataclass(slots=True, eq=False)
-class Job:
-    """A batch with a worker. `deaths` of workers it has seen; `attempt` tells live workers from dead ones."""
-
-    action: Produce
-    pixels: int
-    deaths: int = 0
-    attempt: int = 0
-
-
 class Daemon:
     """One boot. Its process may be stopped and killed; then another one takes the endpoint."""
 
@@ -85,22 +71,18 @@ class Daemon:
         self.boot = boot
         self.process = Process(stage.agenda)
         self.draining = False
-        self.slots: dict[int, Slot] = {}
-        self.running: list[Job] = []
         self.peers: dict[int, Peer] = {}
         self.on_empty: Callable[[], None] = lambda: None
         self._data, self._hardware = stage.data, stage.hardware
         self._agenda, self._rng, self._story, self._network = stage.agenda, stage.rng, stage.story, stage.network
-        self._memory = self._hardware.slots * SLOT_BYTES
-        self.window = Window([self._data.shape], memory=self._memory, workers=self._hardware.workers)
+        memory = self._hardware.slots * SLOT_BYTES
+        self.window = Window([self._data.shape], memory=memory, workers=self._hardware.workers)
+        self.engine = VirtualEngine(stage, self.process, self._happen)
         self._speaking: dict[int, Peer] = {}
         self._numbers = count(1)
-        self._queue: deque[Job] = deque()
-        self._ready: dict[int, BatchReady] = {}
         self._unreachable: list[int] = []
         self._timer_s: float | None = None
         self._events = 0
-        self._gone: set[int] = set()
 
     def __str__(self) -> str:
         return f"daemon {self.boot}"
@@ -193,7 +175,7 @@ class Daemon:
                 case SendBatch():
                     self._send_batch(action)
                 case Produce():
-                    self._produce(action)
+                    self.engine.produce(action)
                 case SendReceipt(session, cursor):
                     self.process.after(self._rng.random() * 0.005, self._send_receipt, session, cursor)
                 case DropSlots(slots):
@@ -209,7 +191,7 @@ class Daemon:
         peer = self.peers.get(action.session)
         if peer is not None:
             header = Header(self.boot, action.session, action.number)
-            self._reach(peer, header, self._ready[action.slot])
+            self._reach(peer, header, self.engine.ready[action.slot])
 
     def _send_receipt(self, session: int, cursor: Cursor) -> None:
         peer = self.peers.get(session)
@@ -269,7 +251,7 @@ class Daemon:
             return
         self._story.note(str(self), "session {} begins with credit {}", session, credit)
         peer.most = credit
-        self.process.after(_PAIR_S, self._give_up, session)
+        self.process.after(PAIR_S, self._give_up, session)
         self._send(peer, Welcome(self._data.spec, credit, "shared", "lifelines", b"", cursor))
 
     def _give_up(self, session: int) -> None:
@@ -308,113 +290,16 @@ class Daemon:
             self.on_empty()
         return True
 
-    # --- memory and workers
-
-    def _produce(self, action: Produce) -> None:
-        slot = self.slots.get(action.slot)
-        if slot is None:
-            self._story.require("a serial is never used again", action.slot not in self._gone, "{}", action)
-            slot = self.slots[action.slot] = Slot()
-            slot.serial = action.slot
-        self._story.require(
-            "what somebody sees is never rewritten", not slot.watchers, "slot {} for {}", slot.serial, action.key
-        )
-        slot.blank()
-        self._queue.append(Job(action, self._data.pixels))
-        self._work()
-
-    def _work(self) -> None:
-        while self._queue and len(self.running) < self._hardware.workers:
-            job = self._queue.popleft()
-            self.running.append(job)
-            effort = self._rng.random()
-            decode_s = self._hardware.decode_s * (0.5 + effort if effort < 0.97 else 20)
-            self.process.after(decode_s, self._decoded, job, job.attempt)
-
-    def _decoded(self, job: Job, attempt: int) -> None:
-        """A worker has gone through a batch: verdicts are on disk before the batch goes on, or it is resolved again."""
-        if attempt != job.attempt:
-            return
-        key = job.action.key
-        if found := self._data.condemn(key.epoch, key.index):
-            self._story.counts["samples condemned"] += len(found)
-            self._story.note(str(self), "samples {} of {}:{} are bad", found, key.epoch, key.index)
-            self.process.after(self._hardware.decode_s, self._decoded, job, attempt)
-            return
-        self.running.remove(job)
-        self._fill(job)
-        self._happen(BatchProduced(key, job.action.slot))
-        self._work()
-
-    def _fill(self, job: Job) -> None:
-        key, serial = job.action.key, job.action.slot
-        ids, marks = self._data.resolved(key.epoch, key.index)
-        self.slots[serial].write(key.epoch, key.index, job.pixels, ids)
-        bad = self._data.bad_rows(key.epoch, key.index, marks) if self._data.verdicts else ()
-        self._ready[serial] = BatchReady(key.epoch, key.index, ids.size, serial, SLOT_BYTES, inline=False, bad=bad)
-
-    def kill_worker(self) -> bool:
-        """One dies at its work; whether there was one."""
-        if not self.running:
-            return False
-        job = self._rng.choice(self.running)
-        self._story.counts["batches begun again"] += 1
-        job.deaths += 1
-        job.attempt += 1
-        if job.deaths < TASK_ATTEMPTS:
-            self.slots[job.action.slot].blank()
-            self.running.remove(job)
-            self.process.after(WORKER_RESPAWN_S, self._again, job)
-        else:
-            self.fail_production(job)
-        return True
-
-    def _again(self, job: Job) -> None:
-        self._queue.appendleft(job)
-        self._work()
-
-    def fail_production(self, job: Job) -> None:
-        """For a reason that is no sample's: the stream stops."""
-        self.running.remove(job)
-        job.attempt += 1
-        self._happen(ProductionFailed(job.action.key, job.action.slot, "the disk is gone"))
-        self._work()
-
     def _drop(self, serials: tuple[int, ...]) -> None:
-        for serial in serials:
-            del self.slots[serial]
-            self._ready.pop(serial, None)
-            self._gone.add(serial)
+        self.engine.drop(serials)
         for peer in list(self.peers.values()):
             self._send(peer, SlotsGone(serials))
 
-    # --- rules that hold after every event
-
     def _check(self) -> None:
-        slots = len(self.slots)
-        within = slots * SLOT_BYTES == self.window.used_bytes <= self._memory
-        self._story.require("memory stays within its bound", within, "{} slots of {}", slots, self._hardware.slots)
+        """Rules that hold after every event; the dear ones now and then."""
+        check_memory(self._story, self.window, len(self.engine.slots), self._hardware)
         self._events += 1
-        if self._events % _LOOK_EVERY:
-            return
-        leases = sum(len(session.leases) for session in self.window.sessions)
-        holders = sum(entry.holders for entry in self.window._pool.by_slot.values())
-        self._story.require("what is held is held by a session", leases == holders, "{}, not {}", leases, holders)
-        tasks = self.window.producing * self._data.tasks
-        if not self.draining and tasks < self._hardware.workers * TASKS_AHEAD_PER_WORKER:
-            self._check_no_worker_idles()
-
-    def _check_no_worker_idles(self) -> None:
-        window, shape = self.window, self._data.shape
-        entries = window._pool.by_slot.values()
-        left = self._hardware.slots - sum(not entry.ready or entry.holders > 0 for entry in entries)
-        most = ahead_slots(shape, self._hardware.workers, self._memory)
-        known = window._pool.entries
-        missing = [key for each in window.sessions for key in each.ahead(each.room) if key not in known]
-        self._story.require(
-            "no worker idles while somebody wants a batch and memory allows",
-            not missing or not left or window.producing >= most,
-            "{} is not produced, {} slots are left",
-            missing[:1],
-            left,
-        )
+        if self._events % _LOOK_EVERY == 0:
+            check_holders(self._story, self.window)
+            if not self.draining:
+                check_no_worker_idles(self._story, self.window, self._data.shape, self._hardware)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from stage import Stage
+from steps import Place, steps_of
 from synthetic import Slot, ids_in, lies_in
 from virtual_client import VirtualPostman
 from virtual_time import Process
@@ -23,8 +24,6 @@ from streamd.receipts import Receipt, Tally, Totals, from_hex, to_hex
 from streamd.spec import Cursor, Uneven
 from streamd.tokens import Token, read_token
 from streamd.walk import Walk
-
-Place = tuple[int, int]  # epoch, index
 
 _SAVES: Final = 0.1  # of all steps
 _HOLDS_S: Final = 0.05  # a loop that waits holds what it has at most so long
@@ -51,6 +50,7 @@ class Seat:
     step_s: float
     expected: list[Place]
     to_the_end: bool  # not so where the job goes on in another world
+    live: bool = False  # begins where the others are, which it hears with its first welcome
     saved: Saved = Saved(None, 0)
     saves: list[Saved] = field(default_factory=list)
     taken: list[Place] = field(default_factory=list)  # relative to the checkpoint that the present process began with
@@ -105,7 +105,9 @@ class Trainer:
         seat.saves = [each for each in seat.saves if each.steps <= saved.steps]
         token = read_token(self._token_of(saved.place), self._spec) if saved.place else None
         self.tally = self._tally_at(token) if token else self._new_tally(Cursor(), self._spec.pixel_id)
-        wish = Wish(self._spec.name, seat.rank, seat.world, seat.epochs, seat.uneven, seat.credit, "shared")
+        wish = Wish(
+            self._spec.name, seat.rank, seat.world, seat.epochs, seat.uneven, seat.credit, "shared", live=seat.live
+        )
         self.inbox = Inbox(self.tally.cursor)
         self.session = Session(wish, self._spec, resuming=running)
         self.postman = VirtualPostman(seat.name, self.process, self.session, self.inbox, self._stage, self.turn)
@@ -128,9 +130,25 @@ class Trainer:
         if self._busy or self.over:
             return
         try:
-            self._move()
+            if not self.seat.live or self._find_place():
+                self._move()
         except (StreamStoppedError, StreamChangedError, RefusedError) as error:
             self._end(error)
+
+    def _find_place(self) -> bool:
+        """As Stream.wait_until_open: whether a live trainer knows by now where it begins."""
+        if not self.inbox.wait_welcome(0):
+            return False
+        seat, cursor = self.seat, self.inbox.cursor
+        seat.live, seat.epochs = False, self.session.wish.epochs or 0
+        start, batches = (cursor.epoch, cursor.base), self._spec.batches
+        seat.expected = list(steps_of(batches, seat.epochs, start, seat.world, seat.uneven))
+        self._walk = Walk(batches, seat.rank, seat.world, seat.uneven, seat.epochs)
+        self.tally = self._new_tally(cursor, self._spec.pixel_id)
+        seat.saved = Saved(self.tally.snapshot(), 0)
+        self._story.counts["joined others"] += 1
+        self._story.note(seat.name, "joins the others at {}:{}", *start)
+        return True
 
     def _move(self) -> None:
         seat, tally = self.seat, self.tally
