@@ -54,7 +54,7 @@ def _unknown(name: str, streams: Iterable[str]) -> Refused:
 def _misplaced(wish: Subscribe, spec: StreamSpec) -> Refused | None:
     """What is wrong with the place at which the subscription wants to begin."""
     if wish.order_id is not None and wish.order_id != spec.order_id:
-        return Refused("token", other_order(wish.order_id, wish.order, spec))
+        return Refused("token", other_order(wish.order_id, wish.order, spec, running=wish.resuming))
     try:
         check_cursor(wish.cursor)
     except TokenError as error:

@@ -77,8 +77,11 @@ def read_token(text: str | bytes, spec: StreamSpec) -> Token:
     return token
 
 
-def other_order(order_id: str, order: OrderFacts | None, spec: StreamSpec) -> str:
-    """What to say to who was in `order_id`, made of `order` where that is known, when `spec` is served."""
+def other_order(order_id: str, order: OrderFacts | None, spec: StreamSpec, *, running: bool = False) -> str:
+    """What to say to who was in `order_id`, made of `order` where that is known, when `spec` is served.
+
+    `running`: it was a stream that was being read, and no token that was saved.
+    """
     if order is None:
         what = (
             "files, labels, batch_size, drop_remainder, shuffle or seed differ: the token was saved under "
@@ -86,7 +89,8 @@ def other_order(order_id: str, order: OrderFacts | None, spec: StreamSpec) -> st
         )
     else:
         what = order.difference(spec.order)
-    return f"stream {spec.name!r} has another order now: {what}; serve it as it was to go on, {_ANEW}"
+    anew = "or subscribe again to begin anew" if running else _ANEW
+    return f"stream {spec.name!r} has another order now: {what}; serve it as it was to go on, {anew}"
 
 
 def _rows_behind(token: Token, spec: StreamSpec) -> int:

@@ -18,7 +18,7 @@ from streamd.limits import MAX_CLIENT_FRAME_BYTES, MAX_SEGMENTS
 from streamd.messages import Subscribe
 from streamd.plan import segment_indices
 from streamd.spec import Cursor, OrderId, PixelId, Segment, Uneven, steps_from
-from streamd.tokens import Token, check_cursor, read_token
+from streamd.tokens import Token, check_cursor, other_order, read_token
 from streamd.walk import Walk
 from streamd.wire import NOBODY, pack
 
@@ -292,3 +292,8 @@ def test_a_token_with_one_other_byte_is_refused_or_sound(place: int, byte: int) 
         return
     check_cursor(token.cursor, SPEC.batches)
     assert (token.stream, token.order_id) == (SPEC.name, SPEC.order_id)
+
+
+def test_who_was_reading_is_told_to_subscribe_again_and_who_has_a_token_to_leave_it() -> None:
+    assert "or subscribe again to begin anew" in other_order("f" * 32, None, SPEC, running=True)
+    assert "or subscribe without a token to begin anew" in other_order("f" * 32, None, SPEC)
