@@ -24,6 +24,7 @@ from typing import Final
 
 import independence_page as page
 import make_data
+import processes
 import reader
 import run
 
@@ -34,6 +35,7 @@ DEFAULT_RESULTS: Final = run.HERE / "results" / "independence.json"
 TRAINERS: Final = 3
 STARTS_S: Final = 60.0
 ASK_AGAIN_S: Final = 0.02
+SETTLE_S: Final = 1.0  # after a trainer has come and gone: what it costs for ever counts, not its coming
 WINDOW_S: Final = 2.0  # of a rate: long against a batch, short against the drift of a machine
 BETWEEN_KILLS: Final = (50, 400)  # batches that every trainer takes, at least, before the next kill
 
@@ -77,15 +79,24 @@ def _wait_for_sessions(endpoint: str, condition: Callable[[Sequence[SessionStatu
             time.sleep(ASK_AGAIN_S)
 
 
-def measure_round(three: reader.Readers, endpoint: str, number: int) -> page.Round:
-    """Three rates of the same trainers; which is first changes from round to round, since a machine's speed drifts."""
+def _take(three: reader.Readers, serving: run.Daemon) -> page.Take:
+    """The rates of some seconds, and the processor time of all who run, for each batch that a trainer got."""
+    time.sleep(SETTLE_S)
+    pids = [*serving.pids(), *(process.pid for process in three.processes)]
+    before_s = processes.cpu_s(pids)
+    rates = three.rates(WINDOW_S)
+    return page.Take(rates, 1000 * (processes.cpu_s(pids) - before_s) / (sum(rates) * WINDOW_S))
+
+
+def measure_round(three: reader.Readers, serving: run.Daemon, number: int) -> page.Round:
+    """The same trainers three times; which case is first changes with the round, since a machine's speed drifts."""
     cases = (_nobody, _stopped_before_its_first_batch, _stopped_in_step)
-    rates: dict[int, tuple[float, ...]] = {}
+    takes: dict[int, page.Take] = {}
     for place in range(len(cases)):
         case = (number + place) % len(cases)
-        with cases[case](endpoint):
-            rates[case] = three.rates(WINDOW_S)
-    return page.Round(alone=rates[0], fresh=rates[1], reading=rates[2])
+        with cases[case](serving.endpoint):
+            takes[case] = _take(three, serving)
+    return page.Round(alone=takes[0], fresh=takes[1], in_step=takes[2])
 
 
 def measure_cost(data: Path, rounds: int) -> tuple[page.Round, ...]:
@@ -94,9 +105,9 @@ def measure_cost(data: Path, rounds: int) -> tuple[page.Round, ...]:
     with run.daemon(data) as serving, reader.readers(serving.endpoint, TRAINERS) as three:
         three.begin()
         for number in range(rounds):
-            found.append(measure_round(three, serving.endpoint, number))
+            found.append(measure_round(three, serving, number))
             last = found[-1]
-            print(f"round {number + 1}: beside a stopped one {last.of_fresh:.3f}, {last.of_reading:.3f} of the rate")
+            print(f"round {number + 1}: beside a stopped one {last.of_fresh:.3f}, {last.of_in_step:.3f} of the rate")
     return tuple(found)
 
 

@@ -45,4 +45,4 @@ def test_the_cost_of_a_stopped_trainer_and_the_pause_after_a_kill_are_measured(t
     found = json.loads(results.read_text())
     assert [len(kill["pauses_s"]) for kill in found["kills"]] == [3, 3]
     assert all(pause_s > 0 for kill in found["kills"] for pause_s in kill["pauses_s"])
-    assert all(rate > 0 for rates in found["rounds"][0].values() for rate in rates)
+    assert all(rate > 0 for take in found["rounds"][0].values() for rate in take["rates"])
