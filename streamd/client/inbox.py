@@ -116,11 +116,14 @@ class Inbox:
             self._held[delivery.number] = (delivery.batch.epoch, delivery.batch.index)
             return delivery
 
-    def take_receipt(self, epoch: int, wait_s: float) -> ReceiptDue | None:
-        """The daemon's word on an epoch; None when it did not come in time. Raises the stream's error."""
+    def find_receipt(self, epoch: int, wait_s: float) -> ReceiptDue | None:
+        """The daemon's word on an epoch; None when it did not come in time. Raises the stream's error.
+
+        It stays here until the loop has moved on: an interrupt that falls between costs nothing.
+        """
         with self._changed:
             self._wait(lambda: epoch in self._receipts, wait_s)
-            receipt = self._receipts.pop(epoch, None)
+            receipt = self._receipts.get(epoch)
             if receipt is None:
                 self._raise()
             return receipt
@@ -140,9 +143,10 @@ class Inbox:
             return self._cursor
 
     def move(self, cursor: Cursor) -> None:
-        """Sets where the next connection begins."""
+        """Sets where the next connection begins; words on epochs before that are not needed any more."""
         with self._changed:
             self._cursor = cursor
+            self._receipts = {epoch: due for epoch, due in self._receipts.items() if epoch >= cursor.epoch}
 
     def close(self, error: StreamdError) -> None:
         """What the loop has not taken is let go, and whoever waits for it hears why."""

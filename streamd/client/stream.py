@@ -285,7 +285,7 @@ class Stream:
         self._settling = True
         try:
             while due is None:
-                due = self._inbox.take_receipt(self._tally.cursor.epoch, waiting.turn_s())
+                due = self._inbox.find_receipt(self._tally.cursor.epoch, waiting.turn_s())
                 if due is None:
                     waiting.look()
         finally:
@@ -298,7 +298,7 @@ class Stream:
         if not at_end or self._torn or self._settling or self._pid != os.getpid():
             return
         with suppress(StreamdError):  # its receipt says so, or that there is none
-            due = self._inbox.take_receipt(self._tally.cursor.epoch, 0 if self._inbox.away_since_s else LAST_WORD_S)
+            due = self._inbox.find_receipt(self._tally.cursor.epoch, 0 if self._inbox.away_since_s else LAST_WORD_S)
             if due is not None:
                 self._compare(due)
 
@@ -306,10 +306,12 @@ class Stream:
         """Compares accounts, keeps the receipt, and goes on to the next epoch."""
         epoch = self._tally.cursor.epoch
         receipt = self._receipt(due)
-        self.receipts.append(receipt)
+        following = self._new_tally(self._tally.cursor.next_epoch(), self._tally.pixel_id)
+        # Nothing is called between these three, so that an interrupt falls before all of them, or after.
+        self.receipts += [receipt]
         self._recut.unused = 0
-        self._tally = self._new_tally(self._tally.cursor.next_epoch(), self._tally.pixel_id)
-        self._inbox.move(self._tally.cursor)
+        self._tally = following
+        self._inbox.move(following.cursor)
         self._postman.order(partial(self._session.checked, epoch, receipt.digest, ok=receipt.ok))
         if not receipt.ok:
             raise ReceiptError(

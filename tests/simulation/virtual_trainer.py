@@ -163,7 +163,7 @@ class Trainer:
             else:
                 self._wait()
         else:
-            due = self.inbox.take_receipt(tally.cursor.epoch, 0)
+            due = self.inbox.find_receipt(tally.cursor.epoch, 0)
             if due is not None:
                 self._settle(due)
             else:

@@ -232,6 +232,21 @@ def test_an_interrupt_between_taking_and_booking_loses_nothing(
         assert stream.receipts[0].ok
 
 
+@pytest.mark.parametrize("step", ["streamd.client.stream.Stream._receipt", "streamd.client.stream.Inbox.move"])
+def test_an_interrupt_at_an_epochs_account_loses_neither_account_nor_batches(
+    client: Client, rows: list[int], monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    with client.subscribe("train", epochs=2) as stream:
+        batches = iter(stream)
+        taken = rows_of(islice(batches, len(stream)))
+        with monkeypatch.context() as patch:
+            patch.setattr(step, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                next(batches)
+        assert taken + rows_of(batches) == rows
+        assert [(each.epoch, each.ok) for each in stream.receipts] == [(0, True), (1, True)]
+
+
 def test_an_interrupted_seek_leaves_the_stream_where_it_was(
     client: Client, rows: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
