@@ -39,4 +39,5 @@ def _compute(stream: ServedStream, cursor: Cursor) -> str:
 
 def dropped_samples(stream: ServedStream, cursor: Cursor) -> int:
     """Samples of the epoch that lie behind its last step."""
-    return max(0, stream.spec.samples - cursor.base * stream.spec.batch_size)
+    done = min(cursor.base, stream.spec.batches)  # a padded step ends beyond the last batch
+    return max(0, stream.spec.samples - done * stream.spec.batch_size)

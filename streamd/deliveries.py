@@ -82,11 +82,14 @@ class Deliveries:
 
     def _send(self, peer: Peer, action: SendBatch) -> None:
         started = time.monotonic()
+        ready = self._ready.get(action.slot)
+        if ready is None or (ready.epoch, ready.index) != (action.key.epoch, action.key.index):
+            self._on_unreachable(action.session)  # it gave the batch back before it was sent: no trainer of ours does
+            return
         header = Header(self._boot, action.session, action.number)
         if peer.transport == "shared":
             sent = self._server.send(peer.identity, frame(header, self._bodies[action.slot]))
         else:
-            ready = self._ready[action.slot]
             inline = BatchReady(ready.epoch, ready.index, ready.rows, 0, ready.slot_bytes, inline=True, bad=ready.bad)
             sent = self._server.send(peer.identity, frame(header, body(inline)), self._slots.view(action.slot))
         if not sent:

@@ -85,8 +85,9 @@ class BatchesHeldError(StreamdError):
         self.held = tuple(held)
         names = ", ".join(f"{epoch}:{index}" for epoch, index in self.held[:8])
         super().__init__(
-            f"{len(self.held)} batches are still held (epoch:index {names}), which is all that prefetch allows: "
-            "drop the arrays taken from batch.images, keep batch.copy() instead, or subscribe with a larger prefetch"
+            f"{len(self.held)} batches are still held (epoch:index {names}), which is all that prefetch and "
+            "the daemon's memory allow: drop the arrays taken from batch.images, keep batch.copy() instead, or "
+            "subscribe with a larger prefetch"
         )
 
 

@@ -178,6 +178,12 @@ class NoSession(_Message, frozen=True, tag=77):
     """The session that the frame's header names is none of this daemon and this connection."""
 
 
+class CreditNow(_Message, frozen=True, tag=78):
+    """The session may hold so many batches from now on: others came, or left."""
+
+    credit: int
+
+
 class Names(_Message, frozen=True, tag=74):
     """The names asked for, relative to the stream's root, in the order asked."""
 
@@ -205,4 +211,5 @@ DaemonMessage = (
     | Draining
     | Pong
     | NoSession
+    | CreditNow
 )

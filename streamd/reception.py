@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 
 from streamd import logs
 from streamd.descriptors import DescriptorServer
-from streamd.messages import DaemonMessage, Refused, Stopped, Subscribe, Welcome
+from streamd.messages import CreditNow, DaemonMessage, Refused, Stopped, Subscribe, Welcome
 from streamd.objections import objection
 from streamd.overview import Overview
 from streamd.peers import Peer, Peers
 from streamd.served import ServedStream
-from streamd.window.actions import Admit, Refuse, StopStream
+from streamd.window.actions import Admit, Lend, Refuse, StopStream
 from streamd.window.events import Subscribed
 
 
@@ -47,6 +47,7 @@ class Reception:
     async def empty(self, hurry: asyncio.Event) -> None:
         """Returns when the last session has ended, or `hurry` is set."""
         if len(self.peers):
+            self._emptied.clear()  # it may have been empty before
             waits = [asyncio.ensure_future(self._emptied.wait()), asyncio.ensure_future(hurry.wait())]
             try:
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -77,11 +78,13 @@ class Reception:
             wish.together,
         )
 
-    def tell(self, action: Admit | Refuse | StopStream, now_s: float) -> None:
-        """The window has decided who is let in, who is not, and who must go."""
+    def tell(self, action: Admit | Lend | Refuse | StopStream, now_s: float) -> None:
+        """The window has decided who is let in and with what, who is not, and who must go."""
         match action:
             case Admit():
                 self._welcome(action, now_s)
+            case Lend(session, credit):
+                self._lend(session, credit)
             case Refuse():
                 self._refuse(action)
             case StopStream():
@@ -117,6 +120,12 @@ class Reception:
             transport=peer.transport,
         )
         self._send(peer, Welcome(peer.stream.spec, credit, peer.transport, self._door, secret, action.cursor))
+
+    def _lend(self, session: int, credit: int) -> None:
+        peer = self.peers.of(session)
+        if peer is not None:
+            peer.credit = credit
+            self._send(peer, CreditNow(credit))
 
     def _refuse(self, action: Refuse) -> None:
         peer = self.peers.remove(action.session)

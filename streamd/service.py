@@ -48,6 +48,7 @@ from streamd.window.actions import (
     Action,
     Admit,
     DropSlots,
+    Lend,
     Produce,
     Refuse,
     SendBatch,
@@ -263,7 +264,7 @@ class Service:
                     self._spawn(self._send_receipt(session, cursor))
                 case DropSlots(slots):
                     self._drop(slots)
-                case Admit() | Refuse() | StopStream():
+                case Admit() | Lend() | Refuse() | StopStream():
                     self._reception.tell(action, now_s)
                 case Warn(text):
                     logs.warning("window.warning", text)

@@ -127,3 +127,9 @@ def test_the_book_has_an_end(stream: ServedStream, computed: list[Cursor]) -> No
 @pytest.mark.parametrize(("steps", "world", "dropped"), [(3, 1, 0), (2, 1, 4), (1, 2, 4), (0, 1, 20)])
 def test_samples_behind_the_last_step_are_counted(stream: ServedStream, steps: int, world: int, dropped: int) -> None:
     assert dropped_samples(stream, Cursor(0, (Segment(0, steps, 0, world),))) == dropped
+
+
+def test_a_padded_step_beyond_the_last_batch_hides_no_dropped_remainder(stream: ServedStream) -> None:
+    short = replace(stream, spec=replace(stream.spec, batches=2, remainder="drop"))
+    assert dropped_samples(short, Cursor(0, (Segment(0, 1, 0, 4),))) == 4
+    assert dropped_samples(stream, Cursor(0, (Segment(0, 1, 0, 4),))) == 0

@@ -162,3 +162,21 @@ def test_whoever_cannot_be_reached_is_reported(stream: ServedStream) -> None:
         desk.deliveries.settle(fresh=False)
 
     assert on_a_desk(stream, play).lost == [1]
+
+
+@pytest.mark.parametrize("other", [None, 7])
+def test_a_batch_given_back_before_it_was_sent_costs_only_who_did_so_its_session(
+    stream: ServedStream, other: int | None
+) -> None:
+    def play(desk: Desk) -> None:
+        early = desk.decoded(0)
+        desk.deliveries.add(desk.peer(), early)
+        desk.deliveries.settle(fresh=True)
+        desk.deliveries.forget((early.slot,))
+        if other is not None:  # the slot holds another batch by now
+            again = desk.decoded(other)
+            desk.deliveries.prepare(Production(again.key, stream, 0, early.slot, 4096))
+        desk.deliveries.send_all()
+
+    desk = on_a_desk(stream, play)
+    assert (desk.outbox.numbers, desk.lost) == ([], [1])

@@ -41,6 +41,7 @@ PROTOCOL: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
     "StatusNow": (75, ("status",)),
     "Pong": (76, ("sent", "upto", "released", "receipts")),
     "NoSession": (77, ()),
+    "CreditNow": (78, ("credit",)),
 }
 
 DEFINED: Final[set[type[Any]]] = {

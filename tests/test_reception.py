@@ -13,14 +13,14 @@ from daemons import write_images
 from served_folders import serve
 
 from streamd.descriptors import DescriptorServer
-from streamd.messages import DaemonMessage, Refused, Stopped, Subscribe, Welcome
+from streamd.messages import CreditNow, DaemonMessage, Refused, Stopped, Subscribe, Welcome
 from streamd.overview import Overview
 from streamd.peers import Peer
 from streamd.reception import Reception
 from streamd.served import ServedStream
 from streamd.spec import Cursor
 from streamd.stats import Stats
-from streamd.window.actions import Admit, Refuse, StopStream
+from streamd.window.actions import Admit, Lend, Refuse, StopStream
 
 MIB = 1 << 20
 WISH = Subscribe("train", 0, 1, None, Cursor(), "drop", 4, "shared", None, resuming=False)
@@ -145,3 +145,27 @@ def test_nobody_is_waited_for_when_there_is_nobody_or_no_time(reception: Recepti
 
     asyncio.run(wait())
     assert len(reception.peers) == 1
+
+
+def test_who_left_long_ago_does_not_end_the_wait_for_who_is_here(reception: Reception) -> None:
+    async def waits() -> bool:
+        reception.depart(begin(reception, b"long ago"), "done")
+        begin(reception, b"here")
+        waiting = asyncio.ensure_future(reception.empty(asyncio.Event()))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        still = not waiting.done()
+        waiting.cancel()
+        return still
+
+    assert asyncio.run(waits())
+
+
+def test_who_is_lent_more_or_less_is_told(reception: Reception, door: Door) -> None:
+    session = begin(reception, b"one")
+    reception.tell(Lend(session, 2), 2.0)
+    assert door.said[-1] == (session, CreditNow(2))
+    peer = reception.peers.of(session)
+    assert peer is not None
+    assert peer.credit == 2
+    reception.tell(Lend(99, 2), 2.0)

@@ -22,6 +22,7 @@ from streamd.messages import (
     AskStreams,
     BatchReady,
     ClientMessage,
+    CreditNow,
     DaemonMessage,
     Draining,
     Goodbye,
@@ -85,6 +86,7 @@ EXAMPLES: Final[list[ClientMessage | DaemonMessage]] = [
     StatusNow(STATUS),
     Pong(7, 15, 6, 1),
     NoSession(),
+    CreditNow(3),
 ]
 FROM_CLIENT: Final = [message for message in EXAMPLES if isinstance(message, ClientMessage)]
 FROM_DAEMON: Final = [message for message in EXAMPLES if isinstance(message, DaemonMessage)]

@@ -57,6 +57,12 @@ class Inbox:
             self.credit, self.away_since_s = credit, None
             self._changed.notify_all()
 
+    def lend(self, credit: int) -> None:
+        """The loop may hold so many batches from now on."""
+        with self._changed:
+            self.credit = credit
+            self._changed.notify_all()
+
     def away(self) -> None:
         with self._changed:
             if self.away_since_s is None:
@@ -161,9 +167,9 @@ class Inbox:
             return list(self._held.values()) if self.credit and len(self._held) >= self.credit else []
 
     def _wait(self, wanted: Callable[[], object], wait_s: float) -> None:
-        """Also ends when the daemon goes away or is back: from then on the caller's patience counts otherwise."""
-        before = self.away_since_s
-        self._changed.wait_for(lambda: wanted() or self._error or self.away_since_s != before, wait_s)
+        """Also ends when the daemon goes away, is back or lends another number: the caller's patience counts anew."""
+        before = self.away_since_s, self.credit
+        self._changed.wait_for(lambda: wanted() or self._error or (self.away_since_s, self.credit) != before, wait_s)
 
     def _raise(self) -> None:
         if self._error is not None:

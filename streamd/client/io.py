@@ -7,7 +7,6 @@ that moment are told to be retired when they end: what lies in their memory stay
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 import weakref
@@ -20,10 +19,12 @@ from typing import Final, cast
 import zmq
 
 from streamd.client.inbox import Delivery, Inbox
+from streamd.client.patience import say
 from streamd.client.session import (
     Do,
     Fail,
     Greet,
+    Lent,
     Offer,
     OfferReceipt,
     OpenSocket,
@@ -69,7 +70,8 @@ class Postman:
         self._orders: deque[Callable[[], Iterable[Do]]] = deque()
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         # Views that outlive the stream still ring it, so it closes with the last of them, not with the thread.
-        weakref.finalize(self, os.close, self._bell)
+        # At the interpreter's end the thread still polls it, and its number may be another file's by then.
+        weakref.finalize(self, os.close, self._bell).atexit = False
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="streamd-client", daemon=True)
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
@@ -240,6 +242,9 @@ class Postman:
                 self._greet(welcome)
             case Unmap(slots):
                 self._unmap(slots)
+            case Lent(credit):
+                self._worth_ringing = grant_size(credit)
+                self._inbox.lend(credit)
             case OfferReceipt() | Fail():
                 self._tell_loop(do)
 
@@ -272,7 +277,7 @@ class Postman:
             self._lifeline = Lifeline(welcome.descriptors, welcome.secret)
             self._poller = None
         except ConnectError as error:
-            sys.stderr.write(f"streamd: {error}\n")
+            say(f"{error}")
             self._lose()
             return
         self._worth_ringing = grant_size(welcome.credit)
@@ -286,7 +291,7 @@ class Postman:
             self._lose()
             return
         except OSError as error:
-            sys.stderr.write(f"streamd: memory cannot be shared here ({error.strerror}); pixels come by socket now\n")
+            say(f"memory cannot be shared here ({error.strerror}); pixels come by socket now")
             self._session.wish = replace(self._session.wish, transport="inline")
             self._lose()
             return

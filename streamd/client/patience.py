@@ -6,10 +6,17 @@ import gc
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from streamd.client.inbox import Inbox
 from streamd.errors import BatchesHeldError, ConnectError
 from streamd.limits import AWAY_LINE_S, HELD_COLLECT_S, HELD_ERROR_S, SILENCE_S
+
+
+def say(text: str) -> None:
+    """A line on stderr, for whoever reads it: a trainer goes on when its terminal is gone."""
+    with suppress(OSError, ValueError, AttributeError):  # a broken pipe, a closed file, none at all
+        sys.stderr.write(f"streamd: {text}\n")
 
 
 class Patience:
@@ -76,4 +83,4 @@ class Patience:
     def _say(self, now_s: float, text: str) -> None:
         if now_s >= self._said_s + AWAY_LINE_S:
             self._said_s = now_s
-            sys.stderr.write(f"streamd: {text}\n")
+            say(text)

@@ -17,6 +17,7 @@ from streamd.limits import ANSWER_TIMEOUT_S, BACKOFF_MAX_S, BACKOFF_MIN_S, PROGR
 from streamd.messages import (
     BatchReady,
     ClientMessage,
+    CreditNow,
     DaemonMessage,
     Draining,
     Goodbye,
@@ -105,13 +106,20 @@ class Unmap:
 
 
 @dataclass(frozen=True, slots=True)
+class Lent:
+    """The loop may hold so many batches at a time from now on."""
+
+    credit: int
+
+
+@dataclass(frozen=True, slots=True)
 class Fail:
     """The subscription is over, for this reason."""
 
     error: StreamdError
 
 
-Do = OpenSocket | Say | Greet | Offer | OfferReceipt | Unmap | Fail
+Do = OpenSocket | Say | Greet | Offer | OfferReceipt | Unmap | Lent | Fail
 State = Literal["away", "asking", "active", "over"]
 
 
@@ -241,7 +249,7 @@ class Session:
         self._retired += retired
         self._released_total += len(numbers)
         self._taken, self._waited_ns = taken, self._waited_ns + waited_ns
-        if self._released_total + self._credit - self._told_upto >= grant_size(self._credit):
+        if len(self._released) >= grant_size(self._credit):
             return self._tell(now_s)
         if self._due_s is None:
             self._due_s = now_s + PROGRESS_DELAY_S
@@ -292,6 +300,9 @@ class Session:
                 answer = [OfferReceipt(message)]
             case SlotsGone(slots):
                 answer = [Unmap(slots)]
+            case CreditNow(credit):
+                self._credit = credit
+                answer = [Lent(credit), *self._tell(now_s)]
             case Pong():
                 answer = self._answered(message, now_s)
             case Draining() | NoSession():
@@ -346,7 +357,7 @@ class Session:
 
     def _tell(self, now_s: float) -> list[Do]:
         del now_s  # progress is told whole: nothing of it stays to be told later
-        upto = self._released_total + self._credit
+        upto = max(self._told_upto, self._released_total + self._credit)
         progress = Progress(upto, tuple(self._released), self._taken, self._waited_ns, tuple(self._retired))
         self._released, self._retired, self._waited_ns, self._told_upto, self._due_s = [], [], 0, upto, None
         return [Say(self._header, progress)]

@@ -18,6 +18,14 @@ class Admit:
 
 
 @dataclass(frozen=True, slots=True)
+class Lend:
+    """The session may hold so many batches from now on."""
+
+    session: int
+    credit: int
+
+
+@dataclass(frozen=True, slots=True)
 class Refuse:
     """The session does not come to be; asking again may help after `retry_s`."""
 
@@ -78,4 +86,4 @@ class Warn:
     text: str
 
 
-Action = Admit | Refuse | Produce | SendBatch | SendReceipt | DropSlots | StopStream | Warn
+Action = Admit | Lend | Refuse | Produce | SendBatch | SendReceipt | DropSlots | StopStream | Warn

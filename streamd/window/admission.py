@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from streamd.limits import MAX_CREDIT, MAX_SLOTS, MIB, MIN_CREDIT, TASKS_AHEAD_PER_WORKER
+from streamd.limits import MAX_SLOTS, MIB, MIN_CREDIT, TASKS_AHEAD_PER_WORKER
 from streamd.messages import Refusal
 from streamd.spec import steps_from
 from streamd.window.events import StreamShape, Subscribed
-from streamd.window.sessions import Session
+from streamd.window.sessions import Session, wanted_credit
 
 RETRY_S = 0.5  # sessions end and leases return at any time
 
@@ -84,11 +84,12 @@ def admit(
     if alone > memory:
         return Denial("memory", _arithmetic(shape, memory, alone, []))
     room = _room(sessions, workers, memory, shape)
-    wanted = max(MIN_CREDIT, min(event.credit, MAX_CREDIT))
+    wanted = wanted_credit(event)
     shares = _share(wanted, shape.slot_bytes, sessions, room)
     if shares is None:
         working = memory - room.memory
-        needed = working + MIN_CREDIT * (shape.slot_bytes + sum(session.shape.slot_bytes for session in sessions))
+        others = sum(session.least_credit * session.shape.slot_bytes for session in sessions)
+        needed = working + MIN_CREDIT * shape.slot_bytes + others
         return Denial("memory", _arithmetic(shape, memory, needed, sessions), RETRY_S if event.resuming else None)
     shrunk = {session.id: shares[session.id] for session in sessions if shares[session.id] < session.credit}
     held = {session.id: max(shares[session.id], len(session.leases)) for session in sessions}
@@ -108,18 +109,33 @@ def _room(sessions: Sequence[Session], workers: int, memory: int, shape: StreamS
 def _share(wanted: int, slot_bytes: int, sessions: Sequence[Session], room: _Room) -> dict[int, int] | None:
     """The credits of `sessions` that leave room for one more: the largest is halved, the newcomer's before others'.
 
-    None when not even the minimum for everyone fits into the room.
+    None when not even the least for everyone fits into the room.
     """
     shares = {session.id: session.credit for session in sessions}
+    least = {session.id: session.least_credit for session in sessions}
     while room.beside(sessions, shares).batches(slot_bytes) < wanted:
-        largest = max(shares, key=shares.__getitem__, default=None)
+        yielding = [each for each in shares if shares[each] > least[each]]
+        largest = max(yielding, key=shares.__getitem__, default=None)
         if wanted > MIN_CREDIT and (largest is None or wanted >= shares[largest]):
             wanted = max(MIN_CREDIT, wanted // 2)
-        elif largest is not None and shares[largest] > MIN_CREDIT:
-            shares[largest] = max(MIN_CREDIT, shares[largest] // 2)
+        elif largest is not None:
+            shares[largest] = max(least[largest], shares[largest] // 2)
         else:
             return None
     return shares
+
+
+def regrown(sessions: Sequence[Session], workers: int, memory: int) -> dict[int, int]:
+    """The credits that may be larger now that somebody has left: to each at most half of what is free beside others."""
+    counts = {session.id: max(session.credit, len(session.leases)) for session in sessions}
+    grown = {}
+    for session in sessions:
+        room = _room(sessions, workers, memory, session.shape).beside(sessions, counts | {session.id: 0})
+        credit = min(session.wanted, room.batches(session.shape.slot_bytes) // 2)
+        if credit > session.credit:
+            grown[session.id] = credit
+            counts[session.id] = max(credit, counts[session.id])
+    return grown
 
 
 def _arithmetic(shape: StreamShape, memory: int, needed: int, sessions: Sequence[Session]) -> str:

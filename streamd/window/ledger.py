@@ -13,7 +13,7 @@ from typing import Final, Literal, NoReturn
 
 from streamd.errors import BrokenRuleError
 from streamd.spec import BatchKey, Cursor
-from streamd.window.actions import Action, Admit, DropSlots, Produce, SendBatch, SendReceipt, StopStream
+from streamd.window.actions import Action, Admit, DropSlots, Lend, Produce, SendBatch, SendReceipt, StopStream
 from streamd.window.events import (
     BatchProduced,
     CreditGranted,
@@ -178,6 +178,7 @@ class Ledger:
             case Subscribed():
                 self._reach = _EVERYBODY
             case SessionLost(session) | SessionClosed(session):
+                self._reach = _EVERYBODY  # who is lent more may be sent more
                 self._end(session)
             case ProductionFailed(_, slot):
                 failed = self._slots[slot]
@@ -232,6 +233,8 @@ class Ledger:
                     self._see_drop(slot)
             case Admit():
                 self._see_admission(action)
+            case Lend(session, credit):
+                self._sessions[session].credit = credit
             case StopStream():
                 self._see_stop(action)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from streamd.limits import MAX_CREDIT, MIN_CREDIT
 from streamd.spec import BatchKey, Cursor, Segment
 from streamd.walk import Step, Walk
 from streamd.window.events import StreamShape, Subscribed
@@ -20,6 +21,8 @@ class Session:
     history: tuple[Segment, ...]
     at: Step
     credit: int
+    wanted: int = MIN_CREDIT  # the credit it asked for
+    most_held: int = 0  # batches that its loop was seen to hold at a time, in this epoch
     upto: int = 0
     sent: int = 0
     taken: int = 0
@@ -44,9 +47,25 @@ class Session:
             cursor.history,
             walk.start(cursor),
             credit,
+            wanted_credit(event),
             begin=cursor.begin,
             together=event.together,
         )
+
+    @property
+    def least_credit(self) -> int:
+        """With less its loop could not go on: what it holds, and one more."""
+        return min(self.credit, max(MIN_CREDIT, self.most_held + 1))
+
+    def progressed(self, taken: int) -> None:
+        """Its loop has taken so many deliveries."""
+        self.taken = max(self.taken, taken)
+        self.most_held = max(self.most_held, self._held)
+
+    @property
+    def _held(self) -> int:
+        """Batches that its loop has taken and not given back."""
+        return min(self.taken, self.sent) - (self.sent - len(self.leases))
 
     @property
     def finished(self) -> bool:
@@ -110,7 +129,7 @@ class Session:
         steps = Segment(self.at.base, self.at.steps, self.walk.rank, self.walk.world)
         ended = Cursor(self.at.epoch, merge(self.history, steps), self.begin)
         self.history, self.begin = (), 0
-        self.lost_s = 0.0
+        self.lost_s, self.most_held = 0.0, self._held
         self.at = self.walk.next_epoch(self.at)
         return ended
 
@@ -121,6 +140,11 @@ class Session:
     def wants(self, key: BatchKey) -> bool:
         """Whether `key` lies on the way ahead of this session."""
         return self.distance(key) is not None
+
+
+def wanted_credit(event: Subscribed) -> int:
+    """What a session asks for, within bounds."""
+    return max(MIN_CREDIT, min(event.credit, MAX_CREDIT))
 
 
 def joined(event: Subscribed, sessions: Iterable[Session]) -> Subscribed:

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from streamd.limits import KEEP_COST_S, TASKS_AHEAD_PER_WORKER
+from streamd.limits import KEEP_COST_S, MAX_SLOTS, TASKS_AHEAD_PER_WORKER
 from streamd.spec import BatchKey
 from streamd.window import schedule
 from streamd.window.actions import (
     Action,
     Admit,
     DropSlots,
+    Lend,
     Produce,
     Refuse,
-    SendBatch,
-    SendReceipt,
     StopStream,
     Warn,
 )
-from streamd.window.admission import Denial, admit, ahead_slots
+from streamd.window.admission import Denial, admit, ahead_slots, regrown
 from streamd.window.events import (
     BatchProduced,
     CreditGranted,
@@ -39,10 +38,12 @@ from streamd.window.events import (
 )
 from streamd.window.ledger import Ledger, Rule
 from streamd.window.pool import Demand, Entry, Pool
+from streamd.window.sending import deliver
 from streamd.window.sessions import Session, joined
 
 _COST_SMOOTHING: Final = 0.1
 _IDLE_S: Final = 30.0  # with nobody here for so long, empty slots go back to the host
+_DENIED_S: Final = 5.0  # after the host had no room for a slot; trainers that hold one each may need more to go on
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,7 @@ class Window:
         self._last_done_s = 0.0
         self._turn = 0.0
         self._idle_since_s: float | None = None
+        self._ask_again_s: float | None = None  # whether the host has room for more slots by then
         self._draining = False
         self._starved_since_s: float | None = None
         self._slot_wait_s = 0.0
@@ -116,7 +118,8 @@ class Window:
 
     def deadline(self) -> float | None:
         """When TimePassed is due, if nothing else happens before."""
-        return None if self._idle_since_s is None else self._idle_since_s + _IDLE_S
+        idle_s = None if self._idle_since_s is None else self._idle_since_s + _IDLE_S
+        return min((due_s for due_s in (idle_s, self._ask_again_s) if due_s is not None), default=None)
 
     def _take(self, event: Event, now_s: float) -> list[Action]:  # noqa: C901, PLR0911 - one line an event
         match event:
@@ -128,7 +131,7 @@ class Window:
                 return self._produced(slot, now_s)
             case ProgressReported(session, taken):
                 if found := self._sessions.get(session):
-                    found.taken = max(found.taken, taken)
+                    found.progressed(taken)
                 return []
             case Subscribed():
                 return self._subscribe(event)
@@ -137,7 +140,7 @@ class Window:
             case ProductionFailed(key, slot, reason):
                 return self._failed(key.stream, slot, reason)
             case SlotDenied(key, slot, reason):
-                return self._denied(key, slot, reason)
+                return self._denied(key, slot, reason, now_s)
             case StreamChanged(stream, shape, reason):
                 return self._changed(stream, shape, reason)
             case DrainRequested():
@@ -157,15 +160,14 @@ class Window:
             actions.append(
                 Warn(f"memory is short: sessions {list(verdict.shrunk)} get fewer batches for another's sake")
             )
-            for number, credit in verdict.shrunk.items():
-                self._sessions[number].credit = credit
+            self._lend(verdict.shrunk, actions)
         if isinstance(verdict, Denial):
             return [*actions, Refuse(event.session, verdict.why, verdict.text, verdict.retry_s)]
         if event.live:
             event = joined(event, self.sessions)
         session = self._sessions[event.session] = Session.of(event, shape, verdict.credit)
         actions.append(Admit(session.id, verdict.credit, event.cursor if event.live else None))
-        _deliver(session, self._pool, actions)
+        deliver(session, self._pool, actions)
         self._gather(shape.name, actions)
         return actions
 
@@ -175,22 +177,32 @@ class Window:
         for session in there:
             if 0 < session.together <= len(there):
                 session.together = 0
-                _deliver(session, self._pool, actions)
+                deliver(session, self._pool, actions)
 
     def _grant(self, number: int, upto: int) -> list[Action]:
         actions: list[Action] = []
         session = self._sessions.get(number)
         if session is not None and upto > session.upto:
             session.upto = upto
-            _deliver(session, self._pool, actions)
+            deliver(session, self._pool, actions)
         return actions
 
     def _end(self, number: int) -> list[Action]:
         session = self._sessions.pop(number, None)
+        actions: list[Action] = []
         if session is not None:
             self._abandon(session)
             self._sweep(session.shape.name)
-        return []
+            self._lend(regrown(self.sessions, self._workers, self._pool.memory), actions)
+        return actions
+
+    def _lend(self, shares: Mapping[int, int], actions: list[Action]) -> None:
+        """Gives sessions another credit than before."""
+        for number, credit in shares.items():
+            session = self._sessions[number]
+            session.credit = credit
+            actions.append(Lend(number, credit))
+            deliver(session, self._pool, actions)
 
     def _abandon(self, session: Session) -> None:
         """Ends a session's leases; what it never released may still be mapped, so those slots are not used again."""
@@ -209,7 +221,7 @@ class Window:
                 entry.tainted |= number in event.retired
                 self._settle(entry)
         actions: list[Action] = []
-        _deliver(session, self._pool, actions)
+        deliver(session, self._pool, actions)
         return actions
 
     def _settle(self, entry: Entry) -> None:
@@ -237,7 +249,7 @@ class Window:
         if self._pool.entries.get(entry.key) is entry:
             for session in self._sessions.values():
                 if session.next_key == entry.key:
-                    _deliver(session, self._pool, actions)
+                    deliver(session, self._pool, actions)
             self._settle(entry)
         else:
             self._pool.discard(entry)
@@ -263,14 +275,15 @@ class Window:
         self._pool.discard(entry)
         return self._stop(stream, reason, changed=False) if wanted else []
 
-    def _denied(self, key: BatchKey, slot: int, reason: str) -> list[Action]:
-        """Goes on with the slots there are: what nobody holds gives way, as where memory is short."""
+    def _denied(self, key: BatchKey, slot: int, reason: str, now_s: float) -> list[Action]:
+        """Goes on with the slots there are for a while: what nobody holds gives way, as where memory is short."""
+        self._ask_again_s = now_s + _DENIED_S
         self._finish(slot)
         if not self._pool.forgo(self._pool.by_slot[slot]):
             return self._stop(key.stream, reason, changed=False)
         for session in self._sessions.values():
             session.forget(key)
-        return [Warn(f"{reason}: no more than the {self._pool.most_slots} slots there are, until nobody reads")]
+        return [Warn(f"{reason}: no more than the {self._pool.most_slots} slots there are, for {_DENIED_S:g} s")]
 
     def _changed(self, stream: str, shape: StreamShape | None, reason: str) -> list[Action]:
         actions = self._stop(stream, reason, changed=True)
@@ -368,21 +381,5 @@ class Window:
     def _give_back(self, now_s: float) -> None:
         if self._idle_since_s is not None and now_s >= self._idle_since_s + _IDLE_S:
             self._pool.drop_free()
-
-
-def _deliver(session: Session, pool: Pool, actions: list[Action]) -> None:
-    """Sends a session all that lies ready for it and that it may have."""
-    _close_epochs(session, actions)
-    while session.room > 0:
-        key = session.next_key
-        entry = pool.entries.get(key)
-        if entry is None or not entry.ready:
-            break
-        pool.hold(entry)
-        actions.append(SendBatch(session.id, session.send(entry.slot), key, entry.slot))
-        _close_epochs(session, actions)
-
-
-def _close_epochs(session: Session, actions: list[Action]) -> None:
-    while session.at_epoch_end:
-        actions.append(SendReceipt(session.id, session.end_epoch()))
+        if self._ask_again_s is not None and now_s >= self._ask_again_s:
+            self._ask_again_s, self._pool.most_slots = None, MAX_SLOTS

@@ -181,3 +181,13 @@ def test_a_fork_in_an_earlier_connection_is_forgotten_with_it(inbox: Inbox) -> N
     inbox.offer(delivery(2, 0))
     inbox.take(after(1), 0)
     assert inbox.returned(2, [0]) == (1, [])
+
+
+def test_a_credit_that_shrinks_below_what_the_loop_holds_is_a_reason_to_name_it(inbox: Inbox) -> None:
+    inbox.welcome(4)
+    for number in range(2):
+        inbox.offer(delivery(1, number))
+        inbox.take(after(number + 1), 0)
+    assert inbox.held() == []
+    inbox.lend(2)
+    assert inbox.held() == [(0, 0), (0, 1)]

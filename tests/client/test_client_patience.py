@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import io
+import sys
 
 import pytest
 
 from streamd.client import patience as module
 from streamd.client.inbox import Delivery, Inbox
-from streamd.client.patience import Patience
+from streamd.client.patience import Patience, say
 from streamd.errors import BatchesHeldError, ConnectError
 from streamd.limits import HELD_COLLECT_S, HELD_ERROR_S, SILENCE_S
 from streamd.messages import BatchReady
@@ -136,3 +138,18 @@ def test_a_batch_given_back_in_time_ends_the_matter(clock: Clock) -> None:
     clock.now_s += 10
     waiting.look()
     assert waiting.turn_s() == SILENCE_S
+
+
+@pytest.mark.parametrize("stderr", [None, "closed", "broken"])
+def test_a_terminal_that_is_gone_ends_no_trainer(monkeypatch: pytest.MonkeyPatch, stderr: str | None) -> None:
+    class Broken(io.StringIO):
+        def write(self, _: str) -> int:
+            raise BrokenPipeError
+
+    streams = {None: None, "closed": io.StringIO(), "broken": Broken()}
+    stream = streams[stderr]
+    if stderr == "closed":
+        assert stream is not None
+        stream.close()
+    monkeypatch.setattr(sys, "stderr", stream)
+    say("still waiting")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from talking import HERE, SPEC, active, asking, deliver, told
 
-from streamd.client.session import OpenSocket, Say, Session
+from streamd.client.session import Lent, OpenSocket, Say, Session
 from streamd.limits import ANSWER_TIMEOUT_S, BACKOFF_MIN_S, SILENCE_S
-from streamd.messages import NoSession, Ping, Pong, ReceiptDue
+from streamd.messages import CreditNow, NoSession, Ping, Pong, ReceiptDue
 from streamd.wire import Header
 
 
@@ -121,3 +121,20 @@ def test_what_a_forked_child_may_see_is_told_with_the_release() -> None:
     deliver(session, 2, 0, 2)
     (progress,) = told(session.released([2], 3, 0, 2.0))
     assert progress.retired == ()
+
+
+def test_another_credit_counts_from_now_on_and_what_was_granted_stays_granted() -> None:
+    session = active(credit=8)
+    for number in range(3):
+        deliver(session, number, 0, number)
+
+    shrunk = session.heard(HERE, CreditNow(2), 2.0)
+    assert shrunk[0] == Lent(2)
+    assert told(shrunk)[0].upto == 8
+
+    (progress,) = told(session.released([0], 3, 0, 3.0))
+    assert (progress.upto, progress.released) == (8, (0,))
+
+    grown = session.heard(HERE, CreditNow(9), 4.0)
+    assert grown[0] == Lent(9)
+    assert told(grown)[0].upto == 10

@@ -222,7 +222,8 @@ class Judge:
         )
         if receipt.digest != digest:
             account.complain(f"the receipt of epoch {epoch} has digest {receipt.digest}, not {digest}")
-        dropped = max(0, self._truth.spec.samples - segment.end * self._truth.spec.batch_size)
+        spec = self._truth.spec
+        dropped = max(0, spec.samples - min(segment.end, spec.batches) * spec.batch_size)
         if receipt.dropped != dropped:
             account.complain(f"the receipt of epoch {epoch} says {receipt.dropped} dropped, not {dropped}")
         self._settled.add(epoch)

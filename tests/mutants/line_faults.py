@@ -100,8 +100,8 @@ FAULTS: Final = (
     Fault(
         "the credit that a client grants does not grow with what it released",
         "client/session.py",
-        "upto = self._released_total + self._credit",
-        "upto = self._credit",
+        "upto = max(self._told_upto, self._released_total + self._credit)",
+        "upto = max(self._told_upto, self._credit)",
     ),
     Fault(
         "releases of the session before are told in the new one",

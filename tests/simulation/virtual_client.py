@@ -13,7 +13,19 @@ from virtual_network import Lifeline, Link
 from virtual_time import Process
 
 from streamd.client.inbox import Delivery, Inbox
-from streamd.client.session import Do, Fail, Greet, Offer, OfferReceipt, OpenSocket, Say, Session, Unmap, grant_size
+from streamd.client.session import (
+    Do,
+    Fail,
+    Greet,
+    Lent,
+    Offer,
+    OfferReceipt,
+    OpenSocket,
+    Say,
+    Session,
+    Unmap,
+    grant_size,
+)
 from streamd.messages import BatchReady, DaemonMessage, Welcome
 from streamd.wire import Header
 
@@ -188,6 +200,10 @@ class VirtualPostman:
                     self._greet(welcome)
                 case Unmap(slots):
                     self._unmap(slots)
+                case Lent(credit):
+                    self._worth_ringing = grant_size(credit)
+                    self.inbox.lend(credit)
+                    self._on_news()
                 case OfferReceipt() | Fail():
                     self._tell_loop(do)
 

@@ -17,6 +17,7 @@ from window_rules import check_holders, check_memory, check_no_worker_idles
 from streamd.limits import PAIR_S
 from streamd.messages import (
     ClientMessage,
+    CreditNow,
     DaemonMessage,
     Draining,
     Goodbye,
@@ -34,7 +35,18 @@ from streamd.messages import (
 )
 from streamd.spec import Cursor
 from streamd.window import Window
-from streamd.window.actions import Action, Admit, DropSlots, Produce, Refuse, SendBatch, SendReceipt, StopStream, Warn
+from streamd.window.actions import (
+    Action,
+    Admit,
+    DropSlots,
+    Lend,
+    Produce,
+    Refuse,
+    SendBatch,
+    SendReceipt,
+    StopStream,
+    Warn,
+)
 from streamd.window.events import (
     CreditGranted,
     DrainRequested,
@@ -62,6 +74,7 @@ class Peer:
     lifeline: Lifeline | None = None
     receipts: int = 0
     most: int = 0  # deliveries that it may have been granted by now
+    lent: int = 0  # the most that it was lent at a time
 
 
 class Daemon:
@@ -182,6 +195,8 @@ class Daemon:
                     self._drop(slots)
                 case Admit(session, credit, cursor):
                     self._welcome(session, credit, cursor)
+                case Lend(session, credit):
+                    self._lend(session, credit)
                 case Refuse():
                     self._refuse(action)
                 case StopStream() | Warn():
@@ -250,9 +265,17 @@ class Daemon:
         if peer is None:
             return
         self._story.note(str(self), "session {} begins with credit {}", session, credit)
-        peer.most = credit
+        peer.most = peer.lent = credit
         self.process.after(PAIR_S, self._give_up, session)
         self._send(peer, Welcome(self._data.spec, credit, "shared", "lifelines", b"", cursor))
+
+    def _lend(self, session: int, credit: int) -> None:
+        peer = self.peers.get(session)
+        if peer is not None:
+            self._story.note(str(self), "session {} is lent {} from now on", session, credit)
+            peer.most += max(0, credit - peer.lent)
+            peer.lent = max(peer.lent, credit)
+            self._send(peer, CreditNow(credit))
 
     def _give_up(self, session: int) -> None:
         peer = self.peers.get(session)

@@ -17,7 +17,18 @@ from streamd.limits import TASKS_AHEAD_PER_WORKER
 from streamd.plan import segment_indices
 from streamd.spec import BatchKey, Cursor, Uneven
 from streamd.window import Window
-from streamd.window.actions import Action, Admit, DropSlots, Produce, Refuse, SendBatch, SendReceipt, StopStream, Warn
+from streamd.window.actions import (
+    Action,
+    Admit,
+    DropSlots,
+    Lend,
+    Produce,
+    Refuse,
+    SendBatch,
+    SendReceipt,
+    StopStream,
+    Warn,
+)
 from streamd.window.admission import ahead_slots
 from streamd.window.events import (
     BatchProduced,
@@ -222,8 +233,10 @@ class World:
     def _of(self, session: int) -> Trainer:
         return next(trainer for trainer in self.trainers if trainer.session == session)
 
-    def _see(self, action: Action) -> None:
+    def _see(self, action: Action) -> None:  # noqa: C901 - one line an action
         match action:
+            case Lend(session, credit):
+                self._of(session).credit = credit
             case Admit(session, credit, cursor):
                 self._admit(self._of(session), credit, cursor)
             case Refuse(session):

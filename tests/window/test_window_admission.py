@@ -8,7 +8,7 @@ from driving import MIB, World, train
 from streamd.limits import MAX_CREDIT, MAX_SLOTS
 from streamd.spec import Cursor, Uneven
 from streamd.window.admission import RETRY_S, Denial, Grant, admit, ahead_slots, working_bytes
-from streamd.window.events import StreamShape, Subscribed
+from streamd.window.events import ProgressReported, StreamShape, Subscribed
 from streamd.window.sessions import Session
 
 SHAPE = train(100)
@@ -181,7 +181,7 @@ def test_the_window_shrinks_others_says_so_and_lets_the_newcomer_in() -> None:
     world = World(SHAPE, memory=11 * MIB, workers=WORKERS)
     first, second, third = (world.subscribe(credit=8) for _ in range(3))
 
-    assert (first.credit, second.credit, third.credit) == (3, 2, 2)
+    assert (first.credit, second.credit, third.credit) == (2, 2, 2)
     assert [each.credit for each in world.window.sessions] == [2, 2, 2]
     assert world.warnings == ["memory is short: sessions [1] get fewer batches for another's sake"]
     world.run()
@@ -224,3 +224,35 @@ def test_stopped_trainers_that_hold_all_their_credit_keep_no_newcomer_out() -> N
 
     world.run(late)
     assert late.taken == late.batches_of_all(100)
+
+
+def test_who_is_left_is_lent_more_again_and_never_more_than_half_of_what_is_free() -> None:
+    world = World(SHAPE, memory=11 * MIB, workers=WORKERS)
+    first, second, third = (world.subscribe(credit=8) for _ in range(3))
+    alone = World(SHAPE, memory=11 * MIB, workers=WORKERS).subscribe(credit=8).credit
+
+    world.end(second, lost=True)
+    world.end(third, lost=False)
+
+    assert first.credit == alone > 2
+    world.run(first)
+    assert first.taken == first.batches_of_all(SHAPE.batches)
+
+
+def test_a_trainer_that_holds_several_batches_keeps_what_it_needs_to_go_on() -> None:
+    world = World(train(40), memory=13 * MIB, workers=WORKERS)
+    holder = world.subscribe(credit=8)
+    assert holder.credit == 4
+    while len(holder.inbox) < 4:
+        world.produce()
+    held = [world.receive(holder) for _ in range(3)]
+    world.handle(ProgressReported(holder.session, 3))
+
+    others = [world.subscribe(credit=2) for _ in range(6)]
+
+    assert holder.credit == 4
+    assert any(other.refused for other in others)
+    assert world.window.sessions[0].least_credit == 4
+    world.release(holder, *held)
+    world.run()
+    assert holder.taken == holder.batches_of_all(40)

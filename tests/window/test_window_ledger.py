@@ -258,7 +258,7 @@ def test_a_slot_that_is_leased_or_written_or_gone_is_never_dropped() -> None:
 
 @pytest.mark.parametrize(
     "event",
-    [SessionLost(2), CreditGranted(2, 9), LeaseReleased(2, (0,)), ProgressReported(2, 1), CreditGranted(77, 9)],
+    [CreditGranted(2, 9), LeaseReleased(2, (0,)), ProgressReported(2, 1), CreditGranted(77, 9)],
 )
 def test_what_happens_to_one_session_or_comes_of_none_sends_another_nothing(event: Event) -> None:
     book = Book()

@@ -339,3 +339,27 @@ def test_after_not_a_single_slot_could_be_made_the_next_trainer_finds_out_anew()
     world.run(late)
 
     assert late.taken == late.batches_of_all(9)
+
+
+def test_after_a_moment_without_room_ranks_that_hold_a_batch_each_still_get_the_next() -> None:
+    world = World(train(30), check=False)
+    ranks = [world.subscribe(rank=rank, world=2, credit=4) for rank in range(2)]
+    while len(world.slots) > 2:
+        world.deny()
+    due_s = world.window.deadline()
+    assert due_s is not None
+    while world.producing:
+        world.produce()
+    held = [(one, world.receive(one)) for one in ranks for _ in range(len(one.inbox))]
+    assert len(held) == 2
+    assert not world.producing, "what is held leaves no slot for more"
+
+    world.now_s = due_s
+    world.handle(TimePassed())
+
+    assert world.producing
+    for one, number in held:
+        world.release(one, number)
+        world.grant(one, number + 5)
+    world.run()
+    assert [one.taken for one in ranks] == [one.batches_of_all(30) for one in ranks]
