@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from streamd import logs
 from streamd.engines.deaths import Death
@@ -12,6 +14,8 @@ from streamd.engines.process import Listener, WorkerProcess
 from streamd.limits import TASKS_AHEAD_PER_WORKER, WORKER_RESPAWN_MAX_S, WORKER_RESPAWN_S
 from streamd.stats import Stats
 from streamd.tasks import Command, DropSlots
+
+_PASSING: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})  # of starting a process
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +70,24 @@ class Crew:
             workers, self.workers = self.workers, []
             await asyncio.gather(*(worker.see_off() for worker in workers))
 
+    async def _start(self, place: int) -> WorkerProcess | None:
+        """A new worker; None when the host has no room for a process now."""
+        try:
+            return await WorkerProcess.start(place, self._employer.listener, self._row_deadline_s)
+        except OSError as error:
+            if error.errno not in _PASSING:
+                raise
+            logs.warning("worker.denied", f"{error.strerror}; tried again in {WORKER_RESPAWN_MAX_S:g} s", place=place)
+            return None
+
     async def _tend(self, place: int) -> None:
         """One worker's place: whoever dies there is replaced, ever more slowly while nothing gets done."""
         pause_s = WORKER_RESPAWN_S
         while True:
-            worker = await WorkerProcess.start(place, self._employer.listener, self._row_deadline_s)
+            worker = await self._start(place)
+            if worker is None:
+                await asyncio.sleep(WORKER_RESPAWN_MAX_S)
+                continue
             self.workers.append(worker)
             self._employer.came(worker)
             death = await worker.ended()

@@ -56,8 +56,8 @@ class WorkerProcess:
     @classmethod
     async def start(cls, place: int, listener: Listener, row_deadline_s: float) -> Self:
         """Starts `python -m streamd.worker` with its end of a new socket pair and a new page."""
-        page = make_memory("streamd.track", TRACK_BYTES)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        page = make_memory("streamd.track", TRACK_BYTES)
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-P", "-m", "streamd.worker", str(theirs.fileno()), str(page), str(place),

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import broken
+import harmful
 import pytest
-from broken import Broken, mark
+from harmful import Broken, mark
 from messy import CRASH, CRASHING, animals, told
 from served_folders import serve
 
@@ -64,8 +64,8 @@ def test_a_file_that_crashes_the_decoder_is_found_and_costs_no_other(tmp_path: P
 @pytest.mark.parametrize(
     ("what", "reason"),
     [
-        (broken.HANG, "takes more than 3 s to decode"),
-        (broken.EAT, "needs more memory to decode than a worker has, 2 GiB"),
+        (harmful.HANG, "takes more than 3 s to decode"),
+        (harmful.EAT, "needs more memory to decode than a worker has, 2 GiB"),
     ],
     ids=["hang", "memory"],
 )

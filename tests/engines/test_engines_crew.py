@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 from contextlib import suppress
@@ -77,5 +78,31 @@ def test_a_place_is_filled_again_and_the_death_is_told(monkeypatch: pytest.Monke
         with suppress(asyncio.CancelledError):
             await running
         assert crew.workers == []  # that no process is left, conftest sees to
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("code", [errno.EAGAIN, errno.EMFILE])
+def test_a_worker_that_cannot_be_started_now_is_started_later(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    monkeypatch.setattr(crew, "WORKER_RESPAWN_MAX_S", 0.001)
+    start, refusals = WorkerProcess.start, [OSError(code, os.strerror(code))] * 2
+
+    async def refused(*wish: Any) -> WorkerProcess:
+        if refusals:
+            raise refusals.pop()
+        return await start(*wish)
+
+    monkeypatch.setattr(WorkerProcess, "start", refused)
+
+    async def scene() -> None:
+        came: asyncio.Queue[WorkerProcess] = asyncio.Queue()
+        running = asyncio.create_task(
+            Crew(1, ROW_DEADLINE_S, Stats(), Employer(came.put_nowait, Listener(nobody, nobody), nobody)).run()
+        )
+        await asyncio.wait_for(came.get(), LIMIT_S)
+        assert refusals == []
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
 
     asyncio.run(scene())

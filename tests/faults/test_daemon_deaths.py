@@ -9,7 +9,8 @@ from typing import Final
 
 import numpy as np
 import pytest
-from killers import kill_together, left_behind, slots_of, stop, uses_shm, wait_gone
+from daemons import wait_until
+from killers import go_on, kill_together, left_behind, slots_of, stop, uses_shm, wait_gone
 from logged import LoggedTrainer, problems, running
 from scene import FULL, Scene, dice, scene
 from strikes import Course, images_for, strike_often
@@ -52,10 +53,18 @@ class Striker:
         self._stage.daemon.process.wait()
 
     def kill_between_write_and_send(self) -> None:
+        wait_until(self._caught_with_unsent, "batches lie written and unsent in a daemon that stands still")
+        self.kill()
+
+    def _caught_with_unsent(self) -> bool:
         stop(self._stage.daemon.pid)
         sent = max(each.look() for each in self._trainers) + CREDIT
-        self.unsent.append(sum(index >= sent for index in written(self._stage)))
-        self.kill()
+        unsent = sum(index >= sent for index in written(self._stage))
+        if unsent:
+            self.unsent.append(unsent)
+        else:
+            go_on(self._stage.daemon.pid)
+        return unsent > 0
 
     def terminate(self) -> None:
         self.statuses.append(self._stage.daemon.terminate())

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import broken
+import harmful
 import pytest
-from broken import Broken, mark
 from daemons import DaemonProcess, stream_config, wait_until, write_images
 from epochs import Epoch, number, verdicts
+from harmful import Broken, mark
 from trainers import Trainer, trainers
 
 from streamd.client import Batch
@@ -51,11 +51,11 @@ def serve(start_daemon: Start, folder: Path, ills: Broken) -> Callable[..., Daem
 @pytest.mark.parametrize(
     ("what", "reason"),
     [
-        (broken.SEGV, "crashes its decoder: SIGSEGV"),
-        (broken.ABRT, "crashes its decoder: SIGABRT"),
-        (broken.FPE, "crashes its decoder: SIGFPE"),
-        (broken.EAT, "needs more memory to decode than a worker has, 2 GiB"),
-        (broken.HANG, f"takes more than {DEADLINE_S:g} s to decode"),
+        (harmful.SEGV, "crashes its decoder: SIGSEGV"),
+        (harmful.ABRT, "crashes its decoder: SIGABRT"),
+        (harmful.FPE, "crashes its decoder: SIGFPE"),
+        (harmful.EAT, "needs more memory to decode than a worker has, 2 GiB"),
+        (harmful.HANG, f"takes more than {DEADLINE_S:g} s to decode"),
     ],
     ids=["SEGV", "ABRT", "FPE", "memory", "hang"],
 )
@@ -81,7 +81,7 @@ def test_a_sample_that_ends_two_workers_is_bad_and_costs_no_other_row(
 def test_each_of_several_culprits_in_one_batch_is_found(serve: Start, folder: Path) -> None:
     culprits = ["cat/0001.jpg", "cat/0002.jpg", "cat/0007.jpg"]
     for name in culprits:
-        mark(folder / name, broken.SEGV)
+        mark(folder / name, harmful.SEGV)
     daemon = serve(shuffle="none", bad_samples={"policy": "mask"})
     epoch = Epoch(daemon, folder)
     assert epoch.bad == [(name, "crashes its decoder: SIGSEGV", "masked") for name in culprits]
@@ -116,7 +116,7 @@ def test_fifty_workers_killed_from_outside_condemn_nobody_and_lose_nothing(
 
 @pytest.mark.fault("26", "workers killed from outside in the middle of one and the same row")
 def test_a_kill_from_outside_is_not_held_against_the_row_that_it_met(serve: Start, folder: Path, ills: Broken) -> None:
-    mark(folder / CULPRIT, broken.KILLED)
+    mark(folder / CULPRIT, harmful.KILLED)
     ills.kill(*[signal.SIGKILL] * 6)
     daemon = serve()
     epoch = Epoch(daemon, folder)
@@ -130,7 +130,7 @@ def test_a_kill_from_outside_is_not_held_against_the_row_that_it_met(serve: Star
 def test_kills_that_do_not_end_stop_the_stream_by_name_and_no_other(
     serve: Start, folder: Path, tmp_path: Path, ills: Broken
 ) -> None:
-    mark(folder / CULPRIT, broken.KILLED)
+    mark(folder / CULPRIT, harmful.KILLED)
     ills.kill(*[signal.SIGKILL] * 1000)
     other = write_images(tmp_path / "other", {"cat": 16})
     daemon = serve({"other": stream_config(other)}, shuffle="none")

@@ -184,6 +184,7 @@ def test_what_a_child_got_by_a_fork_stays_right_though_its_parent_reads_on(clien
 
 def interrupt_when(condition: Callable[[], object]) -> threading.Thread:
     """Ctrl-C, as the main thread gets it, once the condition holds."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that started us with & had it ignored
 
     def interrupt() -> None:
         wait_until(condition, "it is time to interrupt")
@@ -279,10 +280,10 @@ def test_whoever_waits_for_others_says_so_and_no_patience_counts(
         return len(said)
 
     with (
-        streamd.connect(daemon.endpoint, patience=0.01) as client,
+        streamd.connect(daemon.endpoint, patience=0.5) as client,
         client.subscribe("train", epochs=1, start={"together": 2}) as stream,
     ):
-        interrupting = interrupt_when(lambda: has_said() > 3)
+        interrupting = interrupt_when(lambda: has_said() > 50)  # more than patience would allow
         with pytest.raises(KeyboardInterrupt):
             next(iter(stream))
         interrupting.join()
