@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from streamd.errors import ConnectError
-from streamd.limits import PAIR_S, SECRET_BYTES
+from streamd.limits import MAX_SESSIONS, PAIR_S, SECRET_BYTES
 
 _SLOT: Final = struct.Struct("<Q")
 _CREDENTIALS: Final = struct.Struct("3i")
@@ -94,10 +94,20 @@ class DescriptorServer:
         except OSError as error:
             self._rest(error)
             return
+        if len(self._lifelines) >= 2 * MAX_SESSIONS:  # no trainers: each of those has been welcomed before
+            link.close()
+            return
         link.setblocking(False)
         descriptor = link.fileno()
-        self._lifelines[descriptor] = _Lifeline(link)
-        asyncio.get_running_loop().add_reader(descriptor, self._read, descriptor)
+        lifeline = self._lifelines[descriptor] = _Lifeline(link)
+        loop = asyncio.get_running_loop()
+        loop.add_reader(descriptor, self._read, descriptor)
+        loop.call_later(PAIR_S, self._hang_up_on, descriptor, lifeline)
+
+    def _hang_up_on(self, descriptor: int, lifeline: _Lifeline) -> None:
+        """Whoever has not said a session's secret by now is no trainer of ours, and keeps no descriptor."""
+        if lifeline.session is None and self._lifelines.get(descriptor) is lifeline:
+            self._close(descriptor)
 
     def _rest(self, error: OSError) -> None:
         """Out of descriptors or memory: the sessions that are here go on, and whoever knocks waits a little."""

@@ -6,8 +6,9 @@ or in the data that it names, changes nothing at all.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -49,9 +50,10 @@ class Reloader:
             logs.error("reload.failed", "nothing is changed; mend it and send SIGHUP again")
             return
         self._warn_of_settings(config)
-        await self._apply(changes, fresh)
+        failed = await self._apply(changes, fresh)
         parts = {"kept": changes.kept, "changed": changes.changed, "added": changes.added, "removed": changes.removed}
-        logs.notice("reload.done", "serving what it says", **{word: ",".join(names) for word, names in parts.items()})
+        told = {word: ",".join(name for name in names if name not in failed) for word, names in parts.items()}
+        logs.notice("reload.done", "serving what it says", **told)
 
     def _compare(self, fresh: dict[str, ServedStream]) -> Changes:
         running = self._service.streams
@@ -74,16 +76,25 @@ class Reloader:
         if names:
             logs.warning("reload.restart_needed", f"{', '.join(names)}: as before, until the daemon is started anew")
 
-    async def _apply(self, changes: Changes, fresh: dict[str, ServedStream]) -> None:
+    async def _apply(self, changes: Changes, fresh: dict[str, ServedStream]) -> set[str]:
+        """The names of streams that no worker could open: they are as they were."""
         for name, why in changes.removed.items():
             self._service.change(name, None, why)
             self._engine.close(name)
-        for name in changes.kept:
-            await self._keep(self._service.streams[name], fresh[name])
+        ways = {name: self._keep(self._service.streams[name], fresh[name]) for name in changes.kept}
         for name, why in changes.changed.items():
-            await self._serve(_sharing_verdicts(self._service.streams[name], fresh[name]), why)
-        for name in changes.added:
-            await self._serve(fresh[name], "")
+            ways[name] = self._serve(_sharing_verdicts(self._service.streams[name], fresh[name]), why)
+        ways |= {name: self._serve(fresh[name], "") for name in changes.added}
+        return {name for name, way in ways.items() if not await self._goes(name, way)}
+
+    async def _goes(self, name: str, way: Coroutine[Any, Any, None]) -> bool:
+        """Whether a stream is served as it should be; a folder may have gone since its files were listed."""
+        try:
+            await way
+        except StreamdError as error:
+            logs.error("reload.failed", f"{error}; it goes on as it was, if it was", stream=name)
+            return False
+        return True
 
     async def _keep(self, was: ServedStream, now: ServedStream) -> None:
         """Its sessions go on; how many bad samples they bear may be another number."""

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamd.errors import ProtocolError
+from streamd.errors import ConfigError, ProtocolError
 from streamd.limits import MAX_REASON_CHARS, TASK_ROWS
 from streamd.plan import Ids
 from streamd.spec import StreamSpec
@@ -104,7 +104,7 @@ Report = Ready | Unopened | Done
 
 
 def encode_command(command: Command) -> bytes:
-    """One datagram for a worker."""
+    """One datagram for a worker. Raises ConfigError for a stream that has too many labels."""
     match command:
         case Task():
             head = _TASK_HEAD.pack(
@@ -118,11 +118,21 @@ def encode_command(command: Command) -> bytes:
             )
             return head + command.rows.astype("<u2").tobytes() + command.ids.astype("<i8").tobytes()
         case OpenStream():
-            return bytes([_STREAM]) + msgspec.msgpack.encode(command)
+            return _bounded(command.spec, bytes([_STREAM]) + msgspec.msgpack.encode(command))
         case CloseStream():
             return _CLOSE_RECORD.pack(_CLOSE, command.number)
         case DropSlots():
             return bytes([_DROP]) + np.asarray(command.slots, dtype="<u8").tobytes()
+
+
+def _bounded(spec: StreamSpec, record: bytes) -> bytes:
+    """Raises ConfigError when a worker could not read it: it would die of it, and so would the next."""
+    if len(record) > MAX_RECORD_BYTES:
+        raise ConfigError(
+            f"streams.{spec.name}.labels: {len(spec.labels)} labels take {len(record)} bytes to describe, "
+            f"{MAX_RECORD_BYTES} are the most; make columns of a kind one label, with from: [columns]"
+        )
+    return record
 
 
 def decode_command(data: bytes) -> Command:

@@ -377,3 +377,20 @@ def test_a_slot_that_no_descriptor_at_all_is_left_for_costs_one_session_its_conn
         line.close()
 
     at_desk(scene)
+
+
+def test_who_says_no_secret_is_hung_up_on_at_once_when_there_are_many(
+    at_desk: AtDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(descriptors, "PAIR_S", 0.05)
+    monkeypatch.setattr(descriptors, "MAX_SESSIONS", 1)
+
+    async def scene(desk: Desk) -> None:
+        line = await desk.connect()
+        with raw(desk.path) as silent, raw(desk.path) as beyond:
+            assert await ended(beyond)
+            assert await ended(silent)
+        assert (line.ended(), desk.lost) == (False, [])
+        line.close()
+
+    at_desk(scene)

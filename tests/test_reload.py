@@ -30,6 +30,7 @@ class Daemon:
         self.state = state
         self.streams: dict[str, ServedStream] = {}
         self.told: list[str] = []
+        self.closed_to: set[str] = set()  # streams that no worker can open
 
     def read(self, streams: dict[str, Any], **settings: object) -> tuple[Config, list[ServedStream]]:
         config = load({"streams": streams, **settings})
@@ -55,6 +56,8 @@ class Daemon:
 
     async def open(self, stream: ServedStream) -> PixelId:
         self.told.append(f"open {stream.spec.name}")
+        if stream.spec.name in self.closed_to:
+            raise ConfigError("its folder is gone")
         return PixelId("pixels")
 
     def close(self, name: str) -> None:
@@ -107,6 +110,20 @@ def test_only_what_changed_is_opened_anew_and_taken_away_first(
     assert [removed, closed, opened, *added] == ["remove c", "close c", "open b", "open d", "change d: "]
     assert changed.startswith("change b: stream 'b' has another order now: batch_size was 8 and is 4")
     assert daemon.streams["a"] is kept
+
+
+def test_a_stream_that_no_worker_can_open_goes_on_as_it_was_and_others_change(
+    daemon: Daemon, a: dict[str, Any], b: dict[str, Any], log: pytest.LogCaptureFixture
+) -> None:
+    running = daemon.start({"a": a, "b": b})
+    before = daemon.streams["a"]
+    daemon.closed_to.add("a")
+    reload(daemon, running, {"a": a | {"batch_size": 4}, "b": b | {"batch_size": 4}})
+    assert daemon.streams["a"] is before
+    assert daemon.streams["b"].spec.batch_size == 4
+    assert "its folder is gone; it goes on as it was, if it was" in log.text
+    done = next(record for record in log.records if "serving what it says" in record.getMessage())
+    assert "changed=b" in done.getMessage() or "b" in str(done.__dict__)
 
 
 def test_more_tolerance_for_bad_samples_ends_no_session(daemon: Daemon, a: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final, get_args
 
 import numpy as np
@@ -11,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_specs import SPEC
 
-from streamd.errors import ProtocolError
+from streamd.errors import ConfigError, ProtocolError
 from streamd.limits import MAX_BATCH_ROWS, MAX_REASON_CHARS, MAX_SLOTS, TASK_ROWS
+from streamd.spec import LabelSpec
 from streamd.tasks import (
     MAX_RECORD_BYTES,
     BadSample,
@@ -235,3 +237,11 @@ def test_any_reason_is_bounded_and_can_be_sent(text: str) -> None:
     assert "\n" not in reason
     done = Done(1, 0, 0, 0, (BadSample(1, reason, lasting=True),))
     assert decode_report(encode_report(done)) == done
+
+
+def test_a_stream_of_more_labels_than_a_record_holds_is_refused_by_name() -> None:
+    labels = {f"label_{number}": LabelSpec(f"label_{number}", "float") for number in range(2000)}
+    with pytest.raises(
+        ConfigError, match=r"streams\.train\.labels: 2000 labels .* make columns of a kind one label"
+    ):
+        encode_command(OpenStream(1, "/state/train.manifest", replace(SPEC, labels=labels)))

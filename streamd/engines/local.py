@@ -91,8 +91,8 @@ class LocalEngine:
         itself, not in a task, goes on before any other callback runs.
         """
         number = self._register.add(stream)
-        self._crew.tell(self._register.opening(number))
         try:
+            self._crew.tell(self._register.opening(number))
             pixel_id = await self._register.pixel_id(number)
         except BaseException:
             self._crew.tell(*self._register.retire(number))
