@@ -220,12 +220,17 @@ class Lifeline:
         return self._link.fileno()
 
     def fetch(self, slot: int) -> int:
-        """A read-only descriptor of a slot, to be closed by the caller. Raises ConnectError when the daemon is gone."""
+        """A read-only descriptor of a slot, to be closed by the caller.
+
+        Raises ConnectError when the daemon is gone, OSError when this process may have no more descriptors.
+        """
         try:
             self._link.send(_SLOT.pack(slot))
-            data, descriptors, _, _ = socket.recv_fds(self._link, _SLOT.size, 1)
+            data, descriptors, flags, _ = socket.recv_fds(self._link, _SLOT.size, 1)
         except OSError as error:
             raise ConnectError("the descriptor socket", str(error.strerror or error)) from error
+        if flags & socket.MSG_CTRUNC:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         if not descriptors:
             raise ConnectError("the descriptor socket", f"slot {slot} is gone" if data else "the daemon is gone")
         return descriptors[0]

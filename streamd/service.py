@@ -102,7 +102,7 @@ class Service:
         self._boot = int.from_bytes(os.urandom(7), "little") + 1
         self._accounts = Accounts()
         self._unreachable: list[int] = []
-        self._deliveries = Deliveries(server, slots, stats, self._boot, self._unreachable.append)
+        self._deliveries = Deliveries(server, slots, stats, self._boot, self._miss)
         self._timer: asyncio.TimerHandle | None = None
         self._draining = False
         self.descriptors = DescriptorServer(slots.open_readable, self._lost)
@@ -242,6 +242,11 @@ class Service:
 
     # --- what is done about it
 
+    def _miss(self, session: int) -> None:
+        """A session could not be sent something: it ends with the event under way, or right after this callback."""
+        self._unreachable.append(session)
+        asyncio.get_running_loop().call_soon(self._happen)
+
     def _happen(self, *events: Event) -> None:
         for event in events:
             now_s = time.monotonic()
@@ -299,7 +304,7 @@ class Service:
     def _send(self, peer: Peer, message: DaemonMessage) -> None:
         header = Header(self._boot, peer.session, 0)
         if not self._server.send(peer.identity, frame(header, body(message))):
-            self._unreachable.append(peer.session)
+            self._miss(peer.session)
 
     def _tell(self, identity: bytes, message: DaemonMessage) -> None:
         self._server.send(identity, frame(Header(self._boot, 0, 0), body(message)))

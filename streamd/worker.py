@@ -47,6 +47,7 @@ from streamd.whereabouts import OUT_OF_MEMORY_STATUS, Phase, Track
 _LOOK_UP_ROWS: Final = 16
 _NICENESS: Final = 1  # trainers on the same host come first
 _read_group = aiofiles.os.wrap(Source.read_timed)
+_open_source = aiofiles.os.wrap(Source.open)  # in a thread: a mount that hangs must not keep other streams waiting
 
 Reading = asyncio.Task[tuple[list[Blob], float]] | None  # None: to be read when its turn comes
 
@@ -59,6 +60,7 @@ class Worker:
         self._track = track
         self._sources: dict[int, Source] = {}
         self._unopened: dict[int, OpenStream] = {}  # to be tried again with each task
+        self._openings: set[asyncio.Task[None]] = set()
         self._slots: dict[int, memoryview] = {}
         self._queue: deque[tuple[Task, memoryview, Reading]] = deque()
         self._pace = ReadPace()
@@ -85,11 +87,11 @@ class Worker:
 
     async def _produce(self, task: Task, memory: memoryview, reading: Reading, idle_ns: int) -> None:
         started = time.monotonic_ns()
-        if task.stream in self._unopened and (why := self._open(task.stream)):
+        self._track.at(task.number, 0, Phase.READING)
+        if task.stream in self._unopened and (why := await self._open(task.stream)):
             await self._report(Done(task.number, 0, 0, idle_ns, _unread(task, why)))
             return
         source = self._sources[task.stream]
-        self._track.at(task.number, 0, Phase.READING)
         blobs, seconds = await reading if reading is not None else source.read_timed(task.ids)
         self._pace.note(len(blobs), seconds)
         read = time.monotonic_ns()
@@ -149,16 +151,25 @@ class Worker:
                     self._sources.pop(number).close()
             case OpenStream() as command:
                 self._unopened[command.number] = command
-                if why := self._open(command.number):
-                    self._send(Unopened(command.number, why))
+                opening = asyncio.ensure_future(self._introduce(command.number))
+                self._openings.add(opening)
+                opening.add_done_callback(self._openings.discard)
 
-    def _open(self, number: int) -> str:
+    async def _introduce(self, number: int) -> None:
+        if number in self._unopened and (why := await self._open(number)):
+            self._send(Unopened(number, why))
+
+    async def _open(self, number: int) -> str:
         """Opens a stream that is not open; why it cannot be, or nothing: its folder may be gone, and come back."""
         command = self._unopened[number]
         try:
-            self._sources[number] = Source.open(command.spec, Path(command.manifest))
+            source = await _open_source(command.spec, Path(command.manifest))
         except (ConfigError, OSError) as error:
             return short_reason(error)
+        if number not in self._unopened:  # closed meanwhile, or opened for a task
+            source.close()
+            return ""
+        self._sources[number] = source
         del self._unopened[number]
         self._send(Ready(number, pixel_id(command.spec.image)))  # short, into an empty socket: it has room
         return ""

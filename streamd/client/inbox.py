@@ -35,6 +35,7 @@ class Inbox:
         self._cursor = cursor
         self._held: dict[int, tuple[int, int]] = {}
         self._forked: set[int] = set()  # deliveries that a forked child may see for as long as it likes
+        self._forks = 0  # that have begun and not ended: other hooks run in between, and the loop in its thread
         self._connection = 0
         self._taken = 0
         self.credit = 0
@@ -98,7 +99,13 @@ class Inbox:
     def fork_begins(self) -> None:
         """The child will have views of what the loop holds now."""
         with self._changed:
+            self._forks += 1
             self._forked.update(self._held)
+
+    def fork_ends(self) -> None:
+        """In the parent: what the loop takes from now on no child has."""
+        with self._changed:
+            self._forks = max(0, self._forks - 1)  # one that began before there was this inbox is none of its own
 
     def let_go(self) -> None:
         """In the child, which has one thread: what nobody there can take keeps no memory."""
@@ -120,6 +127,8 @@ class Inbox:
             self._cursor = after
             self._taken += 1
             self._held[delivery.number] = (delivery.batch.epoch, delivery.batch.index)
+            if self._forks:
+                self._forked.add(delivery.number)
             return delivery
 
     def find_receipt(self, epoch: int, wait_s: float) -> ReceiptDue | None:

@@ -132,6 +132,10 @@ class Postman:
         """Called before a fork, in the thread that forks."""
         self._inbox.fork_begins()
 
+    def fork_ends(self) -> None:
+        """Called after a fork, in the parent."""
+        self._inbox.fork_ends()
+
     def forked(self) -> None:
         """Called in the child, where the I/O thread is not: what no view needs is unmapped, the lifeline ended."""
         self._inbox.let_go()
@@ -340,5 +344,7 @@ def _each_postman(meet: Callable[[Postman], None]) -> None:
 
 if hasattr(os, "register_at_fork"):  # Windows, where the client works over TCP, has no fork
     os.register_at_fork(
-        before=partial(_each_postman, Postman.fork_begins), after_in_child=partial(_each_postman, Postman.forked)
+        before=partial(_each_postman, Postman.fork_begins),
+        after_in_parent=partial(_each_postman, Postman.fork_ends),
+        after_in_child=partial(_each_postman, Postman.forked),
     )

@@ -24,6 +24,7 @@ from streamd.errors import (
     ClosedError,
     ConnectError,
     ForkedClientError,
+    ProtocolError,
     ReceiptError,
     RefusedError,
     StreamdError,
@@ -211,6 +212,9 @@ class Stream:
         """The trainer's next batch; None at the epoch's end."""
         try:
             return self._recut.next(self._fetch)
+        except ProtocolError:
+            self._torn = True  # the batch was taken, and is none
+            raise
         except StreamdError:
             raise  # from a wait, in which nothing is half done
         except BaseException:

@@ -16,7 +16,7 @@ from streamd.engines.watch import Watch
 from streamd.limits import WORKER_LEAVE_S
 from streamd.slots import SlotStore, make_memory
 from streamd.tasks import MAX_RECORD_BYTES, Command, Report, Task, decode_report, encode_command
-from streamd.whereabouts import TRACK_BYTES, Phase, Track, Whereabouts
+from streamd.whereabouts import TRACK_BYTES, Track, Whereabouts
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class WorkerProcess:
     def _found(self, finding: Finding) -> None:
         """It has been silent for too long; a disk may take twice as long, with a word about it, and no longer."""
         at = self._track.read()
-        if finding is not Finding.WAITING or (at.phase is Phase.READING and at == self._waited_at):
+        if finding is not Finding.WAITING or at == self._waited_at:
             self._kill(finding)
         elif at != self._waited_at:
             self._waited_at = at

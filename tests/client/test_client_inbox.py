@@ -169,6 +169,7 @@ def test_what_the_loop_holds_at_a_fork_is_told_when_it_comes_back(inbox: Inbox) 
             inbox.take(after(number + 1), 0)
     inbox.returned(1, [0])
     inbox.fork_begins()
+    inbox.fork_ends()
     inbox.take(after(3), 0)
     assert inbox.returned(1, [1, 2]) == (3, [1])
 
@@ -177,6 +178,7 @@ def test_a_fork_in_an_earlier_connection_is_forgotten_with_it(inbox: Inbox) -> N
     inbox.offer(delivery(1, 0))
     inbox.take(after(1), 0)
     inbox.fork_begins()
+    inbox.fork_ends()
     inbox.begin_connection()
     inbox.offer(delivery(2, 0))
     inbox.take(after(1), 0)
@@ -191,3 +193,15 @@ def test_a_credit_that_shrinks_below_what_the_loop_holds_is_a_reason_to_name_it(
     assert inbox.held() == []
     inbox.lend(2)
     assert inbox.held() == [(0, 0), (0, 1)]
+
+
+def test_what_the_loop_takes_while_a_fork_is_under_way_may_be_the_childs_too(inbox: Inbox) -> None:
+    for number in range(3):
+        inbox.offer(delivery(1, number))
+    inbox.take(after(1), 0)
+    inbox.fork_begins()
+    inbox.take(after(2), 0)
+    inbox.fork_ends()
+    inbox.fork_ends()
+    inbox.take(after(3), 0)
+    assert inbox.returned(1, [0, 1, 2]) == (3, [0, 1])

@@ -319,6 +319,7 @@ class Trainer:
     def fork(self) -> None:
         """A child has every view that is held now, for as long as it likes."""
         self.inbox.fork_begins()
+        self.inbox.fork_ends()
         self.postman.shared = True
         for held in self.held:
             held.slot.watchers += 1
