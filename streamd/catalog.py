@@ -157,9 +157,22 @@ def _serve(stream: StreamConfig, path: Path) -> ServedStream:
             f"streams.{stream.name}: {spec.samples} samples do not fill one batch of {spec.batch_size}, and "
             "drop_remainder is true; set drop_remainder: false or a smaller batch_size"
         )
+    _warn_if_written(stream, path)
     quarantine = Quarantine(_quarantine_path(path))
     quarantine.load()
     return ServedStream(spec, path, listed, Order.of(spec), quarantine, stream.bad_samples.max_fraction)
+
+
+def _warn_if_written(stream: StreamConfig, path: Path) -> None:
+    """Images have their mtimes in the manifest; a table or a list, whose labels are there too, has none."""
+    source = Path(stream.source.path)
+    if source.is_file() and source.stat().st_mtime > path.stat().st_mtime:
+        logs.warning(
+            "manifest.older",
+            f"{shown(source)} was written after its samples were listed: --rescan lists them anew, until then labels "
+            "and files are those of before",
+            stream=stream.name,
+        )
 
 
 def _spec(stream: StreamConfig, listed: Manifest) -> StreamSpec:
