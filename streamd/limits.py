@@ -23,7 +23,8 @@ MAX_BATCH_ROWS: Final = 65536  # row numbers travel as 16 bits
 WORKER_RESPAWN_S: Final = 0.2  # pause after a worker's death, doubled up to the next line
 WORKER_RESPAWN_MAX_S: Final = 5.0
 WORKER_LEAVE_S: Final = 2.0  # from the end of its socket to its own; it may be starting, or at a huge picture
-TASK_ATTEMPTS: Final = 10  # deaths from outside that end a task's stream: with the pauses, half a minute of them
+TASK_ATTEMPTS: Final = 10  # deaths from outside that end a task's stream, ...
+TASK_GIVE_UP_S: Final = 60.0  # ... if they go on for so long: somebody may kill workers as fast as they start
 WORKER_DATA_BYTES: Final = 2 * GIB  # RLIMIT_DATA: heap only, since RLIMIT_AS would count the slots
 STOPPED_S: Final = 2.0  # a worker silent for so long may have been stopped by somebody: it is looked at
 ROW_DEADLINE_S: Final = 30.0  # the largest picture allowed takes some seconds, on a busy host a few times that
@@ -41,11 +42,13 @@ HANDSHAKE_MS: Final = 5000
 ROUTER_QUEUE: Final = 4096  # headers queued for one client by libzmq; credit is the real bound
 SECRET_BYTES: Final = 16  # pairs the descriptor socket with the session
 MAX_SESSIONS: Final = 256
+MAX_EPOCHS: Final = 1 << 40  # beyond any training, and within a frame's integers
 MAX_NAMES: Final = 4096  # asked for at a time; the ids fit a client's frame
 MAX_SEGMENTS: Final = 512  # parts that an epoch's history may have, one a change of rank or world: half a frame
 
 # --- patience
 CONNECT_TIMEOUT_S: Final = 10.0
+ASK_AGAIN_S: Final = 1.0  # between a question and the same once more: the daemon may have been on its way
 LOOK_TIMEOUT_S: Final = 2.0  # the same for commands that only look: somebody sits before them
 BACKOFF_MIN_S: Final = 0.05
 BACKOFF_MAX_S: Final = 1.0

@@ -58,6 +58,8 @@ _DAEMON: Final = """
     import streamd.limits as limits
     limits.ROW_DEADLINE_S = DEADLINE_S
     limits.WORKER_RESPAWN_S = 0.01
+    if os.path.exists(HERE + "/kills"):
+        limits.TASK_GIVE_UP_S = 0.0
     if os.path.exists(HERE + "/fatal verdict"):
         import signal
         import streamd.quarantine as quarantine

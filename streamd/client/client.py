@@ -27,7 +27,16 @@ from streamd.errors import (
     TokenError,
     near_name,
 )
-from streamd.limits import CONNECT_TIMEOUT_S, DEFAULT_CREDIT, MAX_CREDIT, MAX_NAMES, MAX_SESSIONS, MIN_CREDIT
+from streamd.limits import (
+    ASK_AGAIN_S,
+    CONNECT_TIMEOUT_S,
+    DEFAULT_CREDIT,
+    MAX_CREDIT,
+    MAX_EPOCHS,
+    MAX_NAMES,
+    MAX_SESSIONS,
+    MIN_CREDIT,
+)
 from streamd.messages import (
     AskNames,
     AskStats,
@@ -214,15 +223,24 @@ class Client:
             raise ForkedClientError
         if self._closed:
             raise ClosedError(self.endpoint, "this client is closed; connect again")
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
+        try:
+            return self._answered(context, pack(NOBODY, question), answer)
+        finally:
+            context.destroy(linger=0)  # and every socket, also one that an interrupt left half made
+
+    def _answered(self, context: zmq.Context[zmq.Socket[bytes]], frame: bytes, answer: type[Answer]) -> Answer:
+        """Asks again every second: a question that meets the daemon's restart is lost."""
         deadline_s = time.monotonic() + self._timeout_s
-        with zmq.Context(io_threads=1) as context, make_socket(context, self.endpoint) as socket:
-            socket.send(pack(NOBODY, question))
-            while socket.poll(max(0, int((deadline_s - time.monotonic()) * 1000))):
-                _, heard = unpack_daemon(socket.recv_multipart()[0])
-                if isinstance(heard, answer):
-                    return heard
-                if isinstance(heard, Refused):
-                    raise RefusedError(heard.text)
+        with make_socket(context, self.endpoint) as socket:
+            while (left_s := deadline_s - time.monotonic()) > 0:
+                socket.send(frame)
+                while socket.poll(int(min(left_s, ASK_AGAIN_S) * 1000) + 1):
+                    _, heard = unpack_daemon(socket.recv_multipart()[0])
+                    if isinstance(heard, answer):
+                        return heard
+                    if isinstance(heard, Refused):
+                        raise RefusedError(heard.text)
         raise ConnectError(self.endpoint, f"no answer within {self._timeout_s:g} s; {places.silence(self.endpoint)}")
 
 
@@ -254,7 +272,7 @@ def _wish(
 ) -> Wish:
     if not 0 <= rank < world:
         raise ConfigError(f"rank {rank} of world {world}: rank counts from 0 to world - 1")
-    if epochs is not None and (type(epochs) is not int or epochs < 1):
+    if epochs is not None and (type(epochs) is not int or not 1 <= epochs < MAX_EPOCHS):
         raise ConfigError(f"epochs {epochs!r}: a whole number, at least 1, or None to run on")
     if uneven not in {None, "drop", "pad"}:
         raise ConfigError(f'uneven {uneven!r}: "drop", "pad", or None for the stream\'s own rule')

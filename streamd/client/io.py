@@ -47,11 +47,15 @@ _FAREWELL_S: Final = 1.0
 def make_socket(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Socket[bytes]:
     """A DEALER for one attempt. Credits bound its queue; ZMTP heartbeats would abort a busy trainer."""
     dealer = context.socket(zmq.DEALER)
-    dealer.setsockopt(zmq.LINGER, 0)
-    dealer.setsockopt(zmq.RCVHWM, 0)
-    dealer.setsockopt(zmq.IMMEDIATE, 0)
-    dealer.setsockopt(zmq.RECONNECT_IVL, 50)
-    dealer.connect(endpoint)
+    try:
+        dealer.setsockopt(zmq.LINGER, 0)
+        dealer.setsockopt(zmq.RCVHWM, 0)
+        dealer.setsockopt(zmq.IMMEDIATE, 0)
+        dealer.setsockopt(zmq.RECONNECT_IVL, 50)
+        dealer.connect(endpoint)
+    except BaseException:
+        dealer.close(0)
+        raise
     return dealer
 
 

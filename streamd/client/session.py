@@ -316,7 +316,7 @@ class Session:
         if others := self.spec.others(spec) if self.spec else None:
             return [Say(Header(header.boot, header.session, 0), Goodbye()), *self._fail(_other_stream(spec, others))]
         self.spec = spec
-        self.state, self._due_s, self._backoff_s = "active", None, BACKOFF_MIN_S
+        self.state, self._due_s = "active", None
         self.reconnects += 1
         self.resuming = True
         self._header = Header(header.boot, header.session, 0)
@@ -353,6 +353,7 @@ class Session:
             self.gaps += 1
             return self.lost(now_s)
         self._expected += 1
+        self._backoff_s = BACKOFF_MIN_S  # not with the welcome: what comes of it may fail each time
         return [Offer(number, batch)]
 
     def _tell(self, now_s: float) -> list[Do]:

@@ -19,6 +19,7 @@ from streamd.engines.register import Register
 from streamd.limits import (
     ROW_DEADLINE_S,
     TASK_ATTEMPTS,
+    TASK_GIVE_UP_S,
     WORKER_RESPAWN_MAX_S,
     WORKER_RESPAWN_S,
 )
@@ -306,12 +307,14 @@ class LocalEngine:
     def _survive(self, job: Job, death: Death) -> None:
         """A task outlives a worker that died of something else, up to a limit, each time after a longer pause."""
         job.deaths += 1
-        if job.deaths >= TASK_ATTEMPTS:
+        now_s = time.monotonic()
+        job.died_s = now_s if job.died_s is None else job.died_s
+        if job.deaths >= TASK_ATTEMPTS and now_s - job.died_s >= TASK_GIVE_UP_S:
             words = f"{job.deaths} workers died, the last {death.words}, at files beginning with {job.files()}"
             self._fail(job.production, words)
             self._end_tasks(job.production, 1)
         elif job.suspect:  # it waits for the worker that starts in the dead one's place
             self._suspects.appendleft(job)
         else:
-            pause_s = min(WORKER_RESPAWN_S * (2 ** (job.deaths - 1) - 1), WORKER_RESPAWN_MAX_S)
+            pause_s = min(WORKER_RESPAWN_S * (2 ** min(job.deaths - 1, 10) - 1), WORKER_RESPAWN_MAX_S)
             asyncio.get_running_loop().call_later(pause_s, self._requeue, job)

@@ -26,6 +26,7 @@ class Job:
     production: Production
     queued_s: float
     deaths: int = 0  # of workers, for reasons that are not the samples'
+    died_s: float | None = None  # when the first of them did
     failures: int = 0  # of reads, which may pass
     suspect: bool = False
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import DaemonProcess, stream_config, write_images
+import zmq
+from daemons import LIMIT_S, DaemonProcess, stream_config, write_images
 from forking import in_a_forked_child
 
 import streamd
@@ -100,6 +103,7 @@ def test_something_else_there_is_a_connect_error_too(tmp_path: Path) -> None:
         ({"rank": -1}, ConfigError, "rank -1"),
         ({"world": 0}, ConfigError, "world 0"),
         ({"epochs": 0}, ConfigError, "epochs 0: a whole number, at least 1, or None"),
+        ({"epochs": 1 << 70}, ConfigError, "a whole number, at least 1, or None"),
         ({"epochs": 1.5}, ConfigError, "epochs 1.5: a whole number"),
         ({"epochs": True}, ConfigError, "epochs True: a whole number"),
         ({"uneven": "Pad"}, ConfigError, 'uneven \'Pad\': "drop", "pad"'),
@@ -214,3 +218,32 @@ def test_a_daemon_that_dies_between_the_first_answer_and_the_subscription_is_a_c
     with pytest.raises(ConnectError, match=r"no answer to a subscription within 0\.1 s"):
         lost.subscribe("train")
     assert client._wish(spec, 1, 0, 1, None, None, "shared").credit == 8
+
+
+def test_a_question_that_meets_a_restart_is_asked_again(
+    start_daemon: Callable[..., DaemonProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamd.client.client.ASK_AGAIN_S", 0.05)
+    daemon = start_daemon({"streams": {"train": stream_config(write_images(tmp_path / "data", {"cat": 8}))}})
+    with streamd.connect(daemon.endpoint) as client:
+        daemon.process.send_signal(signal.SIGSTOP)
+        asked: list[object] = []
+        asking = threading.Thread(target=lambda: asked.append(client.streams()))
+        asking.start()
+        daemon.restart_after_kill()
+        asking.join(LIMIT_S)
+        assert len(asked) == 1
+
+
+def test_an_interrupt_while_a_question_is_asked_leaves_nothing_half_made(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with streamd.connect(endpoint) as asker:
+        with monkeypatch.context() as patch:
+            patch.setattr(zmq.Socket, "connect", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                asker.streams()
+        assert "train" in asker.streams()

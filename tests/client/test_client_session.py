@@ -103,7 +103,7 @@ def test_a_subscription_without_an_answer_is_given_up_and_tried_again() -> None:
     assert session.deadline() == due_s + BACKOFF_MIN_S
 
 
-def test_the_pause_doubles_up_to_its_bound_and_is_reset_by_a_welcome() -> None:
+def test_the_pause_doubles_up_to_its_bound_and_is_reset_by_a_batch_and_not_by_a_welcome() -> None:
     session = Session(WISH)
     pauses = []
     for attempt in range(8):
@@ -114,6 +114,11 @@ def test_the_pause_doubles_up_to_its_bound_and_is_reset_by_a_welcome() -> None:
     assert pauses == pytest.approx([min(BACKOFF_MIN_S * 2**power, BACKOFF_MAX_S) for power in range(8)])
     session.opened(Cursor(), 0.0)
     session.heard(HERE, welcome(), 0.0)
+    session.lost(0.0)
+    assert session.deadline() == BACKOFF_MAX_S
+    session.opened(Cursor(), 0.0)
+    session.heard(HERE, welcome(), 0.0)
+    deliver(session, 0, 0, 0)
     session.lost(0.0)
     assert session.deadline() == BACKOFF_MIN_S
 

@@ -195,6 +195,7 @@ def test_a_task_that_kills_every_worker_gives_its_stream_up(
     monkeypatch.setattr(local, "WORKER_RESPAWN_S", 0.001)
     monkeypatch.setattr(crew, "WORKER_RESPAWN_S", 0.001)
     monkeypatch.setattr(local, "TASK_ATTEMPTS", 4)
+    monkeypatch.setattr(local, "TASK_GIVE_UP_S", 0)
 
     async def scene() -> None:
         async with running(stream) as rig:
