@@ -93,7 +93,7 @@ class Simulation:
                 if self._over or not agenda.step():
                     break
             waiting = [seat.name for seat in self.seats if not seat.done]
-            late_s = agenda.now_s - self.mishaps.quiet_from_s
+            late_s = agenda.now_s - max(self.mishaps.quiet_from_s, self.stage.network.unheard_until_s)
             moving = self._all_done() or (agenda.busy and late_s < self._bound_s and self._looks < _MOST_LOOKS)
             self.story.require("once faults end, everybody ends soon", moving, "{} wait for ever", waiting)
         self.done_s = agenda.now_s

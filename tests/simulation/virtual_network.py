@@ -87,6 +87,7 @@ class Network:
         self.blocked_s: dict[tuple[str, Direction], float] = {}  # until then nothing passes
         self.links: list[Link] = []
         self.lifelines: list[Lifeline] = []
+        self.unheard_until_s = 0.0  # by then the ends of all lifelines so far are known on the other side
         self._agenda, self._rng, self._story = agenda, rng, story
         self._known: dict[int, Link] = {}
         self._past: dict[tuple[str, Direction], deque[Frame]] = {}  # the latest frames of a hostile network
@@ -238,14 +239,20 @@ class Network:
         """The client closes its end, or is dead."""
         if self._end(lifeline):
             reason = "its connection ended"
-            delay_s = lifeline.lag_s + self._delay_s()
+            delay_s = self._heard_after_s(lifeline)
             lifeline.server.process.after(delay_s, lifeline.server.lose, lifeline.session, reason)
 
     def hang_up(self, lifeline: Lifeline) -> None:
         """The daemon closes its end, or is dead."""
         if self._end(lifeline):
-            delay_s = lifeline.lag_s + self._delay_s()
+            delay_s = self._heard_after_s(lifeline)
             lifeline.client.process.after(delay_s, lifeline.client.lifeline_ended, lifeline)
+
+    def _heard_after_s(self, lifeline: Lifeline) -> float:
+        """The lag begins with the end, which may come long after the mishap that brought it about."""
+        delay_s = lifeline.lag_s + self._delay_s()
+        self.unheard_until_s = max(self.unheard_until_s, self._agenda.now_s + delay_s)
+        return delay_s
 
     def _end(self, lifeline: Lifeline) -> bool:
         was_open, lifeline.open = lifeline.open, False
