@@ -126,8 +126,8 @@ class Daemon:
             ),
             spawn=group.create_task,
         )
+        service.descriptors.listen(self._server.descriptors, SOCKET_MODE)  # first: a welcome sends trainers there
         self._server.listen(service.receive)
-        service.descriptors.listen(self._server.descriptors, SOCKET_MODE)
         self._reloads = group.create_task(self._reload(Reloader(config, self._read, service, engine)), name="reloads")
         introduce(streams, config)
         logs.info(
