@@ -137,7 +137,7 @@ class Simulation:
             trainer.end_children()
         for child in self.mishaps.orphans:
             child.end_children()
-        until_s = max(agenda.now_s, self.mishaps.quiet_from_s) + _AFTERWARDS_S
+        until_s = max(agenda.now_s, self.mishaps.quiet_from_s, self.stage.network.unheard_until_s) + _AFTERWARDS_S
         for _ in range(_LOOK_EVERY * _MOST_LOOKS):
             if agenda.now_s >= until_s or not agenda.step():
                 break
