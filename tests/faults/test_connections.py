@@ -7,6 +7,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Self
 
@@ -14,7 +15,7 @@ import pytest
 import zmq
 from daemons import DaemonProcess, wait_until
 from killers import descriptors, go_on, number, stop, wait_for_outstanding
-from logged import problems, running
+from logged import LoggedTrainer, problems, running
 from relay import Relay
 from scene import Scene, dice, scene, shimmed, times
 from strikes import counts_of, images_for
@@ -69,12 +70,9 @@ def test_a_connection_that_is_cut_is_made_again_where_the_trainer_is(
 HASTY: Final = shimmed(FAULT_LIMITS=json.dumps({"SILENCE_S": 0.2, "ANSWER_TIMEOUT_S": 0.5}))
 
 
-@pytest.mark.fault(
-    "cut",
-    "nothing arrives any more over a connection that stands, in mid-epoch",
-    departs="the client's patience is 0.7 s instead of 15 s",
-)
-def test_a_connection_over_which_nothing_arrives_is_given_up_for_another(stage: Scene, tmp_path: Path) -> None:
+@contextmanager
+def hasty(stage: Scene, tmp_path: Path) -> Iterator[tuple[Relay, LoggedTrainer]]:
+    """A trainer of little patience behind a relay, standing in mid-epoch with its whole credit lying ready."""
     with (
         Relay(wire_of(stage), stage.daemon.endpoint) as relay,
         running(stage.at(tmp_path).trainer("t", endpoint=relay.endpoint, gated=True, environment=HASTY)) as (trainer,),
@@ -82,6 +80,16 @@ def test_a_connection_over_which_nothing_arrives_is_given_up_for_another(stage: 
         trainer.allow(12)
         trainer.wait_for(12)
         wait_for_outstanding(trainer, 8)
+        yield relay, trainer
+
+
+@pytest.mark.fault(
+    "cut",
+    "nothing arrives any more over a connection that stands, in mid-epoch",
+    departs="the client's patience is 0.7 s instead of 15 s",
+)
+def test_a_connection_over_which_nothing_arrives_is_given_up_for_another(stage: Scene, tmp_path: Path) -> None:
+    with hasty(stage, tmp_path) as (relay, trainer):
         relay.silence()
         trainer.allow()
         trainer.finish()
@@ -95,13 +103,7 @@ def test_a_connection_over_which_nothing_arrives_is_given_up_for_another(stage: 
     departs="the client's patience is 0.7 s instead of 15 s",
 )
 def test_a_daemon_that_stood_still_too_long_finds_its_trainer_where_it_was(stage: Scene, tmp_path: Path) -> None:
-    with (
-        Relay(wire_of(stage), stage.daemon.endpoint) as relay,
-        running(stage.at(tmp_path).trainer("t", endpoint=relay.endpoint, gated=True, environment=HASTY)) as (trainer,),
-    ):
-        trainer.allow(12)
-        trainer.wait_for(12)
-        wait_for_outstanding(trainer, 8)
+    with hasty(stage, tmp_path) as (relay, trainer):
         before = relay.connections
         stop(stage.daemon.pid)
         trainer.allow()
