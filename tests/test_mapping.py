@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -162,3 +164,14 @@ def test_a_cycle_returns_its_lease_when_it_is_collected() -> None:
     del knot
     gc.collect()
     assert returned == [1]
+
+
+def test_a_program_that_ends_with_lent_memory_ends_quietly() -> None:
+    code = (
+        "import sys, numpy; from streamd.layout import Tensor; from streamd.mapping import lend\n"
+        "lent = lambda: lend(memoryview(bytes(64)), Tensor('images', 'uint8', (8, 8), 0), lambda: None)\n"
+        "kept, sys.kept, numpy.kept, knot = lent(), lent(), lent(), [lent()]\n"
+        "knot.append(knot)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
