@@ -44,6 +44,18 @@ def anonymous_bytes(pid: int) -> int:
     raise ValueError(f"/proc/{pid}/status has no RssAnon")
 
 
+def mapped_bytes(pid: int, suffix: str) -> int:
+    """Memory of the process's mappings of files whose names end so; the page cache holds it once for all."""
+    total, counts = 0, False
+    for line in (_PROC / str(pid) / "smaps").read_text().splitlines():
+        key, _, value = line.partition(":")
+        if " " in key:  # a mapping begins: its addresses, its rights and the name of its file
+            counts = line.endswith(suffix)
+        elif counts and key == "Rss":
+            total += int(value.split()[0]) * _KIB
+    return total
+
+
 def descriptors(pid: int) -> int:
     """How many descriptors a process has open."""
     return sum(1 for _ in (_PROC / str(pid) / "fd").iterdir())

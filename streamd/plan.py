@@ -61,11 +61,20 @@ def _round_keys(seed: int, epoch: int) -> Words:
 def _encipher(positions: Words, high: int, low: int, keys: Words) -> Words:
     """One pass of the network over Z_high x Z_low."""
     a, b = np.uint64(high), np.uint64(low)
-    left, right = positions // b, positions % b
+    left = positions // b
+    right = positions - left * b
     for number in range(0, _ROUNDS, 2):
-        left = (left + mix64(right ^ keys[number]) % a) % a
-        right = (right + mix64(left ^ keys[number + 1]) % b) % b
+        left = _sum_mod(left, mix64(right ^ keys[number]), a)
+        right = _sum_mod(right, mix64(left ^ keys[number + 1]), b)
     return left * b + right
+
+
+def _sum_mod(small: Words, words: Words, n: np.uint64) -> Words:
+    """(small + words) mod n for `small` below n. NumPy divides by a scalar far faster than it takes a remainder."""
+    total = words - words // n * n
+    total += small
+    total -= (total >= n) * n
+    return total
 
 
 def permute(positions: Ids, n: int, seed: int, epoch: int) -> Ids:
@@ -96,9 +105,12 @@ def _order_rows(order: Order, epoch: int, positions: Ids) -> Ids:
 
 
 def batch_ids(order: Order, epoch: int, index: int, rows: int) -> Ids:
-    """The planned sample ids of a batch, (rows,) int64; PAD_ID where the data has ended."""
-    ids = np.full(rows, PAD_ID, dtype=np.int64)
+    """The planned sample ids of a batch, (rows,) int64, perhaps read-only; PAD_ID where the data has ended."""
     start = index * order.batch_size
+    block, offset = divmod(start, _BLOCK_ROWS)
+    if offset + rows <= _BLOCK_ROWS and start + rows <= order.samples and index < order.batches:
+        return _block(order, epoch, block)[offset : offset + rows]  # nearly all are: a view, and no work
+    ids = np.full(rows, PAD_ID, dtype=np.int64)
     stop = min(start + rows, order.samples) if index < order.batches else start
     row = start
     while row < stop:
@@ -109,7 +121,28 @@ def batch_ids(order: Order, epoch: int, index: int, rows: int) -> Ids:
     return ids
 
 
-def segment_indices(segments: Sequence[Segment]) -> Ids:
-    """The batch indices that a history walked through, in its order."""
-    walks = [part.base + part.rank + part.world * np.arange(part.steps, dtype=np.int64) for part in segments]
-    return np.concatenate([np.empty(0, dtype=np.int64), *walks])
+def several_ids(order: Order, epoch: int, indices: Ids, rows: Ids) -> Ids:
+    """The planned sample ids of batches `indices`, one behind the other, `rows` of each, (sum of rows,) int64.
+
+    What is kept for `batch_ids` stays out of it: who plans a whole epoch would drive out what is being produced.
+    """
+    first = np.repeat(indices * order.batch_size - (np.cumsum(rows) - rows), rows)
+    positions = first + np.arange(first.size, dtype=np.int64)
+    end = min(order.samples, order.batches * order.batch_size)
+    return _padded(positions, positions < end, order, epoch)
+
+
+def _padded(positions: Ids, there: npt.NDArray[np.bool_], order: Order, epoch: int) -> Ids:
+    if there.all():
+        return _order_rows(order, epoch, positions)
+    ids = np.full(positions.size, PAD_ID, dtype=np.int64)
+    ids[there] = _order_rows(order, epoch, positions[there])
+    return ids
+
+
+def walked(segments: Sequence[Segment]) -> list[range]:
+    """The batch indices that a history walked through, in its order: a range for each part."""
+    firsts = [part.base + part.rank for part in segments]
+    return [
+        range(first, first + part.world * part.steps, part.world) for first, part in zip(firsts, segments, strict=True)
+    ]

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from streamd.plan import Ids, Words, mix64, segment_indices
+from streamd.plan import Ids, Words, mix64, walked
 from streamd.spec import DIGEST, Cursor, Segment
 from streamd.verdicts import MASKED, Marks
 
@@ -27,6 +27,7 @@ _FLUSH_BATCHES: Final = 64  # batches digested together, to share NumPy's cost a
 
 Lanes = tuple[int, int]
 Counted = tuple[int, Ids, Marks]  # index, planned ids and verdict marks of one batch
+Planned = tuple[Ids, Ids]  # ids of batches, one behind the other, and the rows of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ class Totals:
         )
 
 
-def places_of(indices: Sequence[int], rows: Sequence[int]) -> Words:
+def places_of(indices: Ids | Sequence[int], rows: Ids | Sequence[int]) -> Words:
     """The places of batches one after the other: `rows[i]` rows of batch `indices[i]`, as `digest_rows` takes them."""
     ends = np.cumsum(rows)
     row = np.arange(ends[-1], dtype=np.uint64) - np.repeat(ends - rows, rows).astype(np.uint64)
@@ -107,15 +108,25 @@ def places_of(indices: Sequence[int], rows: Sequence[int]) -> Words:
     return places
 
 
-def expected_digest(order_id: str, epoch: int, segments: Sequence[Segment], planned: Callable[[int], Ids]) -> str:
-    """What the digest of `segments` must be; `planned(index)` gives the ids that the plan has for a batch."""
+def expected_digest(
+    order_id: str,
+    epoch: int,
+    segments: Sequence[Segment],
+    planned: Callable[[range], Planned],
+    *,
+    together: int = _FLUSH_BATCHES,
+) -> str:
+    """What the digest of `segments` must be.
+
+    `planned(indices)` gives the ids that the plan has for batches, one behind the other, and the rows of each; it is
+    asked for `together` of them at a time.
+    """
     lanes = _EMPTY
-    indices = segment_indices(segments).tolist()
-    for start in range(0, len(indices), _FLUSH_BATCHES):
-        group = indices[start : start + _FLUSH_BATCHES]
-        ids = [planned(index) for index in group]
-        places = places_of(group, [each.size for each in ids])
-        lanes = add(lanes, digest_rows(order_id, epoch, places, np.concatenate(ids)))
+    for walk in walked(segments):
+        for start in range(0, len(walk), together):
+            group = walk[start : start + together]
+            ids, rows = planned(group)
+            lanes = add(lanes, digest_rows(order_id, epoch, places_of(group, rows), ids))
     return to_hex(lanes)
 
 
@@ -128,10 +139,13 @@ class Place:
     changed: bool
     _order_id: str
     _totals: Totals
-    _waiting: tuple[Counted, ...]
+    _waiting: list[Counted]  # the tally's own, which only grows, ...
+    _count: int  # ... and how much of it was there
+    _last: Counted | None
 
     def totals(self) -> Totals:
-        return self._totals.plus(self._order_id, self.cursor.epoch, self._waiting)
+        last = [] if self._last is None else [self._last]
+        return self._totals.plus(self._order_id, self.cursor.epoch, self._waiting[: self._count] + last)
 
     @property
     def digest(self) -> str:
@@ -152,13 +166,15 @@ class Tally:
     repeated: int = 0
     pixel_id: str = ""
     changed: bool = False
-    _seen: set[int] = field(default_factory=set)
+    _seen: bytearray = field(default_factory=bytearray)  # by index: 1 where it was taken
     _waiting: list[Counted] = field(default_factory=list)
     _totals: Totals = field(init=False)
 
     def __post_init__(self) -> None:
         self._totals = self.start
-        self._seen.update(segment_indices(self.cursor.history).tolist())
+        for walk in walked(self.cursor.history):
+            self._make_room(walk.stop)
+            self._seen[walk.start : walk.stop : walk.step] = b"\1" * len(walk)
 
     def show(self, pixel_id: str) -> None:
         """The next batch has these pixels."""
@@ -167,28 +183,34 @@ class Tally:
 
     def take(self, index: int, ids: Ids, marks: Marks, after: Cursor) -> None:
         """Counts one batch, `ids` as planned, and moves the cursor behind it. Neither array may be changed later."""
-        self.repeated += index in self._seen
-        self._seen.add(index)
+        self._make_room(index + 1)
+        self.repeated += self._seen[index]
+        self._seen[index] = 1
         self._waiting.append((index, ids, marks))
         if len(self._waiting) >= _FLUSH_BATCHES:
             self._flush()
         self.cursor = after
 
+    def _make_room(self, indices: int) -> None:
+        if indices > len(self._seen):
+            self._seen.extend(bytes(max(indices - len(self._seen), len(self._seen))))
+
     def after(self, index: int, ids: Ids, marks: Marks, after: Cursor) -> Place:
         """The moment when this batch has been taken too."""
-        return self._place(after, (*self._waiting, (index, ids, marks)))
+        return self._place(after, (index, ids, marks))
 
     def _flush(self) -> Totals:
         self._totals = self._totals.plus(self.order_id, self.cursor.epoch, self._waiting)
-        self._waiting.clear()
+        self._waiting = []  # a new one, for places know the old one
         return self._totals
 
     def snapshot(self) -> Place:
         """This moment, unmoved by what is taken later."""
-        return self._place(self.cursor, tuple(self._waiting))
+        return self._place(self.cursor, None)
 
-    def _place(self, cursor: Cursor, waiting: tuple[Counted, ...]) -> Place:
-        return Place(cursor, self.pixel_id, self.changed, self.order_id, self._totals, waiting)
+    def _place(self, cursor: Cursor, last: Counted | None) -> Place:
+        waiting = self._waiting
+        return Place(cursor, self.pixel_id, self.changed, self.order_id, self._totals, waiting, len(waiting), last)
 
     @property
     def digest(self) -> str:
@@ -202,7 +224,7 @@ class Tally:
         """Closes the account; `expected_digest` is the daemon's word, None when the epoch was stopped early."""
         totals, complete = self._flush(), expected_digest is not None
         digest = to_hex(totals.lanes)
-        missed = self.steps + (steps_left if complete else 0) - len(self._seen)
+        missed = self.steps + (steps_left if complete else 0) - self._seen.count(1)
         agrees = expected_digest is None or expected_digest == digest
         return Receipt(
             stream=self.stream,

@@ -10,9 +10,10 @@ import numpy as np
 from streamd.layout import slot_bytes
 from streamd.limits import TASK_ROWS
 from streamd.manifest import Manifest
-from streamd.plan import Ids, Order, batch_ids
+from streamd.plan import Ids, Order, batch_ids, several_ids
 from streamd.quarantine import Quarantine
 from streamd.spec import StreamSpec
+from streamd.tasks import CachePlace
 from streamd.verdicts import MASKED, BadRow, Marks, resolve
 from streamd.window.events import StreamShape
 
@@ -21,7 +22,7 @@ _LEAST_BAD = 10  # so few bad samples never stop a stream, however small it is
 
 @dataclass(frozen=True, slots=True)
 class ServedStream:
-    """`max_bad_fraction` of the samples may be bad before the stream stops."""
+    """`max_bad_fraction` of the samples may be bad before the stream stops; `cache` is where decoded ones are kept."""
 
     spec: StreamSpec
     manifest_path: Path
@@ -29,6 +30,7 @@ class ServedStream:
     order: Order
     quarantine: Quarantine
     max_bad_fraction: float
+    cache: CachePlace | None = None
 
     @property
     def shape(self) -> StreamShape:
@@ -41,6 +43,11 @@ class ServedStream:
 
     def planned(self, epoch: int, index: int) -> Ids:
         return batch_ids(self.order, epoch, index, self.spec.rows(index))
+
+    def planned_together(self, epoch: int, indices: range) -> tuple[Ids, Ids]:
+        """The ids of several batches, one behind the other, and the rows of each."""
+        rows = np.fromiter(map(self.spec.rows, indices), dtype=np.int64, count=len(indices))
+        return several_ids(self.order, epoch, np.array(indices, dtype=np.int64), rows), rows
 
     def resolved(self, epoch: int, index: int) -> tuple[Ids, Marks]:
         """The samples that batch epoch:index delivers, by the verdicts known now."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy.typing as npt
 from sample_specs import some_spec
 
 from streamd.client import Batch
+from streamd.plan import Ids
 from streamd.spec import ImageSpec, LabelSpec
 from streamd.verdicts import BadRow
 
@@ -45,3 +46,9 @@ def flat(rows: int, height: int = 6, width: int = 8, channels: int = 3, colour: 
 def noise(rows: int, height: int, width: int, channels: int = 3) -> npt.NDArray[np.uint8]:
     """Images that cannot be compressed."""
     return np.random.default_rng(0).integers(0, 256, (rows, height, width, channels), dtype=np.uint8)
+
+
+def joined(batches: Iterable[Ids]) -> tuple[Ids, Ids]:
+    """The ids of batches, one behind the other, and the rows of each, as `expected_digest` takes them."""
+    listed = list(batches)
+    return np.concatenate(listed), np.array([each.size for each in listed], dtype=np.int64)

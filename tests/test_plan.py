@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from typing import Final
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_specs import some_spec
 
-from streamd.plan import PAD_ID, PLAN_VERSION, Ids, Order, batch_ids, mix64, permute, segment_indices
+from streamd.plan import PAD_ID, PLAN_VERSION, Ids, Order, batch_ids, mix64, permute, several_ids, walked
 from streamd.spec import Remainder, Segment, Shuffle, StreamSpec
 
 BLOCK_ROWS: Final = 4096
@@ -192,12 +193,14 @@ def test_a_batch_beyond_a_dropped_remainder_does_not_bring_the_remainder_back() 
     assert batch_ids(Order.of(spec), 0, 10, 10).tolist() == [PAD_ID] * 10
 
 
-def test_changing_a_batch_leaves_the_next_asking_alone() -> None:
-    spec = stream_of(103, 10)
-    first = batch_ids(Order.of(spec), 0, 0, 10)
+@pytest.mark.parametrize("index", [0, 10])
+def test_nobody_can_change_what_the_next_asking_gives(index: int) -> None:
+    order = Order.of(stream_of(103, 10))
+    first = batch_ids(order, 0, index, 10)
     kept = first.tolist()
-    first[:] = -7
-    assert batch_ids(Order.of(spec), 0, 0, 10).tolist() == kept
+    with suppress(ValueError):  # a view is read-only
+        first[:] = -7
+    assert batch_ids(order, 0, index, 10).tolist() == kept
 
 
 def test_the_order_holds_what_the_spec_says() -> None:
@@ -239,9 +242,20 @@ def test_two_epochs_share_positions_as_rarely_as_chance_has_it() -> None:
 # --- histories
 
 
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(st.integers(1, 300), st.integers(1, 40), st.sampled_from(["keep", "drop", "pad"]), st.data())
+def test_batches_planned_together_are_those_planned_one_by_one(
+    samples: int, size: int, remainder: Remainder, data: st.DataObject
+) -> None:
+    spec = stream_of(samples, size, remainder, data.draw(st.sampled_from(["full", "none"])))
+    order = Order.of(spec)
+    indices = data.draw(st.lists(st.integers(0, spec.batches + 3), min_size=1, max_size=8))  # beyond the last, too
+    rows = [spec.rows(index) for index in indices]
+    each = [batch_ids(order, 1, index, count) for index, count in zip(indices, rows, strict=True)]
+    assert several_ids(order, 1, np.array(indices), np.array(rows)).tolist() == np.concatenate(each).tolist()
+
+
 def test_the_indices_of_a_history_come_in_its_order() -> None:
     history = [Segment(0, 3, 1, 4), Segment(12, 2, 0, 3), Segment(18, 1, 0, 1)]
-    indices = segment_indices(history)
-    assert indices.tolist() == [1, 5, 9, 12, 15, 18]
-    assert indices.dtype == np.int64
-    assert segment_indices([]).tolist() == []
+    assert [list(walk) for walk in walked(history)] == [[1, 5, 9], [12, 15], [18]]
+    assert walked([]) == []

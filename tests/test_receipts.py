@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sample_batches import joined
 from sample_specs import SPEC
 
 from streamd.plan import Ids, Order, batch_ids
@@ -169,7 +170,10 @@ def test_the_expected_digest_equals_a_tally_that_took_the_same(
             index = part.base + step * part.world + part.rank
             tally.take(index, *content(index, bad, 2), tally.cursor.after_step(part.rank, part.world))
     assert tally.cursor == Cursor(2, history)
-    assert tally.digest == expected_digest(ORDER, 2, history, lambda index: content(index, bad, 2)[0])
+    for together in (1, 7, 64):
+        assert tally.digest == expected_digest(
+            ORDER, 2, history, lambda indices: joined(content(index, bad, 2)[0] for index in indices), together=together
+        )
 
 
 def test_places_tell_every_row_of_every_batch_apart() -> None:

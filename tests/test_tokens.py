@@ -16,7 +16,7 @@ from sample_specs import SPEC, some_spec
 from streamd.errors import TokenError
 from streamd.limits import MAX_CLIENT_FRAME_BYTES, MAX_SEGMENTS
 from streamd.messages import Subscribe
-from streamd.plan import segment_indices
+from streamd.plan import walked as walks
 from streamd.spec import Cursor, OrderId, PixelId, Segment, Uneven, steps_from
 from streamd.tokens import Token, check_cursor, other_order, read_token
 from streamd.walk import Walk
@@ -143,7 +143,7 @@ def test_a_cursor_says_which_batches_were_walked_and_where_the_walk_goes_on(
             walked.append(index)
             cursor = cursor.after_step(rank, of)
     assert cursor == reached(stays)
-    assert segment_indices(cursor.history).tolist() == walked
+    assert [index for walk in walks(cursor.history) for index in walk] == walked
     rest = [index for rank in range(world) for _, index in Walk(BATCHES, rank, world, uneven, 8).keys(cursor)]
     assert sorted(rest) == list(range(cursor.base, cursor.base + len(rest)))
     assert len(rest) == steps_from(cursor.base, world, BATCHES, uneven) * world

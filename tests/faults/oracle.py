@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 from account_log import Began, Ended, Record, Settled, Step, images_digest, labels_digest, read_records
+from sample_batches import joined
 
 from streamd.catalog import list_samples, open_streams
 from streamd.config import load
@@ -218,7 +219,10 @@ class Judge:
         begin, steps = self._epoch(epoch)
         segment = Segment(begin, steps, self._walk.rank, self._walk.world)
         digest = expected_digest(
-            self._truth.spec.order_id, epoch, [segment], lambda index: self._truth.planned((epoch, index))
+            self._truth.spec.order_id,
+            epoch,
+            [segment],
+            lambda indices: joined(self._truth.planned((epoch, index)) for index in indices),
         )
         if receipt.digest != digest:
             account.complain(f"the receipt of epoch {epoch} has digest {receipt.digest}, not {digest}")

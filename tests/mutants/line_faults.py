@@ -186,8 +186,8 @@ FAULTS: Final = (
     Fault(
         "the rank is left out of the steps behind a cursor",
         "plan.py",
-        "walks = [part.base + part.rank + part.world * np.arange(part.steps, dtype=np.int64) for part in segments]",
-        "walks = [part.base + part.world * np.arange(part.steps, dtype=np.int64) for part in segments]",
+        "firsts = [part.base + part.rank for part in segments]",
+        "firsts = [part.base for part in segments]",
     ),
     # --- the trainer's side
     Fault(

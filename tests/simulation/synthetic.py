@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
+from sample_batches import joined
 from sample_specs import some_spec
 
 from streamd.limits import MIB
@@ -120,4 +121,9 @@ class Synthetic:
     def digest(self, cursor: Cursor) -> str:
         """The daemon's word on an epoch."""
         epoch = cursor.epoch
-        return expected_digest(self.spec.order_id, epoch, cursor.history, lambda index: self.planned(epoch, index))
+        return expected_digest(
+            self.spec.order_id,
+            epoch,
+            cursor.history,
+            lambda indices: joined(self.planned(epoch, index) for index in indices),
+        )

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import count
 
 from streamd.limits import TASKS_AHEAD_PER_WORKER
-from streamd.plan import segment_indices
+from streamd.plan import walked
 from streamd.spec import BatchKey, Cursor, Uneven
 from streamd.window import Window
 from streamd.window.actions import (
@@ -311,7 +311,7 @@ class World:
 
 def steps_told(cursor: Cursor) -> list[int]:
     """The indices that a receipt speaks of."""
-    return [int(index) for index in segment_indices(cursor.history)]
+    return [index for walk in walked(cursor.history) for index in walk]
 
 
 def wander(world: World, rng: random.Random, *, losses: int) -> None:
