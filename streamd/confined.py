@@ -14,7 +14,7 @@ from typing import Final
 
 from streamd.limits import MAX_FILE_BYTES
 
-_SYS_OPENAT2: Final = 437  # the same on every Linux architecture
+_SYS_OPENAT2: Final = ctypes.c_long(437)  # the same on every Linux architecture
 _RESOLVE_BENEATH: Final = 0x08
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # NONBLOCK: a FIFO posing as an image must not hang us
 
@@ -24,10 +24,9 @@ class _OpenHow(ctypes.Structure):
 
 
 _HOW: Final = _OpenHow(_FLAGS, 0, _RESOLVE_BENEATH)
-_HOW_POINTER: Final = ctypes.addressof(_HOW)
-_HOW_BYTES: Final = ctypes.sizeof(_HOW)
-_syscall = ctypes.CDLL(None, use_errno=True).syscall
-_syscall.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)
+_HOW_POINTER: Final = ctypes.byref(_HOW)
+_HOW_BYTES: Final = ctypes.c_size_t(ctypes.sizeof(_HOW))
+_syscall = ctypes.CDLL(None, use_errno=True).syscall  # without argtypes: what is converted already needs no conversion
 _syscall.restype = ctypes.c_long
 
 
@@ -50,34 +49,49 @@ def read_file(root: int, name: bytes, size: int, mtime_ns: int) -> bytes:
 
     Raises UnfitFileError when the file is not the one that the manifest knows, OSError when it cannot be read.
     """
+    if size > MAX_FILE_BYTES:
+        raise UnfitFileError(f"{size} bytes are more than {MAX_FILE_BYTES}")
     descriptor = _open_beneath(root, name)
     try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise UnfitFileError("not a regular file")
-        if found.st_size > MAX_FILE_BYTES:
-            raise UnfitFileError(f"{found.st_size} bytes are more than {MAX_FILE_BYTES}")
-        _check_unchanged(found, size, mtime_ns)
         data = _read(descriptor, size)
-        _check_unchanged(os.fstat(descriptor), size, mtime_ns)  # a file written meanwhile would be half of each
+        _check_regular(found := os.fstat(descriptor))  # after reading: a file written meanwhile would be half of each
+        check_unchanged(found, size, mtime_ns)
+        if len(data) != size:
+            raise UnfitFileError(f"stale: {len(data)} bytes where {size} were listed")
         return data
     finally:
         os.close(descriptor)
 
 
-def _check_unchanged(found: os.stat_result, size: int, mtime_ns: int) -> None:
+def open_unchanged(root: int, name: bytes, size: int, mtime_ns: int) -> int:
+    """A descriptor of the file `name`, of any size, under the directory descriptor `root`. Raises as `read_file`."""
+    descriptor = _open_beneath(root, name)
+    try:
+        check_unchanged(os.fstat(descriptor), size, mtime_ns)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _check_regular(found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise UnfitFileError("not a regular file")
+
+
+def check_unchanged(found: os.stat_result, size: int, mtime_ns: int) -> None:
+    """Raises UnfitFileError unless this is the file that the manifest knows."""
     if found.st_size != size or found.st_mtime_ns != mtime_ns:
         raise UnfitFileError("stale: changed since it was listed; restart with --rescan to list it anew")
 
 
 def _read(descriptor: int, size: int) -> bytes:
-    data = os.read(descriptor, size + 1)
-    if len(data) == size:
-        return data
-    parts = [data]
-    while parts[-1] and sum(map(len, parts)) < size:
-        parts.append(os.read(descriptor, size))
-    data = b"".join(parts)
-    if len(data) != size:
-        raise UnfitFileError(f"stale: {len(data)} bytes where {size} were listed")
+    """What is there of the first `size` bytes."""
+    try:
+        data = os.read(descriptor, size)
+        while len(data) < size and (more := os.read(descriptor, size - len(data))):
+            data += more
+    except OSError:  # as folders do, and pipes
+        _check_regular(os.fstat(descriptor))
+        raise
     return data

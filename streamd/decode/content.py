@@ -7,8 +7,8 @@ from typing import Final
 
 from streamd.decode.resize import BadImageError
 
+_JPEG: Final = b"\xff\xd8\xff"
 _MAGIC: Final = (
-    (b"\xff\xd8\xff", "JPEG"),
     (b"\x89PNG\r\n\x1a\n", "PNG"),
     (b"GIF87a", "GIF"),
     (b"GIF89a", "GIF"),
@@ -47,6 +47,8 @@ _NONE_OF_OURS: Final = "neither JPEG, PNG, GIF, BMP, TIFF, WebP, AVIF nor PNM"
 
 def format_of(data: bytes) -> str:
     """The format of a file, in Pillow's words. Raises BadImageError, naming what it is, for any that is not decoded."""
+    if data.startswith(_JPEG):
+        return "JPEG"
     for magic, name in _MAGIC:
         if data.startswith(magic):
             return name

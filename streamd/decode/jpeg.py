@@ -1,25 +1,57 @@
-"""JPEG by libjpeg-turbo, at the smallest DCT scale that still covers the target, into the slot where it fits."""
+"""JPEG by libjpeg-turbo, at a reduced DCT scale that still covers the target.
+
+Reduced scales are a half, a quarter and an eighth, for which libjpeg-turbo has vector code. The others cost more: of a
+500x375 photograph 5/8 takes a fifth longer than the whole, and 3/8 longer than a half, for fewer pixels.
+"""
 
 from __future__ import annotations
 
+import struct
+import threading
 from typing import Final
 
 import numpy as np
 import simplejpeg
-from PIL import Image
 
 from streamd.decode import pillow
 from streamd.decode.orientation import SIDEWAYS, UPRIGHT, orientation_of, upright
-from streamd.decode.resize import BadImageError, Row, check_pixels, covering_size, fill
+from streamd.decode.resize import BadImageError, Row, check_pixels, covering_size, fill, fill_reduced, picture_of
+from streamd.limits import KIB
 from streamd.spec import ImageSpec
 
 _MARKER: Final = 0xFF
 _APPLICATION: Final = range(0xE0, 0xF0)
 _COMMENT: Final = 0xFE
+_REDUCTIONS: Final = (8, 4, 2)
+_NEAR_BYTES: Final = 128 * KIB  # a decode of up to so much is copied into its row from the cache
+
+# How most files begin, written as they are by libjpeg: JFIF, two tables, a frame of three colours.
+_USUAL: Final = struct.Struct(">6s14x5s64x5s64x5sHHB")
+_USUAL_SEGMENTS: Final = (b"\xff\xd8\xff\xe0\x00\x10", b"\xff\xdb\x00\x43\x00", b"\xff\xdb\x00\x43\x01")
+_USUAL_FRAMES: Final = frozenset({b"\xff\xc0\x00\x11\x08", b"\xff\xc2\x00\x11\x08"})  # baseline, progressive
+
+
+class _Near(threading.local):
+    """Memory for one decode, which stays in the processor's cache; it begins between two multiples of 32 bytes.
+
+    To rows that begin at a multiple of 32, as ours do, libjpeg-turbo writes past the cache. Decoding here and copying
+    takes 9 % less time for 64x64, 4 % for 128x128, 1 % for 224x224, and whoever reads the batch next finds it nearer.
+    """
+
+    def __init__(self) -> None:
+        memory = np.empty(_NEAR_BYTES + 32, dtype=np.uint8)
+        self.memory = memory[(16 - memory.ctypes.data) % 32 :][:_NEAR_BYTES]
+
+
+_near: Final = _Near()
 
 
 def decode_into(data: bytes, row: Row, image: ImageSpec) -> None:
     """Decodes a JPEG into `row`. Slow but exact DCT and upsampling: the fast ones differ by up to six grey levels."""
+    usual = _usual_size(data)
+    if usual is not None:
+        _decode(data, row, image, usual, UPRIGHT)
+        return
     try:
         height, width, colourspace, _ = simplejpeg.decode_jpeg_header(data)
     except ValueError as error:
@@ -27,32 +59,56 @@ def decode_into(data: bytes, row: Row, image: ImageSpec) -> None:
     check_pixels(height, width)
     if colourspace in {"CMYK", "YCCK"}:
         pillow.decode_into(data, row, image, "JPEG")
-        return
-    orientation = _orientation(data)
+    else:
+        _decode(data, row, image, (height, width), _orientation(data))
+
+
+def _usual_size(data: bytes) -> tuple[int, int] | None:
+    """(height, width) of a file that begins as most do, upright and in three colours; None: the header must be read."""
+    if len(data) < _USUAL.size:
+        return None
+    first, second, third, frame, height, width, colours = _USUAL.unpack_from(data)
+    usual = (first, second, third) == _USUAL_SEGMENTS and frame in _USUAL_FRAMES and colours == 3  # noqa: PLR2004 - R, G, B
+    return (height, width) if usual else None
+
+
+def _decode(data: bytes, row: Row, image: ImageSpec, size: tuple[int, int], orientation: int) -> None:
+    check_pixels(*size)
+    wanted = image.height, image.width
+    whole = image.exact or (size == wanted and orientation == UPRIGHT)
+    reduced = size if whole else _reduced_size(size, orientation, image)
+    least = (0, 0) if reduced == size else reduced
+    fits = reduced == wanted and orientation == UPRIGHT
+    buffer = None if not fits else row if row.nbytes > _NEAR_BYTES else _near.memory
     colour = "RGB" if image.channels == 3 else "GRAY"  # noqa: PLR2004 - three colours
     try:
-        if height == image.height and width == image.width and orientation == UPRIGHT:
-            simplejpeg.decode_jpeg(data, colour, buffer=row)
-            return
-        least = _least_size(height, width, orientation, image)
-        pixels = simplejpeg.decode_jpeg(data, colour, min_height=least[0], min_width=least[1])
+        pixels: Row = simplejpeg.decode_jpeg(data, colour, min_height=least[0], min_width=least[1], buffer=buffer)
     except ValueError as error:
         raise BadImageError(f"a damaged JPEG: {error}") from error
-    if pixels.shape == row.shape and orientation == UPRIGHT:
-        row[:] = pixels
-        return
-    picture = Image.fromarray(pixels if image.channels > 1 else np.ascontiguousarray(pixels[:, :, 0]))
-    fill(row, upright(picture, orientation), image)
+    if fits:
+        if buffer is not row:
+            row[:] = pixels
+    elif image.exact:
+        fill(row, upright(picture_of(pixels), orientation), image)
+    elif orientation == UPRIGHT:
+        fill_reduced(row, pixels, image)
+    else:
+        turned = upright(picture_of(pixels), orientation)
+        fill_reduced(row, np.asarray(turned).reshape(turned.height, turned.width, image.channels), image)
 
 
-def _least_size(height: int, width: int, orientation: int, image: ImageSpec) -> tuple[int, int]:
-    """The height and width, as stored, below which the decode must not go; 0 asks for the full size."""
-    if image.exact:
-        return 0, 0
+def _reduced_size(size: tuple[int, int], orientation: int, image: ImageSpec) -> tuple[int, int]:
+    """The (height, width), as stored, at the smallest scale that covers what is shown of the picture."""
+    height, width = size
     if orientation >= SIDEWAYS:
-        turned = covering_size(width, height, image)
-        return turned[1], turned[0]
-    return covering_size(height, width, image)
+        least_width, least_height = covering_size(width, height, image)
+    else:
+        least_height, least_width = covering_size(height, width, image)
+    for reduction in _REDUCTIONS:
+        reduced = -(-height // reduction), -(-width // reduction)
+        if reduced[0] >= least_height and reduced[1] >= least_width:
+            return reduced
+    return size
 
 
 def _orientation(data: bytes) -> int:

@@ -1,9 +1,15 @@
-"""From decoded pixels to the size of a stream. Pillow's resampling is integer arithmetic: equal on every processor."""
+"""From decoded pixels to the size of a stream, in integer arithmetic: equal on every processor.
+
+Pillow's resampling averages over all that becomes one pixel. Where a reduced decode has averaged before, the rest is
+OpenCV's bilinear of two by two, of which it promises the same bits everywhere; it takes a third of the time.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from math import ceil
+from typing import Any, Final
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
@@ -13,6 +19,12 @@ from streamd.spec import ImageSpec
 
 Row = npt.NDArray[np.uint8]
 Box = tuple[float, float, float, float]
+
+cv2.setNumThreads(1)  # there is a worker for every core already
+
+# How many times smaller two by two may make a reduced decode. Against a Lanczos reference from full size, photographs
+# are at 34.6 dB then, at 36.0 where it is twice; plain bilinear from full size, as TensorFlow's, is at 31.5 and 34.3.
+_MOST_BY_TWO: Final = 3
 
 
 class BadImageError(Exception):
@@ -35,16 +47,59 @@ def covering_size(height: int, width: int, image: ImageSpec) -> tuple[int, int]:
     return max(1, round(height * scale)), max(1, round(width * scale))
 
 
+def picture_of(pixels: Row) -> Image.Image:
+    """(height, width, channels) as Pillow has them, mode RGB or L."""
+    return Image.fromarray(pixels if pixels.shape[2] > 1 else np.ascontiguousarray(pixels[:, :, 0]))
+
+
 def fill(row: Row, picture: Image.Image, image: ImageSpec) -> None:
     """Resizes `picture` (mode RGB or L) into `row` by the stream's rule."""
-    if image.resize == "pad":
-        height, width = covering_size(picture.height, picture.width, image)
-        top, left = (image.height - height) // 2, (image.width - width) // 2
-        row[:] = 0
-        row[top : top + height, left : left + width] = _pixels(picture, height, width, None, image)
-        return
-    box = _centre(picture, image) if image.resize == "crop" else None
-    row[:] = _pixels(picture, image.height, image.width, box, image)
+    place = _place(row, picture.height, picture.width, image)
+    place[:] = _averaged(picture, place, _centre(picture, image) if image.resize == "crop" else None)
+
+
+def fill_reduced(row: Row, pixels: Row, image: ImageSpec) -> None:
+    """Resizes a reduced decode, (height, width, channels), into `row` by the stream's rule; a crop, to whole pixels."""
+    height, width = pixels.shape[:2]
+    place = _place(row, height, width, image)
+    shown = _middle(pixels, image) if image.resize == "crop" else pixels
+    if shown.shape == place.shape:
+        place[:] = shown
+    elif any(was > _MOST_BY_TWO * now for was, now in zip(shown.shape, place.shape, strict=True)):
+        place[:] = _averaged(picture_of(shown), place, None)
+    else:
+        _by_two(shown, place)
+
+
+def _place(row: Row, height: int, width: int, image: ImageSpec) -> Row:
+    """The part of `row` that a picture of that size fills; the rest becomes black."""
+    if image.resize != "pad":
+        return row
+    height, width = covering_size(height, width, image)
+    top, left = (image.height - height) // 2, (image.width - width) // 2
+    row[:] = 0
+    return row[top : top + height, left : left + width]
+
+
+def _middle(pixels: Row, image: ImageSpec) -> Row:
+    """The largest part of the target's proportions, to a whole pixel on both sides, so that it stays centred."""
+    height, width = pixels.shape[:2]
+    scale = min(height / image.height, width / image.width)
+    top, left = _margin(height, image.height * scale), _margin(width, image.width * scale)
+    return pixels[top : height - top, left : width - left]
+
+
+def _margin(length: int, shown: float) -> int:
+    """What is left out on either side for about `shown` to remain; of a line that is half in it, nothing."""
+    return min(ceil((length - shown) / 2 - 0.5), (length - 1) // 2)
+
+
+def _by_two(shown: Row, place: Row) -> None:
+    size = place.shape[1], place.shape[0]
+    try:
+        cv2.resize(shown, size, dst=place, interpolation=cv2.INTER_LINEAR_EXACT)
+    except cv2.error as error:  # of sound arguments: what it lacked was memory
+        raise MemoryError(str(error)) from error
 
 
 def _centre(picture: Image.Image, image: ImageSpec) -> Box:
@@ -56,7 +111,9 @@ def _centre(picture: Image.Image, image: ImageSpec) -> Box:
     return left, top, left + width, top + height
 
 
-def _pixels(picture: Image.Image, height: int, width: int, box: Box | None, image: ImageSpec) -> npt.NDArray[Any]:
+def _averaged(picture: Image.Image, place: Row, box: Box | None) -> npt.NDArray[Any]:
+    """The picture, or the part of it in `box`, in the shape of `place`."""
+    height, width, _ = place.shape
     if picture.size != (width, height) or box is not None:
         picture = picture.resize((width, height), Image.Resampling.BILINEAR, box)
-    return np.asarray(picture).reshape(height, width, image.channels)
+    return np.asarray(picture).reshape(place.shape)

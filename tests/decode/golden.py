@@ -15,6 +15,7 @@ import json
 import sys
 from pathlib import Path
 
+import cv2
 from numpy._core._multiarray_umath import (  # type: ignore[import-not-found]  # untyped, and nothing else tells
     __cpu_dispatch__,
     __cpu_features__,
@@ -70,6 +71,12 @@ def differences(found: Digests, wanted: Digests) -> list[str]:
     return sorted(lines)
 
 
+def opencv_vector_code() -> list[str]:
+    """What OpenCV chooses from here; it marks what it may choose, and what it may but cannot."""
+    words = cv2.getCPUFeaturesLine().split()
+    return [word[1:] for word in words if word.startswith("*") and not word.endswith("?")]
+
+
 class WebpAsked:
     """Answers libwebp's question what the processor can with "nothing", and counts how often it asks.
 
@@ -94,12 +101,15 @@ class WebpAsked:
 
 
 def shown(*, plain_webp: bool) -> str:
-    """As JSON: the digests, the vector code of NumPy that was on, and how often libwebp asked for its own."""
+    """As JSON: the digests, the vector code of NumPy and OpenCV that was on, how often libwebp asked for its own."""
     asked = WebpAsked()
     if plain_webp:
         asked.answer()
     numpy_on = [feature for feature in NUMPY_VECTOR_CODE if __cpu_features__[feature]]
-    return json.dumps({"digests": current(), "numpy": numpy_on, "webp_asked": asked.times})
+    digests = current()
+    return json.dumps(
+        {"digests": digests, "numpy": numpy_on, "opencv": opencv_vector_code(), "webp_asked": asked.times}
+    )
 
 
 def main(words: list[str]) -> None:

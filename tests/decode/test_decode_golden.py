@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 import simplejpeg
-from golden import FILES, NUMPY_VECTOR_CODE, SETTINGS, current, differences, golden
+from golden import FILES, NUMPY_VECTOR_CODE, SETTINGS, current, differences, golden, opencv_vector_code
 
 ROOT = Path(__file__).resolve().parents[2]
-PINNED = {"simplejpeg": "1.9.0", "pillow": "13.0.0"}
+PINNED = {"simplejpeg": "1.9.0", "opencv-python-headless": "5.0.0.93", "pillow": "13.0.0"}
 SIMD_SWITCHES = ("JSIMD_FORCENONE", "JSIMD_FORCESSE2", "JSIMD_FORCEAVX2")
 
 
@@ -38,6 +38,13 @@ def test_jpegs_are_the_same_with_any_vector_code(switch: str) -> None:
     library = Path(simplejpeg._jpeg.__file__).read_bytes()
     assert switch.encode() in library, "this libjpeg-turbo knows no such switch, so nothing would be shown"
     assert differences(shown(**{switch: "1"})["digests"], golden()) == []
+
+
+def test_resampling_is_the_same_without_vector_code() -> None:
+    assert opencv_vector_code() != [], "there is none here, so nothing would be shown"
+    found = shown(OPENCV_CPU_DISABLE=",".join(opencv_vector_code()))
+    assert found["opencv"] == []
+    assert differences(found["digests"], golden()) == []
 
 
 def test_webps_are_the_same_without_vector_code() -> None:
