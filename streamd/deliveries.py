@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Final
 
+import msgspec
+
+from streamd.bundles import bundle
 from streamd.engines.production import Production
 from streamd.limits import SEND_COMPANY_CREDIT, SEND_COMPANY_S
 from streamd.messages import BatchReady
@@ -21,7 +25,8 @@ from streamd.stats import Stats
 from streamd.window.actions import SendBatch
 from streamd.wire import Header, body, frame
 
-_ENOUGH = 4  # batches that go out together at the latest
+_ENOUGH: Final = 4  # batches that go out together at the latest
+_MOST: Final = 64  # of a message
 
 
 class Deliveries:
@@ -76,25 +81,45 @@ class Deliveries:
             self._timer.cancel()
             self._timer = None
         held, self._held, self._settled = self._held, [], 0
+        sessions: dict[int, list[tuple[Peer, SendBatch]]] = {}
         for peer, action in held:
-            if not peer.gone:
-                self._send(peer, action)
+            sessions.setdefault(action.session, []).append((peer, action))
+        for some in sessions.values():
+            for start in range(0, len(some), _MOST):
+                self._send(some[0][0], [action for _, action in some[start : start + _MOST]])
 
-    def _send(self, peer: Peer, action: SendBatch) -> None:
-        started = time.monotonic()
-        ready = self._ready.get(action.slot)
-        if ready is None or (ready.epoch, ready.index) != (action.key.epoch, action.key.index):
-            self._on_unreachable(action.session)  # it gave the batch back before it was sent: no trainer of ours does
+    def _send(self, peer: Peer, actions: Sequence[SendBatch]) -> None:
+        """Sends batches to one client."""
+        if peer.gone:
             return
-        header = Header(self._boot, action.session, action.number)
-        if peer.transport == "shared":
-            sent = self._server.send(peer.identity, frame(header, self._bodies[action.slot]))
-        else:
-            inline = BatchReady(ready.epoch, ready.index, ready.rows, 0, ready.slot_bytes, inline=True, bad=ready.bad)
-            sent = self._server.send(peer.identity, frame(header, body(inline)), self._slots.view(action.slot))
+        started = time.monotonic()
+        if not all(self._lies_ready(action) for action in actions):
+            self._on_unreachable(peer.session)  # it gave a batch back before it was sent: no trainer of ours does
+            return
+        sent = self._refer(peer, actions) if peer.transport == "shared" else self._pour(peer, actions)
         if not sent:
-            self._on_unreachable(action.session)
-        self._stats.time(f"stream.{action.key.stream}", "send", time.monotonic() - started)
+            self._on_unreachable(peer.session)
+        self._stats.time(f"stream.{actions[0].key.stream}", "send", time.monotonic() - started, len(actions))
+
+    def _lies_ready(self, action: SendBatch) -> bool:
+        ready = self._ready.get(action.slot)
+        return ready is not None and (ready.epoch, ready.index) == (action.key.epoch, action.key.index)
+
+    def _refer(self, peer: Peer, actions: Sequence[SendBatch]) -> bool:
+        """Says in which slots the batches lie; whether the client could be told."""
+        frames = [
+            frame(Header(self._boot, action.session, action.number), self._bodies[action.slot]) for action in actions
+        ]
+        return self._server.send(peer.identity, bundle(frames))
+
+    def _pour(self, peer: Peer, actions: Sequence[SendBatch]) -> bool:
+        """Sends the pixels themselves."""
+        for action in actions:
+            inline = msgspec.structs.replace(self._ready[action.slot], slot=0, inline=True)
+            header = Header(self._boot, action.session, action.number)
+            if not self._server.send(peer.identity, frame(header, body(inline)), self._slots.view(action.slot)):
+                return False
+        return True
 
     def close(self) -> None:
         if self._timer is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -38,17 +39,24 @@ class BadRow:
     action: str  # "substituted" or "masked"
 
 
+@lru_cache(maxsize=64)
+def unmarked(rows: int) -> Marks:
+    """The marks of a batch without bad rows, read-only."""
+    marks = np.zeros(rows, dtype=np.uint8)
+    marks.setflags(write=False)
+    return marks
+
+
 def resolve(planned: Ids, bad: Collection[int], policy: BadPolicy) -> tuple[Ids, Marks]:
     """The samples really delivered for the `planned` ids, and a mark for each row.
 
     Under `substitute` the next good row of the same batch, cyclically, takes a bad one's place; a batch without a
     good row, and every bad row under `mask`, becomes PAD_ID: zeros with weight 0.
     """
-    marks = np.zeros(planned.size, dtype=np.uint8)
     rows = [sample_id in bad for sample_id in planned.tolist()] if bad else []
     if not any(rows):
-        return planned, marks
-    delivered = planned.copy()
+        return planned, unmarked(planned.size)
+    delivered, marks = planned.copy(), np.zeros(planned.size, dtype=np.uint8)
     good = [row for row, is_bad in enumerate(rows) if not is_bad and planned[row] != PAD_ID]
     for row, is_bad in enumerate(rows):
         if not is_bad:

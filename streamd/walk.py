@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from streamd.spec import Cursor, Uneven, steps_from
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """A place on the way: step `step` of the `steps` from `base` in `epoch`."""
 
     epoch: int

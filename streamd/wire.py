@@ -1,4 +1,7 @@
-"""Frames: a fixed header, then one message as MessagePack. Nothing is parsed before length, magic and version agree."""
+"""Frames: a fixed header, then one message as MessagePack. Nothing is parsed before length, magic and version agree.
+
+A daemon sends what it has for a client at a time as one bundle of frames.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from streamd.limits import MAX_CLIENT_FRAME_BYTES
 from streamd.messages import ClientMessage, DaemonMessage
 
 MAGIC: Final = b"sd"
-VERSION: Final = 3
+VERSION: Final = 4
 _HEADER: Final = struct.Struct("<2sBxQQQ")  # magic, version, boot, session, number
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -12,6 +12,7 @@ import pytest
 from daemons import write_images
 from served_folders import serve
 
+from streamd.bundles import parted
 from streamd.deliveries import Deliveries
 from streamd.engines.production import Production
 from streamd.messages import BatchReady
@@ -32,14 +33,17 @@ class Outbox:
     """A server that keeps what it is given."""
 
     sent: list[tuple[bytes, int, BatchReady]] = field(default_factory=list)
+    messages: int = 0
     reachable: bool = True
     some: asyncio.Event = field(default_factory=asyncio.Event)
 
     def send(self, identity: bytes, data: bytes, pixels: memoryview | None = None) -> bool:
-        header, message = unpack_daemon(data)
-        assert isinstance(message, BatchReady)
-        assert (pixels is not None) == message.inline
-        self.sent.append((identity, header.number, message))
+        self.messages += 1
+        for record in parted(data):
+            header, message = unpack_daemon(record)
+            assert isinstance(message, BatchReady)
+            assert (pixels is not None) == message.inline
+            self.sent.append((identity, header.number, message))
         self.some.set()
         return self.reachable
 
@@ -106,6 +110,7 @@ def test_a_batch_just_decoded_waits_for_three_others_and_all_leave_in_order(stre
         desk.deliveries.add(peer, desk.decoded(3))
         desk.deliveries.settle(fresh=True)
         assert desk.outbox.numbers == [0, 1, 2, 3]
+        assert desk.outbox.messages == 1
 
     on_a_desk(stream, play)
 

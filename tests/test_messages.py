@@ -53,7 +53,7 @@ DEFINED: Final[set[type[Any]]] = {
 
 def test_the_protocol_is_what_it_always_was() -> None:
     assert {kind.__name__: (kind.__struct_config__.tag, kind.__struct_fields__) for kind in DEFINED} == PROTOCOL
-    assert VERSION == 3
+    assert VERSION == 4
 
 
 def test_every_message_is_said_by_exactly_one_side() -> None:

@@ -13,6 +13,7 @@ import zmq
 from daemons import DaemonProcess, stream_config, wait_until, write_images
 
 import streamd
+from streamd.bundles import parted
 from streamd.descriptors import Lifeline
 from streamd.errors import OtherVersionError
 from streamd.messages import (
@@ -60,12 +61,14 @@ class Raw:
         self.socket.rcvtimeo = LIMIT_MS
         self.socket.connect(endpoint)
         self.lifeline: Lifeline | None = None
+        self._records: list[bytes] = []
 
     def say(self, message: ClientMessage, header: Header = NOBODY) -> None:
         self.socket.send(pack(header, message))
 
     def hear(self) -> tuple[Header, DaemonMessage]:
-        return unpack_daemon(self.socket.recv_multipart()[0])
+        self._records = self._records or parted(self.socket.recv_multipart()[0])
+        return unpack_daemon(self._records.pop(0))
 
     def ask(self, message: ClientMessage) -> DaemonMessage:
         self.say(message)
@@ -110,8 +113,8 @@ def test_only_owner_and_group_may_open_either_socket(daemon: DaemonProcess) -> N
         [b""],
         [b"\x00"],
         [b"GET / HTTP/1.1\r\n\r\n"],
-        [b"sx\x03" + bytes(60)],
-        [b"sd\x03" + bytes(60)],
+        [b"sx\x04" + bytes(60)],
+        [b"sd\x04" + bytes(60)],
         [pack(NOBODY, AskStreams())[:-1]],
         [pack(NOBODY, AskStreams()), b"and more"],
         [b"", pack(NOBODY, AskStreams())],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from streamd.mapping import lend
 from streamd.messages import BatchReady
 from streamd.plan import Ids
 from streamd.spec import BadPolicy, StreamSpec
-from streamd.verdicts import BadRow, Marks, resolve
+from streamd.verdicts import BadRow, Marks, resolve, unmarked
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,9 +71,8 @@ def open_batch(
     on_return: Callable[[], None],
 ) -> Batch:
     """The batch that lies in `memory`; `on_return` runs when the last view of its images is gone."""
-    start = (
-        layout.sample_ids.offset
-    )  # behind the images lies what is small: copied in one piece, for the caller to keep
+    start = layout.sample_ids.offset
+    # What lies behind the images is small: copied in one piece, for the caller to keep.
     own = memoryview(bytearray(memory[start : layout.nbytes]))
     return Batch(
         lend(memory, layout.images, on_return),
@@ -94,20 +92,13 @@ def _label(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
 
 
-@lru_cache(maxsize=8)
-def _unmarked(rows: int) -> Marks:
-    marks = np.zeros(rows, dtype=np.uint8)
-    marks.setflags(write=False)
-    return marks
-
-
 def planned_ids(delivered: Ids, bad: tuple[BadRow, ...], policy: BadPolicy) -> tuple[Ids, Marks]:
     """The ids that the plan has for a batch, and the marks of its rows.
 
     Raises ProtocolError when what was delivered is not what the verdicts in `bad` make of them.
     """
     if not bad:
-        return delivered, _unmarked(delivered.size)
+        return delivered, unmarked(delivered.size)
     planned = delivered.copy()
     planned[[row.row for row in bad]] = [row.sample_id for row in bad]
     resolved, marks = resolve(planned, {row.sample_id for row in bad}, policy)

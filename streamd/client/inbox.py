@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from streamd.errors import StreamdError
@@ -70,9 +70,12 @@ class Inbox:
                 self.away_since_s = time.monotonic()
                 self._changed.notify_all()
 
-    def offer(self, delivery: Delivery) -> None:
+    def offer(self, deliveries: Sequence[Delivery]) -> None:
+        """Batches for the loop, those of a connection that has ended by now excepted."""
+        if not deliveries:
+            return
         with self._changed:
-            self._deliveries.append(delivery)
+            self._deliveries += [each for each in deliveries if each.connection == self._connection]
             self._changed.notify_all()
 
     def offer_receipt(self, receipt: ReceiptDue) -> None:
@@ -119,7 +122,8 @@ class Inbox:
         Batches that came before an error are taken first: they are as good as any.
         """
         with self._changed:
-            self._wait(lambda: self._deliveries, wait_s)
+            if not self._deliveries:
+                self._wait(lambda: self._deliveries, wait_s)
             if not self._deliveries:
                 self._raise()
                 return None

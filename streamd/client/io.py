@@ -7,6 +7,7 @@ that moment are told to be retired when they end: what lies in their memory stay
 from __future__ import annotations
 
 import os
+import select
 import threading
 import time
 import weakref
@@ -14,10 +15,11 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Final, cast
+from typing import Any, Final
 
 import zmq
 
+from streamd.bundles import parted
 from streamd.client.inbox import Delivery, Inbox
 from streamd.client.patience import say
 from streamd.client.session import (
@@ -36,7 +38,7 @@ from streamd.client.session import (
 from streamd.descriptors import Lifeline
 from streamd.errors import ConnectError, ProtocolError
 from streamd.mapping import map_readable
-from streamd.messages import BatchReady, Welcome
+from streamd.messages import Welcome
 from streamd.wire import pack, unpack_daemon
 
 _postmen: Final[set[weakref.ref[Postman]]] = set()  # of this process, for the moments around a fork
@@ -60,7 +62,8 @@ def make_socket(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.S
 
 
 def _has_input(socket: zmq.Socket[bytes]) -> bool:
-    return bool(cast("int", socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
+    events: Any = socket.getsockopt(zmq.EVENTS)
+    return bool(events & zmq.POLLIN)
 
 
 class Postman:
@@ -82,7 +85,10 @@ class Postman:
         self._socket: zmq.Socket[bytes] | None = None
         self._monitor: zmq.Socket[bytes] | None = None
         self._lifeline: Lifeline | None = None
-        self._poller: zmq.Poller | None = None
+        self._poller: select.epoll | None = None
+        self._ends: set[int] = set()  # descriptors that tell of the connection's end
+        self._unseen: zmq.Socket[bytes] | None = None  # a monitor that was never looked at
+        self._said = True  # something was sent since the socket was last looked at, which may have eaten its news
         self._connection = 0
         self._pixel_id = ""
         self._maps: dict[int, memoryview] = {}
@@ -174,37 +180,61 @@ class Postman:
 
     def _turn(self) -> None:
         """Waits for the next thing to happen, and deals with it."""
-        deadline_s = self._session.deadline()
-        wait_ms = None if deadline_s is None else max(0, int((deadline_s - time.monotonic()) * 1000) + 1)
-        ready = self._poll(wait_ms)
+        ready = self._poll()
         if self._bell in ready:
             os.eventfd_read(self._bell)
-        if self._socket is not None and self._socket in ready:
+        if self._socket is not None:
             self._receive()
         if self._returned or self._orders:
             self._collect()
-        if self._monitor is not None and self._monitor in ready:  # after what had still arrived was read
-            self._lose()
-        if self._lifeline is not None and self._lifeline.fileno() in ready and self._lifeline.ended():
-            self._lose()
+        if not self._ends.isdisjoint(ready):
+            self._look_for_end()
         deadline_s = self._session.deadline()
         if deadline_s is not None and time.monotonic() >= deadline_s:
             self._do(self._session.passed(time.monotonic()))
             if self._session.state == "away":
                 self._lose()
 
-    def _poll(self, wait_ms: int | None) -> list[object]:
-        """Who has something; the poller is made anew when the connection is."""
-        if self._poller is None:
-            self._poller = zmq.Poller()
-            self._poller.register(self._bell, zmq.POLLIN)
-            if self._socket is not None:
-                self._poller.register(self._socket, zmq.POLLIN)
-            if self._monitor is not None:
-                self._poller.register(self._monitor, zmq.POLLIN)
-            if self._lifeline is not None:
-                self._poller.register(self._lifeline.fileno(), zmq.POLLIN)
-        return [who for who, _ in self._poller.poll(wait_ms)]
+    def _look_for_end(self) -> None:
+        """Whether the connection has ended; called after what had still arrived was read."""
+        if (self._monitor is not None and _has_input(self._monitor)) or (
+            self._lifeline is not None and self._lifeline.ended()
+        ):
+            self._lose()
+
+    def _poll(self) -> list[int]:
+        """The descriptors that have something.
+
+        Those of sockets are quiet until the socket was found empty, and tell of news once: each socket is looked at
+        before the first wait, and where the last look may have been too early.
+        """
+        poller = self._poller or self._watch()
+        if self._unseen is not None:
+            monitor, self._unseen = self._unseen, None
+            if _has_input(monitor):
+                return [monitor.FD]
+        if self._said and self._socket is not None and _has_input(self._socket):
+            return []
+        deadline_s = self._session.deadline()
+        wait_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
+        return [descriptor for descriptor, _ in poller.poll(wait_s)]
+
+    def _watch(self) -> select.epoll:
+        """Watches what there is; made anew when the connection is."""
+        self._ends = {self._monitor.FD} if self._monitor is not None else set()
+        if self._lifeline is not None:
+            self._ends.add(self._lifeline.fileno())
+        inputs = {self._socket.FD} if self._socket is not None else set()
+        self._said, self._unseen = True, self._monitor
+        self._poller = poller = select.epoll()
+        for descriptor in (self._bell, *inputs, *self._ends):
+            poller.register(descriptor, select.EPOLLIN)
+        return poller
+
+    def _unwatch(self) -> None:
+        if self._poller is not None:
+            self._poller.close()
+            self._poller = None
 
     def _collect(self) -> None:
         """Hears what the loop and the finalisers had to say."""
@@ -222,26 +252,36 @@ class Postman:
 
     def _receive(self) -> None:
         socket = self._socket
+        self._said = False
         while socket is not None and socket is self._socket and _has_input(socket):
             head = socket.recv(zmq.DONTWAIT)
             inline = None
             if self._session.wish.transport == "inline" and socket.getsockopt(zmq.RCVMORE):
                 inline = socket.recv(zmq.DONTWAIT, copy=False).buffer
-            header, message = unpack_daemon(head)
-            for do in self._session.heard(header, message, time.monotonic()):
-                self._do_one(do, inline)
+            self._hear(parted(head), inline)
             if self._session.state == "away":  # it gave this connection up: a daemon that drains waits for the end
                 self._lose()
 
+    def _hear(self, frames: Iterable[bytes], inline: memoryview | None) -> None:
+        """Takes the frames of one message; the batches among them reach the loop together."""
+        offers: list[Delivery] = []
+        for data in frames:
+            header, message = unpack_daemon(data)
+            for do in self._session.heard(header, message, time.monotonic()):
+                if isinstance(do, Offer):
+                    offers += self._delivery(do, inline)
+                else:
+                    self._do_one(do)
+        self._inbox.offer(offers)
+
     def _do(self, what: Iterable[Do]) -> None:
         for do in what:
-            self._do_one(do, None)
+            self._do_one(do)
 
-    def _do_one(self, do: Do, inline: memoryview | None) -> None:
+    def _do_one(self, do: Do) -> None:
         match do:
-            case Offer(number, batch):
-                self._offer(number, batch, inline)
             case Say(header, message):
+                self._said = True
                 if self._socket is not None:
                     self._socket.send(pack(header, message), zmq.DONTWAIT)
             case OpenSocket():
@@ -275,7 +315,7 @@ class Postman:
         self._socket = make_socket(self._context, self._endpoint)
         # libzmq would connect again by itself, as somebody that the daemon does not know: better to hear of it.
         self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-        self._poller = None
+        self._unwatch()
         self._do(self._session.opened(cursor, time.monotonic()))
 
     def _greet(self, welcome: Welcome) -> None:
@@ -283,7 +323,7 @@ class Postman:
             self._inbox.move(welcome.cursor)
         try:
             self._lifeline = Lifeline(welcome.descriptors, welcome.secret)
-            self._poller = None
+            self._unwatch()
         except ConnectError as error:
             say(f"{error}")
             self._lose()
@@ -292,21 +332,21 @@ class Postman:
         self._pixel_id = welcome.spec.pixel_id
         self._inbox.welcome(welcome.credit)
 
-    def _offer(self, number: int, batch: BatchReady, inline: memoryview | None) -> None:
+    def _delivery(self, offer: Offer, inline: memoryview | None) -> list[Delivery]:
+        """The batch with its memory; none, and the connection lost, where that cannot be had."""
+        number, batch = offer.number, offer.batch
         try:
             memory = inline if batch.inline else self._mapped(batch.slot, batch.slot_bytes)
         except ConnectError:
-            self._lose()
-            return
+            memory = None
         except OSError as error:
             say(f"memory cannot be shared here ({error.strerror}); pixels come by socket now")
             self._session.wish = replace(self._session.wish, transport="inline")
-            self._lose()
-            return
+            memory = None
         if memory is None:
             self._lose()
-            return
-        self._inbox.offer(Delivery(self._connection, number, batch, memory, self._pixel_id))
+            return []
+        return [Delivery(self._connection, number, batch, memory, self._pixel_id)]
 
     def _mapped(self, slot: int, nbytes: int) -> memoryview:
         if slot not in self._maps:
@@ -326,7 +366,7 @@ class Postman:
 
     def _disconnect(self, *, linger_ms: int) -> None:
         self._maps.clear()
-        self._poller = None
+        self._unwatch()
         if self._lifeline is not None:
             self._lifeline.close()
             self._lifeline = None

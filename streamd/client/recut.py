@@ -154,7 +154,7 @@ class Fetched:
 
     batch: Batch
     count: Callable[[], None]
-    token_within: Callable[[int, int], str]
+    token_within: Callable[[int, int], str] | None  # None where a batch has one part
     unused: int = 0
 
 
@@ -182,11 +182,14 @@ class Recut:
         self._fetched: Fetched | None = None
         self._group: Group | None = None
         self._levels = cut.parts > 1 and world > 1
+        self._whole = cut.parts == cut.group == 1
         self.rows_taken = rows_taken  # of the stream's batch at hand, or of the next one
         self.unused = 0  # samples of this epoch that did not fill a last batch
 
     def next(self, fetch: Fetch) -> Batch | None:
         """The trainer's next batch; None at the epoch's end."""
+        if self._whole and not self.rows_taken:
+            return self._next_whole(fetch)
         return self._next_group(fetch) if self._cut.group > 1 else self._next_part(fetch)
 
     def loose(self) -> Loose:
@@ -200,6 +203,15 @@ class Recut:
     def close(self) -> None:
         """Lets go of the batch at hand."""
         self._fetched = self._group = None
+
+    @staticmethod
+    def _next_whole(fetch: Fetch) -> Batch | None:
+        """The stream's next batch as it is, which is what nearly all trainers take."""
+        fetched = fetch()
+        if fetched is None:
+            return None
+        fetched.count()
+        return fetched.batch
 
     def _next_part(self, fetch: Fetch) -> Batch | None:
         """A part of the stream's next batch, which is booked when its last part is handed over."""
@@ -216,6 +228,7 @@ class Recut:
             self.unused += fetched.unused
         else:
             self._fetched, self.rows_taken = fetched, stop
+            assert fetched.token_within is not None  # noqa: S101 - it has parts
             batch = replace(batch, make_token=partial(fetched.token_within, stop, self._world))
         if stop - start == len(batch) and self._cut.parts == 1:
             return batch

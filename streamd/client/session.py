@@ -185,7 +185,10 @@ class Session:
 
     def deadline(self) -> float | None:
         """When `passed` is due."""
-        return min((due_s for due_s in (self._due_s, self._answer_due_s) if due_s is not None), default=None)
+        due_s, answer_due_s = self._due_s, self._answer_due_s
+        if due_s is None or answer_due_s is None:
+            return due_s if answer_due_s is None else answer_due_s
+        return min(due_s, answer_due_s)
 
     def passed(self, now_s: float) -> list[Do]:
         """The deadline has come."""

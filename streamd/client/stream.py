@@ -12,8 +12,6 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-import numpy as np
-
 from streamd.client.batch import Batch, open_batch, planned_ids
 from streamd.client.inbox import Delivery, Inbox
 from streamd.client.io import Postman
@@ -30,7 +28,7 @@ from streamd.errors import (
     StreamdError,
     TokenError,
 )
-from streamd.layout import layout
+from streamd.layout import Layout, layout
 from streamd.limits import LAST_WORD_S, PROGRESS_DELAY_S
 from streamd.messages import ReceiptDue
 from streamd.receipts import Place, Receipt, Tally, Totals, from_hex, to_hex
@@ -69,6 +67,7 @@ class Stream:
         self._torn = False  # an interrupt fell between taking and booking, or into a change of place
         self._settling = False
         self._asked = True
+        self._placed: tuple[int, Layout] | None = None
         self._begin(start)
         self._open()
 
@@ -229,7 +228,9 @@ class Stream:
         return self._wish.epochs is not None and self._tally.cursor.epoch >= self._wish.epochs
 
     def _steps_left(self) -> int:
-        return self._walk.start(self._tally.cursor).steps
+        """Of the epoch, from here on."""
+        wish = self._wish
+        return steps_from(self._tally.cursor.base, wish.world, self._served.batches, wish.uneven)
 
     def _fetch(self) -> Fetched | None:
         """Waits for the stream's next batch; None at the epoch's end."""
@@ -240,8 +241,8 @@ class Stream:
         delivery = self._wait_for_batch(after)
         tally.show(delivery.pixel_id)
         header = delivery.batch
-        placed = layout(self._served, header.rows)
-        ids = placed.sample_ids.view(delivery.memory).astype(np.int64)
+        placed = self._layout(header.rows)
+        ids = placed.sample_ids.view(delivery.memory).copy()
         planned, marks = planned_ids(ids, header.bad, self._served.bad_policy)
         batch = open_batch(
             delivery.memory,
@@ -252,7 +253,14 @@ class Stream:
             on_return=partial(self._postman.give_back, delivery.connection, delivery.number),
         )
         count = partial(tally.take, header.index, planned, marks, after)
-        return Fetched(batch, count, partial(_token, self._served, tally.snapshot()))
+        within = partial(_token, self._served, tally.snapshot()) if self._cut.parts > 1 else None
+        return Fetched(batch, count, within)
+
+    def _layout(self, rows: int) -> Layout:
+        """The same one as long as batches have as many rows."""
+        if self._placed is None or self._placed[0] != rows:
+            self._placed = rows, layout(self._served, rows)
+        return self._placed[1]
 
     def _wait_for_batch(self, after: Cursor) -> Delivery:
         started_ns = time.monotonic_ns()

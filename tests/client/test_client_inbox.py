@@ -45,22 +45,22 @@ def inbox() -> Inbox:
 
 def test_batches_are_taken_in_the_order_they_were_offered(inbox: Inbox) -> None:
     for number in range(3):
-        inbox.offer(delivery(1, number))
+        inbox.offer([delivery(1, number)])
     taken = [inbox.take(after(step), 0) for step in (1, 2, 3)]
     assert [each.number for each in taken if each] == [0, 1, 2]
     assert inbox.take(after(4), 0) is None
 
 
 def test_a_waiting_loop_wakes_when_a_batch_is_offered(inbox: Inbox) -> None:
-    thread = meanwhile(lambda: inbox.offer(delivery(1, 0)))
+    thread = meanwhile(lambda: inbox.offer([delivery(1, 0)]))
     taken = inbox.take(after(1), LONG_S)
     thread.join()
     assert taken is not None
 
 
 def test_a_new_connection_begins_behind_what_the_loop_took_and_discards_the_rest(inbox: Inbox) -> None:
-    inbox.offer(delivery(1, 0))
-    inbox.offer(delivery(1, 1))
+    inbox.offer([delivery(1, 0)])
+    inbox.offer([delivery(1, 1)])
     inbox.take(after(1), 0)
     assert inbox.begin_connection() == (2, after(1))
     assert inbox.take(after(2), 0) is None
@@ -73,7 +73,7 @@ def test_a_loop_that_took_nothing_does_not_move_the_cursor(inbox: Inbox) -> None
 
 def test_held_batches_are_named_only_when_they_are_all_the_credit(inbox: Inbox) -> None:
     for number in range(2):
-        inbox.offer(delivery(1, number))
+        inbox.offer([delivery(1, number)])
         assert inbox.held() == []
         inbox.take(after(number + 1), 0)
     assert inbox.held() == [(0, 0), (0, 1)]
@@ -82,11 +82,11 @@ def test_held_batches_are_named_only_when_they_are_all_the_credit(inbox: Inbox) 
 
 
 def test_leases_of_an_earlier_connection_say_nothing_about_this_one(inbox: Inbox) -> None:
-    inbox.offer(delivery(1, 0))
+    inbox.offer([delivery(1, 0)])
     inbox.take(after(1), 0)
     inbox.begin_connection()
-    inbox.offer(delivery(2, 0))
-    inbox.offer(delivery(2, 1))
+    inbox.offer([delivery(2, 0)])
+    inbox.offer([delivery(2, 1)])
     inbox.take(after(2), 0)
     inbox.take(after(3), 0)
     assert inbox.returned(1, [0]) == (2, [])
@@ -94,7 +94,7 @@ def test_leases_of_an_earlier_connection_say_nothing_about_this_one(inbox: Inbox
 
 
 def test_batches_that_came_before_an_error_are_taken_first(inbox: Inbox) -> None:
-    inbox.offer(delivery(1, 0))
+    inbox.offer([delivery(1, 0)])
     inbox.fail(StreamStoppedError("the first reason"))
     inbox.fail(StreamStoppedError("a later one"))
     assert inbox.take(after(1), 0) is not None
@@ -152,7 +152,7 @@ def test_moving_the_cursor_moves_the_next_connection(inbox: Inbox) -> None:
 
 
 def test_a_closed_inbox_lets_go_of_what_was_not_taken_and_wakes_who_waits(inbox: Inbox) -> None:
-    inbox.offer(delivery(1, 0))
+    inbox.offer([delivery(1, 0)])
     inbox.close(RefusedError("closed"))
     with pytest.raises(RefusedError, match="closed"):
         inbox.take(after(1), 0)
@@ -164,7 +164,7 @@ def test_a_closed_inbox_lets_go_of_what_was_not_taken_and_wakes_who_waits(inbox:
 
 def test_what_the_loop_holds_at_a_fork_is_told_when_it_comes_back(inbox: Inbox) -> None:
     for number in range(3):
-        inbox.offer(delivery(1, number))
+        inbox.offer([delivery(1, number)])
         if number < 2:
             inbox.take(after(number + 1), 0)
     inbox.returned(1, [0])
@@ -175,12 +175,12 @@ def test_what_the_loop_holds_at_a_fork_is_told_when_it_comes_back(inbox: Inbox) 
 
 
 def test_a_fork_in_an_earlier_connection_is_forgotten_with_it(inbox: Inbox) -> None:
-    inbox.offer(delivery(1, 0))
+    inbox.offer([delivery(1, 0)])
     inbox.take(after(1), 0)
     inbox.fork_begins()
     inbox.fork_ends()
     inbox.begin_connection()
-    inbox.offer(delivery(2, 0))
+    inbox.offer([delivery(2, 0)])
     inbox.take(after(1), 0)
     assert inbox.returned(2, [0]) == (1, [])
 
@@ -188,7 +188,7 @@ def test_a_fork_in_an_earlier_connection_is_forgotten_with_it(inbox: Inbox) -> N
 def test_a_credit_that_shrinks_below_what_the_loop_holds_is_a_reason_to_name_it(inbox: Inbox) -> None:
     inbox.welcome(4)
     for number in range(2):
-        inbox.offer(delivery(1, number))
+        inbox.offer([delivery(1, number)])
         inbox.take(after(number + 1), 0)
     assert inbox.held() == []
     inbox.lend(2)
@@ -197,7 +197,7 @@ def test_a_credit_that_shrinks_below_what_the_loop_holds_is_a_reason_to_name_it(
 
 def test_what_the_loop_takes_while_a_fork_is_under_way_may_be_the_childs_too(inbox: Inbox) -> None:
     for number in range(3):
-        inbox.offer(delivery(1, number))
+        inbox.offer([delivery(1, number)])
     inbox.take(after(1), 0)
     inbox.fork_begins()
     inbox.take(after(2), 0)

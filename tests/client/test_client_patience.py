@@ -49,7 +49,7 @@ def nobody_asks() -> None:
 def hold(inbox: Inbox, count: int) -> None:
     cursor = Cursor(3)
     for index in range(count):
-        inbox.offer(Delivery(1, index, BatchReady(3, index, 1, 7, 64, inline=False), memoryview(b""), "pixels"))
+        inbox.offer([Delivery(1, index, BatchReady(3, index, 1, 7, 64, inline=False), memoryview(b""), "pixels")])
         cursor = cursor.after_step(0, 1)
         inbox.take(cursor, 0)
 

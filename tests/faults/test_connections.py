@@ -21,6 +21,7 @@ from scene import Scene, dice, scene, shimmed, times
 from strikes import counts_of, images_for
 
 import streamd
+from streamd.bundles import parted
 from streamd.client.io import make_socket
 from streamd.messages import BatchReady, ClientMessage, Goodbye, Progress, ReceiptSeen, Subscribe, Welcome
 from streamd.spec import Cursor
@@ -145,9 +146,10 @@ class Hostile:
     def hear(self, kind: type[Welcome | BatchReady]) -> Header:
         """Waits for such a message; its header."""
         while self._socket.poll(10_000):
-            header, message = unpack_daemon(self._socket.recv_multipart()[0])
-            if isinstance(message, kind):
-                return header
+            for record in parted(self._socket.recv_multipart()[0]):
+                header, message = unpack_daemon(record)
+                if isinstance(message, kind):
+                    return header
         raise AssertionError(f"the daemon did not send a {kind.__name__}")
 
 

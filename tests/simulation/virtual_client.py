@@ -244,7 +244,7 @@ class VirtualPostman:
         if slot is None:
             self.lose()
             return
-        self.inbox.offer(Delivery(self._connection, number, batch, memoryview(slot), self._pixel_id))
+        self.inbox.offer([Delivery(self._connection, number, batch, memoryview(slot), self._pixel_id)])
         self._on_news()
 
     def _mapped(self, serial: int) -> Slot | None:
