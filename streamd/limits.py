@@ -15,10 +15,14 @@ MAX_SLOTS: Final = 4096  # one descriptor each in the daemon and in every worker
 MIN_CREDIT: Final = 2  # one batch in training, one on its way
 DEFAULT_CREDIT: Final = 8  # more than hides a wake-up; few enough that slots stay in the processor's cache
 MAX_CREDIT: Final = 1024
+MAX_ARRAY_FILES: Final = 4096  # of a stream: every worker keeps each open
 
 # --- work
 TASK_ROWS: Final = 32  # rows a worker decodes at a time: two milliseconds of small JPEGs, so that workers share a batch
 TASKS_AHEAD_PER_WORKER: Final = 2  # one decoding, one whose files are being read
+MAX_TASKS_AHEAD: Final = 8  # a worker, where tasks are so cheap that handing them over one by one would cost as much
+WORK_AHEAD_S: Final = 0.012  # what lies with a worker then, at most: who comes new waits as long for his first batch
+AHEAD_SHARE: Final = 8  # ... if that takes no more than this part of the memory
 MAX_BATCH_ROWS: Final = 65536  # row numbers travel as 16 bits
 WORKER_RESPAWN_S: Final = 0.2  # pause after a worker's death, doubled up to the next line
 WORKER_RESPAWN_MAX_S: Final = 5.0
@@ -26,9 +30,13 @@ WORKER_LEAVE_S: Final = 2.0  # from the end of its socket to its own; it may be 
 TASK_ATTEMPTS: Final = 10  # deaths from outside that end a task's stream, ...
 TASK_GIVE_UP_S: Final = 60.0  # ... if they go on for so long: somebody may kill workers as fast as they start
 WORKER_DATA_BYTES: Final = 2 * GIB  # RLIMIT_DATA: heap only, since RLIMIT_AS would count the slots
+# The linear algebra that NumPy and OpenCV bring along, and nobody uses, would take 40 and 140 MB of that for each core.
+WORKER_ENVIRONMENT: Final = {"OPENBLAS_NUM_THREADS": "1"}
 STOPPED_S: Final = 2.0  # a worker silent for so long may have been stopped by somebody: it is looked at
 ROW_DEADLINE_S: Final = 30.0  # the largest picture allowed takes some seconds, on a busy host a few times that
 READ_AHEAD_BYTES: Final = 64 * MIB  # of a task's files at a time; 32 of the largest would fill a worker's memory
+CACHE_UNPUBLISHED_BYTES: Final = 256 * MIB  # a worker's, ahead of the disk; what comes then waits for another epoch
+CACHE_PUBLISH_S: Final = 0.25  # from a row that is kept to its place on the disk: what a kill may cost
 
 # --- pictures
 MAX_FILE_BYTES: Final = 256 * MIB  # no photograph is larger; a sparse file posing as one is

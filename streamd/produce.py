@@ -1,4 +1,4 @@
-"""One task: files read in one thread hop, decoded into their rows of the slot, labels beside them."""
+"""One task: rows gathered from a store, or files read in one thread hop and decoded into them; labels beside them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import errno
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Final
@@ -15,13 +15,18 @@ import numpy as np
 
 from streamd.confined import UnfitFileError, read_file
 from streamd.decode import BadImageError, decode_into
+from streamd.decode.identity import pixel_id
 from streamd.errors import ConfigError
 from streamd.layout import layout
 from streamd.limits import READ_AHEAD_BYTES
 from streamd.manifest import Manifest
 from streamd.plan import PAD_ID, Ids
-from streamd.spec import StreamSpec
-from streamd.tasks import BadSample, Task, short_reason
+from streamd.spec import PixelId, StreamSpec, identity
+from streamd.stores import Mask, Store
+from streamd.stores.cache import DecodedCache
+from streamd.stores.cachefile import UnfitCacheError
+from streamd.stores.npy import ArrayStore
+from streamd.tasks import BadSample, OpenStream, Task, short_reason
 from streamd.whereabouts import Phase, Track
 
 _LASTING_ERRORS: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR})
@@ -30,10 +35,13 @@ _QUICK_FILE_S: Final = 50e-6  # a read from the page cache takes a fifth of this
 _QUICK_GROUPS: Final = 8  # in a row, before reading ahead is given up
 
 
+CHANGED: Final = "its file has changed since it was listed; restart with --rescan to list it anew"
+
+
 class Unread(Enum):
     """In the place of a file's bytes."""
 
-    LATER = "read it right before its row is decoded"
+    LATER = "read it right before its row is decoded, if the store does not fill it"
 
 
 Blob = bytes | BadSample | Unread | None
@@ -41,26 +49,46 @@ Blob = bytes | BadSample | Unread | None
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A stream as a worker sees it: its manifest, its root, its spec."""
+    """A stream as a worker sees it: its manifest, its root, its spec, and what need not be decoded any more."""
 
     spec: StreamSpec
     manifest: Manifest
     root: int
+    store: Store | None = None
+    cache: DecodedCache | None = None  # the store, if it takes what is decoded
 
     @staticmethod
     def open(spec: StreamSpec, manifest_path: Path) -> Source:
-        """Raises ConfigError when the manifest is damaged, or not the daemon's, OSError when the root is gone."""
+        """Raises ConfigError when the manifest is damaged, or not the daemon's, OSError when the root is gone.
+
+        Files that hold arrays are opened here, and must be those that were listed.
+        """
         manifest = Manifest.open(manifest_path)
         if manifest.content_id != spec.content_id:
             raise ConfigError(
                 f"{str(manifest_path)!r} was listed anew by another streamd since this one began: restart this one, or "
                 "give each a state directory of its own"
             )
-        return Source(spec, manifest, os.open(manifest.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        root = os.open(manifest.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            store = None if manifest.arrays is None else ArrayStore(manifest, manifest.arrays, root)
+        except BaseException:
+            os.close(root)
+            raise
+        return Source(spec, manifest, root, store)
 
     def close(self) -> None:
+        if self.store is not None:
+            self.store.close()
         os.close(self.root)
         self.manifest.close()
+
+    @property
+    def pixel_id(self) -> PixelId:
+        """The identity of the pixels: of what decoders make here, or of those that are stored as they are."""
+        if self.manifest.arrays is not None:
+            return PixelId(identity("streamd stored pixels 1", *self.spec.image_shape))
+        return pixel_id(self.spec.image)
 
     def read_timed(self, ids: Ids) -> tuple[list[Blob], float]:
         """The files of `ids`, and the seconds that reading them took."""
@@ -69,14 +97,27 @@ class Source:
         return blobs, time.monotonic() - started_s
 
     def read(self, ids: Ids) -> list[Blob]:
-        """The files of `ids`, up to READ_AHEAD_BYTES of them; None for rows that hold no sample."""
+        """The files of `ids` but for what a store holds, up to READ_AHEAD_BYTES; None for rows that hold no sample."""
+        if self.manifest.arrays is not None:  # the store holds them all until a file changes
+            return [None if each == PAD_ID else BadSample(each, CHANGED, lasting=False) for each in ids.tolist()]
         sizes, mtimes_ns = self.manifest.sizes[ids], self.manifest.mtimes_ns[ids]
-        fits = np.cumsum(np.where(ids == PAD_ID, 0, sizes)) <= READ_AHEAD_BYTES
+        lacking = self.lacking(ids)
+        fits = lacking & (np.cumsum(np.where(lacking, sizes, 0)) <= READ_AHEAD_BYTES)
         rows = zip(ids.tolist(), sizes.tolist(), mtimes_ns.tolist(), fits.tolist(), strict=True)
         return [
             None if sample_id == PAD_ID else self._read(sample_id, size, mtime_ns) if fit else Unread.LATER
             for sample_id, size, mtime_ns, fit in rows
         ]
+
+    def lacking(self, ids: Ids) -> Mask:
+        """Which samples have to be read and decoded, (n,)."""
+        present: Mask = ids != PAD_ID
+        return present if self.store is None else np.greater(present, self.store.held(ids))
+
+    def expect(self, ids: Ids) -> None:
+        """A task of these comes soon: what a store holds of them, and has not in memory, may be read meanwhile."""
+        if self.store is not None:
+            self.store.expect(ids)
 
     def read_one(self, sample_id: int) -> bytes | BadSample:
         """The file of one sample, however large."""
@@ -90,6 +131,18 @@ class Source:
         except OSError as error:
             reason = error.strerror or type(error).__name__
             return BadSample(sample_id, reason, lasting=error.errno in _LASTING_ERRORS)
+
+
+def opened(command: OpenStream) -> tuple[Source, str]:
+    """A stream as its daemon wants it, and why it does without its cache, if so. Raises as Source.open."""
+    source = Source.open(command.spec, Path(command.manifest))
+    if command.cache is None:
+        return source, ""
+    try:
+        cache = DecodedCache.open(command.cache, source.spec, source.manifest, source.pixel_id)
+    except UnfitCacheError as error:
+        return source, f"nothing is kept: {error}"
+    return replace(source, store=cache, cache=cache), ""
 
 
 class ReadPace:
@@ -109,8 +162,9 @@ class ReadPace:
         return self._quick_groups < _QUICK_GROUPS
 
     def note(self, files: int, seconds: float) -> None:
-        """Learns from a group that was read."""
-        self._quick_groups = self._quick_groups + 1 if seconds <= files * _QUICK_FILE_S else 0
+        """Learns from a group that was read; one without files says nothing."""
+        if files:
+            self._quick_groups = self._quick_groups + 1 if seconds <= files * _QUICK_FILE_S else 0
 
 
 class Filling:
@@ -127,13 +181,28 @@ class Filling:
         self._memory = memory
         self._track = track
         self._rows: list[int] = task.rows.tolist()
+        self._gathered = [False] * len(self._rows)
+        self._decoded: list[int] = []
         self.bad: list[BadSample] = []
 
+    def gather(self) -> bool:
+        """Copies what the stream's store holds into its rows; whether nothing is left to be read and decoded."""
+        store, ids, rows = self._source.store, self._task.ids, self._rows
+        if store is None:
+            return False
+        if rows == list(range(rows[0], rows[0] + len(rows))):
+            self._gathered = store.gather(ids, self._images[rows[0] : rows[0] + len(rows)]).tolist()
+        else:
+            parts = ((ids[place : place + 1], self._images[row : row + 1]) for place, row in enumerate(rows))
+            self._gathered = [bool(store.gather(*part)[0]) for part in parts]
+        return all(self._gathered)
+
     def decode(self, blobs: Sequence[Blob], start: int, stop: int) -> None:
-        """Decodes the task's rows from `start` to `stop`. Raises MemoryError, with the track at the row."""
+        """Decodes the rows from `start` to `stop` that were not gathered. MemoryError leaves the track at the row."""
         for place in range(start, min(stop, len(blobs))):
             blob = blobs[place]
-            self._fill(place, self._read(place) if blob is Unread.LATER else blob)
+            if not self._gathered[place]:
+                self._fill(place, self._read(place) if blob is Unread.LATER else blob)
         self._track.at(self._task.number, stop, Phase.ELSEWHERE)
 
     def _read(self, place: int) -> bytes | BadSample:
@@ -148,10 +217,22 @@ class Filling:
                 decode_into(blob, row, self._source.spec.image)
             except BadImageError as error:
                 self.bad.append(BadSample(int(self._task.ids[place]), short_reason(error), lasting=True))
+            else:
+                self._decoded.append(place)
         elif blob is None:
             row[...] = 0
         else:
             self.bad.append(blob)
+
+    @property
+    def gathered(self) -> int:
+        """Rows that needed no decoding."""
+        return sum(self._gathered)
+
+    def keep(self, cache: DecodedCache) -> None:
+        """Gives the cache what was decoded."""
+        for place in self._decoded:
+            cache.keep(int(self._task.ids[place]), self._images[self._rows[place]])
 
     def write_labels(self) -> None:
         """Writes ids, weights and labels of the task's rows; zeros where a row holds no sample."""

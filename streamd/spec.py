@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Final, Literal, NewType
+
+import msgspec
 
 OrderId = NewType("OrderId", str)
 PixelId = NewType("PixelId", str)
@@ -136,9 +138,11 @@ class StreamSpec:
         return self.samples - index * self.batch_size if last_is_short else self.batch_size
 
 
-@dataclass(frozen=True, slots=True)
-class BatchKey:
-    """The name of a batch; its bytes are a function of this and of the recorded verdicts."""
+class BatchKey(msgspec.Struct, frozen=True, gc=False):
+    """The name of a batch; its bytes are a function of this and of the recorded verdicts.
+
+    Made and hashed in C, since a dozen are looked up for every batch.
+    """
 
     stream: str
     epoch: int
@@ -196,8 +200,27 @@ def steps_from(base: int, world: int, batches: int, uneven: Uneven) -> int:
 
 def identity(*parts: bytes | str | int) -> str:
     """A short digest over parts, each delimited by its length."""
-    digest = hashlib.blake2b(digest_size=16)
+    digest = Digest()
     for part in parts:
+        digest.add(part)
+    return digest.text()
+
+
+class Digest:
+    """What `identity` makes, of parts that come one after the other."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.blake2b(digest_size=16)
+
+    def add(self, part: bytes | str | int) -> None:
         data = part if isinstance(part, bytes) else str(part).encode()
-        digest.update(len(data).to_bytes(8, "little") + data)
-    return digest.hexdigest()
+        self.add_pieces(len(data), [data])
+
+    def add_pieces(self, part_bytes: int, pieces: Iterable[bytes | memoryview]) -> None:
+        """One part, which need not be in memory as a whole."""
+        self._digest.update(part_bytes.to_bytes(8, "little"))
+        for piece in pieces:
+            self._digest.update(piece)
+
+    def text(self) -> str:
+        return self._digest.hexdigest()

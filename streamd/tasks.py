@@ -1,4 +1,7 @@
-"""Records between daemon and worker: fixed, binary, one a datagram of their socket pair; descriptors ride along."""
+"""Records between daemon and worker: fixed, binary, on the datagrams of their socket pair; descriptors ride along.
+
+What is said in one breath goes in one datagram: to wake a process costs as much as several records.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,24 @@ from streamd.spec import StreamSpec
 
 Rows = npt.NDArray[np.uint16]
 
-_STREAM, _TASK, _DROP, _READY, _DONE, _CLOSE, _UNOPENED = 1, 2, 3, 4, 5, 6, 7
+_STREAM, _TASK, _DROP, _READY, _DONE, _CLOSE, _UNOPENED, _REMARK = 1, 2, 3, 4, 5, 6, 7, 9
 _TASK_HEAD: Final = struct.Struct(
     "<BxHIQQQI"
 )  # kind, rows of the task, stream, number, slot, slot bytes, rows of the batch
 _CLOSE_RECORD: Final = struct.Struct("<BxxxI")  # kind, stream
-_DONE_HEAD: Final = struct.Struct("<BxHxxxxQQQQ")  # kind, bad rows, number, read, decode and idle nanoseconds
+_DONE_HEAD: Final = struct.Struct("<BxHHxxQQQQ")  # kind, bad and gathered rows, number, read, decode, idle nanoseconds
 MAX_RECORD_BYTES: Final = 64 * 1024
+MAX_GROUP: Final = 16  # records of a datagram
 _DAMAGE: Final = (struct.error, msgspec.MsgspecError, ValueError, IndexError, RecursionError)  # what decoding may raise
+
+
+@dataclass(frozen=True, slots=True)
+class CachePlace:
+    """Where a stream's decoded samples are kept, in `max_bytes` at most (None: no bound), and whether any are added."""
+
+    folder: str
+    max_bytes: int | None
+    writable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +47,7 @@ class OpenStream:
     number: int
     manifest: str
     spec: StreamSpec
+    cache: CachePlace | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +94,14 @@ class Unopened:
 
 
 @dataclass(frozen=True, slots=True)
+class Remark:
+    """Something about a stream that its operator should know, and that stops nothing."""
+
+    stream: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class BadSample:
     """A row that could not be filled. `lasting` is False when trying again may help (an I/O error, say)."""
 
@@ -90,17 +112,18 @@ class BadSample:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A task is finished but for `bad`; where its time went, in nanoseconds."""
+    """A task is finished but for `bad`; where its time went, in nanoseconds; `gathered` rows needed no decoding."""
 
     number: int
     read_ns: int
     decode_ns: int
     idle_ns: int
     bad: tuple[BadSample, ...] = ()
+    gathered: int = 0
 
 
 Command = OpenStream | CloseStream | Task | DropSlots
-Report = Ready | Unopened | Done
+Report = Ready | Unopened | Remark | Done
 
 
 def encode_command(command: Command) -> bytes:
@@ -116,7 +139,8 @@ def encode_command(command: Command) -> bytes:
                 command.slot_bytes,
                 command.batch_rows,
             )
-            return head + command.rows.astype("<u2").tobytes() + command.ids.astype("<i8").tobytes()
+            rows, ids = command.rows.astype("<u2", copy=False), command.ids.astype("<i8", copy=False)
+            return head + rows.tobytes() + ids.tobytes()
         case OpenStream():
             return _bounded(command.spec, bytes([_STREAM]) + msgspec.msgpack.encode(command))
         case CloseStream():
@@ -166,14 +190,15 @@ def encode_report(report: Report) -> bytes:
     """One datagram for the daemon."""
     match report:
         case Done():
-            head = _DONE_HEAD.pack(
-                _DONE, len(report.bad), report.number, report.read_ns, report.decode_ns, report.idle_ns
-            )
+            times = report.read_ns, report.decode_ns, report.idle_ns
+            head = _DONE_HEAD.pack(_DONE, len(report.bad), report.gathered, report.number, *times)
             return head + (msgspec.msgpack.encode(report.bad) if report.bad else b"")
         case Ready():
             return bytes([_READY]) + msgspec.msgpack.encode(report)
         case Unopened():
             return bytes([_UNOPENED]) + msgspec.msgpack.encode(report)
+        case Remark():
+            return bytes([_REMARK]) + msgspec.msgpack.encode(report)
 
 
 def decode_report(data: bytes) -> Report:
@@ -186,6 +211,8 @@ def decode_report(data: bytes) -> Report:
                 return msgspec.msgpack.decode(data[1:], type=Ready)
             case 7:
                 return msgspec.msgpack.decode(data[1:], type=Unopened)
+            case 9:
+                return msgspec.msgpack.decode(data[1:], type=Remark)
             case kind:
                 raise ProtocolError(f"a worker sent a record of unknown kind {kind}")
     except _DAMAGE as error:
@@ -193,12 +220,12 @@ def decode_report(data: bytes) -> Report:
 
 
 def _decode_done(data: bytes) -> Done:
-    _, bad_rows, number, read_ns, decode_ns, idle_ns = _DONE_HEAD.unpack_from(data)
+    _, bad_rows, gathered, number, read_ns, decode_ns, idle_ns = _DONE_HEAD.unpack_from(data)
     rest = data[_DONE_HEAD.size :]
     bad: tuple[BadSample, ...] = msgspec.msgpack.decode(rest, type=tuple[BadSample, ...]) if rest else ()
     if len(bad) != bad_rows:
         raise ProtocolError(f"a task done with {bad_rows} bad rows names {len(bad)}")
-    return Done(number, read_ns, decode_ns, idle_ns, bad)
+    return Done(number, read_ns, decode_ns, idle_ns, bad, gathered)
 
 
 def short_reason(error: BaseException) -> str:

@@ -16,17 +16,20 @@ import socket
 import sys
 import time
 from collections import deque
-from pathlib import Path
+from collections.abc import Awaitable
 from typing import Any, Final, NoReturn
 
 import aiofiles.os
 
-from streamd.decode.identity import pixel_id
+from streamd.bundles import bundle, parted
 from streamd.errors import ConfigError
 from streamd.limits import WORKER_DATA_BYTES
 from streamd.mapping import map_writable
-from streamd.produce import Blob, Filling, ReadPace, Source
+from streamd.produce import Blob, Filling, ReadPace, Source, Unread, opened
+from streamd.stores.cache import DecodedCache
+from streamd.stores.saving import Saving
 from streamd.tasks import (
+    MAX_GROUP,
     MAX_RECORD_BYTES,
     BadSample,
     CloseStream,
@@ -34,7 +37,7 @@ from streamd.tasks import (
     DropSlots,
     OpenStream,
     Ready,
-    Report,
+    Remark,
     Task,
     Unopened,
     decode_command,
@@ -47,7 +50,8 @@ from streamd.whereabouts import OUT_OF_MEMORY_STATUS, Phase, Track
 _LOOK_UP_ROWS: Final = 16
 _NICENESS: Final = 1  # trainers on the same host come first
 _read_group = aiofiles.os.wrap(Source.read_timed)
-_open_source = aiofiles.os.wrap(Source.open)  # in a thread: a mount that hangs must not keep other streams waiting
+_open_source = aiofiles.os.wrap(opened)  # in a thread: a mount that hangs must not keep other streams waiting
+_close_source = aiofiles.os.wrap(Source.close)  # in a thread: what was kept may be on its way to a slow disk
 
 Reading = asyncio.Task[tuple[list[Blob], float]] | None  # None: to be read when its turn comes
 
@@ -60,10 +64,12 @@ class Worker:
         self._track = track
         self._sources: dict[int, Source] = {}
         self._unopened: dict[int, OpenStream] = {}  # to be tried again with each task
-        self._openings: set[asyncio.Task[None]] = set()
+        self._chores: set[asyncio.Future[None]] = set()
         self._slots: dict[int, memoryview] = {}
         self._queue: deque[tuple[Task, memoryview, Reading]] = deque()
         self._pace = ReadPace()
+        self._saving = Saving()
+        self._done: list[bytes] = []  # reports that wait for company
         self._arrived = asyncio.Event()
         self._ended = False
         self._failure: BaseException | None = None
@@ -84,6 +90,9 @@ class Worker:
             idle_since = time.monotonic_ns()
         if self._failure is not None:
             raise self._failure
+        for source in self._sources.values():
+            if source.cache is not None:
+                source.cache.publish()
 
     async def _produce(self, task: Task, memory: memoryview, reading: Reading, idle_ns: int) -> None:
         started = time.monotonic_ns()
@@ -92,10 +101,11 @@ class Worker:
             await self._report(Done(task.number, 0, 0, idle_ns, _unread(task, why)))
             return
         source = self._sources[task.stream]
-        blobs, seconds = await reading if reading is not None else source.read_timed(task.ids)
-        self._pace.note(len(blobs), seconds)
-        read = time.monotonic_ns()
+        early = await reading if reading is not None else None
         filling = Filling(source, task, memory, self._track)
+        blobs, seconds = ([], 0.0) if filling.gather() else early or source.read_timed(task.ids)
+        self._pace.note(len(blobs) - blobs.count(Unread.LATER), seconds)
+        read = time.monotonic_ns()
         for start in range(0, len(blobs), _LOOK_UP_ROWS):
             try:
                 filling.decode(blobs, start, start + _LOOK_UP_ROWS)
@@ -104,17 +114,32 @@ class Worker:
             if not self._queue:
                 await asyncio.sleep(0)
         filling.write_labels()
+        if source.cache is not None:
+            self._add_to(source.cache, filling, task.stream)
         done = time.monotonic_ns()
-        await self._report(Done(task.number, read - started, done - read, idle_ns, tuple(filling.bad)))
+        bad = tuple(filling.bad)
+        await self._report(Done(task.number, read - started, done - read, idle_ns, bad, filling.gathered))
+
+    def _add_to(self, cache: DecodedCache, filling: Filling, stream: int) -> None:
+        """Before the report: the slot is another's afterwards."""
+        filling.keep(cache)
+        self._saving.note(cache)
+        while cache.remarks:
+            self._done.append(encode_report(Remark(stream, cache.remarks.pop(0))))
 
     async def _report(self, report: Done) -> None:
-        if not self._send(report) and not self._ended:
-            await asyncio.get_running_loop().sock_sendall(self._link, encode_report(report))
+        """Reports half of what the daemon has given at a time, so that it is not woken for each task."""
+        self._done.append(encode_report(report))
+        if len(self._done) < min(len(self._queue), MAX_GROUP) and not report.bad:
+            return
+        records, self._done = bundle(self._done), []
+        if not self._send(records) and not self._ended:
+            await asyncio.get_running_loop().sock_sendall(self._link, records)
 
-    def _send(self, report: Report) -> bool:
-        """Whether the report is out; it is not when the socket is full, or the daemon gone, which ends the worker."""
+    def _send(self, data: bytes) -> bool:
+        """Whether the records are out; not when the socket is full, or the daemon gone, which ends the worker."""
         try:
-            self._link.send(encode_report(report))
+            self._link.send(data)
         except BlockingIOError:
             return False
         except (BrokenPipeError, ConnectionResetError):
@@ -125,13 +150,14 @@ class Worker:
     def _receive(self) -> None:
         """Takes one datagram; the loop calls again as long as there is one."""
         try:
-            data, descriptors, _, _ = socket.recv_fds(self._link, MAX_RECORD_BYTES, 1)
+            data, descriptors, _, _ = socket.recv_fds(self._link, MAX_RECORD_BYTES, MAX_GROUP)
         except BlockingIOError:
             return
         except ConnectionResetError:
             data, descriptors = b"", []
         if data:
-            self._obey(data, descriptors)
+            for record in parted(data):
+                self._obey(record, descriptors)
         else:
             asyncio.get_running_loop().remove_reader(self._link)
             self._end()
@@ -148,22 +174,26 @@ class Worker:
             case CloseStream(number):
                 self._unopened.pop(number, None)
                 if number in self._sources:
-                    self._sources.pop(number).close()
+                    self._aside(_close_source(self._sources.pop(number)))
             case OpenStream() as command:
                 self._unopened[command.number] = command
-                opening = asyncio.ensure_future(self._introduce(command.number))
-                self._openings.add(opening)
-                opening.add_done_callback(self._openings.discard)
+                self._aside(self._introduce(command.number))
+
+    def _aside(self, chore: Awaitable[None]) -> None:
+        """Does something beside the tasks."""
+        doing = asyncio.ensure_future(chore)
+        self._chores.add(doing)
+        doing.add_done_callback(self._chores.discard)
 
     async def _introduce(self, number: int) -> None:
         if number in self._unopened and (why := await self._open(number)):
-            self._send(Unopened(number, why))
+            self._send(encode_report(Unopened(number, why)))
 
     async def _open(self, number: int) -> str:
         """Opens a stream that is not open; why it cannot be, or nothing: its folder may be gone, and come back."""
         command = self._unopened[number]
         try:
-            source = await _open_source(command.spec, Path(command.manifest))
+            source, remark = await _open_source(command)
         except (ConfigError, OSError) as error:
             return short_reason(error)
         if number not in self._unopened:  # closed meanwhile, or opened for a task
@@ -171,16 +201,24 @@ class Worker:
             return ""
         self._sources[number] = source
         del self._unopened[number]
-        self._send(Ready(number, pixel_id(command.spec.image)))  # short, into an empty socket: it has room
+        self._send(encode_report(Ready(number, source.pixel_id)))  # short, into an empty socket: it has room
+        if remark:
+            self._send(encode_report(Remark(number, remark)))
         return ""
 
     def _begin_reading(self, task: Task) -> Reading:
-        if not self._pace.ahead or task.stream in self._unopened:
+        if task.stream in self._unopened:
             return None
-        return asyncio.ensure_future(_read_group(self._sources[task.stream], task.ids))
+        source = self._sources[task.stream]
+        source.expect(task.ids)
+        if not self._pace.ahead:
+            return None
+        return asyncio.ensure_future(_read_group(source, task.ids)) if source.lacking(task.ids).any() else None
 
     def _map(self, task: Task, descriptors: list[int]) -> None:
-        for descriptor in descriptors:
+        """Maps a slot that is new here: the descriptors of a datagram are those of its new slots, in their order."""
+        if task.slot not in self._slots:
+            descriptor = descriptors.pop(0)
             self._slots[task.slot] = map_writable(descriptor, task.slot_bytes)
             os.close(descriptor)
 

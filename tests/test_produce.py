@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +17,11 @@ from streamd import produce
 from streamd.decode import decode_into
 from streamd.errors import ConfigError
 from streamd.layout import Layout, layout
-from streamd.plan import PAD_ID
+from streamd.plan import PAD_ID, Ids
 from streamd.produce import Filling, ReadPace, Source, Unread
 from streamd.served import ServedStream
 from streamd.slots import make_memory
+from streamd.stores import Mask, Pixels
 from streamd.tasks import BadSample, Task
 from streamd.whereabouts import TRACK_BYTES, Phase, Track, Whereabouts
 
@@ -58,7 +60,7 @@ class Filled:
         self.memory = memoryview(bytearray(b"\xaa" * self.layout.nbytes))
         task = Task(1, 0, 1, self.layout.nbytes, ROWS, np.array(rows, np.uint16), np.array(ids, np.int64))
         filling = Filling(source, task, self.memory, new_track())
-        blobs = source.read(task.ids)
+        blobs = [] if filling.gather() else source.read(task.ids)
         for start in range(0, len(blobs), 3):
             filling.decode(blobs, start, start + 3)
         filling.write_labels()
@@ -220,6 +222,92 @@ def test_memory_that_a_row_cannot_get_leaves_the_track_at_it(source: Source, mon
     assert (found.task, found.place, found.phase) == (5, 1, Phase.DECODING)
 
 
+class Held:
+    """A store of some samples, each of one colour; what it does not hold it leaves as rubbish."""
+
+    def __init__(self, held: set[int]) -> None:
+        self._held = held
+        self.asked: list[list[int]] = []
+        self.expected: list[int] = []
+        self.closed = False
+
+    def held(self, ids: Ids) -> Mask:
+        return np.array([sample_id in self._held for sample_id in ids.tolist()])
+
+    def expect(self, ids: Ids) -> None:
+        self.expected += ids.tolist()
+
+    def gather(self, ids: Ids, images: Pixels) -> Mask:
+        assert images.flags.c_contiguous
+        self.asked.append(ids.tolist())
+        images[:] = ids.astype(np.uint8).reshape(-1, 1, 1, 1)
+        return self.held(ids)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def holding(source: Source, *held: int) -> tuple[Source, Held]:
+    store = Held(set(held))
+    return replace(source, store=store), store
+
+
+def test_rows_that_a_store_holds_are_gathered_at_once_and_their_files_left_alone(
+    source: Source, stream: ServedStream
+) -> None:
+    stocked, store = holding(source, 2, 3, 4)
+    for sample_id in (2, 3, 4):
+        file_of(stream, sample_id).unlink()
+    batch = Filled(stocked, [4, 5, 6], [3, 4, 2])
+    assert [int(row.min()) for row in batch.images[4:7]] == [int(row.max()) for row in batch.images[4:7]] == [3, 4, 2]
+    assert store.asked == [[3, 4, 2]]
+    assert batch.bad == []
+    assert batch.sample_ids[4:7].tolist() == [3, 4, 2]
+    assert batch.weights[4:7].tolist() == [1.0] * 3
+
+
+def test_what_a_store_lacks_is_read_and_decoded_into_its_row(source: Source, stream: ServedStream) -> None:
+    stocked, _ = holding(source, 2, 4)
+    file_of(stream, 4).unlink()
+    file_of(stream, 5).unlink()
+    batch = Filled(stocked, [0, 1, 2, 3], [4, 3, PAD_ID, 5])
+    expected = np.empty(source.spec.image_shape, np.uint8)
+    decode_into(file_of(stream, 3).read_bytes(), expected, source.spec.image)
+    assert set(batch.images[0].flat) == {4}
+    assert np.array_equal(batch.images[1], expected)
+    assert not batch.images[2].any()
+    assert [bad.sample_id for bad in batch.bad] == [5]
+
+
+def test_rows_that_do_not_follow_each_other_are_gathered_into_their_own(source: Source) -> None:
+    stocked, _ = holding(source, 1, 2, 3)
+    batch = Filled(stocked, [5, 0, 6], [1, 2, 3])
+    assert [set(batch.images[row].flat) for row in (5, 0, 6)] == [{1}, {2}, {3}]
+    assert {value for row in (1, 2, 3, 4, 7) for value in batch.images[row].flat} == {0xAA}
+
+
+def test_files_that_a_store_holds_are_not_read_ahead(source: Source, stream: ServedStream) -> None:
+    stocked, _ = holding(source, 2, 4)
+    file_of(stream, 4).unlink()
+    ids = np.array([4, 3, PAD_ID], np.int64)
+    late, read, pad = stocked.read(ids)
+    assert (late, read, pad) == (Unread.LATER, file_of(stream, 3).read_bytes(), None)
+    assert stocked.lacking(ids).tolist() == [False, True, False]
+
+
+def test_a_store_hears_of_what_is_to_be_gathered(source: Source) -> None:
+    stocked, store = holding(source, 2)
+    stocked.expect(np.array([4, 2], np.int64))
+    source.expect(np.array([4, 2], np.int64))  # which has none
+    assert store.expected == [4, 2]
+
+
+def test_a_store_is_closed_with_its_source(stream: ServedStream) -> None:
+    stocked, store = holding(Source.open(stream.spec, stream.manifest_path))
+    stocked.close()
+    assert store.closed
+
+
 def test_a_source_whose_root_is_gone_is_an_error(stream: ServedStream, tmp_path: Path) -> None:
     (tmp_path / "data").rename(tmp_path / "moved")
     with pytest.raises(FileNotFoundError):
@@ -243,6 +331,13 @@ def test_one_slow_group_brings_reading_ahead_back_for_good_measure() -> None:
     assert pace.ahead
     for _ in range(7):
         pace.note(32, 0.0003)
+    assert pace.ahead
+
+
+def test_a_group_that_the_store_held_says_nothing_of_the_pace() -> None:
+    pace = ReadPace()
+    for _ in range(20):
+        pace.note(0, 0.0)
     assert pace.ahead
 
 

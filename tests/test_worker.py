@@ -21,6 +21,7 @@ from daemons import wait_until, write_images
 from PIL import Image
 from served_folders import file_of, serve, spoil
 
+from streamd.bundles import parted
 from streamd.decode import decode_into
 from streamd.decode.identity import pixel_id
 from streamd.layout import layout, slot_bytes
@@ -52,6 +53,7 @@ class Hand:
     def __init__(self) -> None:
         self.link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.link.settimeout(ANSWER_S)
+        self._records: list[bytes] = []
         self.slots = SlotStore()
         page = make_memory("track", TRACK_BYTES)
         self.track = Track(page)
@@ -76,7 +78,8 @@ class Hand:
         socket.send_fds(self.link, [encode_command(command)], descriptors)
 
     def hear(self) -> Report:
-        return decode_report(self.link.recv(MAX_RECORD_BYTES))
+        self._records = self._records or parted(self.link.recv(MAX_RECORD_BYTES))
+        return decode_report(self._records.pop(0))
 
     def open(self, stream: ServedStream) -> Report:
         self.send(OpenStream(0, str(stream.manifest_path), stream.spec))

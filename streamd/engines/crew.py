@@ -11,7 +11,7 @@ from typing import Final
 from streamd import logs
 from streamd.engines.deaths import Death
 from streamd.engines.process import Listener, WorkerProcess
-from streamd.limits import TASKS_AHEAD_PER_WORKER, WORKER_RESPAWN_MAX_S, WORKER_RESPAWN_S
+from streamd.limits import MAX_TASKS_AHEAD, WORKER_RESPAWN_MAX_S, WORKER_RESPAWN_S
 from streamd.stats import Stats
 from streamd.tasks import Command, DropSlots
 
@@ -58,7 +58,7 @@ class Crew:
         """The one with the fewest tasks that may have another."""
         sociable = (worker for worker in self.workers if not worker.alone)
         worker = min(sociable, key=lambda each: len(each.tasks), default=None)
-        return worker if worker is not None and len(worker.tasks) < TASKS_AHEAD_PER_WORKER else None
+        return worker if worker is not None and len(worker.tasks) < MAX_TASKS_AHEAD else None
 
     async def run(self) -> None:
         """Keeps the processes alive until cancelled; none is left when it returns."""

@@ -27,7 +27,7 @@ from streamd.served import ServedStream
 from streamd.slots import SlotStore
 from streamd.spec import BatchKey, PixelId
 from streamd.stats import Stats
-from streamd.tasks import Done, Ready, Report, Task, Unopened
+from streamd.tasks import Done, Ready, Remark, Report, Task, Unopened
 from streamd.verdicts import Verdict
 from streamd.whereabouts import Whereabouts
 
@@ -148,6 +148,8 @@ class LocalEngine:
                 self._register.agree(stream, PixelId(pixel_id))
             case Unopened(stream, reason):
                 self._register.refuse(stream, reason)
+            case Remark(stream, text):
+                self._register.remark(stream, text)
             case Done():
                 worker.finish(report.number)
                 self._done(self._jobs.pop(report.number), report)
@@ -159,6 +161,9 @@ class LocalEngine:
         rows = job.task.rows.size
         self._stats.time(group, "read", report.read_ns / 1e9, rows)
         self._stats.time(group, "decode", report.decode_ns / 1e9, rows)
+        if production.stream.cache is not None:
+            self._stats.count(group, "cache_hits", report.gathered)
+            self._stats.count(group, "cache_misses", rows - report.gathered)
         self._stats.time("engine", "idle", report.idle_ns / 1e9)
         production.busy_s += (report.read_ns + report.decode_ns) / 1e9
         self._end_tasks(production, 1)

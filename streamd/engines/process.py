@@ -9,14 +9,25 @@ import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
+from streamd.bundles import bundle, parted
 from streamd.engines.deaths import Death, Finding, death
 from streamd.engines.watch import Watch
-from streamd.limits import WORKER_LEAVE_S
+from streamd.limits import WORKER_ENVIRONMENT, WORKER_LEAVE_S
 from streamd.slots import SlotStore, make_memory
-from streamd.tasks import MAX_RECORD_BYTES, Command, Report, Task, decode_report, encode_command
+from streamd.tasks import (
+    MAX_GROUP,
+    MAX_RECORD_BYTES,
+    Command,
+    Report,
+    Task,
+    decode_report,
+    encode_command,
+)
 from streamd.whereabouts import TRACK_BYTES, Track, Whereabouts
+
+_GROUPED_BYTES: Final = MAX_RECORD_BYTES // 2 // MAX_GROUP  # a larger record goes alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +39,10 @@ class Listener:
 
 
 class WorkerProcess:
-    """A running worker. Its socket never fills: two small tasks at a time, and a word about slots that are over."""
+    """A running worker. Its socket never fills: a few small tasks at a time, and a word about slots that are over.
+
+    What is said within one turn of the event loop goes in one datagram.
+    """
 
     def __init__(
         self,
@@ -47,6 +61,9 @@ class WorkerProcess:
         self._killed_for: Finding | None = None
         self._waited_at: Whereabouts | None = None
         self._mapped: set[int] = set()
+        self._records: list[bytes] = []  # to be sent with the turn's end
+        self._descriptors: list[int] = []  # that go with them
+        self._flushing: asyncio.Handle | None = None
         self.tasks: list[int] = []
         self.fresh = True  # was never given a task
         self.alone = False  # gets nothing beside the task it has
@@ -62,6 +79,7 @@ class WorkerProcess:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-P", "-m", "streamd.worker", str(theirs.fileno()), str(page), str(place),
                 stdin=asyncio.subprocess.DEVNULL, pass_fds=[theirs.fileno(), page],
+                env={**os.environ, **WORKER_ENVIRONMENT},
             )  # fmt: skip
             track = Track(page)
         except BaseException:
@@ -94,8 +112,30 @@ class WorkerProcess:
         self._say(task, descriptors)
 
     def _say(self, command: Command, descriptors: list[int]) -> None:
+        record = encode_command(command)
+        if len(self._records) == MAX_GROUP or (self._records and len(record) > _GROUPED_BYTES):
+            self._flush()
+        self._records.append(record)
+        self._descriptors += descriptors
+        if len(record) > _GROUPED_BYTES:
+            self._flush()
+        elif self._flushing is None:
+            self._flushing = asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Sends what was said since the last time."""
+        if self._flushing is not None:
+            self._flushing.cancel()
+            self._flushing = None
+        records, self._records = self._records, []
+        descriptors, self._descriptors = self._descriptors, []
+        if not records:
+            return
         try:
-            socket.send_fds(self._link, [encode_command(command)], descriptors)
+            if descriptors:
+                socket.send_fds(self._link, [bundle(records)], descriptors)
+            else:
+                self._link.send(bundle(records))
         except BlockingIOError:  # hundreds of words lie unread
             self._kill(Finding.DEAF)
         except (BrokenPipeError, ConnectionResetError):
@@ -112,6 +152,8 @@ class WorkerProcess:
         """Strikes slots off what this worker has mapped; whether it had any."""
         had = not self._mapped.isdisjoint(slots)
         self._mapped.difference_update(slots)
+        if had:
+            self._flush()  # their descriptors are about to be closed
         return had
 
     async def ended(self) -> Death:
@@ -149,11 +191,13 @@ class WorkerProcess:
         """Closes the socket, which ends the worker if it still lives."""
         self._watch.close()
         self._track.close()
+        if self._flushing is not None:
+            self._flushing.cancel()
         asyncio.get_running_loop().remove_reader(self._link)
         self._link.close()
 
     def _read(self) -> bool:
-        """Hears one report; the loop calls again as long as there is one. False when there was none."""
+        """Hears one datagram; the loop calls again as long as there is one. False when there was none."""
         try:
             data = self._link.recv(MAX_RECORD_BYTES)
         except BlockingIOError:
@@ -161,7 +205,8 @@ class WorkerProcess:
         except ConnectionResetError:
             data = b""
         if data:
-            self._listener.heard(self, decode_report(data))
+            for record in parted(data):
+                self._listener.heard(self, decode_report(record))
         else:
             asyncio.get_running_loop().remove_reader(self._link)
         return bool(data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from streamd.limits import TASK_ROWS
 from streamd.plan import Ids
 from streamd.served import ServedStream
 from streamd.spec import BatchKey
-from streamd.tasks import BadSample, Task
+from streamd.tasks import BadSample, Rows, Task
 from streamd.verdicts import Marks
 
 
@@ -60,7 +61,10 @@ class Production:
 
     def first_tasks(self, numbers: Iterator[int]) -> list[Task]:
         """The tasks that fill the whole batch."""
-        return self._tasks(np.arange(self.delivered.size, dtype=np.uint16), numbers)
+        rows = _all_rows(self.delivered.size)
+        if rows.size <= TASK_ROWS:
+            return [self._task(rows, self.delivered, next(numbers))]
+        return self._tasks(rows, numbers)
 
     def renew(self, numbers: Iterator[int]) -> list[Task]:
         """The tasks for rows that new verdicts have given another sample."""
@@ -81,9 +85,16 @@ class Production:
         others = [] if own.all() else [self._task(task.rows[~own], task.ids[~own], next(numbers))]
         return self._task(task.rows[own], task.ids[own], next(numbers)), others
 
-    def _tasks(self, rows: np.ndarray[tuple[int], np.dtype[np.uint16]], numbers: Iterator[int]) -> list[Task]:
+    def _tasks(self, rows: Rows, numbers: Iterator[int]) -> list[Task]:
         pieces = [rows[start : start + TASK_ROWS] for start in range(0, rows.size, TASK_ROWS)]
         return [self._task(piece, self.delivered[piece], next(numbers)) for piece in pieces]
 
-    def _task(self, rows: np.ndarray[tuple[int], np.dtype[np.uint16]], ids: Ids, number: int) -> Task:
+    def _task(self, rows: Rows, ids: Ids, number: int) -> Task:
         return Task(number, self.number, self.slot, self.slot_bytes, self.delivered.size, rows, ids)
+
+
+@lru_cache(maxsize=64)
+def _all_rows(count: int) -> Rows:
+    rows = np.arange(count, dtype=np.uint16)
+    rows.setflags(write=False)
+    return rows

@@ -6,10 +6,14 @@ import asyncio
 import itertools
 from collections.abc import Iterable
 from dataclasses import InitVar, dataclass, field, replace
+from pathlib import Path
 
+from streamd import logs
 from streamd.errors import ConfigError
 from streamd.served import ServedStream
 from streamd.spec import PixelId, StreamSpec
+from streamd.stores.cachefile import lock_name
+from streamd.stores.lock import WriterLocks
 from streamd.tasks import CloseStream, OpenStream
 
 
@@ -18,6 +22,8 @@ class _Entry:
     stream: ServedStream
     under_way: int = 0  # batches
     retired: bool = False
+    lock: Path | None = None  # that lets its workers write its cache
+    remarks: set[str] = field(default_factory=set)
     pixel_id: asyncio.Future[PixelId] | None = None
 
 
@@ -33,6 +39,7 @@ class Register:
     _entries: dict[int, _Entry] = field(init=False, default_factory=dict)
     _current: dict[str, int] = field(init=False, default_factory=dict)
     _numbers: itertools.count[int] = field(init=False, default_factory=itertools.count)
+    _locks: WriterLocks = field(init=False, default_factory=WriterLocks)
 
     def __post_init__(self, streams: Iterable[ServedStream]) -> None:
         for stream in streams:
@@ -45,8 +52,15 @@ class Register:
     def add(self, stream: ServedStream) -> int:
         """A number for a stream that is to be opened. Its name does not stand for it yet."""
         number = next(self._numbers)
-        self._entries[number] = _Entry(stream)
+        self._entries[number] = _Entry(stream, lock=self._lock(stream))
         return number
+
+    def _lock(self, stream: ServedStream) -> Path | None:
+        """The lock of a stream's cache, if it has one and it is to be had."""
+        if stream.cache is None:
+            return None
+        path = Path(stream.cache.folder) / lock_name(stream.spec)
+        return path if self._locks.take(path) else None
 
     def use(self, number: int) -> list[CloseStream]:
         """From now on the stream's name stands for this number, and for no earlier one."""
@@ -81,6 +95,8 @@ class Register:
         if not entry.retired or entry.under_way:
             return []
         del self._entries[number]
+        if entry.lock is not None:
+            self._locks.release(entry.lock)
         return [CloseStream(number)]
 
     def openings(self) -> list[OpenStream]:
@@ -89,8 +105,10 @@ class Register:
 
     def opening(self, number: int) -> OpenStream:
         """What workers are told of one stream."""
-        stream = self._entries[number].stream
-        return OpenStream(number, str(stream.manifest_path), _without_classes(stream.spec))
+        entry = self._entries[number]
+        stream, cache = entry.stream, entry.stream.cache
+        place = None if cache is None else replace(cache, writable=entry.lock is not None)
+        return OpenStream(number, str(stream.manifest_path), _without_classes(stream.spec), place)
 
     async def pixel_id(self, number: int) -> PixelId:
         """What the pipeline makes of a stream, once a worker has said it."""
@@ -116,6 +134,13 @@ class Register:
         answer = self._answer(entry)
         if not answer.done():
             answer.set_exception(ConfigError(f"stream {entry.stream.spec.name!r} cannot be opened: {reason}"))
+
+    def remark(self, number: int, text: str) -> None:
+        """Logs what a worker has to say about a stream. Others may say the same."""
+        entry = self._entries.get(number)
+        if entry is not None and text not in entry.remarks:
+            entry.remarks.add(text)
+            logs.warning("stream.remark", text, stream=entry.stream.spec.name)
 
     @staticmethod
     def _answer(entry: _Entry) -> asyncio.Future[PixelId]:

@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from streamd.limits import MAX_SLOTS, MIB, MIN_CREDIT, TASKS_AHEAD_PER_WORKER
+from streamd.limits import (
+    AHEAD_SHARE,
+    MAX_SLOTS,
+    MAX_TASKS_AHEAD,
+    MIB,
+    MIN_CREDIT,
+    TASKS_AHEAD_PER_WORKER,
+    WORK_AHEAD_S,
+)
 from streamd.messages import Refusal
 from streamd.spec import steps_from
 from streamd.window.events import StreamShape, Subscribed
@@ -54,9 +62,24 @@ class _Room:
 
 
 def ahead_slots(shape: StreamShape, workers: int, memory: int) -> int:
-    """Slots that production may fill at a time: two tasks a worker, as far as two slots are left for a session."""
-    wanted = -(-workers * TASKS_AHEAD_PER_WORKER // shape.tasks) + 1
+    """Slots that production may fill at a time, as far as two are left for a session.
+
+    Two tasks a worker, or as many as a worker is ever given where that is a small part of the memory.
+    """
+    least, most = (batches_ahead(shape, workers, tasks) for tasks in (TASKS_AHEAD_PER_WORKER, MAX_TASKS_AHEAD))
+    wanted = max(least, min(most, memory // AHEAD_SHARE // shape.slot_bytes))
     return max(1, min(wanted, memory // shape.slot_bytes - MIN_CREDIT, MAX_SLOTS // 2))
+
+
+def batches_ahead(shape: StreamShape, workers: int, tasks: int) -> int:
+    """Batches in which each worker has so many tasks, and one more."""
+    return -(-workers * tasks // shape.tasks) + 1
+
+
+def tasks_ahead(task_s: float) -> int:
+    """Tasks that lie with a worker at a time when one takes so long; 0 says that nothing is known yet."""
+    wanted = int(WORK_AHEAD_S / task_s) if task_s > 0 else TASKS_AHEAD_PER_WORKER
+    return max(TASKS_AHEAD_PER_WORKER, min(MAX_TASKS_AHEAD, wanted))
 
 
 def working_bytes(sessions: Sequence[Session], workers: int, memory: int, shape: StreamShape) -> int:

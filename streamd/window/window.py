@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -19,7 +20,7 @@ from streamd.window.actions import (
     StopStream,
     Warn,
 )
-from streamd.window.admission import Denial, admit, ahead_slots, regrown
+from streamd.window.admission import Denial, admit, ahead_slots, batches_ahead, regrown, tasks_ahead
 from streamd.window.events import (
     BatchProduced,
     CreditGranted,
@@ -68,8 +69,11 @@ class Window:
         self._sessions: dict[int, Session] = {}
         self._demand = Demand(self._cursors, self._worth)
         self._producing: dict[int, _Job] = {}  # by slot
+        self._running: Counter[str] = Counter()  # batches in production of each stream as it is now
+        self._ahead_slots = {shape.name: ahead_slots(shape, workers, memory) for shape in self._shapes.values()}
         self._tasks = 0
         self._costs_s: dict[str, float] = {}
+        self._depths: dict[str, int] = {}  # tasks that a worker may have of each stream
         self._last_done_s = 0.0
         self._turn = 0.0
         self._idle_since_s: float | None = None
@@ -258,13 +262,17 @@ class Window:
     def _finish(self, slot: int) -> _Job:
         """Takes a batch out of production."""
         job = self._producing.pop(slot)
+        if self._shapes.get(job.shape.name) is job.shape:
+            self._running[job.shape.name] -= 1
         self._tasks -= job.shape.tasks
         return job
 
     def _note_cost(self, job: _Job, now_s: float) -> None:
         cost_s = now_s - max(job.since_s, self._last_done_s)
         known_s = self._costs_s.get(job.shape.name, cost_s)
-        self._costs_s[job.shape.name] = known_s + _COST_SMOOTHING * (cost_s - known_s)
+        smooth_s = known_s + _COST_SMOOTHING * (cost_s - known_s)
+        self._costs_s[job.shape.name] = smooth_s
+        self._depths[job.shape.name] = tasks_ahead(smooth_s * self._workers / job.shape.tasks)
         self._last_done_s = now_s
 
     def _failed(self, stream: str, slot: int, reason: str) -> list[Action]:
@@ -292,7 +300,8 @@ class Window:
         if shape is None:
             self._shapes.pop(stream, None)
         else:
-            self._shapes[stream] = shape
+            self._shapes[stream], self._running[stream] = shape, 0
+            self._ahead_slots[stream] = ahead_slots(shape, self._workers, self._pool.memory)
         return actions
 
     def _stop(self, stream: str, reason: str, *, changed: bool) -> list[Action]:
@@ -309,13 +318,16 @@ class Window:
         """Gives the workers what they can take: what is wanted, then, if nobody waits for memory, what will be."""
         full: set[BatchKey] = set()  # what there is no memory for now
         starved = False
-        while self._tasks < self._workers * TASKS_AHEAD_PER_WORKER and not self._draining:
+        most = self._workers * max(self._depths.values(), default=TASKS_AHEAD_PER_WORKER)
+        while self._tasks < most and not self._draining:
             wishes = schedule.wishes(self._sessions.values(), self._ahead, self._pool.entries.__contains__)
             near, far = ([wish for wish in some if self._may_start(wish, full)] for some in wishes)
             groups = near or ([] if starved else far)
             if not groups:
                 break
             wish, lost_s = self._choose(groups, now_s)
+            if self._tasks >= self._workers * self._depth(wish[0].stream):
+                break
             in_reach = schedule.is_in_reach(wish)
             action = self._start(wish, now_s, ahead=not in_reach)
             if action is None:
@@ -327,14 +339,22 @@ class Window:
                 session.lost_s += lost_s
         self._note_starvation(starved, now_s)
 
+    def _depth(self, stream: str) -> int:
+        """Tasks that a worker may have at a time; while somebody waits for memory, no more than he needs to go on."""
+        return (
+            TASKS_AHEAD_PER_WORKER
+            if self._starved_since_s is not None
+            else self._depths.get(stream, TASKS_AHEAD_PER_WORKER)
+        )
+
     def _ahead(self, session: Session) -> int:
         """How far beyond its credit production looks for a session."""
-        return ahead_slots(session.shape, self._workers, self._pool.memory)
+        shape = session.shape
+        return min(self._ahead_slots[shape.name], batches_ahead(shape, self._workers, self._depth(shape.name)))
 
     def _may_start(self, wish: schedule.Wish, full: set[BatchKey]) -> bool:
-        shape = wish[1][0].shape
-        running = sum(job.shape is shape for job in self._producing.values())
-        return wish[0] not in full and running < ahead_slots(shape, self._workers, self._pool.memory)
+        stream = wish[0].stream
+        return wish[0] not in full and self._running[stream] < self._ahead_slots[stream]
 
     def _choose(self, groups: list[schedule.Wish], now_s: float) -> tuple[schedule.Wish, float]:
         if len(groups) == 1:
@@ -354,6 +374,7 @@ class Window:
             return None
         self._turn = schedule.charge(members, self._turn)
         self._producing[entry.slot] = _Job(shape, now_s)
+        self._running[shape.name] += 1
         self._tasks += shape.tasks
         return Produce(key, entry.slot, shape.slot_bytes)
 

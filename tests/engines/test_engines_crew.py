@@ -16,7 +16,7 @@ from streamd.engines import crew
 from streamd.engines.crew import Crew, Employer
 from streamd.engines.deaths import Death
 from streamd.engines.process import Listener, WorkerProcess
-from streamd.limits import ROW_DEADLINE_S, TASKS_AHEAD_PER_WORKER
+from streamd.limits import MAX_TASKS_AHEAD, ROW_DEADLINE_S
 from streamd.stats import Stats
 
 LIMIT_S = 20.0
@@ -42,8 +42,8 @@ def test_the_worker_with_the_fewest_tasks_gets_the_next() -> None:
     assert of(worker(1), idle, worker(1)).free() is idle
 
 
-def test_who_has_two_tasks_gets_no_third() -> None:
-    assert of(worker(TASKS_AHEAD_PER_WORKER), worker(TASKS_AHEAD_PER_WORKER)).free() is None
+def test_nobody_gets_more_tasks_than_the_window_may_have_meant_for_him() -> None:
+    assert of(worker(MAX_TASKS_AHEAD), worker(MAX_TASKS_AHEAD)).free() is None
 
 
 def test_who_has_a_suspect_gets_nothing_beside_it() -> None:

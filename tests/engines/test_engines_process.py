@@ -51,6 +51,10 @@ def mapped(pid: int) -> int:
     return Path(f"/proc/{pid}/maps").read_text().count("/memfd:streamd-")
 
 
+def threads(pid: int) -> int:
+    return len([*Path(f"/proc/{pid}/task").iterdir()])
+
+
 def test_a_worker_answers_and_its_slots_are_mapped_once(stream: ServedStream) -> None:
     async def scene() -> None:
         worker, said = await start()
@@ -73,6 +77,19 @@ def test_a_worker_answers_and_its_slots_are_mapped_once(stream: ServedStream) ->
         assert (await worker.ended()).words == "with exit status 0"
         worker.close()
         slots.close()
+
+    asyncio.run(scene())
+
+
+def test_a_worker_has_no_threads_for_linear_algebra(stream: ServedStream) -> None:
+    async def scene() -> None:
+        worker, said = await start()
+        worker.send(OpenStream(0, str(stream.manifest_path), stream.spec))
+        await said.get()
+        assert threads(worker.pid) <= 2  # its own, and one that opened the stream
+        worker._link.shutdown(socket.SHUT_RDWR)
+        await worker.ended()
+        worker.close()
 
     asyncio.run(scene())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from streamd.engines.register import Register
 from streamd.errors import ConfigError
 from streamd.served import ServedStream
 from streamd.spec import PixelId
-from streamd.tasks import CloseStream
+from streamd.tasks import CachePlace, CloseStream
 
 
 @pytest.fixture
@@ -30,6 +31,47 @@ def test_workers_are_told_the_manifest_and_no_classes(stream: ServedStream) -> N
     assert (opening.number, opening.manifest) == (0, str(stream.manifest_path))
     assert stream.spec.labels["label"].classes == ("cat",)
     assert opening.spec.labels["label"].classes == ()
+
+
+@pytest.fixture
+def cached(stream: ServedStream, tmp_path: Path) -> ServedStream:
+    return replace(stream, cache=CachePlace(str(tmp_path / "cache"), 9))
+
+
+def test_workers_of_two_versions_may_write_one_cache(cached: ServedStream, tmp_path: Path) -> None:
+    register = Register([cached])
+    register.add(cached)
+    places = [opening.cache for opening in register.openings()]
+    assert places == [CachePlace(str(tmp_path / "cache"), 9, writable=True)] * 2
+    register.close("train")
+    register.retire(1)
+
+
+def test_a_cache_that_another_daemon_writes_is_read_until_it_is_free(
+    cached: ServedStream, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("streamd"), "propagate", True)
+    first, second = Register([cached]), Register([cached])
+    (place,) = [opening.cache for opening in second.openings()]
+    assert place is not None
+    assert not place.writable
+    assert "another streamd writes it" in caplog.text
+    first.close("train")
+    now = second.opening(second.add(cached)).cache
+    assert now is not None
+    assert now.writable
+    second.retire(1)
+
+
+def test_what_several_workers_remark_is_logged_once(
+    stream: ServedStream, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("streamd"), "propagate", True)
+    register = Register([stream])
+    for text in ("the disk is full", "the disk is full", "rows were damaged"):
+        register.remark(0, text)
+    register.remark(17, "of a stream that was closed")
+    assert [record.getMessage() for record in caplog.records] == ["the disk is full", "rows were damaged"]
 
 
 def test_a_number_that_is_not_in_use_yet_is_told_but_not_begun(stream: ServedStream) -> None:

@@ -7,7 +7,7 @@ from driving import MIB, World, train
 
 from streamd.limits import MAX_CREDIT, MAX_SLOTS
 from streamd.spec import Cursor, Uneven
-from streamd.window.admission import RETRY_S, Denial, Grant, admit, ahead_slots, working_bytes
+from streamd.window.admission import RETRY_S, Denial, Grant, admit, ahead_slots, tasks_ahead, working_bytes
 from streamd.window.events import ProgressReported, StreamShape, Subscribed
 from streamd.window.sessions import Session
 
@@ -37,13 +37,25 @@ def denied(verdict: Grant | Denial) -> Denial:
 
 
 @pytest.mark.parametrize(
-    ("tasks", "workers", "slots"), [(1, 2, 5), (1, 16, 33), (2, 2, 3), (3, 2, 3), (4, 2, 2), (64, 2, 2)]
+    ("tasks", "workers", "slots"), [(1, 2, 17), (1, 16, 129), (2, 2, 9), (3, 2, 7), (4, 2, 5), (64, 2, 2)]
 )
-def test_the_workers_fill_two_tasks_each_and_one_batch_more(tasks: int, workers: int, slots: int) -> None:
+def test_the_workers_fill_eight_tasks_each_and_one_batch_more(tasks: int, workers: int, slots: int) -> None:
     assert ahead_slots(train(9, tasks=tasks), workers, 1 << 40) == slots
 
 
-@pytest.mark.parametrize(("memory", "slots"), [(100, 5), (7, 5), (6, 4), (4, 2), (3, 1), (1, 1)])
+@pytest.mark.parametrize(("memory", "slots"), [(800, 17), (100, 12), (48, 6), (40, 5), (8, 5)])
+def test_more_than_two_tasks_each_take_an_eighth_of_the_memory_at_most(memory: int, slots: int) -> None:
+    assert ahead_slots(SHAPE, WORKERS, memory * MIB) == slots
+
+
+@pytest.mark.parametrize(
+    ("task_s", "tasks"), [(0.0, 2), (1e-9, 8), (0.001, 8), (0.0025, 4), (0.0041, 2), (0.02, 2), (10.0, 2)]
+)
+def test_cheap_tasks_lie_with_a_worker_in_numbers_and_dear_ones_by_two(task_s: float, tasks: int) -> None:
+    assert tasks_ahead(task_s) == tasks
+
+
+@pytest.mark.parametrize(("memory", "slots"), [(7, 5), (6, 4), (4, 2), (3, 1), (1, 1)])
 def test_where_memory_is_small_production_leaves_two_slots_to_a_session(memory: int, slots: int) -> None:
     assert ahead_slots(SHAPE, WORKERS, memory * MIB) == slots
 
@@ -51,8 +63,8 @@ def test_where_memory_is_small_production_leaves_two_slots_to_a_session(memory: 
 def test_the_workers_memory_is_that_of_the_largest_stream_in_use() -> None:
     large = train(9, name="large", slot_bytes=4 * MIB)
 
-    assert working_bytes([], WORKERS, 100 * MIB, SHAPE) == 5 * MIB
-    assert working_bytes([session(1, 2, shape=large)], WORKERS, 100 * MIB, SHAPE) == 20 * MIB
+    assert working_bytes([], WORKERS, 40 * MIB, SHAPE) == 5 * MIB
+    assert working_bytes([session(1, 2, shape=large)], WORKERS, 40 * MIB, SHAPE) == 20 * MIB
 
 
 def test_a_session_gets_the_credit_it_wants_where_memory_permits() -> None:
@@ -79,7 +91,7 @@ def test_trainers_that_hold_all_they_got_leave_room_for_the_next(slots: int, tra
 def test_slots_are_as_scarce_as_memory_since_each_is_a_descriptor() -> None:
     first = session(1, MAX_CREDIT)
     rest = [session(number, 500) for number in range(2, 8)]
-    free = MAX_SLOTS - 5 - MAX_CREDIT - 6 * 500
+    free = MAX_SLOTS - 17 - MAX_CREDIT - 6 * 500
 
     assert ask(1 << 20, first, *rest, event=wish(MAX_CREDIT)) == Grant(free // 2 + 256, {1: 512})
 
