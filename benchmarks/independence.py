@@ -117,7 +117,7 @@ class Mortal:
     def __init__(self, home: Path, data: Path) -> None:
         self.endpoint = f"ipc://{home}/streamd.sock"
         config = home / "config.yaml"
-        config.write_text(run.CONFIG.format(endpoint=self.endpoint, memory=run.MEMORY_BYTES >> 20, data=data.resolve()))
+        config.write_text(run.configuration(self.endpoint, run.folder_stream(data)))
         self._command = [str(run.STREAMD), "serve", "--config", str(config)]
         self._environment = {**os.environ, "STATE_DIRECTORY": str(home), "RUNTIME_DIRECTORY": str(home)}
         self.startup_s = self.start()

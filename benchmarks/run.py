@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -43,17 +43,12 @@ STOP_S: Final = 20.0
 READY_S: Final = 20.0
 COMMAND_S: Final = 300.0
 
-CONFIG: Final = """\
-listen: {endpoint}
-memory: {memory}MiB
-streams:
-  train:
-    source: {{kind: folder, path: {data}}}
-    labels: {{label: category}}
-    image: {{size: [128, 128]}}
-    batch_size: 32
-    shuffle: {{kind: full, seed: 0}}
-"""
+STREAM: Final = {
+    "labels": {"label": "category"},
+    "image": {"size": [128, 128]},
+    "batch_size": 32,
+    "shuffle": {"kind": "full", "seed": 0},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +75,32 @@ def run_json(command: list[str]) -> dict[str, Any]:
     return answer
 
 
+def folder_stream(data: Path) -> dict[str, Any]:
+    """The stream that is measured, with the images of `data`."""
+    return {"source": {"kind": "folder", "path": str(data.resolve())}, **STREAM}
+
+
+def configuration(endpoint: str, stream: Mapping[str, Any], workers: int | str = "auto") -> str:
+    """config.yaml of a daemon that serves `stream` as `train`. JSON is YAML."""
+    common = {"listen": endpoint, "memory": f"{MEMORY_BYTES >> 20}MiB", "workers": workers}
+    return json.dumps({**common, "streams": {"train": dict(stream)}})
+
+
 @contextmanager
 def daemon(data: Path) -> Iterator[Daemon]:
     """Serves `data` from a fresh daemon, stopped at the end."""
+    with daemon_of(folder_stream(data)) as serving:
+        yield serving
+
+
+@contextmanager
+def daemon_of(stream: Mapping[str, Any], workers: int | str = "auto") -> Iterator[Daemon]:
+    """Serves `stream` as `train` from a fresh daemon with so many workers, stopped at the end."""
     with tempfile.TemporaryDirectory(prefix="streamd-bench-") as folder:
         home = Path(folder)
         endpoint = f"ipc://{home}/streamd.sock"
         config = home / "config.yaml"
-        config.write_text(CONFIG.format(endpoint=endpoint, memory=MEMORY_BYTES >> 20, data=data.resolve()))
+        config.write_text(configuration(endpoint, stream, workers))
         environment = {**os.environ, "STATE_DIRECTORY": folder, "RUNTIME_DIRECTORY": folder}
         with (home / "log").open("wb") as log:
             serving = subprocess.Popen([STREAMD, "serve", "--config", config], stderr=log, env=environment)

@@ -1,0 +1,125 @@
+"""Processes that talk by lines, each the leader of a group of its own, which is killed at the end.
+
+Loaders have workers, and some of those never end by themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from typing import IO, Any, TypeVar
+
+from compare_environments import last_line
+
+_T = TypeVar("_T")
+
+
+class CellFailedError(Exception):
+    """A measurement that came to nothing; its message is the last thing that was said."""
+
+
+def _object(line: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+class Process:
+    """One process of a loader, which talks by lines."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        self._running = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            env=environment,
+            start_new_session=True,
+            text=True,
+        )
+
+    def wait_for(self, word: str) -> None:
+        """Reads lines until `word`. Raises CellFailedError when the process ends before."""
+        self._read(lambda line: line == word or None)
+
+    def answer(self) -> dict[str, Any]:
+        """Reads lines until one is a JSON object. Not until the end: a loader's workers may have the pipe, too.
+
+        Raises CellFailedError when there is none.
+        """
+        return self._read(_object)
+
+    def tell(self, line: str) -> None:
+        with suppress(BrokenPipeError):  # whoever has ended is found out by its answer
+            assert self._running.stdin is not None  # noqa: S101 - it is a pipe
+            self._running.stdin.write(line)
+            self._running.stdin.flush()
+
+    def _read(self, wanted: Callable[[str], _T | None]) -> _T:
+        assert self._running.stdout is not None  # noqa: S101 - it is a pipe
+        for line in self._running.stdout:
+            found = wanted(line.strip())
+            if found is not None:
+                return found
+        raise CellFailedError(self._complaint())
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._running.pid, signal.SIGKILL)
+
+    def _complaint(self) -> str:
+        self._running.wait()
+        self._said.seek(0)
+        return f"{last_line(self._said.read().decode(errors='replace'))} (exit {self._running.returncode})"
+
+    def close(self) -> None:
+        self.kill()
+        self._running.wait()
+        for pipe in (self._running.stdin, self._running.stdout, self._said):
+            if pipe is not None:
+                with suppress(BrokenPipeError):
+                    pipe.close()
+
+
+@contextmanager
+def within(limit_s: float, processes: Sequence[Process]) -> Iterator[None]:
+    """Kills `processes` when the body takes longer, and then raises CellFailedError."""
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        for process in processes:
+            process.kill()
+
+    timer = threading.Timer(limit_s, end)
+    timer.start()
+    try:
+        yield
+    except CellFailedError as error:
+        if late.is_set():
+            raise CellFailedError(f"no answer within {limit_s:.0f} s") from error
+        raise
+    finally:
+        timer.cancel()
+
+
+@contextmanager
+def started(commands: Sequence[Sequence[str]], limit_s: float) -> Iterator[list[Process]]:
+    """Runs `commands` side by side; all have ended when the body has."""
+    with ExitStack() as stack:
+        processes: list[Process] = []
+        for command in commands:
+            processes.append(Process(command))
+            stack.callback(processes[-1].close)
+        stack.enter_context(within(limit_s, processes))
+        yield processes

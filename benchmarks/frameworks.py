@@ -1,0 +1,187 @@
+"""Measures the last step: batches in memory into a framework, and what a client pays for its batches.
+
+    python benchmarks/frameworks.py [--rounds 5] [--data FOLDER] [--results FILE.json]
+
+TensorFlow is measured, and torch and JAX where they are installed. Each round takes every way once, and then a trainer
+in a process of its own, which takes 10,000 samples a second from a fresh daemon.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import mmap
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any, Final
+
+import make_data
+import numpy as np
+import numpy.typing as npt
+import run
+from frameworks_page import DEFAULT_RESULTS, PACE, Client, Frameworks, Way, render, save
+
+import streamd
+import streamd.frameworks.jax
+import streamd.frameworks.tensorflow
+import streamd.frameworks.torch
+from streamd.client import Batch
+from streamd.layout import Tensor
+from streamd.mapping import lend
+
+Array = npt.NDArray[np.uint8]
+Make = Callable[[Iterable[Array]], Iterable[Any]]  # batches become tensors, one by one
+
+IMAGES: Final = Tensor("images", "uint8", (32, 128, 128, 3), 0)
+HELD: Final = 8  # batches that there are: as many as a trainer's credit
+MEASURED_S: Final = 1.0
+WARM: Final = 100  # batches before the clock runs
+CLOCKED: Final = 50  # batches between two looks at it
+PACED: Final = 3000  # batches of the trainer, ten seconds
+
+
+def lent_batches() -> list[Array]:
+    """Batches in lent memory, as a stream gives them."""
+    return [_lent(number) for number in range(HELD)]
+
+
+def _lent(number: int) -> Array:
+    memory = memoryview(mmap.mmap(-1, IMAGES.nbytes))
+    IMAGES.view(memory)[:] = number
+    return lend(memory, IMAGES, lambda: None)
+
+
+def each(make: Callable[[Array], Any]) -> Make:
+    """A way that makes one tensor of one batch."""
+    return lambda batches: map(make, batches)
+
+
+def from_generator(batches: Iterable[Array]) -> Iterable[Any]:
+    tf = import_module("tensorflow")
+    signature = tf.TensorSpec(IMAGES.shape, tf.uint8)
+    tensors: Iterable[Any] = tf.data.Dataset.from_generator(lambda: batches, output_signature=signature)
+    return tensors
+
+
+def ways() -> dict[str, Make]:
+    """The ways that can be measured here, by the name that the page has for them."""
+    tf = import_module("tensorflow")
+    found = {
+        "TensorFlow: `Dataset.from_generator`": from_generator,
+        "TensorFlow: `tf.constant`": each(tf.constant),
+        "TensorFlow: `streamd.frameworks.tensorflow.tensor`": each(streamd.frameworks.tensorflow.tensor),
+    }
+    if find_spec("torch"):
+        torch = import_module("torch")
+        found["torch: `torch.tensor`"] = each(torch.tensor)
+        found["torch: `streamd.frameworks.torch.tensor`"] = each(streamd.frameworks.torch.tensor)
+    if find_spec("jax"):
+        jax = import_module("jax")
+        found["JAX: `jnp.array`"] = each(lambda batch: jax.numpy.array(batch).block_until_ready())
+        found["JAX: `streamd.frameworks.jax.array`"] = each(streamd.frameworks.jax.array)
+    return found
+
+
+def measure_way(name: str, make: Make, batches: Sequence[Array]) -> float:
+    """Samples a second. Exits when the tensors are not the batches."""
+    first = list(islice(make(cycle(batches)), len(batches)))
+    if not all(np.array_equal(np.asarray(made), batch) for made, batch in zip(first, batches, strict=True)):
+        sys.exit(f"frameworks: {name} does not give the batches")
+    del first
+    tensors = iter(make(cycle(batches)))
+    drop(tensors, WARM)
+    started_s, count = time.perf_counter(), 0
+    while (passed_s := time.perf_counter() - started_s) < MEASURED_S:
+        drop(tensors, CLOCKED)
+        count += CLOCKED
+    return count * IMAGES.shape[0] / passed_s
+
+
+def drop(batches: Iterator[Any], count: int) -> None:
+    """Takes so many, and holds none."""
+    deque(islice(batches, count), maxlen=0)
+
+
+def client_thread_ns() -> int:
+    """Processor time of the client's thread so far."""
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "streamd-client"]
+    return time.clock_gettime_ns(time.pthread_getcpuclockid(thread.ident or 0))
+
+
+def clocks_ns() -> npt.NDArray[np.int64]:
+    """Processor time so far of the trainer's own thread, of the client's, and of the others, which are ZeroMQ's."""
+    whole, own, client = time.process_time_ns(), time.thread_time_ns(), client_thread_ns()
+    return np.array([own, client, whole - own - client])
+
+
+def take_paced(batches: Iterator[Batch], count: int) -> tuple[int, float]:
+    """Takes `count` batches at PACE: processor nanoseconds in `next()` and the end of leases, and samples a second."""
+    spent_ns, taken, started_s = 0, 0, time.monotonic()
+    for _ in range(count):
+        before_ns = time.thread_time_ns()
+        batch = next(batches)
+        taken += len(batch)
+        del batch
+        spent_ns += time.thread_time_ns() - before_ns
+        time.sleep(max(0.0, started_s + taken / PACE - time.monotonic()))
+    return spent_ns, taken / (time.monotonic() - started_s)
+
+
+def be_trainer(endpoint: str) -> Client:
+    """Takes batches at PACE, and adds up what that costs."""
+    with streamd.connect(endpoint) as client, client.subscribe("train") as stream:
+        batches = iter(stream)
+        drop(batches, WARM)
+        before_ns = clocks_ns()
+        loop_ns, rate = take_paced(batches, PACED)
+        _, io_ns, zmq_ns = (clocks_ns() - before_ns).tolist()
+    loop_us, io_us, zmq_us = (spent_ns / PACED / 1e3 for spent_ns in (loop_ns, io_ns, zmq_ns))
+    return Client(stream.spec.batch_size, rate, loop_us, io_us, zmq_us)
+
+
+def measure_client(data: Path) -> Client:
+    with run.daemon(data) as serving:
+        answer = run.run_json([sys.executable, __file__, "--trainer", serving.endpoint])
+    return Client(**answer)
+
+
+def measure(data: Path, rounds: int) -> Frameworks:
+    batches, makes = lent_batches(), ways()
+    rates: dict[str, list[float]] = {name: [] for name in makes}
+    clients: list[Client] = []
+    for number in range(1, rounds + 1):
+        for name, make in makes.items():
+            rates[name].append(measure_way(name, make, batches))
+        clients.append(measure_client(data))
+        last = clients[-1]
+        print(f"round {number}: {last.rate:,.0f} samples/s, {last.total_us:.0f} us a batch", file=sys.stderr)
+    found = tuple(Way(name, tuple(values)) for name, values in rates.items())
+    return Frameworks(run.machine(), found, tuple(clients))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Batches into frameworks, and what a client costs.")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--data", type=Path, default=make_data.DEFAULT_FOLDER)
+    parser.add_argument("--results", type=Path, default=DEFAULT_RESULTS)
+    parser.add_argument("--trainer", metavar="ENDPOINT", help="be the trainer that is measured")
+    options = parser.parse_args()
+    if options.trainer:
+        print(json.dumps(asdict(be_trainer(options.trainer))))
+        return
+    make_data.make(options.data)
+    found = measure(options.data, options.rounds)
+    save(found, options.results)
+    print(render(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+"""libjpeg-turbo by simplejpeg, and OpenCV to resize: the fastest that a Python loader can call, for the peers that do."""
+
+from __future__ import annotations
+
+import contest
+import cv2
+import simplejpeg
+
+cv2.setNumThreads(1)  # OpenCV's advice to whoever has processes of his own
+
+SIZE = (contest.SIDE, contest.SIDE)
+
+
+def fill(data: bytes, row: contest.Images) -> None:
+    """Decodes a JPEG into `row` (128, 128, 3), at the smallest DCT scale that covers it."""
+    height, width, _, _ = simplejpeg.decode_jpeg_header(data, min_height=contest.SIDE, min_width=contest.SIDE)
+    if (height, width) == SIZE:
+        simplejpeg.decode_jpeg(data, "RGB", buffer=row)
+    else:
+        image = simplejpeg.decode_jpeg(data, "RGB", min_height=contest.SIDE, min_width=contest.SIDE)
+        cv2.resize(image, SIZE, dst=row, interpolation=cv2.INTER_LINEAR)
+
+
+def fill_from(path: str, row: contest.Images) -> None:
+    with open(path, "rb") as file:
+        fill(file.read(), row)
