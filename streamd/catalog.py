@@ -14,14 +14,17 @@ import msgspec
 
 from streamd import logs, manifest
 from streamd.config import Config, StreamConfig
+from streamd.config.schema_sources import NpySource
 from streamd.errors import ConfigError
 from streamd.manifest import Manifest
 from streamd.plan import PLAN_VERSION, Order
+from streamd.printable import counted
 from streamd.quarantine import Quarantine
 from streamd.served import ServedStream
 from streamd.sources import Scanned, group_column, scan, share_classes, take_part
 from streamd.sources.files import shown
 from streamd.spec import ImageSpec, OrderId, PixelId, StreamSpec, identity
+from streamd.tasks import CachePlace
 
 Progress = Callable[[str, int], None]
 
@@ -136,7 +139,7 @@ def _scan(stream: StreamConfig, wholes: dict[str, Scanned], progress: Progress) 
         "manifest.made",
         "listed the samples",
         stream=stream.name,
-        samples=len(scanned.files),
+        samples=scanned.samples,
         seconds=time.monotonic() - started_s,
     )
     return scanned
@@ -160,25 +163,31 @@ def _serve(stream: StreamConfig, path: Path) -> ServedStream:
     _warn_if_written(stream, path)
     quarantine = Quarantine(_quarantine_path(path))
     quarantine.load()
-    return ServedStream(spec, path, listed, Order.of(spec), quarantine, stream.bad_samples.max_fraction)
+    cache = None if stream.cache is None else CachePlace(str(stream.cache.path), stream.cache.max_bytes)
+    return ServedStream(spec, path, listed, Order.of(spec), quarantine, stream.bad_samples.max_fraction, cache)
 
 
 def _warn_if_written(stream: StreamConfig, path: Path) -> None:
     """Images have their mtimes in the manifest; a table or a list, whose labels are there too, has none."""
-    source = Path(stream.source.path)
-    if source.is_file() and source.stat().st_mtime > path.stat().st_mtime:
-        logs.warning(
-            "manifest.older",
-            f"{shown(source)} was written after its samples were listed: --rescan lists them anew, until then labels "
-            "and files are those of before",
-            stream=stream.name,
-        )
+    for source in _label_files(stream):
+        if source.is_file() and source.stat().st_mtime > path.stat().st_mtime:
+            logs.warning(
+                "manifest.older",
+                f"{shown(source)} was written after its samples were listed: --rescan lists them anew, until then "
+                "labels and files are those of before",
+                stream=stream.name,
+            )
+
+
+def _label_files(stream: StreamConfig) -> list[Path]:
+    """The files that labels are taken from."""
+    if not isinstance(stream.source, NpySource):
+        return [Path(stream.source.path)]
+    arrays = [file for label in (stream.labels or {}).values() if (file := label.file)]
+    return arrays if stream.source.table is None else [stream.source.table, *arrays]
 
 
 def _spec(stream: StreamConfig, listed: Manifest) -> StreamSpec:
-    size = stream.image.size
-    if not isinstance(size, tuple):
-        raise ConfigError(f"streams.{stream.name}.image.size: give [height, width]")
     batch_size, remainder = stream.batch_size, stream.remainder
     whole, rest = divmod(listed.samples, batch_size)
     spec = StreamSpec(
@@ -186,7 +195,7 @@ def _spec(stream: StreamConfig, listed: Manifest) -> StreamSpec:
         samples=listed.samples,
         batch_size=batch_size,
         batches=whole + bool(rest and remainder != "drop"),
-        image=ImageSpec(size[0], size[1], stream.image.channels, stream.image.resize, stream.image.exact),
+        image=_image(stream, listed),
         labels=listed.labels,
         normalize=stream.normalize if isinstance(stream.normalize, str) else stream.normalize.as_lists(),
         shuffle=stream.shuffle.kind,
@@ -198,6 +207,26 @@ def _spec(stream: StreamConfig, listed: Manifest) -> StreamSpec:
         content_id=listed.content_id,
     )
     return replace(spec, order_id=_order_id(spec, listed.content_id))
+
+
+def _image(stream: StreamConfig, listed: Manifest) -> ImageSpec:
+    key, wanted = f"streams.{stream.name}.image", stream.image
+    if listed.arrays is None:
+        if not isinstance(wanted.size, tuple):
+            raise ConfigError(f"{key}.size: give [height, width]")
+        return ImageSpec(*wanted.size, wanted.channels, wanted.resize, wanted.exact)
+    height, width, channels = listed.arrays.shape
+    if wanted.size not in {None, "stored", (height, width)}:
+        raise ConfigError(
+            f"{key}.size: the arrays hold images of {width}x{height}, which are served as they are; write size: "
+            "stored, and resize in the trainer's model, or save them resized"
+        )
+    if wanted.channels != channels:
+        raise ConfigError(
+            f"{key}.mode: {wanted.mode} has {counted(wanted.channels, 'channel')}, and the images of the arrays have "
+            f"{channels}; write mode: {'L' if channels == 1 else 'RGB'}"
+        )
+    return ImageSpec(height, width, channels)
 
 
 def _order_id(spec: StreamSpec, content_id: str) -> OrderId:

@@ -2,9 +2,10 @@
 
     magic 8 | version u32 | header bytes u32 | BLAKE2b of the header 32 | header, JSON | columns, each 64-aligned
 
-All numbers are little-endian. Columns: `names` (one blob), `offsets` uint64 (n + 1) into it, `sizes` and `mtimes_ns`
-int64 (n), and `label.NAME` as `Scanned` has it. Offsets of columns count from the end of the header, rounded up to 64.
-Opening reads the header alone, so it takes as long for a billion samples as for ten.
+All numbers are little-endian, whole ones in the narrowest type that holds their column. Columns: those of `filenames`,
+`sizes` and `mtimes_ns` (n), and `label.NAME` as `Scanned` has it. Where samples are rows of arrays, all but the labels
+are the files', and `rows`, unless all rows are samples, says which are. Offsets of columns count from the end of the
+header, rounded up to 64. Opening reads the header alone, so it takes as long for a billion samples as for ten.
 """
 
 from __future__ import annotations
@@ -15,24 +16,26 @@ import struct
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from math import prod
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from streamd.errors import ConfigError
+from streamd.filenames import Column, FileNames, name_columns, narrow
 from streamd.limits import TENSOR_ALIGN_BYTES
-from streamd.sources.wanted import LabelValues, Scanned
-from streamd.spec import LabelSpec, identity
+from streamd.sources.wanted import Arrays, LabelValues, Scanned, name_of_row
+from streamd.spec import Digest, LabelSpec
 
 _MAGIC: Final = b"streamdM"
-_VERSION: Final = 1
+_VERSION: Final = 2
+_READ: Final = (1, 2)
+_NAMES_TOGETHER: Final = 1 << 16  # digested at a time; all of them at once would be a gigabyte of ten million
 _PREFIX: Final = struct.Struct("<8sII32s")
-
-Column = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +59,37 @@ class _Header:
     config_id: str
     labels: dict[str, LabelSpec]
     columns: dict[str, _Place]
+    arrays: Arrays | None = None
 
 
 def content_id(scanned: Scanned) -> str:
     """A digest over names, sizes, label values and classes: equal wherever the data are, whenever they were copied."""
-    names = _name_columns(scanned.files)
-    parts: list[bytes | str] = [names["names"].tobytes(), names["offsets"].tobytes()]
-    parts.append(scanned.sizes.astype("<i8").tobytes())
+    digest = Digest()
+    digest.add("streamd content 1")
+    ends = np.zeros(len(scanned.files) + 1, dtype="<u8")
+    np.cumsum(np.fromiter(map(len, scanned.files), dtype="<u8", count=len(scanned.files)), out=ends[1:])
+    names = iter(scanned.files)
+    digest.add_pieces(int(ends[-1]), iter(lambda: b"".join(islice(names, _NAMES_TOGETHER)), b""))
+    _add_columns(digest, ends, scanned.sizes)
     for name in sorted(scanned.labels):
         spec = scanned.specs[name]
         kind = f"{spec.type} {spec.width}" if spec.width else spec.type
-        parts += [name, kind, msgspec.json.encode(spec.classes), _little(scanned.labels[name]).tobytes()]
-    return identity("streamd content 1", *parts)
+        for part in (name, kind, msgspec.json.encode(spec.classes)):
+            digest.add(part)
+        _add_columns(digest, scanned.labels[name])
+    if scanned.arrays is not None:
+        digest.add(msgspec.json.encode(scanned.arrays))
+        _add_columns(digest, *_row_columns(scanned).values())
+    return digest.text()
+
+
+def _add_columns(digest: Digest, *columns: Column) -> None:
+    for column in columns:
+        digest.add_pieces(column.nbytes, [_bytes_of(_little(column))])
+
+
+def _bytes_of(column: Column) -> memoryview:
+    return np.ascontiguousarray(column).reshape(-1).view(np.uint8).data
 
 
 def write(path: Path, scanned: Scanned, *, config_id: str) -> None:
@@ -76,16 +98,18 @@ def write(path: Path, scanned: Scanned, *, config_id: str) -> None:
     `config_id` is kept as it is, for the caller to tell manifests of other configurations. Raises ConfigError when the
     disk refuses.
     """
-    columns = _name_columns(scanned.files)
-    columns |= {"sizes": scanned.sizes.astype("<i8"), "mtimes_ns": scanned.mtimes_ns.astype("<i8")}
-    columns |= {f"label.{name}": _little(values) for name, values in scanned.labels.items()}
+    columns = name_columns(scanned.files)
+    columns |= {"sizes": narrow(scanned.sizes), "mtimes_ns": narrow(scanned.mtimes_ns)}
+    columns |= {name: narrow(rows) for name, rows in _row_columns(scanned).items()}
+    columns |= {f"label.{name}": narrow(values) for name, values in scanned.labels.items()}
     header = _Header(
         root=os.fsencode(scanned.root),
-        samples=len(scanned.files),
+        samples=scanned.samples,
         content_id=content_id(scanned),
         config_id=config_id,
         labels=scanned.specs,
         columns=_places(columns),
+        arrays=scanned.arrays,
     )
     try:
         _replace(path, header, columns.values())
@@ -96,14 +120,12 @@ def write(path: Path, scanned: Scanned, *, config_id: str) -> None:
         ) from error
 
 
-def _name_columns(files: list[bytes]) -> dict[str, Column]:
-    offsets = np.zeros(len(files) + 1, dtype="<u8")
-    np.cumsum(np.fromiter(map(len, files), dtype="<u8", count=len(files)), out=offsets[1:])
-    return {"names": np.frombuffer(b"".join(files), dtype=np.uint8), "offsets": offsets}
+def _row_columns(scanned: Scanned) -> dict[str, Column]:
+    return {} if scanned.rows is None else {"rows": scanned.rows.astype("<i8")}
 
 
-def _little(values: LabelValues) -> Column:
-    return values.astype(values.dtype.newbyteorder("<"))
+def _little(values: Column) -> Column:
+    return values.astype(values.dtype.newbyteorder("<"), copy=False)
 
 
 def _places(columns: Mapping[str, Column]) -> dict[str, _Place]:
@@ -148,7 +170,7 @@ def _write(file: BinaryIO, header: _Header, columns: Iterable[Column]) -> None:
     file.write(encoded)
     for column in columns:
         file.write(bytes(_aligned(file.tell()) - file.tell()))
-        file.write(np.ascontiguousarray(column).reshape(-1).view(np.uint8).data)
+        file.write(_bytes_of(column))
 
 
 def _checksum(header: bytes) -> bytes:
@@ -159,7 +181,8 @@ class Manifest:
     """A mapped manifest; `Manifest.open` makes it. Arrays are read-only views of the mapping and outlive `close`.
 
     `samples`; `root`, what names are relative to; `labels`, a LabelSpec by name; `content_id`, see there; `config_id`
-    as it was written; `sizes` (n,) int64 in bytes and `mtimes_ns` (n,) int64.
+    as it was written; `sizes` (n,) in bytes and `mtimes_ns` (n,), whole numbers of any type; `arrays`, the files that
+    samples are rows of, whose sizes and mtimes these are then, or None.
     """
 
     def __init__(self, path: Path, header: _Header, data: Column) -> None:
@@ -169,7 +192,9 @@ class Manifest:
         self.labels: Mapping[str, LabelSpec] = header.labels
         self.content_id = header.content_id
         self.config_id = header.config_id
+        self.arrays = header.arrays
         self._columns = {name: _view(data, place) for name, place in header.columns.items()}
+        self._names: FileNames | None = FileNames(self._columns)
 
     @staticmethod
     def open(path: Path) -> Manifest:
@@ -186,29 +211,53 @@ class Manifest:
         return Manifest(path, header, file[start:])
 
     @property
-    def sizes(self) -> npt.NDArray[np.int64]:
+    def sizes(self) -> Column:
         return self._column("sizes")
 
     @property
-    def mtimes_ns(self) -> npt.NDArray[np.int64]:
+    def mtimes_ns(self) -> Column:
         return self._column("mtimes_ns")
+
+    def bytes_of(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The bytes of each sample: its file, or its row, (len(ids),)."""
+        if self.arrays is not None:
+            return np.full(ids.size, self.arrays.row_bytes, np.int64)
+        return self.sizes[ids].astype(np.int64)
 
     def label(self, name: str) -> LabelValues:
         """The column of a label, as `Scanned` has it: (n,) or (n, k). KeyError for an unknown one."""
-        return self._column(f"label.{name}")
+        return self._widened(name, self._column(f"label.{name}"))
 
     def label_rows(self, name: str, ids: npt.NDArray[np.int64]) -> Column:
         """What a batch carries of a label for samples `ids`, (B,) or (B, k); tags as 0 and 1, uint8."""
         values, spec = self._column(f"label.{name}")[ids], self.labels[name]
-        return np.unpackbits(values, axis=1, count=spec.width) if spec.type == "tags" else values
+        return np.unpackbits(values, axis=1, count=spec.width) if spec.type == "tags" else self._widened(name, values)
+
+    def _widened(self, name: str, values: Column) -> Column:
+        """Values of a label as they are outside this file: classes and whole numbers in int64."""
+        return values.astype(np.int64, copy=False) if self.labels[name].type in {"category", "int"} else values
+
+    def rows(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The rows of `arrays` that samples are; -1, which is no sample, for itself."""
+        return np.where(ids < 0, ids, self._column("rows")[ids]) if "rows" in self._columns else ids
 
     def file(self, sample_id: int) -> bytes:
-        """The file name of a sample, relative to `root`. IndexError outside [0, samples)."""
+        """The file name of a sample, relative to `root`, or its row in one. IndexError outside [0, samples)."""
         if not 0 <= sample_id < self.samples:
             raise IndexError(f"sample id {sample_id} asked of {self.samples} samples")
-        # Workers ask for every sample they decode; memory views cost a tenth of what array scalars do.
-        offsets, names = self._column("offsets").data, self._column("names").data
-        return bytes(names[offsets[sample_id] : offsets[sample_id + 1]])
+        if self.arrays is None:
+            return self._name(sample_id)
+        file, row = self.arrays.place(int(self.rows(np.array(sample_id))))
+        return name_of_row(self._name(file), row)
+
+    def array_files(self) -> list[bytes]:
+        """The names of the files of `arrays`, relative to `root`."""
+        return [self._name(file) for file in range(len(self.arrays.offsets))] if self.arrays is not None else []
+
+    def _name(self, number: int) -> bytes:
+        if self._names is None:
+            raise self._closed()
+        return self._names.name(number)
 
     def files(self, ids: Iterable[int]) -> list[bytes]:
         """The file names of samples, in the order asked for."""
@@ -217,11 +266,15 @@ class Manifest:
     def close(self) -> None:
         """Lets go of the mapping; it ends with the last array taken from it."""
         self._columns.clear()
+        self._names = None
 
     def _column(self, name: str) -> Column:
         if not self._columns:
-            raise ValueError(f"the manifest {str(self.path)!r} is closed")
+            raise self._closed()
         return self._columns[name]
+
+    def _closed(self) -> ValueError:
+        return ValueError(f"the manifest {str(self.path)!r} is closed")
 
 
 def _view(data: Column, place: _Place) -> Column:
@@ -235,8 +288,8 @@ def _read_header(path: Path, file: Column) -> tuple[_Header, int]:
     magic, version, length, checksum = _PREFIX.unpack(file[: _PREFIX.size].tobytes())
     if magic != _MAGIC:
         raise _unusable(path, "it is no manifest")
-    if version != _VERSION:
-        raise _unusable(path, f"it has version {version}, and this streamd reads {_VERSION}")
+    if version not in _READ:
+        raise _unusable(path, f"it has version {version}, and this streamd reads {' and '.join(map(str, _READ))}")
     encoded = file[_PREFIX.size : _PREFIX.size + length].tobytes()
     if _checksum(encoded) != checksum:
         raise _unusable(path, "its header is damaged")

@@ -59,6 +59,17 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
+class Cache:
+    """A cache of `samples` in `bytes`; of all it would be `all_bytes`. `free_bytes` counts what is its own already."""
+
+    folder: str
+    samples: int
+    bytes: int
+    all_bytes: int
+    free_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class EpochTime:
     """Seconds to read and decode all samples with `processes` workers, and to read them only."""
 
@@ -85,6 +96,7 @@ class StreamFinding:
     bad_samples: BadSamples
     memory: Memory
     epoch: EpochTime
+    cache: Cache | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +198,7 @@ def _enough(stream: StreamFinding) -> str:
 
 
 def _warnings(name: str, stream: StreamFinding) -> Iterator[str]:
+    yield from _of_cache(name, stream.cache)
     for label, finding in stream.labels.items():
         yield from (f"{name}: {remark}" for remark in remarks(label, finding))
     copies = [group for group in map(distinct, stream.duplicates) if len(group) > 1]
@@ -197,6 +210,16 @@ def _warnings(name: str, stream: StreamFinding) -> Iterator[str]:
         yield (
             f"{name}: {counted(again, 'sample')} of a file that is in the list already, by a link or a second line, "
             f"such as {twice}"
+        )
+
+
+def _of_cache(name: str, cache: Cache | None) -> Iterator[str]:
+    if cache is not None and not cache.samples:
+        yield f"{name}: cache.max leaves no room for a single sample: nothing would be kept; set a larger one"
+    elif cache is not None and cache.bytes > cache.free_bytes:
+        yield (
+            f"{name}: the disk of {cache.folder} has no room for the cache: nothing more would be kept; make room, or "
+            "set cache.max to what may be used"
         )
 
 

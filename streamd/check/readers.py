@@ -19,7 +19,7 @@ from streamd.check.records import Fault, Group, Seen, Told
 from streamd.engines.deaths import Death, Finding, death
 from streamd.engines.watch import Watch
 from streamd.errors import StreamdError
-from streamd.limits import ROW_DEADLINE_S
+from streamd.limits import ROW_DEADLINE_S, WORKER_ENVIRONMENT
 from streamd.slots import make_memory
 from streamd.whereabouts import TRACK_BYTES, Phase, Track, Whereabouts
 
@@ -136,7 +136,7 @@ class _Running:
         try:
             process = await asyncio.create_subprocess_exec(
                 *command, str(page), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-                limit=_LINE_BYTES, pass_fds=[page],
+                limit=_LINE_BYTES, pass_fds=[page], env={**os.environ, **WORKER_ENVIRONMENT},
             )  # fmt: skip
             return cls(process, Track(page), deadline_s)
         finally:

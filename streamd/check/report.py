@@ -10,6 +10,7 @@ from rich.cells import cell_len, set_cell_size
 
 from streamd.check.findings import (
     BadSamples,
+    Cache,
     Findings,
     Memory,
     Pictures,
@@ -95,6 +96,8 @@ def _stream(name: str, stream: StreamFinding, look: Look) -> Iterator[Line]:
     yield from _copies(stream.duplicates, look)
     yield from _unreadable(stream.unreadable, stream.bad_samples, look)
     yield _row("memory", _arithmetic(stream.memory))
+    if stream.cache is not None:
+        yield _row("cache", _kept(stream.cache, stream.samples))
     epoch = stream.epoch
     yield _row(
         "epoch",
@@ -183,6 +186,14 @@ def _arithmetic(memory: Memory) -> str:
         f"({format_bytes(memory.trainer_bytes)}), the workers {format_bytes(memory.workers_bytes)}; "
         f"{_room(memory.trainers)}"
     )
+
+
+def _kept(cache: Cache, samples: int) -> str:
+    free = f"in {cache.folder}, where {format_bytes(cache.free_bytes)} are free"
+    if cache.samples == samples:
+        return f"takes {format_bytes(cache.bytes)} for all samples, {free}"
+    part = f"{cache.samples:,} of {counted(samples, 'sample')}"
+    return f"takes {format_bytes(cache.bytes)} for {part} ({format_bytes(cache.all_bytes)} for all), {free}"
 
 
 def _room(room: Room) -> str:

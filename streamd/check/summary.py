@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from streamd.check import labels, twins
+from streamd.check.caching import caching
 from streamd.check.findings import (
     BadSamples,
     Contradiction,
@@ -70,6 +71,7 @@ def _of_stream(tally: Tally, config: Config, processes: int, groups: Groups) -> 
         bad_samples=BadSamples(spec.bad_policy, stream.max_bad_fraction, _stops(tally)),
         memory=_memory(stream, config),
         epoch=_epoch(tally, processes),
+        cache=caching(stream),
     )
 
 

@@ -61,4 +61,4 @@ class Tally:
     def contents(self) -> Contents:
         """What can be compared: all that was read and is an image."""
         ids = self.ids[self._good]
-        return Contents(ids, self.stream.manifest.sizes[ids], self._digests[self._good])
+        return Contents(ids, self.stream.manifest.bytes_of(ids), self._digests[self._good])

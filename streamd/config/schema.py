@@ -86,7 +86,7 @@ class StreamConfig(Model):
     )
     """free, or {lockstep: 10s}: leaders wait so long an epoch for the others, so that each batch is decoded once."""
     cache: CacheConfig | None = None
-    """Keeps decoded samples on disk."""
+    """Keeps decoded samples on disk, so that they are decoded once: {path: cache/train, max: 20GiB}."""
 
     @property
     def bad_policy(self) -> BadPolicy:
@@ -111,6 +111,8 @@ class StreamConfig(Model):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         problems = [*self._size_problems(), *self._channel_problems()]
+        if self.source.kind == "npy" and self.cache is not None:
+            problems.append((("cache",), "keeps what is decoded, and arrays need no decoding; leave it out"))
         if problems:
             raise refused(*problems)
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import (
@@ -53,6 +54,11 @@ class LabelConfig(Model):
     """The column that holds it, or several for a vector; without it the column of the label's own name."""
     classes: Annotated[Classes | None, BeforeValidator(read_classes)] = None
     """Fixes the classes and their numbers: the first is 0. Without it the data decide."""
+
+    @property
+    def file(self) -> Path | None:
+        """The .npy file that it is taken from, if it is from one."""
+        return Path(self.source) if isinstance(self.source, str) and self.source.endswith(".npy") else None
 
     @field_validator("source")
     @classmethod
@@ -155,12 +161,12 @@ class PaceConfig(Model):
 
 
 class CacheConfig(Model):
-    """Decoded samples kept in the folder `path`, at most `max_bytes` of them (None: no bound)."""
+    """Decoded samples kept in the folder `path`, in a file of at most `max_bytes` (None: no bound)."""
 
     path: DataPath
-    """The folder it is kept in."""
+    """The folder it is kept in, which may be deleted at any time."""
     max_bytes: Annotated[Bytes | None, Field(alias="max")] = None
-    """How large it may become, such as 20GiB."""
+    """How large it may become, such as 20GiB: the first samples that fit are kept. Without it all are."""
 
 
 class CurveConfig(Model):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from streamd.config.fields import DataGlob, DataPath, Model, Scalar, Text
+from streamd.config.fields import DataGlob, DataPath, Model, Scalar, Text, refused
 
 Part = Literal["train", "validation", "all"]
 
@@ -74,15 +74,23 @@ class LmdbSource(Model):
 
 
 class NpySource(Model):
-    """Memory-mapped pixels in an .npy file, with labels from `table`."""
+    """Memory-mapped pixels in .npy files, with labels from `table` or from other .npy files."""
 
     kind: Literal["npy"]
-    path: DataPath
-    """The .npy file."""
+    path: DataGlob
+    """An .npy file of uint8 (images, height, width, channels), a folder of such files, or several: pixels/*.npy."""
     table: DataPath | None = None
-    """The table of labels, one row an image."""
+    """The table of labels, one row an image, in the order of the images: .csv, .tsv or .parquet."""
+    where: dict[str, Scalar] | None = None
+    """Keeps the rows whose columns in the table have these values: {split: train}."""
     part: Part | None = None
     """Which side of the split: train, validation or all."""
+
+    @model_validator(mode="after")
+    def _conditions_need_a_table(self) -> Self:
+        if self.where and self.table is None:
+            raise refused((("where",), "asks for columns, and there is no table; add table: FILE, or leave where out"))
+        return self
 
 
 class TarSource(Model):

@@ -8,7 +8,7 @@ from typing import Final
 from streamd.config.schema import Config, StreamConfig
 from streamd.config.schema_parts import LabelConfig
 
-_SOURCES: Final = ("folder", "table", "filelist")
+_SOURCES: Final = ("folder", "table", "filelist", "npy")
 
 
 def not_served(config: Config) -> list[str]:
@@ -39,20 +39,21 @@ def _all(config: Config) -> Iterator[_Finding]:
 def _of_stream(stream: StreamConfig) -> Iterator[_Finding]:
     source = stream.source
     if source.kind not in _SOURCES:
-        yield "source", f"kind {source.kind} is", "use folder, table or filelist"
-    yield from _of_labels(stream.labels or {})
+        yield "source", f"kind {source.kind} is", "use folder, table, filelist or npy"
+    yield from _of_labels(stream.labels or {}, files=source.kind == "npy")
     if stream.shuffle.kind == "chunk":
         yield "shuffle", "kind chunk is", "use full or none"
     if stream.transform is not None:
         yield "transform", "a transform in the daemon is", "augment in the trainer's model"
     if stream.pace.lockstep_s is not None:
         yield "pace", "lockstep is", "use free"
-    if stream.cache is not None:
-        yield "cache", "a cache is", "leave cache out"
 
 
-def _of_labels(labels: Mapping[str, LabelConfig]) -> Iterator[_Finding]:
+def _of_labels(labels: Mapping[str, LabelConfig], *, files: bool) -> Iterator[_Finding]:
+    """`files`: whether the source takes labels from .npy files."""
     for name, label in labels.items():
+        if files and label.file is not None:
+            continue
         sources = label.source if isinstance(label.source, tuple) else (label.source or "",)
         if any(source.startswith("/") or source.endswith(".npy") for source in sources):
             yield f"labels.{name}.from", "an array or a file is", "use a column"

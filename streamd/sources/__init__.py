@@ -1,16 +1,19 @@
 """Sources: from a configured stream to the list of its samples.
 
     table → columns → conditions ┐         ┌ values → labels, tags ┐
-    filelist                     ┴→ cells ─┴ names → files         ┼→ Scanned → parts → sharing → manifest
+    filelist                     ┼→ cells ─┴ names → files         ┼→ Scanned → parts → sharing → manifest
+    npy → shards, beside         ┘                                 │
     folder → labels, files                                         ┘
 
     folder     one sub-folder a class, or flat          names      names as spelled to files below the root
     table      CSV, TSV, Parquet                        files      names to sizes, confined to their root
     filelist   lines `path label`                       values     cells to labels, by their type
-    columns    a table's cells, with their lines        labels     categories, numbers, strings (pure)
-    conditions the rows that `where` asks for           tags       any number of classes a sample (pure)
-    cells      cells to texts, numbers, lists           parts      train and validation (pure)
-    wanted     the seams: asked for, given back         sharing    one class list for all streams (pure)
+    npy        images that are rows of arrays           labels     categories, numbers, strings (pure)
+    columns    a table's cells, with their lines        tags       any number of classes a sample (pure)
+    conditions the rows that `where` asks for           shards     .npy files and their headers
+    cells      cells to texts, numbers, lists           beside     a table or arrays of labels, a row an image
+    wanted     the seams: asked for, given back         parts      train and validation (pure)
+    sharing    one class list for all streams (pure)    spelled    names in a column, cut when asked for (pure)
 
 A new kind is one file with `scan(stream name, source, labels, progress) -> Scanned` and two lines below.
 """
@@ -25,7 +28,7 @@ from streamd.errors import ConfigError, MissingExtraError
 from streamd.sources import folder
 from streamd.sources.parts import group_column, take_part
 from streamd.sources.sharing import share_classes
-from streamd.sources.wanted import Scanned, WantedFilelist, WantedFolder, WantedStream, WantedTable
+from streamd.sources.wanted import Scanned, WantedFilelist, WantedFolder, WantedNpy, WantedStream, WantedTable
 
 __all__ = ["Scanned", "group_column", "scan", "share_classes", "take_part"]
 
@@ -48,8 +51,12 @@ def scan(stream: WantedStream, progress: Callable[[int], None]) -> Scanned:
             with _needing_pyarrow(f"the list of stream {name!r}"):
                 from streamd.sources.filelist import scan as scan_list  # noqa: PLC0415 - as above
             return scan_list(name, cast("WantedFilelist", source), labels, progress)
+        case "npy":
+            with _needing_pyarrow(f"the labels of stream {name!r}"):
+                from streamd.sources.npy import scan as scan_arrays  # noqa: PLC0415 - as above
+            return scan_arrays(name, cast("WantedNpy", source), labels or {}, grouped_by, progress)
     raise ConfigError(
-        f"streams.{name}.source: kind {source.kind} is not served by this version; use folder, table or filelist"
+        f"streams.{name}.source: kind {source.kind} is not served by this version; use folder, table, filelist or npy"
     )
 
 

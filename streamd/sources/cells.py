@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamd.errors import ConfigError
+from streamd.sources.spelled import Spelled
 from streamd.sources.wanted import Int64s, Place
 
 Cells: TypeAlias = Any  # a pyarrow Array or ChunkedArray; its stubs, where installed, know too few of its functions
@@ -83,6 +84,12 @@ def as_bytes(texts: Texts) -> list[bytes]:
     """The texts in UTF-8."""
     encoded: list[bytes] = texts.cast(pa.large_binary()).to_pylist()
     return encoded
+
+
+def spelled(texts: Texts) -> Spelled:
+    """The same, as they are in the column's memory."""
+    _, ends, blob = texts.cast(pa.large_string()).buffers()
+    return Spelled(memoryview(blob), np.frombuffer(ends, dtype=np.int64, count=len(texts) + 1, offset=8 * texts.offset))
 
 
 def as_numbers(column: Column, kind: Literal["int", "float"]) -> Numbers:

@@ -16,7 +16,10 @@ from typing import Final
 import numpy as np
 
 from streamd.errors import ConfigError
+from streamd.sources.spelled import Spelled
 from streamd.sources.wanted import Int64s
+
+MutableFiles = list[bytes] | Spelled
 
 IMAGE_SUFFIXES: Final = tuple(b".jpg .jpeg .jfif .png .webp .bmp .gif .tif .tiff .avif .ppm .pgm .pbm .pnm".split())
 PROGRESS_FILES: Final = 4096  # files between two reports: some ten milliseconds of a warm disk
@@ -107,7 +110,7 @@ class Fence:
         return name, found
 
 
-def stat_files(fence: Fence, files: list[bytes], progress: Callable[[int], None]) -> tuple[Int64s, Int64s, list[int]]:
+def stat_files(fence: Fence, files: MutableFiles, progress: Callable[[int], None]) -> tuple[Int64s, Int64s, list[int]]:
     """Sizes in bytes and modification times in ns of `files`, and the positions of the missing ones.
 
     Names that are links are replaced in `files` by what they lead to. Raises ConfigError as `Fence.stat` does.
@@ -119,12 +122,14 @@ def stat_files(fence: Fence, files: list[bytes], progress: Callable[[int], None]
 
     def stat_some(start: int) -> int:
         rows = range(start, min(start + PROGRESS_FILES, len(files)))
-        for row in rows:
-            found = fence.stat(_moved(files[row], linked))
+        for row, name in zip(rows, files[rows.start : rows.stop], strict=True):
+            found = fence.stat(_moved(name, linked))
             if found is None:
                 missing.append(row)
-            else:
-                files[row], sizes[row], mtimes_ns[row] = found[0], found[1].st_size, found[1].st_mtime_ns
+                continue
+            sizes[row], mtimes_ns[row] = found[1].st_size, found[1].st_mtime_ns
+            if found[0] != name:
+                files[row] = found[0]
         return len(rows)
 
     seen, starts, began_s = 0, iter(range(0, len(files), PROGRESS_FILES)), time.monotonic()

@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow.compute as pc
 
 from streamd.errors import ConfigError
-from streamd.sources.cells import Rows, Texts, as_bytes
+from streamd.sources.cells import Rows, Texts, spelled
 from streamd.sources.files import IMAGE_SUFFIXES, Fence, reading, shown, some, stat_files
+from streamd.sources.spelled import Spelled
 from streamd.sources.wanted import Int64s
 
 _log: Final = logging.getLogger("streamd.sources")
@@ -29,13 +30,13 @@ def root_of(source_root: Path | None, path: Path) -> Path:
     return Path(os.path.abspath(source_root or path.parent))  # noqa: PTH100 - resolve() would follow links
 
 
-def tidy(rows: Rows, texts: Texts, root: Path, key: str) -> list[bytes]:
+def tidy(rows: Rows, texts: Texts, root: Path, key: str) -> Spelled:
     """The names as relative paths below `root`: tidy, and none of them leading out. Pure but for resolving `root`."""
     windows: Any = pc.match_substring(texts, "\\")
     if windows.true_count:
         _log.warning("%s: %d names have backslashes, read as slashes", rows.path.name, windows.true_count)
         texts = pc.replace_substring(texts, "\\", "/")
-    files = as_bytes(texts)
+    files = spelled(texts)
     roots = [os.fsencode(root), os.path.realpath(os.fsencode(root))]
     untidy: Any = pc.match_substring_regex(texts, _UNTIDY)
     for row in np.flatnonzero(untidy.to_numpy(zero_copy_only=False)).tolist():
@@ -58,9 +59,7 @@ def _below(name: bytes, roots: Sequence[bytes]) -> bytes | None:
     return None
 
 
-def look_up(
-    rows: Rows, root: Path, files: list[bytes], key: str, progress: Callable[[int], None]
-) -> tuple[Int64s, Int64s]:
+def look_up(rows: Rows, root: Path, files: Spelled, key: str, progress: Callable[[int], None]) -> tuple[Int64s, Int64s]:
     """Sizes in bytes and modification times in ns of `files`, see `stat_files`. Raises ConfigError for missing ones."""
     with reading(root, key):
         os.stat(root)  # noqa: PTH116 - for its error alone

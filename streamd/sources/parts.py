@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,15 @@ import numpy.typing as npt
 from streamd.errors import ConfigError
 from streamd.sources import labels as labelling
 from streamd.sources.tags import with_tag_counts
-from streamd.sources.wanted import Int64s, LabelValues, Scanned, WantedSplit, WantedStream
+from streamd.sources.wanted import (
+    Int64s,
+    LabelValues,
+    Scanned,
+    WantedNpy,
+    WantedSource,
+    WantedSplit,
+    WantedStream,
+)
 from streamd.spec import LabelSpec
 
 _log: Final = logging.getLogger("streamd.sources")
@@ -30,12 +38,16 @@ def group_column(stream: WantedStream) -> str | None:
     split = _split(stream)
     if split is None or split.by is None:
         return None
-    if stream.source.kind != "table":
+    if not _has_columns(stream.source):
         raise ConfigError(
             f"streams.{stream.name}.split.by: a {stream.source.kind} has no column {split.by!r}; leave `by` out to "
             "split by file name, or use kind table"
         )
     return split.by
+
+
+def _has_columns(source: WantedSource) -> bool:
+    return source.kind == "table" or (source.kind == "npy" and cast("WantedNpy", source).table is not None)
 
 
 def take_part(stream: WantedStream, scanned: Scanned) -> Scanned:
@@ -45,7 +57,7 @@ def take_part(stream: WantedStream, scanned: Scanned) -> Scanned:
         if stream.split is not None and stream.source.part is None:
             _log.warning("streams.%s: split does nothing, since the source has no `part`: all samples", stream.name)
         return scanned
-    held_out = is_held_out(scanned.files if scanned.groups is None else scanned.groups, split)
+    held_out = is_held_out(scanned.names() if scanned.groups is None else scanned.groups, split)
     rows = np.flatnonzero(held_out == (stream.source.part == "validation"))
     if not rows.size:
         raise _empty(stream, split, scanned)
@@ -56,7 +68,7 @@ def _split(stream: WantedStream) -> WantedSplit | None:
     return stream.split if stream.source.part in {"train", "validation"} else None
 
 
-def is_held_out(names: Sequence[bytes], split: WantedSplit) -> npt.NDArray[np.bool_]:
+def is_held_out(names: Iterable[bytes], split: WantedSplit) -> npt.NDArray[np.bool_]:
     """Which of `names` fall into the validation part, (n,)."""
     key = split.seed.to_bytes(8, "little")
     digests = [hashlib.blake2b(name, digest_size=8, key=key, person=_PERSON).digest() for name in names]
@@ -66,7 +78,7 @@ def is_held_out(names: Sequence[bytes], split: WantedSplit) -> npt.NDArray[np.bo
 
 
 def _empty(stream: WantedStream, split: WantedSplit, scanned: Scanned) -> ConfigError:
-    samples, part = len(scanned.files), stream.source.part
+    samples, part = scanned.samples, stream.source.part
     groups = "" if scanned.groups is None else f" in {len(set(scanned.groups))} groups of column {split.by!r}"
     other = "larger" if part == "validation" else "smaller"
     return ConfigError(
@@ -78,15 +90,12 @@ def _empty(stream: WantedStream, split: WantedSplit, scanned: Scanned) -> Config
 
 def _only(scanned: Scanned, rows: Int64s) -> Scanned:
     labels: dict[str, LabelValues] = {name: values[rows] for name, values in scanned.labels.items()}
-    return replace(
-        scanned,
-        files=[scanned.files[row] for row in rows.tolist()],
-        sizes=scanned.sizes[rows],
-        mtimes_ns=scanned.mtimes_ns[rows],
-        labels=labels,
-        specs={name: _measured(labels[name], spec) for name, spec in scanned.specs.items()},
-        groups=None,
-    )
+    specs = {name: _measured(labels[name], spec) for name, spec in scanned.specs.items()}
+    taken = replace(scanned, labels=labels, specs=specs, groups=None)
+    if scanned.arrays is not None:
+        return replace(taken, rows=rows if scanned.rows is None else scanned.rows[rows])
+    files = [scanned.files[row] for row in rows.tolist()]
+    return replace(taken, files=files, sizes=scanned.sizes[rows], mtimes_ns=scanned.mtimes_ns[rows])
 
 
 def _measured(values: LabelValues, spec: LabelSpec) -> LabelSpec:

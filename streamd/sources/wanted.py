@@ -5,8 +5,10 @@ What is asked for comes as structural types, so that no source knows the library
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Protocol
 
@@ -33,6 +35,10 @@ class WantedLabel(Protocol):
         """The column or columns it is taken from; None means the label's own name."""
 
     @property
+    def file(self) -> Path | None:
+        """The .npy file it is taken from, if it is from one."""
+
+    @property
     def classes(self) -> tuple[object, ...] | None:
         """The classes in their fixed order; None means that the data decide."""
 
@@ -43,6 +49,7 @@ class DefaultLabel:
 
     type: str = "category"
     source: object = None
+    file: Path | None = None
     classes: tuple[object, ...] | None = None
 
 
@@ -94,6 +101,22 @@ class WantedFilelist(WantedSource, Protocol):
         """What file names are relative to; None means the list's own folder."""
 
 
+class WantedNpy(WantedSource, Protocol):
+    """`kind: npy`."""
+
+    @property
+    def path(self) -> str:
+        """A file, a folder of files, or a pattern with the wildcards * ? and []."""
+
+    @property
+    def table(self) -> Path | None:
+        """The table of labels, a row an image; None where files hold them, or there are none."""
+
+    @property
+    def where(self) -> Mapping[str, Scalar] | None:
+        """The values that columns of the table must have in the rows that are taken; None takes all rows."""
+
+
 class WantedSplit(Protocol):
     """How a source is split in two."""
 
@@ -127,6 +150,28 @@ class WantedStream(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Arrays:
+    """Pixels as they are: files that each hold an array of uint8 (rows, *shape) in C order.
+
+    `shape` (height, width, channels) of a row. The rows count through all files: `starts` has the first row of each and
+    the one behind the last. `offsets`, in bytes, say where in its file an array begins.
+    """
+
+    shape: tuple[int, int, int]
+    starts: tuple[int, ...]
+    offsets: tuple[int, ...]
+
+    @property
+    def row_bytes(self) -> int:
+        return prod(self.shape)
+
+    def place(self, row: int) -> tuple[int, int]:
+        """The file that holds a row, and the row's number in it."""
+        file = bisect_right(self.starts, row) - 1
+        return file, row - self.starts[file]
+
+
+@dataclass(frozen=True, slots=True)
 class Scanned:
     """The samples of one stream, as the disk showed them; position i everywhere is sample id i.
 
@@ -134,13 +179,36 @@ class Scanned:
     `labels` hold one array each: int64 for category and int, float32 for float, (n,) or (n, k); UTF-8 bytes of fixed
     width for string, (n,); packed bits for tags, see `tags`. `fixed` names the labels whose classes the configuration
     lists; their order is not ours to change. `groups` (n) is what the split goes by where that is not the file name.
+
+    Where samples are rows of `arrays`, `files`, `sizes` and `mtimes_ns` are those of the files that hold them. `rows`
+    (n,) has the row of each sample; None: all rows are samples, in order.
     """
 
     root: Path
-    files: list[bytes]
+    files: Sequence[bytes]
     sizes: Int64s
     mtimes_ns: Int64s
     labels: dict[str, LabelValues]
     specs: dict[str, LabelSpec]
     fixed: frozenset[str] = frozenset()
     groups: list[bytes] | None = None
+    arrays: Arrays | None = None
+    rows: Int64s | None = None
+
+    @property
+    def samples(self) -> int:
+        if self.rows is not None:
+            return int(self.rows.size)
+        return len(self.files) if self.arrays is None else self.arrays.starts[-1]
+
+    def names(self) -> Iterable[bytes]:
+        """What each sample is called: its file, or its place in one, such as images.npy[17]."""
+        if self.arrays is None:
+            return self.files
+        rows = range(self.samples) if self.rows is None else self.rows.tolist()
+        return (name_of_row(self.files[file], row) for file, row in map(self.arrays.place, rows))
+
+
+def name_of_row(file: bytes, row: int) -> bytes:
+    """What a sample in an array is called."""
+    return b"%b[%d]" % (file, row)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from made_findings import BROKEN, STREAM, findings, stream
 
-from streamd.check.findings import BadSamples, Contradiction, Findings, Leak, StreamFinding, Unreadable
+from streamd.check.findings import BadSamples, Cache, Contradiction, Findings, Leak, StreamFinding, Unreadable
 from streamd.check.fitting import Room
 from streamd.check.labels import LabelFinding
 from streamd.spec import BadPolicy
@@ -114,3 +114,14 @@ def test_json_has_every_field_and_the_verdicts() -> None:
     assert set(found["streams"]["train"]) == set(StreamFinding.__dataclass_fields__)
     assert set(found) == {"ok", "troubles", "warnings", *Findings.__dataclass_fields__}
     assert json.loads(findings().to_json())["ok"] is True
+
+
+def test_a_cache_that_the_disk_has_no_room_for_is_worth_knowing() -> None:
+    (warning,) = findings(stream(cache=Cache("/c", 4824, 3 << 30, 3 << 30, 1 << 30))).warnings
+    assert warning.startswith("train: the disk of /c has no room for the cache")
+    assert findings(stream(cache=Cache("/c", 4824, 3 << 30, 3 << 30, 3 << 30))).warnings == []
+
+
+def test_a_cache_that_may_hold_nothing_is_worth_knowing() -> None:
+    (warning,) = findings(stream(cache=Cache("/c", 0, 8192, 3 << 30, 1 << 30))).warnings
+    assert "cache.max leaves no room for a single sample" in warning

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from messy import animals, picture, spoil
 from served_folders import file_of, serve
@@ -91,3 +92,13 @@ def test_a_file_that_is_gone_is_a_verdict(folder: Path, tmp_path: Path) -> None:
     (folder / "cat" / "0001.jpg").unlink()
     (fault,) = seen_in(folder, tmp_path / "state").faults
     assert (fault.sample_id, fault.reason, fault.effect) == (1, "No such file or directory", "verdict")
+
+
+def test_rows_of_an_array_are_told_from_each_other_by_their_pixels(tmp_path: Path) -> None:
+    rows = np.arange(3 * 60, dtype=np.uint8).reshape(3, 4, 5, 3)
+    rows[2] = rows[0]
+    np.save(tmp_path / "x.npy", rows)
+    source = {"kind": "npy", "path": str(tmp_path / "x.npy")}
+    seen = seen_in(tmp_path, tmp_path / "state", source=source, image={})
+    assert (seen.formats, seen.sizes, seen.faults, seen.enlarged) == ({"NPY": 3}, {"5x4": 3}, [], 0)
+    assert seen.digests == [hashlib.blake2b(row.tobytes(), digest_size=16).hexdigest() for row in rows]

@@ -9,7 +9,7 @@ import pytest
 from made_findings import BROKEN, STREAM, findings, stream
 from rich.cells import cell_len
 
-from streamd.check.findings import BadSamples, Findings, Pictures, StreamFinding
+from streamd.check.findings import BadSamples, Cache, Findings, Pictures, StreamFinding
 from streamd.check.fitting import Room
 from streamd.check.labels import LabelFinding
 from streamd.check.report import Look, duration, lines
@@ -153,3 +153,17 @@ def test_without_a_stream_nothing_is_said_of_epochs() -> None:
 )
 def test_durations_have_two_digits_and_a_unit(seconds: float, said: str) -> None:
     assert duration(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("cache", "told"),
+    [
+        (Cache("/c", 4824, 3 << 30, 3 << 30, 9 << 30), "takes 3 GiB for all samples, in /c, where 9 GiB are free"),
+        (
+            Cache("/c", 1206, 1 << 30, 4 << 30, 9 << 30),
+            "takes 1 GiB for 1,206 of 4,824 samples (4 GiB for all), in /c, where 9 GiB are free",
+        ),
+    ],
+)
+def test_a_cache_is_told_with_its_place_on_the_disk(cache: Cache, told: str) -> None:
+    assert f"  cache    {told}" in of(stream(cache=cache)).splitlines()

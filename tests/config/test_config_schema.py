@@ -100,10 +100,11 @@ def test_every_source_kind_is_understood(monkeypatch: pytest.MonkeyPatch, tmp_pa
         {"kind": "filelist", "path": "l.txt", "root": "r"},
         {"kind": "hdf5", "path": "s.h5", "images": "/x"},
         {"kind": "lmdb", "path": "d.lmdb", "images": "X"},
-        {"kind": "npy", "path": "i.npy", "table": "t.parquet"},
     ):
         assert stream(source=source).source.path == tmp_path / str(source["path"])
     assert stream(source={"kind": "tar", "path": "a//*.tar"}).source.path == f"{tmp_path}/a//*.tar"
+    arrays = {"kind": "npy", "path": "i/*.npy", "table": "t.parquet", "where": {"split": "train"}}
+    assert stream(source=arrays).source.path == f"{tmp_path}/i/*.npy"
 
 
 def test_a_label_file_is_absolute_and_a_column_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -111,6 +112,7 @@ def test_a_label_file_is_absolute_and_a_column_stays(monkeypatch: pytest.MonkeyP
     labels = stream(labels={n: {"type": "float", "from": n} for n in ("a.npy", "column", "/array")}).labels
     assert labels is not None
     assert [label.source for label in labels.values()] == [f"{tmp_path}/a.npy", "column", "/array"]
+    assert [label.file for label in labels.values()] == [tmp_path / "a.npy", None, None]
 
 
 def test_mean_and_std_are_taken_in_levels_of_0_to_255() -> None:
@@ -159,6 +161,16 @@ def test_arrays_need_no_size() -> None:
     source = {"kind": "npy", "path": "i.npy"}
     assert stream(source=source, image={}).image.size is None
     assert stream(source=source, image={"size": "stored"}).image.size == "stored"
+
+
+def test_conditions_on_arrays_need_a_table() -> None:
+    told = refusal({"source": {"kind": "npy", "path": "i.npy", "where": {"split": "train"}}})
+    assert "source.where: asks for columns, and there is no table; add table: FILE, or leave where out" in told
+
+
+def test_arrays_need_no_cache() -> None:
+    told = refusal({"source": {"kind": "npy", "path": "i.npy"}, "cache": {"path": "c"}})
+    assert "cache: keeps what is decoded, and arrays need no decoding; leave it out" in told
 
 
 def test_tcp_needs_curve() -> None:

@@ -7,6 +7,7 @@ import pytest
 from streamd.config import load, not_served
 
 PLAIN = {"source": {"kind": "folder", "path": "d"}, "image": {"size": [8, 8]}}
+NPY = {"kind": "npy", "path": "a.npy"}
 TABLE = {"kind": "table", "path": "t.csv", "image": "file"}
 
 
@@ -22,10 +23,11 @@ def findings(stream: dict[str, Any], **top: Any) -> list[str]:
         {"source": {**TABLE, "where": {"split": "train"}}},
         {"source": {"kind": "filelist", "path": "l.txt"}, "labels": {"a": {"type": "float", "from": ["x", "y"]}}},
         {"source": {"kind": "folder", "path": "d", "part": "train"}, "split": {"validation": 0.2}},
+        {"source": {"kind": "npy", "path": "a.npy"}, "labels": {"a": "int", "b": {"type": "float", "from": "b.npy"}}},
     ],
     ids=str,
 )
-def test_folders_tables_and_lists_are_served(stream: dict[str, Any]) -> None:
+def test_folders_tables_lists_and_arrays_are_served(stream: dict[str, Any]) -> None:
     assert findings(stream, listen="ipc://s.sock", workers=2, memory="2MiB", engine="local") == []
 
 
@@ -35,14 +37,13 @@ def test_folders_tables_and_lists_are_served(stream: dict[str, Any]) -> None:
         ({"source": {"kind": "tar", "path": "*.tar"}}, "source: kind tar"),
         ({"source": {"kind": "hdf5", "path": "a.h5", "images": "/x"}}, "source: kind hdf5"),
         ({"source": {"kind": "lmdb", "path": "d.lmdb", "images": "X"}}, "source: kind lmdb"),
-        ({"source": {"kind": "npy", "path": "a.npy"}}, "source: kind npy"),
+        ({"source": NPY, "labels": {"a": {"type": "float", "from": "/array"}}}, "labels.a.from"),
         ({"labels": {"a": {"type": "float", "from": ["x", "/array"]}}}, "labels.a.from"),
         ({"labels": {"a": {"type": "float", "from": "/array"}}}, "labels.a.from"),
         ({"labels": {"a": {"type": "float", "from": "a.npy"}}}, "labels.a.from"),
         ({"shuffle": "chunk"}, "shuffle: kind chunk"),
         ({"transform": "module:function"}, "transform"),
         ({"pace": {"lockstep": "10s"}}, "pace"),
-        ({"cache": {"path": "c"}}, "cache"),
     ],
 )
 def test_a_stream_that_asks_for_more_is_told_what_is_served(stream: dict[str, Any], place: str) -> None:

@@ -18,6 +18,10 @@ class Label:
     source: object = None
     classes: tuple[object, ...] | None = None
 
+    @property
+    def file(self) -> Path | None:
+        return self.source if isinstance(self.source, Path) else None
+
 
 @dataclass(frozen=True)
 class Folder:
@@ -45,13 +49,22 @@ class Filelist:
 
 
 @dataclass(frozen=True)
+class Npy:
+    path: str
+    table: Path | None = None
+    where: Mapping[str, Scalar] | None = None
+    part: str | None = None
+    kind: str = "npy"
+
+
+@dataclass(frozen=True)
 class Split:
     validation: float = 0.2
     seed: int = 0
     by: str | None = None
 
 
-Source = Folder | Table | Filelist
+Source = Folder | Table | Filelist | Npy
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,149 @@
+"""Images that lie in arrays: from mapped files to trainers, split, shared, and stopped when a file is written."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from daemons import DaemonProcess
+from epochs import number, verdicts
+from trainers import Trainer, trainers
+
+import streamd
+from streamd.errors import StreamStoppedError
+
+Start = Callable[..., DaemonProcess]
+
+PIXELS = np.random.default_rng(5).integers(0, 256, (203, 6, 5, 3), dtype=np.uint8)
+ANGLES = np.linspace(-1, 1, 203, dtype=np.float32)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The images in two files, their classes in a table, their angles in an array."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    np.save(folder / "x0.npy", PIXELS[:90])
+    np.save(folder / "x1.npy", PIXELS[90:])
+    np.save(folder / "angles.npy", ANGLES)
+    (folder / "t.csv").write_text("\n".join(["kind", *(f"k{row % 3}" for row in range(203))]))
+    return folder
+
+
+def arrays(folder: Path, **changes: Any) -> dict[str, Any]:
+    """A stream over the arrays of a folder, in batches of 8; `changes` of its source are below `source`."""
+    source = {"kind": "npy", "path": str(folder), "table": str(folder / "t.csv"), **changes.pop("source", {})}
+    labels = {"kind": "category", "angle": {"type": "float", "from": str(folder / "angles.npy")}}
+    return {"source": source, "labels": labels, "image": {"size": "stored"}, "batch_size": 8, **changes}
+
+
+def read(client: streamd.Client, stream: str = "train") -> list[int]:
+    """The samples of an epoch, each checked against its row."""
+    with client.subscribe(stream, epochs=1) as batches:
+        ids: list[int] = []
+        for batch in batches:
+            rows = [
+                at(name) for name in client.names(stream, [each for each in batch.sample_ids.tolist() if each >= 0])
+            ]
+            assert np.array_equal(batch.images[: len(rows)], PIXELS[rows])
+            assert not batch.images[len(rows) :].any()
+            assert np.array_equal(batch.labels["angle"][: len(rows)], ANGLES[rows])
+            assert batch.labels["kind"][: len(rows)].tolist() == [row % 3 for row in rows]
+            assert batch.weights.tolist() == [1.0] * len(rows) + [0.0] * (len(batch.weights) - len(rows))
+            ids += rows
+    assert batches.receipts[0].ok
+    return ids
+
+
+def at(name: str) -> int:
+    """The row of PIXELS that a sample's name tells."""
+    file, _, row = name.removesuffix("]").partition("[")
+    return int(row) + {"x0.npy": 0, "x1.npy": 90}[file]
+
+
+def test_two_trainers_get_every_row_once_and_share_each_batch(start_daemon: Start, folder: Path) -> None:
+    daemon = start_daemon({"streams": {"train": arrays(folder)}})
+    several = [Trainer(daemon.endpoint, epochs=2, start={"together": 2}) for _ in range(2)]
+    with trainers(*several):
+        receipts = [each.finish() for each in several]
+    assert [[(each.samples, each.missed, each.repeated, each.ok) for each in both] for both in receipts] == [
+        [(203, 0, 0, True)] * 2
+    ] * 2
+    assert several[0].rows == several[1].rows
+    assert sorted(several[0].rows[:203]) == list(range(203))
+    assert number(daemon, "stream.train", "produced") == 2 * 26
+    with streamd.connect(daemon.endpoint) as client:
+        assert sorted(read(client)) == list(range(203))
+        assert client.streams()["train"].image_shape == (6, 5, 3)
+
+
+def test_parts_and_padding_hold_what_their_names_say(start_daemon: Start, folder: Path) -> None:
+    split = {"validation": 0.3, "seed": 2}
+    parts = {
+        part: arrays(folder, source={"part": part}, split=split, drop_remainder="pad", shuffle="none")
+        for part in ("train", "validation")
+    }
+    daemon = start_daemon({"streams": parts})
+    with streamd.connect(daemon.endpoint) as client:
+        train, validation = read(client), read(client, "validation")
+        assert client.streams()["train"].content_id != client.streams()["validation"].content_id
+    assert sorted([*train, *validation]) == list(range(203))
+    assert (train, validation) == (sorted(train), sorted(validation))
+    assert 30 < len(validation) < 100
+
+
+@pytest.mark.parametrize("cut_off", [False, True], ids=["touched", "cut off"])
+def test_a_file_that_changes_stops_the_stream_and_condemns_no_sample(
+    start_daemon: Start, folder: Path, *, cut_off: bool
+) -> None:
+    daemon = start_daemon({"streams": {"train": arrays(folder)}})
+    told = r"x[01]\.npy\[\d+\] cannot be read: .*changed since it was listed"
+    with streamd.connect(daemon.endpoint) as client, client.subscribe("train") as stream:
+        next(iter(stream))
+        if cut_off:
+            os.truncate(folder / "x1.npy", 4096)
+        else:
+            np.save(folder / "x1.npy", PIXELS[90:])
+        with pytest.raises(StreamStoppedError, match=told):
+            deque(stream, maxlen=0)
+    assert verdicts(daemon) == []
+
+
+def test_a_changed_file_is_refused_at_the_start_until_it_is_listed_anew(start_daemon: Start, folder: Path) -> None:
+    daemon = start_daemon({"streams": {"train": arrays(folder)}})
+    assert daemon.terminate() == 0
+    np.save(folder / "x1.npy", PIXELS[90:][::-1])
+    command = [sys.executable, "-m", "streamd.cli.main", "serve", "--config", str(daemon.config)]
+    environment = {**os.environ, "STATE_DIRECTORY": str(daemon.state)}
+    refused = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False)
+    assert refused.returncode != 0
+    assert "'x1.npy' is stale: changed since it was listed; restart with --rescan to list it anew" in refused.stderr
+    anew = subprocess.Popen([*command, "--rescan"], env=environment, stderr=subprocess.PIPE, text=True)
+    try:
+        assert anew.stderr is not None
+        assert any("daemon.ready" in line for line in anew.stderr)
+    finally:
+        anew.terminate()
+        anew.communicate(timeout=30)
+
+
+def test_check_tells_of_arrays_as_of_files(folder: Path, tmp_path: Path) -> None:
+    twin = PIXELS[90:].copy()
+    twin[5] = PIXELS[0]
+    np.save(folder / "x1.npy", twin)
+    (tmp_path / "config.yaml").write_text(json.dumps({"streams": {"train": arrays(folder)}}))
+    command = [sys.executable, "-m", "streamd.cli.main", "check", "--config", str(tmp_path / "config.yaml"), "--json"]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    found = json.loads(said.stdout.splitlines()[-1])["streams"]["train"]
+    assert (found["samples"], found["read"], found["size"], found["unreadable"]) == (203, 203, [6, 5], [])
+    assert found["pictures"]["formats"] == {"NPY": 203}
+    assert found["pictures"]["sizes"] == {"5x6": 203}
+    assert found["duplicates"] == [["x0.npy[0]", "x1.npy[5]"]]
