@@ -49,7 +49,7 @@ def test_more_than_two_tasks_each_take_an_eighth_of_the_memory_at_most(memory: i
 
 
 @pytest.mark.parametrize(
-    ("task_s", "tasks"), [(0.0, 2), (1e-9, 8), (0.001, 8), (0.0025, 4), (0.0041, 2), (0.02, 2), (10.0, 2)]
+    ("task_s", "tasks"), [(0.0, 2), (1e-9, 8), (0.003, 8), (0.006, 4), (0.009, 2), (0.02, 2), (10.0, 2)]
 )
 def test_cheap_tasks_lie_with_a_worker_in_numbers_and_dear_ones_by_two(task_s: float, tasks: int) -> None:
     assert tasks_ahead(task_s) == tasks
