@@ -49,12 +49,13 @@ def read_file(root: int, name: bytes, size: int, mtime_ns: int) -> bytes:
 
     Raises UnfitFileError when the file is not the one that the manifest knows, OSError when it cannot be read.
     """
-    if size > MAX_FILE_BYTES:
-        raise UnfitFileError(f"{size} bytes are more than {MAX_FILE_BYTES}")
+    _check_bytes(size)
     descriptor = _open_beneath(root, name)
     try:
         data = _read(descriptor, size)
-        _check_regular(found := os.fstat(descriptor))  # after reading: a file written meanwhile would be half of each
+        found = os.fstat(descriptor)  # after reading: a file written meanwhile would be half of each
+        _check_regular(found)
+        _check_bytes(found.st_size)
         check_unchanged(found, size, mtime_ns)
         if len(data) != size:
             raise UnfitFileError(f"stale: {len(data)} bytes where {size} were listed")
@@ -72,6 +73,11 @@ def open_unchanged(root: int, name: bytes, size: int, mtime_ns: int) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def _check_bytes(size: int) -> None:
+    if size > MAX_FILE_BYTES:
+        raise UnfitFileError(f"{size} bytes are more than {MAX_FILE_BYTES}")
 
 
 def _check_regular(found: os.stat_result) -> None:

@@ -49,6 +49,9 @@ _near: Final = _Near()
 def decode_into(data: bytes, row: Row, image: ImageSpec) -> None:
     """Decodes a JPEG into `row`. Slow but exact DCT and upsampling: the fast ones differ by up to six grey levels."""
     usual = _usual_size(data)
+    if usual == (image.height, image.width):
+        _decode_fitting(data, row, image, (0, 0))
+        return
     if usual is not None:
         _decode(data, row, image, usual, UPRIGHT)
         return
@@ -74,27 +77,36 @@ def _usual_size(data: bytes) -> tuple[int, int] | None:
 
 def _decode(data: bytes, row: Row, image: ImageSpec, size: tuple[int, int], orientation: int) -> None:
     check_pixels(*size)
-    wanted = image.height, image.width
-    whole = image.exact or (size == wanted and orientation == UPRIGHT)
-    reduced = size if whole else _reduced_size(size, orientation, image)
+    reduced = size if image.exact else _reduced_size(size, orientation, image)
     least = (0, 0) if reduced == size else reduced
-    fits = reduced == wanted and orientation == UPRIGHT
-    buffer = None if not fits else row if row.nbytes > _NEAR_BYTES else _near.memory
-    colour = "RGB" if image.channels == 3 else "GRAY"  # noqa: PLR2004 - three colours
-    try:
-        pixels: Row = simplejpeg.decode_jpeg(data, colour, min_height=least[0], min_width=least[1], buffer=buffer)
-    except ValueError as error:
-        raise BadImageError(f"a damaged JPEG: {error}") from error
-    if fits:
-        if buffer is not row:
-            row[:] = pixels
-    elif image.exact:
+    if reduced == (image.height, image.width) and orientation == UPRIGHT:
+        _decode_fitting(data, row, image, least)
+        return
+    pixels = _pixels(data, image, least, None)
+    if image.exact:
         fill(row, upright(picture_of(pixels), orientation), image)
     elif orientation == UPRIGHT:
         fill_reduced(row, pixels, image)
     else:
         turned = upright(picture_of(pixels), orientation)
         fill_reduced(row, np.asarray(turned).reshape(turned.height, turned.width, image.channels), image)
+
+
+def _decode_fitting(data: bytes, row: Row, image: ImageSpec, least: tuple[int, int]) -> None:
+    """Decodes what has the row's size when it is decoded to no less than `least`."""
+    if row.nbytes > _NEAR_BYTES:
+        _pixels(data, image, least, row)
+    else:
+        row[:] = _pixels(data, image, least, _near.memory)
+
+
+def _pixels(data: bytes, image: ImageSpec, least: tuple[int, int], buffer: Row | None) -> Row:
+    colour = "RGB" if image.channels == 3 else "GRAY"  # noqa: PLR2004 - three colours
+    try:
+        pixels: Row = simplejpeg.decode_jpeg(data, colour, min_height=least[0], min_width=least[1], buffer=buffer)
+    except ValueError as error:
+        raise BadImageError(f"a damaged JPEG: {error}") from error
+    return pixels
 
 
 def _reduced_size(size: tuple[int, int], orientation: int, image: ImageSpec) -> tuple[int, int]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import struct
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ import simplejpeg
 from pictures import apart, decoded, encoded, smooth
 from PIL import Image
 
-from streamd.decode import BadImageError
+from streamd.decode import BadImageError, jpeg
 from streamd.limits import MAX_PIXELS
 from streamd.spec import ImageSpec, Resize
 
@@ -80,6 +82,34 @@ def test_a_reduced_decode_of_the_target_size_is_not_resized(channels: int, colou
     data = encoded(smooth(101, 160))
     expected = simplejpeg.decode_jpeg(data, colour, min_height=51, min_width=80)
     assert np.array_equal(decoded(data, ImageSpec(51, 80, channels)), expected)
+
+
+@pytest.mark.parametrize("size", [(64, 64), (209, 209), (210, 210), (300, 400)])
+def test_rows_near_and_far_hold_the_decoders_own_pixels(size: tuple[int, int]) -> None:
+    assert 209 * 209 * 3 <= jpeg._NEAR_BYTES < 210 * 210 * 3
+    data = encoded(smooth(*size))
+    assert np.array_equal(decoded(data, ImageSpec(*size, 3)), simplejpeg.decode_jpeg(data))
+
+
+def test_what_is_decoded_near_begins_where_the_decoder_does_not_write_past_the_cache() -> None:
+    assert jpeg._near.memory.ctypes.data % 32 == 16
+
+
+def test_threads_decode_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [encoded(smooth(64, 48).rotate(turn)) for turn in (0, 180)]
+    image = ImageSpec(64, 48, 3)
+    expected = [decoded(data, image) for data in files]
+    decode, both = simplejpeg.decode_jpeg, Barrier(2)
+
+    def together(*arguments: Any, **options: Any) -> Any:
+        pixels = decode(*arguments, **options)
+        both.wait(timeout=20)
+        return pixels
+
+    monkeypatch.setattr(simplejpeg, "decode_jpeg", together)
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda data: decoded(data, image), files))
+    assert [np.array_equal(*pair) for pair in zip(found, expected, strict=True)] == [True, True]
 
 
 def with_comment(data: bytes) -> bytes:
