@@ -87,14 +87,15 @@ def list_samples(table: Table) -> page.Listing:
     command = [sys.executable, "-P", "-m", "streamd.listing", str(table.home), str(LISTING_INFO), "all"]
     with (table.home / "listing.log").open("wb") as log:
         began_s = time.monotonic()
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=log)
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
         if process.stdin is not None:
             process.stdin.write(msgspec.json.encode(str(table.config)))
             process.stdin.close()
-        _, status, used = os.wait4(process.pid, 0)
+        _, status, used = os.wait4(process.pid, 0)  # as no other call does, it tells the memory that this one used
+        process.returncode = os.waitstatus_to_exitcode(status)
         seconds = time.monotonic() - began_s
     said = (table.home / "listing.log").read_text()
-    if status:
+    if process.returncode:
         sys.exit(f"growth: listing {table.samples} samples failed:\n{said}")
     manifest_bytes = sum(file.stat().st_size for file in table.home.glob("*.manifest"))
     told = said.count("manifest.listing")
@@ -111,13 +112,16 @@ class Serving:
         self.began_s = time.monotonic()
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, env=environment)
         self.ready_s = 0.0
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._ready = threading.Event()
+        self._listening = threading.Thread(target=self._listen)
+        self._listening.start()
 
     def _listen(self) -> None:
         """Takes the moment of the word, and the rest of the log, since a full pipe would hold the daemon up."""
         for line in self.process.stderr or ():
             if b"daemon.ready" in line:
                 self.ready_s = time.monotonic()
+                self._ready.set()
             elif b" I " not in line:
                 sys.stderr.buffer.write(line)
 
@@ -126,7 +130,15 @@ class Serving:
         with streamd.connect(self.endpoint, timeout=STARTS_S) as client, client.subscribe("train") as stream:
             next(iter(stream))
             taken_s = time.monotonic()
+        self._ready.wait(STARTS_S)
         return page.Start(self.ready_s - self.began_s, taken_s - self.began_s)
+
+    def end(self) -> None:
+        self.process.terminate()
+        self.process.wait(run.STOP_S)
+        self._listening.join()
+        if self.process.stderr is not None:
+            self.process.stderr.close()
 
 
 @contextmanager
@@ -135,8 +147,7 @@ def serving(table: Table) -> Iterator[Serving]:
     try:
         yield daemon
     finally:
-        daemon.process.terminate()
-        daemon.process.wait(run.STOP_S)
+        daemon.end()
 
 
 def take(daemon: Serving, trainers: reader.Readers) -> page.Take:

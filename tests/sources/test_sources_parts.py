@@ -52,7 +52,8 @@ def test_another_seed_is_another_split() -> None:
 
 
 def sides(source: Folder | Table | Filelist, split: Split, **labels: Label) -> tuple[list[bytes], list[bytes]]:
-    train, validation = (part_of(replace(source, part=part), split, **labels).files for part in ("train", "validation"))
+    parts = (part_of(replace(source, part=part), split, **labels) for part in ("train", "validation"))
+    train, validation = (list(part.files) for part in parts)
     return train, validation
 
 
