@@ -6,7 +6,7 @@ import errno
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Final
@@ -17,7 +17,7 @@ from streamd.confined import UnfitFileError, read_file
 from streamd.decode import BadImageError, decode_into
 from streamd.decode.identity import pixel_id
 from streamd.errors import ConfigError
-from streamd.layout import layout
+from streamd.layout import Layout, layout
 from streamd.limits import READ_AHEAD_BYTES
 from streamd.manifest import Manifest
 from streamd.plan import PAD_ID, Ids
@@ -56,6 +56,7 @@ class Source:
     root: int
     store: Store | None = None
     cache: DecodedCache | None = None  # the store, if it takes what is decoded
+    _layouts: dict[int, Layout] = field(default_factory=dict)
 
     @staticmethod
     def open(spec: StreamSpec, manifest_path: Path) -> Source:
@@ -76,6 +77,12 @@ class Source:
             os.close(root)
             raise
         return Source(spec, manifest, root, store)
+
+    def layout(self, rows: int) -> Layout:
+        """Of a batch of `rows`."""
+        if rows not in self._layouts:
+            self._layouts[rows] = layout(self.spec, rows)
+        return self._layouts[rows]
 
     def close(self) -> None:
         if self.store is not None:
@@ -176,11 +183,12 @@ class Filling:
     def __init__(self, source: Source, task: Task, memory: memoryview, track: Track) -> None:
         self._source = source
         self._task = task
-        self._layout = layout(source.spec, task.batch_rows)
+        self._layout = source.layout(task.batch_rows)
         self._images = self._layout.images.view(memory)
         self._memory = memory
         self._track = track
         self._rows: list[int] = task.rows.tolist()
+        self._run = _run(self._rows)
         self._gathered = [False] * len(self._rows)
         self._decoded: list[int] = []
         self.bad: list[BadSample] = []
@@ -190,11 +198,12 @@ class Filling:
         store, ids, rows = self._source.store, self._task.ids, self._rows
         if store is None:
             return False
-        if rows == list(range(rows[0], rows[0] + len(rows))):
-            self._gathered = store.gather(ids, self._images[rows[0] : rows[0] + len(rows)]).tolist()
+        if self._run is not None:
+            self._gathered = store.gather(ids, self._images[self._run]).tolist()
         else:
             parts = ((ids[place : place + 1], self._images[row : row + 1]) for place, row in enumerate(rows))
             self._gathered = [bool(store.gather(*part)[0]) for part in parts]
+        self._track.at(self._task.number, 0, Phase.ELSEWHERE)
         return all(self._gathered)
 
     def decode(self, blobs: Sequence[Blob], start: int, stop: int) -> None:
@@ -236,12 +245,21 @@ class Filling:
 
     def write_labels(self) -> None:
         """Writes ids, weights and labels of the task's rows; zeros where a row holds no sample."""
-        rows, ids = self._task.rows, self._task.ids
-        present = ids != PAD_ID
+        ids, manifest = self._task.ids, self._source.manifest
+        rows = self._task.rows if self._run is None else self._run
+        absent = ids == PAD_ID
+        whole = not absent.any()
+        known = ids if whole else np.where(absent, 0, ids)
         self._layout.sample_ids.view(self._memory)[rows] = ids
-        self._layout.weights.view(self._memory)[rows] = present.astype(np.float32)
-        known = np.where(present, ids, 0)
+        self._layout.weights.view(self._memory)[rows] = 1 if whole else ~absent
         for name, tensor in self._layout.labels.items():
-            values = self._source.manifest.label_rows(name, known)
-            values[~present] = np.zeros((), values.dtype)  # of bytes, no bytes
+            values = manifest.label_rows(name, known)
+            if not whole:
+                values[absent] = np.zeros((), values.dtype)  # of bytes, no bytes
             tensor.view(self._memory)[rows] = values
+
+
+def _run(rows: Sequence[int]) -> slice | None:
+    """Rows that follow each other, as nearly all tasks' do: written in one piece."""
+    run = slice(rows[0], rows[0] + len(rows))
+    return run if rows == list(range(run.start, run.stop)) else None

@@ -339,7 +339,7 @@ OF_CONFIGURATION: Final = (
         "asked for a source that this version lacks",
         says=(
             "streamd: config.yaml:3: streams.train.source: kind tar is not served by this version; use "
-            "folder, table or filelist"
+            "folder, table, filelist or npy"
         ),
         do="Use one of the kinds that the message lists.",
         config=GOOD.replace("{kind: folder, path: data}", "{kind: tar, path: 'shards/*.tar'}"),

@@ -197,6 +197,17 @@ OF_RUNNING: Final = (
         do="Bring them back, or list the samples anew: streamd serve --rescan.",
     ),
     Mistake(
+        "named a step's file with its suffix",
+        command="streamd probe train --load mystep.py",
+        running=True,
+        says=(
+            "draining 1 epoch of train in 1 process\n"
+            "streamd probe: a load is given as module:function, such as  mytrainer:step,  not 'mystep.py'\n"
+            "streamd: a probing process failed; its message is above"
+        ),
+        do="Name the module without .py, and the function behind a colon.",
+    ),
+    Mistake(
         "trained for no epoch",
         command=TRAIN.replace("--epochs 1", "--epochs 0"),
         says=(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from mistake import SERVE, Mistake
+from of_arrays import OF_ARRAYS
 from of_configuration import OF_CONFIGURATION
 from of_data import OF_DATA
 from of_running import OF_RUNNING
@@ -29,6 +30,7 @@ name it in the first line, as [config.yaml](../config.yaml) does.
 _CHAPTERS: Final = (
     ("In config.yaml", OF_CONFIGURATION),
     ("In folders, tables and labels", OF_DATA),
+    ("In arrays", OF_ARRAYS),
     ("In starting and in training", OF_RUNNING),
 )
 

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 from mistake import Mistake
+from of_arrays import OF_ARRAYS
 from of_configuration import OF_CONFIGURATION
 from of_data import OF_DATA
 from of_running import OF_RUNNING
 from page import PAGE, page
 from situations import arrange, run_apart, run_code, run_here, served
 
-ALL = (*OF_CONFIGURATION, *OF_DATA, *OF_RUNNING)
+ALL = (*OF_CONFIGURATION, *OF_DATA, *OF_ARRAYS, *OF_RUNNING)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +66,9 @@ def test_there_are_fifty_mistakes_and_no_two_are_the_same() -> None:
 
 
 def test_every_mistake_of_the_configuration_is_told_with_file_and_line() -> None:
-    unplaced = [each.did for each in (*OF_CONFIGURATION, *OF_DATA) if not re.search(r"config\.yaml:\d+:", each.says)]
+    unplaced = [
+        each.did for each in (*OF_CONFIGURATION, *OF_DATA, *OF_ARRAYS) if not re.search(r"config\.yaml:\d+:", each.says)
+    ]
     assert unplaced == [
         "named a configuration that is not there",
         "named the folder that the configuration is in",

@@ -14,6 +14,7 @@ from daemons import write_images
 from served_folders import change_times, file_of, serve
 from test_stores_cachefile import no_file_larger_than
 
+from streamd.limits import PAGE_BYTES
 from streamd.plan import PAD_ID
 from streamd.produce import Source
 from streamd.served import ServedStream
@@ -21,7 +22,7 @@ from streamd.spec import PixelId
 from streamd.stores import Pixels
 from streamd.stores import cache as cache_room
 from streamd.stores.cache import DecodedCache
-from streamd.stores.cachefile import CacheFile, UnfitCacheError
+from streamd.stores.cachefile import RECORD, CacheFile, UnfitCacheError
 
 
 @pytest.fixture
@@ -68,6 +69,20 @@ def test_a_task_that_is_held_in_part_gets_its_part(source: Source, cache: Decode
     mask, images = gathered(cache, source, [8, 2, PAD_ID, 1])
     assert mask == [True, False, False, True]
     assert np.array_equal(images[[0, 3]], rows_of(source, [8, 1]))
+
+
+def test_what_is_held_of_a_task_to_come_is_asked_for_where_it_lies(
+    source: Source, cache: DecodedCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(cache, source, [1, 8])
+    asked: list[bytes] = []
+
+    def advise(descriptor: int, offset: int, nbytes: int, _: int) -> None:
+        asked.append(os.pread(descriptor, nbytes, offset))
+
+    monkeypatch.setattr(os, "posix_fadvise", advise)
+    cache.expect(np.array([8, 2, PAD_ID, 1], np.int64))
+    assert asked == [row_of(source, 8).tobytes(), row_of(source, 1).tobytes()]
 
 
 def test_a_row_that_is_not_published_is_not_held_by_anybody(source: Source, cache: DecodedCache, folder: Path) -> None:
@@ -159,18 +174,36 @@ def test_many_damaged_rows_are_one_remark(source: Source, folder: Path) -> None:
     cache.close()
 
 
-def test_pixels_in_another_samples_place_are_damage(source: Source, folder: Path) -> None:
+def listed_at(stream: ServedStream, mtime_ns: int) -> Source:
+    """The stream, its files all written at one time."""
+    for sample_id in range(9):
+        change_times(file_of(stream, sample_id), mtime_ns)
+    listed = serve(stream.manifest.root, stream.manifest_path.parent, rescan=True)
+    return Source.open(listed.spec, listed.manifest_path)
+
+
+def test_pixels_in_another_samples_place_are_damage(stream: ServedStream, folder: Path) -> None:
+    source = listed_at(stream, 10**18)
     first, shape = reopened(source, folder), shape_of(source)
     fill(first, source, [1, 2])
-    row, record = (
-        os.pread(first._file.descriptor, *part) for part in ((shape.row_bytes, shape.file_bytes(1)), (16, 4096 + 16))
-    )
-    os.pwrite(first._file.descriptor, row, shape.file_bytes(2))
-    os.pwrite(first._file.descriptor, record, 4096 + 32)
     first.close()
+    data = bytearray(file_in(folder, source).read_bytes())
+    for at, size in ((PAGE_BYTES, RECORD.itemsize), (shape.rows_offset, shape.row_bytes)):
+        data[at + 2 * size : at + 3 * size] = data[at + size : at + 2 * size]
+    file_in(folder, source).write_bytes(data)
     cache = reopened(source, folder)
     assert gathered(cache, source, [1, 2])[0] == [True, False]
     cache.close()
+    source.close()
+
+
+def test_files_written_when_time_began_are_not_taken_for_kept(stream: ServedStream, folder: Path) -> None:
+    source = listed_at(stream, 0)
+    cache = reopened(source, folder)
+    assert held(cache, [3]) == gathered(cache, source, [3])[0] == [False]
+    assert cache.remarks == []
+    cache.close()
+    source.close()
 
 
 def test_a_row_is_checked_once_in_a_process(source: Source, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,66 @@
+"""One task of a stream whose pixels are stored: they are gathered, or may come back, and are never bad."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from served_folders import serve
+
+from streamd.decode.identity import pixel_id
+from streamd.layout import layout
+from streamd.plan import PAD_ID, Ids
+from streamd.produce import Filling, Source
+from streamd.slots import make_memory
+from streamd.stores import Pixels
+from streamd.tasks import BadSample, Task
+from streamd.whereabouts import TRACK_BYTES, Track
+
+
+@pytest.fixture
+def arrays(tmp_path: Path) -> Iterator[Source]:
+    """A stream over five stored images, each of one level."""
+    np.save(tmp_path / "x.npy", np.repeat(np.arange(5, dtype=np.uint8), 4 * 4 * 3).reshape(5, 4, 4, 3))
+    stream = serve(tmp_path, tmp_path / "state", source={"kind": "npy", "path": str(tmp_path / "x.npy")}, image={})
+    source = Source.open(stream.spec, stream.manifest_path)
+    yield source
+    source.close()
+    stream.manifest.close()
+
+
+def filled(source: Source, ids: Ids) -> tuple[Pixels, list[BadSample]]:
+    """What a task makes of these samples, in as many rows."""
+    place = layout(source.spec, ids.size)
+    memory = memoryview(bytearray(b"\xaa" * place.nbytes))
+    task = Task(1, 0, 1, place.nbytes, ids.size, np.arange(ids.size, dtype=np.uint16), ids)
+    page = make_memory("track", TRACK_BYTES)
+    filling = Filling(source, task, memory, Track(page))
+    os.close(page)
+    if not filling.gather():
+        filling.decode(source.read(ids), 0, ids.size)
+    return place.images.view(memory), filling.bad
+
+
+def test_stored_pixels_need_no_file_read_and_a_row_without_a_sample_is_zero(arrays: Source) -> None:
+    ids = np.array([3, PAD_ID, 1], np.int64)
+    batch, bad = filled(arrays, ids)
+    assert (batch[:, 0, 0, 0].tolist(), bad) == ([3, 0, 1], [])
+    assert not arrays.lacking(ids).any()
+
+
+def test_stored_pixels_that_have_changed_may_come_back_and_condemn_no_sample(arrays: Source) -> None:
+    path = arrays.manifest.root / "x.npy"
+    path.write_bytes(path.read_bytes())
+    _, bad = filled(arrays, np.array([3, PAD_ID], np.int64))
+    reason = "its file has changed since it was listed; restart with --rescan to list it anew"
+    assert bad == [BadSample(3, reason, lasting=False)]
+
+
+def test_stored_pixels_are_the_same_whatever_decodes_here(arrays: Source) -> None:
+    assert arrays.pixel_id != pixel_id(arrays.spec.image)
+    wider = replace(arrays, spec=replace(arrays.spec, image=replace(arrays.spec.image, width=9)))
+    assert arrays.pixel_id != wider.pixel_id
