@@ -91,7 +91,10 @@ def _start(errand: Errand) -> subprocess.Popen[bytes]:
     line = errand.line()
     command = [sys.executable, "-P", "-m", "streamd.attached"]
     # A session of its own: Ctrl-C is for the script, and reaches the daemon as the end of its input.
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ}  # as `streamd serve` has it
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, env=environment
+    )
     assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018 - both are pipes
     try:
         process.stdin.write(line)

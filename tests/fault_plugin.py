@@ -76,7 +76,6 @@ WHY_NOT: Final = {
     **dict.fromkeys(["13", "14", "15", "16", "17", "39"], _NETWORK),
     **dict.fromkeys(["18", "20", "21"], _NOT_PLANNED),
     **dict.fromkeys(["32", "33", "34", "35", "36", "37", "38"], "hostile clients are another issue's"),
-    "22": "the quarantine list on a full disk is tested by itself; the cache is not built yet",
     "24": "hostile images are another issue's",
     "28": "no plugin is imported before transforms are built",
     "47": "there is one version so far",

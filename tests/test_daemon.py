@@ -54,6 +54,14 @@ def test_a_signal_ends_it_in_good_order_and_gives_the_endpoint_up(
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), "its workers have ended")
 
 
+def test_its_workers_start_no_threads_for_products_of_matrices(
+    start_daemon: Start, config: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    for pid in start_daemon(config).workers():
+        assert b"\0OPENBLAS_NUM_THREADS=1\0" in Path(f"/proc/{pid}/environ").read_bytes()
+
+
 def test_a_second_daemon_is_refused_and_the_first_goes_on(start_daemon: Start, config: dict[str, object]) -> None:
     first = start_daemon(config)
     before = [path.stat() for path in sorted(first.state.iterdir())]
@@ -99,7 +107,7 @@ def test_the_end_of_the_terminal_that_it_was_started_in_ends_it(config: dict[str
 
 
 def test_samples_are_listed_once_and_again_only_when_asked(start_daemon: Start, config: dict[str, object]) -> None:
-    daemon = start_daemon(config)
+    daemon = start_daemon(config, apart=True)
     assert daemon.terminate() == 0
     daemon.start()
     assert daemon.terminate() == 0
@@ -107,11 +115,10 @@ def test_samples_are_listed_once_and_again_only_when_asked(start_daemon: Start, 
     assert daemon.log.read_text().count("manifest.reused") == 1
     again = serve(daemon.config, daemon.state, "--rescan")
     assert again.stderr is not None
-    lines = [again.stderr.readline(), again.stderr.readline()]
-    again.terminate()
+    line = again.stderr.readline()
+    again.kill()
     again.communicate(timeout=LIMIT_S)
-    assert "manifest.made" in lines[0], lines
-    assert again.returncode == 0
+    assert "manifest.made" in line
 
 
 def test_a_state_folder_that_fails_while_it_serves_stops_what_needs_it_and_says_why(

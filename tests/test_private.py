@@ -39,7 +39,9 @@ def is_running(pid: int) -> bool:
     return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
 
 
-def test_a_mapping_is_served_and_its_daemon_ends_with_the_client(config: dict[str, object]) -> None:
+def test_a_mapping_is_served_and_its_daemon_ends_quietly_with_the_client(
+    config: dict[str, object], capfd: pytest.CaptureFixture[str]
+) -> None:
     with streamd.local(config) as client:
         folder = Path(client.endpoint.removeprefix("ipc://")).parent
         assert is_running(client.pid)
@@ -48,11 +50,6 @@ def test_a_mapping_is_served_and_its_daemon_ends_with_the_client(config: dict[st
             assert stream.receipts[0].ok
     assert not is_running(client.pid)
     assert not folder.exists()
-
-
-def test_it_keeps_quiet_when_nothing_is_wrong(config: dict[str, object], capfd: pytest.CaptureFixture[str]) -> None:
-    with streamd.local(config):
-        pass
     assert capfd.readouterr() == ("", "")
 
 
@@ -68,37 +65,24 @@ def test_a_file_is_served_and_its_paths_are_relative_to_it(
         assert client.streams()["train"].samples == 32
 
 
-def test_paths_in_a_mapping_may_be_path_objects(config: dict[str, object], tmp_path: Path) -> None:
+def test_paths_and_numbers_may_be_of_their_libraries_and_endpoints_do_not_count(
+    config: dict[str, object], tmp_path: Path
+) -> None:
     source = {"kind": "folder", "path": tmp_path / "data"}
-    config["streams"] = {"train": stream_config(tmp_path, source=source)}
-    with streamd.local(config) as client:
-        assert client.streams()["train"].samples == 32
-
-
-def test_numbers_may_be_numpys(config: dict[str, object], tmp_path: Path) -> None:
-    config["streams"] = {"train": stream_config(tmp_path / "data", batch_size=np.int64(4), drop_remainder=np.True_)}
-    with streamd.local({**config, "workers": np.uint8(1)}) as client:
-        assert client.streams()["train"].batch_size == 4
-
-
-def test_what_the_configuration_says_of_endpoints_does_not_count(config: dict[str, object]) -> None:
+    stream = stream_config(tmp_path, source=source, batch_size=np.int64(4), drop_remainder=np.True_)
     listen = {"listen": ["ipc:///run/a", "ipc:///run/b"], "monitor": "127.0.0.1:0"}
-    with streamd.local({**config, **listen}) as client:
-        assert list(client.streams()) == ["train"]
+    with streamd.local({**config, **listen, "workers": np.uint8(1), "streams": {"train": stream}}) as client:
+        assert {name: (spec.samples, spec.batch_size) for name, spec in client.streams().items()} == {"train": (32, 4)}
 
 
-def test_two_daemons_of_one_process_do_not_meet(config: dict[str, object]) -> None:
-    with streamd.local(config) as one, streamd.local(config) as other:
-        assert one.endpoint != other.endpoint
-        assert one.streams().keys() == other.streams().keys()
-
-
-def test_files_that_came_since_are_seen_by_the_next(config: dict[str, object], tmp_path: Path) -> None:
-    with streamd.local(config) as client:
-        assert client.streams()["train"].samples == 32
-    write_images(tmp_path / "data", {"emu": 4})
-    with streamd.local(config) as client:
-        assert client.streams()["train"].samples == 36
+def test_two_daemons_of_one_process_do_not_meet_and_the_later_sees_the_files_that_came_since(
+    config: dict[str, object], tmp_path: Path
+) -> None:
+    with streamd.local(config) as one:
+        write_images(tmp_path / "data", {"emu": 4})
+        with streamd.local(config) as other:
+            assert one.endpoint != other.endpoint
+            assert [client.streams()["train"].samples for client in (one, other)] == [32, 36]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import logging
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -33,12 +34,14 @@ def serve(
       streamd serve --config config.yaml
       kill -HUP PID      after a change of the file; streamd status tells the pid
     """
+    # NumPy would start a thread a core for products of matrices, which neither the daemon nor a worker makes.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         from streamd import logs  # noqa: PLC0415 - heavy libraries only for the daemon, not for --help
         from streamd.daemon import Daemon  # noqa: PLC0415 - as above
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a library", "serve", "streamd serve") from error
-    for library in ("PIL", "aiofiles", "simplejpeg"):  # the workers', which would die of it one after the other
+    for library in ("PIL", "aiofiles", "cv2", "simplejpeg"):  # the workers', which would die of it one after the other
         if importlib.util.find_spec(library) is None:
             raise MissingExtraError(library, "serve", "streamd serve")
     logs.configure(level=logging.DEBUG if verbose else logging.INFO)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +135,29 @@ def test_links_pipes_and_giants_in_the_place_of_images_are_refused(
 
 
 BAD = [1, 4]
+POLICIES = {"substitute": "substituted", "mask": "masked"}
+
+
+def without(folder: Path, sample_ids: Iterable[int]) -> Path:
+    """Images, some of which are none."""
+    write_images(folder, {"cat": 20, "dog": 20})
+    for sample_id in sample_ids:
+        (folder / f"cat/{sample_id:04}.jpg").write_bytes(b"no picture")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def policies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[DaemonProcess, Path]]:
+    """A daemon with two streams for each policy, on the folder of that name each: some bad rows, and eight of them."""
+    place = tmp_path_factory.mktemp("policies")
+    streams = {}
+    for policy in POLICIES:
+        for name, sample_ids in ((policy, BAD), (f"eight-{policy}", range(8))):
+            data = without(place / name, sample_ids)
+            streams[name] = stream_config(data, shuffle="none", bad_samples={"policy": policy})
+    daemon = DaemonProcess(place, {"streams": streams}).start()
+    yield daemon, place
+    daemon.kill()
 
 
 @pytest.mark.parametrize(
@@ -145,37 +168,37 @@ BAD = [1, 4]
     ],
 )
 def test_a_bad_row_is_filled_as_the_policy_says(
-    start_daemon: Start, folder: Path, policy: str, rows: list[int], weights: list[float]
+    policies: tuple[DaemonProcess, Path], policy: str, rows: list[int], weights: list[float]
 ) -> None:
-    for sample_id in BAD:
-        (folder / f"cat/{sample_id:04}.jpg").write_bytes(b"no picture")
-    daemon = start_daemon({"streams": {"train": stream_config(folder, shuffle="none", bad_samples={"policy": policy})}})
-    epoch = Epoch(daemon, folder)
+    daemon, place = policies
+    epoch = Epoch(daemon, place / policy, policy)
     assert (epoch.ids[:8], epoch.weights[:8]) == (rows, weights)
     assert epoch.ids[8:] == list(range(8, 40))
     assert [(file, action) for file, _, action in epoch.bad] == [
-        (f"cat/{each:04}.jpg", {"substitute": "substituted", "mask": "masked"}[policy]) for each in BAD
+        (f"cat/{each:04}.jpg", POLICIES[policy]) for each in BAD
     ]
     assert epoch.receipt.bad == 2
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_batch_without_a_good_row_is_black_and_weighs_nothing(
+    policies: tuple[DaemonProcess, Path], policy: str
+) -> None:
+    daemon, place = policies
+    epoch = Epoch(daemon, place / f"eight-{policy}", f"eight-{policy}")
+    assert (epoch.ids, epoch.weights) == ([-1] * 8 + list(range(8, 40)), [0.0] * 8 + [1.0] * 32)
+    assert {action for _, _, action in epoch.bad} == {"masked"}
 
 
 def test_the_policy_fail_stops_the_stream_and_names_the_sample(start_daemon: Start, folder: Path) -> None:
     (folder / CULPRIT).write_bytes(b"no picture")
     daemon = start_daemon({"streams": {"train": stream_config(folder, bad_samples={"policy": "fail"})}})
-    for _ in range(2):
-        with pytest.raises(StreamStoppedError, match=f"sample 3, {CULPRIT}, is bad .*bad_samples.policy is fail"):
-            Epoch(daemon, folder)
-        daemon.restart_after_kill()
-
-
-@pytest.mark.parametrize("policy", ["substitute", "mask"])
-def test_a_batch_without_a_good_row_is_black_and_weighs_nothing(start_daemon: Start, folder: Path, policy: str) -> None:
-    for sample_id in range(8):
-        (folder / f"cat/{sample_id:04}.jpg").write_bytes(b"no picture")
-    daemon = start_daemon({"streams": {"train": stream_config(folder, shuffle="none", bad_samples={"policy": policy})}})
-    epoch = Epoch(daemon, folder)
-    assert (epoch.ids, epoch.weights) == ([-1] * 8 + list(range(8, 40)), [0.0] * 8 + [1.0] * 32)
-    assert {action for _, _, action in epoch.bad} == {"masked"}
+    stopped = f"sample 3, {CULPRIT}, is bad .*bad_samples.policy is fail"
+    with pytest.raises(StreamStoppedError, match=stopped):
+        Epoch(daemon, folder)
+    daemon.restart_after_kill()
+    with pytest.raises(StreamStoppedError, match=stopped):
+        Epoch(daemon, folder)
 
 
 @pytest.mark.fault("27", "the whole folder removed, and a worker killed that would have to open it again")

@@ -49,33 +49,36 @@ def serve(start_daemon: Start, folder: Path, ills: Broken) -> Callable[..., Daem
 # --- samples that end a worker
 
 
+HARMS = {
+    "SEGV": (harmful.SEGV, "crashes its decoder: SIGSEGV"),
+    "ABRT": (harmful.ABRT, "crashes its decoder: SIGABRT"),
+    "FPE": (harmful.FPE, "crashes its decoder: SIGFPE"),
+    "memory": (harmful.EAT, "needs more memory to decode than a worker has, 2 GiB"),
+    "hang": (harmful.HANG, f"takes more than {DEADLINE_S:g} s to decode"),
+}
+
+
 @pytest.mark.fault("26", "a sample that crashes its decoder, eats its memory, or takes for ever")
-@pytest.mark.parametrize(
-    ("what", "reason"),
-    [
-        (harmful.SEGV, "crashes its decoder: SIGSEGV"),
-        (harmful.ABRT, "crashes its decoder: SIGABRT"),
-        (harmful.FPE, "crashes its decoder: SIGFPE"),
-        (harmful.EAT, "needs more memory to decode than a worker has, 2 GiB"),
-        (harmful.HANG, f"takes more than {DEADLINE_S:g} s to decode"),
-    ],
-    ids=["SEGV", "ABRT", "FPE", "memory", "hang"],
-)
 def test_a_sample_that_ends_two_workers_is_bad_and_costs_no_other_row(
-    serve: Start, folder: Path, what: bytes, reason: str
+    start_daemon: Start, tmp_path: Path, ills: Broken
 ) -> None:
-    mark(folder / CULPRIT, what)
-    daemon = serve()
-    first = Epoch(daemon, folder)
-    assert first.bad == [(CULPRIT, reason, "substituted")]
-    assert first.receipt.bad == 1
-    assert sorted(set(first.ids)) == [each for each in range(40) if each != 3]
-    assert number(daemon, "engine", "worker_deaths") == 2
-    (verdict,) = verdicts(daemon)
-    assert reason in verdict
+    for name, (what, _) in HARMS.items():
+        mark(write_images(tmp_path / name, {"cat": 20, "dog": 20}) / CULPRIT, what)
+    streams = {name: stream_config(tmp_path / name) for name in HARMS}
+    daemon = start_daemon({"streams": streams}, environment=ills.environment)
+    firsts: dict[str, Epoch] = {}
+    for deaths, (name, (_, reason)) in enumerate(HARMS.items(), 1):
+        first = firsts[name] = Epoch(daemon, tmp_path / name, name)
+        assert first.bad == [(CULPRIT, reason, "substituted")]
+        assert first.receipt.bad == 1
+        assert sorted(set(first.ids)) == [each for each in range(40) if each != 3]
+        assert number(daemon, "engine", "worker_deaths") == 2 * deaths
+        assert sum(reason in verdict for verdict in verdicts(daemon)) == 1
+    assert len(verdicts(daemon)) == len(HARMS)
     daemon.restart_after_kill()
-    again = Epoch(daemon, folder)
-    assert (again.bad, again.ids, again.pixels) == (first.bad, first.ids, first.pixels)
+    for name, first in firsts.items():
+        again = Epoch(daemon, tmp_path / name, name)
+        assert (again.bad, again.ids, again.pixels) == (first.bad, first.ids, first.pixels)
     assert number(daemon, "engine", "worker_deaths") == 0
 
 

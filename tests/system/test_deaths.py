@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import pytest
 from daemons import DaemonProcess, stream_config, wait_until, write_images
@@ -19,10 +18,23 @@ Start = Callable[..., DaemonProcess]
 BATCHES = 160
 
 
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    folder = write_images(tmp_path_factory.mktemp("d") / "data", {"cat": 160, "dog": 160})
+    return {"streams": {"train": stream_config(folder, batch_size=2)}}
+
+
 @pytest.fixture
-def daemon(start_daemon: Start, tmp_path: Path) -> DaemonProcess:
-    folder = write_images(tmp_path / "data", {"cat": 160, "dog": 160})
-    return start_daemon({"streams": {"train": stream_config(folder, batch_size=2)}})
+def daemon(start_daemon: Start, config: dict[str, object]) -> DaemonProcess:
+    return start_daemon(config)
+
+
+@pytest.fixture(scope="module")
+def lasting(config: dict[str, object], tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    """One that the death of others leaves as it is."""
+    process = DaemonProcess(tmp_path_factory.mktemp("d"), config).start()
+    yield process
+    process.kill()
 
 
 def number(daemon: DaemonProcess, group: str, name: str) -> float:
@@ -39,14 +51,14 @@ def ok(trainer: Trainer, epochs: int = 1) -> bool:
 
 
 @pytest.mark.fault("8", "a trainer killed with -9 while it holds four batches, another reading")
-def test_a_killed_trainer_gives_everything_back_within_a_second(daemon: DaemonProcess) -> None:
+def test_a_killed_trainer_gives_everything_back_within_a_second(lasting: DaemonProcess) -> None:
     with (
-        TrainerProcess(daemon.endpoint, hold=4, epochs=2) as doomed,
-        trainers(Trainer(daemon.endpoint, epochs=2, allowed=50)) as (survivor,),
+        TrainerProcess(lasting.endpoint, hold=4, epochs=2) as doomed,
+        trainers(Trainer(lasting.endpoint, epochs=2, allowed=50)) as (survivor,),
     ):
-        assert number(daemon, "daemon", "sessions") == 2
+        assert number(lasting, "daemon", "sessions") == 2
         doomed.process.kill()
-        wait_until(lambda: number(daemon, "daemon", "sessions") == 1, "its session has ended", limit_s=1)
+        wait_until(lambda: number(lasting, "daemon", "sessions") == 1, "its session has ended", limit_s=1)
         assert ok(survivor, epochs=2)
 
 
@@ -79,8 +91,8 @@ def test_a_second_signal_ends_the_daemon_though_a_trainer_does_not_leave(daemon:
 
 
 @pytest.mark.fault("26", "a worker killed with -9, twice in an epoch")
-def test_a_killed_worker_costs_nothing_but_time(daemon: DaemonProcess) -> None:
-    with streamd.connect(daemon.endpoint) as client:
+def test_a_killed_worker_costs_nothing_but_time(lasting: DaemonProcess) -> None:
+    with streamd.connect(lasting.endpoint) as client:
         with client.subscribe("train", epochs=1) as stream:
             expected = [batch.images.tobytes() for batch in stream]
         with client.subscribe("train", epochs=1) as stream:
@@ -88,11 +100,11 @@ def test_a_killed_worker_costs_nothing_but_time(daemon: DaemonProcess) -> None:
             for batch in stream:
                 seen.append(batch.images.tobytes())
                 if batch.index in {20, 60}:
-                    os.kill(daemon.workers()[0], signal.SIGKILL)
+                    os.kill(lasting.workers()[0], signal.SIGKILL)
         assert seen == expected
         assert stream.receipts[0].ok
         assert stream.reconnects == 0
-        wait_until(lambda: number(daemon, "engine", "worker_deaths") == 2, "both deaths are counted")
+        wait_until(lambda: number(lasting, "engine", "worker_deaths") == 2, "both deaths are counted")
 
 
 @pytest.mark.fault("4", "the daemon killed with -9 and away for a while")

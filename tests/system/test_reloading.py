@@ -6,7 +6,7 @@ import itertools
 import json
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,16 +27,31 @@ if "streamd.listing" in sys.orig_argv and os.path.exists(os.environ["GATE"]):
 """
 
 
-@pytest.fixture
-def streams(tmp_path: Path) -> Streams:
+def two_streams(place: Path) -> Streams:
     """Two streams that share nothing, not even their classes."""
-    folders = {name: write_images(tmp_path / name, {"cat": 80, "dog": 80}) for name in ("train", "other")}
+    folders = {name: write_images(place / name, {"cat": 80, "dog": 80}) for name in ("train", "other")}
     return {name: stream_config(folder, labels={f"{name} label": "category"}) for name, folder in folders.items()}
 
 
+@pytest.fixture(scope="module")
+def streams(tmp_path_factory: pytest.TempPathFactory) -> Streams:
+    return two_streams(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def running(streams: Streams, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    daemon = DaemonProcess(tmp_path_factory.mktemp("d"), {"streams": streams}).start()
+    yield daemon
+    daemon.kill()
+
+
 @pytest.fixture
-def daemon(start_daemon: Start, streams: Streams) -> DaemonProcess:
-    return start_daemon({"streams": streams})
+def daemon(running: DaemonProcess, streams: Streams) -> DaemonProcess:
+    """One for several tests: each finds it with the configuration that it was started with."""
+    if json.loads(running.config.read_text())["streams"] != streams:
+        write(running, streams)
+        reload(running)
+    return running
 
 
 def said(daemon: DaemonProcess, event: str) -> list[str]:
@@ -54,6 +69,13 @@ def reload(daemon: DaemonProcess, *, ends: str = "reload.done") -> str:
     daemon.process.send_signal(signal.SIGHUP)
     wait_until(lambda: len(said(daemon, ends)) > before, f"{ends} is logged")
     return said(daemon, ends)[-1]
+
+
+def refusal(daemon: DaemonProcess) -> str:
+    """SIGHUP, and all that is said against the new configuration."""
+    before = len(said(daemon, "reload.failed"))
+    assert "nothing is changed" in reload(daemon, ends="reload.failed")
+    return "\n".join(said(daemon, "reload.failed")[before:])
 
 
 def keys(epochs: int = 1, batches: int = BATCHES) -> list[tuple[int, int]]:
@@ -125,8 +147,7 @@ def test_a_mistake_is_told_as_at_a_start_and_nothing_changes(
     with trainers(Trainer(daemon.endpoint, epochs=1, allowed=SOME)) as (trainer,):
         wait_until(lambda: len(trainer.keys) == SOME, "it is reading")
         write(daemon, {name: stream | mistake.get(name, {}) for name, stream in streams.items()})
-        assert "nothing is changed" in reload(daemon, ends="reload.failed")
-        told = "\n".join(said(daemon, "reload.failed"))
+        told = refusal(daemon)
         assert all(f"config.yaml:1: {text}" in told or text in told for text in says), told
         assert [receipt.ok for receipt in trainer.finish()] == [True]
         assert (trainer.keys, trainer.stream.reconnects) == (keys(), 0)
@@ -176,9 +197,8 @@ def manifests(daemon: DaemonProcess) -> list[str]:
     return [link for link in links if link.endswith(".manifest")]
 
 
-def test_tokens_of_a_kept_stream_fit_after_a_restart_with_the_new_file(
-    start_daemon: Start, streams: Streams, tmp_path: Path
-) -> None:
+def test_tokens_of_a_kept_stream_fit_after_a_restart_with_the_new_file(start_daemon: Start, tmp_path: Path) -> None:
+    streams = two_streams(tmp_path)
     (tmp_path / "other" / "cat" / "0003.jpg").write_bytes(b"\xff\xd8\xff no picture" * 9)
     other = streams["other"] | {"bad_samples": {"max_fraction": 0.5}}
     daemon = start_daemon({"streams": {"other": other}})
@@ -205,8 +225,9 @@ def read(daemon: DaemonProcess, epochs: int) -> list[list[int]]:
 
 
 def test_a_stream_that_stopped_for_bad_samples_goes_on_when_more_are_allowed(
-    start_daemon: Start, streams: Streams, tmp_path: Path
+    start_daemon: Start, tmp_path: Path
 ) -> None:
+    streams = two_streams(tmp_path)
     for number in range(12):
         (tmp_path / "train" / "cat" / f"{number:04}.jpg").write_bytes(b"\xff\xd8\xff no picture" * 9)
     daemon = start_daemon({"streams": streams})
@@ -220,14 +241,13 @@ def test_a_stream_that_stopped_for_bad_samples_goes_on_when_more_are_allowed(
         assert (receipt.ok, trainer.keys) == (True, keys())
 
 
-def test_a_folder_that_is_gone_stops_the_reload_and_no_stream(
-    daemon: DaemonProcess, streams: Streams, tmp_path: Path
-) -> None:
+def test_a_folder_that_is_gone_stops_the_reload_and_no_stream(daemon: DaemonProcess, streams: Streams) -> None:
+    folder = Path(streams["train"]["source"]["path"])
     with trainers(Trainer(daemon.endpoint, "other", epochs=1, allowed=SOME)) as (trainer,):
-        (tmp_path / "train").rename(tmp_path / "moved")
+        moved = folder.rename(folder.with_name("moved"))
         write(daemon, streams | {"train": streams["train"] | {"batch_size": 4}})
-        reload(daemon, ends="reload.failed")
-        assert "is not there any more" in said(daemon, "reload.failed")[0]
+        assert "is not there any more" in refusal(daemon)
+        moved.rename(folder)
         assert [receipt.ok for receipt in trainer.finish()] == [True]
         assert (trainer.keys, trainer.stream.reconnects) == (keys(), 0)
 

@@ -298,12 +298,18 @@ def test_other_files_are_named_as_the_difference(
 # --- other pixels
 
 
+@pytest.fixture(scope="module")
+def smaller(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Iterator[str]:
+    """The endpoint of a daemon with the same samples in other pixels."""
+    stream = stream_config(folder, image={"size": [16, 16]})
+    daemon = DaemonProcess(tmp_path_factory.mktemp("d"), {"streams": {"train": stream}}).start()
+    yield daemon.endpoint
+    daemon.kill()
+
+
 @pytest.mark.fault("31", "the token of other pixels: accepted, and noted in the receipt of just that epoch")
-def test_other_pixels_are_noted_in_the_epochs_receipt_however_often_it_resumes(
-    client: Client, served: Callable[..., DaemonProcess]
-) -> None:
+def test_other_pixels_are_noted_in_the_epochs_receipt_however_often_it_resumes(client: Client, smaller: str) -> None:
     done, token = taken(client, 3)
-    smaller = served(image={"size": [16, 16]}).endpoint
     for steps in (2, 3):  # the second time nothing changes any more, and the receipt must know all the same
         with streamd.connect(smaller) as other, other.subscribe("train", epochs=2, resume=token) as stream:
             done += rows(islice(stream, steps))
@@ -315,11 +321,9 @@ def test_other_pixels_are_noted_in_the_epochs_receipt_however_often_it_resumes(
     assert [(receipt.changed, receipt.ok) for receipt in stream.receipts] == [(True, True), (False, True)]
 
 
-def test_pixels_that_changed_between_two_epochs_are_noted_in_the_second(
-    client: Client, served: Callable[..., DaemonProcess]
-) -> None:
+def test_pixels_that_changed_between_two_epochs_are_noted_in_the_second(client: Client, smaller: str) -> None:
     _, token = taken(client, STEPS)
-    with streamd.connect(served(image={"size": [16, 16]}).endpoint) as other:
+    with streamd.connect(smaller) as other:
         with other.subscribe("train", epochs=3, resume=token) as stream:
             rows(stream)
         assert [receipt.changed for receipt in stream.receipts] == [True, False]
