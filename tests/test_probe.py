@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from daemons import DaemonProcess, stream_config, write_images
@@ -40,18 +41,38 @@ def test_trainers_in_processes_see_the_same_and_their_account_has_an_entry_each(
     assert len(set(result.digest)) == 2
 
 
-def test_the_digest_is_the_same_whoever_drains_and_none_unless_asked(endpoint: str) -> None:
-    once = [probe.drain("train", endpoint, 1, digest=True, ready=lambda: None) for _ in range(2)]
-    assert once[0].digest == once[1].digest
-    assert len(once[0].digest) == 1
+def test_neither_digest_nor_headroom_are_there_unless_asked_for(endpoint: str) -> None:
     result = probe.drain_all("train", endpoint, epochs=1, trainers=1, digest=False, say=lambda _: None)
-    assert result.digest is None
+    assert (result.digest, result.headroom_samples_per_s, result.headroom_fraction) == (None, None, None)
 
 
-def test_samples_are_counted_from_the_first_batch_to_the_last(endpoint: str) -> None:
-    drained = probe.drain("train", endpoint, 1, digest=False, ready=lambda: None)
-    assert drained.samples == 32 - 8
-    assert 0 <= drained.wait_s <= drained.seconds
+def test_headroom_is_measured_with_the_users_own_function_and_its_batches_are_not_counted(
+    endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = tmp_path / "seen"
+    (tmp_path / "mytrainer.py").write_text(
+        f"def step(batch):\n    print('hello')\n    open({str(seen)!r}, 'a').write(f'{{batch.index}} ')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    result = probe.drain_all(
+        "train", endpoint, epochs=1, trainers=1, digest=False, say=lambda _: None, load="mytrainer:step", headroom=True
+    )
+    taken = [int(index) for index in seen.read_text().split()]
+    assert taken[:8] == [0, 1, 2, 3] * 2  # drained, and replayed at least once
+    assert result.headroom_samples_per_s is not None
+    assert result.headroom_samples_per_s[0] > 0
+    assert result.headroom_fraction == [max(0.0, 1 - result.samples_per_s[0] / result.headroom_samples_per_s[0])]
+    assert result.decodes_per_batch <= 1
+    assert (len(result.receipts), result.ok) == (1, True)
+
+
+def test_a_function_that_is_not_there_fails_before_anything_is_drained(
+    endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RefusedError, match="its message is above"):
+        probe.drain_all("train", endpoint, epochs=1, trainers=2, digest=False, say=lambda _: None, load="mine:step")
+    assert capfd.readouterr().err.count(f"streamd probe: no module 'mine' in {tmp_path}") == 2
 
 
 def test_an_unknown_stream_is_refused_before_any_process_starts(endpoint: str) -> None:
@@ -74,6 +95,11 @@ def test_people_read_rates_waiting_decodes_and_receipts() -> None:
         "  receipts         all ok: missed 0, repeated 0",
         "  digest           0123",
     ]
+
+
+def test_people_read_what_data_cost_where_they_asked() -> None:
+    lines = replace(PROBE, headroom_samples_per_s=[200.0, 3000.0], headroom_fraction=[0.5, 0.0]).lines()
+    assert lines[-2:] == ["  with data free   200, 3,000", "  so data cost     50%, 0%"]
 
 
 def test_one_bad_receipt_makes_the_whole_not_ok() -> None:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import sys
-import traceback
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from streamd.errors import ConfigError, StreamdError, near_name
+from streamd.errors import ConfigError, StreamdError
 from streamd.frameworks.keras import load_keras, normalization
+from streamd.functions import load_function, located
 from streamd.spec import LabelSpec, StreamSpec
 
 Build = Callable[[StreamSpec], Any]  # gives a keras.Model, compiled or not
@@ -96,30 +92,8 @@ def _strides(side: int) -> list[tuple[int, int]]:
 
 def load_builder(name: str) -> Build:
     """The function that `module:function` names, the current directory being importable. Raises ConfigError."""
-    module_name, colon, function_name = name.partition(":")
-    if not (module_name and colon and function_name):
-        raise ConfigError(f"a model is given as module:function, such as  mymodel:build,  not {name!r}")
-    module = _import(module_name)
-    function = getattr(module, function_name, None)
-    if not callable(function):
-        known = [known for known, value in vars(module).items() if inspect.isfunction(value)]
-        raise ConfigError(f"module {module_name!r} has no function {function_name!r}{near_name(function_name, known)}")
+    function = load_function(name, "a model", "mymodel:build")
     return lambda spec: _build(name, function, spec)
-
-
-def _import(module_name: str) -> Any:
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        return importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise ConfigError(f"module {module_name!r} cannot be imported: {error}") from error
-        hint = near_name(module_name, (path.stem for path in Path(here).glob("*.py")))
-        raise ConfigError(f"no module {module_name!r} in {here} or on Python's path{hint}") from error
-    except Exception as error:
-        raise ConfigError(f"module {module_name!r} cannot be imported: {_located(error)}") from error
 
 
 def _build(name: str, function: Callable[[StreamSpec], Any], spec: StreamSpec) -> Any:
@@ -128,14 +102,7 @@ def _build(name: str, function: Callable[[StreamSpec], Any], spec: StreamSpec) -
     except StreamdError:
         raise
     except Exception as error:
-        raise ConfigError(f"{name} failed: {_located(error)}") from error
+        raise ConfigError(f"{name} failed: {located(error)}") from error
     if not isinstance(model, load_keras().Model):
         raise ConfigError(f"{name} must return a keras.Model, and returned {type(model).__name__}")
     return model
-
-
-def _located(error: Exception) -> str:
-    """An error of the user's code with its place, since commands show no traceback."""
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {error}{place}"

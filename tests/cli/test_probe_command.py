@@ -57,7 +57,22 @@ def test_without_json_it_prints_lines_and_by_default_drains_one_epoch_once(monke
     done = CliRunner().invoke(app, ["probe", "train"])
     assert (done.exit_code, done.stdout.splitlines()) == (0, PROBE.lines())
     del asked["say"]
-    assert asked == {"stream": "train", "endpoint": None, "epochs": 1, "trainers": 1, "digest": False}
+    wish = {"epochs": 1, "trainers": 1, "digest": False, "load": None, "headroom": False}
+    assert asked == {"stream": "train", "endpoint": None, **wish}
+
+
+def test_headroom_is_told_by_trainer_beside_what_they_reached(endpoint: str) -> None:
+    done = CliRunner().invoke(
+        app, ["probe", "train", "--endpoint", endpoint, "--trainers", "2", "--headroom", "--json"]
+    )
+    assert done.exit_code == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert len(result["headroom_samples_per_s"]) == 2
+    for served, free, lost in zip(
+        result["samples_per_s"], result["headroom_samples_per_s"], result["headroom_fraction"], strict=True
+    ):
+        assert free > 0
+        assert lost == max(0, 1 - served / free)
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])

@@ -117,27 +117,9 @@ def test_a_function_that_returns_no_model_is_told_so(folder: Path) -> None:
         load_builder("nomodel:build")(make_spec(ANGLE))
 
 
-def test_a_wrong_function_or_module_is_answered_with_the_near_one(folder: Path) -> None:
-    (folder / "mynetwork.py").write_text("def build(spec):\n    pass\n")
-    with pytest.raises(ConfigError, match="no function 'biuld'; did you mean 'build'"):
-        load_builder("mynetwork:biuld")
-    with pytest.raises(ConfigError, match=r"no module 'mynetwrok'.*; did you mean 'mynetwork'"):
-        load_builder("mynetwrok:build")
-
-
-@pytest.mark.parametrize("name", ["mymodel", ":build", "mymodel:"])
-def test_a_name_without_two_parts_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match="a model is given as module:function"):
-        load_builder(name)
-
-
-def test_a_module_that_breaks_says_where(folder: Path) -> None:
-    (folder / "broken.py").write_text("one = 1\none / 0\n")
-    with pytest.raises(ConfigError, match=r"'broken' cannot be imported: ZeroDivisionError.*broken\.py, line 2"):
-        load_builder("broken:build")
-    (folder / "needy.py").write_text("import surely_not_installed\n")
-    with pytest.raises(ConfigError, match="'needy' cannot be imported: No module named 'surely_not_installed'"):
-        load_builder("needy:build")
+def test_a_name_that_is_no_function_is_refused_as_a_models() -> None:
+    with pytest.raises(ConfigError, match="a model is given as module:function, such as  mymodel:build,  not 'mymodel"):
+        load_builder("mymodel.py")
 
 
 def test_a_function_that_breaks_says_where(folder: Path) -> None:

@@ -1,0 +1,48 @@
+"""A function of the user's, named as module:function on a command line."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from streamd.errors import ConfigError, near_name
+
+
+def load_function(name: str, what: str, example: str) -> Callable[..., Any]:
+    """The function that `module:function` names, the current directory being importable. Raises ConfigError."""
+    module_name, colon, function_name = name.partition(":")
+    if not (module_name and colon and function_name):
+        raise ConfigError(f"{what} is given as module:function, such as  {example},  not {name!r}")
+    module = _import(module_name)
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        known = [known for known, value in vars(module).items() if inspect.isfunction(value)]
+        raise ConfigError(f"module {module_name!r} has no function {function_name!r}{near_name(function_name, known)}")
+    return function  # type: ignore[no-any-return]  # callable was asked above
+
+
+def _import(module_name: str) -> Any:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise ConfigError(f"module {module_name!r} cannot be imported: {error}") from error
+        hint = near_name(module_name, (path.stem for path in Path(here).glob("*.py")))
+        raise ConfigError(f"no module {module_name!r} in {here} or on Python's path{hint}") from error
+    except Exception as error:
+        raise ConfigError(f"module {module_name!r} cannot be imported: {located(error)}") from error
+
+
+def located(error: Exception) -> str:
+    """An error of the user's code with its place, since commands show no traceback."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{place}"

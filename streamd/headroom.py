@@ -1,0 +1,83 @@
+"""What a training loop could reach if data were free: a few batches of a stream, held and given again and again.
+
+    with streamd.connect() as client, client.subscribe("train") as stream:
+        model.fit(fit_data(hold(stream)), epochs=2)
+
+The rate of this, beside that of the stream itself, is what data cost. What such a run has learned is worth nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from streamd.client import Batch, Stream
+from streamd.errors import ConfigError, StreamdError
+from streamd.spec import StreamSpec
+
+HELD: Final = 16  # batches: more than caches keep, so that each must be read from memory as a new one would
+REPLAY_S: Final = 2.0  # a rate over less says little; the user waits for it
+
+Work = Callable[[Batch], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Stands in for a stream: `held` again and again, in epochs of `steps`; without an end when `epochs` is None.
+
+    Labels, weights, ids, bad rows and tokens are those of the batches held; `epoch` and `index` count on.
+    """
+
+    held: Sequence[Batch]
+    steps: int
+    epochs_wanted: int | None = None
+
+    @property
+    def spec(self) -> StreamSpec:
+        return self.held[0].spec
+
+    def __len__(self) -> int:
+        """Steps of a whole epoch, as many as the stream's."""
+        return self.steps
+
+    def __iter__(self) -> Iterator[Batch]:
+        """All batches of all epochs."""
+        return itertools.chain.from_iterable(self.epochs())
+
+    def epochs(self) -> Iterator[Iterator[Batch]]:
+        """One iterator an epoch."""
+        numbers = itertools.count() if self.epochs_wanted is None else range(self.epochs_wanted)
+        return map(self._epoch, numbers)
+
+    def _epoch(self, epoch: int) -> Iterator[Batch]:
+        again = itertools.islice(itertools.cycle(self.held), self.steps)
+        return (replace(batch, epoch=epoch, index=index) for index, batch in enumerate(again))
+
+
+def hold(stream: Stream, batches: int = HELD, epochs: int | None = None) -> Replay:
+    """Takes the stream's next batches, fewer where its epochs end before, and gives them for `epochs` epochs.
+
+    They lie in memory of their own, so that none of the daemon's is held. Raises ConfigError when `batches` is no
+    number of batches, StreamdError when the stream is at its end.
+    """
+    if batches < 1:
+        raise ConfigError(f"cannot hold {batches} batches: a whole number, at least 1")
+    held = [batch.copy() for batch in itertools.islice(stream, min(batches, len(stream)))]
+    if not held:
+        raise StreamdError(f"stream {stream.spec.name!r} is at its end, so there is nothing to hold: subscribe anew")
+    return Replay(held, len(stream), epochs)
+
+
+def rate(held: Sequence[Batch], work: Work, at_least_s: float = REPLAY_S) -> float:
+    """Samples a second that `work` takes when each batch is there already: over so many seconds, and each batch."""
+    began_s, samples = time.monotonic(), 0
+    for number, batch in enumerate(itertools.cycle(held), 1):
+        work(batch)
+        samples += len(batch)
+        seconds = time.monotonic() - began_s
+        if seconds >= at_least_s and number >= len(held):
+            break
+    return samples / seconds

@@ -1,0 +1,98 @@
+"""Held batches in place of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from daemons import DaemonProcess, stream_config, write_images
+
+import streamd
+from streamd.client import Batch
+from streamd.errors import ConfigError, StreamdError
+from streamd.headroom import Replay, hold, rate
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    place = tmp_path_factory.mktemp("d")
+    folder = write_images(place / "data", {"cat": 16, "dog": 20})
+    daemon = DaemonProcess(place, {"workers": 1, "streams": {"train": stream_config(folder)}}).start()
+    yield daemon.endpoint
+    daemon.kill()
+
+
+def held_of(endpoint: str, batches: int, epochs: int | None = None) -> Replay:
+    with streamd.connect(endpoint) as client, client.subscribe("train", epochs=1) as stream:
+        return hold(stream, batches, epochs)
+
+
+def test_a_few_batches_come_again_and_again_in_epochs_as_long_as_the_streams(endpoint: str) -> None:
+    replay = held_of(endpoint, 2, epochs=2)
+    with streamd.connect(endpoint) as client, client.subscribe("train", epochs=1) as again:
+        first, second = (batch.copy() for batch in islice(again, 2))
+        assert (len(replay), replay.spec) == (len(again), again.spec)
+    epochs = [list(epoch) for epoch in replay.epochs()]
+    assert [[(batch.epoch, batch.index) for batch in epoch] for epoch in epochs] == [
+        [(epoch, index) for index in range(5)] for epoch in range(2)
+    ]
+    for batch, held in zip(epochs[1], [first, second, first, second, first], strict=True):
+        assert np.array_equal(batch.images, held.images)
+        assert np.array_equal(batch.labels["label"], held.labels["label"])
+        assert np.array_equal(batch.sample_ids, held.sample_ids)
+        assert batch.token == held.token
+    assert [(batch.epoch, batch.index) for batch in replay] == [
+        (epoch, index) for epoch in range(2) for index in range(5)
+    ]
+
+
+def test_without_a_number_of_epochs_it_has_no_end(endpoint: str) -> None:
+    assert [batch.epoch for batch in islice(held_of(endpoint, 1), 12)] == [0] * 5 + [1] * 5 + [2] * 2
+
+
+def test_an_epoch_shorter_than_what_is_wanted_is_held_whole_and_stays_when_the_stream_is_closed(endpoint: str) -> None:
+    replay = held_of(endpoint, 100)
+    assert [len(batch) for batch in replay.held] == [8, 8, 8, 8, 4]
+    assert sorted(each for batch in replay.held for each in batch.sample_ids.tolist()) == list(range(36))
+
+
+def test_nothing_can_be_held_of_a_stream_at_its_end_nor_less_than_a_batch(endpoint: str) -> None:
+    with streamd.connect(endpoint) as client, client.subscribe("train", epochs=1) as stream:
+        with pytest.raises(ConfigError, match="cannot hold 0 batches: a whole number, at least 1"):
+            hold(stream, 0)
+        assert sum(1 for _ in stream) == 5
+        with pytest.raises(StreamdError, match="stream 'train' is at its end, so there is nothing to hold: subscribe"):
+            hold(stream)
+
+
+def test_a_rate_is_that_of_the_work_over_the_time_that_was_asked_for(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 100.0
+
+    def work(_: Batch) -> None:
+        nonlocal now_s
+        now_s += 0.5
+
+    held = held_of(endpoint, 2).held
+    monkeypatch.setattr("streamd.headroom.time", SimpleNamespace(monotonic=lambda: now_s))
+    assert rate(held, work, 3.0) == 6 * 8 / 3.0
+    assert rate(held, work, 0.0) == 2 * 8 / 1.0  # each at least once
+
+
+@pytest.mark.train
+def test_a_model_fits_held_batches_as_it_would_a_stream(endpoint: str) -> None:
+    import keras  # noqa: PLC0415 - takes seconds, and only where it is installed
+
+    from streamd.frameworks.keras import fit_data  # noqa: PLC0415 - as above
+
+    replay = held_of(endpoint, 2)
+    layers = [keras.Input(replay.spec.image_shape), keras.layers.Flatten(), keras.layers.Dense(2)]
+    model = keras.Sequential(layers)
+    model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    history = model.fit(fit_data(replay), epochs=3, verbose=0)
+    assert len(history.history["loss"]) == 3
+    assert int(model.optimizer.iterations) == 3 * len(replay)
