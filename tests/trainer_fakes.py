@@ -68,6 +68,7 @@ class FakeStream:
     wait_s: float = 0.0
     taken: list[tuple[int, int]] = field(default_factory=list)
     leases: int = 0
+    most_leases: int = 0  # that were held at a time
     epoch: int = 0
 
     def __len__(self) -> int:
@@ -110,6 +111,7 @@ class FakeStream:
         memory = mmap.mmap(-1, place.nbytes)
         place.view(memoryview(memory))[:] = ids[:, None, None, None]
         self.leases += 1
+        self.most_leases = max(self.most_leases, self.leases)
         return lend(memoryview(memory), place, self._returned)
 
     def _returned(self) -> None:

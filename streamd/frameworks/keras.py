@@ -12,7 +12,8 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from streamd.errors import ConfigError, MissingExtraError, near_name
+from streamd.errors import ConfigError, near_name
+from streamd.frameworks.extras import load
 from streamd.frameworks.feed import ClassWeight, Names, Stream, choose
 from streamd.spec import StreamSpec
 
@@ -27,11 +28,7 @@ IMAGENET_STD = (58.395, 57.12, 57.375)
 def load_keras() -> Any:
     """The module `keras`, on TensorFlow unless KERAS_BACKEND says otherwise. Raises MissingExtraError."""
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-    try:
-        import keras  # noqa: PLC0415 - takes four seconds, and the extra may be missing
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(error.name or "keras", "train", "training with Keras") from error
-    return keras
+    return load("keras", "train", "training with Keras")
 
 
 def fit_data(

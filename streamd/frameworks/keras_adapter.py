@@ -11,40 +11,11 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any, Self
 
-import numpy as np
-import tensorflow as tf
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from streamd.errors import ConfigError, ReceiptError
-from streamd.frameworks.feed import Array, Batch, Feed, Stream
-from streamd.limits import TENSOR_ALIGN_BYTES
-
-
-class _Writable:
-    """Read-only memory, said to be writable: TensorFlow takes no other by DLPack, and has been seen not to write.
-
-    Keeps the read-only array, and with it the lease of its slot, alive as long as an array made of this.
-    """
-
-    __slots__ = ("__array_interface__", "_lease")
-
-    def __init__(self, lease: Array) -> None:
-        interface = dict(lease.__array_interface__)
-        interface["data"] = (interface["data"][0], False)
-        self.__array_interface__ = interface
-        self._lease = lease
-
-
-def tensor(array: Array) -> Any:
-    """A tensor on the CPU over the memory of `array`, which it keeps alive; a copy where an alias cannot be had.
-
-    TensorFlow refuses strides and aborts the process at an address that is no multiple of 64.
-    """
-    aligned = array.__array_interface__["data"][0] % TENSOR_ALIGN_BYTES == 0
-    if not (aligned and array.flags.c_contiguous and array.size):
-        return tf.constant(array)
-    writable = array if array.flags.writeable else np.asarray(_Writable(array))
-    return tf.experimental.dlpack.from_dlpack(writable.__dlpack__())
+from streamd.frameworks.feed import Batch, Feed, Stream
+from streamd.frameworks.tensorflow import tensor
 
 
 def _tensors(arrays: Any) -> Any:

@@ -1,0 +1,121 @@
+"""Lent memory by DLPack. NumPy stands for the frameworks: it takes capsules as they do."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from lent_arrays import Lender, address
+
+from streamd.frameworks.dlpack import export
+
+Images = np.ndarray[Any, Any]
+
+
+class Frugal:
+    """Takes the array's export the old way, unversioned and writable, as TensorFlow does."""
+
+    def __init__(self, array: Images) -> None:
+        self._array = array
+
+    def __dlpack__(self, *, stream: None = None, **_: object) -> Any:
+        return self._array.__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
+def exported(array: Images) -> Images:
+    shared = export(array)
+    assert shared is not None
+    return shared
+
+
+def test_numpy_itself_would_not_export_lent_memory_the_old_way() -> None:
+    with pytest.raises(BufferError, match="readonly"):
+        Lender().lend().__dlpack__()
+
+
+def test_what_is_exported_is_the_lent_memory() -> None:
+    images = Lender().lend()
+    taken = np.from_dlpack(Frugal(exported(images)))
+    assert address(taken) == address(images)
+    np.testing.assert_array_equal(taken, images)
+    assert (taken.shape, taken.dtype) == (images.shape, images.dtype)
+
+
+def test_the_lease_ends_with_what_was_made_of_the_capsule() -> None:
+    lender = Lender()
+    taken = np.from_dlpack(Frugal(exported(lender.lend())))
+    row = taken[1]
+    del taken
+    gc.collect()
+    assert lender.held == 1
+    del row
+    assert lender.held == 0
+
+
+def test_a_capsule_that_nobody_takes_ends_its_lease() -> None:
+    lender = Lender()
+    capsule = exported(lender.lend()).__dlpack__()
+    assert lender.held == 1
+    del capsule
+    assert lender.held == 0
+
+
+def test_the_lease_ends_in_whatever_thread_the_tensor_dies() -> None:
+    lender = Lender()
+    kept = [np.from_dlpack(Frugal(exported(lender.lend())))]
+    dropping = threading.Thread(target=kept.clear)
+    dropping.start()
+    dropping.join()
+    assert lender.held == 0
+
+
+def test_batches_of_one_memory_are_leases_of_their_own() -> None:
+    lender = Lender()
+    images = lender.lend()
+    one, two = exported(images), exported(images)
+    del images, one
+    assert lender.held == 1
+    del two
+    assert lender.held == 0
+
+
+def test_the_array_it_came_from_stays_read_only() -> None:
+    images = Lender().lend()
+    exported(images)
+    assert not images.flags.writeable
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        lambda images: images[:, ::2],
+        lambda images: images.T,
+        lambda images: images.reshape(-1)[1:],
+        lambda images: images[:0],
+        lambda images: images.reshape(-1).view(">i4"),
+        lambda images: images.reshape(-1).view("S4"),
+        lambda images: images.reshape(-1).view(bool),
+        lambda images: images.reshape(-1).view(np.complex64),
+        lambda images: images.reshape(-1).view(np.longdouble),
+    ],
+    ids=["strided", "transposed", "unaligned", "empty", "byte order", "text", "bool", "complex", "16 bytes"],
+)
+def test_only_a_copy_will_do_for(cut: Callable[[Images], Images]) -> None:
+    assert export(cut(Lender().lend())) is None
+
+
+def test_only_a_copy_will_do_for_what_may_be_written() -> None:
+    images = Lender().lend()
+    aligned = np.frombuffer(bytearray(4096), np.uint8)
+    aligned = aligned[-address(aligned) % 64 :]
+    assert export(aligned) is None
+    aligned.setflags(write=False)
+    assert export(aligned) is not None
+    assert export(images) is not None

@@ -1,0 +1,38 @@
+"""Batches as JAX arrays, with a stand-in for JAX, which lies over what it is given."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from lent_arrays import Lender, address
+
+from streamd.errors import MissingExtraError
+from streamd.frameworks.jax import array
+
+
+@pytest.fixture
+def _stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(device_put=np.asarray))
+
+
+@pytest.mark.usefixtures("_stand_in")
+def test_lent_memory_is_handed_over_as_it_is() -> None:
+    images = Lender().lend()
+    assert address(array(images)) == address(images)
+
+
+@pytest.mark.usefixtures("_stand_in")
+def test_what_its_owner_may_write_is_copied() -> None:
+    labels = np.arange(4)
+    made = array(labels)
+    labels[:] = 9
+    assert made.tolist() == [0, 1, 2, 3]
+
+
+def test_a_missing_jax_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jax", None)
+    with pytest.raises(MissingExtraError, match=r"needs jax.*pip install 'streamd\[jax\]'"):
+        array(np.zeros(1))

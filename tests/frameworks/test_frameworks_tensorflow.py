@@ -1,0 +1,137 @@
+"""Batches as TensorFlow tensors: over the lent memory where that can be, and never longer than the tensor lives."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from daemons import wait_until
+from lent_arrays import Lender, address
+
+from streamd.errors import MissingExtraError
+from streamd.frameworks.extras import load
+from streamd.frameworks.tensorflow import tensor
+
+Images = np.ndarray[Any, Any]
+
+pytestmark = pytest.mark.train
+
+
+def tensorflow() -> Any:
+    return load("tensorflow", "train", "a test")
+
+
+def place(aliased: Any) -> int:
+    return address(np.asarray(memoryview(aliased)))
+
+
+def test_a_tensor_lies_over_the_lent_memory_and_holds_its_lease() -> None:
+    lender = Lender()
+    images = lender.lend()
+    aliased = tensor(images)
+    assert place(aliased) == address(images)
+    np.testing.assert_array_equal(aliased.numpy(), images)
+    del images
+    gc.collect()
+    assert lender.held == 1
+    del aliased
+    assert lender.held == 0
+
+
+def test_a_part_of_a_batch_lies_over_its_memory_too() -> None:
+    images = Lender().lend()
+    assert place(tensor(images[1:3])) == address(images[1])
+
+
+def test_a_lease_ends_in_whatever_thread_its_tensor_dies() -> None:
+    lender = Lender()
+    kept = [tensor(lender.lend())]
+    dropping = threading.Thread(target=kept.clear)
+    dropping.start()
+    dropping.join()
+    assert lender.held == 0
+
+
+def test_a_lease_ends_when_a_pipeline_of_tensorflows_own_threads_drops_the_tensor() -> None:
+    lender = Lender()
+    tf = tensorflow()
+    pipeline = tf.data.Dataset.from_tensors(tensor(lender.lend())).map(lambda x: x + 1).prefetch(1)
+    assert len(list(pipeline)) == 1
+    assert lender.held == 1
+    del pipeline
+    wait_until(lambda: gc.collect() >= 0 and lender.held == 0, "the pipeline has let go")
+
+
+def test_operations_that_might_reuse_their_input_leave_lent_memory_alone() -> None:
+    tf = tensorflow()
+    images = Lender().lend()
+    before = images.copy()
+
+    def steps(x: Any) -> Any:
+        return tf.nn.relu(tf.clip_by_value(tf.bitwise.invert(x + tf.constant(1, tf.uint8)), 3, 200))
+
+    for function in (steps, tf.function(steps), tf.function(steps, jit_compile=True)):
+        function(tensor(images))
+    np.testing.assert_array_equal(images, before)
+
+
+def copied(images: Images) -> bool:
+    made = tensor(images)
+    np.testing.assert_array_equal(made.numpy(), images)
+    return place(made) != address(images)
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        lambda images: images.reshape(-1)[1:],
+        lambda images: images[:, ::2],
+        lambda images: images[:0],
+        lambda images: images.reshape(-1).view(">i4"),
+    ],
+    ids=["unaligned", "strided", "empty", "byte order"],
+)
+def test_what_tensorflow_would_refuse_is_copied(cut: Callable[[Images], Images]) -> None:
+    assert copied(cut(Lender().lend()))
+
+
+def test_labels_are_copied_so_that_what_is_written_later_does_not_show() -> None:
+    labels = np.zeros(4096, dtype=np.float32)
+    made = tensor(labels)
+    labels[:] = 1
+    assert made.numpy().max() == 0
+
+
+def test_a_release_that_refuses_the_capsule_gets_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    tf, lender = tensorflow(), Lender()
+    images = lender.lend()
+
+    def refuse(_capsule: object) -> None:
+        raise tf.errors.InvalidArgumentError(None, None, "not this one")
+
+    monkeypatch.setattr(tf.experimental.dlpack, "from_dlpack", refuse)
+    assert copied(images)
+    del images
+    gc.collect()
+    assert lender.held == 0
+
+
+def test_a_program_ends_well_while_a_tensor_holds_a_lease() -> None:
+    code = (
+        "from lent_arrays import Lender; from streamd.frameworks.tensorflow import tensor\n"
+        "kept = tensor(Lender().lend()); print(int(kept[3, 0, 0, 0]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "3\n"
+
+
+def test_a_missing_tensorflow_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    with pytest.raises(MissingExtraError, match=r"needs tensorflow.*pip install 'streamd\[train\]'"):
+        tensor(np.zeros(1))

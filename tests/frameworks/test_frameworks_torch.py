@@ -1,0 +1,53 @@
+"""Batches as torch tensors, with a stand-in for torch, which takes by DLPack what NumPy takes."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from lent_arrays import Lender, address
+
+from streamd.errors import MissingExtraError
+from streamd.frameworks.torch import tensor
+
+
+@pytest.fixture
+def _stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(from_dlpack=np.from_dlpack, from_numpy=np.asarray))
+
+
+@pytest.mark.usefixtures("_stand_in")
+def test_a_tensor_lies_over_the_lent_memory_and_holds_its_lease() -> None:
+    lender = Lender()
+    images = lender.lend()
+    aliased = tensor(images)
+    assert address(aliased) == address(images)
+    del images
+    assert lender.held == 1
+    del aliased
+    assert lender.held == 0
+
+
+@pytest.mark.usefixtures("_stand_in")
+def test_what_is_strided_is_copied_and_its_lease_ends() -> None:
+    lender = Lender()
+    images = lender.lend()
+    copied = tensor(images[:, ::2])
+    np.testing.assert_array_equal(copied, images[:, ::2])
+    assert not np.shares_memory(copied, images)
+    del images
+    assert lender.held == 0
+
+
+@pytest.mark.usefixtures("_stand_in")
+def test_labels_are_copied() -> None:
+    labels = np.arange(4)
+    assert not np.shares_memory(tensor(labels), labels)
+
+
+def test_a_missing_torch_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingExtraError, match=r"needs torch.*pip install 'streamd\[torch\]'"):
+        tensor(np.zeros(1))
