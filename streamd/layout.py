@@ -30,7 +30,7 @@ class Tensor:
 
     def view(self, memory: memoryview, start: int = 0) -> npt.NDArray[Any]:
         """The array at its place in `memory`, the slot's bytes from `start` on; writable when the memory is."""
-        return np.frombuffer(memory, self.dtype, prod(self.shape), self.offset - start).reshape(self.shape)
+        return np.ndarray(self.shape, self.dtype, memory, self.offset - start)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -130,22 +130,24 @@ def expected_digest(
     return to_hex(lanes)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Place:
-    """A tally's state at one moment; what it adds up to is worked out when somebody asks."""
+class Place(NamedTuple):
+    """A tally's state at one moment; what it adds up to is worked out when somebody asks.
+
+    A tuple, since one is made for every batch and few are looked at.
+    """
 
     cursor: Cursor
     pixel_id: str
     changed: bool
-    _order_id: str
-    _totals: Totals
-    _waiting: list[Counted]  # the tally's own, which only grows, ...
-    _count: int  # ... and how much of it was there
-    _last: Counted | None
+    order_id: str
+    before: Totals
+    waiting: list[Counted]  # the tally's own, which only grows, ...
+    length: int  # ... and how much of it was there
+    last: Counted | None
 
     def totals(self) -> Totals:
-        last = [] if self._last is None else [self._last]
-        return self._totals.plus(self._order_id, self.cursor.epoch, self._waiting[: self._count] + last)
+        last = [] if self.last is None else [self.last]
+        return self.before.plus(self.order_id, self.cursor.epoch, self.waiting[: self.length] + last)
 
     @property
     def digest(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -145,15 +145,14 @@ class Group:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Fetched:
+class Fetched(NamedTuple):
     """The stream's next batch, what books it, and what makes the token of a place within it, of (rows, world).
 
     `unused`: samples that were cut off its end.
     """
 
     batch: Batch
-    count: Callable[[], None]
+    book: Callable[[], None]
     token_within: Callable[[int, int], str] | None  # None where a batch has one part
     unused: int = 0
 
@@ -210,7 +209,7 @@ class Recut:
         fetched = fetch()
         if fetched is None:
             return None
-        fetched.count()
+        fetched.book()
         return fetched.batch
 
     def _next_part(self, fetch: Fetch) -> Batch | None:
@@ -224,7 +223,7 @@ class Recut:
         stop = len(batch) if self._cut.group > 1 else min(start + self._cut.rows, len(batch))
         if stop == len(batch):
             self._fetched, self.rows_taken = None, 0
-            fetched.count()
+            fetched.book()
             self.unused += fetched.unused
         else:
             self._fetched, self.rows_taken = fetched, stop
@@ -239,11 +238,11 @@ class Recut:
         batch, cut = fetched.batch, self._cut
         parts = cut.parts_at(batch.index - self._rank + self._world, self._world)
         if parts > -(-len(batch) // cut.rows):
-            return replace(fetched, batch=_filled(batch, parts * cut.rows))
+            return fetched._replace(batch=_filled(batch, parts * cut.rows))
         if parts * cut.rows >= len(batch):
             return fetched
         kept = part(batch, 0, parts * cut.rows, batch.index)
-        return replace(fetched, batch=kept, unused=_samples(batch.sample_ids[len(kept) :]))
+        return fetched._replace(batch=kept, unused=_samples(batch.sample_ids[len(kept) :]))
 
     def _next_group(self, fetch: Fetch) -> Batch | None:
         """Several of the stream's batches as one; what does not fill a last one is dropped where the stream does so."""
