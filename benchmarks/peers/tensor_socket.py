@@ -20,10 +20,12 @@ import torch
 import torch_folder
 import turbo_image
 
+RUBBER_BAND = 0.05  # of an epoch: how far trainers may drift apart before one is left out
 PRODUCER_BATCH = 8  # loader batches that are sent as one; TensorSocket's default
 SETTINGS = contest.Settings(
     library=f"tensorsocket {version('tensorsocket')}, torch {version('torch')}, simplejpeg {version('simplejpeg')}",
-    chosen=f"producer over the DataLoader of torch_simplejpeg; producer_batch_size {PRODUCER_BATCH}, consumers of 32; "
+    chosen=f"producer over the DataLoader of torch_simplejpeg; producer_batch_size {PRODUCER_BATCH}, "
+    f"rubber_band_pct {RUBBER_BAND}, consumers of 32; "
     "pack_fn and unpack_fn that pass shared memory by handle (sharing strategy file_system), where the default pickles",
     source="TensorSocket's README and docstrings; pytorch.org: multiprocessing, 'Sharing strategies'",
     inexact="the producer never sends the last batches of an epoch, and its consumer's loop never ends",
@@ -43,12 +45,14 @@ def serve(options: contest.Options) -> None:
     torch.multiprocessing.set_sharing_strategy("file_system")
     loader = torch_folder.loader(torch_folder.Folder(options, turbo_image.fill_from), options)
     producer = tensorsocket.TensorProducer(
-        loader, **ports(options), pack_fn=by_handle, producer_batch_size=PRODUCER_BATCH, rubber_band_pct=0.02
+        loader, **ports(options), pack_fn=by_handle, producer_batch_size=PRODUCER_BATCH, rubber_band_pct=RUBBER_BAND
     )
     print("serving", flush=True)
     while True:
         for _ in producer:
-            pass
+            producer.ack_socket.poll(
+                0
+            )  # else its subscription may reach a trainer later than the first batch to answer
 
 
 def begin(options: contest.Options) -> contest.Epoch:
