@@ -97,11 +97,11 @@ class Reloader:
         return True
 
     async def _keep(self, was: ServedStream, now: ServedStream) -> None:
-        """Its sessions go on; how many bad samples they bear may be another number."""
-        if was.max_bad_fraction != now.max_bad_fraction:
-            tolerant = replace(was, max_bad_fraction=now.max_bad_fraction)
-            await self._engine.open(tolerant)
-            self._service.renew(tolerant)
+        """Its sessions go on; how many bad samples they bear may be another number, and the cache another one."""
+        if (was.max_bad_fraction, was.cache) != (now.max_bad_fraction, now.cache):
+            renewed = replace(was, max_bad_fraction=now.max_bad_fraction, cache=now.cache)
+            await self._engine.open(renewed)
+            self._service.renew(renewed)
 
     async def _serve(self, stream: ServedStream, why: str) -> None:
         pixel_id = await self._engine.open(stream)

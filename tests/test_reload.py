@@ -20,6 +20,7 @@ from streamd.reload import Reloader, introduce
 from streamd.served import ServedStream
 from streamd.service import Service
 from streamd.spec import PixelId
+from streamd.tasks import CachePlace
 from streamd.verdicts import Verdict
 
 
@@ -133,6 +134,13 @@ def test_more_tolerance_for_bad_samples_ends_no_session(daemon: Daemon, a: dict[
     assert daemon.told == ["open a", "renew a"]
     now = daemon.streams["a"]
     assert (now.max_bad_fraction, now.quarantine, now.manifest) == (0.5, was.quarantine, was.manifest)
+
+
+def test_another_cache_ends_no_session(daemon: Daemon, a: dict[str, Any], tmp_path: Path) -> None:
+    running = daemon.start({"a": a})
+    reload(daemon, running, {"a": a | {"cache": {"path": str(tmp_path / "cache"), "max": "1GiB"}}})
+    assert daemon.told == ["open a", "renew a"]
+    assert daemon.streams["a"].cache == CachePlace(str(tmp_path / "cache"), 1 << 30)
 
 
 def test_a_list_that_turns_out_the_same_is_kept_with_its_verdicts(

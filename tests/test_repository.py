@@ -18,7 +18,7 @@ import pytest
 ROOT: Final = Path(__file__).resolve().parent.parent
 STREAMD: Final = sorted((ROOT / "streamd").rglob("*.py"))
 TESTS: Final = sorted((ROOT / "tests").rglob("*.py"))
-BENCHMARKS: Final = sorted((ROOT / "benchmarks").glob("*.py"))
+BENCHMARKS: Final = sorted([*(ROOT / "benchmarks").glob("*.py"), *(ROOT / "benchmarks" / "peers").glob("*.py")])
 LOCKS: Final = sorted((ROOT / "requirements").glob("*.txt"))
 
 MAX_FILE_LINES: Final = 400
@@ -45,11 +45,13 @@ UNTESTED: Final[frozenset[str]] = frozenset(
 TRAINER_ROOMS: Final = frozenset(
     [
         "__init__",
+        "bundles",
         "client",
         "descriptors",
         "endpoint",
         "errors",
         "frameworks",
+        "headroom",
         "layout",
         "limits",
         "mapping",
@@ -69,7 +71,7 @@ TRAINER_ROOMS: Final = frozenset(
 )
 
 # Only entry points decide how the process logs and how it ends; the other modules are started with `python -m`.
-ENTRY_POINTS: Final = ("attached.py", "cli/", "demo/judge.py", "listing.py", "logs.py", "probe.py", "worker.py")
+ENTRY_POINTS: Final = ("attached.py", "cli/", "demo/judge.py", "drain.py", "listing.py", "logs.py", "worker.py")
 ENTRY_POINT_CALLS: Final = {
     "logging.basicConfig",
     "logging.config.dictConfig",
@@ -212,7 +214,9 @@ def test_test_modules_have_names_of_their_own() -> None:
 
 
 def test_importing_streamd_pulls_neither_the_daemon_nor_a_framework() -> None:
-    heavy = {"PIL", "aiofiles", "jax", "keras", "pyarrow", "pydantic", "simplejpeg", "tensorflow", "torch", "typer"}
+    heavy = {
+        "PIL", "aiofiles", "cv2", "jax", "keras", "pyarrow", "pydantic", "simplejpeg", "tensorflow", "torch", "typer",
+    }  # fmt: skip
     code = "import sys, streamd; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
 

@@ -25,16 +25,21 @@ from streamd.bundles import parted
 from streamd.decode import decode_into
 from streamd.decode.identity import pixel_id
 from streamd.layout import layout, slot_bytes
+from streamd.limits import PAGE_BYTES
 from streamd.plan import PAD_ID
 from streamd.served import ServedStream
 from streamd.slots import SlotStore, make_memory
+from streamd.stores.cachefile import RECORD
 from streamd.tasks import (
     MAX_RECORD_BYTES,
+    CachePlace,
+    CloseStream,
     Command,
     Done,
     DropSlots,
     OpenStream,
     Ready,
+    Remark,
     Report,
     Task,
     Unopened,
@@ -293,3 +298,55 @@ def test_a_stream_that_is_out_of_reach_fails_its_tasks_until_it_is_back(hand: Ha
     report = hand.hear()
     assert isinstance(report, Done)
     assert (report.number, report.bad) == (6, ())
+
+
+def kept(folder: Path) -> list[int]:
+    """Samples that a cache of nine holds for whoever opens it."""
+    (path,) = folder.glob("*.cache")
+    return np.flatnonzero(np.fromfile(path, RECORD, 9, offset=PAGE_BYTES)["checksum"]).tolist()
+
+
+def open_cached(hand: Hand, stream: ServedStream, folder: Path) -> None:
+    place = CachePlace(str(folder), None, writable=True)
+    hand.send(OpenStream(0, str(stream.manifest_path), stream.spec, place))
+    assert isinstance(hand.hear(), Ready)
+
+
+def test_what_a_worker_decoded_is_kept_and_gathered_the_next_time(
+    hand: Hand, stream: ServedStream, images: Images, tmp_path: Path
+) -> None:
+    open_cached(hand, stream, tmp_path)
+    nbytes = slot_bytes(stream.spec)
+    hand.send(task(stream, 1, [0, 1, 2], [5, PAD_ID, 7]), slot=1, nbytes=nbytes)
+    assert isinstance(done := hand.hear(), Done)
+    assert done.gathered == 0
+    wait_until(lambda: kept(tmp_path) == [5, 7], "rows are published")
+    file_of(stream, 5).unlink()
+    hand.send(task(stream, 2, [0, 1, 2, 3], [5, 2, PAD_ID, 7], slot=2), slot=2, nbytes=nbytes)
+    assert isinstance(done := hand.hear(), Done)
+    assert (done.gathered, done.bad) == (2, ())
+    assert np.array_equal(images(1)[0], images(2)[0])
+    assert np.array_equal(images(2)[1], pixels(stream, 2))
+    assert not images(2)[2].any()
+
+
+def test_a_stream_that_is_closed_publishes_what_it_kept(hand: Hand, stream: ServedStream, tmp_path: Path) -> None:
+    open_cached(hand, stream, tmp_path)
+    hand.send(task(stream, 1, [0], [5]), slot=1, nbytes=slot_bytes(stream.spec))
+    hand.hear()
+    hand.send(CloseStream(0))
+    wait_until(lambda: kept(tmp_path) == [5], "the row is published")
+    assert hand.end() == (0, "")
+
+
+def test_a_cache_that_cannot_be_opened_is_remarked_and_done_without(
+    hand: Hand, stream: ServedStream, tmp_path: Path
+) -> None:
+    open_cached(hand, stream, tmp_path / "nowhere")
+    assert isinstance(remark := hand.hear(), Remark)
+    assert remark.stream == 0
+    assert "nothing is kept" in remark.text
+    assert "No such file or directory" in remark.text
+    hand.send(task(stream, 1, [0], [5]), slot=1, nbytes=slot_bytes(stream.spec))
+    assert isinstance(done := hand.hear(), Done)
+    assert (done.gathered, done.bad) == (0, ())

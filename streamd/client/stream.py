@@ -16,6 +16,7 @@ from streamd.client.batch import Batch, open_batch, planned_ids
 from streamd.client.inbox import Delivery, Inbox
 from streamd.client.io import Postman
 from streamd.client.patience import Patience
+from streamd.client.places import read_place, write_place
 from streamd.client.recut import Cut, Fetched, Loose, Recut
 from streamd.client.session import Session, Wish
 from streamd.errors import (
@@ -26,14 +27,13 @@ from streamd.errors import (
     ReceiptError,
     RefusedError,
     StreamdError,
-    TokenError,
 )
 from streamd.layout import Layout, layout
 from streamd.limits import LAST_WORD_S, PROGRESS_DELAY_S
 from streamd.messages import ReceiptDue
-from streamd.receipts import Place, Receipt, Tally, Totals, from_hex, to_hex
-from streamd.spec import Cursor, Segment, StreamSpec, steps_from
-from streamd.tokens import Token, read_token
+from streamd.receipts import Receipt, Tally, Totals, from_hex
+from streamd.spec import Cursor, Segment, steps_from
+from streamd.tokens import Token
 from streamd.walk import Walk
 
 
@@ -79,7 +79,7 @@ class Stream:
         token = start if isinstance(start, Token) else None
         cursor = start if isinstance(start, Cursor) else Cursor()
         self._tally = self._tally_at(token) if token else self._new_tally(cursor, self._served.pixel_id)
-        self._last_token = token.to_json if token else partial(_token, self._served, self._tally.snapshot())
+        self._last_token = token.to_json if token else partial(write_place, self._served, self._tally.snapshot())
         self._recut = Recut(self._cut, self._wish.rank, self._wish.world, token.rows if token else 0)
 
     def _open(self, *, running: bool = False) -> None:
@@ -249,11 +249,11 @@ class Stream:
             placed,
             header,
             self.spec,
-            token=partial(_token, self._served, tally.after(header.index, planned, marks, after)),
+            token=partial(write_place, self._served, tally.after(header.index, planned, marks, after)),
             on_return=partial(self._postman.give_back, delivery.connection, delivery.number),
         )
         count = partial(tally.take, header.index, planned, marks, after)
-        within = partial(_token, self._served, tally.snapshot()) if self._cut.parts > 1 else None
+        within = partial(write_place, self._served, tally.snapshot()) if self._cut.parts > 1 else None
         return Fetched(batch, count, within)
 
     def _layout(self, rows: int) -> Layout:
@@ -372,32 +372,3 @@ class Stream:
             raise ForkedClientError
         if self._closed:
             raise self._closed_error()
-
-
-def read_place(text: str | bytes, spec: StreamSpec, world: int) -> Token:
-    """A token for a rank of `world`. Raises TokenError when it is none of this stream and order, or of no such rank."""
-    token = read_token(text, spec)
-    if token.rows and token.world != world:
-        raise TokenError(
-            f"this token lies {token.rows} rows within the batches that world {token.world} took at a time: resume it "
-            f"with world={token.world}, or save one at the end of a whole batch of {spec.batch_size} for world={world}"
-        )
-    return token
-
-
-def _token(spec: StreamSpec, place: Place, rows: int = 0, world: int = 1) -> str:
-    """No method: a batch that knows its token must not keep the stream alive."""
-    totals = place.totals()
-    return Token(
-        stream=spec.name,
-        order_id=spec.order_id,
-        pixel_id=place.pixel_id,
-        cursor=place.cursor,
-        digest=to_hex(totals.lanes),
-        samples=totals.samples,
-        bad=totals.bad,
-        rows=rows,
-        world=world,
-        changed=place.changed,
-        order=spec.order,
-    ).to_json()

@@ -14,13 +14,13 @@ WORKERS = 2
 
 
 def test_with_room_for_n_trainers_and_one_more_that_many_have_all_they_ask_for() -> None:
-    memory = (4 * DEFAULT_CREDIT + ahead_slots(TRAIN, WORKERS, 1000 * MIB)) * MIB
+    memory = (4 * DEFAULT_CREDIT + ahead_slots(TRAIN, WORKERS, 40 * MIB)) * MIB
     assert room([TRAIN], WORKERS, memory).at_ease == 3
     assert room([TRAIN], WORKERS, memory - 1).at_ease == 2
 
 
 def test_at_most_counts_trainers_with_the_least_credit() -> None:
-    ahead = ahead_slots(TRAIN, WORKERS, 1000 * MIB)
+    ahead = ahead_slots(TRAIN, WORKERS, 40 * MIB)
     assert room([TRAIN], WORKERS, (5 * MIN_CREDIT + ahead) * MIB).at_most == 5
     assert room([TRAIN], WORKERS, (5 * MIN_CREDIT + ahead) * MIB - 1).at_most == 4
 
