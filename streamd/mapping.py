@@ -12,6 +12,7 @@ import os
 import weakref
 from collections.abc import Callable
 from functools import cache
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -57,16 +58,7 @@ def _map(descriptor: int, nbytes: int, protection: int) -> memoryview:
     return memoryview(memory).cast("B")
 
 
-class _Lent:
-    """Memory lent to NumPy: arrays made of it, and every view of them, keep this object alive."""
-
-    __slots__ = ("__array_struct__", "__weakref__")
-
-    def __init__(self, source: npt.NDArray[np.generic]) -> None:
-        self.__array_struct__ = source.__array_struct__  # a capsule, which keeps the source
-
-
-class _Lease(weakref.ref[_Lent]):
+class _Lease(weakref.ref[npt.NDArray[Any]]):
     """Ends with what was lent: what `weakref.finalize` does, by fewer objects, since there is one a batch."""
 
     __slots__ = ("on_return",)
@@ -87,8 +79,9 @@ def lend(memory: memoryview, tensor: Tensor, on_return: Callable[[], None]) -> n
 
     `on_return` may run in any thread and inside the garbage collector: it must neither lock nor allocate much.
     """
-    lent = _Lent(tensor.view(memory.toreadonly()))
+    # A view of a view keeps what that was a view of: all of them keep this array, which nobody else has.
+    lent = np.frombuffer(memory.toreadonly(), tensor.dtype, prod(tensor.shape), tensor.offset)
     lease = _Lease(lent, _ended)
     lease.on_return = on_return
     _leases[id(lease)] = lease
-    return np.asarray(lent)
+    return lent.reshape(tensor.shape)

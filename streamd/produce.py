@@ -203,8 +203,10 @@ class Filling:
         else:
             parts = ((ids[place : place + 1], self._images[row : row + 1]) for place, row in enumerate(rows))
             self._gathered = [bool(store.gather(*part)[0]) for part in parts]
-        self._track.at(self._task.number, 0, Phase.ELSEWHERE)
-        return all(self._gathered)
+        whole = all(self._gathered)
+        if whole:
+            self._track.at(self._task.number, 0, Phase.ELSEWHERE)
+        return whole
 
     def decode(self, blobs: Sequence[Blob], start: int, stop: int) -> None:
         """Decodes the rows from `start` to `stop` that were not gathered. MemoryError leaves the track at the row."""

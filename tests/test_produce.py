@@ -266,6 +266,16 @@ def test_rows_that_a_store_holds_are_gathered_at_once_and_their_files_left_alone
     assert batch.weights[4:7].tolist() == [1.0] * 3
 
 
+def test_the_track_stays_at_reading_until_all_is_there(source: Source) -> None:
+    stocked, _ = holding(source, 1, 2)
+    place, track = layout(source.spec, ROWS), new_track()
+    for ids, phase in (([1, 3], Phase.READING), ([2, 1], Phase.ELSEWHERE)):
+        track.at(9, 0, Phase.READING)
+        task = Task(9, 0, 1, place.nbytes, ROWS, np.arange(2, dtype=np.uint16), np.array(ids, np.int64))
+        whole = Filling(stocked, task, memoryview(bytearray(place.nbytes)), track).gather()
+        assert (whole, track.read().phase) == (phase is Phase.ELSEWHERE, phase)
+
+
 def test_what_a_store_lacks_is_read_and_decoded_into_its_row(source: Source, stream: ServedStream) -> None:
     stocked, _ = holding(source, 2, 4)
     file_of(stream, 4).unlink()

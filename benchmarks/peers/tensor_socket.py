@@ -20,7 +20,8 @@ import torch
 import torch_folder
 import turbo_image
 
-RUBBER_BAND = 0.05  # of an epoch: how far trainers may drift apart before one is left out
+RUBBER_BAND = 0.1  # of an epoch: how far trainers may drift apart before one is left out
+ABREAST = 16  # batches of warm-up: trainers in lock step have to stop at the same one, or who waits starves the others
 PRODUCER_BATCH = 8  # loader batches that are sent as one; TensorSocket's default
 SETTINGS = contest.Settings(
     library=f"tensorsocket {version('tensorsocket')}, torch {version('torch')}, simplejpeg {version('simplejpeg')}",
@@ -60,8 +61,9 @@ def begin(options: contest.Options) -> contest.Epoch:
     consumer = tensorsocket.TensorConsumer(**ports(options), unpack_fn=pickle.loads, batch_size=contest.BATCH)
     steps = len(consumer) - PRODUCER_BATCH
 
-    def epoch(_: int) -> Iterator[contest.Batch]:
-        for images, ids in islice(consumer, steps):
+    def epoch(number: int) -> Iterator[contest.Batch]:
+        abreast = number == 0 and options.trainers > 1
+        for images, ids in islice(consumer, ABREAST if abreast else steps):
             yield images.numpy(), ids.numpy()
 
     return epoch

@@ -96,7 +96,7 @@ class CacheFile:
     descriptor: int
     rows: int
     capacity: int
-    trouble: str = ""  # why it could not grow
+    trouble: str = ""  # why there is no room to write
 
     @staticmethod
     def open(place: CachePlace, shape: CacheShape) -> CacheFile:
@@ -154,7 +154,8 @@ def _opened(path: Path, place: CachePlace, shape: CacheShape, descriptor: int) -
     rows = shape.rows(nbytes)
     if not rows:
         raise UnfitCacheError(trouble or f"{path}: max leaves no room for a single sample; set a larger one")
-    return CacheFile(shape, descriptor, rows, min(rows, wanted) if place.writable else 0, trouble)
+    capacity = min(rows, wanted) if place.writable and not trouble else 0
+    return CacheFile(shape, descriptor, rows, capacity, trouble)
 
 
 @contextlib.contextmanager
@@ -169,12 +170,13 @@ def _alone(descriptor: int) -> Iterator[None]:
 def _grow(path: Path, descriptor: int, nbytes: int) -> str:
     """Makes room for `nbytes`, all of them or none; why it cannot, or nothing."""
     before = os.fstat(descriptor)
-    if before.st_size >= nbytes:
+    allocated_bytes = before.st_blocks * _BLOCK_BYTES
+    if min(before.st_size, allocated_bytes) >= nbytes:
         return ""
     system = os.fstatvfs(descriptor)
     free = system.f_bavail * system.f_frsize
     why = os.strerror(errno.ENOSPC)
-    if nbytes - before.st_blocks * _BLOCK_BYTES <= free:  # else asking would take what others need, for a moment
+    if nbytes - allocated_bytes <= free:  # else asking would take what others need, for a moment
         try:
             os.posix_fallocate(descriptor, 0, nbytes)
         except OSError as error:

@@ -57,11 +57,11 @@ def reopened(source: Source, folder: Path, *, writable: bool = True) -> DecodedC
 
 def test_what_was_kept_and_published_is_gathered_and_nothing_else(source: Source, cache: DecodedCache) -> None:
     assert held(cache, [0, 1, 2]) == [False] * 3
-    fill(cache, source, [1, 7, 3])
-    assert held(cache, [0, 1, 7, PAD_ID, 3]) == [False, True, True, False, True]
-    mask, images = gathered(cache, source, [7, 3, 3, 1])
+    fill(cache, source, [0, 7, 3])
+    assert held(cache, [0, 1, 7, PAD_ID, 3]) == [True, False, True, False, True]
+    mask, images = gathered(cache, source, [7, 3, 3, 0])
     assert mask == [True] * 4
-    assert np.array_equal(images, rows_of(source, [7, 3, 3, 1]))
+    assert np.array_equal(images, rows_of(source, [7, 3, 3, 0]))
 
 
 def test_a_task_that_is_held_in_part_gets_its_part(source: Source, cache: DecodedCache) -> None:
@@ -349,11 +349,13 @@ def test_a_reader_sees_what_the_writer_adds_and_adds_nothing(source: Source, cac
 
 
 def test_room_that_could_not_be_had_is_remarked(source: Source, folder: Path) -> None:
-    open_cache(source, place(folder, shape_of(source).file_bytes(3))).close()
+    small = open_cache(source, place(folder, shape_of(source).file_bytes(3)))
+    fill(small, source, [1])
+    small.close()
     with no_file_larger_than(shape_of(source).file_bytes(5)):
         cache = reopened(source, folder)
-    fill(cache, source, [1, 4])
-    assert held(cache, [1, 4]) == [True, False]
+    fill(cache, source, [2, 4])
+    assert held(cache, [1, 2, 4]) == [True, False, False]
     assert "make room, or set a smaller max" in cache.remarks[0]
     cache.close()
 

@@ -155,4 +155,4 @@ class Caching(RuleBasedStateMachine):
 
 
 TestCaching = Caching.TestCase
-TestCaching.settings = explored(examples=int(os.environ.get("STREAMD_EXAMPLES", "60")))  # each syncs files
+TestCaching.settings = explored()

@@ -101,11 +101,21 @@ def test_space_that_is_refused_leaves_no_part_of_it_taken(tmp_path: Path) -> Non
     assert (tmp_path / SHAPE.name).stat().st_size == 0
 
 
-def test_a_file_that_cannot_grow_is_used_as_it_is(tmp_path: Path) -> None:
+def test_a_file_with_holes_has_them_filled(tmp_path: Path) -> None:
+    CacheFile.open(place(tmp_path), SHAPE).close()
+    path = tmp_path / SHAPE.name
+    os.truncate(path, PAGE_BYTES)
+    os.truncate(path, SHAPE.file_bytes(1000))
+    assert path.stat().st_blocks * 512 < SHAPE.file_bytes(1000)
+    CacheFile.open(place(tmp_path), SHAPE).close()
+    assert path.stat().st_blocks * 512 >= SHAPE.file_bytes(1000)
+
+
+def test_a_file_that_cannot_grow_is_read_and_not_added_to(tmp_path: Path) -> None:
     CacheFile.open(place(tmp_path, SHAPE.file_bytes(300)), SHAPE).close()
     with no_file_larger_than(SHAPE.file_bytes(500)):
         file = CacheFile.open(place(tmp_path), SHAPE)
-    assert (file.rows, file.capacity) == (300, 300)
+    assert (file.rows, file.capacity) == (300, 0)
     assert "File too large" in file.trouble
     file.close()
 
