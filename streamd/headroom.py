@@ -19,7 +19,7 @@ from streamd.errors import ConfigError, StreamdError
 from streamd.spec import StreamSpec
 
 HELD: Final = 16  # batches: more than caches keep, so that each must be read from memory as a new one would
-REPLAY_S: Final = 2.0  # a rate over less says little; the user waits for it
+REPLAY_S: Final = 2.0  # enough for a rate; the user waits for it
 
 Work = Callable[[Batch], Any]
 

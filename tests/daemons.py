@@ -69,7 +69,7 @@ class DaemonProcess:
         config: dict[str, object],
         *,
         environment: dict[str, str] | None = None,
-        apart: bool = False,
+        apart: bool | None = None,
     ) -> None:
         # Sockets have short names, whatever pytest calls its folders.
         self._sockets = Path(tempfile.mkdtemp(prefix="sd"))
@@ -79,7 +79,8 @@ class DaemonProcess:
         self.state = place / "state"
         self.config.write_text(json.dumps({"memory": "64MiB", "workers": 2, "listen": [self.endpoint], **config}))
         self._environment = {**os.environ, "STATE_DIRECTORY": str(self.state), **(environment or {})}
-        self._apart = apart or environment is not None  # which may change how samples are listed
+        # An environment may change how samples are listed.
+        self._apart = environment is not None if apart is None else apart
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Self:

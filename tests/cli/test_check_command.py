@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from daemons import stream_config, wait_until, write_images
+from harmful import Broken
 from typer.testing import CliRunner, Result
 
 from streamd.cli.main import app
@@ -138,11 +139,12 @@ def test_a_missing_library_names_the_extra() -> None:
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_it_without_a_word_and_without_leaving_anything(
-    tmp_path: Path, folder: Path, config: Path, number: signal.Signals, status: int
+    tmp_path: Path, config: Path, number: signal.Signals, status: int
 ) -> None:
-    write_images(folder, {"cat": 300}, size=(600, 800))
+    ills = Broken(tmp_path / "ills")
+    ills.hang_reads()
     (tmp_path / "tmp").mkdir()
-    environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
+    environment = {**os.environ, **ills.environment, "TMPDIR": str(tmp_path / "tmp")}
     command = [sys.executable, "-c", MAIN, "check", "--config", str(config)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, env=environment) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")

@@ -192,7 +192,7 @@ def test_a_forked_child_is_refused_and_disturbs_nothing(endpoint: str) -> None:
 
 def test_a_daemon_that_stays_away_exhausts_patience(tmp_path: Path) -> None:
     folder = write_images(tmp_path / "data", {"cat": 16})
-    daemon = DaemonProcess(tmp_path, {"streams": {"train": stream_config(folder)}}).start()
+    daemon = DaemonProcess(tmp_path, {"workers": 1, "streams": {"train": stream_config(folder)}}).start()
     try:
         with streamd.connect(daemon.endpoint, patience=0.2) as client, client.subscribe("train") as stream:
             batches = iter(stream)
@@ -224,7 +224,9 @@ def test_a_question_that_meets_a_restart_is_asked_again(
     start_daemon: Callable[..., DaemonProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("streamd.client.client.ASK_AGAIN_S", 0.05)
-    daemon = start_daemon({"streams": {"train": stream_config(write_images(tmp_path / "data", {"cat": 8}))}})
+    daemon = start_daemon(
+        {"workers": 1, "streams": {"train": stream_config(write_images(tmp_path / "data", {"cat": 8}))}}
+    )
     with streamd.connect(daemon.endpoint) as client:
         daemon.process.send_signal(signal.SIGSTOP)
         asked: list[object] = []

@@ -41,7 +41,7 @@ def serve(start_daemon: Start, folder: Path, ills: Broken) -> Callable[..., Daem
 
     def start(others: dict[str, object] | None = None, **changes: Any) -> DaemonProcess:
         streams = {"train": stream_config(folder, **changes), **(others or {})}
-        return start_daemon({"streams": streams}, environment=ills.environment)
+        return start_daemon({"streams": streams}, environment=ills.environment, apart=False)
 
     return start
 
@@ -65,7 +65,7 @@ def test_a_sample_that_ends_two_workers_is_bad_and_costs_no_other_row(
     for name, (what, _) in HARMS.items():
         mark(write_images(tmp_path / name, {"cat": 20, "dog": 20}) / CULPRIT, what)
     streams = {name: stream_config(tmp_path / name) for name in HARMS}
-    daemon = start_daemon({"streams": streams}, environment=ills.environment)
+    daemon = start_daemon({"streams": streams}, environment=ills.environment, apart=False)
     firsts: dict[str, Epoch] = {}
     for deaths, (name, (_, reason)) in enumerate(HARMS.items(), 1):
         first = firsts[name] = Epoch(daemon, tmp_path / name, name)
@@ -102,7 +102,7 @@ def test_worker_after_worker_killed_from_outside_condemns_nobody_and_loses_nothi
 ) -> None:
     folder = write_images(tmp_path / "many", {"cat": 240}, size=(16, 16))
     config = {"streams": {"train": stream_config(folder, batch_size=4)}}
-    daemon = start_daemon(config, environment=ills.environment)
+    daemon = start_daemon(config, environment=ills.environment, apart=False)
     killed: list[int] = []
 
     def kill(batch: Batch) -> None:

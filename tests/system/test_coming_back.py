@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def alone(start_daemon: Start, folder: Path) -> DaemonProcess:
-    return start_daemon({"streams": {"train": stream_config(folder)}})
+    return start_daemon({"workers": 1, "streams": {"train": stream_config(folder)}})
 
 
 def come_back(daemon: DaemonProcess, folder: Path, **changes: object) -> None:
@@ -93,7 +93,7 @@ def test_a_running_stream_notes_that_its_daemon_came_back_with_other_pixels(
     switch = tmp_path / "brighter"
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     environment = {"PYTHONPATH": path, "BRIGHTER": str(switch)}
-    daemon = start_daemon({"streams": {"train": stream_config(folder)}}, environment=environment)
+    daemon = start_daemon({"workers": 1, "streams": {"train": stream_config(folder)}}, environment=environment)
     with streamd.connect(daemon.endpoint) as client:
         whole, as_it_was = all_rows(client, 3), client.batch("train", 1, 2)
         with client.subscribe("train", epochs=3, prefetch=2) as stream:

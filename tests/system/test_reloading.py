@@ -40,7 +40,7 @@ def streams(tmp_path_factory: pytest.TempPathFactory) -> Streams:
 
 @pytest.fixture(scope="module")
 def running(streams: Streams, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
-    daemon = DaemonProcess(tmp_path_factory.mktemp("d"), {"streams": streams}).start()
+    daemon = DaemonProcess(tmp_path_factory.mktemp("d"), {"workers": 1, "streams": streams}).start()
     yield daemon
     daemon.kill()
 
@@ -159,7 +159,7 @@ def test_a_class_that_comes_to_one_stream_changes_the_one_that_shares_the_list(
     start_daemon: Start, streams: Streams, tmp_path: Path
 ) -> None:
     shared = {name: stream | {"labels": {"kind": "category"}} for name, stream in streams.items()}
-    daemon = start_daemon({"streams": shared})
+    daemon = start_daemon({"workers": 1, "streams": shared})
     with trainers(Trainer(daemon.endpoint, "other", epochs=1, allowed=SOME)) as (trainer,):
         wait_until(lambda: len(trainer.keys) == SOME, "it is reading")
         birds = write_images(tmp_path / "birds", {"bird": 8, "cat": 8})
@@ -201,7 +201,7 @@ def test_tokens_of_a_kept_stream_fit_after_a_restart_with_the_new_file(start_dae
     streams = two_streams(tmp_path)
     (tmp_path / "other" / "cat" / "0003.jpg").write_bytes(b"\xff\xd8\xff no picture" * 9)
     other = streams["other"] | {"bad_samples": {"max_fraction": 0.5}}
-    daemon = start_daemon({"streams": {"other": other}})
+    daemon = start_daemon({"workers": 1, "streams": {"other": other}})
     first = read(daemon, epochs=1)
     with streamd.connect(daemon.endpoint) as client, client.subscribe("other", epochs=2) as stream:
         token = [batch.token for batch in itertools.islice(stream, BATCHES + SOME)][-1]
@@ -230,7 +230,7 @@ def test_a_stream_that_stopped_for_bad_samples_goes_on_when_more_are_allowed(
     streams = two_streams(tmp_path)
     for number in range(12):
         (tmp_path / "train" / "cat" / f"{number:04}.jpg").write_bytes(b"\xff\xd8\xff no picture" * 9)
-    daemon = start_daemon({"streams": streams})
+    daemon = start_daemon({"workers": 1, "streams": streams})
     stopped = pytest.raises(streamd.StreamStoppedError, match=r"set a larger max_fraction")
     with trainers(Trainer(daemon.endpoint, epochs=1)) as (trainer,), stopped:
         trainer.finish()
@@ -258,7 +258,9 @@ def gated(start_daemon: Start, streams: Streams, tmp_path: Path) -> tuple[Daemon
     shim, gate = tmp_path / "shim", tmp_path / "gate"
     shim.mkdir()
     (shim / "sitecustomize.py").write_text(GATE)
-    return start_daemon({"streams": streams}, environment={"PYTHONPATH": str(shim), "GATE": str(gate)}), gate
+    return start_daemon(
+        {"workers": 1, "streams": streams}, environment={"PYTHONPATH": str(shim), "GATE": str(gate)}
+    ), gate
 
 
 def begin_listing(daemon: DaemonProcess, gate: Path, streams: Streams, folder: Path) -> int:

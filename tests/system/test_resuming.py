@@ -242,7 +242,7 @@ def served(start_daemon: Start, folder: Path) -> Callable[..., DaemonProcess]:
     """A daemon on the folder, or on another, with changes to its stream."""
 
     def serve(place: Path = folder, **changes: object) -> DaemonProcess:
-        return start_daemon({"streams": {"train": stream_config(place, **changes)}})
+        return start_daemon({"workers": 1, "streams": {"train": stream_config(place, **changes)}})
 
     return serve
 
@@ -302,7 +302,7 @@ def test_other_files_are_named_as_the_difference(
 def smaller(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Iterator[str]:
     """The endpoint of a daemon with the same samples in other pixels."""
     stream = stream_config(folder, image={"size": [16, 16]})
-    daemon = DaemonProcess(tmp_path_factory.mktemp("d"), {"streams": {"train": stream}}).start()
+    daemon = DaemonProcess(tmp_path_factory.mktemp("d"), {"workers": 1, "streams": {"train": stream}}).start()
     yield daemon.endpoint
     daemon.kill()
 
