@@ -12,8 +12,8 @@ import numpy as np
 import turbo_image
 
 SETTINGS = contest.Settings(
-    library=f"grain {version('grain')}, simplejpeg {version('simplejpeg')}, OpenCV {turbo_image.cv2.__version__}",
-    chosen="MapDataset.range, shuffle, map (reduced DCT scale), batch, repeat; ReadOptions(num_threads=1), "
+    library=f"grain {version('grain')}, {turbo_image.LIBRARIES}",
+    chosen="MapDataset.range, shuffle, map (reduced DCT scale), batch, repeat; ReadOptions(num_threads=0), "
     "mp_prefetch with a process a worker and per_worker_buffer_size 4",
     source="google-grain.readthedocs.io: 'Dataset basics', 'Performance & debugging'; ReadOptions",
 )
@@ -29,7 +29,7 @@ def begin(options: contest.Options) -> contest.Epoch:
 
     samples = grain.MapDataset.range(len(files)).seed(options.trainer).shuffle().map(load)
     endless = samples.batch(contest.BATCH).repeat()
-    reading = grain.ReadOptions(num_threads=1, prefetch_buffer_size=4)
+    reading = grain.ReadOptions(num_threads=0, prefetch_buffer_size=4)
     processes = grain.MultiprocessingOptions(num_workers=options.workers, per_worker_buffer_size=4)
     batches = iter(endless.to_iter_dataset(reading).mp_prefetch(processes))
     steps = -(-len(files) // contest.BATCH)

@@ -1,4 +1,4 @@
-"""The generator of a first attempt: the training loop itself opens, decodes and resizes, by Pillow, image after image."""
+"""The generator of a first attempt: the training loop opens, decodes and resizes by Pillow, image after image."""
 
 from __future__ import annotations
 

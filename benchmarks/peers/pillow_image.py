@@ -10,7 +10,7 @@ SIZE = (contest.SIDE, contest.SIDE)
 
 
 def fill(path: str, row: contest.Images) -> None:
-    """Decodes a JPEG into `row` (128, 128, 3): `draft` takes the smallest DCT scale that covers it, `resize` the rest."""
+    """Decodes a JPEG into `row` (128, 128, 3), at the smallest DCT scale that covers it, and resizes the rest."""
     with Image.open(path) as picture:
         picture.draft("RGB", SIZE)
         rgb = picture.convert("RGB")

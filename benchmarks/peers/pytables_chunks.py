@@ -11,8 +11,8 @@ import tables
 CHUNK = 100 * contest.BATCH  # samples
 SETTINGS = contest.Settings(
     library=f"PyTables {tables.__version__}, HDF5 {tables.hdf5_version}",
-    chosen=f"EArray with expectedrows and a chunkshape of one batch, not compressed; chunks of {CHUNK} samples in shuffled "
-    "order, read(out=) into one buffer, shuffled within",
+    chosen=f"EArray with expectedrows and a chunkshape of one batch, not compressed; chunks of {CHUNK} samples in "
+    "shuffled order, read(out=) into one buffer, shuffled within",
     source="pytables.org: 'Optimization tips', EArray.read",
 )
 

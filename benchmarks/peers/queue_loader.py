@@ -17,7 +17,7 @@ import turbo_image
 CHUNK = 100 * contest.BATCH  # samples
 WAITING = 50  # batches; 78 MB
 SETTINGS = contest.Settings(
-    library=f"multiprocessing, simplejpeg {turbo_image.simplejpeg.__version__}, OpenCV {turbo_image.cv2.__version__}",
+    library=f"Python's multiprocessing, {turbo_image.LIBRARIES}",
     chosen=f"a permutation an epoch, cut into chunks of {CHUNK} samples; a process decodes a chunk at the reduced DCT "
     f"scale and puts each batch when it is full; Queue(maxsize={WAITING})",
     source="docs.python.org: multiprocessing, 'Exchanging objects between processes'; simplejpeg's README",

@@ -19,7 +19,7 @@ from spdl.pipeline import PipelineBuilder
 AHEAD = 4  # batches a thread
 SETTINGS = contest.Settings(
     library=f"spdl {version('spdl')}, FFmpeg's libavcodec {spdl.io.utils.get_ffmpeg_versions()['libavcodec']}",
-    chosen="a source of shuffled batches of paths, pipe(load_image_batch with width and height, concurrency = threads), "
+    chosen="a source of shuffled batches of paths, pipe(load_image_batch with a scale filter, concurrency = threads), "
     f"a sink of {AHEAD} batches a thread",
     source="facebookresearch.github.io/spdl: examples/image_dataloading.py",
 )

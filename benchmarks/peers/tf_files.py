@@ -17,7 +17,7 @@ RATIOS = (8, 4, 2, 1)  # by which decode_jpeg can shrink
 
 
 def covering_ratio(path: str) -> int:
-    """The most that a file may shrink in decoding and still cover the target; one for a set, as the op takes no tensor."""
+    """How far a file may shrink in decoding and still cover the target. One for a set: the op takes no tensor."""
     height, width, _ = tf.io.decode_jpeg(tf.io.read_file(path)).shape
     return next(ratio for ratio in RATIOS if ratio == 1 or min(height, width) >= ratio * contest.SIDE)
 

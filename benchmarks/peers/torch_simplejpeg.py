@@ -9,7 +9,7 @@ import torch_folder
 import turbo_image
 
 SETTINGS = contest.Settings(
-    library=f"torch {version('torch')}, simplejpeg {version('simplejpeg')}, OpenCV {turbo_image.cv2.__version__}",
+    library=f"torch {version('torch')}, {turbo_image.LIBRARIES}",
     chosen=f"{torch_folder.CHOSEN}; min_height and min_width (reduced DCT scale), decoded into the batch's row",
     source=f"{torch_folder.SOURCE}; simplejpeg's README",
 )

@@ -14,8 +14,7 @@ import webdataset
 SHARDS = 16
 BUFFER = 1000  # samples; what the documentation's examples shuffle by
 SETTINGS = contest.Settings(
-    library=f"webdataset {version('webdataset')}, torch {version('torch')}, simplejpeg {version('simplejpeg')}, "
-    f"OpenCV {turbo_image.cv2.__version__}",
+    library=f"webdataset {version('webdataset')}, torch {version('torch')}, {turbo_image.LIBRARIES}",
     chosen=f"{SHARDS} shards written in shuffled order; shardshuffle, shuffle({BUFFER}); batched in the workers by a "
     "collation_fn that decodes into the batch at the reduced DCT scale; WebLoader(batch_size=None, persistent_workers)",
     source="WebDataset's README and FAQ (batch in the workers); simplejpeg's README",
