@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -18,9 +18,11 @@ from streamd.bundles import bundle
 from streamd.engines.production import Production
 from streamd.limits import SEND_COMPANY_CREDIT, SEND_COMPANY_S
 from streamd.messages import BatchReady
+from streamd.overview import Overview
 from streamd.peers import Peer
 from streamd.server import Server
 from streamd.slots import SlotStore
+from streamd.spec import BatchKey
 from streamd.stats import Stats
 from streamd.window.actions import SendBatch
 from streamd.wire import Header, body, frame
@@ -29,21 +31,47 @@ _ENOUGH: Final = 4  # batches that go out together at the latest
 _MOST: Final = 64  # of a message
 
 
+class _Lying(NamedTuple):
+    """What lies in a slot, and as the clients are told."""
+
+    key: BatchKey
+    ready: BatchReady
+    encoded: bytes
+
+
+class _Parcel(NamedTuple):
+    """What is about to be told one client."""
+
+    peer: Peer
+    actions: list[SendBatch]
+
+    @property
+    def may_wait(self) -> bool:
+        return self.peer.credit >= SEND_COMPANY_CREDIT
+
+
 class Deliveries:
     """What lies in the slots, as clients are told of it, and what is about to be told."""
 
     def __init__(
-        self, server: Server, slots: SlotStore, stats: Stats, boot: int, on_unreachable: Callable[[int], None]
+        self,
+        server: Server,
+        slots: SlotStore,
+        stats: Stats,
+        overview: Overview,
+        boot: int,
+        on_unreachable: Callable[[int], None],
     ) -> None:
         self._server = server
         self._slots = slots
         self._stats = stats
+        self._overview = overview
         self._boot = boot
         self._on_unreachable = on_unreachable
-        self._ready: dict[int, BatchReady] = {}
-        self._bodies: dict[int, bytes] = {}
-        self._held: list[tuple[Peer, SendBatch]] = []
-        self._settled = 0  # of those held, how many had been told to wait
+        self._lying: dict[int, _Lying] = {}  # by slot
+        self._held: dict[int, _Parcel] = {}  # by session
+        self._held_slots: set[int] = set()
+        self._added = False  # something is held that `settle` has not seen
         self._timer: asyncio.TimerHandle | None = None
 
     def prepare(self, production: Production) -> None:
@@ -52,24 +80,27 @@ class Deliveries:
         bad = production.stream.bad_rows(key.epoch, key.index, production.marks)
         rows = int(production.delivered.size)
         ready = BatchReady(key.epoch, key.index, rows, slot, production.slot_bytes, inline=False, bad=bad)
-        self._ready[slot], self._bodies[slot] = ready, body(ready)
+        self._lying[slot] = _Lying(key, ready, body(ready))
 
     def forget(self, slots: tuple[int, ...]) -> None:
         for slot in slots:
-            self._ready.pop(slot, None)
-            self._bodies.pop(slot, None)
+            self._lying.pop(slot, None)
 
     def add(self, peer: Peer, action: SendBatch) -> None:
         """Takes a batch for a client; `settle` decides when it leaves."""
-        self._held.append((peer, action))
+        parcel = self._held.get(action.session)
+        if parcel is None:
+            parcel = self._held[action.session] = _Parcel(peer, [])
+        parcel.actions.append(action)
+        self._held_slots.add(action.slot)
+        self._added = True
 
     def settle(self, *, fresh: bool) -> None:
         """Sends what was added, or lets it wait: only batches that were just decoded (`fresh`) ever do."""
-        new, self._settled = len(self._held) - self._settled, len(self._held)
-        if not new:
+        if not self._added:
             return
-        alone = len({action.slot for _, action in self._held}) < _ENOUGH
-        if fresh and alone and all(peer.credit >= SEND_COMPANY_CREDIT for peer, _ in self._held):
+        self._added = False
+        if fresh and len(self._held_slots) < _ENOUGH and all(each.may_wait for each in self._held.values()):
             if self._timer is None:
                 self._timer = asyncio.get_running_loop().call_later(SEND_COMPANY_S, self.send_all)
         else:
@@ -80,44 +111,39 @@ class Deliveries:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        held, self._held, self._settled = self._held, [], 0
-        sessions: dict[int, list[tuple[Peer, SendBatch]]] = {}
-        for peer, action in held:
-            sessions.setdefault(action.session, []).append((peer, action))
-        for some in sessions.values():
-            for start in range(0, len(some), _MOST):
-                self._send(some[0][0], [action for _, action in some[start : start + _MOST]])
+        held, self._held = self._held, {}
+        self._held_slots.clear()
+        for parcel in held.values():
+            for start in range(0, len(parcel.actions), _MOST):
+                self._send(parcel.peer, parcel.actions[start : start + _MOST])
 
     def _send(self, peer: Peer, actions: Sequence[SendBatch]) -> None:
         """Sends batches to one client."""
         if peer.gone:
             return
-        started = time.monotonic()
-        if not all(self._lies_ready(action) for action in actions):
+        started_s = time.monotonic()
+        lying = [each for action in actions if (each := self._lying.get(action.slot)) and each.key == action.key]
+        if len(lying) < len(actions):
             self._on_unreachable(peer.session)  # it gave a batch back before it was sent: no trainer of ours does
             return
-        sent = self._refer(peer, actions) if peer.transport == "shared" else self._pour(peer, actions)
+        headers = [Header(self._boot, action.session, action.number) for action in actions]
+        sent = (self._refer if peer.transport == "shared" else self._pour)(peer, headers, lying)
         if not sent:
             self._on_unreachable(peer.session)
-        self._stats.time(f"stream.{actions[0].key.stream}", "send", time.monotonic() - started, len(actions))
+        now_s = time.monotonic()
+        self._overview.sent(peer.session, len(lying), sum([each.ready.rows for each in lying]), now_s)
+        self._stats.time(f"stream.{peer.stream.spec.name}", "send", now_s - started_s, len(lying))
 
-    def _lies_ready(self, action: SendBatch) -> bool:
-        ready = self._ready.get(action.slot)
-        return ready is not None and (ready.epoch, ready.index) == (action.key.epoch, action.key.index)
-
-    def _refer(self, peer: Peer, actions: Sequence[SendBatch]) -> bool:
+    def _refer(self, peer: Peer, headers: list[Header], lying: list[_Lying]) -> bool:
         """Says in which slots the batches lie; whether the client could be told."""
-        frames = [
-            frame(Header(self._boot, action.session, action.number), self._bodies[action.slot]) for action in actions
-        ]
+        frames = [frame(header, each.encoded) for header, each in zip(headers, lying, strict=True)]
         return self._server.send(peer.identity, bundle(frames))
 
-    def _pour(self, peer: Peer, actions: Sequence[SendBatch]) -> bool:
+    def _pour(self, peer: Peer, headers: list[Header], lying: list[_Lying]) -> bool:
         """Sends the pixels themselves."""
-        for action in actions:
-            inline = msgspec.structs.replace(self._ready[action.slot], slot=0, inline=True)
-            header = Header(self._boot, action.session, action.number)
-            if not self._server.send(peer.identity, frame(header, body(inline)), self._slots.view(action.slot)):
+        for header, each in zip(headers, lying, strict=True):
+            inline = msgspec.structs.replace(each.ready, slot=0, inline=True)
+            if not self._server.send(peer.identity, frame(header, body(inline)), self._slots.view(each.ready.slot)):
                 return False
         return True
 

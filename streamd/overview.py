@@ -66,9 +66,9 @@ class Overview:
         if not heirs:
             self._left[seen.part] = seen.batches
 
-    def sent(self, session: int, rows: int, now_s: float) -> None:
+    def sent(self, session: int, batches: int, rows: int, now_s: float) -> None:
         seen = self._sessions[session]
-        seen.batches.add(now_s)
+        seen.batches.add(now_s, batches)
         seen.rows.add(now_s, rows)
         seen.asked_s = now_s
 

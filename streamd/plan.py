@@ -11,10 +11,10 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -30,9 +30,8 @@ _ROUNDS: Final = 8
 _BLOCK_ROWS: Final = 4096  # rows planned at a time: NumPy's cost a call is shared by a hundred batches
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
-    """All that decides the order of a stream's epochs."""
+class Order(msgspec.Struct, frozen=True, gc=False):
+    """All that decides the order of a stream's epochs. Hashed in C, since it is looked up with every batch."""
 
     samples: int
     batch_size: int

@@ -116,6 +116,11 @@ class Source:
             for sample_id, size, mtime_ns, fit in rows
         ]
 
+    @property
+    def has_files(self) -> bool:
+        """Whether samples are files, to be read and decoded."""
+        return self.manifest.arrays is None
+
     def lacking(self, ids: Ids) -> Mask:
         """Which samples have to be read and decoded, (n,)."""
         present: Mask = ids != PAD_ID

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from streamd import logs
@@ -102,8 +102,9 @@ class Service:
         self._boot = int.from_bytes(os.urandom(7), "little") + 1
         self._accounts = Accounts()
         self._unreachable: list[int] = []
-        self._deliveries = Deliveries(server, slots, stats, self._boot, self._miss)
+        self._deliveries = Deliveries(server, slots, stats, overview, self._boot, self._miss)
         self._timer: asyncio.TimerHandle | None = None
+        self._due_s: float | None = None  # when it rings
         self._draining = False
         self.descriptors = DescriptorServer(slots.open_readable, self._lost)
         self._reception = Reception(
@@ -145,17 +146,17 @@ class Service:
                 self._tell(identity, Refused("usage", str(error)))
             return
         match message:
-            case AskStreams() | AskStats() | AskStatus() | AskNames():
-                answer = self._answers.to(message, sessions=len(self._peers), draining=self._draining)
-                self._tell(identity, answer)
-            case Subscribe():
-                self._subscribe(identity, message)
             case Progress() | ReceiptSeen() | Goodbye() | Ping():
                 peer = self._peers.speaking(identity)
-                if peer is not None and (header.boot, header.session) == (self._boot, peer.session):
+                if peer is not None and header.boot == self._boot and header.session == peer.session:
                     self._hear(peer, message)
                 else:
                     self._correct(identity, header, message)
+            case Subscribe():
+                self._subscribe(identity, message)
+            case AskStreams() | AskStats() | AskStatus() | AskNames():
+                answer = self._answers.to(message, sessions=len(self._peers), draining=self._draining)
+                self._tell(identity, answer)
 
     def _correct(self, identity: bytes, header: Header, message: ClientMessage) -> None:
         """A frame of a session that is none, or not this connection's: whoever believes in it is told."""
@@ -199,10 +200,12 @@ class Service:
             released = session.sent - len(session.leases)
             self._send(peer, Pong(session.sent, session.upto, released, peer.receipts))
 
-    def _produced(self, production: Production) -> None:
-        self._deliveries.prepare(production)
-        self._overview.produced(production, time.monotonic())
-        self._happen(BatchProduced(production.key, production.slot))
+    def _produced(self, productions: Sequence[Production]) -> None:
+        now_s = time.monotonic()
+        for production in productions:
+            self._deliveries.prepare(production)
+            self._overview.produced(production, now_s)
+        self._happen(*[BatchProduced(production.key, production.slot) for production in productions], fresh=True)
 
     def _failed(self, production: Production, reason: str) -> None:
         self._happen(ProductionFailed(production.key, production.slot, reason))
@@ -247,11 +250,12 @@ class Service:
         self._unreachable.append(session)
         asyncio.get_running_loop().call_soon(self._happen)
 
-    def _happen(self, *events: Event) -> None:
-        for event in events:
+    def _happen(self, *events: Event, fresh: bool = False) -> None:
+        """What came together is answered together; `fresh`: batches that were just decoded, and nothing else."""
+        if events:
             now_s = time.monotonic()
-            self._act(self._window.handle(event, now_s), now_s)
-        self._deliveries.settle(fresh=all(isinstance(event, BatchProduced) for event in events))
+            self._act(self._window.handle_all(events, now_s), now_s)
+        self._deliveries.settle(fresh=fresh)
         while self._unreachable:
             self._lost(self._unreachable.pop(), "it cannot be reached, or does not read")
         self._set_timer()
@@ -261,7 +265,6 @@ class Service:
             match action:
                 case SendBatch(session):
                     if peer := self._peers.of(session):
-                        self._overview.sent(session, peer.stream.spec.rows(action.key.index), now_s)
                         self._deliveries.add(peer, action)
                 case Produce():
                     self._produce(action)
@@ -310,10 +313,16 @@ class Service:
         self._server.send(identity, frame(Header(self._boot, 0, 0), body(message)))
 
     def _set_timer(self) -> None:
+        deadline_s = self._window.deadline()
+        if deadline_s == self._due_s:
+            return
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
-        deadline_s = self._window.deadline()
+        self._timer, self._due_s = None, deadline_s
         if deadline_s is not None:
             delay_s = max(0.0, deadline_s - time.monotonic())
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self._happen, TimePassed())
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._ring)
+
+    def _ring(self) -> None:
+        self._due_s = None
+        self._happen(TimePassed())

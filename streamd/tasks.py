@@ -19,6 +19,8 @@ from streamd.plan import Ids
 from streamd.spec import StreamSpec
 
 Rows = npt.NDArray[np.uint16]
+_ROW: Final = np.dtype("<u2")
+_ID: Final = np.dtype("<i8")
 
 _STREAM, _TASK, _DROP, _READY, _DONE, _CLOSE, _UNOPENED, _REMARK = 1, 2, 3, 4, 5, 6, 7, 9
 _TASK_HEAD: Final = struct.Struct(
@@ -57,8 +59,7 @@ class CloseStream:
     number: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Task:
+class Task(msgspec.Struct, frozen=True, eq=False):
     """Fill `rows` of a batch of `batch_rows` in `slot` with samples `ids`. A new slot's descriptor comes with it."""
 
     number: int
@@ -110,8 +111,7 @@ class BadSample:
     lasting: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(msgspec.Struct, frozen=True):
     """A task is finished but for `bad`; where its time went, in nanoseconds; `gathered` rows needed no decoding."""
 
     number: int
@@ -139,7 +139,7 @@ def encode_command(command: Command) -> bytes:
                 command.slot_bytes,
                 command.batch_rows,
             )
-            rows, ids = command.rows.astype("<u2", copy=False), command.ids.astype("<i8", copy=False)
+            rows, ids = command.rows.astype(_ROW, copy=False), command.ids.astype(_ID, copy=False)
             return head + rows.tobytes() + ids.tobytes()
         case OpenStream():
             return _bounded(command.spec, bytes([_STREAM]) + msgspec.msgpack.encode(command))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+
+import msgspec
 
 from streamd.spec import Cursor, Uneven, steps_from
 
 
-class Step(NamedTuple):
+class Step(msgspec.Struct, frozen=True, gc=False):
     """A place on the way: step `step` of the `steps` from `base` in `epoch`."""
 
     epoch: int

@@ -6,7 +6,6 @@ A daemon sends what it has for a client at a time as one bundle of frames.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -24,8 +23,7 @@ _decode_client: Final = msgspec.msgpack.Decoder(ClientMessage)
 _decode_daemon: Final = msgspec.msgpack.Decoder(DaemonMessage)
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(msgspec.Struct, frozen=True, gc=False):
     """Who a frame belongs to: the daemon's `boot`, its `session`, and a dense `number` within that session.
 
     Batches are numbered from 0 as they are sent; every other frame carries 0.

@@ -130,11 +130,16 @@ class Worker:
     async def _report(self, report: Done) -> None:
         """Reports half of what the daemon has given at a time, so that it is not woken for each task."""
         self._done.append(encode_report(report))
-        if len(self._done) < min(len(self._queue), MAX_GROUP) and not report.bad:
+        if self._has_done_half():
+            self._receive()  # what came meanwhile counts, too
+        if not self._has_done_half() and not report.bad:
             return
         records, self._done = bundle(self._done), []
         if not self._send(records) and not self._ended:
             await asyncio.get_running_loop().sock_sendall(self._link, records)
+
+    def _has_done_half(self) -> bool:
+        return len(self._done) >= min(len(self._queue), MAX_GROUP)
 
     def _send(self, data: bytes) -> bool:
         """Whether the records are out; not when the socket is full, or the daemon gone, which ends the worker."""
@@ -211,7 +216,7 @@ class Worker:
             return None
         source = self._sources[task.stream]
         source.expect(task.ids)
-        if not self._pace.ahead:
+        if not self._pace.ahead or not source.has_files:
             return None
         return asyncio.ensure_future(_read_group(source, task.ids)) if source.lacking(task.ids).any() else None
 

@@ -16,6 +16,7 @@ from streamd.bundles import parted
 from streamd.deliveries import Deliveries
 from streamd.engines.production import Production
 from streamd.messages import BatchReady
+from streamd.overview import Overview
 from streamd.peers import Peer
 from streamd.served import ServedStream
 from streamd.server import Server
@@ -78,8 +79,11 @@ class Desk:
 
 def on_a_desk(stream: ServedStream, play: Callable[[Desk], object]) -> Desk:
     """Runs `play` within an event loop."""
-    outbox, lost, slots = Outbox(), list[int](), SlotStore()
-    desk = Desk(outbox, Deliveries(cast("Server", outbox), slots, Stats(), BOOT, lost.append), stream, lost)
+    outbox, lost, slots, stats = Outbox(), list[int](), SlotStore(), Stats()
+    overview = Overview({"train": stream}, 1, 1, "ipc:///s", stats, began_s=0.0)
+    overview.began(1, ("train", 0, 1), 0.0)
+    deliveries = Deliveries(cast("Server", outbox), slots, stats, overview, BOOT, lost.append)
+    desk = Desk(outbox, deliveries, stream, lost)
 
     async def run() -> None:
         result = play(desk)

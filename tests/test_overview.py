@@ -48,8 +48,7 @@ class Desk:
         self.overview.began(number, ("train", rank, world), now_s)
 
     def send(self, number: int, batches: int, now_s: float) -> None:
-        for _ in range(batches):
-            self.overview.sent(number, 8, now_s)
+        self.overview.sent(number, batches, 8 * batches, now_s)
 
     def decode(self, batches: int, now_s: float, *, busy_s: float = 0.0) -> None:
         for index in range(batches):

@@ -12,6 +12,13 @@ def test_a_stage_shows_how_often_how_long_and_how_long_at_most() -> None:
     assert stats.read() == {"engine": {"queue_count": 9, "queue_s": 0.75, "queue_longest_s": 0.5}}
 
 
+def test_a_stage_that_somebody_keeps_is_the_one_that_is_read() -> None:
+    stats = Stats()
+    stats.stage("engine", "idle").add(0.5)
+    stats.time("engine", "idle", 0.25)
+    assert stats.read() == {"engine": {"idle_count": 2, "idle_s": 0.75, "idle_longest_s": 0.5}}
+
+
 def test_counters_grow_and_gauges_are_set() -> None:
     stats = Stats()
     for _ in range(3):

@@ -73,7 +73,7 @@ def plain(record: Record) -> object:
     """A record as a value that can be compared; a Task holds arrays."""
     if not isinstance(record, Task):
         return record
-    fields = {name: getattr(record, name) for name in Task.__slots__}
+    fields = {name: getattr(record, name) for name in Task.__struct_fields__}
     return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in fields.items()}
 
 

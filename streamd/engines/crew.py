@@ -56,9 +56,11 @@ class Crew:
 
     def free(self) -> WorkerProcess | None:
         """The one with the fewest tasks that may have another."""
-        sociable = (worker for worker in self.workers if not worker.alone)
-        worker = min(sociable, key=lambda each: len(each.tasks), default=None)
-        return worker if worker is not None and len(worker.tasks) < MAX_TASKS_AHEAD else None
+        found, fewest = None, MAX_TASKS_AHEAD
+        for worker in self.workers:
+            if len(worker.tasks) < fewest and not worker.alone:
+                found, fewest = worker, len(worker.tasks)
+        return found
 
     async def run(self) -> None:
         """Keeps the processes alive until cancelled; none is left when it returns."""

@@ -37,9 +37,9 @@ _READ_RETRY_S: Final = 0.1  # doubled each time
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
-    """Where the engine tells what became of a batch."""
+    """Where the engine tells what became of batches."""
 
-    produced: Callable[[Production], None]
+    produced: Callable[[Sequence[Production]], None]
     failed: Callable[[Production, str], None]
 
 
@@ -63,6 +63,8 @@ class LocalEngine:
         self._queue: deque[Job] = deque()
         self._suspects: deque[Job] = deque()
         self._jobs: dict[int, Job] = {}
+        self._whole: list[Production] = []  # that the reporter has yet to hear of
+        self._waits_in_queue, self._idles = stats.stage("engine", "queue"), stats.stage("engine", "idle")
         self._task_numbers = itertools.count(1)
         self._reporter: Reporter | None = None
 
@@ -138,33 +140,28 @@ class LocalEngine:
             self._give(free, self._queue.popleft())
 
     def _give(self, worker: WorkerProcess, job: Job) -> None:
-        self._stats.time("engine", "queue", time.monotonic() - job.queued_s)
+        self._waits_in_queue.add(time.monotonic() - job.queued_s)
         self._jobs[job.task.number] = job
         worker.give(job.task, self._slots, alone=job.suspect)
 
-    def _heard(self, worker: WorkerProcess, report: Report) -> None:
-        match report:
-            case Ready(stream, pixel_id):
-                self._register.agree(stream, PixelId(pixel_id))
-            case Unopened(stream, reason):
-                self._register.refuse(stream, reason)
-            case Remark(stream, text):
-                self._register.remark(stream, text)
-            case Done():
-                worker.finish(report.number)
-                self._done(self._jobs.pop(report.number), report)
-                self._dispatch()
+    def _heard(self, worker: WorkerProcess, reports: Sequence[Report]) -> None:
+        for report in reports:
+            match report:
+                case Done():
+                    worker.finish(report.number)
+                    self._done(self._jobs.pop(report.number), report)
+                case Ready(stream, pixel_id):
+                    self._register.agree(stream, PixelId(pixel_id))
+                case Unopened(stream, reason):
+                    self._register.refuse(stream, reason)
+                case Remark(stream, text):
+                    self._register.remark(stream, text)
+        self._report_whole()
+        self._dispatch()
 
     def _done(self, job: Job, report: Done) -> None:
         production = job.production
-        group = f"stream.{production.key.stream}"
-        rows = job.task.rows.size
-        self._stats.time(group, "read", report.read_ns / 1e9, rows)
-        self._stats.time(group, "decode", report.decode_ns / 1e9, rows)
-        if production.stream.cache is not None:
-            self._stats.count(group, "cache_hits", report.gathered)
-            self._stats.count(group, "cache_misses", rows - report.gathered)
-        self._stats.time("engine", "idle", report.idle_ns / 1e9)
+        self._book(job, report)
         production.busy_s += (report.read_ns + report.decode_ns) / 1e9
         self._end_tasks(production, 1)
         if production.given_up:
@@ -173,6 +170,16 @@ class LocalEngine:
             return
         if production.pending == 0:
             self._complete(production)
+
+    def _book(self, job: Job, report: Done) -> None:
+        production, rows = job.production, job.task.rows.size
+        group = f"stream.{production.key.stream}"
+        self._stats.time(group, "read", report.read_ns / 1e9, rows)
+        self._stats.time(group, "decode", report.decode_ns / 1e9, rows)
+        if production.stream.cache is not None:
+            self._stats.count(group, "cache_hits", report.gathered)
+            self._stats.count(group, "cache_misses", rows - report.gathered)
+        self._idles.add(report.idle_ns / 1e9)
 
     def _judge(self, job: Job, report: Done) -> bool:
         """Records lasting verdicts, tries passing errors again; False when the stream is given up."""
@@ -228,8 +235,14 @@ class LocalEngine:
             return
         self._stats.count(f"stream.{production.key.stream}", "produced")
         self._crew.tell(*self._register.end(production.number))
-        assert self._reporter is not None  # noqa: S101 - the daemon names the reporter before it lets anyone in
-        self._reporter.produced(production)
+        self._whole.append(production)
+
+    def _report_whole(self) -> None:
+        """Tells of all batches that one word of a worker has made whole at a time: what follows is decided once."""
+        if self._whole:
+            assert self._reporter is not None  # noqa: S101 - the daemon names the reporter before it lets anyone in
+            whole, self._whole = self._whole, []
+            self._reporter.produced(whole)
 
     def _fail(self, production: Production, reason: str) -> None:
         """Gives a batch up; its tasks that still run end unheard."""
@@ -285,6 +298,7 @@ class LocalEngine:
                 self._survive(job, death)
             else:
                 self._queue.appendleft(job)
+        self._report_whole()
         self._dispatch()
 
     def _strike(self, job: Job, sample_id: int, blame: str) -> None:

@@ -32,9 +32,9 @@ _GROUPED_BYTES: Final = MAX_RECORD_BYTES // 2 // MAX_GROUP  # a larger record go
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Who hears a worker: its reports, and that it has been waiting for a file for longer than the deadline, once."""
+    """Who hears a worker: what it reports at a time, and, once, that it has waited for a file beyond the deadline."""
 
-    heard: Callable[[WorkerProcess, Report], None]
+    heard: Callable[[WorkerProcess, list[Report]], None]
     waits: Callable[[WorkerProcess, Whereabouts], None]
 
 
@@ -205,8 +205,7 @@ class WorkerProcess:
         except ConnectionResetError:
             data = b""
         if data:
-            for record in parted(data):
-                self._listener.heard(self, decode_report(record))
+            self._listener.heard(self, [decode_report(record) for record in parted(data)])
         else:
             asyncio.get_running_loop().remove_reader(self._link)
         return bool(data)

@@ -1,8 +1,10 @@
-"""What the window wants done, in this order."""
+"""What the window wants done, in this order. What comes with every batch is made in C: `msgspec.Struct`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+import msgspec
 
 from streamd.messages import Refusal
 from streamd.spec import BatchKey, Cursor
@@ -35,8 +37,7 @@ class Refuse:
     retry_s: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Produce:
+class Produce(msgspec.Struct, frozen=True, gc=False):
     """Make a batch in a slot. A serial not seen before is a slot to be made."""
 
     key: BatchKey
@@ -44,8 +45,7 @@ class Produce:
     slot_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class SendBatch:
+class SendBatch(msgspec.Struct, frozen=True, gc=False):
     """Send a whole batch as delivery `number` of a session."""
 
     session: int

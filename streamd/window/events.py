@@ -1,8 +1,10 @@
-"""What can happen to the window."""
+"""What can happen to the window. What comes with every batch is made in C: `msgspec.Struct`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+import msgspec
 
 from streamd.spec import BatchKey, Cursor, Uneven
 
@@ -38,16 +40,14 @@ class Subscribed:
     together: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CreditGranted:
+class CreditGranted(msgspec.Struct, frozen=True, gc=False):
     """The session may be sent deliveries numbered below `upto`. Absolute: repeating it is harmless."""
 
     session: int
     upto: int
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseReleased:
+class LeaseReleased(msgspec.Struct, frozen=True, gc=False):
     """The session's trainer dropped the last view of these deliveries.
 
     `retired`: those of `numbers` whose memory a forked child of the trainer may still see.
@@ -58,8 +58,7 @@ class LeaseReleased:
     retired: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class BatchProduced:
+class BatchProduced(msgspec.Struct, frozen=True, gc=False):
     """A batch is whole in its slot."""
 
     key: BatchKey
@@ -84,8 +83,7 @@ class SlotDenied:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class ProgressReported:
+class ProgressReported(msgspec.Struct, frozen=True, gc=False):
     """The session's loop has taken this many deliveries."""
 
     session: int

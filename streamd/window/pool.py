@@ -12,7 +12,10 @@ from streamd.spec import BatchKey
 
 @dataclass(slots=True)
 class Entry:
-    """A batch in a slot: in production until `ready`; `holders` leases keep it. A `tainted` slot is never rewritten."""
+    """A batch in a slot: in production until `ready`; `holders` leases keep it. A `tainted` slot is never rewritten.
+
+    Once it is whole and nobody holds it, it is discarded or put to `rest`.
+    """
 
     key: BatchKey
     slot: int
@@ -20,6 +23,7 @@ class Entry:
     ready: bool = False
     holders: int = 0
     tainted: bool = False
+    resting: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +51,12 @@ class Pool:
     _next_slot: int = 1
     _slots: int = 0
 
-    def place(self, key: BatchKey, slot_bytes: int, demand: Demand, *, floor: float | None) -> Entry | None:
-        """A slot for a new batch, at the cost of the least worth of those that nobody holds.
+    def place(self, key: BatchKey, slot_bytes: int, demand: Demand, *, modest: bool) -> Entry | None:
+        """A slot for a new batch, at the cost of the least worth of those that rest.
 
-        None when too much is held, or when nothing is worth less than `floor`.
+        None when too much is held, or when a `modest` batch finds none that is worth less than itself.
         """
-        slot = self._find(slot_bytes, demand, floor)
+        slot = self._find(slot_bytes, demand, key if modest else None)
         if slot is None:
             return None
         entry = Entry(key, slot, slot_bytes)
@@ -63,22 +67,25 @@ class Pool:
         """The batch in `slot` is whole."""
         entry = self.by_slot[slot]
         entry.ready = True
-        self._rest(entry)
         return entry
 
     def hold(self, entry: Entry) -> None:
         """One more lease."""
-        if not entry.holders:
-            self._wake(entry)
+        self._wake(entry)
         entry.holders += 1
 
     def release(self, slot: int) -> Entry:
         """One lease less."""
         entry = self.by_slot[slot]
         entry.holders -= 1
-        if not entry.holders:
-            self._rest(entry)
         return entry
+
+    def rest(self, entry: Entry) -> None:
+        """Nobody holds this batch: it stays until something else needs its memory."""
+        if not entry.resting:
+            entry.resting = True
+            insort(self._idle.setdefault(entry.key.stream, []), (entry.key.epoch, entry.key.index))
+            self._idle_bytes += entry.slot_bytes
 
     def disown(self, entry: Entry) -> None:
         """Nobody will have what is in production here, whatever comes of it: its key is free, its slot is not yet."""
@@ -86,8 +93,7 @@ class Pool:
 
     def discard(self, entry: Entry) -> None:
         """Forgets a batch that nobody holds; its slot is free, or over if a dead session may still see it."""
-        if entry.ready:
-            self._wake(entry)
+        self._wake(entry)
         if self.entries.get(entry.key) is entry:
             del self.entries[entry.key]
         del self.by_slot[entry.slot]
@@ -122,13 +128,13 @@ class Pool:
 
     # --- finding a slot
 
-    def _find(self, slot_bytes: int, demand: Demand, floor: float | None) -> int | None:
+    def _find(self, slot_bytes: int, demand: Demand, modest: BatchKey | None) -> int | None:
         while True:
-            if self.free.get(slot_bytes):
-                return self.free[slot_bytes].pop()
+            if free := self.free.get(slot_bytes):
+                return free.pop()
             if self.used + slot_bytes <= self.memory and self._slots < self.most_slots:
                 return self._make(slot_bytes)
-            if not self._could_hold(slot_bytes) or not self._give_way(slot_bytes, demand, floor):
+            if not self._could_hold(slot_bytes) or not self._give_way(slot_bytes, demand, modest):
                 return None
 
     def _could_hold(self, slot_bytes: int) -> bool:
@@ -143,15 +149,18 @@ class Pool:
         self.used += slot_bytes
         return slot
 
-    def _give_way(self, slot_bytes: int, demand: Demand, floor: float | None) -> bool:
-        """Frees one slot: an empty one of another size, else that of the batch least worth keeping."""
+    def _give_way(self, slot_bytes: int, demand: Demand, modest: BatchKey | None) -> bool:
+        """Frees one slot: an empty one of another size, else that of the batch least worth keeping.
+
+        Nothing gives way to a `modest` batch but what is worth less.
+        """
         for size, slots in self.free.items():
             if slots:
                 self._drop(slots.pop(0), size)
                 return True
         worth = {key: demand.worth(key) for key in self._furthest(demand.cursors())}
         least = min(worth, key=lambda key: (worth[key], *self._tie(key, slot_bytes)), default=None)
-        if least is None or (floor is not None and worth[least] >= floor):
+        if least is None or (modest is not None and worth[least] >= demand.worth(modest)):
             return False
         self.discard(self.entries[least])
         self.evicted.append(least)
@@ -162,7 +171,7 @@ class Pool:
         return self.entries[key].slot_bytes != slot_bytes, key.epoch, -key.index
 
     def _furthest(self, cursors: Iterable[BatchKey]) -> list[BatchKey]:
-        """Of the batches that nobody holds, the last before each cursor, the first and the last of all.
+        """Of the batches that rest, the last before each cursor, the first and the last of all.
 
         Whatever lies between two cursors is nearer to the first of them, so the least wanted is one of these few.
         (Where ranks share a stream, it may be a step or two before one of them.)
@@ -178,15 +187,9 @@ class Pool:
         self._slots -= 1
         self.dropped.append(slot)
 
-    # --- which batches nobody holds
-
-    def _rest(self, entry: Entry) -> None:
-        if self.entries.get(entry.key) is entry:
-            insort(self._idle.setdefault(entry.key.stream, []), (entry.key.epoch, entry.key.index))
-            self._idle_bytes += entry.slot_bytes
-
     def _wake(self, entry: Entry) -> None:
-        if self.entries.get(entry.key) is entry:
+        if entry.resting:
+            entry.resting = False
             idle = self._idle[entry.key.stream]
             del idle[bisect_left(idle, (entry.key.epoch, entry.key.index))]
             self._idle_bytes -= entry.slot_bytes

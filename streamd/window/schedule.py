@@ -10,6 +10,7 @@ than a bounded time an epoch. A gap too large for one epoch is closed in several
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
 from typing import Final
@@ -20,32 +21,45 @@ from streamd.window.sessions import Session
 
 _LOOK_AGAIN_S: Final = 1.0  # between two looks at a follower that was too far behind
 
-Wish = tuple[BatchKey, list[Session]]
+
+@dataclass(slots=True)
+class Wish:
+    """A batch and who wants it. `in_reach`: somebody's credit reaches as far, so it cannot be refused a slot."""
+
+    key: BatchKey
+    members: list[Session]
+    in_reach: bool
 
 
 def wishes(
-    sessions: Iterable[Session], ahead: Callable[[Session], int], known: Callable[[BatchKey], bool]
+    sessions: Iterable[Session], ahead: Callable[[str], int], known: Callable[[BatchKey], bool]
 ) -> tuple[list[Wish], list[Wish]]:
     """The first batch on each session's way that is not `known`, and who wants it.
 
-    First those that could be sent at once, then those that will be wanted within `ahead` more. For a chaser that asks
-    both are one: were its gaps filled one by one as it comes to them, each would throw it back further.
+    First those that could be sent at once, then those that will be wanted within `ahead` more of their stream. For
+    a chaser that asks both are one: were its gaps filled one by one as it comes to them, each would throw it back
+    further.
     """
-    near: dict[BatchKey, list[Session]] = {}
-    far: dict[BatchKey, list[Session]] = {}
+    near: dict[BatchKey, Wish] = {}
+    far: dict[BatchKey, Wish] = {}
     for session in sessions:
         room = session.room
-        missing = session.first_missing(room + ahead(session), known)
+        missing = session.first_missing(room + ahead(session.shape.name), known)
         if missing is not None:
             key, before = missing
-            urgent = before < room or (room > 0 and session.chasing is not None)
-            (near if urgent else far).setdefault(key, []).append(session)
-    return list(near.items()), list(far.items())
+            in_reach = before < room
+            urgent = in_reach or (room > 0 and session.chasing is not None)
+            _join(near if urgent else far, key, session, in_reach=in_reach)
+    return list(near.values()), list(far.values())
 
 
-def is_in_reach(wish: Wish) -> bool:
-    """Whether somebody's credit reaches as far: what cannot be refused a slot."""
-    return any((session.distance(wish[0]) or 0) < session.room for session in wish[1])
+def _join(some: dict[BatchKey, Wish], key: BatchKey, session: Session, *, in_reach: bool) -> None:
+    wish = some.get(key)
+    if wish is None:
+        some[key] = Wish(key, [session], in_reach)
+    else:
+        wish.members.append(session)
+        wish.in_reach = wish.in_reach or in_reach
 
 
 def choose(
@@ -56,17 +70,17 @@ def choose(
     With it comes the time in seconds that each session of the other groups loses for a chaser's sake.
     """
     for chaser in chasing:
-        wish = next((wish for wish in groups if chaser in wish[1]), None)
+        wish = next((wish for wish in groups if chaser in wish.members), None)
         if wish is not None:
-            cost_s = costs_s.get(wish[0].stream, 0.0)
+            cost_s = costs_s.get(wish.key.stream, 0.0)
             if all(session.lost_s + cost_s <= CATCH_UP_S for session in others(groups, wish)):
                 return wish, cost_s
-    return min(groups, key=lambda wish: _account(wish[1], turn)), 0.0
+    return min(groups, key=lambda wish: _account(wish.members, turn)), 0.0
 
 
 def others(groups: Iterable[Wish], served: Wish) -> list[Session]:
     """Everyone who has to wait while a group is served."""
-    return [session for wish in groups if wish is not served for session in wish[1]]
+    return [session for wish in groups if wish is not served for session in wish.members]
 
 
 def _account(members: Sequence[Session], turn: float) -> float:

@@ -9,17 +9,13 @@ from streamd.window.sessions import Session
 
 def deliver(session: Session, pool: Pool, actions: list[Action]) -> None:
     """Sends a session all that lies ready for it and that it may have."""
-    _close_epochs(session, actions)
-    while session.room > 0:
-        key = session.next_key
-        entry = pool.entries.get(key)
+    while True:
+        while session.at_epoch_end:
+            actions.append(SendReceipt(session.id, session.end_epoch()))
+        if session.room <= 0:
+            return
+        entry = pool.entries.get(session.next_key)
         if entry is None or not entry.ready:
-            break
+            return
         pool.hold(entry)
-        actions.append(SendBatch(session.id, session.send(entry.slot), key, entry.slot))
-        _close_epochs(session, actions)
-
-
-def _close_epochs(session: Session, actions: list[Action]) -> None:
-    while session.at_epoch_end:
-        actions.append(SendReceipt(session.id, session.end_epoch()))
+        actions.append(SendBatch(session.id, session.send(entry.slot), entry.key, entry.slot))

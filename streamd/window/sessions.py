@@ -13,7 +13,7 @@ from streamd.window.events import StreamShape, Subscribed
 
 @dataclass(slots=True)
 class Session:
-    """A subscription's state. `sent` is the number of the next delivery."""
+    """A subscription's state. `sent` is the number of the next delivery, `next_key` its batch."""
 
     id: int
     shape: StreamShape
@@ -35,6 +35,11 @@ class Session:
     chasing: int | None = None  # the session it is being brought level with
     _known: Step | None = None  # all deliveries before this one are in the pool, ...
     _known_number: int = -1  # ... and this is its number: what has been looked up is not looked up again
+    next_key: BatchKey = field(init=False)
+    finished: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._begin(self.at)
 
     @staticmethod
     def of(event: Subscribed, shape: StreamShape, credit: int) -> Session:
@@ -68,10 +73,6 @@ class Session:
         return min(self.taken, self.sent) - (self.sent - len(self.leases))
 
     @property
-    def finished(self) -> bool:
-        return self.walk.is_over(self.at)
-
-    @property
     def at_epoch_end(self) -> bool:
         return self.at.at_epoch_end and not self.finished
 
@@ -80,9 +81,9 @@ class Session:
         """Batches that may be sent right now."""
         return 0 if self.finished or self.together else min(self.upto - self.sent, self.credit - len(self.leases))
 
-    @property
-    def next_key(self) -> BatchKey:
-        return self._key(self.at)
+    def _begin(self, step: Step) -> None:
+        """Goes on with this step, of this epoch."""
+        self.at, self.next_key, self.finished = step, self._key(step), self.walk.is_over(step)
 
     def _key(self, step: Step) -> BatchKey:
         return BatchKey(self.shape.name, step.epoch, self.walk.index(step))
@@ -122,6 +123,7 @@ class Session:
         self.leases[number] = slot
         self.sent += 1
         self.at = Step(self.at.epoch, self.at.base, self.at.step + 1, self.at.steps)
+        self.next_key = self._key(self.at)
         return number
 
     def end_epoch(self) -> Cursor:
@@ -130,7 +132,7 @@ class Session:
         ended = Cursor(self.at.epoch, merge(self.history, steps), self.begin)
         self.history, self.begin = (), 0
         self.lost_s, self.most_held = 0.0, self._held
-        self.at = self.walk.next_epoch(self.at)
+        self._begin(self.walk.next_epoch(self.at))
         return ended
 
     def distance(self, key: BatchKey) -> int | None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from streamd.limits import KEEP_COST_S, MAX_SLOTS, TASKS_AHEAD_PER_WORKER
+from streamd.limits import KEEP_COST_S, MAX_SLOTS
 from streamd.spec import BatchKey
 from streamd.window import schedule
 from streamd.window.actions import (
@@ -20,7 +18,7 @@ from streamd.window.actions import (
     StopStream,
     Warn,
 )
-from streamd.window.admission import Denial, admit, ahead_slots, batches_ahead, regrown, tasks_ahead
+from streamd.window.admission import Denial, admit, regrown
 from streamd.window.events import (
     BatchProduced,
     CreditGranted,
@@ -41,18 +39,10 @@ from streamd.window.ledger import Ledger, Rule
 from streamd.window.pool import Demand, Entry, Pool
 from streamd.window.sending import deliver
 from streamd.window.sessions import Session, joined
+from streamd.window.workload import Workload
 
-_COST_SMOOTHING: Final = 0.1
 _IDLE_S: Final = 30.0  # with nobody here for so long, empty slots go back to the host
 _DENIED_S: Final = 5.0  # after the host had no room for a slot; trainers that hold one each may need more to go on
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """A batch in production. The shape is that of its start: the stream's may have changed since."""
-
-    shape: StreamShape
-    since_s: float
 
 
 class Window:
@@ -68,13 +58,7 @@ class Window:
         self._pool = Pool(memory)
         self._sessions: dict[int, Session] = {}
         self._demand = Demand(self._cursors, self._worth)
-        self._producing: dict[int, _Job] = {}  # by slot
-        self._running: Counter[str] = Counter()  # batches in production of each stream as it is now
-        self._ahead_slots = {shape.name: ahead_slots(shape, workers, memory) for shape in self._shapes.values()}
-        self._tasks = 0
-        self._costs_s: dict[str, float] = {}
-        self._depths: dict[str, int] = {}  # tasks that a worker may have of each stream
-        self._last_done_s = 0.0
+        self._load = Workload(self._shapes.values(), memory=memory, workers=workers)
         self._turn = 0.0
         self._idle_since_s: float | None = None
         self._ask_again_s: float | None = None  # whether the host has room for more slots by then
@@ -94,7 +78,7 @@ class Window:
 
     @property
     def producing(self) -> int:
-        return len(self._producing)
+        return len(self._load)
 
     @property
     def slot_wait_s(self) -> float:
@@ -110,20 +94,29 @@ class Window:
 
     def handle(self, event: Event, now_s: float) -> list[Action]:
         """Takes one event at a monotonic time; returns what to do, in order. Raises BrokenRuleError."""
-        actions = self._take(event, now_s)
-        if not isinstance(event, ProgressReported):
-            self._fill(actions, now_s)
-        if self._pool.dropped:
-            actions.append(DropSlots(tuple(self._pool.dropped)))
-            self._pool.dropped.clear()
+        return self.handle_all((event,), now_s)
+
+    def handle_all(self, events: Sequence[Event], now_s: float) -> list[Action]:
+        """Takes events that came together, one at least; what is produced next is decided once, after the last."""
+        actions: list[Action] = []
+        for number, event in enumerate(events, 1):
+            answer = self._take(event, now_s)
+            if number == len(events):
+                self._fill(answer, now_s)
+            if self._pool.dropped:
+                answer.append(DropSlots(tuple(self._pool.dropped)))
+                self._pool.dropped.clear()
+            self._ledger.enter(event, answer, self._pool.used)
+            actions += answer
         self._note_idleness(now_s)
-        self._ledger.enter(event, actions, self._pool.used)
         return actions
 
     def deadline(self) -> float | None:
         """When TimePassed is due, if nothing else happens before."""
-        idle_s = None if self._idle_since_s is None else self._idle_since_s + _IDLE_S
-        return min((due_s for due_s in (idle_s, self._ask_again_s) if due_s is not None), default=None)
+        if self._idle_since_s is None:
+            return self._ask_again_s
+        idle_s = self._idle_since_s + _IDLE_S
+        return idle_s if self._ask_again_s is None else min(idle_s, self._ask_again_s)
 
     def _take(self, event: Event, now_s: float) -> list[Action]:  # noqa: C901, PLR0911 - one line an event
         match event:
@@ -229,14 +222,18 @@ class Window:
         return actions
 
     def _settle(self, entry: Entry) -> None:
-        """Frees a batch that nobody holds and nobody will want."""
-        if entry.ready and not entry.holders and not self._is_kept(entry.key):
+        """Frees a batch that nobody holds, or puts it to rest if somebody will want it."""
+        if entry.holders or not entry.ready:
+            return
+        if self._is_kept(entry.key):
+            self._pool.rest(entry)
+        else:
             self._pool.discard(entry)
 
     def _is_kept(self, key: BatchKey) -> bool:
         """Whether somebody wants a batch, or may: where decoding is slow, what all have behind them stays for who comes
         late or comes back, until something else needs its memory."""
-        dear = self._costs_s.get(key.stream, 0.0) >= KEEP_COST_S
+        dear = self._load.costs_s.get(key.stream, 0.0) >= KEEP_COST_S
         return any(each.wants(key) or (dear and each.shape.name == key.stream) for each in self._sessions.values())
 
     def _sweep(self, stream: str) -> None:
@@ -246,8 +243,7 @@ class Window:
     # --- batches
 
     def _produced(self, slot: int, now_s: float) -> list[Action]:
-        job = self._finish(slot)
-        self._note_cost(job, now_s)
+        self._load.finish(slot, now_s)
         entry = self._pool.finish(slot)
         actions: list[Action] = []
         if self._pool.entries.get(entry.key) is entry:
@@ -259,24 +255,8 @@ class Window:
             self._pool.discard(entry)
         return actions
 
-    def _finish(self, slot: int) -> _Job:
-        """Takes a batch out of production."""
-        job = self._producing.pop(slot)
-        if self._shapes.get(job.shape.name) is job.shape:
-            self._running[job.shape.name] -= 1
-        self._tasks -= job.shape.tasks
-        return job
-
-    def _note_cost(self, job: _Job, now_s: float) -> None:
-        cost_s = now_s - max(job.since_s, self._last_done_s)
-        known_s = self._costs_s.get(job.shape.name, cost_s)
-        smooth_s = known_s + _COST_SMOOTHING * (cost_s - known_s)
-        self._costs_s[job.shape.name] = smooth_s
-        self._depths[job.shape.name] = tasks_ahead(smooth_s * self._workers / job.shape.tasks)
-        self._last_done_s = now_s
-
     def _failed(self, stream: str, slot: int, reason: str) -> list[Action]:
-        self._finish(slot)
+        self._load.give_up(slot)
         entry = self._pool.by_slot[slot]
         wanted = self._pool.entries.get(entry.key) is entry
         entry.tainted = True
@@ -286,7 +266,7 @@ class Window:
     def _denied(self, key: BatchKey, slot: int, reason: str, now_s: float) -> list[Action]:
         """Goes on with the slots there are for a while: what nobody holds gives way, as where memory is short."""
         self._ask_again_s = now_s + _DENIED_S
-        self._finish(slot)
+        self._load.give_up(slot)
         if not self._pool.forgo(self._pool.by_slot[slot]):
             return self._stop(key.stream, reason, changed=False)
         for session in self._sessions.values():
@@ -299,9 +279,10 @@ class Window:
             self._pool.disown(entry)  # what is still in production shows the old stream
         if shape is None:
             self._shapes.pop(stream, None)
+            self._load.remove(stream)
         else:
-            self._shapes[stream], self._running[stream] = shape, 0
-            self._ahead_slots[stream] = ahead_slots(shape, self._workers, self._pool.memory)
+            self._shapes[stream] = shape
+            self._load.put(shape)
         return actions
 
     def _stop(self, stream: str, reason: str, *, changed: bool) -> list[Action]:
@@ -318,65 +299,51 @@ class Window:
         """Gives the workers what they can take: what is wanted, then, if nobody waits for memory, what will be."""
         full: set[BatchKey] = set()  # what there is no memory for now
         starved = False
-        most = self._workers * max(self._depths.values(), default=TASKS_AHEAD_PER_WORKER)
-        while self._tasks < most and not self._draining:
-            wishes = schedule.wishes(self._sessions.values(), self._ahead, self._pool.entries.__contains__)
-            near, far = ([wish for wish in some if self._may_start(wish, full)] for some in wishes)
-            groups = near or ([] if starved else far)
+        while not self._draining and not self._load.is_full:
+            near, far = schedule.wishes(self._sessions.values(), self._load.ahead, self._pool.entries.__contains__)
+            near = self._startable(near, full)
+            groups = near or ([] if starved else self._startable(far, full))
             if not groups:
                 break
             wish, lost_s = self._choose(groups, now_s)
-            if self._tasks >= self._workers * self._depth(wish[0].stream):
+            if not self._load.has_room(wish.key.stream):
                 break
-            in_reach = schedule.is_in_reach(wish)
-            action = self._start(wish, now_s, ahead=not in_reach)
+            action = self._start(wish, now_s)
             if action is None:
-                full.add(wish[0])
-                starved = starved or in_reach
+                full.add(wish.key)
+                starved = starved or wish.in_reach
                 continue
             actions.append(action)
-            for session in schedule.others(near, wish):
-                session.lost_s += lost_s
+            if lost_s:
+                for session in schedule.others(near, wish):
+                    session.lost_s += lost_s
         self._note_starvation(starved, now_s)
 
-    def _depth(self, stream: str) -> int:
-        """Tasks that a worker may have at a time; while somebody waits for memory, no more than he needs to go on."""
-        return (
-            TASKS_AHEAD_PER_WORKER
-            if self._starved_since_s is not None
-            else self._depths.get(stream, TASKS_AHEAD_PER_WORKER)
-        )
-
-    def _ahead(self, session: Session) -> int:
-        """How far beyond its credit production looks for a session."""
-        shape = session.shape
-        return min(self._ahead_slots[shape.name], batches_ahead(shape, self._workers, self._depth(shape.name)))
-
-    def _may_start(self, wish: schedule.Wish, full: set[BatchKey]) -> bool:
-        stream = wish[0].stream
-        return wish[0] not in full and self._running[stream] < self._ahead_slots[stream]
+    def _startable(self, wishes: list[schedule.Wish], full: set[BatchKey]) -> list[schedule.Wish]:
+        return [wish for wish in wishes if wish.key not in full and self._load.has_slots(wish.key.stream)]
 
     def _choose(self, groups: list[schedule.Wish], now_s: float) -> tuple[schedule.Wish, float]:
         if len(groups) == 1:
             return groups[0], 0.0
-        chasing = schedule.chasers(self.sessions, self._pool.entries, self._costs_s, now_s)
-        return schedule.choose(groups, chasing, self._costs_s, self._turn)
+        chasing = schedule.chasers(self.sessions, self._pool.entries, self._load.costs_s, now_s)
+        return schedule.choose(groups, chasing, self._load.costs_s, self._turn)
 
-    def _start(self, wish: schedule.Wish, now_s: float, *, ahead: bool) -> Produce | None:
-        key, members = wish
-        shape = members[0].shape
-        entry = self._pool.place(key, shape.slot_bytes, self._demand, floor=self._worth(key) if ahead else None)
+    def _start(self, wish: schedule.Wish, now_s: float) -> Produce | None:
+        shape = wish.members[0].shape
+        entry = self._pool.place(wish.key, shape.slot_bytes, self._demand, modest=not wish.in_reach)
+        if self._pool.evicted:
+            self._forget_evicted()
+        if entry is None:
+            return None
+        self._turn = schedule.charge(wish.members, self._turn)
+        self._load.begin(shape, entry.slot, now_s)
+        return Produce(wish.key, entry.slot, shape.slot_bytes)
+
+    def _forget_evicted(self) -> None:
         for evicted in self._pool.evicted:
             for session in self._sessions.values():
                 session.forget(evicted)
         self._pool.evicted.clear()
-        if entry is None:
-            return None
-        self._turn = schedule.charge(members, self._turn)
-        self._producing[entry.slot] = _Job(shape, now_s)
-        self._running[shape.name] += 1
-        self._tasks += shape.tasks
-        return Produce(key, entry.slot, shape.slot_bytes)
 
     def _cursors(self) -> list[BatchKey]:
         return [session.next_key for session in self._sessions.values()]
@@ -391,7 +358,7 @@ class Window:
     def _note_starvation(self, starved: bool, now_s: float) -> None:
         if self._starved_since_s is not None:
             self._slot_wait_s += now_s - self._starved_since_s
-        self._starved_since_s = now_s if starved else None
+        self._starved_since_s, self._load.scarce = now_s if starved else None, starved
 
     def _note_idleness(self, now_s: float) -> None:
         if self._sessions or not any(self._pool.free.values()):

@@ -6,7 +6,7 @@ import asyncio
 import shutil
 import socket
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -44,11 +44,12 @@ class Rig:
         self.recorded: list[dict[int, str]] = []
         self.engine.report_to(Reporter(self._produced, lambda *outcome: self.outcomes.put_nowait(outcome)))
 
-    def _produced(self, production: Production) -> None:
+    def _produced(self, productions: Sequence[Production]) -> None:
         on_disk = Quarantine(self.stream.quarantine._path)
         on_disk.load()
-        self.recorded.append(on_disk.reasons)
-        self.outcomes.put_nowait((production, None))
+        for production in productions:
+            self.recorded.append(on_disk.reasons)
+            self.outcomes.put_nowait((production, None))
 
     def produce(self, epoch: int = 0, index: int = 0, slot: int = 1) -> None:
         self.engine.produce(BatchKey("train", epoch, index), slot, slot_bytes(self.stream.spec))

@@ -8,7 +8,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +38,12 @@ Said = asyncio.Queue[Report]
 
 async def start() -> tuple[WorkerProcess, Said]:
     said: Said = asyncio.Queue()
-    listener = Listener(lambda _, report: said.put_nowait(report), lambda *_: None)
+
+    def heard(_: WorkerProcess, reports: Sequence[Report]) -> None:
+        for report in reports:
+            said.put_nowait(report)
+
+    listener = Listener(heard, lambda *_: None)
     return await WorkerProcess.start(0, listener, ANSWER_S), said
 
 

@@ -21,8 +21,8 @@ FAULTS: Final = (
     Fault(
         "a slot is free while a trainer still holds its batch",
         "window/window.py",
-        "if entry.ready and not entry.holders and not self._is_kept(entry.key):",
-        "if entry.ready and not self._is_kept(entry.key):",
+        "if entry.holders or not entry.ready:",
+        "if not entry.ready:",
     ),
     Fault(
         "a batch that several hold is free when the first lets go",
@@ -118,8 +118,8 @@ FAULTS: Final = (
     Fault(
         "a draining daemon produces on",
         "window/window.py",
-        "while self._tasks < self._workers * TASKS_AHEAD_PER_WORKER and not self._draining:",
-        "while self._tasks < self._workers * TASKS_AHEAD_PER_WORKER:",
+        "while not self._draining and not self._load.is_full:",
+        "while not self._load.is_full:",
     ),
     # --- steps
     Fault(

@@ -175,8 +175,8 @@ class Daemon:
     # --- what is done about it
 
     def _happen(self, *events: Event) -> None:
-        for event in events:
-            self._act(self.window.handle(event, self._agenda.now_s))
+        if events:
+            self._act(self.window.handle_all(events, self._agenda.now_s))
         while self._unreachable:
             self.lose(self._unreachable.pop(), "it cannot be reached")
         self._check()

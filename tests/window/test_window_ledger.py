@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import msgspec
 import pytest
 from driving import MIB, World, train
 
@@ -240,7 +241,7 @@ def test_a_released_slot_may_be_written_again_but_not_as_one_of_another_size_nor
         book.produce(0, send=True)
         book.enter(LeaseReleased(1, (0,)))
         if drain:
-            book.enter(ProgressReported(1, 0), replace(again, key=key(4)))
+            book.enter(ProgressReported(1, 0), msgspec.structs.replace(again, key=key(4)))
             book.enter(BatchProduced(key(4), 1))
             book.enter(DrainRequested())
         broken("slot_free_to_write", lambda again=again, book=book: book.enter(ProgressReported(1, 0), again))  # type: ignore[misc]  # bound early

@@ -8,7 +8,7 @@ from driving import train
 from streamd.limits import CATCH_UP_S
 from streamd.spec import BatchKey, Cursor, Segment
 from streamd.window.events import Subscribed
-from streamd.window.schedule import charge, chasers, choose, is_in_reach, leaders, others, wishes
+from streamd.window.schedule import Wish, charge, chasers, choose, leaders, others, wishes
 from streamd.window.sessions import Session
 
 SHAPE = train(10_000)
@@ -41,12 +41,16 @@ def key(index: int) -> BatchKey:
     return BatchKey("train", 0, index)
 
 
+def wish(wanted: BatchKey, *members: Session) -> Wish:
+    return Wish(wanted, list(members), in_reach=True)
+
+
 def test_sessions_that_want_the_same_batch_are_one_group() -> None:
     one, two, far = session(1, 5), session(2, 5), session(3, 9)
 
     near, ahead = wishes([one, two, far], lambda _: 3, nothing)
 
-    assert near == [(key(5), [one, two]), (key(9), [far])]
+    assert near == [Wish(key(5), [one, two], in_reach=True), Wish(key(9), [far], in_reach=True)]
     assert ahead == []
 
 
@@ -56,8 +60,8 @@ def test_what_lies_beyond_the_credit_is_wished_for_apart() -> None:
 
     near, ahead = wishes([one, two], lambda _: 3, pool.__contains__)
 
-    assert near == [(key(5), [two])]
-    assert ahead == [(key(5), [one])]
+    assert near == [Wish(key(5), [two], in_reach=True)]
+    assert ahead == [Wish(key(5), [one], in_reach=False)]
 
 
 def test_nobody_wishes_beyond_what_production_looks_ahead() -> None:
@@ -71,17 +75,16 @@ def test_a_chaser_that_asks_wishes_beyond_its_credit_as_well_and_one_that_rests_
     chaser.chasing = leader.id
     pool = {key(index) for index in range(5)}
 
-    assert (key(5), [chaser]) in wishes([leader, chaser], lambda _: 3, pool.__contains__)[0]
-    assert not is_in_reach((key(5), [chaser]))
-    assert is_in_reach((key(3), [chaser]))
+    beyond = Wish(key(5), [chaser], in_reach=False)
+    assert beyond in wishes([leader, chaser], lambda _: 3, pool.__contains__)[0]
     chaser.upto = 0
-    assert (key(5), [chaser]) not in wishes([leader, chaser], lambda _: 9, pool.__contains__)[0]
+    assert beyond not in wishes([leader, chaser], lambda _: 9, pool.__contains__)[0]
 
 
 def test_who_has_had_the_least_is_next() -> None:
     one, two = session(1, 5), session(2, 900)
     one.turn, two.turn = 7.0, 6.0
-    groups = [(key(5), [one]), (key(900), [two])]
+    groups = [wish(key(5), one), wish(key(900), two)]
 
     assert choose(groups, [], {}, 0.0) == (groups[1], 0.0)
 
@@ -106,7 +109,7 @@ def test_the_scheduler_clock_never_runs_backwards() -> None:
 def test_a_chaser_is_served_first_and_its_price_is_told() -> None:
     leader, follower = session(1, 500), session(2, 5)
     follower.turn = 100.0
-    groups = [(key(500), [leader]), (key(5), [follower])]
+    groups = [wish(key(500), leader), wish(key(5), follower)]
 
     assert choose(groups, [follower], {"train": 0.25}, 0.0) == (groups[1], 0.25)
 
@@ -114,7 +117,7 @@ def test_a_chaser_is_served_first_and_its_price_is_told() -> None:
 def test_a_chaser_is_served_first_only_while_everyone_else_can_afford_it() -> None:
     leader, bystander, follower = session(1, 500), session(3, 7, large=True), session(2, 5)
     follower.turn = 100.0
-    groups = [(key(500), [leader]), (key(5), [follower]), (BatchKey("large", 0, 7), [bystander])]
+    groups = [wish(key(500), leader), wish(key(5), follower), wish(BatchKey("large", 0, 7), bystander)]
     assert choose(groups, [follower], {"train": 0.25}, 0.0)[0] is groups[1]
 
     bystander.lost_s = CATCH_UP_S - 0.1
@@ -124,7 +127,7 @@ def test_a_chaser_is_served_first_only_while_everyone_else_can_afford_it() -> No
 
 def test_the_first_of_the_chasers_is_served_first() -> None:
     leader, near, far = session(1, 500), session(2, 400), session(3, 5)
-    groups = [(key(500), [leader]), (key(400), [near]), (key(5), [far])]
+    groups = [wish(key(500), leader), wish(key(400), near), wish(key(5), far)]
 
     assert choose(groups, [far, near], {"train": 0.25}, 0.0)[0] is groups[2]
     assert choose(groups[:2], [far, near], {"train": 0.25}, 0.0)[0] is groups[1]
@@ -132,7 +135,7 @@ def test_the_first_of_the_chasers_is_served_first() -> None:
 
 def test_all_but_the_served_group_wait() -> None:
     one, two, three = session(1, 1), session(2, 2), session(3, 3)
-    groups = [(key(1), [one]), (key(2), [two]), (key(3), [three])]
+    groups = [wish(key(1), one), wish(key(2), two), wish(key(3), three)]
 
     assert others(groups, groups[1]) == [one, three]
 

@@ -23,7 +23,7 @@ def session(*, upto: int = 9) -> Session:
 def pool(*indices: int) -> Pool:
     pool = Pool(9)
     for index in indices:
-        entry = pool.place(BatchKey("train", 0, index), 1, NOBODY, floor=None)
+        entry = pool.place(BatchKey("train", 0, index), 1, NOBODY, modest=False)
         assert entry is not None
         pool.finish(entry.slot)
     return pool

@@ -10,8 +10,10 @@ from driving import MIB, World, epoch_of, steps_told, train
 
 from streamd.limits import TASKS_AHEAD_PER_WORKER
 from streamd.spec import BatchKey, Cursor, Segment, Uneven
+from streamd.window import Window
 from streamd.window.actions import DropSlots, Produce, SendBatch, StopStream
 from streamd.window.events import (
+    BatchProduced,
     CreditGranted,
     Event,
     LeaseReleased,
@@ -19,6 +21,7 @@ from streamd.window.events import (
     SessionClosed,
     SessionLost,
     StreamChanged,
+    Subscribed,
     TimePassed,
 )
 
@@ -63,6 +66,20 @@ def test_without_a_number_of_epochs_it_runs_on() -> None:
     world.run(until=lambda: len(trainer.taken) >= 30)
 
     assert trainer.taken[-1] >= (9, 0)
+
+
+def test_what_comes_together_is_answered_in_its_order_before_it_is_decided_what_is_produced_next() -> None:
+    window = Window([train(9)], memory=64 * MIB, workers=1)
+    wish = Subscribed(1, "train", 0, 1, "drop", 1, Cursor(), 4, resuming=False)
+    started = [action for action in window.handle(wish, 0.0) if isinstance(action, Produce)]
+    assert [made.key.index for made in started] == [0, 1]
+
+    came: list[Event] = [CreditGranted(1, 4), *(BatchProduced(made.key, made.slot) for made in started)]
+    actions = window.handle_all(came, 0.001)
+
+    assert [type(action) for action in actions[:3]] == [SendBatch, SendBatch, Produce]
+    assert [action.key.index for action in actions if isinstance(action, SendBatch)] == [0, 1]
+    assert [action.key.index for action in actions if isinstance(action, Produce)][:2] == [2, 3]
 
 
 def test_nothing_is_sent_before_credit_is_granted_but_production_is_ahead() -> None:
@@ -270,7 +287,7 @@ def test_a_changed_stream_ends_its_sessions_and_serves_the_new_one_nothing_of_th
     assert old.stopped
     assert new.taken == new.batches_of_all(5)
     assert other.taken == other.batches_of_all(9)
-    assert world.window.producing == world.window._tasks == 0
+    assert world.window.producing == world.window._load._tasks == 0
 
 
 def test_a_stream_taken_away_while_it_is_produced_leaves_no_worker_counted_as_busy() -> None:
@@ -285,7 +302,7 @@ def test_a_stream_taken_away_while_it_is_produced_leaves_no_worker_counted_as_bu
     world.run(other)
 
     assert other.taken == other.batches_of_all(9)
-    assert world.window._tasks == 0
+    assert world.window._load._tasks == 0
 
 
 def test_a_production_of_the_old_stream_that_fails_late_does_not_stop_the_new_one() -> None:
