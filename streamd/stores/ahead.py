@@ -16,7 +16,6 @@ from typing import Final
 
 _QUICK_ASK_S: Final = 5e-6  # for a row in memory a fifth of this; to put one on a disk's list takes three times as long
 _QUICK_BYTE_S: Final = 0.02e-9
-_LOOK_GROUPS: Final = 8
 _QUIET_GROUPS: Final = 64  # a cold row that was not asked for costs a millisecond, asking for a warm group 30 us
 
 
@@ -27,7 +26,6 @@ class Ahead:
         self._row_bytes = row_bytes
         self._quick_s = _QUICK_ASK_S + row_bytes * _QUICK_BYTE_S
         self._faults = 0
-        self._groups = 0
         self._quiet_groups = 0
 
     @property
@@ -46,10 +44,7 @@ class Ahead:
             self._quiet_groups = 0
 
     def note(self) -> None:
-        """Learns from a group that this thread has gathered; of every eighth, where nothing was to be learned for long."""
-        self._groups += 1
-        if self._groups % _LOOK_GROUPS and not self.asks:
-            return
+        """Learns from a group that this thread has gathered."""
         faults = resource.getrusage(resource.RUSAGE_THREAD).ru_majflt
         if faults != self._faults:
             self._faults, self._quiet_groups = faults, 0

@@ -22,7 +22,7 @@ STREAM: Final = StreamFinding(
     unreadable=[],
     duplicates=[],
     bad_samples=BadSamples("substitute", 0.01, None),
-    memory=Memory(1 << 20, 8 << 20, 5 << 20, Room(7, 29)),
+    memory=Memory(1 << 20, 16 << 20, 5 << 20, Room(7, 29)),
     epoch=EpochTime(8, 41.0, 12.0),
 )
 BROKEN: Final = Unreadable(3, "cat/broken.jpg", "a damaged JPEG", "verdict")

@@ -26,7 +26,7 @@ def of(train: StreamFinding, look: Look = SCREEN) -> str:
 
 
 MEMORY: Final = (
-    "  memory   a batch takes 1 MiB, a trainer 8 of them (8 MiB), the workers 5 MiB; "
+    "  memory   a batch takes 1 MiB, a trainer 16 of them (16 MiB), the workers 5 MiB; "
     "room for 7 trainers, or for 29 with fewer batches each"
 )
 

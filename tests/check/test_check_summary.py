@@ -17,6 +17,7 @@ from streamd.check.summary import summed_up
 from streamd.check.tallies import Tally
 from streamd.config import load
 from streamd.layout import slot_bytes
+from streamd.limits import DEFAULT_CREDIT
 
 
 def summary(tmp_path: Path, seen: Seen, *, processes: int = 1, **changes: Any) -> Findings:
@@ -46,7 +47,7 @@ def test_facts_are_those_of_the_stream_as_served(tmp_path: Path) -> None:
     assert train.bytes == sum(path.stat().st_size for path in (tmp_path / "data").rglob("*.jpg"))
     assert train.labels["label"].classes == {"cat": 5, "dog": 3}
     assert train.memory.batch_bytes == slot_bytes(stream.spec)
-    assert train.memory.trainer_bytes == 8 * train.memory.batch_bytes
+    assert train.memory.trainer_bytes == DEFAULT_CREDIT * train.memory.batch_bytes
     assert (found.memory_bytes, found.workers, found.notes) == (64 << 20, 2, ["a note"])
 
 

@@ -25,6 +25,7 @@ from streamd.errors import (
     RefusedError,
     StreamdError,
 )
+from streamd.limits import DEFAULT_CREDIT
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +218,7 @@ def test_a_daemon_that_dies_between_the_first_answer_and_the_subscription_is_a_c
     lost.streams = lambda: {"train": spec}  # type: ignore[method-assign]  # as the daemon said when it was there
     with pytest.raises(ConnectError, match=r"no answer to a subscription within 0\.1 s"):
         lost.subscribe("train")
-    assert client._wish(spec, 1, 0, 1, None, None, "shared").credit == 8
+    assert client._wish(spec, 1, 0, 1, None, None, "shared").credit == DEFAULT_CREDIT
 
 
 def test_a_question_that_meets_a_restart_is_asked_again(

@@ -46,7 +46,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     rank: int = 0
     world: int = 1
     uneven: Uneven | None = None
-    prefetch: int | None = None
+    prefetch: int | None = 8  # fewer than the default: an epoch of the small sets is not all on its way at once
     checkpoint_every: int = 0
     hold: int = 0
     gated: bool = False

@@ -123,6 +123,7 @@ class Hostile:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self._socket = make_socket(self._context, endpoint)
         self.said: list[bytes] = []
+        self._records: list[bytes] = []
 
     def __enter__(self) -> Self:
         return self
@@ -145,11 +146,11 @@ class Hostile:
 
     def hear(self, kind: type[Welcome | BatchReady]) -> Header:
         """Waits for such a message; its header."""
-        while self._socket.poll(10_000):
-            for record in parted(self._socket.recv_multipart()[0]):
-                header, message = unpack_daemon(record)
-                if isinstance(message, kind):
-                    return header
+        while self._records or self._socket.poll(10_000):
+            self._records = self._records or parted(self._socket.recv_multipart()[0])
+            header, message = unpack_daemon(self._records.pop(0))
+            if isinstance(message, kind):
+                return header
         raise AssertionError(f"the daemon did not send a {kind.__name__}")
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -193,7 +194,10 @@ def test_ten_reloads_in_a_row_disturb_nobody_whose_stream_stays(daemon: DaemonPr
 
 def manifests(daemon: DaemonProcess) -> list[str]:
     """The lists of samples that the daemon has open."""
-    links = [str(link.readlink()) for link in Path(f"/proc/{daemon.pid}/fd").iterdir()]
+    links = list[str]()
+    for link in Path(f"/proc/{daemon.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            links.append(str(link.readlink()))
     return [link for link in links if link.endswith(".manifest")]
 
 

@@ -33,11 +33,14 @@ with streamd.connect(endpoint) as client, client.subscribe(stream, epochs=int(ep
 
 
 class Trainer:
-    """Reads a stream in a thread of its own, as far as it is allowed to; None is as far as it goes."""
+    """Reads a stream in a thread of its own, as far as it is allowed to; None is as far as it goes.
+
+    Its credit is small: of the small sets, not all of an epoch is on its way at once.
+    """
 
     def __init__(self, endpoint: str, stream: str = "train", *, allowed: int | None = None, **wish: Any) -> None:
         self._client = streamd.connect(endpoint)
-        self.stream: Stream = self._client.subscribe(stream, **wish)
+        self.stream: Stream = self._client.subscribe(stream, **{"prefetch": 8, **wish})
         self.keys: list[tuple[int, int]] = []
         self.rows: list[int] = []
         self.error: BaseException | None = None
