@@ -22,7 +22,7 @@ from streamd.catalog import list_samples, unlisted
 from streamd.config import load
 from streamd.errors import ConfigError
 
-LIMIT_S = 20.0
+LIMIT_S = 40.0
 
 
 def wait_until(condition: Callable[[], object], what: str, limit_s: float = LIMIT_S) -> None:
