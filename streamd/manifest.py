@@ -4,8 +4,9 @@
 
 All numbers are little-endian, whole ones in the narrowest type that holds their column. Columns: those of `filenames`,
 `sizes` and `mtimes_ns` (n), and `label.NAME` as `Scanned` has it. Where samples are rows of arrays, all but the labels
-are the files', and `rows`, unless all rows are samples, says which are. Offsets of columns count from the end of the
-header, rounded up to 64. Opening reads the header alone, so it takes as long for a billion samples as for ten.
+are the files', and `rows`, unless all rows are samples, says which are. `extra.NAME` are what a store needs. Offsets of
+columns count from the end of the header, rounded up to 64. Opening reads the header alone, so it takes as long for a
+billion samples as for ten.
 """
 
 from __future__ import annotations
@@ -102,6 +103,7 @@ def write(path: Path, scanned: Scanned, *, config_id: str) -> None:
     columns |= {"sizes": narrow(scanned.sizes), "mtimes_ns": narrow(scanned.mtimes_ns)}
     columns |= {name: narrow(rows) for name, rows in _row_columns(scanned).items()}
     columns |= {f"label.{name}": narrow(values) for name, values in scanned.labels.items()}
+    columns |= {f"extra.{name}": narrow(values) for name, values in scanned.extra.items()}
     header = _Header(
         root=os.fsencode(scanned.root),
         samples=scanned.samples,
@@ -232,6 +234,10 @@ class Manifest:
         """What a batch carries of a label for samples `ids`, (B,) or (B, k); tags as 0 and 1, uint8."""
         values, spec = self._column(f"label.{name}")[ids], self.labels[name]
         return np.unpackbits(values, axis=1, count=spec.width) if spec.type == "tags" else self._widened(name, values)
+
+    def extra(self, name: str) -> Column:
+        """A column that the stream's store needs, whole numbers of any type. KeyError for an unknown one."""
+        return self._column(f"extra.{name}")
 
     def _widened(self, name: str, values: Column) -> Column:
         """Values of a label as they are outside this file: classes and whole numbers in int64."""

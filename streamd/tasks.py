@@ -24,8 +24,8 @@ _ID: Final = np.dtype("<i8")
 
 _STREAM, _TASK, _DROP, _READY, _DONE, _CLOSE, _UNOPENED, _REMARK = 1, 2, 3, 4, 5, 6, 7, 9
 _TASK_HEAD: Final = struct.Struct(
-    "<BxHIQQQI"
-)  # kind, rows of the task, stream, number, slot, slot bytes, rows of the batch
+    "<BxHIQQQIxxxxQ"
+)  # kind, rows of the task, stream, number, slot, slot bytes, rows of the batch, epoch
 _CLOSE_RECORD: Final = struct.Struct("<BxxxI")  # kind, stream
 _DONE_HEAD: Final = struct.Struct("<BxHHxxQQQQ")  # kind, bad and gathered rows, number, read, decode, idle nanoseconds
 MAX_RECORD_BYTES: Final = 64 * 1024
@@ -60,7 +60,10 @@ class CloseStream:
 
 
 class Task(msgspec.Struct, frozen=True, eq=False):
-    """Fill `rows` of a batch of `batch_rows` in `slot` with samples `ids`. A new slot's descriptor comes with it."""
+    """Fill `rows` of a batch of `batch_rows` in `slot` with samples `ids`. A new slot's descriptor comes with it.
+
+    `epoch` is the batch's: what is drawn by chance for a sample is drawn anew in each.
+    """
 
     number: int
     stream: int
@@ -69,6 +72,7 @@ class Task(msgspec.Struct, frozen=True, eq=False):
     batch_rows: int
     rows: Rows
     ids: Ids
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +142,7 @@ def encode_command(command: Command) -> bytes:
                 command.slot,
                 command.slot_bytes,
                 command.batch_rows,
+                command.epoch,
             )
             rows, ids = command.rows.astype(_ROW, copy=False), command.ids.astype(_ID, copy=False)
             return head + rows.tobytes() + ids.tobytes()
@@ -178,12 +183,12 @@ def decode_command(data: bytes) -> Command:
 
 
 def _decode_task(data: bytes) -> Task:
-    _, count, stream, number, slot, slot_bytes, batch_rows = _TASK_HEAD.unpack_from(data)
+    _, count, stream, number, slot, slot_bytes, batch_rows, epoch = _TASK_HEAD.unpack_from(data)
     if not 0 < count <= TASK_ROWS or len(data) != _TASK_HEAD.size + 10 * count:
         raise ProtocolError(f"a task of {count} rows in {len(data)} bytes")
     rows = np.frombuffer(data, "<u2", count, _TASK_HEAD.size)
     ids = np.frombuffer(data, "<i8", count, _TASK_HEAD.size + 2 * count)
-    return Task(number, stream, slot, slot_bytes, batch_rows, rows, ids)
+    return Task(number, stream, slot, slot_bytes, batch_rows, rows, ids, epoch)
 
 
 def encode_report(report: Report) -> bytes:

@@ -25,7 +25,8 @@ from streamd.bundles import bundle, parted
 from streamd.errors import ConfigError
 from streamd.limits import WORKER_DATA_BYTES
 from streamd.mapping import map_writable
-from streamd.produce import Blob, Filling, ReadPace, Source, Unread, opened
+from streamd.opened import Blob, ReadPace, Source, Unread, opened
+from streamd.produce import Filling
 from streamd.stores.cache import DecodedCache
 from streamd.stores.saving import Saving
 from streamd.tasks import (

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from daemons import DaemonProcess, wait_until
 
+pytest_plugins = ["opened_sources"]
+
 
 def _descriptors() -> set[str]:
     links = set()

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from daemons import write_images
+from opened_sources import holding
 from served_folders import file_of, serve, spoil
 
-from streamd import produce
+from streamd import opened, produce
 from streamd.decode import decode_into
-from streamd.errors import ConfigError
 from streamd.layout import Layout, layout
-from streamd.plan import PAD_ID, Ids
-from streamd.produce import Filling, ReadPace, Source, Unread
+from streamd.opened import Source, Unread
+from streamd.plan import PAD_ID
+from streamd.produce import Filling
 from streamd.served import ServedStream
 from streamd.slots import make_memory
-from streamd.stores import Mask, Pixels
 from streamd.tasks import BadSample, Task
 from streamd.whereabouts import TRACK_BYTES, Phase, Track, Whereabouts
 
 ROWS = 8
-LABELS = {"label": {"type": "category", "classes": ["dog", "cat"]}}  # sample 0 has a label other than 0
 
 
 def new_track() -> Track:
@@ -35,21 +32,6 @@ def new_track() -> Track:
         return Track(page)
     finally:
         os.close(page)
-
-
-@pytest.fixture
-def stream(tmp_path: Path) -> Iterator[ServedStream]:
-    folder = write_images(tmp_path / "data", {"cat": 4, "dog": 5})
-    stream = serve(folder, tmp_path / "state", labels=LABELS)
-    yield stream
-    stream.manifest.close()
-
-
-@pytest.fixture
-def source(stream: ServedStream) -> Iterator[Source]:
-    source = Source.open(stream.spec, stream.manifest_path)
-    yield source
-    source.close()
 
 
 class Filled:
@@ -164,7 +146,7 @@ def test_errors_that_may_pass_are_told_from_those_that_stay(
     def refuse(*_: object) -> bytes:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(produce, "read_file", refuse)
+    monkeypatch.setattr(opened, "read_file", refuse)
     assert Filled(source, [0], [3]).bad == [BadSample(3, os.strerror(code), lasting=lasting)]
 
 
@@ -172,7 +154,7 @@ def test_only_so_much_is_read_ahead_and_the_rest_right_before_its_row(
     source: Source, stream: ServedStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = [file_of(stream, sample_id).stat().st_size for sample_id in range(9)]
-    monkeypatch.setattr(produce, "READ_AHEAD_BYTES", sizes[4] + sizes[7])
+    monkeypatch.setattr(opened, "READ_AHEAD_BYTES", sizes[4] + sizes[7])
     blobs = source.read(np.array([4, PAD_ID, 7, 2, PAD_ID, 3], np.int64))
     assert [blob if blob is None or isinstance(blob, Unread) else type(blob) for blob in blobs] == [
         bytes, None, bytes, Unread.LATER, None, Unread.LATER,
@@ -190,7 +172,7 @@ def test_the_track_says_at_which_row_a_task_is_and_at_none_afterwards(
 ) -> None:
     track, seen = new_track(), list[Whereabouts]()
     monkeypatch.setattr(produce, "decode_into", lambda *_: seen.append(track.read()))
-    monkeypatch.setattr(produce, "READ_AHEAD_BYTES", int(source.manifest.sizes[[1, 2]].sum()))
+    monkeypatch.setattr(opened, "READ_AHEAD_BYTES", int(source.manifest.sizes[[1, 2]].sum()))
     place = layout(source.spec, ROWS)
     task = Task(77, 0, 1, place.nbytes, ROWS, np.arange(4, dtype=np.uint16), np.array([1, 2, PAD_ID, 3], np.int64))
     blobs = source.read(task.ids)
@@ -220,36 +202,6 @@ def test_memory_that_a_row_cannot_get_leaves_the_track_at_it(source: Source, mon
         Filling(source, task, memoryview(bytearray(place.nbytes)), track).decode(source.read(task.ids), 0, 2)
     found = track.read()
     assert (found.task, found.place, found.phase) == (5, 1, Phase.DECODING)
-
-
-class Held:
-    """A store of some samples, each of one colour; what it does not hold it leaves as rubbish."""
-
-    def __init__(self, held: set[int]) -> None:
-        self._held = held
-        self.asked: list[list[int]] = []
-        self.expected: list[int] = []
-        self.closed = False
-
-    def held(self, ids: Ids) -> Mask:
-        return np.array([sample_id in self._held for sample_id in ids.tolist()])
-
-    def expect(self, ids: Ids) -> None:
-        self.expected += ids.tolist()
-
-    def gather(self, ids: Ids, images: Pixels) -> Mask:
-        assert images.flags.c_contiguous
-        self.asked.append(ids.tolist())
-        images[:] = ids.astype(np.uint8).reshape(-1, 1, 1, 1)
-        return self.held(ids)
-
-    def close(self) -> None:
-        self.closed = True
-
-
-def holding(source: Source, *held: int) -> tuple[Source, Held]:
-    store = Held(set(held))
-    return replace(source, store=store), store
 
 
 def test_rows_that_a_store_holds_are_gathered_at_once_and_their_files_left_alone(
@@ -294,72 +246,3 @@ def test_rows_that_do_not_follow_each_other_are_gathered_into_their_own(source: 
     batch = Filled(stocked, [5, 0, 6], [1, 2, 3])
     assert [set(batch.images[row].flat) for row in (5, 0, 6)] == [{1}, {2}, {3}]
     assert {value for row in (1, 2, 3, 4, 7) for value in batch.images[row].flat} == {0xAA}
-
-
-def test_files_that_a_store_holds_are_not_read_ahead(source: Source, stream: ServedStream) -> None:
-    stocked, _ = holding(source, 2, 4)
-    file_of(stream, 4).unlink()
-    ids = np.array([4, 3, PAD_ID], np.int64)
-    late, read, pad = stocked.read(ids)
-    assert (late, read, pad) == (Unread.LATER, file_of(stream, 3).read_bytes(), None)
-    assert stocked.lacking(ids).tolist() == [False, True, False]
-
-
-def test_a_store_hears_of_what_is_to_be_gathered(source: Source) -> None:
-    stocked, store = holding(source, 2)
-    stocked.expect(np.array([4, 2], np.int64))
-    source.expect(np.array([4, 2], np.int64))  # which has none
-    assert store.expected == [4, 2]
-
-
-def test_a_store_is_closed_with_its_source(stream: ServedStream) -> None:
-    stocked, store = holding(Source.open(stream.spec, stream.manifest_path))
-    stocked.close()
-    assert store.closed
-
-
-def test_a_source_whose_root_is_gone_is_an_error(stream: ServedStream, tmp_path: Path) -> None:
-    (tmp_path / "data").rename(tmp_path / "moved")
-    with pytest.raises(FileNotFoundError):
-        Source.open(stream.spec, stream.manifest_path)
-
-
-def test_files_are_read_ahead_until_eight_groups_in_a_row_took_no_time() -> None:
-    pace = ReadPace()
-    for _ in range(7):
-        pace.note(32, 0.0003)
-        assert pace.ahead
-    pace.note(32, 0.0003)
-    assert not pace.ahead
-
-
-def test_one_slow_group_brings_reading_ahead_back_for_good_measure() -> None:
-    pace = ReadPace()
-    for _ in range(20):
-        pace.note(32, 0.0003)
-    pace.note(32, 0.01)
-    assert pace.ahead
-    for _ in range(7):
-        pace.note(32, 0.0003)
-    assert pace.ahead
-
-
-def test_a_group_that_the_store_held_says_nothing_of_the_pace() -> None:
-    pace = ReadPace()
-    for _ in range(20):
-        pace.note(0, 0.0)
-    assert pace.ahead
-
-
-def test_the_pace_counts_by_file_not_by_group() -> None:
-    pace = ReadPace()
-    for _ in range(8):
-        pace.note(1, 0.0003)
-    assert pace.ahead
-
-
-def test_a_list_that_another_daemon_made_since_is_not_taken_for_this_one(stream: ServedStream) -> None:
-    write_images(stream.manifest.root, {"cat": 5})
-    serve(stream.manifest.root, stream.manifest_path.parent, rescan=True, labels=LABELS)
-    with pytest.raises(ConfigError, match="listed anew by another streamd"):
-        Source.open(stream.spec, stream.manifest_path)

@@ -13,8 +13,9 @@ from served_folders import serve
 
 from streamd.decode.identity import pixel_id
 from streamd.layout import layout
+from streamd.opened import Source
 from streamd.plan import PAD_ID, Ids
-from streamd.produce import Filling, Source
+from streamd.produce import Filling
 from streamd.slots import make_memory
 from streamd.stores import Pixels
 from streamd.tasks import BadSample, Task

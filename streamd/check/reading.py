@@ -27,7 +27,7 @@ from streamd.decode import BadImageError, decode_into
 from streamd.decode.content import format_of
 from streamd.decode.orientation import SIDEWAYS, orientation_of
 from streamd.decode.resize import Row, covering_size
-from streamd.produce import CHANGED, Source, Unread
+from streamd.opened import CHANGED, Source, Unread
 from streamd.spec import ImageSpec
 from streamd.stores import Store
 from streamd.tasks import BadSample, short_reason

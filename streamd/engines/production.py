@@ -90,7 +90,7 @@ class Production:
         return [self._task(piece, self.delivered[piece], next(numbers)) for piece in pieces]
 
     def _task(self, rows: Rows, ids: Ids, number: int) -> Task:
-        return Task(number, self.number, self.slot, self.slot_bytes, self.delivered.size, rows, ids)
+        return Task(number, self.number, self.slot, self.slot_bytes, self.delivered.size, rows, ids, self.key.epoch)
 
 
 @lru_cache(maxsize=64)

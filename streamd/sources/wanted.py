@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import Protocol
@@ -150,16 +150,34 @@ class WantedStream(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Arrays:
-    """Pixels as they are: files that each hold an array of uint8 (rows, *shape) in C order.
+class Stored:
+    """How images lie in a store that is no plain array of uint8.
 
-    `shape` (height, width, channels) of a row. The rows count through all files: `starts` has the first row of each and
-    the one behind the last. `offsets`, in bytes, say where in its file an array begins.
+    `store` is the store that reads them, a kind of source. `place` is what they are called in it. `dtype` is NumPy's
+    name of their numbers, and `range` the two of them that become 0 and 255, None for uint8. `channels_first` says that
+    a row is (channels, height, width). Columns of the manifest that the store needs are its own affair.
+    """
+
+    store: str
+    place: str = ""
+    dtype: str = "|u1"
+    range: tuple[float, float] | None = None
+    channels_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Arrays:
+    """Pixels that need no decoding: files that each hold an array of images.
+
+    `shape` (height, width, channels) of a row as it is served. The rows count through all files: `starts` has the first
+    row of each and the one behind the last. Where `stored` is None, a row lies in C order, in uint8, as it is served,
+    and `offsets`, in bytes, say where in its file an array begins; else the store knows.
     """
 
     shape: tuple[int, int, int]
     starts: tuple[int, ...]
     offsets: tuple[int, ...]
+    stored: Stored | None = None
 
     @property
     def row_bytes(self) -> int:
@@ -181,7 +199,8 @@ class Scanned:
     lists; their order is not ours to change. `groups` (n) is what the split goes by where that is not the file name.
 
     Where samples are rows of `arrays`, `files`, `sizes` and `mtimes_ns` are those of the files that hold them. `rows`
-    (n,) has the row of each sample; None: all rows are samples, in order.
+    (n,) has the row of each sample; None: all rows are samples, in order. `extra` are columns, of any length, that
+    the store needs to find them; they are kept in the manifest and are no part of what makes two lists equal.
     """
 
     root: Path
@@ -194,6 +213,7 @@ class Scanned:
     groups: list[bytes] | None = None
     arrays: Arrays | None = None
     rows: Int64s | None = None
+    extra: Mapping[str, Int64s] = field(default_factory=dict)
 
     @property
     def samples(self) -> int:

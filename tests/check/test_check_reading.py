@@ -14,7 +14,7 @@ from served_folders import file_of, serve
 
 from streamd.check.reading import look
 from streamd.check.records import Group, Seen
-from streamd.produce import Source
+from streamd.opened import Source
 from streamd.slots import make_memory
 from streamd.whereabouts import TRACK_BYTES, Track
 

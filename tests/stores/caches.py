@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from streamd.produce import Source
+from streamd.opened import Source
 from streamd.served import ServedStream
 from streamd.stores import Pixels
 from streamd.stores.cache import DecodedCache

@@ -15,8 +15,8 @@ from served_folders import change_times, file_of, serve
 from test_stores_cachefile import no_file_larger_than
 
 from streamd.limits import PAGE_BYTES
+from streamd.opened import Source
 from streamd.plan import PAD_ID
-from streamd.produce import Source
 from streamd.served import ServedStream
 from streamd.spec import PixelId
 from streamd.stores import Pixels

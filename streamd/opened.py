@@ -1,0 +1,176 @@
+"""A stream as a worker has it open: its list, its root, what need not be decoded, and its files when asked for."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from streamd.confined import UnfitFileError, read_file
+from streamd.decode.identity import pixel_id
+from streamd.errors import ConfigError
+from streamd.layout import Layout, layout
+from streamd.limits import READ_AHEAD_BYTES
+from streamd.manifest import Manifest
+from streamd.plan import PAD_ID, Ids
+from streamd.spec import PixelId, StreamSpec, identity
+from streamd.stores import Mask, Store
+from streamd.stores.cache import DecodedCache
+from streamd.stores.cachefile import UnfitCacheError
+from streamd.stores.choose import open_store
+from streamd.tasks import BadSample, OpenStream, short_reason
+
+_LASTING_ERRORS: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR})
+
+_QUICK_FILE_S: Final = 50e-6  # a read from the page cache takes a fifth of this; the fastest disk, twice as long
+_QUICK_GROUPS: Final = 8  # in a row, before reading ahead is given up
+
+
+CHANGED: Final = "its file has changed since it was listed; restart with --rescan to list it anew"
+
+
+class Unread(Enum):
+    """In the place of a file's bytes."""
+
+    LATER = "read it right before its row is decoded, if the store does not fill it"
+
+
+Blob = bytes | BadSample | Unread | None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A stream as a worker sees it: its manifest, its root, its spec, and what need not be decoded any more."""
+
+    spec: StreamSpec
+    manifest: Manifest
+    root: int
+    store: Store | None = None
+    cache: DecodedCache | None = None  # the store, if it takes what is decoded
+    _layouts: dict[int, Layout] = field(default_factory=dict)
+
+    @staticmethod
+    def open(spec: StreamSpec, manifest_path: Path) -> Source:
+        """Raises ConfigError when the manifest is damaged, or not the daemon's, OSError when the root is gone.
+
+        Files that hold arrays are opened here, and must be those that were listed.
+        """
+        manifest = Manifest.open(manifest_path)
+        if manifest.content_id != spec.content_id:
+            raise ConfigError(
+                f"{str(manifest_path)!r} was listed anew by another streamd since this one began: restart this one, or "
+                "give each a state directory of its own"
+            )
+        root = os.open(manifest.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            store = open_store(manifest, root)
+        except BaseException:
+            os.close(root)
+            raise
+        return Source(spec, manifest, root, store)
+
+    def layout(self, rows: int) -> Layout:
+        """Of a batch of `rows`."""
+        if rows not in self._layouts:
+            self._layouts[rows] = layout(self.spec, rows)
+        return self._layouts[rows]
+
+    def close(self) -> None:
+        if self.store is not None:
+            self.store.close()
+        os.close(self.root)
+        self.manifest.close()
+
+    @property
+    def pixel_id(self) -> PixelId:
+        """The identity of the pixels: of what decoders make here, or of those that are stored as they are."""
+        if self.manifest.arrays is not None:
+            return PixelId(identity("streamd stored pixels 1", *self.spec.image_shape))
+        return pixel_id(self.spec.image)
+
+    def read_timed(self, ids: Ids) -> tuple[list[Blob], float]:
+        """The files of `ids`, and the seconds that reading them took."""
+        started_s = time.monotonic()
+        blobs = self.read(ids)
+        return blobs, time.monotonic() - started_s
+
+    def read(self, ids: Ids) -> list[Blob]:
+        """The files of `ids` but for what a store holds, up to READ_AHEAD_BYTES; None for rows that hold no sample."""
+        if self.manifest.arrays is not None:  # the store holds them all until a file changes
+            return [None if each == PAD_ID else BadSample(each, CHANGED, lasting=False) for each in ids.tolist()]
+        sizes, mtimes_ns = self.manifest.sizes[ids], self.manifest.mtimes_ns[ids]
+        lacking = self.lacking(ids)
+        fits = lacking & (np.cumsum(np.where(lacking, sizes, 0)) <= READ_AHEAD_BYTES)
+        rows = zip(ids.tolist(), sizes.tolist(), mtimes_ns.tolist(), fits.tolist(), strict=True)
+        return [
+            None if sample_id == PAD_ID else self._read(sample_id, size, mtime_ns) if fit else Unread.LATER
+            for sample_id, size, mtime_ns, fit in rows
+        ]
+
+    @property
+    def has_files(self) -> bool:
+        """Whether samples are files, to be read and decoded."""
+        return self.manifest.arrays is None
+
+    def lacking(self, ids: Ids) -> Mask:
+        """Which samples have to be read and decoded, (n,)."""
+        present: Mask = ids != PAD_ID
+        return present if self.store is None else np.greater(present, self.store.held(ids))
+
+    def expect(self, ids: Ids) -> None:
+        """A task of these comes soon: what a store holds of them, and has not in memory, may be read meanwhile."""
+        if self.store is not None:
+            self.store.expect(ids)
+
+    def read_one(self, sample_id: int) -> bytes | BadSample:
+        """The file of one sample, however large."""
+        return self._read(sample_id, int(self.manifest.sizes[sample_id]), int(self.manifest.mtimes_ns[sample_id]))
+
+    def _read(self, sample_id: int, size: int, mtime_ns: int) -> bytes | BadSample:
+        try:
+            return read_file(self.root, self.manifest.file(sample_id), size, mtime_ns)
+        except UnfitFileError as error:
+            return BadSample(sample_id, short_reason(error), lasting=True)
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            return BadSample(sample_id, reason, lasting=error.errno in _LASTING_ERRORS)
+
+
+def opened(command: OpenStream) -> tuple[Source, str]:
+    """A stream as its daemon wants it, and why it does without its cache, if so. Raises as Source.open."""
+    source = Source.open(command.spec, Path(command.manifest))
+    if command.cache is None:
+        return source, ""
+    try:
+        cache = DecodedCache.open(command.cache, source.spec, source.manifest, source.pixel_id)
+    except UnfitCacheError as error:
+        return source, f"nothing is kept: {error}"
+    return replace(source, store=cache, cache=cache), ""
+
+
+class ReadPace:
+    """Whether files are read ahead in a thread, or right before they are decoded.
+
+    Reading ahead hides a disk. Files that come from the page cache have nothing to hide, and the hop to a thread and
+    back costs as much as a dozen of them, so after some groups that took no time the hop is left out; a single group
+    that took time brings it back.
+    """
+
+    def __init__(self) -> None:
+        self._quick_groups = 0
+
+    @property
+    def ahead(self) -> bool:
+        """Whether the next group is to be read ahead."""
+        return self._quick_groups < _QUICK_GROUPS
+
+    def note(self, files: int, seconds: float) -> None:
+        """Learns from a group that was read; one without files says nothing."""
+        if files:
+            self._quick_groups = self._quick_groups + 1 if seconds <= files * _QUICK_FILE_S else 0

@@ -1,0 +1,43 @@
+"""What is drawn for a sample: the same for ever, its own in every epoch, and even."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from streamd.chance import generator, uniforms
+
+IDS = np.arange(5000, dtype=np.int64)
+GOLDEN = [[0.430139773934, 0.685739638205], [0.203656674766, 0.471862409691]]
+GOLDEN_INTEGERS = [164, 546, 383, 287]
+
+
+def test_what_is_drawn_is_the_same_in_any_company() -> None:
+    alone = uniforms(7, 3, IDS[41:42], 4, "crop")
+    assert np.array_equal(uniforms(7, 3, IDS, 4, "crop")[41:42], alone)
+    assert np.array_equal(uniforms(7, 3, IDS, 2, "crop")[41], alone[0, :2])
+
+
+def test_what_is_drawn_stays_what_it_was() -> None:
+    assert uniforms(0, 0, IDS[:2], 2, "crop").round(12).tolist() == GOLDEN
+    assert generator(0, 0, 1, "transform").integers(0, 1000, 4).tolist() == GOLDEN_INTEGERS
+
+
+@pytest.mark.parametrize("other", [(8, 3, "crop"), (7, 4, "crop"), (7, 3, "flip")], ids=["seed", "epoch", "purpose"])
+def test_another_seed_epoch_or_purpose_draws_others(other: tuple[int, int, str]) -> None:
+    seed, epoch, purpose = other
+    assert not np.isin(uniforms(seed, epoch, IDS, 2, purpose), uniforms(7, 3, IDS, 2, "crop")).any()
+    assert generator(seed, epoch, 5, purpose).random() != generator(7, 3, 5, "crop").random()
+
+
+def test_numbers_are_even_over_samples_and_independent_of_each_other() -> None:
+    drawn = uniforms(1, 0, IDS, 3, "crop")
+    assert ((drawn >= 0) & (drawn < 1)).all()
+    counts = np.array([np.histogram(column, bins=20, range=(0, 1))[0] for column in drawn.T])
+    assert np.abs(counts - 250).max() < 100  # six deviations
+    assert np.abs(np.corrcoef(drawn.T) - np.eye(3)).max() < 0.08
+
+
+def test_generators_of_neighbouring_samples_have_nothing_in_common() -> None:
+    drawn = np.array([generator(0, 0, sample_id, "transform").random(8) for sample_id in range(200)])
+    assert np.unique(drawn).size == drawn.size
