@@ -102,6 +102,8 @@ class Worker:
             await self._report(Done(task.number, 0, 0, idle_ns, _unread(task, why)))
             return
         source = self._sources[task.stream]
+        if reading is not None and not reading.done():
+            await self._tell()  # a disk is waited for: what is done must not wait with it
         early = await reading if reading is not None else None
         filling = Filling(source, task, memory, self._track)
         blobs, seconds = ([], 0.0) if filling.gather() else early or source.read_timed(task.ids)
@@ -133,7 +135,11 @@ class Worker:
         self._done.append(encode_report(report))
         if self._has_done_half():
             self._receive()  # what came meanwhile counts, too
-        if not self._has_done_half() and not report.bad:
+        if self._has_done_half() or report.bad:
+            await self._tell()
+
+    async def _tell(self) -> None:
+        if not self._done:
             return
         records, self._done = bundle(self._done), []
         if not self._send(records) and not self._ended:

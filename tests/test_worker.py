@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import os
@@ -21,12 +22,14 @@ from daemons import wait_until, write_images
 from PIL import Image
 from served_folders import file_of, serve, spoil
 
-from streamd.bundles import parted
+from streamd import worker
+from streamd.bundles import bundle, parted
 from streamd.decode import decode_into
 from streamd.decode.identity import pixel_id
 from streamd.layout import layout, slot_bytes
 from streamd.limits import PAGE_BYTES
-from streamd.plan import PAD_ID
+from streamd.opened import Blob, Source
+from streamd.plan import PAD_ID, Ids
 from streamd.served import ServedStream
 from streamd.slots import SlotStore, make_memory
 from streamd.stores.cachefile import RECORD
@@ -176,6 +179,47 @@ def test_tasks_are_answered_in_their_order(hand: Hand, stream: ServedStream, ima
     assert [report.number for report in reports if isinstance(report, Done)] == [1, 2, 3, 4, 5]
     assert np.array_equal(images(2)[4], pixels(stream, 4))
     assert np.array_equal(images(1)[7], pixels(stream, 7))
+
+
+def test_what_is_done_is_told_before_a_disk_is_waited_for(
+    stream: ServedStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, opened = asyncio.Event(), list[Source]()
+
+    async def read(source: Source, ids: Ids) -> tuple[list[Blob], float]:
+        opened.append(source)
+        if ids[0] > 0:
+            await disk.wait()
+        return source.read_timed(ids)
+
+    async def numbers_heard(link: socket.socket, count: int) -> list[int]:
+        heard: list[int] = []
+        while len(heard) < count:
+            records = parted(await asyncio.to_thread(link.recv, MAX_RECORD_BYTES))
+            heard += [report.number for report in map(decode_report, records) if isinstance(report, Done)]
+        return heard
+
+    async def drive(ours: socket.socket, theirs: socket.socket, slots: SlotStore, page: int) -> None:
+        working = asyncio.create_task(worker.Worker(theirs, Track(page)).run())
+        ours.send(encode_command(OpenStream(0, str(stream.manifest_path), stream.spec)))
+        assert isinstance(decode_report(await asyncio.to_thread(ours.recv, MAX_RECORD_BYTES)), Ready)
+        tasks = bundle([encode_command(task(stream, number, [0], [number])) for number in range(4)])
+        socket.send_fds(ours, [tasks], [slots.writable(1, slot_bytes(stream.spec))])
+        assert await numbers_heard(ours, 1) == [0]
+        disk.set()
+        assert await numbers_heard(ours, 3) == [1, 2, 3]
+        ours.close()
+        await working
+
+    monkeypatch.setattr(worker, "_read_group", read)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.settimeout(ANSWER_S)
+    slots, page = SlotStore(), make_memory("track", TRACK_BYTES)
+    with ours, theirs:
+        asyncio.run(drive(ours, theirs, slots, page))
+    opened[0].close()  # which a worker leaves to the end of its process
+    os.close(page)
+    slots.close()
 
 
 def mapped(pid: int) -> int:
