@@ -9,7 +9,6 @@ from typing import Final
 
 import compare_peers as peers
 import growth_page
-import msgspec
 from compare_results import DEFAULT_RESULTS, Comparison
 from PIL import Image, ImageDraw, ImageFont
 
@@ -191,7 +190,7 @@ def size_lines(growth: Path) -> list[Line]:
     """One trainer's rate against the size of the set, as growth.py has measured it."""
     if not growth.exists():
         return []
-    found = msgspec.json.decode(growth.read_bytes(), type=growth_page.Growth)
+    found = growth_page.PAGE.load(growth)
     points = [(float(size.samples), size.median(lambda turn: turn.take.each)) for size in found.sizes]
     return [Line("streamd", tuple(points), ours=True)]
 

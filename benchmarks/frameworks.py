@@ -27,7 +27,7 @@ import make_data
 import numpy as np
 import numpy.typing as npt
 import run
-from frameworks_page import DEFAULT_RESULTS, PACE, Client, Frameworks, Way, render, save
+from frameworks_page import PACE, PAGE, Client, Frameworks, Way, render
 
 import streamd
 import streamd.frameworks.jax
@@ -173,7 +173,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Batches into frameworks, and what a client costs.")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--data", type=Path, default=make_data.DEFAULT_FOLDER)
-    parser.add_argument("--results", type=Path, default=DEFAULT_RESULTS)
+    parser.add_argument("--results", type=Path, default=PAGE.results)
     parser.add_argument("--trainer", metavar="ENDPOINT", help="be the trainer that is measured")
     options = parser.parse_args()
     if options.trainer:
@@ -183,7 +183,7 @@ def main() -> None:
     array = options.data.with_suffix(".npy")
     make_data.make_array(options.data, array)
     found = measure(array, options.rounds)
-    save(found, options.results)
+    PAGE.save(found, options.results)
     print(render(found))
 
 

@@ -8,16 +8,13 @@ writes the page anew beside the figures.
 from __future__ import annotations
 
 import statistics
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-import msgspec
+from pages import RESULTS, Page, median_head, median_row
 from report import Machine
 
-DEFAULT_RESULTS: Final = Path(__file__).resolve().parent / "results" / "frameworks.json"
 PACE: Final = 10_000  # samples a second at which a client's cost is told
 MOST_OF_CORE: Final = 0.03  # what next() and the client's threads may take of a core at that pace
 
@@ -83,16 +80,6 @@ _COSTS: Final[tuple[tuple[str, Callable[[Client], float], str], ...]] = (
 )
 
 
-def _row(name: str, values: tuple[float, ...], form: str) -> str:
-    cells = [f"**{statistics.median(values):{form}}**", *(f"{value:{form}}" for value in values)]
-    return f"| {name} | {' | '.join(cells)} |"
-
-
-def _head(rounds: int) -> list[str]:
-    columns = " | ".join(f"round {number}" for number in range(1, rounds + 1))
-    return [f"| | median | {columns} |", f"|---|{'--:|' * (rounds + 1)}"]
-
-
 def render(found: Frameworks) -> str:
     """The page: into each framework, then what a client pays for its batches."""
     where, rounds = found.machine, len(found.clients)
@@ -104,14 +91,14 @@ def render(found: Frameworks) -> str:
         "",
         "Batches of 32 x 128x128x3 that lie in memory already, made tensors of and dropped, samples/s:",
         "",
-        *_head(rounds),
-        *(_row(way.name, way.rates, ",.0f") for way in found.ways),
+        *median_head(rounds),
+        *(median_row(way.name, way.rates, ",.0f") for way in found.ways),
         "",
         f"Processor time of a trainer that takes {PACE:,} samples/s from a daemon and does nothing with them. Between",
         "batches it sleeps, as one waits for its step, so that each meets cold caches:",
         "",
-        *_head(rounds),
-        *(_row(name, tuple(figure(each) for each in found.clients), form) for name, figure, form in _COSTS),
+        *median_head(rounds),
+        *(median_row(name, tuple(figure(each) for each in found.clients), form) for name, figure, form in _COSTS),
         "",
         f"It may be {100 * MOST_OF_CORE:.0f} % of a core: **{'held' if found.holds() else 'missed'}**.",
         "",
@@ -119,25 +106,8 @@ def render(found: Frameworks) -> str:
     return "\n".join(lines)
 
 
-def load(results: Path) -> Frameworks:
-    """Reads what `save` wrote."""
-    return msgspec.json.decode(results.read_bytes(), type=Frameworks)
-
-
-def save(found: Frameworks, results: Path) -> None:
-    """Writes `results` (JSON) and the page of the same name beside it."""
-    results.parent.mkdir(parents=True, exist_ok=True)
-    results.write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
-    results.with_suffix(".md").write_text(render(found))
-
-
-def main() -> None:
-    results = Path(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT_RESULTS
-    if not results.exists():
-        sys.exit(f"frameworks_page: no {results}: run  python benchmarks/frameworks.py  first")
-    results.with_suffix(".md").write_text(render(load(results)))
-    print(results.with_suffix(".md"))
+PAGE: Final = Page(Frameworks, render, by="frameworks.py", results=RESULTS / "frameworks.json")
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.rewrite()

@@ -218,12 +218,12 @@ def main() -> None:
     parser.add_argument("--trainers", type=int, nargs="+", default=[1, 2, 4, 8, 16])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--data", type=Path, default=make_data.DEFAULT_FOLDER)
-    parser.add_argument("--results", type=Path, default=page.DEFAULT_RESULTS)
+    parser.add_argument("--results", type=Path, default=page.PAGE.results)
     options = parser.parse_args()
     make_data.make(options.data)
     with tempfile.TemporaryDirectory(prefix="streamd-bench-") as folder:
         found = measure(Path(folder), options.data, options.sizes, options.trainers, options.rounds)
-    page.save(found, options.results)
+    page.PAGE.save(found, options.results)
     print(page.render(found))
     sys.exit(1 if found.misses() else 0)
 

@@ -8,16 +8,13 @@ writes the page anew beside the figures.
 from __future__ import annotations
 
 import statistics
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-import msgspec
+from pages import RESULTS, Page, line
 from report import Machine
 
-DEFAULT_RESULTS: Final = Path(__file__).resolve().parent / "results" / "growth.json"
 MOST_BYTES: Final = 100.0  # a sample, in the manifest and in the memory of any process
 MOST_START_S: Final = 3.0  # from the command of a daemon that knows its samples to a trainer's first batch
 LEAST_OF_SMALLEST: Final = 0.90  # of the smallest set's rate; what is missing to 1 is the drift of a machine
@@ -157,7 +154,7 @@ def _space_row(found: Growth, size: Size) -> str:
         *own,
         f"{size.median(lambda turn: turn.worker.manifest) / size.samples:.1f}",
     ]
-    return _line(cells)
+    return line(cells)
 
 
 def _listing_row(size: Size) -> str:
@@ -169,13 +166,13 @@ def _listing_row(size: Size) -> str:
         f"{listing.peak_bytes / _MIB:,.0f}",
         str(listing.told),
     ]
-    return _line(cells)
+    return line(cells)
 
 
 def _start_row(size: Size) -> str:
     firsts = [turn.start.first_batch_s for turn in size.turns]
     ready_s = size.median(lambda turn: turn.start.ready_s)
-    return _line([f"{size.samples:,}", f"{ready_s:.2f}", f"**{statistics.median(firsts):.2f}**", f"{max(firsts):.2f}"])
+    return line([f"{size.samples:,}", f"{ready_s:.2f}", f"**{statistics.median(firsts):.2f}**", f"{max(firsts):.2f}"])
 
 
 def _rate_row(found: Growth, size: Size) -> str:
@@ -187,7 +184,7 @@ def _rate_row(found: Growth, size: Size) -> str:
         f"{size.median(lambda turn: turn.take.workers_us):.1f}",
         f"{size.median(lambda turn: turn.take.trainer_us):.1f}",
     ]
-    return _line(cells)
+    return line(cells)
 
 
 def _company_row(company: Company, one: Company) -> str:
@@ -201,15 +198,11 @@ def _company_row(company: Company, one: Company) -> str:
         f"{company.median(lambda take: take.workers_us):.1f}",
         f"{company.median(lambda take: take.trainer_us):.1f}",
     ]
-    return _line(cells)
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    return line(cells)
 
 
 def _table(heads: Sequence[str], rows: Sequence[str]) -> list[str]:
-    return [_line(heads), f"|{'--:|' * len(heads)}", *rows, ""]
+    return [line(heads), f"|{'--:|' * len(heads)}", *rows, ""]
 
 
 _CPU: Final = ("daemon, µs", "workers, µs", "trainer, µs")
@@ -281,20 +274,8 @@ def render(found: Growth) -> str:
     )
 
 
-def save(found: Growth, results: Path) -> None:
-    """Writes `results` (JSON) and the page of the same name beside it."""
-    results.parent.mkdir(parents=True, exist_ok=True)
-    results.write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
-    results.with_suffix(".md").write_text(render(found))
-
-
-def main() -> None:
-    results = Path(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT_RESULTS
-    if not results.exists():
-        sys.exit(f"growth_page: no {results}: run  python benchmarks/growth.py  first")
-    results.with_suffix(".md").write_text(render(msgspec.json.decode(results.read_bytes(), type=Growth)))
-    print(results.with_suffix(".md"))
+PAGE: Final = Page(Growth, render, by="growth.py", results=RESULTS / "growth.json")
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.rewrite()

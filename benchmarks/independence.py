@@ -31,7 +31,6 @@ import run
 import streamd
 from streamd.status import SessionStatus
 
-DEFAULT_RESULTS: Final = run.HERE / "results" / "independence.json"
 TRAINERS: Final = 3
 STARTS_S: Final = 60.0
 ASK_AGAIN_S: Final = 0.02
@@ -190,13 +189,13 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--data", type=Path, default=make_data.DEFAULT_FOLDER)
-    parser.add_argument("--results", type=Path, default=DEFAULT_RESULTS)
+    parser.add_argument("--results", type=Path, default=page.PAGE.results)
     options = parser.parse_args()
     make_data.make(options.data)
     kills = measure_kills(options.data, options.kills, options.seed)
     rounds = measure_cost(options.data, options.rounds)
     found = page.Independence(run.machine(), options.seed, rounds, kills)
-    page.save(found, options.results)
+    page.PAGE.save(found, options.results)
     print(page.render(found))
     sys.exit(0 if found.ok else 1)
 

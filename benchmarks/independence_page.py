@@ -8,16 +8,13 @@ writes the page anew beside the figures.
 from __future__ import annotations
 
 import statistics
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-import msgspec
+from pages import RESULTS, Page, line
 from report import Machine
 
-DEFAULT_RESULTS: Final = Path(__file__).resolve().parent / "results" / "independence.json"
 LEAST_OF_ALONE: Final = 0.95  # a stopped trainer may cost the others less than 5 %
 MOST_BEYOND_S: Final = 2.0  # the pause after a kill, less the daemon's start
 
@@ -108,18 +105,19 @@ _RATES: Final[tuple[tuple[str, Callable[[Round], float], str], ...]] = (
 def _row(found: Independence, name: str, figure: Callable[[Round], float], form: str) -> str:
     ordered = sorted(figure(each) for each in found.rounds)
     quarter = len(ordered) // 4
-    cells = (
+    cells = [
+        name,
         f"**{statistics.median(ordered):{form}}**",
         f"{ordered[quarter]:{form}}",
         f"{ordered[-1 - quarter]:{form}}",
-    )
-    return f"| {name} | {' | '.join(cells)} |"
+    ]
+    return line(cells)
 
 
 def _pause_row(name: str, values: list[float]) -> str:
     ordered = sorted(values)
     tenth = ordered[len(ordered) * 9 // 10]
-    return f"| {name} | **{statistics.median(ordered):.2f}** | {tenth:.2f} | {ordered[-1]:.2f} |"
+    return line([name, f"**{statistics.median(ordered):.2f}**", f"{tenth:.2f}", f"{ordered[-1]:.2f}"])
 
 
 def render(found: Independence) -> str:
@@ -163,20 +161,8 @@ def render(found: Independence) -> str:
     )
 
 
-def save(found: Independence, results: Path) -> None:
-    """Writes `results` (JSON) and the page of the same name beside it."""
-    results.parent.mkdir(parents=True, exist_ok=True)
-    results.write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
-    results.with_suffix(".md").write_text(render(found))
-
-
-def main() -> None:
-    results = Path(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT_RESULTS
-    if not results.exists():
-        sys.exit(f"independence_page: no {results}: run  python benchmarks/independence.py  first")
-    results.with_suffix(".md").write_text(render(msgspec.json.decode(results.read_bytes(), type=Independence)))
-    print(results.with_suffix(".md"))
+PAGE: Final = Page(Independence, render, by="independence.py", results=RESULTS / "independence.json")
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.rewrite()

@@ -8,15 +8,12 @@ reads what run.py wrote and writes the table beside it, as Markdown.
 from __future__ import annotations
 
 import statistics
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-import msgspec
+from pages import RESULTS, Page, median_head, median_row
 
-DEFAULT_RESULTS: Final = Path(__file__).resolve().parent / "results" / "spine.json"
 _MIB: Final = 1 << 20
 
 
@@ -107,25 +104,18 @@ def medians(spine: Spine) -> dict[str, float]:
     }
 
 
-def _row(name: str, values: list[float], form: str) -> str:
-    cells = [f"**{statistics.median(values):{form}}**", *(f"{value:{form}}" for value in values)]
-    return f"| {name} | {' | '.join(cells)} |"
-
-
 def render(spine: Spine) -> str:
     """The page: a table of rates and ratios, a line a round's column, and the upkeep below it."""
     where, upkeep, count = spine.machine, spine.upkeep, len(spine.rounds)
-    columns = " | ".join(f"round {number}" for number in range(1, count + 1))
     lines = [
         "# The spine: JPEGs to batches, one trainer and four",
         "",
         f"{where.date}, commit {where.commit}, {where.cores} cores, Python {where.python}. Samples a second; 20,000",
         "JPEGs of 128x128, in the page cache, shuffled, batches of 32. Rounds are interleaved: compare along a column.",
         "",
-        f"| | median | {columns} |",
-        f"|---|{'--:|' * (count + 1)}",
-        *(_row(name, [figure(each) for each in spine.rounds], ",.0f") for name, figure in _RATES),
-        *(_row(name, [figure(each) for each in spine.rounds], ".2f") for name, figure in _RATIOS),
+        *median_head(count),
+        *(median_row(name, [figure(each) for each in spine.rounds], ",.0f") for name, figure in _RATES),
+        *(median_row(name, [figure(each) for each in spine.rounds], ".2f") for name, figure in _RATIOS),
         "",
         "| the daemon | |",
         "|---|--:|",
@@ -141,26 +131,8 @@ def render(spine: Spine) -> str:
     return "\n".join(lines)
 
 
-def load(results: Path) -> Spine:
-    """Reads what `save` wrote; the medians in the file are for other readers and are computed anew."""
-    return msgspec.json.decode(results.read_bytes(), type=Spine)
-
-
-def save(spine: Spine, results: Path) -> None:
-    """Writes `results` (JSON) and the page of the same name beside it."""
-    results.parent.mkdir(parents=True, exist_ok=True)
-    document = {**msgspec.to_builtins(spine), "medians": medians(spine)}
-    results.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
-    results.with_suffix(".md").write_text(render(spine))
-
-
-def main() -> None:
-    results = Path(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT_RESULTS
-    if not results.exists():
-        sys.exit(f"report: no {results}: run  python benchmarks/run.py  first")
-    results.with_suffix(".md").write_text(render(load(results)))
-    print(results.with_suffix(".md"))
+PAGE: Final = Page(Spine, render, by="run.py", results=RESULTS / "spine.json")
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.rewrite()

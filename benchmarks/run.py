@@ -172,7 +172,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The spine benchmark: the limit, one trainer, four trainers.")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--data", type=Path, default=make_data.DEFAULT_FOLDER)
-    parser.add_argument("--results", type=Path, default=report.DEFAULT_RESULTS)
+    parser.add_argument("--results", type=Path, default=report.PAGE.results)
     options = parser.parse_args()
     make_data.make(options.data)
     rounds: list[report.Round] = []
@@ -181,7 +181,7 @@ def main() -> None:
         last = rounds[-1]
         print(f"round {number}: limit {last.limit:,.0f}, one {last.one:,.0f}, four {last.four_each:,.0f} each")
     spine = report.Spine(machine(), tuple(rounds), measure_upkeep(options.data))
-    report.save(spine, options.results)
+    report.PAGE.save(spine, options.results, medians=report.medians(spine))
     print(report.render(spine))
 
 

@@ -30,7 +30,7 @@ def test_the_size_of_the_set_is_drawn_from_what_growth_has_measured(tmp_path: Pa
     memory, rate = growth_page.Memory(1, 1), growth_page.Take((100.0, 110.0, 300.0), 1.0, 1.0, 1.0)
     turn = growth_page.Turn(growth_page.Start(0.5, 0.9), rate, memory, memory, memory)
     size = growth_page.Size(10_000, growth_page.Listing(1.0, 1.0, 1, 1, 1), (turn,))
-    growth_page.save(growth_page.Growth(FOUND.machine, 1, (size,), ()), tmp_path / "growth.json")
+    growth_page.PAGE.save(growth_page.Growth(FOUND.machine, 1, (size,), ()), tmp_path / "growth.json")
 
     assert chart.size_lines(tmp_path / "growth.json") == [chart.Line("streamd", ((10_000.0, 110.0),), ours=True)]
     assert chart.size_lines(tmp_path / "none.json") == []

@@ -36,6 +36,6 @@ def test_the_page_has_a_row_for_each_way_and_each_part_of_the_cost() -> None:
 
 
 def test_figures_survive_the_file_and_the_page_lies_beside_it(tmp_path: Path) -> None:
-    page.save(FOUND, tmp_path / "frameworks.json")
-    assert page.load(tmp_path / "frameworks.json") == FOUND
+    page.PAGE.save(FOUND, tmp_path / "frameworks.json")
+    assert page.PAGE.load(tmp_path / "frameworks.json") == FOUND
     assert (tmp_path / "frameworks.md").read_text() == page.render(FOUND)

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import growth_page as page
-import msgspec
 import pytest
 from report import Machine
 
@@ -68,10 +67,10 @@ def test_a_figure_that_misses_is_named_on_the_page(worse: page.Growth, said: str
 
 def test_the_page_is_made_anew_from_the_figures(tmp_path: Path) -> None:
     results = tmp_path / "growth.json"
-    page.save(FOUND, results)
+    page.PAGE.save(FOUND, results)
     written = results.with_suffix(".md").read_text()
 
-    assert page.render(msgspec.json.decode(results.read_bytes(), type=page.Growth)) == written
+    assert page.render(page.PAGE.load(results)) == written
     assert "| 1,000,000 | 49.0 | 0.0 | 20.0 | 0.0 | 49.0 |" in written
     assert "| 1,000,000 | 5.0 | 5.5 | 400 | 2 |" in written
     assert "| 1,000,000 | 1.00 | **1.20** | 1.20 |" in written

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import independence_page as page
-import msgspec
 import pytest
 from report import Machine
 
@@ -49,10 +48,10 @@ def test_one_figure_that_misses_makes_it_all_a_no(worse: dict[str, object]) -> N
 
 def test_the_page_is_made_anew_from_the_figures(tmp_path: Path) -> None:
     results = tmp_path / "independence.json"
-    page.save(FOUND, results)
+    page.PAGE.save(FOUND, results)
     written = results.with_suffix(".md").read_text()
 
-    assert page.render(msgspec.json.decode(results.read_bytes(), type=page.Independence)) == written
+    assert page.render(page.PAGE.load(results)) == written
     assert "| processor ms a batch, nobody stopped | **5.00** |" in written
     assert "| stopped before its first batch / nobody stopped | **1.100** |" in written
     assert "| pause less start | **0.20** | 0.50 | 0.50 |" in written

@@ -1,0 +1,65 @@
+"""What the pages of figures share: a file of results with its page beside it, and the rows of tables."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+RESULTS: Final = Path(__file__).resolve().parent / "results"
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[Found]):
+    """Figures that a script `by` finds: a frozen dataclass `kind`, kept in `results`, and the page made of it."""
+
+    kind: type[Found]
+    render: Callable[[Found], str]
+    by: str
+    results: Path
+
+    def save(self, found: Found, results: Path, **more: object) -> None:
+        """Writes `results` (JSON), with `more` for other readers, and the page of the same name beside it."""
+        results.parent.mkdir(parents=True, exist_ok=True)
+        document = {**msgspec.to_builtins(found), **more}
+        results.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
+        self._write(found, results)
+
+    def load(self, results: Path) -> Found:
+        """Reads what `save` wrote."""
+        return msgspec.json.decode(results.read_bytes(), type=self.kind)
+
+    def rewrite(self) -> None:
+        """The command: writes the page anew, of the results that it is given or of `results`."""
+        results = Path(sys.argv[1]) if len(sys.argv) > 1 else self.results
+        if not results.exists():
+            sys.exit(f"{Path(sys.argv[0]).stem}: no {results}: run  python benchmarks/{self.by}  first")
+        print(self._write(self.load(results), results))
+
+    def _write(self, found: Found, results: Path) -> Path:
+        page = results.with_suffix(".md")
+        page.write_text(self.render(found))
+        return page
+
+
+def line(cells: Sequence[str]) -> str:
+    """A line of a table."""
+    return f"| {' | '.join(cells)} |"
+
+
+def median_head(rounds: int) -> list[str]:
+    """The head of a table of `median_row`."""
+    columns = " | ".join(f"round {number}" for number in range(1, rounds + 1))
+    return [f"| | median | {columns} |", f"|---|{'--:|' * (rounds + 1)}"]
+
+
+def median_row(name: str, values: Sequence[float], form: str) -> str:
+    """The median of the rounds, then each of them."""
+    return line([name, f"**{statistics.median(values):{form}}**", *(f"{value:{form}}" for value in values)])
