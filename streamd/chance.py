@@ -7,13 +7,15 @@ epoch.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from numpy.random.bit_generator import ISeedSequence
 
-from streamd.plan import Ids, Words, mix64
+from streamd.bijection import Ids, Words, mix64
 
 _STEP: Final = np.uint64(0x9E3779B97F4A7C15)  # splitmix64's: odd, so that counters never meet
 _MANTISSA: Final = np.uint64(11)  # of 64 bits 53 remain, as many as a float64 holds
@@ -39,7 +41,20 @@ def uniforms(seed: int, epoch: int, ids: Ids, count: int, purpose: str) -> npt.N
     return words.astype(np.float64) * np.float64(2.0**-53)
 
 
-def generator(seed: int, epoch: int, sample_id: int, purpose: str) -> np.random.Generator:
-    """A generator of a sample's own, PCG64 seeded by 128 bits of it."""
-    words = _words(seed, epoch, np.array([sample_id], np.int64), 2, purpose)[0]
-    return np.random.Generator(np.random.PCG64(int(words[0]) << 64 | int(words[1])))
+class _Seeded(ISeedSequence):
+    """The words that a PCG64 begins with; NumPy's own way to them takes longer than all else here. It spawns none."""
+
+    def __init__(self, words: Words) -> None:
+        self._words = words
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> Any:
+        """The four words of 64 bits that are asked for, whatever is asked for."""
+        del n_words, dtype
+        return self._words
+
+
+def generators(seed: int, epoch: int, ids: Ids, purpose: str) -> Iterator[np.random.Generator]:
+    """A generator of its own for each sample, PCG64 seeded by 256 bits of it."""
+    words = _words(seed, epoch, ids, 4, purpose)
+    seeds: Iterator[Any] = map(_Seeded, words)  # NumPy's stubs know its own seeds only
+    return (np.random.Generator(np.random.PCG64(each)) for each in seeds)

@@ -120,6 +120,8 @@ class Overview:
             int(counters.get("receipts_bad", 0)),
             remedy(decodes, apart=_are_apart(readers)),
             stream.too_many_bad(),
+            stream.shuffle_score,
+            stream.poorly_mixed,
         )
 
     def decodes_per_batch(self, stream: str, now_s: float) -> float | None:

@@ -17,7 +17,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from streamd.plan import Ids, Words, mix64, walked
+from streamd.bijection import Words, mix64
+from streamd.plan import Ids, walked
 from streamd.spec import DIGEST, Cursor, Segment
 from streamd.verdicts import MASKED, Marks
 

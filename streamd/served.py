@@ -10,10 +10,11 @@ import numpy as np
 from streamd.layout import slot_bytes
 from streamd.limits import TASK_ROWS
 from streamd.manifest import Manifest
+from streamd.mixing import Mixing
 from streamd.plan import Ids, Order, batch_ids, several_ids
 from streamd.quarantine import Quarantine
 from streamd.spec import StreamSpec
-from streamd.tasks import CachePlace
+from streamd.tasks import CachePlace, TransformPlace
 from streamd.verdicts import MASKED, BadRow, Marks, resolve
 from streamd.window.events import StreamShape
 
@@ -22,7 +23,10 @@ _LEAST_BAD = 10  # so few bad samples never stop a stream, however small it is
 
 @dataclass(frozen=True, slots=True)
 class ServedStream:
-    """`max_bad_fraction` of the samples may be bad before the stream stops; `cache` is where decoded ones are kept."""
+    """`max_bad_fraction` of the samples may be bad before the stream stops; `cache` is where decoded ones are kept.
+
+    `mixing` is how well its batches mix the labels, None where there is nothing to mix.
+    """
 
     spec: StreamSpec
     manifest_path: Path
@@ -31,6 +35,8 @@ class ServedStream:
     quarantine: Quarantine
     max_bad_fraction: float
     cache: CachePlace | None = None
+    transform: TransformPlace | None = None
+    mixing: Mixing | None = None
 
     @property
     def shape(self) -> StreamShape:
@@ -40,6 +46,16 @@ class ServedStream:
             slot_bytes(self.spec),
             -(-min(self.spec.batch_size, max(1, self.spec.samples)) // TASK_ROWS),
         )
+
+    @property
+    def shuffle_score(self) -> float | None:
+        """How well the shuffle mixes the labels, 1 as a full one; None where nothing is shuffled, or to be mixed."""
+        return None if self.mixing is None or self.spec.shuffle == "none" else self.mixing.score
+
+    @property
+    def poorly_mixed(self) -> str | None:
+        """What to do about batches of like labels, if they are."""
+        return None if self.mixing is None else self.mixing.advice
 
     def planned(self, epoch: int, index: int) -> Ids:
         return batch_ids(self.order, epoch, index, self.spec.rows(index))

@@ -17,7 +17,7 @@ LabelType = Literal["category", "int", "float", "string", "tags"]
 Shuffle = Literal["full", "none", "chunk"]
 Remainder = Literal["keep", "drop", "pad"]  # of the last batch; the configuration's false, true, pad
 BadPolicy = Literal["substitute", "mask", "fail"]
-Resize = Literal["stretch", "crop", "pad"]
+Resize = Literal["stretch", "crop", "pad", "random_crop"]
 Uneven = Literal["drop", "pad"]
 
 _DROPPED: Final[Mapping[Remainder, str]] = {"keep": "false", "drop": "true", "pad": "pad"}  # as the configuration says
@@ -51,13 +51,18 @@ class LabelSpec:
 
 @dataclass(frozen=True, slots=True)
 class ImageSpec:
-    """What every image becomes. `height` and `width` in pixels; `channels` 3 for RGB, 1 for L."""
+    """What every image becomes. `height` and `width` in pixels; `channels` 3 for RGB, 1 for L.
+
+    Of a random crop, `scale` bounds its part of the picture's area, `ratio` its width by its height.
+    """
 
     height: int
     width: int
     channels: int
     resize: Resize = "stretch"
     exact: bool = False
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -78,6 +83,8 @@ class OrderFacts:
     remainder: Remainder
     shuffle: Shuffle
     seed: int
+    chunk: int = 0  # samples; 0, as `buffer` is, unless shuffle is chunk
+    buffer: int = 0  # chunks
 
     def difference(self, now: OrderFacts) -> str:
         """What has become of these facts, in the words of the configuration."""
@@ -87,6 +94,8 @@ class OrderFacts:
             ("shuffle.kind", self.shuffle, now.shuffle),
             ("shuffle.seed", self.seed, now.seed),
         ]
+        if self.shuffle == now.shuffle:
+            settings += [("shuffle.chunk", self.chunk, now.chunk), ("shuffle.buffer", self.buffer, now.buffer)]
         parts = [f"{key} was {before} and is {after}" for key, before, after in settings if before != after]
         if (self.content_id, self.samples) != (now.content_id, now.samples):
             parts.append(f"the files or labels differ: {self.samples:,} samples then, {now.samples:,} now")
@@ -97,7 +106,8 @@ class OrderFacts:
 class StreamSpec:
     """Everything a trainer may know about a stream before its first batch.
 
-    `content_id` is the digest of the names, sizes and labels of all samples.
+    `content_id` is the digest of the names, sizes, labels and weights of all samples. `chunk` samples and `buffer`
+    chunks are what `shuffle: chunk` says, 0 for others. `weighted` says that samples have weights of their own.
     """
 
     name: str
@@ -114,11 +124,14 @@ class StreamSpec:
     order_id: OrderId
     pixel_id: PixelId
     content_id: str = ""
+    chunk: int = 0
+    buffer: int = 0
+    weighted: bool = False
 
     @property
     def order(self) -> OrderFacts:
         """What `order_id` is made of."""
-        settings = self.batch_size, self.remainder, self.shuffle, self.seed
+        settings = self.batch_size, self.remainder, self.shuffle, self.seed, self.chunk, self.buffer
         return OrderFacts(self.samples, self.content_id, *settings)
 
     def others(self, now: StreamSpec) -> list[str]:

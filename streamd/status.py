@@ -42,7 +42,9 @@ class StreamStatus:
 
     `decodes_per_batch` is how often each batch that trainers got was decoded: 1 when they share each decode, None when
     none got any. `bad` samples are known; receipts are those that trainers have confirmed since the daemon began.
-    `stopped` is why nobody gets a batch of it, if nobody does.
+    `stopped` is why nobody gets a batch of it, if nobody does. `shuffle_score` is how well batches mix the labels, from
+    0 to 1, a full shuffle's; None where the stored order is kept or there is nothing to mix. `poorly_mixed` says what
+    to do about a low one.
     """
 
     name: str
@@ -58,6 +60,8 @@ class StreamStatus:
     receipts_bad: int
     remedy: str | None = None
     stopped: str | None = None
+    shuffle_score: float | None = None
+    poorly_mixed: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,6 +119,8 @@ def _advice(status: DaemonStatus) -> Iterator[Text]:
     for stream in status.streams:
         if stream.remedy:
             yield Text.assemble((f"stream {stream.name!r}: ", "yellow"), stream.remedy)
+        if stream.poorly_mixed:
+            yield Text.assemble((f"stream {stream.name!r}: ", "yellow"), printable(stream.poorly_mixed))
     for trouble in status.troubles:
         yield Text(f"trouble: {printable(trouble)}", style="bold red")
 

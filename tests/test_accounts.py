@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from daemons import write_images
 from served_folders import serve
@@ -56,6 +57,12 @@ def tallied(stream: ServedStream, epoch: int) -> str:
 def test_the_daemons_word_is_what_a_trainer_tallies(stream: ServedStream) -> None:
     stream.quarantine.record([Verdict(3, "bad")])
     assert asyncio.run(Accounts().digest(stream, whole_epoch(1))) == tallied(stream, 1)
+
+
+def test_so_it_is_where_chunks_are_mixed(stream: ServedStream) -> None:
+    chunks = msgspec.structs.replace(stream.order, shuffle="chunk", chunk=3, buffer=2)
+    mixed = replace(stream, order=chunks)
+    assert asyncio.run(Accounts().digest(mixed, whole_epoch(1))) == tallied(mixed, 1) != tallied(stream, 1)
 
 
 def test_epochs_and_parts_of_epochs_differ(stream: ServedStream) -> None:

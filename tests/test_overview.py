@@ -11,6 +11,7 @@ from daemons import write_images
 from served_folders import serve
 
 from streamd.engines.production import Production
+from streamd.mixing import Mixing
 from streamd.overview import Overview
 from streamd.recent import SPAN_S
 from streamd.served import ServedStream
@@ -195,6 +196,15 @@ def test_a_stream_that_stops_everybody_says_why(desk: Desk) -> None:
     status = desk.overview.status(desk.window, 1.0, draining=False)
     (trouble,) = status.troubles
     assert trouble.startswith("stream 'train' is stopped: 11 of 80 samples are bad")
+
+
+def test_the_mixing_of_a_stream_is_told_with_what_to_do_about_it(desk: Desk) -> None:
+    (plain,) = desk.overview.status(desk.window, 1.0, draining=False).streams
+    assert (plain.shuffle_score, plain.poorly_mixed) == (None, None)  # of one class
+    poor = replace(desk.stream, mixing=Mixing("label", 0.25, 0.01, "mix it"))
+    desk.overview.streams = {"train": poor}
+    (told,) = desk.overview.status(desk.window, 1.0, draining=False).streams
+    assert (told.shuffle_score, told.poorly_mixed) == (0.25, "mix it")
 
 
 def test_a_changed_stream_is_counted_anew(desk: Desk) -> None:

@@ -101,6 +101,11 @@ def test_a_remedy_and_every_trouble_are_sentences_below() -> None:
         assert f"trouble: {trouble}" in text
 
 
+def test_a_poor_mix_is_told_with_its_remedy() -> None:
+    poor = replace(TRAIN, shuffle_score=0.25, poorly_mixed="batches are poorly mixed: mix them")
+    assert "stream 'train': batches are poorly mixed: mix them" in shown(replace(DAEMON, streams=(poor,)))
+
+
 def test_a_file_in_a_trouble_is_named_without_its_escape_sequences() -> None:
     text = shown(replace(DAEMON, streams=(replace(TRAIN, stopped="a\x1b[2J.jpg is bad"),)))
     assert "a\\x1b[2J.jpg is bad" in text

@@ -191,6 +191,7 @@ def test_a_token_that_says_nothing_of_its_order_is_refused_with_both_identities(
     [
         ({"batch_size": 64}, "batch_size was 10 and is 64"),
         ({"seed": 5, "shuffle": "none"}, "shuffle.kind was full and is none; shuffle.seed was 3 and is 5"),
+        ({"shuffle": "chunk", "chunk": 32, "buffer": 4}, "shuffle.kind was full and is chunk"),
         ({"remainder": "drop"}, "drop_remainder was false and is true"),
         ({"samples": 1104}, "the files or labels differ: 103 samples then, 1,104 now"),
         ({"content_id": "f" * 32}, "the files or labels differ: 103 samples then, 103 now"),
@@ -209,6 +210,13 @@ def test_a_token_of_another_order_is_refused_with_what_differs(now: dict[str, An
         f"stream 'train' has another order now: {says}; serve it as it was to go on, or subscribe without a token to "
         "begin anew"
     )
+
+
+def test_other_chunks_are_another_order_and_said_so() -> None:
+    chunked = some_spec(shuffle="chunk", chunk=3200, buffer=16)
+    token = replace(TOKEN, order=chunked.order)
+    with pytest.raises(TokenError, match=r"shuffle\.chunk was 3200 and is 320; shuffle\.buffer was 16 and is 4;"):
+        read_token(token.to_json(), replace(chunked, order_id=OrderId("f" * 32), chunk=320, buffer=4))
 
 
 def test_a_token_of_another_stream_is_refused() -> None:

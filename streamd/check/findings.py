@@ -80,7 +80,12 @@ class EpochTime:
 
 @dataclass(frozen=True, slots=True)
 class StreamFinding:
-    """One stream. `read` samples of `samples` were looked at; `duplicates` are groups of files with one content."""
+    """One stream. `read` samples of `samples` were looked at; `duplicates` are groups of files with one content.
+
+    `shuffle` says how it is shuffled, in words, `shuffle_score` how well that mixes the labels, and `stored_score` the
+    same of the stored order: 1 is as good as a full shuffle, None where there is nothing to mix. `poorly_mixed` is what
+    to do about it.
+    """
 
     samples: int
     read: int
@@ -97,6 +102,10 @@ class StreamFinding:
     memory: Memory
     epoch: EpochTime
     cache: Cache | None = None
+    shuffle: str = "full"
+    shuffle_score: float | None = None
+    stored_score: float | None = None
+    poorly_mixed: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +208,8 @@ def _enough(stream: StreamFinding) -> str:
 
 def _warnings(name: str, stream: StreamFinding) -> Iterator[str]:
     yield from _of_cache(name, stream.cache)
+    if stream.poorly_mixed is not None:
+        yield f"{name}: {stream.poorly_mixed}"
     for label, finding in stream.labels.items():
         yield from (f"{name}: {remark}" for remark in remarks(label, finding))
     copies = [group for group in map(distinct, stream.duplicates) if len(group) > 1]

@@ -92,6 +92,7 @@ def _stream(name: str, stream: StreamFinding, look: Look) -> Iterator[Line]:
         )
     for label, finding in stream.labels.items():
         yield from _label(label, finding, look)
+    yield _row("shuffle", _mixed(stream), "yellow" if stream.poorly_mixed else "")
     yield _row("files", _pictures(stream.pictures))
     yield from _copies(stream.duplicates, look)
     yield from _unreadable(stream.unreadable, stream.bad_samples, look)
@@ -137,6 +138,14 @@ def _bars(classes: Mapping[str, int], look: Look) -> Iterator[Line]:
             yield _row("", f"  ... {left_out} more (--all shows them) ...", "dim")
         bar = look.block * max(-(-count * _BAR_CHARS // most), 0)
         yield _row("", f"  {set_cell_size(name, wide)}  {bar:<{_BAR_CHARS}} {count:>8,}")
+
+
+def _mixed(stream: StreamFinding) -> str:
+    if stream.stored_score is None:
+        return stream.shuffle
+    if stream.shuffle_score is None:
+        return f"{stream.shuffle}; the stored order has a shuffle score of {stream.stored_score:.2f}"
+    return f"{stream.shuffle}; shuffle score {stream.shuffle_score:.2f}, the stored order has {stream.stored_score:.2f}"
 
 
 def _pictures(pictures: Pictures) -> str:

@@ -25,8 +25,10 @@ from streamd.check.fitting import room
 from streamd.check.tallies import Tally
 from streamd.config import Config
 from streamd.limits import DEFAULT_CREDIT
+from streamd.mixing import stored
+from streamd.printable import counted
 from streamd.served import ServedStream
-from streamd.spec import LabelSpec
+from streamd.spec import LabelSpec, StreamSpec
 from streamd.window.admission import ahead_slots
 
 _SIZES: Final = 20  # the most frequent ones are kept
@@ -50,12 +52,23 @@ def summed_up(
         leaks=[_leak(each, streams) for each in twins.shared(groups)],
         contradictions=list(_contradictions(groups, streams)),
         refused=refused,
-        notes=notes,
+        notes=[*notes, *_judged_by_chance(streams)],
     )
+
+
+def _judged_by_chance(streams: Streams) -> Iterator[str]:
+    """A stream in stored order is one for evaluation."""
+    for name, stream in streams.items():
+        if (stream.spec.shuffle, stream.spec.image.resize) == ("none", "random_crop"):
+            yield (
+                f"{name}: is not shuffled, as for evaluation, and shows another part of each image every epoch, so "
+                "that results differ by chance; set image.resize: crop there"
+            )
 
 
 def _of_stream(tally: Tally, config: Config, processes: int, groups: Groups) -> StreamFinding:
     stream, spec = tally.stream, tally.stream.spec
+    in_order = stored(spec, stream.manifest.label_rows)
     return StreamFinding(
         samples=spec.samples,
         read=tally.read,
@@ -72,7 +85,17 @@ def _of_stream(tally: Tally, config: Config, processes: int, groups: Groups) -> 
         memory=_memory(stream, config),
         epoch=_epoch(tally, processes),
         cache=caching(stream),
+        shuffle=_shuffled(spec),
+        shuffle_score=stream.shuffle_score,
+        stored_score=None if in_order is None else in_order.score,
+        poorly_mixed=stream.poorly_mixed,
     )
+
+
+def _shuffled(spec: StreamSpec) -> str:
+    if spec.shuffle != "chunk":
+        return spec.shuffle
+    return f"chunk, {counted(spec.buffer, 'chunk')} of {counted(spec.chunk, 'sample')} at a time"
 
 
 def _pictures(tally: Tally) -> Pictures:

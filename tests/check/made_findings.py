@@ -24,6 +24,8 @@ STREAM: Final = StreamFinding(
     bad_samples=BadSamples("substitute", 0.01, None),
     memory=Memory(1 << 20, 16 << 20, 5 << 20, Room(7, 29)),
     epoch=EpochTime(8, 41.0, 12.0),
+    shuffle_score=1.0,
+    stored_score=0.03,
 )
 BROKEN: Final = Unreadable(3, "cat/broken.jpg", "a damaged JPEG", "verdict")
 

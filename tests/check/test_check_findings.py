@@ -59,11 +59,12 @@ def test_what_has_to_be_mended_is_trouble(found: Findings, said: str) -> None:
             findings(stream(duplicates=[["a", "a", "a"]])),
             "train: 2 samples of a file that is in the list already, by a link or a second line, such as a",
         ),
+        (findings(stream(poorly_mixed="batches are poorly mixed")), "train: batches are poorly mixed"),
         (findings(leaks=[Leak("train", "validation", 3, ("a", "b"))]), "leakage: 3 files of validation"),
         (findings(contradictions=[replace(CONTRADICTION, trouble=False)]), "fine if they were measured so"),
         (findings(together=Room(0, 0, "too small")), "no trainer can read all streams at a time"),
     ],
-    ids=["notes", "imbalance", "copies", "again", "leak", "numbers", "together"],
+    ids=["notes", "imbalance", "copies", "again", "mixing", "leak", "numbers", "together"],
 )
 def test_what_may_be_meant_is_a_warning(found: Findings, said: str) -> None:
     (warning,) = found.warnings

@@ -32,11 +32,12 @@ MEMORY: Final = (
 
 
 def test_a_sound_stream_is_told_in_a_few_lines() -> None:
-    assert text(findings()).splitlines()[:9] == [
+    assert text(findings()).splitlines()[:10] == [
         "train: 4,824 samples, 3 MiB in /data/train; 151 batches of 32, images of 96x128",
         "  label    category, 2 classes",
         "             cat  ##############################    2,500",
         "             dog  ############################      2,324",
+        "  shuffle  full; shuffle score 1.00, the stored order has 0.03",
         "  files    JPEG 4,812, PNG 12; 640x480 most (4,800), 1 other size; 24 smaller than wanted, enlarged",
         MEMORY,
         "  epoch    takes about 41 s with 8 workers, reading alone 12 s",
@@ -55,6 +56,20 @@ def test_of_many_classes_the_largest_and_the_smallest_are_shown() -> None:
     everything = of(train, Look(everything=True))
     assert all(name in everything for name in classes)
     assert "more (--all" not in everything
+
+
+@pytest.mark.parametrize(
+    ("score", "in_order", "told"),
+    [
+        (0.25, 0.0, "full; shuffle score 0.25, the stored order has 0.00"),
+        (None, 0.5, "full; the stored order has a shuffle score of 0.50"),
+        (None, None, "full"),
+    ],
+)
+def test_the_shuffle_is_told_with_its_score_beside_that_of_the_stored_order(
+    score: float | None, in_order: float | None, told: str
+) -> None:
+    assert f"  shuffle  {told}\n" in of(stream(shuffle_score=score, stored_score=in_order))
 
 
 def test_a_class_without_images_has_no_bar_and_the_smallest_one_has() -> None:

@@ -51,6 +51,29 @@ def test_facts_are_those_of_the_stream_as_served(tmp_path: Path) -> None:
     assert (found.memory_bytes, found.workers, found.notes) == (64 << 20, 2, ["a note"])
 
 
+def test_a_stream_in_stored_order_is_not_to_be_judged_by_random_crops(tmp_path: Path) -> None:
+    crops: dict[str, Any] = {"image": {"size": [32, 32], "resize": "random_crop"}}
+    evaluated = summary(tmp_path, good([0]), shuffle="none", **crops)
+    assert evaluated.warnings[1].startswith("train: is not shuffled, as for evaluation, and shows another part")
+    assert "set image.resize: crop there" in evaluated.warnings[1]
+    assert summary(tmp_path, good([0]), **crops).notes == ["a note"]
+    assert summary(tmp_path, good([0]), shuffle="none").notes == ["a note"]
+
+
+def test_how_batches_mix_the_labels_is_told_and_what_to_do(tmp_path: Path) -> None:
+    seen = good([0, 4])
+    full = summary(tmp_path, seen).streams["train"]  # one batch holds all
+    assert (full.shuffle, full.shuffle_score, full.stored_score, full.poorly_mixed) == ("full", 1, 1, None)
+    kept = summary(tmp_path, seen, shuffle="none", batch_size=2).streams["train"]
+    assert (kept.shuffle, kept.shuffle_score, kept.poorly_mixed) == ("none", None, None)
+    assert kept.stored_score is not None
+    assert kept.stored_score < 0.6
+    pairs = {"kind": "chunk", "chunk": 2, "buffer": 1}
+    poor = summary(tmp_path, seen, shuffle=pairs, batch_size=2).streams["train"]
+    assert poor.shuffle == "chunk, 1 chunk of 2 samples at a time"
+    assert poor.shuffle_score == kept.stored_score
+
+
 def faulty(*effects: Effect) -> Seen:
     """The first files are faults, with these effects, and the others good."""
     seen = good(list(range(8)))

@@ -28,7 +28,9 @@ _UNWRITTEN: Final = np.full(3 + ROWS, -2, dtype=np.int64).tobytes()
 @lru_cache(maxsize=64)
 def _spec(batches: int, policy: BadPolicy) -> StreamSpec:
     samples = batches * ROWS - 1
-    return some_spec(samples=samples, batch_size=ROWS, batches=batches, remainder="pad", bad_policy=policy)
+    spec = some_spec(samples=samples, batch_size=ROWS, batches=batches, remainder="pad", bad_policy=policy)
+    # By the number of batches, which every seed draws anyway: half of the stories are told in chunks.
+    return replace(spec, shuffle="chunk", chunk=ROWS + 1, buffer=2) if batches % 2 else spec
 
 
 @lru_cache(maxsize=64)

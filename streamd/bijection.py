@@ -1,0 +1,76 @@
+"""A keyed bijection on [0, n), computed for the wanted positions only.
+
+An order over a billion samples needs no memory, and any place in it is as near as the next. It is the generalised
+Feistel network of Black and Rogaway, "Ciphers with Arbitrary Finite Domains" (CT-RSA 2002), on Z_a x Z_b with
+a * b >= n, walking cycles past n; its round function is the finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA 2014)
+keyed by BLAKE2b.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+PLAN_VERSION: Final = 1  # part of every order_id: a changed order must never pass for the old one
+
+Ids = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+
+_ROUNDS: Final = 8
+
+
+def mix64(words: Words) -> Words:
+    """A bijective scramble of 64-bit words (splitmix64's finaliser)."""
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))
+
+
+@lru_cache(maxsize=64)
+def epoch_keys(seed: int, epoch: int, purpose: str = "") -> Words:
+    """The keys of an epoch, one a round: (rounds, 1), read-only. Each `purpose` has its own."""
+    facts = f"streamd plan {PLAN_VERSION} seed {seed} epoch {epoch}{purpose and f' {purpose}'}"
+    keys = np.frombuffer(hashlib.blake2b(facts.encode()).digest(), dtype="<u8").astype(np.uint64)[:, None]
+    keys.setflags(write=False)
+    return keys
+
+
+def permute(positions: Ids, n: int, keys: Words) -> Ids:
+    """Maps positions in [0, n) to [0, n), a bijection for all keys, (rounds, 1).
+
+    With keys (rounds, positions) each position goes by its own column: a bijection for those of equal columns.
+    """
+    if n <= 1:
+        return positions.copy()
+    high = math.isqrt(n - 1) + 1
+    low = -(-n // high)
+    ids = _encipher(positions.astype(np.uint64), high, low, keys)
+    outside = np.flatnonzero(ids >= n)
+    while outside.size:
+        ids[outside] = _encipher(ids[outside], high, low, keys if keys.shape[1] == 1 else keys[:, outside])
+        outside = outside[ids[outside] >= n]
+    return ids.astype(np.int64)
+
+
+def _encipher(positions: Words, high: int, low: int, keys: Words) -> Words:
+    """One pass of the network over Z_high x Z_low."""
+    a, b = np.uint64(high), np.uint64(low)
+    left = positions // b
+    right = positions - left * b
+    for number in range(0, _ROUNDS, 2):
+        left = _sum_mod(left, mix64(right ^ keys[number]), a)
+        right = _sum_mod(right, mix64(left ^ keys[number + 1]), b)
+    return left * b + right
+
+
+def _sum_mod(small: Words, words: Words, n: np.uint64) -> Words:
+    """(small + words) mod n for `small` below n. NumPy divides by a scalar far faster than it takes a remainder."""
+    total = words - words // n * n
+    total += small
+    total -= (total >= n) * n
+    return total
