@@ -7,20 +7,24 @@ from __future__ import annotations
 
 from streamd.decode import jpeg, pillow
 from streamd.decode.content import format_of
+from streamd.decode.crop import Draw
 from streamd.decode.resize import BadImageError, Row
 from streamd.spec import ImageSpec
 
 __all__ = ["BadImageError", "decode_into"]
 
 
-def decode_into(data: bytes, row: Row, image: ImageSpec) -> None:
+def decode_into(data: bytes, row: Row, image: ImageSpec, draw: Draw | None = None) -> None:
     """Decodes one image file into `row`, (height, width, channels) uint8, C-contiguous.
+
+    `draw` is what is drawn for the sample where `image` is cropped at random (`crop.draws`). Without it the middle is
+    shown, as by `resize: crop`: what a trained model is to be asked about.
 
     Raises BadImageError when the bytes are at fault, ConfigError when this Pillow was built without the format. What a
     failed decode leaves in the row is undefined.
     """
     name = format_of(data)
     if name == "JPEG":
-        jpeg.decode_into(data, row, image)
+        jpeg.decode_into(data, row, image, draw)
     else:
-        pillow.decode_into(data, row, image, name)
+        pillow.decode_into(data, row, image, name, draw)

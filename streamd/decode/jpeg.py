@@ -14,10 +14,13 @@ import numpy as np
 import simplejpeg
 
 from streamd.decode import pillow
+from streamd.decode.crop import Crop, Draw, drawn_crop
 from streamd.decode.orientation import SIDEWAYS, UPRIGHT, orientation_of, upright
 from streamd.decode.resize import BadImageError, Row, check_pixels, covering_size, fill, fill_reduced, picture_of
 from streamd.limits import KIB
 from streamd.spec import ImageSpec
+
+Size = tuple[int, int]  # height, width
 
 _MARKER: Final = 0xFF
 _APPLICATION: Final = range(0xE0, 0xF0)
@@ -46,14 +49,14 @@ class _Near(threading.local):
 _near: Final = _Near()
 
 
-def decode_into(data: bytes, row: Row, image: ImageSpec) -> None:
+def decode_into(data: bytes, row: Row, image: ImageSpec, draw: Draw | None = None) -> None:
     """Decodes a JPEG into `row`. Slow but exact DCT and upsampling: the fast ones differ by up to six grey levels."""
     usual = _usual_size(data)
-    if usual == (image.height, image.width):
+    if usual == (image.height, image.width) and draw is None:
         _decode_fitting(data, row, image, (0, 0))
         return
     if usual is not None:
-        _decode(data, row, image, usual, UPRIGHT)
+        _decode(data, row, image, usual, UPRIGHT, draw)
         return
     try:
         height, width, colourspace, _ = simplejpeg.decode_jpeg_header(data)
@@ -61,12 +64,12 @@ def decode_into(data: bytes, row: Row, image: ImageSpec) -> None:
         raise BadImageError(f"a damaged JPEG header: {error}") from error
     check_pixels(height, width)
     if colourspace in {"CMYK", "YCCK"}:
-        pillow.decode_into(data, row, image, "JPEG")
+        pillow.decode_into(data, row, image, "JPEG", draw)
     else:
-        _decode(data, row, image, (height, width), _orientation(data))
+        _decode(data, row, image, (height, width), _orientation(data), draw)
 
 
-def _usual_size(data: bytes) -> tuple[int, int] | None:
+def _usual_size(data: bytes) -> Size | None:
     """(height, width) of a file that begins as most do, upright and in three colours; None: the header must be read."""
     if len(data) < _USUAL.size:
         return None
@@ -75,24 +78,27 @@ def _usual_size(data: bytes) -> tuple[int, int] | None:
     return (height, width) if usual else None
 
 
-def _decode(data: bytes, row: Row, image: ImageSpec, size: tuple[int, int], orientation: int) -> None:
+def _decode(data: bytes, row: Row, image: ImageSpec, size: Size, orientation: int, draw: Draw | None) -> None:
     check_pixels(*size)
-    reduced = size if image.exact else _reduced_size(size, orientation, image)
+    shown = _as_shown(size, orientation)
+    crop = None if draw is None else drawn_crop(*shown, image, draw)
+    reduced = size if image.exact else _reduced_size(size, orientation, image, crop)
     least = (0, 0) if reduced == size else reduced
-    if reduced == (image.height, image.width) and orientation == UPRIGHT:
+    if reduced == (image.height, image.width) and orientation == UPRIGHT and crop is None:
         _decode_fitting(data, row, image, least)
         return
     pixels = _pixels(data, image, least, None)
+    part = None if crop is None else crop.within(shown, _as_shown(reduced, orientation))
     if image.exact:
-        fill(row, upright(picture_of(pixels), orientation), image)
+        fill(row, upright(picture_of(pixels), orientation), image, part)
     elif orientation == UPRIGHT:
-        fill_reduced(row, pixels, image)
+        fill_reduced(row, pixels, image, part)
     else:
         turned = upright(picture_of(pixels), orientation)
-        fill_reduced(row, np.asarray(turned).reshape(turned.height, turned.width, image.channels), image)
+        fill_reduced(row, np.asarray(turned).reshape(turned.height, turned.width, image.channels), image, part)
 
 
-def _decode_fitting(data: bytes, row: Row, image: ImageSpec, least: tuple[int, int]) -> None:
+def _decode_fitting(data: bytes, row: Row, image: ImageSpec, least: Size) -> None:
     """Decodes what has the row's size when it is decoded to no less than `least`."""
     if row.nbytes > _NEAR_BYTES:
         _pixels(data, image, least, row)
@@ -100,7 +106,7 @@ def _decode_fitting(data: bytes, row: Row, image: ImageSpec, least: tuple[int, i
         row[:] = _pixels(data, image, least, _near.memory)
 
 
-def _pixels(data: bytes, image: ImageSpec, least: tuple[int, int], buffer: Row | None) -> Row:
+def _pixels(data: bytes, image: ImageSpec, least: Size, buffer: Row | None) -> Row:
     colour = "RGB" if image.channels == 3 else "GRAY"  # noqa: PLR2004 - three colours
     try:
         pixels: Row = simplejpeg.decode_jpeg(data, colour, min_height=least[0], min_width=least[1], buffer=buffer)
@@ -109,18 +115,26 @@ def _pixels(data: bytes, image: ImageSpec, least: tuple[int, int], buffer: Row |
     return pixels
 
 
-def _reduced_size(size: tuple[int, int], orientation: int, image: ImageSpec) -> tuple[int, int]:
+def _as_shown(size: Size, orientation: int) -> Size:
+    """The upright (height, width) of a stored one."""
+    return (size[1], size[0]) if orientation >= SIDEWAYS else size
+
+
+def _reduced_size(size: Size, orientation: int, image: ImageSpec, crop: Crop | None) -> Size:
     """The (height, width), as stored, at the smallest scale that covers what is shown of the picture."""
-    height, width = size
-    if orientation >= SIDEWAYS:
-        least_width, least_height = covering_size(width, height, image)
-    else:
-        least_height, least_width = covering_size(height, width, image)
+    shown = _as_shown(size, orientation)
     for reduction in _REDUCTIONS:
-        reduced = -(-height // reduction), -(-width // reduction)
-        if reduced[0] >= least_height and reduced[1] >= least_width:
+        reduced = -(-size[0] // reduction), -(-size[1] // reduction)
+        if _covers(_as_shown(reduced, orientation), shown, image, crop):
             return reduced
     return size
+
+
+def _covers(reduced: Size, shown: Size, image: ImageSpec, crop: Crop | None) -> bool:
+    if crop is not None:
+        return crop.within(shown, reduced).covers(image)
+    height, width = covering_size(*shown, image)
+    return reduced[0] >= height and reduced[1] >= width
 
 
 def _orientation(data: bytes) -> int:

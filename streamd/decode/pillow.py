@@ -20,6 +20,7 @@ from PIL import (
     features,
 )
 
+from streamd.decode.crop import Draw, drawn_crop
 from streamd.decode.orientation import UPRIGHT, orientation_of, upright
 from streamd.decode.plain import Plain, Storage, plain
 from streamd.decode.resize import BadImageError, Row, check_pixels, fill
@@ -46,7 +47,7 @@ _FAULTS: Final = (
 )
 
 
-def decode_into(data: bytes, row: Row, image: ImageSpec, format_name: str) -> None:
+def decode_into(data: bytes, row: Row, image: ImageSpec, format_name: str, draw: Draw | None = None) -> None:
     """Decodes an image of a known format into `row`: EXIF orientation applied, alpha on white, 16 bits scaled to 8.
 
     Raises BadImageError when the bytes are at fault, ConfigError when this Pillow cannot read the format.
@@ -54,7 +55,7 @@ def decode_into(data: bytes, row: Row, image: ImageSpec, format_name: str) -> No
     _require(format_name)
     with _faults_named(format_name):
         picture = _opened(data, format_name, "RGB" if image.channels > 1 else "L")
-    fill(row, picture, image)
+    fill(row, picture, image, None if draw is None else drawn_crop(picture.height, picture.width, image, draw))
 
 
 def _opened(data: bytes, format_name: str, mode: Plain) -> Image.Image:

@@ -9,20 +9,16 @@ Keras and TensorFlow are imported by the first call, not with this module.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from streamd.errors import ConfigError, near_name
+from streamd.errors import ConfigError
 from streamd.frameworks.extras import load
 from streamd.frameworks.feed import ClassWeight, Names, Stream, choose
+from streamd.frameworks.normalizing import normalizing
 from streamd.spec import StreamSpec
 
 if TYPE_CHECKING:
     from streamd.frameworks.keras_adapter import StreamAdapter
-
-# Of ImageNet's training images, in 0-255: what torchvision's and Keras's "torch" mode weights were trained with.
-IMAGENET_MEAN = (123.675, 116.28, 103.53)
-IMAGENET_STD = (58.395, 57.12, 57.375)
 
 
 def load_keras() -> Any:
@@ -49,12 +45,14 @@ def fit_data(
     targets: "auto" is the only label, a dict of all if there are several (less those in `inputs`), nothing if there
         are none. A name gives that label, a list of names a dict, None nothing.
     one_hot: expands categories among the targets to float32 (B, classes).
-    class_weight: {class: weight}, or "balanced" for samples / (classes * samples of the class); others weigh 1.
+    class_weight: {class: weight}, or "balanced" for samples / (classes * samples of the class), of the classes that
+        have any; others weigh 1.
     steps: ends each epoch of `fit` after so many steps, if the stream's is longer; the next goes on behind them, so
         that nothing is skipped and several epochs of `fit` make one of the stream.
 
-    Batches are `(x, y)`, and `(x, y, weights)` where bad samples are masked, the last batch is padded or classes have
-    weights; use `weighted_metrics` then. Raises ConfigError for what the stream lacks, MissingExtraError.
+    Batches are `(x, y)`, and `(x, y, weights)` where samples or classes have weights, which are multiplied, bad samples
+    are masked or the last batch is padded; use `weighted_metrics` then. Raises ConfigError for what the stream lacks,
+    MissingExtraError.
     """
     backend = load_keras().backend.backend()
     if backend != "tensorflow":
@@ -84,24 +82,8 @@ def normalization(spec: StreamSpec) -> Any:
 
     `none` only converts to float. Being part of the model, it is saved with it and cannot be forgotten later.
     """
-    layers = load_keras().layers
-    if isinstance(spec.normalize, Mapping):
-        return _standardize(layers, spec, spec.normalize["mean"], spec.normalize["std"])
-    known: dict[str, Callable[[], Any]] = {
-        "none": lambda: layers.Rescaling(1.0),
-        "unit": lambda: layers.Rescaling(1 / 255),
-        "minus_one_one": lambda: layers.Rescaling(1 / 127.5, offset=-1.0),
-        "imagenet": lambda: _standardize(layers, spec, IMAGENET_MEAN, IMAGENET_STD),
-    }
-    if spec.normalize not in known:
-        raise ConfigError(f"stream {spec.name!r}: no normalize {spec.normalize!r}{near_name(spec.normalize, known)}")
-    return known[spec.normalize]()
-
-
-def _standardize(layers: Any, spec: StreamSpec, mean: tuple[float, ...] | list[float], std: Any) -> Any:
-    if not len(mean) == len(std) == spec.image.channels:
-        raise ConfigError(
-            f"stream {spec.name!r}: normalize has {len(mean)} means and {len(std)} deviations for "
-            f"{spec.image.channels} channels"
-        )
-    return layers.Normalization(mean=list(mean), variance=[value * value for value in std])
+    layers, numbers = load_keras().layers, normalizing(spec)
+    if numbers.even:
+        mean, std = numbers.mean[0], numbers.std[0]
+        return layers.Rescaling(1 / std, offset=0.0 - mean / std)
+    return layers.Normalization(mean=list(numbers.mean), variance=[value * value for value in numbers.std])

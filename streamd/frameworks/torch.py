@@ -1,4 +1,4 @@
-"""Batches as torch tensors. torch is imported by the first call."""
+"""Streams for torch: batches as tensors, and what `normalize` says as a module. torch is imported by the first call."""
 
 from __future__ import annotations
 
@@ -6,6 +6,20 @@ from typing import Any
 
 from streamd.frameworks.dlpack import Array, export
 from streamd.frameworks.extras import load
+from streamd.frameworks.normalizing import normalizing
+from streamd.spec import StreamSpec
+
+
+def normalization(spec: StreamSpec) -> Any:
+    """A module that does what `normalize` of the stream says: uint8 (B, C, H, W) in, float32 out.
+
+    Its numbers are buffers: being part of the model, they are saved in its state_dict and cannot be forgotten later.
+    Raises ConfigError for what this version does not know, MissingExtraError.
+    """
+    load("torch", "torch", "normalization for torch")
+    from streamd.frameworks.torch_layer import Normalization  # noqa: PLC0415 - imports torch
+
+    return Normalization(normalizing(spec))
 
 
 def tensor(array: Array) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from streamd.decode import decode_into, identity
+from streamd.decode.crop import Draw
 from streamd.decode.identity import pixel_id
 from streamd.decode.resize import Row
 from streamd.spec import ImageSpec
@@ -21,6 +22,8 @@ GOLDEN = {
     ImageSpec(48, 64, 3, "crop"): "1aaeb4ed5cc04b63b744d9c51202ba31",
     ImageSpec(48, 64, 1, "pad"): "9a97117184bd5228e0c556c0d6449e7a",
     ImageSpec(224, 224, 3, "stretch", exact=True): "142327438b7839bdb186618df2d487b4",
+    ImageSpec(48, 64, 3, "random_crop"): "a1be731012846d5ae883347346db6e1f",
+    ImageSpec(48, 64, 1, "random_crop", exact=True, scale=(0.5, 1.0)): "e63b347d48caf28940ae62e1e2d20224",
 }
 PINNED = {"simplejpeg": "1.9.0", "opencv-python-headless": "5.0.0.93", "pillow": "13.0.0"}
 
@@ -46,6 +49,9 @@ def test_every_setting_shows_in_the_id() -> None:
         ImageSpec(16, 24, 1),
         ImageSpec(16, 24, 3, "crop"),
         ImageSpec(16, 24, 3, "pad"),
+        ImageSpec(16, 24, 3, "random_crop"),
+        ImageSpec(16, 24, 3, "random_crop", scale=(0.5, 1.0)),
+        ImageSpec(16, 24, 3, "random_crop", ratio=(1.0, 1.0)),
         ImageSpec(16, 24, 3, "stretch", exact=True),
     ]
     assert len({pixel_id(image) for image in images}) == len(images)
@@ -56,8 +62,8 @@ def test_one_grey_level_of_one_pixel_shows_in_the_id(monkeypatch: pytest.MonkeyP
     before = pixel_id(image)
     pixel_id.cache_clear()
 
-    def drifted(data: bytes, row: Row, spec: ImageSpec) -> None:
-        decode_into(data, row, spec)
+    def drifted(data: bytes, row: Row, spec: ImageSpec, draw: Draw | None) -> None:
+        decode_into(data, row, spec, draw)
         row[3, 5, 1] ^= np.uint8(1)
 
     monkeypatch.setattr(identity, "decode_into", drifted)
