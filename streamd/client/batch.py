@@ -24,9 +24,10 @@ class Batch:
 
     `images` uint8 (B, H, W, C), a read-only view of memory that is lent as long as it, or any view of it, lives;
     `labels` by name, (B,) or (B, k): int64 for category and int, float32 for float, float32 for tags (1 where a sample
-    has the class, else 0), str for string; 0 or "" in rows without a sample; `weights` float32 (B,), 0 for those rows;
-    `sample_ids` int64 (B,), the samples really delivered, -1 for none; `bad` the rows that were substituted or masked;
-    `spec` what the stream says of itself, such as the classes behind the labels.
+    has the class, else 0), str for string; 0 or "" in rows without a sample; `weights` float32 (B,), 0 for those rows,
+    else what the stream says that a sample weighs, which is 1 unless it is configured; `sample_ids` int64 (B,), the
+    samples really delivered, -1 for none; `bad` the rows that were substituted or masked; `spec` what the stream says
+    of itself, such as the classes behind the labels.
     """
 
     images: npt.NDArray[np.uint8]

@@ -52,8 +52,8 @@ def heading(batch: Batch) -> str:
 
 def _caption(batch: Batch, row: int, verdict: BadRow | None) -> Caption:
     sample_id, weight = int(batch.sample_ids[row]), float(batch.weights[row])
-    # The labels of a row that nobody counts are zeros, which would read as the first class.
-    labels = {name: values[row] for name, values in batch.labels.items()} if weight else {}
+    # The labels of a row without a sample are zeros, which would read as the first class.
+    labels = {} if sample_id == PAD_ID else {name: values[row] for name, values in batch.labels.items()}
     return Caption(
         sample_id, _label_lines(batch.spec.labels, labels), weight, _mark(sample_id, weight, verdict), verdict
     )

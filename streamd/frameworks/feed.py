@@ -113,8 +113,8 @@ def choose(
 ) -> Feed:
     """Decides, once for all batches, what goes to the model. Raises ConfigError for what the stream does not have.
 
-    Weights are part of the structure where some sample can weigh other than 1: bad samples are masked, the last batch
-    is padded, or classes have weights.
+    Weights are part of the structure where some sample can weigh other than 1: samples or classes have weights, bad
+    samples are masked, or the last batch is padded. Those of a sample and of its class are multiplied.
     """
     beside = (inputs,) if isinstance(inputs, str) else tuple(inputs or ())
     chosen = _targets(spec, beside, targets)
@@ -130,7 +130,7 @@ def choose(
         targets=chosen,
         one_hot={label.name: len(label.classes) for label in categories} if one_hot else None,
         class_weights=weights,
-        weighted=weights is not None or spec.bad_policy == "mask" or spec.remainder == "pad",
+        weighted=weights is not None or spec.weighted or spec.bad_policy == "mask" or spec.remainder == "pad",
     )
 
 
@@ -175,8 +175,9 @@ def _class_weights(spec: StreamSpec, categories: list[LabelSpec], weights: Class
 def _balanced(label: LabelSpec) -> npt.NDArray[np.float32]:
     if len(label.counts) != len(label.classes):
         raise ConfigError(f"class_weight='balanced' needs the counts of {label.name!r}: give {{class: weight}} instead")
-    counts = np.maximum(np.array(label.counts, dtype=np.float64), 1)
-    return np.asarray(sum(label.counts) / (len(label.classes) * counts), dtype=np.float32)
+    counts = np.array(label.counts, dtype=np.float64)
+    even = counts.sum() / max(1, np.count_nonzero(counts))
+    return np.asarray(np.divide(even, counts, out=np.ones_like(counts), where=counts > 0), np.float32)
 
 
 def _given(label: LabelSpec, weights: Mapping[int | str, float]) -> npt.NDArray[np.float32]:

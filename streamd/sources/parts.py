@@ -27,6 +27,7 @@ from streamd.sources.wanted import (
     WantedSplit,
     WantedStream,
 )
+from streamd.sources.weights import with_some_weight
 from streamd.spec import LabelSpec
 
 _log: Final = logging.getLogger("streamd.sources")
@@ -56,12 +57,12 @@ def take_part(stream: WantedStream, scanned: Scanned) -> Scanned:
     if split is None:
         if stream.split is not None and stream.source.part is None:
             _log.warning("streams.%s: split does nothing, since the source has no `part`: all samples", stream.name)
-        return scanned
+        return with_some_weight(stream, scanned)
     held_out = is_held_out(scanned.names() if scanned.groups is None else scanned.groups, split)
     rows = np.flatnonzero(held_out == (stream.source.part == "validation"))
     if not rows.size:
         raise _empty(stream, split, scanned)
-    return _only(scanned, rows)
+    return with_some_weight(stream, _only(scanned, rows))
 
 
 def _split(stream: WantedStream) -> WantedSplit | None:
@@ -91,11 +92,15 @@ def _empty(stream: WantedStream, split: WantedSplit, scanned: Scanned) -> Config
 def _only(scanned: Scanned, rows: Int64s) -> Scanned:
     labels: dict[str, LabelValues] = {name: values[rows] for name, values in scanned.labels.items()}
     specs = {name: _measured(labels[name], spec) for name, spec in scanned.specs.items()}
-    taken = replace(scanned, labels=labels, specs=specs, groups=None)
+    weights = None if scanned.weights is None else scanned.weights[rows]
+    taken = replace(scanned, labels=labels, specs=specs, groups=None, weights=weights)
     if scanned.arrays is not None:
         return replace(taken, rows=rows if scanned.rows is None else scanned.rows[rows])
     files = [scanned.files[row] for row in rows.tolist()]
-    return replace(taken, files=files, sizes=scanned.sizes[rows], mtimes_ns=scanned.mtimes_ns[rows])
+    taken = replace(taken, files=files, sizes=scanned.sizes[rows])
+    if scanned.shards is not None:
+        return replace(taken, extra={name: values[rows] for name, values in scanned.extra.items()})
+    return replace(taken, mtimes_ns=scanned.mtimes_ns[rows])
 
 
 def _measured(values: LabelValues, spec: LabelSpec) -> LabelSpec:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from streamd.errors import ConfigError
-from streamd.sources import cells, columns, names
+from streamd.sources import arrays, cells, columns, names
 from streamd.sources.cells import Column, Rows
 from streamd.sources.conditions import rows_where
 from streamd.sources.values import labels_of
-from streamd.sources.wanted import Int64s, Scalar, Scanned, WantedLabel, WantedTable
+from streamd.sources.wanted import Int64s, Scalar, Scanned, WantedLabel, WantedTable, key_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +34,47 @@ def scan(
     """Lists the rows of a table. `group_column` is the one that a split goes by."""
     key = f"streams.{stream}.source"
     image = Ask(source.image, f"{key}.image", f"{key}.image")
-    by = f"streams.{stream}.split.by"
-    group = None if group_column is None else Ask(group_column, by, by)
-    asked = {name: asks_of(name, label, f"streams.{stream}.labels.{name}") for name, label in labels.items()}
     table = columns.open_table(source.path, f"{key}.path")
-    asks = [image, *(ask for several in asked.values() for ask in several), *([group] if group else [])]
-    found = _where(table, asks, source.where or {}, f"{key}.where")
+    found, wanted = _taken(stream, source, table, image, labels, group_column)
     rows, root = found[image].rows, names.root_of(source.root, source.path)
     files = names.tidy(rows, cells.as_texts(found[image]), root, f"{key}.root")
-    values, specs, fixed = labels_of(labels, {name: [found[ask] for ask in several] for name, several in asked.items()})
-    groups = None if group is None else cells.as_bytes(cells.as_texts(found[group]))
+    values, specs, fixed = labels_of(labels, wanted)
+    groups = [text for ask in found if ask != image for text in cells.as_bytes(cells.as_texts(found[ask]))]
     found.clear()  # the table's text, which nobody needs while the files are looked up
+    wanted.clear()
     pa.default_memory_pool().release_unused()
     sizes, mtimes_ns = names.look_up(rows, root, files, f"{key}.root", progress)
-    return Scanned(root, files, sizes, mtimes_ns, values, specs, fixed, groups)
+    return Scanned(root, files, sizes, mtimes_ns, values, specs, fixed, groups or None)
 
 
-def asks_of(name: str, label: WantedLabel, key: str) -> list[Ask]:
+def _taken(
+    stream: str,
+    source: WantedTable,
+    table: columns.Table,
+    image: Ask,
+    labels: Mapping[str, WantedLabel],
+    group_column: str | None,
+) -> tuple[dict[Ask, Column], dict[str, list[Column]]]:
+    """The columns of the file names and of the groups, and those of the labels, of the rows that are samples."""
+    by, where = f"streams.{stream}.split.by", source.where or {}
+    own = [image] if group_column is None else [image, Ask(group_column, by, by)]
+    asked, tests = asked_of(stream, labels), tests_of(where, f"streams.{stream}.source.where")
+    found = read(table, [*own, *(ask for several in asked.values() for ask in several), *tests.values()])
+    wanted = {name: [found[ask] for ask in several] for name, several in asked.items()}
+    wanted |= arrays.of_files(stream, labels, len(found[image].cells))
+    if where:
+        kept = rows_where(where, {name: found[ask] for name, ask in tests.items()})
+        found = {ask: only(found[ask], kept) for ask in own}
+        wanted = {name: [only(column, kept) for column in several] for name, several in wanted.items()}
+    return {ask: found[ask] for ask in own}, wanted
+
+
+def asked_of(stream: str, labels: Mapping[str, WantedLabel]) -> dict[str, list[Ask]]:
+    """The columns that each label is made of, but for those that files hold."""
+    return {name: _asks_of(name, label, key_of(stream, name)) for name, label in labels.items() if not label.file}
+
+
+def _asks_of(name: str, label: WantedLabel, key: str) -> list[Ask]:
     """The columns that a label is made of; `key` is the label's own."""
     match label.source:
         case None:
@@ -60,16 +84,6 @@ def asks_of(name: str, label: WantedLabel, key: str) -> list[Ask]:
         case tuple() as several if all(isinstance(column, str) for column in several):
             return [Ask(column, key, f"{key}.from") for column in several]
     raise ConfigError(f"{key}.from: {label.source!r} is not served by this version for a table; name columns")
-
-
-def _where(table: columns.Table, asks: Sequence[Ask], conditions: Mapping[str, Scalar], key: str) -> dict[Ask, Column]:
-    """The columns asked for, of the rows that meet the conditions."""
-    tests = tests_of(conditions, key)
-    found = read(table, [*asks, *tests.values()])
-    if not conditions:
-        return found
-    kept = rows_where(conditions, {name: found[ask] for name, ask in tests.items()})
-    return {ask: only(found[ask], kept) for ask in asks}
 
 
 def tests_of(conditions: Mapping[str, Scalar], key: str) -> dict[str, Ask]:

@@ -1,8 +1,9 @@
 """From columns of cells to a label of the type that is wanted: tables and lists alike.
 
 A string is the cell's text, and may be empty. Several columns of numbers, or a column of lists of equal length, are a
-vector. Tags are the elements of a list; else `|`, `;` or `,` separate them, or, in a column that has none of these,
-white space. A cell without tags is legal.
+vector; a category or tags where they are 0 and 1, a number a class, see `onehot`. Other tags are the elements of a
+list; else `|`, `;` or `,` separate them, or, in a column that has none of these, white space. A cell without tags is
+legal.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamd.errors import ConfigError
-from streamd.sources import cells
+from streamd.sources import cells, onehot
 from streamd.sources import labels as labelling
 from streamd.sources.cells import Column
 from streamd.sources.tags import Tagged, tags
@@ -37,30 +38,68 @@ def labels_of(wanted: Mapping[str, WantedLabel], columns: Mapping[str, Sequence[
     return (
         {name: values for name, (values, _) in found.items()},
         {name: spec for name, (_, spec) in found.items()},
-        frozenset(name for name, label in wanted.items() if label.classes is not None),
+        frozenset(name for name, label in wanted.items() if label.classes is not None or _stands_in_columns(label)),
     )
+
+
+def _stands_in_columns(label: WantedLabel) -> bool:
+    """Whether the columns that the configuration lists are classes."""
+    return isinstance(label.source, tuple) and label.type in {"category", "tags"}
 
 
 def _label(name: str, wanted: WantedLabel, columns: Sequence[Column]) -> Label:
     column = columns[0]
+    listed = isinstance(wanted.source, tuple)
     match wanted.type:
         case "int" | "float" as kind:
-            return _numbers(name, "int" if kind == "int" else "float", columns, listed=isinstance(wanted.source, tuple))
-        case _ if isinstance(wanted.source, tuple):
-            raise ConfigError(
-                f"{column.key}.from: several columns make a vector of type float or int, and no {wanted.type}; name one"
-            )
+            return _numbers(name, "int" if kind == "int" else "float", columns, listed=listed)
         case "category":
-            texts, codes = cells.as_levels(cells.as_texts(column))
-            return labelling.category(name, texts, codes, _fixed(wanted, column), column.rows.place, column.key)
+            return _category(name, wanted, columns)
         case "tags":
-            return tags(name, _tagged(column), _fixed(wanted, column), column.rows.place, column.key)
+            return _tags(name, wanted, columns)
+        case _ if listed or cells.holds_lists(column):
+            raise ConfigError(
+                f"{column.key}.from: several {'columns' if listed else 'numbers a row'} make a vector of type float or "
+                f"int, a category or tags, and no {wanted.type}; name one column"
+            )
+        case "weight":
+            return _weights(name, column)
         case _:
             return labelling.string(name, cells.as_bytes(cells.as_any_texts(column)), column.rows.place, column.key)
 
 
+def _weights(name: str, column: Column) -> tuple[labelling.Numbers, LabelSpec]:
+    values, spec = _number(name, "float", column)
+    if (values < 0).any():
+        row = int(np.argmax(values < 0))
+        raise ConfigError(
+            f"{column.key}: {column.rows.place(row)} holds {values[row]:g}; a sample weighs 0 or more: correct it"
+        )
+    return values, spec
+
+
+def _category(name: str, wanted: WantedLabel, columns: Sequence[Column]) -> Label:
+    column, fixed = columns[0], _fixed(wanted, columns[0])
+    marks = onehot.stored(columns, listed=isinstance(wanted.source, tuple), single=True)
+    if marks:
+        return onehot.category(name, marks, fixed)
+    texts, codes = cells.as_levels(cells.as_texts(column))
+    return labelling.category(name, texts, codes, fixed, column.rows.place, column.key)
+
+
+def _tags(name: str, wanted: WantedLabel, columns: Sequence[Column]) -> Label:
+    column, fixed = columns[0], _fixed(wanted, columns[0])
+    marks = onehot.stored(columns, listed=isinstance(wanted.source, tuple), single=False)
+    if marks:
+        return onehot.tags(name, marks, fixed)
+    return tags(name, _tagged(column), fixed, column.rows.place, column.key)
+
+
 def _fixed(wanted: WantedLabel, column: Column) -> tuple[labelling.Class, ...] | None:
-    return None if wanted.classes is None else labelling.configured(wanted.classes, column.key)
+    """The classes that the configuration lists: as such, or as the columns that they are stored in."""
+    listed = wanted.source if isinstance(wanted.source, tuple) else None
+    classes = wanted.classes if wanted.classes is not None else listed
+    return None if classes is None else labelling.configured(classes, column.key)
 
 
 def _numbers(name: str, kind: Literal["int", "float"], columns: Sequence[Column], *, listed: bool) -> Label:
@@ -77,15 +116,8 @@ def _number(name: str, kind: Literal["int", "float"], column: Column) -> tuple[l
 
 
 def _list_of_numbers(name: str, kind: Literal["int", "float"], column: Column) -> Label:
-    elements, owners = cells.as_lists(column)
-    lengths = np.bincount(owners, minlength=len(column.cells))
-    width = int(lengths[0])
-    odd = int(np.argmax(lengths != width)) if width else 0
-    if not width or lengths[odd] != width:
-        raise ConfigError(
-            f"{column.key}: {column.rows.place(odd)}: {column.what} holds {lengths[odd]} numbers where the first row "
-            f"holds {width}; a vector has as many in every row, and at least one"
-        )
+    width = onehot.width_of([column])
+    elements, _ = cells.as_lists(column)
     values = _number(name, kind, elements)[0].reshape(-1, width)
     return values, labelling.with_moments(LabelSpec(name, kind, width=width), values)
 

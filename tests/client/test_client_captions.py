@@ -83,6 +83,12 @@ def test_what_is_unusual_about_a_row_is_its_mark() -> None:
     assert [each.sample_id for each in told] == [100, 101, -1, -1, 104]
 
 
+def test_a_sample_that_weighs_nothing_has_its_labels_and_a_row_without_one_none() -> None:
+    batch = some_batch(flat(2), [(CLASS, [1, 0])], without=[1])
+    batch.weights[0] = 0
+    assert [each.labels for each in captions(batch, 2)] == [("Zoë",), ()]
+
+
 def test_a_row_that_does_not_count_claims_no_label() -> None:
     told = captions(some_batch(flat(2), without=[0]), 2)
     assert [each.labels for each in told] == [(), ("Zoë",)]

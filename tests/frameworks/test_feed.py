@@ -100,6 +100,17 @@ def test_balanced_weights_give_every_class_the_same_total() -> None:
     np.testing.assert_allclose(feed.class_weights.table * KIND.counts, 10 / 3, rtol=1e-6)
 
 
+def test_balanced_weights_are_one_on_average_whatever_classes_have_no_sample() -> None:
+    counts = np.array([6, 0, 2, 0, 1])
+    feed = choose(
+        make_spec(LabelSpec("kind", "category", classes=tuple("abcde"), counts=tuple(counts.tolist()))),
+        class_weight="balanced",
+    )
+    assert feed.class_weights is not None
+    np.testing.assert_allclose(feed.class_weights.table * counts, [3, 0, 3, 0, 3])
+    assert np.isfinite(feed.class_weights.table).all()
+
+
 @pytest.mark.parametrize("name", ["dog", 2])
 def test_class_weights_multiply_the_weights_by_name_or_number(name: int | str) -> None:
     spec = make_spec(KIND)
@@ -130,12 +141,20 @@ def test_class_weights_need_one_category_and_counts() -> None:
         choose(make_spec(LabelSpec("kind", "category", classes=("a", "b"))), class_weight="balanced")
 
 
-@pytest.mark.parametrize("changes", [{"bad_policy": "mask"}, {"remainder": "pad"}])
-def test_weights_go_along_where_a_sample_can_lack_weight(changes: dict[str, str]) -> None:
+@pytest.mark.parametrize("changes", [{"bad_policy": "mask"}, {"remainder": "pad"}, {"weighted": True}])
+def test_weights_go_along_where_a_sample_can_weigh_another_thing_than_one(changes: dict[str, str]) -> None:
     spec = make_spec(ANGLE, **changes)
     batch = first_batch(spec)
     assert choose(spec).arrays(batch)[2] is batch.weights
     assert choose(make_spec(**changes)).arrays(batch)[1:] == (None, batch.weights)
+
+
+def test_the_weight_of_a_sample_and_that_of_its_class_are_multiplied() -> None:
+    spec = make_spec(KIND, weighted=True)
+    batch = first_batch(spec)
+    batch.weights[:] = [0.5, 2, 0, 1]
+    weights = choose(spec, class_weight={"dog": 5.0}).arrays(batch)[2]
+    np.testing.assert_array_equal(weights, [0.5, 2, 0, 1] * np.where(batch.labels["kind"] == 2, 5, 1))
 
 
 def test_an_unexpected_weight_is_an_error_that_says_what_to_do() -> None:
