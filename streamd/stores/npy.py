@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import os
-import time
-from typing import Final
 
 import numpy as np
 
-from streamd.confined import UnfitFileError, check_unchanged, open_unchanged
-from streamd.errors import ConfigError
 from streamd.manifest import Manifest
 from streamd.mapping import map_readable
 from streamd.plan import PAD_ID, Ids
 from streamd.sources.wanted import Arrays
 from streamd.stores import Mask, Pixels
 from streamd.stores.ahead import Ahead
-
-_LOOK_S: Final = 0.1  # between two looks at whether the files are still those that were listed, ...
-_LOOK_SHARE: Final = 100  # ... which take no more than this part of the time, however many files there are
+from streamd.stores.unchanged import ListedFiles
 
 
 class ArrayStore:
@@ -28,27 +22,19 @@ class ArrayStore:
         """Raises ConfigError when a file is not the one that was listed, OSError when it cannot be mapped."""
         self._manifest = manifest
         self._arrays = arrays
-        self._root = root
-        seen = manifest.sizes.tolist(), manifest.mtimes_ns.tolist()
-        self._files = list(zip(manifest.array_files(), *seen, strict=True))
+        self._files = ListedFiles(manifest, root)
         self._descriptors: list[int] = []
         self._mapped: list[Pixels] = []
         try:
-            for file in range(len(self._files)):
-                self._map(file)
+            for file, size in enumerate(self._files.sizes):
+                self._map(file, size)
         except BaseException:
             self.close()
             raise
         self._ahead = Ahead(arrays.row_bytes)
-        self._fresh = True
-        self._look_s = 0.0
 
-    def _map(self, file: int) -> None:
-        name, size, mtime_ns = self._files[file]
-        try:
-            self._descriptors.append(open_unchanged(self._root, name, size, mtime_ns))
-        except UnfitFileError as error:
-            raise ConfigError(f"{os.fsdecode(name)!r} is {error}") from error
+    def _map(self, file: int, size: int) -> None:
+        self._descriptors.append(self._files.open(file))
         starts, offset = self._arrays.starts, self._arrays.offsets[file]
         rows = starts[file + 1] - starts[file]
         memory = map_readable(self._descriptors[file], size)
@@ -57,7 +43,7 @@ class ArrayStore:
 
     def held(self, ids: Ids) -> Mask:
         """All of them, unless a file has changed."""
-        return ids != PAD_ID if self._is_fresh() else np.zeros(ids.size, np.bool_)
+        return self._files.held(ids)
 
     def expect(self, ids: Ids) -> None:
         """Has rows read that are not in memory."""
@@ -81,22 +67,13 @@ class ArrayStore:
         self._ahead.note()
         return self.held(ids)
 
+    def fault(self, sample_id: int) -> str:
+        """Nothing: all that uint8 can be is a pixel."""
+        del sample_id
+        return ""
+
     def close(self) -> None:
         """Lets go of the mappings and of their files."""
         self._mapped.clear()
         while self._descriptors:
             os.close(self._descriptors.pop())
-
-    def _is_fresh(self) -> bool:
-        now_s = time.monotonic()
-        if now_s >= self._look_s:
-            self._fresh = all(self._is_unchanged(*file) for file in self._files)
-            self._look_s = now_s + max(_LOOK_S, _LOOK_SHARE * (time.monotonic() - now_s))
-        return self._fresh
-
-    def _is_unchanged(self, name: bytes, size: int, mtime_ns: int) -> bool:
-        try:
-            check_unchanged(os.stat(name, dir_fd=self._root), size, mtime_ns)
-        except (OSError, UnfitFileError):
-            return False
-        return True

@@ -1,0 +1,106 @@
+"""The layout of ml-pyxis: which keys an LMDB of samples has, and how arrays lie in its values. Pure.
+
+    data_db    0000000017 -> {X: {type: 2, dtype: "|u1", shape: [128, 128, 3], data: bytes}, y: ...}
+    meta_db    nb_samples -> how many there are, as text
+
+Both levels are msgpack, the inner one as bytes in the outer one. The arrays of a value are not decoded one by one:
+values of one shape differ in their data alone, so whoever has taken one apart knows where the data of all others lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from msgspec.msgpack import decode, encode
+
+DATA_DB: Final = b"data_db"
+META_DB: Final = b"meta_db"
+COUNT_KEY: Final = b"nb_samples"
+_ARRAY: Final = 2  # the `type` of an array; 1 is a text, which ml-pyxis itself never writes
+
+Bytes = bytes | memoryview
+
+
+class UnfitValueError(Exception):
+    """A value that is not laid out so, and why."""
+
+
+def key_of_sample(number: int) -> bytes:
+    """The key of a sample in `data_db`."""
+    return b"%010d" % number
+
+
+def encode_sample(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
+    """The value of one sample, its arrays by name, byte for byte as `pyxis.Writer` writes it."""
+    return encode({name: _encode_array(array) for name, array in arrays.items()})
+
+
+def _encode_array(array: npt.NDArray[Any]) -> bytes:
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    return encode({b"type": _ARRAY, b"dtype": array.dtype.str, b"shape": array.shape, b"data": data})
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One array of a value: the bytes from `start` to `stop`, in C order."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """How a value is laid out, and every other one that `fits`: `fields` are its arrays by name."""
+
+    fields: Mapping[str, Field]
+    _length: int
+    _fixed: tuple[tuple[int, int, bytes], ...]  # what lies between the arrays: from, to, bytes
+
+    @staticmethod
+    def of(value: Bytes) -> Template:
+        """Takes a value apart; what is no array is passed over. Raises UnfitValueError."""
+        try:
+            inner = decode(value, type=dict[str, memoryview])
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise UnfitValueError(f"it is no msgpack map from names to bytes ({error})") from error
+        found = {name: _field(name, packed, address_of(value)) for name, packed in inner.items()}
+        fields = {name: field for name, field in found.items() if field is not None}
+        arrays = sorted((field.start, field.stop) for field in fields.values())
+        gaps = pairwise([0, *(end for array in arrays for end in array), len(value)])
+        fixed = tuple((start, stop, bytes(value[start:stop])) for start, stop in list(gaps)[::2])
+        return Template(fields, len(value), fixed)
+
+    def fits(self, value: Bytes) -> bool:
+        """Whether a value has the same arrays, of the same shapes, at the same places."""
+        return len(value) == self._length and all(value[start:stop] == piece for start, stop, piece in self._fixed)
+
+
+def _field(name: str, packed: memoryview, origin: int) -> Field | None:
+    """An array, in a value that begins at the address `origin`; None for what is none."""
+    try:
+        parts = decode(packed, type=dict[bytes, msgspec.Raw])
+        if decode(parts[b"type"]) != _ARRAY:
+            return None
+        dtype, shape = np.dtype(decode(parts[b"dtype"], type=str)), decode(parts[b"shape"], type=tuple[int, ...])
+        data = decode(parts[b"data"], type=memoryview)
+    except (msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError, ValueError):
+        return None
+    if dtype.hasobject or min(shape, default=0) < 0 or prod(shape) * dtype.itemsize != data.nbytes:
+        raise UnfitValueError(f"its {name!r} claims to be {dtype} {shape} and has {data.nbytes} bytes")
+    start = address_of(data) - origin if data.nbytes else 0
+    return Field(dtype, shape, start, start + data.nbytes)
+
+
+def address_of(memory: Bytes) -> int:
+    """Where it lies in this process."""
+    address: int = np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
+    return address

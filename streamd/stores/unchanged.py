@@ -1,0 +1,61 @@
+"""Whether the files of a store are still those that were listed, looked at now and then."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Final
+
+import numpy as np
+
+from streamd.confined import UnfitFileError, check_unchanged, open_unchanged
+from streamd.errors import ConfigError
+from streamd.manifest import Manifest
+from streamd.plan import PAD_ID, Ids
+from streamd.stores import Mask
+
+_LOOK_S: Final = 0.1  # between two looks at whether the files are still those that were listed, ...
+_LOOK_SHARE: Final = 100  # ... which take no more than this part of the time, however many files there are
+
+
+class ListedFiles:
+    """The files that a manifest lists, below the directory descriptor `root`."""
+
+    def __init__(self, manifest: Manifest, root: int) -> None:
+        seen = manifest.sizes.tolist(), manifest.mtimes_ns.tolist()
+        self._files: list[tuple[bytes, int, int]] = list(zip(manifest.array_files(), *seen, strict=True))
+        self._root = root
+        self._fresh = True
+        self._look_s = 0.0
+
+    @property
+    def sizes(self) -> list[int]:
+        """In bytes."""
+        return [size for _, size, _ in self._files]
+
+    def open(self, file: int) -> int:
+        """A descriptor of a file. Raises ConfigError when it is not the one that was listed, OSError."""
+        name, size, mtime_ns = self._files[file]
+        try:
+            return open_unchanged(self._root, name, size, mtime_ns)
+        except UnfitFileError as error:
+            raise ConfigError(f"{os.fsdecode(name)!r} is {error}") from error
+
+    def held(self, ids: Ids) -> Mask:
+        """All samples, unless a file has changed."""
+        return ids != PAD_ID if self.are_fresh() else np.zeros(ids.size, np.bool_)
+
+    def are_fresh(self) -> bool:
+        """Whether all files were still the same at the last look."""
+        now_s = time.monotonic()
+        if now_s >= self._look_s:
+            self._fresh = all(self._is_unchanged(*file) for file in self._files)
+            self._look_s = now_s + max(_LOOK_S, _LOOK_SHARE * (time.monotonic() - now_s))
+        return self._fresh
+
+    def _is_unchanged(self, name: bytes, size: int, mtime_ns: int) -> bool:
+        try:
+            check_unchanged(os.stat(name, dir_fd=self._root), size, mtime_ns)
+        except (OSError, UnfitFileError):
+            return False
+        return True
