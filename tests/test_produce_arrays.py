@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 from served_folders import serve
@@ -65,3 +66,18 @@ def test_stored_pixels_are_the_same_whatever_decodes_here(arrays: Source) -> Non
     assert arrays.pixel_id != pixel_id(arrays.spec.image)
     wider = replace(arrays, spec=replace(arrays.spec, image=replace(arrays.spec.image, width=9)))
     assert arrays.pixel_id != wider.pixel_id
+
+
+def test_stored_numbers_that_are_none_condemn_their_sample_alone(tmp_path: Path) -> None:
+    numbers = np.linspace(0, 1, 5 * 4 * 4 * 3).astype(np.float32).reshape(5, 4, 4, 3)
+    numbers[3, 0, 0, 0] = np.nan
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["x"] = numbers
+    kind = {"kind": "hdf5", "path": str(tmp_path / "x.h5"), "images": "/x", "range": [0, 1]}
+    stream = serve(tmp_path, tmp_path / "state", source=kind, image={}, labels={})
+    source = Source.open(stream.spec, stream.manifest_path)
+    batch, bad = filled(source, np.array([4, 3, 1], np.int64))
+    assert bad == [BadSample(3, "a pixel is no number (NaN)", lasting=True)]
+    assert np.array_equal(batch[[0, 2]], np.rint(numbers[[4, 1]] * 255).astype(np.uint8))
+    source.close()
+    stream.manifest.close()

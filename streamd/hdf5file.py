@@ -1,0 +1,71 @@
+"""Opening an HDF5 file to read it: without locks, which a read-only disk may refuse; errors say why."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from typing import Any, Final
+
+from streamd.errors import MissingExtraError
+
+_PURPOSE: Final = "kind hdf5"
+_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
+_FIRST_PLACE: Final = 512  # the signature is at 0, 512, 1024, 2048, ..., behind what the user put before it
+
+
+class UnfitHdf5Error(Exception):
+    """The library does not read this file; why, and what to do."""
+
+
+def library() -> Any:
+    """h5py. Raises MissingExtraError."""
+    try:
+        import h5py  # noqa: PLC0415 - an extra, which takes a while to load
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("h5py", "hdf5", _PURPOSE) from error
+    return h5py
+
+
+def open_file(descriptor: int, *, cache_bytes: int | None = None) -> Any:
+    """The h5py.File behind a descriptor, to be closed by the caller. Raises UnfitHdf5Error, MissingExtraError.
+
+    `cache_bytes` is what HDF5 keeps of the chunks it has read.
+    """
+    h5py = library()
+    _check(descriptor)
+    try:
+        return h5py.File(f"/proc/self/fd/{descriptor}", "r", locking=False, rdcc_nbytes=cache_bytes)
+    except OSError as error:
+        raise UnfitHdf5Error(_why(str(error))) from error
+
+
+def _check(descriptor: int) -> None:
+    """Writers lock their file; a lock that cannot be had for another reason says nothing."""
+    if not _has_signature(descriptor):
+        raise UnfitHdf5Error("it is no HDF5 file; correct the path")
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise UnfitHdf5Error("another process has it open for writing; wait until it is closed there") from error
+    except OSError:
+        return
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def _has_signature(descriptor: int) -> bool:
+    place, size = 0, os.fstat(descriptor).st_size
+    while place < size:
+        if os.pread(descriptor, len(_SIGNATURE), place) == _SIGNATURE:
+            return True
+        place = 2 * place or _FIRST_PLACE
+    return False
+
+
+def _why(said: str) -> str:
+    """In our words where we know better."""
+    if "truncated file" in said:
+        return "it is cut off; copy it again, or write it anew"
+    if "already open for write" in said:
+        return "it was not closed by who wrote it; wait until it is, or repair it: h5clear --status FILE"
+    reason = said.partition("(")[2].rpartition(")")[0] or said
+    return f"it is damaged: {reason}; copy it again, or write it anew"

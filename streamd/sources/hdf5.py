@@ -1,0 +1,145 @@
+"""`kind: hdf5`: images that are rows of an array in an HDF5 file, as PyTables or h5py wrote it, with others as labels.
+
+Samples are in the order of the rows. Where rows lie in the file as they are, workers copy them from there and need no
+HDF5: the places of the chunks are kept in the manifest.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from streamd.errors import ConfigError
+from streamd.hdf5file import UnfitHdf5Error, open_file
+from streamd.limits import MAX_CHUNK_BYTES, MIB
+from streamd.sources import arrays, hdf5array
+from streamd.sources.cells import Column
+from streamd.sources.files import Fence, reading, shown, stat_files
+from streamd.sources.grid import CHUNK_OFFSETS, CHUNK_SHAPE, Grid
+from streamd.sources.hdf5array import Found
+from streamd.sources.pixels import FEW, images_of, is_plain
+from streamd.sources.values import labels_of
+from streamd.sources.wanted import Arrays, Int64s, Scanned, Stored, WantedHdf5, WantedLabel, key_of
+
+_log: Final = logging.getLogger("streamd.sources")
+
+CHUNKS: Final = "chunks"  # the store that copies rows from where they lie
+LIBRARY: Final = "hdf5"  # the one that asks h5py
+
+Images = tuple[Arrays, dict[str, Int64s]]
+
+
+def scan(
+    stream: str, source: WantedHdf5, labels: Mapping[str, WantedLabel], progress: Callable[[int], None]
+) -> Scanned:
+    """Lists the rows of an array in an HDF5 file. Raises ConfigError."""
+    key = f"streams.{stream}.source"
+    with reading(source.path, f"{key}.path"):
+        path = source.path.resolve(strict=True)  # links of the user's own choice may lead anywhere
+    names = [os.fsencode(path.name)]
+    sizes, mtimes_ns, _ = stat_files(Fence(os.fsencode(path.parent), f"{key}.path"), names, lambda _: None)
+    with _opened(path, f"{key}.path", (int(sizes[0]), int(mtimes_ns[0]))) as file:
+        images = hdf5array.find(file, source.images, path, f"{key}.images")
+        where, extra = _listed(images, source.range, f"{key}.images")
+        count = where.starts[-1]
+        progress(count)
+        found = {
+            name: _columns(file, stream, name, label, path, count) for name, label in labels.items() if not label.file
+        }
+    values, specs, fixed = labels_of(labels, found | arrays.of_files(stream, labels, count))
+    return Scanned(path.parent, names, sizes, mtimes_ns, values, specs, fixed, arrays=where, extra=extra)
+
+
+@contextmanager
+def _opened(path: Path, key: str, seen: tuple[int, int]) -> Iterator[Any]:
+    """The h5py.File, which must be as it was `seen`, by size and mtime, when all is read. Raises ConfigError."""
+    with reading(path, key):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with open_file(descriptor) as file:
+            yield file
+        found = os.fstat(descriptor)
+    except UnfitHdf5Error as error:
+        raise ConfigError(f"{key}: {shown(path)}: {error}") from error
+    finally:
+        os.close(descriptor)
+    if (found.st_size, found.st_mtime_ns) != seen:
+        raise ConfigError(f"{key}: {shown(path)} is being written; list it when it is whole")
+
+
+def _columns(file: Any, stream: str, name: str, label: WantedLabel, path: Path, images: int) -> list[Column]:
+    """The arrays of a label: one, or those that are listed; without `from` the one of its own name."""
+    key = key_of(stream, name)
+    several = label.source if isinstance(label.source, tuple) else (label.source or name,)
+    return [_column(hdf5array.find(file, str(each), path, f"{key}.from"), key, images) for each in several]
+
+
+def _column(found: Found, key: str, images: int) -> Column:
+    if not found.is_text:
+        arrays.check_array(found.shape, found.dtype, found.told, f"{key}.from", images)
+    name = f"{found.path.name}:{found.name}"
+    return arrays.column_of_array(found.read(f"{key}.from"), found.path, name, key, images)
+
+
+def _listed(images: Found, bounds: tuple[float, float] | None, key: str) -> Images:
+    """What the images are, and where they lie."""
+    asked = Stored(LIBRARY, images.name, range=bounds)
+    shape, stored = images_of(f"{key}: {images.told}", images.shape, images.dtype, asked, lambda: images.few(FEW))
+    where = Arrays(shape, (0, images.shape[0]), (0,), stored)
+    dataset, row = images.dataset, (images.shape[0], *images.shape[1:])
+    contiguous = _contiguous(dataset)
+    if contiguous is not None and is_plain(stored):
+        return Arrays(shape, where.starts, (contiguous,)), {}
+    grid = Grid(row, dataset.chunks or row)
+    columns = {CHUNK_SHAPE: np.array(grid.chunk)}
+    offsets = np.array([contiguous]) if contiguous is not None else _chunks(dataset, grid)
+    if offsets is None:
+        _check_chunks(images, grid, key)
+        return where, columns
+    return replace(where, stored=replace(stored, store=CHUNKS)), {**columns, CHUNK_OFFSETS: offsets}
+
+
+def _contiguous(dataset: Any) -> int | None:
+    """Where an array begins that lies in one piece."""
+    if dataset.chunks is not None or dataset.file.userblock_size:
+        return None
+    offset: int | None = dataset.id.get_offset()  # None, too, of one that lies among the file's headers, or nowhere yet
+    return offset
+
+
+def _chunks(dataset: Any, grid: Grid) -> Int64s | None:
+    """Where each chunk begins, in the order of the grid; None unless all are there, as they were written.
+
+    What is before the user's block, if a file has one, counts for some versions of HDF5 and not for others.
+    """
+    unfit = dataset.chunks is None or dataset.id.get_create_plist().get_nfilters() or dataset.file.userblock_size
+    if unfit or not hasattr(dataset.id, "chunk_iter"):  # HDF5 before 1.12.3
+        return None
+    offsets = np.full(grid.chunks, -1)
+    dataset.id.chunk_iter(lambda chunk: offsets.__setitem__(grid.number(chunk.chunk_offset), chunk.byte_offset))
+    return None if (offsets < 0).any() else offsets
+
+
+def _check_chunks(images: Found, grid: Grid, key: str) -> None:
+    """Says what the compression costs. Raises ConfigError for chunks that are too large to be read whole."""
+    block_bytes = grid.chunk_rows * int(np.prod(grid.shape[1:])) * images.dtype.itemsize
+    if block_bytes > MAX_CHUNK_BYTES:
+        raise ConfigError(
+            f"{key}: {images.told} lies in chunks of {grid.chunk_rows:,} images, {block_bytes // MIB:,} MiB, each of "
+            f"which is read whole; {MAX_CHUNK_BYTES // MIB} MiB are the most: write it with a smaller chunkshape"
+        )
+    if grid.chunk_rows > 1:
+        _log.warning(
+            "%s: %s lies in chunks of %d images, each of which has to be decoded whole to get one of them: streamd "
+            "pack makes something faster of it",
+            key,
+            images.told,
+            grid.chunk_rows,
+        )

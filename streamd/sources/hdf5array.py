@@ -1,0 +1,116 @@
+"""Finding arrays in an open HDF5 file, by names that people write, and reading those of labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from streamd.errors import ConfigError, near_name
+from streamd.hdf5file import library
+from streamd.sources.files import shown
+from streamd.sources.pixels import may_be_images
+
+_LISTED: Final = 200  # arrays of a file that are looked at for a message
+_SHOWN: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An h5py.Dataset that is whole in its file and can be read. `path` of the file, `name` of the array in it."""
+
+    dataset: Any
+    path: Path
+    name: str
+
+    @property
+    def told(self) -> str:
+        """For a message."""
+        return f"{self.name} of {shown(self.path)}"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.dataset.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        dtype: np.dtype[Any] = self.dataset.dtype
+        return dtype
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it holds texts, of any length."""
+        return library().check_string_dtype(self.dtype) is not None
+
+    def read(self, key: str) -> npt.NDArray[Any]:
+        """All of it, as numbers or texts. Raises ConfigError, naming `key`, where it is damaged."""
+        try:
+            values: npt.NDArray[Any] = self.dataset.asstr()[:].astype(np.str_) if self.is_text else self.dataset[:]
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{key}: {self.told} is damaged: {error}; write it anew") from error
+        return values
+
+    def few(self, rows: int) -> npt.NDArray[Any]:
+        """The first rows."""
+        values: npt.NDArray[Any] = self.dataset[:rows]
+        return values
+
+
+def find(file: Any, name: str, path: Path, key: str) -> Found:
+    """The array `name`, such as /group/array, of an h5py.File. Raises ConfigError, naming `key`."""
+    full = "/" + name.strip("/")
+    h5py = library()
+    if isinstance(file.get(full, getlink=True), h5py.ExternalLink):
+        raise _elsewhere(full, path, key)
+    item = file.get(full)
+    if not isinstance(item, h5py.Dataset) or item.shape is None:
+        raise ConfigError(f"{key}: {_lack(item)} {full!r} in {shown(path)}; {_there(file, full)}")
+    if item.file.filename != file.filename or item.is_virtual or item.external:
+        raise _elsewhere(full, path, key)
+    _check_filters(item, f"{key}: {full} of {shown(path)}")
+    return Found(item, path, full)
+
+
+def _lack(item: Any) -> str:
+    return "there is no array" if item is None else "there is no array, but something else, called"
+
+
+def _elsewhere(full: str, path: Path, key: str) -> ConfigError:
+    return ConfigError(
+        f"{key}: {full} of {shown(path)} only points at data in another place, which may change unseen; name the file "
+        "that holds them, or copy all into one: h5repack IN OUT"
+    )
+
+
+def _there(file: Any, wanted: str) -> str:
+    """What arrays there are, those that could be images first."""
+    arrays: dict[str, Any] = {}
+
+    def note(name: str, item: Any) -> bool | None:
+        if isinstance(item, library().Dataset) and item.shape is not None:
+            arrays[f"/{name}"] = item
+        return len(arrays) >= _LISTED or None
+
+    file.visititems(note)
+    if not arrays:
+        return "it holds no arrays at all; correct the path"
+    ordered = sorted(arrays, key=lambda name: not may_be_images(arrays[name].shape, arrays[name].dtype))
+    listed = ", ".join(f"{name} ({arrays[name].dtype} {arrays[name].shape})" for name in ordered[:_SHOWN])
+    more = f" and {len(ordered) - _SHOWN} more" if len(ordered) > _SHOWN else ""
+    return f"it has {listed}{more}{near_name(wanted, arrays)}"
+
+
+def _check_filters(dataset: Any, what: str) -> None:
+    """Raises ConfigError for a compression that is not here."""
+    settings, known = dataset.id.get_create_plist(), library().h5z.filter_avail
+    for number in range(settings.get_nfilters()):
+        code, _, _, name = settings.get_filter(number)
+        if not known(code):
+            filter_name = name.decode(errors="replace") or f"filter {code}"
+            raise ConfigError(
+                f"{what} is compressed by {filter_name}, which h5py does not have; write it anew without, as PyTables "
+                "does: ptrepack --complevel=0 IN OUT, or name the folder of its plugin in HDF5_PLUGIN_PATH"
+            )

@@ -1,0 +1,212 @@
+"""Images in an array of an HDF5 file: in their order, however the file keeps them, with arrays of labels beside."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from asking import Hdf5, Label, Split, Stream, part_of, scanned
+
+from streamd.errors import ConfigError
+from streamd.sources import Scanned, hdf5, hdf5array, scan
+from streamd.sources.grid import CHUNK_OFFSETS, CHUNK_SHAPE
+
+RNG = np.random.default_rng(0)
+SIX = RNG.integers(0, 256, (6, 4, 5, 3), dtype=np.uint8)
+LABELS: dict[str, Any] = {"angle": np.linspace(-1, 1, 6, dtype=np.float32).reshape(6, 1), "kind": np.eye(3)[[0, 1, 2, 0, 1, 2]]}
+
+
+def written(path: Path, images: Any = SIX, **settings: Any) -> Path:
+    """A file with the array /x, made as `settings` say, and with labels."""
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=images, **settings)
+        for name, values in LABELS.items():
+            file.create_dataset(f"labels/{name}", data=values)
+    return path
+
+
+def refusal(source: Hdf5, labels: Mapping[str, Label] | None = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        scan(Stream(source, labels or {}), lambda _: None)
+    return str(caught.value)
+
+
+def bytes_at(path: Path, offset: int, count: int) -> bytes:
+    return path.read_bytes()[offset : offset + count]
+
+
+def store_of(found: Scanned) -> str:
+    """The store that reads what was found."""
+    assert found.arrays is not None
+    return "npy" if found.arrays.stored is None else found.arrays.stored.store
+
+
+def test_an_array_in_one_piece_is_served_as_an_npy_file_is(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.h5")
+    found = scanned(Hdf5(path))
+    assert found.arrays is not None
+    assert (found.samples, found.arrays.shape, found.arrays.stored, found.extra) == (6, (4, 5, 3), None, {})
+    assert bytes_at(path, found.arrays.offsets[0], SIX.nbytes) == SIX.tobytes()
+    assert list(found.names()) == [b"x.h5[%d]" % row for row in range(6)]
+    assert (found.sizes[0], found.mtimes_ns[0]) == (path.stat().st_size, path.stat().st_mtime_ns)
+
+
+def test_chunks_that_are_not_compressed_are_found_where_they_lie(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.h5", chunks=(4, 4, 2, 3), maxshape=(None, 4, 5, 3))
+    found = scanned(Hdf5(path))
+    assert store_of(found) == hdf5.CHUNKS
+    assert found.extra[CHUNK_SHAPE].tolist() == [4, 4, 2, 3]
+    offsets = found.extra[CHUNK_OFFSETS]
+    assert offsets.shape == (6,)  # two by three
+    assert bytes_at(path, int(offsets[1]), 4 * 4 * 2 * 3) == SIX[:4, :, 2:4].tobytes()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"compression": "gzip", "chunks": (2, 4, 5, 3)},
+        {"compression": "lzf", "shuffle": True, "chunks": (1, 4, 5, 3)},
+        {"fletcher32": True, "chunks": (2, 4, 5, 3)},
+    ],
+    ids=str,
+)
+def test_what_is_not_there_as_it_is_needs_the_library(tmp_path: Path, settings: dict[str, Any]) -> None:
+    found = scanned(Hdf5(written(tmp_path / "x.h5", **settings)))
+    assert store_of(found) == hdf5.LIBRARY
+    assert list(found.extra) == [CHUNK_SHAPE]
+
+
+def test_a_file_with_something_before_it_and_an_array_half_written_need_the_library(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "before.h5", "w", userblock_size=512) as file:
+        file["x"] = SIX
+    with h5py.File(tmp_path / "half.h5", "w") as file:
+        file.create_dataset("x", SIX.shape, np.uint8, chunks=(2, 4, 5, 3))[:2] = SIX[:2]
+    for name in ("before.h5", "half.h5"):
+        assert store_of(scanned(Hdf5(tmp_path / name))) == hdf5.LIBRARY
+
+
+def test_compressed_chunks_of_several_images_are_told_of_with_the_remedy(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "streamd.sources"):
+        scanned(Hdf5(written(tmp_path / "one.h5", compression="gzip", chunks=(1, 4, 5, 3))))
+        assert not caplog.messages
+        scanned(Hdf5(written(tmp_path / "x.h5", compression="gzip", chunks=(2, 4, 5, 3))))
+    assert "/x of" in caplog.text
+    assert "chunks of 2 images, each of which has to be decoded whole" in caplog.text
+
+
+def test_labels_are_arrays_of_the_file_or_files_beside_it(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.h5")
+    with h5py.File(path, "a") as file:
+        file["name"] = np.array(["a", "b", "", "ü", "a", "b"], dtype=h5py.string_dtype())
+    np.save(tmp_path / "speed.npy", np.arange(6))
+    labels = {
+        "angle": Label("float", "/labels/angle"),
+        "kind": Label("category", "labels/kind"),
+        "name": Label("string"),
+        "speed": Label("int", tmp_path / "speed.npy"),
+    }
+    found = scanned(Hdf5(path), **labels)
+    assert found.labels["angle"].tolist() == LABELS["angle"][:, 0].tolist()
+    assert found.labels["kind"].tolist() == [0, 1, 2, 0, 1, 2]
+    assert found.labels["name"].tolist() == [b"a", b"b", b"", "ü".encode(), b"a", b"b"]
+    assert found.labels["speed"].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_part_is_split_by_the_names_of_the_rows(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.h5", np.zeros((200, 4, 5), np.uint8))
+    train, held_out = (part_of(Hdf5(path, part=part), split=Split()) for part in ("train", "validation"))
+    assert train.rows is not None
+    assert held_out.rows is not None
+    assert sorted([*train.rows.tolist(), *held_out.rows.tolist()]) == list(range(200))
+    assert 20 <= held_out.samples <= 60
+
+
+@pytest.mark.parametrize("chunks", [None, (2, 4, 5, 3)], ids=["one piece", "chunks"])
+def test_numbers_that_are_not_uint8_need_a_range_and_are_told_what_they_are(tmp_path: Path, chunks: Any) -> None:
+    path = written(tmp_path / "x.h5", (SIX / 255).astype(">f4"), chunks=chunks)
+    least, most = (f"{each / 255:g}" for each in (SIX.min(), SIX.max()))
+    said = refusal(Hdf5(path))
+    assert f"holds >f4 (6, 4, 5, 3); found {least} to {most} in the first 6 images" in said
+    assert "write range: [0, 1]" in said
+    found = scanned(Hdf5(path, range=(0, 1)))
+    assert found.arrays is not None
+    assert found.arrays.stored is not None
+    assert (found.arrays.stored.dtype, found.arrays.stored.range, store_of(found)) == (">f4", (0, 1), hdf5.CHUNKS)
+
+
+@pytest.mark.parametrize(
+    ("images", "told"),
+    [
+        (np.zeros((6, 12), np.uint8), "it looks like labels; images are (n, height, width, channels)"),
+        (np.zeros((6, 4, 5, 2), np.uint8), "images have 1 channel or 3"),
+        (np.zeros((6, 4, 5), [("a", "f4"), ("b", "i2")]), "pixels are numbers"),
+        (np.zeros((0, 4, 5, 3), np.uint8), "and at least one"),
+    ],
+    ids=["rank", "channels", "compound", "empty"],
+)
+def test_an_array_that_holds_no_images_is_refused(tmp_path: Path, images: Any, told: str) -> None:
+    assert told in refusal(Hdf5(written(tmp_path / "x.h5", images)))
+
+
+def test_rows_of_any_length_are_refused(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", (6,), h5py.vlen_dtype(np.uint8))
+    assert "rows of any length; if they are encoded images" in refusal(Hdf5(tmp_path / "x.h5"))
+
+
+@pytest.mark.parametrize(
+    ("label", "told"),
+    [
+        (Label("float", "/labels/angel"), "labels.y.from: there is no array '/labels/angel'"),
+        (Label("float"), "labels.y.from: there is no array '/y'"),
+        (Label("float", "/short"), "/short of '…/x.h5' has 5 rows, and there are 6 images"),
+        (Label("float", "/x"), "/x of '…/x.h5' holds uint8 (6, 4, 5, 3); labels are numbers or texts"),
+    ],
+    ids=["near", "own name", "short", "rank"],
+)
+def test_labels_that_do_not_fit_are_refused(tmp_path: Path, label: Label, told: str) -> None:
+    path = written(tmp_path / "x.h5")
+    with h5py.File(path, "a") as file:
+        file["short"] = np.zeros(5)
+    said = refusal(Hdf5(path), {"y": label}).replace(str(tmp_path), "…")
+    assert told in said
+
+
+def test_a_file_cut_in_the_middle_and_one_of_another_kind_are_refused_by_name(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.h5", chunks=(2, 4, 5, 3))
+    os.truncate(path, path.stat().st_size // 2)
+    assert f"{path}': it is cut off; copy it again" in refusal(Hdf5(path))
+    np.save(tmp_path / "x.npy", SIX)
+    assert "x.npy': it is no HDF5 file" in refusal(Hdf5(tmp_path / "x.npy"))
+    assert "there is no" in refusal(Hdf5(tmp_path / "y.h5"))
+
+
+def test_a_file_that_is_being_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path / "x.h5")
+    with path.open("r+b") as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)
+        assert "another process has it open for writing" in refusal(Hdf5(path))
+    find = hdf5array.find
+
+    def append(*found: Any) -> Any:
+        with path.open("ab") as file:
+            file.write(b"x")
+        return find(*found)
+
+    monkeypatch.setattr(hdf5array, "find", append)
+    assert "is being written; list it when it is whole" in refusal(Hdf5(path))
+
+
+def test_chunks_that_no_worker_has_memory_for_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hdf5, "MAX_CHUNK_BYTES", 100)
+    path = written(tmp_path / "x.h5", compression="gzip", chunks=(2, 4, 5, 3))
+    assert "lies in chunks of 2 images" in refusal(Hdf5(path))
