@@ -49,13 +49,13 @@ def read_file(root: int, name: bytes, size: int, mtime_ns: int) -> bytes:
 
     Raises UnfitFileError when the file is not the one that the manifest knows, OSError when it cannot be read.
     """
-    _check_bytes(size)
+    check_bytes(size)
     descriptor = _open_beneath(root, name)
     try:
         data = _read(descriptor, size)
         found = os.fstat(descriptor)  # after reading: a file written meanwhile would be half of each
         _check_regular(found)
-        _check_bytes(found.st_size)
+        check_bytes(found.st_size)
         check_unchanged(found, size, mtime_ns)
         if len(data) != size:
             raise UnfitFileError(f"stale: {len(data)} bytes where {size} were listed")
@@ -75,7 +75,8 @@ def open_unchanged(root: int, name: bytes, size: int, mtime_ns: int) -> int:
     return descriptor
 
 
-def _check_bytes(size: int) -> None:
+def check_bytes(size: int) -> None:
+    """Raises UnfitFileError for an image larger than any."""
     if size > MAX_FILE_BYTES:
         raise UnfitFileError(f"{size} bytes are more than {MAX_FILE_BYTES}")
 

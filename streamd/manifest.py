@@ -4,9 +4,10 @@
 
 All numbers are little-endian, whole ones in the narrowest type that holds their column. Columns: those of `filenames`,
 `sizes` and `mtimes_ns` (n), and `label.NAME` as `Scanned` has it. Where samples are rows of arrays, all but the labels
-are the files', and `rows`, unless all rows are samples, says which are. `extra.NAME` are what a store needs. Offsets of
-columns count from the end of the header, rounded up to 64. Opening reads the header alone, so it takes as long for a
-billion samples as for ten.
+are the files', and `rows`, unless all rows are samples, says which are. `weights`, if samples have their own, is
+float32 (n). `extra.NAME` are what a store needs, or what finds samples in shards; a shard's mtime stands in the header.
+Offsets of columns count from the end of the header, rounded up to 64. Opening reads the header alone, so it takes as
+long for a billion samples as for ten.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import numpy.typing as npt
 from streamd.errors import ConfigError
 from streamd.filenames import Column, FileNames, name_columns, narrow
 from streamd.limits import TENSOR_ALIGN_BYTES
-from streamd.sources.wanted import Arrays, LabelValues, Scanned, name_of_row
+from streamd.sources.wanted import Arrays, LabelValues, Scanned, Shards, name_of_row
 from streamd.spec import Digest, LabelSpec
 
 _MAGIC: Final = b"streamdM"
@@ -61,10 +62,11 @@ class _Header:
     labels: dict[str, LabelSpec]
     columns: dict[str, _Place]
     arrays: Arrays | None = None
+    shards: Shards | None = None
 
 
 def content_id(scanned: Scanned) -> str:
-    """A digest over names, sizes, label values and classes: equal wherever the data are, whenever they were copied."""
+    """A digest over names, sizes, labels and weights: equal wherever the data are, whenever they were copied."""
     digest = Digest()
     digest.add("streamd content 1")
     ends = np.zeros(len(scanned.files) + 1, dtype="<u8")
@@ -81,6 +83,9 @@ def content_id(scanned: Scanned) -> str:
     if scanned.arrays is not None:
         digest.add(msgspec.json.encode(scanned.arrays))
         _add_columns(digest, *_row_columns(scanned).values())
+    if scanned.weights is not None:
+        digest.add("weights")
+        _add_columns(digest, scanned.weights)
     return digest.text()
 
 
@@ -104,6 +109,7 @@ def write(path: Path, scanned: Scanned, *, config_id: str) -> None:
     columns |= {name: narrow(rows) for name, rows in _row_columns(scanned).items()}
     columns |= {f"label.{name}": narrow(values) for name, values in scanned.labels.items()}
     columns |= {f"extra.{name}": narrow(values) for name, values in scanned.extra.items()}
+    columns |= {} if scanned.weights is None else {"weights": _little(scanned.weights)}
     header = _Header(
         root=os.fsencode(scanned.root),
         samples=scanned.samples,
@@ -112,6 +118,7 @@ def write(path: Path, scanned: Scanned, *, config_id: str) -> None:
         labels=scanned.specs,
         columns=_places(columns),
         arrays=scanned.arrays,
+        shards=scanned.shards,
     )
     try:
         _replace(path, header, columns.values())
@@ -184,7 +191,8 @@ class Manifest:
 
     `samples`; `root`, what names are relative to; `labels`, a LabelSpec by name; `content_id`, see there; `config_id`
     as it was written; `sizes` (n,) in bytes and `mtimes_ns` (n,), whole numbers of any type; `arrays`, the files that
-    samples are rows of, whose sizes and mtimes these are then, or None.
+    samples are rows of, whose sizes and mtimes these are then, or None; `shards`, the files that samples lie in, or
+    None.
     """
 
     def __init__(self, path: Path, header: _Header, data: Column) -> None:
@@ -195,6 +203,8 @@ class Manifest:
         self.content_id = header.content_id
         self.config_id = header.config_id
         self.arrays = header.arrays
+        self.shards = header.shards
+        self._shard_mtimes_ns = np.array(() if header.shards is None else header.shards.mtimes_ns, np.int64)
         self._columns = {name: _view(data, place) for name, place in header.columns.items()}
         self._names: FileNames | None = FileNames(self._columns)
 
@@ -218,7 +228,13 @@ class Manifest:
 
     @property
     def mtimes_ns(self) -> Column:
-        return self._column("mtimes_ns")
+        return self._column("mtimes_ns") if self.shards is None else self.mtimes_of(np.arange(self.samples))
+
+    def mtimes_of(self, ids: npt.NDArray[np.int64]) -> Column:
+        """The mtime of the file of each sample, or of its shard, in ns, (len(ids),)."""
+        if self.shards is None:
+            return self._column("mtimes_ns")[ids]
+        return self._shard_mtimes_ns[self.extra("shard")[ids]]
 
     def bytes_of(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The bytes of each sample: its file, or its row, (len(ids),)."""
@@ -238,6 +254,15 @@ class Manifest:
     def extra(self, name: str) -> Column:
         """A column that the stream's store needs, whole numbers of any type. KeyError for an unknown one."""
         return self._column(f"extra.{name}")
+
+    @property
+    def weighted(self) -> bool:
+        """Whether samples have weights of their own."""
+        return "weights" in self._columns
+
+    def weights(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        """What each of the samples `ids` weighs, (B,): 1 unless the list says otherwise."""
+        return self._column("weights")[ids] if self.weighted else np.ones(ids.shape, np.float32)
 
     def _widened(self, name: str, values: Column) -> Column:
         """Values of a label as they are outside this file: classes and whole numbers in int64."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from streamd.confined import UnfitFileError, read_file
 from streamd.decode.identity import pixel_id
+from streamd.enclosed import Enclosed, ShardChangedError
 from streamd.errors import ConfigError
 from streamd.layout import Layout, layout
 from streamd.limits import READ_AHEAD_BYTES
@@ -24,7 +25,8 @@ from streamd.stores import Mask, Store
 from streamd.stores.cache import DecodedCache
 from streamd.stores.cachefile import UnfitCacheError
 from streamd.stores.choose import open_store
-from streamd.tasks import BadSample, OpenStream, short_reason
+from streamd.tasks import BadSample, OpenStream, TransformPlace, short_reason
+from streamd.transforms.probe import Tried, open_transform
 
 _LASTING_ERRORS: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR})
 
@@ -46,20 +48,22 @@ Blob = bytes | BadSample | Unread | None
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A stream as a worker sees it: its manifest, its root, its spec, and what need not be decoded any more."""
+    """A stream as a worker sees it: manifest, root, spec, what need not be decoded any more, the user's transform."""
 
     spec: StreamSpec
     manifest: Manifest
     root: int
     store: Store | None = None
     cache: DecodedCache | None = None  # the store, if it takes what is decoded
+    transform: Tried | None = None
+    enclosed: Enclosed | None = None  # the images, where they are no files of their own
     _layouts: dict[int, Layout] = field(default_factory=dict)
 
     @staticmethod
     def open(spec: StreamSpec, manifest_path: Path) -> Source:
         """Raises ConfigError when the manifest is damaged, or not the daemon's, OSError when the root is gone.
 
-        Files that hold arrays are opened here, and must be those that were listed.
+        Files that hold arrays are opened here, and must be those that were listed, as must shards.
         """
         manifest = Manifest.open(manifest_path)
         if manifest.content_id != spec.content_id:
@@ -70,10 +74,11 @@ class Source:
         root = os.open(manifest.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             store = open_store(manifest, root)
+            enclosed = None if manifest.shards is None else Enclosed(manifest, manifest.shards, root)
         except BaseException:
             os.close(root)
             raise
-        return Source(spec, manifest, root, store)
+        return Source(spec, manifest, root, store, enclosed=enclosed)
 
     def layout(self, rows: int) -> Layout:
         """Of a batch of `rows`."""
@@ -84,12 +89,19 @@ class Source:
     def close(self) -> None:
         if self.store is not None:
             self.store.close()
+        if self.enclosed is not None:
+            self.enclosed.close()
         os.close(self.root)
         self.manifest.close()
 
     @property
     def pixel_id(self) -> PixelId:
-        """The identity of the pixels: of what decoders make here, or of those that are stored as they are."""
+        """The identity of the pixels that are sent."""
+        return self.decoded_id if self.transform is None else self.transform.pixel_id
+
+    @property
+    def decoded_id(self) -> PixelId:
+        """The identity of pixels before a transform: of what decoders make here, or of those stored as they are."""
         if self.manifest.arrays is not None:
             return PixelId(identity("streamd stored pixels 1", *self.spec.image_shape))
         return pixel_id(self.spec.image)
@@ -100,11 +112,19 @@ class Source:
         blobs = self.read(ids)
         return blobs, time.monotonic() - started_s
 
+    def read_ahead(self, ids: Ids) -> tuple[list[Blob], float]:
+        """As `read_timed`, of what may come from a disk: it is asked for all images of shards before the first."""
+        started_s = time.monotonic()
+        if self.enclosed is not None:
+            self.enclosed.ask(ids[self.lacking(ids)])
+        blobs, _ = self.read_timed(ids)
+        return blobs, time.monotonic() - started_s
+
     def read(self, ids: Ids) -> list[Blob]:
         """The files of `ids` but for what a store holds, up to READ_AHEAD_BYTES; None for rows that hold no sample."""
         if self.manifest.arrays is not None:  # the store holds them all until a file changes
-            return [None if each == PAD_ID else BadSample(each, CHANGED, lasting=False) for each in ids.tolist()]
-        sizes, mtimes_ns = self.manifest.sizes[ids], self.manifest.mtimes_ns[ids]
+            return [None if each == PAD_ID else self._ungathered(each) for each in ids.tolist()]
+        sizes, mtimes_ns = self.manifest.sizes[ids], self.manifest.mtimes_of(ids)
         lacking = self.lacking(ids)
         fits = lacking & (np.cumsum(np.where(lacking, sizes, 0)) <= READ_AHEAD_BYTES)
         rows = zip(ids.tolist(), sizes.tolist(), mtimes_ns.tolist(), fits.tolist(), strict=True)
@@ -112,6 +132,11 @@ class Source:
             None if sample_id == PAD_ID else self._read(sample_id, size, mtime_ns) if fit else Unread.LATER
             for sample_id, size, mtime_ns, fit in rows
         ]
+
+    def _ungathered(self, sample_id: int) -> BadSample:
+        """Why a row of an array could not be gathered."""
+        fault = "" if self.store is None else self.store.fault(sample_id)
+        return BadSample(sample_id, fault or CHANGED, lasting=bool(fault))
 
     @property
     def has_files(self) -> bool:
@@ -130,28 +155,49 @@ class Source:
 
     def read_one(self, sample_id: int) -> bytes | BadSample:
         """The file of one sample, however large."""
-        return self._read(sample_id, int(self.manifest.sizes[sample_id]), int(self.manifest.mtimes_ns[sample_id]))
+        mtime_ns = self.manifest.mtimes_of(np.array(sample_id)).item()
+        return self._read(sample_id, int(self.manifest.sizes[sample_id]), mtime_ns)
 
     def _read(self, sample_id: int, size: int, mtime_ns: int) -> bytes | BadSample:
         try:
+            if self.enclosed is not None:
+                return self.enclosed.read(sample_id, size)
             return read_file(self.root, self.manifest.file(sample_id), size, mtime_ns)
+        except ShardChangedError as error:
+            return BadSample(sample_id, short_reason(error), lasting=False)
         except UnfitFileError as error:
             return BadSample(sample_id, short_reason(error), lasting=True)
         except OSError as error:
             reason = error.strerror or type(error).__name__
-            return BadSample(sample_id, reason, lasting=error.errno in _LASTING_ERRORS)
+            return BadSample(sample_id, reason, lasting=self.enclosed is None and error.errno in _LASTING_ERRORS)
 
 
 def opened(command: OpenStream) -> tuple[Source, str]:
-    """A stream as its daemon wants it, and why it does without its cache, if so. Raises as Source.open."""
+    """A stream as its daemon wants it, and what its operator should know of that. Raises as Source.open.
+
+    ConfigError, too, when its transform cannot be used.
+    """
     source = Source.open(command.spec, Path(command.manifest))
-    if command.cache is None:
-        return source, ""
     try:
-        cache = DecodedCache.open(command.cache, source.spec, source.manifest, source.pixel_id)
+        source, remarks = _transformed(source, command.transform)
+    except BaseException:
+        source.close()
+        raise
+    if command.cache is None:
+        return source, remarks
+    try:
+        cache = DecodedCache.open(command.cache, source.spec, source.manifest, source.decoded_id)
     except UnfitCacheError as error:
-        return source, f"nothing is kept: {error}"
-    return replace(source, store=cache, cache=cache), ""
+        return source, "; ".join(filter(None, [remarks, f"nothing is kept: {error}"]))
+    return replace(source, store=cache, cache=cache), remarks
+
+
+def _transformed(source: Source, place: TransformPlace | None) -> tuple[Source, str]:
+    """A stream with its transform, if it has one, and what there is to say of that."""
+    if place is None:
+        return source, ""
+    tried = open_transform(place, source.manifest, source.spec.image, source.decoded_id)
+    return replace(source, transform=tried), tried.remark
 
 
 class ReadPace:

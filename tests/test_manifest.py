@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from streamd.errors import ConfigError
 from streamd.manifest import Manifest, content_id, write
-from streamd.sources.wanted import Arrays, LabelValues, Scanned
+from streamd.sources.wanted import Arrays, LabelValues, Scanned, Shards
 from streamd.spec import LabelSpec
 
 
@@ -217,6 +217,18 @@ def test_the_content_id_covers_every_kind_of_label() -> None:
     assert len({content_id(other) for other in others}) == len(others)
 
 
+def test_samples_weigh_what_is_written_and_one_where_nothing_is(tmp_path: Path) -> None:
+    ids = np.array([2, 0, 2])
+    plain = Manifest.open(written(tmp_path, THREE))
+    assert (plain.weighted, plain.weights(ids).tolist(), plain.weights(ids).dtype.name) == (False, [1] * 3, "float32")
+    weighted = replace(THREE, weights=np.array([0.5, 0, 3], np.float32))
+    manifest = Manifest.open(written(tmp_path, weighted))
+    assert (manifest.weighted, manifest.weights(ids).tolist()) == (True, [3, 0.5, 3])
+    assert manifest.labels == THREE.specs
+    others = [THREE, weighted, replace(THREE, weights=np.ones(3, np.float32))]
+    assert len({content_id(other) for other in others}) == len(others)
+
+
 def test_a_manifest_of_before_strings_is_read(tmp_path: Path) -> None:
     path = written(tmp_path, THREE)
     whole = path.read_bytes()
@@ -344,3 +356,31 @@ def test_a_manifest_of_before_folders_is_read(tmp_path: Path) -> None:
     assert manifest.files(range(3)) == THREE.files
     assert (manifest.sizes.tolist(), manifest.content_id) == (THREE.sizes.tolist(), content_id(THREE))
     assert manifest.label("label").tolist() == THREE.labels["label"].tolist()
+
+
+def test_samples_in_shards_are_as_old_as_their_shards_and_cost_no_column_of_times(tmp_path: Path) -> None:
+    shards = Shards((b"a.tar", b"\xff.tar"), (10_000, 20_000), (10**18, 10**18 + 7))
+    places = {"shard": np.array([0, 1, 1]), "offset": np.array([512, 512, 1 << 33])}
+    files = [b"a.tar/1.jpg", b"\xff.tar/1.jpg", b"\xff.tar/2.jpg"]
+    listed = replace(THREE, files=files, mtimes_ns=np.empty(0, np.int64), shards=shards, extra=places)
+    manifest = Manifest.open(written(tmp_path, listed))
+    assert (manifest.shards, manifest.samples, manifest.file(2)) == (shards, 3, files[2])
+    assert manifest.mtimes_ns.tolist() == [10**18, 10**18 + 7, 10**18 + 7]
+    assert manifest.mtimes_of(np.array([2, 0])).tolist() == [10**18 + 7, 10**18]
+    assert manifest.mtimes_of(np.array(0)).item() == 10**18
+    assert manifest.extra("offset").tolist() == [512, 512, 1 << 33]
+    assert manifest.bytes_of(np.array([1])).tolist() == [101]
+    moved = replace(listed, shards=replace(shards, mtimes_ns=(1, 2)), extra={})
+    assert content_id(moved) == manifest.content_id
+
+
+def test_ten_thousand_small_samples_in_shards_take_thirty_bytes_each(tmp_path: Path) -> None:
+    count = 10_000
+    listed = Scanned(
+        Path("/data"), [b"train-%04d.tar/%08d.jpg" % (row // 1000, row) for row in range(count)],
+        np.full(count, 120_000), np.empty(0, np.int64), {"label": np.arange(count) % 1000},
+        {"label": LabelSpec("label", "category", classes=tuple(range(1000)))},
+        shards=Shards((b"",) * 10, (1,) * 10, (1,) * 10),
+        extra={"shard": np.arange(count) // 1000, "offset": np.arange(count) * 120_000},
+    )  # fmt: skip
+    assert written(tmp_path, listed).stat().st_size < 33 * count

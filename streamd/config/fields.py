@@ -24,9 +24,11 @@ from streamd.config.readers import (
     MAX_WORKERS,
     is_host_port,
     number_between,
+    read_bounds,
     read_host_port,
     read_levels,
     read_memory,
+    read_range,
     read_scalar,
     read_text,
     read_workers,
@@ -41,6 +43,8 @@ _IPC: Final = "ipc://"
 _TCP: Final = "tcp://"
 _MAX_SEED: Final = (1 << 63) - 1
 _MAX_CHUNK: Final = 1 << 32  # samples or chunks: more than any store holds
+_SCALES: Final = (0.0001, 1.0)  # of a picture's area: less than a hundredth of its sides shows nothing
+_RATIOS: Final = (0.01, 100.0)  # width by height
 
 
 def refused(*problems: tuple[tuple[str, ...], str]) -> ValidationError:
@@ -113,6 +117,11 @@ def _number(low: float, high: float, kind: str = "integer") -> WithJsonSchema:
     return _shown_as(type=kind, minimum=low, maximum=high)
 
 
+def _bounds(low: float, high: float) -> WithJsonSchema:
+    """Two numbers, the smaller first."""
+    return _shown_as(type="array", items={"type": "number", "minimum": low, "maximum": high}, minItems=2, maxItems=2)
+
+
 def _quantity(units: str, **more: object) -> WithJsonSchema:
     """A plain number, or one with a unit."""
     text = {"type": "string", "pattern": rf"^\s*[0-9]{{1,18}}(\.[0-9]{{1,18}})?\s*({units})?\s*$"}
@@ -167,6 +176,13 @@ Size = Annotated[
         maxItems=2,
         examples=[[128, 128]],
     ),
+]
+CropScale = Annotated[tuple[float, float], BeforeValidator(read_bounds(*_SCALES)), _bounds(*_SCALES)]
+CropRatio = Annotated[tuple[float, float], BeforeValidator(read_bounds(*_RATIOS)), _bounds(*_RATIOS)]
+PixelRange = Annotated[
+    tuple[float, float],
+    BeforeValidator(read_range),
+    _shown_as(type="array", items={"type": "number"}, minItems=2, maxItems=2, examples=[[0, 1]]),
 ]
 Levels = Annotated[
     tuple[float, ...],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from streamd.config.hints import switch, whole_number
@@ -16,8 +16,13 @@ from streamd.limits import MIB
 Hint = Callable[[object], str]  # the end of a message: `; did you mean 0.2?`, or empty
 
 _SIDES: Final = 2  # height and width
+_ENDS: Final = 2  # least and most
 MAX_SIDE: Final = 16384  # pixels; beyond it a single image is no longer a row of a batch
 _MAX_LEVEL: Final = 255.0  # the brightest value of a pixel
+_FRACTIONS: Final = {  # of pixels in 0-1, as other tools' recipes have them, mean and std: what they are called here
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "minus_one_one": ((0.5,), (0.5, 0.5, 0.5)),
+}
 MAX_WORKERS: Final = 1024
 _MAX_PORT: Final = 65535
 
@@ -106,14 +111,46 @@ def _near_size(value: object) -> str:
     return f"; did you mean [{numbers[0]}, {numbers[-1]}]?"
 
 
+def read_bounds(low: float, high: float) -> Callable[[object], object]:
+    """A reader of [least, most], both from `low` to `high`."""
+
+    def read(value: object) -> object:
+        ends = value if isinstance(value, list | tuple) else ()
+        numbers = all(type(end) in {int, float} for end in ends)
+        if len(ends) != _ENDS or not numbers or not low <= ends[0] <= ends[1] <= high:
+            raise ValueError(f"found {show(value)}; use [least, most], both from {low:g} to {high:g}")
+        return tuple(ends)
+
+    return read
+
+
+def read_range(value: object) -> object:
+    ends = value if isinstance(value, list | tuple) else ()
+    if len(ends) != _ENDS or not all(type(end) in {int, float} and math.isfinite(end) for end in ends):
+        raise ValueError(f"found {show(value)}; use [low, high], the numbers of black and of white, such as [0, 1]")
+    if ends[0] >= ends[1]:
+        raise ValueError(f"found {show(value)}; the number of black comes first and is the lower one: [low, high]")
+    return tuple(float(end) for end in ends)
+
+
 def read_levels(value: object) -> object:
     levels = value if isinstance(value, list | tuple) else ()
     if not levels or not all(type(level) in {int, float} and 0 <= level <= _MAX_LEVEL for level in levels):
         raise ValueError(f"found {show(value)}; use a list of one number a channel, each from 0 to 255")
     if max(levels) <= 1 and any(0 < level < 1 for level in levels):
-        scaled = ", ".join(f"{level * 255:.6g}" for level in levels)
-        raise ValueError(f"found {show(value)}, meant for pixels in 0-1; pixels are 0-255 here: write [{scaled}]")
+        raise ValueError(
+            f"found {show(value)}, meant for pixels in 0-1; pixels are 0-255 here: write {_meant_levels(levels)}"
+        )
     return tuple(levels)
+
+
+def _meant_levels(levels: Sequence[float]) -> str:
+    """What to write for `levels` of 0-1."""
+    scaled = ", ".join(f"{level * _MAX_LEVEL:.6g}" for level in levels)
+    name = next((name for name, known in _FRACTIONS.items() if tuple(levels) in known), None)
+    if name is not None:
+        return f"normalize: {name}, or [{scaled}]"
+    return f"[{scaled}]; if images are as dark as that, normalize: none, and a layer of your own"
 
 
 def read_classes(value: object) -> object:
@@ -134,6 +171,14 @@ def read_from(value: object) -> object:
     if value is not None and not (names and all(isinstance(name, str) and name for name in names)):
         raise ValueError(f"found {show(value)}; use a column, [several, columns], /an/array or a file.npy")
     return tuple(names) if isinstance(value, list) else value
+
+
+def read_weights(value: object) -> object:
+    if isinstance(value, str):
+        return {"from": value}
+    if value is not None and not isinstance(value, Mapping):
+        raise ValueError(f"found {show(value)}; use one column, /array or file.npy, such as weights: weight")
+    return value
 
 
 def read_transform(value: object) -> object:

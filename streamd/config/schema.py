@@ -22,6 +22,7 @@ from streamd.config.readers import (
     read_pace,
     read_remainder,
     read_transform,
+    read_weights,
     short,
 )
 from streamd.config.schema_parts import (
@@ -38,8 +39,9 @@ from streamd.config.schema_parts import (
     PaceConfig,
     ShuffleConfig,
     SplitConfig,
+    WeightsConfig,
 )
-from streamd.config.schema_sources import FILE_KINDS, Source
+from streamd.config.schema_sources import CHUNKED_KINDS, FILE_KINDS, Source
 from streamd.limits import GIB
 from streamd.spec import BadPolicy, LabelType, Remainder, Shuffle
 
@@ -63,6 +65,12 @@ class StreamConfig(Model):
     """What is learnt: name: category | int | float | string | tags, or {type: ..., from: COLUMN}. A folder of classes
     has one, which is called label unless another name is given here. {} takes the images without any.
     """
+    weights: Annotated[
+        WeightsConfig | None, BeforeValidator(read_weights, json_schema_input_type=Text | WeightsConfig | None)
+    ] = None
+    """What each sample weighs: the column of a number, 0 or more, or a file.npy of them. Without it every sample weighs
+    1. Models take them as sample weights.
+    """
     image: ImageConfig = ImageConfig()
     """What every image becomes; size: [height, width] is needed for files."""
     batch_size: BatchSize = 32
@@ -72,13 +80,17 @@ class StreamConfig(Model):
     shuffle: Annotated[
         ShuffleConfig, BeforeValidator(short("kind"), json_schema_input_type=Shuffle | ShuffleConfig)
     ] = ShuffleConfig()
-    """The order of an epoch: full, none, or {kind: full, seed: 0}. The same seed gives the same order everywhere."""
+    """The order of an epoch: full, none, chunk, or {kind: full, seed: 0}. The same seed gives the same order
+    everywhere. Without a kind: chunk for hdf5, lmdb and tar, which are read fastest so, full for the others.
+    """
     normalize: Normalize = "none"
     """What the model does to pixels, which travel as 0-255: none, unit (0-1), minus_one_one (-1 to 1), imagenet, or
     {mean: [r, g, b], std: [r, g, b]} in 0-255.
     """
     transform: Annotated[Transform | None, BeforeValidator(read_transform)] = None
-    """module:function, called for every sample in the daemon, once for all its trainers."""
+    """module:function, beside this file or installed: f(image, labels, rng) -> (image, labels), called in the daemon for
+    every sample, once for all its trainers.
+    """
     bad_samples: BadSamplesConfig = BadSamplesConfig()
     """What becomes of samples that cannot be decoded."""
     pace: Annotated[PaceConfig, BeforeValidator(read_pace, json_schema_input_type=Literal["free"] | PaceConfig)] = (
@@ -108,10 +120,21 @@ class StreamConfig(Model):
             return {**data, "split": {}}
         return data
 
+    @model_validator(mode="before")
+    @classmethod
+    def _a_store_is_read_in_chunks(cls, data: object) -> object:
+        """The kind of shuffle that counts where none is written, but for the models' own default."""
+        source = data.get("source") if isinstance(data, Mapping) else None
+        if not isinstance(data, Mapping) or not isinstance(source, Mapping) or source.get("kind") not in CHUNKED_KINDS:
+            return data
+        shuffle = data.get("shuffle", {})
+        is_open = isinstance(shuffle, Mapping) and "kind" not in shuffle
+        return {**data, "shuffle": {**shuffle, "kind": "chunk"}} if is_open else data
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        problems = [*self._size_problems(), *self._channel_problems()]
-        if self.source.kind == "npy" and self.cache is not None:
+        problems = [*self._size_problems(), *self._crop_problems(), *self._channel_problems()]
+        if self.source.kind not in FILE_KINDS and self.cache is not None:
             problems.append((("cache",), "keeps what is decoded, and arrays need no decoding; leave it out"))
         if problems:
             raise refused(*problems)
@@ -124,6 +147,18 @@ class StreamConfig(Model):
         if kind in FILE_KINDS and size == "stored":
             return [(("image", "size"), f"found 'stored', which is for arrays; a {kind} needs [height, width]")]
         return []
+
+    def _crop_problems(self) -> list[tuple[tuple[str, ...], str]]:
+        if self.image.resize != "random_crop":
+            return []
+        problems: list[tuple[tuple[str, ...], str]] = []
+        if self.source.kind not in FILE_KINDS:
+            why = f"random_crop is for files, and images of kind {self.source.kind} are served as they are"
+            problems.append((("image", "resize"), f"{why}; leave it out, and crop in a transform"))
+        if self.cache is not None:
+            why = "would keep one random crop of each sample for ever; leave it out, or use resize: crop"
+            problems.append((("cache",), why))
+        return problems
 
     def _channel_problems(self) -> list[tuple[tuple[str, ...], str]]:
         mode, channels = self.image.mode, self.image.channels

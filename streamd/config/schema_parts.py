@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Discriminator,
     Field,
@@ -22,6 +23,8 @@ from streamd.config.fields import (
     ChunkCount,
     Classes,
     Columns,
+    CropRatio,
+    CropScale,
     DataPath,
     Fraction,
     Levels,
@@ -45,25 +48,34 @@ _LEAVE: Final = "leave it out, or change the kind"
 CHANNELS: Final = {"RGB": 3, "L": 1}
 
 
+def npy_file(source: object) -> Path | None:
+    """The .npy file that `from` names, if it names one."""
+    return Path(source) if isinstance(source, str) and source.endswith(".npy") else None
+
+
+def absolute_file(source: object, info: ValidationInfo) -> object:
+    """What `from` says, a .npy file as seen from the configuration's folder."""
+    return source if (file := npy_file(source)) is None else absolute(str(file), info)
+
+
 class LabelConfig(Model):
     """One label. `source` is what `from` says: column(s), an array or a file; None means the label's own name."""
 
     type: LabelType
     """category and int become int64, float float32, string text, tags one 0 or 1 for each class."""
-    source: Annotated[Text | Columns | None, BeforeValidator(read_from)] = Field(default=None, alias="from")
-    """The column that holds it, or several for a vector; without it the column of the label's own name."""
+    source: Annotated[Text | Columns | None, BeforeValidator(read_from), AfterValidator(absolute_file)] = Field(
+        default=None, alias="from"
+    )
+    """The column that holds it, several for a vector or for a 0 or 1 a class, or an array: file.npy, or /array of an
+    HDF5 file; without it the column of the label's own name.
+    """
     classes: Annotated[Classes | None, BeforeValidator(read_classes)] = None
     """Fixes the classes and their numbers: the first is 0. Without it the data decide."""
 
     @property
     def file(self) -> Path | None:
         """The .npy file that it is taken from, if it is from one."""
-        return Path(self.source) if isinstance(self.source, str) and self.source.endswith(".npy") else None
-
-    @field_validator("source")
-    @classmethod
-    def _files_are_absolute(cls, value: str | tuple[str, ...] | None, info: ValidationInfo) -> object:
-        return absolute(value, info) if isinstance(value, str) and value.endswith(".npy") else value
+        return npy_file(self.source)
 
     @field_validator("classes")
     @classmethod
@@ -74,6 +86,26 @@ class LabelConfig(Model):
         return value
 
 
+class WeightsConfig(Model):
+    """What each sample weighs in a batch. `source` is what `from` says; a source reads it as one more label."""
+
+    source: Annotated[Text, AfterValidator(absolute_file)] = Field(alias="from")
+    """The column that holds a number a sample, 0 or more, or the array: file.npy, or /array of an HDF5 file."""
+
+    @property
+    def type(self) -> Literal["weight"]:
+        return "weight"
+
+    @property
+    def classes(self) -> None:
+        """A weight has none."""
+
+    @property
+    def file(self) -> Path | None:
+        """The .npy file that it is taken from, if it is from one."""
+        return npy_file(self.source)
+
+
 class ImageConfig(Model):
     """What every image becomes. `size` is (height, width) in pixels, `stored` for arrays as they are, or not given."""
 
@@ -82,9 +114,23 @@ class ImageConfig(Model):
     mode: Literal["RGB", "L"] = "RGB"
     """RGB, or L for greyscale: 3 channels or 1."""
     resize: Resize = "stretch"
-    """How an image of another shape gets the size: stretch it, crop its middle, or pad it with black."""
+    """How an image of another shape gets the size: stretch it, crop its middle, pad it with black, or random_crop,
+    which takes another part of it in every epoch.
+    """
     exact: StrictBool = False
     """true decodes JPEGs at full size before shrinking them: slower, and a little sharper."""
+    scale: CropScale = (0.08, 1.0)
+    """How much of the image's area a part has, [least, most]; for random_crop."""
+    ratio: CropRatio = (3 / 4, 4 / 3)
+    """A part's width by its height, [least, most], before it gets the size; for random_crop."""
+
+    @model_validator(mode="after")
+    def _bounds_are_for_random_crop(self) -> Self:
+        stray = [key for key in ("scale", "ratio") if key in self.model_fields_set and self.resize != "random_crop"]
+        if stray:
+            why = f"belongs to resize: random_crop, and resize is {self.resize}; leave it out, or change resize"
+            raise refused(*(((key,), why) for key in stray))
+        return self
 
     @property
     def channels(self) -> int:
@@ -95,7 +141,7 @@ class ShuffleConfig(Model):
     """The order of an epoch. For kind chunk, `chunk` samples are stored together and `buffer` chunks are mixed."""
 
     kind: Shuffle = "full"
-    """full mixes all samples, none keeps their order, chunk mixes within a few chunks at a time."""
+    """full mixes all samples, none keeps their order, chunk mixes the chunks, and the samples of a few at a time."""
     seed: Seed = 0
     """The same seed gives the same order, everywhere and every time."""
     chunk: ChunkCount = 3200
@@ -202,6 +248,7 @@ Normalize = Annotated[
 ]
 
 PARTS: Final[dict[str, type[Model]]] = {
+    "weights": WeightsConfig,
     "image": ImageConfig,
     "shuffle": ShuffleConfig,
     "normalize": MeanStd,

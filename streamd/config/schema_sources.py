@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from streamd.config.fields import DataGlob, DataPath, Model, Scalar, Text, refused
+from streamd.config.fields import DataGlob, DataPath, Model, PixelRange, Scalar, Text, refused
 
 Part = Literal["train", "validation", "all"]
 
@@ -57,6 +57,8 @@ class Hdf5Source(Model):
     """The file."""
     images: Text
     """The array of images in it, such as /training_samples."""
+    range: PixelRange | None = None
+    """The numbers that become 0 and 255, such as [0, 1]; needed for all but uint8. What lies beyond is cut off."""
     part: Part | None = None
     """Which side of the split: train, validation or all."""
 
@@ -66,9 +68,11 @@ class LmdbSource(Model):
 
     kind: Literal["lmdb"]
     path: DataPath
-    """The environment."""
+    """The folder of data.mdb, or a data file of another name."""
     images: Text
     """The name of its images, such as X."""
+    range: PixelRange | None = None
+    """The numbers of black and of white, [0, 1] or [-1, 1], where pixels are no uint8."""
     part: Part | None = None
     """Which side of the split: train, validation or all."""
 
@@ -94,11 +98,15 @@ class NpySource(Model):
 
 
 class TarSource(Model):
-    """WebDataset shards; `path` may hold the wildcards * ? and []."""
+    """WebDataset shards, or other tars of images. What is called the same up to the first dot is one sample.
+
+    A label is the text of the file beside the image whose suffix is the label's name, or what `from` says: `txt`, or
+    `json:angle` for a field of what is JSON in it. `label` is found in `.cls`, too, or is the folder that images lie in.
+    """
 
     kind: Literal["tar"]
     path: DataGlob
-    """The shards, such as shards/*.tar."""
+    """The shards: one tar, a folder of them, or several: shards/*.tar."""
     part: Part | None = None
     """Which side of the split: train, validation or all."""
 
@@ -117,4 +125,5 @@ SOURCES: Final[dict[str, type[Model]]] = {
     "npy": NpySource,
     "tar": TarSource,
 }
+CHUNKED_KINDS: Final = frozenset({"hdf5", "lmdb", "tar"})  # what lies together is read together: mixed in chunks
 FILE_KINDS: Final = frozenset({"folder", "table", "filelist", "tar"})  # encoded images, of any size

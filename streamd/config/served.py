@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Iterator
 
 from streamd.config.schema import Config, StreamConfig
-from streamd.config.schema_parts import LabelConfig
-
-_SOURCES: Final = ("folder", "table", "filelist", "npy")
+from streamd.config.schema_parts import npy_file
 
 
 def not_served(config: Config) -> list[str]:
@@ -37,23 +34,23 @@ def _all(config: Config) -> Iterator[_Finding]:
 
 
 def _of_stream(stream: StreamConfig) -> Iterator[_Finding]:
-    source = stream.source
-    if source.kind not in _SOURCES:
-        yield "source", f"kind {source.kind} is", "use folder, table, filelist or npy"
-    yield from _of_labels(stream.labels or {}, files=source.kind == "npy")
-    if stream.shuffle.kind == "chunk":
-        yield "shuffle", "kind chunk is", "use full or none"
-    if stream.transform is not None:
-        yield "transform", "a transform in the daemon is", "augment in the trainer's model"
+    yield from _of_arrays(stream)
     if stream.pace.lockstep_s is not None:
         yield "pace", "lockstep is", "use free"
 
 
-def _of_labels(labels: Mapping[str, LabelConfig], *, files: bool) -> Iterator[_Finding]:
-    """`files`: whether the source takes labels from .npy files."""
-    for name, label in labels.items():
-        if files and label.file is not None:
-            continue
-        sources = label.source if isinstance(label.source, tuple) else (label.source or "",)
-        if any(source.startswith("/") or source.endswith(".npy") for source in sources):
-            yield f"labels.{name}.from", "an array or a file is", "use a column"
+def _of_arrays(stream: StreamConfig) -> Iterator[_Finding]:
+    """Files of labels stand beside any source; arrays that have names, only in a file of kind hdf5."""
+    froms = {f"labels.{name}": label.source for name, label in (stream.labels or {}).items()}
+    if stream.weights is not None:
+        froms["weights"] = stream.weights.source
+    for key, source in froms.items():
+        if isinstance(source, tuple) and any(_is_array(each) or npy_file(each) for each in source):
+            yield f"{key}.from", "an array among columns is", "use columns, or one array of several numbers a row"
+        elif stream.source.kind != "hdf5" and _is_array(source):
+            yield f"{key}.from", f"an array of kind {stream.source.kind} is", "use a column, or a file: labels.npy"
+
+
+def _is_array(source: object) -> bool:
+    """Whether `from` names an array in a file."""
+    return isinstance(source, str) and source.startswith("/") and npy_file(source) is None

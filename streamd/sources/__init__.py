@@ -2,7 +2,8 @@
 
     table → columns → conditions ┐         ┌ values → labels, tags ┐
     filelist                     ┼→ cells ─┴ names → files         ┼→ Scanned → parts → sharing → manifest
-    npy → shards, beside         ┘                                 │
+    npy → shards, beside         ┤                                 │
+    tar → tarsamples → tarlabels ┘                                 │
     folder → labels, files                                         ┘
 
     folder     one sub-folder a class, or flat          names      names as spelled to files below the root
@@ -12,6 +13,11 @@
     columns    a table's cells, with their lines        tags       any number of classes a sample (pure)
     conditions the rows that `where` asks for           shards     .npy files and their headers
     cells      cells to texts, numbers, lists           beside     a table or arrays of labels, a row an image
+    hdf5       images in an array of an HDF5 file       hdf5array  finds arrays there, and reads those of labels
+    pixels     what numbers are images (pure)           grid       how HDF5 cuts an array into chunks (pure)
+    lmdb       images in values that ml-pyxis wrote     pyxisfile  the samples of such a file, in order
+    onehot     0 and 1 to categories and tags           arrays     .npy files of labels, beside any source
+    weights    what each sample weighs (pure)
     wanted     the seams: asked for, given back         parts      train and validation (pure)
     sharing    one class list for all streams (pure)    spelled    names in a column, cut when asked for (pure)
 
@@ -20,15 +26,29 @@ A new kind is one file with `scan(stream name, source, labels, progress) -> Scan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import cast
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Final, cast
 
 from streamd.errors import ConfigError, MissingExtraError
 from streamd.sources import folder
 from streamd.sources.parts import group_column, take_part
 from streamd.sources.sharing import share_classes
-from streamd.sources.wanted import Scanned, WantedFilelist, WantedFolder, WantedNpy, WantedStream, WantedTable
+from streamd.sources.wanted import (
+    Scanned,
+    WantedFilelist,
+    WantedFolder,
+    WantedHdf5,
+    WantedLabel,
+    WantedLmdb,
+    WantedNpy,
+    WantedStream,
+    WantedTable,
+    WantedTar,
+)
+from streamd.sources.weights import asked, split_by_file, weighed
+
+_WITH_COLUMNS: Final = frozenset({"table", "npy", "hdf5", "lmdb"})  # arrays of labels are among them
 
 __all__ = ["Scanned", "group_column", "scan", "share_classes", "take_part"]
 
@@ -39,7 +59,19 @@ def scan(stream: WantedStream, progress: Callable[[int], None]) -> Scanned:
     `progress` is told now and then how many files have been seen so far. Raises ConfigError for whatever is wrong with
     the data, with what to do about it.
     """
-    name, source, labels, grouped_by = stream.name, stream.source, stream.labels, group_column(stream)
+    if stream.source.kind in _WITH_COLUMNS:
+        return weighed(_scan(stream, asked(stream), progress))
+    labels, files = split_by_file(stream)
+    scanned = _scan(stream, labels, progress)
+    if not files:
+        return weighed(scanned)
+    with _needing_pyarrow(f"the arrays beside stream {stream.name!r}"):
+        from streamd.sources.arrays import beside  # noqa: PLC0415 - loads pyarrow, which takes a while
+    return weighed(beside(stream, files, scanned))
+
+
+def _scan(stream: WantedStream, labels: Mapping[str, WantedLabel] | None, progress: Callable[[int], None]) -> Scanned:
+    name, source, grouped_by = stream.name, stream.source, group_column(stream)
     match source.kind:
         case "folder":
             return folder.scan(name, cast("WantedFolder", source), labels, progress)
@@ -51,20 +83,46 @@ def scan(stream: WantedStream, progress: Callable[[int], None]) -> Scanned:
             with _needing_pyarrow(f"the list of stream {name!r}"):
                 from streamd.sources.filelist import scan as scan_list  # noqa: PLC0415 - as above
             return scan_list(name, cast("WantedFilelist", source), labels, progress)
-        case "npy":
+        case "npy" | "hdf5" | "lmdb":
+            return _scan_arrays(stream, labels or {}, progress)
+        case "tar":
             with _needing_pyarrow(f"the labels of stream {name!r}"):
-                from streamd.sources.npy import scan as scan_arrays  # noqa: PLC0415 - as above
-            return scan_arrays(name, cast("WantedNpy", source), labels or {}, grouped_by, progress)
+                from streamd.sources.tar import scan as scan_shards  # noqa: PLC0415 - as above
+            return scan_shards(name, cast("WantedTar", source), labels, progress)
     raise ConfigError(
-        f"streams.{name}.source: kind {source.kind} is not served by this version; use folder, table, filelist or npy"
+        f"streams.{name}.source: kind {source.kind} is not served by this version; use folder, table, filelist, npy, "
+        "hdf5, lmdb or tar"
     )
 
 
+def _scan_arrays(stream: WantedStream, labels: Mapping[str, WantedLabel], progress: Callable[[int], None]) -> Scanned:
+    """Lists images that are decoded already."""
+    name, source = stream.name, stream.source
+    with _needing_pyarrow(f"the labels of stream {name!r}"):
+        from streamd.sources.npy import scan as scan_npy  # noqa: PLC0415 - loads pyarrow, which takes a while
+    match source.kind:
+        case "npy":
+            return scan_npy(name, cast("WantedNpy", source), labels, group_column(stream), progress)
+        case "hdf5":
+            from streamd.sources.hdf5 import scan as scan_hdf5  # noqa: PLC0415 - as above
+
+            return scan_hdf5(name, cast("WantedHdf5", source), labels, progress)
+        case _:
+            with _needing("lmdb", f"the samples of stream {name!r}"):
+                from streamd.sources.lmdb import scan as scan_lmdb  # noqa: PLC0415 - loads LMDB, which may be missing
+            return scan_lmdb(name, cast("WantedLmdb", source), labels, progress)
+
+
+def _needing_pyarrow(purpose: str) -> AbstractContextManager[None]:
+    return _needing("pyarrow", purpose, extra="serve")
+
+
 @contextmanager
-def _needing_pyarrow(purpose: str) -> Iterator[None]:
+def _needing(library: str, purpose: str, *, extra: str = "") -> Iterator[None]:
+    """Names the `extra` that installs a library, called like it where none is given, when it is missing."""
     try:
         yield
     except ModuleNotFoundError as error:
-        if error.name is None or not error.name.startswith("pyarrow"):
+        if error.name is None or error.name.partition(".")[0] != library:
             raise
-        raise MissingExtraError("pyarrow", "serve", purpose) from error
+        raise MissingExtraError(library, extra or library, purpose) from error

@@ -80,20 +80,34 @@ class Files:
         return self.root / os.fsdecode(self.names[number])
 
 
-def find(path: str, key: str, besides: Collection[Path], progress: Callable[[int], None]) -> Files:
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Files of one `suffix`; `most` of them make a stream."""
+
+    suffix: str
+    most: int | None = None
+
+
+ARRAYS: Final = Kind(SUFFIX, MAX_ARRAY_FILES)
+TARS: Final = Kind(".tar")
+
+
+def find(path: str, key: str, besides: Collection[Path], progress: Callable[[int], None], kind: Kind = ARRAYS) -> Files:
     """The files that `path` names: one, those of a folder, or those that a pattern fits, but for `besides`.
 
     Raises ConfigError when there is none, or too many.
     """
-    root, names = _named(path, key)
+    root, names = _named(path, key, kind.suffix)
     others = {os.path.realpath(each) for each in besides}
     names = sorted(name for name in names if os.path.realpath(root / os.fsdecode(name)) not in others)
     if not names:
-        raise ConfigError(f"{key}: {shown(path)} names no {SUFFIX} file; correct it, or name the folder of the files")
-    if len(names) > MAX_ARRAY_FILES:
+        raise ConfigError(
+            f"{key}: {shown(path)} names no {kind.suffix} file; correct it, or name the folder of the files"
+        )
+    if kind.most is not None and len(names) > kind.most:
         raise ConfigError(
             f"{key}: {shown(path)} names {counted(len(names), 'file')}, each of which every worker keeps open; "
-            f"{MAX_ARRAY_FILES} are the most: join some with np.concatenate"
+            f"{kind.most} are the most: join some with np.concatenate"
         )
     sizes, mtimes_ns, missing = stat_files(Fence(os.fsencode(root), key), names, progress)
     if missing:
@@ -101,7 +115,7 @@ def find(path: str, key: str, besides: Collection[Path], progress: Callable[[int
     return Files(root, names, sizes, mtimes_ns)
 
 
-def _named(path: str, key: str) -> tuple[Path, list[bytes]]:
+def _named(path: str, key: str, suffix: str) -> tuple[Path, list[bytes]]:
     """The root, and the names below it."""
     whole = Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow the links of the user's own choice
     if not whole.exists() and glob.has_magic(path):
@@ -112,7 +126,7 @@ def _named(path: str, key: str) -> tuple[Path, list[bytes]]:
         return root, [os.fsencode(name) for name in glob.glob(pattern, root_dir=root)]  # noqa: PTH207 - names, not paths
     with reading(whole, key):
         if whole.is_dir():
-            return whole, [os.fsencode(name) for name in glob.glob(f"*{SUFFIX}", root_dir=whole)]  # noqa: PTH207 - as above
+            return whole, [os.fsencode(name) for name in glob.glob(f"*{suffix}", root_dir=whole)]  # noqa: PTH207 - as above
         whole.stat()
     real = whole.resolve()  # a file that is named by itself may be a link to anywhere
     return real.parent, [os.fsencode(real.name)]

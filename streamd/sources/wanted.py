@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +22,20 @@ Int64s = npt.NDArray[np.int64]
 LabelValues = npt.NDArray[np.int64] | npt.NDArray[np.float32] | npt.NDArray[np.uint8] | npt.NDArray[np.bytes_]
 Place = Callable[[int], str]  # a row's number -> where a person finds it, such as "labels.csv, line 7"
 
+WEIGHTS: Final = "\0weights"  # the label as which sources read weights; no text of a configuration has a NUL
+
+
+def key_of(stream: str, label: str) -> str:
+    """The key of the configuration that wants a label, or the weights."""
+    return f"streams.{stream}.weights" if label == WEIGHTS else f"streams.{stream}.labels.{label}"
+
 
 class WantedLabel(Protocol):
     """One configured label."""
 
     @property
     def type(self) -> str:
-        """`category`, `int`, `float`, `string` or `tags`."""
+        """`category`, `int`, `float`, `string` or `tags`; `weight` for the weights of samples."""
 
     @property
     def source(self) -> object:
@@ -117,6 +124,45 @@ class WantedNpy(WantedSource, Protocol):
         """The values that columns of the table must have in the rows that are taken; None takes all rows."""
 
 
+class WantedTar(WantedSource, Protocol):
+    """`kind: tar`."""
+
+    @property
+    def path(self) -> str:
+        """A file, a folder of files, or a pattern with the wildcards * ? and []."""
+
+
+class WantedLmdb(WantedSource, Protocol):
+    """`kind: lmdb`."""
+
+    @property
+    def path(self) -> Path:
+        """The folder that holds data.mdb, or a data file of another name."""
+
+    @property
+    def images(self) -> str:
+        """The name of the images among the arrays of a sample."""
+
+    @property
+    def range(self) -> tuple[float, float] | None:
+        """The numbers that become 0 and 255, for images that are not uint8."""
+
+
+class WantedHdf5(WantedSource, Protocol):
+    """`kind: hdf5`."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def images(self) -> str:
+        """The array of images, such as /training_samples."""
+
+    @property
+    def range(self) -> tuple[float, float] | None:
+        """The numbers that become 0 and 255; None for uint8 as it is."""
+
+
 class WantedSplit(Protocol):
     """How a source is split in two."""
 
@@ -147,6 +193,10 @@ class WantedStream(Protocol):
     @property
     def labels(self) -> Mapping[str, WantedLabel] | None:
         """None: those that the source has by itself; empty: none at all."""
+
+    @property
+    def weights(self) -> WantedLabel | None:
+        """Where the weights of the samples are; None: they weigh 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +240,15 @@ class Arrays:
 
 
 @dataclass(frozen=True, slots=True)
+class Shards:
+    """Files that each hold many encoded images: their `names`, relative to the root, `sizes` in bytes, and mtimes."""
+
+    names: tuple[bytes, ...]
+    sizes: tuple[int, ...]
+    mtimes_ns: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Scanned:
     """The samples of one stream, as the disk showed them; position i everywhere is sample id i.
 
@@ -199,8 +258,12 @@ class Scanned:
     lists; their order is not ours to change. `groups` (n) is what the split goes by where that is not the file name.
 
     Where samples are rows of `arrays`, `files`, `sizes` and `mtimes_ns` are those of the files that hold them. `rows`
-    (n,) has the row of each sample; None: all rows are samples, in order. `extra` are columns, of any length, that
-    the store needs to find them; they are kept in the manifest and are no part of what makes two lists equal.
+    (n,) has the row of each sample; None: all rows are samples, in order. `weights` (n,) float32, finite and not below
+    0, is what each sample weighs in a batch; None: 1. `extra` are columns, of any length, that the store needs to find
+    them; they are kept in the manifest and are no part of what makes two lists equal.
+
+    Where samples lie in `shards`, `files` are what they are called, a shard's name and the one in it. `mtimes_ns` is
+    empty, since a sample is as old as its shard, and `extra` has the columns `shard`, a number, and `offset` in bytes.
     """
 
     root: Path
@@ -214,6 +277,8 @@ class Scanned:
     arrays: Arrays | None = None
     rows: Int64s | None = None
     extra: Mapping[str, Int64s] = field(default_factory=dict)
+    weights: npt.NDArray[np.float32] | None = None
+    shards: Shards | None = None
 
     @property
     def samples(self) -> int:

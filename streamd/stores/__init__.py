@@ -34,5 +34,8 @@ class Store(Protocol):
         Rows that it does not hold may hold anything afterwards. Once a task: no Python for each row where possible.
         """
 
+    def fault(self, sample_id: int) -> str:
+        """What is wrong for good with a sample that was not gathered; nothing, if it may be another time."""
+
     def close(self) -> None:
         """Lets go of files; nothing is asked of it any more."""

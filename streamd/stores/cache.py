@@ -43,7 +43,7 @@ class DecodedCache:
 
     def __init__(self, file: CacheFile, manifest: Manifest, image_shape: tuple[int, int, int]) -> None:
         self._file = file
-        self._sizes, self._mtimes_ns = manifest.sizes, manifest.mtimes_ns
+        self._manifest = manifest
         self._records = file.map_records()
         self._rows: Pixels = file.map_rows().reshape(file.rows, *image_shape)
         self._states = np.zeros(file.shape.samples, np.uint8)
@@ -75,7 +75,7 @@ class DecodedCache:
 
     def _published(self, ids: Ids) -> Mask:
         records = self._records.take(ids, mode="clip")
-        known: Mask = records["mtime_ns"] == self._mtimes_ns.take(ids, mode="clip")
+        known: Mask = records["mtime_ns"] == self._manifest.mtimes_of(ids)
         known &= (records["checksum"] != 0) & (ids >= 0) & (ids < self._rows.shape[0])
         return known
 
@@ -107,8 +107,14 @@ class DecodedCache:
         return sound
 
     def _checksum(self, sample_id: int, row: Pixels) -> int:
-        seed = _SEED.pack(sample_id, int(self._sizes[sample_id]), int(self._mtimes_ns[sample_id]))
+        manifest = self._manifest
+        seed = _SEED.pack(sample_id, int(manifest.sizes[sample_id]), manifest.mtimes_of(np.array(sample_id)).item())
         return _PUBLISHED | zlib.crc32(row.data, zlib.crc32(seed))
+
+    def fault(self, sample_id: int) -> str:
+        """Nothing: what is not held is decoded."""
+        del sample_id
+        return ""
 
     # --- what is added
 
@@ -151,7 +157,7 @@ class DecodedCache:
         self._file.sync()
         ids, checksums = np.array(rows, np.uint64).T
         self._records["checksum"][ids] = 0  # of a file that was listed anew
-        self._records["mtime_ns"][ids] = self._mtimes_ns[ids]
+        self._records["mtime_ns"][ids] = self._manifest.mtimes_of(ids)
         self._records["checksum"][ids] = checksums
         self._states[ids] = _GOOD
 
@@ -165,7 +171,6 @@ class DecodedCache:
             self.remarks.append(sentence)
 
     def close(self) -> None:
-        """Publishes what is left, and lets go of file and manifest."""
+        """Publishes what is left, and lets go of the file."""
         self.publish()
         self._file.close()
-        self._sizes = self._mtimes_ns = np.empty(0, np.int64)

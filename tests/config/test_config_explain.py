@@ -32,7 +32,10 @@ def refusal(keys: dict[Any, Any], **top: Any) -> str:
         ({"image": {"size": [8, 8], "mode": "RBG"}}, "image.mode: found 'RBG'; use RGB or L; did you mean 'RGB'?"),
         ({"image": {"size": [8, 8], "exact": "yes"}},
  "image.exact: found 'yes'; use true or false; did you mean true?"),
-        ({"image": {"size": [8, 8], "zoom": 2}}, "image.zoom: unknown key; use size, mode, resize or exact"),
+        (
+            {"image": {"size": [8, 8], "zoom": 2}},
+            "image.zoom: unknown key; use size, mode, resize, exact, scale or ratio",
+        ),
         ({"shuffle": 3}, "shuffle: found 3; use full, none, chunk or {kind: full, seed: 0}"),
         ({"shuffle": "ful"}, "shuffle.kind: found 'ful'; use full, none or chunk; did you mean 'full'?"),
         ({"labels": {"a": {"from": "b"}}}, "labels.a.type: is missing; use category, int, float, string or tags"),

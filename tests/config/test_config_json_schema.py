@@ -45,6 +45,7 @@ streams:
   validation: {like: train, source: {kind: folder, path: data, part: validation}, shuffle: none, pace: free}
   table: {source: {kind: table, path: a.csv, image: p, root: d, where: {fold: 3}}, image: {size: [1, 2]}, labels: null}
   list: {source: {kind: filelist, path: l.txt, root: d}, image: {size: [1, 2]}, normalize: unit}
+  crops: {like: list, image: {size: [1, 2], resize: random_crop, scale: [0.08, 1.0], ratio: [0.75, 1.3333]}}
   hdf5: {source: {kind: hdf5, path: s.hdf5, images: /x}, image: {size: stored}}
   lmdb: {source: {kind: lmdb, path: d.lmdb, images: X}}
   npy: {source: {kind: npy, path: i.npy, table: l.parquet}}
@@ -138,6 +139,8 @@ WRONG: list[dict[str, Any]] = [
     with_stream(image={"size": [8, 8], "mode": "RBG"}),
     with_stream(image={"size": [8, 8], "resize": "strech"}),
     with_stream(image={"size": [8, 8], "exact": "yes"}),
+    with_stream(image={"size": [8, 8], "resize": "random_crop", "scale": [0, 1]}),
+    with_stream(image={"size": [8, 8], "resize": "random_crop", "ratio": 1}),
     with_stream(batch_size="32"),
     with_stream(batch_size=0),
     with_stream(batch_size=1.5),

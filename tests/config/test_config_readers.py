@@ -28,9 +28,18 @@ BAD_LISTS: tuple[object, ...] = ([], 5, {})
         (readers.read_size, [1, 16384], (1, 16384)),
         (readers.read_size, "stored", "stored"),
         (readers.read_levels, [0, 255.0], (0, 255.0)),
+        (readers.read_levels, [0, 0, 0], (0, 0, 0)),
+        (readers.read_levels, [1, 1, 1], (1, 1, 1)),
+        (readers.read_bounds(0.5, 2), [0.5, 2], (0.5, 2)),
+        (readers.read_bounds(0.5, 2), [1, 1], (1, 1)),
+        (readers.read_range, [0, 1], (0.0, 1.0)),
+        (readers.read_range, [-0.5, 65535], (-0.5, 65535.0)),
         (readers.read_classes, ["cat", 0], ("cat", 0)),
         (readers.read_from, ["a", "b"], ("a", "b")),
         (readers.read_from, None, None),
+        (readers.read_weights, "w", {"from": "w"}),
+        (readers.read_weights, {"from": "w"}, {"from": "w"}),
+        (readers.read_weights, None, None),
         (readers.read_transform, "a.b:f", "a.b:f"),
         (readers.read_pace, "free", {}),
         (readers.read_remainder, "pad", "pad"),
@@ -59,13 +68,27 @@ def test_what_is_allowed_is_read(read: Reader, written: object, value: object) -
             for written in (128, [1], [0, 1], [1, 16385], [1.0, 1], "x")
         ),
         *((readers.read_levels, written, "each from 0 to 255") for written in ([], 3, [256], [-1], [True], ["1"])),
-        (readers.read_levels, [0.5, 0.4], r"pixels are 0-255 here: write \[127.5, 102\]"),
+        (readers.read_levels, [0.5, 0.4], r"0-255 here: write \[127.5, 102\]; if images are as dark as that"),
+        (readers.read_levels, [0.485, 0.456, 0.406], r"write normalize: imagenet, or \[123.675, 116.28, 103.53\]"),
+        (readers.read_levels, [0.229, 0.224, 0.225], r"write normalize: imagenet, or \[58.395, 57.12, 57.375\]"),
+        (readers.read_levels, [0.5, 0.5, 0.5], "write normalize: minus_one_one, or"),
+        (readers.read_levels, [0.5], "write normalize: minus_one_one, or"),
+        *(
+            (readers.read_range, written, r"\[low, high\], the numbers of black and of white")
+            for written in (1, [0], [0, 1, 2], [0, True], ["0", 1], [0, float("inf")], [float("nan"), 1], None)
+        ),
+        *((readers.read_range, written, "the number of black comes first") for written in ([1, 0], [1, 1])),
+        *(
+            (readers.read_bounds(0.5, 2), written, r"\[least, most\], both from 0.5 to 2")
+            for written in (1, [1], [1, 1, 1], [2, 1], [0.4, 1], [1, 2.1], [True, 2], ["1", 2], None)
+        ),
         *(
             (readers.read_classes, written, "a list of names or whole numbers")
             for written in ([], "cat", [1.5], [True])
         ),
         (readers.read_classes, ["a", "b", "a"], "class 'a' is listed twice"),
         *((readers.read_from, written, "a column") for written in ("", 3, [], ["a", 1])),
+        *((readers.read_weights, written, "one column") for written in (3, True, ["w"], [])),
         *((readers.read_transform, written, "module:function") for written in ("f", "a:b:c", "a:1", "a.py:f()", 3)),
         *((readers.read_pace, written, "free or") for written in BAD_PACES),
         *((readers.read_remainder, written, "true, false or pad") for written in ("drop", 1, None)),

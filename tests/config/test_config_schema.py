@@ -13,6 +13,7 @@ from streamd.errors import ConfigError
 from streamd.sources.wanted import WantedStream
 
 FILES = {"source": {"kind": "folder", "path": "d"}, "image": {"size": [8, 9]}}
+RANDOM_CROP = {"size": [8, 8], "resize": "random_crop"}
 
 
 def config(stream: dict[str, Any] | None = None, **top: Any) -> Config:
@@ -48,6 +49,43 @@ def test_the_defaults_are_those_of_the_contract() -> None:
         0.01,
     )
     assert (one.split, one.transform, one.pace.lockstep_s, one.cache) == (None, None, None, None)
+
+
+STORES = {
+    "hdf5": {"kind": "hdf5", "path": "s.h5", "images": "/x"},
+    "lmdb": {"kind": "lmdb", "path": "d.lmdb", "images": "X"},
+    "tar": {"kind": "tar", "path": "*.tar"},
+}
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_a_store_is_shuffled_in_chunks_unless_another_kind_is_written(kind: str) -> None:
+    image = FILES["image"] if kind == "tar" else {}
+    store = {"source": STORES[kind], "image": image}
+    one = stream(**store).shuffle
+    assert (one.kind, one.seed, one.chunk, one.buffer) == ("chunk", 0, 3200, 16)
+    assert stream(**store, shuffle={"seed": 3, "chunk": 32}).shuffle.model_dump() == {
+        "kind": "chunk", "seed": 3, "chunk": 32, "buffer": 16,
+    }  # fmt: skip
+    assert stream(**store, shuffle="full").shuffle.kind == "full"
+    assert stream(**store, shuffle={"kind": "none"}).shuffle.kind == "none"
+    assert "shuffle: found 3" in refusal({**store, "shuffle": 3})
+
+
+def test_the_shuffle_that_nobody_wrote_is_not_copied_to_a_stream_of_another_kind() -> None:
+    store = {"source": STORES["hdf5"]}
+    images = {"like": "store", **FILES}
+    streams = load(
+        {
+            "streams": {
+                "store": store,
+                "images": images,
+                "written": {"like": "named", **FILES},
+                "named": {**store, "shuffle": "chunk"},
+            }
+        }
+    ).streams
+    assert [streams[name].shuffle.kind for name in ("store", "images", "written")] == ["chunk", "full", "chunk"]
 
 
 def test_a_stream_is_what_the_sources_want() -> None:
@@ -89,6 +127,7 @@ def test_short_forms_mean_their_long_ones() -> None:
     assert stream(labels={"a": "int"}) == stream(labels={"a": {"type": "int"}})
     assert stream(pace="free") == stream()
     assert stream(labels=None) == stream() != stream(labels={})
+    assert stream(weights="w") == stream(weights={"from": "w"}) != stream(weights=None) == stream()
     assert config(engine="ray") == config(engine={"kind": "ray"})
     assert config(listen="ipc:///a") == config(listen=["ipc:///a"])
 
@@ -113,6 +152,12 @@ def test_a_label_file_is_absolute_and_a_column_stays(monkeypatch: pytest.MonkeyP
     assert labels is not None
     assert [label.source for label in labels.values()] == [f"{tmp_path}/a.npy", "column", "/array"]
     assert [label.file for label in labels.values()] == [tmp_path / "a.npy", None, None]
+    weights = [stream(weights=name).weights for name in ("a.npy", "column", "/array")]
+    assert [each and (each.file, each.source) for each in weights] == [
+        (tmp_path / "a.npy", f"{tmp_path}/a.npy"),
+        (None, "column"),
+        (None, "/array"),
+    ]
 
 
 def test_mean_and_std_are_taken_in_levels_of_0_to_255() -> None:
@@ -121,12 +166,18 @@ def test_mean_and_std_are_taken_in_levels_of_0_to_255() -> None:
     assert normalize.as_lists() == {"mean": [0.0, 0.0, 0.0], "std": [255.0, 255.0, 255.0]}
 
 
+def test_a_random_crop_has_the_bounds_of_imagenet_training_unless_it_says_others() -> None:
+    assert (stream(image=RANDOM_CROP).image.scale, stream(image=RANDOM_CROP).image.ratio) == ((0.08, 1), (3 / 4, 4 / 3))
+    image = stream(image={**RANDOM_CROP, "scale": [0.5, 1], "ratio": [1, 2]}).image
+    assert (image.scale, image.ratio) == ((0.5, 1.0), (1.0, 2.0))
+
+
 @pytest.mark.parametrize(
     ("keys", "sentence"),
     [
         ({"image": {}}, "image.size: is missing; a folder holds images of any size, add size: [height, width]"),
         ({"image": {"size": "stored"}}, "image.size: found 'stored', which is for arrays; a folder needs"),
-        ({"normalize": {"mean": [0.485] * 3, "std": [58] * 3}}, "write [123.675, 123.675, 123.675]"),
+        ({"normalize": {"mean": [0.485] * 3, "std": [58] * 3}}, "write [123.675, 123.675, 123.675]; if images are"),
         ({"normalize": {"mean": [120] * 3, "std": [0.2] * 3}}, "write [51, 51, 51]"),
         ({"normalize": {"mean": [120] * 3, "std": [0, 50, 50]}}, "a std of 0 cannot divide"),
         ({"normalize": {"mean": [120] * 3, "std": [50]}}, "normalize.std: has 1 numbers, but mode RGB has 3"),
@@ -137,6 +188,19 @@ def test_mean_and_std_are_taken_in_levels_of_0_to_255() -> None:
             "imagenet has 3 channels, but mode L has 1",
         ),
         ({"shuffle": {"kind": "none", "chunk": 5}}, "shuffle.chunk: belongs to kind chunk, and kind is none"),
+        (
+            {"image": {"size": [8, 8], "scale": [0.1, 1], "resize": "crop"}},
+            "image.scale: belongs to resize: random_crop, and resize is crop; leave it out, or change resize",
+        ),
+        ({"image": {"size": [8, 8], "ratio": [1, 1]}}, "image.ratio: belongs to resize: random_crop, and resize is st"),
+        (
+            {"image": RANDOM_CROP, "cache": {"path": "c"}},
+            "cache: would keep one random crop of each sample for ever; leave it out, or use resize: crop",
+        ),
+        (
+            {"image": RANDOM_CROP, "source": {"kind": "npy", "path": "i.npy"}},
+            "image.resize: random_crop is for files, and images of kind npy are served as they are; leave it out",
+        ),
         ({"labels": {"a": {"type": "float", "classes": [1]}}}, "a label of type float has no classes"),
     ],
 )

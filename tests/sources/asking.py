@@ -58,13 +58,38 @@ class Npy:
 
 
 @dataclass(frozen=True)
+class Lmdb:
+    path: Path
+    images: str = "X"
+    range: tuple[float, float] | None = None
+    part: str | None = None
+    kind: str = "lmdb"
+
+
+@dataclass(frozen=True)
+class Hdf5:
+    path: Path
+    images: str = "/x"
+    range: tuple[float, float] | None = None
+    part: str | None = None
+    kind: str = "hdf5"
+
+
+@dataclass(frozen=True)
+class Tar:
+    path: str
+    part: str | None = None
+    kind: str = "tar"
+
+
+@dataclass(frozen=True)
 class Split:
     validation: float = 0.2
     seed: int = 0
     by: str | None = None
 
 
-Source = Folder | Table | Filelist | Npy
+Source = Folder | Table | Filelist | Npy | Hdf5 | Lmdb | Tar
 
 
 @dataclass(frozen=True)
@@ -73,6 +98,7 @@ class Stream:
     labels: Mapping[str, Label] | None = None
     name: str = "train"
     split: Split | None = None
+    weights: Label | None = None
 
 
 def put(root: Path, *names: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from asking import Filelist, Folder, Stream, Table, put
+from asking import Filelist, Folder, Lmdb, Stream, Table, put
 
 from streamd.errors import ConfigError, MissingExtraError
 from streamd.sources import scan
@@ -24,8 +24,8 @@ def test_each_kind_finds_its_source(tmp_path: Path) -> None:
 
 
 def test_an_unknown_kind_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="kind tar is not served"):
-        scan(Stream(replace(Folder(tmp_path), kind="tar")), lambda _: None)
+    with pytest.raises(ConfigError, match="kind tape is not served"):
+        scan(Stream(replace(Folder(tmp_path), kind="tape")), lambda _: None)
 
 
 @pytest.mark.parametrize("source", [Table(Path("all.csv")), Filelist(Path("list.txt"))], ids=lambda source: source.kind)
@@ -41,6 +41,15 @@ def test_a_table_or_a_list_without_pyarrow_names_the_extra(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'streamd\[serve\]'"):
         scan(Stream(source), lambda _: None)
+
+
+def test_an_lmdb_file_without_its_library_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("lmdb", "pyxisfile"):
+        monkeypatch.delitem(sys.modules, f"streamd.sources.{name}", raising=False)
+        monkeypatch.delattr(f"streamd.sources.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "lmdb", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'streamd\[lmdb\]'"):
+        scan(Stream(Lmdb(tmp_path)), lambda _: None)
 
 
 def test_folders_do_without_pyarrow() -> None:

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from streamd.errors import ConfigError
-from streamd.sources import shards
-from streamd.sources.shards import Files, find, read_header
+from streamd.sources.shards import TARS, Files, Kind, find, read_header
 
 PIXELS = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
 
@@ -117,12 +116,21 @@ def test_arrays_of_labels_in_the_same_folder_are_no_images(tmp_path: Path) -> No
     assert found(tmp_path, [tmp_path / "." / "y.npy"]).names == [b"x.npy"]
 
 
-def test_more_files_than_a_worker_maps_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards, "MAX_ARRAY_FILES", 2)
+def test_more_files_than_a_worker_maps_are_refused(tmp_path: Path) -> None:
+    few = Kind(".npy", most=2)
     saved(tmp_path, "a.npy", "b.npy")
-    assert len(found(tmp_path).names) == 2
+    assert len(find(str(tmp_path), "k", (), lambda _: None, few).names) == 2
+    saved(tmp_path, "c.npy")
     with pytest.raises(ConfigError, match=r"names 3 files, .* 2 are the most: join some with np\.concatenate"):
-        found(saved(tmp_path, "c.npy"))
+        find(str(tmp_path), "k", (), lambda _: None, few)
+
+
+def test_files_of_another_kind_are_found_by_their_own_suffix(tmp_path: Path) -> None:
+    saved(tmp_path, "a.npy", "b.tar.npy")
+    (tmp_path / "c.tar").touch()
+    assert find(str(tmp_path), "k", (), lambda _: None, TARS).names == [b"c.tar"]
+    with pytest.raises(ConfigError, match=r"names no \.tar file"):
+        find(str(tmp_path / "a*"), "k", [tmp_path / "a.npy"], lambda _: None, TARS)
 
 
 @pytest.mark.parametrize(

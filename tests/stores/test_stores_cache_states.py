@@ -44,6 +44,9 @@ class Listed:
     sizes: npt.NDArray[np.int64] = field(default_factory=lambda: np.full(SAMPLES, 99))
     mtimes_ns: npt.NDArray[np.int64] = field(default_factory=lambda: np.arange(SAMPLES))
 
+    def mtimes_of(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return self.mtimes_ns[ids]
+
 
 class Caching(RuleBasedStateMachine):
     """Processes with one cache between them; they are killed, and its file is cut, damaged and deleted."""

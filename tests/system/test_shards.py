@@ -1,0 +1,42 @@
+"""Images that lie in shards: what trainers get of them, and what becomes of a stream whose shard is replaced."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from daemons import DaemonProcess, stream_config, write_images
+from epochs import verdicts
+from packed_shards import pack, pack_folder
+
+import streamd
+from streamd.errors import StreamStoppedError
+
+Start = Callable[..., DaemonProcess]
+
+
+def test_shards_give_what_their_folder_gives_until_one_is_replaced(start_daemon: Start, tmp_path: Path) -> None:
+    data = write_images(tmp_path / "data", {"cat": 20, "dog": 20})
+    (data / "cat/0003.jpg").write_bytes(b"\xff\xd8\xff no image")
+    pack_folder(tmp_path / "shards/all.tar", data)
+    packed = stream_config(data, source={"kind": "tar", "path": str(tmp_path / "shards")}, shuffle="none")
+    daemon = start_daemon({"streams": {"loose": stream_config(data, shuffle="none"), "packed": packed}})
+    with streamd.connect(daemon.endpoint) as client:
+        assert client.names("packed", [0, 39]) == ["all.tar/cat/0000.jpg", "all.tar/dog/0019.jpg"]
+        with client.subscribe("loose", epochs=1) as loose, client.subscribe("packed", epochs=1) as shards:
+            for theirs, ours in zip(loose, shards, strict=True):
+                assert np.array_equal(theirs.images, ours.images)
+                assert np.array_equal(theirs.labels["label"], ours.labels["label"])
+                assert theirs.sample_ids.tolist() == ours.sample_ids.tolist()
+                assert [bad.sample_id for bad in theirs.bad] == [bad.sample_id for bad in ours.bad]
+        assert shards.receipts[0].bad == 1
+        with client.subscribe("packed") as stream:
+            next(iter(stream))
+            pack(tmp_path / "new", {"cat/0000.jpg": b""}).replace(tmp_path / "shards/all.tar")
+            with pytest.raises(StreamStoppedError, match=r"all\.tar: changed since it was listed, or gone"):
+                deque(stream, maxlen=0)
+    assert [json.loads(line)["sample_id"] for line in verdicts(daemon)] == [3, 3]
