@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import time
 from collections.abc import Callable, Collection, Iterable
@@ -17,6 +18,7 @@ from streamd.config import Config, StreamConfig
 from streamd.config.schema_sources import NpySource
 from streamd.errors import ConfigError
 from streamd.manifest import Manifest
+from streamd.mixing import mixing
 from streamd.plan import PLAN_VERSION, Order
 from streamd.printable import counted
 from streamd.quarantine import Quarantine
@@ -24,10 +26,12 @@ from streamd.served import ServedStream
 from streamd.sources import Scanned, group_column, scan, share_classes, take_part
 from streamd.sources.files import shown
 from streamd.spec import ImageSpec, OrderId, PixelId, StreamSpec, identity
-from streamd.tasks import CachePlace
+from streamd.tasks import CachePlace, TransformPlace
+from streamd.transforms.source import place_of
 
 Progress = Callable[[str, int], None]
 
+_VERDICTS: Final = ".bad.jsonl"
 _OWN_LABEL: Final = "label"  # what the classes of a folder or a list are called where no other name is given
 
 
@@ -67,16 +71,19 @@ def list_samples(config: Config, state: Path, progress: Progress, *, names: Coll
             f"cannot keep state in {state}: {error.strerror}; set STATE_DIRECTORY to a folder of yours"
         ) from error
     streams = [stream for name, stream in config.streams.items() if names is None or name in names]
+    for stream in streams:
+        _transform(stream, config.base)  # what is missing is told before the listing, which may take long
     paths, identities = _paths(config, state), _identities(config)
     for name, scanned in share_classes(_scan_all(streams, progress)).items():
-        _quarantine_path(paths[name]).unlink(missing_ok=True)
+        for verdicts in paths[name].parent.glob(f"{glob.escape(paths[name].stem)}*{_VERDICTS}"):
+            verdicts.unlink(missing_ok=True)
         manifest.write(paths[name], scanned, config_id=identities[name])
 
 
 def open_streams(config: Config, state: Path) -> list[ServedStream]:
     """Every stream of a configuration that is listed, its manifest mapped. Raises ConfigError."""
     paths = _paths(config, state)
-    return [_serve(stream, paths[name]) for name, stream in config.streams.items()]
+    return [_serve(stream, paths[name], config.base) for name, stream in config.streams.items()]
 
 
 def families(config: Config) -> list[frozenset[str]]:
@@ -106,8 +113,10 @@ def _paths(config: Config, state: Path) -> dict[str, Path]:
     return {name: state / f"{name}-{config_id[:16]}.manifest" for name, config_id in _identities(config).items()}
 
 
-def _quarantine_path(manifest_path: Path) -> Path:
-    return manifest_path.with_suffix(".bad.jsonl")
+def _quarantine_path(manifest_path: Path, transform: TransformPlace | None) -> Path:
+    """What one version of a transform raises on says nothing of the next one."""
+    version = "" if transform is None else f".{transform.version[:16]}"
+    return manifest_path.with_suffix(f"{version}{_VERDICTS}")
 
 
 def _identities(config: Config) -> dict[str, str]:
@@ -117,8 +126,13 @@ def _identities(config: Config) -> dict[str, str]:
 
 def _family_id(config: Config, family: Collection[str]) -> str:
     streams = ((name, config.streams[name]) for name in sorted(family))
-    parts = [f"{name} {stream.source!r} {stream.labels!r} {stream.split!r}" for name, stream in streams]
+    parts = [f"{name} {each.source!r} {each.labels!r} {each.split!r}{_weights(each)}" for name, each in streams]
     return identity("streamd config 1", *parts)
+
+
+def _weights(stream: StreamConfig) -> str:
+    """Nothing without any, as it was before there were weights: manifests of then are good."""
+    return "" if stream.weights is None else f" {stream.weights!r}"
 
 
 def _scan_all(streams: Iterable[StreamConfig], progress: Progress) -> dict[str, Scanned]:
@@ -131,7 +145,7 @@ def _scan(stream: StreamConfig, wholes: dict[str, Scanned], progress: Progress) 
     """A stream's samples, out of `wholes` if another stream has listed them."""
     started_s = time.monotonic()
     source = stream.source.model_copy(update={"part": None})
-    key = f"{source!r} {stream.labels!r} {group_column(stream)!r}"
+    key = f"{source!r} {stream.labels!r} {group_column(stream)!r}{_weights(stream)}"
     if key not in wholes:
         wholes[key] = scan(stream, partial(progress, stream.name))
     scanned = take_part(stream, wholes[key])
@@ -145,7 +159,17 @@ def _scan(stream: StreamConfig, wholes: dict[str, Scanned], progress: Progress) 
     return scanned
 
 
-def _serve(stream: StreamConfig, path: Path) -> ServedStream:
+def _transform(stream: StreamConfig, folder: Path) -> TransformPlace | None:
+    """Where its transform is written, in the configuration's folder or installed. Raises ConfigError."""
+    if stream.transform is None:
+        return None
+    try:
+        return place_of(stream.transform, folder)
+    except ConfigError as error:
+        raise ConfigError(f"streams.{stream.name}.transform: {error}") from error
+
+
+def _serve(stream: StreamConfig, path: Path, folder: Path) -> ServedStream:
     listed = Manifest.open(path)
     if not listed.samples:
         raise ConfigError(f"streams.{stream.name}.source: no samples")
@@ -161,10 +185,21 @@ def _serve(stream: StreamConfig, path: Path) -> ServedStream:
             "drop_remainder is true; set drop_remainder: false or a smaller batch_size"
         )
     _warn_if_written(stream, path)
-    quarantine = Quarantine(_quarantine_path(path))
+    transform = _transform(stream, folder)
+    quarantine = Quarantine(_quarantine_path(path, transform))
     quarantine.load()
     cache = None if stream.cache is None else CachePlace(str(stream.cache.path), stream.cache.max_bytes)
-    return ServedStream(spec, path, listed, Order.of(spec), quarantine, stream.bad_samples.max_fraction, cache)
+    return ServedStream(
+        spec,
+        path,
+        listed,
+        Order.of(spec),
+        quarantine,
+        stream.bad_samples.max_fraction,
+        cache,
+        transform,
+        mixing(spec, listed.label_rows),
+    )
 
 
 def _warn_if_written(stream: StreamConfig, path: Path) -> None:
@@ -180,10 +215,11 @@ def _warn_if_written(stream: StreamConfig, path: Path) -> None:
 
 
 def _label_files(stream: StreamConfig) -> list[Path]:
-    """The files that labels are taken from."""
-    if not isinstance(stream.source, NpySource):
-        return [Path(stream.source.path)]
+    """The files that labels and weights are taken from."""
     arrays = [file for label in (stream.labels or {}).values() if (file := label.file)]
+    arrays += [file for weights in [stream.weights] if weights and (file := weights.file)]
+    if not isinstance(stream.source, NpySource):
+        return [Path(stream.source.path), *arrays]
     return arrays if stream.source.table is None else [stream.source.table, *arrays]
 
 
@@ -205,6 +241,9 @@ def _spec(stream: StreamConfig, listed: Manifest) -> StreamSpec:
         order_id=OrderId(""),
         pixel_id=PixelId(""),
         content_id=listed.content_id,
+        chunk=stream.shuffle.chunk if stream.shuffle.kind == "chunk" else 0,
+        buffer=stream.shuffle.buffer if stream.shuffle.kind == "chunk" else 0,
+        weighted=listed.weighted,
     )
     return replace(spec, order_id=_order_id(spec, listed.content_id))
 
@@ -214,7 +253,7 @@ def _image(stream: StreamConfig, listed: Manifest) -> ImageSpec:
     if listed.arrays is None:
         if not isinstance(wanted.size, tuple):
             raise ConfigError(f"{key}.size: give [height, width]")
-        return ImageSpec(*wanted.size, wanted.channels, wanted.resize, wanted.exact)
+        return ImageSpec(*wanted.size, wanted.channels, wanted.resize, wanted.exact, wanted.scale, wanted.ratio)
     height, width, channels = listed.arrays.shape
     if wanted.size not in {None, "stored", (height, width)}:
         raise ConfigError(
@@ -230,5 +269,6 @@ def _image(stream: StreamConfig, listed: Manifest) -> ImageSpec:
 
 
 def _order_id(spec: StreamSpec, content_id: str) -> OrderId:
-    parts = (content_id, spec.batch_size, spec.remainder, spec.shuffle, spec.seed, PLAN_VERSION)
+    chunks = (spec.chunk, spec.buffer) if spec.shuffle == "chunk" else ()
+    parts = (content_id, spec.batch_size, spec.remainder, spec.shuffle, spec.seed, *chunks, PLAN_VERSION)
     return OrderId(identity("streamd order 1", msgspec.json.encode(parts)))

@@ -23,17 +23,21 @@ class Changes:
     removed: Mapping[str, str]
 
 
-def compare(before: Specs, after: Specs, relisted: Collection[str] = ()) -> Changes:
+def compare(before: Specs, after: Specs, relisted: Collection[str] = (), transformed: Collection[str] = ()) -> Changes:
     """What becomes of each stream. `relisted`: those whose files are other ones, though names and sizes are the same.
+    `transformed`: those with another transform, or another version of it.
 
     A stream is kept when its trainers would see no difference. The identity of its pixels is not asked: it follows from
-    `image`, as long as one daemon lives.
+    `image` and the transform, as long as one daemon lives.
     """
-    same = [name for name, spec in after.items() if name not in relisted and _is_same(before.get(name), spec)]
+    others = {*relisted, *transformed}
+    same = [name for name, spec in after.items() if name not in others and _is_same(before.get(name), spec)]
     return Changes(
         kept=tuple(same),
         changed={
-            name: _new_version(before[name], after[name]) for name in after if name in before and name not in same
+            name: _new_version(before[name], after[name], ["transform differs"] if name in transformed else [])
+            for name in after
+            if name in before and name not in same
         },
         added=tuple(name for name in after if name not in before),
         removed={name: _taken_away(name, after) for name in before if name not in after},
@@ -54,8 +58,8 @@ def _taken_away(name: str, served: Collection[str]) -> str:
     return f"stream {name!r} was taken out of the daemon's configuration{there}"
 
 
-def _new_version(was: StreamSpec, now: StreamSpec) -> str:
-    differences = [*_differences(was, now)]
+def _new_version(was: StreamSpec, now: StreamSpec, more: list[str]) -> str:
+    differences = [*_differences(was, now), *more]
     if was.order_id == now.order_id:
         what = "; ".join(differences) or "its files were listed anew"
         return f"stream {now.name!r} changed: {what}; subscribe again: its order is the same, and tokens of it fit"

@@ -10,6 +10,7 @@
     │   └── StreamChangedError    ... because its configuration changed
     ├── BatchesHeldError      the caller holds every batch it may hold
     ├── ReceiptError          an epoch's account does not add up
+    ├── PackError             a pack was not finished; what is written of it is kept for the next run
     ├── ForkedClientError     a client was used after fork
     ├── BrokenRuleError       the daemon's own books do not agree: it ends
     └── ProtocolError         the other side said something that makes no sense
@@ -93,6 +94,10 @@ class BatchesHeldError(StreamdError):
 
 class ReceiptError(StreamdError):
     """An epoch ended and its account does not add up."""
+
+
+class PackError(StreamdError):
+    """A pack could not be finished. Nothing is at its place."""
 
 
 class ForkedClientError(StreamdError):

@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from streamd.errors import ConfigError, near_name
@@ -18,7 +19,11 @@ def load_function(name: str, what: str, example: str) -> Callable[..., Any]:
     module_name, colon, function_name = name.partition(":")
     if not (module_name and colon and function_name):
         raise ConfigError(f"{what} is given as module:function, such as  {example},  not {name!r}")
-    module = _import(module_name)
+    return function_in(_import(module_name), module_name, function_name)
+
+
+def function_in(module: ModuleType, module_name: str, function_name: str) -> Callable[..., Any]:
+    """The function of a module that is imported. Raises ConfigError."""
     function = getattr(module, function_name, None)
     if not callable(function):
         known = [known for known, value in vars(module).items() if inspect.isfunction(value)]

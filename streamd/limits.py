@@ -16,6 +16,7 @@ MIN_CREDIT: Final = 2  # one batch in training, one on its way
 DEFAULT_CREDIT: Final = 16  # half of it is told of and sent at a time: with 8, wake-ups cost a fast trainer a tenth
 MAX_CREDIT: Final = 1024
 MAX_ARRAY_FILES: Final = 4096  # of a stream: every worker keeps each open
+MAX_OPEN_SHARDS: Final = 512  # of a stream in a worker; to open another takes as long as to open an image's own file
 
 # --- work
 TASK_ROWS: Final = 32  # rows a worker decodes at a time: two milliseconds of small JPEGs, so that workers share a batch
@@ -31,10 +32,17 @@ TASK_ATTEMPTS: Final = 10  # deaths from outside that end a task's stream, ...
 TASK_GIVE_UP_S: Final = 60.0  # ... if they go on for so long: somebody may kill workers as fast as they start
 WORKER_DATA_BYTES: Final = 2 * GIB  # RLIMIT_DATA: heap only, since RLIMIT_AS would count the slots
 # The linear algebra that NumPy and OpenCV bring along, and nobody uses, would take 40 and 140 MB of that for each core.
-WORKER_ENVIRONMENT: Final = {"OPENBLAS_NUM_THREADS": "1"}
+# Transforms: text has the same hash in all workers, and Albumentations asks no network for its newest version.
+WORKER_ENVIRONMENT: Final = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "PYTHONHASHSEED": "0",
+    "NO_ALBUMENTATIONS_UPDATE": "1",
+}
 STOPPED_S: Final = 2.0  # a worker silent for so long may have been stopped by somebody: it is looked at
 ROW_DEADLINE_S: Final = 30.0  # the largest picture allowed takes some seconds, on a busy host a few times that
 READ_AHEAD_BYTES: Final = 64 * MIB  # of a task's files at a time; 32 of the largest would fill a worker's memory
+CHUNKS_KEPT_BYTES: Final = 128 * MIB  # of a store's chunks in a worker, decompressed
+MAX_CHUNK_BYTES: Final = 256 * MIB  # decompressed to get one row: a worker has memory for a few of them
 CACHE_UNPUBLISHED_BYTES: Final = 256 * MIB  # a worker's, ahead of the disk; what comes then waits for another epoch
 CACHE_PUBLISH_S: Final = 0.25  # from a row that is kept to its place on the disk: what a kill may cost
 
@@ -43,6 +51,23 @@ MAX_FILE_BYTES: Final = 256 * MIB  # no photograph is larger; a sparse file posi
 MAX_PIXELS: Final = 100_000_000  # beyond it an image is a decompression bomb, not training data
 MAX_TEXT_BYTES: Final = 1024  # of a string label; every row of a batch has room for the longest
 MAX_REASON_CHARS: Final = 200  # of a decoder's message that is kept
+MAX_REFUSAL_CHARS: Final = 600  # of why a stream cannot be opened: a transform's labels, those wanted, and its file
+
+# --- mixing
+MIXING_BATCHES: Final = 256  # that the shuffle score is taken over: a hundredth of error or less, in milliseconds
+MIXING_ROWS: Final = 1 << 15  # ... and no more samples than that, however large batches are
+MIXING_COLUMNS: Final = 8  # of a vector: so many numbers tell whether its order is mixed
+POORLY_MIXED: Final = 0.9  # a shuffle score below it is told of: every tenth pair of a batch is too much alike
+MIXED_ENOUGH: Final = 0.95  # that is what a larger buffer is recommended for
+
+# --- packs
+PACK_BATCH_BYTES: Final = 4 * MIB  # of pixels, written at a time: a system call is cheap then, and slots stay few
+PACK_AHEAD_BYTES: Final = 256 * MIB  # decoded and not written yet: what workers do while the disk makes all of it safe
+PACK_SYNC_BYTES: Final = 256 * MIB  # between two of the journal's entries: what a kill may cost, ...
+PACK_SYNC_S: Final = 5.0  # ... or what was written in so long, where the disk is slow
+PACK_SHARD_BYTES: Final = 4 * GIB  # of pixels in one .npy file
+PACK_TAR_BYTES: Final = GIB  # of a tar shard: as WebDataset's own writer has it in effect
+PACK_IMAGE: Final = "X"  # what ml-pyxis calls its images
 
 # --- the wire
 MAX_CLIENT_FRAME_BYTES: Final = 64 * KIB  # the largest thing a client may say

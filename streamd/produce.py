@@ -6,11 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from streamd.chance import generators
 from streamd.decode import BadImageError, decode_into
+from streamd.decode.crop import draws
 from streamd.opened import Blob, Source, Unread
 from streamd.plan import PAD_ID
 from streamd.stores.cache import DecodedCache
 from streamd.tasks import BadSample, Task, short_reason
+from streamd.transforms.call import PURPOSE, FailedTransformError, UnfitTransformError
 from streamd.whereabouts import Phase, Track
 
 
@@ -27,6 +30,7 @@ class Filling:
         self._images = self._layout.images.view(memory)
         self._memory = memory
         self._track = track
+        self._draws = draws(source.spec.image, source.spec.seed, task.epoch, task.ids)
         self._rows: list[int] = task.rows.tolist()
         self._run = _run(self._rows)
         self._gathered = [False] * len(self._rows)
@@ -65,7 +69,7 @@ class Filling:
         if isinstance(blob, bytes):
             self._track.at(self._task.number, place, Phase.DECODING)
             try:
-                decode_into(blob, row, self._source.spec.image)
+                decode_into(blob, row, self._source.spec.image, self._draws[place])
             except BadImageError as error:
                 self.bad.append(BadSample(int(self._task.ids[place]), short_reason(error), lasting=True))
             else:
@@ -85,6 +89,28 @@ class Filling:
         for place in self._decoded:
             cache.keep(int(self._task.ids[place]), self._images[self._rows[place]])
 
+    def transform(self, start: int, stop: int) -> None:
+        """Has the stream's transform at the rows from `start` to `stop` that hold a sample; labels are written before.
+
+        What it raises is that sample's fault. Raises UnfitTransformError, and MemoryError with the track at the row.
+        """
+        transform, spec, ids = self._source.transform, self._source.spec, self._task.ids[start:stop]
+        if transform is None:
+            return
+        columns = {name: tensor.view(self._memory) for name, tensor in self._layout.labels.items()}
+        for place, rng in enumerate(generators(spec.seed, self._task.epoch, ids, PURPOSE), start):
+            if self._gathered[place] or place in self._decoded:
+                self._track.at(self._task.number, place, Phase.TRANSFORMING)
+                row = self._rows[place]
+                try:
+                    transform.call.apply(self._images[row], columns, row, rng)
+                except FailedTransformError as error:
+                    self.bad.append(BadSample(int(self._task.ids[place]), short_reason(error), lasting=True))
+                except UnfitTransformError as error:
+                    file = self._source.manifest.file(int(self._task.ids[place])).decode(errors="backslashreplace")
+                    raise UnfitTransformError(f"{error}; the sample: {file}; mend it and send SIGHUP") from error
+        self._track.at(self._task.number, stop, Phase.ELSEWHERE)
+
     def write_labels(self) -> None:
         """Writes ids, weights and labels of the task's rows; zeros where a row holds no sample."""
         ids, manifest = self._task.ids, self._source.manifest
@@ -93,7 +119,7 @@ class Filling:
         whole = not absent.any()
         known = ids if whole else np.where(absent, 0, ids)
         self._layout.sample_ids.view(self._memory)[rows] = ids
-        self._layout.weights.view(self._memory)[rows] = 1 if whole else ~absent
+        self._layout.weights.view(self._memory)[rows] = manifest.weights(known) * ~absent
         for name, tensor in self._layout.labels.items():
             values = manifest.label_rows(name, known)
             if not whole:

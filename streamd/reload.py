@@ -6,8 +6,8 @@ or in the data that it names, changes nothing at all.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,22 @@ from streamd.engines.local import LocalEngine
 from streamd.errors import StreamdError
 from streamd.served import ServedStream
 from streamd.service import Service
+from streamd.spec import PixelId
 from streamd.window.admission import least_bytes
 
 Read = Callable[[], Awaitable[tuple[Config, list[ServedStream]]]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Version:
+    """A stream that is to be served, new or in the place of one whose trainers are told `why` that ends."""
+
+    stream: ServedStream
+    why: str
+
+    @property
+    def name(self) -> str:
+        return self.stream.spec.name
 
 
 class Reloader:
@@ -62,6 +75,7 @@ class Reloader:
             {name: stream.spec for name, stream in running.items()},
             {name: stream.spec for name, stream in fresh.items()},
             relisted,
+            {name for name in fresh if name in running and running[name].transform != fresh[name].transform},
         )
 
     def _take_verdicts_along(self, changes: Changes, fresh: dict[str, ServedStream]) -> None:
@@ -81,18 +95,34 @@ class Reloader:
         for name, why in changes.removed.items():
             self._service.change(name, None, why)
             self._engine.close(name)
-        ways = {name: self._keep(self._service.streams[name], fresh[name]) for name in changes.kept}
-        for name, why in changes.changed.items():
-            ways[name] = self._serve(_sharing_verdicts(self._service.streams[name], fresh[name]), why)
-        ways |= {name: self._serve(fresh[name], "") for name in changes.added}
-        return {name for name, way in ways.items() if not await self._goes(name, way)}
+        versions = [
+            *(
+                _Version(_sharing_verdicts(self._service.streams[name], fresh[name]), why)
+                for name, why in changes.changed.items()
+            ),
+            *(_Version(fresh[name], "") for name in changes.added),
+        ]
+        together, alone = self._parted(versions)
+        ways: list[tuple[set[str], Coroutine[Any, Any, None]]] = []
+        if together:
+            ways.append(({each.name for each in together}, self._serve_from_new_workers(together)))
+        ways += [({name}, self._keep(self._service.streams[name], fresh[name])) for name in changes.kept]
+        ways += [({each.name}, self._serve(each)) for each in alone]
+        return {name for names, way in ways if not await self._goes(names, way) for name in names}
 
-    async def _goes(self, name: str, way: Coroutine[Any, Any, None]) -> bool:
-        """Whether a stream is served as it should be; a folder may have gone since its files were listed."""
+    def _parted(self, versions: Sequence[_Version]) -> tuple[list[_Version], list[_Version]]:
+        """Those that need new workers, which all get at a time; and those that do not."""
+        transformed = [each for each in versions if each.stream.transform is not None]
+        if not self._engine.needs_new_workers(each.stream for each in transformed):
+            return [], [*versions]
+        return transformed, [each for each in versions if each not in transformed]
+
+    async def _goes(self, names: Collection[str], way: Coroutine[Any, Any, None]) -> bool:
+        """Whether streams are served as they should be; a folder may have gone since its files were listed."""
         try:
             await way
         except StreamdError as error:
-            logs.error("reload.failed", f"{error}; it goes on as it was, if it was", stream=name)
+            logs.error("reload.failed", f"{error}; it goes on as it was, if it was", stream=",".join(names))
             return False
         return True
 
@@ -103,15 +133,25 @@ class Reloader:
             await self._engine.open(renewed)
             self._service.renew(renewed)
 
-    async def _serve(self, stream: ServedStream, why: str) -> None:
-        pixel_id = await self._engine.open(stream)
+    async def _serve(self, version: _Version) -> None:
+        pixel_id = await self._engine.open(version.stream)
         # From here to the change nothing else may run: what is begun now shows the new version.
-        self._service.change(stream.spec.name, replace(stream, spec=replace(stream.spec, pixel_id=pixel_id)), why)
+        self._change(version, pixel_id)
+
+    async def _serve_from_new_workers(self, versions: Sequence[_Version]) -> None:
+        """All of them or none: workers import a module once."""
+        pixel_ids = await self._engine.open_in_new_workers([each.stream for each in versions])
+        for each in versions:  # as above
+            self._change(each, pixel_ids[each.name])
+
+    def _change(self, version: _Version, pixel_id: PixelId) -> None:
+        stream = version.stream
+        self._service.change(version.name, replace(stream, spec=replace(stream.spec, pixel_id=pixel_id)), version.why)
         introduce([stream], self._config)
 
 
 def introduce(streams: Iterable[ServedStream], config: Config) -> None:
-    """Says what is served from now on, and warns of what subscription would refuse."""
+    """Says what is served from now on, and warns of poor mixing and of what subscription would refuse."""
     for each in streams:
         spec, shape = each.spec, each.shape
         logs.info(
@@ -123,6 +163,8 @@ def introduce(streams: Iterable[ServedStream], config: Config) -> None:
             batch_size=spec.batch_size,
             bad=len(each.quarantine.reasons),
         )
+        if each.poorly_mixed is not None:
+            logs.warning("stream.poorly_mixed", each.poorly_mixed, stream=spec.name)
         needed = least_bytes(shape, config.worker_count, config.memory)
         if needed > config.memory:
             logs.warning(

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from streamd.errors import ConfigError, ProtocolError
 from streamd.limits import MAX_REASON_CHARS, TASK_ROWS
 from streamd.plan import Ids
-from streamd.spec import StreamSpec
+from streamd.spec import StreamSpec, identity
 
 Rows = npt.NDArray[np.uint16]
 _ROW: Final = np.dtype("<u2")
@@ -27,7 +27,9 @@ _TASK_HEAD: Final = struct.Struct(
     "<BxHIQQQIxxxxQ"
 )  # kind, rows of the task, stream, number, slot, slot bytes, rows of the batch, epoch
 _CLOSE_RECORD: Final = struct.Struct("<BxxxI")  # kind, stream
-_DONE_HEAD: Final = struct.Struct("<BxHHxxQQQQ")  # kind, bad and gathered rows, number, read, decode, idle nanoseconds
+_DONE_HEAD: Final = struct.Struct(
+    "<B?HHxxQQQQ"
+)  # kind, unfit, bad and gathered rows, number, read, decode, idle nanoseconds
 MAX_RECORD_BYTES: Final = 64 * 1024
 MAX_GROUP: Final = 16  # records of a datagram
 _DAMAGE: Final = (struct.error, msgspec.MsgspecError, ValueError, IndexError, RecursionError)  # what decoding may raise
@@ -43,6 +45,21 @@ class CachePlace:
 
 
 @dataclass(frozen=True, slots=True)
+class TransformPlace:
+    """Where a stream's transform is: `function` of `module`, in `folder` or installed. `digest` is of its source."""
+
+    module: str
+    function: str
+    folder: str
+    digest: str
+
+    @property
+    def version(self) -> str:
+        """Tells this function as it is written now from every other."""
+        return identity("streamd transform 1", self.function, self.digest)
+
+
+@dataclass(frozen=True, slots=True)
 class OpenStream:
     """Know a stream by `number` from now on: its manifest lies at `manifest`."""
 
@@ -50,6 +67,7 @@ class OpenStream:
     manifest: str
     spec: StreamSpec
     cache: CachePlace | None = None
+    transform: TransformPlace | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +134,10 @@ class BadSample:
 
 
 class Done(msgspec.Struct, frozen=True):
-    """A task is finished but for `bad`; where its time went, in nanoseconds; `gathered` rows needed no decoding."""
+    """A task is finished but for `bad`; where its time went, in nanoseconds; `gathered` rows needed no decoding.
+
+    `unfit` says why its stream cannot go on at all, if so.
+    """
 
     number: int
     read_ns: int
@@ -124,6 +145,7 @@ class Done(msgspec.Struct, frozen=True):
     idle_ns: int
     bad: tuple[BadSample, ...] = ()
     gathered: int = 0
+    unfit: str = ""
 
 
 Command = OpenStream | CloseStream | Task | DropSlots
@@ -196,8 +218,9 @@ def encode_report(report: Report) -> bytes:
     match report:
         case Done():
             times = report.read_ns, report.decode_ns, report.idle_ns
-            head = _DONE_HEAD.pack(_DONE, len(report.bad), report.gathered, report.number, *times)
-            return head + (msgspec.msgpack.encode(report.bad) if report.bad else b"")
+            head = _DONE_HEAD.pack(_DONE, bool(report.unfit), len(report.bad), report.gathered, report.number, *times)
+            told = (report.bad, report.unfit)
+            return head + (msgspec.msgpack.encode(told) if report.bad or report.unfit else b"")
         case Ready():
             return bytes([_READY]) + msgspec.msgpack.encode(report)
         case Unopened():
@@ -225,15 +248,15 @@ def decode_report(data: bytes) -> Report:
 
 
 def _decode_done(data: bytes) -> Done:
-    _, bad_rows, gathered, number, read_ns, decode_ns, idle_ns = _DONE_HEAD.unpack_from(data)
+    _, is_unfit, bad_rows, gathered, number, read_ns, decode_ns, idle_ns = _DONE_HEAD.unpack_from(data)
     rest = data[_DONE_HEAD.size :]
-    bad: tuple[BadSample, ...] = msgspec.msgpack.decode(rest, type=tuple[BadSample, ...]) if rest else ()
-    if len(bad) != bad_rows:
-        raise ProtocolError(f"a task done with {bad_rows} bad rows names {len(bad)}")
-    return Done(number, read_ns, decode_ns, idle_ns, bad, gathered)
+    bad, unfit = msgspec.msgpack.decode(rest, type=tuple[tuple[BadSample, ...], str]) if rest else ((), "")
+    if (len(bad), bool(unfit)) != (bad_rows, is_unfit):
+        raise ProtocolError(f"a task done with {bad_rows} bad rows names {len(bad)}, or does not say why none is fit")
+    return Done(number, read_ns, decode_ns, idle_ns, bad, gathered, unfit)
 
 
-def short_reason(error: BaseException) -> str:
+def short_reason(error: BaseException, most_chars: int = MAX_REASON_CHARS) -> str:
     """An error's words, fit for a record: one line, bounded, and encodable whatever bytes a file's name has."""
     text = " ".join(str(error).split()) or type(error).__name__
-    return text.encode(errors="backslashreplace").decode()[:MAX_REASON_CHARS]
+    return text.encode(errors="backslashreplace").decode()[:most_chars]

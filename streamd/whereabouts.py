@@ -25,6 +25,7 @@ class Phase(IntEnum):
     ELSEWHERE = 0  # nothing: it starts, waits for work, or is between rows
     READING = 1
     DECODING = 2
+    TRANSFORMING = 3
 
 
 @dataclass(frozen=True, slots=True)

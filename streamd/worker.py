@@ -16,14 +16,15 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final, NoReturn
 
 import aiofiles.os
 
 from streamd.bundles import bundle, parted
 from streamd.errors import ConfigError
-from streamd.limits import WORKER_DATA_BYTES
+from streamd.limits import MAX_REFUSAL_CHARS, WORKER_DATA_BYTES
 from streamd.mapping import map_writable
 from streamd.opened import Blob, ReadPace, Source, Unread, opened
 from streamd.produce import Filling
@@ -45,12 +46,14 @@ from streamd.tasks import (
     encode_report,
     short_reason,
 )
+from streamd.transforms.call import UnfitTransformError
 from streamd.whereabouts import OUT_OF_MEMORY_STATUS, Phase, Track
 
 # Rows decoded between two looks at the socket, so that the next task's files are read meanwhile.
 _LOOK_UP_ROWS: Final = 16
 _NICENESS: Final = 1  # trainers on the same host come first
-_read_group = aiofiles.os.wrap(Source.read_timed)
+_STDOUT, _STDERR = 1, 2
+_read_group = aiofiles.os.wrap(Source.read_ahead)
 _open_source = aiofiles.os.wrap(opened)  # in a thread: a mount that hangs must not keep other streams waiting
 _close_source = aiofiles.os.wrap(Source.close)  # in a thread: what was kept may be on its way to a slow disk
 
@@ -109,19 +112,32 @@ class Worker:
         blobs, seconds = ([], 0.0) if filling.gather() else early or source.read_timed(task.ids)
         self._pace.note(len(blobs) - blobs.count(Unread.LATER), seconds)
         read = time.monotonic_ns()
-        for start in range(0, len(blobs), _LOOK_UP_ROWS):
+        await self._step_by_step(partial(filling.decode, blobs), len(blobs))
+        if source.cache is not None:
+            self._add_to(source.cache, filling, task.stream)
+        filling.write_labels()
+        unfit = "" if source.transform is None else await self._transform(filling, task.rows.size)
+        done = time.monotonic_ns()
+        bad = tuple(filling.bad)
+        await self._report(Done(task.number, read - started, done - read, idle_ns, bad, filling.gathered, unfit))
+
+    async def _step_by_step(self, fill: Callable[[int, int], None], rows: int) -> None:
+        """Fills rows, with a look at the socket now and then."""
+        for start in range(0, rows, _LOOK_UP_ROWS):
             try:
-                filling.decode(blobs, start, start + _LOOK_UP_ROWS)
+                fill(start, start + _LOOK_UP_ROWS)
             except MemoryError:
                 leave_out_of_memory()
             if not self._queue:
                 await asyncio.sleep(0)
-        filling.write_labels()
-        if source.cache is not None:
-            self._add_to(source.cache, filling, task.stream)
-        done = time.monotonic_ns()
-        bad = tuple(filling.bad)
-        await self._report(Done(task.number, read - started, done - read, idle_ns, bad, filling.gathered))
+
+    async def _transform(self, filling: Filling, rows: int) -> str:
+        """Why the stream cannot go on, or nothing."""
+        try:
+            await self._step_by_step(filling.transform, rows)
+        except UnfitTransformError as error:
+            return short_reason(error, MAX_REFUSAL_CHARS)
+        return ""
 
     def _add_to(self, cache: DecodedCache, filling: Filling, stream: int) -> None:
         """Before the report: the slot is another's afterwards."""
@@ -135,7 +151,7 @@ class Worker:
         self._done.append(encode_report(report))
         if self._has_done_half():
             self._receive()  # what came meanwhile counts, too
-        if self._has_done_half() or report.bad:
+        if self._has_done_half() or report.bad or report.unfit:
             await self._tell()
 
     async def _tell(self) -> None:
@@ -207,7 +223,7 @@ class Worker:
         try:
             source, remark = await _open_source(command)
         except (ConfigError, OSError) as error:
-            return short_reason(error)
+            return short_reason(error, MAX_REFUSAL_CHARS)
         if number not in self._unopened:  # closed meanwhile, or opened for a task
             source.close()
             return ""
@@ -276,6 +292,7 @@ def inherited_track(descriptor: str) -> Track:
 def main() -> None:
     """Runs a worker on the socket and the page whose descriptors are the first arguments."""
     confine_process()
+    os.dup2(_STDERR, _STDOUT)  # a transform may print; a command's standard output is for what it was asked
     track = inherited_track(sys.argv[2])
     with socket.socket(fileno=int(sys.argv[1])) as link:
         asyncio.run(Worker(link, track).run())

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from daemons import DaemonProcess, wait_until
 
-pytest_plugins = ["opened_sources"]
+pytest_plugins = ["opened_sources", "programs"]
 
 
 def _descriptors() -> set[str]:

@@ -55,6 +55,10 @@ class Held:
         images[:] = ids.astype(np.uint8).reshape(-1, 1, 1, 1)
         return self.held(ids)
 
+    def fault(self, sample_id: int) -> str:
+        del sample_id
+        return ""
+
     def close(self) -> None:
         self.closed = True
 

@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 from daemons import stream_config, write_images
+from sample_specs import some_spec
 from served_folders import change_times, serve
 
-from streamd.catalog import families, is_listed, list_samples, open_streams, state_directory, unlisted
+from streamd.catalog import _order_id, families, is_listed, list_samples, open_streams, state_directory, unlisted
 from streamd.config import load
 from streamd.errors import ConfigError
+from streamd.mixing import mixing
 from streamd.served import ServedStream
+from streamd.spec import ImageSpec
 from streamd.verdicts import Verdict
 
 
@@ -27,6 +30,13 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
     return tmp_path / "deep" / "state"
+
+
+def test_a_random_crop_keeps_its_bounds(folder: Path, state: Path) -> None:
+    image = {"size": [10, 12], "resize": "random_crop", "scale": [0.5, 1], "ratio": [1, 2]}
+    assert serve(folder, state, image=image).spec.image == ImageSpec(
+        10, 12, 3, "random_crop", scale=(0.5, 1.0), ratio=(1.0, 2.0)
+    )
 
 
 def test_a_stream_is_what_its_configuration_says(folder: Path, state: Path) -> None:
@@ -76,6 +86,7 @@ def test_another_source_has_a_manifest_of_its_own(folder: Path, state: Path, tmp
         {"batch_size": 4},
         {"shuffle": {"kind": "full", "seed": 1}},
         {"shuffle": "none"},
+        {"shuffle": "chunk"},
         {"drop_remainder": True},
         {"drop_remainder": "pad"},
         {"labels": {"label": {"type": "category", "classes": ["dog", "cat"]}}},
@@ -84,6 +95,30 @@ def test_another_source_has_a_manifest_of_its_own(folder: Path, state: Path, tmp
 )
 def test_what_changes_the_order_changes_the_order_id(folder: Path, state: Path, change: dict[str, Any]) -> None:
     assert serve(folder, state, **change).spec.order_id != serve(folder, state).spec.order_id
+
+
+def test_chunks_and_buffers_are_in_the_order_id_of_chunks_only(folder: Path, state: Path) -> None:
+    chunks = [{"chunk": 4, "buffer": 2}, {"chunk": 5, "buffer": 2}, {"chunk": 4, "buffer": 1}]
+    served = [serve(folder, state, shuffle={"kind": "chunk", **each}).spec for each in chunks]
+    assert [(spec.chunk, spec.buffer) for spec in served] == [(4, 2), (5, 2), (4, 1)]
+    assert len({spec.order_id for spec in served}) == 3
+    full = serve(folder, state).spec
+    assert (full.chunk, full.buffer) == (0, 0)
+
+
+def test_order_ids_are_what_they_always_were() -> None:
+    """Tokens of older versions carry them."""
+    assert _order_id(some_spec(), "content") == "ac15cf2244928540fe7061fb7f3f1cbc"
+    assert _order_id(some_spec(shuffle="none"), "content") == "217041106b0a6718bbe4d5796ef2851f"
+    assert _order_id(some_spec(shuffle="chunk", chunk=3200, buffer=16), "content") == "7beeb5458b54bb9b8d2d015b3efb353e"
+
+
+def test_a_stream_knows_how_well_it_is_mixed(folder: Path, state: Path) -> None:
+    sorted_by_class = serve(folder, state, shuffle={"kind": "chunk", "chunk": 1, "buffer": 1}, batch_size=2)
+    assert sorted_by_class.mixing == mixing(sorted_by_class.spec, sorted_by_class.manifest.label_rows)
+    assert sorted_by_class.shuffle_score == (sorted_by_class.mixing and sorted_by_class.mixing.score)
+    kept = serve(folder, state, shuffle="none")
+    assert (kept.shuffle_score, kept.poorly_mixed) == (None, None)
 
 
 def test_a_changed_name_or_size_changes_the_order_id(folder: Path, state: Path) -> None:
@@ -332,50 +367,3 @@ def test_a_table_that_was_written_since_is_told_of_and_its_samples_stay(
 
     assert "all.csv' was written after its samples were listed: --rescan" in caplog.text
     assert after.spec.order_id == before.spec.order_id
-
-
-def in_array(tmp_path: Path, shape: tuple[int, ...] = (9, 4, 5, 3)) -> Path:
-    """A file of images, with their labels beside it."""
-    np.save(tmp_path / "x.npy", np.zeros(shape, np.uint8))
-    np.save(tmp_path / "y.npy", np.arange(shape[0]))
-    return tmp_path / "x.npy"
-
-
-@pytest.mark.parametrize("size", [None, "stored", [4, 5]], ids=str)
-def test_images_of_an_array_have_the_size_that_is_stored(tmp_path: Path, state: Path, size: object) -> None:
-    source = {"kind": "npy", "path": str(in_array(tmp_path))}
-    spec = serve(tmp_path, state, source=source, image={"size": size}).spec
-    assert (spec.samples, spec.image_shape, spec.labels) == (9, (4, 5, 3), {})
-
-
-@pytest.mark.parametrize(
-    ("shape", "image", "told"),
-    [
-        ((9, 4, 5, 3), {"size": [5, 4]}, "image.size: the arrays hold images of 5x4, .* write size: stored"),
-        (
-            (9, 4, 5, 3),
-            {"mode": "L"},
-            "image.mode: L has 1 channel, and the images of the arrays have 3; write mode: RGB",
-        ),
-        ((9, 4, 5), {}, "image.mode: RGB has 3 channels, and the images of the arrays have 1; write mode: L"),
-    ],
-)
-def test_images_of_an_array_are_served_as_they_are_or_not_at_all(
-    tmp_path: Path, state: Path, shape: tuple[int, ...], image: dict[str, object], told: str
-) -> None:
-    source = {"kind": "npy", "path": str(in_array(tmp_path, shape))}
-    with pytest.raises(ConfigError, match=f"streams.train.{told}"):
-        serve(tmp_path, state, source=source, image=image)
-
-
-def test_labels_written_since_an_array_was_listed_are_spoken_of(
-    tmp_path: Path, state: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    source = {"kind": "npy", "path": str(in_array(tmp_path))}
-    labels = {"y": {"type": "int", "from": str(tmp_path / "y.npy")}}
-    listed = serve(tmp_path, state, source=source, labels=labels, image={})
-    assert caplog.messages == []
-    change_times(tmp_path / "y.npy", listed.manifest_path.stat().st_mtime_ns + 10**9)
-    serve(tmp_path, state, source=source, labels=labels, image={})
-    (message,) = [each for each in caplog.messages if "was written after its samples were listed" in each]
-    assert "y.npy" in message

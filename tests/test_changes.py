@@ -127,3 +127,11 @@ def test_settings_of_the_whole_daemon_are_named_when_they_differ() -> None:
     running = {"memory": 1, "workers": "auto", "listen": None}
     assert needing_restart(running, {"memory": 2, "workers": "auto", "listen": ("ipc:///s",)}) == ("memory", "listen")
     assert needing_restart(running, dict(running)) == ()
+
+
+def test_another_transform_changes_a_stream_though_nothing_else_shows_it() -> None:
+    changes = compare(named(SPEC), named(some_spec()), transformed={"train"})
+    assert changes.changed == {
+        "train": "stream 'train' changed: transform differs; subscribe again: its order is the same, and tokens of it "
+        "fit"
+    }

@@ -14,6 +14,7 @@ from served_folders import file_of, serve, spoil
 
 from streamd import opened, produce
 from streamd.decode import decode_into
+from streamd.decode.crop import draws
 from streamd.layout import Layout, layout
 from streamd.opened import Source, Unread
 from streamd.plan import PAD_ID
@@ -37,10 +38,10 @@ def new_track() -> Track:
 class Filled:
     """A batch of 8 rows, of which a task has filled some; memory that nobody wrote is 0xAA."""
 
-    def __init__(self, source: Source, rows: list[int], ids: list[int]) -> None:
+    def __init__(self, source: Source, rows: list[int], ids: list[int], epoch: int = 0) -> None:
         self.layout: Layout = layout(source.spec, ROWS)
         self.memory = memoryview(bytearray(b"\xaa" * self.layout.nbytes))
-        task = Task(1, 0, 1, self.layout.nbytes, ROWS, np.array(rows, np.uint16), np.array(ids, np.int64))
+        task = Task(1, 0, 1, self.layout.nbytes, ROWS, np.array(rows, np.uint16), np.array(ids, np.int64), epoch)
         filling = Filling(source, task, self.memory, new_track())
         blobs = [] if filling.gather() else source.read(task.ids)
         for start in range(0, len(blobs), 3):
@@ -66,6 +67,23 @@ def test_rows_hold_pixels_ids_weights_and_labels_of_their_samples(source: Source
     assert batch.bad == []
 
 
+def test_a_random_crop_is_that_of_its_seed_epoch_and_sample_in_whichever_task(tmp_path: Path) -> None:
+    folder = write_images(tmp_path / "data", {"cat": 4, "dog": 5})
+    image = {"size": [20, 24], "resize": "random_crop"}
+    stream = serve(folder, tmp_path / "state", image=image, shuffle={"kind": "full", "seed": 5})
+    source = Source.open(stream.spec, stream.manifest_path)
+    expected, drawn = np.empty((8, 20, 24, 3), np.uint8), draws(stream.spec.image, 5, 7, np.arange(8))
+    for sample_id in range(8):
+        blob = file_of(stream, sample_id).read_bytes()
+        decode_into(blob, expected[sample_id], stream.spec.image, drawn[sample_id])
+    batch, other_epoch = Filled(source, list(range(8)), list(range(8)), 7), Filled(source, [0], [0], 6)
+    assert np.array_equal(batch.images, expected)
+    assert np.array_equal(Filled(source, [2, 6], [6, 3], 7).images[[2, 6]], expected[[6, 3]])
+    assert not np.array_equal(other_epoch.images[0], expected[0])
+    source.close()
+    stream.manifest.close()
+
+
 def test_rows_of_other_tasks_are_left_alone(source: Source) -> None:
     batch = Filled(source, [1, 3], [0, 1])
     others = [0, 2, 4, 5, 6, 7]
@@ -79,6 +97,17 @@ def test_a_row_without_a_sample_is_zero_throughout(source: Source) -> None:
     assert (batch.sample_ids[1], batch.weights[1], batch.labels[1]) == (PAD_ID, 0.0, 0)
     assert batch.weights[[0, 2]].tolist() == [1.0, 1.0]
     assert batch.bad == []
+
+
+def test_a_row_weighs_what_its_sample_does_and_nothing_without_one(tmp_path: Path) -> None:
+    folder = write_images(tmp_path / "data", {"cat": 2, "dog": 1})
+    np.save(tmp_path / "w.npy", [0.5, 0, 3])
+    stream = serve(folder, tmp_path / "state", weights=str(tmp_path / "w.npy"))
+    source = Source.open(stream.spec, stream.manifest_path)
+    assert Filled(source, [4, 0, 1, 6], [2, 1, PAD_ID, 0]).weights[[4, 0, 1, 6]].tolist() == [3, 0, 0, 0.5]
+    assert stream.spec.weighted
+    source.close()
+    stream.manifest.close()
 
 
 def test_labels_of_every_kind_lie_in_the_slot_as_the_batch_carries_them(tmp_path: Path) -> None:

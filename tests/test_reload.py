@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from daemons import stream_config, write_images
+from programs import Write
 from served_folders import change_times
 
 from streamd.catalog import list_samples, open_streams, unlisted
@@ -32,6 +33,7 @@ class Daemon:
         self.streams: dict[str, ServedStream] = {}
         self.told: list[str] = []
         self.closed_to: set[str] = set()  # streams that no worker can open
+        self.stale: set[str] = set()  # streams whose transforms need new workers
 
     def read(self, streams: dict[str, Any], **settings: object) -> tuple[Config, list[ServedStream]]:
         config = load({"streams": streams, **settings})
@@ -60,6 +62,16 @@ class Daemon:
         if stream.spec.name in self.closed_to:
             raise ConfigError("its folder is gone")
         return PixelId("pixels")
+
+    def needs_new_workers(self, streams: Iterable[ServedStream]) -> bool:
+        return bool({stream.spec.name for stream in streams} & self.stale)
+
+    async def open_in_new_workers(self, streams: Sequence[ServedStream]) -> dict[str, PixelId]:
+        names = [stream.spec.name for stream in streams]
+        self.told.append(f"new workers for {' and '.join(names)}")
+        if self.closed_to & set(names):
+            raise ConfigError("it raises")
+        return {name: PixelId("pixels") for name in names}
 
     def close(self, name: str) -> None:
         self.told.append(f"close {name}")
@@ -237,9 +249,87 @@ def test_settings_of_the_daemon_itself_are_named_and_the_rest_is_done(
     assert daemon.streams["a"].spec.batch_size == 4
 
 
+def test_a_stream_whose_batches_hold_one_class_each_is_warned_of(
+    daemon: Daemon, tmp_path: Path, log: pytest.LogCaptureFixture
+) -> None:
+    folder = write_images(tmp_path / "sorted", {"cat": 16, "dog": 16}, size=(8, 8))
+    chunks = {"kind": "chunk", "chunk": 8, "buffer": 1}
+    config, streams = daemon.read(
+        {
+            name: stream_config(folder, shuffle=shuffle)
+            for name, shuffle in (("poor", chunks), ("kept", "none"), ("good", "full"))
+        }
+    )
+    introduce(streams, config)
+    (warning,) = [each.getMessage() for each in log.records if each.levelno == logging.WARNING]
+    assert "batches are poorly mixed, by a shuffle score of 0.00" in warning
+    assert "streamd pack poor DEST --shuffle" in warning
+
+
 def test_a_stream_that_nobody_can_subscribe_to_is_warned_of(
     daemon: Daemon, a: dict[str, Any], log: pytest.LogCaptureFixture
 ) -> None:
     config, streams = daemon.read({"a": a | {"image": {"size": [900, 900]}}}, memory="1MiB", workers=1)
     introduce(streams, config)
     assert "nobody can subscribe" in log.text
+
+
+@pytest.fixture
+def transformed(
+    a: dict[str, Any], b: dict[str, Any], program: Write, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, dict[str, Any]]:
+    """Three streams, of which two have transforms of their own."""
+    monkeypatch.chdir(program("one", "").parent)
+    program("two", "")
+    return {"a": a | {"transform": "one:f"}, "b": b | {"transform": "two:f"}, "c": a}
+
+
+def test_a_transform_that_was_edited_changes_its_stream_alone_though_the_configuration_is_the_same(
+    daemon: Daemon, transformed: dict[str, Any], program: Write
+) -> None:
+    running = daemon.start(transformed)
+    program("two", "# edited")
+    reload(daemon, running, transformed)
+    opened, changed = daemon.told
+    assert opened == "open b"
+    assert changed.startswith("change b: stream 'b' changed: transform differs; subscribe again: its order is the same")
+
+
+def test_streams_whose_transforms_need_new_workers_are_opened_in_them_together(
+    daemon: Daemon, transformed: dict[str, Any], program: Write
+) -> None:
+    running = daemon.start(transformed)
+    daemon.stale = {"b"}
+    program("one", "# edited")
+    program("two", "# edited")
+    reload(daemon, running, transformed | {"c": transformed["c"] | {"batch_size": 4}})
+    assert [told.split(":")[0] for told in daemon.told] == [
+        "new workers for a and b", "change a", "change b", "open c", "change c",
+    ]  # fmt: skip
+
+
+def test_when_one_of_them_cannot_be_opened_all_go_on_as_they_were(
+    daemon: Daemon, transformed: dict[str, Any], program: Write, log: pytest.LogCaptureFixture
+) -> None:
+    running = daemon.start(transformed)
+    before = dict(daemon.streams)
+    daemon.stale, daemon.closed_to = {"b"}, {"b"}
+    program("one", "# edited")
+    program("two", "# edited")
+    reload(daemon, running, transformed | {"c": transformed["c"] | {"batch_size": 4}})
+    assert (daemon.streams["a"], daemon.streams["b"]) == (before["a"], before["b"])
+    assert daemon.streams["c"].spec.batch_size == 4
+    assert "it raises; it goes on as it was, if it was" in log.text
+
+
+def test_what_a_transform_raised_on_is_forgiven_when_it_is_edited_and_remembered_when_it_is_put_back(
+    daemon: Daemon, transformed: dict[str, Any], program: Write
+) -> None:
+    running = daemon.start(transformed)
+    daemon.streams["a"].quarantine.record([Verdict(0, "transform raised ValueError")])
+    program("one", "# edited")
+    reload(daemon, running, transformed)
+    assert daemon.streams["a"].quarantine.reasons == {}
+    program("one", "")
+    reload(daemon, running, transformed)
+    assert daemon.streams["a"].quarantine.reasons == {0: "transform raised ValueError"}

@@ -28,6 +28,7 @@ from streamd.tasks import (
     Remark,
     Report,
     Task,
+    TransformPlace,
     Unopened,
     decode_command,
     decode_report,
@@ -46,6 +47,7 @@ def task(rows: list[int], ids: list[int], batch_rows: int = MAX_BATCH_ROWS) -> T
 COMMANDS: Final[list[Command]] = [
     OpenStream(2, "/var/lib/streamd/träin.manifest", SPEC),
     OpenStream(3, "/m", SPEC, CachePlace("/var/cäche", 2**40, writable=True)),
+    OpenStream(4, "/m", SPEC, None, TransformPlace("augment", "flip", "/etc/ströme", "d" * 32)),
     task([0], [5]),
     task([1, 2, MAX_BATCH_ROWS - 1], [2**62, 0, 7]),
     task(list(range(TASK_ROWS)), list(range(100, 100 + TASK_ROWS))),
@@ -58,6 +60,8 @@ REPORTS: Final[list[Report]] = [
     Done(7, 1, 2, 3),
     Done(2**63, 2**50, 2**50, 2**50, (BadSample(9, "cut short", lasting=True), BadSample(2**62, "é", lasting=False))),
     Done(8, 1, 2, 3, gathered=32),
+    Done(9, 1, 2, 3, unfit="an image of float64 comes back"),
+    Done(9, 1, 2, 3, (BadSample(9, "cut short", lasting=True),), unfit="an image of float64 comes back"),
     Unopened(3, "the folder is gone"),
     Remark(2**31, "the cache is fül"),
 ]
@@ -156,7 +160,7 @@ def test_anything_after_a_record_is_refused(record: Record) -> None:
         decoder_of(record)(encoded(record) + b"\x00")
 
 
-@pytest.mark.parametrize("record", [*COMMANDS[2:4], *COMMANDS[5:], *REPORTS], ids=named)
+@pytest.mark.parametrize("record", [*COMMANDS[3:5], *COMMANDS[6:], *REPORTS], ids=named)
 def test_every_flipped_byte_gives_an_error_or_a_record(record: Record) -> None:
     data = bytearray(encoded(record))
     for place in range(len(data)):

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import io
 import os
+import re
 import signal
 import socket
 import struct
@@ -19,7 +20,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from daemons import wait_until, write_images
+from msgspec import structs
 from PIL import Image
+from programs import Write
 from served_folders import file_of, serve, spoil
 
 from streamd import worker
@@ -49,6 +52,7 @@ from streamd.tasks import (
     decode_report,
     encode_command,
 )
+from streamd.transforms.source import place_of
 from streamd.whereabouts import TRACK_BYTES, Track
 
 ANSWER_S = 20.0
@@ -394,3 +398,39 @@ def test_a_cache_that_cannot_be_opened_is_remarked_and_done_without(
     hand.send(task(stream, 1, [0], [5]), slot=1, nbytes=slot_bytes(stream.spec))
     assert isinstance(done := hand.hear(), Done)
     assert (done.gathered, done.bad) == (0, ())
+
+
+def test_a_transform_has_its_way_with_rows_and_what_it_prints_disturbs_nobody(
+    hand: Hand, stream: ServedStream, images: Images, program: Write
+) -> None:
+    text = "def f(image, labels, rng):\n    print('a word')\n    return 255 - image, {'label': 1 - labels['label']}"
+    place = place_of("augment:f", program("augment", text).parent)
+    hand.send(OpenStream(0, str(stream.manifest_path), stream.spec, None, place))
+    ready = hand.hear()
+    assert isinstance(ready, Ready)
+    assert ready.pixel_id != pixel_id(stream.spec.image)
+    hand.send(task(stream, 1, [0, 1, 2], [5, PAD_ID, 0]), slot=1, nbytes=slot_bytes(stream.spec))
+    assert isinstance(done := hand.hear(), Done)
+    assert (done.bad, done.unfit) == ((), "")
+    assert np.array_equal(images(1)[0], 255 - pixels(stream, 5))
+    assert layout(stream.spec, ROWS).labels["label"].view(hand.slots.view(1))[:3].tolist() == [0, 0, 1]
+    status, printed = hand.end()
+    assert (status, set(printed.split("\n"))) == (0, {"a word", ""})
+
+
+def test_a_transform_that_cannot_be_used_is_told_with_its_line_and_one_that_turns_out_so_too(
+    hand: Hand, stream: ServedStream, program: Write
+) -> None:
+    folder = program("augment", "def f(image, labels, rng):\n    return image.T, labels").parent
+    hand.send(OpenStream(0, str(stream.manifest_path), stream.spec, None, place_of("augment:f", folder)))
+    assert isinstance(told := hand.hear(), Unopened)
+    assert told.reason.startswith("transform at augment.py:1: an image of uint8 (3, 32, 32) comes back")
+
+    program("late", "def f(image, labels, rng):\n    return image[: 32 - 8 * labels['label']], labels")
+    hand.send(OpenStream(1, str(stream.manifest_path), stream.spec, None, place_of("late:f", folder)))
+    assert isinstance(hand.hear(), Ready)
+    hand.send(structs.replace(task(stream, 1, [0], [8]), stream=1), slot=1, nbytes=slot_bytes(stream.spec))
+    assert isinstance(done := hand.hear(), Done)
+    assert re.match(
+        r"transform at late.py:1: an image of uint8 \(24, 32, 3\).*; the sample: dog/0004.jpg; ", done.unfit
+    )

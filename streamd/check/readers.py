@@ -18,7 +18,7 @@ import msgspec
 from streamd.check.records import Fault, Group, Seen, Told
 from streamd.engines.deaths import Death, Finding, death
 from streamd.engines.watch import Watch
-from streamd.errors import StreamdError
+from streamd.errors import ConfigError, StreamdError
 from streamd.limits import ROW_DEADLINE_S, WORKER_ENVIRONMENT
 from streamd.slots import make_memory
 from streamd.whereabouts import TRACK_BYTES, Phase, Track, Whereabouts
@@ -106,11 +106,14 @@ class _Child:
         """The answer; None when the process has died over it."""
         if self._running is None:
             self._running = await _Running.start(self._command, self._deadline_s)
-            if not await self._running.exchange(self._hello):
+            answer = await self._running.exchange(self._hello)
+            if not answer:
                 death = await self.end()
                 raise StreamdError(
                     f"a reading process ended before it read anything, {death.words}; its message is above"
                 )
+            if isinstance(refusal := msgspec.json.decode(answer), str):
+                raise ConfigError(refusal)
         answer = await self._running.exchange(msgspec.json.encode(group) + b"\n")
         return msgspec.json.decode(answer, type=Seen) if answer.endswith(b"\n") else None
 

@@ -1,41 +1,43 @@
 """A process that reads and decodes as a worker does: `python -m streamd.check.reading TRACK`, a page's descriptor.
 
 It is apart because a hostile image may crash a decoder; the page says at which one it was. Every line on its standard
-input and output is one JSON value: it is told the streams, says `true`, and from then on answers every Group with what
-it Saw. It ends with its input.
+input and output is one JSON value: it is told the streams, says `true`, or why one cannot be read, and from then on
+answers every Group with what it Saw. It ends with its input.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import struct
 import sys
 import time
 import warnings
-from collections.abc import Iterator
 from io import BytesIO
 from itertools import compress
-from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final, cast
 
 import msgspec
 import numpy as np
 from PIL import Image
 
 from streamd.check.records import Fault, Group, Seen, Told
+from streamd.check.transforming import objection
 from streamd.decode import BadImageError, decode_into
 from streamd.decode.content import format_of
+from streamd.decode.crop import Draw, draws
 from streamd.decode.orientation import SIDEWAYS, orientation_of
 from streamd.decode.resize import Row, covering_size
-from streamd.opened import CHANGED, Source, Unread
+from streamd.errors import ConfigError
+from streamd.opened import CHANGED, Source, Unread, opened
 from streamd.spec import ImageSpec
 from streamd.stores import Store
-from streamd.tasks import BadSample, short_reason
+from streamd.tasks import BadSample, OpenStream, short_reason
 from streamd.whereabouts import Phase, Track
 from streamd.worker import confine_process, inherited_track, leave_out_of_memory
 
 _DIGEST_BYTES: Final = 16
-_ARRAY: Final = "NPY"  # in the place of a picture's format
+_STDIN, _STDOUT, _STDERR = 0, 1, 2
 
 
 def look(source: Source, group: Group, track: Track) -> Seen:
@@ -43,10 +45,11 @@ def look(source: Source, group: Group, track: Track) -> Seen:
     seen = Seen(group.stream, group.ids)
     track.at(0, 0, Phase.READING)
     if source.manifest.arrays is not None and source.store is not None:
-        _gather(seen, source.store, source.spec.image)
+        _gather(seen, source, source.store, track)
         return seen
     blobs, seen.read_s = source.read_timed(np.array(group.ids, dtype=np.int64))
     row = np.empty(source.spec.image_shape, dtype=np.uint8)
+    drawn = draws(source.spec.image, source.spec.seed, 0, np.array(group.ids, dtype=np.int64))
     for place, (sample_id, early) in enumerate(zip(group.ids, blobs, strict=True)):
         track.at(0, place, Phase.READING)
         blob = source.read_one(sample_id) if early is Unread.LATER else early
@@ -54,40 +57,66 @@ def look(source: Source, group: Group, track: Track) -> Seen:
             seen.faults.append(Fault(sample_id, blob.reason, "verdict" if blob.lasting else "retry"))
         elif blob is not None:
             track.at(0, place, Phase.DECODING)
-            _decode(seen, sample_id, blob, row, source.spec.image)
+            if _decode(seen, sample_id, blob, row, source.spec.image, drawn[place]):
+                digest = _digest(blob)
+                track.at(0, place, Phase.TRANSFORMING)
+                if _transform(seen, sample_id, row, source):
+                    seen.digests.append(digest)
+                    _note_picture(seen, blob, source.spec.image)
     track.at(0, 0, Phase.ELSEWHERE)
     return seen
 
 
-def _gather(seen: Seen, store: Store, image: ImageSpec) -> None:
+def _gather(seen: Seen, source: Source, store: Store, track: Track) -> None:
     """Reads rows of arrays, of which nothing has to be decoded."""
+    image = source.spec.image
     images = np.empty((len(seen.ids), *image.shape), dtype=np.uint8)
     started_s = time.monotonic()
     held = store.gather(np.array(seen.ids, dtype=np.int64), images)
     seen.read_s = time.monotonic() - started_s
-    seen.faults += [Fault(sample_id, CHANGED, "retry") for sample_id in compress(seen.ids, ~held)]
-    seen.digests += [_digest(row.data) for row in images[held]]
+    for sample_id in compress(seen.ids, ~held):
+        fault = store.fault(sample_id)
+        seen.faults.append(Fault(sample_id, fault or CHANGED, "verdict" if fault else "retry"))
+    for place in np.flatnonzero(held).tolist():
+        digest = _digest(images[place].data)
+        track.at(0, place, Phase.TRANSFORMING)
+        if _transform(seen, seen.ids[place], images[place], source):
+            seen.digests.append(digest)
+    track.at(0, 0, Phase.ELSEWHERE)
     if seen.digests:
-        seen.formats[_ARRAY] = seen.sizes[f"{image.width}x{image.height}"] = len(seen.digests)
+        file, _, _ = source.manifest.file(seen.ids[0]).rpartition(b"[")
+        kind = file.rpartition(b".")[2].decode(errors="replace").upper()  # in the place of a picture's format
+        seen.formats[kind] = seen.sizes[f"{image.width}x{image.height}"] = len(seen.digests)
 
 
 def _digest(data: bytes | memoryview) -> str:
     return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).hexdigest()
 
 
-def _decode(seen: Seen, sample_id: int, blob: bytes, row: Row, image: ImageSpec) -> None:
+def _decode(seen: Seen, sample_id: int, blob: bytes, row: Row, image: ImageSpec, draw: Draw | None) -> bool:
+    """Whether a file becomes an image."""
     started_s = time.monotonic()
     try:
-        decode_into(blob, row, image)
+        decode_into(blob, row, image, draw)
     except BadImageError as error:
         seen.faults.append(Fault(sample_id, short_reason(error), "verdict"))
-    else:
-        seen.decode_s += time.monotonic() - started_s
-        _note_picture(seen, blob, image)
+        return False
+    seen.decode_s += time.monotonic() - started_s
+    return True
+
+
+def _transform(seen: Seen, sample_id: int, row: Row, source: Source) -> bool:
+    """Whether the stream's transform can use a sample."""
+    started_s = time.monotonic()
+    fault = objection(source, sample_id, row)
+    if fault is not None:
+        seen.faults.append(fault)
+        return False
+    seen.decode_s += time.monotonic() - started_s
+    return True
 
 
 def _note_picture(seen: Seen, blob: bytes, image: ImageSpec) -> None:
-    seen.digests.append(_digest(blob))
     stored = _stored(blob)
     if stored is None:
         return
@@ -114,34 +143,48 @@ def _stored(blob: bytes) -> tuple[str, int, int] | None:
     return (name, width, height) if turned else (name, height, width)
 
 
-def _lines() -> Iterator[bytes]:
-    yield from iter(sys.stdin.buffer.readline, b"")
-
-
-def _say(value: object) -> None:
-    sys.stdout.buffer.write(msgspec.json.encode(value) + b"\n")
-    sys.stdout.buffer.flush()
-
-
-def serve(track: Track) -> None:
+def serve(track: Track, lines: BinaryIO, answers: BinaryIO) -> None:
     """Answers groups until the input ends."""
-    lines = _lines()
+
+    def say(value: object) -> None:
+        answers.write(msgspec.json.encode(value) + b"\n")
+        answers.flush()
+
     streams = msgspec.json.decode(next(lines), type=list[Told])
-    sources = [Source.open(told.spec, Path(told.manifest)) for told in streams]
-    _say(True)
+    try:
+        sources = [_opened(told) for told in streams]
+    except ConfigError as error:
+        say(str(error))
+        return
+    say(True)
     for line in lines:
         group = msgspec.json.decode(line, type=Group)
         try:
             seen = look(sources[group.stream], group, track)
         except MemoryError:
             leave_out_of_memory()
-        _say(seen)
+        say(seen)
+
+
+def _opened(told: Told) -> Source:
+    try:
+        return opened(OpenStream(0, told.manifest, told.spec, None, told.transform))[0]
+    except ConfigError as error:
+        raise ConfigError(f"streams.{told.spec.name}: {error}") from error
+
+
+def _set_apart(descriptor: int, mode: str, instead: int) -> BinaryIO:
+    """The file behind a standard descriptor, which a transform that prints or asks finds to be `instead`."""
+    file = cast("BinaryIO", os.fdopen(os.dup(descriptor), mode))
+    os.dup2(instead, descriptor)
+    return file
 
 
 def main() -> None:
     """One reading process, confined as a worker is."""
     confine_process()
-    serve(inherited_track(sys.argv[1]))
+    nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    serve(inherited_track(sys.argv[1]), _set_apart(_STDIN, "rb", nothing), _set_apart(_STDOUT, "wb", _STDERR))
 
 
 if __name__ == "__main__":

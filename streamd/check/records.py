@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from streamd.spec import StreamSpec
+from streamd.tasks import TransformPlace
 
-Effect = Literal["verdict", "retry", "crash"]  # what a worker does about it: a bad sample, another try, or its own end
+# What a worker does about it: a bad sample, another try, its own end, or that of its stream.
+Effect = Literal["verdict", "retry", "crash", "stop"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +18,7 @@ class Told:
 
     spec: StreamSpec
     manifest: str
+    transform: TransformPlace | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,8 @@ def survey(path: Path, wish: Wish, progress: Progress) -> Findings:
             streams = open_streams(served, Path(folder))
         try:
             tallies = [Tally(stream, chosen(stream.spec.samples, wish.most)) for stream in streams]
-            processes, notes = asyncio.run(_read(tallies, served, wish, progress))
+            with located(config):
+                processes, notes = asyncio.run(_read(tallies, served, wish, progress))
             return summed_up(tallies, served, processes, refused=refused, notes=notes)
         finally:
             for stream in streams:
@@ -83,7 +84,8 @@ async def _read(tallies: Sequence[Tally], config: Config, wish: Wish, progress: 
         tallies[seen.stream].add(seen)
         progress.read(len(seen.ids))
 
-    told = [Told(tally.stream.spec, str(tally.stream.manifest_path)) for tally in tallies]
+    streams = [tally.stream for tally in tallies]
+    told = [Told(stream.spec, str(stream.manifest_path), stream.transform) for stream in streams]
     work = chain.from_iterable(groups(number, tally.ids) for number, tally in enumerate(tallies))
     readers = Readers(told, work, hear, wish.command)
     processes = min(config.worker_count, len(os.sched_getaffinity(0)))

@@ -10,6 +10,8 @@ from typing import Final
 from streamd.limits import GIB, STOPPED_S, WORKER_DATA_BYTES
 from streamd.whereabouts import OUT_OF_MEMORY_STATUS, Phase, Whereabouts
 
+# What a worker does to a row's pixels: in words, and the words for what it does it with.
+_AT_PIXELS: Final = {Phase.DECODING: ("decode", "its decoder"), Phase.TRANSFORMING: ("transform", "the transform")}
 _CRASHES: Final = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE})  # SIGBUS is a file cut off, or memory
 
 
@@ -29,7 +31,7 @@ def finding(at: Whereabouts, silent_s: float, deadline_s: float, state: str) -> 
         return Finding.STOPPED
     if silent_s < deadline_s:
         return Finding.FINE
-    return Finding.SLOW if at.phase is Phase.DECODING else Finding.WAITING
+    return Finding.SLOW if at.phase in _AT_PIXELS else Finding.WAITING
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +50,15 @@ def death(code: int, at: Whereabouts, killed_for: Finding | None, deadline_s: fl
     neither is anything that happens while a file is read.
     """
     words = _words(code, killed_for)
-    if at.phase is not Phase.DECODING:
+    if at.phase not in _AT_PIXELS:
         return Death(words, at)
+    verb, means = _AT_PIXELS[at.phase]
     if killed_for is Finding.SLOW:
-        return Death(words, at, f"takes more than {deadline_s:g} s to decode")
+        return Death(words, at, f"takes more than {deadline_s:g} s to {verb}")
     if killed_for is None and code == OUT_OF_MEMORY_STATUS:
-        return Death(words, at, f"needs more memory to decode than a worker has, {WORKER_DATA_BYTES // GIB} GiB")
+        return Death(words, at, f"needs more memory to {verb} than a worker has, {WORKER_DATA_BYTES // GIB} GiB")
     if killed_for is None and -code in _CRASHES:
-        return Death(words, at, f"crashes its decoder: {signal.Signals(-code).name}")
+        return Death(words, at, f"crashes {means}: {signal.Signals(-code).name}")
     return Death(words, at)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -16,6 +15,7 @@ from streamd.engines.deaths import Death
 from streamd.engines.process import Listener, WorkerProcess
 from streamd.engines.production import Job, Production
 from streamd.engines.register import Register
+from streamd.engines.shift import Shifts
 from streamd.limits import (
     ROW_DEADLINE_S,
     TASK_ATTEMPTS,
@@ -57,11 +57,10 @@ class LocalEngine:
         self._register = Register(streams)
         self._slots = slots
         self._stats = stats
+        self._workers = workers
         self._row_deadline_s = row_deadline_s
-        employer = Employer(self._came, Listener(self._heard, self._waits), self._inherit)
-        self._crew = Crew(workers, row_deadline_s, stats, employer)
-        self._queue: deque[Job] = deque()
-        self._suspects: deque[Job] = deque()
+        self._shifts = Shifts(self._hire)
+        self._shifts.now.imported.update(each.transform for each in streams if each.transform is not None)
         self._jobs: dict[int, Job] = {}
         self._whole: list[Production] = []  # that the reporter has yet to hear of
         self._waits_in_queue, self._idles = stats.stage("engine", "queue"), stats.stage("engine", "idle")
@@ -70,11 +69,11 @@ class LocalEngine:
 
     @property
     def pids(self) -> list[int]:
-        return [worker.pid for worker in self._crew.workers]
+        return [worker.pid for worker in self._shifts.workers]
 
     @property
     def restarts(self) -> int:
-        return self._crew.deaths
+        return self._shifts.deaths
 
     def report_to(self, reporter: Reporter) -> None:
         self._reporter = reporter
@@ -83,9 +82,7 @@ class LocalEngine:
 
     async def pixel_ids(self) -> dict[str, PixelId]:
         """What the workers' pipeline makes of each stream, once the first worker is up."""
-        current = self._register.current()
-        ids = await asyncio.gather(*(self._register.pixel_id(number) for number in current.values()))
-        return dict(zip(current, ids, strict=True))
+        return await self._register.pixel_ids(self._register.current())
 
     async def open(self, stream: ServedStream) -> PixelId:
         """Serves a new stream, or a new version of one, in all workers; what their pipeline makes of it.
@@ -94,18 +91,46 @@ class LocalEngine:
         itself, not in a task, goes on before any other callback runs.
         """
         number = self._register.add(stream)
+        if stream.transform is not None:
+            self._shifts.now.imported.add(stream.transform)
         try:
-            self._crew.tell(self._register.opening(number))
+            self._shifts.now.crew.tell(self._register.opening(number))
             pixel_id = await self._register.pixel_id(number)
         except BaseException:
-            self._crew.tell(*self._register.retire(number))
+            self._shifts.tell(*self._register.retire(number))
             raise
-        self._crew.tell(*self._register.use(number))
+        self._shifts.tell(*self._register.use(number))
         return pixel_id
+
+    def needs_new_workers(self, streams: Iterable[ServedStream]) -> bool:
+        """Whether the workers have imported other transforms than these streams', or other versions of them."""
+        wanted = {stream.transform for stream in streams if stream.transform is not None}
+        return bool(self._shifts.now.imported) and not wanted <= self._shifts.now.imported
+
+    async def open_in_new_workers(self, streams: Sequence[ServedStream]) -> dict[str, PixelId]:
+        """As `open`, for several streams, in new workers that take the places of all others when every one is open.
+
+        Batches under way are finished by who began them. Raises ConfigError when a stream cannot be opened; the workers
+        are as they were then.
+        """
+        numbers = {stream.spec.name: self._register.add(stream) for stream in streams}
+        relief = self._shifts.relief()
+        try:
+            pixel_ids = await self._register.pixel_ids(numbers)
+        except BaseException:
+            relief.end()
+            for number in numbers.values():
+                self._shifts.tell(*self._register.retire(number))
+            raise
+        self._shifts.take_over(relief)
+        for number in numbers.values():
+            self._shifts.tell(*self._register.use(number))
+        relief.imported = self._register.transforms()
+        return pixel_ids
 
     def close(self, name: str) -> None:
         """Serves a stream no longer; workers forget it when its last batch under way is done. KeyError if unknown."""
-        self._crew.tell(*self._register.close(name))
+        self._shifts.tell(*self._register.close(name))
 
     # --- the way of a batch
 
@@ -113,6 +138,7 @@ class LocalEngine:
         """Begins a batch; the reporter hears of its end."""
         number, stream = self._register.begin(key.stream)
         production = Production(key, stream, number, slot, slot_bytes)
+        self._shifts.now.productions.add(production)
         reason = production.stream.too_many_bad()
         if reason is not None:  # by the verdicts of an earlier run
             asyncio.get_running_loop().call_soon(self._fail, production, reason)
@@ -122,22 +148,15 @@ class LocalEngine:
 
     def drop(self, slots: tuple[int, ...]) -> None:
         """Has every worker unmap slots that are over."""
-        self._crew.drop(slots)
+        self._shifts.drop(slots)
 
     def _enqueue(self, production: Production, tasks: Sequence[Task]) -> None:
         now_s = time.monotonic()
         production.pending += len(tasks)
-        self._queue.extend(Job(task, production, now_s) for task in tasks)
+        self._shifts.of(production).queue.extend(Job(task, production, now_s) for task in tasks)
 
     def _dispatch(self) -> None:
-        """Gives queued tasks to the workers that have the fewest, and a suspect to one that was never given any.
-
-        Every suspect is there because a worker died, and whoever takes that one's place is fresh: none waits in vain.
-        """
-        while self._suspects and (fresh := self._crew.fresh()):
-            self._give(fresh, self._suspects.popleft())
-        while self._queue and (free := self._crew.free()):
-            self._give(free, self._queue.popleft())
+        self._shifts.dispatch(self._give)
 
     def _give(self, worker: WorkerProcess, job: Job) -> None:
         self._waits_in_queue.add(time.monotonic() - job.queued_s)
@@ -165,6 +184,9 @@ class LocalEngine:
         production.busy_s += (report.read_ns + report.decode_ns) / 1e9
         self._end_tasks(production, 1)
         if production.given_up:
+            return
+        if report.unfit:
+            self._fail(production, report.unfit)
             return
         if report.bad and not self._judge(job, report):
             return
@@ -225,7 +247,7 @@ class LocalEngine:
         if job.production.given_up:
             self._end_tasks(job.production, 1)
             return
-        self._queue.appendleft(job)
+        self._shifts.of(job.production).queue.appendleft(job)
         self._dispatch()
 
     def _complete(self, production: Production) -> None:
@@ -234,7 +256,7 @@ class LocalEngine:
             self._enqueue(production, tasks)
             return
         self._stats.count(f"stream.{production.key.stream}", "produced")
-        self._crew.tell(*self._register.end(production.number))
+        self._let_go(production)
         self._whole.append(production)
 
     def _report_whole(self) -> None:
@@ -249,11 +271,7 @@ class LocalEngine:
         if production.given_up:
             return
         production.given_up = True
-        waiting = len(self._queue) + len(self._suspects)
-        self._queue, self._suspects = (
-            deque(job for job in jobs if job.production is not production) for jobs in (self._queue, self._suspects)
-        )
-        self._end_tasks(production, waiting - len(self._queue) - len(self._suspects))
+        self._end_tasks(production, self._shifts.of(production).withdraw(production))
         assert self._reporter is not None  # noqa: S101 - as above
         self._reporter.failed(production, reason)
 
@@ -261,13 +279,22 @@ class LocalEngine:
         """So many tasks of a batch are over. The last one of a batch that was given up lets go of its stream."""
         production.pending -= count
         if production.given_up and production.pending == 0:
-            self._crew.tell(*self._register.end(production.number))
+            self._let_go(production)
+
+    def _let_go(self, production: Production) -> None:
+        """A batch has no task left in any worker."""
+        self._shifts.tell(*self._register.end(production.number))
+        self._shifts.over(production)
 
     # --- the life of the workers
 
     async def run(self) -> None:
         """Keeps `workers` processes alive until cancelled; none is left when it returns."""
-        await self._crew.run()
+        await self._shifts.run()
+
+    def _hire(self) -> Crew:
+        employer = Employer(self._came, Listener(self._heard, self._waits), self._inherit)
+        return Crew(self._workers, self._row_deadline_s, self._stats, employer)
 
     def _came(self, worker: WorkerProcess) -> None:
         for command in self._register.openings():
@@ -297,7 +324,7 @@ class LocalEngine:
             elif job is first:
                 self._survive(job, death)
             else:
-                self._queue.appendleft(job)
+                self._shifts.of(job.production).queue.appendleft(job)
         self._report_whole()
         self._dispatch()
 
@@ -311,8 +338,9 @@ class LocalEngine:
         logs.warning("sample.suspect", blame, stream=production.key.stream, sample=sample_id, file=file)
         alone, others = production.parted(job.task, sample_id, self._task_numbers)
         production.pending += len(others)
-        self._suspects.append(replace(job, task=alone, suspect=True))
-        self._queue.extendleft(replace(job, task=task) for task in others)
+        shift = self._shifts.of(production)
+        shift.suspects.append(replace(job, task=alone, suspect=True))
+        shift.queue.extendleft(replace(job, task=task) for task in others)
 
     def _condemn(self, production: Production, verdict: Verdict) -> None:
         """The last task of a suspect is over: its row is filled again with what the verdict makes of it."""
@@ -333,7 +361,7 @@ class LocalEngine:
             self._fail(job.production, words)
             self._end_tasks(job.production, 1)
         elif job.suspect:  # it waits for the worker that starts in the dead one's place
-            self._suspects.appendleft(job)
+            self._shifts.of(job.production).suspects.appendleft(job)
         else:
             pause_s = min(WORKER_RESPAWN_S * (2 ** min(job.deaths - 1, 10) - 1), WORKER_RESPAWN_MAX_S)
             asyncio.get_running_loop().call_later(pause_s, self._requeue, job)

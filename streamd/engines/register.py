@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import InitVar, dataclass, field, replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from streamd.served import ServedStream
 from streamd.spec import PixelId, StreamSpec
 from streamd.stores.cachefile import lock_name
 from streamd.stores.lock import WriterLocks
-from streamd.tasks import CloseStream, OpenStream
+from streamd.tasks import CloseStream, OpenStream, TransformPlace
 
 
 @dataclass(slots=True, eq=False)
@@ -108,11 +108,24 @@ class Register:
         entry = self._entries[number]
         stream, cache = entry.stream, entry.stream.cache
         place = None if cache is None else replace(cache, writable=entry.lock is not None)
-        return OpenStream(number, str(stream.manifest_path), _without_classes(stream.spec), place)
+        return OpenStream(number, str(stream.manifest_path), _without_classes(stream.spec), place, stream.transform)
 
     async def pixel_id(self, number: int) -> PixelId:
         """What the pipeline makes of a stream, once a worker has said it."""
         return await asyncio.shield(self._answer(self._entries[number]))
+
+    async def pixel_ids(self, numbers: Mapping[str, int]) -> dict[str, PixelId]:
+        """The same for several streams, by name. Raises ConfigError, once each of them has an answer."""
+        answers = await asyncio.gather(*map(self.pixel_id, numbers.values()), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        return {name: await self.pixel_id(number) for name, number in numbers.items()}  # all there: it waits for none
+
+    def transforms(self) -> set[TransformPlace]:
+        """The transforms of the streams that names stand for."""
+        current = (self._entries[number].stream.transform for number in self._current.values())
+        return {place for place in current if place is not None}
 
     def agree(self, number: int, pixel_id: PixelId) -> None:
         """A worker has said what its pipeline makes. Raises ConfigError when another one makes something else of it."""
@@ -123,7 +136,8 @@ class Register:
             answer.set_result(pixel_id)
         elif answer.exception() is None and answer.result() != pixel_id:
             raise ConfigError(
-                "a worker decodes to other pixels than the first: the installation changed; restart streamd"
+                "a worker makes other pixels than the first: the installation changed, or a transform goes by more "
+                "than image, labels and rng; restart streamd"
             )
 
     def refuse(self, number: int, reason: str) -> None:

@@ -31,10 +31,10 @@ from streamd.check import reading
 
 decode = reading.decode_into
 
-def decode_into(data, row, image):
+def decode_into(data, row, image, draw):
     if data.endswith({CRASH!r}):
         os.abort()
-    decode(data, row, image)
+    decode(data, row, image, draw)
 
 reading.decode_into = decode_into
 reading.main()

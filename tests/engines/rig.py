@@ -80,7 +80,7 @@ async def running(stream: ServedStream, workers: int = 1, row_deadline_s: float 
     try:
         yield rig
     finally:
-        processes = [worker._process for worker in rig.engine._crew.workers]
+        processes = [worker._process for worker in rig.engine._shifts.now.crew.workers]
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task

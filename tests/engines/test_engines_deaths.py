@@ -11,6 +11,7 @@ from streamd.limits import STOPPED_S
 from streamd.whereabouts import OUT_OF_MEMORY_STATUS, Phase, Whereabouts
 
 DECODING = Whereabouts(7, 3, Phase.DECODING, 0)
+TRANSFORMING = Whereabouts(7, 3, Phase.TRANSFORMING, 0)
 READING = Whereabouts(7, 3, Phase.READING, 0)
 ELSEWHERE = Whereabouts(7, 3, Phase.ELSEWHERE, 0)
 
@@ -37,6 +38,19 @@ def test_a_death_while_decoding_blames_the_sample_or_not(
     code: int, killed_for: Finding | None, blame: str | None
 ) -> None:
     assert death(code, DECODING, killed_for, 30.0).blame == blame
+
+
+@pytest.mark.parametrize(
+    ("code", "killed_for", "blame"),
+    [
+        (-signal.SIGSEGV, None, "crashes the transform: SIGSEGV"),
+        (OUT_OF_MEMORY_STATUS, None, "needs more memory to transform than a worker has, 2 GiB"),
+        (-signal.SIGKILL, Finding.SLOW, "takes more than 30 s to transform"),
+        (-signal.SIGKILL, None, None),
+    ],
+)
+def test_a_death_in_the_transform_blames_it(code: int, killed_for: Finding | None, blame: str | None) -> None:
+    assert death(code, TRANSFORMING, killed_for, 30.0).blame == blame
 
 
 @pytest.mark.parametrize("at", [READING, ELSEWHERE])
@@ -70,6 +84,7 @@ def test_how_a_worker_ended_is_told_in_words(code: int, killed_for: Finding | No
         (DECODING, 30.0, "T", Finding.STOPPED),
         (READING, 30.0, "T", Finding.STOPPED),
         (ELSEWHERE, 30.0, "t", Finding.STOPPED),
+        (TRANSFORMING, 30.0, "R", Finding.SLOW),
         (READING, 1e6, "D", Finding.WAITING),
         (ELSEWHERE, 1e6, "S", Finding.WAITING),
     ],

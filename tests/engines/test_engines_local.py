@@ -162,7 +162,7 @@ def test_a_worker_killed_amid_its_tasks_costs_nothing(served: Serve, workers: in
         for pid in (victim, *others):
             os.kill(pid, signal.SIGSTOP)
         rig.produce()
-        assert all(worker.tasks for worker in rig.engine._crew.workers)
+        assert all(worker.tasks for worker in rig.engine._shifts.now.crew.workers)
         os.kill(victim, signal.SIGKILL)
         for pid in others:
             os.kill(pid, signal.SIGCONT)
@@ -221,7 +221,7 @@ def test_tasks_of_a_batch_that_was_given_up_die_with_their_worker(served: Serve)
         rig.slots.drop(1)
         os.kill(victim, signal.SIGKILL)
         await rig.until(lambda: rig.engine.restarts and rig.engine.pids)
-        assert (len(rig.slots), rig.engine._jobs, len(rig.engine._queue)) == (0, {}, 0)
+        assert (len(rig.slots), rig.engine._jobs, len(rig.engine._shifts.now.queue)) == (0, {}, 0)
 
     play(served(8), scene)
 

@@ -139,7 +139,7 @@ def test_a_suspect_of_a_batch_that_is_given_up_is_let_go(served: Serve) -> None:
         reasons = [(await rig.outcome())[1] for _ in range(2)]
         assert all(reason and "policy is fail" in reason for reason in reasons)
         await rig.until(lambda: not rig.engine._jobs and rig.engine.pids)
-        assert not rig.engine._suspects
+        assert not rig.engine._shifts.now.suspects
         rig.engine.close("train")
         await rig.until(lambda: not rig.engine._register.openings())
 

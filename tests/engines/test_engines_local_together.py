@@ -42,7 +42,7 @@ def test_batches_that_one_word_makes_whole_are_told_together_and_in_order(tmp_pa
         told.append([production.slot for production in productions])
 
     engine.report_to(Reporter(produced, lambda *_: None))
-    engine._crew.workers.append(cast("WorkerProcess", worker))
+    engine._shifts.now.crew.workers.append(cast("WorkerProcess", worker))
     for slot in (1, 2, 3):
         engine.produce(BatchKey("train", 0, slot - 1), slot, 4096)
 

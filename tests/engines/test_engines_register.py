@@ -16,7 +16,7 @@ from streamd.engines.register import Register
 from streamd.errors import ConfigError
 from streamd.served import ServedStream
 from streamd.spec import PixelId
-from streamd.tasks import CachePlace, CloseStream
+from streamd.tasks import CachePlace, CloseStream, TransformPlace
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_a_worker_with_another_pipeline_is_an_error(stream: ServedStream) -> Non
         register.agree(0, PixelId("one"))
         register.agree(0, PixelId("one"))
         assert await register.pixel_id(0) == "one"
-        with pytest.raises(ConfigError, match=r"decodes to other pixels .* restart streamd"):
+        with pytest.raises(ConfigError, match=r"makes other pixels .* restart streamd"):
             register.agree(0, PixelId("other"))
 
     asyncio.run(scene())
@@ -157,3 +157,30 @@ def test_a_later_worker_that_cannot_open_a_stream_changes_nothing_of_what_is_kno
         return await register.pixel_id(0)
 
     assert asyncio.run(ask()) == "pixels"
+
+
+def test_of_several_streams_the_first_refusal_is_raised_when_all_have_answered(stream: ServedStream) -> None:
+    async def scene() -> None:
+        register = Register([stream])
+        numbers = {"a": register.add(stream), "b": register.add(stream), "c": register.add(stream)}
+        asking = asyncio.ensure_future(register.pixel_ids(numbers))
+        await asyncio.sleep(0)
+        register.refuse(numbers["b"], "the second")
+        register.refuse(numbers["c"], "the third")
+        await asyncio.sleep(0)
+        assert not asking.done()
+        register.agree(numbers["a"], PixelId("one"))
+        with pytest.raises(ConfigError, match="the second"):
+            await asking
+
+    asyncio.run(scene())
+
+
+def test_transforms_are_those_of_the_streams_that_names_stand_for(stream: ServedStream) -> None:
+    first, second = (TransformPlace("m", "f", "/", digest) for digest in ("one", "two"))
+    register = Register([replace(stream, transform=first)])
+    (opening,) = register.openings()
+    number = register.add(replace(stream, transform=second))
+    assert (opening.transform, register.transforms()) == (first, {first})
+    register.use(number)
+    assert register.transforms() == {second}

@@ -138,9 +138,10 @@ def test_batches_that_were_sent_before_the_change_may_still_be_taken(daemon: Dae
     [
         ({"train": {"batch_size": 0}, "other": {"batch": 1}}, ["streams.train.batch_size", "streams.other.batch"]),
         ({"train": {"source": {"kind": "folder", "path": "nowhere"}}}, ["streams.train.source.path", "nowhere"]),
-        ({"train": {"transform": "a:b"}}, ["streams.train.transform", "not served by this version"]),
+        ({"train": {"pace": {"lockstep": "1s"}}}, ["streams.train.pace", "not served by this version"]),
+        ({"train": {"transform": "nothing_beside:f"}}, ["streams.train.transform", "no module 'nothing_beside'"]),
     ],
-    ids=["schema", "data", "not served"],
+    ids=["schema", "data", "not served", "no transform"],
 )
 def test_a_mistake_is_told_as_at_a_start_and_nothing_changes(
     daemon: DaemonProcess, streams: Streams, mistake: Streams, says: list[str]

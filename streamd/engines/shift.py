@@ -1,0 +1,127 @@
+"""Crews of workers that take over from each other. A batch is finished by the shift that began it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from streamd.engines.crew import Crew
+from streamd.engines.process import WorkerProcess
+from streamd.engines.production import Job, Production
+from streamd.tasks import Command, TransformPlace
+
+Give = Callable[[WorkerProcess, Job], None]
+
+
+class Shift:
+    """A crew and the jobs that wait for it.
+
+    `imported` are the transforms that its workers have imported, or tried to: a process can have one version of each.
+    """
+
+    def __init__(self, crew: Crew) -> None:
+        self.crew = crew
+        self.queue: deque[Job] = deque()
+        self.suspects: deque[Job] = deque()
+        self.productions: set[Production] = set()  # under way
+        self.imported: set[TransformPlace] = set()
+        self._running: asyncio.Task[None] | None = None
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Begins to keep its processes alive."""
+        self._running = group.create_task(self.crew.run(), name="crew")
+
+    def end(self) -> None:
+        """Ends its processes."""
+        if self._running is not None:
+            self._running.cancel()
+
+    def dispatch(self, give: Give) -> None:
+        """Gives queued tasks to the workers that have the fewest, and a suspect to one that was never given any.
+
+        Every suspect is there because a worker died, and whoever takes that one's place is fresh: none waits in vain.
+        """
+        while self.suspects and (fresh := self.crew.fresh()):
+            give(fresh, self.suspects.popleft())
+        while self.queue and (free := self.crew.free()):
+            give(free, self.queue.popleft())
+
+    def withdraw(self, production: Production) -> int:
+        """Takes a batch's jobs out of the queues; how many there were."""
+        waiting = len(self.queue) + len(self.suspects)
+        self.queue, self.suspects = (
+            deque(job for job in jobs if job.production is not production) for jobs in (self.queue, self.suspects)
+        )
+        return waiting - len(self.queue) - len(self.suspects)
+
+
+class Shifts:
+    """The shift that begins batches, `now`, and those before it that have some left to finish."""
+
+    def __init__(self, hire: Callable[[], Crew]) -> None:
+        self._hire = hire
+        self._group: asyncio.TaskGroup | None = None
+        self._ended_deaths = 0
+        self._all = [Shift(hire())]
+
+    @property
+    def now(self) -> Shift:
+        return self._all[-1]
+
+    @property
+    def workers(self) -> Sequence[WorkerProcess]:
+        return [worker for shift in self._all for worker in shift.crew.workers]
+
+    @property
+    def deaths(self) -> int:
+        return self._ended_deaths + sum(shift.crew.deaths for shift in self._all)
+
+    async def run(self) -> None:
+        """Keeps all processes alive until cancelled; none is left when it returns."""
+        async with asyncio.TaskGroup() as self._group:
+            self.now.start(self._group)
+
+    def of(self, production: Production) -> Shift:
+        """The one that has begun a batch which is not over."""
+        return next(shift for shift in self._all if production in shift.productions)
+
+    def over(self, production: Production) -> None:
+        """A batch has no task left."""
+        shift = self.of(production)
+        shift.productions.remove(production)
+        self._end_if_done(shift)
+
+    def relief(self) -> Shift:
+        """A new shift, whose workers come. It is not `now` before it takes over."""
+        assert self._group is not None  # noqa: S101 - who is relieved runs
+        shift = Shift(self._hire())
+        shift.start(self._group)
+        return shift
+
+    def take_over(self, relief: Shift) -> None:
+        """Who was there begins nothing more, and ends with the last batch that is under way."""
+        relieved = self.now
+        self._all.append(relief)
+        self._end_if_done(relieved)
+
+    def _end_if_done(self, shift: Shift) -> None:
+        if shift is not self.now and not shift.productions:
+            self._all.remove(shift)
+            self._ended_deaths += shift.crew.deaths
+            shift.end()
+
+    def dispatch(self, give: Give) -> None:
+        """Gives every worker what waits for it."""
+        for shift in self._all:
+            shift.dispatch(give)
+
+    def tell(self, *commands: Command) -> None:
+        """Says something to every worker."""
+        for shift in self._all:
+            shift.crew.tell(*commands)
+
+    def drop(self, slots: tuple[int, ...]) -> None:
+        """Has every worker unmap slots that are over."""
+        for shift in self._all:
+            shift.crew.drop(slots)

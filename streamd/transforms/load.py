@@ -1,0 +1,90 @@
+"""Imports a transform into a worker."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from collections.abc import Callable
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from streamd.errors import ConfigError
+from streamd.functions import function_in
+from streamd.tasks import TransformPlace
+from streamd.transforms.source import beside, digest_of
+
+Function = Callable[[Any, dict[str, Any], Any], Any]
+
+
+def load(place: TransformPlace) -> Function:
+    """The function at a place. What is imported stays: a process can load one version of a module only.
+
+    Raises ConfigError when there is none, its module cannot be imported, or its source is not that of the place.
+    """
+    folder = Path(place.folder)
+    _check(place, folder)
+    module = _module(place.module, folder)
+    _check(place, folder)  # again: it may have been written meanwhile
+    return function_in(module, place.module, place.function)
+
+
+def _check(place: TransformPlace, folder: Path) -> None:
+    """What is imported must be what the daemon has read, or a worker that starts later would make other pixels."""
+    if digest_of(place.module, folder) != place.digest:
+        raise ConfigError(
+            f"the source of transform {place.module!r} was changed after streamd had read it: send SIGHUP to use it as "
+            "it is now, or put it back"
+        )
+
+
+def _module(name: str, folder: Path) -> ModuleType:
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))  # last: a file named like a library hides none
+    sys.dont_write_bytecode = True  # compiled files go by seconds and sizes: an edit could be missed
+    importlib.invalidate_caches()
+    try:
+        file = None if "." in name else beside(name, folder)
+        return importlib.import_module(name) if file is None else _module_in(file)
+    except BaseException as error:
+        raise ConfigError(f"module {name!r} cannot be imported: {told(error, folder)}") from error
+
+
+def _module_in(file: Path) -> ModuleType:
+    """The module in a file, under a name that no library has."""
+    name = f"transform@{file}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = spec_from_file_location(name, file)
+    assert spec is not None  # noqa: S101 - its suffix is .py
+    assert spec.loader is not None  # noqa: S101 - as above
+    module = sys.modules[name] = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def told(error: BaseException, folder: Path) -> str:
+    """What a user's program raised, and the line of theirs that it came from: `ValueError at augment.py:12: words`."""
+    words = " ".join(str(error).split())
+    return f"{type(error).__name__}{_line(error, folder)}{f': {words}' if words else ''}"
+
+
+def _line(error: BaseException, folder: Path) -> str:
+    if isinstance(error, SyntaxError) and error.filename:
+        return f" at {_short(error.filename, folder)}:{error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).is_relative_to(folder)]
+    if not own:
+        return ""
+    return f" at {_short(own[-1].filename, folder)}:{own[-1].lineno}"
+
+
+def _short(filename: str, folder: Path) -> str:
+    path = Path(filename)
+    return str(path.relative_to(folder)) if path.is_relative_to(folder) else filename

@@ -1,0 +1,136 @@
+"""Transforms in real workers: all make the same, what no batch can carry stops the stream, new sources get new ones."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from daemons import write_images
+from programs import DRAWN, Write
+from rig import Rig, pixels, play
+from served_folders import serve
+
+from streamd.engines.local import LocalEngine
+from streamd.served import ServedStream
+from streamd.slots import SlotStore
+from streamd.stats import Stats
+from streamd.transforms.source import place_of
+
+Serve = Callable[..., ServedStream]
+
+
+@pytest.fixture
+def served(tmp_path: Path, program: Write) -> Iterator[Serve]:
+    """Serves 24 images by the transform `f` that is written beside them; again, with another one."""
+    plain = serve(write_images(tmp_path / "data", {"cat": 12, "dog": 12}), tmp_path / "state")
+
+    def make(text: str, name: str = "augment") -> ServedStream:
+        return replace(plain, transform=place_of(f"{name}:f", program(name, text).parent))
+
+    yield make
+    plain.manifest.close()
+
+
+INVERT = "def f(image, labels, rng):\n    return 255 - image, labels"
+
+
+def test_every_worker_draws_the_same_for_a_sample(served: Serve) -> None:
+    stream = served(DRAWN.replace("draw", "f"))
+    found: dict[int, set[bytes]] = {}
+
+    async def scene(rig: Rig) -> None:
+        first, second = rig.engine.pids
+        for stopped, goes in ((first, second), (second, first)):
+            os.kill(stopped, signal.SIGSTOP)
+            os.kill(goes, signal.SIGCONT)
+            rig.engine._shifts.now.crew.workers.reverse()  # whoever goes is asked first
+            rig.produce(3)
+            production, reason = await rig.outcome()
+            assert reason is None
+            for sample_id, image in zip(production.delivered.tolist(), rig.images(), strict=True):
+                found.setdefault(sample_id, set()).add(image.tobytes())
+        os.kill(second, signal.SIGCONT)
+
+    play(stream, scene, workers=2)
+    assert [len(images) for images in found.values()] == [1] * 8
+
+
+def test_what_no_batch_can_carry_stops_the_stream_at_once_and_condemns_nobody(served: Serve) -> None:
+    stream = served("def f(image, labels, rng):\n    return image[: 32 - labels['label']], labels")
+
+    async def scene(rig: Rig) -> None:
+        rig.produce()
+        _, reason = await rig.outcome()
+        assert reason is not None
+        assert reason.startswith(
+            "transform at augment.py:1: an image of uint8 (31, 32, 3) comes back; uint8 (32, 32, 3)"
+        )
+        assert "; the sample: dog/" in reason
+        assert stream.quarantine.reasons == {}
+        assert rig.engine.restarts == 0
+
+    play(stream, scene)
+
+
+def test_a_new_source_gets_new_workers_and_a_batch_under_way_is_finished_by_the_old_ones(
+    served: Serve,
+) -> None:
+    old = served(INVERT)
+
+    async def scene(rig: Rig) -> None:
+        (before,) = rig.engine.pids
+        os.kill(before, signal.SIGSTOP)
+        rig.produce(slot=1)
+        new = served("def f(image, labels, rng):\n    return image // 2, labels")
+        assert rig.engine.needs_new_workers([new])
+        pixel_ids = await rig.engine.open_in_new_workers([new])
+        assert len(set(rig.engine.pids)) == 2
+        rig.produce(slot=2)
+        assert (await rig.outcome())[0].slot == 2
+        os.kill(before, signal.SIGCONT)
+        production, reason = await rig.outcome()
+        assert (production.slot, reason) == (1, None)
+        plain = pixels(old, production.delivered)
+        assert np.array_equal(rig.images(1), 255 - plain)
+        assert np.array_equal(rig.images(2), plain // 2)
+        await rig.until(lambda: not Path(f"/proc/{before}").exists())
+        assert len(rig.engine.pids) == 1
+        assert not rig.engine.needs_new_workers([new])
+        assert await rig.engine.pixel_ids() == pixel_ids
+        assert rig.engine.restarts == 0
+
+    play(old, scene)
+
+
+def test_a_first_transform_and_an_unchanged_one_need_no_new_workers(served: Serve) -> None:
+    one, another = served(INVERT), served(INVERT, "another")
+    plain = replace(one, transform=None)
+    slots = SlotStore()
+    assert not LocalEngine([plain], slots, Stats(), 1).needs_new_workers([one])
+    engine = LocalEngine([one], slots, Stats(), 1)
+    assert [engine.needs_new_workers(each) for each in ([one, plain], [another], [one, another])] == [False, True, True]
+    edited = served(INVERT + "  # edited")
+    assert engine.needs_new_workers([edited])
+
+
+def test_a_worker_that_starts_after_an_edit_that_nobody_reloaded_makes_no_other_pixels(
+    served: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = served(INVERT)
+    monkeypatch.setattr("streamd.engines.local._READ_RETRY_S", 0.001)
+
+    async def scene(rig: Rig) -> None:
+        served("def f(image, labels, rng):\n    return image, labels")
+        os.kill(rig.engine.pids[0], signal.SIGKILL)
+        await rig.until(lambda: rig.engine.restarts == 1 and rig.engine.pids)
+        rig.produce()
+        _, reason = await rig.outcome()
+        assert reason is not None
+        assert "was changed after streamd had read it: send SIGHUP" in reason
+
+    play(stream, scene)

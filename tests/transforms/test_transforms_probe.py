@@ -1,0 +1,77 @@
+"""A transform is tried before it is used: what is wrong with it is said then, and what it does names its pixels."""
+
+from __future__ import annotations
+
+import pytest
+from programs import DRAWN, Write
+
+from streamd.errors import ConfigError
+from streamd.opened import Source
+from streamd.transforms.probe import Tried, open_transform
+from streamd.transforms.source import place_of
+
+SAME = "def f(image, labels, rng):\n    return image, labels\n"
+
+
+def tried(program: Write, source: Source, text: str, function: str = "f", name: str = "augment") -> Tried:
+    folder = program(name, text).parent
+    return open_transform(place_of(f"{name}:{function}", folder), source.manifest, source.spec.image, source.decoded_id)
+
+
+def test_one_that_fits_is_used_without_a_word(program: Write, source: Source) -> None:
+    assert tried(program, source, SAME).remark == ""
+
+
+def test_pixels_are_named_after_the_source_what_it_makes_and_what_it_gets(program: Write, source: Source) -> None:
+    ids = [
+        tried(program, source, SAME).pixel_id,
+        tried(program, source, SAME + "# a comment\n", name="a2").pixel_id,
+        tried(program, source, DRAWN, "draw", "a3").pixel_id,
+        source.decoded_id,
+    ]
+    assert len(set(ids)) == len(ids)
+    assert tried(program, source, SAME, name="augment").pixel_id == ids[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("def f(image, labels, rng): return image / 255, labels", r"augment\.py:1: an image of float64 .*uint8 \(32, "),
+        ("def f(image, labels, rng): return image, {}", "labels  come back; 'label' are wanted"),
+        ("def f(image, labels): return image, labels", "transform raised TypeError: f.. takes 2 positional arguments"),
+        (
+            "def f(image, labels, rng):\n  return imag, labels",
+            r"transform raised NameError at augment\.py:2: name 'imag'",
+        ),
+        (
+            "def f(image, labels, rng): return image, {'label': 7}",
+            "label 'label' comes back as int 7; 0 to 1 is wanted",
+        ),
+    ],
+)
+def test_a_mistake_is_refused_before_anything_is_served(program: Write, source: Source, text: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        tried(program, source, text)
+
+
+@pytest.mark.parametrize(
+    "draw", ["random.random() < 0.5", "np.random.default_rng().random() < 0.5", "next(count) % 24 < 12"]
+)
+def test_one_that_does_not_go_by_its_rng_is_refused(program: Write, source: Source, draw: str) -> None:
+    text = f"""
+        import itertools, random
+        import numpy as np
+        count = itertools.count()
+        def f(image, labels, rng):
+            return (image[::-1] if {draw} else image), labels
+        """
+    with pytest.raises(ConfigError, match="draw by chance from rng alone"):
+        tried(program, source, text)
+
+
+def test_one_that_raises_on_labels_of_zero_is_used_and_that_is_remarked(program: Write, source: Source) -> None:
+    text = "def f(image, labels, rng):\n  raise ValueError('an empty box')"
+    remark = tried(program, source, text).remark
+    assert remark == (
+        "on a built-in image with labels of zero, transform raised ValueError at augment.py:2: an empty box"
+    )
