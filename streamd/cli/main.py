@@ -13,6 +13,7 @@ except ModuleNotFoundError:
 
 from streamd.cli.check import check  # noqa: E402 - after the check for typer, which says what to install
 from streamd.cli.demo import demo  # noqa: E402 - as above
+from streamd.cli.pack import pack  # noqa: E402 - as above
 from streamd.cli.probe import probe  # noqa: E402 - as above
 from streamd.cli.schema import schema  # noqa: E402 - as above
 from streamd.cli.serve import serve  # noqa: E402 - as above
@@ -28,6 +29,7 @@ app.command()(check)
 app.command()(status)
 app.command()(show)
 app.command()(probe)
+app.command()(pack)
 app.command()(schema)
 app.command()(demo)
 

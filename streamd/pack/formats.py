@@ -1,0 +1,32 @@
+"""The formats by name. A format's libraries are imported when it is wanted."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from streamd.limits import PACK_SHARD_BYTES, PACK_TAR_BYTES
+from streamd.pack.writer import Subject, Writer
+
+Format = Literal["npy", "tar", "hdf5", "lmdb"]
+FORMATS: Final[tuple[Format, ...]] = ("npy", "tar", "hdf5", "lmdb")
+
+
+def open_writer(name: Format, subject: Subject, shard_bytes: int | None) -> Writer:
+    """The writer of a format. Raises MissingExtraError."""
+    match name:
+        case "npy":
+            from streamd.pack.npy import NpyWriter  # noqa: PLC0415 - a format's libraries when it is wanted
+
+            return NpyWriter(subject, shard_bytes or PACK_SHARD_BYTES)
+        case "tar":
+            from streamd.pack.tar import TarWriter  # noqa: PLC0415 - as above
+
+            return TarWriter(subject, shard_bytes or PACK_TAR_BYTES)
+        case "hdf5":
+            from streamd.pack.hdf5 import Hdf5Writer  # noqa: PLC0415 - as above
+
+            return Hdf5Writer(subject)
+        case "lmdb":
+            from streamd.pack.lmdb import LmdbWriter  # noqa: PLC0415 - as above
+
+            return LmdbWriter(subject)

@@ -1,0 +1,36 @@
+"""What to write into the configuration so that a pack is served."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import Final
+
+from ruamel.yaml import YAML
+
+from streamd.spec import ImageSpec
+
+_WIDTH_CHARS: Final = 4096  # a line is broken only beyond any path's length
+
+
+def as_yaml(keys: Mapping[str, object]) -> str:
+    """`keys` in YAML; what holds neither keys nor lists itself is in one line."""
+    yaml = YAML()
+    yaml.default_flow_style = None
+    yaml.width = _WIDTH_CHARS
+    text = io.StringIO()
+    yaml.dump(dict(keys), text)
+    return text.getvalue()
+
+
+def stored(image: ImageSpec) -> dict[str, object]:
+    """`image:` of a pack of decoded images."""
+    return {"size": "stored"} if image.channels > 1 else {"size": "stored", "mode": "L"}
+
+
+def for_files(image: ImageSpec) -> dict[str, object]:
+    """`image:` of a pack of encoded images: as the stream had it."""
+    mode = {} if image.channels > 1 else {"mode": "L"}
+    resize = {} if image.resize == "stretch" else {"resize": image.resize}
+    exact = {"exact": True} if image.exact else {}
+    return {"size": [image.height, image.width], **mode, **resize, **exact}

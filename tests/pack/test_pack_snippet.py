@@ -1,0 +1,33 @@
+"""The snippet at the end: YAML that says what was meant."""
+
+from __future__ import annotations
+
+import pytest
+from ruamel.yaml import YAML
+
+from streamd.pack.snippet import as_yaml, for_files, stored
+from streamd.spec import ImageSpec
+
+
+def test_it_is_read_as_it_was_meant_and_leaves_stand_in_one_line() -> None:
+    keys = {"streams": {"no: 1": {"source": {"path": "/a b/" + 200 * "c" + ": d"}, "classes": ["yes", 1, "é"]}}}
+    text = as_yaml(keys)
+    assert YAML(typ="safe").load(text) == keys
+    assert len(text.splitlines()) == 4
+
+
+@pytest.mark.parametrize(
+    ("image", "decoded", "encoded"),
+    [
+        (ImageSpec(4, 6, 3), {"size": "stored"}, {"size": [4, 6]}),
+        (ImageSpec(4, 6, 1), {"size": "stored", "mode": "L"}, {"size": [4, 6], "mode": "L"}),
+        (
+            ImageSpec(4, 6, 3, "crop", exact=True),
+            {"size": "stored"},
+            {"size": [4, 6], "resize": "crop", "exact": True},
+        ),
+    ],
+)
+def test_images_keep_their_settings(image: ImageSpec, decoded: object, encoded: object) -> None:
+    assert stored(image) == decoded
+    assert for_files(image) == encoded
