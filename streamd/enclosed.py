@@ -21,7 +21,7 @@ from streamd.manifest import Manifest
 from streamd.plan import Ids
 from streamd.sources.wanted import Shards
 
-_CHANGED: Final = "changed since it was listed, or gone; restart with --rescan to list it anew"
+_CHANGED: Final = "has changed since it was listed, or is gone; restart with --rescan to list it anew"
 
 
 class ShardChangedError(Exception):
@@ -76,7 +76,7 @@ class Enclosed:
             data = os.pread(shard.descriptor, size, self._offsets[sample_id])
             shard.check()
         except (UnfitFileError, FileNotFoundError) as error:
-            raise ShardChangedError(f"{os.fsdecode(self._files[number][0])}: {_CHANGED}") from error
+            raise ShardChangedError(f"{os.fsdecode(self._files[number][0])!r} {_CHANGED}") from error
         return data
 
     def ask(self, ids: Ids) -> None:

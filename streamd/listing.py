@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -40,7 +41,16 @@ async def list_apart(config: Given, state: Path, *, anew: bool = False) -> None:
         await process.wait()
         raise
     if process.returncode:
-        raise ConfigError(said.decode() or f"listing the samples failed with status {process.returncode}")
+        raise ConfigError(said.decode() or _ending(process.returncode))
+
+
+def _ending(status: int) -> str:
+    if status >= 0:
+        return f"listing the samples failed with status {status}"
+    return (
+        f"listing the samples was ended by {signal.Signals(-status).name}: by somebody, for want of memory, or by a "
+        "damaged file of LMDB or HDF5, which trust what they read: write that anew"
+    )
 
 
 class _Listing:

@@ -10,7 +10,6 @@ where they lead: whoever opens it asks here before.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -84,22 +83,25 @@ def is_whole(data: bytes | memoryview, head: Head) -> bool:
         start = page * head.page_bytes
         if start + head.page_bytes > len(data):
             return False
-        pending += _pages_of(data[start : start + head.page_bytes])
+        below, last = _named_by(data[start : start + head.page_bytes])
+        if (last + 1) * head.page_bytes > len(data):
+            return False
+        pending += below
     return True
 
 
-def _pages_of(page: bytes | memoryview) -> Iterator[int]:
-    """The pages that a page names: those below it, and the last one of each large value."""
+def _named_by(page: bytes | memoryview) -> tuple[list[int], int]:
+    """The pages below one, and the last of those that hold its large values."""
     kind, lower = _PAGE.unpack_from(page)
+    below, last = [], 0
     for (at,) in struct.iter_unpack("<H", page[_PAGE.size : min(lower, len(page)) & ~1]):
-        if at + _NODE.size > len(page):
-            continue
-        low, high, flags, key_bytes = _NODE.unpack_from(page, at)
-        data = page[at + _NODE.size + key_bytes :]
+        low, high, flags, key_bytes = _NODE.unpack_from(page, min(at, len(page) - _NODE.size))
+        value = page[at + _NODE.size + key_bytes :]
         if kind & _BRANCH:
-            yield low | high << 16 | flags << 32
-        elif kind & _LEAF and flags & _LARGE and len(data) >= _NUMBER.size:
+            below.append(low | high << 16 | flags << 32)
+        elif kind & _LEAF and flags & _LARGE and len(value) >= _NUMBER.size:
             pages = -(-(_PAGE.size + (low | high << 16)) // len(page))
-            yield int(_NUMBER.unpack_from(data)[0]) + pages - 1
-        elif kind & _LEAF and flags & _TABLE and len(data) >= _TABLE_BYTES:
-            yield int(_NUMBER.unpack_from(data, _TABLE_BYTES - _NUMBER.size)[0])
+            last = max(last, int(_NUMBER.unpack_from(value)[0]) + pages - 1)
+        elif kind & _LEAF and flags & _TABLE and len(value) >= _TABLE_BYTES:
+            below.append(int(_NUMBER.unpack_from(value, _TABLE_BYTES - _NUMBER.size)[0]))
+    return below, last

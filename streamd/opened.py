@@ -13,14 +13,14 @@ from typing import Final
 import numpy as np
 
 from streamd.confined import UnfitFileError, read_file
-from streamd.decode.identity import pixel_id
+from streamd.decode.identity import pixel_id, stored_id
 from streamd.enclosed import Enclosed, ShardChangedError
 from streamd.errors import ConfigError
 from streamd.layout import Layout, layout
 from streamd.limits import READ_AHEAD_BYTES
 from streamd.manifest import Manifest
 from streamd.plan import PAD_ID, Ids
-from streamd.spec import PixelId, StreamSpec, identity
+from streamd.spec import PixelId, StreamSpec
 from streamd.stores import Mask, Store
 from streamd.stores.cache import DecodedCache
 from streamd.stores.cachefile import UnfitCacheError
@@ -103,7 +103,7 @@ class Source:
     def decoded_id(self) -> PixelId:
         """The identity of pixels before a transform: of what decoders make here, or of those stored as they are."""
         if self.manifest.arrays is not None:
-            return PixelId(identity("streamd stored pixels 1", *self.spec.image_shape))
+            return stored_id(self.spec.image)
         return pixel_id(self.spec.image)
 
     def read_timed(self, ids: Ids) -> tuple[list[Blob], float]:

@@ -13,7 +13,7 @@ from streamd.opened import Blob, Source, Unread
 from streamd.plan import PAD_ID
 from streamd.stores.cache import DecodedCache
 from streamd.tasks import BadSample, Task, short_reason
-from streamd.transforms.call import PURPOSE, FailedTransformError, UnfitTransformError
+from streamd.transforms.call import PURPOSE, Columns, FailedTransformError, Transform, UnfitTransformError
 from streamd.whereabouts import Phase, Track
 
 
@@ -101,15 +101,18 @@ class Filling:
         for place, rng in enumerate(generators(spec.seed, self._task.epoch, ids, PURPOSE), start):
             if self._gathered[place] or place in self._decoded:
                 self._track.at(self._task.number, place, Phase.TRANSFORMING)
-                row = self._rows[place]
-                try:
-                    transform.call.apply(self._images[row], columns, row, rng)
-                except FailedTransformError as error:
-                    self.bad.append(BadSample(int(self._task.ids[place]), short_reason(error), lasting=True))
-                except UnfitTransformError as error:
-                    file = self._source.manifest.file(int(self._task.ids[place])).decode(errors="backslashreplace")
-                    raise UnfitTransformError(f"{error}; the sample: {file}; mend it and send SIGHUP") from error
+                self._apply(transform.call, place, columns, rng)
         self._track.at(self._task.number, stop, Phase.ELSEWHERE)
+
+    def _apply(self, transform: Transform, place: int, columns: Columns, rng: np.random.Generator) -> None:
+        row, sample_id = self._rows[place], int(self._task.ids[place])
+        try:
+            transform.apply(self._images[row], columns, row, rng)
+        except FailedTransformError as error:
+            self.bad.append(BadSample(sample_id, short_reason(error), lasting=True))
+        except UnfitTransformError as error:
+            file = self._source.manifest.file(sample_id).decode(errors="backslashreplace")
+            raise UnfitTransformError(f"{error}; the sample: {file}; mend it and send SIGHUP") from error
 
     def write_labels(self) -> None:
         """Writes ids, weights and labels of the task's rows; zeros where a row holds no sample."""

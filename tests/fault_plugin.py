@@ -77,7 +77,6 @@ WHY_NOT: Final = {
     **dict.fromkeys(["18", "20", "21"], _NOT_PLANNED),
     **dict.fromkeys(["32", "33", "34", "35", "36", "37", "38"], "hostile clients are another issue's"),
     "24": "hostile images are another issue's",
-    "28": "no plugin is imported before transforms are built",
     "47": "there is one version so far",
     "48": "run by scripts/soak, which writes its own page",
 }

@@ -26,7 +26,7 @@ _WORKER: Final = """
 
     decode_into, read_file = decode.decode_into, confined.read_file
 
-    def broken_decode(data, row, image):
+    def broken_decode(data, row, image, draw=None):
         for name in ("SIGSEGV", "SIGABRT", "SIGFPE"):
             if data.endswith(b"crash: " + name.encode()):
                 os.kill(os.getpid(), getattr(signal, name))
@@ -38,7 +38,7 @@ _WORKER: Final = """
         held = []
         while data.endswith(b"eat memory"):
             held.append(numpy.empty(64 << 20, numpy.uint8))  # taken, not touched
-        decode_into(data, row, image)
+        decode_into(data, row, image, draw)
 
     def kills():
         return open(HERE + "/kills", "rb").read() if os.path.exists(HERE + "/kills") else b""

@@ -110,11 +110,11 @@ def test_a_shard_that_changes_is_read_no_more_and_no_sample_is_condemned(
     assert (
         reason(source, 5)
         == reason(source, 6)
-        == ("b.tar: changed since it was listed, or gone; restart with --rescan to list it anew")
+        == ("'b.tar' has changed since it was listed, or is gone; restart with --rescan to list it anew")
     )
     assert source.read_one(0) == IMAGES["a0.jpg"]
     change(shards / "a.tar")
-    assert "a.tar: changed" in reason(source, 1)
+    assert "'a.tar' has changed" in reason(source, 1)
 
 
 def test_a_shard_that_was_moved_while_it_is_open_is_still_the_one_listed(source: Source, shards: Path) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from pathlib import Path
 
 import pytest
 from daemons import stream_config, write_images
 
+from streamd import listing
 from streamd.catalog import is_listed, open_streams
 from streamd.config import load
 from streamd.errors import ConfigError
@@ -55,12 +57,17 @@ def test_cancelling_ends_the_process_and_leaves_no_manifest(tmp_path: Path) -> N
     config = config_of(tmp_path, write_images(tmp_path / "data", {"cat": 3}))
 
     async def begin_and_stop() -> None:
-        listing = asyncio.create_task(list_apart(config, tmp_path / "state"))
+        task = asyncio.create_task(list_apart(config, tmp_path / "state"))
         await asyncio.sleep(0)
-        listing.cancel()
+        task.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await listing
+            await task
 
     asyncio.run(begin_and_stop())
 
     assert not is_listed(load(config), tmp_path / "state")
+
+
+def test_an_end_without_words_is_told_by_its_status_or_its_signal() -> None:
+    assert listing._ending(3) == "listing the samples failed with status 3"
+    assert listing._ending(-signal.SIGSEGV).startswith("listing the samples was ended by SIGSEGV: ")

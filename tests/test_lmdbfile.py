@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,20 +70,30 @@ def test_a_file_whose_last_pages_are_free_is_whole_though_they_were_never_writte
 
 @pytest.mark.parametrize("value_bytes", [20, 5000], ids=["on the pages of the tree", "on pages of their own"])
 def test_a_file_is_whole_down_to_its_last_page_in_use_and_not_a_byte_less(tmp_path: Path, value_bytes: int) -> None:
-    put(tmp_path / "d", {b"%04d" % number: bytes(value_bytes) for number in range(900)})
+    values = [b"%04d" % number * (value_bytes // 4) for number in range(900)]
+    put(tmp_path / "d", {b"%04d" % number: value for number, value in enumerate(values)})
     data = memoryview((tmp_path / "d/data.mdb").read_bytes())
     head = read_head(data)
     assert head is not None
-    assert head.end == len(data)  # a single write frees nothing that lies at the end
-    assert is_whole(data, head)
-    assert not any(is_whole(data[:end], head) for end in (len(data) - 1, len(data) // 2, 3 * head.page_bytes))
+    pages, page_bytes = len(data) // head.page_bytes, head.page_bytes
+    needed = next(page for page in range(pages + 1) if is_whole(data[: page * page_bytes], replace(head, end=1 << 40)))
+    furthest = max(bytes(data).rfind(value) + len(value) for value in values)
+    assert furthest <= needed * page_bytes
+    assert needed > pages * 0.9
+    assert not is_whole(data[: needed * page_bytes - 1], head)
+    with lmdb.open(str(tmp_path / "d"), max_dbs=4) as environment:
+        os.truncate(tmp_path / "d/data.mdb", needed * page_bytes)
+        opened = environment.open_db(b"data_db")
+        with environment.begin(opened) as transaction:
+            assert [value for _, value in transaction.cursor()] == values
 
 
 def test_what_leads_round_in_circles_has_an_end(path: Path) -> None:
-    data = bytearray(path.read_bytes())
+    changed = bytearray(path.read_bytes())
+    data = memoryview(changed)
     head = read_head(data)
     assert head is not None
-    page = memoryview(data)[head.root * head.page_bytes :]
+    page = data[head.root * head.page_bytes :]
     page[10:14] = b"\x01\x00\x12\x00"  # a branch with one node, ...
     page[16:18] = b"\x20\x00"
     page[32:40] = head.root.to_bytes(6, "little") + b"\x00\x00"  # ... which is itself

@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 from daemons import write_images
 from opened_sources import LABELS, holding
+from programs import Write
 from served_folders import file_of, serve
 
 from streamd.errors import ConfigError
-from streamd.opened import ReadPace, Source, Unread
+from streamd.opened import ReadPace, Source, Unread, opened
 from streamd.plan import PAD_ID
 from streamd.served import ServedStream
+from streamd.tasks import CachePlace, OpenStream, TransformPlace
+from streamd.transforms.source import place_of
 
 
 def test_files_that_a_store_holds_are_not_read_ahead(source: Source, stream: ServedStream) -> None:
@@ -83,3 +86,39 @@ def test_a_list_that_another_daemon_made_since_is_not_taken_for_this_one(stream:
     serve(stream.manifest.root, stream.manifest_path.parent, rescan=True, labels=LABELS)
     with pytest.raises(ConfigError, match="listed anew by another streamd"):
         Source.open(stream.spec, stream.manifest_path)
+
+
+@pytest.fixture
+def place(program: Write) -> TransformPlace:
+    """Of a transform that raises on images of one colour, as some of the built-in ones are."""
+    text = "def f(image, labels, rng):\n    if (image == image[0]).all():\n        raise ValueError('no contrast')\n"
+    return place_of("augment:f", program("augment", f"{text}    return image, labels").parent)
+
+
+def test_a_transform_gives_the_pixels_another_identity_and_those_before_it_keep_theirs(
+    stream: ServedStream, place: TransformPlace, tmp_path: Path
+) -> None:
+    plain, _ = opened(OpenStream(0, str(stream.manifest_path), stream.spec))
+    cache = CachePlace(str(tmp_path), None, writable=True)
+    changed, _ = opened(OpenStream(0, str(stream.manifest_path), stream.spec, cache, place))
+    assert plain.pixel_id == plain.decoded_id == changed.decoded_id != changed.pixel_id
+    assert [path.stem.split("-")[1] for path in tmp_path.glob("*.cache")] == [plain.pixel_id[:16]]
+    plain.close()
+    changed.close()
+
+
+def test_what_is_to_be_known_of_transform_and_cache_is_told_together(
+    stream: ServedStream, place: TransformPlace, tmp_path: Path
+) -> None:
+    nowhere = CachePlace(str(tmp_path / "nowhere"), None, writable=True)
+    source, remark = opened(OpenStream(0, str(stream.manifest_path), stream.spec, nowhere, place))
+    assert "augment.py:3: no contrast; nothing is kept: " in remark
+    source.close()
+
+
+def test_a_stream_whose_transform_cannot_be_used_is_left_closed(
+    stream: ServedStream, place: TransformPlace, program: Write
+) -> None:
+    program("augment", "edited")
+    with pytest.raises(ConfigError, match="send SIGHUP"):  # that no descriptor is left open, conftest sees to
+        opened(OpenStream(0, str(stream.manifest_path), stream.spec, None, place))

@@ -45,7 +45,9 @@ UNTESTED: Final[frozenset[str]] = frozenset(
 TRAINER_ROOMS: Final = frozenset(
     [
         "__init__",
+        "bijection",
         "bundles",
+        "chunks",
         "client",
         "descriptors",
         "endpoint",
@@ -60,6 +62,7 @@ TRAINER_ROOMS: Final = frozenset(
         "printable",
         "private",
         "receipts",
+        "saved",
         "spec",
         "stats",
         "status",

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import io
 import os
-import re
 import signal
 import socket
 import struct
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from daemons import wait_until, write_images
-from msgspec import structs
+from hands import ANSWER_S, ROWS, Hand, pixels, task
 from PIL import Image
-from programs import Write
 from served_folders import file_of, serve, spoil
 
 from streamd import worker
 from streamd.bundles import bundle, parted
-from streamd.decode import decode_into
 from streamd.decode.identity import pixel_id
 from streamd.layout import layout, slot_bytes
 from streamd.limits import PAGE_BYTES
@@ -40,72 +33,16 @@ from streamd.tasks import (
     MAX_RECORD_BYTES,
     CachePlace,
     CloseStream,
-    Command,
     Done,
     DropSlots,
     OpenStream,
     Ready,
     Remark,
-    Report,
-    Task,
     Unopened,
     decode_report,
     encode_command,
 )
-from streamd.transforms.source import place_of
 from streamd.whereabouts import TRACK_BYTES, Track
-
-ANSWER_S = 20.0
-ROWS = 8
-
-
-class Hand:
-    """Our end of a worker's socket."""
-
-    def __init__(self) -> None:
-        self.link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.link.settimeout(ANSWER_S)
-        self._records: list[bytes] = []
-        self.slots = SlotStore()
-        page = make_memory("track", TRACK_BYTES)
-        self.track = Track(page)
-        command = [sys.executable, "-P", "-m", "streamd.worker", str(theirs.fileno()), str(page), "0"]
-        with theirs:
-            self.process = subprocess.Popen(command, pass_fds=[theirs.fileno(), page], stderr=subprocess.PIPE)
-        os.close(page)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.link.close()
-        self.slots.close()
-        self.track.close()
-        with contextlib.suppress(ProcessLookupError):
-            self.process.kill()
-        self.process.communicate()
-
-    def send(self, command: Command, *, slot: int | None = None, nbytes: int = 0) -> None:
-        descriptors = [] if slot is None else [self.slots.writable(slot, nbytes)]
-        socket.send_fds(self.link, [encode_command(command)], descriptors)
-
-    def hear(self) -> Report:
-        self._records = self._records or parted(self.link.recv(MAX_RECORD_BYTES))
-        return decode_report(self._records.pop(0))
-
-    def open(self, stream: ServedStream) -> Report:
-        self.send(OpenStream(0, str(stream.manifest_path), stream.spec))
-        return self.hear()
-
-    def end(self) -> tuple[int, str]:
-        """Hangs up: exit status and what the worker said on standard error."""
-        self.link.close()
-        _, said = self.process.communicate(timeout=ANSWER_S)
-        return self.process.returncode, said.decode()
-
-
-def task(stream: ServedStream, number: int, rows: list[int], ids: list[int], slot: int = 1) -> Task:
-    return Task(number, 0, slot, slot_bytes(stream.spec), ROWS, np.array(rows, np.uint16), np.array(ids, np.int64))
 
 
 @pytest.fixture
@@ -128,12 +65,6 @@ def images(hand: Hand, stream: ServedStream) -> Callable[[int], npt.NDArray[np.g
 
 
 Images = Callable[[int], npt.NDArray[np.generic]]
-
-
-def pixels(stream: ServedStream, sample_id: int) -> npt.NDArray[np.uint8]:
-    row = np.empty(stream.spec.image_shape, np.uint8)
-    decode_into(file_of(stream, sample_id).read_bytes(), row, stream.spec.image)
-    return row
 
 
 def test_a_worker_tells_what_its_pipeline_makes_of_a_stream(hand: Hand, stream: ServedStream) -> None:
@@ -398,39 +329,3 @@ def test_a_cache_that_cannot_be_opened_is_remarked_and_done_without(
     hand.send(task(stream, 1, [0], [5]), slot=1, nbytes=slot_bytes(stream.spec))
     assert isinstance(done := hand.hear(), Done)
     assert (done.gathered, done.bad) == (0, ())
-
-
-def test_a_transform_has_its_way_with_rows_and_what_it_prints_disturbs_nobody(
-    hand: Hand, stream: ServedStream, images: Images, program: Write
-) -> None:
-    text = "def f(image, labels, rng):\n    print('a word')\n    return 255 - image, {'label': 1 - labels['label']}"
-    place = place_of("augment:f", program("augment", text).parent)
-    hand.send(OpenStream(0, str(stream.manifest_path), stream.spec, None, place))
-    ready = hand.hear()
-    assert isinstance(ready, Ready)
-    assert ready.pixel_id != pixel_id(stream.spec.image)
-    hand.send(task(stream, 1, [0, 1, 2], [5, PAD_ID, 0]), slot=1, nbytes=slot_bytes(stream.spec))
-    assert isinstance(done := hand.hear(), Done)
-    assert (done.bad, done.unfit) == ((), "")
-    assert np.array_equal(images(1)[0], 255 - pixels(stream, 5))
-    assert layout(stream.spec, ROWS).labels["label"].view(hand.slots.view(1))[:3].tolist() == [0, 0, 1]
-    status, printed = hand.end()
-    assert (status, set(printed.split("\n"))) == (0, {"a word", ""})
-
-
-def test_a_transform_that_cannot_be_used_is_told_with_its_line_and_one_that_turns_out_so_too(
-    hand: Hand, stream: ServedStream, program: Write
-) -> None:
-    folder = program("augment", "def f(image, labels, rng):\n    return image.T, labels").parent
-    hand.send(OpenStream(0, str(stream.manifest_path), stream.spec, None, place_of("augment:f", folder)))
-    assert isinstance(told := hand.hear(), Unopened)
-    assert told.reason.startswith("transform at augment.py:1: an image of uint8 (3, 32, 32) comes back")
-
-    program("late", "def f(image, labels, rng):\n    return image[: 32 - 8 * labels['label']], labels")
-    hand.send(OpenStream(1, str(stream.manifest_path), stream.spec, None, place_of("late:f", folder)))
-    assert isinstance(hand.hear(), Ready)
-    hand.send(structs.replace(task(stream, 1, [0], [8]), stream=1), slot=1, nbytes=slot_bytes(stream.spec))
-    assert isinstance(done := hand.hear(), Done)
-    assert re.match(
-        r"transform at late.py:1: an image of uint8 \(24, 32, 3\).*; the sample: dog/0004.jpg; ", done.unfit
-    )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -52,7 +53,7 @@ class FakeBatch:
     sample_ids: Ids
     epoch: int
     index: int
-    token: str = ""
+    make_token: Callable[[], str] = str
 
 
 @dataclass
@@ -83,6 +84,12 @@ class FakeStream:
         while self.total_epochs is None or self.epoch < self.total_epochs:
             yield self._batches(self.epoch)
 
+    def seek(self, token: str) -> None:
+        """Goes on behind the batch `epoch:index`."""
+        epoch, index = map(int, token.split(":"))
+        ends = index + 1 == self.spec.batches
+        self.epoch, self.index = (epoch + 1, 0) if ends else (epoch, index + 1)
+
     def close(self) -> None:
         """What leaving the `with` does: an epoch that was left early gets its receipt."""
         if self.index:
@@ -104,7 +111,7 @@ class FakeStream:
         weights = np.ones(ids.size, dtype=np.float32)
         weights[[sample in self.weightless for sample in ids.tolist()]] = 0
         labels = {name: self._labels(label, ids) for name, label in self.spec.labels.items()}
-        return FakeBatch(self._images(ids), labels, weights, ids, epoch, index)
+        return FakeBatch(self._images(ids), labels, weights, ids, epoch, index, partial("{}:{}".format, epoch, index))
 
     def _images(self, ids: Ids) -> npt.NDArray[np.uint8]:
         place = layout(self.spec, ids.size).images

@@ -82,7 +82,9 @@ class NpySource(Model):
 
     kind: Literal["npy"]
     path: DataGlob
-    """An .npy file of uint8 (images, height, width, channels), a folder of such files, or several: pixels/*.npy."""
+    """An .npy file of images, channels last or first, a folder of such files, or several: pixels/*.npy."""
+    range: PixelRange | None = None
+    """The numbers that become 0 and 255, such as [0, 1]; needed for all but uint8. What lies beyond is cut off."""
     table: DataPath | None = None
     """The table of labels, one row an image, in the order of the images: .csv, .tsv or .parquet."""
     where: dict[str, Scalar] | None = None

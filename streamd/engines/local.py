@@ -16,7 +16,9 @@ from streamd.engines.process import Listener, WorkerProcess
 from streamd.engines.production import Job, Production
 from streamd.engines.register import Register
 from streamd.engines.shift import Shifts
+from streamd.errors import ConfigError
 from streamd.limits import (
+    NEW_WORKERS_S,
     ROW_DEADLINE_S,
     TASK_ATTEMPTS,
     TASK_GIVE_UP_S,
@@ -110,17 +112,23 @@ class LocalEngine:
     async def open_in_new_workers(self, streams: Sequence[ServedStream]) -> dict[str, PixelId]:
         """As `open`, for several streams, in new workers that take the places of all others when every one is open.
 
-        Batches under way are finished by who began them. Raises ConfigError when a stream cannot be opened; the workers
-        are as they were then.
+        Batches under way are finished by who began them. Raises ConfigError when a stream cannot be opened, or is not
+        in time; the workers are as they were then.
         """
         numbers = {stream.spec.name: self._register.add(stream) for stream in streams}
         relief = self._shifts.relief()
         try:
-            pixel_ids = await self._register.pixel_ids(numbers)
-        except BaseException:
-            relief.end()
+            async with asyncio.timeout(NEW_WORKERS_S):
+                pixel_ids = await self._register.pixel_ids(numbers)
+        except BaseException as error:
+            self._shifts.send_away(relief)
             for number in numbers.values():
                 self._shifts.tell(*self._register.retire(number))
+            if isinstance(error, TimeoutError):
+                raise ConfigError(
+                    f"no new worker has opened {', '.join(numbers)} within {NEW_WORKERS_S:g} s: does a transform wait "
+                    "for something, or end who imports it?"
+                ) from error
             raise
         self._shifts.take_over(relief)
         for number in numbers.values():

@@ -64,6 +64,7 @@ class Shifts:
         self._group: asyncio.TaskGroup | None = None
         self._ended_deaths = 0
         self._all = [Shift(hire())]
+        self._relief: Shift | None = None  # that comes
 
     @property
     def now(self) -> Shift:
@@ -93,17 +94,23 @@ class Shifts:
         self._end_if_done(shift)
 
     def relief(self) -> Shift:
-        """A new shift, whose workers come. It is not `now` before it takes over."""
+        """A new shift, whose workers come. It is not `now` before it takes over; one at a time."""
         assert self._group is not None  # noqa: S101 - who is relieved runs
-        shift = Shift(self._hire())
-        shift.start(self._group)
-        return shift
+        self._relief = Shift(self._hire())
+        self._relief.start(self._group)
+        return self._relief
 
     def take_over(self, relief: Shift) -> None:
         """Who was there begins nothing more, and ends with the last batch that is under way."""
         relieved = self.now
+        self._relief = None
         self._all.append(relief)
         self._end_if_done(relieved)
+
+    def send_away(self, relief: Shift) -> None:
+        """All is as before it came."""
+        self._relief = None
+        relief.end()
 
     def _end_if_done(self, shift: Shift) -> None:
         if shift is not self.now and not shift.productions:
@@ -117,8 +124,8 @@ class Shifts:
             shift.dispatch(give)
 
     def tell(self, *commands: Command) -> None:
-        """Says something to every worker."""
-        for shift in self._all:
+        """Says something to every worker, also to those that come."""
+        for shift in self._all if self._relief is None else [*self._all, self._relief]:
             shift.crew.tell(*commands)
 
     def drop(self, slots: tuple[int, ...]) -> None:

@@ -11,11 +11,13 @@
     filelist   lines `path label`                       values     cells to labels, by their type
     npy        images that are rows of arrays           labels     categories, numbers, strings (pure)
     columns    a table's cells, with their lines        tags       any number of classes a sample (pure)
-    conditions the rows that `where` asks for           shards     .npy files and their headers
+    conditions the rows that `where` asks for           shards     files of a path; headers of .npy
     cells      cells to texts, numbers, lists           beside     a table or arrays of labels, a row an image
     hdf5       images in an array of an HDF5 file       hdf5array  finds arrays there, and reads those of labels
     pixels     what numbers are images (pure)           grid       how HDF5 cuts an array into chunks (pure)
     lmdb       images in values that ml-pyxis wrote     pyxisfile  the samples of such a file, in order
+    tar        images in WebDataset shards              tarwalk    what lies where in a tar
+    tarsamples files of one key                         tarlabels  what stands beside an image, as cells
     onehot     0 and 1 to categories and tags           arrays     .npy files of labels, beside any source
     weights    what each sample weighs (pure)
     wanted     the seams: asked for, given back         parts      train and validation (pure)

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ from streamd.sources.cells import Column
 from streamd.sources.files import Fence, reading, shown, stat_files
 from streamd.sources.grid import CHUNK_OFFSETS, CHUNK_SHAPE, Grid
 from streamd.sources.hdf5array import Found
-from streamd.sources.pixels import FEW, images_of, is_plain
+from streamd.sources.pixels import FEW, Shape, images_of, is_plain, may_be_images
 from streamd.sources.values import labels_of
 from streamd.sources.wanted import Arrays, Int64s, Scanned, Stored, WantedHdf5, WantedLabel, key_of
 
@@ -90,56 +91,62 @@ def _column(found: Found, key: str, images: int) -> Column:
 
 def _listed(images: Found, bounds: tuple[float, float] | None, key: str) -> Images:
     """What the images are, and where they lie."""
-    asked = Stored(LIBRARY, images.name, range=bounds)
-    shape, stored = images_of(f"{key}: {images.told}", images.shape, images.dtype, asked, lambda: images.few(FEW))
+    what = f"{key}: {images.told}"
+    shape, stored = _pixels(images, Stored(LIBRARY, images.name, range=bounds), what)
     where = Arrays(shape, (0, images.shape[0]), (0,), stored)
-    dataset, row = images.dataset, (images.shape[0], *images.shape[1:])
-    contiguous = _contiguous(dataset)
-    if contiguous is not None and is_plain(stored):
-        return Arrays(shape, where.starts, (contiguous,)), {}
-    grid = Grid(row, dataset.chunks or row)
+    grid = Grid(images.shape, images.dataset.chunks or images.shape)
     columns = {CHUNK_SHAPE: np.array(grid.chunk)}
-    offsets = np.array([contiguous]) if contiguous is not None else _chunks(dataset, grid)
+    offsets = _chunks(images.dataset, grid)
     if offsets is None:
-        _check_chunks(images, grid, key)
+        _check_chunks(images, grid, what)
         return where, columns
+    if offsets.max() + prod(grid.chunk) * images.dtype.itemsize > images.dataset.file.id.get_filesize():
+        raise ConfigError(f"{what} is damaged: it reaches beyond the end of the file; write it anew")
+    if images.dataset.chunks is None and is_plain(stored):
+        return Arrays(shape, where.starts, (int(offsets[0]),)), {}
     return replace(where, stored=replace(stored, store=CHUNKS)), {**columns, CHUNK_OFFSETS: offsets}
 
 
-def _contiguous(dataset: Any) -> int | None:
-    """Where an array begins that lies in one piece."""
-    if dataset.chunks is not None or dataset.file.userblock_size:
-        return None
-    offset: int | None = dataset.id.get_offset()  # None, too, of one that lies among the file's headers, or nowhere yet
-    return offset
+def _pixels(images: Found, asked: Stored, what: str) -> tuple[Shape, Stored]:
+    """As `images_of`, with what else there is where this holds no images."""
+    try:
+        return images_of(what, images.shape, images.dtype, asked, lambda: images.few(FEW))
+    except ConfigError as error:
+        if may_be_images(images.shape, images.dtype):
+            raise
+        raise ConfigError(f"{error}; {images.besides}") from error
 
 
 def _chunks(dataset: Any, grid: Grid) -> Int64s | None:
     """Where each chunk begins, in the order of the grid; None unless all are there, as they were written.
 
-    What is before the user's block, if a file has one, counts for some versions of HDF5 and not for others.
+    An array in one piece is one chunk. What the user has put before all else counts for some versions of HDF5 and not
+    for others.
     """
-    unfit = dataset.chunks is None or dataset.id.get_create_plist().get_nfilters() or dataset.file.userblock_size
-    if unfit or not hasattr(dataset.id, "chunk_iter"):  # HDF5 before 1.12.3
+    if dataset.file.userblock_size or dataset.id.get_create_plist().get_nfilters():
+        return None
+    if dataset.chunks is None:
+        offset = dataset.id.get_offset()  # None of one that lies among the file's headers, or nowhere yet
+        return None if offset is None else np.array([offset])
+    if not hasattr(dataset.id, "chunk_iter"):  # HDF5 before 1.12.3
         return None
     offsets = np.full(grid.chunks, -1)
     dataset.id.chunk_iter(lambda chunk: offsets.__setitem__(grid.number(chunk.chunk_offset), chunk.byte_offset))
     return None if (offsets < 0).any() else offsets
 
 
-def _check_chunks(images: Found, grid: Grid, key: str) -> None:
+def _check_chunks(images: Found, grid: Grid, what: str) -> None:
     """Says what the compression costs. Raises ConfigError for chunks that are too large to be read whole."""
     block_bytes = grid.chunk_rows * int(np.prod(grid.shape[1:])) * images.dtype.itemsize
     if block_bytes > MAX_CHUNK_BYTES:
         raise ConfigError(
-            f"{key}: {images.told} lies in chunks of {grid.chunk_rows:,} images, {block_bytes // MIB:,} MiB, each of "
+            f"{what} lies in chunks of {grid.chunk_rows:,} images, {block_bytes // MIB:,} MiB, each of "
             f"which is read whole; {MAX_CHUNK_BYTES // MIB} MiB are the most: write it with a smaller chunkshape"
         )
     if grid.chunk_rows > 1:
         _log.warning(
-            "%s: %s lies in chunks of %d images, each of which has to be decoded whole to get one of them: streamd "
+            "%s lies in chunks of %d images, each of which has to be decoded whole to get one of them: streamd "
             "pack makes something faster of it",
-            key,
-            images.told,
+            what,
             grid.chunk_rows,
         )

@@ -53,6 +53,11 @@ class Found:
             raise ConfigError(f"{key}: {self.told} is damaged: {error}; write it anew") from error
         return values
 
+    @property
+    def besides(self) -> str:
+        """For a message: what other arrays there are in the file."""
+        return _there(self.dataset.file, "")
+
     def few(self, rows: int) -> npt.NDArray[Any]:
         """The first rows."""
         values: npt.NDArray[Any] = self.dataset[:rows]

@@ -28,8 +28,8 @@ _BLOCK_NUMBERS: Final = 1 << 22  # at a time
 _SHOWN: Final = 8  # numbers of a row in a message
 _GAP: Final = r"(?:\s*[,;|]\s*|\s+)"
 _ZERO, _ONE, _ANY = (rf"{digits}(?:\.0*)?" for digits in ("0", "1", "[01]"))
-_ONE_HOT: Final = rf"^\[?\s*(?:{_ZERO}{_GAP})*{_ONE}(?:{_GAP}{_ZERO})*\s*\]?$"
-_MULTI_HOT: Final = rf"^\[?\s*{_ANY}(?:{_GAP}{_ANY})*\s*\]?$"
+_ONE_HOT: Final = rf"^\[?\s*(?:(?:{_ZERO}{_GAP})+{_ONE}(?:{_GAP}{_ZERO})*|{_ONE}(?:{_GAP}{_ZERO})+)\s*\]?$"
+_MULTI_HOT: Final = rf"^\[?\s*{_ANY}(?:{_GAP}{_ANY})+\s*\]?$"
 
 Marks = npt.NDArray[np.float64]
 
@@ -92,8 +92,10 @@ def _spelled(column: Column, *, single: bool) -> Column | None:
     if not _match(cells.as_any_texts(part_of(column, 0, 1)), pattern):  # the first says it of nearly all columns
         return None
     texts = cells.as_any_texts(column)
+    if not _match(texts, pattern):
+        return None
     lists = pc.split_pattern_regex(pc.utf8_trim(texts, "[] \t"), _GAP)
-    return replace(column, cells=lists) if _match(texts, pattern) and _is_wide(lists) else None
+    return replace(column, cells=lists) if _is_wide(lists) else None
 
 
 def _is_array(column: Column) -> bool:

@@ -60,9 +60,9 @@ class PyxisFile:
 
 @contextmanager
 def opened(path: Path, key: str) -> Iterator[PyxisFile]:
-    """The file at `path`, with a data file of LMDB and no folder. Raises ConfigError unless it is laid out so.
+    """The samples of the data file at `path`. Raises ConfigError unless it is whole and laid out so.
 
-    Also when somebody wrote to it before the end.
+    Also, at the end, when somebody wrote to it meanwhile.
     """
     head = _read_head(path, key)
     try:

@@ -1,9 +1,10 @@
-"""The .npy files that a path names, and what their headers say. Nothing in them is unpickled."""
+"""The files that a path names, and what the headers of .npy files say. Nothing in them is unpickled."""
 
 from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from math import prod
@@ -21,6 +22,7 @@ from streamd.sources.wanted import Int64s
 
 SUFFIX: Final = ".npy"
 _ZIP: Final = b"PK\x03\x04"
+_BRACES: Final = re.compile(r"\{[^{}]*\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,8 @@ def _named(path: str, key: str, suffix: str) -> tuple[Path, list[bytes]]:
             root.stat()
         pattern = str(whole.relative_to(root))
         return root, [os.fsencode(name) for name in glob.glob(pattern, root_dir=root)]  # noqa: PTH207 - names, not paths
+    if not whole.exists() and _BRACES.search(path):  # as WebDataset writes a range of shards
+        raise ConfigError(f"{key}: {shown(path)}: braces stand for nothing here; write {shown(_BRACES.sub('*', path))}")
     with reading(whole, key):
         if whole.is_dir():
             return whole, [os.fsencode(name) for name in glob.glob(f"*{suffix}", root_dir=whole)]  # noqa: PTH207 - as above

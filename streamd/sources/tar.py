@@ -9,7 +9,7 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain
@@ -29,7 +29,6 @@ from streamd.sources.values import labels_of
 from streamd.sources.wanted import Int64s, Scanned, Shards, WantedLabel, WantedTar
 
 _log: Final = logging.getLogger("streamd.sources")
-_SUFFIX: Final = ".tar"
 _THREADS: Final = 16  # a disk answers many questions at once
 _QUICK_SAMPLE_S: Final = 200e-6  # memory answers in a tenth of this, where threads would only wait for each other
 _IMAGES: Final = b" ".join(IMAGE_SUFFIXES).decode()
@@ -54,19 +53,15 @@ def scan(
     return Scanned(
         files.root,
         names,
-        _column(part.sizes for part in parts),
+        np.concatenate([part.sizes for part in parts]),
         np.empty(0, np.int64),
         *labels_of(listing.plan.labels, columns),
         shards=Shards(tuple(files.names), tuple(files.sizes.tolist()), tuple(files.mtimes_ns.tolist())),
         extra={
             "shard": np.repeat(np.arange(len(parts)), [len(part.names) for part in parts]),
-            "offset": _column(part.offsets for part in parts),
+            "offset": np.concatenate([part.offsets for part in parts]),
         },
     )
-
-
-def _column(parts: Iterable[Sequence[int]]) -> Int64s:
-    return np.fromiter(chain.from_iterable(parts), np.int64)
 
 
 def _no_images(listing: _Listing) -> ConfigError:
@@ -86,12 +81,14 @@ class _Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What one shard gives: its `images`, in order, and the values of what is asked for, one an image."""
+    """What one shard gives: its images, in order, the values of what is asked for, one an image, and what to say."""
 
     names: list[bytes]
-    offsets: list[int]
-    sizes: list[int]
+    offsets: Int64s
+    sizes: Int64s
     values: dict[Ask, list[Value]]
+    strays: Counter[bytes]
+    warnings: list[str]
 
 
 @dataclass(slots=True)
@@ -122,6 +119,9 @@ class _Listing:
 
     def _note(self, part: _Part) -> _Part:
         self.samples += len(part.names)
+        self.passed_over += part.strays
+        for warning in part.warnings:
+            _log.warning("%s: %s", self.key, warning)
         self.progress(self.samples)
         return part
 
@@ -143,19 +143,20 @@ class _Listing:
         return part
 
     def _part(self, shard: Shard) -> _Part:
-        self.passed_over.update(strays(shard))
-        self._warn(shard)
-        if not shard.images:
-            return _Part([], [], [], {})
-        plan = self._planned(shard)
         images = shard.images.values()
-        self._refuse_strays(shard, plan)
         return _Part(
             [b"%b/%b" % (shard.name, image.name) for image in images],
-            [image.offset for image in images],
-            [image.size for image in images],
-            values_of(shard, plan.asks, self.stream),
+            np.array([image.offset for image in images], np.int64),
+            np.array([image.size for image in images], np.int64),
+            self._values(shard) if images else {},
+            strays(shard),
+            list(_warnings(shard)),
         )
+
+    def _values(self, shard: Shard) -> dict[Ask, list[Value]]:
+        plan = self._planned(shard)
+        self._refuse_strays(shard, plan)
+        return values_of(shard, plan.asks, self.stream)
 
     def _planned(self, shard: Shard) -> _Plan:
         """What the first shard with images decides; without labels in the configuration, all must say the same."""
@@ -181,15 +182,14 @@ class _Listing:
                 f"has {shard.suffixes}: an image is named as its label, with one of the suffixes {_IMAGES}"
             )
 
-    def _warn(self, shard: Shard) -> None:
-        if not shard.tar.ended:
-            _log.warning(
-                "%s: %s has no mark of its end: if it is cut, samples are missing", self.key, shown(shard.name)
-            )
-        if not shard.images:
-            _log.warning("%s: %s holds no image, but %s", self.key, shown(shard.name), shard.suffixes)
-
     def report(self) -> None:
         """Says what is not served."""
         if self.passed_over:
             _log.info("%s: passed over files that belong to no image: %s", self.key, spelled(self.passed_over))
+
+
+def _warnings(shard: Shard) -> Iterator[str]:
+    if not shard.tar.ended:
+        yield f"{shown(shard.name)} has no mark of its end: if it is cut, samples are missing"
+    if not shard.images:
+        yield f"{shown(shard.name)} holds no image, but {shard.suffixes}"

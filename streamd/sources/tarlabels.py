@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from streamd.errors import ConfigError, near_name
+from streamd.printable import printable
 from streamd.sources.cells import Cells, Column, Rows
 from streamd.sources.files import shown
 from streamd.sources.tarsamples import Shard
@@ -18,6 +19,7 @@ from streamd.sources.wanted import DefaultLabel, WantedLabel, key_of
 
 _CLASS: Final = b"cls"  # what WebDataset calls the number of an image's class
 _JSON: Final = "json"
+_SHOWN_FIELDS: Final = 20  # of a record in a message
 _MOST_BYTES: Final = 1 << 20  # of what stands beside an image: a text, or a record of numbers
 
 Value = str | list[str]
@@ -156,7 +158,7 @@ def _fields(shard: Shard, records: Sequence[dict[str, Any]], ask: Ask, key: str)
         if ask.field not in record:
             raise ConfigError(
                 f"{key}: {_place(shard, image.name)}: there is no {ask.what}{near_name(ask.field, record)}; it has "
-                f"{', '.join(record) or 'nothing'}"
+                f"{', '.join(map(printable, list(record)[:_SHOWN_FIELDS])) or 'nothing'}"
             )
         found.append(_value(record[ask.field], f"{key}: {_place(shard, image.name)}: {ask.what}"))
     return found

@@ -8,7 +8,6 @@ as little as in a folder.
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from itertools import chain
 from typing import Final
 
 from streamd.errors import ConfigError
-from streamd.printable import counted
+from streamd.printable import counted, printable
 from streamd.sources.files import IMAGE_SUFFIXES, PROGRESS_FILES, shown, some
 from streamd.sources.tarwalk import BrokenTarError, CutTarError, Member, Tar
 
@@ -121,8 +120,12 @@ def _refuse_links(shard: Shard, key: str) -> None:
 
 def spelled(suffixes: Counter[bytes]) -> str:
     """How many files have each suffix, for a message."""
-    names = {suffix: "." + os.fsdecode(suffix) if suffix else "without one" for suffix in suffixes}
-    return ", ".join(f"{count} {names[suffix]}" for suffix, count in suffixes.most_common(_SHOWN_SUFFIXES)) or "nothing"
+    most = suffixes.most_common(_SHOWN_SUFFIXES)
+    return ", ".join(f"{count} {_dotted(suffix)}" for suffix, count in most) or "nothing"
+
+
+def _dotted(suffix: bytes) -> str:
+    return printable(f".{suffix.decode(errors='backslashreplace')}") if suffix else "without one"
 
 
 def strays(shard: Shard) -> Counter[bytes]:

@@ -116,6 +116,10 @@ class WantedNpy(WantedSource, Protocol):
         """A file, a folder of files, or a pattern with the wildcards * ? and []."""
 
     @property
+    def range(self) -> tuple[float, float] | None:
+        """The numbers that become 0 and 255; None for uint8 as it is."""
+
+    @property
     def table(self) -> Path | None:
         """The table of labels, a row an image; None where files hold them, or there are none."""
 

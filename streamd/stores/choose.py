@@ -22,6 +22,8 @@ def open_store(manifest: Manifest, root: int) -> Store | None:
     if arrays.stored is None:
         return ArrayStore(manifest, arrays, root)
     match arrays.stored.store:
+        case "npy":
+            return ArrayStore(manifest, arrays, root)
         case "lmdb":
             return LmdbStore(manifest, arrays, root)
         case "chunks":

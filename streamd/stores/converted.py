@@ -6,6 +6,7 @@ fit in that: one operation after the other, so that every machine gets the same.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, Final
 
 import cv2
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.plan import Ids
+from streamd.sources.pixels import is_plain
 from streamd.sources.wanted import Arrays, Stored
 from streamd.stores import Mask, Pixels
 
@@ -23,28 +25,24 @@ _WHITE: Final = 255.0
 
 
 class Conversion:
-    """What becomes of the rows of one store. Not for several threads, since it works in memory of its own."""
+    """What becomes of the rows of one store. Not for several threads, since it works in memory of its own.
+
+    `shape`, `dtype` and `row_bytes` are those of a row as it is stored; `is_needed` where it is served otherwise.
+    `faults` are samples that are bad for good, and why.
+    """
 
     def __init__(self, arrays: Arrays) -> None:
         stored = arrays.stored or Stored("")
         height, width, channels = arrays.shape
         self.shape = (channels, height, width) if stored.channels_first else arrays.shape
         self.dtype = np.dtype(stored.dtype)
+        self.row_bytes = prod(self.shape) * self.dtype.itemsize
+        self.is_needed = not is_plain(stored)
         self._channels_first = stored.channels_first
         self._range = stored.range
         self._levels = np.empty(self.shape if stored.range else 0, np.result_type(self.dtype, np.float32))
-        self.faults: dict[int, str] = {}  # samples that are bad for good, and why
+        self.faults: dict[int, str] = {}
         self._raw: Raw = np.empty((0, *self.shape), self.dtype)
-
-    @property
-    def row_bytes(self) -> int:
-        """The bytes of a row as it is stored."""
-        return int(np.prod(self.shape)) * self.dtype.itemsize
-
-    @property
-    def is_needed(self) -> bool:
-        """Whether rows are stored otherwise than they are served."""
-        return self._channels_first or self._range is not None
 
     def room(self, images: Pixels) -> Raw:
         """Where rows are to be read to: (n, *shape) of dtype; `images` itself where nothing has to be converted."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from math import prod
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from streamd.plan import PAD_ID, Ids
 from streamd.sources.wanted import Arrays
 from streamd.stores import Mask, Pixels
 from streamd.stores.ahead import Ahead
+from streamd.stores.converted import Conversion, Raw
 from streamd.stores.unchanged import ListedFiles
 
 
@@ -22,24 +24,25 @@ class ArrayStore:
         """Raises ConfigError when a file is not the one that was listed, OSError when it cannot be mapped."""
         self._manifest = manifest
         self._arrays = arrays
+        self._conversion = Conversion(arrays)
         self._files = ListedFiles(manifest, root)
         self._descriptors: list[int] = []
-        self._mapped: list[Pixels] = []
+        self._mapped: list[Raw] = []
         try:
             for file, size in enumerate(self._files.sizes):
                 self._map(file, size)
         except BaseException:
             self.close()
             raise
-        self._ahead = Ahead(arrays.row_bytes)
+        self._ahead = Ahead(self._conversion.row_bytes)
 
     def _map(self, file: int, size: int) -> None:
         self._descriptors.append(self._files.open(file))
         starts, offset = self._arrays.starts, self._arrays.offsets[file]
         rows = starts[file + 1] - starts[file]
         memory = map_readable(self._descriptors[file], size)
-        pixels = np.frombuffer(memory, np.uint8, rows * self._arrays.row_bytes, offset)
-        self._mapped.append(pixels.reshape(rows, *self._arrays.shape))
+        shape, dtype = (rows, *self._conversion.shape), self._conversion.dtype
+        self._mapped.append(np.frombuffer(memory, dtype, prod(shape), offset).reshape(shape))
 
     def held(self, ids: Ids) -> Mask:
         """All of them, unless a file has changed."""
@@ -53,24 +56,23 @@ class ArrayStore:
     def _lies(self, row: int) -> tuple[int, int]:
         """Where a row lies: the descriptor of its file, and the bytes before it."""
         file, inner = self._arrays.place(row)
-        return self._descriptors[file], self._arrays.offsets[file] + inner * self._arrays.row_bytes
+        return self._descriptors[file], self._arrays.offsets[file] + inner * self._conversion.row_bytes
 
     def gather(self, ids: Ids, images: Pixels) -> Mask:
         """Copies rows into `images`, (n, H, W, C); which of `ids` they are, (n,)."""
-        rows = self._manifest.rows(ids)
+        rows, raw = self._manifest.rows(ids), self._conversion.room(images)
         if len(self._mapped) == 1:
-            np.take(self._mapped[0], rows, axis=0, out=images, mode="clip")  # "raise" would go by a copy
+            np.take(self._mapped[0], rows, axis=0, out=raw, mode="clip")  # "raise" would go by a copy
         else:
             for place, row in enumerate(rows.tolist()):
                 file, inner = self._arrays.place(max(row, 0))
-                images[place] = self._mapped[file][inner]
+                raw[place] = self._mapped[file][inner]
         self._ahead.note()
-        return self.held(ids)
+        return self._conversion.finish(raw, images, ids, self.held(ids))
 
     def fault(self, sample_id: int) -> str:
-        """Nothing: all that uint8 can be is a pixel."""
-        del sample_id
-        return ""
+        """See Store."""
+        return self._conversion.faults.get(sample_id, "")
 
     def close(self) -> None:
         """Lets go of the mappings and of their files."""

@@ -18,6 +18,7 @@ from streamd.transforms.load import Function, told
 
 Labels = Mapping[str, Any]
 Column = npt.NDArray[Any]
+Columns = Mapping[str, Column]  # the labels of a batch
 
 PURPOSE: Final = "transform"  # of what is drawn by chance
 _INT64: Final = np.iinfo(np.int64)
@@ -40,7 +41,7 @@ class Transform:
     folder: Path
     labels: Mapping[str, LabelSpec]
 
-    def apply(self, row: Pixels, labels: Mapping[str, Column], place: int, rng: np.random.Generator) -> None:
+    def apply(self, row: Pixels, labels: Columns, place: int, rng: np.random.Generator) -> None:
         """Transforms a row of a slot, (height, width, channels), and its labels, at `place` of their columns.
 
         Raises FailedTransformError and UnfitTransformError, which leave anything there; MemoryError.
@@ -122,7 +123,9 @@ def _kind(image: Column) -> str:
 
 
 def _names(labels: object) -> str:
-    return ", ".join(map(repr, labels)) if isinstance(labels, Mapping) else f"of type {type(labels).__name__}"
+    if not isinstance(labels, Mapping):
+        return f"of type {type(labels).__name__}"
+    return ", ".join(map(repr, labels)) or "none"
 
 
 def _short(value: object) -> str:

@@ -5,18 +5,24 @@ from __future__ import annotations
 import importlib
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
+
+from PIL import Image, ImageFile
 
 from streamd.errors import ConfigError
 from streamd.functions import function_in
 from streamd.tasks import TransformPlace
-from streamd.transforms.source import beside, digest_of
+from streamd.transforms.source import beside, digest_of, sources_of
 
 Function = Callable[[Any, dict[str, Any], Any], Any]
+
+_LIBRARIES: Final = "site-packages"  # of an environment in the same folder
+# By one of them Pillow would invent what a file lacks, by the other make pictures of any size.
+_SWITCHES: Final = ((ImageFile, "LOAD_TRUNCATED_IMAGES"), (Image, "MAX_IMAGE_PIXELS"))
 
 
 def load(place: TransformPlace) -> Function:
@@ -26,8 +32,16 @@ def load(place: TransformPlace) -> Function:
     """
     folder = Path(place.folder)
     _check(place, folder)
+    switches = [getattr(*switch) for switch in _SWITCHES]
     module = _module(place.module, folder)
+    if turned := _turn_back(switches):
+        del sys.modules[module.__name__]  # it shall be refused the next time, too
+        raise ConfigError(
+            f"module {place.module!r} sets {' and '.join(turned)} where it is imported, and the decoder would go by "
+            "it: take that out"
+        )
     _check(place, folder)  # again: it may have been written meanwhile
+    _check_names(place.module, folder)
     return function_in(module, place.module, place.function)
 
 
@@ -40,9 +54,25 @@ def _check(place: TransformPlace, folder: Path) -> None:
         )
 
 
+def _check_names(module: str, folder: Path) -> None:
+    """What lies in the folder and what was imported by its name must be one, or its source would not be what is run."""
+    for name, path in sources_of(module, folder).items():
+        file = getattr(sys.modules.get(name), "__file__", None) if name in sys.modules else str(path)
+        if file != str(path) and (name != module or "." in name):
+            raise ConfigError(f"{path.name} is hidden by {file or 'a part of Python'}, a library: give it another name")
+
+
+def _turn_back(before: Sequence[object]) -> list[str]:
+    """Sets Pillow's switches as they were, since the decoder goes by them; those that had been turned."""
+    turned = [switch for switch, value in zip(_SWITCHES, before, strict=True) if getattr(*switch) != value]
+    for switch, value in zip(_SWITCHES, before, strict=True):
+        setattr(*switch, value)
+    return [f"{place.__name__}.{name}" for place, name in turned]
+
+
 def _module(name: str, folder: Path) -> ModuleType:
     if str(folder) not in sys.path:
-        sys.path.append(str(folder))  # last: a file named like a library hides none
+        sys.path.append(str(folder))  # last: a file named like a library would hide it from the rest of the worker
     sys.dont_write_bytecode = True  # compiled files go by seconds and sizes: an edit could be missed
     importlib.invalidate_caches()
     try:
@@ -79,7 +109,9 @@ def _line(error: BaseException, folder: Path) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f" at {_short(error.filename, folder)}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if Path(frame.filename).is_relative_to(folder)]
+    own = [
+        frame for frame in frames if Path(frame.filename).is_relative_to(folder) and _LIBRARIES not in frame.filename
+    ]
     if not own:
         return ""
     return f" at {_short(own[-1].filename, folder)}:{own[-1].lineno}"

@@ -26,7 +26,7 @@ def digest_of(module: str, folder: Path) -> str:
     Of an installed one the file alone counts, whatever else is installed with it. Raises ConfigError when there is no
     such module, or its file cannot be read.
     """
-    sources = _sources(module, folder) or {module: _installed(module, folder)}
+    sources = sources_of(module, folder) or {module: _installed(module, folder)}
     digest = Digest()
     digest.add("streamd transform source 1")
     digest.add(module)
@@ -42,8 +42,8 @@ def beside(module: str, folder: Path) -> Path | None:
     return next((path for path in (stem.with_name(f"{stem.name}.py"), stem / "__init__.py") if path.is_file()), None)
 
 
-def _sources(module: str, folder: Path) -> dict[str, Path]:
-    """The files of `folder` that importing a module runs, by module."""
+def sources_of(module: str, folder: Path) -> dict[str, Path]:
+    """The files of `folder` that importing a module runs, by module; none when it lies elsewhere."""
     found: dict[str, Path] = {}
     wanted = [module]
     while wanted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -15,7 +16,9 @@ from programs import DRAWN, Write
 from rig import Rig, pixels, play
 from served_folders import serve
 
+from streamd.engines import local
 from streamd.engines.local import LocalEngine
+from streamd.errors import ConfigError
 from streamd.served import ServedStream
 from streamd.slots import SlotStore
 from streamd.stats import Stats
@@ -118,19 +121,17 @@ def test_a_first_transform_and_an_unchanged_one_need_no_new_workers(served: Serv
     assert engine.needs_new_workers([edited])
 
 
-def test_a_worker_that_starts_after_an_edit_that_nobody_reloaded_makes_no_other_pixels(
-    served: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_new_workers_that_open_nothing_in_time_are_sent_away(served: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "NEW_WORKERS_S", 0.01)
     stream = served(INVERT)
-    monkeypatch.setattr("streamd.engines.local._READ_RETRY_S", 0.001)
 
-    async def scene(rig: Rig) -> None:
-        served("def f(image, labels, rng):\n    return image, labels")
-        os.kill(rig.engine.pids[0], signal.SIGKILL)
-        await rig.until(lambda: rig.engine.restarts == 1 and rig.engine.pids)
-        rig.produce()
-        _, reason = await rig.outcome()
-        assert reason is not None
-        assert "was changed after streamd had read it: send SIGHUP" in reason
+    async def scene() -> None:
+        engine = LocalEngine([stream], SlotStore(), Stats(), workers=0)
+        running = asyncio.ensure_future(engine.run())
+        await asyncio.sleep(0)
+        with pytest.raises(ConfigError, match="no new worker has opened train within"):
+            await engine.open_in_new_workers([served(INVERT + "  # edited")])
+        assert engine._register.begin("train") == (0, stream)
+        await running
 
-    play(stream, scene)
+    asyncio.run(scene())

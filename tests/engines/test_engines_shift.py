@@ -130,8 +130,10 @@ def test_a_relief_that_is_sent_away_changes_nothing() -> None:
         relief = shifts.relief()
         await turn()
         assert hired[1].running
-        relief.end()
+        shifts.send_away(relief)
         await turn()
+        shifts.tell(CloseStream(3))
+        assert [crew.told for crew in hired] == [[CloseStream(3)], []]
         assert (hired[0].running, hired[1].running) == (True, False)
         assert shifts.now.crew is cast("Any", hired[0])
 
@@ -141,10 +143,12 @@ def test_a_relief_that_is_sent_away_changes_nothing() -> None:
 def test_everybody_hears_what_is_over() -> None:
     async def scene(shifts: Shifts, hired: list[Hands]) -> None:
         shifts.now.productions.add(production())
-        shifts.take_over(shifts.relief())
+        relief = shifts.relief()
+        shifts.tell(CloseStream(2))
+        shifts.take_over(relief)
         shifts.tell(CloseStream(3))
         shifts.drop((1, 2))
-        assert [crew.told for crew in hired] == [[CloseStream(3), DropSlots((1, 2))]] * 2
+        assert [crew.told for crew in hired] == [[CloseStream(2), CloseStream(3), DropSlots((1, 2))]] * 2
 
     play(scene)
 

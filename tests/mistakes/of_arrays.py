@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from mistake import Mistake
+from mistake import GOOD, Mistake
 
 ARRAYS: Final = """\
 streams:
@@ -40,22 +40,12 @@ OF_ARRAYS: Final = (
     Mistake(
         "saved pixels as fractions",
         config=ARRAYS,
-        prepare=saved((PIXELS / 255).astype(np.float32)),
+        prepare=saved((PIXELS / 95).astype(np.float32)),
         says=(
-            "streamd: config.yaml:3: streams.train.source.path: '…/x.npy' holds float32 (8, 2, 2, 3); pixels are "
-            "uint8, 0-255: save them scaled to that, as array.astype(np.uint8)"
+            "streamd: config.yaml:3: streams.train.source.path: '…/x.npy' holds float32 (8, 2, 2, 3); found 0 to 1 in "
+            "the first 8 images, and pixels are 0-255: write range: [0, 1], if these are black and white in all of them"
         ),
-        do="`np.save(path, (255 * array).round().astype(np.uint8))`; normalize in the model.",
-    ),
-    Mistake(
-        "saved pixels channels first",
-        config=ARRAYS,
-        prepare=saved(np.ascontiguousarray(PIXELS.repeat(4, 2).transpose(0, 3, 1, 2))),
-        says=(
-            "streamd: config.yaml:3: streams.train.source.path: '…/x.npy' holds uint8 (8, 3, 2, 8), channels first; "
-            "save it channels last: np.ascontiguousarray(array.transpose(0, 2, 3, 1))"
-        ),
-        do="Save it as the message says; torch gets channels first from `loader` all the same.",
+        do="Add `range: [0, 1]` to the source: numbers are scaled to 0-255 when they are read.",
     ),
     Mistake(
         "served grey arrays as colour",
@@ -105,5 +95,45 @@ OF_ARRAYS: Final = (
             "to the source, or take the label from an array, from: FILE.npy"
         ),
         do="Say where the label is.",
+    ),
+    Mistake(
+        "has one-hot labels with a row of none",
+        config=ARRAYS.replace("type: float", "type: category"),
+        prepare=saved(angles=np.eye(8, 4, dtype=np.uint8)),
+        says=(
+            "streamd: config.yaml:4: streams.train.labels.angle: angles.npy[4] holds [0, 0, 0, 0], where 0 are 1; a "
+            "category has one 1 in every row: use type: tags for any number of classes a sample, or correct it"
+        ),
+        do="Correct the row, or use type: tags.",
+    ),
+    Mistake(
+        "has soft labels where classes are wanted",
+        config=ARRAYS.replace("type: float", "type: category"),
+        prepare=saved(angles=np.full((8, 4), 0.25)),
+        says=(
+            "streamd: config.yaml:4: streams.train.labels.angle: angles.npy[0] holds [0.25, 0.25, 0.25, 0.25]; several "
+            "numbers a row make a class where they are 0 and 1: use type: float for a vector or for soft labels, or "
+            "correct it"
+        ),
+        do="Use type: float.",
+    ),
+    Mistake(
+        "weighs a sample below nothing",
+        config=ARRAYS.replace("labels: {angle: {type: float, from: angles.npy}}", "weights: angles.npy"),
+        prepare=saved(),
+        says=(
+            "streamd: config.yaml:4: streams.train.weights: angles.npy[0] holds -1; a sample weighs 0 or more: correct "
+            "it"
+        ),
+        do="Correct the weights.",
+    ),
+    Mistake(
+        "names a column of weights for a folder",
+        config=GOOD + "    weights: importance\n",
+        says=(
+            "streamd: config.yaml:6: streams.train.weights: a folder has no column 'importance'; save one number a "
+            "sample, in the order of its images, with np.save, and name that file: weights: FILE.npy"
+        ),
+        do="Save the weights as an array, or use kind: table.",
     ),
 )

@@ -163,8 +163,8 @@ OF_CONFIGURATION: Final = (
         "misspelled a value",
         config=GOOD.replace("[32, 32]", "[32, 32], resize: strech"),
         says=(
-            "streamd: config.yaml:4: streams.train.image.resize: found 'strech'; use stretch, crop or pad; "
-            "did you mean 'stretch'?"
+            "streamd: config.yaml:4: streams.train.image.resize: found 'strech'; use stretch, crop, pad or "
+            "random_crop; did you mean 'stretch'?"
         ),
         do="Take one of the values that the message lists.",
     ),
@@ -196,12 +196,21 @@ OF_CONFIGURATION: Final = (
         "gave means for pixels in 0-1",
         says=(
             "streamd: config.yaml:7: streams.train.normalize.mean: found [0.485, 0.456, 0.406], meant for "
-            "pixels in 0-1; pixels are 0-255 here: write [123.675, 116.28, 103.53]\n"
+            "pixels in 0-1; pixels are 0-255 here: write normalize: imagenet, or [123.675, 116.28, 103.53]\n"
             "config.yaml:8: streams.train.normalize.std: found [0.229, 0.224, 0.225], meant for pixels in "
-            "0-1; pixels are 0-255 here: write [58.395, 57.12, 57.375]"
+            "0-1; pixels are 0-255 here: write normalize: imagenet, or [58.395, 57.12, 57.375]"
         ),
-        do="Take the numbers that the message has worked out.",
+        do="Take the name, or the numbers that the message has worked out.",
         config=GOOD + "    normalize:\n      mean: [0.485, 0.456, 0.406]\n      std: [0.229, 0.224, 0.225]\n",
+    ),
+    Mistake(
+        "kept random crops in a cache",
+        config=GOOD.replace("[32, 32]", "[32, 32], resize: random_crop") + "    cache: {path: cache}\n",
+        says=(
+            "streamd: config.yaml:6: streams.train.cache: would keep one random crop of each sample for ever; "
+            "leave it out, or use resize: crop"
+        ),
+        do="Leave the cache out: every epoch shows other crops.",
     ),
     Mistake(
         "gave means of three channels to greyscale images",
@@ -334,14 +343,5 @@ OF_CONFIGURATION: Final = (
         config="monitor: 127.0.0.1:9191\n" + GOOD,
         says="streamd: config.yaml:1: monitor: the monitor is not served by this version; leave monitor out",
         do="Leave the key out.",
-    ),
-    Mistake(
-        "asked for a source that this version lacks",
-        says=(
-            "streamd: config.yaml:3: streams.train.source: kind tar is not served by this version; use "
-            "folder, table, filelist or npy"
-        ),
-        do="Use one of the kinds that the message lists.",
-        config=GOOD.replace("{kind: folder, path: data}", "{kind: tar, path: 'shards/*.tar'}"),
     ),
 )

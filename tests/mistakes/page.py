@@ -10,7 +10,11 @@ from mistake import SERVE, Mistake
 from of_arrays import OF_ARRAYS
 from of_configuration import OF_CONFIGURATION
 from of_data import OF_DATA
+from of_hdf5 import OF_HDF5
+from of_lmdb import OF_LMDB
 from of_running import OF_RUNNING
+from of_shards import OF_SHARDS
+from of_transforms import OF_TRANSFORMS
 
 PAGE: Final = Path(__file__).parents[2] / "docs/mistakes.md"
 
@@ -31,6 +35,10 @@ _CHAPTERS: Final = (
     ("In config.yaml", OF_CONFIGURATION),
     ("In folders, tables and labels", OF_DATA),
     ("In arrays", OF_ARRAYS),
+    ("In HDF5 files", OF_HDF5),
+    ("In LMDB files", OF_LMDB),
+    ("In shards", OF_SHARDS),
+    ("In transforms", OF_TRANSFORMS),
     ("In starting and in training", OF_RUNNING),
 )
 

@@ -12,11 +12,15 @@ from mistake import Mistake
 from of_arrays import OF_ARRAYS
 from of_configuration import OF_CONFIGURATION
 from of_data import OF_DATA
+from of_hdf5 import OF_HDF5
+from of_lmdb import OF_LMDB
 from of_running import OF_RUNNING
+from of_shards import OF_SHARDS
+from of_transforms import OF_TRANSFORMS
 from page import PAGE, page
 from situations import arrange, run_apart, run_code, run_here, served
 
-ALL = (*OF_CONFIGURATION, *OF_DATA, *OF_ARRAYS, *OF_RUNNING)
+ALL = (*OF_CONFIGURATION, *OF_DATA, *OF_ARRAYS, *OF_HDF5, *OF_LMDB, *OF_SHARDS, *OF_TRANSFORMS, *OF_RUNNING)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +71,9 @@ def test_there_are_fifty_mistakes_and_no_two_are_the_same() -> None:
 
 def test_every_mistake_of_the_configuration_is_told_with_file_and_line() -> None:
     unplaced = [
-        each.did for each in (*OF_CONFIGURATION, *OF_DATA, *OF_ARRAYS) if not re.search(r"config\.yaml:\d+:", each.says)
+        each.did
+        for each in (*OF_CONFIGURATION, *OF_DATA, *OF_ARRAYS, *OF_LMDB, *OF_SHARDS)
+        if not re.search(r"config\.yaml:\d+:", each.says)
     ]
     assert unplaced == [
         "named a configuration that is not there",

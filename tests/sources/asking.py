@@ -54,6 +54,7 @@ class Npy:
     table: Path | None = None
     where: Mapping[str, Scalar] | None = None
     part: str | None = None
+    range: tuple[float, float] | None = None
     kind: str = "npy"
 
 

@@ -20,7 +20,10 @@ from streamd.sources.grid import CHUNK_OFFSETS, CHUNK_SHAPE
 
 RNG = np.random.default_rng(0)
 SIX = RNG.integers(0, 256, (6, 4, 5, 3), dtype=np.uint8)
-LABELS: dict[str, Any] = {"angle": np.linspace(-1, 1, 6, dtype=np.float32).reshape(6, 1), "kind": np.eye(3)[[0, 1, 2, 0, 1, 2]]}
+LABELS: dict[str, Any] = {
+    "angle": np.linspace(-1, 1, 6, dtype=np.float32).reshape(6, 1),
+    "kind": np.eye(3)[[0, 1, 2, 0, 1, 2]],
+}
 
 
 def written(path: Path, images: Any = SIX, **settings: Any) -> Path:
@@ -155,6 +158,21 @@ def test_numbers_that_are_not_uint8_need_a_range_and_are_told_what_they_are(tmp_
 )
 def test_an_array_that_holds_no_images_is_refused(tmp_path: Path, images: Any, told: str) -> None:
     assert told in refusal(Hdf5(written(tmp_path / "x.h5", images)))
+
+
+def test_labels_in_the_place_of_images_are_told_where_images_are(tmp_path: Path) -> None:
+    said = refusal(Hdf5(written(tmp_path / "x.h5"), "/labels/kind"))
+    assert "holds float64 (6, 3); it looks like labels" in said
+    assert said.endswith(
+        "it has /x (uint8 (6, 4, 5, 3)), /labels/angle (float32 (6, 1)), /labels/kind (float64 (6, 3))"
+    )
+
+
+def test_an_array_that_reaches_beyond_its_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path / "x.h5")
+    beyond = np.array([path.stat().st_size - SIX.nbytes + 1])
+    monkeypatch.setattr(hdf5, "_chunks", lambda *_: beyond)
+    assert "is damaged: it reaches beyond the end of the file" in refusal(Hdf5(path))
 
 
 def test_rows_of_any_length_are_refused(tmp_path: Path) -> None:

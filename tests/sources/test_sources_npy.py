@@ -12,6 +12,7 @@ from asking import Label, Npy, Split, Stream, part_of, scanned
 
 from streamd.errors import ConfigError
 from streamd.sources import Scanned, scan
+from streamd.sources.wanted import Stored
 
 RNG = np.random.default_rng(0)
 SIX = RNG.integers(0, 256, (6, 4, 5, 3), dtype=np.uint8)
@@ -65,12 +66,14 @@ def test_grey_arrays_have_one_channel_with_or_without_saying_so(
 @pytest.mark.parametrize(
     ("array", "told"),
     [
-        (np.zeros((2, 4, 5, 3), np.float32), "holds float32 (2, 4, 5, 3); pixels are uint8, 0-255"),
-        (np.zeros((2, 4, 5, 3), np.int8), "holds int8 (2, 4, 5, 3); pixels are uint8, 0-255"),
-        (np.zeros((2, 60), np.uint8), "holds uint8 (2, 60); images are (n, height, width, channels)"),
+        (np.zeros((2, 4, 5, 3), np.float32), "found 0 to 0 in the first 2 images, and pixels are 0-255: write range"),
+        (np.zeros((2, 4, 5, 3), np.int8), "holds int8 (2, 4, 5, 3); found 0 to 0"),
+        (
+            np.zeros((2, 60), np.uint8),
+            "holds uint8 (2, 60); it looks like labels; images are (n, height, width, channels)",
+        ),
         (np.zeros((2, 2, 4, 5, 3), np.uint8), "(2, 2, 4, 5, 3); images are (n, height, width, channels)"),
         (np.zeros((0, 4, 5, 3), np.uint8), "(0, 4, 5, 3); images are (n, height, width, channels)"),
-        (np.zeros((2, 3, 4, 5), np.uint8), "(2, 3, 4, 5), channels first; save it channels last: np.ascontig"),
         (np.zeros((2, 4, 5, 4), np.uint8), "(2, 4, 5, 4); images have 1 channel or 3: leave others out"),
     ],
     ids=lambda each: str(each.shape) if isinstance(each, np.ndarray) else None,
@@ -84,9 +87,19 @@ def test_an_array_of_no_images_is_refused_with_what_it_holds(tmp_path: Path, arr
 def test_files_of_different_shapes_are_refused_by_name(tmp_path: Path) -> None:
     message = refusal(Npy(images(tmp_path / "x", a=SIX, b=SIX[:, :3], c=SIX)))
     assert message == (
-        "streams.train.source.path: 'b.npy' holds images of 3x5x3, and 'a.npy' of 4x5x3; images of a stream have one "
-        "shape: name only files that belong together, such as images-*.npy"
+        "streams.train.source.path: 'b.npy' holds images of 3x5x3, and 'a.npy' of 4x5x3; images of a stream are alike: "
+        "name only files that belong together, such as images-*.npy"
     )
+    mixed = Npy(images(tmp_path / "y", a=SIX, b=SIX.astype(np.float32)), range=(0, 255))
+    assert "'b.npy' holds images of 4x5x3 float32, and 'a.npy' of 4x5x3;" in refusal(mixed)
+
+
+def test_arrays_of_other_numbers_or_in_another_order_say_how_they_are_to_be_read(tmp_path: Path) -> None:
+    turned = images(tmp_path / "x", a=np.ascontiguousarray(SIX.repeat(2, 2).transpose(0, 3, 1, 2)).astype(">u2"))
+    found = scanned(Npy(turned, range=(0, 255)))
+    assert found.arrays is not None
+    assert found.arrays.shape == (4, 10, 3)
+    assert found.arrays.stored == Stored("npy", "", ">u2", (0, 255), channels_first=True)
 
 
 def test_labels_come_from_a_table_and_from_arrays_row_by_row(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from asking import Folder, Label, Split, Table, bits, part_of, put, scanned
+from asking import Filelist, Folder, Label, Split, Table, bits, part_of, put, scanned
 
 from streamd.errors import ConfigError
 from streamd.sources import onehot, share_classes
@@ -97,6 +97,14 @@ def test_columns_of_classes_are_shared_with_a_stream_that_names_them(tmp_path: P
     assert [each.specs["y"].classes for each in shared.values()] == [("dog", "cat")] * 2
     assert [each.labels["y"].tolist() for each in shared.values()] == [[1, 0], [1, 1]]
     assert [each.specs["y"].counts for each in shared.values()] == [(1, 1), (0, 2)]
+
+
+@pytest.mark.parametrize("between", [" ", ",", "\t"])
+def test_numbers_behind_the_paths_of_a_list_are_one_class(tmp_path: Path, between: str) -> None:
+    put(tmp_path, "a.jpg")
+    lines = (f"a.jpg\t{between.join(map(str, row))}\n" for row in ONE_HOT)
+    (tmp_path / "l.txt").write_text("".join(lines))
+    assert scanned(Filelist(tmp_path / "l.txt")).labels["label"].tolist() == [2, 0, 1, 2]
 
 
 def test_configured_classes_are_in_the_order_of_the_numbers() -> None:

@@ -96,12 +96,23 @@ def test_a_file_of_something_else_is_no_lmdb_file(tmp_path: Path) -> None:
     assert "is no LMDB file, or one of another version" in refusal(tmp_path / "x")
 
 
-@pytest.mark.parametrize("part", [0.5, 0.98])
+@pytest.mark.parametrize("part", [0.2, 0.5, 0.8])
 def test_a_file_that_is_cut_off_is_refused_before_lmdb_maps_it(tmp_path: Path, part: float) -> None:
     path = write_lmdb(tmp_path / "d", SAMPLES) / "data.mdb"
     size = path.stat().st_size
     os.truncate(path, int(size * part))
     assert f"is cut off: {int(size * part)} bytes of {size}" in refusal(path)
+
+
+def test_a_file_that_never_had_the_free_pages_at_its_end_is_read(tmp_path: Path) -> None:
+    path = write_lmdb(tmp_path / "d", SAMPLES) / "data.mdb"
+    with lmdb.open(str(tmp_path / "d"), map_size=1 << 24, max_dbs=4) as environment:
+        with environment.begin(environment.open_db(b"data_db"), write=True) as transaction:
+            transaction.put(b"large", bytes(500_000))
+            transaction.delete(b"large")
+        assert (environment.info()["last_pgno"] + 1) * 4096 > path.stat().st_size
+    with opened(path, KEY) as file:
+        assert len(list(file.values())) == 12
 
 
 def test_a_file_that_is_written_to_meanwhile_is_not_taken(tmp_path: Path) -> None:

@@ -125,6 +125,12 @@ def test_more_files_than_a_worker_maps_are_refused(tmp_path: Path) -> None:
         find(str(tmp_path), "k", (), lambda _: None, few)
 
 
+def test_braces_are_answered_with_the_pattern_to_write(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"braces stand for nothing here; write '.*/a-\*\.tar'$"):
+        find(str(tmp_path / "a-{000..012}.tar"), "k", (), lambda _: None, TARS)
+    assert found(saved(tmp_path, "a-{0}.npy") / "a-{0}.npy").names == [b"a-{0}.npy"]
+
+
 def test_files_of_another_kind_are_found_by_their_own_suffix(tmp_path: Path) -> None:
     saved(tmp_path, "a.npy", "b.tar.npy")
     (tmp_path / "c.tar").touch()

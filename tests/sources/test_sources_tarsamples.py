@@ -105,6 +105,7 @@ def test_a_shard_that_is_cut_says_how_many_images_are_whole(tmp_path: Path) -> N
 def test_suffixes_are_spelled_by_number_and_the_rarest_left_out() -> None:
     counts = shard_counts()
     assert spelled(counts) == "9 .b8, 8 .b7, 7 .b6, 6 .b5, 5 .b4, 4 .b3, 3 .b2, 2 .b1"
+    assert spelled(Counter({b"\x1b[31m\xff": 2, b"": 1})) == r"2 .\x1b[31m\xff, 1 without one"
 
 
 def shard_counts() -> Counter[bytes]:

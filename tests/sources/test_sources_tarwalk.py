@@ -10,6 +10,7 @@ import os
 import tarfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from packed_shards import pack
 
@@ -126,6 +127,7 @@ def test_a_header_with_one_wrong_byte_is_found_out(tmp_path: Path, place: int) -
         (b"\xff\xd8\xff" + b"x" * 5000, "it is no tar; name only tars, such as shards/*.tar"),
         (b"short", "it is no tar"),
     ],
+    ids=["gzip", "bzip2", "xz", "zstd", "picture", "short"],
 )
 def test_what_is_no_tar_is_told_apart(tmp_path: Path, data: bytes, told: str) -> None:
     (tmp_path / "a.tar").write_bytes(data)
@@ -166,3 +168,20 @@ def test_a_pax_header_that_makes_no_sense_is_damage(tmp_path: Path, records: byt
         member.type, member.size = b"x", len(records)
         tar.fileobj.write(member.tobuf() + records.ljust(512, b"\0"))
     assert "it is damaged: there is no header at byte 512" in refusal(tmp_path / "a.tar")
+
+
+def test_damage_anywhere_ends_a_walk_with_files_or_the_reason(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    whole = np.frombuffer(
+        pack(tmp_path / "a.tar", {**ABC, "x" * 200: b"y"}, form=tarfile.PAX_FORMAT).read_bytes(), np.uint8
+    )
+    refused = 0
+    for _ in range(100):
+        data = whole[: int(rng.integers(1, whole.size))].copy()
+        data[rng.integers(0, data.size, 3)] = rng.integers(0, 256, 3)
+        (tmp_path / "b.tar").write_bytes(data)
+        try:
+            walk(tmp_path / "b.tar")
+        except BrokenTarError:
+            refused += 1
+    assert 50 < refused < 100

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from caches import file_in, fill, gathered, held, open_cache, place, row_of, rows_of, shape_of, spoil_row
 from daemons import write_images
+from packed_shards import pack
 from served_folders import change_times, file_of, serve
 from test_stores_cachefile import no_file_larger_than
 
@@ -242,6 +243,25 @@ def test_a_file_that_was_listed_anew_with_another_mtime_is_decoded_again(
     assert np.array_equal(gathered(cache, anew, [3])[1][0], row_of(source, 8))
     cache.close()
     anew.close()
+
+
+def test_samples_of_a_shard_are_decoded_again_when_it_was_listed_anew(
+    stream: ServedStream, folder: Path, tmp_path: Path
+) -> None:
+    for name, row in (("a", 0), ("b", 4)):
+        pack(tmp_path / f"shards/{name}.tar", {f"{each}.jpg": file_of(stream, each).read_bytes() for each in (row, 3)})
+    for age, known in ((None, [False] * 4), (1, [False, False, True, True])):
+        if age is not None:
+            change_times(tmp_path / "shards/a.tar", age)
+        tars = {"kind": "tar", "path": str(tmp_path / "shards")}
+        listed = serve(tmp_path, tmp_path / "state", rescan=True, source=tars, labels={})
+        source = Source.open(listed.spec, listed.manifest_path)
+        cache = open_cache(source, place(folder))
+        assert held(cache, [0, 1, 2, 3]) == known
+        fill(cache, source, [0, 1, 2, 3])
+        assert gathered(cache, source, [0, 3])[0] == [True, True]
+        cache.close()
+        source.close()
 
 
 def test_other_pixels_never_read_what_these_wrote(source: Source, folder: Path) -> None:

@@ -159,3 +159,16 @@ def test_rows_that_come_from_memory_are_not_asked_for_on_and_on(
     opened.gathered(3)
     opened.store.expect(np.array([3, 4], np.int64))
     assert len(asked) == 2 * 65
+
+
+def test_rows_of_other_numbers_and_in_another_order_become_pixels(tmp_path: Path) -> None:
+    numbers = (PIXELS.transpose(0, 3, 1, 2).repeat(2, 3) / 255).astype(">f4")
+    numbers[5, 1, 1, 1] = np.nan
+    np.save(tmp_path / "a.npy", numbers[:9])
+    np.save(tmp_path / "b.npy", numbers[9:])
+    opened = Opened(tmp_path, range=[0, 1])
+    images = np.zeros((4, 3, 8, 3), np.uint8)
+    assert opened.store.gather(np.array([12, 5, PAD_ID, 3], np.int64), images).tolist() == [True, False, False, True]
+    assert np.array_equal(images[[0, 3]], PIXELS[[12, 3]].repeat(2, 2))
+    assert (opened.store.fault(5), opened.store.fault(12)) == ("a pixel is no number (NaN)", "")
+    opened.close()

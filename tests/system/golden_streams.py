@@ -47,6 +47,7 @@ LABELS: Final = {
 }
 SOURCE: Final = {"kind": "table", "image": "path"}
 TABLE: Final = {"labels": LABELS, "image": {"size": [19, 13]}}
+CHUNKS: Final = {"kind": "chunk", "seed": 14, "chunk": 10, "buffer": 4}  # the last of them is short
 FOLDER: Final = {"image": {"size": [17, 23], "mode": "L", "resize": "crop"}}
 
 Digests = dict[str, list[str]]  # of each stream, one an epoch
@@ -85,15 +86,21 @@ def _row(number: int) -> dict[str, object]:
 
 
 def streams(place: Path) -> dict[str, dict[str, Any]]:
-    """Every shuffle, remainder and policy over the data in `place`, from a table and from its folders."""
+    """Every shuffle, remainder and policy over the data in `place`, from a table and from its folders.
+
+    Random crops are in stored order: nothing but what is drawn makes their epochs differ.
+    """
     table = {**TABLE, "source": {**SOURCE, "path": str(place / "all.csv"), "root": str(place / "images")}}
     folder = {**FOLDER, "source": {"kind": "folder", "path": str(place / "images")}}
+    crops = {**folder, "image": {"size": [17, 23], "resize": "random_crop", "scale": [0.3, 1]}}
     return {
         "full-keep-substitute": _stream(table, "substitute", False, {"kind": "full", "seed": 11}),
         "full-drop-mask": _stream(table, "mask", True, {"kind": "full", "seed": 12}),
+        "chunk-keep-substitute": _stream(table, "substitute", False, CHUNKS),
         "none-pad-substitute": _stream(table, "substitute", "pad", "none"),
         "none-keep-mask": _stream(table, "mask", False, "none"),
         "folder-pad-substitute": _stream(folder, "substitute", "pad", {"kind": "full", "seed": 13}),
+        "crops-keep-substitute": _stream(crops, "substitute", False, {"kind": "none", "seed": 14}),
     }
 
 

@@ -55,6 +55,14 @@ def test_every_image_arrives_once_with_its_own_pixels_and_label(daemon: DaemonPr
     assert [(each.missed, each.repeated, each.samples, each.ok) for each in stream.receipts] == [(0, 0, 63, True)]
 
 
+def test_an_image_for_a_trained_model_has_the_pixels_that_were_served(daemon: DaemonProcess, folder: Path) -> None:
+    names = [*sorted((folder / "cat").iterdir()), *sorted((folder / "dog").iterdir())]
+    with streamd.connect(daemon.endpoint) as client, client.subscribe("train", epochs=1) as stream:
+        batch = next(iter(stream))
+        for row, sample_id in enumerate(batch.sample_ids.tolist()):
+            assert np.array_equal(streamd.load_image(names[sample_id], stream.spec), batch.images[row])
+
+
 @pytest.mark.parametrize("transport", ["shared", "inline"])
 def test_two_epochs_hold_the_same_samples_in_other_orders(daemon: DaemonProcess, transport: str) -> None:
     with streamd.connect(daemon.endpoint) as client:

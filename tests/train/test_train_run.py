@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from trainer_fakes import ANGLE, KIND, FakeClient, FakeStream, make_spec
 
+from streamd import saved
 from streamd.errors import ConfigError, ReceiptError, RefusedError
 from streamd.frameworks.keras import load_keras
 from streamd.spec import ImageSpec, LabelSpec
@@ -39,7 +40,7 @@ def test_a_training_saves_a_model_and_tells_every_epoch(job: Job, capsys: pytest
         ("validation", 1, True),
     ]
     assert said[1:] == [
-        f"saved {job.save}",
+        f"saved {job.save}, and model.streamd.json for streamd.load_image",
         "epoch 0: 3 steps, 10 samples, missed 0, repeated 0, bad 0: ok",
         "epoch 1: 3 steps, 10 samples, missed 0, repeated 0, bad 0: ok",
         "validation epoch 0: 3 steps, 10 samples, missed 0, repeated 0, bad 0: ok",
@@ -48,6 +49,7 @@ def test_a_training_saves_a_model_and_tells_every_epoch(job: Job, capsys: pytest
     assert said[0].startswith("20 samples in ")
     assert "Epoch 2/2" in capsys.readouterr().out
     assert load_keras().models.load_model(job.save).input_shape == (None, 8, 8, 3)
+    assert saved.read(job.save.with_name("model.streamd.json")) == TRAIN
 
 
 @pytest.mark.train

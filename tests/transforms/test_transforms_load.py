@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from PIL import Image, ImageFile
 from programs import Write
 
 from streamd.errors import ConfigError
@@ -23,11 +24,27 @@ def test_the_function_beside_the_configuration_is_loaded(program: Write) -> None
     assert loaded(folder)(1, {}, None) == (1, {})
 
 
-def test_what_lies_beside_it_is_importable_and_hides_no_library(program: Write) -> None:
+def test_what_lies_beside_it_is_importable(program: Write) -> None:
     program("helper_of_it", "WORD = 'beside'")
-    program("colorsys", "raise SystemExit('a library of Python is hidden')")
-    folder = program("augment", "import colorsys, helper_of_it\ndef f(*_): return helper_of_it.WORD").parent
+    folder = program("augment", "import helper_of_it\ndef f(*_): return helper_of_it.WORD").parent
     assert loaded(folder)(0, {}, 0) == "beside"
+
+
+@pytest.mark.parametrize(("name", "importing"), [("colorsys", "import colorsys"), ("itertools", "import itertools")])
+def test_what_lies_beside_it_hides_no_library_and_is_refused_when_it_is_meant(
+    program: Write, name: str, importing: str
+) -> None:
+    program(name, "raise SystemExit('a library of Python is hidden')")
+    folder = program("augment", f"{importing}\ndef f(*_): pass").parent
+    with pytest.raises(ConfigError, match=rf"{name}\.py is hidden by .*, a library: give it another name"):
+        loaded(folder)
+
+
+def test_a_package_beside_that_a_library_hides_is_refused(program: Write) -> None:
+    program("json/__init__", "")
+    folder = program("json/decoder", "def f(*_): pass").parent.parent
+    with pytest.raises(ConfigError, match=r"is hidden by .*json/"):
+        loaded(folder, "json.decoder:f")
 
 
 def test_a_file_named_like_a_library_may_be_the_transform(program: Write) -> None:
@@ -103,6 +120,37 @@ def test_an_error_from_a_library_is_told_by_the_line_that_called_it(program: Wri
     assert told(caught.value, folder).startswith("JSONDecodeError at augment.py:4: Expecting")
 
 
+def test_libraries_of_an_environment_in_the_folder_are_libraries(program: Write) -> None:
+    program("site-packages/library_of_it", "def fail(): raise ValueError(1)")
+    folder = program(
+        "augment",
+        """
+        import importlib.util
+        from pathlib import Path
+        spec = importlib.util.spec_from_file_location("l", Path(__file__).parent / "site-packages/library_of_it.py")
+        library = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(library)
+        def f(*_):
+            library.fail()
+        """,
+    ).parent
+    with pytest.raises(ValueError, match="1") as caught:
+        loaded(folder)(0, {}, 0)
+    assert told(caught.value, folder) == "ValueError at augment.py:8: 1"
+
+
 def test_an_error_without_words_or_without_a_line_of_theirs_is_told_by_its_kind(tmp_path: Path) -> None:
     assert told(ValueError(), tmp_path) == "ValueError"
     assert told(ValueError("two\nlines"), tmp_path) == "ValueError: two lines"
+
+
+@pytest.mark.fault("28", "a transform that loosens Pillow")
+@pytest.mark.parametrize("switch", ["ImageFile.LOAD_TRUNCATED_IMAGES = True", "Image.MAX_IMAGE_PIXELS = None"])
+def test_a_module_that_loosens_the_decoder_is_refused_and_the_decoder_is_as_it_was(program: Write, switch: str) -> None:
+    before = ImageFile.LOAD_TRUNCATED_IMAGES, Image.MAX_IMAGE_PIXELS
+    text = f"from PIL import Image, ImageFile\n{switch}\ndef f(*_): pass"
+    folder = program("augment", text).parent
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=f"'augment' sets PIL.{switch.partition(' ')[0]} where it is imported"):
+            loaded(folder)
+        assert before == (ImageFile.LOAD_TRUNCATED_IMAGES, Image.MAX_IMAGE_PIXELS)

@@ -37,7 +37,7 @@ def test_pixels_are_named_after_the_source_what_it_makes_and_what_it_gets(progra
     ("text", "says"),
     [
         ("def f(image, labels, rng): return image / 255, labels", r"augment\.py:1: an image of float64 .*uint8 \(32, "),
-        ("def f(image, labels, rng): return image, {}", "labels  come back; 'label' are wanted"),
+        ("def f(image, labels, rng): return image, {}", "labels none come back; 'label' are wanted"),
         ("def f(image, labels): return image, labels", "transform raised TypeError: f.. takes 2 positional arguments"),
         (
             "def f(image, labels, rng):\n  return imag, labels",

@@ -1,0 +1,80 @@
+"""A worker process in the hands of a test: its end of the socket, and what it is to have done."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+from served_folders import file_of
+
+from streamd.bundles import parted
+from streamd.decode import decode_into
+from streamd.layout import slot_bytes
+from streamd.served import ServedStream
+from streamd.slots import SlotStore, make_memory
+from streamd.tasks import MAX_RECORD_BYTES, Command, OpenStream, Report, Task, decode_report, encode_command
+from streamd.whereabouts import TRACK_BYTES, Track
+
+ANSWER_S = 20.0
+ROWS = 8
+
+
+class Hand:
+    """Our end of a worker's socket."""
+
+    def __init__(self) -> None:
+        self.link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.link.settimeout(ANSWER_S)
+        self._records: list[bytes] = []
+        self.slots = SlotStore()
+        page = make_memory("track", TRACK_BYTES)
+        self.track = Track(page)
+        command = [sys.executable, "-P", "-m", "streamd.worker", str(theirs.fileno()), str(page), "0"]
+        with theirs:
+            self.process = subprocess.Popen(command, pass_fds=[theirs.fileno(), page], stderr=subprocess.PIPE)
+        os.close(page)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.link.close()
+        self.slots.close()
+        self.track.close()
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        self.process.communicate()
+
+    def send(self, command: Command, *, slot: int | None = None, nbytes: int = 0) -> None:
+        descriptors = [] if slot is None else [self.slots.writable(slot, nbytes)]
+        socket.send_fds(self.link, [encode_command(command)], descriptors)
+
+    def hear(self) -> Report:
+        self._records = self._records or parted(self.link.recv(MAX_RECORD_BYTES))
+        return decode_report(self._records.pop(0))
+
+    def open(self, stream: ServedStream) -> Report:
+        self.send(OpenStream(0, str(stream.manifest_path), stream.spec))
+        return self.hear()
+
+    def end(self) -> tuple[int, str]:
+        """Hangs up: exit status and what the worker said on standard error."""
+        self.link.close()
+        _, said = self.process.communicate(timeout=ANSWER_S)
+        return self.process.returncode, said.decode()
+
+
+def task(stream: ServedStream, number: int, rows: list[int], ids: list[int], slot: int = 1) -> Task:
+    return Task(number, 0, slot, slot_bytes(stream.spec), ROWS, np.array(rows, np.uint16), np.array(ids, np.int64))
+
+
+def pixels(stream: ServedStream, sample_id: int) -> npt.NDArray[np.uint8]:
+    row = np.empty(stream.spec.image_shape, np.uint8)
+    decode_into(file_of(stream, sample_id).read_bytes(), row, stream.spec.image)
+    return row

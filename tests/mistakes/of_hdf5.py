@@ -1,0 +1,83 @@
+"""Mistakes in what the configuration names: HDF5 files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import h5py
+import numpy as np
+from mistake import Mistake
+
+HDF5: Final = """\
+streams:
+  train:
+    source: {kind: hdf5, path: samples.h5, images: /training_samples}
+    labels: {angle: {type: float, from: /angles}}
+    batch_size: 4
+"""
+PIXELS: Final = np.arange(8 * 12, dtype=np.uint8).reshape(8, 2, 2, 3)
+ANGLES: Final = np.linspace(-1, 1, 8)
+
+
+def written(pixels: Any = PIXELS, angles: Any = ANGLES) -> Callable[[Path], None]:
+    """Writes both arrays into one file."""
+
+    def write(place: Path) -> None:
+        with h5py.File(place / "samples.h5", "w") as file:
+            file["training_samples"], file["angles"] = pixels, angles
+
+    return write
+
+
+def cut_off(place: Path) -> None:
+    written()(place)
+    os.truncate(place / "samples.h5", 1000)
+
+
+OF_HDF5: Final = (
+    Mistake(
+        "named an array that an HDF5 file does not have",
+        config=HDF5.replace("/training_samples", "/train_samples"),
+        prepare=written(),
+        says=(
+            "streamd: config.yaml:3: streams.train.source.images: there is no array '/train_samples' in "
+            "'…/samples.h5'; it has /training_samples (uint8 (8, 2, 2, 3)), /angles (float64 (8,)); did you mean "
+            "'/training_samples'?"
+        ),
+        do="Write the name that the message tells.",
+    ),
+    Mistake(
+        "wrote fractions into an HDF5 file",
+        config=HDF5,
+        prepare=written((PIXELS / 95).astype(np.float32)),
+        says=(
+            "streamd: config.yaml:3: streams.train.source.images: /training_samples of '…/samples.h5' holds float32 "
+            "(8, 2, 2, 3); found 0 to 1 in the first 8 images, and pixels are 0-255: write range: [0, 1], if these "
+            "are black and white in all of them"
+        ),
+        do="Add `range: [0, 1]` to the source: numbers are scaled to 0-255 when they are read.",
+    ),
+    Mistake(
+        "appended to the images of an HDF5 file, and not to its labels",
+        config=HDF5,
+        prepare=written(angles=ANGLES[:7]),
+        says=(
+            "streamd: config.yaml:4: streams.train.labels.angle.from: /angles of '…/samples.h5' has 7 rows, and there "
+            "are 8 images; it needs one row an image, in their order: correct it, or the path of the images"
+        ),
+        do="Write both in the same loop.",
+    ),
+    Mistake(
+        "copied an HDF5 file halfway",
+        config=HDF5,
+        prepare=cut_off,
+        says=(
+            "streamd: config.yaml:3: streams.train.source.path: '…/samples.h5': it is cut off; copy it again, or write "
+            "it anew"
+        ),
+        do="Copy it again. A file whose writer was killed is like that, too: `h5clear --status` may repair it.",
+    ),
+)

@@ -1,0 +1,84 @@
+"""Mistakes in what the configuration names: LMDB files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from lmdbs import put, write_lmdb
+from mistake import Mistake
+
+LMDB: Final = """\
+streams:
+  train:
+    source: {kind: lmdb, path: data.lmdb, images: X}
+    labels: {angle: {from: y, type: float}}
+    batch_size: 4
+"""
+PIXELS: Final = np.arange(8 * 12, dtype=np.uint8).reshape(8, 2, 2, 3)
+_LAYOUT: Final = (
+    "ml-pyxis has its samples in the databases data_db and meta_db, under the keys 0000000000, 0000000001 and so on: "
+    "write the file with pyxis.Writer, or with streamd pack --format lmdb"
+)
+
+
+def written(**arrays: str) -> Callable[[Path], object]:
+    """Writes eight samples; `arrays` are what X and y are called otherwise."""
+    x, y = arrays.get("x", "X"), arrays.get("y", "y")
+    return lambda place: write_lmdb(place / "data.lmdb", [{x: each, y: n / 8} for n, each in enumerate(PIXELS)])
+
+
+def of_another_program(place: Path) -> None:
+    put(place / "data.lmdb", {b"%08d" % number: b"a Datum" for number in range(2)}, None)
+
+
+def cut_off(place: Path) -> None:
+    written()(place)
+    os.truncate(place / "data.lmdb/data.mdb", 8192)
+
+
+OF_LMDB: Final = (
+    Mistake(
+        "named an LMDB that another program wrote",
+        config=LMDB,
+        prepare=of_another_program,
+        says=(
+            "streamd: config.yaml:3: streams.train.source.path: '…/data.lmdb/data.mdb' holds the keys '00000000', "
+            f"'00000001', and no samples of ml-pyxis; {_LAYOUT}"
+        ),
+        do="Serve the images that it was made of, and let `streamd pack` write them.",
+    ),
+    Mistake(
+        "copied an LMDB halfway",
+        config=LMDB,
+        prepare=cut_off,
+        says=(
+            "streamd: config.yaml:3: streams.train.source.path: '…/data.lmdb/data.mdb' is cut off: 8192 bytes of …; "
+            "copy or write it anew"
+        ),
+        do="Copy it again.",
+    ),
+    Mistake(
+        "named images that samples lack",
+        config=LMDB,
+        prepare=written(x="x"),
+        says=(
+            "streamd: config.yaml:3: streams.train.source.images: '…/data.lmdb/data.mdb[0]' has no array 'X', only 'x' "
+            "(uint8 (2, 2, 3)), 'y' (float64 ()); did you mean 'x'?"
+        ),
+        do="Write the name that the message proposes.",
+    ),
+    Mistake(
+        "named a label that samples lack",
+        config=LMDB,
+        prepare=written(y="angle"),
+        says=(
+            "streamd: config.yaml:4: streams.train.labels.angle.from: '…/data.lmdb/data.mdb[0]' has no array 'y', only "
+            "'X' (uint8 (2, 2, 3)), 'angle' (float64 ())"
+        ),
+        do="Leave `from` out where the label has the array's own name.",
+    ),
+)
