@@ -17,7 +17,7 @@ The rooms, in the order of the data:
     messages, wire, tasks                            what is said, and its bytes (pure)
     server, daemon, quarantine, stats, logs          the process
     client                                           the trainer's end
-    frameworks, train, demo, cli                     what people touch
+    frameworks, images, saved, train, demo, cli      what people touch
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from streamd.errors import (
 
 if TYPE_CHECKING:
     from streamd.client import connect
+    from streamd.images import load_image
     from streamd.private import local
 
 __version__ = "0.1.0"
@@ -55,12 +56,13 @@ __all__ = [
     "StreamdError",
     "TokenError",
     "connect",
+    "load_image",
     "local",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Loads ZeroMQ and NumPy only when a client is wanted."""
+    """Loads ZeroMQ and NumPy only when they are wanted."""
     if name == "connect":
         from streamd.client import connect  # noqa: PLC0415 - the point is to import late
 
@@ -69,4 +71,8 @@ def __getattr__(name: str) -> Any:
         from streamd.private import local  # noqa: PLC0415 - as above
 
         return local
+    if name == "load_image":
+        from streamd.images import load_image  # noqa: PLC0415 - as above
+
+        return load_image
     raise AttributeError(f"module 'streamd' has no attribute {name!r}")

@@ -2,6 +2,7 @@
 
     StreamdError
     ├── ConfigError           the configuration, or the data it names, cannot be used
+    │   └── NoDatasetError        ... or a stream is taken for a data set
     ├── ConnectError          no daemon answered
     │   └── ClosedError           ... or nobody asks any more: the stream or the client is closed
     ├── RefusedError          the daemon said no: unknown stream, too little memory, ...
@@ -43,6 +44,20 @@ class MissingExtraError(ConfigError):
     def __init__(self, library: str, extra: str, purpose: str) -> None:
         self.library, self.extra = library, extra
         super().__init__(f"{purpose} needs {library}, which is not installed: run  pip install 'streamd[{extra}]'")
+
+
+class NoDatasetError(ConfigError):
+    """A stream is used as a data set: asked for a sample by number, or sent to another process.
+
+    DataLoader makes it anew from the text of one that a worker of its own raised.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(
+            message
+            or "a stream is no data set for DataLoader: it comes shuffled, in whole batches, from workers of its own. "
+            "Put streamd.frameworks.torch.loader(stream) in the place of the DataLoader, not into it"
+        )
 
 
 class ConnectError(StreamdError):

@@ -27,6 +27,7 @@ AHEAD_SHARE: Final = 8  # ... if that takes no more than this part of the memory
 MAX_BATCH_ROWS: Final = 65536  # row numbers travel as 16 bits
 WORKER_RESPAWN_S: Final = 0.2  # pause after a worker's death, doubled up to the next line
 WORKER_RESPAWN_MAX_S: Final = 5.0
+NEW_WORKERS_S: Final = 60.0  # until they have imported a transform, which may bring large libraries along
 WORKER_LEAVE_S: Final = 2.0  # from the end of its socket to its own; it may be starting, or at a huge picture
 TASK_ATTEMPTS: Final = 10  # deaths from outside that end a task's stream, ...
 TASK_GIVE_UP_S: Final = 60.0  # ... if they go on for so long: somebody may kill workers as fast as they start

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 from streamd.client.batch import Batch, open_batch, planned_ids
 from streamd.client.inbox import Delivery, Inbox
@@ -23,6 +23,7 @@ from streamd.errors import (
     ClosedError,
     ConnectError,
     ForkedClientError,
+    NoDatasetError,
     ProtocolError,
     ReceiptError,
     RefusedError,
@@ -187,6 +188,10 @@ class Stream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def __getitem__(self, place: object) -> NoReturn:
+        """What torch's DataLoader asks a data set for."""
+        raise NoDatasetError
 
     def __repr__(self) -> str:
         cursor = self._tally.cursor

@@ -1,4 +1,13 @@
-"""Streams for torch: batches as tensors, and what `normalize` says as a module. torch is imported by the first call."""
+"""Streams for torch.
+
+    with streamd.connect() as client, client.subscribe("train", epochs=10) as stream:
+        data = loader(stream, device="cuda")
+        for epoch in range(10):
+            for images, labels in data:
+                ...
+
+torch is imported by the first call, not with this module.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +15,46 @@ from typing import Any
 
 from streamd.frameworks.dlpack import Array, export
 from streamd.frameworks.extras import load
+from streamd.frameworks.feed import Names, Stream, choose
 from streamd.frameworks.normalizing import normalizing
+from streamd.frameworks.torch_loader import Loader, mover
 from streamd.spec import StreamSpec
+
+
+def loader(
+    stream: Stream,
+    device: Any = None,
+    channels_first: bool = True,
+    *,
+    inputs: Names = None,
+    targets: Names = "auto",
+) -> Loader:
+    """A stream where a training loop has its DataLoader: `for images, labels in loader(stream)` is one epoch.
+
+    The next loop is the next epoch, and goes on with one that was left early; `len` is the steps of a whole epoch.
+    Nothing is fetched ahead of the loop, so `stream.token` is the place behind the step in hand.
+
+    device: where tensors go, the CPU by default. To CUDA they are copied through pinned memory on a stream of its own,
+        beside the work of the steps before, and the batch's lease ends at once. On the CPU images lie over the batch's
+        memory and hold its lease: keep `images.clone()` of what outlives the step, and never write into them in place
+        (see `tensor`).
+    channels_first: images are uint8 (B, C, H, W), channels_last in memory, as the fast convolutions want them; else
+        (B, H, W, C). `normalization(stream.spec)` makes numbers of them, on the device.
+    inputs, targets: as in `keras.fit_data`: labels that go beside the images, which are then a dict of "images" and
+        these; and what else a step has: the only label, a dict of several, or those that are named. Categories are
+        int64 classes, as cross_entropy wants them.
+
+    A step is `(images, labels)`; `(images, labels, weights)` where samples have weights, bad samples are masked or the
+    last batch is padded; `images` alone where there are no labels. Text takes part in none: read batch.labels.
+
+    Data-parallel ranks subscribe each to their own part, instead of a DistributedSampler:
+    `client.subscribe("train", rank=dist.get_rank(), world=dist.get_world_size())`. Every rank has as many steps.
+
+    Raises ConfigError for what the stream or this machine lacks, MissingExtraError.
+    """
+    torch = load("torch", "torch", "a stream for torch")
+    feed = choose(stream.spec, inputs=inputs, targets=targets)
+    return Loader(stream, feed, tensor, mover(torch, device), channels_first)
 
 
 def normalization(spec: StreamSpec) -> Any:

@@ -12,7 +12,7 @@ from daemons import DaemonProcess, stream_config, write_images
 
 import streamd
 from streamd.client import Client
-from streamd.errors import TokenError
+from streamd.errors import NoDatasetError, TokenError
 
 STEPS = 8  # 63 images in batches of 8
 Key = tuple[int, int]
@@ -234,3 +234,8 @@ def test_a_stream_says_what_and_where_it_is(client: Client) -> None:
         walk(stream, STEPS + 1)
         assert repr(stream) == "<Stream 'train' at 1:1, 8 steps an epoch>"
         assert (stream.epoch, stream.reconnects) == (1, 0)
+
+
+def test_a_stream_is_no_data_set(client: Client) -> None:
+    with client.subscribe("train") as stream, pytest.raises(NoDatasetError, match="in the place of the DataLoader"):
+        stream[0]
