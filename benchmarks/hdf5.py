@@ -1,0 +1,159 @@
+"""Files of PyTables scripts: their own generator, and streamd on the same file.
+
+    python benchmarks/hdf5.py [--rounds 3] [--data FOLDER] [--results FILE.json]
+
+Writes the files once. Each round takes every file by both; both are verified first to give the right samples. Exit
+status 1 when what was promised is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import compare_process
+import make_data
+import numpy as np
+import numpy.typing as npt
+import run
+import tables
+from hdf5_page import PAGE, File, Hdf5
+
+Images = npt.NDArray[np.uint8]  # (n, H, W, 3)
+Colours = npt.NDArray[np.float32]  # (n, 3)
+
+HERE: Final = Path(__file__).resolve().parent
+TIMES: Final = ("--warm-s", "0.5", "--settle-s", "0.5", "--seconds", "1")
+LIMIT_S: Final = 60.0
+WORST: Final = 0.01  # grey levels between an image's mean colours and those of what was written
+GENERATOR: Final = "pytables_chunks"
+STREAMD: Final = "streamd_"
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A file of the first `samples` images: /images of images.h5 in a folder of its own."""
+
+    name: str
+    folder: Path
+    samples: int
+    filters: tables.Filters | None = None
+
+    @property
+    def path(self) -> Path:
+        return self.folder / "images.h5"
+
+    @property
+    def colours(self) -> Path:
+        """The mean colours of its images, for the verification."""
+        return self.folder / "colours.npy"
+
+    def write(self, images: Images, colours: Colours) -> None:
+        """Once, as scripts do: image by image."""
+        if self.colours.exists():  # the last thing that is written
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with tables.open_file(str(self.path), "w") as file:
+            rows = file.create_earray(
+                file.root, "images", tables.UInt8Atom(), (0, *images.shape[1:]), filters=self.filters
+            )
+            for image in images[: self.samples]:
+                rows.append(image[np.newaxis])
+        np.save(self.colours, colours[: self.samples])
+
+    def chunk(self) -> int:
+        """Images of a chunk."""
+        with tables.open_file(str(self.path)) as file:
+            return int(file.root.images.chunkshape[0])
+
+    def stream(self) -> dict[str, Any]:
+        return {"source": {"kind": "hdf5", "path": str(self.path), "images": "/images"}, "batch_size": 32}
+
+
+def ask(peer: str, options: Sequence[str]) -> dict[str, Any]:
+    """What one of `peers/` says when it has taken its batches."""
+    command = [sys.executable, str(HERE / "peers" / f"{peer}.py"), *options]
+    with compare_process.started([command], LIMIT_S) as (process,):
+        if "--verify" not in options:
+            process.wait_for("ready")
+            process.tell("\n")
+        return process.answer()
+
+
+def options_of(peer: str, store: Store, address: str) -> list[str]:
+    place = ["--store", str(store.folder)] if peer == GENERATOR else ["--address", address]
+    return ["--data", str(store.path), *place]
+
+
+def verify(peer: str, options: Sequence[str], colours: Path) -> None:
+    """Exits unless a whole epoch holds every sample once, with its own colours."""
+    found = ask(peer, [*options, "--verify", str(colours)])["verified"]
+    if found["missed"] or found["repeated"] or found["worst"] > WORST:
+        sys.exit(f"hdf5: {peer} does not give the samples of the file: {found}")
+
+
+def rate(peer: str, options: Sequence[str]) -> float:
+    """Samples a second of one trainer."""
+    touched = ask(peer, [*options, *TIMES])["touch"]
+    return float(touched["samples"] / touched["seconds"])
+
+
+def measure_round(store: Store, *, first: bool) -> tuple[float, float]:
+    """Of the generator and of streamd, each alone."""
+    rates = []
+    for peer in (GENERATOR, STREAMD):
+        with run.daemon_of(store.stream()) if peer == STREAMD else nullcontext() as daemon:
+            options = options_of(peer, store, "" if daemon is None else daemon.endpoint)
+            if first:
+                verify(peer, options, store.colours)
+            rates.append(rate(peer, options))
+    return rates[0], rates[1]
+
+
+def measure(stores: Sequence[Store], rounds: int) -> Hdf5:
+    found: list[list[tuple[float, float]]] = [[] for _ in stores]
+    for number in range(rounds):
+        for rates, store in zip(found, stores, strict=True):
+            rates.append(measure_round(store, first=not number))
+        told = "; ".join(f"{each[-1][0]:,.0f} and {each[-1][1]:,.0f}" for each in found)
+        print(f"round {number + 1}: generator and streamd {told}")
+    files = [
+        File(store.name, store.samples, store.chunk(), *map(tuple, zip(*rates, strict=True)))
+        for store, rates in zip(stores, found, strict=True)
+    ]
+    return Hdf5(run.machine(), f"PyTables {tables.__version__}, HDF5 {tables.hdf5_version}", tuple(files))
+
+
+def stores_in(data: Path) -> list[Store]:
+    """The files that are measured, the one as scripts write it first."""
+    zlib = tables.Filters(complevel=5, complib="zlib")
+    return [
+        Store("Not compressed", data / "hdf5.plain", make_data.IMAGES),
+        Store("Compressed, zlib 5", data / "hdf5.zlib", make_data.IMAGES // 5, zlib),
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Files of PyTables scripts, by their generator and by streamd.")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--data", type=Path, default=make_data.DATA)
+    parser.add_argument("--results", type=Path, default=PAGE.results)
+    options = parser.parse_args()
+    make_data.make_all(options.data)
+    stores = stores_in(options.data)
+    images, colours = (np.load(options.data / name, mmap_mode="r") for name in ("s.npy", "s.colours.npy"))
+    for store in stores:
+        store.write(images, colours)
+    found = measure(stores, options.rounds)
+    PAGE.save(found, options.results)
+    print(PAGE.render(found))
+    sys.exit(0 if found.holds() else 1)
+
+
+if __name__ == "__main__":
+    main()
