@@ -17,7 +17,7 @@ from typing import Protocol
 import msgspec
 
 from streamd.config import Config
-from streamd.errors import PackError
+from streamd.errors import ConfigError, PackError
 from streamd.limits import PACK_AHEAD_BYTES
 from streamd.pack import journal as journals
 from streamd.pack.account import Account
@@ -82,6 +82,7 @@ class Progress(Protocol):
 
 def pack(config: Config, wish: Wish, progress: Progress) -> Packed:
     """Packs a stream. Raises ConfigError for what cannot be packed, PackError when it has to be given up."""
+    _refuse_random(config, wish)
     with Work(wish.destination) as work:
         if wish.restart:
             work.clear()
@@ -92,6 +93,16 @@ def pack(config: Config, wish: Wish, progress: Progress) -> Packed:
             rows = begun.batch_rows if begun else batch_rows(stream, config.memory)
             ordered = in_pack_order(stream, shuffled=wish.shuffle, batch_rows=rows)
             return _Run(config, wish, work, ordered, progress).run(begun)
+
+
+def _refuse_random(config: Config, wish: Wish) -> None:
+    """Raises ConfigError where one random crop of each sample would be kept for ever."""
+    stream = config.streams.get(wish.stream)
+    if stream is not None and stream.image.resize == "random_crop" and wish.format != "tar":
+        raise ConfigError(
+            f"streams.{wish.stream}.image.resize: random_crop takes another part in every epoch, and a pack of decoded "
+            "images has one: use --format tar, which keeps the files, or pack a stream of its own with resize: crop"
+        )
 
 
 class _Run:

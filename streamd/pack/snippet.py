@@ -33,4 +33,5 @@ def for_files(image: ImageSpec) -> dict[str, object]:
     mode = {} if image.channels > 1 else {"mode": "L"}
     resize = {} if image.resize == "stretch" else {"resize": image.resize}
     exact = {"exact": True} if image.exact else {}
-    return {"size": [image.height, image.width], **mode, **resize, **exact}
+    drawn = {"scale": list(image.scale), "ratio": list(image.ratio)} if image.resize == "random_crop" else {}
+    return {"size": [image.height, image.width], **mode, **resize, **exact, **drawn}

@@ -17,7 +17,7 @@ import pytest
 from packing import ROWS, decoding_here, labels_of, pixels_of, stream_of, write_table
 
 from streamd.config import load
-from streamd.errors import PackError
+from streamd.errors import ConfigError, PackError
 from streamd.pack import account, job, journal, listed
 from streamd.pack.decoded import Decoded
 from streamd.pack.formats import FORMATS, Format
@@ -218,6 +218,14 @@ def test_bad_samples_are_left_out_and_named_also_by_the_run_that_goes_on(
     assert (packed.samples, [bad.file for bad in packed.bad]) == (3, ["b.png", "e.png"])
     assert "text" in packed.bad[0].reason
     assert served_again(packed, tmp_path / "again")["angle"] == [0.5, 3, 0]
+
+
+def test_random_crops_are_kept_as_files_alone(config: dict[str, Any], wish: Wish) -> None:
+    config["streams"]["train"]["image"] |= {"resize": "random_crop"}
+    with pytest.raises(ConfigError, match=r"streams\.train\.image\.resize: .* use --format tar"):
+        pack(config, wish)
+    packed = pack(config, replace(wish, format="tar"))
+    assert packed.serving["image"]["resize"] == "random_crop"  # type: ignore[index]  # a mapping of keys
 
 
 def test_all_samples_bad_is_an_error(tmp_path: Path, config: dict[str, Any], wish: Wish) -> None:

@@ -26,6 +26,11 @@ def test_it_is_read_as_it_was_meant_and_leaves_stand_in_one_line() -> None:
             {"size": "stored"},
             {"size": [4, 6], "resize": "crop", "exact": True},
         ),
+        (
+            ImageSpec(4, 6, 3, "random_crop", scale=(0.5, 1.0), ratio=(1.0, 2.0)),
+            {"size": "stored"},
+            {"size": [4, 6], "resize": "random_crop", "scale": [0.5, 1.0], "ratio": [1.0, 2.0]},
+        ),
     ],
 )
 def test_images_keep_their_settings(image: ImageSpec, decoded: object, encoded: object) -> None:
