@@ -12,36 +12,20 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import limit
+import run
+from pack_page import PAGE, Packs, Round, render
 
 STREAMD: Final = Path(sys.executable).with_name("streamd")
 FORMATS: Final = ("npy", "hdf5", "lmdb", "tar")
 PIECE: Final = bytes(4 << 20)
-WANTED: Final = 0.8
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """Rates of one round: samples/s of decoding alone, of a disk that took the same bytes, and of the pack."""
-
-    limit: float
-    disk: float
-    pack: float
-    verify_s: float
-
-    @property
-    def ratio(self) -> float:
-        """Of what bounds it: the slower of the two."""
-        return self.pack / min(self.limit, self.disk)
 
 
 def write_s(folder: Path, nbytes: int) -> float:
@@ -70,16 +54,6 @@ def measure(paths: list[str], config: Path, name: str, workers: int, row_side: i
     return Round(len(paths) / limit_s, len(paths) / disk_s, packed["samples_per_s"], packed["verified_s"])
 
 
-def line(name: str, rounds: list[Round]) -> str:
-    """Medians of a format."""
-    names = ("limit", "disk", "pack", "ratio", "verify_s")
-    middle = {each: statistics.median(getattr(one, each) for one in rounds) for each in names}
-    return (
-        f"{name}: {middle['pack']:,.0f} samples/s; decoding alone {middle['limit']:,.0f}, the disk "
-        f"{middle['disk']:,.0f}; {middle['ratio']:.2f} of the slower; read back in {middle['verify_s']:.1f} s"
-    )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="How fast packs are made, beside decoding alone and a plain file.")
     parser.add_argument("folder", type=Path, help="a folder of class folders of JPEGs of 128x128")
@@ -100,10 +74,10 @@ def main() -> None:
         for _ in range(options.rounds):
             for name, rounds in found.items():
                 rounds.append(measure(paths, config, name, options.workers, limit.SIDE))
-    for name, rounds in found.items():
-        print(line(name, rounds))
-    ratios = {name: statistics.median(each.ratio for each in rounds) for name, rounds in found.items()}
-    print(json.dumps({"ratios": ratios, "ok": min(ratios.values()) >= WANTED}))
+    formats = {name: tuple(rounds) for name, rounds in found.items()}
+    packs = Packs(run.machine(), len(paths), options.workers, formats)
+    PAGE.save(packs, PAGE.results)
+    print(render(packs))
 
 
 if __name__ == "__main__":

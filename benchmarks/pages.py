@@ -18,15 +18,19 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[Found]):
-    """Figures that a script `by` finds: a frozen dataclass `kind`, kept in `results`, and the page made of it."""
+    """Figures that a script `by` finds: a frozen dataclass `kind`, kept in `results`, and the page made of it.
+
+    The page lies beside the results, unless it is `elsewhere`.
+    """
 
     kind: type[Found]
     render: Callable[[Found], str]
     by: str
     results: Path
+    elsewhere: Path | None = None
 
     def save(self, found: Found, results: Path, **more: object) -> None:
-        """Writes `results` (JSON), with `more` for other readers, and the page of the same name beside it."""
+        """Writes `results` (JSON), with `more` for other readers, and the page."""
         results.parent.mkdir(parents=True, exist_ok=True)
         document = {**msgspec.to_builtins(found), **more}
         results.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
@@ -44,7 +48,7 @@ class Page(Generic[Found]):
         print(self._write(self.load(results), results))
 
     def _write(self, found: Found, results: Path) -> Path:
-        page = results.with_suffix(".md")
+        page = self.elsewhere or results.with_suffix(".md")
         page.write_text(self.render(found))
         return page
 
