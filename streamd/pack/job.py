@@ -26,6 +26,7 @@ from streamd.pack.formats import Format, open_writer
 from streamd.pack.journal import Bad, Journal
 from streamd.pack.listed import batch_rows, in_pack_order, listed
 from streamd.pack.room import allocated_bytes, full_disk_named, make_sure_of_room
+from streamd.pack.snippet import kept
 from streamd.pack.sums import Tally
 from streamd.pack.work import Work
 from streamd.pack.writer import Subject, read_otherwise
@@ -196,5 +197,5 @@ class _Run:
             seconds,
             packed / seconds if packed else 0.0,
             verified_s,
-            self._writer.serving(self._work.destination),
+            {**self._writer.serving(self._work.destination), **kept(self._config.streams[self._wish.stream])},
         )

@@ -6,10 +6,13 @@ import io
 from collections.abc import Mapping
 from typing import Final
 
+from pydantic import BaseModel
 from ruamel.yaml import YAML
 
+from streamd.config import StreamConfig
 from streamd.spec import ImageSpec
 
+_KEPT: Final = ("batch_size", "drop_remainder", "shuffle", "normalize", "transform", "bad_samples")
 _WIDTH_CHARS: Final = 4096  # a line is broken only beyond any path's length
 
 
@@ -21,6 +24,15 @@ def as_yaml(keys: Mapping[str, object]) -> str:
     text = io.StringIO()
     yaml.dump(dict(keys), text)
     return text.getvalue()
+
+
+def kept(stream: StreamConfig) -> dict[str, object]:
+    """What was written of the stream, and a pack does not change: without it another training would follow."""
+    return {key: _plain(getattr(stream, key)) for key in _KEPT if key in stream.model_fields_set}
+
+
+def _plain(value: object) -> object:
+    return value.model_dump(mode="json", by_alias=True, exclude_unset=True) if isinstance(value, BaseModel) else value
 
 
 def stored(image: ImageSpec) -> dict[str, object]:
