@@ -52,6 +52,9 @@ class Replay:
         numbers = itertools.count() if self.epochs_wanted is None else range(self.epochs_wanted)
         return map(self._epoch, numbers)
 
+    def seek(self, token: str | bytes) -> None:
+        """Stays where it is: whatever a stream would go back to, comes again here."""
+
     def _epoch(self, epoch: int) -> Iterator[Batch]:
         again = itertools.islice(itertools.cycle(self.held), self.steps)
         return (replace(batch, epoch=epoch, index=index) for index, batch in enumerate(again))

@@ -45,6 +45,9 @@ def train(
     together: Annotated[
         int | None, typer.Option(min=1, metavar="K", help="Begin when K trainers have subscribed to the stream.")
     ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Save there after each epoch, and go on from there.")
+    ] = None,
     receipts: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write the receipts there, a JSON list.")
     ] = None,
@@ -71,11 +74,24 @@ def train(
     It is compiled for the label's type unless it is compiled already. Each epoch ends in a receipt; the exit status is
     1 if one is not ok. Start the same command again, or several at once: they share what is decoded. Several that are
     meant to run side by side begin together, whichever is up first:  --together 4
+
+    With  --resume DIR  the same command goes on after the last whole epoch, whatever ended it. Each trainer needs a DIR
+    of its own.
     """
     from streamd import connect  # noqa: PLC0415 - brings ZeroMQ along, which --help does without
     from streamd.train import run  # noqa: PLC0415 - as above
 
-    job = run.Job(stream, epochs, save, validation=validation, label=label, model=model, seed=seed, together=together)
+    job = run.Job(
+        stream,
+        epochs,
+        save,
+        validation=validation,
+        label=label,
+        model=model,
+        seed=seed,
+        together=together,
+        resume=resume,
+    )
     if receipts:
         run.check_folder(receipts)
     with connect(endpoint, patience=patience) as client:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from streamd import saved
 from streamd.client.client import Start
 from streamd.errors import ConfigError, ReceiptError
 from streamd.frameworks.feed import Stream, label_of
@@ -41,7 +42,8 @@ class Subscriber(Protocol):
 class Job:
     """What to train on what. `label` None means the only one, `model` None the built-in network for it.
 
-    With `together` the training begins when so many trainers have subscribed to the stream.
+    With `together` the training begins when so many trainers have subscribed to the stream. With `resume` it is saved
+    in that folder as it goes, and goes on from there.
     """
 
     stream: str
@@ -52,6 +54,7 @@ class Job:
     model: str | None = None
     seed: int | None = None
     together: int | None = None
+    resume: Path | None = None
 
     @property
     def start(self) -> Start:
@@ -119,16 +122,17 @@ def _fit(stream: TrainingStream, held_out: TrainingStream | None, job: Job, say:
     _run(model, stream, held_out, label, job)
     elapsed_s = time.monotonic() - began_s
     model.save(job.save)
+    saved.write(saved.beside(job.save), stream.spec)
     samples = sum(receipt.samples for receipt in stream.receipts)
     say(speed_line(samples, elapsed_s, stream.wait_s - waited_before_s))
-    say(f"saved {job.save}")
+    say(f"saved {job.save}, and {saved.beside(job.save).name} for streamd.load_image")
 
 
 def _run(model: Any, stream: TrainingStream, held_out: TrainingStream | None, label: LabelSpec, job: Job) -> None:
     validation = fit_data(held_out, targets=label.name) if held_out else None
     data = fit_data(stream, targets=label.name)
     try:
-        model.fit(data, validation_data=validation, epochs=job.epochs)
+        model.fit(data, validation_data=validation, epochs=job.epochs, callbacks=_callbacks(data, job))
     except (ValueError, TypeError) as error:  # what Keras raises for shapes and types that do not fit
         if job.model is None:
             raise
@@ -137,6 +141,14 @@ def _run(model: Any, stream: TrainingStream, held_out: TrainingStream | None, la
             f"{job.model} cannot be trained on {job.stream!r}, whose images are uint8 (batch, {height}, {width}, "
             f"{channels}) and whose label {label.name!r} is {label.type}: {str(error).strip().splitlines()[0]}"
         ) from error
+
+
+def _callbacks(data: Any, job: Job) -> list[Any]:
+    if job.resume is None:
+        return []
+    from streamd.frameworks.keras import ResumeCallback  # noqa: PLC0415 - imports Keras
+
+    return [ResumeCallback(data, job.resume)]
 
 
 def choose_label(spec: StreamSpec, name: str | None) -> LabelSpec:

@@ -58,6 +58,13 @@ def test_a_training_ends_with_status_0_and_writes_its_receipts(command: Command,
 
 
 @pytest.mark.train
+def test_a_training_is_saved_as_it_goes_where_the_command_says(command: Command, tmp_path: Path) -> None:
+    what = ("--stream", "train", "--epochs", 1, "--save", tmp_path / "m.keras", "--resume", tmp_path / "run")
+    assert command(*what) == 0
+    assert [path.name for path in (tmp_path / "run").glob("step-*")] == ["step-0000003"]
+
+
+@pytest.mark.train
 def test_a_receipt_that_is_not_ok_is_written_and_ends_with_status_1(command: Command, tmp_path: Path) -> None:
     command.missed = 1
     receipts = tmp_path / "receipts.json"

@@ -77,6 +77,18 @@ def test_the_same_seed_gives_the_same_weights(job: Job) -> None:
 
 
 @pytest.mark.train
+def test_a_training_that_resumes_does_what_is_left_and_tells_of_no_more(job: Job, tmp_path: Path) -> None:
+    client, resumed = FakeClient([TRAIN]), replace(job, resume=tmp_path / "run", seed=1)
+    assert [receipt.epoch for receipt in train(client, replace(resumed, epochs=1), print)] == [0]
+    assert [receipt.epoch for receipt in train(client, resumed, print)] == [1]
+    weights = load_keras().models.load_model(job.save).get_weights()
+    assert train(client, resumed, print) == []
+    assert client.subscribed["train"].taken == []
+    for loaded, trained in zip(load_keras().models.load_model(job.save).get_weights(), weights, strict=True):
+        np.testing.assert_array_equal(loaded, trained)
+
+
+@pytest.mark.train
 def test_an_account_that_does_not_add_up_ends_the_training_and_is_returned(job: Job) -> None:
     said: list[str] = []
     receipts = train(FakeClient([TRAIN], missed=1), job, said.append)

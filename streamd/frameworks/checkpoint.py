@@ -1,0 +1,196 @@
+"""States of a run on disk: one folder each, whole or not there. Knows of no framework.
+
+    step-0000123/state.json     {"version", "digest" of the body, "body": {"content", "arrays"}}
+    step-0000123/arrays.bin     the arrays, one behind the other, in the machine's own bytes
+
+A state is written beside the others, made durable and renamed into place, so that a kill at any moment leaves the one
+before. What the disk damaged later is noticed by its digest and passed over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from streamd.errors import ConfigError
+
+Array = npt.NDArray[Any]
+
+_VERSION: Final = 1
+_STATE: Final = "state.json"
+_ARRAYS: Final = "arrays.bin"
+_NAME: Final = re.compile(r"step-(\d{7,})")
+_WRITTEN: Final = ".tmp"  # where a state is until it is whole
+_DROPPED: Final = ".old"  # where one goes before its files do, so that half of one is never found
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A state as it was saved. `content` is JSON, in which arrays are meant by their numbers."""
+
+    folder: Path
+    content: dict[str, Any]
+    arrays: list[Array]
+
+
+class _DamagedError(Exception):
+    """A folder does not hold what was written there."""
+
+
+class Checkpoints:
+    """The newest `keep` states of a run, in a folder of its own. `say` hears of those that are damaged.
+
+    Raises ConfigError when nothing can be written there.
+    """
+
+    def __init__(self, directory: Path, keep: int, say: Callable[[str], None]) -> None:
+        self.directory = directory
+        self._keep = keep
+        self._say = say
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            _empty(directory / _WRITTEN)
+        except OSError as error:
+            raise ConfigError(
+                f"nothing can be saved in {directory} ({error.strerror}): name a folder that you may write to"
+            ) from error
+
+    def save(self, step: int, content: dict[str, Any], arrays: Sequence[Array]) -> None:
+        """Saves the state after `step` steps. Raises OSError; then the states there were are there still."""
+        written = self.directory / _WRITTEN
+        try:
+            _empty(written)
+            _write(written, content, arrays)
+            target = self.directory / f"step-{step:07}"
+            self._drop(target)  # there only if it was damaged
+            written.rename(target)
+            _sync(self.directory)
+        except OSError:
+            shutil.rmtree(written, ignore_errors=True)  # what of it a full disk has taken
+            raise
+        self._drop_old(step)
+
+    def newest(self) -> Saved | None:
+        """The newest state that is whole; None when there is none. Raises ConfigError when one cannot be read."""
+        for _, folder in sorted(self._steps(), reverse=True):
+            try:
+                return _read(folder)
+            except _DamagedError as error:
+                self._say(f"{folder} is damaged and passed over: {error}")
+            except OSError as error:
+                raise ConfigError(
+                    f"{folder} cannot be read ({error.strerror}): see to that, or move it away to go on from an "
+                    "earlier one"
+                ) from error
+        return None
+
+    def _steps(self) -> list[tuple[int, Path]]:
+        matches = [(_NAME.fullmatch(path.name), path) for path in self.directory.iterdir()]
+        return [(int(match[1]), path) for match, path in matches if match]
+
+    def _drop_old(self, step: int) -> None:
+        """Keeps the newest up to `step`. Those above it were passed over, or this run would have begun there."""
+        known = sorted(self._steps(), reverse=True)
+        kept = [each for each in known if each[0] <= step][: self._keep]
+        for each in known:
+            if each not in kept:
+                self._drop(each[1])
+
+    def _drop(self, folder: Path) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            dropped = self.directory / _DROPPED
+            shutil.rmtree(dropped, ignore_errors=True)
+            folder.rename(dropped)
+            shutil.rmtree(dropped, ignore_errors=True)
+
+
+def _empty(folder: Path) -> None:
+    """Makes a folder with nothing in it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+
+
+def _write(folder: Path, content: dict[str, Any], arrays: Sequence[Array]) -> None:
+    records = []
+    with (folder / _ARRAYS).open("wb") as file:
+        for array in arrays:
+            data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+            records.append({"dtype": _dtype_name(array.dtype), "shape": array.shape, "digest": _digest(data)})
+            file.write(data)
+        _flush(file.fileno(), file.flush)
+    body = {"content": content, "arrays": records}
+    with (folder / _STATE).open("w", encoding="utf-8") as text:
+        json.dump({"version": _VERSION, "digest": _digest(json.dumps(body).encode()), "body": body}, text)
+        _flush(text.fileno(), text.flush)
+    _sync(folder)
+
+
+def _flush(descriptor: int, flush: Callable[[], None]) -> None:
+    flush()
+    os.fsync(descriptor)
+
+
+def _sync(folder: Path) -> None:
+    """Makes the names in a folder durable, where folders can be opened."""
+    with contextlib.suppress(PermissionError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _read(folder: Path) -> Saved:
+    """Raises _DamagedError, OSError."""
+    try:
+        body = _read_body(folder)
+        memory = (folder / _ARRAYS).read_bytes()
+    except FileNotFoundError as error:
+        raise _DamagedError(f"{Path(error.filename).name} is missing") from error
+    arrays, start = [], 0
+    for number, record in enumerate(body["arrays"]):
+        dtype, shape = np.dtype(record["dtype"]), tuple(record["shape"])
+        count = int(np.prod(shape, dtype=np.int64))
+        data = memory[start : start + count * dtype.itemsize]
+        if _digest(data) != record["digest"]:
+            raise _DamagedError(f"array {number} is not what was written")
+        arrays.append(np.frombuffer(data, dtype, count).reshape(shape))
+        start += len(data)
+    return Saved(folder, body["content"], arrays)
+
+
+def _read_body(folder: Path) -> dict[str, Any]:
+    try:
+        state = json.loads((folder / _STATE).read_bytes())
+        version, digest, body = state["version"], state["digest"], state["body"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise _DamagedError(f"{_STATE} is cut off or no state") from error
+    if version != _VERSION:
+        raise ConfigError(
+            f"{folder} is of version {version}, and this streamd reads version {_VERSION}: go on with the streamd that "
+            "saved it, or name another folder to begin anew"
+        )
+    if _digest(json.dumps(body).encode()) != digest:
+        raise _DamagedError(f"{_STATE} is not what was written")
+    whole: dict[str, Any] = body
+    return whole
+
+
+def _dtype_name(dtype: np.dtype[Any]) -> str:
+    """What np.dtype understands: a name where a library brought the type along, as it did bfloat16."""
+    return dtype.name if dtype.kind == "V" else dtype.str
+
+
+def _digest(data: bytes | memoryview) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()

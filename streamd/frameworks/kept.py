@@ -1,0 +1,96 @@
+"""Python values as JSON and arrays, and back: what is plain data, and nothing that could run. No pickle."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+class UnkeptError(Exception):
+    """A value that is no plain data."""
+
+
+@dataclass(slots=True)
+class Packer:
+    """Packs values into JSON that means arrays by their numbers in `arrays`.
+
+    `functions`, which has them by their names, is where functions are known from, such as keras.ops.
+    """
+
+    functions: Any
+    arrays: list[Array] = field(default_factory=list)
+
+    def add(self, array: Array) -> int:
+        """The number of an array."""
+        self.arrays.append(array)
+        return len(self.arrays) - 1
+
+    def pack(self, value: Any) -> Any:
+        """JSON for None, numbers, text, arrays, named functions, and lists, tuples and dicts of them.
+
+        A JSON object is always a tag and what it is for. Raises UnkeptError for anything else.
+        """
+        if value is None or type(value) in {bool, int, float, str}:
+            return value
+        if isinstance(value, np.ndarray | np.generic) and not value.dtype.hasobject:
+            return {"array" if isinstance(value, np.ndarray) else "scalar": self.add(np.asarray(value))}
+        if type(value) is list:
+            return [self.pack(each) for each in value]
+        if type(value) is tuple:
+            return {"tuple": [self.pack(each) for each in value]}
+        if type(value) is dict:
+            return {"dict": [[self.pack(key), self.pack(each)] for key, each in value.items()]}
+        name = getattr(value, "__name__", "")
+        if name and getattr(self.functions, name, None) is value:
+            return {"function": name}
+        raise UnkeptError(type(value).__name__)
+
+
+def unpack(packed: Any, arrays: Sequence[Array], functions: Any) -> Any:
+    """The value that was packed. Arrays are the caller's own."""
+    if isinstance(packed, list):
+        return [unpack(each, arrays, functions) for each in packed]
+    if not isinstance(packed, Mapping):
+        return packed
+    ((tag, what),) = packed.items()
+    if tag == "function":
+        return getattr(functions, what)
+    if tag in {"array", "scalar"}:
+        return arrays[what].copy() if tag == "array" else arrays[what][()]
+    items = unpack(what, arrays, functions)
+    return tuple(items) if tag == "tuple" else dict(items)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a value looked, to tell later whether it is another one. What is no plain data is told by its identity."""
+
+    text: str
+    arrays: tuple[Array, ...] = ()
+    other: Any = None
+
+    @staticmethod
+    def at(value: Any, functions: Any) -> Look:
+        packer = Packer(functions)
+        try:
+            text = json.dumps(packer.pack(value))
+        except UnkeptError:
+            return Look("", other=value)
+        return Look(text, tuple(array.copy() for array in packer.arrays))
+
+    def same(self, other: Look) -> bool:
+        """Whether both are of the same value; what was changed in its place, and is no plain data, is not noticed."""
+        if self.text != other.text or self.other is not other.other or len(self.arrays) != len(other.arrays):
+            return False
+        return all(map(_same, self.arrays, other.arrays))
+
+
+def _same(one: Array, other: Array) -> bool:
+    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
