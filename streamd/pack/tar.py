@@ -148,7 +148,7 @@ class TarWriter:
 
     def serving(self, place: Path) -> dict[str, object]:
         spec = self._subject.stream.spec
-        source = {"kind": "tar", "path": str(place / "*.tar")}
+        source = {"kind": "tar", "path": str(place)}
         return {"source": source, **read_as(spec, "json:{}"), "image": for_files(spec.image)}
 
     def close(self) -> None:

@@ -26,6 +26,8 @@ class Work:
     def __init__(self, destination: Path) -> None:
         """Raises ConfigError when there is something at `destination`, or no folder for it."""
         self.destination = Path(os.path.abspath(destination))  # noqa: PTH100 - links stay as they are
+        if not self.destination.name:
+            raise ConfigError(f"{_shown(self.destination)} is there already; name a folder or file that is to be made")
         self.folder = self.destination.with_name(f".{self.destination.name}.packing")
         self.journal, self.product = self.folder / _JOURNAL, self.folder / _PRODUCT
         self.scratch = self.folder / "scratch"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from packing import stream_of, subject_of, write_table
 
-from streamd.errors import MissingExtraError
+from streamd.errors import ConfigError, MissingExtraError
 from streamd.pack.formats import FORMATS, Format, open_writer
 
 
@@ -34,3 +34,15 @@ def test_a_missing_library_is_named_with_its_extra(
         pytest.raises(MissingExtraError, match=rf"needs {library}, .* pip install 'streamd\[{name}\]'"),
     ):
         open_writer(name, subject_of(stream, tmp_path), None)
+
+
+@pytest.mark.parametrize(
+    ("name", "shard_bytes", "told"),
+    [("hdf5", 1 << 30, "--shard is for npy and tar"), ("lmdb", 1 << 30, "is one file"), ("tar", 1, "1MiB at least")],
+)
+def test_shards_that_cannot_be_are_refused(tmp_path: Path, name: Format, shard_bytes: int, told: str) -> None:
+    with (
+        stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream,
+        pytest.raises(ConfigError, match=told),
+    ):
+        open_writer(name, subject_of(stream, tmp_path), shard_bytes)

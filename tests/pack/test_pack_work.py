@@ -26,6 +26,11 @@ def test_what_is_there_is_never_replaced(tmp_path: Path) -> None:
         Work(tmp_path / "out")
 
 
+def test_a_place_without_a_name_is_none() -> None:
+    with pytest.raises(ConfigError, match="name a folder or file"):
+        Work(Path("/"))
+
+
 def test_what_came_there_meanwhile_is_not_replaced_either(tmp_path: Path) -> None:
     with Work(tmp_path / "out") as work:
         work.product.write_text("ours")
