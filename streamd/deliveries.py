@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from streamd.bottleneck import Effort
 from streamd.bundles import bundle
 from streamd.engines.production import Production
 from streamd.limits import SEND_COMPANY_CREDIT, SEND_COMPANY_S
@@ -32,18 +33,20 @@ _MOST: Final = 64  # of a message
 
 
 class _Lying(NamedTuple):
-    """What lies in a slot, and as the clients are told."""
+    """What lies in a slot, as the clients are told, and what it took."""
 
     key: BatchKey
     ready: BatchReady
     encoded: bytes
+    effort: Effort
 
 
 class _Parcel(NamedTuple):
-    """What is about to be told one client."""
+    """What is about to be told one client, and the slots of those batches that it had to wait for."""
 
     peer: Peer
     actions: list[SendBatch]
+    awaited: list[int]
 
     @property
     def may_wait(self) -> bool:
@@ -80,18 +83,21 @@ class Deliveries:
         bad = production.stream.bad_rows(key.epoch, key.index, production.marks)
         rows = int(production.delivered.size)
         ready = BatchReady(key.epoch, key.index, rows, slot, production.slot_bytes, inline=False, bad=bad)
-        self._lying[slot] = _Lying(key, ready, body(ready))
+        effort = Effort(production.waited_s, production.busy_s - production.waited_s, production.at_work)
+        self._lying[slot] = _Lying(key, ready, body(ready), effort)
 
     def forget(self, slots: tuple[int, ...]) -> None:
         for slot in slots:
             self._lying.pop(slot, None)
 
-    def add(self, peer: Peer, action: SendBatch) -> None:
-        """Takes a batch for a client; `settle` decides when it leaves."""
+    def add(self, peer: Peer, action: SendBatch, *, awaited: bool = False) -> None:
+        """Takes a batch for a client, which may have waited for it; `settle` decides when it leaves."""
         parcel = self._held.get(action.session)
         if parcel is None:
-            parcel = self._held[action.session] = _Parcel(peer, [])
+            parcel = self._held[action.session] = _Parcel(peer, [], [])
         parcel.actions.append(action)
+        if awaited:
+            parcel.awaited.append(action.slot)
         self._held_slots.add(action.slot)
         self._added = True
 
@@ -114,6 +120,8 @@ class Deliveries:
         held, self._held = self._held, {}
         self._held_slots.clear()
         for parcel in held.values():
+            efforts = [self._lying[slot].effort for slot in parcel.awaited if slot in self._lying]
+            parcel.peer.supplying.add(len(parcel.actions), efforts)
             for start in range(0, len(parcel.actions), _MOST):
                 self._send(parcel.peer, parcel.actions[start : start + _MOST])
 

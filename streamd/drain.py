@@ -12,11 +12,12 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 
+from streamd.bottleneck import Timing
 from streamd.client import Batch, connect
 from streamd.errors import ConfigError, StreamdError
 from streamd.functions import load_function, located
@@ -50,6 +51,7 @@ class Drained:
     receipts: list[Receipt]
     digest: list[str]
     free_samples_per_s: float | None = None
+    timings: list[Timing] = field(default_factory=list)
 
     @property
     def samples_per_s(self) -> float:
@@ -88,7 +90,8 @@ def drain(
                     _digest(summing, batch)
             if summing is not None:
                 digests.append(summing.hexdigest())
-        return Drained(samples, last_s - first_s, batches.wait_s - wait_before_s, batches.receipts, digests)
+        waited_s, accounts = batches.wait_s - wait_before_s, (batches.receipts, digests, None, batches.timings)
+        return Drained(samples, last_s - first_s, waited_s, *accounts)
 
 
 def _digest(summing: hashlib.blake2b, batch: Batch) -> None:

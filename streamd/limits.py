@@ -42,7 +42,8 @@ WORKER_ENVIRONMENT: Final = {
 STOPPED_S: Final = 2.0  # a worker silent for so long may have been stopped by somebody: it is looked at
 ROW_DEADLINE_S: Final = 30.0  # the largest picture allowed takes some seconds, on a busy host a few times that
 READ_AHEAD_BYTES: Final = 64 * MIB  # of a task's files at a time; 32 of the largest would fill a worker's memory
-CHUNKS_KEPT_BYTES: Final = 128 * MIB  # of a store's chunks in a worker, decompressed
+CHUNKS_KEPT_BYTES: Final = 128 * MIB  # of all stores' chunks in a worker, decompressed; orders are made to fit it
+UNPACKING_ROWS: Final = 1 << 16  # planned to count how often chunks are decompressed: a tenth of a second
 MAX_CHUNK_BYTES: Final = 256 * MIB  # decompressed to get one row: a worker has memory for a few of them
 CACHE_UNPUBLISHED_BYTES: Final = 256 * MIB  # a worker's, ahead of the disk; what comes then waits for another epoch
 CACHE_PUBLISH_S: Final = 0.25  # from a row that is kept to its place on the disk: what a kill may cost
@@ -97,6 +98,12 @@ HELD_ERROR_S: Final = 5.0  # and so long after that: say so
 LAST_WORD_S: Final = 1.0  # a stream closed at an epoch's end waits so long for the daemon's word on it
 PROGRESS_DELAY_S: Final = 0.02  # releases wait for company at most so long before they are told
 DRAIN_S: Final = 5.0  # from SIGTERM to the end
+
+# --- where an epoch's time goes
+WAIT_NOTICED: Final = 0.05  # of an epoch: who waits less gains nothing worth mentioning from faster data
+LAY_READY: Final = 0.5  # of the batches: with more of them ready, the way to the trainer is what takes so long
+READS: Final = 0.5  # of the workers' time: with more of it spent on waiting for reads, the disk is
+ALL_AT_WORK: Final = 0.75  # of the workers: they count as all busy; a batch's last tasks leave some without
 
 # --- fairness
 CATCH_UP_S: Final = 10.0  # what a leader may lose an epoch so that a follower draws level

@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from streamd.bottleneck import Supply, Timing
 from streamd.spec import Cursor, OrderFacts, StreamSpec, Uneven
 from streamd.status import DaemonStatus
 from streamd.verdicts import BadRow
@@ -65,11 +66,12 @@ class Progress(_Message, frozen=True, tag=4):
 
 
 class ReceiptSeen(_Message, frozen=True, tag=5):
-    """How the client's own account of an epoch compares."""
+    """How the client's own account of an epoch compares, and where its time went."""
 
     epoch: int
     digest: str
     ok: bool
+    timing: Timing | None = None
 
 
 class Goodbye(_Message, frozen=True, tag=6):
@@ -141,11 +143,15 @@ class BatchReady(_Message, frozen=True, tag=69):
 
 
 class ReceiptDue(_Message, frozen=True, tag=70):
-    """What the digest of the session's epoch must be, computed from the plan, and the samples dropped at its end."""
+    """What the digest of the session's epoch must be, computed from the plan, and the samples dropped at its end.
+
+    `supply` is how its batches came.
+    """
 
     epoch: int
     digest: str
     dropped: int
+    supply: Supply = Supply()
 
 
 class SlotsGone(_Message, frozen=True, tag=71):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from streamd import __version__
+from streamd.bottleneck import Timing
 from streamd.engines.production import Production
 from streamd.recent import SPAN_S, Recent
 from streamd.served import ServedStream
@@ -27,6 +28,7 @@ class _Seen:
     batches: Recent
     rows: Recent
     asked_s: float  # when it last had room for a batch, or got one
+    last_epoch: Timing | None = None
 
 
 @dataclass(slots=True)
@@ -71,6 +73,11 @@ class Overview:
         seen.batches.add(now_s, batches)
         seen.rows.add(now_s, rows)
         seen.asked_s = now_s
+
+    def timed(self, session: int, timing: Timing) -> None:
+        """A session has said where the time of an epoch went."""
+        if session in self._sessions:
+            self._sessions[session].last_epoch = timing
 
     def changed(self, stream: str, now_s: float) -> None:
         """A stream was replaced, added or taken away: what was counted was another's."""
@@ -149,6 +156,7 @@ class Overview:
             _doing(session, now_s - seen.asked_s),
             seen.rows.per_s(now_s),
             now_s - seen.began_s,
+            seen.last_epoch,
         )
 
 

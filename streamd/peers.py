@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from streamd.bottleneck import Supplying
 from streamd.messages import Transport
 from streamd.served import ServedStream
 
@@ -21,6 +22,7 @@ class Peer:
     credit: int = 0
     receipts: int = 0  # told so far
     gone: bool = False
+    supplying: Supplying = field(default_factory=Supplying)
 
 
 class Peers:

@@ -6,11 +6,12 @@ import contextlib
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 
 import msgspec
 
+from streamd.bottleneck import Timing
 from streamd.client import connect
 from streamd.drain import Drained, Errand
 from streamd.endpoint import find
@@ -25,6 +26,8 @@ _Stats = dict[str, dict[str, float]]
 class Probe:
     """All trainers' accounts: rates and waits by trainer, every receipt, a digest an epoch.
 
+    `verdicts` tells where the time of each epoch went: a list a trainer.
+
     `headroom_samples_per_s` is what each would reach if data were free, `headroom_fraction` the part of that which it
     does not reach as it is served: what data cost. Both are None when nobody asked.
     """
@@ -37,6 +40,7 @@ class Probe:
     digest: list[str] | None
     headroom_samples_per_s: list[float] | None = None
     headroom_fraction: list[float] | None = None
+    verdicts: list[list[Timing]] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
@@ -56,6 +60,9 @@ class Probe:
         if self.headroom_samples_per_s is not None and self.headroom_fraction is not None:
             lines.append(f"  with data free   {_rates(self.headroom_samples_per_s)}")
             lines.append(f"  so data cost     {_percentages(self.headroom_fraction)}")
+        for number, timings in enumerate(self.verdicts, 1):
+            whose = f"trainer {number}, " if len(self.verdicts) > 1 else ""
+            lines += [f"  {whose}{timing.line}" for timing in timings]
         return lines + [f"  digest           {each}" for each in self.digest or []]
 
 
@@ -97,6 +104,7 @@ def drain_all(
         _agreed([each.digest for each in drained]) if digest else None,
         free or None,
         [max(0.0, 1 - each.samples_per_s / most) for each, most in zip(drained, free, strict=False)] or None,
+        [each.timings for each in drained],
     )
 
 

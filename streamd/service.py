@@ -173,7 +173,9 @@ class Service:
                     ProgressReported(peer.session, taken),
                     CreditGranted(peer.session, upto),
                 )
-            case ReceiptSeen(epoch, digest, ok):
+            case ReceiptSeen(epoch, digest, ok, timing):
+                if timing is not None:
+                    self._overview.timed(peer.session, timing)
                 note = logs.info if ok else logs.error
                 text = "epoch accounted for" if ok else "the trainer's account of the epoch does not add up"
                 note(
@@ -254,18 +256,18 @@ class Service:
         """What came together is answered together; `fresh`: batches that were just decoded, and nothing else."""
         if events:
             now_s = time.monotonic()
-            self._act(self._window.handle_all(events, now_s), now_s)
+            self._act(self._window.handle_all(events, now_s), now_s, fresh=fresh)
         self._deliveries.settle(fresh=fresh)
         while self._unreachable:
             self._lost(self._unreachable.pop(), "it cannot be reached, or does not read")
         self._set_timer()
 
-    def _act(self, actions: list[Action], now_s: float) -> None:
+    def _act(self, actions: list[Action], now_s: float, *, fresh: bool) -> None:
         for action in actions:
             match action:
                 case SendBatch(session):
                     if peer := self._peers.of(session):
-                        self._deliveries.add(peer, action)
+                        self._deliveries.add(peer, action, awaited=fresh)
                 case Produce():
                     self._produce(action)
                 case SendReceipt(session, cursor):
@@ -292,7 +294,9 @@ class Service:
             return
         digest = await self._accounts.digest(peer.stream, cursor)
         peer.receipts += 1
-        self._send(peer, ReceiptDue(cursor.epoch, digest, dropped_samples(peer.stream, cursor)))
+        self._deliveries.send_all()  # the epoch's last batches belong to its supply
+        dropped = dropped_samples(peer.stream, cursor)
+        self._send(peer, ReceiptDue(cursor.epoch, digest, dropped, peer.supplying.take()))
         self._happen()
 
     def _drop(self, slots: tuple[int, ...]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from streamd.bottleneck import Timing
+
 # What a session is at: `gathering` waits for other trainers to come (start={"together": K}), `waiting` wants a batch
 # that is not ready yet, `reading` takes batches as fast as it can use them, `resting` has asked for nothing for a while
 # (validation, compiling, a notebook at rest), `finished` has been sent all its epochs.
@@ -18,7 +20,8 @@ WELL_SHARED: Final = 1.1  # decodes a batch; beyond it trainers are apart
 class SessionStatus:
     """One trainer's subscription. `step` of `steps` is the next to be sent in `epoch`; `held` batches are lent to it.
 
-    `samples_per_s` is over the last half minute, `age_s` seconds since it subscribed.
+    `samples_per_s` is over the last half minute, `age_s` seconds since it subscribed. `last_epoch` is where the time of
+    the last epoch went that it has had, as it says itself.
     """
 
     session: int
@@ -34,6 +37,7 @@ class SessionStatus:
     doing: Doing
     samples_per_s: float
     age_s: float
+    last_epoch: Timing | None = None
 
 
 @dataclass(frozen=True, slots=True)

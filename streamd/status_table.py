@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -31,8 +31,9 @@ def status_table(status: DaemonStatus) -> RenderableType:
     """Everything, from the daemon down to what should be done about it."""
     parts: list[RenderableType] = [*_daemon(status), Text(), _streams(status.streams), Text()]
     parts.append(_trainers(status.sessions) if status.sessions else Text("no trainers", style="dim"))
-    advice = list(_advice(status))
-    return Group(*parts, *([Text()] if advice else []), *advice)
+    for remarks in (list(_timings(status.sessions)), list(_advice(status))):
+        parts += [Text(), *remarks] if remarks else []
+    return Group(*parts)
 
 
 def _daemon(status: DaemonStatus) -> Iterator[Text]:
@@ -92,7 +93,7 @@ def _receipts(stream: StreamStatus) -> Text:
 
 def _trainers(sessions: tuple[SessionStatus, ...]) -> Table:
     table = _table("trainer", "rank", ">epoch", ">step", "", ">samples/s", "doing", ">held")
-    for each in sorted(sessions, key=lambda each: (each.stream, each.world, each.rank, each.session)):
+    for each in _in_order(sessions):
         words, colour = _DOING[each.doing]
         epoch, step = _place(each)
         table.add_row(
@@ -108,11 +109,24 @@ def _trainers(sessions: tuple[SessionStatus, ...]) -> Table:
     return table
 
 
+def _in_order(sessions: Iterable[SessionStatus]) -> list[SessionStatus]:
+    return sorted(sessions, key=lambda each: (each.stream, each.world, each.rank, each.session))
+
+
 def _place(session: SessionStatus) -> tuple[int, int]:
     """(epoch, step) of a trainer: of one that has finished, the end of its last epoch, not the beginning of none."""
     if session.doing == "finished" and session.step == 0 and session.epoch:
         return session.epoch - 1, session.steps
     return session.epoch, session.step
+
+
+def _timings(sessions: tuple[SessionStatus, ...]) -> Iterator[Text]:
+    """Where the time of each trainer's last epoch went."""
+    for each in _in_order(sessions):
+        if each.last_epoch is not None:
+            whose = f"{each.stream}, rank {each.rank} of {each.world}: "
+            colour = "" if each.last_epoch.verdict == "none" else "yellow"
+            yield Text.assemble((whose, colour), each.last_epoch.line)
 
 
 def _advice(status: DaemonStatus) -> Iterator[Text]:

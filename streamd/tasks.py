@@ -28,10 +28,11 @@ _TASK_HEAD: Final = struct.Struct(
 )  # kind, rows of the task, stream, number, slot, slot bytes, rows of the batch, epoch
 _CLOSE_RECORD: Final = struct.Struct("<BxxxI")  # kind, stream
 _DONE_HEAD: Final = struct.Struct(
-    "<B?HHxxQQQQ"
-)  # kind, unfit, bad and gathered rows, number, read, decode, idle nanoseconds
+    "<B?HHxxQQQQQ"
+)  # kind, unfit, bad and gathered rows, number, read, decode, idle, waited nanoseconds
 MAX_RECORD_BYTES: Final = 64 * 1024
 MAX_GROUP: Final = 16  # records of a datagram
+TRANSFORM_RAISED: Final = "transform raised"  # how the reason of a bad sample begins whose file is not to blame
 _DAMAGE: Final = (struct.error, msgspec.MsgspecError, ValueError, IndexError, RecursionError)  # what decoding may raise
 
 
@@ -136,7 +137,8 @@ class BadSample:
 class Done(msgspec.Struct, frozen=True):
     """A task is finished but for `bad`; where its time went, in nanoseconds; `gathered` rows needed no decoding.
 
-    `unfit` says why its stream cannot go on at all, if so.
+    In `waited_ns` of `read_ns` the worker did nothing but wait for a disk. `unfit` says why its stream cannot go on at
+    all, if so.
     """
 
     number: int
@@ -146,6 +148,7 @@ class Done(msgspec.Struct, frozen=True):
     bad: tuple[BadSample, ...] = ()
     gathered: int = 0
     unfit: str = ""
+    waited_ns: int = 0
 
 
 Command = OpenStream | CloseStream | Task | DropSlots
@@ -217,7 +220,7 @@ def encode_report(report: Report) -> bytes:
     """One datagram for the daemon."""
     match report:
         case Done():
-            times = report.read_ns, report.decode_ns, report.idle_ns
+            times = report.read_ns, report.decode_ns, report.idle_ns, report.waited_ns
             head = _DONE_HEAD.pack(_DONE, bool(report.unfit), len(report.bad), report.gathered, report.number, *times)
             told = (report.bad, report.unfit)
             return head + (msgspec.msgpack.encode(told) if report.bad or report.unfit else b"")
@@ -248,12 +251,12 @@ def decode_report(data: bytes) -> Report:
 
 
 def _decode_done(data: bytes) -> Done:
-    _, is_unfit, bad_rows, gathered, number, read_ns, decode_ns, idle_ns = _DONE_HEAD.unpack_from(data)
+    _, is_unfit, bad_rows, gathered, number, read_ns, decode_ns, idle_ns, waited_ns = _DONE_HEAD.unpack_from(data)
     rest = data[_DONE_HEAD.size :]
     bad, unfit = msgspec.msgpack.decode(rest, type=tuple[tuple[BadSample, ...], str]) if rest else ((), "")
     if (len(bad), bool(unfit)) != (bad_rows, is_unfit):
         raise ProtocolError(f"a task done with {bad_rows} bad rows names {len(bad)}, or does not say why none is fit")
-    return Done(number, read_ns, decode_ns, idle_ns, bad, gathered, unfit)
+    return Done(number, read_ns, decode_ns, idle_ns, bad, gathered, unfit, waited_ns)
 
 
 def short_reason(error: BaseException, most_chars: int = MAX_REASON_CHARS) -> str:

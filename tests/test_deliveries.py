@@ -12,6 +12,7 @@ import pytest
 from daemons import write_images
 from served_folders import serve
 
+from streamd.bottleneck import Supply
 from streamd.bundles import parted
 from streamd.deliveries import Deliveries
 from streamd.engines.production import Production
@@ -70,10 +71,11 @@ class Desk:
     def peer(self, *, credit: int = 8) -> Peer:
         return Peer(b"me", 1, self.stream, "shared", 0, 1, credit)
 
-    def decoded(self, index: int) -> SendBatch:
+    def decoded(self, index: int, *, busy_s: float = 0.0, waited_s: float = 0.0, at_work: float = 0.0) -> SendBatch:
         """Batch `index` is whole, in slot index + 1, and is the session's next."""
         key = BatchKey("train", 0, index)
-        self.deliveries.prepare(Production(key, self.stream, 0, index + 1, 4096))
+        production = Production(key, self.stream, 0, index + 1, 4096, busy_s=busy_s, waited_s=waited_s, at_work=at_work)
+        self.deliveries.prepare(production)
         return SendBatch(1, index, key, index + 1)
 
 
@@ -115,6 +117,20 @@ def test_a_batch_just_decoded_waits_for_three_others_and_all_leave_in_order(stre
         desk.deliveries.settle(fresh=True)
         assert desk.outbox.numbers == [0, 1, 2, 3]
         assert desk.outbox.messages == 1
+
+    on_a_desk(stream, play)
+
+
+def test_what_was_waited_for_counts_with_what_it_took_and_what_lay_ready_by_number(stream: ServedStream) -> None:
+    def play(desk: Desk) -> None:
+        peer = desk.peer()
+        for index in range(2):
+            desk.deliveries.add(peer, desk.decoded(index, busy_s=4.0, waited_s=3.0, at_work=0.5), awaited=True)
+        for index in (2, 3, 4):
+            desk.deliveries.add(peer, desk.decoded(index, busy_s=100.0, at_work=1.0))
+        desk.deliveries.settle(fresh=False)
+        assert peer.supplying.take() == Supply(3, 2, 6.0, 2.0, 0.5)
+        assert peer.supplying.take() == Supply()
 
     on_a_desk(stream, play)
 

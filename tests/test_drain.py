@@ -35,6 +35,7 @@ def test_the_digest_is_the_same_whoever_drains(endpoint: str) -> None:
 def test_samples_are_counted_from_the_first_batch_to_the_last(endpoint: str) -> None:
     drained = drain.drain("train", endpoint, 1, digest=False)
     assert drained.samples == 32 - 8
+    assert [timing.epoch for timing in drained.timings] == [0]
     assert 0 <= drained.wait_s <= drained.seconds
     assert drained.samples_per_s == drained.samples / drained.seconds
 

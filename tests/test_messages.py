@@ -23,7 +23,7 @@ PROTOCOL: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
         ),
     ),
     "Progress": (4, ("upto", "released", "taken", "waited_ns", "retired")),
-    "ReceiptSeen": (5, ("epoch", "digest", "ok")),
+    "ReceiptSeen": (5, ("epoch", "digest", "ok", "timing")),
     "Goodbye": (6, ()),
     "AskNames": (7, ("stream", "sample_ids")),
     "AskStatus": (8, ()),
@@ -33,7 +33,7 @@ PROTOCOL: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
     "Welcome": (67, ("spec", "credit", "transport", "descriptors", "secret", "cursor")),
     "Refused": (68, ("why", "text", "retry_s")),
     "BatchReady": (69, ("epoch", "index", "rows", "slot", "slot_bytes", "inline", "bad")),
-    "ReceiptDue": (70, ("epoch", "digest", "dropped")),
+    "ReceiptDue": (70, ("epoch", "digest", "dropped", "supply")),
     "SlotsGone": (71, ("slots",)),
     "Stopped": (72, ("text", "changed")),
     "Draining": (73, ()),
@@ -53,7 +53,7 @@ DEFINED: Final[set[type[Any]]] = {
 
 def test_the_protocol_is_what_it_always_was() -> None:
     assert {kind.__name__: (kind.__struct_config__.tag, kind.__struct_fields__) for kind in DEFINED} == PROTOCOL
-    assert VERSION == 4
+    assert VERSION == 5
 
 
 def test_every_message_is_said_by_exactly_one_side() -> None:

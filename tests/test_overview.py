@@ -10,6 +10,7 @@ import pytest
 from daemons import write_images
 from served_folders import serve
 
+from streamd.bottleneck import Supply, Timing
 from streamd.engines.production import Production
 from streamd.mixing import Mixing
 from streamd.overview import Overview
@@ -174,6 +175,15 @@ def test_the_rate_is_in_samples_and_the_age_since_subscribing(desk: Desk) -> Non
     desk.send(1, 10, 105.0)
     assert desk.session(1, 110.0).samples_per_s == 8.0
     assert desk.session(1, 110.0).age_s == 10.0
+
+
+def test_the_timing_that_a_session_tells_is_its_own_and_one_that_has_ended_tells_nothing(desk: Desk) -> None:
+    timing = Timing(0, 43.0, 2.0, "none", Supply())
+    desk.subscribe(1)
+    desk.subscribe(2)
+    desk.overview.timed(2, timing)
+    desk.overview.timed(3, timing)
+    assert [desk.session(number, 1.0).last_epoch for number in (1, 2)] == [None, timing]
 
 
 def test_workers_are_busy_as_long_as_they_read_and_decode(desk: Desk) -> None:

@@ -10,6 +10,7 @@ import pytest
 from daemons import DaemonProcess, stream_config, write_images
 
 from streamd import probe
+from streamd.bottleneck import Supply, Timing
 from streamd.errors import ReceiptError, RefusedError
 from streamd.probe import Probe
 from streamd.receipts import Receipt
@@ -35,6 +36,7 @@ def test_trainers_in_processes_see_the_same_and_their_account_has_an_entry_each(
     assert all(rate > 0 for rate in result.samples_per_s)
     assert all(0 <= fraction <= 1 for fraction in result.wait_fraction)
     assert [receipt.samples for receipt in result.receipts] == [32] * 4
+    assert [[timing.epoch for timing in timings] for timings in result.verdicts] == [[0, 1]] * 2
     assert 1 <= result.decodes_per_batch <= 2
     assert result.ok
     assert result.digest is not None
@@ -95,6 +97,13 @@ def test_people_read_rates_waiting_decodes_and_receipts() -> None:
         "  receipts         all ok: missed 0, repeated 0",
         "  digest           0123",
     ]
+
+
+def test_people_read_where_the_time_of_each_trainers_epochs_went() -> None:
+    timings = [Timing(epoch, 43.0, 2.0, "none", Supply()) for epoch in (0, 1)]
+    one, two = replace(PROBE, verdicts=[timings]), replace(PROBE, verdicts=[timings[:1], timings[1:]])
+    assert one.lines()[-2:] == [f"  {timing.line}" for timing in timings]
+    assert two.lines()[-2:] == [f"  trainer 1, {timings[0].line}", f"  trainer 2, {timings[1].line}"]
 
 
 def test_people_read_what_data_cost_where_they_asked() -> None:

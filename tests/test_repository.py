@@ -46,6 +46,7 @@ TRAINER_ROOMS: Final = frozenset(
     [
         "__init__",
         "bijection",
+        "bottleneck",
         "bundles",
         "chunks",
         "client",
@@ -102,6 +103,13 @@ def functions_of(path: Path) -> Iterator[tuple[str, int]]:
             yield f"{named(path)}:{node.lineno} {node.name}", (node.end_lineno or first) - first + 1
 
 
+def dotted(function: ast.expr) -> str:
+    """`a.b.c`, in which whatever is no name is `?`."""
+    if isinstance(function, ast.Attribute):
+        return f"{dotted(function.value)}.{function.attr}"
+    return function.id if isinstance(function, ast.Name) else "?"
+
+
 def calls_of(path: Path) -> Iterator[tuple[str, ast.Call]]:
     """Every call in a file, by its dotted name with imports resolved: `from sys import exit` gives `sys.exit`."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -113,7 +121,7 @@ def calls_of(path: Path) -> Iterator[tuple[str, ast.Call]]:
             origin |= {alias.asname: alias.name for alias in node.names if alias.asname}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
-            head, dot, rest = ast.unparse(node.func).partition(".")
+            head, dot, rest = dotted(node.func).partition(".")
             yield origin.get(head, head) + dot + rest, node
 
 

@@ -12,6 +12,7 @@ import zmq
 from daemons import DaemonProcess, stream_config, wait_until, write_images
 
 import streamd
+from streamd.bottleneck import Supply, Timing
 from streamd.bundles import parted
 from streamd.descriptors import Lifeline
 from streamd.errors import OtherVersionError
@@ -112,8 +113,8 @@ def test_only_owner_and_group_may_open_either_socket(daemon: DaemonProcess) -> N
         [b""],
         [b"\x00"],
         [b"GET / HTTP/1.1\r\n\r\n"],
-        [b"sx\x04" + bytes(60)],
-        [b"sd\x04" + bytes(60)],
+        [b"sx\x05" + bytes(60)],
+        [b"sd\x05" + bytes(60)],
         [pack(NOBODY, AskStreams())[:-1]],
         [pack(NOBODY, AskStreams()), b"and more"],
         [b"", pack(NOBODY, AskStreams())],
@@ -225,7 +226,7 @@ def test_a_subscription_that_cannot_be_is_refused_with_its_reason(
         Progress(1 << 62, (), 0, 0),
         Progress(-(1 << 62), (), -5, -5),
         Progress(0, (7, 7, -1, 1 << 62), 1 << 62, 1 << 62),
-        ReceiptSeen(-1, "x" * 60_000, ok=False),
+        ReceiptSeen(-1, "x" * 60_000, ok=False, timing=Timing(-1, float("nan"), -1e308, "disk", Supply(-1, 1))),
     ],
 )
 def test_a_session_that_says_absurd_numbers_hurts_nobody(daemon: DaemonProcess, raw: Raw, message: Any) -> None:

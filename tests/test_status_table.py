@@ -9,6 +9,7 @@ from typing import Literal
 import pytest
 from rich.console import Console
 
+from streamd.bottleneck import Stage, Supply, Timing
 from streamd.status import DaemonStatus, Doing, SessionStatus, StreamStatus, remedy
 from streamd.status_table import rate, span, status_table
 
@@ -47,6 +48,17 @@ def test_a_line_tells_of_each_stream_and_each_trainer() -> None:
         "train", "1,281,167", "5,005", "3", "41", "31,640", "1.02", "3", "12", "ok",
     ]  # fmt: skip
     assert line_of(text, "x ").split() == ["x", "1", "of", "4", "3", "412/1,250", "━━╸", "10,522", "reads", "2/8"]
+
+
+@pytest.mark.parametrize(("verdict", "colour"), [("none", ""), ("disk", "33")])
+def test_a_line_tells_where_the_time_of_a_trainers_last_epoch_went(verdict: Stage, colour: str) -> None:
+    timing = Timing(2, 43.0, 2.0, verdict, Supply(reading_s=3.0, working_s=1.0))
+    late = replace(TRAINER, session=3, rank=2, last_epoch=timing)
+    status = replace(DAEMON, sessions=(late, TRAINER))
+    text = " ".join(shown(status).split())
+    assert text.endswith(f"train, rank 2 of 4: {timing.line}")
+    assert "rank 1 of 4:" not in text
+    assert (f"\x1b[{colour}mtrain, rank" in shown(status, colour=True)) == bool(colour)
 
 
 def test_no_trainer_and_no_batch_are_said_so() -> None:

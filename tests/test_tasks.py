@@ -59,7 +59,7 @@ REPORTS: Final[list[Report]] = [
     Ready(3, "f" * 32),
     Done(7, 1, 2, 3),
     Done(2**63, 2**50, 2**50, 2**50, (BadSample(9, "cut short", lasting=True), BadSample(2**62, "é", lasting=False))),
-    Done(8, 1, 2, 3, gathered=32),
+    Done(8, 1, 2, 3, gathered=32, waited_ns=2**50),
     Done(9, 1, 2, 3, unfit="an image of float64 comes back"),
     Done(9, 1, 2, 3, (BadSample(9, "cut short", lasting=True),), unfit="an image of float64 comes back"),
     Unopened(3, "the folder is gone"),

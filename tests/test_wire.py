@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_specs import SPEC, some_spec
 
+from streamd.bottleneck import Supply, Timing
 from streamd.errors import ProtocolError
 from streamd.limits import MAX_CLIENT_FRAME_BYTES, MAX_CREDIT, MAX_NAMES, MAX_SEGMENTS
 from streamd.messages import (
@@ -47,12 +48,13 @@ from streamd.status import DaemonStatus, SessionStatus, StreamStatus
 from streamd.verdicts import BadRow
 from streamd.wire import MAGIC, NOBODY, VERSION, Header, body, frame, pack, unpack_client, unpack_daemon
 
+TIMING: Final = Timing(3, 43.0, 2.0, "none", Supply(70, 30, 2.5, 0.5, 0.75))
 CURSOR: Final = Cursor(4, (Segment(0, 2, 1, 3), Segment(6, 1, 0, 2)))
 STATUS: Final = DaemonStatus(
     *("0.1.0", 77, "ipc:///s", 12.5, 2, 0.25, 1 << 30, 1 << 20),
     draining=False,
     streams=(StreamStatus("train", 103, 10, 11, 2, 1.5, 15.0, None, 1, 2, 0, "a remedy"),),
-    sessions=(SessionStatus(5, "train", 0, 2, 3, None, 4, 5, 8, 2, "reading", 15.0, 7.5),),
+    sessions=(SessionStatus(5, "train", 0, 2, 3, None, 4, 5, 8, 2, "reading", 15.0, 7.5, TIMING),),
 )
 BAD: Final = BadRow(3, 77, "cat/ü.jpg", "cut short", "substituted")
 EXAMPLES: Final[list[ClientMessage | DaemonMessage]] = [
@@ -65,6 +67,7 @@ EXAMPLES: Final[list[ClientMessage | DaemonMessage]] = [
     Progress(0, (), 0, 0),
     Progress(2, (0, 1), 2, 5, (1,)),
     ReceiptSeen(3, "ab" * 16, ok=True),
+    ReceiptSeen(3, "ab" * 16, ok=True, timing=TIMING),
     Goodbye(),
     AskNames("train", (0, 5, 2**40)),
     AskStatus(),
@@ -79,6 +82,7 @@ EXAMPLES: Final[list[ClientMessage | DaemonMessage]] = [
     BatchReady(1, 2, 32, 9, 1 << 20, inline=False),
     BatchReady(1 << 40, 1 << 40, 65536, 1 << 60, 1 << 40, inline=True, bad=(BAD, BAD)),
     ReceiptDue(1, "0" * 32, 7),
+    ReceiptDue(1, "0" * 32, 7, TIMING.supply),
     SlotsGone((1, 2, 3)),
     Stopped("too many bad samples", changed=False),
     Draining(),
@@ -143,7 +147,7 @@ def test_a_frame_is_what_it_always_was() -> None:
     data = pack(Header(1, 2, 3), Progress(4, (5,), 6, 7))
     assert (
         data.hex()
-        == "73640400" + "0100000000000000" + "0200000000000000" + "0300000000000000" + "960404910506" + "0790"
+        == "73640500" + "0100000000000000" + "0200000000000000" + "0300000000000000" + "960404910506" + "0790"
     )
 
 

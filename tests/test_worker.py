@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import struct
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -79,6 +80,7 @@ def test_a_task_fills_its_rows_of_the_slot(hand: Hand, stream: ServedStream, ima
     assert isinstance(done, Done)
     assert (done.number, done.bad) == (77, ())
     assert min(done.read_ns, done.decode_ns, done.idle_ns) >= 0
+    assert 0 <= done.waited_ns <= done.read_ns
     filled = images(1)
     for row, sample_id in zip(rows, ids, strict=True):
         assert np.array_equal(filled[row], pixels(stream, sample_id) if sample_id >= 0 else 0 * filled[row])
@@ -128,11 +130,12 @@ def test_what_is_done_is_told_before_a_disk_is_waited_for(
         return source.read_timed(ids)
 
     async def numbers_heard(link: socket.socket, count: int) -> list[int]:
-        heard: list[int] = []
+        heard: list[Done] = []
         while len(heard) < count:
             records = parted(await asyncio.to_thread(link.recv, MAX_RECORD_BYTES))
-            heard += [report.number for report in map(decode_report, records) if isinstance(report, Done)]
-        return heard
+            heard += [report for report in map(decode_report, records) if isinstance(report, Done)]
+        assert all(done.waited_ns == done.read_ns > 0 for done in heard), "the processor did nothing meanwhile"
+        return [done.number for done in heard]
 
     async def drive(ours: socket.socket, theirs: socket.socket, slots: SlotStore, page: int) -> None:
         working = asyncio.create_task(worker.Worker(theirs, Track(page)).run())
@@ -147,6 +150,7 @@ def test_what_is_done_is_told_before_a_disk_is_waited_for(
         await working
 
     monkeypatch.setattr(worker, "_read_group", read)
+    monkeypatch.setattr(time, "thread_time_ns", lambda: 0)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.settimeout(ANSWER_S)
     slots, page = SlotStore(), make_memory("track", TRACK_BYTES)

@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from streamd.bottleneck import Timing
 from streamd.errors import ReceiptError, RefusedError, near_name
 from streamd.layout import layout
 from streamd.mapping import lend
@@ -66,6 +67,7 @@ class FakeStream:
     weightless: frozenset[int] = frozenset()
     missed: int = 0
     receipts: list[Receipt] = field(default_factory=list)
+    timings: list[Timing] = field(default_factory=list)
     wait_s: float = 0.0
     taken: list[tuple[int, int]] = field(default_factory=list)
     leases: int = 0

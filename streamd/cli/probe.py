@@ -29,7 +29,8 @@ def probe(
     """Drains a stream as a trainer that needs no time would: the rate, the waiting, the receipts.
 
     Each trainer is a process of its own that touches one byte of every page. decodes/batch tells how well they share:
-    1 means that each batch was decoded once for all of them.
+    1 means that each batch was decoded once for all of them. A line an epoch names the limit: disk, when workers
+    waited for reads; decode, when all of them were busy; transport, when batches lay ready; or the trainer itself.
 
     --headroom then gives each trainer 16 batches that it holds, again and again, and says what it reaches when data are
     free. A trainer that does nothing else pays for little but data, so name your own step with --load: where data then

@@ -20,7 +20,7 @@ def status(
 
     Rates are those of the last half minute. `decodes a batch` tells how well trainers share: 1 means that each batch
     was decoded once for all of them; where it is high, a line says what to do. `held` is how many batches a trainer
-    has, of those that it may have at a time.
+    has, of those that it may have at a time. Where the time of its last epoch went, each trainer says in a line.
 
     The exit status is 1 when something is wrong: no daemon, a daemon that is going away, or a receipt that is not ok.
 

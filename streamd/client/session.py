@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
+from streamd.bottleneck import Timing
 from streamd.errors import (
     RefusedError,
     StreamChangedError,
@@ -269,9 +270,9 @@ class Session:
         self._asked, self._answer_due_s = (self._told_upto, self._released_total), now_s + ANSWER_TIMEOUT_S
         return [*said, Say(self._header, Ping())]
 
-    def checked(self, epoch: int, digest: str, *, ok: bool) -> list[Do]:
-        """The loop has compared an epoch's receipt."""
-        return [Say(self._header, ReceiptSeen(epoch, digest, ok))] if self.state == "active" else []
+    def checked(self, epoch: int, digest: str, *, ok: bool, timing: Timing | None = None) -> list[Do]:
+        """The loop has compared an epoch's receipt, and knows where its time went."""
+        return [Say(self._header, ReceiptSeen(epoch, digest, ok, timing))] if self.state == "active" else []
 
     def closed(self) -> list[Do]:
         """The trainer is done."""

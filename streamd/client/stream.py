@@ -12,6 +12,7 @@ from functools import partial
 from types import TracebackType
 from typing import NoReturn, Self
 
+from streamd.bottleneck import EpochClock, Timing
 from streamd.client.batch import Batch, open_batch, planned_ids
 from streamd.client.inbox import Delivery, Inbox
 from streamd.client.io import Postman
@@ -46,6 +47,8 @@ class Stream:
     its reason is gone, `next()` goes on with the batch that was due. A loop that was interrupted (Ctrl-C) begins again
     behind the last batch that it got.
 
+    `receipts` has the account of every epoch, `timings` where the time of every whole one went.
+
     One thread at a time may iterate, `seek` or ask for the `token`; any may `close`. A stream that nobody refers to any
     more closes by itself.
     """
@@ -55,6 +58,7 @@ class Stream:
     ) -> None:
         self.spec = cut.spec
         self.receipts: list[Receipt] = []
+        self.timings: list[Timing] = []
         self.wait_s = 0.0
         self.keeps: object = None  # lives as long as this stream: the client, whose end may be its private daemon's
         self._endpoint = endpoint
@@ -82,6 +86,7 @@ class Stream:
         self._tally = self._tally_at(token) if token else self._new_tally(cursor, self._served.pixel_id)
         self._last_token = token.to_json if token else partial(write_place, self._served, self._tally.snapshot())
         self._recut = Recut(self._cut, self._wish.rank, self._wish.world, token.rows if token else 0)
+        self._clock = EpochClock()
 
     def _open(self, *, running: bool = False) -> None:
         self._inbox = Inbox(self._tally.cursor)
@@ -269,10 +274,13 @@ class Stream:
 
     def _wait_for_batch(self, after: Cursor) -> Delivery:
         started_ns = time.monotonic_ns()
+        if self._clock.began_ns is None:
+            self._clock.begin(started_ns, self.wait_s)
         delivery = self._inbox.take(after, 0)
         if delivery is None:
             delivery = self._wait_long(after)
-        waited_ns = time.monotonic_ns() - started_ns
+        self._clock.ended_ns = ended_ns = time.monotonic_ns()
+        waited_ns = ended_ns - started_ns
         self.wait_s += waited_ns / 1e9
         self._postman.add_wait(waited_ns)
         return delivery
@@ -323,13 +331,16 @@ class Stream:
         """Compares accounts, keeps the receipt, and goes on to the next epoch."""
         epoch = self._tally.cursor.epoch
         receipt = self._receipt(due)
+        timing, clock = self._clock.timing(epoch, self.wait_s, due.supply), EpochClock()
         following = self._new_tally(self._tally.cursor.next_epoch(), self._tally.pixel_id)
-        # Nothing is called between these three, so that an interrupt falls before all of them, or after.
+        # Nothing is called between these five, so that an interrupt falls before all of them, or after.
         self.receipts += [receipt]
+        self.timings += [timing]
+        self._clock = clock
         self._recut.unused = 0
         self._tally = following
         self._inbox.move(following.cursor)
-        self._postman.order(partial(self._session.checked, epoch, receipt.digest, ok=receipt.ok))
+        self._postman.order(partial(self._session.checked, epoch, receipt.digest, ok=receipt.ok, timing=timing))
         if not receipt.ok:
             raise ReceiptError(
                 f"epoch {epoch} of stream {self.spec.name!r} does not add up: missed {receipt.missed}, repeated "

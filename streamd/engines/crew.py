@@ -62,6 +62,10 @@ class Crew:
                 found, fewest = worker, len(worker.tasks)
         return found
 
+    def at_work(self, speaker: WorkerProcess | None) -> float:
+        """The part of the workers that have a task, 0 to 1; `speaker` has just had one."""
+        return sum([bool(worker.tasks) or worker is speaker for worker in self.workers]) / max(1, len(self.workers))
+
     async def run(self) -> None:
         """Keeps the processes alive until cancelled; none is left when it returns."""
         try:

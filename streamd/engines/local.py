@@ -11,7 +11,7 @@ from typing import Final
 
 from streamd import logs
 from streamd.engines.crew import Crew, Employer
-from streamd.engines.deaths import Death
+from streamd.engines.deaths import Charge, Death
 from streamd.engines.process import Listener, WorkerProcess
 from streamd.engines.production import Job, Production
 from streamd.engines.register import Register
@@ -93,8 +93,6 @@ class LocalEngine:
         itself, not in a task, goes on before any other callback runs.
         """
         number = self._register.add(stream)
-        if stream.transform is not None:
-            self._shifts.now.imported.add(stream.transform)
         try:
             self._shifts.now.crew.tell(self._register.opening(number))
             pixel_id = await self._register.pixel_id(number)
@@ -105,9 +103,11 @@ class LocalEngine:
         return pixel_id
 
     def needs_new_workers(self, streams: Iterable[ServedStream]) -> bool:
-        """Whether the workers have imported other transforms than these streams', or other versions of them."""
-        wanted = {stream.transform for stream in streams if stream.transform is not None}
-        return bool(self._shifts.now.imported) and not wanted <= self._shifts.now.imported
+        """Whether these streams have transforms that the workers have not imported, or not in this version.
+
+        A program that was never tried may hang or crash who imports it, which nobody's batches shall wait for.
+        """
+        return not {stream.transform for stream in streams if stream.transform is not None} <= self._shifts.now.imported
 
     async def open_in_new_workers(self, streams: Sequence[ServedStream]) -> dict[str, PixelId]:
         """As `open`, for several streams, in new workers that take the places of all others when every one is open.
@@ -147,8 +147,8 @@ class LocalEngine:
         number, stream = self._register.begin(key.stream)
         production = Production(key, stream, number, slot, slot_bytes)
         self._shifts.now.productions.add(production)
-        reason = production.stream.too_many_bad()
-        if reason is not None:  # by the verdicts of an earlier run
+        reason = self._register.given_up(number) or production.stream.too_many_bad()
+        if reason is not None:  # by the verdicts of an earlier run, perhaps
             asyncio.get_running_loop().call_soon(self._fail, production, reason)
             return
         self._enqueue(production, production.first_tasks(self._task_numbers))
@@ -183,13 +183,14 @@ class LocalEngine:
                     self._register.refuse(stream, reason)
                 case Remark(stream, text):
                     self._register.remark(stream, text)
-        self._report_whole()
+        self._report_whole(worker)
         self._dispatch()
 
     def _done(self, job: Job, report: Done) -> None:
         production = job.production
         self._book(job, report)
         production.busy_s += (report.read_ns + report.decode_ns) / 1e9
+        production.waited_s += report.waited_ns / 1e9
         self._end_tasks(production, 1)
         if production.given_up:
             return
@@ -217,7 +218,7 @@ class LocalEngine:
         reason = self._record(stream, [Verdict(each.sample_id, each.reason) for each in report.bad if each.lasting])
         passing = [sample for sample in report.bad if not sample.lasting]
         if reason is None and passing and job.failures >= _READ_RETRIES:
-            reason = f"{stream.file(passing[0].sample_id)} cannot be read: {passing[0].reason}"
+            reason = stream.unread(passing[0].sample_id, passing[0].reason)
         if reason is not None:
             self._fail(production, reason)
             return False
@@ -267,11 +268,14 @@ class LocalEngine:
         self._let_go(production)
         self._whole.append(production)
 
-    def _report_whole(self) -> None:
+    def _report_whole(self, speaker: WorkerProcess | None = None) -> None:
         """Tells of all batches that one word of a worker has made whole at a time: what follows is decided once."""
         if self._whole:
             assert self._reporter is not None  # noqa: S101 - the daemon names the reporter before it lets anyone in
             whole, self._whole = self._whole, []
+            at_work = self._shifts.now.crew.at_work(speaker)
+            for production in whole:
+                production.at_work = at_work
             self._reporter.produced(whole)
 
     def _fail(self, production: Production, reason: str) -> None:
@@ -321,6 +325,8 @@ class LocalEngine:
 
     def _inherit(self, worker: WorkerProcess, death: Death) -> None:
         """Queues a dead worker's tasks again, ahead of all others. The one that it was at counts the death."""
+        if death.charge is not None:
+            self._accuse(death.charge)
         jobs = [self._jobs.pop(number) for number in worker.tasks]
         at = next((job for job in jobs if job.task.number == death.at.task), None)
         first = at or next(iter(jobs), None)
@@ -335,6 +341,12 @@ class LocalEngine:
                 self._shifts.of(job.production).queue.appendleft(job)
         self._report_whole()
         self._dispatch()
+
+    def _accuse(self, charge: Charge) -> None:
+        """A worker died of a transform that it tried: a stream that goes on like this is given up."""
+        reason = self._register.charge(charge)
+        for production in self._shifts.under_way(charge.stream) if reason else ():
+            self._fail(production, reason)
 
     def _strike(self, job: Job, sample_id: int, blame: str) -> None:
         """A worker died of what a sample may do to it: the sample is tried alone in a fresh worker, then condemned."""

@@ -7,7 +7,7 @@ import contextlib
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -20,8 +20,11 @@ from streamd.tasks import (
     MAX_GROUP,
     MAX_RECORD_BYTES,
     Command,
+    OpenStream,
+    Ready,
     Report,
     Task,
+    Unopened,
     decode_report,
     encode_command,
 )
@@ -57,7 +60,9 @@ class WorkerProcess:
         self._track = track
         self._listener = listener
         self._row_deadline_s = row_deadline_s
-        self._watch = Watch(process.pid, track, row_deadline_s, self._found)
+        self._watch = Watch(process.pid, track.read, row_deadline_s, self._found)
+        self._trials = Watch(process.pid, track.trial, row_deadline_s, self._found_at_trial)
+        self._trying: set[int] = set()  # streams whose transforms it has yet to try
         self._killed_for: Finding | None = None
         self._waited_at: Whereabouts | None = None
         self._mapped: set[int] = set()
@@ -97,6 +102,10 @@ class WorkerProcess:
 
     def send(self, command: Command) -> None:
         """Says something; a worker that is dead already does not hear it, and `ended` tells."""
+        if isinstance(command, OpenStream) and command.transform is not None:
+            if not self._trying:
+                self._trials.begin()
+            self._trying.add(command.number)
         self._say(command, [])
 
     def give(self, task: Task, slots: SlotStore, *, alone: bool = False) -> None:
@@ -161,7 +170,7 @@ class WorkerProcess:
         code = await self._process.wait()
         while self._read():  # its last words may still lie in the socket
             pass
-        return death(code, self._track.read(), self._killed_for, self._row_deadline_s)
+        return death(code, self._track.read(), self._track.trial(), self._killed_for, self._row_deadline_s)
 
     def _found(self, finding: Finding) -> None:
         """It has been silent for too long; a disk may take twice as long, with a word about it, and no longer."""
@@ -171,6 +180,11 @@ class WorkerProcess:
         elif at != self._waited_at:
             self._waited_at = at
             self._listener.waits(self, at)
+
+    def _found_at_trial(self, finding: Finding) -> None:
+        """It may be long before a stream's transform has its turn: its files are opened first, and other streams."""
+        if finding is not Finding.WAITING:
+            self._kill(finding)
 
     def _kill(self, finding: Finding) -> None:
         self._killed_for = self._killed_for or finding
@@ -190,6 +204,7 @@ class WorkerProcess:
     def close(self) -> None:
         """Closes the socket, which ends the worker if it still lives."""
         self._watch.close()
+        self._trials.close()
         self._track.close()
         if self._flushing is not None:
             self._flushing.cancel()
@@ -205,7 +220,15 @@ class WorkerProcess:
         except ConnectionResetError:
             data = b""
         if data:
-            self._listener.heard(self, [decode_report(record) for record in parted(data)])
+            reports = [decode_report(record) for record in parted(data)]
+            if self._trying:
+                self._note_opened(reports)
+            self._listener.heard(self, reports)
         else:
             asyncio.get_running_loop().remove_reader(self._link)
         return bool(data)
+
+    def _note_opened(self, reports: Sequence[Report]) -> None:
+        self._trying.difference_update(report.stream for report in reports if isinstance(report, Ready | Unopened))
+        if not self._trying:
+            self._trials.rest()

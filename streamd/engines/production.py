@@ -50,7 +50,9 @@ class Production:
     verdicts: int = field(init=False)  # known when the batch was last resolved
     pending: int = 0
     given_up: bool = False
-    busy_s: float = 0.0  # of workers' time
+    busy_s: float = 0.0  # of workers' time, ...
+    waited_s: float = 0.0  # ... in which they waited for reads
+    at_work: float = 0.0  # the part of the workers that had a task when it was whole
 
     def __post_init__(self) -> None:
         self._resolve()

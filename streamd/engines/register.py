@@ -7,14 +7,18 @@ import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import InitVar, dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
 from streamd import logs
-from streamd.errors import ConfigError
+from streamd.engines.deaths import Charge
+from streamd.errors import ConfigError, unopened
 from streamd.served import ServedStream
 from streamd.spec import PixelId, StreamSpec
 from streamd.stores.cachefile import lock_name
 from streamd.stores.lock import WriterLocks
 from streamd.tasks import CloseStream, OpenStream, TransformPlace
+
+_MOST_CHARGES: Final = 2  # one may be somebody else's fault
 
 
 @dataclass(slots=True, eq=False)
@@ -23,6 +27,8 @@ class _Entry:
     under_way: int = 0  # batches
     retired: bool = False
     lock: Path | None = None  # that lets its workers write its cache
+    charges: int = 0  # workers that ended over its transform, or so it seems
+    given_up: str = ""  # why no worker shall open it any more
     remarks: set[str] = field(default_factory=set)
     pixel_id: asyncio.Future[PixelId] | None = None
 
@@ -101,7 +107,7 @@ class Register:
 
     def openings(self) -> list[OpenStream]:
         """What a new worker has to be told first."""
-        return [self.opening(number) for number in self._entries]
+        return [self.opening(number) for number, entry in self._entries.items() if not entry.given_up]
 
     def opening(self, number: int) -> OpenStream:
         """What workers are told of one stream."""
@@ -147,7 +153,22 @@ class Register:
         entry = self._entries[number]
         answer = self._answer(entry)
         if not answer.done():
-            answer.set_exception(ConfigError(f"stream {entry.stream.spec.name!r} cannot be opened: {reason}"))
+            answer.set_exception(ConfigError(unopened(entry.stream.spec.name, reason)))
+
+    def charge(self, charge: Charge) -> str:
+        """A worker ended over the transform of a stream. Why the stream is given up, if it is: for good, by all."""
+        entry = self._entries.get(charge.stream)
+        if entry is None:  # closed meanwhile
+            return ""
+        entry.charges += 1
+        if charge.certain or entry.charges >= _MOST_CHARGES:
+            entry.given_up = f"streams.{entry.stream.spec.name}.transform: {charge.reason}"
+            self.refuse(charge.stream, entry.given_up)
+        return entry.given_up
+
+    def given_up(self, number: int) -> str:
+        """Why no worker has this stream any more, if so."""
+        return self._entries[number].given_up
 
     def remark(self, number: int, text: str) -> None:
         """Logs what a worker has to say about a stream. Others may say the same."""

@@ -87,6 +87,10 @@ class Shifts:
         """The one that has begun a batch which is not over."""
         return next(shift for shift in self._all if production in shift.productions)
 
+    def under_way(self, number: int) -> list[Production]:
+        """The batches of a stream's number that are not over."""
+        return [each for shift in self._all for each in shift.productions if each.number == number]
+
     def over(self, production: Production) -> None:
         """A batch has no task left."""
         shift = self.of(production)

@@ -1,4 +1,4 @@
-"""The one timer of a worker that has work: it rings when it may have been stopped, or its row would be overdue."""
+"""The timer of a worker that has work: it rings when it may have been stopped, or what it is at would be overdue."""
 
 from __future__ import annotations
 
@@ -10,17 +10,23 @@ from typing import Final
 
 from streamd.engines.deaths import Finding, finding
 from streamd.limits import STOPPED_S
-from streamd.whereabouts import Track
+from streamd.whereabouts import Trial, Whereabouts
 
 _LATE_S: Final = 1.0  # a timer so late says that the whole host stood still, the workers with it
 
 
 class Watch:
-    """Looks where a worker is when it has been silent for a while, and tells what it finds unless all is well."""
+    """Looks `where` a worker is when it has been silent for a while, and tells what it finds unless all is well."""
 
-    def __init__(self, pid: int, track: Track, deadline_s: float, found: Callable[[Finding], None]) -> None:
+    def __init__(
+        self,
+        pid: int,
+        where: Callable[[], Whereabouts | Trial],
+        deadline_s: float,
+        found: Callable[[Finding], None],
+    ) -> None:
         self._pid = pid
-        self._track = track
+        self._where = where
         self._deadline_s = deadline_s
         self._first_s = min(STOPPED_S, deadline_s)
         self._found = found
@@ -58,7 +64,7 @@ class Watch:
         silent_s = self._silent_s()
         self._set(self._pause_s(silent_s))
         state = _state(self._pid) if silent_s >= self._first_s else ""
-        found = finding(self._track.read(), silent_s, self._deadline_s, state)
+        found = finding(self._where(), silent_s, self._deadline_s, state)
         if found is not Finding.FINE:
             self._found(found)
 
@@ -69,7 +75,7 @@ class Watch:
         return self._first_s - silent_s if silent_s < self._first_s else min(self._first_s, self._deadline_s - silent_s)
 
     def _silent_s(self) -> float:
-        return (time.monotonic_ns() - max(self._given_ns, self._track.read().began_ns)) / 1e9
+        return (time.monotonic_ns() - max(self._given_ns, self._where().began_ns)) / 1e9
 
 
 def _state(pid: int) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from streamd import saved
+from streamd.bottleneck import Timing
 from streamd.client.client import Start
 from streamd.errors import ConfigError, ReceiptError
 from streamd.frameworks.feed import Stream, label_of
@@ -25,6 +26,8 @@ class TrainingStream(Stream, Protocol):
 
     @property
     def receipts(self) -> list[Receipt]: ...
+    @property
+    def timings(self) -> list[Timing]: ...
     @property
     def wait_s(self) -> float: ...
 
@@ -94,6 +97,8 @@ def train(client: Subscriber, job: Job, say: Callable[[str], None]) -> list[Rece
             _fit(stream, held_out, job, say)
         except ReceiptError as error:
             failure = error
+    for timing in stream.timings:
+        say(timing.line)
     receipts = [*stream.receipts, *(held_out.receipts if held_out else [])]
     for receipt in receipts:
         say(("" if receipt.stream == job.stream else f"{receipt.stream} ") + receipt_line(receipt))

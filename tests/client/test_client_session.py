@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from talking import BOOT, HERE, NUMBER, SPEC, WISH, active, asking, deliver, failure, ready, welcome
 
+from streamd.bottleneck import Supply, Timing
 from streamd.client.session import Do, Greet, Offer, OfferReceipt, OpenSocket, Say, Session, Unmap
 from streamd.errors import RefusedError, StreamChangedError, StreamStoppedError, TokenError
 from streamd.limits import ANSWER_TIMEOUT_S, BACKOFF_MAX_S, BACKOFF_MIN_S
@@ -247,7 +248,8 @@ def test_a_receipt_is_passed_on_and_its_comparison_told() -> None:
     session = active()
 
     assert session.heard(HERE, ReceiptDue(0, "ab", 0), 1.0) == [OfferReceipt(ReceiptDue(0, "ab", 0))]
-    assert session.checked(0, "ab", ok=True) == [Say(HERE, ReceiptSeen(0, "ab", True))]
+    timing = Timing(0, 43.0, 2.0, "none", Supply())
+    assert session.checked(0, "ab", ok=True, timing=timing) == [Say(HERE, ReceiptSeen(0, "ab", True, timing))]
 
 
 def test_slots_that_are_over_are_unmapped() -> None:

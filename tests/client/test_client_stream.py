@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
@@ -159,6 +160,31 @@ def test_a_stream_closed_early_has_a_receipt_that_says_so(client: Client) -> Non
     assert (part.complete, part.ok, part.steps, part.missed, part.repeated) == (False, True, 3, 0, 0)
     stream.close()
     assert len(stream.receipts) == 2
+
+
+def test_the_time_of_an_epoch_is_from_its_first_wish_to_its_last_batch(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_ns = 0
+    monkeypatch.setattr(time, "monotonic_ns", lambda: now_ns)
+    with client.subscribe("train", epochs=2) as stream:
+        for batches in stream.epochs():
+            for _ in batches:
+                now_ns += 10**9
+            now_ns += 10**12  # a validation
+    assert [(timing.epoch, timing.verdict) for timing in stream.timings] == [(0, "none"), (1, "none")]
+    assert [(timing.seconds, timing.waited_s) for timing in stream.timings] == [(STEPS - 1, 0)] * 2
+
+
+def test_an_epoch_that_is_sought_anew_is_timed_from_there(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ns = 0
+    monkeypatch.setattr(time, "monotonic_ns", lambda: now_ns)
+    with client.subscribe("train", epochs=1) as stream:
+        walk(stream, 3)
+        now_ns += 10**12
+        stream.seek(stream.token)
+        walk(stream, STEPS)
+    assert [timing.seconds for timing in stream.timings] == [0]
 
 
 def test_a_stream_of_which_nothing_was_taken_has_no_receipt(client: Client) -> None:

@@ -52,6 +52,13 @@ def test_who_has_a_suspect_gets_nothing_beside_it() -> None:
     assert of(worker(1, alone=True)).free() is None
 
 
+def test_who_has_a_task_or_has_just_had_one_is_at_work() -> None:
+    speaker = worker(0)
+    crew = of(worker(2), worker(0), worker(1), speaker)
+    assert [crew.at_work(speaker), crew.at_work(None)] == [0.75, 0.5]
+    assert of().at_work(None) == 0
+
+
 def test_a_suspect_gets_a_worker_that_was_never_given_anything() -> None:
     fresh = worker(0, fresh=True)
     assert of(worker(0), fresh).fresh() is fresh

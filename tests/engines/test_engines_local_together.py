@@ -37,9 +37,11 @@ class Idler:
 def test_batches_that_one_word_makes_whole_are_told_together_and_in_order(tmp_path: Path) -> None:
     stream = serve(write_images(tmp_path / "data", {"cat": 24}), tmp_path / "state")
     engine, worker, told = LocalEngine([stream], SlotStore(), Stats(), 1), Idler(), list[list[int]]()
+    took: list[tuple[float, float, float]] = []
 
     def produced(productions: Sequence[Production]) -> None:
         told.append([production.slot for production in productions])
+        took.extend((each.busy_s, each.waited_s, each.at_work) for each in productions)
 
     engine.report_to(Reporter(produced, lambda *_: None))
     engine._shifts.now.crew.workers.append(cast("WorkerProcess", worker))
@@ -48,8 +50,9 @@ def test_batches_that_one_word_makes_whole_are_told_together_and_in_order(tmp_pa
 
     engine._heard(cast("WorkerProcess", worker), [Done(number, 0, 0, 0) for number in (1, 2)])
     assert told == [[1, 2]]
-    engine._heard(cast("WorkerProcess", worker), [Done(3, 0, 0, 0)])
+    engine._heard(cast("WorkerProcess", worker), [Done(3, 3 * 10**9, 10**9, 0, waited_ns=2 * 10**9)])
 
     assert told == [[1, 2], [3]]
+    assert took[2] == (4.0, 2.0, 1.0)
     assert not worker.tasks
     stream.manifest.close()

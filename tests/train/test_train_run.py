@@ -11,9 +11,11 @@ import pytest
 from trainer_fakes import ANGLE, KIND, FakeClient, FakeStream, make_spec
 
 from streamd import saved
+from streamd.bottleneck import Supply, Timing
 from streamd.errors import ConfigError, ReceiptError, RefusedError
 from streamd.frameworks.keras import load_keras
 from streamd.spec import ImageSpec, LabelSpec
+from streamd.train import run
 from streamd.train.models import builder
 from streamd.train.run import Job, check_alike, choose_label, compile_for, train
 
@@ -95,6 +97,19 @@ def test_an_account_that_does_not_add_up_ends_the_training_and_is_returned(job: 
     assert [(receipt.epoch, receipt.ok) for receipt in receipts] == [(0, False)]
     assert said == ["epoch 0: 3 steps, 10 samples, missed 1, repeated 0, bad 0: NOT OK"]
     assert not job.save.exists()
+
+
+def test_where_the_time_went_is_told(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    timing, said = Timing(0, 43.0, 2.0, "none", Supply()), list[str]()
+
+    def fit(stream: FakeStream, *_: object) -> None:
+        stream.timings.append(timing)
+
+    monkeypatch.setattr(run, "load_keras", lambda: None)
+    monkeypatch.setattr(run, "_fit", fit)
+    train(FakeClient([TRAIN]), job, said.append)
+    assert said == [timing.line]
+    assert "if data were free: 41 s; with data: 43 s" in timing.line
 
 
 @pytest.mark.train
