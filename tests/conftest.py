@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from daemons import DaemonProcess, wait_until
+from nursery import Nursery
 
 pytest_plugins = ["opened_sources", "programs"]
 
@@ -24,24 +25,39 @@ def _descriptors() -> set[str]:
     return {link for link in links if "/proc/" not in link and "/dev/" not in link and "pipe:" not in link}
 
 
-def _children() -> set[int]:
-    return {int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
+def pytest_collection_finish() -> None:
+    """What thousands of tests are made of is there to the end: the collector need not look at it again each time."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nursery() -> Iterator[Nursery]:
+    """Where the daemons come from; it begins with the first of them."""
+    with Nursery() as DaemonProcess.nursery:
+        yield DaemonProcess.nursery
+
+
+def _children(nursery: Nursery) -> set[int]:
+    parents = [os.getpid(), *nursery.pids]
+    listed = [Path(f"/proc/{pid}/task/{pid}/children").read_text().split() for pid in parents]
+    return {int(pid) for pids in listed for pid in pids} - nursery.pids
 
 
 @pytest.fixture(autouse=True)
-def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+def nothing_left_behind(request: pytest.FixtureRequest, nursery: Nursery) -> Iterator[None]:
     """Threads, descriptors and child processes that a test leaves behind fail it."""
     if request.node.get_closest_marker("train"):
         yield  # TensorFlow keeps threads and descriptors of its own
         return
-    threads, descriptors, children = set(threading.enumerate()), _descriptors(), _children()
+    threads, descriptors, children = set(threading.enumerate()), _descriptors(), _children(nursery)
 
     def open_still() -> set[str]:
         return {link for link in _descriptors() - descriptors if "anon_inode:[eventpoll]" not in link}
 
     yield
     wait_until(lambda: not (set(threading.enumerate()) - threads), "threads end")
-    wait_until(lambda: not (_children() - children), "child processes end")
+    wait_until(lambda: not (_children(nursery) - children), "child processes end")
     if open_still():
         gc.collect()  # what only a cycle keeps is not leaked; collecting after every test would take most of their time
     assert not open_still(), f"descriptors left open: {open_still()}"

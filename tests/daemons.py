@@ -13,9 +13,10 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
+from nursery import Hatched, Nursery
 from PIL import Image
 
 from streamd.catalog import list_samples, unlisted
@@ -58,10 +59,13 @@ def stream_config(folder: Path, **changes: object) -> dict[str, object]:
 
 
 class DaemonProcess:
-    """`streamd serve` as its users start it, on samples that were listed here, unless they are to be listed `apart`.
+    """`streamd serve` as its users start it, with one worker unless the configuration says more.
 
-    That spares each daemon of the tests the half second that a process takes to start.
+    It spares each daemon of the tests two times half a second: samples are listed here, unless they are to be listed
+    `apart`, and the nursery forks it, where there is one, unless it lists apart or has an environment of its own.
     """
+
+    nursery: ClassVar[Nursery | None] = None
 
     def __init__(
         self,
@@ -77,23 +81,30 @@ class DaemonProcess:
         self.config = place / "config.yaml"
         self.log = place / "log"
         self.state = place / "state"
-        self.config.write_text(json.dumps({"memory": "64MiB", "workers": 2, "listen": [self.endpoint], **config}))
+        self.config.write_text(json.dumps({"memory": "64MiB", "workers": 1, "listen": [self.endpoint], **config}))
         self._environment = {**os.environ, "STATE_DIRECTORY": str(self.state), **(environment or {})}
         # An environment may change how samples are listed.
         self._apart = environment is not None if apart is None else apart
-        self._process: subprocess.Popen[bytes] | None = None
+        self._own = self._apart or environment is not None
+        self._process: subprocess.Popen[bytes] | Hatched | None = None
 
     def start(self) -> Self:
         """Starts the daemon and waits until it serves."""
         if not self._apart:
             self._list()
-        with self.log.open("ab") as log:
-            offset = log.tell()
-            command = [sys.executable, "-m", "streamd.cli.main", "serve", "--config", str(self.config)]
-            self._process = subprocess.Popen(command, stderr=log, stdout=log, env=self._environment)
+        self.log.touch()
+        offset = self.log.stat().st_size
+        self._process = self._run(["serve", "--config", str(self.config)])
         wait_until(lambda: b"daemon.ready" in self._said(offset) or self.process.poll() is not None, "it serves")
         assert self.process.poll() is None, self._said(offset).decode()
         return self
+
+    def _run(self, arguments: list[str]) -> subprocess.Popen[bytes] | Hatched:
+        if self.nursery is not None and not self._own:
+            return self.nursery.hatch(arguments, self._environment, self.log)
+        with self.log.open("ab") as log:
+            command = [sys.executable, "-m", "streamd.cli.main", *arguments]
+            return subprocess.Popen(command, stderr=log, stdout=log, env=self._environment)
 
     def _list(self) -> None:
         with contextlib.suppress(ConfigError):  # the daemon will say so
@@ -105,7 +116,7 @@ class DaemonProcess:
         return self.log.read_bytes()[offset:]
 
     @property
-    def process(self) -> subprocess.Popen[bytes]:
+    def process(self) -> subprocess.Popen[bytes] | Hatched:
         assert self._process is not None
         return self._process
 

@@ -22,8 +22,8 @@ def whole(n: int, seed: int = 0, epoch: int = 0) -> Ids:
     return permute(np.arange(n, dtype=np.int64), n, seed, epoch)
 
 
-def test_the_order_is_a_bijection_for_every_n_to_3000() -> None:
-    broken = [n for n in range(3001) if not np.array_equal(np.sort(whole(n, seed=n, epoch=n % 7)), np.arange(n))]
+def test_the_order_is_a_bijection_for_every_n_to_1500() -> None:
+    broken = [n for n in range(1501) if not np.array_equal(np.sort(whole(n, seed=n, epoch=n % 7)), np.arange(n))]
     assert broken == []
 
 
@@ -52,7 +52,7 @@ def test_ids_are_int64_and_positions_are_left_alone() -> None:
     assert permute(one, 1, 0, 0) is not one
 
 
-@settings(derandomize=True, deadline=None, max_examples=200)
+@settings(derandomize=True, deadline=None, max_examples=100)
 @given(st.integers(2, 10**9), st.integers(-(2**70), 2**70), st.integers(0, 2**40), st.data())
 def test_positions_asked_apart_give_what_they_give_together(n: int, seed: int, epoch: int, data: st.DataObject) -> None:
     wanted = data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=20))

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from daemons import stream_config, wait_until, write_images
 
 import streamd
 from streamd.errors import ConfigError
+from streamd.private import PrivateClient
 
 SCRIPT = """
 import json, sys, time
@@ -29,6 +31,17 @@ sys.stdin.readline()
 def config(tmp_path: Path) -> dict[str, object]:
     folder = write_images(tmp_path / "data", {"cat": 20, "dog": 12})
     return {"workers": 1, "memory": "32MiB", "streams": {"train": stream_config(folder)}}
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateClient]:
+    """One that no test changes, asked for with values of their libraries and with endpoints of its own."""
+    folder = write_images(tmp_path_factory.mktemp("d") / "data", {"cat": 20, "dog": 12})
+    source = {"kind": "folder", "path": folder}
+    stream = stream_config(folder, source=source, batch_size=np.int64(4), drop_remainder=np.True_)
+    listen = {"listen": ["ipc:///run/a", "ipc:///run/b"], "monitor": "127.0.0.1:0"}
+    with streamd.local({"memory": "32MiB", **listen, "workers": np.uint8(1), "streams": {"train": stream}}) as client:
+        yield client
 
 
 def is_running(pid: int) -> bool:
@@ -65,14 +78,8 @@ def test_a_file_is_served_and_its_paths_are_relative_to_it(
         assert client.streams()["train"].samples == 32
 
 
-def test_paths_and_numbers_may_be_of_their_libraries_and_endpoints_do_not_count(
-    config: dict[str, object], tmp_path: Path
-) -> None:
-    source = {"kind": "folder", "path": tmp_path / "data"}
-    stream = stream_config(tmp_path, source=source, batch_size=np.int64(4), drop_remainder=np.True_)
-    listen = {"listen": ["ipc:///run/a", "ipc:///run/b"], "monitor": "127.0.0.1:0"}
-    with streamd.local({**config, **listen, "workers": np.uint8(1), "streams": {"train": stream}}) as client:
-        assert {name: (spec.samples, spec.batch_size) for name, spec in client.streams().items()} == {"train": (32, 4)}
+def test_paths_and_numbers_may_be_of_their_libraries_and_endpoints_do_not_count(lasting: PrivateClient) -> None:
+    assert {name: (spec.samples, spec.batch_size) for name, spec in lasting.streams().items()} == {"train": (32, 4)}
 
 
 def test_two_daemons_of_one_process_do_not_meet_and_the_later_sees_the_files_that_came_since(
@@ -171,11 +178,10 @@ def test_a_signal_to_reload_finds_nothing_to_read_again_and_changes_nothing(
         assert client.streams() == before
 
 
-def test_a_forked_child_that_ends_does_not_end_the_daemon(config: dict[str, object]) -> None:
-    with streamd.local(config) as client:
-        child = os.fork()
-        if not child:
-            client.close()
-            os._exit(0)
-        assert os.waitpid(child, 0)[1] == 0
-        assert list(client.streams()) == ["train"]
+def test_a_forked_child_that_ends_does_not_end_the_daemon(lasting: PrivateClient) -> None:
+    child = os.fork()
+    if not child:
+        lasting.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert list(lasting.streams()) == ["train"]

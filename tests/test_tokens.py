@@ -275,7 +275,7 @@ def test_rows_within_a_batch_are_fewer_than_it_has(done: int, rows: int, sound: 
         read_token(token.to_json(), SPEC)
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
+@settings(derandomize=True, deadline=None, max_examples=100)
 @given(st.binary() | st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
 def test_anything_else_is_refused_as_a_token(text: str | bytes) -> None:
     with pytest.raises(TokenError):
@@ -289,7 +289,7 @@ def test_every_truncation_of_a_token_is_refused() -> None:
             read_token(text[:end], SPEC)
 
 
-@settings(derandomize=True, deadline=None, max_examples=400)
+@settings(derandomize=True, deadline=None, max_examples=200)
 @given(st.integers(0, len(TOKEN.to_json()) - 1), st.integers(0, 255))
 def test_a_token_with_one_other_byte_is_refused_or_sound(place: int, byte: int) -> None:
     text = bytearray(TOKEN.to_json().encode())

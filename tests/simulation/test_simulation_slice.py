@@ -7,10 +7,10 @@ from figures import Figures
 from scenario import FAULTS, HOSTILE
 from simulator import Simulation
 
-RUNS = 100
+RUNS = 60
 
 
-@pytest.mark.parametrize("first", range(0, 400, RUNS))
+@pytest.mark.parametrize("first", range(0, 4 * RUNS, RUNS))
 def test_every_promise_is_kept(first: int) -> None:
     figures = Figures()
     for seed in range(first, first + RUNS):

@@ -139,7 +139,7 @@ def test_check_tells_of_arrays_as_of_files(folder: Path, tmp_path: Path) -> None
     twin = PIXELS[90:].copy()
     twin[5] = PIXELS[0]
     np.save(folder / "x1.npy", twin)
-    (tmp_path / "config.yaml").write_text(json.dumps({"streams": {"train": arrays(folder)}}))
+    (tmp_path / "config.yaml").write_text(json.dumps({"workers": 1, "streams": {"train": arrays(folder)}}))
     command = [sys.executable, "-m", "streamd.cli.main", "check", "--config", str(tmp_path / "config.yaml"), "--json"]
     said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     found = json.loads(said.stdout.splitlines()[-1])["streams"]["train"]

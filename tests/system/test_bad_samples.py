@@ -21,7 +21,7 @@ from streamd.errors import StreamStoppedError
 
 Start = Callable[..., DaemonProcess]
 DEADLINE_S = 3.0  # less, and a busy host makes a sound row look hung
-KILLS = 50 if FULL else 12  # of workers, from outside
+KILLS = 50 if FULL else 6  # of workers, from outside
 CULPRIT = "cat/0003.jpg"
 
 
@@ -39,9 +39,9 @@ def ills(tmp_path: Path) -> Broken:
 def serve(start_daemon: Start, folder: Path, ills: Broken) -> Callable[..., DaemonProcess]:
     """A daemon over the folder; `changes` are the stream's, `others` are streams beside it."""
 
-    def start(others: dict[str, object] | None = None, **changes: Any) -> DaemonProcess:
+    def start(others: dict[str, object] | None = None, workers: int = 1, **changes: Any) -> DaemonProcess:
         streams = {"train": stream_config(folder, **changes), **(others or {})}
-        return start_daemon({"streams": streams}, environment=ills.environment, apart=False)
+        return start_daemon({"workers": workers, "streams": streams}, environment=ills.environment, apart=False)
 
     return start
 
@@ -65,7 +65,7 @@ def test_a_sample_that_ends_two_workers_is_bad_and_costs_no_other_row(
     for name, (what, _) in HARMS.items():
         mark(write_images(tmp_path / name, {"cat": 20, "dog": 20}) / CULPRIT, what)
     streams = {name: stream_config(tmp_path / name) for name in HARMS}
-    daemon = start_daemon({"streams": streams}, environment=ills.environment, apart=False)
+    daemon = start_daemon({"workers": 2, "streams": streams}, environment=ills.environment, apart=False)
     firsts: dict[str, Epoch] = {}
     for deaths, (name, (_, reason)) in enumerate(HARMS.items(), 1):
         first = firsts[name] = Epoch(daemon, tmp_path / name, name)
@@ -87,7 +87,7 @@ def test_each_of_several_culprits_in_one_batch_is_found(serve: Start, folder: Pa
     culprits = ["cat/0001.jpg", "cat/0002.jpg", "cat/0007.jpg"]
     for name in culprits:
         mark(folder / name, harmful.SEGV)
-    daemon = serve(shuffle="none", bad_samples={"policy": "mask"})
+    daemon = serve(workers=2, shuffle="none", bad_samples={"policy": "mask"})
     epoch = Epoch(daemon, folder)
     assert epoch.bad == [(name, "crashes its decoder: SIGSEGV", "masked") for name in culprits]
     assert epoch.weights[:8] == [1, 0, 0, 1, 1, 1, 1, 0]
@@ -101,7 +101,7 @@ def test_worker_after_worker_killed_from_outside_condemns_nobody_and_loses_nothi
     start_daemon: Start, tmp_path: Path, ills: Broken
 ) -> None:
     folder = write_images(tmp_path / "many", {"cat": 240}, size=(16, 16))
-    config = {"streams": {"train": stream_config(folder, batch_size=4)}}
+    config = {"workers": 2, "streams": {"train": stream_config(folder, batch_size=4)}}
     daemon = start_daemon(config, environment=ills.environment, apart=False)
     killed: list[int] = []
 
@@ -147,7 +147,7 @@ def test_kills_that_do_not_end_stop_the_stream_by_name_and_no_other(
 
 @pytest.mark.fault("26", "a worker stopped for ever")
 def test_a_worker_that_is_stopped_for_ever_holds_nobody_up(serve: Start, folder: Path) -> None:
-    daemon = serve()
+    daemon = serve(workers=2)
     (victim, _) = daemon.workers()
     os.kill(victim, signal.SIGSTOP)
     epoch = Epoch(daemon, folder)

@@ -38,10 +38,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
-def cached(data: Path, folder: Path, max_bytes: int | None = None, **changes: object) -> dict[str, object]:
+def cached(
+    data: Path, folder: Path, max_bytes: int | None = None, workers: int = 1, **changes: object
+) -> dict[str, object]:
     """A configuration whose one stream keeps what it decodes."""
     cache = {"path": str(folder)} if max_bytes is None else {"path": str(folder), "max": max_bytes}
-    return {"streams": {"train": stream_config(data, cache=cache, **changes)}}
+    return {"workers": workers, "streams": {"train": stream_config(data, cache=cache, **changes)}}
 
 
 def epoch(daemon: DaemonProcess, between: Callable[[int], object] = lambda _: None) -> Pictures:
@@ -95,7 +97,7 @@ def plain(tmp_path: Path, data: Path) -> Pictures:
 def test_the_second_epoch_reads_no_file_and_neither_does_the_next_daemon(
     start_daemon: Start, data: Path, folder: Path
 ) -> None:
-    daemon = start_daemon(cached(data, folder))
+    daemon = start_daemon(cached(data, folder, workers=2))
     first = epoch(daemon)
     wait_for_rows(folder)
     shutil.rmtree(data / "cat")
@@ -134,7 +136,7 @@ def test_a_cache_for_a_part_of_the_data_spares_every_epoch_that_part(
 def test_a_daemon_killed_while_it_fills_the_cache_never_shows_a_torn_row(
     start_daemon: Start, data: Path, folder: Path, plain: Pictures
 ) -> None:
-    daemon = start_daemon(cached(data, folder))
+    daemon = start_daemon(cached(data, folder, workers=2))
 
     def kill(index: int) -> None:
         if index in {1, 4, 8}:
@@ -210,7 +212,7 @@ def test_a_cache_deleted_while_it_is_used_goes_on_and_is_made_anew_at_the_next_s
 def test_a_cache_cut_off_under_its_readers_condemns_no_sample(
     start_daemon: Start, data: Path, folder: Path, plain: Pictures
 ) -> None:
-    daemon = start_daemon(cached(data, folder))
+    daemon = start_daemon(cached(data, folder, workers=2))
     epoch(daemon)
     wait_for_rows(folder)
     os.truncate(file_in(folder), PAGE_BYTES)

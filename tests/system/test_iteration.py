@@ -28,7 +28,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
         "padding": stream_config(folder, drop_remainder="pad"),
         "ordered": stream_config(folder, shuffle="none"),
     }
-    process = DaemonProcess(place, {"streams": streams}).start()
+    process = DaemonProcess(place, {"workers": 2, "streams": streams}).start()
     yield process
     assert process.terminate() == 0, process.log.read_text()
     process.kill()

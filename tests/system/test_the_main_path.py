@@ -26,7 +26,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def daemon(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
-    process = DaemonProcess(tmp_path_factory.mktemp("d"), {"streams": {"train": stream_config(folder)}}).start()
+    config = {"workers": 2, "streams": {"train": stream_config(folder)}}
+    process = DaemonProcess(tmp_path_factory.mktemp("d"), config).start()
     yield process
     process.kill()
 
@@ -34,7 +35,7 @@ def daemon(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[D
 @pytest.fixture
 def doomed(start_daemon: Start, folder: Path) -> DaemonProcess:
     """One that a test may kill."""
-    return start_daemon({"streams": {"train": stream_config(folder)}})
+    return start_daemon({"workers": 2, "streams": {"train": stream_config(folder)}})
 
 
 def test_every_image_arrives_once_with_its_own_pixels_and_label(daemon: DaemonProcess, folder: Path) -> None:

@@ -11,7 +11,7 @@ from streamd.spec import Uneven
 from streamd.window.admission import ahead_slots
 from streamd.window.events import StreamShape
 
-RUNS = 300
+RUNS = 200
 SIZES = (MIB, 2 * MIB, 3 * MIB + 4096)
 
 
