@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 seldom: Final = st.sampled_from([True, False, False, False])  # for what leaves little to happen after it
 
 _ASKED: Final = int(os.environ.get("STREAMD_EXAMPLES", "0"))
-_EVERY_DAY: Final = 70
+_EVERY_DAY: Final = 120
 
 
 def explored(examples: int = _ASKED or _EVERY_DAY, *, shrink: bool = True) -> settings:

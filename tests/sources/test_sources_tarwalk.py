@@ -179,7 +179,7 @@ def test_damage_anywhere_ends_a_walk_with_files_or_the_reason(tmp_path: Path) ->
     for _ in range(100):
         data = whole[: int(rng.integers(1, whole.size))].copy()
         data[rng.integers(0, data.size, 3)] = rng.integers(0, 256, 3)
-        (tmp_path / "b.tar").write_bytes(data)
+        (tmp_path / "b.tar").write_bytes(data.tobytes())
         try:
             walk(tmp_path / "b.tar")
         except BrokenTarError:
