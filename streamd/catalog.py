@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+import numpy as np
 
 from streamd import logs, manifest
 from streamd.config import Config, StreamConfig
+from streamd.config.schema_parts import ShuffleConfig
 from streamd.config.schema_sources import NpySource
 from streamd.errors import ConfigError
 from streamd.manifest import Manifest
@@ -25,6 +27,7 @@ from streamd.quarantine import Quarantine
 from streamd.served import ServedStream
 from streamd.sources import Scanned, group_column, scan, share_classes, take_part
 from streamd.sources.files import shown
+from streamd.sources.packed import Packed
 from streamd.spec import ImageSpec, OrderId, PixelId, StreamSpec, identity
 from streamd.tasks import CachePlace, TransformPlace
 from streamd.transforms.source import place_of
@@ -188,6 +191,7 @@ def _serve(stream: StreamConfig, path: Path, folder: Path) -> ServedStream:
     transform = _transform(stream, folder)
     quarantine = Quarantine(_quarantine_path(path, transform))
     quarantine.load()
+    packed = Packed.of(listed.arrays, listed.extra)
     cache = None if stream.cache is None else CachePlace(str(stream.cache.path), stream.cache.max_bytes)
     return ServedStream(
         spec,
@@ -198,7 +202,7 @@ def _serve(stream: StreamConfig, path: Path, folder: Path) -> ServedStream:
         stream.bad_samples.max_fraction,
         cache,
         transform,
-        mixing(spec, listed.label_rows),
+        mixing(spec, listed.label_rows, packed=packed is not None and not packed.fits),
     )
 
 
@@ -226,6 +230,7 @@ def _label_files(stream: StreamConfig) -> list[Path]:
 def _spec(stream: StreamConfig, listed: Manifest) -> StreamSpec:
     batch_size, remainder = stream.batch_size, stream.remainder
     whole, rest = divmod(listed.samples, batch_size)
+    chunk, buffer = _chunks(stream.shuffle, listed)
     spec = StreamSpec(
         name=stream.name,
         samples=listed.samples,
@@ -241,11 +246,23 @@ def _spec(stream: StreamConfig, listed: Manifest) -> StreamSpec:
         order_id=OrderId(""),
         pixel_id=PixelId(""),
         content_id=listed.content_id,
-        chunk=stream.shuffle.chunk if stream.shuffle.kind == "chunk" else 0,
-        buffer=stream.shuffle.buffer if stream.shuffle.kind == "chunk" else 0,
+        chunk=chunk,
+        buffer=buffer,
         weighted=listed.weighted,
     )
     return replace(spec, order_id=_order_id(spec, listed.content_id))
+
+
+def _chunks(shuffle: ShuffleConfig, listed: Manifest) -> tuple[int, int]:
+    """`chunk` and `buffer` as written, or as compressed chunks are read fastest; 0 for other kinds of shuffle."""
+    if shuffle.kind != "chunk":
+        return 0, 0
+    packed, written = Packed.of(listed.arrays, listed.extra), shuffle.model_fields_set
+    if packed is None:
+        return shuffle.chunk, shuffle.buffer
+    chunk = shuffle.chunk if "chunk" in written else packed.fast_chunk(listed.samples)
+    rows = listed.rows(np.arange(listed.samples, dtype=np.int64))
+    return chunk, shuffle.buffer if "buffer" in written else packed.fast_buffer(rows, chunk)
 
 
 def _image(stream: StreamConfig, listed: Manifest) -> ImageSpec:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import fcntl
+import importlib
 import os
+from contextlib import suppress
 from typing import Any, Final
 
 from streamd.errors import MissingExtraError
 
 _PURPOSE: Final = "kind hdf5"
+_PLUGINS: Final = "hdf5plugin"  # whoever has it has decompressors in it, which are there once it is imported
 _SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
 _FIRST_PLACE: Final = 512  # the signature is at 0, 512, 1024, 2048, ..., behind what the user put before it
 
@@ -32,6 +35,8 @@ def open_file(descriptor: int, *, cache_bytes: int | None = None) -> Any:
     `cache_bytes` is what HDF5 keeps of the chunks it has read.
     """
     h5py = library()
+    with suppress(ModuleNotFoundError):
+        importlib.import_module(_PLUGINS)
     _check(descriptor)
     try:
         return h5py.File(f"/proc/self/fd/{descriptor}", "r", locking=False, rdcc_nbytes=cache_bytes)

@@ -50,13 +50,17 @@ class _Sample:
     rows: Ids
 
 
-def mixing(spec: StreamSpec, rows_of: RowsOf) -> Mixing | None:
-    """How well a stream is mixed; None where nothing can be: without labels, of one alone, or one sample a batch."""
+def mixing(spec: StreamSpec, rows_of: RowsOf, *, packed: bool = False) -> Mixing | None:
+    """How well a stream is mixed; None where nothing can be: without labels, of one alone, or one sample a batch.
+
+    `packed` says that its samples lie in compressed chunks, which another order decompresses over and over.
+    """
     found = _worst(spec, rows_of)
     is_in_buffers = spec.shuffle == "chunk" and spec.chunk * spec.buffer < spec.samples
     if found is None or not is_in_buffers or not found.is_poor:
         return found
-    return replace(found, advice=_advice(spec, found, _enough(spec, rows_of)))
+    remedy = _packed_anew(spec) if packed else _otherwise(spec, _enough(spec, rows_of))
+    return replace(found, advice=_advice(spec, found, remedy))
 
 
 def stored(spec: StreamSpec, rows_of: RowsOf) -> Mixing | None:
@@ -87,13 +91,23 @@ def _enough(spec: StreamSpec, rows_of: RowsOf) -> int | None:
     return None
 
 
-def _advice(spec: StreamSpec, found: Mixing, buffer: int | None) -> str:
+def _packed_anew(spec: StreamSpec) -> str:
+    return (
+        f"mix the data once: streamd pack {spec.name} DEST --shuffle; a larger buffer, or shuffle: full, would "
+        "decompress each chunk over and over"
+    )
+
+
+def _otherwise(spec: StreamSpec, buffer: int | None) -> str:
     larger = f"write shuffle: {{kind: chunk, chunk: {spec.chunk}, buffer: {buffer}}} or " if buffer else "write "
+    return f"{larger}shuffle: full, or mix the data once: streamd pack {spec.name} DEST --shuffle"
+
+
+def _advice(spec: StreamSpec, found: Mixing, remedy: str) -> str:
     return (
         f"batches are poorly mixed, by a shuffle score of {found.score:.2f} where a full shuffle has 1: the stored "
         f"order follows the label {found.label!r}, and to mix {counted(spec.buffer, 'chunk')} of "
-        f"{counted(spec.chunk, 'sample')} at a time is too little; {larger}shuffle: full, or mix the data once: "
-        f"streamd pack {spec.name} DEST --shuffle"
+        f"{counted(spec.chunk, 'sample')} at a time is too little; {remedy}"
     )
 
 

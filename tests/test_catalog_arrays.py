@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 from daemons import write_images
 from served_folders import change_times, serve
 
 from streamd.errors import ConfigError
+from streamd.sources import packed
 
 
 @pytest.fixture
@@ -27,6 +29,29 @@ def in_array(tmp_path: Path, shape: tuple[int, ...] = (9, 4, 5, 3)) -> Path:
     np.save(tmp_path / "x.npy", np.zeros(shape, np.uint8))
     np.save(tmp_path / "y.npy", np.arange(shape[0]))
     return tmp_path / "x.npy"
+
+
+@pytest.mark.parametrize(
+    ("written", "chunk", "buffer"),
+    [
+        ({}, 5, 4),
+        ({"kind": "chunk", "seed": 3}, 5, 4),
+        ({"chunk": 10}, 10, 2),
+        ({"buffer": 7}, 5, 7),
+        ({"chunk": 3200, "buffer": 16}, 3200, 16),
+        ({"kind": "full"}, 0, 0),
+    ],
+)
+def test_what_is_not_written_of_a_shuffle_is_what_compressed_chunks_are_read_fastest_by(
+    tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch, written: dict[str, object], chunk: int, buffer: int
+) -> None:
+    monkeypatch.setattr(packed, "CHUNKS_KEPT_BYTES", 4 * 5 * 60)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", data=np.zeros((90, 4, 5, 3), np.uint8), chunks=(5, 4, 5, 3), compression="gzip")
+    source = {"kind": "hdf5", "path": str(tmp_path / "x.h5"), "images": "x"}
+    stream = serve(tmp_path, state, source=source, labels={}, image={}, shuffle=written)
+    assert (stream.spec.chunk, stream.spec.buffer) == (chunk, buffer)
+    assert (stream.order.chunk, stream.spec.order.buffer) == (chunk, buffer)
 
 
 @pytest.mark.parametrize("size", [None, "stored", [4, 5]], ids=str)

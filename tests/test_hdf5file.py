@@ -92,3 +92,14 @@ def test_without_the_library_the_extra_is_named(descriptor: int, monkeypatch: py
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'streamd\[hdf5\]'"):
         open_file(descriptor)
+
+
+def test_decompressors_that_somebody_has_installed_are_loaded(
+    tmp_path: Path, descriptor: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hdf5plugin.py").write_text("import os\nos.environ['PLUGINS'] = 'there'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PLUGINS", "")
+    open_file(descriptor).close()
+    monkeypatch.delitem(sys.modules, "hdf5plugin")
+    assert os.environ["PLUGINS"] == "there"

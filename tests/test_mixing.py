@@ -164,6 +164,14 @@ def test_where_no_buffer_would_do_a_full_shuffle_is_what_is_left() -> None:
     assert "; write shuffle: full, or mix" in advice
 
 
+def test_samples_in_compressed_chunks_are_mixed_once_and_by_no_order() -> None:
+    data = Data(kind=(KIND, SORTED))
+    found = mixing(data.spec(**chunks(640, 2)), data.rows, packed=True)
+    assert found is not None
+    assert found.advice is not None
+    assert "is too little; mix the data once: streamd pack train DEST --shuffle; a larger buffer, or" in found.advice
+
+
 @pytest.mark.parametrize(
     "order", [{}, {"shuffle": "none"}, chunks(640, 16), chunks(640, 100), chunks(10**6, 1)], ids=str
 )

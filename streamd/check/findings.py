@@ -12,16 +12,18 @@ import msgspec
 
 from streamd.check.fitting import Room
 from streamd.check.labels import LabelFinding, remarks
-from streamd.check.records import Effect
+from streamd.check.records import VERDICTS, Effect
+from streamd.config.units import format_bytes
 from streamd.printable import counted
 from streamd.spec import BadPolicy
 
 _NAMED: Final = 3  # files in one sentence
+_TOO_OFTEN: Final = 2  # times as many chunks as need be
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A file that does not become an image."""
+    """A file that does not become an image, or not one that its transform can use."""
 
     sample_id: int
     file: str
@@ -70,6 +72,31 @@ class Cache:
 
 
 @dataclass(frozen=True, slots=True)
+class Unpacking:
+    """Compressed chunks of `chunk_rows` samples: `per_sample` of them are decompressed in the stream's order.
+
+    In chunks of `fast_chunk` samples, `fast_buffer` of which are mixed, it would be `fast_per_sample`.
+    """
+
+    chunk_rows: int
+    chunk_bytes: int
+    per_sample: float
+    fast_chunk: int
+    fast_buffer: int
+    fast_per_sample: float
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What the samples of a stream weigh; `zeros` of them nothing."""
+
+    least: float
+    most: float
+    mean: float
+    zeros: int
+
+
+@dataclass(frozen=True, slots=True)
 class EpochTime:
     """Seconds to read and decode all samples with `processes` workers, and to read them only."""
 
@@ -84,7 +111,7 @@ class StreamFinding:
 
     `shuffle` says how it is shuffled, in words, `shuffle_score` how well that mixes the labels, and `stored_score` the
     same of the stored order: 1 is as good as a full shuffle, None where there is nothing to mix. `poorly_mixed` is what
-    to do about it.
+    to do about it. `unpacking` is None where no chunks are compressed, `weights` where all samples weigh 1.
     """
 
     samples: int
@@ -106,6 +133,8 @@ class StreamFinding:
     shuffle_score: float | None = None
     stored_score: float | None = None
     poorly_mixed: str | None = None
+    unpacking: Unpacking | None = None
+    weights: Weights | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,19 +217,27 @@ def listed_again(duplicates: Iterable[Sequence[str]]) -> int:
 
 
 def _troubles(name: str, stream: StreamFinding) -> Iterator[str]:
-    if stream.unreadable:
-        first = stream.unreadable[0]
-        more = "" if len(stream.unreadable) == 1 else ", the first"
-        yield f"{name}: {counted(len(stream.unreadable), 'unreadable file')}{more}: {first.file}: {first.reason}"
+    if unread := [each for each in stream.unreadable if each.effect != "transform"]:
+        yield f"{name}: {counted(len(unread), 'unreadable file')}{_first(unread)}"
+    if raised := [each for each in stream.unreadable if each.effect == "transform"]:
+        yield f"{name}: the transform raises on {len(raised):,} of {counted(stream.read, 'sample')}{_first(raised)}"
+    if stream.weights is not None and not stream.weights.most:
+        yield f"{name}: every sample has weight 0: nothing is learned from it; does `weights` name the right values?"
     if stream.bad_samples.stops is not None:
         yield f"{name}: the daemon would stop this stream: {stream.bad_samples.stops}{_enough(stream)}"
     if stream.memory.trainers.refusal is not None:
         yield stream.memory.trainers.refusal
 
 
+def _first(bad: Sequence[Unreadable]) -> str:
+    return f"{'' if len(bad) == 1 else ', the first'}: {bad[0].file}: {bad[0].reason}"
+
+
 def _enough(stream: StreamFinding) -> str:
     """The max_fraction with which the stream would go on, if any would do."""
-    if stream.bad_samples.policy == "fail" or any(each.effect != "verdict" for each in stream.unreadable):
+    if stream.bad_samples.policy == "fail" or any(each.effect not in VERDICTS for each in stream.unreadable):
+        return ""
+    if len(stream.unreadable) == stream.read:  # what goes on then has no picture
         return ""
     enough = math.ceil(100 * len(stream.unreadable) / stream.read) / 100
     return f"; bad_samples: {{max_fraction: {enough:g}}} lets it go on"
@@ -208,6 +245,7 @@ def _enough(stream: StreamFinding) -> str:
 
 def _warnings(name: str, stream: StreamFinding) -> Iterator[str]:
     yield from _of_cache(name, stream.cache)
+    yield from _of_chunks(name, stream)
     if stream.poorly_mixed is not None:
         yield f"{name}: {stream.poorly_mixed}"
     for label, finding in stream.labels.items():
@@ -232,6 +270,23 @@ def _of_cache(name: str, cache: Cache | None) -> Iterator[str]:
             f"{name}: the disk of {cache.folder} has no room for the cache: nothing more would be kept; make room, or "
             "set cache.max to what may be used"
         )
+
+
+def _of_chunks(name: str, stream: StreamFinding) -> Iterator[str]:
+    chunks = stream.unpacking
+    if chunks is not None and chunks.per_sample > _TOO_OFTEN * chunks.fast_per_sample:
+        yield (
+            f"{name}: a batch of {stream.batch_size} decompresses {per_batch(chunks.per_sample, stream)} chunks of "
+            f"{format_bytes(chunks.chunk_bytes)}, and {per_batch(chunks.fast_per_sample, stream)} with shuffle: "
+            f"{{kind: chunk, chunk: {chunks.fast_chunk}, buffer: {chunks.fast_buffer}}}; write that, or mix the data "
+            f"once: streamd pack {name} DEST --shuffle"
+        )
+
+
+def per_batch(per_sample: float, stream: StreamFinding) -> str:
+    """`24`, `0.8`: of a whole batch."""
+    number = stream.batch_size * per_sample
+    return f"{number:.1f}" if number < 10 else f"{number:,.0f}"  # noqa: PLR2004 - two digits say enough
 
 
 def _leak(leak: Leak) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from streamd.spec import StreamSpec
 from streamd.tasks import TransformPlace
 
-# What a worker does about it: a bad sample, another try, its own end, or that of its stream.
-Effect = Literal["verdict", "retry", "crash", "stop"]
+# What a worker does about it: a bad sample, one that a transform makes bad, another try, its own end, or its stream's.
+Effect = Literal["verdict", "transform", "retry", "crash", "stop"]
+VERDICTS: Final[frozenset[Effect]] = frozenset({"verdict", "transform"})  # what goes on record, and is stepped over
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,8 @@ class Fault:
 @dataclass(slots=True)
 class Seen:
     """What became of a group. Times in seconds; `sizes` as "widthxheight", upright; `digests` of all that are no fault,
-    hexadecimal, in the group's order; `enlarged` counts those with fewer pixels than the stream's size asks for."""
+    hexadecimal, in the group's order; `enlarged` counts those with fewer pixels than the stream's size asks for. For
+    `unpack_s` of `read_s`, `unpacked` chunks of an array were decompressed."""
 
     stream: int
     ids: list[int]
@@ -52,3 +54,5 @@ class Seen:
     enlarged: int = 0
     digests: list[str] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
+    unpacked: int = 0
+    unpack_s: float = 0.0

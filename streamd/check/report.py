@@ -15,9 +15,12 @@ from streamd.check.findings import (
     Memory,
     Pictures,
     StreamFinding,
+    Unpacking,
     Unreadable,
+    Weights,
     copied,
     distinct,
+    per_batch,
 )
 from streamd.check.fitting import Room
 from streamd.check.labels import LabelFinding
@@ -92,7 +95,11 @@ def _stream(name: str, stream: StreamFinding, look: Look) -> Iterator[Line]:
         )
     for label, finding in stream.labels.items():
         yield from _label(label, finding, look)
+    if stream.weights is not None:
+        yield _row("weights", _weighed(stream.weights, stream.samples))
     yield _row("shuffle", _mixed(stream), "yellow" if stream.poorly_mixed else "")
+    if stream.unpacking is not None:
+        yield _row("chunks", _unpacked(stream.unpacking, stream))
     yield _row("files", _pictures(stream.pictures))
     yield from _copies(stream.duplicates, look)
     yield from _unreadable(stream.unreadable, stream.bad_samples, look)
@@ -148,6 +155,18 @@ def _mixed(stream: StreamFinding) -> str:
     return f"{stream.shuffle}; shuffle score {stream.shuffle_score:.2f}, the stored order has {stream.stored_score:.2f}"
 
 
+def _weighed(weights: Weights, samples: int) -> str:
+    span = f"{weights.least:g} to {weights.most:g}, mean {weights.mean:.4g}"
+    return f"{span}; {weights.zeros:,} of {counted(samples, 'sample')} weigh nothing" if weights.zeros else span
+
+
+def _unpacked(chunks: Unpacking, stream: StreamFinding) -> str:
+    return (
+        f"compressed, {counted(chunks.chunk_rows, 'sample')} each, {format_bytes(chunks.chunk_bytes)} when "
+        f"decompressed; a batch takes {per_batch(chunks.per_sample, stream)} of them"
+    )
+
+
 def _pictures(pictures: Pictures) -> str:
     if not pictures.sizes:
         return "none of them is an image"
@@ -172,7 +191,10 @@ def _unreadable(files: Sequence[Unreadable], bad: BadSamples, look: Look) -> Ite
     if not files:
         return
     shown = files if look.everything else files[:_FILES]
-    yield _row("bad", counted(len(files), "unreadable file"), "red")
+    raised = sum(each.effect == "transform" for each in files)
+    told = [(len(files) - raised, counted(len(files) - raised, "unreadable file"))]
+    told.append((raised, f"{counted(raised, 'sample')} that the transform raises on"))
+    yield _row("bad", " and ".join(text for count, text in told if count), "red")
     yield from (_row("", f"  {each.file}: {each.reason}") for each in shown)
     if len(shown) < len(files):
         yield _row("", f"  ... {len(files) - len(shown)} more (--all or --json names them)", "dim")

@@ -19,10 +19,14 @@ from streamd.check.findings import (
     Memory,
     Pictures,
     StreamFinding,
+    Unpacking,
     Unreadable,
+    Weights,
 )
 from streamd.check.fitting import room
+from streamd.check.records import VERDICTS
 from streamd.check.tallies import Tally
+from streamd.check.unpacking import unpacking
 from streamd.config import Config
 from streamd.limits import DEFAULT_CREDIT
 from streamd.mixing import stored
@@ -42,17 +46,21 @@ def summed_up(
 ) -> Findings:
     """Everything that was found in the streams of `config`, read by so many `processes`."""
     streams = {tally.stream.spec.name: tally.stream for tally in tallies}
-    groups = twins.twins({tally.stream.spec.name: tally.contents for tally in tallies})
+    contents = {tally.stream.spec.name: tally.contents for tally in tallies}
+    groups = twins.twins(contents)
+    shared = twins.shared(groups)
+    alike = twins.alike(shared, {name: each.ids.size for name, each in contents.items()})
+    told = {name for group in alike for name in group[1:]}
     shapes = [stream.shape for stream in streams.values()]
     return Findings(
         memory_bytes=config.memory,
         workers=config.worker_count,
         streams={tally.stream.spec.name: _of_stream(tally, config, processes, groups) for tally in tallies},
         together=room(shapes, config.worker_count, config.memory) if len(shapes) > 1 else None,
-        leaks=[_leak(each, streams) for each in twins.shared(groups)],
+        leaks=[_leak(each, streams) for each in shared if told.isdisjoint((each.first, each.second))],
         contradictions=list(_contradictions(groups, streams)),
         refused=refused,
-        notes=[*notes, *_judged_by_chance(streams)],
+        notes=[*notes, *_judged_by_chance(streams), *map(_same, alike)],
     )
 
 
@@ -66,9 +74,17 @@ def _judged_by_chance(streams: Streams) -> Iterator[str]:
             )
 
 
+def _same(names: Sequence[str]) -> str:
+    return (
+        f"{', '.join(names[:-1])} and {names[-1]} hold the same files: fine for training, but what one has taught none "
+        "of the others can judge"
+    )
+
+
 def _of_stream(tally: Tally, config: Config, processes: int, groups: Groups) -> StreamFinding:
     stream, spec = tally.stream, tally.stream.spec
     in_order = stored(spec, stream.manifest.label_rows)
+    chunks = unpacking(stream, processes)
     return StreamFinding(
         samples=spec.samples,
         read=tally.read,
@@ -83,13 +99,23 @@ def _of_stream(tally: Tally, config: Config, processes: int, groups: Groups) -> 
         duplicates=[[stream.file(sample_id) for sample_id in ids] for ids in twins.repeats(groups, spec.name)],
         bad_samples=BadSamples(spec.bad_policy, stream.max_bad_fraction, _stops(tally)),
         memory=_memory(stream, config),
-        epoch=_epoch(tally, processes),
+        epoch=_epoch(tally, processes, chunks),
         cache=caching(stream),
         shuffle=_shuffled(spec),
         shuffle_score=stream.shuffle_score,
         stored_score=None if in_order is None else in_order.score,
         poorly_mixed=stream.poorly_mixed,
+        unpacking=chunks,
+        weights=_weights(stream),
     )
+
+
+def _weights(stream: ServedStream) -> Weights | None:
+    weights = stream.manifest.weights(np.arange(stream.spec.samples))
+    if (weights == 1).all():
+        return None
+    least, most, mean = weights.min(), weights.max(), weights.mean(dtype=np.float64)
+    return Weights(float(least), float(most), float(mean), int(np.count_nonzero(weights == 0)))
 
 
 def _shuffled(spec: StreamSpec) -> str:
@@ -112,9 +138,9 @@ def _stops(tally: Tally) -> str | None:
     """Why the daemon would stop the stream over these files, in its own words where it has them."""
     stream = tally.stream
     known = stream.quarantine.reasons  # of this look alone, in memory
-    known.update({fault.sample_id: fault.reason for fault in tally.faults if fault.effect == "verdict"})
+    known.update({fault.sample_id: fault.reason for fault in tally.faults if fault.effect in VERDICTS})
     reason = stream.too_many_bad()
-    other = next((fault for fault in tally.faults if fault.effect != "verdict"), None)
+    other = next((fault for fault in tally.faults if fault.effect not in VERDICTS), None)
     if reason is not None or other is None:
         return reason
     return f"{stream.file(other.sample_id)}: {other.reason}, which is no fault that it steps over"
@@ -131,9 +157,12 @@ def _memory(stream: ServedStream, config: Config) -> Memory:
     )
 
 
-def _epoch(tally: Tally, processes: int) -> EpochTime:
+def _epoch(tally: Tally, processes: int, chunks: Unpacking | None) -> EpochTime:
     scale = tally.stream.spec.samples / tally.read / processes
-    return EpochTime(processes, (tally.read_s + tally.decode_s) * scale, tally.read_s * scale)
+    read_s = tally.read_s
+    if chunks is not None and tally.unpacked:  # read in stored order, where each chunk was wanted but once
+        read_s += tally.unpack_s * (tally.read * chunks.per_sample / tally.unpacked - 1)
+    return EpochTime(processes, (read_s + tally.decode_s) * scale, read_s * scale)
 
 
 def _leak(shared: twins.Shared, streams: Streams) -> Leak:

@@ -36,6 +36,8 @@ class Tally:
         self.read = 0
         self.read_s = 0.0
         self.decode_s = 0.0
+        self.unpacked = 0
+        self.unpack_s = 0.0
         self.formats: Counter[str] = Counter()
         self.sizes: Counter[str] = Counter()
         self.enlarged = 0
@@ -48,6 +50,8 @@ class Tally:
         self.read += len(seen.ids)
         self.read_s += seen.read_s
         self.decode_s += seen.decode_s
+        self.unpacked += seen.unpacked
+        self.unpack_s += seen.unpack_s
         self.formats.update(seen.formats)
         self.sizes.update(seen.sizes)
         self.enlarged += seen.enlarged

@@ -19,7 +19,7 @@
     tar        images in WebDataset shards              tarwalk    what lies where in a tar
     tarsamples files of one key                         tarlabels  what stands beside an image, as cells
     onehot     0 and 1 to categories and tags           arrays     .npy files of labels, beside any source
-    weights    what each sample weighs (pure)
+    weights    what each sample weighs (pure)          packed     what compressed chunks cost (pure)
     wanted     the seams: asked for, given back         parts      train and validation (pure)
     sharing    one class list for all streams (pure)    spelled    names in a column, cut when asked for (pure)
 

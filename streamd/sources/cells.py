@@ -170,9 +170,11 @@ def _refuse_empty(column: Column, empty: Any) -> None:
     if mask.any():
         others = int(mask.sum()) - 1
         more = f" (and {others} more like it)" if others else ""
+        row = int(np.argmax(mask))
+        is_nan = isinstance(column.cells[row].as_py(), float)
+        state = "holds NaN, which is no number" if is_nan else "is empty"
         raise ConfigError(
-            f"{column.key}: {column.rows.place(int(np.argmax(mask)))}: {column.what} is empty{more}; fill it or leave "
-            "the row out"
+            f"{column.key}: {column.rows.place(row)}: {column.what} {state}{more}; fill it or leave the row out"
         )
 
 

@@ -30,8 +30,14 @@ _SHOWN_CHARS: Final = 300  # of a path in a message: a column that holds no path
 
 
 def shown(path: bytes | str | Path) -> str:
-    """A path for a message: quoted, with bytes that are no UTF-8 escaped, and the end of a very long one."""
-    text = os.fsencode(path).decode("utf-8", "backslashreplace")
+    """A path for a message: quoted, with bytes that are no UTF-8 escaped, and the end of a very long one.
+
+    Without the `..` that a configuration begins it with, unless a link makes that another path.
+    """
+    name = os.fsencode(path)
+    short = os.path.normpath(name) if name.startswith(b"/") and b"/../" in name and b"\0" not in name else name
+    same = short == name or os.path.realpath(short) == os.path.realpath(name)
+    text = (short if same else name).decode("utf-8", "backslashreplace")
     return repr(text if len(text) <= _SHOWN_CHARS else f"...{text[-_SHOWN_CHARS:]}")
 
 

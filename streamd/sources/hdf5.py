@@ -22,17 +22,18 @@ from streamd.hdf5file import UnfitHdf5Error, open_file
 from streamd.limits import MAX_CHUNK_BYTES, MIB
 from streamd.sources import arrays, hdf5array
 from streamd.sources.cells import Column
-from streamd.sources.files import Fence, reading, shown, stat_files
+from streamd.sources.files import Fence, reading, shown, some, stat_files
 from streamd.sources.grid import CHUNK_OFFSETS, CHUNK_SHAPE, Grid
 from streamd.sources.hdf5array import Found
-from streamd.sources.pixels import FEW, Shape, images_of, is_plain, may_be_images
+from streamd.sources.packed import LIBRARY, Packed
+from streamd.sources.pixels import FEW, Shape, beyond, images_of, is_plain, may_be_images
 from streamd.sources.values import labels_of
 from streamd.sources.wanted import Arrays, Int64s, Scanned, Stored, WantedHdf5, WantedLabel, key_of
 
 _log: Final = logging.getLogger("streamd.sources")
 
+_SUFFIXES: Final = frozenset({".h5", ".hdf5", ".hdf", ".he5"})
 CHUNKS: Final = "chunks"  # the store that copies rows from where they lie
-LIBRARY: Final = "hdf5"  # the one that asks h5py
 
 Images = tuple[Arrays, dict[str, Int64s]]
 
@@ -44,6 +45,8 @@ def scan(
     key = f"streams.{stream}.source"
     with reading(source.path, f"{key}.path"):
         path = source.path.resolve(strict=True)  # links of the user's own choice may lead anywhere
+        if path.is_dir():
+            raise ConfigError(f"{key}.path: {shown(path)} is a folder, and an HDF5 file is needed{_inside(path)}")
     names = [os.fsencode(path.name)]
     sizes, mtimes_ns, _ = stat_files(Fence(os.fsencode(path.parent), f"{key}.path"), names, lambda _: None)
     with _opened(path, f"{key}.path", (int(sizes[0]), int(mtimes_ns[0]))) as file:
@@ -56,6 +59,12 @@ def scan(
         }
     values, specs, fixed = labels_of(labels, found | arrays.of_files(stream, labels, count))
     return Scanned(path.parent, names, sizes, mtimes_ns, values, specs, fixed, arrays=where, extra=extra)
+
+
+def _inside(folder: Path) -> str:
+    """For a message: which files of a folder are probably meant."""
+    names = sorted(os.fsencode(each.name) for each in folder.iterdir() if each.suffix in _SUFFIXES)
+    return f"; name one of those in it, such as {some(names)}" if names else ", and none is in it; correct the path"
 
 
 @contextmanager
@@ -79,10 +88,12 @@ def _columns(file: Any, stream: str, name: str, label: WantedLabel, path: Path, 
     """The arrays of a label: one, or those that are listed; without `from` the one of its own name."""
     key = key_of(stream, name)
     several = label.source if isinstance(label.source, tuple) else (label.source or name,)
-    return [_column(hdf5array.find(file, str(each), path, f"{key}.from"), key, images) for each in several]
+    return [_column(hdf5array.find(file, str(each), path, f"{key}.from", images), key, images) for each in several]
 
 
 def _column(found: Found, key: str, images: int) -> Column:
+    if found.columns:
+        raise ConfigError(f"{key}.from: {found.told} is a table; name one of its columns: {', '.join(found.columns)}")
     if not found.is_text:
         arrays.check_array(found.shape, found.dtype, found.told, f"{key}.from", images)
     name = f"{found.path.name}:{found.name}"
@@ -93,12 +104,14 @@ def _listed(images: Found, bounds: tuple[float, float] | None, key: str) -> Imag
     """What the images are, and where they lie."""
     what = f"{key}: {images.told}"
     shape, stored = _pixels(images, Stored(LIBRARY, images.name, range=bounds), what)
+    if bounds and (said := beyond(images.few(FEW), bounds)):
+        _log.warning("%s: %s", what, said)
     where = Arrays(shape, (0, images.shape[0]), (0,), stored)
     grid = Grid(images.shape, images.dataset.chunks or images.shape)
     columns = {CHUNK_SHAPE: np.array(grid.chunk)}
     offsets = _chunks(images.dataset, grid)
     if offsets is None:
-        _check_chunks(images, grid, what)
+        _check_chunks(Packed.of(where, columns.__getitem__), what)
         return where, columns
     if offsets.max() + prod(grid.chunk) * images.dtype.itemsize > images.dataset.file.id.get_filesize():
         raise ConfigError(f"{what} is damaged: it reaches beyond the end of the file; write it anew")
@@ -135,18 +148,25 @@ def _chunks(dataset: Any, grid: Grid) -> Int64s | None:
     return None if (offsets < 0).any() else offsets
 
 
-def _check_chunks(images: Found, grid: Grid, what: str) -> None:
+def _check_chunks(packed: Packed | None, what: str) -> None:
     """Says what the compression costs. Raises ConfigError for chunks that are too large to be read whole."""
-    block_bytes = grid.chunk_rows * int(np.prod(grid.shape[1:])) * images.dtype.itemsize
-    if block_bytes > MAX_CHUNK_BYTES:
+    if packed is None:
+        return
+    if packed.chunk_bytes > MAX_CHUNK_BYTES:
         raise ConfigError(
-            f"{what} lies in chunks of {grid.chunk_rows:,} images, {block_bytes // MIB:,} MiB, each of "
+            f"{what} lies in chunks of {packed.chunk_rows:,} images, {packed.chunk_bytes // MIB:,} MiB, each of "
             f"which is read whole; {MAX_CHUNK_BYTES // MIB} MiB are the most: write it with a smaller chunkshape"
         )
-    if grid.chunk_rows > 1:
-        _log.warning(
-            "%s lies in chunks of %d images, each of which has to be decoded whole to get one of them: streamd "
-            "pack makes something faster of it",
-            what,
-            grid.chunk_rows,
-        )
+    if packed.fits:
+        return
+    chunk = packed.fast_chunk(packed.rows)
+    buffer = packed.fast_buffer(np.arange(packed.rows), chunk)
+    _log.warning(
+        "%s lies in compressed chunks of %d images, each of which is decompressed whole to get one of them; shuffle: "
+        "{kind: chunk, chunk: %d, buffer: %d} does so seldom, and is what counts where none is written; streamd pack "
+        "makes something faster of it",
+        what,
+        packed.chunk_rows,
+        chunk,
+        buffer,
+    )

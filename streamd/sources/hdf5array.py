@@ -20,11 +20,15 @@ _SHOWN: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An h5py.Dataset that is whole in its file and can be read. `path` of the file, `name` of the array in it."""
+    """An h5py.Dataset that is whole in its file and can be read, or a `column` of one that is a table.
+
+    `path` of the file, `name` of the array in it, which for a column is /table/column.
+    """
 
     dataset: Any
     path: Path
     name: str
+    column: str | None = None
 
     @property
     def told(self) -> str:
@@ -33,22 +37,32 @@ class Found:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(self.dataset.shape)
+        return (*self.dataset.shape, *self._cell.shape)
 
     @property
     def dtype(self) -> np.dtype[Any]:
+        return self._cell.base
+
+    @property
+    def _cell(self) -> np.dtype[Any]:
         dtype: np.dtype[Any] = self.dataset.dtype
-        return dtype
+        return dtype if self.column is None else dtype[self.column]
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of a table's columns; none of what is no table."""
+        return [f"{self.name}/{column}" for column in self.dtype.names or ()]
 
     @property
     def is_text(self) -> bool:
-        """Whether it holds texts, of any length."""
-        return library().check_string_dtype(self.dtype) is not None
+        """Whether it holds texts, of any length; a column has them as bytes."""
+        return self.column is None and library().check_string_dtype(self.dtype) is not None
 
     def read(self, key: str) -> npt.NDArray[Any]:
         """All of it, as numbers or texts. Raises ConfigError, naming `key`, where it is damaged."""
         try:
-            values: npt.NDArray[Any] = self.dataset.asstr()[:].astype(np.str_) if self.is_text else self.dataset[:]
+            part = slice(None) if self.column is None else self.column
+            values: npt.NDArray[Any] = self.dataset.asstr()[:].astype(np.str_) if self.is_text else self.dataset[part]
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{key}: {self.told} is damaged: {error}; write it anew") from error
         return values
@@ -56,7 +70,7 @@ class Found:
     @property
     def besides(self) -> str:
         """For a message: what other arrays there are in the file."""
-        return _there(self.dataset.file, "")
+        return _there(self.dataset.file, "", None)
 
     def few(self, rows: int) -> npt.NDArray[Any]:
         """The first rows."""
@@ -64,19 +78,31 @@ class Found:
         return values
 
 
-def find(file: Any, name: str, path: Path, key: str) -> Found:
-    """The array `name`, such as /group/array, of an h5py.File. Raises ConfigError, naming `key`."""
+def find(file: Any, name: str, path: Path, key: str, images: int | None = None) -> Found:
+    """The array `name`, such as /group/array or /table/column, of an h5py.File. Raises ConfigError, naming `key`.
+
+    A message tells arrays of images first, unless a label of so many `images` is looked for.
+    """
     full = "/" + name.strip("/")
+    place, column = _parted(file, full)
     h5py = library()
-    if isinstance(file.get(full, getlink=True), h5py.ExternalLink):
+    if isinstance(file.get(place, getlink=True), h5py.ExternalLink):
         raise _elsewhere(full, path, key)
-    item = file.get(full)
+    item = file.get(place)
     if not isinstance(item, h5py.Dataset) or item.shape is None:
-        raise ConfigError(f"{key}: {_lack(item)} {full!r} in {shown(path)}; {_there(file, full)}")
+        raise ConfigError(f"{key}: {_lack(item)} {full!r} in {shown(path)}; {_there(file, full, images)}")
     if item.file.filename != file.filename or item.is_virtual or item.external:
         raise _elsewhere(full, path, key)
     _check_filters(item, f"{key}: {full} of {shown(path)}")
-    return Found(item, path, full)
+    return Found(item, path, full, column)
+
+
+def _parted(file: Any, full: str) -> tuple[str, str | None]:
+    """A name as that of a table and of its column, if it is one."""
+    table, _, column = full.rpartition("/")
+    item = file.get(table) if table else None
+    is_column = isinstance(item, library().Dataset) and column in (item.dtype.names or ())
+    return (table, column) if is_column else (full, None)
 
 
 def _lack(item: Any) -> str:
@@ -90,22 +116,36 @@ def _elsewhere(full: str, path: Path, key: str) -> ConfigError:
     )
 
 
-def _there(file: Any, wanted: str) -> str:
-    """What arrays there are, those that could be images first."""
-    arrays: dict[str, Any] = {}
-
-    def note(name: str, item: Any) -> bool | None:
-        if isinstance(item, library().Dataset) and item.shape is not None:
-            arrays[f"/{name}"] = item
-        return len(arrays) >= _LISTED or None
-
-    file.visititems(note)
+def _there(file: Any, wanted: str, images: int | None) -> str:
+    """What arrays there are: those first that could be images, or labels of so many."""
+    arrays = _arrays(file)
     if not arrays:
         return "it holds no arrays at all; correct the path"
-    ordered = sorted(arrays, key=lambda name: not may_be_images(arrays[name].shape, arrays[name].dtype))
+
+    def unlikely(name: str) -> tuple[bool, bool]:
+        shape, pictures = arrays[name].shape, may_be_images(arrays[name].shape, arrays[name].dtype)
+        return (False, not pictures) if images is None else (shape[:1] != (images,), pictures)
+
+    ordered = sorted(arrays, key=unlikely)
     listed = ", ".join(f"{name} ({arrays[name].dtype} {arrays[name].shape})" for name in ordered[:_SHOWN])
     more = f" and {len(ordered) - _SHOWN} more" if len(ordered) > _SHOWN else ""
     return f"it has {listed}{more}{near_name(wanted, arrays)}"
+
+
+def _arrays(file: Any) -> dict[str, Found]:
+    """The arrays of a file, by their names; of a table its columns."""
+    arrays: dict[str, Found] = {}
+    path = Path(file.filename)
+
+    def note(name: str, item: Any) -> bool | None:
+        if isinstance(item, library().Dataset) and item.shape is not None:
+            for column in item.dtype.names or (None,):
+                full = f"/{name}" if column is None else f"/{name}/{column}"
+                arrays[full] = Found(item, path, full, column)
+        return len(arrays) >= _LISTED or None
+
+    file.visititems(note)
+    return arrays
 
 
 def _check_filters(dataset: Any, what: str) -> None:
@@ -116,6 +156,6 @@ def _check_filters(dataset: Any, what: str) -> None:
         if not known(code):
             filter_name = name.decode(errors="replace") or f"filter {code}"
             raise ConfigError(
-                f"{what} is compressed by {filter_name}, which h5py does not have; write it anew without, as PyTables "
-                "does: ptrepack --complevel=0 IN OUT, or name the folder of its plugin in HDF5_PLUGIN_PATH"
+                f"{what} is compressed by {filter_name}, which h5py does not have; pip install hdf5plugin, or name the "
+                "folder of its plugin in HDF5_PLUGIN_PATH, or write it anew without: ptrepack --complevel=0 IN OUT"
             )

@@ -6,6 +6,7 @@ workers need neither LMDB nor msgpack.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,11 +23,12 @@ from streamd.pyxis import Field, Template, UnfitValueError, address_of
 from streamd.sources import arrays, pyxisfile
 from streamd.sources.cells import Column
 from streamd.sources.files import PROGRESS_FILES, Fence, reading, shown, stat_files
-from streamd.sources.pixels import FEW, images_of
+from streamd.sources.pixels import FEW, beyond, images_of
 from streamd.sources.pyxisfile import PyxisFile
 from streamd.sources.values import labels_of
 from streamd.sources.wanted import Arrays, Int64s, Scanned, Stored, WantedLabel, WantedLmdb, key_of, name_of_row
 
+_log: Final = logging.getLogger("streamd.sources")
 _DATA_FILE: Final = "data.mdb"
 
 
@@ -58,6 +60,8 @@ def _data_file(path: Path, key: str) -> Path:
     """The file that holds the data: `path`, or the one in that folder. Links of the user's own choice are followed."""
     with reading(path, key):
         data = path / _DATA_FILE if path.is_dir() else path
+        if path.is_dir() and not data.exists():
+            raise ConfigError(f"{key}: the folder {shown(path)} holds no {_DATA_FILE}, as LMDB's do; correct the path")
         return data.resolve(strict=True)
 
 
@@ -123,6 +127,7 @@ class _Listing:
             if number % PROGRESS_FILES == 0:
                 progress(number)
         progress(self._file.count)
+        self._look_at_range(next(iter(known.values())))
 
     def _look_at(self, number: int, value: memoryview) -> Template:
         """Takes apart a sample that is unlike those before it."""
@@ -167,6 +172,11 @@ class _Listing:
         stored = Stored("lmdb", self._images, range=self._range)
         shape, stored = images_of(what, (count, *image.shape), image.dtype, stored, lambda: self._few(template))
         return Arrays(shape, (0, count), (0,), stored)
+
+    def _look_at_range(self, template: Template) -> None:
+        """Says so where the first images, of which `template` is the first, are mostly beyond it."""
+        if self._range and (said := beyond(self._few(template), self._range)):
+            _log.warning("%s: %r of %s: %s", self._images_key, self._images, shown(self._file.path), said)
 
     def _few(self, template: Template) -> npt.NDArray[Any]:
         """The first images, as they are stored."""

@@ -5,10 +5,11 @@ Samples are in the order of the rows, those of several files by bytes of the fil
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +18,12 @@ from streamd.errors import ConfigError
 from streamd.sources import shards
 from streamd.sources.beside import read
 from streamd.sources.files import shown
-from streamd.sources.pixels import FEW, Range, Shape, images_of, is_plain
+from streamd.sources.pixels import FEW, Range, Shape, beyond, images_of, is_plain
 from streamd.sources.shards import Files, Header
 from streamd.sources.values import labels_of
 from streamd.sources.wanted import Arrays, Scanned, Stored, WantedLabel, WantedNpy
+
+_log: Final = logging.getLogger("streamd.sources")
 
 
 def scan(
@@ -52,6 +55,8 @@ def _arrays(files: Files, bounds: Range | None, key: str) -> Arrays:
             f"{shown(files.names[0])} of {_told(*kinds[0])}; images of a stream are alike: name only files that "
             "belong together, such as images-*.npy"
         )
+    if bounds and (said := beyond(_few(headers[0], files.path(0)), bounds)):
+        _log.warning("%s: %s: %s", key, shown(files.names[0]), said)
     starts = accumulate((header.shape[0] for header in headers), initial=0)
     shape, stored = kinds[0]
     offsets = tuple(header.offset for header in headers)
@@ -60,13 +65,13 @@ def _arrays(files: Files, bounds: Range | None, key: str) -> Arrays:
 
 def _images(header: Header, path: Path, bounds: Range | None, key: str) -> tuple[Shape, Stored]:
     """What the images in an array are. Raises ConfigError when it holds none."""
+    what, stored = f"{key}: {shown(path)}", Stored("npy", range=bounds)
+    return images_of(what, header.shape, header.dtype, stored, lambda: _few(header, path))
 
-    def first() -> npt.NDArray[Any]:
-        rows = np.memmap(path, header.dtype, "r", header.offset, header.shape)[:FEW]
-        return np.array(rows)
 
-    what = f"{key}: {shown(path)}"
-    return images_of(what, header.shape, header.dtype, Stored("npy", range=bounds), first)
+def _few(header: Header, path: Path) -> npt.NDArray[Any]:
+    """The first images of an array."""
+    return np.array(np.memmap(path, header.dtype, "r", header.offset, header.shape)[:FEW])
 
 
 def _told(shape: Shape, stored: Stored) -> str:

@@ -31,6 +31,7 @@ from streamd.sources.weights import with_some_weight
 from streamd.spec import LabelSpec
 
 _log: Final = logging.getLogger("streamd.sources")
+_ONE_FILE: Final = frozenset({"hdf5", "lmdb"})  # of which the rows have numbers, and no names of files
 _PERSON: Final = b"streamd split 1"
 
 
@@ -40,11 +41,19 @@ def group_column(stream: WantedStream) -> str | None:
     if split is None or split.by is None:
         return None
     if not _has_columns(stream.source):
-        raise ConfigError(
-            f"streams.{stream.name}.split.by: a {stream.source.kind} has no column {split.by!r}; leave `by` out to "
-            "split by file name, or use kind table"
-        )
+        raise ConfigError(f"streams.{stream.name}.split.by: {_no_column(stream.source.kind, split.by)}")
     return split.by
+
+
+def _no_column(kind: str, by: str) -> str:
+    if kind in _ONE_FILE:
+        return (
+            f"rows of {kind} are split one by one, and by no array of theirs, such as {by!r}; leave `by` out, or write "
+            "the rows of each side into a file of their own, a stream each"
+        )
+    if kind == "npy":
+        return f"there is no table that has {by!r}; add table: FILE to the source, or leave `by` out to split by rows"
+    return f"a {kind} has no column {by!r}; leave `by` out to split by file name, or use kind table"
 
 
 def _has_columns(source: WantedSource) -> bool:

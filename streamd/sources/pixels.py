@@ -20,6 +20,7 @@ Range = tuple[float, float]
 Shape = tuple[int, int, int]  # height, width, channels
 
 FEW: Final = 64  # images whose numbers a message tells
+_MUCH: Final = 0.1  # of all numbers: outliers that are cut off are fewer
 _CHANNELS: Final = (1, 3)
 _GREY, _COLOUR = 3, 4  # dimensions
 _KINDS: Final = "biuf"  # of dtypes
@@ -43,6 +44,19 @@ def images_of(
     if dtype != np.uint8 and stored.range is None:
         raise ConfigError(f"{told}; {_advice(first())}")
     return served, Stored(stored.store, stored.place, dtype.str, stored.range, channels_first)
+
+
+def beyond(first: npt.NDArray[Any], bounds: Range) -> str | None:
+    """What to say of the `first` images where much of them lies outside their range, as after a copied line."""
+    numbers = first[np.isfinite(first)]
+    outside = ((numbers < bounds[0]) | (numbers > bounds[1])).mean() if numbers.size else 0.0
+    if outside <= _MUCH:
+        return None
+    what = "leave range out" if first.dtype == np.uint8 else "correct range"
+    return (
+        f"found {numbers.min():g} to {numbers.max():g} in the first {len(first)} images, of which {outside:.0%} lie "
+        f"beyond range [{bounds[0]:g}, {bounds[1]:g}] and become black or white; {what}, unless that is meant"
+    )
 
 
 def is_plain(stored: Stored) -> bool:

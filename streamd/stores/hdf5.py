@@ -1,20 +1,19 @@
 """Samples in chunks of an HDF5 file that are compressed, or not all written: read by h5py, whole chunks at a time.
 
 HDF5 has one lock for all that a process does with it; each worker is a process. A chunk that was read is kept as long
-as there is room, since the next task may want its other rows.
+as there is room in the process, since the next task may want its other rows.
 """
 
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
+import time
 from typing import Any, Final
 
 import numpy as np
 
 from streamd.errors import ConfigError
 from streamd.hdf5file import UnfitHdf5Error, open_file
-from streamd.limits import CHUNKS_KEPT_BYTES
 from streamd.manifest import Manifest
 from streamd.plan import Ids
 from streamd.sources.grid import Grid
@@ -22,6 +21,7 @@ from streamd.sources.wanted import Arrays, Stored
 from streamd.stores import Mask, Pixels
 from streamd.stores.chunked import grid_of
 from streamd.stores.converted import Conversion, Raw
+from streamd.stores.kept import KEPT, Array
 from streamd.stores.unchanged import ListedFiles
 
 DAMAGED: Final = "its chunk of the file is damaged: it cannot be decompressed"
@@ -47,7 +47,15 @@ class Hdf5Store:
         except BaseException:
             os.close(self._descriptor)
             raise
-        self._chunks = Chunks(self._file[stored.place], grid_of(manifest, arrays, self._conversion), self._conversion)
+        seen = os.fstat(self._descriptor)
+        array = (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, stored.place)
+        grid = grid_of(manifest, arrays, self._conversion)
+        self._chunks = Chunks(self._file[stored.place], array, grid, self._conversion)
+
+    @property
+    def unpacked(self) -> tuple[int, float]:
+        """How many chunks were decompressed so far, and the seconds that it took."""
+        return self._chunks.unpacked, self._chunks.unpack_s
 
     def held(self, ids: Ids) -> Mask:
         """All of them, unless the file has changed."""
@@ -73,28 +81,31 @@ class Hdf5Store:
         return self._conversion.finish(raw, images, ids, good)
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Lets go of the file and of its chunks, which another store over the same array reads again."""
+        self._chunks.close()
         self._file.close()
         os.close(self._descriptor)
 
 
 class Chunks:
-    """The rows of an h5py.Dataset, by whole chunks, the last ones of which are kept."""
+    """The rows of an h5py.Dataset, by whole chunks. `unpacked` of them were read so far, in `unpack_s`."""
 
-    def __init__(self, dataset: Any, grid: Grid, conversion: Conversion) -> None:
+    def __init__(self, dataset: Any, array: Array, grid: Grid, conversion: Conversion) -> None:
         self._dataset = dataset
-        self._grid = grid
+        self._array = array
+        self._rows = grid.chunk_rows
         self._shape = conversion.shape
-        self._kept: OrderedDict[int, Raw] = OrderedDict()
-        self._most = max(1, CHUNKS_KEPT_BYTES // (grid.chunk_rows * conversion.row_bytes))
+        self._chunk_bytes = grid.chunk_rows * conversion.row_bytes
+        self.unpacked = 0
+        self.unpack_s = 0.0
 
     def read(self, rows: list[int], raw: Raw) -> dict[int, str]:
         """Copies `rows` to `raw`; the places whose chunks are damaged, and how. Raises OSError if the system fails."""
         bad: dict[int, str] = {}
-        for place in sorted(range(len(rows)), key=rows.__getitem__):  # a chunk that many share is read once
-            number, inner = divmod(rows[place], self._grid.chunk_rows)
+        numbers = [row // self._rows for row in rows]
+        for place in KEPT.kept_first(self._array, numbers):  # a chunk that many share is read once
             try:
-                raw[place] = self._chunk(number)[inner]
+                raw[place] = self._chunk(numbers[place])[rows[place] % self._rows]
             except OSError as error:
                 if _SYSTEM in str(error):
                     raise
@@ -103,12 +114,18 @@ class Chunks:
 
     def _chunk(self, number: int) -> Raw:
         """The rows of a chunk, and of those beside it that have the other parts of them."""
-        if number in self._kept:
-            self._kept.move_to_end(number)
-            return self._kept[number]
-        while len(self._kept) >= self._most:
-            self._kept.popitem(last=False)
-        first = number * self._grid.chunk_rows
-        chunk: Raw = self._dataset[first : first + self._grid.chunk_rows]
-        self._kept[number] = chunk.reshape(-1, *self._shape)
-        return self._kept[number]
+        kept = KEPT.get(self._array, number)
+        if kept is not None:
+            return kept
+        KEPT.make_room(self._chunk_bytes)
+        started_s, first = time.monotonic(), number * self._rows
+        read: Raw = self._dataset[first : first + self._rows]
+        self.unpacked += 1
+        self.unpack_s += time.monotonic() - started_s
+        chunk = read.reshape(-1, *self._shape)
+        KEPT.put(self._array, number, chunk)
+        return chunk
+
+    def close(self) -> None:
+        """Drops what is kept."""
+        KEPT.forget(self._array)

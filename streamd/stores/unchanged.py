@@ -1,4 +1,4 @@
-"""Whether the files of a store are still those that were listed, looked at now and then."""
+"""Whether the files of a store are still those that were listed: few of them are looked at every time it is asked."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from streamd.confined import UnfitFileError, check_unchanged, open_unchanged
 from streamd.errors import ConfigError
 from streamd.manifest import Manifest
 from streamd.plan import PAD_ID, Ids
+from streamd.sources.files import shown
 from streamd.stores import Mask
 
-_LOOK_S: Final = 0.1  # between two looks at whether the files are still those that were listed, ...
-_LOOK_SHARE: Final = 100  # ... which take no more than this part of the time, however many files there are
+_FEW_FILES: Final = 4  # a look at each takes 1 to 4 us, and to copy a task's rows 100 to 300
+_LOOK_SHARE: Final = 100  # looks at more files take no more than this part of the time
 
 
 class ListedFiles:
@@ -25,6 +26,7 @@ class ListedFiles:
         seen = manifest.sizes.tolist(), manifest.mtimes_ns.tolist()
         self._files: list[tuple[bytes, int, int]] = list(zip(manifest.array_files(), *seen, strict=True))
         self._root = root
+        self._folder = manifest.root
         self._fresh = True
         self._look_s = 0.0
 
@@ -34,23 +36,31 @@ class ListedFiles:
         return [size for _, size, _ in self._files]
 
     def open(self, file: int) -> int:
-        """A descriptor of a file. Raises ConfigError when it is not the one that was listed, OSError."""
+        """A descriptor of a file. Raises ConfigError when it is not the one that was listed, or cannot be opened."""
         name, size, mtime_ns = self._files[file]
         try:
             return open_unchanged(self._root, name, size, mtime_ns)
         except UnfitFileError as error:
             raise ConfigError(f"{os.fsdecode(name)!r} is {error}") from error
+        except FileNotFoundError as error:
+            raise ConfigError(
+                f"{shown(name)} is not in {shown(self._folder)} any more; bring it back, or name in source.path where "
+                "it is now"
+            ) from error
+        except OSError as error:
+            path = self._folder / os.fsdecode(name)
+            raise ConfigError(f"{shown(path)} cannot be opened: {error.strerror}") from error
 
     def held(self, ids: Ids) -> Mask:
         """All samples, unless a file has changed."""
         return ids != PAD_ID if self.are_fresh() else np.zeros(ids.size, np.bool_)
 
     def are_fresh(self) -> bool:
-        """Whether all files were still the same at the last look."""
+        """Whether all files are still the same; if they are many, whether they were at the last look."""
         now_s = time.monotonic()
-        if now_s >= self._look_s:
+        if len(self._files) <= _FEW_FILES or now_s >= self._look_s:
             self._fresh = all(self._is_unchanged(*file) for file in self._files)
-            self._look_s = now_s + max(_LOOK_S, _LOOK_SHARE * (time.monotonic() - now_s))
+            self._look_s = now_s + _LOOK_SHARE * (time.monotonic() - now_s)
         return self._fresh
 
     def _is_unchanged(self, name: bytes, size: int, mtime_ns: int) -> bool:

@@ -8,7 +8,17 @@ from dataclasses import replace
 import pytest
 from made_findings import BROKEN, STREAM, findings, stream
 
-from streamd.check.findings import BadSamples, Cache, Contradiction, Findings, Leak, StreamFinding, Unreadable
+from streamd.check.findings import (
+    BadSamples,
+    Cache,
+    Contradiction,
+    Findings,
+    Leak,
+    StreamFinding,
+    Unpacking,
+    Unreadable,
+    Weights,
+)
 from streamd.check.fitting import Room
 from streamd.check.labels import LabelFinding
 from streamd.spec import BadPolicy
@@ -91,12 +101,34 @@ def test_a_file_that_two_classes_link_to_is_said_to_be_listed_twice() -> None:
     )
 
 
+RAISED = replace(BROKEN, reason="transform raised ValueError at augment.py:2: no", effect="transform")
+
+
+def test_samples_that_a_transform_raises_on_are_no_unreadable_files() -> None:
+    assert findings(stream(read=300, unreadable=[RAISED, BROKEN, RAISED])).troubles == [
+        "train: 1 unreadable file: cat/broken.jpg: a damaged JPEG",
+        f"train: the transform raises on 2 of 300 samples, the first: cat/broken.jpg: {RAISED.reason}",
+    ]
+
+
+def test_a_stream_whose_samples_all_weigh_nothing_is_trouble() -> None:
+    (trouble,) = findings(stream(weights=Weights(0.0, 0.0, 0.0, 4824))).troubles
+    assert trouble.startswith("train: every sample has weight 0: nothing is learned from it")
+    assert findings(stream(weights=Weights(0.0, 2.0, 0.1, 4800))).troubles == []
+
+
+def test_no_fraction_is_proposed_where_not_one_sample_is_good() -> None:
+    train = stream(read=8, unreadable=[RAISED] * 8, bad_samples=BadSamples("substitute", 0.01, "all are bad"))
+    assert findings(train).troubles[1].endswith("stop this stream: all are bad")
+
+
 @pytest.mark.parametrize(
     ("policy", "broken", "said"),
     [
         ("substitute", BROKEN, "12 are bad; bad_samples: {max_fraction: 0.08} lets it go on"),
         ("fail", BROKEN, "12 are bad"),
         ("substitute", replace(BROKEN, effect="crash"), "12 are bad"),
+        ("substitute", RAISED, "12 are bad; bad_samples: {max_fraction: 0.08} lets it go on"),
     ],
 )
 def test_the_fraction_that_would_do_is_told_where_one_would(policy: BadPolicy, broken: Unreadable, said: str) -> None:
@@ -126,3 +158,13 @@ def test_a_cache_that_the_disk_has_no_room_for_is_worth_knowing() -> None:
 def test_a_cache_that_may_hold_nothing_is_worth_knowing() -> None:
     (warning,) = findings(stream(cache=Cache("/c", 0, 8192, 3 << 30, 1 << 30))).warnings
     assert "cache.max leaves no room for a single sample" in warning
+
+
+def test_an_order_that_decompresses_chunks_over_and_over_is_told_with_the_one_that_does_not() -> None:
+    chunks = Unpacking(600, 29 << 20, 0.75, 600, 4, 0.025)
+    (warning,) = findings(stream(unpacking=chunks)).warnings
+    assert warning == (
+        "train: a batch of 32 decompresses 24 chunks of 29 MiB, and 0.8 with shuffle: {kind: chunk, chunk: 600, "
+        "buffer: 4}; write that, or mix the data once: streamd pack train DEST --shuffle"
+    )
+    assert findings(stream(unpacking=replace(chunks, per_sample=0.05))).warnings == []

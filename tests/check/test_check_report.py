@@ -9,7 +9,7 @@ import pytest
 from made_findings import BROKEN, STREAM, findings, stream
 from rich.cells import cell_len
 
-from streamd.check.findings import BadSamples, Cache, Findings, Pictures, StreamFinding
+from streamd.check.findings import BadSamples, Cache, Findings, Pictures, StreamFinding, Unpacking, Weights
 from streamd.check.fitting import Room
 from streamd.check.labels import LabelFinding
 from streamd.check.report import Look, duration, lines
@@ -72,6 +72,13 @@ def test_the_shuffle_is_told_with_its_score_beside_that_of_the_stored_order(
     assert f"  shuffle  {told}\n" in of(stream(shuffle_score=score, stored_score=in_order))
 
 
+def test_compressed_chunks_are_told_with_what_they_cost() -> None:
+    chunks = Unpacking(600, 29 << 20, 0.025, 600, 4, 0.025)
+    assert "  chunks   compressed, 600 samples each, 29 MiB when decompressed; a batch takes 0.8 of them\n" in of(
+        stream(unpacking=chunks)
+    )
+
+
 def test_a_class_without_images_has_no_bar_and_the_smallest_one_has() -> None:
     train = stream(labels={"label": LabelFinding("category", {"cat": 100_000, "owl": 1, "emu": 0}, 1.0)})
     bars = {line.split()[0]: line.count("#") for line in of(train).splitlines() if line.startswith(" " * 13)}
@@ -103,6 +110,21 @@ def test_the_first_twenty_unreadable_files_are_named_and_all_on_demand() -> None
         in of(train)
     )
     assert "22.jpg" in of(train, Look(everything=True))
+
+
+def test_weights_are_shown_with_how_many_weigh_nothing() -> None:
+    assert "weights  0 to 2.5, mean 0.25; 9 of 4,824 samples weigh nothing" in of(
+        stream(weights=Weights(0, 2.5, 0.25, 9))
+    )
+    assert "weights  0.5 to 2.5, mean 1\n" in of(stream(weights=Weights(0.5, 2.5, 1, 0)))
+
+
+def test_samples_that_a_transform_raises_on_are_told_apart_from_unreadable_files() -> None:
+    raised = replace(BROKEN, effect="transform")
+    assert "bad      1 unreadable file and 2 samples that the transform" in of(
+        stream(unreadable=[raised, BROKEN, raised])
+    )
+    assert "bad      1 sample that the transform raises on" in of(stream(unreadable=[raised]))
 
 
 def test_that_the_stream_would_stop_is_said_with_the_policy() -> None:

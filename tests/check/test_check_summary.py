@@ -11,7 +11,7 @@ from daemons import stream_config
 from messy import animals, config_of
 from served_folders import serve
 
-from streamd.check.findings import Findings
+from streamd.check.findings import Findings, Unpacking, Weights
 from streamd.check.records import Effect, Fault, Seen
 from streamd.check.summary import summed_up
 from streamd.check.tallies import Tally
@@ -74,6 +74,20 @@ def test_how_batches_mix_the_labels_is_told_and_what_to_do(tmp_path: Path) -> No
     assert poor.shuffle_score == kept.stored_score
 
 
+def test_the_time_of_an_epoch_counts_chunks_as_often_as_its_order_decompresses_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chunks = Unpacking(600, 1 << 20, 0.5, 600, 4, 0.01)
+    monkeypatch.setattr("streamd.check.summary.unpacking", lambda *_: chunks)
+    seen = good(list(range(8)))
+    seen.unpacked, seen.unpack_s = 2, 0.5
+    train = summary(tmp_path, seen).streams["train"]
+    assert train.unpacking == chunks
+    assert (train.epoch.reading_s, train.epoch.seconds) == (1.5, 4.5)  # 4 chunks, of 0.25 s each, where 2 were read
+    seen.unpacked = 0
+    assert summary(tmp_path, seen).streams["train"].epoch.reading_s == 1.0
+
+
 def faulty(*effects: Effect) -> Seen:
     """The first files are faults, with these effects, and the others good."""
     seen = good(list(range(8)))
@@ -114,3 +128,10 @@ def test_files_with_one_content_are_named_and_contradict_if_their_classes_differ
     (contradiction,) = found.contradictions
     assert contradiction.files == ["train: cat/0001.jpg", "train: dog/0000.jpg"]
     assert (contradiction.values, contradiction.trouble) == (["cat", "dog"], True)
+
+
+def test_weights_are_told_where_they_differ_from_one(tmp_path: Path) -> None:
+    assert summary(tmp_path, good([0])).streams["train"].weights is None
+    np.save(tmp_path / "weights.npy", np.array([0, 0, 0, 0, 0, 0, 1, 3], np.float32))
+    found = summary(tmp_path, good([0]), weights=str(tmp_path / "weights.npy")).streams["train"].weights
+    assert found == Weights(0.0, 3.0, 0.5, 6)

@@ -138,5 +138,5 @@ def test_a_table_of_which_nothing_is_taken_is_spoken_of(
 
 
 def test_a_split_by_a_column_needs_a_table(path: str) -> None:
-    with pytest.raises(ConfigError, match=r"split\.by: a npy has no column 'drive'"):
+    with pytest.raises(ConfigError, match=r"split\.by: there is no table that has 'drive'; add table: FILE"):
         part_of(Npy(path, part="train"), Split(by="drive"))

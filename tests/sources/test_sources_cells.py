@@ -46,7 +46,7 @@ def test_floats_are_texts_as_a_table_of_text_would_hold_them(dtype: Any) -> None
 
 def test_what_is_not_a_number_is_a_gap_to_a_text() -> None:
     assert as_any_texts(column([1.5, float("nan"), None], pa.float64())).to_pylist() == ["1.5", "", ""]
-    with pytest.raises(ConfigError, match="row 2: column 'x' is empty"):
+    with pytest.raises(ConfigError, match="row 2: column 'x' holds NaN, which is no number"):
         as_texts(column([1.5, float("nan")]))
 
 

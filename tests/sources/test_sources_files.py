@@ -103,3 +103,13 @@ def test_paths_are_shown_quoted_and_with_odd_bytes_escaped() -> None:
 
 def test_joining_to_the_root_adds_no_slash() -> None:
     assert (join(b"", b"a"), join(b"b", b"a")) == (b"a", b"b/a")
+
+
+def test_a_path_is_shown_without_the_way_up_unless_a_link_makes_it_another(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b" / "deep").mkdir(parents=True)
+    (tmp_path / "a" / "link").symlink_to(tmp_path / "b" / "deep")
+    assert shown(f"{tmp_path}/a/../c/x") == repr(f"{tmp_path}/c/x")
+    assert shown(f"{tmp_path}/a/link/../x") == repr(f"{tmp_path}/a/link/../x")
+    assert shown(b"/a/../\0") == repr("/a/../\0")
+    assert shown("../x") == "'../x'"

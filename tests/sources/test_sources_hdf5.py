@@ -15,8 +15,9 @@ import pytest
 from asking import Hdf5, Label, Split, Stream, part_of, scanned
 
 from streamd.errors import ConfigError
-from streamd.sources import Scanned, hdf5, hdf5array, scan
+from streamd.sources import Scanned, hdf5, hdf5array, packed, scan
 from streamd.sources.grid import CHUNK_OFFSETS, CHUNK_SHAPE
+from streamd.sources.packed import LIBRARY
 
 RNG = np.random.default_rng(0)
 SIX = RNG.integers(0, 256, (6, 4, 5, 3), dtype=np.uint8)
@@ -82,7 +83,7 @@ def test_chunks_that_are_not_compressed_are_found_where_they_lie(tmp_path: Path)
 )
 def test_what_is_not_there_as_it_is_needs_the_library(tmp_path: Path, settings: dict[str, Any]) -> None:
     found = scanned(Hdf5(written(tmp_path / "x.h5", **settings)))
-    assert store_of(found) == hdf5.LIBRARY
+    assert store_of(found) == LIBRARY
     assert list(found.extra) == [CHUNK_SHAPE]
 
 
@@ -92,18 +93,21 @@ def test_a_file_with_something_before_it_and_an_array_half_written_need_the_libr
     with h5py.File(tmp_path / "half.h5", "w") as file:
         file.create_dataset("x", SIX.shape, np.uint8, chunks=(2, 4, 5, 3))[:2] = SIX[:2]
     for name in ("before.h5", "half.h5"):
-        assert store_of(scanned(Hdf5(tmp_path / name))) == hdf5.LIBRARY
+        assert store_of(scanned(Hdf5(tmp_path / name))) == LIBRARY
 
 
 def test_compressed_chunks_of_several_images_are_told_of_with_the_remedy(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with caplog.at_level(logging.WARNING, "streamd.sources"):
+        scanned(Hdf5(written(tmp_path / "few.h5", compression="gzip", chunks=(2, 4, 5, 3))))
+        monkeypatch.setattr(packed, "CHUNKS_KEPT_BYTES", 2 * 2 * 60)
         scanned(Hdf5(written(tmp_path / "one.h5", compression="gzip", chunks=(1, 4, 5, 3))))
         assert not caplog.messages
         scanned(Hdf5(written(tmp_path / "x.h5", compression="gzip", chunks=(2, 4, 5, 3))))
     assert "/x of" in caplog.text
-    assert "chunks of 2 images, each of which has to be decoded whole" in caplog.text
+    assert "chunks of 2 images, each of which is decompressed whole to get one" in caplog.text
+    assert "; shuffle: {kind: chunk, chunk: 2, buffer: 2} does so seldom, and is what counts where none" in caplog.text
 
 
 def test_labels_are_arrays_of_the_file_or_files_beside_it(tmp_path: Path) -> None:
@@ -228,3 +232,62 @@ def test_chunks_that_no_worker_has_memory_for_are_refused(tmp_path: Path, monkey
     monkeypatch.setattr(hdf5, "MAX_CHUNK_BYTES", 100)
     path = written(tmp_path / "x.h5", compression="gzip", chunks=(2, 4, 5, 3))
     assert "lies in chunks of 2 images" in refusal(Hdf5(path))
+
+
+def test_a_folder_is_refused_with_the_files_that_may_be_meant(tmp_path: Path) -> None:
+    said = refusal(Hdf5(tmp_path))
+    assert said == (
+        f"streams.train.source.path: '{tmp_path}' is a folder, and an HDF5 file is needed, and none is in it; correct "
+        "the path"
+    )
+    written(tmp_path / "b.h5")
+    written(tmp_path / "a.hdf5")
+    (tmp_path / "notes.txt").touch()
+    assert refusal(Hdf5(tmp_path)).endswith("; name one of those in it, such as 'a.hdf5', 'b.h5'")
+
+
+def test_numbers_that_are_no_class_are_called_what_they_are(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.h5")
+    with h5py.File(path, "a") as file:
+        file["nan"] = [0.0, 1.0, np.nan, np.nan, 1.0, 1.0]
+    said = refusal(Hdf5(path), {"nan": Label("category")})
+    assert "x.h5:nan[2]: the array holds NaN, which is no number (and 1 more like it); fill it" in said.replace("/", "")
+
+
+def test_a_label_may_be_a_column_of_a_table_and_a_whole_table_is_none(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.h5")
+    rows = [(number % 3, b"abc"[number % 3 : number % 3 + 1], (number, 0)) for number in range(6)]
+    with h5py.File(path, "a") as file:
+        file["tab"] = np.array(rows, [("cls", "i4"), ("name", "S3"), ("box", "f4", (2,))])
+    found = scanned(
+        Hdf5(path),
+        cls=Label("category", source="/tab/cls"),
+        name=Label("category", source="tab/name"),
+        box=Label("float", source="/tab/box"),
+    )
+    assert found.specs["cls"].classes == (0, 1, 2)
+    assert found.specs["name"].classes == ("a", "b", "c")
+    assert found.labels["cls"].tolist() == found.labels["name"].tolist() == [0, 1, 2, 0, 1, 2]
+    assert found.labels["box"].tolist() == [[number, 0] for number in range(6)]
+    said = refusal(Hdf5(path), {"tab": Label("category")})
+    assert said.endswith("is a table; name one of its columns: /tab/cls, /tab/name, /tab/box")
+
+
+def test_a_label_that_is_none_is_told_those_of_as_many_rows_first(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.h5")
+    with h5py.File(path, "a") as file:
+        file["a"] = np.zeros(5)
+        file["tab"] = np.zeros(6, [("cls", "i4")])
+    assert (
+        "it has /labels/angle (float32 (6, 1)), /labels/kind (float64 (6, 3)), /tab/cls (int32 (6,)), "
+        "/x (uint8 (6, 4, 5, 3)), /a (float64 (5,))" in refusal(Hdf5(path), {"class": Label("category")})
+    )
+
+
+def test_a_range_that_does_not_fit_is_told_of_and_served(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "streamd.sources"):
+        scanned(Hdf5(written(tmp_path / "x.h5"), range=(0, 255)))
+        assert not caplog.messages
+        scanned(Hdf5(written(tmp_path / "x.h5"), range=(0, 1)))
+    assert "x.h5': found 0 to 25" in caplog.text
+    assert "lie beyond range [0, 1] and become black or white; leave range out, unless that is meant" in caplog.text

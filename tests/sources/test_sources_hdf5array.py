@@ -77,6 +77,7 @@ def test_a_compression_that_is_not_here_is_named_with_the_way_out(file: Any, mon
     said = refusal(file, "/packed")
     assert "/packed of" in said
     assert "is compressed by lzf, which h5py does not have" in said
+    assert "; pip install hdf5plugin, or name the folder of its plugin" in said
     assert "ptrepack --complevel=0" in said
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -172,7 +173,11 @@ def test_a_value_that_is_no_sample_is_refused_by_its_number(tmp_path: Path) -> N
 @pytest.mark.parametrize("path", ["nothing", "empty"])
 def test_a_path_without_a_data_file_is_told_of(tmp_path: Path, path: str) -> None:
     (tmp_path / "empty").mkdir()
-    assert refusal(Lmdb(tmp_path / path)).startswith("streams.train.source.path: there is no ")
+    said = {
+        "nothing": f"there is no '{tmp_path}/nothing'; ",
+        "empty": f"the folder '{tmp_path}/empty' holds no data.mdb, as LMDB's do; correct the path",
+    }
+    assert refusal(Lmdb(tmp_path / path)).startswith(f"streams.train.source.path: {said[path]}")
 
 
 def test_a_split_parts_the_samples_by_name(tmp_path: Path) -> None:
@@ -191,3 +196,9 @@ def test_progress_counts_the_samples(tmp_path: Path) -> None:
     seen: list[int] = []
     scan(Stream(Lmdb(write_lmdb(tmp_path / "d", samples())), {}), seen.append)
     assert seen[-1] == 9
+
+
+def test_a_range_that_does_not_fit_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "streamd.sources"):
+        scanned(Lmdb(write_lmdb(tmp_path / "d", samples(PIXELS)), range=(0, 1)))
+    assert "lie beyond range [0, 1] and become black or white; leave range out, unless that is meant" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -170,3 +171,9 @@ def test_progress_counts_the_images(tmp_path: Path) -> None:
     seen: list[int] = []
     scan(Stream(Npy(images(tmp_path / "x", a=SIX)), {}), seen.append)
     assert seen[-1] == 6
+
+
+def test_a_range_that_does_not_fit_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "streamd.sources"):
+        scanned(Npy(images(tmp_path / "y", a=SIX), range=(0, 1)))
+    assert "lie beyond range [0, 1] and become black or white; leave range out, unless that is meant" in caplog.text

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from asking import Filelist, Folder, Label, Split, Table, bits, part_of, put, scanned
+from asking import Filelist, Folder, Hdf5, Label, Lmdb, Split, Table, bits, part_of, put, scanned
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -150,6 +150,13 @@ def test_a_group_column_that_is_missing_or_empty_is_named(tmp_path: Path) -> Non
 @pytest.mark.parametrize("source", [Folder(Path("d"), "train"), Filelist(Path("l"), part="train")], ids=str)
 def test_folders_and_lists_have_no_column_to_split_by(source: Folder | Filelist) -> None:
     with pytest.raises(ConfigError, match=rf"split\.by: a {source.kind} has no column 'driver'; leave `by` out"):
+        part_of(source, Split(by="driver"))
+
+
+@pytest.mark.parametrize("source", [Hdf5(Path("x.h5"), part="train"), Lmdb(Path("d"), part="train")], ids=str)
+def test_rows_of_one_file_are_split_one_by_one_and_the_way_out_is_told(source: Hdf5 | Lmdb) -> None:
+    says = rf"split\.by: rows of {source.kind} are split one by one, and by no array of theirs, such as 'driver'; leave"
+    with pytest.raises(ConfigError, match=says):
         part_of(source, Split(by="driver"))
 
 

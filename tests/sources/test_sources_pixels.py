@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from streamd.errors import ConfigError
-from streamd.sources.pixels import images_of, is_plain, may_be_images
+from streamd.sources.pixels import beyond, images_of, is_plain, may_be_images
 from streamd.sources.wanted import Stored
 
 
@@ -65,3 +67,30 @@ def test_what_is_no_number_is_no_pixel(dtype: str) -> None:
     assert not may_be_images(array.shape, array.dtype)
     with pytest.raises(ConfigError, match=r"pixels are numbers|rows of any length"):
         looked_at(array, range=(0.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "bounds", "said"),
+    [
+        (
+            np.array([0, 1, 250, 255], np.uint8),
+            (0, 1),
+            "found 0 to 255 in the first 4 images, of which 50% lie beyond range [0, 1] .*; leave range out, unless",
+        ),
+        (np.array([-1, 0.5, 1, np.nan], np.float32), (0, 1), "33% lie beyond range [0, 1] .*; correct range, unless"),
+    ],
+    ids=["uint8", "float"],
+)
+def test_a_range_that_most_numbers_lie_beyond_is_told_of(
+    numbers: npt.NDArray[Any], bounds: tuple[float, float], said: str
+) -> None:
+    told = beyond(numbers, bounds)
+    assert told is not None
+    assert re.search(said.replace("[", r"\["), told)
+
+
+@pytest.mark.parametrize(
+    "few", [[0.0, 1.0], [*np.linspace(0, 1, 95), *[9.0] * 5], [np.nan]], ids=["none", "few", "nan"]
+)
+def test_a_few_outliers_are_what_a_range_is_for(few: list[float]) -> None:
+    assert beyond(np.array(few), (0, 1)) is None

@@ -16,16 +16,9 @@ from served_folders import change_times
 
 from streamd.errors import ConfigError
 from streamd.plan import PAD_ID
-from streamd.stores import unchanged
 from streamd.stores.chunked import ChunkStore
 
 IDS = [19, 0, 7, 6, 8, 7]
-
-
-@pytest.fixture(autouse=True)
-def _always_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unchanged, "_LOOK_S", 0.0)
-    monkeypatch.setattr(unchanged, "_LOOK_SHARE", 0)
 
 
 @pytest.fixture(params=[(3, 6, 8, 3), (1, 6, 8, 3), (1, 4, 8, 3), (2, 4, 3, 2)], ids=str)

@@ -16,9 +16,11 @@ from streamd.errors import ConfigError, MissingExtraError
 from streamd.plan import PAD_ID
 from streamd.stores import hdf5
 from streamd.stores.hdf5 import DAMAGED, Hdf5Store
+from streamd.stores.kept import Kept
 
 IDS = [19, 0, 7, 6, 8, 7]
 GZIP = {"compression": "gzip", "shuffle": True}
+CHUNK_BYTES = 3 * 6 * 8 * 3
 
 
 class Reads:
@@ -68,13 +70,46 @@ def test_a_chunk_is_read_whole_and_once_for_all_its_rows(tmp_path: Path) -> None
 def test_chunks_that_there_is_no_room_for_are_read_again_the_oldest_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hdf5, "CHUNKS_KEPT_BYTES", 2 * 3 * 6 * 8 * 3)
+    monkeypatch.setattr(hdf5, "KEPT", Kept(2 * CHUNK_BYTES))
     opened = Opened(written(tmp_path / "x.h5", chunks=(3, 6, 8, 3), **GZIP))
     asked = counted(opened)
     for row in (0, 3, 1, 6, 2, 3):
         assert np.array_equal(opened.gathered(row)[0][0], PIXELS[row])
     assert asked == [(0, 3), (3, 6), (6, 9), (3, 6)]
     opened.close()
+
+
+def test_a_task_that_wants_more_than_there_is_room_for_begins_with_what_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hdf5, "KEPT", Kept(2 * CHUNK_BYTES))
+    opened = Opened(written(tmp_path / "x.h5", chunks=(3, 6, 8, 3), **GZIP))
+    asked = counted(opened)
+    for _ in range(2):
+        assert np.array_equal(opened.gathered(7, 0, 5)[0], PIXELS[[7, 0, 5]])
+    assert asked == [(0, 3), (3, 6), (6, 9), (0, 3)]
+    assert isinstance(opened.store, Hdf5Store)
+    assert opened.store.unpacked[0] == 4
+    opened.close()
+
+
+def test_streams_share_the_room_and_the_chunks_of_one_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hdf5, "KEPT", Kept(2 * CHUNK_BYTES))
+    (tmp_path / "other").mkdir()
+    first = Opened(written(tmp_path / "x.h5", chunks=(3, 6, 8, 3), **GZIP))
+    other = Opened(written(tmp_path / "other" / "x.h5", PIXELS[::-1], chunks=(3, 6, 8, 3), **GZIP))
+    asked, asked_other = counted(first), counted(other)
+    first.gathered(0, 3)
+    assert np.array_equal(other.gathered(0)[0][0], PIXELS[19])
+    first.gathered(3, 0)  # of which the other stream has driven out the one used longest ago
+    assert (asked, asked_other) == ([(0, 3), (3, 6), (0, 3)], [(0, 3)])
+    same = first.again()
+    images = np.zeros((1, 6, 8, 3), np.uint8)
+    assert same.gather(np.array([4]), images).all()
+    assert isinstance(same, Hdf5Store)
+    assert same.unpacked[0] == 0
+    for closing in (same, first, other):
+        closing.close()
 
 
 def test_rows_that_nobody_has_written_are_what_the_file_says_they_are(tmp_path: Path) -> None:

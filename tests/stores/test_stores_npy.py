@@ -18,7 +18,6 @@ from streamd.catalog import list_samples, open_streams
 from streamd.config import load
 from streamd.errors import ConfigError
 from streamd.plan import PAD_ID
-from streamd.stores import unchanged
 from streamd.stores.npy import ArrayStore
 
 PIXELS = np.random.default_rng(1).integers(0, 256, (20, 3, 4, 3), dtype=np.uint8)
@@ -59,9 +58,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def opened(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opened]:
-    monkeypatch.setattr(unchanged, "_LOOK_S", 0.0)
-    monkeypatch.setattr(unchanged, "_LOOK_SHARE", 0)
+def opened(folder: Path) -> Iterator[Opened]:
     opened = Opened(folder)
     yield opened
     opened.close()
@@ -102,16 +99,6 @@ def test_a_file_written_since_is_held_no_more_and_its_samples_neither(opened: Op
     assert opened.gathered(0)[1] == [False]
 
 
-def test_files_are_looked_at_now_and_then_and_not_with_every_task(
-    opened: Opened, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(unchanged, "_LOOK_S", 3600.0)
-    assert opened.gathered(0)[1] == [True]
-    file = min(folder.glob("*.npy"))
-    change_times(file, file.stat().st_mtime_ns + 1)
-    assert opened.gathered(0)[1] == [True]
-
-
 def test_a_file_that_is_another_at_the_start_is_not_opened(folder: Path) -> None:
     opened = Opened(folder)
     file = max(folder.glob("*.npy"))
@@ -120,7 +107,7 @@ def test_a_file_that_is_another_at_the_start_is_not_opened(folder: Path) -> None
     with pytest.raises(ConfigError, match=rf"'{file.name}' is stale: changed since it was listed"):
         ArrayStore(opened.stream.manifest, opened.stream.manifest.arrays, opened.root)
     file.unlink()
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(ConfigError, match="any more; bring it back"):
         ArrayStore(opened.stream.manifest, opened.stream.manifest.arrays, opened.root)
     opened.close()
 

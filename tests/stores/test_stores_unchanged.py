@@ -19,9 +19,7 @@ IDS = np.array([0, PAD_ID, 5], np.int64)
 
 
 @pytest.fixture
-def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ListedFiles]:
-    monkeypatch.setattr(unchanged, "_LOOK_S", 0.0)
-    monkeypatch.setattr(unchanged, "_LOOK_SHARE", 0)
+def files(tmp_path: Path) -> Iterator[ListedFiles]:
     for name in ("a", "b"):
         np.save(tmp_path / f"{name}.npy", np.zeros((4, 8, 8, 3), np.uint8))
     stream = serve(tmp_path, tmp_path / "state", source={"kind": "npy", "path": str(tmp_path)}, labels={}, image={})
@@ -48,10 +46,25 @@ def test_a_file_is_opened_as_listed_or_not_at_all(files: ListedFiles, tmp_path: 
         files.open(1)
 
 
-def test_looks_take_a_small_part_of_the_time(
+def test_what_is_written_in_place_is_seen_at_the_next_look(files: ListedFiles, tmp_path: Path) -> None:
+    assert files.are_fresh()
+    with (tmp_path / "a.npy").open("r+b") as file:
+        file.seek(300)
+        file.write(b"\xaa" * 100)
+    assert not files.are_fresh()
+
+
+def test_looks_at_many_files_take_a_small_part_of_the_time(
     files: ListedFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unchanged, "_LOOK_S", 3600.0)
+    monkeypatch.setattr(unchanged, "_FEW_FILES", 1)
+    monkeypatch.setattr(unchanged, "_LOOK_SHARE", 1 << 40)
     assert files.are_fresh()
     (tmp_path / "a.npy").unlink()
     assert files.are_fresh()
+
+
+def test_a_file_that_is_gone_is_named_with_its_folder(files: ListedFiles, tmp_path: Path) -> None:
+    (tmp_path / "b.npy").unlink()
+    with pytest.raises(ConfigError, match=rf"'b\.npy' is not in '{tmp_path}' any more; bring it back, or name in "):
+        files.open(1)
