@@ -109,7 +109,8 @@ class Daemon:
         streams = await self._list(config, anew=self._rescan)
         engine = LocalEngine(streams, self._slots, self._stats, config.worker_count)
         group.create_task(engine.run(), name="engine")
-        pixel_ids = await engine.pixel_ids()
+        with located(config):
+            pixel_ids = await engine.pixel_ids()
         served = {
             each.spec.name: replace(each, spec=replace(each.spec, pixel_id=pixel_ids[each.spec.name]))
             for each in streams

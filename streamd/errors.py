@@ -153,3 +153,9 @@ def near_name(wanted: str, known: Iterable[str]) -> str:
     spelled = {name.casefold(): name for name in known}
     close = difflib.get_close_matches(wanted.casefold(), spelled, n=1, cutoff=0.5)
     return f"; did you mean {spelled[close[0]]!r}?" if close else ""
+
+
+def unopened(stream: str, reason: str) -> str:
+    """Why a stream cannot be opened, under its key path; a reason that has one is left as it is."""
+    key = f"streams.{stream}"
+    return reason if reason.startswith((f"{key}:", f"{key}.")) else f"{key}: cannot be opened: {reason}"

@@ -6,12 +6,14 @@ import importlib
 import inspect
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from streamd.errors import ConfigError, near_name
+
+_NAMED: Final = 5  # functions, where none is like the one that is missing
 
 
 def load_function(name: str, what: str, example: str) -> Callable[..., Any]:
@@ -27,8 +29,16 @@ def function_in(module: ModuleType, module_name: str, function_name: str) -> Cal
     function = getattr(module, function_name, None)
     if not callable(function):
         known = [known for known, value in vars(module).items() if inspect.isfunction(value)]
-        raise ConfigError(f"module {module_name!r} has no function {function_name!r}{near_name(function_name, known)}")
+        hint = near_name(function_name, known) or _listed(known)
+        raise ConfigError(f"module {module_name!r} has no function {function_name!r}{hint}")
     return function  # type: ignore[no-any-return]  # callable was asked above
+
+
+def _listed(known: Sequence[str]) -> str:
+    if not known:
+        return ", nor any other"
+    more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
+    return f"; it has {', '.join(map(repr, known[:_NAMED]))}{more}"
 
 
 def _import(module_name: str) -> Any:

@@ -7,6 +7,7 @@ import os
 import time
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -25,8 +26,9 @@ from streamd.stores import Mask, Store
 from streamd.stores.cache import DecodedCache
 from streamd.stores.cachefile import UnfitCacheError
 from streamd.stores.choose import open_store
-from streamd.tasks import BadSample, OpenStream, TransformPlace, short_reason
-from streamd.transforms.probe import Tried, open_transform
+from streamd.tasks import BadSample, OpenStream, short_reason
+from streamd.transforms.probe import Tried, nobody, open_transform
+from streamd.whereabouts import Track
 
 _LASTING_ERRORS: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR})
 
@@ -172,14 +174,14 @@ class Source:
             return BadSample(sample_id, reason, lasting=self.enclosed is None and error.errno in _LASTING_ERRORS)
 
 
-def opened(command: OpenStream) -> tuple[Source, str]:
+def opened(command: OpenStream, track: Track | None = None) -> tuple[Source, str]:
     """A stream as its daemon wants it, and what its operator should know of that. Raises as Source.open.
 
-    ConfigError, too, when its transform cannot be used.
+    ConfigError, too, when its transform cannot be used. The track says what is tried of it, in case that never ends.
     """
     source = Source.open(command.spec, Path(command.manifest))
     try:
-        source, remarks = _transformed(source, command.transform)
+        source, remarks = _transformed(source, command, track)
     except BaseException:
         source.close()
         raise
@@ -192,11 +194,15 @@ def opened(command: OpenStream) -> tuple[Source, str]:
     return replace(source, store=cache, cache=cache), remarks
 
 
-def _transformed(source: Source, place: TransformPlace | None) -> tuple[Source, str]:
+def _transformed(source: Source, command: OpenStream, track: Track | None) -> tuple[Source, str]:
     """A stream with its transform, if it has one, and what there is to say of that."""
-    if place is None:
+    if command.transform is None:
         return source, ""
-    tried = open_transform(place, source.manifest, source.spec.image, source.decoded_id)
+    tell = nobody if track is None else partial(track.tries, command.number)
+    try:
+        tried = open_transform(command.transform, source.manifest, source.spec.image, source.decoded_id, tell)
+    except ConfigError as error:
+        raise ConfigError(f"streams.{source.spec.name}.transform: {error}") from error
     return replace(source, transform=tried), tried.remark
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from streamd import logs
 from streamd.changes import Changes, compare, needing_restart
-from streamd.config import Config
+from streamd.config import Config, located
 from streamd.engines.local import LocalEngine
 from streamd.errors import StreamdError
 from streamd.served import ServedStream
@@ -63,10 +63,10 @@ class Reloader:
             logs.error("reload.failed", "nothing is changed; mend it and send SIGHUP again")
             return
         self._warn_of_settings(config)
-        failed = await self._apply(changes, fresh)
+        failed = await self._apply(changes, fresh, config)
         parts = {"kept": changes.kept, "changed": changes.changed, "added": changes.added, "removed": changes.removed}
         told = {word: ",".join(name for name in names if name not in failed) for word, names in parts.items()}
-        logs.notice("reload.done", "serving what it says", **told)
+        logs.notice("reload.done", f"serving what it says{', but for what failed' if failed else ''}", **told)
 
     def _compare(self, fresh: dict[str, ServedStream]) -> Changes:
         running = self._service.streams
@@ -90,7 +90,7 @@ class Reloader:
         if names:
             logs.warning("reload.restart_needed", f"{', '.join(names)}: as before, until the daemon is started anew")
 
-    async def _apply(self, changes: Changes, fresh: dict[str, ServedStream]) -> set[str]:
+    async def _apply(self, changes: Changes, fresh: dict[str, ServedStream], config: Config) -> set[str]:
         """The names of streams that no worker could open: they are as they were."""
         for name, why in changes.removed.items():
             self._service.change(name, None, why)
@@ -108,7 +108,7 @@ class Reloader:
             ways.append(({each.name for each in together}, self._serve_from_new_workers(together)))
         ways += [({name}, self._keep(self._service.streams[name], fresh[name])) for name in changes.kept]
         ways += [({each.name}, self._serve(each)) for each in alone]
-        return {name for names, way in ways if not await self._goes(names, way) for name in names}
+        return {name for names, way in ways if not await self._goes(names, way, config) for name in names}
 
     def _parted(self, versions: Sequence[_Version]) -> tuple[list[_Version], list[_Version]]:
         """Those that need new workers, which all get at a time; and those that do not."""
@@ -117,10 +117,11 @@ class Reloader:
             return [], [*versions]
         return transformed, [each for each in versions if each not in transformed]
 
-    async def _goes(self, names: Collection[str], way: Coroutine[Any, Any, None]) -> bool:
+    async def _goes(self, names: Collection[str], way: Coroutine[Any, Any, None], config: Config) -> bool:
         """Whether streams are served as they should be; a folder may have gone since its files were listed."""
         try:
-            await way
+            with located(config):
+                await way
         except StreamdError as error:
             logs.error("reload.failed", f"{error}; it goes on as it was, if it was", stream=",".join(names))
             return False

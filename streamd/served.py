@@ -14,10 +14,11 @@ from streamd.mixing import Mixing
 from streamd.plan import Ids, Order, batch_ids, several_ids
 from streamd.quarantine import Quarantine
 from streamd.spec import StreamSpec
-from streamd.tasks import CachePlace, TransformPlace
+from streamd.tasks import TRANSFORM_RAISED, CachePlace, TransformPlace
 from streamd.verdicts import MASKED, BadRow, Marks, resolve
 from streamd.window.events import StreamShape
 
+_MEND_TRANSFORM = "the transform, which must not raise by chance since once is enough for a sample"
 _LEAST_BAD = 10  # so few bad samples never stop a stream, however small it is
 
 
@@ -88,6 +89,10 @@ class ServedStream:
     def file(self, sample_id: int) -> str:
         return self.manifest.file(sample_id).decode(errors="backslashreplace")
 
+    def unread(self, sample_id: int, reason: str) -> str:
+        """Why the stream must stop over a sample that cannot be read; a reason with a key path is not the file's."""
+        return reason if reason.startswith("streams.") else f"{self.file(sample_id)} cannot be read: {reason}"
+
     def too_many_bad(self) -> str | None:
         """Why the stream must stop, if it must."""
         bad = len(self.quarantine.reasons)
@@ -99,6 +104,7 @@ class ServedStream:
         sample_id, reason = next(reversed(self.quarantine.reasons.items()))
         return (
             f"{bad} of {self.spec.samples} samples are bad, more than bad_samples.max_fraction "
-            f"{self.max_bad_fraction:g} allows; the last: {self.file(sample_id)}: {reason}; mend or remove them, or "
-            "set a larger max_fraction: streamd check names them all"
+            f"{self.max_bad_fraction:g} allows; the last: {self.file(sample_id)}: {reason}; mend "
+            f"{_MEND_TRANSFORM if reason.startswith(TRANSFORM_RAISED) else 'or remove them'}, or set a larger "
+            "max_fraction: streamd check names them all"
         )

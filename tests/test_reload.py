@@ -15,6 +15,7 @@ from served_folders import change_times
 
 from streamd.catalog import list_samples, open_streams, unlisted
 from streamd.config import Config, load
+from streamd.config.problems import Places
 from streamd.engines.local import LocalEngine
 from streamd.errors import ConfigError
 from streamd.reload import Reloader, introduce
@@ -60,7 +61,7 @@ class Daemon:
     async def open(self, stream: ServedStream) -> PixelId:
         self.told.append(f"open {stream.spec.name}")
         if stream.spec.name in self.closed_to:
-            raise ConfigError("its folder is gone")
+            raise ConfigError(f"streams.{stream.spec.name}: cannot be opened: its folder is gone")
         return PixelId("pixels")
 
     def needs_new_workers(self, streams: Iterable[ServedStream]) -> bool:
@@ -131,11 +132,17 @@ def test_a_stream_that_no_worker_can_open_goes_on_as_it_was_and_others_change(
     running = daemon.start({"a": a, "b": b})
     before = daemon.streams["a"]
     daemon.closed_to.add("a")
-    reload(daemon, running, {"a": a | {"batch_size": 4}, "b": b | {"batch_size": 4}})
+
+    async def read() -> tuple[Config, list[ServedStream]]:
+        config, streams = daemon.read({"a": a | {"batch_size": 4}, "b": b | {"batch_size": 4}})
+        config._places = Places("config.yaml", {("streams", "a"): 3}, {})
+        return config, streams
+
+    run(daemon, running, read)
     assert daemon.streams["a"] is before
     assert daemon.streams["b"].spec.batch_size == 4
-    assert "its folder is gone; it goes on as it was, if it was" in log.text
-    done = next(record for record in log.records if "serving what it says" in record.getMessage())
+    assert "config.yaml:3: streams.a: cannot be opened: its folder is gone; it goes on as it was, if it was" in log.text
+    done = next(record for record in log.records if "serving what it says, but for what failed" in record.getMessage())
     assert "changed=b" in done.getMessage() or "b" in str(done.__dict__)
 
 

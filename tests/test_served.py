@@ -15,6 +15,7 @@ from served_folders import serve
 from streamd.layout import slot_bytes
 from streamd.limits import TASK_ROWS
 from streamd.served import ServedStream
+from streamd.tasks import TRANSFORM_RAISED
 from streamd.verdicts import MASKED, SUBSTITUTED, Verdict
 
 
@@ -76,6 +77,13 @@ def test_ten_bad_samples_never_stop_a_stream_and_the_eleventh_may(stream: Served
     assert reason is not None
     assert "11 of 20 samples are bad, more than bad_samples.max_fraction 0.01 allows" in reason
     assert f"{stream.file(10)}: reason 10; mend or remove them" in reason
+    stream.quarantine.record([Verdict(11, f"{TRANSFORM_RAISED} ValueError")])
+    assert "raised ValueError; mend the transform, which must not raise by chance" in str(stream.too_many_bad())
+
+
+def test_a_sample_that_cannot_be_read_is_named_unless_its_whole_stream_is_out_of_reach(stream: ServedStream) -> None:
+    assert stream.unread(3, "Input/output error") == f"{stream.file(3)} cannot be read: Input/output error"
+    assert stream.unread(3, "streams.train.transform: it was edited") == "streams.train.transform: it was edited"
 
 
 def test_a_fraction_that_was_allowed_is_allowed(stream: ServedStream) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from daemons import wait_until
 from hands import ROWS, Hand, pixels, task
 from msgspec import structs
 from programs import Write
@@ -16,6 +17,7 @@ from streamd.plan import PAD_ID
 from streamd.served import ServedStream
 from streamd.tasks import Done, OpenStream, Ready, Report, Unopened
 from streamd.transforms.source import place_of
+from streamd.whereabouts import Phase
 
 
 @pytest.fixture
@@ -50,7 +52,9 @@ def test_a_transform_has_its_way_with_rows_and_what_is_wrong_with_one_is_told_wi
     assert place.labels["label"].view(memory)[:3].tolist() == [1, 0, 0]
 
     assert isinstance(told := opened(1, WRONG), Unopened)
-    assert told.reason.startswith("transform at module1.py:1: an image of uint8 (3, 32, 32) comes back")
+    assert told.reason.startswith(
+        "streams.train.transform: transform at module1.py:1: an image of uint8 (3, 32, 32) comes back"
+    )
 
     assert isinstance(opened(2, LATE), Ready)
     hand.send(structs.replace(task(stream, 2, [0], [3]), stream=2))
@@ -58,5 +62,9 @@ def test_a_transform_has_its_way_with_rows_and_what_is_wrong_with_one_is_told_wi
     assert done.unfit.startswith("transform at module2.py:1: an image of uint8 (24, 32, 3) comes back")
     assert "; the sample: cat/0003.jpg; mend it" in done.unfit
 
-    status, printed = hand.end()
+    folder = program("endless", "import time\ndef f(image, labels, rng):\n    time.sleep(1e6)").parent
+    hand.send(OpenStream(3, str(stream.manifest_path), stream.spec, None, place_of("endless:f", folder)))
+    wait_until(lambda: hand.track.trial().phase is Phase.TRYING, "the transform is tried")
+    assert (hand.track.trial().stream, hand.track.trial().subject) == (3, "transform at endless.py:2")
+    status, printed = hand.end()  # nobody waits for it
     assert (status, set(printed.split("\n"))) == (0, {"a word", ""})

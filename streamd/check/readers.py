@@ -40,7 +40,7 @@ class Readers:
         command: Sequence[str] = COMMAND,
         deadline_s: float = ROW_DEADLINE_S,
     ) -> None:
-        self._hello = msgspec.json.encode(streams) + b"\n"
+        self._streams = streams
         self._groups: Iterator[Group] = iter(groups)
         self._heard = heard
         self._command = command
@@ -59,7 +59,7 @@ class Readers:
 
     async def _tend(self) -> None:
         """One process's place: takes groups until there are no more."""
-        child = _Child(self._command, self._hello, self._deadline_s)
+        child = _Child(self._command, self._streams, self._deadline_s)
         try:
             for group in self._groups:
                 for seen in await self._read(child, group):
@@ -85,37 +85,61 @@ class Readers:
     def _crashed(self, group: Group, death: Death) -> Seen:
         self._crashes += 1
         if self._crashes > _MOST_CRASHES:
-            raise StreamdError(
-                f"more than {_MOST_CRASHES} files crash the decoder, the last {death.words}: that is the "
-                "installation's fault rather than the files'; install streamd[serve] anew"
-            )
+            raise StreamdError(f"more than {_MOST_CRASHES} files crash {_culprit(death)}")
         fault = Fault(group.ids[0], death.blame or f"ends who reads it, {death.words}", "crash")
         return Seen(group.stream, group.ids, faults=[fault])
+
+
+def _culprit(death: Death) -> str:
+    """What so many ends are due to, and what to do."""
+    if death.at.phase is Phase.TRANSFORMING:
+        return f"the transform, the last {death.words}: run it by itself to see why"
+    return (
+        f"the decoder, the last {death.words}: that is the installation's fault rather than the files'; install "
+        "streamd[serve] anew"
+    )
 
 
 class _Child:
     """A reading process, started when it is first asked and again after its end."""
 
-    def __init__(self, command: Sequence[str], hello: bytes, deadline_s: float) -> None:
+    def __init__(self, command: Sequence[str], streams: Sequence[Told], deadline_s: float) -> None:
         self._command = command
-        self._hello = hello
+        self._streams = streams
         self._deadline_s = deadline_s
         self._running: _Running | None = None
 
     async def ask(self, group: Group) -> Seen | None:
         """The answer; None when the process has died over it."""
-        if self._running is None:
-            self._running = await _Running.start(self._command, self._deadline_s)
-            answer = await self._running.exchange(self._hello)
+        running = self._running
+        if running is None:
+            running = await self._start()
+            answer = await running.exchange(msgspec.json.encode(self._streams) + b"\n")
             if not answer:
-                death = await self.end()
-                raise StreamdError(
-                    f"a reading process ended before it read anything, {death.words}; its message is above"
-                )
+                raise self._unready(await self.end())
             if isinstance(refusal := msgspec.json.decode(answer), str):
                 raise ConfigError(refusal)
-        answer = await self._running.exchange(msgspec.json.encode(group) + b"\n")
+        answer = await running.exchange(msgspec.json.encode(group) + b"\n")
         return msgspec.json.decode(answer, type=Seen) if answer.endswith(b"\n") else None
+
+    async def _start(self) -> _Running:
+        """A process, also when this is cancelled meanwhile: it has to be waited for then, too."""
+        starting = asyncio.ensure_future(_Running.start(self._command, self._deadline_s))
+        try:
+            self._running = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            self._running = await starting
+            raise
+        return self._running
+
+    def _unready(self, death: Death) -> StreamdError:
+        """What to say of an end before anything was read."""
+        if death.charge is not None:
+            name = self._streams[death.charge.stream].spec.name
+            return ConfigError(f"streams.{name}.transform: {death.charge.reason}")
+        return StreamdError(
+            f"a reading process ended before it read anything, {death.words}; if it said why, that is above"
+        )
 
     async def end(self) -> Death:
         """Ends the process, if it has not ended; how it did."""
@@ -130,7 +154,7 @@ class _Running:
         self._process = process
         self._track = track
         self._deadline_s = deadline_s
-        self._watch = Watch(process.pid, track, deadline_s, self._found)
+        self._watches = [Watch(process.pid, where, deadline_s, self._found) for where in (track.read, track.trial)]
         self._killed_for: Finding | None = None
 
     @classmethod
@@ -149,21 +173,24 @@ class _Running:
         """Says a line and hears one; an empty one when the process is dead."""
         assert self._process.stdin is not None  # noqa: S101 - a pipe was asked for
         assert self._process.stdout is not None  # noqa: S101 - as above
-        self._watch.begin()
+        for watch in self._watches:
+            watch.begin()
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._process.stdin.write(line)
             await self._process.stdin.drain()
         answer = await self._process.stdout.readline()
-        self._watch.rest()
+        for watch in self._watches:
+            watch.rest()
         return answer
 
     async def end(self) -> Death:
         """Kills it, unless it dies by itself: its output has ended then, and a kill would hide of what."""
-        self._watch.close()
+        for watch in self._watches:
+            watch.close()
         if self._process.stdout is not None and not self._process.stdout.at_eof():
             self._kill()
         code = await self._process.wait()
-        found = death(code, self._track.read(), self._killed_for, self._deadline_s)
+        found = death(code, self._track.read(), self._track.trial(), self._killed_for, self._deadline_s)
         self._track.close()
         return found
 

@@ -28,10 +28,12 @@ from streamd.decode.content import format_of
 from streamd.decode.crop import Draw, draws
 from streamd.decode.orientation import SIDEWAYS, orientation_of
 from streamd.decode.resize import Row, covering_size
-from streamd.errors import ConfigError
+from streamd.errors import ConfigError, unopened
 from streamd.opened import CHANGED, Source, Unread, opened
+from streamd.parent import end_with
 from streamd.spec import ImageSpec
 from streamd.stores import Store
+from streamd.stores.hdf5 import Hdf5Store
 from streamd.tasks import BadSample, OpenStream, short_reason
 from streamd.whereabouts import Phase, Track
 from streamd.worker import confine_process, inherited_track, leave_out_of_memory
@@ -72,8 +74,10 @@ def _gather(seen: Seen, source: Source, store: Store, track: Track) -> None:
     image = source.spec.image
     images = np.empty((len(seen.ids), *image.shape), dtype=np.uint8)
     started_s = time.monotonic()
+    chunks, unpack_s = _unpacked(store)
     held = store.gather(np.array(seen.ids, dtype=np.int64), images)
     seen.read_s = time.monotonic() - started_s
+    seen.unpacked, seen.unpack_s = _unpacked(store)[0] - chunks, _unpacked(store)[1] - unpack_s
     for sample_id in compress(seen.ids, ~held):
         fault = store.fault(sample_id)
         seen.faults.append(Fault(sample_id, fault or CHANGED, "verdict" if fault else "retry"))
@@ -87,6 +91,11 @@ def _gather(seen: Seen, source: Source, store: Store, track: Track) -> None:
         file, _, _ = source.manifest.file(seen.ids[0]).rpartition(b"[")
         kind = file.rpartition(b".")[2].decode(errors="replace").upper()  # in the place of a picture's format
         seen.formats[kind] = seen.sizes[f"{image.width}x{image.height}"] = len(seen.digests)
+
+
+def _unpacked(store: Store) -> tuple[int, float]:
+    """How many chunks a store has decompressed so far, and the seconds that it took."""
+    return store.unpacked if isinstance(store, Hdf5Store) else (0, 0.0)
 
 
 def _digest(data: bytes | memoryview) -> str:
@@ -152,7 +161,7 @@ def serve(track: Track, lines: BinaryIO, answers: BinaryIO) -> None:
 
     streams = msgspec.json.decode(next(lines), type=list[Told])
     try:
-        sources = [_opened(told) for told in streams]
+        sources = [_opened(number, told, track) for number, told in enumerate(streams)]
     except ConfigError as error:
         say(str(error))
         return
@@ -166,11 +175,11 @@ def serve(track: Track, lines: BinaryIO, answers: BinaryIO) -> None:
         say(seen)
 
 
-def _opened(told: Told) -> Source:
+def _opened(number: int, told: Told, track: Track) -> Source:
     try:
-        return opened(OpenStream(0, told.manifest, told.spec, None, told.transform))[0]
+        return opened(OpenStream(number, told.manifest, told.spec, None, told.transform), track)[0]
     except ConfigError as error:
-        raise ConfigError(f"streams.{told.spec.name}: {error}") from error
+        raise ConfigError(unopened(told.spec.name, str(error))) from error
 
 
 def _set_apart(descriptor: int, mode: str, instead: int) -> BinaryIO:
@@ -182,6 +191,7 @@ def _set_apart(descriptor: int, mode: str, instead: int) -> BinaryIO:
 
 def main() -> None:
     """One reading process, confined as a worker is."""
+    end_with(os.getppid())  # a transform of the user's may never return
     confine_process()
     nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     serve(inherited_track(sys.argv[1]), _set_apart(_STDIN, "rb", nothing), _set_apart(_STDOUT, "wb", _STDERR))

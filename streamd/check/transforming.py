@@ -23,7 +23,7 @@ def objection(source: Source, sample_id: int, row: Row) -> Fault | None:
     try:
         source.transform.call.apply(row, labels, 0, rng)
     except FailedTransformError as error:
-        return Fault(sample_id, short_reason(error), "verdict")
+        return Fault(sample_id, short_reason(error), "transform")
     except UnfitTransformError as error:
         return Fault(sample_id, short_reason(error), "stop")
     return None

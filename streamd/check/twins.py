@@ -61,12 +61,16 @@ def repeats(groups: Sequence[Sequence[Twin]], stream: str) -> list[list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Two streams with files in common: so many `files` of the second are also in the first, one of them `example`."""
+    """Two streams with files in common: so many `files` of the second are also in the first, one of them `example`.
+
+    `others` of the first are in the second: not as many where one has copies.
+    """
 
     first: str
     second: str
     files: int
     example: tuple[int, int]  # sample ids in the first and in the second
+    others: int
 
 
 def shared(groups: Sequence[Sequence[Twin]]) -> list[Shared]:
@@ -79,5 +83,16 @@ def shared(groups: Sequence[Sequence[Twin]]) -> list[Shared]:
             earlier = found.get((first, second))
             example = earlier.example if earlier else (leaders[first], leaders[second])
             files = counts[second] + (earlier.files if earlier else 0)
-            found[first, second] = Shared(first, second, files, example)
+            others = counts[first] + (earlier.others if earlier else 0)
+            found[first, second] = Shared(first, second, files, example, others)
     return list(found.values())
+
+
+def alike(found: Sequence[Shared], files: Mapping[str, int]) -> list[list[str]]:
+    """The streams of which each holds all files of the others, in groups; `files` is how many each one has."""
+    same: dict[str, list[str]] = {}  # by the first of a group
+    for each in found:
+        led = any(each.first in group[1:] for group in same.values())
+        if not led and (each.others, each.files) == (files[each.first], files[each.second]):
+            same.setdefault(each.first, [each.first]).append(each.second)
+    return list(same.values())

@@ -88,8 +88,8 @@ class StreamConfig(Model):
     {mean: [r, g, b], std: [r, g, b]} in 0-255.
     """
     transform: Annotated[Transform | None, BeforeValidator(read_transform)] = None
-    """module:function, beside this file or installed: f(image, labels, rng) -> (image, labels), called in the daemon for
-    every sample, once for all its trainers.
+    """module:function, beside this file or installed: f(image, labels, rng) -> (image, labels), called in the daemon
+    for every sample, once for all its trainers. It must not raise by chance: once is enough for a sample.
     """
     bad_samples: BadSamplesConfig = BadSamplesConfig()
     """What becomes of samples that cannot be decoded."""

@@ -145,9 +145,9 @@ class ShuffleConfig(Model):
     seed: Seed = 0
     """The same seed gives the same order, everywhere and every time."""
     chunk: ChunkCount = 3200
-    """Samples that are stored and read together; for kind chunk."""
+    """Samples that are stored and read together; for kind chunk. Compressed hdf5 has its own, unless written."""
     buffer: ChunkCount = 16
-    """Chunks that are mixed with each other; for kind chunk."""
+    """Chunks that are mixed with each other; for kind chunk. Of compressed hdf5, what a worker keeps unless written."""
 
     @model_validator(mode="after")
     def _chunks_are_for_chunk(self) -> Self:

@@ -103,7 +103,7 @@ class TarSource(Model):
     """WebDataset shards, or other tars of images. What is called the same up to the first dot is one sample.
 
     A label is the text of the file beside the image whose suffix is the label's name, or what `from` says: `txt`, or
-    `json:angle` for a field of what is JSON in it. `label` is found in `.cls`, too, or is the folder that images lie in.
+    `json:angle` for a field of what is JSON in it. `label` is found in `.cls`, too, or is the folder of the images.
     """
 
     kind: Literal["tar"]

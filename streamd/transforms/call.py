@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from streamd.spec import LabelSpec
 from streamd.stores import Pixels
+from streamd.tasks import TRANSFORM_RAISED
 from streamd.transforms.load import Function, told
 
 Labels = Mapping[str, Any]
@@ -64,7 +65,7 @@ class Transform:
         except MemoryError:
             raise
         except BaseException as error:  # a user's program may raise anything, even SystemExit
-            raise FailedTransformError(f"transform raised {told(error, self.folder)}") from error
+            raise FailedTransformError(f"{TRANSFORM_RAISED} {told(error, self.folder)}") from error
         if not isinstance(back, tuple) or len(back) != 2:  # noqa: PLR2004 - the image and its labels
             raise self._unfit(f"{_short(back)} comes back; the pair (image, labels) is wanted")
         made, names = back
@@ -131,4 +132,6 @@ def _names(labels: object) -> str:
 def _short(value: object) -> str:
     if isinstance(value, np.ndarray) and value.ndim:
         return f"an array of {_kind(value)}"
-    return f"{type(value).__name__} {value!r}"[:60] if not isinstance(value, tuple) else f"a tuple of {len(value)}"
+    if isinstance(value, tuple):
+        return f"a tuple of {len(value)}"
+    return " ".join(f"{type(value).__name__} {value!r}".split())[:60]

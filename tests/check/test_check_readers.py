@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import harmful
 import pytest
 from harmful import Broken, mark
 from messy import CRASH, CRASHING, animals, told
+from programs import Write
 from served_folders import serve
 
 from streamd.check import readers
 from streamd.check.readers import COMMAND, Readers
 from streamd.check.records import Group, Seen
-from streamd.errors import StreamdError
+from streamd.errors import ConfigError, StreamdError
 from streamd.limits import ROW_DEADLINE_S
+from streamd.transforms.source import place_of
 
 
 def read(
@@ -111,6 +114,18 @@ def test_processes_that_cannot_start_are_an_error_and_no_finding(tmp_path: Path)
     animals(tmp_path)
     with pytest.raises(StreamdError, match="ended before it read anything, with exit status 5"):
         read(tmp_path, [Group(0, [0, 1])], command=(sys.executable, "-c", "raise SystemExit(5)"))
+
+
+def test_a_transform_that_never_returns_is_named(tmp_path: Path, program: Write) -> None:
+    animals(tmp_path)
+    text = "import time\ndef f(image, labels, rng):\n    time.sleep(1e6)"
+    place = place_of("augment:f", program("augment", text).parent)
+    stream = serve(tmp_path / "data", tmp_path / "state")
+    reading = Readers([told(stream), replace(told(stream), transform=place)], [Group(0, [0])], print, deadline_s=2.0)
+    why = "takes more than 2 s on a built-in image: is there a loop without an end"
+    with pytest.raises(ConfigError, match=rf"^streams\.train\.transform: transform at augment\.py:2 {why}"):
+        asyncio.run(reading.run(1))
+    stream.manifest.close()
 
 
 def test_cancelling_ends_the_processes_in_the_middle_of_their_work(tmp_path: Path) -> None:

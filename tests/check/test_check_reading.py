@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from messy import animals, picture, spoil
@@ -92,6 +93,15 @@ def test_a_file_that_is_gone_is_a_verdict(folder: Path, tmp_path: Path) -> None:
     (folder / "cat" / "0001.jpg").unlink()
     (fault,) = seen_in(folder, tmp_path / "state").faults
     assert (fault.sample_id, fault.reason, fault.effect) == (1, "No such file or directory", "verdict")
+
+
+def test_chunks_that_were_decompressed_are_counted_and_timed(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", data=np.zeros((9, 4, 5, 3), np.uint8), chunks=(2, 4, 5, 3), compression="gzip")
+    source = {"kind": "hdf5", "path": str(tmp_path / "x.h5"), "images": "x"}
+    seen = seen_in(tmp_path, tmp_path / "state", source=source, image={}, labels={})
+    assert seen.unpacked == 5
+    assert 0 < seen.unpack_s < seen.read_s
 
 
 def test_rows_of_an_array_are_told_from_each_other_by_their_pixels(tmp_path: Path) -> None:

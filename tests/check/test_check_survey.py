@@ -165,11 +165,14 @@ def test_a_transform_is_had_at_every_sample_and_may_print_and_ask(tmp_path: Path
     )
     found = surveyed(tmp_path, animals(tmp_path), transform="augment:f").streams["train"]
     assert {each.file.split("/")[0] for each in found.unreadable} == {"dog"}
-    assert {each.effect for each in found.unreadable} == {"verdict"}
+    assert {each.effect for each in found.unreadable} == {"transform"}
     assert found.unreadable[0].reason.startswith("transform raised ZeroDivisionError at augment.py:4")
 
 
 def test_a_transform_that_cannot_be_used_is_refused_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "augment.py").write_text("def f(image, labels, rng):\n    return image / 255, labels\n")
-    with pytest.raises(ConfigError, match=r"streams\.train: transform at augment\.py:1: an image of float64"):
+    with pytest.raises(
+        ConfigError,
+        match=r"config\.yaml:\d+: streams\.train\.transform: transform at augment\.py:1: an image of float64",
+    ):
         surveyed(tmp_path, animals(tmp_path), transform="augment:f")

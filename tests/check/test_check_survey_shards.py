@@ -24,5 +24,5 @@ def test_check_reads_shards_as_it_reads_files_and_knows_copies_across_both(tmp_p
         f"all.tar/{each.file}": each.reason for each in files.unreadable
     }
     assert {each.file.removeprefix("all.tar/") for each in shards.unreadable} == reasons.keys()
-    (leak,) = found.leaks
-    assert (leak.files, leak.example) == (8, ("cat/0000.jpg", "all.tar/cat/0000.jpg"))
+    assert found.leaks == []
+    assert [each for each in found.warnings if each.startswith("loose and packed hold the same files: ")]

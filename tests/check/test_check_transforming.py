@@ -35,7 +35,7 @@ def transformed(stream: ServedStream, program: Write) -> Iterator[Source]:
 @pytest.mark.parametrize(
     ("colour", "effect", "reason"),
     [
-        (1, "verdict", "transform raised ValueError at augment.py:4: too dark"),
+        (1, "transform", "transform raised ValueError at augment.py:4: too dark"),
         (2, "stop", "transform at augment.py:2: an image of uint8 (16, 32, 3) comes back; uint8 (32, 32, 3) is wanted"),
     ],
 )

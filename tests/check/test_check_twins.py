@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streamd.check.twins import Contents, Shared, repeats, shared, twins
+from streamd.check.twins import Contents, Shared, alike, repeats, shared, twins
 
 
 def contents(*files: tuple[int, int, int, int]) -> Contents:
@@ -54,4 +54,12 @@ def test_repeats_are_those_within_one_stream() -> None:
 
 
 def test_what_two_streams_share_counts_the_files_of_the_second() -> None:
-    assert shared(GROUPS) == [Shared("a", "b", 3, (1, 3)), Shared("b", "c", 1, (4, 6))]
+    assert shared(GROUPS) == [Shared("a", "b", 3, (1, 3), 3), Shared("b", "c", 1, (4, 6), 2)]
+
+
+def test_streams_that_hold_the_very_same_files_are_named_together_once() -> None:
+    first = contents((0, 1, 1, 1), (1, 1, 2, 2))
+    streams = {"a": first, "part": contents((0, 1, 1, 1)), "b": first, "c": first}
+    files = {name: each.ids.size for name, each in streams.items()}
+    assert alike(shared(twins(streams)), files) == [["a", "b", "c"]]
+    assert alike(shared(twins({"a": first, "part": streams["part"]})), files) == []

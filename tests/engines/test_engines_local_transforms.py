@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 from daemons import write_images
 from programs import DRAWN, Write
-from rig import Rig, pixels, play
+from rig import ANSWER_S, Rig, pixels, play
 from served_folders import serve
 
 from streamd.engines import local
+from streamd.engines.deaths import Charge
 from streamd.engines.local import LocalEngine
 from streamd.errors import ConfigError
 from streamd.served import ServedStream
@@ -39,6 +40,7 @@ def served(tmp_path: Path, program: Write) -> Iterator[Serve]:
     plain.manifest.close()
 
 
+DEADLINE_S = 2.0  # a busy host imports nothing in less
 INVERT = "def f(image, labels, rng):\n    return 255 - image, labels"
 
 
@@ -110,11 +112,12 @@ def test_a_new_source_gets_new_workers_and_a_batch_under_way_is_finished_by_the_
     play(old, scene)
 
 
-def test_a_first_transform_and_an_unchanged_one_need_no_new_workers(served: Serve) -> None:
+def test_only_streams_without_a_transform_or_with_one_that_was_tried_need_no_new_workers(served: Serve) -> None:
     one, another = served(INVERT), served(INVERT, "another")
     plain = replace(one, transform=None)
     slots = SlotStore()
-    assert not LocalEngine([plain], slots, Stats(), 1).needs_new_workers([one])
+    unused = LocalEngine([plain], slots, Stats(), 1)
+    assert [unused.needs_new_workers(each) for each in ([plain], [one])] == [False, True]
     engine = LocalEngine([one], slots, Stats(), 1)
     assert [engine.needs_new_workers(each) for each in ([one, plain], [another], [one, another])] == [False, True, True]
     edited = served(INVERT + "  # edited")
@@ -133,5 +136,39 @@ def test_new_workers_that_open_nothing_in_time_are_sent_away(served: Serve, monk
             await engine.open_in_new_workers([served(INVERT + "  # edited")])
         assert engine._register.begin("train") == (0, stream)
         await running
+
+    asyncio.run(scene())
+
+
+def test_a_transform_that_ends_who_tries_it_or_never_returns_is_refused_and_the_workers_at_work_hear_nothing_of_it(
+    served: Serve,
+) -> None:
+    good, ends = served(INVERT), served("import os\nos._exit(4)\ndef f(*_): pass", "ends")
+    endless = served("import time\ndef f(image, labels, rng):\n    time.sleep(1e6)", "endless")
+
+    async def scene(rig: Rig) -> None:
+        before = rig.engine.pids
+        with pytest.raises(ConfigError, match=r"^streams\.train\.transform: module 'ends' ends its process when"):
+            await rig.engine.open_in_new_workers([ends])
+        with pytest.raises(ConfigError, match=r"^streams\.train\.transform: transform at endless\.py:2 takes more"):
+            await asyncio.wait_for(rig.engine.open_in_new_workers([endless]), ANSWER_S)
+        rig.produce()
+        assert (await rig.outcome())[1] is None
+        assert (rig.engine.pids, rig.engine.restarts) == (before, 0)
+
+    play(good, scene, row_deadline_s=DEADLINE_S)
+
+
+def test_a_transform_that_ends_workers_later_stops_its_stream_for_good(served: Serve) -> None:
+    async def scene() -> None:
+        rig = Rig(served(INVERT), workers=0)
+        rig.produce()
+        for certain in (False, False):
+            assert rig.outcomes.empty()
+            rig.engine._accuse(Charge(0, "it ends its process", certain))
+        assert (await rig.outcome())[1] == "streams.train.transform: it ends its process"
+        rig.produce()
+        assert (await rig.outcome())[1] == "streams.train.transform: it ends its process"
+        rig.slots.close()
 
     asyncio.run(scene())

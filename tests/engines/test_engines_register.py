@@ -12,6 +12,7 @@ import pytest
 from daemons import write_images
 from served_folders import serve
 
+from streamd.engines.deaths import Charge
 from streamd.engines.register import Register
 from streamd.errors import ConfigError
 from streamd.served import ServedStream
@@ -141,7 +142,7 @@ def test_whoever_waits_for_a_streams_first_word_hears_why_it_cannot_be_opened(st
     async def ask() -> None:
         register = Register([stream])
         register.refuse(0, "the folder is gone")
-        with pytest.raises(ConfigError, match="stream 'train' cannot be opened: the folder is gone"):
+        with pytest.raises(ConfigError, match=r"streams\.train: cannot be opened: the folder is gone"):
             await register.pixel_id(0)
         register.agree(0, PixelId("late"))  # another worker came later, or luckier
         register.refuse(7, "nobody knows this one")
@@ -184,3 +185,30 @@ def test_transforms_are_those_of_the_streams_that_names_stand_for(stream: Served
     assert (opening.transform, register.transforms()) == (first, {first})
     register.use(number)
     assert register.transforms() == {second}
+
+
+def test_a_transform_that_ended_two_workers_is_given_up_and_no_worker_is_told_of_its_stream(
+    stream: ServedStream,
+) -> None:
+    async def scene() -> None:
+        register = Register([stream])
+        ended = Charge(0, "it ends its process", certain=False)
+        assert register.charge(ended) == ""
+        assert len(register.openings()) == 1
+        assert register.charge(ended) == "streams.train.transform: it ends its process"
+        assert (register.openings(), register.given_up(0)) == ([], register.charge(ended))
+        with pytest.raises(ConfigError, match=r"^streams\.train\.transform: it ends its process$"):
+            await register.pixel_id(0)
+        assert register.charge(Charge(7, "closed meanwhile", certain=True)) == ""
+
+    asyncio.run(scene())
+
+
+def test_a_transform_that_never_returns_is_given_up_at_once(stream: ServedStream) -> None:
+    async def scene() -> None:
+        register = Register([stream])
+        register.agree(0, PixelId("pixels"))
+        assert register.charge(Charge(0, "it takes too long", certain=True)) != ""
+        assert await register.pixel_id(0) == "pixels"
+
+    asyncio.run(scene())

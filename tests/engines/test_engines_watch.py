@@ -36,7 +36,7 @@ def watched(track: Track, scene: Callable[[Watch, asyncio.Queue[Finding]], objec
 
     async def run() -> list[Finding]:
         found: asyncio.Queue[Finding] = asyncio.Queue()
-        guard = Watch(pid or os.getpid(), track, DEADLINE_S, found.put_nowait)
+        guard = Watch(pid or os.getpid(), track.read, DEADLINE_S, found.put_nowait)
         scene(guard, found)
         first = await asyncio.wait_for(found.get(), LIMIT_S)
         guard.close()
@@ -48,6 +48,19 @@ def watched(track: Track, scene: Callable[[Watch, asyncio.Queue[Finding]], objec
 def test_a_row_that_takes_too_long_is_found(track: Track) -> None:
     track.at(1, 0, Phase.DECODING)
     assert watched(track, lambda guard, _: guard.begin()) == [Finding.SLOW]
+
+
+def test_a_transform_that_is_tried_for_too_long_is_found_whatever_the_rows_are_at(track: Track) -> None:
+    async def run() -> Finding:
+        found: asyncio.Queue[Finding] = asyncio.Queue()
+        guard = Watch(os.getpid(), track.trial, DEADLINE_S, found.put_nowait)
+        track.tries(0, "module 'augment'", Phase.IMPORTING)
+        guard.begin()
+        first = await asyncio.wait_for(found.get(), LIMIT_S)
+        guard.close()
+        return first
+
+    assert asyncio.run(run()) is Finding.ENDLESS
 
 
 def test_a_row_is_given_the_whole_deadline_from_its_own_beginning(track: Track) -> None:
@@ -87,7 +100,7 @@ def test_a_worker_without_work_is_left_alone(track: Track) -> None:
 
     async def run() -> bool:
         found: list[Finding] = []
-        guard = Watch(os.getpid(), track, DEADLINE_S, found.append)
+        guard = Watch(os.getpid(), track.read, DEADLINE_S, found.append)
         guard.begin()
         guard.rest()
         rung = asyncio.Event()
@@ -134,7 +147,7 @@ def test_a_stopped_worker_is_found_long_before_a_rows_deadline(track: Track, mon
 
     async def run(pid: int) -> Finding:
         found: asyncio.Queue[Finding] = asyncio.Queue()
-        guard = Watch(pid, track, 10 * LIMIT_S, found.put_nowait)
+        guard = Watch(pid, track.read, 10 * LIMIT_S, found.put_nowait)
         guard.begin()
         first = await asyncio.wait_for(found.get(), LIMIT_S)
         guard.close()

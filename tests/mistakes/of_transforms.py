@@ -24,8 +24,8 @@ OF_TRANSFORMS: Final = (
         config=TRANSFORMED,
         files={"augment.py": "def flip(image, labels, rng):\n    return image[:, ::-1] / 255, labels\n"},
         says=(
-            "streamd: stream 'train' cannot be opened: transform at augment.py:1: an image of float64 (32, 32, 3) "
-            "comes back; uint8 (32, 32, 3) is wanted"
+            "streamd: config.yaml:6: streams.train.transform: transform at augment.py:1: an image of float64 (32, 32, "
+            "3) comes back; uint8 (32, 32, 3) is wanted"
         ),
         do="Give back uint8 in 0-255, of the stream's size; normalize: does the rest in the model.",
     ),
@@ -39,8 +39,8 @@ OF_TRANSFORMS: Final = (
             )
         },
         says=(
-            "streamd: stream 'train' cannot be opened: transform at augment.py:4: the same image comes back as another "
-            "one the second time: draw by chance from rng alone, and keep nothing from one call to the next"
+            "streamd: config.yaml:6: streams.train.transform: transform at augment.py:4: the same image comes back as "
+            "another one the second time: draw by chance from rng alone, and keep nothing from one call to the next"
         ),
         do="Draw from rng: what it gives follows from sample and epoch, so that every worker makes the same.",
     ),

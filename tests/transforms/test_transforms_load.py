@@ -84,8 +84,8 @@ def test_a_source_that_was_changed_since_it_was_read_is_not_run(program: Write) 
 @pytest.mark.parametrize(
     ("source", "says"),
     [
-        ("def g(*_): pass", "module 'augment' has no function 'f'"),
-        ("f = 3", "module 'augment' has no function 'f'"),
+        ("def g(*_): pass", "module 'augment' has no function 'f'; it has 'g'"),
+        ("f = 3", "module 'augment' has no function 'f', nor any other"),
         ("\ndef f(", r"SyntaxError at augment\.py:2: '\(' was never closed"),
         ("import nothing_of_the_kind", r"ModuleNotFoundError at augment\.py:1: No module named 'nothing_of_the_kind'"),
         ("\n\n1 / 0", r"ZeroDivisionError at augment\.py:3: division by zero"),

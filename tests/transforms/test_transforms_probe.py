@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 from programs import DRAWN, Write
 
+from streamd.decode.identity import probe_rows
 from streamd.errors import ConfigError
 from streamd.opened import Source
 from streamd.transforms.probe import Tried, open_transform
 from streamd.transforms.source import place_of
+from streamd.whereabouts import Phase
 
 SAME = "def f(image, labels, rng):\n    return image, labels\n"
 
@@ -38,7 +40,17 @@ def test_pixels_are_named_after_the_source_what_it_makes_and_what_it_gets(progra
     [
         ("def f(image, labels, rng): return image / 255, labels", r"augment\.py:1: an image of float64 .*uint8 \(32, "),
         ("def f(image, labels, rng): return image, {}", "labels none come back; 'label' are wanted"),
-        ("def f(image, labels): return image, labels", "transform raised TypeError: f.. takes 2 positional arguments"),
+        (
+            "def f(image, labels): return image, labels",
+            r"augment\.py:1 is called as f\(image, labels, rng\), which it does not take: too many positional",
+        ),
+        ("def f(image, labels, rng): raise SystemExit(3)", r"transform raised SystemExit at augment\.py:1: 3"),
+        ("def f(image, labels, rng): raise KeyboardInterrupt", r"transform raised KeyboardInterrupt at augment\.py:1"),
+        (
+            "def f(image, labels, rng): raise MemoryError",
+            r"transform at augment\.py:1 needs more memory on a built-in image than a worker has, 2 GiB",
+        ),
+        ("def f(image, labels, rng): return [image, labels]", r"list \[array\([^\n]* comes back; the pair"),
         (
             "def f(image, labels, rng):\n  return imag, labels",
             r"transform raised NameError at augment\.py:2: name 'imag'",
@@ -75,3 +87,23 @@ def test_one_that_raises_on_labels_of_zero_is_used_and_that_is_remarked(program:
     assert remark == (
         "on a built-in image with labels of zero, transform raised ValueError at augment.py:2: an empty box"
     )
+
+
+def test_whoever_may_have_to_end_it_hears_what_is_at_hand_before_it_is_run(program: Write, source: Source) -> None:
+    told: list[tuple[str, Phase]] = []
+    place = place_of("augment:f", program("augment", SAME).parent)
+    open_transform(place, source.manifest, source.spec.image, source.decoded_id, lambda *said: told.append(said))
+    assert told[0] == ("module 'augment'", Phase.IMPORTING)
+    assert set(told[1:-1]) == {("transform at augment.py:1", Phase.TRYING)}
+    assert len(told[1:-1]) == 2 * len(list(probe_rows(source.spec.image)))
+    assert told[-1] == ("", Phase.ELSEWHERE)
+
+
+def test_nothing_is_at_hand_any_more_when_it_was_refused(program: Write, source: Source) -> None:
+    told: list[Phase] = []
+    place = place_of("augment:f", program("augment", "1 / 0").parent)
+    with pytest.raises(ConfigError, match="ZeroDivisionError"):
+        open_transform(
+            place, source.manifest, source.spec.image, source.decoded_id, lambda _, phase: told.append(phase)
+        )
+    assert told == [Phase.IMPORTING, Phase.ELSEWHERE]
