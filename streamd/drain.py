@@ -23,6 +23,7 @@ from streamd.errors import ConfigError, StreamdError
 from streamd.functions import load_function, located
 from streamd.headroom import REPLAY_S, Work, hold, rate
 from streamd.limits import PAGE_BYTES
+from streamd.parent import end_with
 from streamd.receipts import Receipt
 
 
@@ -155,6 +156,7 @@ def _run_errand(errand: Errand, voice: _Voice) -> Drained:
 
 def main() -> None:
     """One trainer's process."""
+    end_with(os.getppid())
     voice = _Voice()
     try:
         drained = _run_errand(msgspec.json.decode(sys.argv[1], type=Errand), voice)
