@@ -57,7 +57,11 @@ def test_not_a_number_stays_one() -> None:
     assert math.isnan(through_json(float("nan")))
 
 
-@pytest.mark.parametrize("value", [object(), operator.lt, lambda: 0, {1, 2}, [object()], np.array([None])], ids=str)
+@pytest.mark.parametrize(
+    "value",
+    [object(), operator.lt, lambda: 0, {1, 2}, [object()], np.array([None])],
+    ids=["object", "function", "lambda", "set", "list", "array"],
+)
 def test_what_is_no_plain_data_is_refused(value: Any) -> None:
     with pytest.raises(UnkeptError):
         Packer(math).pack(value)
