@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -61,6 +62,15 @@ def nothing_left_behind(request: pytest.FixtureRequest, nursery: Nursery) -> Ite
     if open_still():
         gc.collect()  # what only a cycle keeps is not leaked; collecting after every test would take most of their time
     assert not open_still(), f"descriptors left open: {open_still()}"
+
+
+@pytest.fixture(autouse=True)
+def logger() -> Iterator[logging.Logger]:
+    """The logger as it was, afterwards: a command that ran in here has pointed it at a stream that is gone."""
+    logger = logging.getLogger("streamd")
+    before = logger.handlers[:], logger.level, logger.propagate
+    yield logger
+    logger.handlers[:], logger.level, logger.propagate = before
 
 
 @pytest.fixture

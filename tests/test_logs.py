@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 
 import pytest
 
 from streamd import logs
-
-
-@pytest.fixture(autouse=True)
-def logger() -> Iterator[logging.Logger]:
-    """The logger as it was, afterwards."""
-    logger = logging.getLogger("streamd")
-    before = logger.handlers[:], logger.level, logger.propagate
-    yield logger
-    logger.handlers[:], logger.level, logger.propagate = before
 
 
 def said(capsys: pytest.CaptureFixture[str]) -> str:
