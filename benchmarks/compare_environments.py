@@ -1,4 +1,9 @@
-"""An environment for each kind of peer: environments/NAME, a venv with exactly peers/requirements/NAME.txt."""
+"""An environment for each kind of peer: environments/NAME, a venv with exactly peers/requirements/NAME.txt.
+
+    python benchmarks/compare_environments.py NAME...
+
+makes those that are not up to date.
+"""
 
 from __future__ import annotations
 
@@ -52,3 +57,15 @@ def _install(python: Path, wanted: Path) -> None:
         raise EnvironmentFailedError(f"pip took longer than {INSTALL_S:.0f} s") from late
     if done.returncode:
         raise EnvironmentFailedError(last_line(done.stderr))
+
+
+def main() -> None:
+    for name in sys.argv[1:]:
+        try:
+            print(python_of(name))
+        except EnvironmentFailedError as error:
+            sys.exit(f"compare_environments: {name}: {error}")
+
+
+if __name__ == "__main__":
+    main()

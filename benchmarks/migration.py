@@ -55,7 +55,7 @@ def beside_a_daemon(scheme: Scheme, folder: Path) -> Iterator[Mapping[str, str]]
 
 def run_snippet(scheme: Scheme, side: str, folder: Path, names: Mapping[str, str]) -> Outcome:
     """Runs one snippet to its end. Raises WrongSnippetError when it fails or has not seen its data twice."""
-    python = python_of("torch") if scheme.kind == "torch" else Path(sys.executable)
+    python = python_of("keras_torch") if scheme.kind == "torch" else Path(sys.executable)
     truth = migration_data.truths(folder)[scheme.kind]
     script = Path(__file__).with_name("migration_run.py")
     command: list[str | Path] = [python, script, scheme.folder / f"{side}.py", folder, scheme.kind, str(truth.images)]

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from trainer_fakes import ANGLE, FakeStream, make_spec
 
-from streamd.frameworks.keras import ResumeCallback, fit_data, load_keras
-from streamd.frameworks.keras_adapter import StreamAdapter
+from streamd.frameworks import keras as ours
+from streamd.frameworks.keras import fit_data, load_keras
 
 SAMPLES = 50  # 13 batches of four, the last of two
 STEPS = 13
@@ -69,8 +69,8 @@ def train(
 ) -> tuple[Any, Any, FakeStream]:
     """One process's part of a training: the model, its history, and the stream."""
     model, stream = make_model(**changes), make_stream()
-    data: StreamAdapter = fit_data(stream, steps=steps)
-    resume = [ResumeCallback(data, directory, every)] if directory else []
+    data = fit_data(stream, steps=steps)
+    resume = [ours.ResumeCallback(data, directory, every)] if directory else []
     validation = fit_data(FakeStream(make_spec(ANGLE, name="validation"))) if validated else None
     history = model.fit(data, epochs=epochs, verbose=0, validation_data=validation, callbacks=[*resume, *callbacks])
     return model, history.history, stream

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -32,6 +32,8 @@ class Batch(Protocol):
     def epoch(self) -> int: ...
     @property
     def index(self) -> int: ...
+    @property
+    def make_token(self) -> Callable[[], str]: ...
 
 
 class Stream(Protocol):
@@ -41,6 +43,7 @@ class Stream(Protocol):
     def spec(self) -> StreamSpec: ...
     def __len__(self) -> int: ...
     def epochs(self) -> Iterator[Iterator[Batch]]: ...
+    def seek(self, token: str, /) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
-"""Streams for Keras on TensorFlow.
+"""Streams for Keras, on TensorFlow, JAX or torch.
 
     with streamd.connect() as client, client.subscribe("train", epochs=10) as stream:
         model.fit(fit_data(stream), epochs=10)
 
-Keras and TensorFlow are imported by the first call, not with this module.
+Keras and its backend are imported by the first call, not with this module.
 """
 
 from __future__ import annotations
@@ -19,6 +19,20 @@ from streamd.spec import StreamSpec
 
 if TYPE_CHECKING:
     from streamd.frameworks.keras_adapter import StreamAdapter
+    from streamd.frameworks.resume import ResumeCallback
+
+__all__ = ["ResumeCallback", "fit_data", "load_keras", "normalization"]
+
+
+def __getattr__(name: str) -> Any:
+    """Loads Keras only when the callback is wanted, which is a class of Keras's."""
+    if name == "ResumeCallback":
+        load_keras()
+        _adapter_type()
+        from streamd.frameworks.resume import ResumeCallback  # noqa: PLC0415 - imports Keras
+
+        return ResumeCallback
+    raise AttributeError(f"module 'streamd.frameworks.keras' has no attribute {name!r}")
 
 
 def load_keras() -> Any:
@@ -38,8 +52,10 @@ def fit_data(
     """A stream as `x` or `validation_data` of `Model.fit`, or as `x` of `evaluate` and `predict`.
 
     An epoch of `fit` is an epoch of the stream, or the rest of one that was left early, in the stream's order; nothing
-    is fetched before it begins. Images arrive as uint8 (B, H, W, C) and are not copied. Subscribe with `epochs=None`
-    for validation and for several fits.
+    is fetched before it begins. Images arrive as uint8 (B, H, W, C); TensorFlow computes over the batch's own memory,
+    JAX and torch do when they have let go of the batch before, and get a copy else. Subscribe with `epochs=None` for
+    validation and for several fits. Give `steps` here rather than `steps_per_epoch` to `fit`, which cuts its epochs at
+    the ends of the stream's.
 
     inputs: labels that go into the model beside the images; `x` is then a dict of "images" and these names.
     targets: "auto" is the only label, a dict of all if there are several (less those in `inputs`), nothing if there
@@ -54,12 +70,7 @@ def fit_data(
     are masked or the last batch is padded; use `weighted_metrics` then. Raises ConfigError for what the stream lacks,
     MissingExtraError.
     """
-    backend = load_keras().backend.backend()
-    if backend != "tensorflow":
-        raise ConfigError(
-            f"fit_data works with Keras on TensorFlow, and here Keras runs on {backend}: set KERAS_BACKEND=tensorflow "
-            "before Keras is imported"
-        )
+    load_keras()
     if steps is not None and steps < 1:
         raise ConfigError(f"steps must be at least 1, not {steps}")
     feed = choose(stream.spec, inputs=inputs, targets=targets, one_hot=one_hot, class_weight=class_weight)
@@ -68,7 +79,7 @@ def fit_data(
 
 def _adapter_type() -> type[StreamAdapter]:
     try:
-        from streamd.frameworks.keras_adapter import StreamAdapter  # noqa: PLC0415 - imports TensorFlow
+        from streamd.frameworks.keras_adapter import StreamAdapter  # noqa: PLC0415 - imports Keras
     except ImportError as error:
         raise ConfigError(
             f"this version of Keras keeps its data adapters elsewhere ({error}): run  pip install 'streamd[train]'  "

@@ -1,27 +1,35 @@
-"""The adapter between a stream and `fit`. Imports Keras and TensorFlow: `frameworks.keras` loads it when it is wanted.
+"""The adapter between a stream and `fit`. Imports Keras: `frameworks.keras` loads it when it is wanted.
 
-Keras accepts an instance of its (private) DataAdapter as it is, and its TensorFlow trainer takes any Python iterable
-in place of a tf.data.Dataset. So every batch is pulled when a step wants it, and not before: no thread, no prefetch,
-no peek, and an order that `fit(shuffle=True)` cannot reach.
+Keras accepts an instance of its (private) DataAdapter as it is, and its trainers take any Python iterable in place of a
+tf.data.Dataset, an iterator for JAX or a DataLoader. So every batch is pulled when a step wants it, and not before: no
+thread, no prefetch, and an order that `fit(shuffle=True)` cannot reach. Where Keras takes a batch to build a model, it
+gets one without content; on JAX with an accelerator it keeps one batch ahead, which goes back if no step took it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from itertools import chain
 from typing import Any, Self
 
+import keras
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from streamd.errors import ConfigError, ReceiptError
+from streamd.frameworks.blank import blank_batch
 from streamd.frameworks.feed import Batch, Feed, Stream
-from streamd.frameworks.tensorflow import tensor
+from streamd.frameworks.finished import Finished
+from streamd.frameworks.keras_backends import Convert, converter, is_building, looks_ahead
+
+MakeToken = Callable[[], str]
 
 
-def _tensors(arrays: Any) -> Any:
+def _converted(arrays: Any, convert: Convert) -> Any:
     if isinstance(arrays, Mapping):
-        return {name: tensor(array) for name, array in arrays.items()}
-    return None if arrays is None else tensor(arrays)
+        return {name: convert(array) for name, array in arrays.items()}
+    return None if arrays is None else convert(arrays)
 
 
 class _Present:
@@ -52,15 +60,16 @@ class _Present:
 class _Steps:
     """The steps of one epoch of `fit`. Begins only when the first batch is asked for.
 
-    Keras calls `iter` just before `next` at each step. There the batch is fetched, since Keras understands the end of
-    an epoch that is shorter than declared (a resumed one) if `iter` raises StopIteration, and not if `next` does.
+    On TensorFlow, Keras calls `iter` just before `next` at each step. There the batch is fetched, since Keras
+    understands the end of an epoch that is shorter than declared (a resumed one) if `iter` raises StopIteration, and
+    not if `next` does. On other backends `iter` is not called again, and `next` may raise it.
     """
 
     def __init__(self, adapter: StreamAdapter) -> None:
         self._adapter = adapter
         self._batches: Iterator[Batch] | None = None
         self._fetched: tuple[Any, ...] | None = None
-        self._left = adapter.num_batches
+        self._left = self._given = 0
 
     def __iter__(self) -> Self:
         if self._fetched is None:
@@ -68,18 +77,23 @@ class _Steps:
         return self
 
     def __next__(self) -> tuple[Any, ...]:
+        if self._batches is None and is_building():
+            return self._adapter.converted(self._adapter.example())
         data = self._fetch() if self._fetched is None else self._fetched
         self._fetched = None
         return data
 
     def _fetch(self) -> tuple[Any, ...]:
-        if self._left == 0:
-            raise StopIteration
         if self._batches is None:
-            self._batches = self._adapter.begin_epoch()
-        batch = next(self._batches)
+            self._batches, self._left = self._adapter.begin_epoch()
+        batch = next(self._batches, None) if self._left else None
+        if batch is None:
+            self._adapter.end_epoch(self._given)
+            raise StopIteration
         self._left -= 1
-        return tuple(_tensors(part) for part in self._adapter.feed.arrays(batch))
+        self._given += 1
+        self._adapter.hand_over(batch.make_token)
+        return self._adapter.converted(self._adapter.feed.arrays(batch))
 
 
 class _Epochs:
@@ -110,22 +124,84 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
     def __init__(self, stream: Stream, feed: Feed, steps: int | None) -> None:
         super().__init__()
         self.feed = feed
+        self.finished: Finished | None = None  # who wants to know which batches the model has finished
         self._stream = stream
+        self._convert = converter(keras.backend.backend())
         self._steps = steps
+        self._done = 0  # steps of the next epoch of `fit` that were done elsewhere
+        self._flow = chain.from_iterable(self._epochs())
+        self._ahead = False
+        self._kept: MakeToken | None = None  # of the batch that Keras has taken ahead of its step
+        self._given: MakeToken | None = None  # of the last batch that a step has got
+        self._silence = ExitStack()
+
+    def seek(self, token: str, steps: int) -> None:
+        """Goes on behind the batch whose token this is, as far as the next epoch of `fit` is over by `steps` steps.
+
+        Raises TokenError when the token is of another stream or order.
+        """
+        self._stream.seek(token)
+        self._done = steps
+        self._kept = None
         self._flow = chain.from_iterable(self._epochs())
 
-    def _epochs(self) -> Iterator[Iterator[Batch]]:
-        """The epochs of the stream. Raises ConfigError when the subscription has no more."""
+    def example(self) -> tuple[Any, ...]:
+        """The arrays of a batch, of the right shapes and types, and without content."""
+        return self.feed.arrays(blank_batch(self._stream.spec))
+
+    def converted(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What the backend takes, in the same structure."""
+        return tuple(_converted(part, self._convert) for part in arrays)
+
+    def _epochs(self, done: int = 0) -> Iterator[Iterator[Batch]]:
+        """The epochs of the stream, less `done` steps. Raises ConfigError when the subscription has no more."""
         for batches in self._stream.epochs():
-            yield _Present(batches, len(self._stream))
+            yield _Present(batches, len(self._stream) - done)
+            done = 0
         raise ConfigError(
             f"the subscription to {self._stream.spec.name!r} has no epoch left: subscribe with epochs=None, or with as "
             "many epochs as all calls of fit take together"
         )
 
-    def begin_epoch(self) -> Iterator[Batch]:
-        """The batches for the next epoch of `fit`, at least as many as it takes, but for the rest of one."""
-        return self._flow if self.num_batches < len(self._stream) else next(self._epochs())
+    def begin_epoch(self) -> tuple[Iterator[Batch], int]:
+        """The batches for the next epoch of `fit`, and how many it takes; of the rest of one there may be fewer."""
+        if self._kept is not None and self._given is not None:  # an epoch was left, and what Keras had ahead is gone
+            self.seek(self._given(), 0)
+        self._ahead = looks_ahead()
+        done, self._done = self._done, 0
+        batches = self._flow if self.num_batches < len(self._stream) else next(self._epochs(done))
+        return batches, self.num_batches - done
+
+    def hand_over(self, make_token: MakeToken) -> None:
+        """A batch goes to Keras. Where it looks ahead, the step gets the one before."""
+        if self._ahead:
+            self._kept, before = make_token, self._kept
+        else:
+            before = make_token
+        if before is not None:
+            self._give(before)
+
+    def _give(self, make_token: MakeToken) -> None:
+        self._given = make_token
+        if self.finished is not None:
+            self.finished.fetch(make_token)
+
+    def end_epoch(self, given: int) -> None:
+        """Keras has asked for more than the `given` batches that there were.
+
+        It warns of data that ran out, and of training that is interrupted: neither is so with the rest of an epoch. It
+        says so between here and `on_epoch_end`.
+        """
+        if self._kept is not None:
+            self._give(self._kept)
+            self._kept = None
+        if given < self.num_batches:
+            self._silence.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("ignore")
+
+    def on_epoch_end(self) -> None:
+        """Called by Keras."""
+        self._silence.close()
 
     @property
     def num_batches(self) -> int:
@@ -148,3 +224,5 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
 
     def get_tf_dataset(self) -> _Epochs:
         return _Epochs(self)
+
+    get_jax_iterator = get_torch_dataloader = get_tf_dataset

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 import keras
 
 from streamd.errors import ConfigError
+from streamd.frameworks.extras import load
 from streamd.frameworks.kept import Array, Packer
 
 _PARTS: Final = {
@@ -32,9 +33,13 @@ def build(model: Any, example: tuple[Any, ...]) -> None:
 
 
 def take(model: Any, packer: Packer) -> dict[str, Any]:
-    """The values of all variables: weights, states of random seeds, the optimizer's and the metrics'."""
+    """The values of all variables: weights, states of random seeds, the optimizer's and the metrics'.
+
+    On torch, the states of its own generators too, one a device: a Dropout that was given no seed draws from them.
+    """
     taken = {part: [_describe(each, packer) for each in _variables(model, part)] for part in _PARTS}
-    return {"kind": _kind(model.optimizer), **taken}
+    generators = [packer.add(generator.get_state().numpy()) for generator in _generators()]
+    return {"kind": _kind(model.optimizer), "generators": generators, **taken}
 
 
 def put_back(model: Any, state: dict[str, Any], arrays: Sequence[Array], where: str) -> None:
@@ -50,6 +55,16 @@ def put_back(model: Any, state: dict[str, Any], arrays: Sequence[Array], where: 
     for part in _PARTS:
         for variable, record in zip(_variables(model, part), saved[part], strict=True):
             variable.assign(arrays[record.number])
+    for generator, number in zip(_generators(), state.get("generators", ()), strict=False):  # devices may differ
+        generator.set_state(load("torch", "torch", "Keras on torch").from_numpy(arrays[number].copy()))
+
+
+def _generators() -> list[Any]:
+    """Those that torch draws from by default, on the CPU and on each GPU in use; none on other backends."""
+    if keras.backend.backend() != "torch":
+        return []
+    torch = load("torch", "torch", "Keras on torch")
+    return [torch.default_generator, *(torch.cuda.default_generators if torch.cuda.is_initialized() else ())]
 
 
 def _variables(model: Any, part: str) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What `fit` sees of a stream. Each model here records the samples it is given, as their pixels name them."""
+"""What models see of a stream in `fit`, `evaluate` and `predict`. test_keras_backends runs it on other backends too."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from keras_recorder import Recorder, ids_of, steps, stop_after
 from trainer_fakes import ANGLE, KIND, FakeStream, make_spec
 
 from streamd.errors import ConfigError, MissingExtraError, ReceiptError
@@ -16,81 +17,58 @@ from streamd.frameworks.keras import fit_data, load_keras, normalization
 
 pytestmark = pytest.mark.train
 
-RAN_OUT = "ignore:Your input ran out of data:UserWarning"  # Keras's word for an epoch that is shorter than the others
+INTERRUPTED = "ignore:Your input ran out of data:UserWarning"  # Keras's word for steps_per_epoch that do not fit
 
 
-class Recorder:
-    """A model with one weight, and the first pixels of every batch it was trained or evaluated on."""
-
-    def __init__(self, weighted: bool = False, **compiling: Any) -> None:
-        keras = load_keras()
-        self.seen: list[list[int]] = []
-        images = keras.Input((8, 8, 3), dtype="uint8")
-        pooled = keras.layers.GlobalAveragePooling2D()(keras.layers.Rescaling(1.0)(images))
-        self.model = keras.Model(images, keras.layers.Dense(1)(pooled))
-        metrics = {"weighted_metrics": [self.see]} if weighted else {"metrics": [self.see]}
-        self.model.compile("sgd", "mse", run_eagerly=True, **metrics, **compiling)
-        self.model.optimizer.learning_rate = 0.0
-
-    def see(self, truth: Any, predicted: Any) -> Any:
-        self.seen.append([round(value * 10) for value in np.ravel(truth).tolist()])
-        return predicted * 0
-
-
-def batches_of(stream: FakeStream, epochs: range, steps: int = 3) -> list[list[int]]:
-    return [stream.ids(epoch, index).tolist() for epoch in epochs for index in range(steps)]
-
-
-def test_the_default_shuffle_of_fit_leaves_the_order_alone() -> None:
-    stream, recorder = FakeStream(make_spec(ANGLE), total_epochs=2), Recorder()
-    recorder.model.fit(fit_data(stream), epochs=2, verbose=0, shuffle=True)
-    assert recorder.seen == batches_of(stream, range(2))
-    assert [receipt.complete for receipt in stream.receipts] == [True, True]
-
-
-def test_the_model_sees_the_pixels_and_labels_of_the_batch() -> None:
-    keras = load_keras()
-    stream = FakeStream(make_spec(ANGLE))
-    images = keras.Input((8, 8, 3), dtype="uint8")
-    model = keras.Model(images, keras.layers.GlobalAveragePooling2D()(keras.layers.Rescaling(1.0)(images)))
-    predicted = model.predict(fit_data(stream), verbose=0)
-    np.testing.assert_array_equal(predicted[:, 0], np.concatenate([stream.ids(0, index) for index in range(3)]))
-
-
-def test_nothing_is_fetched_before_fit_and_nothing_beyond_its_last_step() -> None:
-    stream, recorder = FakeStream(make_spec(ANGLE)), Recorder()
+def test_two_fits_take_whole_epochs_in_their_order_whatever_shuffle_says() -> None:
+    stream, recorder = FakeStream(make_spec(ANGLE), total_epochs=3), Recorder()
     data = fit_data(stream)
     assert stream.taken == []
-    recorder.model.fit(data, epochs=1, verbose=0)
-    assert stream.taken == [(0, 0), (0, 1), (0, 2)]
+    recorder.model.fit(data, epochs=2, verbose=0)
+    recorder.model.fit(data, verbose=0, shuffle=True)
+    assert recorder.trained == ids_of(stream, *steps(0, 9))
+    assert stream.taken == steps(0, 9)
+    assert [receipt.complete for receipt in stream.receipts] == [True] * 3
 
 
 def test_each_batch_is_fetched_when_its_step_begins() -> None:
-    keras = load_keras()
     stream, recorder = FakeStream(make_spec(ANGLE)), Recorder()
     ahead: list[int] = []
-    count = keras.callbacks.LambdaCallback(on_train_batch_end=lambda *_, **__: ahead.append(len(stream.taken)))
+    count = load_keras().callbacks.LambdaCallback(on_train_batch_end=lambda *_, **__: ahead.append(len(stream.taken)))
     recorder.model.fit(fit_data(stream), epochs=1, verbose=0, callbacks=[count])
     assert ahead == [1, 2, 3]
 
 
-def test_a_second_fit_goes_on_with_the_next_epoch() -> None:
-    stream, recorder = FakeStream(make_spec(ANGLE)), Recorder()
-    data = fit_data(stream)
-    recorder.model.fit(data, epochs=1, verbose=0)
-    recorder.model.fit(data, epochs=2, verbose=0)
-    assert recorder.seen == batches_of(stream, range(3))
+@pytest.mark.parametrize(("steps_per_execution", "jit_compile"), [(2, False), (4, True)])
+def test_several_steps_an_execution_see_each_sample_once(steps_per_execution: int, jit_compile: bool) -> None:
+    stream = FakeStream(make_spec(ANGLE))
+    recorder = Recorder(steps_per_execution=steps_per_execution, jit_compile=jit_compile)
+    if load_keras().backend.backend() == "torch":
+        with pytest.raises(ValueError, match="must be 1 with the PyTorch backend"):
+            recorder.model.fit(fit_data(stream), verbose=0)
+        return
+    recorder.model.fit(fit_data(stream), epochs=2, verbose=0)
+    assert recorder.trained == ids_of(stream, *steps(0, 6))
+    assert stream.taken == steps(0, 6)
 
 
-def test_steps_divides_the_stream_without_skipping_any() -> None:
+@pytest.mark.filterwarnings(INTERRUPTED)
+@pytest.mark.parametrize(("steps_per_epoch", "taken"), [(2, 5), (7, 9)])
+def test_steps_per_epoch_beside_the_epochs_own_skips_and_repeats_nothing(steps_per_epoch: int, taken: int) -> None:
+    """Keras itself ends its second epoch where the stream's first ends."""
     stream, recorder = FakeStream(make_spec(ANGLE)), Recorder()
-    lengths: list[int] = []
-    count = load_keras().callbacks.LambdaCallback(on_epoch_end=lambda *_, **__: lengths.append(len(stream.taken)))
+    recorder.model.fit(fit_data(stream), epochs=3, steps_per_epoch=steps_per_epoch, verbose=0)
+    assert recorder.trained == ids_of(stream, *steps(0, taken))
+    assert stream.taken == steps(0, taken)
+
+
+def test_steps_makes_epochs_of_that_length() -> None:
+    stream, recorder = FakeStream(make_spec(ANGLE)), Recorder()
     data = fit_data(stream, steps=2)
-    recorder.model.fit(data, epochs=2, verbose=0, callbacks=[count])
-    recorder.model.fit(data, epochs=1, verbose=0, callbacks=[count])
-    assert lengths == [2, 4, 6]
-    assert recorder.seen == batches_of(stream, range(2))
+    recorder.model.fit(data, epochs=2, verbose=0)
+    assert stream.taken == steps(0, 4)
+    recorder.model.fit(data, epochs=1, verbose=0)
+    assert recorder.trained == ids_of(stream, *steps(0, 6))
     assert [receipt.complete for receipt in stream.receipts] == [True, True]
 
 
@@ -98,41 +76,113 @@ def test_more_steps_than_an_epoch_has_change_nothing() -> None:
     assert fit_data(FakeStream(make_spec(ANGLE)), steps=7).num_batches == 3
 
 
-def test_every_validation_is_one_whole_epoch() -> None:
-    train, validation = FakeStream(make_spec(ANGLE)), FakeStream(make_spec(ANGLE, name="validation"))
-    recorder = Recorder()
-    recorder.model.fit(fit_data(train), validation_data=fit_data(validation), epochs=2, verbose=0)
-    both = zip(batches_of(train, range(2)), batches_of(validation, range(2)), strict=True)
-    assert sorted(recorder.seen) == sorted(ids for pair in both for ids in pair)
+@pytest.mark.filterwarnings(INTERRUPTED)
+def test_validation_steps_goes_on_where_the_last_validation_ended() -> None:
+    train, validation, recorder = FakeStream(make_spec(ANGLE)), FakeStream(make_spec(KIND, name="val")), Recorder()
+    recorder.model.fit(
+        fit_data(train),
+        validation_data=fit_data(validation, targets="kind"),
+        validation_steps=2,
+        epochs=3,
+        verbose=0,
+    )
+    assert recorder.trained == ids_of(train, *steps(0, 9))
+    assert recorder.validated == ids_of(validation, *validation.taken)
+    assert validation.taken == steps(0, len(validation.taken))
+
+
+def test_validation_every_second_epoch_takes_whole_epochs() -> None:
+    train, validation, recorder = FakeStream(make_spec(ANGLE)), FakeStream(make_spec(ANGLE, name="val")), Recorder()
+    recorder.model.fit(fit_data(train), validation_data=fit_data(validation), validation_freq=2, epochs=4, verbose=0)
+    assert recorder.trained == ids_of(train, *steps(0, 12))
+    assert recorder.validated == ids_of(validation, *steps(0, 6))
     assert [receipt.complete for receipt in validation.receipts] == [True, True]
 
 
-@pytest.mark.filterwarnings(RAN_OUT)
-def test_an_epoch_left_early_is_gone_on_with_by_the_next_fit() -> None:
+def test_an_early_stop_loses_nothing_of_the_epoch_that_it_leaves() -> None:
     stream, recorder = FakeStream(make_spec(ANGLE)), Recorder()
-
-    def stop(batch: int, **_: object) -> None:
-        recorder.model.stop_training = batch == 1
-
     data = fit_data(stream)
-    recorder.model.fit(data, verbose=0, callbacks=[load_keras().callbacks.LambdaCallback(on_train_batch_end=stop)])
-    assert recorder.seen == batches_of(stream, range(1), steps=2)
+    recorder.model.fit(data, epochs=2, verbose=0, callbacks=[stop_after(0, recorder.model)])
+    assert recorder.trained == ids_of(stream, (0, 0))
     recorder.model.fit(data, epochs=2, verbose=0)
-    assert recorder.seen == batches_of(stream, range(2))
+    assert recorder.trained == ids_of(stream, *steps(0, 6))
 
 
-@pytest.mark.filterwarnings(RAN_OUT)
-def test_a_short_first_epoch_does_not_shorten_the_later_ones() -> None:
+def test_a_short_first_epoch_is_followed_by_whole_ones() -> None:
     stream, recorder = FakeStream(make_spec(ANGLE), index=2), Recorder()
     recorder.model.fit(fit_data(stream), epochs=3, verbose=0)
-    assert recorder.seen == [stream.ids(0, 2).tolist(), *batches_of(stream, range(1, 3))]
+    assert recorder.trained == ids_of(stream, *steps(2, 7))
 
 
-@pytest.mark.parametrize("steps_per_execution", [2, 3])
-def test_several_steps_an_execution_lose_nothing(steps_per_execution: int) -> None:
-    stream, recorder = FakeStream(make_spec(ANGLE)), Recorder(steps_per_execution=steps_per_execution)
+def test_a_model_is_built_without_taking_a_batch() -> None:
+    keras = load_keras()
+    stream = FakeStream(make_spec(KIND))
+    model = keras.Sequential([normalization(stream.spec), keras.layers.Flatten(), keras.layers.Dense(3, "softmax")])
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    asked: list[int] = []
+    count = keras.callbacks.LambdaCallback(on_train_begin=lambda _: asked.append(len(stream.taken)))
+    data = fit_data(stream)
+    model.fit(data, verbose=0, callbacks=[count])
+    model.evaluate(data, verbose=0)
+    assert asked == [0]
+    assert stream.taken == steps(0, 6)
+
+
+def test_predict_gives_each_sample_its_own_prediction() -> None:
+    keras = load_keras()
+    stream = FakeStream(make_spec(ANGLE))
+    model = keras.Sequential([keras.layers.Rescaling(1.0), keras.layers.GlobalAveragePooling2D()])
+    predicted = model.predict(fit_data(stream), verbose=0)
+    assert np.round(predicted[:, 0]).astype(int).tolist() == ids_of(stream, *steps(0, 3))
+    assert stream.taken == steps(0, 3)
+
+
+def test_evaluate_takes_one_epoch() -> None:
+    stream, recorder = FakeStream(make_spec(ANGLE)), Recorder()
+    recorder.model.evaluate(fit_data(stream), verbose=0)
+    assert recorder.validated == ids_of(stream, *steps(0, 3))
+    assert [receipt.complete for receipt in stream.receipts] == [True]
+
+
+def test_several_inputs_and_targets_arrive_by_their_names() -> None:
+    """The first target is the sample's number in ten, the second is one of three, by the sample's number too."""
+    keras = load_keras()
+    stream = FakeStream(make_spec(ANGLE, KIND))
+    images, angle = keras.Input((8, 8, 3), dtype="uint8", name="images"), keras.Input((), name="angle")
+    means = keras.layers.GlobalAveragePooling2D()(keras.layers.Rescaling(0.1)(images))[:, 0]
+    model = keras.Model({"images": images, "angle": angle}, {"angle": means, "kind": angle * 10.0 % 3.0})
+    model.compile(loss={"angle": "mae", "kind": "mae"})
+    losses = model.evaluate(fit_data(stream, inputs="angle", targets=["angle", "kind"]), verbose=0, return_dict=True)
+    assert losses["loss"] == pytest.approx(0.0, abs=1e-5)
+
+
+@pytest.mark.parametrize("one_hot", [False, True])
+def test_class_weights_weigh_the_loss(one_hot: bool) -> None:
+    """Every prediction has the same loss, so that the loss is the mean weight."""
+    keras = load_keras()
+    stream = FakeStream(make_spec(KIND))
+    loss = "categorical_crossentropy" if one_hot else "sparse_categorical_crossentropy"
+    recorder = Recorder(keras.layers.Dense(3, "softmax", kernel_initializer="zeros"), loss=loss)
+    data = fit_data(stream, one_hot=one_hot, class_weight={"car": 4.0, "dog": 0.0})
+    found = recorder.model.fit(data, verbose=0).history["loss"][0]
+    weights = [(4.0, 1.0, 0.0)[number % 3] for number in ids_of(stream, *steps(0, 3))]
+    assert found == pytest.approx(np.mean(weights) * np.log(3), rel=1e-5)
+
+
+def test_samples_without_weight_do_not_count() -> None:
+    stream = FakeStream(make_spec(ANGLE, bad_policy="mask"), weightless=frozenset(range(1, 10)))
+    recorder = Recorder(load_keras().layers.Dense(1, kernel_initializer="zeros", bias_initializer="ones"))
+    losses = recorder.model.evaluate(fit_data(stream), verbose=0, return_dict=True)
+    assert losses["loss"] == pytest.approx(1.0 / 10)  # sample 0, whose target is 0, among ten
+
+
+@pytest.mark.parametrize("eager", [True, False])
+def test_no_more_batches_are_held_than_the_smallest_credit_allows(eager: bool) -> None:
+    stream, recorder = FakeStream(make_spec(ANGLE)), Recorder(run_eagerly=eager)
     recorder.model.fit(fit_data(stream), epochs=2, verbose=0)
-    assert recorder.seen == batches_of(stream, range(2))
+    gc.collect()
+    assert stream.leases == 0
+    assert stream.most_leases <= 2
 
 
 def test_a_subscription_that_is_used_up_says_so() -> None:
@@ -151,34 +201,6 @@ def test_an_epoch_that_is_longer_than_announced_ends_fit(monkeypatch: pytest.Mon
     monkeypatch.setattr(FakeStream, "__len__", lambda _: 2)
     with pytest.raises(ReceiptError, match="more steps than announced: 2 came after its end"):
         Recorder().model.fit(fit_data(FakeStream(make_spec(ANGLE))), verbose=0)
-
-
-def test_weights_reach_the_loss() -> None:
-    stream = FakeStream(make_spec(ANGLE, bad_policy="mask"), weightless=frozenset(range(10)))
-    recorder = Recorder(weighted=True)
-    assert recorder.model.evaluate(fit_data(stream), verbose=0, return_dict=True)["loss"] == 0.0
-    assert len(recorder.seen) == 3
-
-
-def test_a_compiled_graph_takes_one_hot_and_class_weights() -> None:
-    keras = load_keras()
-    stream = FakeStream(make_spec(KIND))
-    model = keras.Sequential([normalization(stream.spec), keras.layers.Flatten(), keras.layers.Dense(3, "softmax")])
-    model.compile("adam", "categorical_crossentropy", weighted_metrics=["accuracy"])
-    model.fit(fit_data(stream, one_hot=True, class_weight="balanced"), epochs=2, verbose=0)
-    assert stream.taken == [(epoch, index) for epoch in range(2) for index in range(3)]
-
-
-@pytest.mark.parametrize(("steps_per_execution", "eager"), [(1, True), (1, False), (3, True), (3, False)])
-def test_fit_holds_no_more_leases_than_the_smallest_credit_allows(steps_per_execution: int, eager: bool) -> None:
-    keras = load_keras()
-    stream = FakeStream(make_spec(ANGLE))
-    model = keras.Sequential([normalization(stream.spec), keras.layers.Flatten(), keras.layers.Dense(1)])
-    model.compile("sgd", "mse", steps_per_execution=steps_per_execution, run_eagerly=eager)
-    model.fit(fit_data(stream), epochs=2, verbose=0)
-    gc.collect()
-    assert stream.leases == 0
-    assert stream.most_leases <= 2
 
 
 @pytest.mark.parametrize(
@@ -211,12 +233,6 @@ def test_steps_below_one_are_refused() -> None:
         fit_data(FakeStream(make_spec(ANGLE)), steps=0)
 
 
-def test_another_backend_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load_keras().backend, "backend", lambda: "jax")
-    with pytest.raises(ConfigError, match="Keras runs on jax: set KERAS_BACKEND=tensorflow"):
-        fit_data(FakeStream(make_spec(ANGLE)))
-
-
 def test_a_missing_keras_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "keras", None)
     with pytest.raises(MissingExtraError, match=r"needs keras.*pip install 'streamd\[train\]'"):
@@ -227,12 +243,3 @@ def test_importing_the_package_does_not_import_a_framework() -> None:
     code = "import sys, streamd, streamd.frameworks.keras; print({'keras', 'tensorflow'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
-
-
-def test_a_distribution_strategy_is_refused_with_the_way_out() -> None:
-    import tensorflow as tf  # noqa: PLC0415 - takes seconds
-
-    with tf.distribute.MirroredStrategy(["/cpu:0"]).scope():
-        recorder = Recorder()
-    with pytest.raises(ConfigError, match=r"cannot be used with a tf\.distribute strategy"):
-        recorder.model.fit(fit_data(FakeStream(make_spec(ANGLE))), verbose=0)

@@ -25,7 +25,8 @@ from resumed_training import (
 from trainer_fakes import FakeStream
 
 from streamd.errors import ConfigError, TokenError
-from streamd.frameworks.keras import ResumeCallback, fit_data, load_keras
+from streamd.frameworks import keras as ours
+from streamd.frameworks.keras import fit_data, load_keras
 
 pytestmark = pytest.mark.train
 
@@ -129,7 +130,7 @@ def test_more_epochs_go_on_with_a_run_that_is_through(begun: Path, unkilled: Unk
 def test_a_second_fit_with_the_same_callback_goes_on_and_one_without_it_begins_anew(tmp_path: Path) -> None:
     model, stream = make_model(), make_stream()
     data = fit_data(stream)
-    resume = ResumeCallback(data, tmp_path)
+    resume = ours.ResumeCallback(data, tmp_path)
     for epochs, epoch in ((1, 0), (2, 1)):
         assert model.fit(data, epochs=epochs, verbose=0, callbacks=[resume]).epoch[-1] == epoch
     assert model.fit(data, epochs=1, verbose=0).epoch == [0]
@@ -218,7 +219,7 @@ def test_another_validation_begins_anew_with_a_word(
 def test_what_cannot_be_counted_with_is_refused(tmp_path: Path) -> None:
     data = fit_data(make_stream())
     with pytest.raises(ConfigError, match=r"steps_per_epoch=5: give  fit_data\(stream, steps=5\)"):
-        make_model().fit(data, steps_per_epoch=5, callbacks=[ResumeCallback(data, tmp_path)], verbose=0)
+        make_model().fit(data, steps_per_epoch=5, callbacks=[ours.ResumeCallback(data, tmp_path)], verbose=0)
 
 
 @pytest.mark.parametrize(
@@ -232,15 +233,15 @@ def test_what_cannot_be_counted_with_is_refused(tmp_path: Path) -> None:
 )
 def test_what_makes_no_sense_is_refused_at_once(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        ResumeCallback(**{"data": fit_data(make_stream()), "directory": tmp_path, **changes})
+        ours.ResumeCallback(**{"data": fit_data(make_stream()), "directory": tmp_path, **changes})
 
 
 def test_a_callback_that_fit_does_not_know_of_says_so(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"give it to  fit\(callbacks=\[\.\.\.\]\)"):
-        ResumeCallback(fit_data(make_stream()), tmp_path).set_model(make_model())
+        ours.ResumeCallback(fit_data(make_stream()), tmp_path).set_model(make_model())
 
 
 def test_it_saves_in_the_step_itself_when_it_is_given_alone(tmp_path: Path) -> None:
     model, data = make_model(), fit_data(make_stream())
-    model.fit(data, epochs=1, verbose=0, callbacks=ResumeCallback(data, tmp_path, every=6, keep=9))
+    model.fit(data, epochs=1, verbose=0, callbacks=ours.ResumeCallback(data, tmp_path, every=6, keep=9))
     assert states(tmp_path) == ["step-0000006", "step-0000012", "step-0000013"]

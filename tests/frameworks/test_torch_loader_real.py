@@ -31,7 +31,7 @@ def write_levels(folder: Path) -> Path:
 def test_a_network_in_torch_learns_from_a_stream(tmp_path: Path, start_daemon: Callable[..., DaemonProcess]) -> None:
     folder = write_levels(tmp_path / "data")
     daemon = start_daemon({"streams": {"train": stream_config(folder, normalize="minus_one_one")}})
-    python = python_of("torch")
+    python = python_of("keras_torch")
     done = subprocess.run(
         [python, HERE / "torch_program.py", daemon.endpoint],
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{HERE.parent}"},

@@ -11,7 +11,8 @@ from resumed_training import KilledError, killed_at
 
 import streamd
 from streamd.client.client import Client
-from streamd.frameworks.keras import ResumeCallback, fit_data, load_keras
+from streamd.frameworks import keras as ours
+from streamd.frameworks.keras import fit_data, load_keras
 from streamd.receipts import Receipt
 
 pytestmark = pytest.mark.train
@@ -26,7 +27,7 @@ def train(client: Client, place: Path, begun: int = 10**6, prefetch: int | None 
     model.compile("sgd", "sparse_categorical_crossentropy")
     with client.subscribe("train", epochs=3, prefetch=prefetch) as stream:
         data = fit_data(stream)
-        callbacks = [ResumeCallback(data, place, every=2), killed_at(begun)]
+        callbacks = [ours.ResumeCallback(data, place, every=2), killed_at(begun)]
         model.fit(data, epochs=3, verbose=0, callbacks=callbacks)
     return stream.receipts
 
