@@ -1,0 +1,23 @@
+"""Daemons on the configurations of examples/."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from daemons import DaemonProcess
+from ruamel.yaml import YAML
+
+EXAMPLES: Final = Path(__file__).parent.parent / "examples"
+
+
+@contextmanager
+def serving(example: Path, folder: Path) -> Iterator[DaemonProcess]:
+    """A daemon on an example's config.yaml, which is put into the folder where its data are."""
+    daemon = DaemonProcess(folder, YAML(typ="safe").load(example / "config.yaml"))
+    try:
+        yield daemon.start()
+    finally:
+        daemon.kill()
