@@ -11,6 +11,7 @@
     │   └── StreamChangedError    ... because its configuration changed
     ├── BatchesHeldError      the caller holds every batch it may hold
     ├── ReceiptError          an epoch's account does not add up
+    ├── LossError             the loss of a training is no finite number any more
     ├── PackError             a pack was not finished; what is written of it is kept for the next run
     ├── ForkedClientError     a client was used after fork
     ├── BrokenRuleError       the daemon's own books do not agree: it ends
@@ -109,6 +110,10 @@ class BatchesHeldError(StreamdError):
 
 class ReceiptError(StreamdError):
     """An epoch ended and its account does not add up."""
+
+
+class LossError(StreamdError):
+    """The loss of a training is NaN or infinite, and so are the weights."""
 
 
 class PackError(StreamdError):

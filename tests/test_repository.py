@@ -62,6 +62,7 @@ TRAINER_ROOMS: Final = frozenset(
         "plan",
         "printable",
         "private",
+        "ranks",
         "receipts",
         "saved",
         "spec",

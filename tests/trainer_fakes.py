@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.bottleneck import Timing
+from streamd.client import Batch
 from streamd.errors import ReceiptError, RefusedError, near_name
 from streamd.layout import layout
 from streamd.mapping import lend
@@ -65,6 +66,7 @@ class FakeStream:
     total_epochs: int | None = None
     index: int = 0
     weightless: frozenset[int] = frozenset()
+    spoiled: frozenset[int] = frozenset()  # whose labels that are floats are NaN
     missed: int = 0
     receipts: list[Receipt] = field(default_factory=list)
     timings: list[Timing] = field(default_factory=list)
@@ -128,7 +130,10 @@ class FakeStream:
 
     def _labels(self, label: LabelSpec, ids: Ids) -> npt.NDArray[Any]:
         values = (ids % len(label.classes)) if label.classes else ids / self.spec.samples
-        return values.astype(label.dtype)
+        values = values.astype(label.dtype)
+        if label.type == "float":
+            values[np.isin(ids, list(self.spoiled))] = np.nan
+        return values
 
     def _receive(self, *, complete: bool) -> None:
         indices = [index for at, index in self.taken if at == self.epoch]
@@ -167,9 +172,10 @@ class Subscription:
 class FakeClient:
     """A client of a daemon that serves `specs`; `subscribed` are the streams it gave out."""
 
-    def __init__(self, specs: Sequence[StreamSpec], missed: int = 0) -> None:
+    def __init__(self, specs: Sequence[StreamSpec], missed: int = 0, spoiled: Iterable[int] = ()) -> None:
         self._specs = {spec.name: spec for spec in specs}
         self._missed = missed
+        self._spoiled = frozenset(spoiled)
         self.subscribed: dict[str, FakeStream] = {}
         self.starts: dict[str, object] = {}
 
@@ -186,5 +192,14 @@ class FakeClient:
 
     def subscribe(self, name: str, *, epochs: int | None = None, start: object = "begin") -> Subscription:
         self.starts[name] = start
-        self.subscribed[name] = FakeStream(self.spec(name), epochs, missed=self._missed)
+        self.subscribed[name] = FakeStream(self.spec(name), epochs, missed=self._missed, spoiled=self._spoiled)
         return Subscription(self.subscribed[name])
+
+    def names(self, stream: str, sample_ids: Iterable[int]) -> list[str]:
+        return [f"{stream}/{sample_id}.png" for sample_id in sample_ids]
+
+    def batch(self, stream: str, epoch: int, index: int) -> Batch:
+        spec = self.spec(stream)
+        made = FakeStream(spec, spoiled=self._spoiled)._batch(epoch, index)
+        labels, images = dict(made.labels), made.images.copy()
+        return Batch(images, labels, made.weights, made.sample_ids, (), epoch, index, made.make_token, spec)

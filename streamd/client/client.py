@@ -52,6 +52,7 @@ from streamd.messages import (
     Transport,
 )
 from streamd.plan import PAD_ID
+from streamd.ranks import from_environment
 from streamd.spec import Cursor, StreamSpec, Uneven
 from streamd.status import DaemonStatus
 from streamd.wire import NOBODY, pack, unpack_daemon
@@ -144,7 +145,7 @@ class Client:
         stream: str,
         *,
         epochs: int | None = None,
-        rank: int = 0,
+        rank: int | Literal["auto"] = 0,
         world: int = 1,
         start: Start = "begin",
         resume: str | bytes | None = None,
@@ -155,7 +156,8 @@ class Client:
     ) -> Stream:
         """Opens a stream of batches.
 
-        `epochs` counts in total, None runs on. Rank `rank` of `world` takes every world-th batch.
+        `epochs` counts in total, None runs on. Rank `rank` of `world` takes every world-th batch; with rank="auto" they
+        are what torchrun, srun, mpirun, Horovod or TF_CONFIG say in this process's environment, and 0 of 1 without one.
 
         `start`: "begin"; "live" joins where the others are, the first epoch being short and `epochs` counting from
         there; {"together": K} begins when K sessions of the stream are there. `resume` is a token, and the stream goes
@@ -171,9 +173,10 @@ class Client:
         ConnectError.
         """
         live, together = _start(start, resuming=resume is not None)
+        place = _place(rank, world)
 
         def wish(spec: StreamSpec) -> Wish:
-            asked = _wish(spec, epochs, rank, world, uneven, prefetch, transport)
+            asked = _wish(spec, epochs, *place, uneven, prefetch, transport)
             return replace(asked, live=live, together=together)
 
         try:
@@ -260,6 +263,15 @@ def _start(start: Start, *, resuming: bool) -> tuple[bool, int]:
         f'start={start!r}: use "begin", "live" (join where the others are) or {{"together": K}} (begin when K trainers '
         f"are there, at most {MAX_SESSIONS})"
     )
+
+
+def _place(rank: int | str, world: int) -> tuple[int, int]:
+    """The rank and its world. Raises ConfigError."""
+    if not isinstance(rank, str):
+        return rank, world
+    if rank != "auto":
+        raise ConfigError(f'rank={rank!r}: a number, or "auto" for what the launcher of this process says')
+    return from_environment(os.environ, world)
 
 
 def _wish(

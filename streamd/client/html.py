@@ -10,6 +10,7 @@ import base64
 import html
 import struct
 import zlib
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -39,11 +40,26 @@ def of(batch: Batch) -> str:
     """Up to 32 rows of a batch, fewer where large pictures would make too large a page; all text is escaped."""
     tiles, left_bytes = [], _MAX_BYTES
     for row, caption in enumerate(captions(batch, _SHOWN_ROWS)):
-        picture = base64.b64encode(png(thinned(batch.images[row]))).decode()
+        picture = _encoded(thinned(batch.images[row]))
         left_bytes -= len(picture)
         if left_bytes < 0:
             break
         tiles.append(_tile(picture, batch.images.shape[1:3], caption))
+    return _sheet(batch, tiles)
+
+
+def page(batch: Batch, files: Mapping[int, str]) -> str:
+    """A file of its own with every row of a batch, all pixels of it; `files` are names by sample id."""
+    shape = batch.images.shape[1:3]
+    tiles = [
+        _tile(_encoded(batch.images[row]), shape, caption, files.get(caption.sample_id, ""))
+        for row, caption in enumerate(captions(batch, len(batch)))
+    ]
+    head = f'<head><meta charset="utf-8"><title>{_text(heading(batch))}</title></head>'
+    return f"<!doctype html><html>{head}<body>{_sheet(batch, tiles)}</body></html>\n"
+
+
+def _sheet(batch: Batch, tiles: Sequence[str]) -> str:
     more = len(batch) - len(tiles)
     return _div(
         "font:12px/1.4 system-ui,sans-serif",
@@ -51,6 +67,10 @@ def of(batch: Batch) -> str:
         _div("display:flex;flex-wrap:wrap;gap:10px", *tiles),
         _div("margin-top:8px;opacity:.7", f"and {more:,} more") if more else "",
     )
+
+
+def _encoded(image: npt.NDArray[np.uint8]) -> str:
+    return base64.b64encode(png(image)).decode()
 
 
 def _text(text: str) -> str:
@@ -62,13 +82,13 @@ def _div(style: str, *inside: str, title: str = "") -> str:
     return f'<div style="{style}"{tip}>{"".join(inside)}</div>'
 
 
-def _tile(picture: str, shape: tuple[int, int], caption: Caption) -> str:
+def _tile(picture: str, shape: tuple[int, int], caption: Caption, file: str = "") -> str:
     height, width = (max(1, round(side * _SHOWN_PX / max(shape))) for side in shape)
     edge = f"2px solid {_MARK_COLOURS[caption.mark]}" if caption.mark else "1px solid rgba(128,128,128,.4)"
     style = f"image-rendering:pixelated;outline:{edge};opacity:{1 if caption.weight else 0.35}"
     lines = [_div(_CLIPPED, _text(line), title=line) for line in caption.labels]
     if caption.sample_id != PAD_ID:
-        lines.append(_div("opacity:.6", f"#{caption.sample_id}"))
+        lines.append(_div(f"opacity:.6;{_CLIPPED}", _text(f"#{caption.sample_id} {file}".rstrip()), title=file))
     if caption.mark:
         why = f"{caption.bad.file}: {caption.bad.reason}" if caption.bad else ""
         lines.append(_div(f"color:{_MARK_COLOURS[caption.mark]};font-weight:600", caption.mark, title=why))

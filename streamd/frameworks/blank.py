@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamd.plan import PAD_ID
 from streamd.spec import LabelSpec, StreamSpec
 
 
@@ -19,6 +20,7 @@ class BlankBatch:
     images: npt.NDArray[np.uint8]
     labels: Mapping[str, npt.NDArray[Any]]
     weights: npt.NDArray[np.float32]
+    sample_ids: npt.NDArray[np.int64]
     epoch: int = 0
     index: int = 0
     make_token: Callable[[], str] = str
@@ -29,7 +31,7 @@ def blank_batch(spec: StreamSpec) -> BlankBatch:
     rows = spec.batch_size
     images = np.broadcast_to(np.uint8(0), (rows, *spec.image_shape))
     labels = {name: _label(label, rows) for name, label in spec.labels.items()}
-    return BlankBatch(images, labels, np.ones(rows, np.float32))
+    return BlankBatch(images, labels, np.ones(rows, np.float32), np.full(rows, PAD_ID))
 
 
 def _label(label: LabelSpec, rows: int) -> npt.NDArray[Any]:

@@ -19,13 +19,20 @@ from streamd.spec import StreamSpec
 
 if TYPE_CHECKING:
     from streamd.frameworks.keras_adapter import StreamAdapter
+    from streamd.frameworks.nan_guard import NanGuard
     from streamd.frameworks.resume import ResumeCallback
 
-__all__ = ["ResumeCallback", "fit_data", "load_keras", "normalization"]
+__all__ = ["NanGuard", "ResumeCallback", "fit_data", "load_keras", "normalization"]
 
 
 def __getattr__(name: str) -> Any:
-    """Loads Keras only when the callback is wanted, which is a class of Keras's."""
+    """Loads Keras only when a callback is wanted, which is a class of Keras's."""
+    if name == "NanGuard":
+        load_keras()
+        _adapter_type()
+        from streamd.frameworks.nan_guard import NanGuard  # noqa: PLC0415 - imports Keras
+
+        return NanGuard
     if name == "ResumeCallback":
         load_keras()
         _adapter_type()
@@ -55,7 +62,10 @@ def fit_data(
     is fetched before it begins. Images arrive as uint8 (B, H, W, C); TensorFlow computes over the batch's own memory,
     JAX and torch do when they have let go of the batch before, and get a copy else. Subscribe with `epochs=None` for
     validation and for several fits. Give `steps` here rather than `steps_per_epoch` to `fit`, which cuts its epochs at
-    the ends of the stream's.
+    the ends of the stream's. After `predict`, `client.names("test", data.sample_ids)` are the files of its rows.
+
+    Replicas under tf.distribute's MirroredStrategy share each batch, and so do the devices of a keras.distribution on
+    JAX; nothing is read ahead for them. Where each has a process of its own, subscribe with rank="auto".
 
     inputs: labels that go into the model beside the images; `x` is then a dict of "images" and these names.
     targets: "auto" is the only label, a dict of all if there are several (less those in `inputs`), nothing if there

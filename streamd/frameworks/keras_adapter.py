@@ -2,34 +2,57 @@
 
 Keras accepts an instance of its (private) DataAdapter as it is, and its trainers take any Python iterable in place of a
 tf.data.Dataset, an iterator for JAX or a DataLoader. So every batch is pulled when a step wants it, and not before: no
-thread, no prefetch, and an order that `fit(shuffle=True)` cannot reach. Where Keras takes a batch to build a model, it
-gets one without content; on JAX with an accelerator it keeps one batch ahead, which goes back if no step took it.
+thread, no prefetch, and an order that `fit(shuffle=True)` cannot reach; so too where the replicas of a strategy share
+it. Where Keras takes a batch to build a model, it gets one without content; on JAX with an accelerator it keeps one
+batch ahead, which goes back if no step took it.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from itertools import chain
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import keras
+import numpy as np
+import numpy.typing as npt
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from streamd.errors import ConfigError, ReceiptError
 from streamd.frameworks.blank import blank_batch
 from streamd.frameworks.feed import Batch, Feed, Stream
 from streamd.frameworks.finished import Finished
-from streamd.frameworks.keras_backends import Convert, converter, is_building, looks_ahead
+from streamd.frameworks.keras_backends import (
+    Convert,
+    asking_strategy,
+    check_distribution,
+    converter,
+    is_building,
+    looks_ahead,
+)
+from streamd.spec import StreamSpec
 
 MakeToken = Callable[[], str]
 
 
-def _converted(arrays: Any, convert: Convert) -> Any:
-    if isinstance(arrays, Mapping):
-        return {name: convert(array) for name, array in arrays.items()}
-    return None if arrays is None else convert(arrays)
+class _Taken(NamedTuple):
+    """What is kept of a batch that Keras has taken: nothing that holds its memory."""
+
+    make_token: MakeToken
+    sample_ids: bytes
+
+
+def _converted(arrays: tuple[Any, ...], convert: Convert) -> tuple[Any, ...]:
+    """What the backend takes, in the same structure."""
+    return tuple(_converted_part(part, convert) for part in arrays)
+
+
+def _converted_part(part: Any, convert: Convert) -> Any:
+    if isinstance(part, Mapping):
+        return {name: convert(array) for name, array in part.items()}
+    return None if part is None else convert(part)
 
 
 class _Present:
@@ -65,8 +88,9 @@ class _Steps:
     not if `next` does. On other backends `iter` is not called again, and `next` may raise it.
     """
 
-    def __init__(self, adapter: StreamAdapter) -> None:
+    def __init__(self, adapter: StreamAdapter, convert: Convert) -> None:
         self._adapter = adapter
+        self._convert = convert
         self._batches: Iterator[Batch] | None = None
         self._fetched: tuple[Any, ...] | None = None
         self._left = self._given = 0
@@ -78,7 +102,7 @@ class _Steps:
 
     def __next__(self) -> tuple[Any, ...]:
         if self._batches is None and is_building():
-            return self._adapter.converted(self._adapter.example())
+            return _converted(self._adapter.example(), self._adapter.convert)
         data = self._fetch() if self._fetched is None else self._fetched
         self._fetched = None
         return data
@@ -92,25 +116,29 @@ class _Steps:
             raise StopIteration
         self._left -= 1
         self._given += 1
-        self._adapter.hand_over(batch.make_token)
-        return self._adapter.converted(self._adapter.feed.arrays(batch))
+        if self._adapter.watch is not None:
+            self._adapter.watch(batch)
+        self._adapter.hand_over(_Taken(batch.make_token, batch.sample_ids.tobytes()))
+        return _converted(self._adapter.feed.arrays(batch), self._convert)
 
 
 class _Epochs:
     """Stands where Keras expects a dataset: each `iter` gives the steps of one more epoch."""
 
-    def __init__(self, adapter: StreamAdapter) -> None:
+    def __init__(self, adapter: StreamAdapter, convert: Convert) -> None:
         self._adapter = adapter
+        self._convert = convert
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        return _Steps(self._adapter)
+        return _Steps(self._adapter, self._convert)
 
     @property
     def _variant_tensor(self) -> Any:
-        """The first thing a distribution strategy asks of a dataset."""
+        """The first thing a strategy asks of a dataset that it has to distribute itself."""
         raise ConfigError(
-            "fit_data cannot be used with a tf.distribute strategy: start one trainer a device, each with its own "
-            "subscribe(rank=, world=), or build the model outside the strategy's scope"
+            "fit_data feeds tf.distribute's MirroredStrategy and OneDeviceStrategy, and this model is under another "
+            'one: start one trainer a device, each with its own subscribe(rank="auto"), or build the model outside the '
+            "strategy's scope"
         )
 
 
@@ -125,14 +153,16 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         super().__init__()
         self.feed = feed
         self.finished: Finished | None = None  # who wants to know which batches the model has finished
+        self.watch: Callable[[Batch], None] | None = None  # who wants to see each batch on its way to the model
+        self.convert = converter(keras.backend.backend())
         self._stream = stream
-        self._convert = converter(keras.backend.backend())
         self._steps = steps
         self._done = 0  # steps of the next epoch of `fit` that were done elsewhere
         self._flow = chain.from_iterable(self._epochs())
         self._ahead = False
-        self._kept: MakeToken | None = None  # of the batch that Keras has taken ahead of its step
+        self._kept: _Taken | None = None  # of the batch that Keras has taken ahead of its step
         self._given: MakeToken | None = None  # of the last batch that a step has got
+        self._ids = bytearray()  # of the samples that steps have got
         self._silence = ExitStack()
 
     def seek(self, token: str, steps: int) -> None:
@@ -145,13 +175,21 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         self._kept = None
         self._flow = chain.from_iterable(self._epochs())
 
+    @property
+    def spec(self) -> StreamSpec:
+        return self._stream.spec
+
     def example(self) -> tuple[Any, ...]:
         """The arrays of a batch, of the right shapes and types, and without content."""
         return self.feed.arrays(blank_batch(self._stream.spec))
 
-    def converted(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
-        """What the backend takes, in the same structure."""
-        return tuple(_converted(part, self._convert) for part in arrays)
+    @property
+    def sample_ids(self) -> npt.NDArray[np.int64]:
+        """int64 (N,): the samples of the last epoch, in its order; -1 where a row has none.
+
+        After `predict`, those of the rows of its result: `client.names("test", data.sample_ids)` names their files.
+        """
+        return np.frombuffer(bytes(self._ids), np.int64)
 
     def _epochs(self, done: int = 0) -> Iterator[Iterator[Batch]]:
         """The epochs of the stream, less `done` steps. Raises ConfigError when the subscription has no more."""
@@ -168,23 +206,25 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         if self._kept is not None and self._given is not None:  # an epoch was left, and what Keras had ahead is gone
             self.seek(self._given(), 0)
         self._ahead = looks_ahead()
+        self._ids.clear()
         done, self._done = self._done, 0
         batches = self._flow if self.num_batches < len(self._stream) else next(self._epochs(done))
         return batches, self.num_batches - done
 
-    def hand_over(self, make_token: MakeToken) -> None:
+    def hand_over(self, taken: _Taken) -> None:
         """A batch goes to Keras. Where it looks ahead, the step gets the one before."""
         if self._ahead:
-            self._kept, before = make_token, self._kept
+            self._kept, before = taken, self._kept
         else:
-            before = make_token
+            before = taken
         if before is not None:
             self._give(before)
 
-    def _give(self, make_token: MakeToken) -> None:
-        self._given = make_token
+    def _give(self, taken: _Taken) -> None:
+        self._given = taken.make_token
+        self._ids += taken.sample_ids
         if self.finished is not None:
-            self.finished.fetch(make_token)
+            self.finished.fetch(taken.make_token)
 
     def end_epoch(self, given: int) -> None:
         """Keras has asked for more than the `given` batches that there were.
@@ -222,7 +262,24 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         left = spec.samples % spec.batch_size
         return left if left and spec.remainder == "keep" else None
 
-    def get_tf_dataset(self) -> _Epochs:
-        return _Epochs(self)
+    def _row_counts(self) -> set[int]:
+        """How many rows batches have that are sure to come; a rank's last one may be dropped."""
+        spec = self._stream.spec
+        return {spec.rows(0), spec.rows(spec.batches - 1 if len(self._stream) == spec.batches else 0)}
 
-    get_jax_iterator = get_torch_dataloader = get_tf_dataset
+    def get_jax_iterator(self) -> _Epochs:
+        """Raises ConfigError where devices cannot share the batches."""
+        check_distribution(self._row_counts())
+        return _Epochs(self, self.convert)
+
+    get_torch_dataloader = get_jax_iterator
+
+    def get_tf_dataset(self) -> Iterable[Any]:
+        """For the replicas of a strategy where the model has one. Raises ConfigError as above."""
+        from streamd.frameworks.keras_replicas import Shared, parts_for  # noqa: PLC0415 - imports TensorFlow
+
+        parts = parts_for(asking_strategy())
+        if parts is None:
+            return self.get_jax_iterator()
+        parts.check(self._row_counts())
+        return Shared(_Epochs(self, parts))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from types import FrameType
 from typing import Any, Final
@@ -24,9 +24,10 @@ Convert = Callable[[Array], Any]
 
 # Keras's own iterators, which hand on what they are asked for.
 _BETWEEN: Final = frozenset({"__next__", "_one_batch_ahead_iterator", "_get_distributed_iterator"})
-# Who takes a batch to see its shapes, and drops it. On JAX `predict` does so itself; its steps ask from elsewhere.
+# Who takes a batch to see its shapes, and drops it; on TensorFlow, under a strategy only. On JAX `predict` does so
+# itself; its steps ask from elsewhere.
 _BUILDERS: Final = {
-    "tensorflow": frozenset[str](),
+    "tensorflow": frozenset({"_maybe_symbolic_build"}),
     "jax": frozenset({"_symbolic_build", "predict"}),
     "torch": frozenset({"_symbolic_build"}),
 }
@@ -107,8 +108,7 @@ def is_building() -> bool:
 
     Such a batch would be missing from the epoch. Nothing but the function that asks tells it from a step's.
     """
-    builders = _BUILDERS[keras.backend.backend()]
-    return bool(builders) and _asking(sys._getframe(2)) in builders  # noqa: SLF001 - inspect's own is far slower
+    return _asking(sys._getframe(2)) in _BUILDERS[keras.backend.backend()]  # noqa: SLF001 - inspect's own is far slower
 
 
 def _asking(frame: FrameType | None) -> str:
@@ -116,6 +116,35 @@ def _asking(frame: FrameType | None) -> str:
     while frame is not None and frame.f_code.co_name in _BETWEEN:
         frame = frame.f_back
     return frame.f_code.co_name if frame is not None else ""
+
+
+def asking_strategy() -> Any:
+    """The tf.distribute strategy whose model is to be fed; None where there is no such thing.
+
+    Keras tells it to none but its own iterator, which asks for the dataset.
+    """
+    return getattr(sys._getframe(2).f_locals.get("self"), "_distribute_strategy", None)  # noqa: SLF001 - as above
+
+
+def check_distribution(row_counts: Iterable[int]) -> None:
+    """Raises ConfigError where keras.distribution cannot share batches of so many rows each among its devices."""
+    distribution, backend = distribution_lib.distribution(), keras.backend.backend()
+    if distribution is None:
+        return
+    if backend != "jax":
+        raise ConfigError(
+            f"keras.distribution shares batches on JAX only; on {backend} one device would do all the work: set "
+            'KERAS_BACKEND=jax, or start one trainer a device, each with its own subscribe(rank="auto")'
+        )
+    mesh = distribution.device_mesh
+    devices = mesh.shape[mesh.axis_names.index(distribution.batch_dim_name)]
+    parts = max(1, devices // load("jax", "jax", "Keras on JAX").process_count())
+    for rows in row_counts:
+        if rows % parts:
+            raise ConfigError(
+                f"a batch of {rows} rows cannot be shared equally by {parts} devices: serve the stream with a "
+                f"batch_size that {parts} divides, and with  drop_remainder: true  or  drop_remainder: pad"
+            )
 
 
 def looks_ahead() -> bool:

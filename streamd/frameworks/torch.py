@@ -47,8 +47,8 @@ def loader(
     A step is `(images, labels)`; `(images, labels, weights)` where samples have weights, bad samples are masked or the
     last batch is padded; `images` alone where there are no labels. Text takes part in none: read batch.labels.
 
-    Data-parallel ranks subscribe each to their own part, instead of a DistributedSampler:
-    `client.subscribe("train", rank=dist.get_rank(), world=dist.get_world_size())`. Every rank has as many steps.
+    Data-parallel ranks subscribe each to their own part, instead of a DistributedSampler: `client.subscribe("train",
+    rank="auto")` under torchrun, or with numbers as rank= and world=. Every rank has as many steps.
 
     Raises ConfigError for what the stream or this machine lacks, MissingExtraError.
     """

@@ -16,22 +16,16 @@ Build = Callable[[StreamSpec], Any]  # gives a keras.Model, compiled or not
 SMALLEST_MAP = 8  # the convolutions halve the map down to this side: a place on it is still a place in the picture
 LARGE_SIDE = 96  # from here on the first convolution steps by four, or it alone would cost more than all others
 WIDTHS = (24, 36, 48, 64)
+_EXACT = "float32"  # of the outputs: with mixed precision, what is before them has 16 bits
 
 
 def builder(label: LabelSpec, model: str | None) -> Build:
     """What builds the network: the user's `module:function`, or the built-in one for `label`. Raises ConfigError."""
     if model is not None:
         return load_builder(model)
-    if label.type == "string":
-        raise ConfigError(f"label {label.name!r} is text, which cannot be learned: serve it as type category or tags")
-    if label.width and label.type == "category":
-        raise ConfigError(f"no built-in model for {label.name!r}, {label.width} values of type {label.type}: {_OWN}")
     if label.type in {"category", "tags"}:
         return lambda spec: classification(spec, label)
     return lambda spec: regression(spec, label)
-
-
-_OWN = "give your own with  --model module:function"
 
 
 def regression(spec: StreamSpec, label: LabelSpec) -> Any:
@@ -40,9 +34,10 @@ def regression(spec: StreamSpec, label: LabelSpec) -> Any:
     images, features = _convolutions(spec)
     features = layers.Flatten()(features)
     features = layers.Dense(64, activation="relu")(features)
-    outputs = layers.Dense(label.width or 1)(features)
+    outputs = layers.Dense(label.width or 1, dtype=_EXACT)(features)
     if label.mean is not None and label.std:
-        outputs = layers.Rescaling(label.std, offset=label.mean)(outputs)  # the layers before it work in units of std
+        # The layers before it work in units of std.
+        outputs = layers.Rescaling(label.std, offset=label.mean, dtype=_EXACT)(outputs)
     return load_keras().Model(images, outputs, name=_name(label))
 
 
@@ -55,7 +50,8 @@ def classification(spec: StreamSpec, label: LabelSpec) -> Any:
     images, features = _convolutions(spec)
     features = layers.GlobalAveragePooling2D()(features)
     features = layers.Dense(64, activation="relu")(features)
-    outputs = layers.Dense(len(label.classes), activation="sigmoid" if label.type == "tags" else "softmax")(features)
+    activation = "sigmoid" if label.type == "tags" else "softmax"
+    outputs = layers.Dense(len(label.classes), activation=activation, dtype=_EXACT)(features)
     return load_keras().Model(images, outputs, name=_name(label))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from streamd.receipts import Receipt
 
 
@@ -34,3 +36,21 @@ def speed_line(samples: int, elapsed_s: float, waited_s: float) -> str:
     """The rate of training and the share of it spent waiting for batches."""
     rate, share = (samples / elapsed_s, waited_s / elapsed_s) if elapsed_s > 0 else (0.0, 0.0)
     return f"{samples} samples in {elapsed_s:.1f} s: {rate:,.0f} samples/s, {share:.0%} of the time waiting for batches"
+
+
+def results_line(history: Mapping[str, Sequence[float]]) -> str:
+    """What the last epoch came to, such as `after 10 epochs: loss 0.1034, val_loss 0.2203 (lowest 0.1951 after 7)`.
+
+    `history` has a number an epoch for the loss and each metric.
+    """
+    ends = [f"{name} {values[-1]:.4g}{_lowest(name, values)}" for name, values in history.items()]
+    epochs = max(map(len, history.values()), default=0)
+    return f"after {epochs} epoch{'' if epochs == 1 else 's'}: {', '.join(ends)}"
+
+
+def _lowest(name: str, values: Sequence[float]) -> str:
+    """Where the loss of the validation was lower than at the end: from there on a model learns its samples by heart."""
+    lowest = min(values)
+    if name != "val_loss" or lowest == values[-1]:
+        return ""
+    return f" (lowest {lowest:.4g} after {values.index(lowest) + 1})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from trainer_fakes import ANGLE, FakeClient, make_spec
 
 import streamd
 from streamd.cli.train import main
+from streamd.frameworks.keras import load_keras
 
 KERAS_SAVES = "ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning"  # Keras 3.15, NumPy 2
 pytestmark = pytest.mark.filterwarnings(KERAS_SAVES)
@@ -22,6 +24,7 @@ class Command:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch
         self.missed = 0
+        self.spoiled: tuple[int, ...] = ()
         self.connected: tuple[Any, Any] = (None, None)
         monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
         monkeypatch.setenv("TF_FORCE_GPU_ALLOW_GROWTH", "true")
@@ -29,7 +32,7 @@ class Command:
 
     def _connect(self, endpoint: str | None, *, patience: float | None) -> FakeClient:
         self.connected = (endpoint, patience)
-        return FakeClient([make_spec(ANGLE)], missed=self.missed)
+        return FakeClient([make_spec(ANGLE)], missed=self.missed, spoiled=self.spoiled)
 
     def __call__(self, *arguments: object) -> object:
         self._monkeypatch.setattr("sys.argv", ["streamd-train", *map(str, arguments)])
@@ -74,6 +77,50 @@ def test_a_receipt_that_is_not_ok_is_written_and_ends_with_status_1(command: Com
 
 
 @pytest.mark.train
+def test_a_loss_that_is_no_number_ends_with_status_1_and_says_where_its_pictures_are(
+    command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command.spoiled = (3,)
+    assert command("--stream", "train", "--epochs", 2, "--save", tmp_path / "m.keras") == 1
+    said = capsys.readouterr().err
+    assert "streamd-train: the loss is nan after batch 0:" in said
+    (page,) = tmp_path.iterdir()
+    assert f"its pictures: {page}\n" in said
+
+
+@pytest.mark.train
+def test_an_optimizer_that_is_not_there_is_refused_with_the_near_name(
+    command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--optimizer", "adamww", "--learning-rate", "0.1", "--class-weight", "balanced", "--mixed-precision")
+    try:
+        assert command("--stream", "train", "--epochs", 1, "--save", tmp_path / "m.keras", *options) == 2
+    finally:
+        load_keras().mixed_precision.set_global_policy("float32")
+    assert "streamd-train: Keras has no optimizer 'adamww'; did you mean 'adamw'?" in capsys.readouterr().err
+
+
+@pytest.mark.train
+def test_callbacks_are_called_in_their_order_and_one_that_is_none_is_refused(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    Path("saying.py").write_text(
+        "import keras\n"
+        "def one(spec): return keras.callbacks.LambdaCallback(on_train_end=lambda logs: print('one'))\n"
+        "class Two(keras.callbacks.Callback):\n"
+        "    def on_train_end(self, logs=None): print('two')\n"
+        "def three(spec): return spec\n"
+    )
+    what = ("--stream", "train", "--epochs", 1, "--save", tmp_path / "m.keras", "--callback", "saying:one")
+    assert command(*what, "--callback", "saying:Two") == 0
+    assert "one\ntwo\n" in capsys.readouterr().out
+    assert command(*what, "--callback", "saying:three") == 2
+    assert "saying:three must return a keras.callbacks.Callback, and returned StreamSpec" in capsys.readouterr().err
+
+
+@pytest.mark.train
 def test_an_unknown_stream_is_one_line_with_the_near_name(
     command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -97,3 +144,4 @@ def test_the_help_has_an_example_that_can_be_copied(command: Command, capsys: py
     assert command("--help") == 0
     shown = capsys.readouterr().out
     assert "streamd-train --stream train --validation validation --epochs 10 --save model.keras\n" in shown
+    assert "--callback mycallbacks:patience \\\n" in shown

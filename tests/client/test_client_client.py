@@ -103,6 +103,8 @@ def test_something_else_there_is_a_connect_error_too(tmp_path: Path) -> None:
         ({"rank": 2, "world": 2}, ConfigError, "rank 2 of world 2: rank counts from 0 to world - 1"),
         ({"rank": -1}, ConfigError, "rank -1"),
         ({"world": 0}, ConfigError, "world 0"),
+        ({"rank": "Auto"}, ConfigError, "rank='Auto': a number, or \"auto\" for what the launcher"),
+        ({"rank": "auto", "world": 3}, ConfigError, 'world=3 was given beside rank="auto", and here is a world of 1'),
         ({"epochs": 0}, ConfigError, "epochs 0: a whole number, at least 1, or None"),
         ({"epochs": 1 << 70}, ConfigError, "a whole number, at least 1, or None"),
         ({"epochs": 1.5}, ConfigError, "epochs 1.5: a whole number"),
@@ -130,6 +132,14 @@ def test_a_wish_that_cannot_be_granted_says_why(
 def test_curve_keys_are_refused_by_name() -> None:
     with pytest.raises(ConfigError, match="curve keys are for tcp:// endpoints"):
         streamd.connect("ipc:///run/x", curve=object())
+
+
+def test_the_launchers_rank_takes_its_own_batches(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with streamd.connect(endpoint) as client, client.subscribe("train", epochs=1, rank="auto") as stream:
+        assert [batch.index for batch in stream] == [1, 3]
+        assert stream.receipts[0].dropped == 8
 
 
 def test_prefetch_bounds_what_is_here_at_a_time(endpoint: str) -> None:

@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 from sample_batches import flat, noise, some_batch
 
+from streamd.client import html
 from streamd.client.html import png, thinned
 from streamd.spec import LabelSpec
 from streamd.verdicts import BadRow
@@ -137,3 +138,12 @@ def test_a_page_keeps_no_view_of_the_images_so_that_their_lease_ends() -> None:
     del batch
     assert page
     assert images() is None
+
+
+def test_a_page_of_its_own_has_every_pixel_of_every_row_and_the_names_of_files() -> None:
+    batch = some_batch(noise(40, 170, 8))
+    page = html.page(batch, {100: "cat/<0>.png", 139: "dog.png"})
+    assert np.array_equal(np.stack(pictures(page)), batch.images)
+    assert page.startswith("<!doctype html>")
+    lines = re.sub("<[^>]*>", "\n", page).split("\n")
+    assert {"#100 cat/&lt;0&gt;.png", "#101", "#139 dog.png"} <= set(lines)

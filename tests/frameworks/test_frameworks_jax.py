@@ -32,6 +32,15 @@ def test_what_its_owner_may_write_is_copied() -> None:
     assert made.tolist() == [0, 1, 2, 3]
 
 
+def test_devices_get_the_rows_as_a_sharding_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = SimpleNamespace(make_array_from_process_local_data=lambda sharding, rows: (sharding, rows))
+    monkeypatch.setitem(sys.modules, "jax", made)
+    images = Lender().lend()
+    sharding, rows = array(images, "by rows")
+    assert sharding == "by rows"
+    assert address(rows) == address(images)
+
+
 def test_a_missing_jax_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jax", None)
     with pytest.raises(MissingExtraError, match=r"needs jax.*pip install 'streamd\[jax\]'"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -132,9 +133,20 @@ def test_predict_gives_each_sample_its_own_prediction() -> None:
     keras = load_keras()
     stream = FakeStream(make_spec(ANGLE))
     model = keras.Sequential([keras.layers.Rescaling(1.0), keras.layers.GlobalAveragePooling2D()])
-    predicted = model.predict(fit_data(stream), verbose=0)
-    assert np.round(predicted[:, 0]).astype(int).tolist() == ids_of(stream, *steps(0, 3))
-    assert stream.taken == steps(0, 3)
+    data = fit_data(stream)
+    for first in (0, 3):
+        predicted = model.predict(data, verbose=0)
+        assert np.round(predicted[:, 0]).astype(int).tolist() == ids_of(stream, *steps(first, 3))
+        assert data.sample_ids.tolist() == ids_of(stream, *steps(first, 3))
+    assert stream.taken == steps(0, 6)
+
+
+def test_a_loop_of_ones_own_sees_what_the_stream_gives() -> None:
+    stream, recorder = FakeStream(make_spec(ANGLE)), Recorder()
+    for batches in islice(stream.epochs(), 2):
+        for batch in batches:
+            recorder.model.train_on_batch(batch.images.copy(), batch.labels["angle"])
+    assert recorder.trained == ids_of(stream, *steps(0, 6))
 
 
 def test_evaluate_takes_one_epoch() -> None:

@@ -291,6 +291,20 @@ OF_RUNNING: Final = (
         do="Take the function that the message proposes.",
     ),
     Mistake(
+        "misspelled a callback",
+        command=f"{TRAIN} --callback mycallbacks:patiense",
+        running=True,
+        says="streamd-train: module 'mycallbacks' has no function 'patiense'; did you mean 'patience'?",
+        files={"mycallbacks.py": "def patience(spec): ...\n"},
+        do="Take the function that the message proposes.",
+    ),
+    Mistake(
+        "trains at a rate of zero",
+        command=f"{TRAIN} --learning-rate 0",
+        says="streamd-train: a learning rate is a number above 0, such as 0.001, not 0.0",
+        do="Give a rate above 0, or none for the optimizer's own.",
+    ),
+    Mistake(
         "misspelled a stream in Python",
         command='client.subscribe("trian")',
         running=True,
@@ -306,6 +320,16 @@ OF_RUNNING: Final = (
         running=True,
         says="ConfigError: rank 2 of world 2: rank counts from 0 to world - 1",
         do="Count ranks from 0.",
+    ),
+    Mistake(
+        "started fewer processes than the script counts on",
+        command='client.subscribe("train", rank="auto", world=2)',
+        running=True,
+        says=(
+            'ConfigError: world=2 was given beside rank="auto", and here is a world of 1 (nothing in the environment):'
+            " leave world out, or start as many processes"
+        ),
+        do="Start the script with torchrun, srun or mpirun, or leave `world` out.",
     ),
     Mistake(
         "has more ranks than batches",

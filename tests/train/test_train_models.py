@@ -87,19 +87,6 @@ def test_a_category_gets_probabilities_of_its_classes() -> None:
     np.testing.assert_allclose(np.sum(predicted, axis=1), 1, rtol=1e-5)
 
 
-def test_a_label_without_a_built_in_network_asks_for_ones_own() -> None:
-    label = LabelSpec("kinds", "category", width=2, classes=(0, 1))
-    with pytest.raises(ConfigError, match=r"no built-in model for.*kinds.*--model module:function"):
-        builder(label, None)
-
-
-def test_text_cannot_be_learned() -> None:
-    with pytest.raises(
-        ConfigError, match="label 'caption' is text, which cannot be learned: serve it as type category"
-    ):
-        builder(LabelSpec("caption", "string", text_bytes=9), None)
-
-
 @pytest.mark.train
 def test_ones_own_function_is_called_with_the_spec(folder: Path) -> None:
     (folder / "ownmodel.py").write_text(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from streamd.receipts import Receipt
-from streamd.train.summary import receipt_line, speed_line
+from streamd.train.summary import receipt_line, results_line, speed_line
 
 GOOD = Receipt("train", 3, 125, 4000, 0, 0, 0, 0, changed=False, complete=True, ok=True, digest="")
 
@@ -30,3 +30,9 @@ def test_equal_counts_with_unequal_digests_are_told_apart() -> None:
 def test_the_speed_has_the_share_of_waiting() -> None:
     assert speed_line(3000, 2.0, 0.5) == "3000 samples in 2.0 s: 1,500 samples/s, 25% of the time waiting for batches"
     assert "0 samples/s" in speed_line(0, 0.0, 0.0)
+
+
+def test_the_last_epoch_is_summed_up_with_the_lowest_loss_of_the_validation() -> None:
+    history = {"loss": [3.0, 0.123456, 0.2], "val_loss": [0.5, 0.4, 0.45], "val_mae": [1.0, 0.5, 2.0]}
+    assert results_line(history) == "after 3 epochs: loss 0.2, val_loss 0.45 (lowest 0.4 after 2), val_mae 2"
+    assert results_line({"val_loss": [1.0]}) == "after 1 epoch: val_loss 1"

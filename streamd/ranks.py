@@ -1,0 +1,117 @@
+"""Which of several data-parallel processes this one is, as whoever started them says in its environment. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from streamd.errors import ConfigError
+
+Environment = Mapping[str, str]
+
+_TORCH: Final = ("RANK", "WORLD_SIZE")
+_HOROVOD: Final = ("HOROVOD_RANK", "HOROVOD_SIZE")
+_MPI: Final = (
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
+    ("PMI_RANK", "PMI_SIZE"),  # MPICH and Intel MPI
+)
+_SLURM: Final = ("SLURM_PROCID", "SLURM_NTASKS")
+_TRAINING: Final = ("chief", "master", "worker")  # the tasks of a TF_CONFIG that train, in the order of their ranks
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What one launcher says, and how it is spelled in the environment."""
+
+    rank: int
+    world: int
+    spelled: str
+
+
+def from_environment(environ: Environment, world: int = 1) -> tuple[int, int]:
+    """(rank, world) of this process; (0, 1) where nobody says anything, as when it was started by hand.
+
+    torchrun, Horovod, Open MPI, MPICH, Intel MPI, srun and TF_CONFIG are understood. A launcher that was started by
+    another one knows better: torchrun than all others, MPI than SLURM, one of several processes than one of a single.
+
+    world: what the caller expects; 1 leaves it to the environment. Raises ConfigError, with the variables, when two
+    disagree, when one makes no sense, or when it is another world.
+    """
+    said = list(_speakers(environ))
+    several = [each for each in said if each.world > 1] or said
+    for other in several[1:]:
+        if (other.rank, other.world) != (several[0].rank, several[0].world):
+            raise ConfigError(
+                f"{several[0].spelled} and {other.spelled} disagree on which rank this process is: unset those that "
+                "are not meant, or subscribe with rank= and world= as numbers"
+            )
+    found = several[0] if several else _Said(0, 1, "nothing in the environment")
+    if world not in {1, found.world}:
+        raise ConfigError(
+            f'world={world} was given beside rank="auto", and here is a world of {found.world} ({found.spelled}): '
+            "leave world out, or start as many processes"
+        )
+    return found.rank, found.world
+
+
+def _speakers(environ: Environment) -> Iterator[_Said]:
+    """Those that speak for this very process."""
+    if "TORCHELASTIC_RUN_ID" in environ:  # torchrun, which others start once a node
+        return _pair(environ, _TORCH)
+    return _others(environ)
+
+
+def _others(environ: Environment) -> Iterator[_Said]:
+    by_mpi = [said for names in _MPI for said in _pair(environ, names)]
+    yield from by_mpi
+    yield from _pair(environ, _TORCH)
+    yield from _pair(environ, _HOROVOD)
+    yield from _tf_config(environ)
+    # In a batch script, outside of a step, SLURM's numbers are the whole job's; mpirun starts its helpers as a step.
+    if "SLURM_STEP_ID" in environ and not by_mpi:
+        yield from _pair(environ, _SLURM)
+
+
+def _pair(environ: Environment, names: tuple[str, str]) -> Iterator[_Said]:
+    """What two variables say: the process's number, and that of all."""
+    set_ = [name for name in names if name in environ]
+    if not set_:
+        return
+    spelled = ", ".join(f"{name}={environ[name]}" for name in set_)
+    if len(set_) == 1:
+        missing = next(name for name in names if name not in environ)
+        raise ConfigError(f"{spelled} is set, and {missing} is not: set both, or subscribe with rank= and world=")
+    try:
+        rank, world = (int(environ[name]) for name in names)
+    except ValueError:
+        raise ConfigError(f"{spelled}: these must be whole numbers") from None
+    yield _checked(rank, world, spelled)
+
+
+def _tf_config(environ: Environment) -> Iterator[_Said]:
+    """What TF_CONFIG says: the place of a task among those that train."""
+    if "TF_CONFIG" not in environ:
+        return
+    try:
+        config: Any = json.loads(environ["TF_CONFIG"])
+        sizes = {kind: len(config.get("cluster", {}).get(kind, [])) for kind in _TRAINING}
+        kind, index = config.get("task", {}).get("type"), int(config.get("task", {}).get("index", 0))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(f"TF_CONFIG is not as TensorFlow wants it ({error}): {environ['TF_CONFIG'][:200]}") from error
+    if not any(sizes.values()):
+        return  # it names no cluster
+    spelled = f"TF_CONFIG, task {kind} {index} of {', '.join(f'{sizes[each]} {each}' for each in sizes if sizes[each])}"
+    if kind not in sizes:
+        raise ConfigError(f"{spelled}: such a task is none of those that train; subscribe with rank= and world=")
+    if not 0 <= index < sizes[kind]:
+        raise ConfigError(f"{spelled}: there is no such task")
+    before = _TRAINING[: _TRAINING.index(kind)]
+    yield _checked(sum(sizes[each] for each in before) + index, sum(sizes.values()), spelled)
+
+
+def _checked(rank: int, world: int, spelled: str) -> _Said:
+    if not 0 <= rank < world:
+        raise ConfigError(f"{spelled}: rank {rank} of world {world}, and ranks count from 0 to world - 1")
+    return _Said(rank, world, spelled)

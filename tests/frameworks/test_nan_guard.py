@@ -1,0 +1,102 @@
+"""A training whose loss is no number, on Keras itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from keras_recorder import ids_of
+from trainer_fakes import ANGLE, FakeClient, FakeStream, make_spec
+
+from streamd.errors import ConfigError, ConnectError, LossError
+from streamd.frameworks import keras as ours
+from streamd.frameworks.keras import fit_data, load_keras
+
+pytestmark = pytest.mark.train
+
+SPEC = make_spec(ANGLE)
+
+
+def model(**compiling: Any) -> Any:
+    keras = load_keras()
+    made = keras.Sequential([keras.layers.Rescaling(1 / 255), keras.layers.Flatten(), keras.layers.Dense(1)])
+    made.compile("sgd", "mse", **compiling)
+    return made
+
+
+def fit(made: Any, client: FakeClient, folder: Path, *others: Any, epochs: int = 1) -> Any:
+    """The data that was trained on."""
+    with client.subscribe("train", epochs=epochs) as stream:
+        data = fit_data(stream)
+        made.fit(data, epochs=epochs, verbose=0, callbacks=[ours.NanGuard(data, client, folder), *others])
+    return data
+
+
+def spoiled_in(epoch: int, index: int) -> tuple[FakeClient, list[int]]:
+    """A client whose first sample of that batch has NaN for its label, and all samples of the batch."""
+    ids = ids_of(FakeStream(SPEC), (epoch, index))
+    return FakeClient([SPEC], spoiled=ids[:1]), ids
+
+
+def test_the_batch_whose_label_spoils_the_loss_is_shown_and_nobody_after_sees_its_end(tmp_path: Path) -> None:
+    client, ids = spoiled_in(0, 1)
+    seen: list[int] = []
+    counting = load_keras().callbacks.LambdaCallback(on_train_batch_end=lambda batch, **_: seen.append(batch))
+    with pytest.raises(LossError) as raised:
+        fit(model(), client, tmp_path / "shown", counting)
+    page = tmp_path / "shown" / "nan-train-0-1.html"
+    assert str(raised.value).splitlines() == [
+        "the loss is nan after batch 0:1 of 'train'",
+        f"label 'angle' is NaN or infinite in 1 of 4 samples, which spoils the loss: mend #{ids[0]} train/{ids[0]}.png",
+        f"its pictures: {page}",
+    ]
+    assert all(f"#{each} train/{each}.png" in page.read_text() for each in ids)
+    assert "angle nan" in page.read_text()
+    assert seen == [0]
+
+
+def test_a_loss_that_grows_beyond_all_numbers_is_the_weights_fault(tmp_path: Path) -> None:
+    made = model()
+    made.optimizer.learning_rate = 1e30
+    with pytest.raises(LossError, match="all its labels are finite, so the weights have outgrown"):
+        fit(made, FakeClient([SPEC]), tmp_path, epochs=2)
+
+
+def test_of_steps_that_are_one_execution_the_spoiled_one_is_drawn(tmp_path: Path) -> None:
+    client, _ = spoiled_in(0, 1)
+    with pytest.raises(LossError, match="after batches 0:0 to 0:1 of 'train', which were executed together"):
+        fit(model(steps_per_execution=2), client, tmp_path)
+    assert [page.name for page in tmp_path.iterdir()] == ["nan-train-0-1.html"]
+
+
+def test_a_daemon_that_is_gone_costs_the_pictures_and_not_the_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: object) -> None:
+        raise ConnectError("ipc:///x", "nobody listens")
+
+    client, ids = spoiled_in(0, 0)
+    monkeypatch.setattr(client, "batch", gone)
+    with pytest.raises(LossError, match=rf"#{ids[0]} [\s\S]*its pictures could not be saved: .*nobody listens"):
+        fit(model(), client, tmp_path)
+
+
+def test_a_batch_that_the_daemon_makes_of_other_samples_is_not_shown_as_the_trainers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, _ = spoiled_in(0, 0)
+    monkeypatch.setattr(client, "batch", lambda *_: FakeClient([SPEC]).batch("train", 1, 1))
+    with pytest.raises(LossError, match="could not be saved: batch 0:0 of 'train' holds other samples"):
+        fit(model(), client, tmp_path)
+
+
+def test_a_training_that_is_sound_ends_and_leaves_the_data_to_others(tmp_path: Path) -> None:
+    assert fit(model(), FakeClient([SPEC]), tmp_path, epochs=2).watch is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_than_fit_datas_is_refused(tmp_path: Path) -> None:
+    other: Any = []
+    with pytest.raises(ConfigError, match="NanGuard needs what fit_data gave to fit, not list"):
+        ours.NanGuard(other, FakeClient([SPEC]), tmp_path)
