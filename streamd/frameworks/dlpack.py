@@ -47,5 +47,19 @@ def export(array: Array) -> Array | None:
     return None if address % TENSOR_ALIGN_BYTES else np.asarray(shared)
 
 
+def copied(array: Array) -> Array | None:
+    """A copy that DLPack hands to anybody, at an address as `export` wants it; None for what is empty or no numbers.
+
+    Beside a step that has filled the processor's caches, a framework's own way takes several times as long.
+    """
+    if not (array.size and _is_numbers(array.dtype)):
+        return None
+    room = np.empty(array.nbytes + TENSOR_ALIGN_BYTES, np.uint8)
+    begin = -int(room.__array_interface__["data"][0]) % TENSOR_ALIGN_BYTES
+    copy = room[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
 def _is_numbers(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in _NUMBERS and dtype.itemsize <= _NUMBER_BYTES and dtype.isnative

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamd.frameworks.dlpack import Array, export
+from streamd.frameworks.dlpack import Array, copied, export
 from streamd.frameworks.extras import load
 
 
@@ -16,6 +16,8 @@ def tensor(array: Array) -> Any:
     """
     tf = load("tensorflow", "train", "a batch as a TensorFlow tensor")
     shared = export(array)
+    if shared is None:
+        shared = copied(array)
     if shared is None:
         return tf.constant(array)
     try:

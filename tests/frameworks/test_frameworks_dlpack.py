@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from lent_arrays import Lender, address
 
-from streamd.frameworks.dlpack import export
+from streamd.frameworks.dlpack import copied, export
 
 Images = np.ndarray[Any, Any]
 
@@ -119,3 +119,23 @@ def test_only_a_copy_will_do_for_what_may_be_written() -> None:
     aligned.setflags(write=False)
     assert export(aligned) is not None
     assert export(images) is not None
+
+
+@pytest.mark.parametrize("cut", [lambda images: images.reshape(-1)[1:], lambda images: images[:, ::2]])
+def test_a_copy_is_exported_from_an_aligned_address_and_shows_nothing_written_later(
+    cut: Callable[[Images], Images],
+) -> None:
+    images = cut(Lender().lend().copy())
+    before = images.copy()
+    taken = copied(images)
+    assert taken is not None
+    images[...] = 0
+    assert address(taken) % 64 == 0
+    np.testing.assert_array_equal(np.from_dlpack(Frugal(taken)), before)
+
+
+@pytest.mark.parametrize(
+    "array", [np.zeros((0, 3), np.uint8), np.zeros(2, "S4"), np.zeros(2, ">i4"), np.zeros(2, bool)]
+)
+def test_what_is_empty_or_no_numbers_of_this_machine_is_not_copied_for_export(array: Images) -> None:
+    assert copied(array) is None
