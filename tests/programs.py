@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from textwrap import dedent
 from typing import Final
@@ -24,14 +25,25 @@ DRAWN: Final = """
     """
 
 
+@contextmanager
+def forgotten(folder: Path) -> Iterator[None]:
+    """What is imported from a folder meanwhile, and its place on the path, is forgotten afterwards."""
+    path, known = list(sys.path), set(sys.modules)
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+        for name in set(sys.modules) - known:
+            if str(folder) in str(getattr(sys.modules[name], "__file__", "")):
+                del sys.modules[name]
+
+
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
     """Writes a module beside the configuration; the folder is `program("a", ...).parent`."""
     folder = tmp_path / "beside"
     folder.mkdir()
-    monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(sys, "dont_write_bytecode", sys.dont_write_bytecode)
-    known = set(sys.modules)
 
     def write(name: str, source: str) -> Path:
         path = folder / f"{name}.py"
@@ -39,7 +51,5 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
         path.write_text(dedent(source))
         return path
 
-    yield write
-    for name in set(sys.modules) - known:
-        if str(folder) in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
+    with forgotten(folder):
+        yield write

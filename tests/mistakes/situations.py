@@ -19,6 +19,7 @@ import msgspec
 import pytest
 from daemons import DaemonProcess, stream_config, write_images
 from mistake import Mistake
+from programs import forgotten
 
 import streamd
 from streamd import listing, logs
@@ -134,7 +135,7 @@ def run_here(
     monkeypatch.setattr("sys.argv", [program, *arguments])
     monkeypatch.setattr("streamd.daemon.list_apart", _list_here)
     monkeypatch.setitem(sys.modules, "keras", ModuleType("keras"))  # nobody here gets so far as to need it
-    with pytest.raises(SystemExit) as ended:
+    with forgotten(place), pytest.raises(SystemExit) as ended:
         _main(program)()
     return Ended(int(ended.value.code or 0), _told(capfd.readouterr().err))
 

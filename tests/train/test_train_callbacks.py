@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from programs import forgotten
 from trainer_fakes import ANGLE, make_spec
 
 from streamd.errors import ConfigError
@@ -51,9 +51,8 @@ def _module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(callbacks, "load_keras", lambda: SimpleNamespace(callbacks=SimpleNamespace(Callback=Callback)))
     (tmp_path / "mycallbacks.py").write_text(SOURCE)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    yield
-    sys.modules.pop("mycallbacks", None)
+    with forgotten(tmp_path):
+        yield
 
 
 def load(*names: str) -> list[object]:

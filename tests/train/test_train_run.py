@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from programs import forgotten
 from trainer_fakes import ANGLE, KIND, FakeClient, FakeStream, make_spec
 
 from streamd import saved
@@ -39,14 +39,13 @@ def job(tmp_path: Path) -> Job:
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Own]:
     """Writes a module of the user's, `keras` being imported in it, and gives the name of its `build`."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
 
     def write(source: str) -> str:
         Path("ownmodule.py").write_text(f"import keras\n{source}")
         return "ownmodule:build"
 
-    yield write
-    sys.modules.pop("ownmodule", None)
+    with forgotten(tmp_path):
+        yield write
 
 
 @pytest.mark.train
