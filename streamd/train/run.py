@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack
@@ -144,7 +145,9 @@ def _run(
     data = fit_data(stream, targets=name, class_weight=job.class_weight)
     callbacks = _callbacks(learner, client, stream, data, job)
     try:
-        done = learner.model.fit(data, validation_data=validation, epochs=job.epochs, callbacks=callbacks)
+        done = learner.model.fit(
+            data, validation_data=validation, epochs=job.epochs, callbacks=callbacks, verbose=_verbosity()
+        )
     except (ValueError, TypeError) as error:  # what Keras raises for shapes and types that do not fit
         if job.model is None:
             raise
@@ -154,6 +157,11 @@ def _run(
             f"{channels}) and whose label {name!r} is {learner.label.type}: {str(error).strip().splitlines()[0]}"
         ) from error
     return dict(done.history)
+
+
+def _verbosity() -> int:
+    """Keras's word for a progress bar; where there is no terminal, as in a journal, for a line an epoch."""
+    return 1 if sys.stdout.isatty() else 2
 
 
 def _callbacks(learner: Learner, client: Subscriber, stream: TrainingStream, data: Any, job: Job) -> list[Any]:
