@@ -46,14 +46,9 @@ class DescriptorServer:
         self._listener: socket.socket | None = None
         self._spare: int | None = None  # given up for a moment when there is no other descriptor
 
-    def listen(self, path: str, mode: int) -> None:
-        """Binds the socket. Raises OSError."""
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        listener.setblocking(False)
-        listener.bind(path)
-        os.chmod(path, mode)  # noqa: PTH101 - beside bind, with the same string
-        listener.listen(_BACKLOG)
-        self._listener = listener
+    def listen(self, path: str, mode: int, handed: socket.socket | None = None) -> None:
+        """Binds the socket, unless one that listens there was handed over. Raises OSError."""
+        self._listener = listener = handed or _listener(path, mode)
         self._keep_spare()
         asyncio.get_running_loop().add_reader(listener, self._accept)
 
@@ -200,6 +195,15 @@ class DescriptorServer:
         if lifeline.pidfd is not None:
             loop.remove_reader(lifeline.pidfd)
             os.close(lifeline.pidfd)
+
+
+def _listener(path: str, mode: int) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.setblocking(False)
+    listener.bind(path)
+    os.chmod(path, mode)  # noqa: PTH101 - beside bind, with the same string
+    listener.listen(_BACKLOG)
+    return listener
 
 
 class Lifeline:

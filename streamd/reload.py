@@ -49,8 +49,11 @@ class Reloader:
         self._service = service
         self._engine = engine
 
-    async def reload(self) -> None:
-        """Whatever is wrong is logged, and nothing is changed then. Cancelling it is for the daemon's end."""
+    async def reload(self) -> bool:
+        """Whether it serves all that the configuration says now. What is wrong is logged, and changes nothing.
+
+        Cancelling it is for the daemon's end.
+        """
         logs.notice("reload.began", "reading the configuration again")
         try:
             config, streams = await self._read()
@@ -61,12 +64,13 @@ class Reloader:
             for line in str(error).splitlines():
                 logs.error("reload.failed", line)
             logs.error("reload.failed", "nothing is changed; mend it and send SIGHUP again")
-            return
+            return False
         self._warn_of_settings(config)
         failed = await self._apply(changes, fresh, config)
         parts = {"kept": changes.kept, "changed": changes.changed, "added": changes.added, "removed": changes.removed}
         told = {word: ",".join(name for name in names if name not in failed) for word, names in parts.items()}
         logs.notice("reload.done", f"serving what it says{', but for what failed' if failed else ''}", **told)
+        return not failed
 
     def _compare(self, fresh: dict[str, ServedStream]) -> Changes:
         running = self._service.streams

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, cast
 
 import zmq
 
-from streamd import endpoint
+from streamd import activation, endpoint
 from streamd.errors import ConfigError
 from streamd.limits import HANDSHAKE_MS, MAX_CLIENT_FRAME_BYTES, ROUTER_QUEUE
 
@@ -31,12 +32,17 @@ Receiver = Callable[[bytes, bytes], None]
 
 
 class Server:
-    """One ipc endpoint, locked against a second daemon, readable and writable by owner and group."""
+    """One ipc endpoint, locked against a second daemon, readable and writable by owner and group.
 
-    def __init__(self, address: str) -> None:
+    Sockets that were handed over are used as they are, and outlive it.
+    """
+
+    def __init__(self, address: str, handed: activation.Handed | None = None) -> None:
+        """Raises ConfigError for an endpoint that cannot be, or that other sockets were handed over for."""
         endpoint.check(address)
         self.address = address
         self._path = endpoint.socket_path(address)
+        self._handed = activation.chosen(handed or {}, self._path, Path(self.descriptors))
         self._context = zmq.Context(io_threads=1)
         self._router: zmq.Socket[bytes] | None = None
         self._lock: int | None = None
@@ -47,6 +53,11 @@ class Server:
     def descriptors(self) -> str:
         """The path of the descriptor socket beside this endpoint."""
         return endpoint.descriptor_path(self.address)
+
+    @property
+    def handed_descriptors(self) -> socket.socket | None:
+        """The descriptor socket, where it was handed over; whoever listens there closes it."""
+        return self._handed[1] if self._handed else None
 
     def listen(self, receive: Receiver) -> None:
         """Binds and begins to call `receive(identity, frame)`. Raises ConfigError when the endpoint is taken."""
@@ -59,6 +70,8 @@ class Server:
         router.setsockopt(zmq.MAXMSGSIZE, MAX_CLIENT_FRAME_BYTES)
         router.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
         self._router = router
+        if self._handed is not None:  # libzmq closes the descriptor, and leaves the path alone
+            router.setsockopt(zmq.USE_FD, self._handed[0].detach())
         before = os.umask(_UMASK)
         try:
             router.bind(self.address)
@@ -80,6 +93,8 @@ class Server:
             self._clear()
 
     def _clear(self) -> None:
+        if self._handed is not None:
+            return
         for each in (self._path, Path(self.descriptors)):
             each.unlink(missing_ok=True)
 
@@ -126,6 +141,8 @@ class Server:
             self._clear()
             os.close(self._lock)
             self._lock = None
+        for each in self._handed or ():  # if it never came to listen
+            each.close()
 
 
 def _has_input(router: zmq.Socket[bytes]) -> bool:

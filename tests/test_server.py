@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import stat
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
@@ -171,6 +172,37 @@ def test_what_a_dead_daemon_left_is_replaced_and_closing_gives_the_endpoint_up(p
     assert not place.exists()
     assert not beside.exists()
     serve(place, look_around)
+
+
+def test_sockets_that_were_handed_over_are_served_and_outlive_the_server(
+    place: Path, dealer: zmq.Socket[bytes]
+) -> None:
+    place.parent.mkdir()
+    paths = [place, Path(f"{place}.fd")]
+    kinds = [socket.SOCK_STREAM, socket.SOCK_SEQPACKET]
+    held = [socket.socket(socket.AF_UNIX, kind) for kind in kinds]
+    for link, path in zip(held, paths, strict=True):
+        link.bind(str(path))
+        link.listen()
+
+    async def hear(said: bytes) -> None:
+        server, heard = (
+            Server(f"ipc://{place}", {path: link.dup() for path, link in zip(paths, held, strict=True)}),
+            Heard(),
+        )
+        try:
+            assert server.handed_descriptors is not None
+            server.listen(heard)
+            dealer.send(said)
+            assert [data for _, data in await heard.count(1)] == [said]
+        finally:
+            server.close()
+        assert all(path.exists() for path in paths)
+
+    for said in (b"to the first", b"to its successor"):
+        asyncio.run(hear(said))
+    for link in held:
+        link.close()
 
 
 def test_a_place_that_cannot_be_listened_at_is_named(place: Path) -> None:

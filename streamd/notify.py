@@ -1,0 +1,71 @@
+"""What the daemon tells the service manager that started it, and nobody else: datagrams of lines `NAME=value`."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+from typing import Final, Self
+
+from streamd import logs
+from streamd.printable import printable
+
+_PATIENCE_S: Final = 1.0  # the manager's queue holds megabytes: when it is full, the whole host stands still
+_VARIABLES: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
+
+
+@dataclass(frozen=True, slots=True)
+class Manager:
+    """The service manager; without `address` there is none, and nothing is said.
+
+    It wants to hear that all is well every `watchdog_s` seconds, unless that is None.
+    """
+
+    address: str | None = None
+    watchdog_s: float | None = None
+
+    @classmethod
+    def of(cls, environment: MutableMapping[str, str]) -> Self:
+        """The one that an environment names. Its variables are taken out: no child of ours speaks in our name."""
+        address, microseconds, pid = (environment.pop(name, "") for name in _VARIABLES)
+        if not address.startswith(("/", "@")):
+            return cls()
+        is_watched = microseconds.isdecimal() and pid in {"", str(os.getpid())}
+        return cls(address, int(microseconds) / 1e6 if is_watched and int(microseconds) else None)
+
+    def starting(self, status: str) -> None:
+        """What it does before it serves."""
+        self._tell(_status(status))
+
+    def ready(self, status: str) -> None:
+        """It serves, for the first time or after a reload."""
+        self._tell("READY=1", _status(status))
+
+    def reloading(self, status: str) -> None:
+        """A reload began; `ready` ends it. Without the time a manager would take it for one before its own wish."""
+        self._tell("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}", _status(status))
+
+    def stopping(self, status: str) -> None:
+        """The end began."""
+        self._tell("STOPPING=1", _status(status))
+
+    def well(self, status: str) -> None:
+        """It serves, as it should."""
+        self._tell("WATCHDOG=1", _status(status))
+
+    def _tell(self, *lines: str) -> None:
+        if self.address is None:
+            return
+        path = f"\0{self.address[1:]}" if self.address.startswith("@") else self.address
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as link:
+                link.settimeout(_PATIENCE_S)
+                link.sendto("\n".join(lines).encode(), path)
+        except OSError as error:
+            logs.warning("notify.failed", f"the service manager does not listen: {error}", address=self.address)
+
+
+def _status(text: str) -> str:
+    return f"STATUS={printable(text)}"
