@@ -44,7 +44,7 @@ class Answers:
             case AskStreams():
                 return Streams({name: stream.spec for name, stream in self.streams.items()})
             case AskStats():
-                return Stats(self._numbers(sessions))
+                return Stats(self.numbers(sessions))
             case AskStatus():
                 return StatusNow(self.overview.status(self.window, time.monotonic(), draining=draining))
             case AskNames():
@@ -57,7 +57,8 @@ class Answers:
         stream = self.streams[question.stream]
         return Names(tuple(stream.file(sample_id) for sample_id in question.sample_ids))
 
-    def _numbers(self, sessions: int) -> dict[str, dict[str, float]]:
+    def numbers(self, sessions: int) -> dict[str, dict[str, float]]:
+        """All that is counted, and what goes up and down as it is now."""
         self.stats.gauge("daemon", "sessions", sessions)
         self.stats.gauge("daemon", "memory_used_bytes", self.window.used_bytes)
         self.stats.gauge("daemon", "slots", len(self.slots))

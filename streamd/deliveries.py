@@ -139,8 +139,10 @@ class Deliveries:
         if not sent:
             self._on_unreachable(peer.session)
         now_s = time.monotonic()
-        self._overview.sent(peer.session, len(lying), sum([each.ready.rows for each in lying]), now_s)
-        self._stats.time(f"stream.{peer.stream.spec.name}", "send", now_s - started_s, len(lying))
+        group, rows = f"stream.{peer.stream.spec.name}", sum([each.ready.rows for each in lying])
+        self._overview.sent(peer.session, len(lying), rows, now_s)
+        self._stats.time(group, "send", now_s - started_s, len(lying))
+        self._stats.count(group, "sent_samples", rows)
 
     def _refer(self, peer: Peer, headers: list[Header], lying: list[_Lying]) -> bool:
         """Says in which slots the batches lie; whether the client could be told."""

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
+
+# How long one run of a stage took: the cells of a spread, each up to and with its bound, and one for all beyond. Half
+# decades tell a page cache from a disk, and a disk from a network; finer cells would cost every scrape.
+SPREAD_S: Final = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
 
 @dataclass(slots=True)
@@ -22,11 +28,27 @@ class Stage:
             self.longest_s = seconds
 
 
+@dataclass(slots=True)
+class Spread(Stage):
+    """A stage that also knows how many runs took how long: `cells` are those of SPREAD_S and one more.
+
+    Runs that are booked together count as alike, each with the mean of them.
+    """
+
+    cells: list[int] = field(default_factory=lambda: [0] * (len(SPREAD_S) + 1))
+
+    def add(self, seconds: float, count: int = 1) -> None:
+        Stage.add(self, seconds, count)  # super() knows nothing of a dataclass with slots
+        if count:
+            self.cells[bisect_left(SPREAD_S, seconds / count)] += count
+
+
 class Stats:
     """One process's numbers: `stages` are timed, `counters` counted; both by (group, name)."""
 
     def __init__(self) -> None:
         self._stages: defaultdict[tuple[str, str], Stage] = defaultdict(Stage)
+        self._spreads: defaultdict[tuple[str, str], Spread] = defaultdict(Spread)
         self._counters: defaultdict[tuple[str, str], float] = defaultdict(float)
 
     def stage(self, group: str, stage: str) -> Stage:
@@ -36,6 +58,14 @@ class Stats:
     def time(self, group: str, stage: str, seconds: float, count: int = 1) -> None:
         """Books `count` runs of a stage that took `seconds` together."""
         self._stages[group, stage].add(seconds, count)
+
+    def spread(self, group: str, stage: str) -> Spread:
+        """A stage of which it is also known how many runs took how long."""
+        return self._spreads[group, stage]
+
+    def spreads(self, stage: str) -> dict[str, Spread]:
+        """All that are called so, by group, as they go on counting."""
+        return {group: spread for (group, name), spread in self._spreads.items() if name == stage}
 
     def count(self, group: str, name: str, more: float = 1) -> None:
         self._counters[group, name] += more
@@ -52,7 +82,7 @@ class Stats:
         return values
 
     def _flat(self) -> Iterator[tuple[str, str, float]]:
-        for (group, name), stage in self._stages.items():
+        for (group, name), stage in (*self._stages.items(), *self._spreads.items()):
             yield group, f"{name}_count", stage.count
             yield group, f"{name}_s", stage.total_s
             yield group, f"{name}_longest_s", stage.longest_s

@@ -106,6 +106,19 @@ def test_a_batch_that_lay_ready_leaves_at_once(stream: ServedStream) -> None:
     on_a_desk(stream, play)
 
 
+def test_samples_are_counted_as_they_leave(stream: ServedStream) -> None:
+    def play(desk: Desk) -> None:
+        peer = desk.peer()
+        for index in range(2):
+            desk.deliveries.add(peer, desk.decoded(index))
+        assert desk.deliveries._stats.read() == {}
+        desk.deliveries.settle(fresh=False)
+        counted = desk.deliveries._stats.read()["stream.train"]
+        assert (counted["sent_samples"], counted["send_count"]) == (2 * stream.spec.batch_size, 2)
+
+    on_a_desk(stream, play)
+
+
 def test_a_batch_just_decoded_waits_for_three_others_and_all_leave_in_order(stream: ServedStream) -> None:
     def play(desk: Desk) -> None:
         peer = desk.peer()

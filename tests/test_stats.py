@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamd.stats import Stats
+from streamd.stats import SPREAD_S, Spread, Stats
 
 
 def test_a_stage_shows_how_often_how_long_and_how_long_at_most() -> None:
@@ -42,3 +42,26 @@ def test_what_was_read_does_not_move_afterwards() -> None:
     seen = stats.read()
     stats.count("a", "x")
     assert seen == {"a": {"x": 1}}
+
+
+def test_a_spread_is_a_stage_that_knows_how_long_each_run_took() -> None:
+    stats = Stats()
+    stats.spread("a", "read").add(0.004, 4)
+    stats.spread("a", "read").add(0.5)
+    assert stats.read() == {"a": {"read_count": 5, "read_s": 0.504, "read_longest_s": 0.5}}
+    cells = stats.spreads("read")["a"].cells
+    assert (cells[SPREAD_S.index(1e-3)], cells[SPREAD_S.index(1.0)], sum(cells)) == (4, 1, 5)
+
+
+def test_what_is_longer_than_every_bound_has_a_cell_and_no_run_at_all_has_none() -> None:
+    spread = Spread()
+    spread.add(0.0, 0)
+    spread.add(1e9)
+    assert spread.cells == [0] * len(SPREAD_S) + [1]
+
+
+def test_spreads_are_those_of_one_name() -> None:
+    stats = Stats()
+    stats.spread("a", "read")
+    stats.spread("b", "decode")
+    assert list(stats.spreads("read")) == ["a"]

@@ -26,8 +26,6 @@ def _all(config: Config) -> Iterator[_Finding]:
         yield "curve", "CURVE keys are", "leave curve out"
     if config.engine.kind != "local":
         yield "engine", f"kind {config.engine.kind} is", "use local"
-    if config.monitor is not None:
-        yield "monitor", "the monitor is", "leave monitor out"
     for name, stream in config.streams.items():
         for place, what, remedy in _of_stream(stream):
             yield f"streams.{name}.{place}", what, remedy

@@ -125,7 +125,7 @@ def test_a_sample_is_evenly_spread_and_progress_is_told_of_it(tmp_path: Path) ->
 def test_what_is_not_served_is_trouble_and_the_rest_is_read(tmp_path: Path) -> None:
     folder = animals(tmp_path)
     store = stream_config(folder, pace={"lockstep": "1s"})
-    config = config_of(tmp_path, {"train": stream_config(folder), "store": store}, monitor="127.0.0.1:0")
+    config = config_of(tmp_path, {"train": stream_config(folder), "store": store}, engine="ray")
     found = survey(config, Wish(), Silence())
     assert list(found.streams) == ["train"]
     assert len(found.troubles) == len(found.refused) > 0

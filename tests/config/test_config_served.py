@@ -59,10 +59,9 @@ def test_what_the_whole_file_asks_for_comes_first_and_in_order() -> None:
         "listen": ["ipc://s", "tcp://127.0.0.1:5555"],
         "curve": {"secret": "k", "clients": "keys"},
         "engine": {"kind": "ray", "address": "auto"},
-        "monitor": "127.0.0.1:0",
     }
     places = [finding.split(":")[0] for finding in findings({"pace": {"lockstep": "1s"}}, **top)]
-    assert places == ["listen", "curve", "engine", "monitor", "streams.s.pace"]
+    assert places == ["listen", "curve", "engine", "streams.s.pace"]
 
 
 def test_a_second_endpoint_is_refused_rather_than_left_silent() -> None:

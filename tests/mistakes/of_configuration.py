@@ -339,9 +339,12 @@ OF_CONFIGURATION: Final = (
         do="Use an ipc:// endpoint; trainers on other hosts need keys.",
     ),
     Mistake(
-        "asked for the dashboard, which this version lacks",
-        config="monitor: 127.0.0.1:9191\n" + GOOD,
-        says="streamd: config.yaml:1: monitor: the monitor is not served by this version; leave monitor out",
-        do="Leave the key out.",
+        "gave the metrics another machine's address",
+        config="monitor: 192.0.2.1:9191\n" + GOOD,
+        says=(
+            "streamd: config.yaml:1: monitor: cannot listen at 192.0.2.1:9191: Cannot assign requested address; choose "
+            "another address:port, or leave monitor out"
+        ),
+        do="Name an address of this machine: 127.0.0.1, or 0.0.0.0 for all of them.",
     ),
 )

@@ -1,0 +1,58 @@
+"""Figures of a daemon that nobody runs, and what Prometheus reads of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from prometheus_client.metrics_core import Metric
+from prometheus_client.samples import Sample
+
+from streamd.bottleneck import Supply, Timing
+from streamd.monitor.figures import Figures, Histogram, Numbers
+from streamd.served import ServedStream
+from streamd.stats import SPREAD_S
+from streamd.status import DaemonStatus, SessionStatus, StreamStatus
+
+TIMING = Timing(0, 43.0, 2.0, "disk", Supply())
+STREAM = StreamStatus("train", 1000, 8, 125, 1, 10.0, 80.0, 1.25, 3, 4, 1, shuffle_score=0.75)
+SESSION = SessionStatus(7, "train", 1, 2, 3, None, 40, 62, 16, 5, "reading", 80.0, 60.0, TIMING)
+STATUS = DaemonStatus("1.2", 4321, "ipc:///s", 60.0, 4, 0.5, 1 << 30, 1 << 20, draining=False, streams=(STREAM,))
+NOTHING = Histogram([0] * (len(SPREAD_S) + 1), 0.0)
+
+
+def figures(
+    *sessions: SessionStatus,
+    streams: Iterable[StreamStatus] = (STREAM,),
+    numbers: Numbers | None = None,
+    draining: bool = False,
+) -> Figures:
+    """Of a daemon that serves `train`, with nothing bad and nothing read."""
+    status = replace(STATUS, streams=tuple(streams), sessions=sessions, draining=draining)
+    none: Mapping[str, Histogram] = {each.name: NOTHING for each in status.streams}
+    return Figures(status, numbers or {}, {each.name: {} for each in status.streams}, none, none)
+
+
+@dataclass
+class Books:
+    """A service to look at."""
+
+    told: DaemonStatus = STATUS
+    counted: dict[str, dict[str, float]] = field(default_factory=dict)
+    streams: Mapping[str, ServedStream] = field(default_factory=dict)
+
+    def status(self) -> DaemonStatus:
+        return self.told
+
+    def numbers(self) -> Numbers:
+        return self.counted
+
+
+def values(families: Iterable[Metric]) -> dict[str, float]:
+    """Every line of some families: `name{label=value}` without `streamd_`, labels in order."""
+    return {_name(sample): sample.value for family in families for sample in family.samples}
+
+
+def _name(sample: Sample) -> str:
+    labels = ",".join(f"{key}={value}" for key, value in sorted(sample.labels.items()))
+    return f"{sample.name.removeprefix('streamd_')}{{{labels}}}"
