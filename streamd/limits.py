@@ -41,6 +41,7 @@ WORKER_ENVIRONMENT: Final = {
 }
 STOPPED_S: Final = 2.0  # a worker silent for so long may have been stopped by somebody: it is looked at
 ROW_DEADLINE_S: Final = 30.0  # the largest picture allowed takes some seconds, on a busy host a few times that
+STALLED_S: Final = 180.0  # nothing decoded and no worker replaced, which comes after 60 s: the engine itself is stuck
 READ_AHEAD_BYTES: Final = 64 * MIB  # of a task's files at a time; 32 of the largest would fill a worker's memory
 CHUNKS_KEPT_BYTES: Final = 128 * MIB  # of all stores' chunks in a worker, decompressed; orders are made to fit it
 UNPACKING_ROWS: Final = 1 << 16  # planned to count how often chunks are decompressed: a tenth of a second
@@ -77,6 +78,7 @@ HANDSHAKE_MS: Final = 5000
 ROUTER_QUEUE: Final = 4096  # headers queued for one client by libzmq; credit is the real bound
 SECRET_BYTES: Final = 16  # pairs the descriptor socket with the session
 MAX_SESSIONS: Final = 256
+MAX_MONITOR_CONNECTIONS: Final = 32  # over HTTP at a time; for one more the oldest goes, so that descriptors last
 MAX_EPOCHS: Final = 1 << 40  # beyond any training, and within a frame's integers
 MAX_NAMES: Final = 4096  # asked for at a time; the ids fit a client's frame
 MAX_SEGMENTS: Final = 512  # parts that an epoch's history may have, one a change of rank or world: half a frame
@@ -98,6 +100,12 @@ HELD_ERROR_S: Final = 5.0  # and so long after that: say so
 LAST_WORD_S: Final = 1.0  # a stream closed at an epoch's end waits so long for the daemon's word on it
 PROGRESS_DELAY_S: Final = 0.02  # releases wait for company at most so long before they are told
 DRAIN_S: Final = 5.0  # from SIGTERM to the end
+
+# --- the log
+LOG_SPAN_EVENTS: Final = 50  # of one name, within the next line; beyond a fleet's start, nobody reads more of a kind
+LOG_SPAN_S: Final = 30.0
+LOG_LINE_VALUE_CHARS: Final = 200  # of a field in a line, which stays one
+LOG_TEXT_CHARS: Final = 1 << 16  # of a text, or a field elsewhere: all that one frame of a client can bring along
 
 # --- where an epoch's time goes
 WAIT_NOTICED: Final = 0.05  # of an epoch: who waits less gains nothing worth mentioning from faster data

@@ -1,4 +1,4 @@
-"""Listing the samples, in a process that ends: `python -m streamd.listing STATE LEVEL all|new`.
+"""Listing the samples, in a process that ends: `python -m streamd.listing STATE LEVEL all|new [json]`.
 
 Its input is the configuration. Reading a large table takes libraries and memory that the daemon does not need
 afterwards.
@@ -32,6 +32,7 @@ async def list_apart(config: Given, state: Path, *, anew: bool = False) -> None:
     """
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-P", "-m", "streamd.listing", str(state), str(logs.level()), "all" if anew else "new",
+        *(["json"] if logs.is_json() else []),
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
@@ -69,7 +70,7 @@ class _Listing:
 def main() -> None:
     """Lists, and says on standard output what is wrong with the data if anything is."""
     state, level = Path(sys.argv[1]), int(sys.argv[2])
-    logs.configure(level=level)
+    logs.configure(level=level, as_json="json" in sys.argv[4:])
     try:
         config = load(msgspec.json.decode(sys.stdin.buffer.read()))
         with located(config):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
+import socket
+from pathlib import Path
 
 import pytest
 
@@ -83,3 +87,30 @@ def test_configuring_twice_says_everything_once(capsys: pytest.CaptureFixture[st
     logs.info("a.b", "once")
     assert said(capsys).count("once") == 1
     assert logger.propagate is False
+
+
+def test_programs_get_an_object_a_line_and_children_are_told_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure()
+    assert not logs.is_json()
+    logs.configure(as_json=True)
+    assert logs.is_json()
+    logs.notice("a.b", "text", stream="train")
+    event = json.loads(said(capsys))
+    assert (event["level"], event["event"], event["fields"]) == ("notice", "a.b", {"stream": "train"})
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_where_stderr_is_the_journal_it_is_told_with_fields_unless_somebody_wants_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, as_json: bool
+) -> None:
+    stderr, address = os.fstat(2), str(tmp_path / "journal")
+    monkeypatch.setenv("JOURNAL_STREAM", f"{stderr.st_dev}:{stderr.st_ino}")
+    monkeypatch.setattr(logs, "SOCKET", address)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journal:
+        journal.bind(address)
+        journal.setblocking(False)
+        logs.configure(as_json=as_json)
+        logs.info("a.b", "text", stream="train")
+        assert bool(said(capsys)) is as_json
+        if not as_json:
+            assert b"STREAMD_STREAM=train" in journal.recv(4096).splitlines()
