@@ -16,6 +16,8 @@ The rooms, in the order of the data:
     window                                           the one decision: what is produced, sent, freed (pure)
     messages, wire, tasks                            what is said, and its bytes (pure)
     server, daemon, quarantine, stats, logs          the process
+    notify, pulse, activation                        ... as systemd sees it
+    monitor                                          ... as Prometheus sees it
     client                                           the trainer's end
     frameworks, images, saved, train, demo, cli      what people touch
 """

@@ -12,17 +12,22 @@ import signal
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from streamd import endpoint, logs
+from streamd.activation import Handed
 from streamd.catalog import is_listed, open_streams, state_directory, unlisted
 from streamd.config import Config, Given, load, located, not_served
 from streamd.engines.local import LocalEngine
-from streamd.errors import ConfigError, StreamdError
+from streamd.errors import ConfigError, MissingExtraError, StreamdError
 from streamd.limits import DRAIN_S
 from streamd.listing import list_apart
+from streamd.notify import Manager
 from streamd.overview import Overview
+from streamd.printable import counted
+from streamd.pulse import Pulse, headline
 from streamd.reload import Reloader, introduce
 from streamd.served import ServedStream
 from streamd.server import SOCKET_MODE, Server
@@ -42,6 +47,7 @@ class Daemon:
     """One run of `streamd serve`.
 
     `address` serves there, whatever the configuration says, and there alone. `on_ready` is called when it serves.
+    `manager` is told how it goes; sockets that it `handed` over are the endpoint.
     """
 
     def __init__(
@@ -52,10 +58,13 @@ class Daemon:
         rescan: bool = False,
         address: str | None = None,
         on_ready: Callable[[], None] = lambda: None,
+        manager: Manager | None = None,
+        handed: Handed | None = None,
     ) -> None:
         self._given = given
         self._address = address
         self._on_ready = on_ready
+        self._manager = manager or Manager()
         self._config = config = self._load()
         self._state = state or state_directory()
         self._rescan = rescan
@@ -65,7 +74,7 @@ class Daemon:
         self._slots = SlotStore()
         self._stats = Stats()
         self._has_terminal = os.isatty(_STDERR)
-        self._server = Server(config.listen[0] if config.listen else endpoint.default_listen())
+        self._server = Server(config.listen[0] if config.listen else endpoint.default_listen(), handed)
 
     async def run(self) -> None:
         """Serves until SIGTERM or SIGINT. Raises what ended it otherwise."""
@@ -106,8 +115,11 @@ class Daemon:
         """Lists the data, starts the workers, opens the endpoint."""
         config, began_s = self._config, time.monotonic()
         self._server.take()
+        watch = await self._open_monitor(group)
+        self._manager.starting("lists the samples")
         streams = await self._list(config, anew=self._rescan)
         engine = LocalEngine(streams, self._slots, self._stats, config.worker_count)
+        self._manager.starting("starts the workers")
         group.create_task(engine.run(), name="engine")
         with located(config):
             pixel_ids = await engine.pixel_ids()
@@ -127,19 +139,48 @@ class Daemon:
             ),
             spawn=group.create_task,
         )
-        service.descriptors.listen(self._server.descriptors, SOCKET_MODE)  # first: a welcome sends trainers there
+        # First, for a welcome sends trainers there.
+        service.descriptors.listen(self._server.descriptors, SOCKET_MODE, self._server.handed_descriptors)
         self._server.listen(service.receive)
-        self._reloads = group.create_task(self._reload(Reloader(config, self._read, service, engine)), name="reloads")
+        watch(service)
+        self._reloads = group.create_task(
+            self._reload(Reloader(config, self._read, service, engine), service), name="reloads"
+        )
         introduce(streams, config)
+        self._announce(group, service, time.monotonic() - began_s)
+        return service
+
+    def _announce(self, group: asyncio.TaskGroup, service: Service, seconds: float) -> None:
+        """Tells everybody who waits for it that trainers are served now."""
         logs.info(
             "daemon.ready",
             f"serving at {self._server.address}",
             pid=os.getpid(),
-            workers=config.worker_count,
-            seconds=time.monotonic() - began_s,
+            workers=self._config.worker_count,
+            seconds=seconds,
         )
+        self._manager.ready(headline(service.status()))
+        if self._manager.watchdog_s is not None:
+            group.create_task(self._be_watched(service, self._manager.watchdog_s), name="watchdog")
         self._on_ready()
-        return service
+
+    async def _open_monitor(self, group: asyncio.TaskGroup) -> Callable[[Service], None]:
+        """Answers over HTTP from now on, if the configuration says so; returns what tells it of the service.
+
+        So early, for whoever lists long is healthy, and not ready.
+        """
+        if self._config.monitor is None:
+            return lambda _: None
+        try:
+            from streamd.monitor.web import Monitor  # noqa: PLC0415 - an extra, and a large one
+        except ModuleNotFoundError as error:
+            raise MissingExtraError(error.name or "a library", "monitor", "monitor") from error
+        monitor = Monitor(self._config.monitor)
+        with located(self._config):
+            await monitor.open()
+        group.create_task(monitor.run(), name="monitor")
+        logs.info("monitor.ready", f"metrics at {monitor.url}/metrics")
+        return partial(monitor.watch, stats=self._stats)
 
     def _load(self) -> Config:
         """The configuration as it is written now. Raises ConfigError, also for what this version does not serve."""
@@ -166,12 +207,14 @@ class Daemon:
         config = self._load()
         return config, await self._list(config, anew=False)
 
-    async def _reload(self, reloader: Reloader) -> None:
+    async def _reload(self, reloader: Reloader, service: Service) -> None:
         """One reload after the other, as long as it serves; what is asked for during one is one more."""
         while True:
             await self._wanted_anew.wait()
             self._wanted_anew.clear()
-            await reloader.reload()
+            self._manager.reloading("reads the configuration again")
+            service.reloaded(failed=not await reloader.reload())
+            self._manager.ready(headline(service.status()))
 
     async def _end_reloads(self) -> None:
         self._reloads.cancel()
@@ -186,6 +229,18 @@ class Daemon:
         else:
             self._wanted_anew.set()
 
+    # --- the service manager
+
+    async def _be_watched(self, service: Service, watchdog_s: float) -> None:
+        """Says twice a period that all is well, as long as it is; the manager starts the daemon anew otherwise."""
+        pulse = Pulse(time.monotonic())
+        while True:
+            if pulse.beats(asked=service.is_asked, moves=service.moves, now_s=time.monotonic()):
+                self._manager.well(headline(service.status()))
+            else:
+                logs.error("daemon.stuck", "batches are asked for and none gets on: waiting to be started anew")
+            await asyncio.sleep(watchdog_s / 2)
+
     # --- the end
 
     def stop(self) -> None:
@@ -196,6 +251,7 @@ class Daemon:
         """Sends everyone away; a second signal ends the wait."""
         logs.info("daemon.draining", "sending the trainers away", sessions=service.sessions)
         self._stop.clear()
+        self._manager.stopping(f"sends {counted(service.sessions, 'trainer')} away")
         service.drain()
         try:
             async with asyncio.timeout(DRAIN_S):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from streamd import __version__
 from streamd.bottleneck import Timing
 from streamd.engines.production import Production
+from streamd.epochs import Epochs
 from streamd.recent import SPAN_S, Recent
 from streamd.served import ServedStream
 from streamd.stats import Stats
@@ -41,18 +42,24 @@ class Overview:
     endpoint: str
     stats: Stats
     began_s: float
+    epochs: Epochs = field(default_factory=Epochs)
     _sessions: dict[int, _Seen] = field(default_factory=dict)
     _left: dict[Part, Recent] = field(default_factory=dict)  # batches of sessions that ended, where none took over
     _produced: dict[str, Recent] = field(init=False)
     _busy: Recent = field(init=False)
+    _deaths: Recent = field(init=False)
+    _failed: dict[str, str] = field(default_factory=dict)  # why a stream's trainers were ended, until one comes again
+    _reload_failed: bool = False
 
     def __post_init__(self) -> None:
-        self._busy = Recent(self.began_s)
+        self._busy, self._deaths = Recent(self.began_s), Recent(self.began_s)
         self._produced = {name: Recent(self.began_s) for name in self.streams}
 
     # --- what happens
 
     def began(self, session: int, part: Part, now_s: float) -> None:
+        self._failed.pop(part[0], None)
+        self.epochs.began(session, now_s)
         batches = self._left.pop(part, None) or Recent(now_s)
         self._sessions[session] = _Seen(part, now_s, batches, Recent(now_s), now_s)
 
@@ -81,12 +88,26 @@ class Overview:
 
     def changed(self, stream: str, now_s: float) -> None:
         """A stream was replaced, added or taken away: what was counted was another's."""
+        self._failed.pop(stream, None)
         self._left = {part: batches for part, batches in self._left.items() if part[0] != stream}
         self._produced[stream] = Recent(now_s)
 
     def produced(self, production: Production, now_s: float) -> None:
         self._produced[production.key.stream].add(now_s)
         self._busy.add(now_s, production.busy_s)
+        self.epochs.produced(production.key, production.marks)
+
+    def died(self, now_s: float) -> None:
+        """A worker has died, and is replaced."""
+        self._deaths.add(now_s)
+
+    def failed(self, stream: str, reason: str) -> None:
+        """The trainers of a stream were ended."""
+        self._failed[stream] = reason
+
+    def reloaded(self, *, failed: bool) -> None:
+        """The configuration was read again; `failed`: something of it is not served."""
+        self._reload_failed = failed
 
     # --- what is told
 
@@ -106,6 +127,9 @@ class Overview:
             draining,
             tuple(self._stream(stream, sessions, now_s) for stream in self.streams.values()),
             tuple(self._session(session, now_s) for session in sessions),
+            int(self.stats.read().get("engine", {}).get("worker_deaths", 0)),
+            round(self._deaths.total(now_s)),
+            self._reload_failed,
         )
 
     def _stream(self, stream: ServedStream, sessions: Iterable[Session], now_s: float) -> StreamStatus:
@@ -129,6 +153,7 @@ class Overview:
             stream.too_many_bad(),
             stream.shuffle_score,
             stream.poorly_mixed,
+            self._failed.get(spec.name),
         )
 
     def decodes_per_batch(self, stream: str, now_s: float) -> float | None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 
 from streamd import logs
 from streamd.descriptors import DescriptorServer
+from streamd.epochs import Finished
 from streamd.messages import CreditNow, DaemonMessage, Refused, Stopped, Subscribe, Welcome
 from streamd.objections import objection
 from streamd.overview import Overview
@@ -98,9 +100,15 @@ class Reception:
             self._descriptors.forget(session)
         if peer is not None:
             logs.info("session.ended", reason, stream=peer.stream.spec.name, session=session)
+            self.conclude(self._overview.epochs.left(session))
             if not len(self.peers):
                 self._emptied.set()
         return peer is not None
+
+    def conclude(self, finished: Iterable[Finished]) -> None:
+        """Says once for all trainers how an epoch went that they are through with."""
+        for each in finished:
+            logs.info("epoch.finished", "all who were in it are through with an epoch", **asdict(each))
 
     def _welcome(self, action: Admit, now_s: float) -> None:
         session, credit = action.session, action.credit
@@ -140,6 +148,7 @@ class Reception:
             logs.notice("stream.changed", action.reason, sessions=len(action.sessions))
         else:
             logs.error("stream.stopped", action.reason, stream=action.stream)
+            self._overview.failed(action.stream, action.reason)
         for session in action.sessions:
             peer = self.peers.of(session)
             if peer is not None:

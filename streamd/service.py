@@ -43,6 +43,7 @@ from streamd.server import Server
 from streamd.slots import SlotStore
 from streamd.spec import Cursor
 from streamd.stats import Stats as Numbers
+from streamd.status import DaemonStatus
 from streamd.window import Window
 from streamd.window.actions import (
     Action,
@@ -111,7 +112,7 @@ class Service:
             streams, self.descriptors, server.descriptors, overview, send=self._send, tell=self._tell
         )
         self._peers = self._reception.peers
-        engine.report_to(Reporter(self._produced, self._failed))
+        engine.report_to(Reporter(self._produced, self._failed, self._died))
 
     @property
     def streams(self) -> Mapping[str, ServedStream]:
@@ -121,6 +122,24 @@ class Service:
     @property
     def sessions(self) -> int:
         return len(self._peers)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether batches are under way."""
+        return self._window.producing > 0
+
+    @property
+    def moves(self) -> int:
+        """How often something has come of work: tasks that were done, workers that were replaced."""
+        return self._stats.stage("engine", "idle").count + self._engine.restarts
+
+    def status(self) -> DaemonStatus:
+        """How it is doing now."""
+        return self._overview.status(self._window, time.monotonic(), draining=self._draining)
+
+    def numbers(self) -> dict[str, dict[str, float]]:
+        """What a client is told who asks for the numbers of stats."""
+        return self._answers.numbers(len(self._peers))
 
     async def empty(self, hurry: asyncio.Event) -> None:
         """Returns when the last session has ended, or `hurry` is set."""
@@ -187,6 +206,7 @@ class Service:
                     digest=digest,
                 )
                 self._stats.count(f"stream.{peer.stream.spec.name}", "receipts_ok" if ok else "receipts_bad")
+                self._reception.conclude(self._overview.epochs.confirmed(peer.session, epoch, timing, time.monotonic()))
             case Ping():
                 self._deliveries.send_all()
                 self._answer(peer)
@@ -211,6 +231,9 @@ class Service:
 
     def _failed(self, production: Production, reason: str) -> None:
         self._happen(ProductionFailed(production.key, production.slot, reason))
+
+    def _died(self) -> None:
+        self._overview.died(time.monotonic())
 
     def _subscribe(self, identity: bytes, wish: Subscribe) -> None:
         earlier = self._peers.speaking(identity)
@@ -245,6 +268,10 @@ class Service:
         """Serves a stream that nobody can tell from the one of its name; sessions go on."""
         self._streams[stream.spec.name] = stream
 
+    def reloaded(self, *, failed: bool) -> None:
+        """The configuration was read again; `failed`: something of it is not served, which its status tells."""
+        self._overview.reloaded(failed=failed)
+
     # --- what is done about it
 
     def _miss(self, session: int) -> None:
@@ -268,6 +295,7 @@ class Service:
                 case SendBatch(session):
                     if peer := self._peers.of(session):
                         self._deliveries.add(peer, action, awaited=fresh)
+                        self._overview.epochs.sent(session, peer.rank, action.key, now_s)
                 case Produce():
                     self._produce(action)
                 case SendReceipt(session, cursor):
@@ -296,6 +324,7 @@ class Service:
         peer.receipts += 1
         self._deliveries.send_all()  # the epoch's last batches belong to its supply
         dropped = dropped_samples(peer.stream, cursor)
+        self._overview.epochs.ended(session, peer.stream.spec, cursor)
         self._send(peer, ReceiptDue(cursor.epoch, digest, dropped, peer.supplying.take()))
         self._happen()
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from streamd.bottleneck import Timing
+from streamd.printable import counted
 
 # What a session is at: `gathering` waits for other trainers to come (start={"together": K}), `waiting` wants a batch
 # that is not ready yet, `reading` takes batches as fast as it can use them, `resting` has asked for nothing for a while
@@ -14,6 +16,9 @@ Doing = Literal["gathering", "waiting", "reading", "resting", "finished"]
 
 RESTING_S: Final = 5.0  # asking for nothing for so long is rest, not a slow step
 WELL_SHARED: Final = 1.1  # decodes a batch; beyond it trainers are apart
+# Deaths of workers in half a minute. Two are what a sample costs that crashes its decoder, before it is set aside; a
+# single worker that never lives to finish a task makes five, since its successors come ever more slowly.
+DYING: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,8 @@ class StreamStatus:
 
     `decodes_per_batch` is how often each batch that trainers got was decoded: 1 when they share each decode, None when
     none got any. `bad` samples are known; receipts are those that trainers have confirmed since the daemon began.
-    `stopped` is why nobody gets a batch of it, if nobody does. `shuffle_score` is how well batches mix the labels, from
+    `stopped` is why nobody gets a batch of it, if nobody does; `failed` why its trainers were ended, if they were and
+    none has come since. `shuffle_score` is how well batches mix the labels, from
     0 to 1, a full shuffle's; None where the stored order is kept or there is nothing to mix. `poorly_mixed` says what
     to do about a low one.
     """
@@ -66,11 +72,16 @@ class StreamStatus:
     stopped: str | None = None
     shuffle_score: float | None = None
     poorly_mixed: str | None = None
+    failed: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonStatus:
-    """The whole daemon. Memory in bytes; `busy_fraction` of the workers' time over the last half minute."""
+    """The whole daemon. Memory in bytes; `busy_fraction` of the workers' time over the last half minute.
+
+    `worker_deaths` are those since it began, `deaths_lately` those of the last half minute: each was replaced.
+    `reload_failed`: the configuration is not, or not all, what is served.
+    """
 
     version: str
     pid: int
@@ -83,17 +94,36 @@ class DaemonStatus:
     draining: bool
     streams: tuple[StreamStatus, ...] = ()
     sessions: tuple[SessionStatus, ...] = ()
+    worker_deaths: int = 0
+    deaths_lately: int = 0
+    reload_failed: bool = False
 
     @property
     def troubles(self) -> list[str]:
-        """What is wrong, a sentence each: what `streamd status` ends with an exit status of 1 for."""
-        bad = [
-            f"stream {stream.name!r}: {stream.receipts_bad} receipts do not add up; see the daemon's log"
-            for stream in self.streams
-            if stream.receipts_bad
-        ]
-        bad += [f"stream {stream.name!r} is stopped: {stream.stopped}" for stream in self.streams if stream.stopped]
-        return bad + (["the daemon is going away"] if self.draining else [])
+        """What is wrong and what to do, a sentence each: what `streamd status` ends with an exit status of 1 for."""
+        return [*(each for stream in self.streams for each in _wrong_with(stream)), *_wrong_with_all(self)]
+
+
+def _wrong_with(stream: StreamStatus) -> Iterator[str]:
+    if stream.stopped:
+        yield f"stream {stream.name!r} is stopped: {stream.stopped}"
+    elif stream.failed:
+        yield f"stream {stream.name!r} has ended its trainers: {stream.failed}; start them again once it is mended"
+    if stream.receipts_bad:
+        receipts = "1 receipt does" if stream.receipts_bad == 1 else f"{stream.receipts_bad:,} receipts do"
+        yield f"stream {stream.name!r}: {receipts} not add up; see the daemon's log"
+
+
+def _wrong_with_all(daemon: DaemonStatus) -> Iterator[str]:
+    if daemon.deaths_lately >= DYING:
+        yield (
+            f"{counted(daemon.deaths_lately, 'worker')} died within half a minute; the daemon's log says of what: look "
+            "for worker.died"
+        )
+    if daemon.reload_failed:
+        yield "the last reload failed, see the log; mend the configuration, then reload it again"
+    if daemon.draining:
+        yield "the daemon is going away"
 
 
 def remedy(decodes_per_batch: float | None, *, apart: bool) -> str | None:

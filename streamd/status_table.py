@@ -1,4 +1,7 @@
-"""What `streamd status` shows a person: who reads what, how fast, and what could be better, in 80 columns."""
+"""What `streamd status` shows a person: what is wrong, who reads what, how fast, and what could be better.
+
+All of it in 80 columns. `top_table` draws the same things as they change.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ WIDTH_CHARS: Final = 80  # numbers would be cut in less
 _POORLY_SHARED: Final = 1.5  # decodes a batch: from here on half of the decoding is done for nothing
 _BAR_CHARS: Final = 8
 _EXACT_BELOW: Final = 10  # slower rates than this show a decimal
-_DOING: Final[dict[Doing, tuple[str, str]]] = {
+DOING: Final[dict[Doing, tuple[str, str]]] = {
     "gathering": ("waits for others", "yellow"),
     "waiting": ("waits for batch", "yellow"),
     "reading": ("reads", "green"),
@@ -28,24 +31,33 @@ _DOING: Final[dict[Doing, tuple[str, str]]] = {
 
 
 def status_table(status: DaemonStatus) -> RenderableType:
-    """Everything, from the daemon down to what should be done about it."""
-    parts: list[RenderableType] = [*_daemon(status), Text(), _streams(status.streams), Text()]
+    """Everything, from what is wrong, and the daemon, down to what could be better."""
+    parts: list[RenderableType] = [*troubles(status), *daemon_lines(status), Text(), _streams(status.streams), Text()]
     parts.append(_trainers(status.sessions) if status.sessions else Text("no trainers", style="dim"))
     for remarks in (list(_timings(status.sessions)), list(_advice(status))):
         parts += [Text(), *remarks] if remarks else []
     return Group(*parts)
 
 
-def _daemon(status: DaemonStatus) -> Iterator[Text]:
+def troubles(status: DaemonStatus) -> Iterator[Text]:
+    """What is wrong and what to do, a line each."""
+    for trouble in status.troubles:
+        yield Text(f"trouble: {printable(trouble)}", style="bold red", overflow="fold")
+
+
+def daemon_lines(status: DaemonStatus) -> Iterator[Text]:
+    """Which daemon it is; its workers and its memory."""
     yield Text.assemble((f"streamd {status.version}", "bold"), f" at {status.endpoint}", overflow="fold")
     share = status.memory_used_bytes / status.memory_bytes if status.memory_bytes else 0.0
+    replaced = f", {status.worker_deaths:,} replaced" if status.worker_deaths else ""
     yield Text(
         f"pid {status.pid}, up {span(status.uptime_s)}; {counted(status.workers, 'worker')} {status.busy_fraction:.0%} "
-        f"busy; memory {format_bytes(status.memory_used_bytes)} of {format_bytes(status.memory_bytes)} ({share:.0%})"
+        f"busy{replaced}; memory {format_bytes(status.memory_used_bytes)} of {format_bytes(status.memory_bytes)} "
+        f"({share:.0%})"
     )
 
 
-def _table(*headings: str) -> Table:
+def table_of(*headings: str) -> Table:
     """Columns of text; of numbers, which are never broken, where the heading begins with `>`."""
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
     for heading in headings:
@@ -58,7 +70,7 @@ def _table(*headings: str) -> Table:
 
 
 def _streams(streams: tuple[StreamStatus, ...]) -> Table:
-    table = _table(
+    table = table_of(
         "\nstream", ">\nsamples", ">\nbatches", ">\ntrainers", ">decoded\nbatch/s", ">sent\nsample/s",
         ">decodes\na batch", ">\nbad", "\nreceipts",
     )  # fmt: skip
@@ -70,21 +82,23 @@ def _streams(streams: tuple[StreamStatus, ...]) -> Table:
             str(stream.sessions),
             rate(stream.decoded_per_s),
             rate(stream.samples_per_s),
-            _decodes(stream.decodes_per_batch),
+            shared(stream.decodes_per_batch),
             Text(f"{stream.bad:,}", style="yellow" if stream.bad else ""),
-            _receipts(stream),
+            receipts(stream),
         )
     return table
 
 
-def _decodes(decodes: float | None) -> Text:
+def shared(decodes: float | None) -> Text:
+    """Decodes a batch, coloured by how many of them were for nothing."""
     if decodes is None:
         return Text("-", style="dim")
     colour = "green" if decodes <= WELL_SHARED else "yellow" if decodes < _POORLY_SHARED else "red"
     return Text(f"{decodes:.2f}", style=colour)
 
 
-def _receipts(stream: StreamStatus) -> Text:
+def receipts(stream: StreamStatus) -> Text:
+    """How many there were, those that do not add up by themselves."""
     said = Text(f"{stream.receipts_ok} ok")
     if stream.receipts_bad:
         said.append(f"\n{stream.receipts_bad} NOT OK", style="bold red")
@@ -92,10 +106,10 @@ def _receipts(stream: StreamStatus) -> Text:
 
 
 def _trainers(sessions: tuple[SessionStatus, ...]) -> Table:
-    table = _table("trainer", "rank", ">epoch", ">step", "", ">samples/s", "doing", ">held")
-    for each in _in_order(sessions):
-        words, colour = _DOING[each.doing]
-        epoch, step = _place(each)
+    table = table_of("trainer", "rank", ">epoch", ">step", "", ">samples/s", "doing", ">held")
+    for each in in_order(sessions):
+        words, colour = DOING[each.doing]
+        epoch, step = place(each)
         table.add_row(
             Text(each.stream),
             f"{each.rank} of {each.world}",
@@ -109,11 +123,12 @@ def _trainers(sessions: tuple[SessionStatus, ...]) -> Table:
     return table
 
 
-def _in_order(sessions: Iterable[SessionStatus]) -> list[SessionStatus]:
+def in_order(sessions: Iterable[SessionStatus]) -> list[SessionStatus]:
+    """By stream and rank."""
     return sorted(sessions, key=lambda each: (each.stream, each.world, each.rank, each.session))
 
 
-def _place(session: SessionStatus) -> tuple[int, int]:
+def place(session: SessionStatus) -> tuple[int, int]:
     """(epoch, step) of a trainer: of one that has finished, the end of its last epoch, not the beginning of none."""
     if session.doing == "finished" and session.step == 0 and session.epoch:
         return session.epoch - 1, session.steps
@@ -122,7 +137,7 @@ def _place(session: SessionStatus) -> tuple[int, int]:
 
 def _timings(sessions: tuple[SessionStatus, ...]) -> Iterator[Text]:
     """Where the time of each trainer's last epoch went."""
-    for each in _in_order(sessions):
+    for each in in_order(sessions):
         if each.last_epoch is not None:
             whose = f"{each.stream}, rank {each.rank} of {each.world}: "
             colour = "" if each.last_epoch.verdict == "none" else "yellow"
@@ -135,8 +150,6 @@ def _advice(status: DaemonStatus) -> Iterator[Text]:
             yield Text.assemble((f"stream {stream.name!r}: ", "yellow"), stream.remedy)
         if stream.poorly_mixed:
             yield Text.assemble((f"stream {stream.name!r}: ", "yellow"), printable(stream.poorly_mixed))
-    for trouble in status.troubles:
-        yield Text(f"trouble: {printable(trouble)}", style="bold red")
 
 
 def rate(per_s: float) -> str:
@@ -144,12 +157,12 @@ def rate(per_s: float) -> str:
     return f"{per_s:.1f}" if 0 < per_s < _EXACT_BELOW else f"{per_s:,.0f}"
 
 
-def span(seconds: float) -> str:
-    """How long, in the two largest units: `42 s`, `12 min 3 s`, `3 h 12 min`, `5 d 2 h`."""
+def span(seconds: float, units: int = 2) -> str:
+    """How long, in the largest units, two of them: `42 s`, `12 min 3 s`, `3 h 12 min`, `5 d 2 h`."""
     left = int(seconds)
     parts: list[str] = []
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
         amount, left = divmod(left, size)
         if amount or parts or unit == "s":
             parts.append(f"{amount} {unit}")
-    return " ".join(parts[:2])
+    return " ".join(parts[:units])

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import cast
 
 import pytest
 from daemons import DaemonProcess, stream_config, wait_until, write_images
 
 import streamd
+import streamd.daemon
+from streamd import logs
+from streamd.daemon import Daemon
+from streamd.notify import Manager
+from streamd.pulse import Pulse
+from streamd.service import Service
 
 Start = Callable[..., DaemonProcess]
 LIMIT_S = 20.0
@@ -133,3 +144,73 @@ def test_a_state_folder_that_fails_while_it_serves_stops_what_needs_it_and_says_
         assert sum(1 for _ in stream) < 2
     assert "Traceback" not in daemon.log.read_text()
     assert daemon.terminate() == 0
+
+
+class Said:
+    """What the service manager is told, a list of lines a datagram."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "notify"
+        self._link = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._link.bind(str(self.path))
+        self._link.settimeout(LIMIT_S)
+
+    def until(self, first: str) -> list[str]:
+        """The datagrams up to the one that begins with this line; their first lines, and its last."""
+        firsts = []
+        while True:
+            lines = self._link.recv(4096).decode().splitlines()
+            firsts.append(lines[0])
+            if lines[0] == first:
+                return [*firsts, lines[-1]]
+
+    def close(self) -> None:
+        self._link.close()
+
+
+@pytest.fixture
+def said() -> Iterator[Said]:
+    with tempfile.TemporaryDirectory(prefix="sd") as folder:
+        listener = Said(Path(folder))
+        yield listener
+        listener.close()
+
+
+def test_the_service_manager_hears_of_start_health_reloads_and_end(
+    start_daemon: Start, config: dict[str, object], said: Said
+) -> None:
+    environment = {"NOTIFY_SOCKET": str(said.path), "WATCHDOG_USEC": "100000"}
+    daemon = start_daemon(config, environment=environment, apart=False)
+    serves_nobody = "STATUS=serves train to 0 trainers"
+    assert said.until("READY=1") == ["STATUS=lists the samples", "STATUS=starts the workers", "READY=1", serves_nobody]
+    assert said.until("WATCHDOG=1") == ["WATCHDOG=1", serves_nobody]
+    daemon.config.write_text("nonsense")
+    daemon.process.send_signal(signal.SIGHUP)
+    assert "READY=1" not in said.until("RELOADING=1")
+    assert said.until("READY=1")[-1].startswith(f"{serves_nobody}; the last reload failed, see the log")
+    assert said.until("WATCHDOG=1")[-1].startswith(f"{serves_nobody}; the last reload failed, see the log")
+    daemon.process.terminate()
+    assert said.until("STOPPING=1")[-1] == "STATUS=sends 0 trainers away"
+
+
+def test_a_daemon_whose_work_is_stuck_says_so_and_is_not_well(
+    config: dict[str, object], said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stuck:
+        is_asked, moves = True, 0
+
+    daemon = Daemon(config, manager=Manager(str(said.path)))
+    monkeypatch.setattr(streamd.daemon, "Pulse", partial(Pulse, stalled_s=0.0))
+
+    async def be_watched() -> list[str]:
+        events: asyncio.Queue[str] = asyncio.Queue()
+        monkeypatch.setattr(logs, "error", lambda event, _: events.put_nowait(event))
+        watching = asyncio.create_task(daemon._be_watched(cast("Service", Stuck()), 0.001))
+        found = [await events.get() for _ in range(3)]
+        watching.cancel()
+        return found
+
+    assert asyncio.run(asyncio.wait_for(be_watched(), LIMIT_S)) == ["daemon.stuck"] * 3
+    daemon._server.close()
+    daemon._manager.stopping("goes")
+    assert said.until("STOPPING=1") == ["STOPPING=1", "STATUS=goes"]

@@ -208,6 +208,33 @@ def test_a_stream_that_stops_everybody_says_why(desk: Desk) -> None:
     assert trouble.startswith("stream 'train' is stopped: 11 of 80 samples are bad")
 
 
+def test_why_trainers_were_ended_is_told_until_one_comes_again(desk: Desk) -> None:
+    desk.overview.failed("train", "the disk is away")
+    assert desk.overview.status(desk.window, 1.0, draining=False).streams[0].failed == "the disk is away"
+    desk.subscribe(1)
+    assert desk.overview.status(desk.window, 1.0, draining=False).streams[0].failed is None
+
+
+def test_why_trainers_were_ended_is_no_longer_told_of_a_stream_that_has_changed(desk: Desk) -> None:
+    desk.overview.failed("train", "the disk is away")
+    desk.overview.changed("train", 1.0)
+    assert desk.overview.status(desk.window, 1.0, draining=False).troubles == []
+
+
+def test_deaths_of_workers_are_all_counted_and_those_of_half_a_minute_by_themselves(desk: Desk) -> None:
+    for now_s in (0.0, 100.0, 101.0):
+        desk.stats.count("engine", "worker_deaths")
+        desk.overview.died(now_s)
+    status = desk.overview.status(desk.window, 102.0, draining=False)
+    assert (status.worker_deaths, status.deaths_lately) == (3, 2)
+
+
+def test_a_reload_that_failed_is_told_until_one_succeeds(desk: Desk) -> None:
+    for failed in (True, False):
+        desk.overview.reloaded(failed=failed)
+        assert desk.overview.status(desk.window, 1.0, draining=False).reload_failed == failed
+
+
 def test_the_mixing_of_a_stream_is_told_with_what_to_do_about_it(desk: Desk) -> None:
     (plain,) = desk.overview.status(desk.window, 1.0, draining=False).streams
     assert (plain.shuffle_score, plain.poorly_mixed) == (None, None)  # of one class

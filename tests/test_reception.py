@@ -114,6 +114,16 @@ def test_who_reads_a_stream_that_ends_is_told_why_and_hangs_up_itself(
     assert door.expected == {gone, stays}
 
 
+@pytest.mark.parametrize(("changed", "told"), [(False, [("train", "for a reason")]), (True, [])])
+def test_the_status_tells_why_trainers_were_ended_but_not_that_their_stream_has_changed(
+    reception: Reception, monkeypatch: pytest.MonkeyPatch, *, changed: bool, told: list[tuple[str, str]]
+) -> None:
+    heard: list[tuple[str, str]] = []
+    monkeypatch.setattr(Overview, "failed", lambda _, stream, reason: heard.append((stream, reason)))
+    reception.tell(StopStream("train", (begin(reception, b"one"),), "for a reason", changed), 2.0)
+    assert heard == told
+
+
 def test_a_session_ends_once_and_its_lifeline_with_it(reception: Reception, door: Door) -> None:
     session = begin(reception, b"one")
     assert reception.depart(session, "said goodbye")

@@ -76,7 +76,7 @@ TRAINER_ROOMS: Final = frozenset(
 )
 
 # Only entry points decide how the process logs and how it ends; the other modules are started with `python -m`.
-ENTRY_POINTS: Final = ("attached.py", "cli/", "demo/judge.py", "drain.py", "listing.py", "logs.py", "worker.py")
+ENTRY_POINTS: Final = ("attached.py", "cli/", "demo/judge.py", "drain.py", "listing.py", "logs/", "worker.py")
 ENTRY_POINT_CALLS: Final = {
     "logging.basicConfig",
     "logging.config.dictConfig",
@@ -149,9 +149,10 @@ def test_only_entry_points_configure_logging_or_exit() -> None:
     ] == []
 
 
-def test_only_slots_makes_memfds() -> None:
+def test_only_slots_and_the_journal_make_memfds() -> None:
     assert {named(path) for path in STREAMD for name, _ in calls_of(path) if name == "os.memfd_create"} <= {
-        "streamd/slots.py"
+        "streamd/logs/journal.py",
+        "streamd/slots.py",
     }
 
 
@@ -227,7 +228,8 @@ def test_test_modules_have_names_of_their_own() -> None:
 
 def test_importing_streamd_pulls_neither_the_daemon_nor_a_framework() -> None:
     heavy = {
-        "PIL", "aiofiles", "cv2", "jax", "keras", "pyarrow", "pydantic", "simplejpeg", "tensorflow", "torch", "typer",
+        "PIL", "aiofiles", "aiohttp", "cv2", "jax", "keras", "prometheus_client", "pyarrow", "pydantic", "simplejpeg",
+        "tensorflow", "torch", "typer",
     }  # fmt: skip
     code = "import sys, streamd; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

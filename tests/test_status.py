@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from streamd.status import DaemonStatus, StreamStatus, remedy
+from streamd.status import DYING, DaemonStatus, StreamStatus, remedy
 
 STREAM: Final = StreamStatus("train", 100, 10, 10, 1, 5.0, 50.0, 1.0, 0, 3, 0)
 DAEMON: Final = DaemonStatus("1", 7, "ipc:///s", 1.0, 2, 0.5, 100, 50, draining=False, streams=(STREAM,))
@@ -20,7 +20,33 @@ def test_a_healthy_daemon_has_no_troubles() -> None:
 def test_receipts_that_do_not_add_up_are_trouble_with_the_stream_named() -> None:
     (trouble,) = replace(DAEMON, streams=(STREAM, replace(STREAM, name="other", receipts_bad=2))).troubles
     assert "'other'" in trouble
-    assert "2 receipts" in trouble
+    assert "2 receipts do not" in trouble
+    (trouble,) = replace(DAEMON, streams=(replace(STREAM, receipts_bad=1),)).troubles
+    assert "1 receipt does not" in trouble
+
+
+def test_a_stream_that_is_stopped_is_trouble_with_the_reason_and_only_once() -> None:
+    stopped = replace(STREAM, stopped="too many are bad; mend them", failed="too many are bad; mend them")
+    assert replace(DAEMON, streams=(stopped,)).troubles == ["stream 'train' is stopped: too many are bad; mend them"]
+
+
+def test_a_stream_that_has_ended_its_trainers_is_trouble_with_the_reason_and_what_to_do() -> None:
+    (trouble,) = replace(DAEMON, streams=(replace(STREAM, failed="a.jpg cannot be read: EIO"),)).troubles
+    assert trouble.startswith("stream 'train' has ended its trainers: a.jpg cannot be read: EIO; start them again")
+
+
+@pytest.mark.parametrize(("deaths", "dying"), [(0, False), (DYING - 1, False), (DYING, True)])
+def test_workers_that_die_over_and_over_are_trouble_and_two_of_a_bad_sample_are_not(
+    deaths: int, *, dying: bool
+) -> None:
+    troubles = replace(DAEMON, deaths_lately=deaths, worker_deaths=100).troubles
+    assert any("workers died within half a minute" in trouble for trouble in troubles) == dying
+    assert len(troubles) == dying
+
+
+def test_a_reload_that_failed_is_trouble_with_what_to_do() -> None:
+    (trouble,) = replace(DAEMON, reload_failed=True).troubles
+    assert trouble.startswith("the last reload failed, see the log; mend the configuration")
 
 
 def test_a_daemon_that_drains_is_trouble() -> None:

@@ -124,6 +124,14 @@ def test_a_file_in_a_trouble_is_named_without_its_escape_sequences() -> None:
     assert "\x1b" not in text
 
 
+def test_what_is_wrong_comes_before_everything_else() -> None:
+    assert shown(replace(DAEMON, reload_failed=True)).startswith("trouble: the last reload failed")
+
+
+def test_workers_that_were_replaced_are_counted_beside_those_that_are_there() -> None:
+    assert "8 workers 73% busy, 3 replaced; " in shown(replace(DAEMON, worker_deaths=3))
+
+
 def test_a_daemon_without_trouble_gets_no_advice() -> None:
     assert "trouble" not in shown(DAEMON)
     assert "remedy" not in shown(DAEMON)
@@ -164,3 +172,7 @@ def test_a_span_is_said_in_its_two_largest_units(seconds: float, words: str) -> 
 @pytest.mark.parametrize(("per_s", "words"), [(0, "0"), (0.04, "0.0"), (5.25, "5.2"), (10, "10"), (31640.2, "31,640")])
 def test_a_slow_rate_shows_a_decimal(per_s: float, words: str) -> None:
     assert rate(per_s) == words
+
+
+def test_a_span_for_a_narrow_column_is_said_in_its_largest_unit() -> None:
+    assert span(11565.3, units=1) == "3 h"

@@ -19,6 +19,7 @@ from streamd.cli.schema import schema  # noqa: E402 - as above
 from streamd.cli.serve import serve  # noqa: E402 - as above
 from streamd.cli.show import show  # noqa: E402 - as above
 from streamd.cli.status import status  # noqa: E402 - as above
+from streamd.cli.top import top  # noqa: E402 - as above
 
 app = typer.Typer(
     add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, no_args_is_help=True,
@@ -27,6 +28,7 @@ app = typer.Typer(
 app.command()(serve)
 app.command()(check)
 app.command()(status)
+app.command()(top)
 app.command()(show)
 app.command()(probe)
 app.command()(pack)

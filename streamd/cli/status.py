@@ -22,7 +22,9 @@ def status(
     was decoded once for all of them; where it is high, a line says what to do. `held` is how many batches a trainer
     has, of those that it may have at a time. Where the time of its last epoch went, each trainer says in a line.
 
-    The exit status is 1 when something is wrong: no daemon, a daemon that is going away, or a receipt that is not ok.
+    What is wrong comes first, with what to do, and the exit status is 1 then: no daemon, or one that is going away; a
+    stream that is stopped, as by too many bad samples, or that has ended its trainers; workers that die over and over;
+    a receipt that is not ok; a reload that failed. With --json the object says it in `ok` and `troubles`.
 
     \b
     Example:
@@ -37,7 +39,8 @@ def status(
     with connect(endpoint, timeout=LOOK_TIMEOUT_S) as client:
         now = client.status()
     if json:
-        typer.echo(msgspec.json.encode({**msgspec.to_builtins(now), "troubles": now.troubles}))
+        judged = {"ok": not now.troubles, "troubles": now.troubles}
+        typer.echo(msgspec.json.encode({**judged, **msgspec.to_builtins(now)}))
     else:
         console = Console(highlight=False)
         console.width = max(WIDTH_CHARS, console.width)

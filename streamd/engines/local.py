@@ -39,10 +39,11 @@ _READ_RETRY_S: Final = 0.1  # doubled each time
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
-    """Where the engine tells what became of batches."""
+    """Where the engine tells what became of batches, and that a worker died."""
 
     produced: Callable[[Sequence[Production]], None]
     failed: Callable[[Production, str], None]
+    died: Callable[[], None] = lambda: None
 
 
 class LocalEngine:
@@ -205,8 +206,8 @@ class LocalEngine:
     def _book(self, job: Job, report: Done) -> None:
         production, rows = job.production, job.task.rows.size
         group = f"stream.{production.key.stream}"
-        self._stats.time(group, "read", report.read_ns / 1e9, rows)
-        self._stats.time(group, "decode", report.decode_ns / 1e9, rows)
+        self._stats.spread(group, "read").add(report.read_ns / 1e9, rows)
+        self._stats.spread(group, "decode").add(report.decode_ns / 1e9, rows)
         if production.stream.cache is not None:
             self._stats.count(group, "cache_hits", report.gathered)
             self._stats.count(group, "cache_misses", rows - report.gathered)
@@ -325,6 +326,8 @@ class LocalEngine:
 
     def _inherit(self, worker: WorkerProcess, death: Death) -> None:
         """Queues a dead worker's tasks again, ahead of all others. The one that it was at counts the death."""
+        if self._reporter is not None:
+            self._reporter.died()
         if death.charge is not None:
             self._accuse(death.charge)
         jobs = [self._jobs.pop(number) for number in worker.tasks]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
 import pytest
-from daemons import DaemonProcess, stream_config, write_images
+from daemons import DaemonProcess, stream_config, wait_until, write_images
 from typer.testing import CliRunner
 
 import streamd
@@ -48,7 +50,7 @@ def test_json_is_one_object_with_everything_and_the_troubles(daemon: DaemonProce
     assert done.exit_code == 0, done.stderr
     assert len(done.stdout.splitlines()) == 1
     told = json.loads(done.stdout)
-    assert (told["pid"], told["endpoint"], told["troubles"]) == (daemon.pid, daemon.endpoint, [])
+    assert (told["pid"], told["endpoint"], told["ok"], told["troubles"]) == (daemon.pid, daemon.endpoint, True, [])
     assert told["memory_bytes"] == 64 << 20
     assert [(each["name"], each["samples"], each["batches"]) for each in told["streams"]] == [("train", 32, 4)]
 
@@ -66,6 +68,29 @@ def test_a_trouble_is_told_and_the_exit_status_is_1(
     done = CliRunner().invoke(app, ["status", "--endpoint", daemon.endpoint, *options])
     assert done.exit_code == 1
     assert "the daemon is going away" in done.stdout
+    if options:
+        told = json.loads(done.stdout)
+        assert (told["ok"], told["troubles"]) == (False, ["the daemon is going away"])
+
+
+def test_a_worker_that_died_is_counted_and_a_reload_that_failed_is_trouble_until_one_succeeds(
+    daemon: DaemonProcess,
+) -> None:
+    good = daemon.config.read_text()
+    with streamd.connect(daemon.endpoint) as client:
+        os.kill(daemon.workers()[0], signal.SIGKILL)
+        wait_until(lambda: client.status().deaths_lately, "the death was seen")
+        daemon.config.write_text("nonsense")
+        daemon.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: client.status().reload_failed, "the reload has failed")
+        daemon.config.write_text(good)
+        bad = CliRunner().invoke(app, ["status", "--endpoint", daemon.endpoint])
+        daemon.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: not client.status().reload_failed, "the next one has not")
+    assert (bad.exit_code, bad.stdout.startswith("trouble: the last reload failed")) == (1, True)
+    done = CliRunner().invoke(app, ["status", "--endpoint", daemon.endpoint])
+    assert done.exit_code == 0
+    assert " busy, 1 replaced; memory" in done.stdout
 
 
 def test_without_a_daemon_it_says_where_it_looked_and_the_exit_status_is_1(
