@@ -1,20 +1,15 @@
-"""How far a pack has come: a bar at a terminal, a line now and then elsewhere; on stderr."""
+"""How far a pack has come, and how fast."""
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
-from types import TracebackType
-from typing import Final, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from streamd import progress
 from streamd.check.report import duration
 from streamd.limits import MIB
-
-_LINE_S: Final = 10.0
 
 
 class Rate:
@@ -36,27 +31,13 @@ class Rate:
         return f"{each_s:,.0f} samples/s, {each_s * self._row_bytes / MIB:,.0f} MiB/s"
 
 
-class Bar:
-    """For a terminal. A context: it leaves nothing on the screen."""
+class Bar(progress.Bar):
+    """For a terminal."""
 
     def __init__(self, console: Console) -> None:
-        self._progress = Progress(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-            console=console, transient=True,
-        )  # fmt: skip
-        self._task = self._progress.add_task("listing the samples", total=None)
+        super().__init__(console)
         self._row_bytes = 0
         self._rate = Rate(0, time.monotonic)
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._progress.stop()
-
-    def listed(self, stream: str, files: int) -> None:
-        self._progress.update(self._task, description=f"listing {stream}", completed=files)
 
     def begins(self, samples: int, done: int, row_bytes: int) -> None:
         self._progress.reset(self._task, total=samples, completed=done, description="packing")
@@ -79,24 +60,13 @@ class Bar:
         self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-class Lines:
-    """For a log: a line every ten seconds, and one when the work goes on where it was left."""
+class Lines(progress.Lines):
+    """For a log; also a line when the work goes on where it was left."""
 
     def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        self._say, self._clock = say, clock
-        self._said_s = clock()
+        super().__init__(say, clock)
         self._all = self._done = self._row_bytes = 0
         self._rate = Rate(0, clock)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        return
-
-    def listed(self, stream: str, files: int) -> None:
-        if self._due():
-            self._say(f"listing {stream}: {files:,} files so far")
 
     def begins(self, samples: int, done: int, row_bytes: int) -> None:
         if done:
@@ -127,19 +97,7 @@ class Lines:
             left = duration(self._rate.left_s(self._all - self._done))
             self._say(f"{what} {self._done:,} of {self._all:,} samples, {self._rate}, about {left} to go")
 
-    def _due(self) -> bool:
-        now_s = self._clock()
-        if now_s < self._said_s + _LINE_S:
-            return False
-        self._said_s = now_s
-        return True
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-
 
 def shown() -> Bar | Lines:
     """What fits stderr."""
-    console = Console(stderr=True)
-    return Bar(console) if console.is_terminal else Lines(_say)
+    return progress.fitting(Bar, Lines)

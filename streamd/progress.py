@@ -1,0 +1,81 @@
+"""How far a long command has come: a bar at a terminal, a line now and then elsewhere; on stderr.
+
+Both begin with the listing of the samples; what comes after it is each command's own.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+_LINE_S: Final = 10.0
+
+
+class Bar:
+    """For a terminal. A context: it leaves nothing on the screen."""
+
+    def __init__(self, console: Console) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+            console=console, transient=True,
+        )  # fmt: skip
+        self._task = self._progress.add_task("listing the samples", total=None)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._progress.stop()
+
+    def listed(self, stream: str, files: int) -> None:
+        """So many files of a stream have been listed."""
+        self._progress.update(self._task, description=f"listing {stream}", completed=files)
+
+
+class Lines:
+    """For a log: a line every ten seconds, none for what is quicker. A context, as the bar is."""
+
+    def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._say = say
+        self._clock = clock
+        self._said_s = clock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        return
+
+    def listed(self, stream: str, files: int) -> None:
+        """So many files of a stream have been listed."""
+        if self._due():
+            self._say(f"listing {stream}: {files:,} files so far")
+
+    def _due(self) -> bool:
+        """Whether it is time for a line."""
+        now_s = self._clock()
+        if now_s < self._said_s + _LINE_S:
+            return False
+        self._said_s = now_s
+        return True
+
+
+BarOf = TypeVar("BarOf", bound=Bar)
+LinesOf = TypeVar("LinesOf", bound=Lines)
+
+
+def fitting(bar: type[BarOf], lines: type[LinesOf]) -> BarOf | LinesOf:
+    """What fits stderr."""
+    console = Console(stderr=True)
+    return bar(console) if console.is_terminal else lines(_say)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
