@@ -112,9 +112,13 @@ class Server:
                 router.send(pixels, _AT_ONCE, copy=False)
         except zmq.ZMQError:
             return False
+        finally:  # whatever became of it, it may have used up the signal of a frame that has come
+            self._look_soon()
+        return True
+
+    def _look_soon(self) -> None:
         if self._look_again is None:
             self._look_again = asyncio.get_running_loop().call_soon(self._readable)
-        return True
 
     def _readable(self) -> None:
         self._look_again = None
@@ -125,8 +129,7 @@ class Server:
             if not _has_input(router):
                 return
             receive(*_message(router))
-        if self._look_again is None:
-            self._look_again = asyncio.get_running_loop().call_soon(self._readable)
+        self._look_soon()
 
     def close(self) -> None:
         """Ends the socket and gives the endpoint up."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import socket
 import stat
 import tempfile
@@ -70,6 +71,23 @@ def serve(place: Path, what: Callable[[Server, Heard], Awaitable[None]]) -> None
             server.close()
 
     asyncio.run(run())
+
+
+def test_a_frame_that_comes_while_one_is_sent_to_nobody_is_heard(place: Path, dealer: zmq.Socket[bytes]) -> None:
+    """What is sent may take the signal of a frame with it: libzmq gives one signal for all that has come."""
+
+    async def talk(server: Server, heard: Heard) -> None:
+        dealer.send(b"hello")
+        await heard.count(1)
+        dealer.send(b"question")
+        router = server._router
+        assert router is not None
+        assert select.select([router.fileno()], [], [], LIMIT_S)[0]  # the loop stands still meanwhile
+        assert not server.send(b"nobody", b"news")
+        assert not select.select([router.fileno()], [], [], 0)[0]
+        assert [frame for _, frame in await heard.count(2)] == [b"hello", b"question"]
+
+    serve(place, talk)
 
 
 def test_a_frame_reaches_the_receiver_and_an_answer_the_client(place: Path, dealer: zmq.Socket[bytes]) -> None:
