@@ -97,6 +97,7 @@ def test_each_of_several_culprits_in_one_batch_is_found(serve: Start, folder: Pa
 
 
 @pytest.mark.fault("26", "workers killed from outside, fifty times in an epoch")
+@pytest.mark.timeout(240)  # each kill waits for a worker to start
 def test_worker_after_worker_killed_from_outside_condemns_nobody_and_loses_nothing(
     start_daemon: Start, tmp_path: Path, ills: Broken
 ) -> None:
