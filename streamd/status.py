@@ -52,9 +52,8 @@ class StreamStatus:
     `decodes_per_batch` is how often each batch that trainers got was decoded: 1 when they share each decode, None when
     none got any. `bad` samples are known; receipts are those that trainers have confirmed since the daemon began.
     `stopped` is why nobody gets a batch of it, if nobody does; `failed` why its trainers were ended, if they were and
-    none has come since. `shuffle_score` is how well batches mix the labels, from
-    0 to 1, a full shuffle's; None where the stored order is kept or there is nothing to mix. `poorly_mixed` says what
-    to do about a low one.
+    none has come since. `shuffle_score` is how well batches mix the labels, from 0 to 1, a full shuffle's; None where
+    the stored order is kept or there is nothing to mix. `poorly_mixed` says what to do about a low one.
     """
 
     name: str

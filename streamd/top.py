@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from streamd.bottleneck import Supply, limit
+from streamd.cohorts import lags, steps_done
 from streamd.errors import ConnectError
 from streamd.limits import WAIT_NOTICED
-from streamd.monitor.cohorts import lags
-from streamd.monitor.cohorts import place as steps_done
 from streamd.status import DaemonStatus, SessionStatus, StreamStatus
 
 # Where batches wait on their way: `disk`, `decode`, `transport` and `none`, the trainers themselves, as in an epoch's

@@ -9,7 +9,8 @@ Keras and its backend are imported by the first call, not with this module.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from streamd.errors import ConfigError
 from streamd.frameworks.extras import load
@@ -24,21 +25,15 @@ if TYPE_CHECKING:
 
 __all__ = ["NanGuard", "ResumeCallback", "fit_data", "load_keras", "normalization"]
 
+_CALLBACKS: Final = {"NanGuard": "streamd.frameworks.nan_guard", "ResumeCallback": "streamd.frameworks.resume"}
+
 
 def __getattr__(name: str) -> Any:
     """Loads Keras only when a callback is wanted, which is a class of Keras's."""
-    if name == "NanGuard":
+    if name in _CALLBACKS:
         load_keras()
         _adapter_type()
-        from streamd.frameworks.nan_guard import NanGuard  # noqa: PLC0415 - imports Keras
-
-        return NanGuard
-    if name == "ResumeCallback":
-        load_keras()
-        _adapter_type()
-        from streamd.frameworks.resume import ResumeCallback  # noqa: PLC0415 - imports Keras
-
-        return ResumeCallback
+        return getattr(import_module(_CALLBACKS[name]), name)
     raise AttributeError(f"module 'streamd.frameworks.keras' has no attribute {name!r}")
 
 

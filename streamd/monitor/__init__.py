@@ -2,7 +2,7 @@
 
     web          /metrics, /healthz, /readyz          hosts        whose requests are answered (pure)
     figures      what is known at a moment            faults       kinds of bad samples (pure)
-    exposition   those as Prometheus reads them       cohorts      who shares each decode (pure)
+    exposition   those as Prometheus reads them
     of_daemon, of_streams, of_trainers, families      the metrics themselves
 
 Nothing is counted here: figures are read when somebody asks, and cost nothing between.

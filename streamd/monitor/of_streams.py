@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, get_args
 from prometheus_client.metrics_core import Metric
 
 from streamd.bottleneck import Stage
-from streamd.monitor.cohorts import cohorts
+from streamd.cohorts import cohorts
 from streamd.monitor.families import counter, gauge, histogram
 from streamd.monitor.faults import FAULTS
 from streamd.monitor.figures import Figures

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from prometheus_client.metrics_core import Metric
 
-from streamd.monitor.cohorts import lags
+from streamd.cohorts import lags
 from streamd.monitor.families import gauge, info
 from streamd.monitor.figures import Figures
 from streamd.status import SessionStatus

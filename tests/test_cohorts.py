@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from made_figures import SESSION
 
-from streamd.monitor.cohorts import cohorts, lags, place
+from streamd.cohorts import cohorts, lags, steps_done
 from streamd.status import Doing, SessionStatus
 
 
@@ -17,7 +17,7 @@ def at(
 
 
 def test_the_place_goes_on_from_epoch_to_epoch() -> None:
-    assert place(at(1, 1, 0)) == place(at(2, 0, SESSION.steps))
+    assert steps_done(at(1, 1, 0)) == steps_done(at(2, 0, SESSION.steps))
 
 
 def test_those_within_each_others_credit_are_one_cohort() -> None:
