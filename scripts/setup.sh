@@ -1,4 +1,5 @@
-# Sourced by the scripts beside it, at the repository's root: makes .venv with exactly the versions of a lock.
+# Sourced by the scripts beside it, at the repository's root: makes .venv with exactly the versions of a lock, and has
+# the programs that Python's packages do not bring.
 # shellcheck shell=bash
 
 say() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; }
@@ -57,4 +58,41 @@ set_up() { # name of a lock in requirements/
     say "installing streamd itself, editable"
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index -e .
     echo "$digest" >"$stamp"
+}
+
+as_root() {
+    if ((EUID == 0)); then "$@"; else sudo --non-interactive "$@"; fi
+}
+
+apt_get() { # who runs it, and its arguments; the lists are fetched only when those that are there do not do
+    local -a command=("$1" env DEBIAN_FRONTEND=noninteractive apt-get --quiet --quiet -o DPkg::Lock::Timeout=60)
+    shift
+    "${command[@]}" "$@" || { as_root apt-get --quiet --quiet update && "${command[@]}" "$@"; }
+}
+
+CHROMIUMS="chromium chromium-browser google-chrome google-chrome-stable"
+
+need_chromium() {
+    # shellcheck disable=SC2086 # the names are words
+    [[ -n $(type -p $CHROMIUMS) ]] && return
+    type apt-get &>/dev/null || fail "there is no Chromium: install one; it may be called any of: $CHROMIUMS"
+    as_root true 2>/dev/null ||
+        fail "there is no Chromium; type: sudo apt-get install --no-install-recommends chromium"
+    say "installing chromium"
+    apt_get as_root install --yes --no-install-recommends chromium >/dev/null ||
+        fail "Chromium was not installed; apt-get says why above. Any that is called one of these will do: $CHROMIUMS"
+}
+
+need_prometheus() { # Debian's package would start a server, now and at each boot: its programs are taken, nothing is installed
+    local folder
+    (PATH=$PWD/.venv/bin:$PATH && type prometheus promtool &>/dev/null) && return
+    type apt-get dpkg-deb &>/dev/null || fail "there are no prometheus and promtool: put both into $PWD/.venv/bin"
+    say "unpacking prometheus and promtool into .venv/bin"
+    folder=$(mktemp -d)
+    (cd "$folder" && apt_get env download -o APT::Sandbox::User=root prometheus && dpkg-deb --extract prometheus_*.deb .) &&
+        mv "$folder"/usr/bin/{prometheus,promtool} .venv/bin/ || {
+        rm -r "$folder"
+        fail "prometheus was not unpacked; apt-get says why above. Put prometheus and promtool into $PWD/.venv/bin"
+    }
+    rm -r "$folder"
 }
