@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from itertools import pairwise
 
@@ -23,14 +23,28 @@ def lags(sessions: Iterable[SessionStatus]) -> dict[int, int]:
     }  # fmt: skip
 
 
+def numbered(sessions: Iterable[SessionStatus]) -> dict[int, int]:
+    """The cohort that each session is in that has not finished; numbers are by stream, from 0."""
+    found: dict[int, int] = {}
+    begun: Counter[str] = Counter()
+    for row in _rows(sessions):
+        for ahead, each in zip((row[0], *row), row, strict=False):
+            begun[each.stream] += ahead is each or _are_apart(ahead, each)
+            found[each.session] = begun[each.stream] - 1
+    return found
+
+
 def cohorts(sessions: Iterable[SessionStatus]) -> dict[str, int]:
-    """How many cohorts the sessions of each stream make: one is no further from the next than its credit reaches."""
+    """How many cohorts the sessions of each stream make."""
     found: dict[str, int] = defaultdict(int)
     for row in _rows(sessions):
-        found[row[0].stream] += 1 + sum(
-            steps_done(a) - steps_done(b) > max(a.credit, b.credit) for a, b in pairwise(row)
-        )
+        found[row[0].stream] += 1 + sum(_are_apart(ahead, each) for ahead, each in pairwise(row))
     return dict(found)
+
+
+def _are_apart(ahead: SessionStatus, behind: SessionStatus) -> bool:
+    """Whether neither's credit reaches from one to the other."""
+    return steps_done(ahead) - steps_done(behind) > max(ahead.credit, behind.credit)
 
 
 def _rows(sessions: Iterable[SessionStatus]) -> Iterable[list[SessionStatus]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -14,6 +14,13 @@ from streamd.printable import counted
 # (validation, compiling, a notebook at rest), `finished` has been sent all its epochs.
 Doing = Literal["gathering", "waiting", "reading", "resting", "finished"]
 
+DOING_WORDS: Final[dict[Doing, str]] = {
+    "gathering": "waits for others",
+    "waiting": "waits for batch",
+    "reading": "reads",
+    "resting": "rests",
+    "finished": "has finished",
+}
 RESTING_S: Final = 5.0  # asking for nothing for so long is rest, not a slow step
 WELL_SHARED: Final = 1.1  # decodes a batch; beyond it trainers are apart
 # Deaths of workers in half a minute. Two are what a sample costs that crashes its decoder, before it is set aside; a
@@ -101,6 +108,18 @@ class DaemonStatus:
     def troubles(self) -> list[str]:
         """What is wrong and what to do, a sentence each: what `streamd status` ends with an exit status of 1 for."""
         return [*(each for stream in self.streams for each in _wrong_with(stream)), *_wrong_with_all(self)]
+
+
+def in_order(sessions: Iterable[SessionStatus]) -> list[SessionStatus]:
+    """By stream and rank."""
+    return sorted(sessions, key=lambda each: (each.stream, each.world, each.rank, each.session))
+
+
+def place(session: SessionStatus) -> tuple[int, int]:
+    """(epoch, step) of a trainer: of one that has finished, the end of its last epoch, not the beginning of none."""
+    if session.doing == "finished" and session.step == 0 and session.epoch:
+        return session.epoch - 1, session.steps
+    return session.epoch, session.step
 
 
 def _wrong_with(stream: StreamStatus) -> Iterator[str]:

@@ -5,7 +5,7 @@ All of it in 80 columns. `top_table` draws the same things as they change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -15,19 +15,24 @@ from rich.text import Text
 
 from streamd.config.units import format_bytes
 from streamd.printable import counted, printable
-from streamd.status import WELL_SHARED, DaemonStatus, Doing, SessionStatus, StreamStatus
+from streamd.status import (
+    DOING_WORDS,
+    WELL_SHARED,
+    DaemonStatus,
+    Doing,
+    SessionStatus,
+    StreamStatus,
+    in_order,
+    place,
+)
 
 WIDTH_CHARS: Final = 80  # numbers would be cut in less
 _POORLY_SHARED: Final = 1.5  # decodes a batch: from here on half of the decoding is done for nothing
 _BAR_CHARS: Final = 8
 _EXACT_BELOW: Final = 10  # slower rates than this show a decimal
-DOING: Final[dict[Doing, tuple[str, str]]] = {
-    "gathering": ("waits for others", "yellow"),
-    "waiting": ("waits for batch", "yellow"),
-    "reading": ("reads", "green"),
-    "resting": ("rests", "dim"),
-    "finished": ("has finished", "dim"),
-}
+DOING_COLOURS: Final[dict[Doing, str]] = {
+    "gathering": "yellow", "waiting": "yellow", "reading": "green", "resting": "dim", "finished": "dim",
+}  # fmt: skip
 
 
 def status_table(status: DaemonStatus) -> RenderableType:
@@ -108,7 +113,6 @@ def receipts(stream: StreamStatus) -> Text:
 def _trainers(sessions: tuple[SessionStatus, ...]) -> Table:
     table = table_of("trainer", "rank", ">epoch", ">step", "", ">samples/s", "doing", ">held")
     for each in in_order(sessions):
-        words, colour = DOING[each.doing]
         epoch, step = place(each)
         table.add_row(
             Text(each.stream),
@@ -117,22 +121,10 @@ def _trainers(sessions: tuple[SessionStatus, ...]) -> Table:
             f"{step:,}/{each.steps:,}",
             ProgressBar(total=max(1, each.steps), completed=step, width=_BAR_CHARS),
             rate(each.samples_per_s),
-            Text(words, style=colour),
+            Text(DOING_WORDS[each.doing], style=DOING_COLOURS[each.doing]),
             f"{each.held}/{each.credit}",
         )
     return table
-
-
-def in_order(sessions: Iterable[SessionStatus]) -> list[SessionStatus]:
-    """By stream and rank."""
-    return sorted(sessions, key=lambda each: (each.stream, each.world, each.rank, each.session))
-
-
-def place(session: SessionStatus) -> tuple[int, int]:
-    """(epoch, step) of a trainer: of one that has finished, the end of its last epoch, not the beginning of none."""
-    if session.doing == "finished" and session.step == 0 and session.epoch:
-        return session.epoch - 1, session.steps
-    return session.epoch, session.step
 
 
 def _timings(sessions: tuple[SessionStatus, ...]) -> Iterator[Text]:

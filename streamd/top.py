@@ -17,6 +17,16 @@ from streamd.status import DaemonStatus, SessionStatus, StreamStatus
 # nothing yet; `nobody`, none is asked for.
 Limit = Literal["disk", "decode", "memory", "transport", "none", "pending", "nobody"]
 
+# What is said of each, and what would help.
+WORDS: Final[dict[Limit, str]] = {
+    "disk": "waits for reads: a faster disk, a `cache` or `streamd pack` would help",
+    "decode": "waits for decoding: more workers or a `cache` would help",
+    "memory": "waits for a free slot: more `memory` would help",
+    "transport": "waits on the way to the trainers, where batches lie ready or come one by one",
+    "none": "the trainers themselves are the limit: data come as fast as they take them",
+    "pending": "batches are under way, and none is done yet",
+    "nobody": "nobody asks for batches",
+}
 _ASKING: Final = frozenset({"waiting", "reading"})
 _STARVED: Final = 0.5  # of the time without a slot for the next batch: what trainers wait for is memory then
 

@@ -6,7 +6,6 @@ All of it in 80 columns.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from rich.console import Console, Group, RenderableType
@@ -19,12 +18,10 @@ from streamd.bottleneck import Stage
 from streamd.config.units import format_bytes
 from streamd.limits import POORLY_MIXED
 from streamd.printable import counted
-from streamd.status import Doing
+from streamd.status import Doing, in_order, place
 from streamd.status_table import (
-    DOING,
+    DOING_COLOURS,
     daemon_lines,
-    in_order,
-    place,
     rate,
     receipts,
     shared,
@@ -32,7 +29,7 @@ from streamd.status_table import (
     table_of,
     troubles,
 )
-from streamd.top import Away, Flow, Limit, Moment, StreamPace, TrainerPace
+from streamd.top import WORDS, Away, Flow, Limit, Moment, StreamPace, TrainerPace
 
 _BAR_CHARS: Final = 8
 _WORDS: Final[dict[Doing, str]] = {
@@ -42,23 +39,8 @@ _TRAINERS: Final = 6  # where on the way they are: here batches should wait
 _VERDICTS: Final[dict[Stage, str]] = {"disk": "disk", "decode": "decode", "transport": "transport", "none": "trainer"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Wait:
-    """Where on the way a limit is marked, at a stage or an arrow of it, and what is said about it."""
-
-    at: int | None
-    words: str
-
-
-_WAITS: Final[dict[Limit, _Wait]] = {
-    "disk": _Wait(0, "waits for reads: a faster disk, a `cache` or `streamd pack` would help"),
-    "decode": _Wait(2, "waits for decoding: more workers or a `cache` would help"),
-    "memory": _Wait(4, "waits for a free slot: more `memory` would help"),
-    "transport": _Wait(5, "waits on the way to the trainers, where batches lie ready or come one by one"),
-    "none": _Wait(6, "the trainers themselves are the limit: data come as fast as they take them"),
-    "pending": _Wait(2, "batches are under way, and none is done yet"),
-    "nobody": _Wait(None, "nobody asks for batches"),
-}
+# Where on the way a limit is marked, at a stage or an arrow of it.
+_AT: Final[dict[Limit, int]] = {"disk": 0, "decode": 2, "memory": 4, "transport": 5, "none": _TRAINERS, "pending": 2}
 
 
 def top_table(seen: Moment | Away) -> RenderableType:
@@ -89,14 +71,15 @@ def fitted(frame: RenderableType, console: Console) -> RenderableType:
 
 def _way(now: Moment) -> Iterator[RenderableType]:
     """Its stages from left to right with the arrows between, the one where it waits marked, and a sentence."""
-    wait = _WAITS[now.flow.limit] if now.flow is not None else _Wait(None, "looking where batches wait")
+    waits_at, words = None, "looking where batches wait"
+    if now.flow is not None:
+        waits_at, words = _AT.get(now.flow.limit), WORDS[now.flow.limit]
     way = Table.grid(padding=(0, 1), pad_edge=False)
     cells = _stages(now, now.flow)
     for number, rows in enumerate(zip(*cells, strict=True)):
-        words = [Text(each, style=_style(number, at, wait.at)) for at, each in enumerate(rows)]
-        way.add_row(*words)
+        way.add_row(*(Text(each, style=_style(number, at, waits_at)) for at, each in enumerate(rows)))
     yield way
-    yield Text(wait.words, style="dim" if wait.at is None else "green" if wait.at == _TRAINERS else "yellow")
+    yield Text(words, style="dim" if waits_at is None else "green" if waits_at == _TRAINERS else "yellow")
 
 
 def _style(row: int, at: int, waits_at: int | None) -> str:
@@ -185,7 +168,7 @@ def _trainer(trainer: TrainerPace) -> tuple[RenderableType, ...]:
         rate(trainer.samples_per_s),
         "-" if trainer.lag is None else f"{trainer.lag:,}",
         f"{status.held}/{status.credit}",
-        Text(_WORDS[status.doing], style=DOING[status.doing][1]),
+        Text(_WORDS[status.doing], style=DOING_COLOURS[status.doing]),
         _verdict(status.last_epoch.verdict if status.last_epoch else None),
     )
 
