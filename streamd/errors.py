@@ -12,8 +12,10 @@
     ├── BatchesHeldError      the caller holds every batch it may hold
     ├── ReceiptError          an epoch's account does not add up
     ├── LossError             the loss of a training is no finite number any more
+    ├── HostError             a command of the host's, such as systemctl, has failed
     ├── PackError             a pack was not finished; what is written of it is kept for the next run
     ├── ForkedClientError     a client was used after fork
+    ├── OtherPixelsError      workers make different pixels of the same file: the daemon ends
     ├── BrokenRuleError       the daemon's own books do not agree: it ends
     └── ProtocolError         the other side said something that makes no sense
         └── OtherVersionError     ... since it is another streamd
@@ -120,11 +122,19 @@ class PackError(StreamdError):
     """A pack could not be finished. Nothing is at its place."""
 
 
+class HostError(StreamdError):
+    """The host did not do what installing or removing the service needs."""
+
+
 class ForkedClientError(StreamdError):
     """A client made before fork() is used in the child."""
 
     def __init__(self) -> None:
         super().__init__("this client was made in the parent process: call streamd.connect() after fork, in the child")
+
+
+class OtherPixelsError(StreamdError):
+    """Workers make different pixels: what they run on changed. Started anew, a daemon has workers of one kind."""
 
 
 class BrokenRuleError(StreamdError):

@@ -36,7 +36,7 @@ from streamd.client.session import (
     grant_size,
 )
 from streamd.descriptors import Lifeline
-from streamd.errors import ConnectError, ProtocolError
+from streamd.errors import ConnectError, ProtocolError, StreamdError
 from streamd.mapping import map_readable
 from streamd.messages import Welcome
 from streamd.wire import pack, unpack_daemon
@@ -164,6 +164,8 @@ class Postman:
             while not self._stopping:
                 self._turn()
             self._say_goodbye()
+        except StreamdError as error:
+            self._inbox.fail(error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the loop must hear of it and not wait for ever
             self._inbox.fail(ProtocolError(f"the client's I/O thread failed: {type(error).__name__}: {error}"))
         finally:

@@ -11,7 +11,7 @@ from typing import Final
 
 from streamd import logs
 from streamd.engines.deaths import Charge
-from streamd.errors import ConfigError, unopened
+from streamd.errors import ConfigError, OtherPixelsError, unopened
 from streamd.served import ServedStream
 from streamd.spec import PixelId, StreamSpec
 from streamd.stores.cachefile import lock_name
@@ -134,14 +134,14 @@ class Register:
         return {place for place in current if place is not None}
 
     def agree(self, number: int, pixel_id: PixelId) -> None:
-        """A worker has said what its pipeline makes. Raises ConfigError when another one makes something else of it."""
+        """A worker has said what its pipeline makes. Raises OtherPixelsError when another makes something else."""
         if number not in self._entries:  # closed meanwhile
             return
         answer = self._answer(self._entries[number])
         if not answer.done():
             answer.set_result(pixel_id)
         elif answer.exception() is None and answer.result() != pixel_id:
-            raise ConfigError(
+            raise OtherPixelsError(
                 "a worker makes other pixels than the first: the installation changed, or a transform goes by more "
                 "than image, labels and rng; restart streamd"
             )

@@ -19,7 +19,7 @@ from talking import SPEC
 from streamd.client.inbox import Delivery, Inbox
 from streamd.client.io import Postman
 from streamd.client.session import Session, Wish
-from streamd.errors import ProtocolError
+from streamd.errors import OtherVersionError, ProtocolError
 from streamd.layout import slot_bytes
 from streamd.messages import (
     BatchReady,
@@ -34,7 +34,7 @@ from streamd.messages import (
     Welcome,
 )
 from streamd.spec import Cursor
-from streamd.wire import Header, pack, unpack_client
+from streamd.wire import VERSION, Header, body, frame, pack, unpack_client
 
 LIMIT_S = 10.0
 BOOT = 5
@@ -229,6 +229,15 @@ def test_a_refusal_that_may_pass_is_asked_again_and_a_final_one_is_told(daemon: 
     daemon.say(Refused("usage", "not like that"))
     with pytest.raises(Exception, match="not like that"):
         trainer[0].inbox.wait_welcome(LIMIT_S)
+
+
+def test_a_daemon_of_another_version_is_told_to_the_loop_as_what_it_is(daemon: Daemon, trainer: list[Trainer]) -> None:
+    one = begin(daemon, trainer)
+    said = bytearray(frame(Header(1, 1, 1), body(Draining())))
+    said[2] = VERSION + 1
+    daemon.router.send_multipart([daemon.identity, bytes(said)])
+    with pytest.raises(OtherVersionError, match=str(VERSION + 1)):
+        one.take()
 
 
 def test_a_frame_that_makes_no_sense_is_told_to_the_loop(daemon: Daemon, trainer: list[Trainer]) -> None:

@@ -14,7 +14,7 @@ from served_folders import serve
 
 from streamd.engines.deaths import Charge
 from streamd.engines.register import Register
-from streamd.errors import ConfigError
+from streamd.errors import ConfigError, OtherPixelsError
 from streamd.served import ServedStream
 from streamd.spec import PixelId
 from streamd.tasks import CachePlace, CloseStream, TransformPlace
@@ -122,7 +122,7 @@ def test_a_worker_with_another_pipeline_is_an_error(stream: ServedStream) -> Non
         register.agree(0, PixelId("one"))
         register.agree(0, PixelId("one"))
         assert await register.pixel_id(0) == "one"
-        with pytest.raises(ConfigError, match=r"makes other pixels .* restart streamd"):
+        with pytest.raises(OtherPixelsError, match=r"makes other pixels .* restart streamd"):
             register.agree(0, PixelId("other"))
 
     asyncio.run(scene())
