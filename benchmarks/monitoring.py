@@ -1,10 +1,12 @@
-"""What it costs to be watched: processor time of a daemon at full rate, with scrapes and without.
+"""What it costs to be watched: processor time of a daemon at full rate, with somebody who looks and without.
 
-    python benchmarks/monitoring.py [--trainers 8] [--seconds 20] [--json]
+    python benchmarks/monitoring.py [--trainers 8] [--seconds 40] [--json]
 
-Seconds with twenty scrapes, evenly spread, take turns with seconds without, while trainers drain a stream of small
-images as fast as they come. One scrape costs a twentieth of the difference; by itself it would drown in the noise.
-Processor time is that of the daemon's own process, from the kernel's scheduler; its workers' is told beside it.
+Seconds in which it is scraped twenty times, evenly spread, take turns with seconds in which twenty dashboards are open,
+in which twenty batches are looked at, and in which nobody looks, while trainers drain a stream of small images as fast
+as they come. One scrape, and one batch, cost a twentieth of the difference; alone they would drown in the noise.
+Twenty dashboards share each look, so what they cost is more than one does. Processor time is that of the daemon's own
+process, from the kernel's scheduler; its workers' is told beside it.
 """
 
 from __future__ import annotations
@@ -12,16 +14,18 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from http.client import HTTPConnection
+from itertools import cycle
 from pathlib import Path
 from typing import Final
 
@@ -33,35 +37,40 @@ import streamd
 
 _IMAGES: Final = 2000
 _PERIOD_S: Final = 1.0
-_SCRAPES: Final = 20  # a period
+_TIMES: Final = 20  # a period
+_SHOWN_EVERY_S: Final = 2.0  # a page waits so long between two batches
 _START_S: Final = 60.0
 _NS: Final = 1e9
 
 
 @dataclass(frozen=True)
+class Look:
+    """Medians: what one look adds to the daemon's processor time, `answer_s` until it was answered, and its size."""
+
+    cpu_s: float
+    answer_s: float
+    longest_s: float
+    answer_bytes: int
+
+
+@dataclass(frozen=True)
 class Cost:
-    """Medians: `quiet` is the daemon's processor time a second, `scrape_cpu_s` what one scrape adds; its answer comes
-    after `scrape_s`.
+    """`quiet` is the daemon's own processor time a second while nobody looks, `workers` that of its workers.
+
+    `dashboards` is what twenty of them cost a second.
     """
 
     trainers: int
     samples_per_s: float
     quiet: float
-    scrape_cpu_s: float
     workers: float
-    scrape_s: float
-    scrape_longest_s: float
-    scrape_bytes: int
+    scrape: Look
+    batch: Look
+    dashboards: Look
 
-    @property
-    def share(self) -> float:
-        """What a scrape each second adds to the daemon's processor time."""
-        return self.scrape_cpu_s / self.quiet
-
-    @property
-    def share_of_all(self) -> float:
-        """The same, with its workers' time counted in."""
-        return self.scrape_cpu_s / (self.quiet + self.workers)
+    def share(self, cpu_s: float) -> str:
+        """Processor time a second as a part of the daemon's own, and of it and its workers'."""
+        return f"{cpu_s / self.quiet:.1%} of the daemon's own, {cpu_s / (self.quiet + self.workers):.2%} with workers"
 
 
 def _own_cpu_s(pid: int) -> float:
@@ -80,7 +89,7 @@ def _write(folder: Path) -> None:
 
 @contextmanager
 def _daemon(place: Path) -> Iterator[tuple[int, str, str]]:
-    """A daemon that is watched: pid, endpoint, address."""
+    """A daemon that is watched: pid, endpoint, host and port of its monitor."""
     _write(place / "data" / "all")
     endpoint = f"ipc://{place}/s"
     stream = {"source": {"kind": "folder", "path": str(place / "data")}, "image": {"size": [128, 128]}}
@@ -104,46 +113,77 @@ def _daemon(place: Path) -> Iterator[tuple[int, str, str]]:
         process.wait()
 
 
-def _scrape(connection: HTTPConnection) -> tuple[float, int]:
+Ask = Callable[[], tuple[float, int]]
+
+
+def _ask(connection: HTTPConnection, path: str, headers: dict[str, str]) -> tuple[float, int]:
     """Seconds until the answer is here, and its bytes; on a connection that is kept, as Prometheus does."""
     began_s = time.perf_counter()
-    connection.request("GET", "/metrics")
+    connection.request("GET", path, headers=headers)
     size = len(connection.getresponse().read())
     return time.perf_counter() - began_s, size
 
 
-def _second(pid: int, ask: Callable[[], tuple[float, int]]) -> tuple[float, list[tuple[float, int]]]:
+def _second(pid: int, ask: Ask) -> tuple[float, list[tuple[float, int]]]:
     """One period in which it is asked so often: processor seconds a second, and the answers."""
     before, began_s, answers = _own_cpu_s(pid), time.perf_counter(), []
-    for number in range(1, _SCRAPES + 1):
+    for number in range(1, _TIMES + 1):
         answers.append(ask())
-        time.sleep(max(0.0, began_s + number * _PERIOD_S / _SCRAPES - time.perf_counter()))
+        time.sleep(max(0.0, began_s + number * _PERIOD_S / _TIMES - time.perf_counter()))
     return (_own_cpu_s(pid) - before) / (time.perf_counter() - began_s), answers
+
+
+def _nothing() -> tuple[float, int]:
+    return 0.0, 0
+
+
+@contextmanager
+def _dashboards(address: str) -> Iterator[Ask]:
+    """Twenty that are open; to ask reads what has come for one of them."""
+    host, _, port = address.rpartition(":")
+    with ExitStack() as stack:
+        pages = [stack.enter_context(socket.create_connection((host, int(port)))) for _ in range(_TIMES)]
+        for page in pages:
+            page.sendall(b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        turn = cycle(pages)
+        yield lambda: (0.0, len(next(turn).recv(1 << 20)))
 
 
 def _measure(pid: int, endpoint: str, address: str, seconds: int, trainers: int) -> Cost:
     workers, connection = children(pid), HTTPConnection(address)
+    rounds = max(1, seconds // 4)
+    quiet: list[float] = []
+    taken: dict[str, list[tuple[float, list[tuple[float, int]]]]] = {"scrape": [], "batch": [], "dashboards": []}
     with streamd.connect(endpoint) as client:
+        key = {"Authorization": f"Bearer {client.dashboard().partition('#')[2]}"}
+        asks = {
+            "scrape": partial(_ask, connection, "/metrics", {}),
+            "batch": partial(_ask, connection, "/pictures/train", key),
+        }
         before = client.stats()["stream.train"]["sent_samples"]
         workers_s, began_s = cpu_s(workers), time.monotonic()
-        turns = [
-            (_second(pid, lambda: (0.0, 0))[0], *_second(pid, partial(_scrape, connection)))
-            for _ in range(max(1, seconds // 2))
-        ]
+        for _ in range(rounds):
+            quiet.append(_second(pid, _nothing)[0])
+            for name, ask in asks.items():
+                taken[name].append(_second(pid, ask))
+            with _dashboards(address) as look:
+                taken["dashboards"].append(_second(pid, look))
         lasted_s = time.monotonic() - began_s
         rate = (client.stats()["stream.train"]["sent_samples"] - before) / lasted_s
     connection.close()
-    times = [took_s for _, _, answers in turns for took_s, _ in answers]
-    return Cost(
-        trainers,
-        rate,
-        statistics.median(quiet for quiet, _, _ in turns),
-        statistics.median(watched - quiet for quiet, watched, _ in turns) * _PERIOD_S / _SCRAPES,
-        (cpu_s(workers) - workers_s) / lasted_s,
-        statistics.median(times),
-        max(times),
-        turns[-1][2][-1][1],
-    )
+    looks = {name: _look(quiet, some) for name, some in taken.items()}
+    every = looks.pop("dashboards")
+    busy = (cpu_s(workers) - workers_s) / lasted_s
+    all_of_them = replace(every, cpu_s=every.cpu_s * _TIMES)
+    return Cost(trainers, rate, statistics.median(quiet), busy, dashboards=all_of_them, **looks)
+
+
+def _look(quiet: list[float], some: list[tuple[float, list[tuple[float, int]]]]) -> Look:
+    """What one look of so many a second costs, from seconds with them and the second before each."""
+    times = [took_s for _, answers in some for took_s, _ in answers]
+    adds = [watched - alone for alone, (watched, _) in zip(quiet, some, strict=True)]
+    cpu_s = statistics.median(adds) * _PERIOD_S / _TIMES
+    return Look(cpu_s, statistics.median(times), max(times), statistics.median_low([size for _, size in some[-1][1]]))
 
 
 def measure(seconds: int, trainers: int) -> Cost:
@@ -163,21 +203,29 @@ def measure(seconds: int, trainers: int) -> Cost:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What it costs a daemon to be scraped each second.")
+    parser = argparse.ArgumentParser(description="What it costs a daemon to be watched.")
     parser.add_argument("--trainers", type=int, default=8)
-    parser.add_argument("--seconds", type=int, default=20)
+    parser.add_argument("--seconds", type=int, default=40)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     cost = measure(options.seconds, options.trainers)
     if options.json:
-        print(json.dumps({**asdict(cost), "share": cost.share, "share_of_all": cost.share_of_all}))
+        print(json.dumps(asdict(cost)))
         return
     print(
         f"{cost.samples_per_s:,.0f} samples/s to {cost.trainers} trainers; the daemon takes {cost.quiet:.3f} of a core,"
         f" its workers {cost.workers:.2f}\n"
-        f"a scrape: {cost.scrape_bytes:,} bytes after {1000 * cost.scrape_s:.1f} ms, at most "
-        f"{1000 * cost.scrape_longest_s:.1f} ms; {1000 * cost.scrape_cpu_s:.2f} ms of the daemon's processor time; one "
-        f"each second adds {cost.share:.1%}, or {cost.share_of_all:.2%} of what it takes with its workers"
+        f"{_line('a scrape each second', cost.scrape)}: {cost.share(cost.scrape.cpu_s)}\n"
+        f"{_line(f'a batch as pictures each {_SHOWN_EVERY_S:g} s', cost.batch)}: "
+        f"{cost.share(cost.batch.cpu_s / _SHOWN_EVERY_S)}\n"
+        f"twenty dashboards open, without pictures: {cost.share(cost.dashboards.cpu_s)}"
+    )
+
+
+def _line(name: str, look: Look) -> str:
+    return (
+        f"{name}, {look.answer_bytes:,} bytes after {1000 * look.answer_s:.1f} ms, at most "
+        f"{1000 * look.longest_s:.1f} ms, for {1000 * look.cpu_s:.2f} ms of processor time"
     )
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from streamd.messages import (
+    AskMonitor,
     AskNames,
     AskStats,
     AskStatus,
     AskStreams,
+    MonitorAt,
     Names,
     Refused,
     Stats,
@@ -24,19 +27,24 @@ from streamd.slots import SlotStore
 from streamd.stats import Stats as Numbers
 from streamd.window import Window
 
-Question = AskStreams | AskStats | AskStatus | AskNames
-Answer = Streams | Stats | StatusNow | Names | Refused
+_NO_MONITOR: Final = (
+    "this daemon has no dashboard: give its configuration a line such as `monitor: 127.0.0.1:9191` and start it anew"
+)
+
+Question = AskStreams | AskStats | AskStatus | AskMonitor | AskNames
+Answer = Streams | Stats | StatusNow | MonitorAt | Names | Refused
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """`streams` are those served now: a reload changes the mapping."""
+    """`streams` are those served now: a reload changes the mapping. `monitor` is None where there is none."""
 
     streams: Mapping[str, ServedStream]
     window: Window
     slots: SlotStore
     stats: Numbers
     overview: Overview
+    monitor: MonitorAt | None = None
 
     def to(self, question: Question, *, sessions: int, draining: bool) -> Answer:
         """The answer as of now."""
@@ -47,6 +55,8 @@ class Answers:
                 return Stats(self.numbers(sessions))
             case AskStatus():
                 return StatusNow(self.overview.status(self.window, time.monotonic(), draining=draining))
+            case AskMonitor():
+                return self.monitor or Refused("usage", _NO_MONITOR)
             case AskNames():
                 return self._names(question)
 

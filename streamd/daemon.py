@@ -12,9 +12,8 @@ import signal
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from streamd import endpoint, logs
 from streamd.activation import Handed
@@ -24,6 +23,7 @@ from streamd.engines.local import LocalEngine
 from streamd.errors import ConfigError, MissingExtraError, StreamdError
 from streamd.limits import DRAIN_S
 from streamd.listing import list_apart
+from streamd.messages import MonitorAt
 from streamd.notify import Manager
 from streamd.overview import Overview
 from streamd.printable import counted
@@ -35,6 +35,9 @@ from streamd.service import Service
 from streamd.slots import SlotStore
 from streamd.stats import Stats
 from streamd.window import Window
+
+if TYPE_CHECKING:
+    from streamd.monitor.web import Monitor  # an extra
 
 _STDERR: Final = 2
 
@@ -115,7 +118,7 @@ class Daemon:
         """Lists the data, starts the workers, opens the endpoint."""
         config, began_s = self._config, time.monotonic()
         self._server.take()
-        watch = await self._open_monitor(group)
+        monitor = await self._open_monitor(group)
         self._manager.starting("lists the samples")
         streams = await self._list(config, anew=self._rescan)
         engine = LocalEngine(streams, self._slots, self._stats, config.worker_count)
@@ -138,11 +141,13 @@ class Daemon:
                 served, config.worker_count, config.memory, self._server.address, self._stats, time.monotonic()
             ),
             spawn=group.create_task,
+            monitor=MonitorAt(monitor.url, monitor.token) if monitor else None,
         )
         # First, for a welcome sends trainers there.
         service.descriptors.listen(self._server.descriptors, SOCKET_MODE, self._server.handed_descriptors)
         self._server.listen(service.receive)
-        watch(service)
+        if monitor is not None:
+            monitor.watch(service, self._stats)
         self._reloads = group.create_task(
             self._reload(Reloader(config, self._read, service, engine), service), name="reloads"
         )
@@ -164,13 +169,13 @@ class Daemon:
             group.create_task(self._be_watched(service, self._manager.watchdog_s), name="watchdog")
         self._on_ready()
 
-    async def _open_monitor(self, group: asyncio.TaskGroup) -> Callable[[Service], None]:
-        """Answers over HTTP from now on, if the configuration says so; returns what tells it of the service.
+    async def _open_monitor(self, group: asyncio.TaskGroup) -> Monitor | None:
+        """Answers over HTTP from now on, if the configuration says so.
 
         So early, for whoever lists long is healthy, and not ready.
         """
         if self._config.monitor is None:
-            return lambda _: None
+            return None
         try:
             from streamd.monitor.web import Monitor  # noqa: PLC0415 - an extra, and a large one
         except ModuleNotFoundError as error:
@@ -179,8 +184,8 @@ class Daemon:
         with located(self._config):
             await monitor.open()
         group.create_task(monitor.run(), name="monitor")
-        logs.info("monitor.ready", f"metrics at {monitor.url}/metrics")
-        return partial(monitor.watch, stats=self._stats)
+        logs.info("monitor.ready", f"dashboard at {monitor.url}/, metrics at {monitor.url}/metrics")
+        return monitor
 
     def _load(self) -> Config:
         """The configuration as it is written now. Raises ConfigError, also for what this version does not serve."""

@@ -17,6 +17,7 @@ import msgspec
 from streamd.bottleneck import Effort
 from streamd.bundles import bundle
 from streamd.engines.production import Production
+from streamd.leaving import Leaving
 from streamd.limits import SEND_COMPANY_CREDIT, SEND_COMPANY_S
 from streamd.messages import BatchReady
 from streamd.overview import Overview
@@ -62,6 +63,7 @@ class Deliveries:
         slots: SlotStore,
         stats: Stats,
         overview: Overview,
+        leaving: Leaving,
         boot: int,
         on_unreachable: Callable[[int], None],
     ) -> None:
@@ -69,6 +71,7 @@ class Deliveries:
         self._slots = slots
         self._stats = stats
         self._overview = overview
+        self._leaving = leaving
         self._boot = boot
         self._on_unreachable = on_unreachable
         self._lying: dict[int, _Lying] = {}  # by slot
@@ -135,6 +138,8 @@ class Deliveries:
             self._on_unreachable(peer.session)  # it gave a batch back before it was sent: no trainer of ours does
             return
         headers = [Header(self._boot, action.session, action.number) for action in actions]
+        if self._leaving.is_awaited:
+            self._leaving.goes(peer.stream, lying[-1].ready)
         sent = (self._refer if peer.transport == "shared" else self._pour)(peer, headers, lying)
         if not sent:
             self._on_unreachable(peer.session)

@@ -93,6 +93,10 @@ class Ping(_Message, frozen=True, tag=9):
     """The loop has waited long: does this session exist, and do we agree on what was said?"""
 
 
+class AskMonitor(_Message, frozen=True, tag=10):
+    """Where is the dashboard, and what opens its pictures?"""
+
+
 # --- the daemon says
 
 
@@ -202,7 +206,16 @@ class StatusNow(_Message, frozen=True, tag=75):
     status: DaemonStatus
 
 
-ClientMessage = AskStreams | AskStats | AskNames | AskStatus | Subscribe | Progress | ReceiptSeen | Goodbye | Ping
+class MonitorAt(_Message, frozen=True, tag=79):
+    """The address of the dashboard, and the token that shows its pictures."""
+
+    url: str
+    token: str
+
+
+ClientMessage = (
+    AskStreams | AskStats | AskNames | AskStatus | AskMonitor | Subscribe | Progress | ReceiptSeen | Goodbye | Ping
+)
 DaemonMessage = (
     Streams
     | Stats
@@ -218,4 +231,5 @@ DaemonMessage = (
     | Pong
     | NoSession
     | CreditNow
+    | MonitorAt
 )

@@ -16,7 +16,9 @@ from streamd.descriptors import DescriptorServer
 from streamd.engines.local import LocalEngine, Reporter
 from streamd.engines.production import Production
 from streamd.errors import OtherVersionError, ProtocolError
+from streamd.leaving import Leaving
 from streamd.messages import (
+    AskMonitor,
     AskNames,
     AskStats,
     AskStatus,
@@ -25,6 +27,7 @@ from streamd.messages import (
     DaemonMessage,
     Draining,
     Goodbye,
+    MonitorAt,
     NoSession,
     Ping,
     Pong,
@@ -90,6 +93,7 @@ class Service:
         stats: Numbers,
         overview: Overview,
         spawn: Spawn,
+        monitor: MonitorAt | None = None,
     ) -> None:
         self._streams = streams
         self._window = window
@@ -99,11 +103,12 @@ class Service:
         self._stats = stats
         self._overview = overview
         self._spawn = spawn
-        self._answers = Answers(streams, window, slots, stats, overview)
+        self._answers = Answers(streams, window, slots, stats, overview, monitor)
         self._boot = int.from_bytes(os.urandom(7), "little") + 1
         self._accounts = Accounts()
         self._unreachable: list[int] = []
-        self._deliveries = Deliveries(server, slots, stats, overview, self._boot, self._miss)
+        self.leaving = Leaving(slots)
+        self._deliveries = Deliveries(server, slots, stats, overview, self.leaving, self._boot, self._miss)
         self._timer: asyncio.TimerHandle | None = None
         self._due_s: float | None = None  # when it rings
         self._draining = False
@@ -173,7 +178,7 @@ class Service:
                     self._correct(identity, header, message)
             case Subscribe():
                 self._subscribe(identity, message)
-            case AskStreams() | AskStats() | AskStatus() | AskNames():
+            case AskStreams() | AskStats() | AskStatus() | AskMonitor() | AskNames():
                 answer = self._answers.to(message, sessions=len(self._peers), draining=self._draining)
                 self._tell(identity, answer)
 

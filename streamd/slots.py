@@ -46,6 +46,10 @@ class SlotStore:
             self._views[slot] = map_readable(self._descriptors[slot], self._bytes[slot])
         return self._views[slot]
 
+    def read(self, slot: int, into: memoryview, offset: int) -> None:
+        """Copies bytes of a slot from `offset` on, for whoever wants a few of them and needs no mapping."""
+        os.preadv(self._descriptors[slot], [into], offset)
+
     def drop(self, slot: int) -> None:
         """Forgets a slot; its pages go when the last mapping does."""
         descriptor = self._descriptors.pop(slot, None)

@@ -9,8 +9,10 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Sample
 
 from streamd.bottleneck import Supply, Timing
+from streamd.leaving import Leaving
 from streamd.monitor.figures import Figures, Histogram, Numbers
 from streamd.served import ServedStream
+from streamd.slots import SlotStore
 from streamd.stats import SPREAD_S
 from streamd.status import DaemonStatus, SessionStatus, StreamStatus
 
@@ -40,6 +42,7 @@ class Books:
     told: DaemonStatus = STATUS
     counted: dict[str, dict[str, float]] = field(default_factory=dict)
     streams: Mapping[str, ServedStream] = field(default_factory=dict)
+    leaving: Leaving = field(default_factory=lambda: Leaving(SlotStore()))
 
     def status(self) -> DaemonStatus:
         return self.told

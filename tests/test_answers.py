@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,19 @@ from daemons import write_images
 from served_folders import serve
 
 from streamd.answers import Answers
-from streamd.messages import AskNames, AskStats, AskStatus, AskStreams, Names, Refused, Stats, StatusNow, Streams
+from streamd.messages import (
+    AskMonitor,
+    AskNames,
+    AskStats,
+    AskStatus,
+    AskStreams,
+    MonitorAt,
+    Names,
+    Refused,
+    Stats,
+    StatusNow,
+    Streams,
+)
 from streamd.overview import Overview
 from streamd.served import ServedStream
 from streamd.slots import SlotStore
@@ -48,6 +61,14 @@ def test_numbers_are_read_when_they_are_asked_for(answers: Answers) -> None:
     assert told.values["daemon"] == {
         "sessions": 3, "memory_used_bytes": 0, "slots": 0, "producing": 0, "slot_wait_s": 0.0,
     }  # fmt: skip
+
+
+def test_where_the_dashboard_is_is_told_or_how_to_have_one(answers: Answers) -> None:
+    none = answers.to(AskMonitor(), sessions=0, draining=False)
+    assert isinstance(none, Refused)
+    assert "`monitor: 127.0.0.1:9191`" in none.text
+    there = MonitorAt("http://127.0.0.1:9191", "secret")
+    assert replace(answers, monitor=there).to(AskMonitor(), sessions=0, draining=False) == there
 
 
 def test_it_is_told_how_often_each_rule_of_the_window_was_checked(answers: Answers) -> None:

@@ -16,6 +16,7 @@ from streamd.bottleneck import Supply
 from streamd.bundles import parted
 from streamd.deliveries import Deliveries
 from streamd.engines.production import Production
+from streamd.leaving import Leaving
 from streamd.messages import BatchReady
 from streamd.overview import Overview
 from streamd.peers import Peer
@@ -84,7 +85,7 @@ def on_a_desk(stream: ServedStream, play: Callable[[Desk], object]) -> Desk:
     outbox, lost, slots, stats = Outbox(), list[int](), SlotStore(), Stats()
     overview = Overview({"train": stream}, 1, 1, "ipc:///s", stats, began_s=0.0)
     overview.began(1, ("train", 0, 1), 0.0)
-    deliveries = Deliveries(cast("Server", outbox), slots, stats, overview, BOOT, lost.append)
+    deliveries = Deliveries(cast("Server", outbox), slots, stats, overview, Leaving(slots), BOOT, lost.append)
     desk = Desk(outbox, deliveries, stream, lost)
 
     async def run() -> None:

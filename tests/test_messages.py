@@ -28,6 +28,7 @@ PROTOCOL: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
     "AskNames": (7, ("stream", "sample_ids")),
     "AskStatus": (8, ()),
     "Ping": (9, ()),
+    "AskMonitor": (10, ()),
     "Streams": (65, ("streams",)),
     "Stats": (66, ("values",)),
     "Welcome": (67, ("spec", "credit", "transport", "descriptors", "secret", "cursor")),
@@ -42,6 +43,7 @@ PROTOCOL: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
     "Pong": (76, ("sent", "upto", "released", "receipts")),
     "NoSession": (77, ()),
     "CreditNow": (78, ("credit",)),
+    "MonitorAt": (79, ("url", "token")),
 }
 
 DEFINED: Final[set[type[Any]]] = {
@@ -53,7 +55,7 @@ DEFINED: Final[set[type[Any]]] = {
 
 def test_the_protocol_is_what_it_always_was() -> None:
     assert {kind.__name__: (kind.__struct_config__.tag, kind.__struct_fields__) for kind in DEFINED} == PROTOCOL
-    assert VERSION == 5
+    assert VERSION == 6
 
 
 def test_every_message_is_said_by_exactly_one_side() -> None:

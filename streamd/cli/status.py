@@ -12,9 +12,10 @@ from streamd.limits import LOOK_TIMEOUT_S
 
 def status(
     endpoint: Annotated[
-        str | None, typer.Option(help="The daemon; default $STREAMD_ENDPOINT, then this host's.")
+        str | None, typer.Option(metavar="ENDPOINT", help="The daemon; default $STREAMD_ENDPOINT, then this host's.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
+    url: Annotated[bool, typer.Option("--url", help="Print the dashboard's address, and no more.")] = False,
 ) -> None:
     """Shows who reads what, how fast, and what could be better.
 
@@ -26,10 +27,14 @@ def status(
     stream that is stopped, as by too many bad samples, or that has ended its trainers; workers that die over and over;
     a receipt that is not ok; a reload that failed. With --json the object says it in `ok` and `troubles`.
 
+    --url gives the dashboard's address, if `monitor:` is in the configuration. What follows the # in it shows pictures,
+    labels and names of files, until the daemon starts anew. From another machine: ssh -L 9191:127.0.0.1:9191 HOST.
+
     \b
     Example:
       streamd status
       streamd status --json | tail -n 1 | jq .streams
+      xdg-open "$(streamd status --url)"
     """
     from rich.console import Console  # noqa: PLC0415 - only when it is needed, not for --help
 
@@ -37,6 +42,10 @@ def status(
     from streamd.status_table import WIDTH_CHARS, status_table  # noqa: PLC0415 - as above
 
     with connect(endpoint, timeout=LOOK_TIMEOUT_S) as client:
+        if url:
+            where = client.dashboard()
+            typer.echo(msgspec.json.encode({"url": where}) if json else where)
+            return
         now = client.status()
     if json:
         judged = {"ok": not now.troubles, "troubles": now.troubles}

@@ -39,11 +39,13 @@ from streamd.limits import (
     MIN_CREDIT,
 )
 from streamd.messages import (
+    AskMonitor,
     AskNames,
     AskStats,
     AskStatus,
     AskStreams,
     ClientMessage,
+    MonitorAt,
     Names,
     Refused,
     Stats,
@@ -57,7 +59,7 @@ from streamd.spec import Cursor, StreamSpec, Uneven
 from streamd.status import DaemonStatus
 from streamd.wire import NOBODY, pack, unpack_daemon
 
-Answer = TypeVar("Answer", Streams, Stats, StatusNow, Names)
+Answer = TypeVar("Answer", Streams, Stats, StatusNow, MonitorAt, Names)
 Start = Literal["begin", "live"] | Mapping[str, int]
 
 
@@ -109,6 +111,14 @@ class Client:
     def status(self) -> DaemonStatus:
         """Who is reading what, how fast, and what could be better."""
         return self._ask(AskStatus(), StatusNow).status
+
+    def dashboard(self) -> str:
+        """The address of the daemon's dashboard, with the token that shows pictures behind the `#`.
+
+        Raises RefusedError when the daemon has none.
+        """
+        monitor = self._ask(AskMonitor(), MonitorAt)
+        return f"{monitor.url}/#{monitor.token}"
 
     def names(self, stream: str, sample_ids: Iterable[int]) -> list[str]:
         """The file names of samples, such as `batch.sample_ids`, relative to the stream's root; "" for no sample (-1).

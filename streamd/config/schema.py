@@ -195,7 +195,7 @@ class Config(Model):
     ] = EngineConfig()
     """Where decoding happens: local, or {kind: ray, address: auto}."""
     monitor: HostPort | None = None
-    """address:port of /metrics for Prometheus, /healthz and /readyz, such as 127.0.0.1:9191."""
+    """address:port of the dashboard, /metrics for Prometheus, /healthz and /readyz, such as 127.0.0.1:9191."""
     streams: dict[str, StreamConfig]
     """What is served: the name of each stream, and its keys below it."""
 

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
+from streamd.leaving import Leaving
 from streamd.monitor.faults import Fault, fault
 from streamd.quarantine import Quarantine
 from streamd.served import ServedStream
 from streamd.stats import Spread, Stats
 from streamd.status import DaemonStatus
+from streamd.top import Look
 
 Numbers = Mapping[str, Mapping[str, float]]
 
@@ -22,6 +24,9 @@ class Watched(Protocol):
 
     @property
     def streams(self) -> Mapping[str, ServedStream]: ...
+
+    @property
+    def leaving(self) -> Leaving: ...
 
     def status(self) -> DaemonStatus: ...
 
@@ -37,24 +42,18 @@ class Histogram:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """Everything that is told of. `numbers` are those of stats, the others are by stream.
+class Figures(Look):
+    """Everything that is told of, besides what `streamd top` looks at, by stream.
 
     `bad` counts the samples known to be bad, by kind; `reads` and `decodes` are seconds a sample.
     """
 
-    status: DaemonStatus
-    numbers: Numbers
     bad: Mapping[str, Mapping[Fault, int]]
     reads: Mapping[str, Histogram]
     decodes: Mapping[str, Histogram]
 
-    def number(self, group: str, name: str) -> float:
-        """What was counted under a name; 0 when nothing was."""
-        return self.numbers.get(group, {}).get(name, 0)
-
     def of_stream(self, stream: str, name: str) -> float:
-        """The same, of a stream."""
+        """What was counted of a stream under a name; 0 when nothing was."""
         return self.number(f"stream.{stream}", name)
 
 

@@ -1,4 +1,4 @@
-"""What is answered over HTTP: /metrics, /healthz, /readyz. In the daemon's loop, and never at the cost of its life."""
+"""What is answered over HTTP: the dashboard, /metrics, /healthz, /readyz. Never at the cost of the daemon's life."""
 
 from __future__ import annotations
 
@@ -14,16 +14,21 @@ from aiohttp import web
 
 from streamd import logs
 from streamd.errors import ConfigError
-from streamd.limits import MAX_MONITOR_CONNECTIONS
+from streamd.limits import MAX_MONITOR_CONNECTIONS, MAX_SESSIONS
+from streamd.monitor.access import new_token
+from streamd.monitor.dashboard import Dashboard, Declined
 from streamd.monitor.exposition import CONTENT_TYPE, Exposition
 from streamd.monitor.figures import Sight, Watched
 from streamd.monitor.hosts import is_ours
+from streamd.monitor.replies import reply, told
+from streamd.printable import counted
 from streamd.stats import Stats
 
 _KEPT_ALIVE_S: Final = 75.0  # a scrape each minute finds its connection open
 _FAREWELL_S: Final = 1.0  # for answers under way when the daemon ends
 _STARTING: Final = "starting: the samples are listed, or the workers come up"
-_PATHS: Final = "/metrics, /healthz and /readyz"
+_SEE_STATUS: Final = "see streamd status"
+_PATHS: Final = "the dashboard at /, /metrics, /healthz and /readyz"
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -38,7 +43,10 @@ class Monitor:
         self._service: Watched | None = None
         self._exposition: Exposition | None = None
         self._listener: asyncio.Server | None = None
+        self.token = new_token()
+        self._dashboard = Dashboard(self.token)
         application = web.Application(middlewares=[self._guard])
+        application.router.add_routes(self._dashboard.routes())
         application.router.add_get("/metrics", self._metrics)
         application.router.add_get("/healthz", self._health)
         application.router.add_get("/readyz", self._readiness)
@@ -47,6 +55,7 @@ class Monitor:
             access_log=None,
             logger=logging.getLogger("streamd.monitor"),
             keepalive_timeout=_KEPT_ALIVE_S,
+            handler_cancellation=True,  # nothing is drawn for a page that was closed
             lingering_time=0.0,  # nobody has a body to send
             shutdown_timeout=_FAREWELL_S,
         )
@@ -56,6 +65,8 @@ class Monitor:
         """Where it answers, with the port that it got."""
         assert self._listener is not None  # noqa: S101 - whoever asks has opened it
         host, port = self._listener.sockets[0].getsockname()[:2]
+        if ipaddress.ip_address(host).is_unspecified:
+            host = socket.gethostname()
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     async def open(self) -> None:
@@ -83,7 +94,9 @@ class Monitor:
 
     def watch(self, service: Watched, stats: Stats) -> None:
         """From now on it tells of this service."""
-        self._service, self._exposition = service, Exposition(Sight(service, stats).look)
+        sight = Sight(service, stats)
+        self._service, self._exposition = service, Exposition(sight.look)
+        self._dashboard.watch(service, sight, stats)
 
     async def run(self) -> None:
         """Answers until it is cancelled; nothing is left open when it returns."""
@@ -98,6 +111,7 @@ class Monitor:
 
     async def close(self) -> None:
         """Ends all connections; what is being answered has a moment."""
+        self._dashboard.close()
         if self._listener is not None:
             self._listener.close()
         await self._runner.cleanup()
@@ -109,30 +123,34 @@ class Monitor:
         """Nothing for a page of another site, a sentence for whatever is not there."""
         host = request.headers.get("Host")
         if not is_ours(host, (self._host, socket.gethostname())):
-            return _told(421, "this is not that host: ask by address, by localhost or by this machine's name")
+            return told(421, "this is not that host: ask by address, by localhost or by this machine's name")
         try:
             response = await handler(request)
+        except Declined as declined:
+            response = declined.answer
         except web.HTTPNotFound:
-            return _told(404, f"there is nothing here; there are {_PATHS}")
+            return told(404, f"there is nothing here; there are {_PATHS}")
         except web.HTTPMethodNotAllowed as error:
-            return _told(405, "only GET and HEAD are answered", Allow=error.headers["Allow"])
+            return told(405, "only GET and HEAD are answered", Allow=error.headers["Allow"])
         return response
 
     async def _metrics(self, request: web.Request) -> web.Response:
         del request
         if self._exposition is None:
-            return _told(503, _STARTING)
-        return _response(200, await self._exposition.text(), CONTENT_TYPE)
+            return told(503, _STARTING)
+        return reply(200, await self._exposition.text(), CONTENT_TYPE)
 
     async def _health(self, request: web.Request) -> web.Response:
         """That it is answered is all there is to it: the loop runs."""
         del request
-        return _told(200, "ok")
+        return told(200, "ok")
 
     async def _readiness(self, request: web.Request) -> web.Response:
         del request
-        objections = _objections(self._service)
-        return _told(503, "\n".join(objections)) if objections else _told(200, "ready")
+        objections, troubles = _readiness_of(self._service)
+        if objections:
+            return told(503, "\n".join(objections))
+        return told(200, f"ready, with {counted(troubles, 'trouble')}: {_SEE_STATUS}" if troubles else "ready")
 
 
 def _thin_out(server: web.Server) -> None:
@@ -141,22 +159,21 @@ def _thin_out(server: web.Server) -> None:
         oldest.force_close()
 
 
-def _objections(service: Watched | None) -> list[str]:
-    """Why a trainer that comes now would not be served; nothing if it would."""
+def _readiness_of(service: Watched | None) -> tuple[list[str], int]:
+    """Why a trainer that comes now would not be served, nothing if it would; and how many things are wrong besides.
+
+    Those cost nobody his place: a stream that has ended its trainers tries again with the next who comes, a daemon
+    whose reload failed serves what it did before, workers that die are replaced. Reasons are left to streamd status,
+    since they name files, and whoever reaches the port may ask here.
+    """
     if service is None:
-        return [_STARTING]
+        return [_STARTING], 0
     status = service.status()
-    stopped = [f"stream {each.name!r} is stopped: {each.stopped}" for each in status.streams if each.stopped]
-    return (["draining: the daemon is going away"] if status.draining else []) + stopped
-
-
-def _told(status: int, text: str, **headers: str) -> web.Response:
-    return _response(status, f"{text}\n".encode(), "text/plain; charset=utf-8", **headers)
-
-
-def _response(status: int, body: bytes, content_type: str, **headers: str) -> web.Response:
-    always = {"Content-Type": content_type, "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-    return web.Response(status=status, body=body, headers={**always, "Server": "streamd", **headers})
+    objections = ["draining: the daemon is going away"] if status.draining else []
+    objections += [f"stream {each.name!r} is stopped: {_SEE_STATUS}" for each in status.streams if each.stopped]
+    if len(status.sessions) >= MAX_SESSIONS:
+        objections.append(f"full: {counted(len(status.sessions), 'trainer')} are connected, which is the most")
+    return objections, len(status.troubles)
 
 
 def _contain(

@@ -11,6 +11,7 @@ from functools import partial
 
 import pytest
 from daemons import DaemonProcess, stream_config, wait_until, write_images
+from monitored import fetch
 from typer.testing import CliRunner
 
 import streamd
@@ -23,7 +24,7 @@ from streamd.status import DaemonStatus
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
     place = tmp_path_factory.mktemp("d")
     folder = write_images(place / "data", {"cat": 16, "dog": 16})
-    process = DaemonProcess(place, {"streams": {"train": stream_config(folder)}}).start()
+    process = DaemonProcess(place, {"monitor": "127.0.0.1:0", "streams": {"train": stream_config(folder)}}).start()
     yield process
     process.kill()
 
@@ -53,6 +54,17 @@ def test_json_is_one_object_with_everything_and_the_troubles(daemon: DaemonProce
     assert (told["pid"], told["endpoint"], told["ok"], told["troubles"]) == (daemon.pid, daemon.endpoint, True, [])
     assert told["memory_bytes"] == 64 << 20
     assert [(each["name"], each["samples"], each["batches"]) for each in told["streams"]] == [("train", 32, 4)]
+
+
+def test_url_is_the_dashboards_address_with_the_token_that_opens_its_pictures(daemon: DaemonProcess) -> None:
+    said, as_json = (
+        CliRunner().invoke(app, ["status", "--endpoint", daemon.endpoint, "--url", *more]).stdout
+        for more in ([], ["--json"])
+    )
+    assert json.loads(as_json) == {"url": said.strip()}
+    page, _, token = said.strip().partition("#")
+    assert "<title>" in fetch(page)
+    assert json.loads(fetch(f"{page}bad/train", Authorization=f"Bearer {token}"))["bad"] == 0
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])

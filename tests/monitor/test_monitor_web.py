@@ -7,69 +7,22 @@ import contextlib
 import logging
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple, cast
+from typing import Any, Final, cast
 
 import pytest
 from aiohttp import web
 from daemons import LIMIT_S, stream_config
-from made_figures import STATUS, STREAM, Books
+from made_figures import SESSION, STATUS, STREAM, Books
+from made_monitor import answer, answers, ask, monitor, say
 
 from streamd.daemon import Daemon
 from streamd.errors import ConfigError, MissingExtraError
-from streamd.limits import MAX_MONITOR_CONNECTIONS
+from streamd.limits import MAX_MONITOR_CONNECTIONS, MAX_SESSIONS
 from streamd.monitor.web import Monitor, _contain
-from streamd.stats import Stats
-
-
-class Answer(NamedTuple):
-    status: int
-    headers: str
-    body: str
-
-
-@contextlib.asynccontextmanager
-async def monitor(books: Books | None = None) -> AsyncIterator[Monitor]:
-    """One that answers, of `books` or of a daemon that starts."""
-    monitor = Monitor("127.0.0.1:0")
-    await monitor.open()
-    if books is not None:
-        monitor.watch(books, Stats())
-    running = asyncio.ensure_future(monitor.run())
-    try:
-        yield monitor
-    finally:
-        running.cancel()
-        await asyncio.wait({running})
-
-
-async def say(to: Monitor, words: bytes) -> Answer:
-    reader, writer = await asyncio.open_connection("127.0.0.1", int(to.url.rpartition(":")[2]))
-    writer.write(words)
-    head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
-    writer.close()
-    await writer.wait_closed()
-    return Answer(int(head.split()[1]), head.lower(), body)
-
-
-async def ask(to: Monitor, path: str, method: str = "GET", host: str = "localhost") -> Answer:
-    return await say(to, f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
-
-
-def answers(books: Books | None, *questions: Callable[[Monitor], Awaitable[Answer]]) -> list[Answer]:
-    async def run() -> list[Answer]:
-        async with monitor(books) as running:
-            return [await question(running) for question in questions]
-
-    return asyncio.run(run())
-
-
-def answer(books: Books | None, path: str, method: str = "GET", host: str = "localhost") -> Answer:
-    (only,) = answers(books, lambda to: ask(to, path, method, host))
-    return only
+from streamd.status import DYING, DaemonStatus
 
 
 def test_a_daemon_that_starts_is_healthy_and_not_ready() -> None:
@@ -79,16 +32,45 @@ def test_a_daemon_that_starts_is_healthy_and_not_ready() -> None:
         assert answer(None, path).body.startswith("starting")
 
 
+def of_stream(**changes: Any) -> DaemonStatus:
+    """Of a daemon with which all is well but for that."""
+    return replace(STATUS, streams=(replace(STREAM, **{"receipts_bad": 0, **changes}),))
+
+
+WELL: Final = of_stream()
+
+
 @pytest.mark.parametrize(
-    ("books", "status", "says"),
+    ("status", "says"),
     [
-        (Books(), 200, "ready\n"),
-        (Books(replace(STATUS, draining=True)), 503, "draining: the daemon is going away\n"),
-        (Books(replace(STATUS, streams=(replace(STREAM, stopped="why"),))), 503, "stream 'train' is stopped: why\n"),
+        (replace(WELL, draining=True), "draining: the daemon is going away\n"),
+        (of_stream(stopped="why"), "stream 'train' is stopped: see streamd status\n"),
+        (replace(WELL, sessions=(SESSION,) * MAX_SESSIONS), "full: 256 trainers are connected, which is the most\n"),
     ],
+    ids=["draining", "stopped", "full"],
 )
-def test_ready_means_that_a_trainer_who_comes_is_served(books: Books, status: int, says: str) -> None:
-    assert answer(books, "/readyz")[::2] == (status, says)
+def test_it_is_not_ready_when_a_trainer_who_comes_would_not_be_served(status: DaemonStatus, says: str) -> None:
+    assert answer(Books(status), "/readyz")[::2] == (503, says)
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        of_stream(failed="why"),
+        of_stream(receipts_bad=1),
+        replace(WELL, deaths_lately=DYING),
+        replace(WELL, reload_failed=True),
+    ],
+    ids=["failed", "receipts", "deaths", "reload"],
+)
+def test_it_is_ready_and_has_troubles_when_somebody_has_to_act_and_trainers_are_served(status: DaemonStatus) -> None:
+    assert len(status.troubles) == 1
+    assert answer(Books(status), "/readyz")[::2] == (200, "ready, with 1 trouble: see streamd status\n")
+
+
+def test_it_is_ready_with_a_trainer_less_than_the_most_and_nothing_wrong() -> None:
+    books = Books(replace(WELL, sessions=(SESSION,) * (MAX_SESSIONS - 1)))
+    assert answer(books, "/readyz")[::2] == (200, "ready\n")
 
 
 def test_metrics_are_text_that_nobody_keeps() -> None:
@@ -104,7 +86,9 @@ def test_head_is_answered_as_get_without_the_body(path: str) -> None:
     assert answer(Books(), path, "HEAD")[::2] == (200, "")
 
 
-@pytest.mark.parametrize("path", ["/", "/metric", "/metrics/", "/../etc/passwd", "/%00"])
+@pytest.mark.parametrize(
+    "path", ["/metric", "/metrics/", "/../etc/passwd", "/%00", "/page/", "/page/no.js", "/page/..%2Fweb.py"]
+)
 def test_what_is_not_there_says_what_is(path: str) -> None:
     said = answer(Books(), path)
     assert (said.status, "/metrics, /healthz and /readyz" in said.body) == (404, True)

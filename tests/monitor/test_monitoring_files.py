@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from made_figures import SESSION, figures
+from monitored import SELECTOR, drawn, panels, rules
 from prometheus_client.parser import text_string_to_metric_families
-from ruamel.yaml import YAML
 
 from streamd.monitor.exposition import Exposition
 
-FOLDER: Final = Path(__file__).resolve().parents[2] / "monitoring"
 OF_PROMETHEUS: Final = {"up": {"instance": set[str](), "job": {"streamd"}}}
-SELECTOR: Final = re.compile(r"\b((?:streamd|process)_\w+|up)\b(?:\{([^}]*)\})?")
 MATCHER: Final = re.compile(r'(\w+)(=~?)"([^"]*)"')
 
 
@@ -33,21 +29,7 @@ def told() -> dict[str, dict[str, set[str]]]:
     return known
 
 
-def rules() -> list[dict[str, Any]]:
-    (group,) = YAML(typ="safe").load(FOLDER / "alerts.yml")["groups"]
-    found: list[dict[str, Any]] = group["rules"]
-    return found
-
-
-def panels() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((FOLDER / "streamd-grafana.json").read_text())["panels"]
-    return [panel for panel in found if panel["type"] != "row"]
-
-
-ASKED: Final = [rule["expr"] for rule in rules()] + [target["expr"] for each in panels() for target in each["targets"]]
-
-
-@pytest.mark.parametrize("expression", sorted(set(ASKED)))
+@pytest.mark.parametrize("expression", sorted({*drawn(), *(rule["expr"] for rule in rules())}))
 def test_every_metric_label_and_value_that_is_asked_for_is_told(
     expression: str, told: dict[str, dict[str, set[str]]]
 ) -> None:

@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import urllib.error
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from daemons import DaemonProcess, stream_config, wait_until, write_images
+from monitored import fetch, url_of
 from prometheus_client.parser import text_string_to_metric_families
 
 import streamd
 
 Start = Callable[..., DaemonProcess]
-
-
-def url_of(daemon: DaemonProcess) -> str:
-    found = re.search(r"metrics at (\S+)/metrics", daemon.log.read_text())
-    assert found is not None
-    return found[1]
-
-
-def fetch(url: str, **headers: str) -> str:
-    request = urllib.request.Request(url, headers=headers)  # noqa: S310 - an address of this test's daemon
-    with urllib.request.urlopen(request) as answer:  # noqa: S310 - as above
-        text: str = answer.read().decode()
-    return text
 
 
 def scrape(url: str) -> dict[str, float]:

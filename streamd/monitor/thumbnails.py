@@ -1,0 +1,78 @@
+"""What can still be seen of bad samples. Their files may crash a decoder: so it runs in a process that may end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+import msgspec
+
+from streamd.limits import MAX_THUMBNAILS, THUMBNAIL_S, WORKER_ENVIRONMENT
+from streamd.monitor.thumbnail import LENGTH, Asked
+from streamd.served import ServedStream
+
+_COMMAND: Final = (sys.executable, "-P", "-m", "streamd.monitor.thumbnail")
+
+
+class _Key(NamedTuple):
+    manifest: str
+    content_id: str
+    sample_id: int
+
+
+class Thumbnails:
+    """Draws one after the other, what is asked for meanwhile together, and keeps the last."""
+
+    def __init__(self) -> None:
+        self._drawn: dict[_Key, bytes] = {}
+        self._wanted: defaultdict[str, list[_Key]] = defaultdict(list)
+        self._turn = asyncio.Lock()
+
+    async def of(self, stream: ServedStream, sample_id: int) -> bytes:
+        """A JPEG; empty where nothing can be seen."""
+        key = _Key(str(stream.manifest_path), stream.spec.content_id, sample_id)
+        if key not in self._drawn:
+            self._wanted[key.manifest].append(key)
+            async with self._turn:
+                # Its own besides: whoever took it along may have gone before it was drawn.
+                await self._draw(stream, list(dict.fromkeys([*self._wanted.pop(key.manifest, []), key])))
+        return self._drawn.get(key, b"")
+
+    async def _draw(self, stream: ServedStream, keys: list[_Key]) -> None:
+        """A process for as many as it lives for; the one that it ends at has no picture."""
+        left = [key for key in keys if key not in self._drawn]
+        while left:
+            drawn = [picture async for picture in _pictures(stream, [key.sample_id for key in left])]
+            drawn += [b""] * (len(drawn) < len(left))
+            self._drawn.update(zip(left, drawn, strict=False))
+            left = left[len(drawn) :]
+        for key in list(self._drawn)[:-MAX_THUMBNAILS]:
+            del self._drawn[key]
+
+
+async def _pictures(stream: ServedStream, ids: list[int]) -> AsyncIterator[bytes]:
+    """A picture a sample, as long as the process that draws them lives."""
+    process = await asyncio.create_subprocess_exec(
+        *_COMMAND, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+        env=WORKER_ENVIRONMENT,
+    )  # fmt: skip
+    assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018 - both are pipes
+    spec = replace(stream.spec, labels={}, normalize="none")  # which may be large, and no picture depends on them
+    try:
+        process.stdin.write(msgspec.json.encode(Asked(str(stream.manifest_path), spec, ids)))
+        process.stdin.close()
+        with contextlib.suppress(TimeoutError, asyncio.IncompleteReadError, ConnectionError):
+            for _ in ids:
+                async with asyncio.timeout(THUMBNAIL_S):
+                    length = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))[0]
+                    picture = await process.stdout.readexactly(length)
+                yield picture
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()

@@ -1,0 +1,68 @@
+"""A monitor that answers without a daemon, and how it is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import NamedTuple
+
+from made_figures import Books
+
+from streamd.monitor.web import Monitor
+from streamd.stats import Stats
+
+
+class Answer(NamedTuple):
+    """A status, headers in small letters, and the body."""
+
+    status: int
+    headers: str
+    body: str
+
+
+@contextlib.asynccontextmanager
+async def monitor(books: Books | None = None) -> AsyncIterator[Monitor]:
+    """One that answers, of `books` or of a daemon that starts."""
+    monitor = Monitor("127.0.0.1:0")
+    await monitor.open()
+    if books is not None:
+        monitor.watch(books, Stats())
+    running = asyncio.ensure_future(monitor.run())
+    try:
+        yield monitor
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+
+
+async def say(to: Monitor, words: bytes) -> Answer:
+    """What is answered to some bytes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(to.url.rpartition(":")[2]))
+    writer.write(words)
+    head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
+    writer.close()
+    await writer.wait_closed()
+    return Answer(int(head.split()[1]), head.lower(), body)
+
+
+async def ask(to: Monitor, path: str, method: str = "GET", host: str = "localhost", token: str | None = None) -> Answer:
+    """The answer; with a token, what it opens."""
+    key = "" if token is None else f"Authorization: Bearer {token}\r\n"
+    return await say(to, f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n{key}Connection: close\r\n\r\n".encode())
+
+
+def answers(books: Books | None, *questions: Callable[[Monitor], Awaitable[Answer]]) -> list[Answer]:
+    """One after the other."""
+
+    async def run() -> list[Answer]:
+        async with monitor(books) as running:
+            return [await question(running) for question in questions]
+
+    return asyncio.run(run())
+
+
+def answer(books: Books | None, path: str, method: str = "GET", host: str = "localhost") -> Answer:
+    """What is answered to one question."""
+    (only,) = answers(books, lambda to: ask(to, path, method, host))
+    return only

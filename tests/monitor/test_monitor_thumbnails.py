@@ -1,0 +1,94 @@
+"""Thumbnails drawn in a process that may crash, and kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from daemons import write_images
+from served_folders import serve
+
+from streamd.monitor import thumbnails as under_test
+from streamd.monitor.thumbnails import Thumbnails
+from streamd.served import ServedStream
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Iterator[ServedStream]:
+    served = serve(write_images(tmp_path / "data", {"cat": 4}), tmp_path / "state")
+    yield served
+    served.manifest.close()
+
+
+class Drawing:
+    """Stands in for the process: it draws a sample's number, and dies at sample 3."""
+
+    def __init__(self) -> None:
+        self.runs: list[list[int]] = []
+        self.began = asyncio.Semaphore(0)
+
+    async def __call__(self, stream: ServedStream, ids: list[int]) -> AsyncIterator[bytes]:
+        del stream
+        self.runs.append(ids)
+        self.began.release()
+        await asyncio.sleep(0)
+        for sample_id in ids:
+            if sample_id == 3:
+                return
+            yield b"%d" % sample_id
+
+
+@pytest.fixture
+def drawing(monkeypatch: pytest.MonkeyPatch) -> Drawing:
+    drawing = Drawing()
+    monkeypatch.setattr(under_test, "_pictures", drawing)
+    return drawing
+
+
+def of(stream: ServedStream, thumbnails: Thumbnails, *ids: int) -> list[bytes]:
+    async def ask() -> list[bytes]:
+        return await asyncio.gather(*(thumbnails.of(stream, each) for each in ids))
+
+    return asyncio.run(ask())
+
+
+def test_a_process_draws_what_can_be_seen(stream: ServedStream) -> None:
+    first, again = of(stream, Thumbnails(), 0, 0)
+    assert first.startswith(b"\xff\xd8\xff")
+    assert first == again
+
+
+def test_what_is_asked_for_meanwhile_is_drawn_together_and_kept(stream: ServedStream, drawing: Drawing) -> None:
+    thumbnails = Thumbnails()
+    assert of(stream, thumbnails, 0, 1, 2, 1) == [b"0", b"1", b"2", b"1"]
+    assert of(stream, thumbnails, 2, 0) == [b"2", b"0"]
+    assert drawing.runs == [[0], [1, 2]]
+
+
+def test_the_sample_that_crashes_the_process_has_none_and_the_others_do(stream: ServedStream, drawing: Drawing) -> None:
+    assert of(stream, Thumbnails(), 0, 3, 1) == [b"0", b"", b"1"]
+    assert drawing.runs == [[0], [3, 1], [1]]
+
+
+def test_who_leaves_takes_nobodys_picture_along(stream: ServedStream, drawing: Drawing) -> None:
+    async def leave() -> bytes:
+        thumbnails = Thumbnails()
+        first, second, third = (asyncio.ensure_future(thumbnails.of(stream, each)) for each in (0, 1, 2))
+        await first
+        for _ in range(2):
+            await drawing.began.acquire()
+        second.cancel()
+        return await third
+
+    assert asyncio.run(leave()) == b"2"
+    assert drawing.runs == [[0], [1, 2], [2]]
+
+
+def test_so_many_are_kept_and_no_more(stream: ServedStream, drawing: Drawing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_test, "MAX_THUMBNAILS", 2)
+    thumbnails = Thumbnails()
+    for sample_id in (0, 1, 2, 1, 0):
+        of(stream, thumbnails, sample_id)
+    assert drawing.runs == [[0], [1], [2], [0]]

@@ -1,0 +1,115 @@
+"""What somebody who looks sees of a batch that leaves, and that nobody else pays for it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from daemons import write_images
+from served_folders import serve
+
+from streamd.layout import layout
+from streamd.leaving import Glimpse, Leaving
+from streamd.limits import SHOWN_ROWS
+from streamd.messages import BatchReady
+from streamd.served import ServedStream
+from streamd.slots import SlotStore
+from streamd.verdicts import BadRow
+
+ROWS = SHOWN_ROWS + 3
+BAD = BadRow(0, 5, "cat/0005.jpg", "a damaged JPEG", "substituted")
+READY = BatchReady(2, 3, ROWS, 7, 0, inline=False, bad=(BAD,))
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Iterator[ServedStream]:
+    served = serve(write_images(tmp_path / "data", {"cat": 20}, size=(8, 8)), tmp_path / "state")
+    yield replace(served, spec=replace(served.spec, batch_size=ROWS))
+    served.manifest.close()
+
+
+@pytest.fixture
+def slots(stream: ServedStream) -> Iterator[SlotStore]:
+    """Slot 7 holds a batch whose every row is of a value of its own, with ids from 100 on."""
+    store, lies = SlotStore(), layout(stream.spec, ROWS)
+    descriptor = store.writable(7, lies.nbytes)
+    memory = np.zeros(lies.nbytes, np.uint8)
+    lies.images.view(memory.data)[:] = np.arange(1, ROWS + 1, dtype=np.uint8).reshape(-1, 1, 1, 1)
+    lies.sample_ids.view(memory.data)[:] = np.arange(100, 100 + ROWS)
+    os.pwrite(descriptor, memory.data, 0)
+    yield store
+    store.close()
+
+
+def run(slots: SlotStore, play: Callable[[Leaving], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(play(Leaving(slots)))
+
+
+async def ask(leaving: Leaving, stream: str = "train") -> asyncio.Task[Glimpse]:
+    """Somebody who waits for a batch by now."""
+    asked = asyncio.ensure_future(leaving.next(stream))
+    await asyncio.sleep(0)
+    return asked
+
+
+def test_who_waits_sees_the_next_batch_with_its_first_pictures(stream: ServedStream, slots: SlotStore) -> None:
+    async def play(leaving: Leaving) -> None:
+        asked = await ask(leaving)
+        leaving.goes(stream, READY)
+        batch = (await asked).batch
+        assert (batch.epoch, batch.index, len(batch), batch.bad) == (2, 3, ROWS, (BAD,))
+        assert batch.images[:, 0, 0, 0].tolist() == [*range(1, SHOWN_ROWS + 1), 0, 0, 0]
+        assert batch.sample_ids.tolist() == list(range(100, 100 + ROWS))
+
+    run(slots, play)
+
+
+def test_all_who_wait_see_the_same_and_then_nobody_waits(stream: ServedStream, slots: SlotStore) -> None:
+    async def play(leaving: Leaving) -> None:
+        asked = [await ask(leaving), await ask(leaving)]
+        awaited = [leaving.is_awaited]
+        leaving.goes(stream, READY)
+        first, second = await asyncio.gather(*asked)
+        assert [*awaited, leaving.is_awaited] == [True, False]
+        assert first is second
+
+    run(slots, play)
+
+
+def test_at_the_end_nobody_waits(slots: SlotStore) -> None:
+    async def play(leaving: Leaving) -> None:
+        asked = [await ask(leaving), await ask(leaving, "other")]
+        leaving.close()
+        await asyncio.wait(asked)
+        assert [each.cancelled() for each in asked] == [True, True]
+        assert not leaving.is_awaited
+
+    run(slots, play)
+
+
+def test_while_nobody_waits_for_a_stream_nothing_of_it_is_read(
+    stream: ServedStream, slots: SlotStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[object] = []
+    monkeypatch.setattr(slots, "read", lambda *arguments: read.append(arguments))
+
+    async def play(leaving: Leaving) -> None:
+        leaving.goes(stream, READY)
+        asked = await ask(leaving, "other")
+        leaving.goes(stream, READY)
+        asked.cancel()
+        await asyncio.wait({asked})
+        assert not leaving.is_awaited
+        asked = await ask(leaving)
+        asked.cancel()
+        leaving.goes(stream, READY)  # in the same turn: the wait is over, and has not been told yet
+        await asyncio.wait({asked})
+
+    run(slots, play)
+    assert read == []
