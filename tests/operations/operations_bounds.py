@@ -1,0 +1,60 @@
+"""What happens at each bound that an operator may meet: its value is that of limits.py."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from operations_table import code, table
+
+from streamd import limits
+from streamd.config.units import format_bytes
+
+# bound: of what, and what happens there
+BOUNDS: Final[dict[str, tuple[str, str]]] = {
+    "MAX_SESSIONS": (
+        "trainers' subscriptions at a time",
+        "waits: who comes new asks for ten seconds, who was reading until there is room",
+    ),
+    "MIN_CREDIT": ("batches that a trainer has at the least", "refused: who cannot have them is not let in"),
+    "DEFAULT_CREDIT": ("batches that a trainer asks for", "shrinks: the largest is halved, then the next"),
+    "MAX_CREDIT": ("batches that a trainer may ask for", "refused"),
+    "MAX_SLOTS": ("batches in memory at a time", "shrinks: credit, as if memory were short"),
+    "MAX_BATCH_ROWS": ("images in a batch", "refused: a mistake in the configuration"),
+    "MAX_FILE_BYTES": ("of an image's file", "set aside: a bad sample, `large`"),
+    "MAX_PIXELS": ("pixels of an image", "set aside: a bad sample, `large`"),
+    "MAX_TEXT_BYTES": ("of a text label", "refused: a mistake in the data"),
+    "WORKER_DATA_BYTES": ("heap of a worker", "set aside: the sample that needs more, when it does so twice"),
+    "ROW_DEADLINE_S": ("over the pixels of one sample", "set aside: the worker is killed; the second time, it is bad"),
+    "TASK_ATTEMPTS": ("workers that die of something else at one task", "stopped: its stream, if also the next line"),
+    "TASK_GIVE_UP_S": ("of such deaths", "stopped: its stream"),
+    "WORKER_RESPAWN_MAX_S": ("between a worker's death and the next worker, at most", "waits"),
+    "STALLED_S": ("without a task done or a worker replaced", "ended: the watchdog starts the daemon anew"),
+    "DRAIN_S": ("from SIGTERM to the end", "ended: trainers that are still here find out by themselves"),
+    "CONNECT_TIMEOUT_S": ("for a client's question", "refused: ConnectError, before a training begins"),
+    "SILENCE_S": ("that a loop waits before it asks the daemon", "begins its session anew where it is, if needed"),
+    "PAIR_S": ("from a welcome to the lifeline", "ended: that session"),
+    "HELD_ERROR_S": ("with all credit held by the caller, after a collection of garbage", "BatchesHeldError"),
+    "MAX_CLIENT_FRAME_BYTES": ("of what a client says", "dropped: the connection"),
+    "ROUTER_QUEUE": ("messages that wait for a client", "ended: the session of who does not read"),
+    "MAX_MONITOR_CONNECTIONS": ("over HTTP", "dropped: the oldest of them"),
+    "MAX_NAMES": ("names of files asked for at once", "refused"),
+    "MAX_OPEN_SHARDS": ("shards that a worker keeps open", "closed and opened again"),
+    "MAX_ARRAY_FILES": ("files of arrays in a stream", "refused: a mistake in the data"),
+    "CHUNKS_KEPT_BYTES": ("decompressed chunks in a worker", "dropped: those used longest ago"),
+    "READ_AHEAD_BYTES": ("files that a worker reads ahead", "waits: larger ones are read when their row comes"),
+    "CACHE_UNPUBLISHED_BYTES": ("of a worker, for the cache, ahead of the disk", "left out until another epoch"),
+    "LOG_SPAN_EVENTS": ("events of one name in half a minute", "held back and counted: `log.held`"),
+}
+
+
+def bound_table() -> str:
+    rows = [(code(name), shown(name), *told) for name, told in BOUNDS.items()]
+    return table(("bound", "how much", "of what", "what happens beyond it"), rows)
+
+
+def shown(name: str) -> str:
+    """The value of a bound, with its unit."""
+    value = getattr(limits, name)
+    if name.endswith("_BYTES"):
+        return format_bytes(value)
+    return f"{value:g} s" if name.endswith("_S") else f"{value:,}"

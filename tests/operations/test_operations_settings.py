@@ -1,0 +1,121 @@
+"""What docs/operations.md says of settings: all are there, and a reload takes them as it says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from operations_settings import ADVICE, AGAIN, ANEW, ENVIRONMENT, NONE, UNNOTICED
+from operations_table import PAGE, ROOT, prose
+from PIL import Image
+
+from streamd import catalog
+from streamd.catalog import list_samples, open_streams
+from streamd.changes import compare
+from streamd.config import load
+from streamd.pack.work import Work
+from streamd.served import ServedStream
+from streamd.spec import PixelId
+from streamd.stores.cachefile import CacheShape
+
+SOURCE: Final = {"kind": "table", "path": "all.csv", "image": "image"}
+STREAM: Final[dict[str, Any]] = {"source": SOURCE, "labels": {"label": "category"}, "image": {"size": [8, 8]}}
+TRAIN: Final = {"source": {**SOURCE, "part": "train"}}
+CROP: Final = {"size": [8, 8], "resize": "random_crop"}
+CHUNK: Final = {"shuffle": {"kind": "chunk", "chunk": 4, "buffer": 2}}
+
+# key: what a stream says before, and after
+CHANGES: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
+    "split.validation": (TRAIN, {**TRAIN, "split": {"validation": 0.5}}),
+    "split.seed": (TRAIN, {**TRAIN, "split": {"seed": 5}}),
+    "split.by": (TRAIN, {**TRAIN, "split": {"by": "other"}}),
+    "labels": ({}, {"labels": {}}),
+    "labels.NAME.type": ({}, {"labels": {"label": "string"}}),
+    "labels.NAME.from": ({}, {"labels": {"label": {"type": "category", "from": "other"}}}),
+    "labels.NAME.classes": ({}, {"labels": {"label": {"type": "category", "classes": ["dog", "cat"]}}}),
+    "weights.from": ({}, {"weights": "weight"}),
+    "image.size": ({}, {"image": {"size": [8, 9]}}),
+    "image.mode": ({}, {"image": {"size": [8, 8], "mode": "L"}}),
+    "image.resize": ({}, {"image": {"size": [8, 8], "resize": "crop"}}),
+    "image.exact": ({}, {"image": {"size": [8, 8], "exact": True}}),
+    "image.scale": ({"image": CROP}, {"image": {**CROP, "scale": [0.5, 1.0]}}),
+    "image.ratio": ({"image": CROP}, {"image": {**CROP, "ratio": [1.0, 1.0]}}),
+    "batch_size": ({}, {"batch_size": 3}),
+    "drop_remainder": ({}, {"drop_remainder": "pad"}),
+    "shuffle.kind": ({}, {"shuffle": "none"}),
+    "shuffle.seed": ({}, {"shuffle": {"seed": 1}}),
+    "shuffle.chunk": (CHUNK, {"shuffle": {**CHUNK["shuffle"], "chunk": 5}}),
+    "shuffle.buffer": (CHUNK, {"shuffle": {**CHUNK["shuffle"], "buffer": 3}}),
+    "normalize": ({}, {"normalize": "unit"}),
+    "normalize.mean": ({}, {"normalize": {"mean": [1, 2, 3], "std": [1, 1, 1]}}),
+    "normalize.std": ({}, {"normalize": {"mean": [1, 2, 3], "std": [2, 2, 2]}}),
+    "transform": ({}, {"transform": "augment:same"}),
+    "bad_samples.policy": ({}, {"bad_samples": {"policy": "fail"}}),
+    "bad_samples.max_fraction": ({}, {"bad_samples": {"max_fraction": 0.5}}),
+    "cache.path": ({}, {"cache": {"path": "kept"}}),
+    "cache.max": ({"cache": {"path": "kept"}}, {"cache": {"path": "kept", "max": "1MiB"}}),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("operations")
+    rows = [f"{number}.png,{'cat' if number % 2 else 'dog'},{number % 3},{number}" for number in range(18)]
+    for number in range(18):
+        Image.new("RGB", (8, 8), (number, 0, 0)).save(folder / f"{number}.png")
+    (folder / "all.csv").write_text("\n".join(["image,label,other,weight", *rows, ""]))
+    (folder / "augment.py").write_text("def same(image, labels, rng):\n    return image, labels\n")
+    return folder
+
+
+def test_every_setting_that_a_reload_may_take_is_tried() -> None:
+    assert set(CHANGES) == {key for key, (_, effect) in ADVICE.items() if effect in {UNNOTICED, AGAIN, ANEW}}
+
+
+@pytest.mark.parametrize("key", CHANGES)
+def test_a_changed_setting_takes_effect_as_the_page_says(
+    key: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    was, now = (served({**STREAM, "batch_size": 4, **said}, folder / "state") for said in CHANGES[key])
+    transformed = ["train"] if was.transform != now.transform else []
+    kept = compare({"train": was.spec}, {"train": now.spec}, (), transformed).kept
+    effect = UNNOTICED if kept else AGAIN if was.spec.order_id == now.spec.order_id else ANEW
+    assert ADVICE[key][1] == effect
+
+
+def served(stream: dict[str, Any], state: Path) -> ServedStream:
+    config = load({"streams": {"train": stream}})
+    list_samples(config, state, lambda *_: None)
+    (found,) = open_streams(config, state)
+    return found
+
+
+def test_what_is_not_served_yet_is_what_is_refused_by_name() -> None:
+    refused = {key for key, (_, effect) in ADVICE.items() if effect == NONE}
+    assert refused == {"curve.secret", "curve.clients", "engine.kind", "engine.address", "pace.lockstep"}
+
+
+def test_every_variable_that_is_read_is_there() -> None:
+    sources = "\n".join(path.read_text() for path in (ROOT / "streamd").rglob("*.py") if path.name != "ranks.py")
+    read = r'environ(?:ment)?(?:\.get|\.setdefault|\.pop)?[\[(]"([A-Z_]+)"'
+    lists = re.findall(r"^_VARIABLES: Final = \((.*)\)$", sources, re.MULTILINE)
+    names = {*re.findall(read, sources), *re.findall(r'"([A-Z_]+)"', " ".join(lists))}
+    assert names == set(ENVIRONMENT)
+
+
+def test_what_lies_on_the_disk_is_called_as_the_page_says(tmp_path: Path) -> None:
+    names = [
+        f"….{list_of(tmp_path).suffix.removeprefix('.')}",
+        f"….{catalog._VERDICTS.removeprefix('.')}",
+        f"….{CacheShape('', PixelId(''), 1, 1).name.rpartition('.')[2]}",
+        Work(tmp_path / "NAME").folder.name,
+    ]
+    assert [name for name in names if name not in prose(PAGE.read_text(encoding="utf-8"))] == []
+
+
+def list_of(state: Path) -> Path:
+    (path,) = catalog._paths(load({"streams": {"train": {**STREAM, "batch_size": 4}}}), state).values()
+    return path
