@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import time
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -19,6 +20,7 @@ from streamd.limits import SHOWN_ROWS, SHOWN_S
 from streamd.plan import PAD_ID
 from streamd.stats import Stats
 
+_FRESH_S: Final = 1.0  # who asks within so long sees what the last one saw
 _LONGEST: Final = 224  # pixels of a picture on the page; larger ones are reduced
 _EXACT: Final = 64  # pictures up to here travel without loss, for each of their pixels is seen
 _QUALITY: Final = 88
@@ -57,26 +59,43 @@ class Shown:
     samples: list[Sample]
 
 
+class _Drawing(NamedTuple):
+    """A batch that is drawn, or has been."""
+
+    glimpse: Glimpse
+    began_s: float
+    page: asyncio.Future[bytes]
+
+
 class Pictures:
-    """Draws a batch once, however many look at it."""
+    """Draws a batch of a stream once a second at most, however many look."""
 
     def __init__(self, leaving: Leaving, stats: Stats) -> None:
         self._leaving = leaving
         self._stats = stats
-        self._drawing: tuple[Glimpse, asyncio.Future[bytes]] | None = None
+        self._drawings: dict[str, _Drawing] = {}
 
     async def next(self, stream: str) -> bytes | None:
-        """The next batch of a stream that leaves, as JSON; None when there was none for a while."""
-        try:
-            async with asyncio.timeout(SHOWN_S):
-                glimpse = await self._leaving.next(stream)
-        except TimeoutError:
-            return None
-        if self._drawing is None or self._drawing[0] is not glimpse:
-            # In a thread, for it takes some milliseconds, which belong to trainers.
+        """The next batch of a stream that leaves, as JSON, or one that has just left; None when none did for long."""
+        drawing = self._drawings.get(stream)
+        if drawing is None or time.monotonic() >= drawing.began_s + _FRESH_S:
+            try:
+                async with asyncio.timeout(SHOWN_S):
+                    glimpse = await self._leaving.next(stream)
+            except TimeoutError:
+                return None
+            drawing = self._drawn(stream, glimpse)
+        return await asyncio.shield(drawing.page)
+
+    def _drawn(self, stream: str, glimpse: Glimpse) -> _Drawing:
+        """What becomes of a batch, which another may have seen as well."""
+        drawing = self._drawings.get(stream)
+        if drawing is None or drawing.glimpse is not glimpse:
             self._stats.count("dashboard", "drawn")
-            self._drawing = glimpse, asyncio.get_running_loop().run_in_executor(None, _json, glimpse)
-        return await asyncio.shield(self._drawing[1])
+            # In a thread, for it takes some milliseconds, which belong to trainers.
+            page = asyncio.get_running_loop().run_in_executor(None, _json, glimpse)
+            drawing = self._drawings[stream] = _Drawing(glimpse, time.monotonic(), page)
+        return drawing
 
 
 def _json(glimpse: Glimpse) -> bytes:

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import cast
@@ -112,6 +113,18 @@ def test_a_batch_that_several_look_at_is_drawn_once(glimpse: Glimpse, monkeypatc
     assert first == second
     assert json.loads(first or b"")["heading"] == "train 4:2 · 2 samples · 32x32 RGB"
     assert drawn == [glimpse]
+
+
+def test_who_comes_a_moment_later_sees_what_the_last_one_saw(glimpse: Glimpse, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def look() -> list[bytes | None]:
+        one = pictures(glimpse)
+        seen = [await one.next("train")]
+        one._leaving = cast("Leaving", Passing(replace(glimpse, batch=replace(glimpse.batch, index=3))))
+        seen.append(await one.next("train"))
+        monkeypatch.setattr(under_test, "_FRESH_S", 0.0)
+        return [*seen, await one.next("train")]
+
+    assert [json.loads(each or b"")["index"] for each in asyncio.run(look())] == [2, 2, 3]
 
 
 def test_where_no_batch_leaves_the_wait_ends(monkeypatch: pytest.MonkeyPatch) -> None:
