@@ -12,11 +12,13 @@ except ModuleNotFoundError:
     fail_without_typer(PROGRAM, "serve")
 
 from streamd.cli.check import check  # noqa: E402 - after the check for typer, which says what to install
+from streamd.cli.completion import completion, streams  # noqa: E402 - as above
 from streamd.cli.demo import demo  # noqa: E402 - as above
 from streamd.cli.pack import pack  # noqa: E402 - as above
 from streamd.cli.probe import probe  # noqa: E402 - as above
 from streamd.cli.schema import schema  # noqa: E402 - as above
 from streamd.cli.serve import serve  # noqa: E402 - as above
+from streamd.cli.service import service  # noqa: E402 - as above
 from streamd.cli.show import show  # noqa: E402 - as above
 from streamd.cli.status import status  # noqa: E402 - as above
 from streamd.cli.top import top  # noqa: E402 - as above
@@ -33,6 +35,9 @@ app.command()(show)
 app.command()(probe)
 app.command()(pack)
 app.command()(schema)
+app.add_typer(service, name="service")
+app.command()(completion)
+app.command(hidden=True)(streams)
 app.command()(demo)
 
 

@@ -12,7 +12,7 @@ import typer
 def probe(
     stream: Annotated[str, typer.Argument(metavar="STREAM", help="The stream to drain.")],
     endpoint: Annotated[
-        str | None, typer.Option(help="The daemon; default $STREAMD_ENDPOINT, then this host's.")
+        str | None, typer.Option(metavar="ENDPOINT", help="The daemon; default $STREAMD_ENDPOINT, then this host's.")
     ] = None,
     epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Epochs to drain.")] = 1,
     trainers: Annotated[int, typer.Option(min=1, metavar="K", help="Trainer processes at a time.")] = 1,

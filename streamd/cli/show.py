@@ -27,7 +27,7 @@ def show(
         int, typer.Option(min=1, max=MAX_ROWS, metavar="N", help="Show the first N rows at most.")
     ] = DEFAULT_ROWS,
     endpoint: Annotated[
-        str | None, typer.Option(help="The daemon; default $STREAMD_ENDPOINT, then this host's.")
+        str | None, typer.Option(metavar="ENDPOINT", help="The daemon; default $STREAMD_ENDPOINT, then this host's.")
     ] = None,
 ) -> None:
     """Draws any batch of a running daemon as one picture: what trainers get, or got, at that place.

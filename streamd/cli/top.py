@@ -36,7 +36,7 @@ def _seconds(text: str) -> float:
 
 def top(
     endpoint: Annotated[
-        str | None, typer.Option(help="The daemon; default $STREAMD_ENDPOINT, then this host's.")
+        str | None, typer.Option(metavar="ENDPOINT", help="The daemon; default $STREAMD_ENDPOINT, then this host's.")
     ] = None,
     every: Annotated[str, typer.Option(metavar="DURATION", help="Time between two looks, such as 500ms.")] = "1s",
 ) -> None:

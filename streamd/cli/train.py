@@ -78,7 +78,7 @@ def train(
         str | None, typer.Option(metavar="NAME", help="A stream to evaluate after each epoch.")
     ] = None,
     endpoint: Annotated[
-        str | None, typer.Option(help="The daemon; default $STREAMD_ENDPOINT, then this host's.")
+        str | None, typer.Option(metavar="ENDPOINT", help="The daemon; default $STREAMD_ENDPOINT, then this host's.")
     ] = None,
     label: Annotated[
         str | None, typer.Option(metavar="NAME", help="The label to learn, where the stream has several.")

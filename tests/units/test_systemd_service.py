@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import re
 import signal
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from textwrap import dedent
 
 import pyarrow as pa
 import pytest
-from boxed import DATA, LIMIT_S, Service, run, show
+from boxed import DATA, DROP_INS, LIMIT_S, Service, run, show
 from daemons import wait_until
 from forking import in_a_forked_child
 from pyarrow import parquet
@@ -80,6 +82,10 @@ def drain(stream: Stream) -> bool:
     for _ in stream:
         pass
     return bool(stream.receipts) and all(receipt.ok and receipt.complete for receipt in stream.receipts)
+
+
+def workers(pid: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def inodes(service: Service) -> list[int]:
@@ -149,7 +155,9 @@ def test_a_killed_daemon_comes_back_at_the_same_sockets_and_trainers_go_on(servi
     before, pid = inodes(service), service.pid
     with streamd.connect(service.endpoint) as client, client.subscribe("train", epochs=3) as stream:
         next(iter(stream))
-        run("systemctl", "kill", "--signal=KILL", f"--kill-whom={whom}", service.unit)
+        for each in [pid] if whom == "main" else [pid, *workers(pid)]:
+            with suppress(ProcessLookupError):  # a worker ends by itself when the daemon is gone
+                os.kill(each, signal.SIGKILL)
         service.wait_for_another(pid)
         assert drain(stream)
     assert len(stream.receipts) == 3
@@ -249,15 +257,30 @@ def test_programs_in_the_daemon_are_denied_all_but_its_state(make_service: Make)
 # --- a training beside it
 
 
-@pytest.mark.timeout(110)  # TensorFlow is imported, on a busy host
-def test_a_training_is_a_unit_too_and_keeps_its_model(service: Service) -> None:
-    name = "streamd-train@first.service"
+@pytest.mark.timeout(150)  # TensorFlow is imported twice, on a busy host
+def test_a_training_is_a_unit_too_that_goes_on_after_a_kill_and_keeps_its_model(service: Service) -> None:
+    name, epochs = "streamd-train@first.service", 60
     Path("/etc/streamd-train/first.env").write_text(
-        "ARGUMENTS=--stream train --epochs 1 --save model.keras --resume checkpoints\n"
+        f"ARGUMENTS=--stream train --epochs {epochs} --save model.keras --resume checkpoints\n"
     )
+    drop_in = DROP_INS / f"{name}.d" / "soon.conf"
+    drop_in.parent.mkdir()
+    drop_in.write_text("[Service]\nRestartSec=100ms\n")
+    run("systemctl", "daemon-reload")
     run("systemctl", "start", name)
-    wait_until(lambda: show(name, "ActiveState") not in {"active", "activating"}, "it has trained", 100)
-    assert show(name, "Result") == "success", run("journalctl", "--no-pager", "--output=cat", "--unit", name)
+
+    def told() -> str:
+        return run("journalctl", "--no-pager", "--output=cat", "--unit", name)
+
+    wait_until(lambda: f"\nEpoch 3/{epochs}\n" in told(), "two epochs are saved", 60)
+    os.kill(int(show(name, "MainPID")), signal.SIGKILL)
+    wait_until(lambda: show(name, "ActiveState") in {"inactive", "failed"}, "it has trained", 80)
+    assert show(name, "Result") == "success", told()
+    assert "restart counter is at 1" in told()
+    began = [int(number) for number in re.findall(rf"^Epoch (\d+)/{epochs}$", told(), re.MULTILINE)]
+    assert set(began) == set(range(1, epochs + 1))
+    assert len(began) <= epochs + 1, "of what was saved nothing was done again"
     assert "receipt.ok" in service.said()
+    assert "receipt.bad" not in service.said()
     model = Path("/var/lib/streamd-train/first/model.keras")
     assert model.owner() == "streamd-train"

@@ -15,11 +15,19 @@ UNITS = ("streamd.service", "streamd.socket", "streamd@a.service", "streamd@a.so
 
 
 def installed_files() -> list[Path]:
-    return [path for path in Path("/usr/local/lib").rglob("*streamd*") if path.is_file()]
+    places = [place for place in Path("/usr/local").iterdir() if place.name in {"lib", "share"}]
+    return [path for place in places for path in place.rglob("*") if path.is_file() and "streamd" in str(path)]
 
 
 def test_systemd_finds_nothing_to_say_about_the_units() -> None:
-    assert run("systemd-analyze", "verify", *UNITS) == ""
+    assert run("systemd-analyze", "--man=no", "verify", *UNITS) == ""
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_pages_that_a_unit_names_are_where_man_looks(unit: str) -> None:
+    named = re.findall(r"man:([a-z-]+)\((\d)\)", run("systemctl", "show", "--property=Documentation", unit))
+    assert named
+    assert all(Path(f"/usr/local/share/man/man{section}/{name}.{section}").is_file() for name, section in named)
 
 
 @pytest.mark.parametrize("unit", ["streamd.service", "streamd@a.service"])

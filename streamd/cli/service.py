@@ -1,0 +1,50 @@
+"""`streamd service`: the daemon as a service of this host, under systemd."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+if TYPE_CHECKING:
+    from streamd.hosting import Host
+
+HELP: Final = "Makes streamd a service of this host, under systemd, or takes it away again. Run it as root."
+
+service = typer.Typer(help=HELP, no_args_is_help=True, rich_markup_mode=None)
+
+
+@service.command()
+def install() -> None:
+    """Installs units, users and a first configuration, or brings them up to date. Nothing is started.
+
+    The units are streamd, streamd@NAME for more daemons, and streamd-train@NAME for trainings, all of this very
+    environment; the user and group are called streamd, and /etc/streamd/config.yaml is written unless there is one.
+    Manual pages and completions go to /usr/local/share, alert rules and a Grafana dashboard to
+    /usr/local/share/streamd.
+
+    \b
+    Example:
+      sudo "$(command -v streamd)" service install
+      sudo systemctl enable --now streamd.socket streamd.service
+      sudo usermod --append --groups streamd NAME        who may train
+    """
+    from streamd import hosting  # noqa: PLC0415 - only when it is needed, not for --help
+
+    hosting.check_host()
+    hosting.install(_host(), hosting.command(), hosting.unseen_homes())
+
+
+@service.command()
+def remove() -> None:
+    """Stops the services and takes away what was installed; configuration, state, caches and users stay."""
+    from streamd import hosting  # noqa: PLC0415 - as above
+
+    hosting.check_host()
+    hosting.remove(_host())
+
+
+def _host() -> Host:
+    from streamd.hosting import Host, carry_out  # noqa: PLC0415 - as above
+
+    return Host(typer.echo, carry_out)

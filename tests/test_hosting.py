@@ -1,0 +1,159 @@
+"""What becomes of a host that gets streamd as a service, and is rid of it again; a folder stands for the host."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from streamd import hosting
+from streamd.config import load
+from streamd.errors import ConfigError, HostError
+from streamd.hosting import Host, carry_out, check_host, command, install, remove
+
+STREAMD = Path("/opt/streamd/bin/streamd")
+UNITS = Path("usr/local/lib/systemd/system")
+
+
+class Told:
+    """What a host was told to do, and what its operator was told."""
+
+    def __init__(self, root: Path) -> None:
+        self.commands: list[str] = []
+        self.said: list[str] = []
+        self.host = Host(self.said.append, lambda command: self.commands.append(" ".join(command)), root)
+
+    def files(self) -> set[str]:
+        root = self.host.root
+        return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Told:
+    return Told(tmp_path)
+
+
+def test_units_start_the_command_and_nothing_is_left_to_fill_in(told: Told) -> None:
+    install(told.host, STREAMD, [])
+    units = {path.name: path.read_text() for path in (told.host.root / UNITS).iterdir()}
+    assert set(units) == {
+        "streamd.service", "streamd@.service", "streamd.socket", "streamd@.socket", "streamd-train@.service"
+    }  # fmt: skip
+    assert f"ExecStart={STREAMD} serve" in units["streamd@.service"]
+    assert f"ExecStart={STREAMD}-train " in units["streamd-train@.service"]
+    assert [name for name, text in units.items() if re.search(r"@\w+@", text)] == []
+
+
+def test_whoever_serves_others_finds_rules_and_a_dashboard(told: Told) -> None:
+    install(told.host, STREAMD, [])
+    assert {"usr/local/share/streamd/alerts.yml", "usr/local/share/streamd/streamd-grafana.json"} <= told.files()
+
+
+def test_everybody_may_read_what_was_written(told: Told) -> None:
+    before = os.umask(0o077)
+    try:
+        install(told.host, STREAMD, [])
+    finally:
+        os.umask(before)
+    assert {oct(path.stat().st_mode) for path in told.host.root.rglob("*") if path.is_file()} == {"0o100644"}
+    assert {oct(path.stat().st_mode) for path in told.host.root.rglob("*") if path.is_dir()} == {"0o40755"}
+
+
+def test_users_and_folders_are_made_before_systemd_looks(told: Told) -> None:
+    install(told.host, STREAMD, [])
+    assert told.commands == [
+        "systemd-sysusers /usr/local/lib/sysusers.d/streamd.conf",
+        "systemd-tmpfiles --create /usr/local/lib/tmpfiles.d/streamd.conf",
+        "systemctl daemon-reload",
+        "journalctl --update-catalog",
+    ]
+
+
+def test_the_journal_explains_our_events_and_forgets_them_with_us(told: Told) -> None:
+    catalog = "usr/local/lib/systemd/catalog/streamd.catalog"
+    install(told.host, STREAMD, [])
+    assert catalog in told.files()
+    remove(told.host)
+    assert catalog not in told.files()
+    assert told.commands[-1] == "journalctl --update-catalog"
+
+
+def test_a_first_configuration_can_be_read_and_names_a_schema_that_is_there(told: Told) -> None:
+    install(told.host, STREAMD, [])
+    first = told.host.root / "etc/streamd/config.yaml"
+    assert {"train", "validation"} <= set(load(first).streams)
+    schema = re.match(r"# yaml-language-server: \$schema=(.*)\n", first.read_text())
+    assert schema is not None
+    assert Path(schema[1]).is_file()
+
+
+def test_a_configuration_of_ones_own_stays_over_installing_and_removing(told: Told) -> None:
+    mine = told.host.root / "etc/streamd/config.yaml"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("of mine")
+    install(told.host, STREAMD, [])
+    remove(told.host)
+    assert told.files() == {"etc/streamd/config.yaml"}
+    assert mine.read_text() == "of mine"
+    assert "left /etc/streamd/config.yaml as it is" in told.said
+
+
+def test_an_environment_in_a_home_is_let_in_and_shut_out_when_it_moves(told: Told) -> None:
+    install(told.host, STREAMD, [Path("/home/ada/env")])
+    drop_in = told.host.root / UNITS / "streamd-train@.service.d" / "20-environment.conf"
+    assert "BindReadOnlyPaths=/home/ada/env\n" in drop_in.read_text()
+    install(told.host, STREAMD, [])
+    assert not drop_in.parent.exists()
+
+
+def test_what_the_operator_put_beside_it_stays(told: Told) -> None:
+    install(told.host, STREAMD, [Path("/home/ada/env")])
+    theirs = told.host.root / UNITS / "streamd.service.d" / "theirs.conf"
+    theirs.write_text("[Service]\n")
+    rules = told.host.root / "usr/local/share/streamd/rules-of-mine.yml"
+    rules.touch()
+    remove(told.host)
+    left = {told.host.root / file for file in told.files() if not file.startswith("etc")}
+    assert left == {theirs, rules}
+
+
+def test_what_is_not_there_is_neither_disabled_nor_removed(told: Told) -> None:
+    remove(told.host)
+    assert not any("disable" in each for each in told.commands)
+    assert not any(line.startswith("removed") for line in told.said)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "unseen"),
+    [("/home/ada/env", True), ("/root/env", True), ("/opt/env", False), ("/homestead/env", False)],
+)
+def test_what_lies_in_a_home_is_not_seen(prefix: str, unseen: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "prefix", prefix)
+    assert (Path(prefix) in hosting.unseen_homes()) is unseen
+
+
+def test_the_command_is_that_of_this_environment() -> None:
+    assert command() == Path(sys.prefix) / "bin" / "streamd"
+
+
+def test_an_environment_without_the_command_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sysconfig, "get_path", lambda *_: str(tmp_path))
+    with pytest.raises(ConfigError, match=r"pip install 'streamd\[serve\]'"):
+        command()
+
+
+def test_only_root_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(ConfigError, match=r"run it as root:  sudo .*/bin/streamd service"):
+        check_host()
+
+
+def test_a_command_that_fails_is_named_with_what_it_said() -> None:
+    with pytest.raises(HostError, match="sh -c echo no >&2; exit 3 ended with status 3: no"):
+        carry_out(("sh", "-c", "echo no >&2; exit 3"))
