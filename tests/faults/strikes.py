@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from statistics import median
-from typing import Final
+from typing import Final, Protocol
 
-from killers import wait_for_outstanding
-from logged import LoggedTrainer
-from scene import Scene
+from killers import wait_for_outstanding, wait_gone
+from logged import LoggedTrainer, problems
+from oracle import Truth
+
+from streamd.printable import counted
 
 _STRIDE: Final = 16  # batches between two strikes, on the average
 _SPREAD: Final = 6  # so that any two are further apart than a credit of 8: each connection delivers something
@@ -25,6 +27,18 @@ def images_for(strikes: int) -> int:
 def counts_of(strikes: int, dice: Random) -> list[int]:
     """The batch counts at which the strikes come."""
     return [_STRIDE * number + dice.randrange(2, 2 + _SPREAD) for number in range(strikes)]
+
+
+class Struck(Protocol):
+    """A daemon that comes back."""
+
+    def workers(self) -> list[int]:
+        """The pids of its decode processes."""
+        ...
+
+    def start(self) -> object:
+        """Returns when it serves again."""
+        ...
 
 
 @dataclass(slots=True)
@@ -50,14 +64,14 @@ class Course:
         pauses = self.pauses_s(trainer)
         beyond = [pause - start for pause, start in zip(pauses, self.start_s, strict=False)]
         return (
-            f"{len(self.outstanding)} strikes, {min(self.outstanding)} to {max(self.outstanding)} batches untaken at "
-            f"each; to the next batch {median(pauses):.2f} s (median), {max(pauses):.2f} s (worst), of which beyond "
-            f"the daemon's start-up {median(beyond):.2f} and {max(beyond):.2f} s"
+            f"{counted(len(self.outstanding), 'strike')}, {min(self.outstanding)} to {max(self.outstanding)} batches "
+            f"untaken at each; to the next batch {median(pauses):.2f} s (median), {max(pauses):.2f} s (worst), of "
+            f"which beyond the daemon's start-up {median(beyond):.2f} and {max(beyond):.2f} s"
         )
 
 
 def strike_often(
-    scene: Scene, trainers: Sequence[LoggedTrainer], strikes: int, dice: Random, strike: Callable[[], object]
+    daemon: Struck, trainers: Sequence[LoggedTrainer], strikes: int, dice: Random, strike: Callable[[], object]
 ) -> Course:
     """Strikes the daemon at so many batch counts of the epoch, drawn by the dice, and starts it again each time.
 
@@ -72,16 +86,30 @@ def strike_often(
         for each in trainers:
             each.wait_for(count)
         course.outstanding.append(wait_for_outstanding(held))
-        course.workers += scene.daemon.workers()
+        course.workers += daemon.workers()
         for each in others:
             each.allow(following)
         course.struck_ns.append(time.monotonic_ns())
         strike()
         held.allow(following)
         began_s = time.monotonic()
-        scene.daemon.start()
+        daemon.start()
         course.start_s.append(time.monotonic() - began_s)
         course.ready_ns.append(time.monotonic_ns())
     for each in trainers:
         each.finish()
     return course
+
+
+def agree(truth: Truth, trainers: Sequence[LoggedTrainer], course: Course) -> None:
+    """Nothing lost, repeated or wrong; no trainer began again; every strike met batches that the first had not taken.
+
+    And that one noticed it. The others may have come to the epoch's end before a strike that takes its time.
+    """
+    strikes = len(course.struck_ns)
+    assert problems(truth, *trainers) == []
+    accounts = [each.judge(truth) for each in trainers]
+    assert [(each.lives, each.steps) for each in accounts] == [(1, truth.spec.batches)] * len(trainers)
+    assert trainers[0].steps[-1].connection >= strikes
+    assert min(course.outstanding) > 0
+    wait_gone(course.workers)

@@ -24,7 +24,7 @@ BLOCKS: Final = times(5, 2)
     "each look at the wall clock, in daemon, workers and trainers, finds it set a day on or back",
     departs="inside the processes, by a shim: the machine's own clock is left alone",
 )
-@pytest.mark.fault("42", "the daemon's event loop blocked for 5 s under load, 5 times; no watchdog: no systemd")
+@pytest.mark.fault("42", "the daemon's event loop blocked for 5 s under load, 5 times, and no watchdog to end it")
 def test_neither_a_jumping_clock_nor_a_blocked_loop_costs_a_trainer_anything(
     tmp_path: Path, record_property: Record
 ) -> None:

@@ -259,7 +259,7 @@ def test_programs_in_the_daemon_are_denied_all_but_its_state(make_service: Make)
 
 @pytest.mark.timeout(150)  # TensorFlow is imported twice, on a busy host
 def test_a_training_is_a_unit_too_that_goes_on_after_a_kill_and_keeps_its_model(service: Service) -> None:
-    name, epochs = "streamd-train@first.service", 60
+    name, epochs = "streamd-train@first.service", 30
     Path("/etc/streamd-train/first.env").write_text(
         f"ARGUMENTS=--stream train --epochs {epochs} --save model.keras --resume checkpoints\n"
     )
