@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -118,7 +119,7 @@ class Daemon:
         """Lists the data, starts the workers, opens the endpoint."""
         config, began_s = self._config, time.monotonic()
         self._server.take()
-        monitor = await self._open_monitor(group)
+        opening = group.create_task(self._open_monitor(group), name="opening the monitor")
         self._manager.starting("lists the samples")
         streams = await self._list(config, anew=self._rescan)
         engine = LocalEngine(streams, self._slots, self._stats, config.worker_count)
@@ -126,6 +127,7 @@ class Daemon:
         group.create_task(engine.run(), name="engine")
         with located(config):
             pixel_ids = await engine.pixel_ids()
+        monitor = await opening
         served = {
             each.spec.name: replace(each, spec=replace(each.spec, pixel_id=pixel_ids[each.spec.name]))
             for each in streams
@@ -172,15 +174,16 @@ class Daemon:
     async def _open_monitor(self, group: asyncio.TaskGroup) -> Monitor | None:
         """Answers over HTTP from now on, if the configuration says so.
 
-        So early, for whoever lists long is healthy, and not ready.
+        So early, for whoever lists long is healthy, and not ready. An extra is read for it, and a large one: in a
+        thread, while the workers come up.
         """
         if self._config.monitor is None:
             return None
         try:
-            from streamd.monitor.web import Monitor  # noqa: PLC0415 - an extra, and a large one
+            web = await asyncio.to_thread(import_module, "streamd.monitor.web")
         except ModuleNotFoundError as error:
             raise MissingExtraError(error.name or "a library", "monitor", "monitor") from error
-        monitor = Monitor(self._config.monitor)
+        monitor: Monitor = web.Monitor(self._config.monitor)
         with located(self._config):
             await monitor.open()
         group.create_task(monitor.run(), name="monitor")
