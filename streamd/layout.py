@@ -43,6 +43,11 @@ class Layout:
     labels: Mapping[str, Tensor]
     nbytes: int
 
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All of them, in their order."""
+        return self.images, self.sample_ids, self.weights, *self.labels.values()
+
 
 def _aligned(offset: int, to: int) -> int:
     return -(-offset // to) * to

@@ -5,22 +5,28 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
+from streamd import logs
 from streamd.client.batch import Batch, open_batch
-from streamd.layout import Layout, layout
-from streamd.limits import SHOWN_ROWS
+from streamd.layout import layout
+from streamd.limits import SHOWN_BYTES, SHOWN_ROWS
 from streamd.messages import BatchReady
+from streamd.plan import PAD_ID
 from streamd.served import ServedStream
 from streamd.slots import SlotStore
+from streamd.spec import StreamSpec
 
 
 @dataclass(frozen=True, slots=True)
 class Glimpse:
-    """A batch as it went to a trainer, copied; of its images the first SHOWN_ROWS, the others are black."""
+    """A batch of `rows` as it went to a trainer, `samples` of them no padding; `first` is a copy of its first rows."""
 
     stream: ServedStream
-    batch: Batch
+    first: Batch
+    rows: int
+    samples: int
 
 
 class Leaving:
@@ -59,22 +65,32 @@ class Leaving:
     def goes(self, stream: ServedStream, ready: BatchReady) -> None:
         """A batch leaves; its slot is lent, so that nobody writes there meanwhile."""
         waiting = [each for each in self._awaited.pop(stream.spec.name, []) if not each.done()]
-        if waiting:
+        if not waiting:
+            return
+        try:
             shown = self._copy(stream, ready)
+        except Exception as error:  # noqa: BLE001 - whatever it is: the trainer gets its batch, who looks gets none
+            logs.warning("monitor.failed", "a batch cannot be shown", stream=stream.spec.name, error=error)
+            for glimpse in waiting:
+                glimpse.cancel()
+        else:
             for glimpse in waiting:
                 glimpse.set_result(shown)
 
     def _copy(self, stream: ServedStream, ready: BatchReady) -> Glimpse:
-        spec = stream.spec
-        lies = layout(spec, ready.rows)
-        memory = np.zeros(lies.nbytes, np.uint8).data  # of which only what is written takes memory
-        for start, stop in _shown(lies, ready.rows):
-            self._slots.read(ready.slot, memory[start:stop], start)
-        batch = open_batch(memory, lies, ready, spec, token=str, on_return=lambda: None)
-        return Glimpse(stream, batch)
+        spec, rows = stream.spec, shown_rows(stream.spec, ready.rows)
+        lies, first = layout(spec, ready.rows), layout(spec, rows)
+        memory = np.empty(first.nbytes, np.uint8).data
+        for there, here in zip(lies.tensors, first.tensors, strict=True):
+            self._slots.read(ready.slot, memory[here.offset : here.offset + here.nbytes], there.offset)
+        ids = np.empty(ready.rows, np.int64)
+        self._slots.read(ready.slot, ids.data.cast("B"), lies.sample_ids.offset)
+        told = msgspec.structs.replace(ready, rows=rows, bad=tuple(each for each in ready.bad if each.row < rows))
+        batch = open_batch(memory, first, told, spec, token=str, on_return=lambda: None)
+        return Glimpse(stream, batch, ready.rows, int(np.count_nonzero(ids != PAD_ID)))
 
 
-def _shown(lies: Layout, rows: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """From where to where in a slot: the first images; everything behind the images."""
-    first = lies.images.offset
-    return (first, first + lies.images.nbytes * min(rows, SHOWN_ROWS) // rows), (lies.sample_ids.offset, lies.nbytes)
+def shown_rows(spec: StreamSpec, rows: int) -> int:
+    """How many of a batch's rows are copied: one at least, however large."""
+    row_bytes = layout(spec, rows).images.nbytes // rows
+    return max(1, min(rows, SHOWN_ROWS, SHOWN_BYTES // row_bytes))

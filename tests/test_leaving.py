@@ -15,16 +15,18 @@ from daemons import write_images
 from served_folders import serve
 
 from streamd.layout import layout
-from streamd.leaving import Glimpse, Leaving
-from streamd.limits import SHOWN_ROWS
+from streamd.leaving import Glimpse, Leaving, shown_rows
+from streamd.limits import SHOWN_BYTES, SHOWN_ROWS
 from streamd.messages import BatchReady
+from streamd.plan import PAD_ID
 from streamd.served import ServedStream
 from streamd.slots import SlotStore
 from streamd.verdicts import BadRow
 
 ROWS = SHOWN_ROWS + 3
 BAD = BadRow(0, 5, "cat/0005.jpg", "a damaged JPEG", "substituted")
-READY = BatchReady(2, 3, ROWS, 7, 0, inline=False, bad=(BAD,))
+LATER = BadRow(SHOWN_ROWS, 6, "cat/0006.jpg", "a damaged JPEG", "substituted")
+READY = BatchReady(2, 3, ROWS, 7, 0, inline=False, bad=(BAD, LATER))
 
 
 @pytest.fixture
@@ -36,12 +38,14 @@ def stream(tmp_path: Path) -> Iterator[ServedStream]:
 
 @pytest.fixture
 def slots(stream: ServedStream) -> Iterator[SlotStore]:
-    """Slot 7 holds a batch whose every row is of a value of its own, with ids from 100 on."""
+    """Slot 7 holds a batch whose every row is of values of its own, the last one without a sample."""
     store, lies = SlotStore(), layout(stream.spec, ROWS)
     descriptor = store.writable(7, lies.nbytes)
     memory = np.zeros(lies.nbytes, np.uint8)
     lies.images.view(memory.data)[:] = np.arange(1, ROWS + 1, dtype=np.uint8).reshape(-1, 1, 1, 1)
-    lies.sample_ids.view(memory.data)[:] = np.arange(100, 100 + ROWS)
+    lies.sample_ids.view(memory.data)[:] = [*range(100, 99 + ROWS), PAD_ID]
+    lies.weights.view(memory.data)[:] = np.arange(ROWS)
+    lies.labels["label"].view(memory.data)[:] = np.arange(200, 200 + ROWS)
     os.pwrite(descriptor, memory.data, 0)
     yield store
     store.close()
@@ -62,12 +66,35 @@ def test_who_waits_sees_the_next_batch_with_its_first_pictures(stream: ServedStr
     async def play(leaving: Leaving) -> None:
         asked = await ask(leaving)
         leaving.goes(stream, READY)
-        batch = (await asked).batch
-        assert (batch.epoch, batch.index, len(batch), batch.bad) == (2, 3, ROWS, (BAD,))
-        assert batch.images[:, 0, 0, 0].tolist() == [*range(1, SHOWN_ROWS + 1), 0, 0, 0]
-        assert batch.sample_ids.tolist() == list(range(100, 100 + ROWS))
+        glimpse = await asked
+        batch = glimpse.first
+        assert (batch.epoch, batch.index, batch.bad) == (2, 3, (BAD,))
+        assert (glimpse.rows, glimpse.samples) == (ROWS, ROWS - 1)
+        assert batch.images[:, 0, 0, 0].tolist() == list(range(1, SHOWN_ROWS + 1))
+        assert batch.sample_ids.tolist() == list(range(100, 100 + SHOWN_ROWS))
+        assert batch.weights.tolist() == list(range(SHOWN_ROWS))
+        assert batch.labels["label"].tolist() == list(range(200, 200 + SHOWN_ROWS))
 
     run(slots, play)
+
+
+@pytest.mark.parametrize(
+    ("rows", "side", "shown"), [(5, 8, 5), (4096, 8, SHOWN_ROWS), (32, 1024, SHOWN_BYTES // (3 << 20)), (8, 4000, 1)]
+)
+def test_of_large_images_fewer_are_copied(stream: ServedStream, rows: int, side: int, shown: int) -> None:
+    image = replace(stream.spec.image, height=side, width=side)
+    assert shown_rows(replace(stream.spec, image=image), rows) == shown
+
+
+def test_a_batch_that_cannot_be_copied_is_the_trouble_of_those_who_look(stream: ServedStream) -> None:
+    async def play(leaving: Leaving) -> None:
+        asked = await ask(leaving)
+        leaving.goes(stream, READY)
+        await asyncio.wait({asked})
+        assert asked.cancelled()
+        assert not leaving.is_awaited
+
+    run(SlotStore(), play)
 
 
 def test_all_who_wait_see_the_same_and_then_nobody_waits(stream: ServedStream, slots: SlotStore) -> None:

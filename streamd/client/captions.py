@@ -42,10 +42,14 @@ def captions(batch: Batch, rows: int) -> list[Caption]:
 
 def heading(batch: Batch) -> str:
     """Such as `train 0:12 · 32 samples · 128x128 RGB`; height first, as in the configuration."""
+    return heading_of(batch, int(np.count_nonzero(batch.sample_ids != PAD_ID)))
+
+
+def heading_of(batch: Batch, samples: int) -> str:
+    """The same, where `batch` is only the beginning of one with so many samples."""
     _, height, width, channels = batch.images.shape
-    count = np.count_nonzero(batch.sample_ids != PAD_ID)
     return (
-        f"{batch.spec.name} {batch.epoch}:{batch.index} · {count:,} sample{'' if count == 1 else 's'} · "
+        f"{batch.spec.name} {batch.epoch}:{batch.index} · {samples:,} sample{'' if samples == 1 else 's'} · "
         f"{height}x{width} {'L' if channels == 1 else 'RGB'}"
     )
 

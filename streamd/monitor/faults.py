@@ -20,7 +20,9 @@ _SIGNS: Final[tuple[tuple[Fault, re.Pattern[str]], ...]] = (
     ("gone", re.compile(r"No such file|Permission denied|(Is|Not) a directory|not a regular|it lies outside")),
     ("crash", re.compile(r"crashes |takes more than |needs more memory ")),
     ("large", re.compile(r"(\d+x\d+ pixels are |\d+ bytes are )?more than ")),
-    ("damaged", re.compile(r"a damaged |an empty |\d+ zero bytes|unreadable EXIF|a size |a TIFF (cut|whose)|a pixel")),
+    ("damaged", re.compile(
+        r"(a damaged|an empty|its chunk) |\d+ zero bytes|unreadable EXIF|a size |a TIFF (cut|whose)|a pixel"
+    )),
 )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import time
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from typing import Final, NamedTuple
 
@@ -14,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from streamd.client.captions import Caption, captions, heading
+from streamd import logs
+from streamd.client.captions import Caption, captions, heading_of
 from streamd.leaving import Glimpse, Leaving
-from streamd.limits import SHOWN_ROWS, SHOWN_S
+from streamd.limits import SHOWN_S
 from streamd.plan import PAD_ID
 from streamd.stats import Stats
 
@@ -60,9 +62,9 @@ class Shown:
 
 
 class _Drawing(NamedTuple):
-    """A batch that is drawn, or has been."""
+    """A batch that is drawn, or has been: then it is let go."""
 
-    glimpse: Glimpse
+    glimpse: Glimpse | None
     began_s: float
     page: asyncio.Future[bytes]
 
@@ -95,7 +97,16 @@ class Pictures:
             # In a thread, for it takes some milliseconds, which belong to trainers.
             page = asyncio.get_running_loop().run_in_executor(None, _json, glimpse)
             drawing = self._drawings[stream] = _Drawing(glimpse, time.monotonic(), page)
+            page.add_done_callback(partial(self._let_go, stream))
         return drawing
+
+    def _let_go(self, stream: str, page: asyncio.Future[bytes]) -> None:
+        # An error that nobody is left to hear of would end the daemon.
+        error = None if page.cancelled() else page.exception()
+        if error is not None:
+            logs.warning("monitor.failed", "a batch could not be drawn", stream=stream, error=error)
+        if self._drawings[stream].page is page:
+            self._drawings[stream] = self._drawings[stream]._replace(glimpse=None)
 
 
 def _json(glimpse: Glimpse) -> bytes:
@@ -104,10 +115,11 @@ def _json(glimpse: Glimpse) -> bytes:
 
 def shown(glimpse: Glimpse) -> Shown:
     """A batch with its first pictures."""
-    batch = glimpse.batch
-    told = captions(batch, SHOWN_ROWS)
+    batch = glimpse.first
+    told = captions(batch, len(batch))
     samples = [_sample(glimpse, batch.images[row], caption) for row, caption in enumerate(told)]
-    return Shown(batch.spec.name, batch.epoch, batch.index, len(batch), heading(batch), samples)
+    heading = heading_of(batch, glimpse.samples)
+    return Shown(batch.spec.name, batch.epoch, batch.index, glimpse.rows, heading, samples)
 
 
 def _sample(glimpse: Glimpse, image: npt.NDArray[np.uint8], caption: Caption) -> Sample:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator
@@ -19,9 +20,15 @@ from streamd.served import ServedStream
 _COMMAND: Final = (sys.executable, "-P", "-m", "streamd.monitor.thumbnail")
 
 
-class _Key(NamedTuple):
+class _List(NamedTuple):
+    """What numbers mean: a list at its place may be another after a reload."""
+
     manifest: str
     content_id: str
+
+
+class _Key(NamedTuple):
+    of: _List
     sample_id: int
 
 
@@ -30,17 +37,17 @@ class Thumbnails:
 
     def __init__(self) -> None:
         self._drawn: dict[_Key, bytes] = {}
-        self._wanted: defaultdict[str, list[_Key]] = defaultdict(list)
+        self._wanted: defaultdict[_List, list[_Key]] = defaultdict(list)
         self._turn = asyncio.Lock()
 
     async def of(self, stream: ServedStream, sample_id: int) -> bytes:
         """A JPEG; empty where nothing can be seen."""
-        key = _Key(str(stream.manifest_path), stream.spec.content_id, sample_id)
+        key = _Key(_List(str(stream.manifest_path), stream.spec.content_id), sample_id)
         if key not in self._drawn:
-            self._wanted[key.manifest].append(key)
+            self._wanted[key.of].append(key)
             async with self._turn:
                 # Its own besides: whoever took it along may have gone before it was drawn.
-                await self._draw(stream, list(dict.fromkeys([*self._wanted.pop(key.manifest, []), key])))
+                await self._draw(stream, list(dict.fromkeys([*self._wanted.pop(key.of, []), key])))
         return self._drawn.get(key, b"")
 
     async def _draw(self, stream: ServedStream, keys: list[_Key]) -> None:
@@ -59,7 +66,7 @@ async def _pictures(stream: ServedStream, ids: list[int]) -> AsyncIterator[bytes
     """A picture a sample, as long as the process that draws them lives."""
     process = await asyncio.create_subprocess_exec(
         *_COMMAND, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-        env=WORKER_ENVIRONMENT,
+        env={**os.environ, **WORKER_ENVIRONMENT},
     )  # fmt: skip
     assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018 - both are pipes
     spec = replace(stream.spec, labels={}, normalize="none")  # which may be large, and no picture depends on them

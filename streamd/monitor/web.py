@@ -81,9 +81,8 @@ class Monitor:
             raise ConfigError(
                 f"monitor: cannot listen at {self._address}: {why}; choose another address:port, or leave monitor out"
             ) from error
-        for each in self._listener.sockets:
-            if not ipaddress.ip_address(each.getsockname()[0]).is_loopback:
-                logs.notice("monitor.open", "whoever reaches this address may read the figures", address=self._address)
+        if not all(ipaddress.ip_address(each.getsockname()[0]).is_loopback for each in self._listener.sockets):
+            logs.notice("monitor.open", "whoever reaches this address may read the figures", address=self._address)
 
     def _meet(self) -> web.RequestHandler:
         """One more connection, for which others may have to go: those that came with it are only counted by then."""

@@ -7,6 +7,7 @@ import pytest
 from streamd.decode.content import format_of
 from streamd.decode.resize import BadImageError
 from streamd.monitor.faults import FAULTS, fault
+from streamd.stores.hdf5 import DAMAGED
 
 
 @pytest.mark.parametrize(
@@ -18,6 +19,7 @@ from streamd.monitor.faults import FAULTS, fault
         ("it lies outside the data's root", "gone"),
         ("a damaged JPEG: Premature end of JPEG file", "damaged"),
         ("a pixel is no number (NaN)", "damaged"),
+        (DAMAGED, "damaged"),
         ("12000x12000 pixels are more than 100,000,000: make it smaller", "large"),
         ("300000000 bytes are more than 268435456", "large"),
         ("more than 100,000,000 pixels: make it smaller", "large"),

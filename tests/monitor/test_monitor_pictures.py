@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import json
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from io import BytesIO
@@ -35,12 +37,12 @@ def stream(tmp_path: Path) -> Iterator[ServedStream]:
 
 @pytest.fixture
 def glimpse(stream: ServedStream) -> Glimpse:
-    """Of three rows: a dog in the place of a broken cat, a cat, and none."""
+    """Its first three rows: a dog in the place of a broken cat, a cat, and none."""
     images = np.stack([np.full((32, 32, 3), shade, np.uint8) for shade in (10, 100, 0)])
     labels = {"label": np.array([1, 0, 0])}
     weights, ids = np.array([1, 1, 0], np.float32), np.array([12, 3, -1])
     bad = (BadRow(0, 5, "cat/0005.jpg", "a damaged JPEG", "substituted"),)
-    return Glimpse(stream, Batch(images, labels, weights, ids, bad, 4, 2, str, stream.spec))
+    return Glimpse(stream, Batch(images, labels, weights, ids, bad, 4, 2, str, stream.spec), 5, 4)
 
 
 def opened(address: str) -> Image.Image:
@@ -51,14 +53,14 @@ def opened(address: str) -> Image.Image:
 
 def test_each_row_has_its_picture_its_labels_and_its_file(glimpse: Glimpse) -> None:
     told = shown(glimpse)
-    assert (told.stream, told.epoch, told.index, told.rows) == ("train", 4, 2, 3)
+    assert (told.stream, told.epoch, told.index, told.rows) == ("train", 4, 2, 5)
     assert [(each.labels, each.file, each.mark) for each in told.samples] == [
         (("dog",), "dog/0003.jpg", "substituted"),
         (("cat",), "cat/0003.jpg", ""),
         ((), "", "no sample"),
     ]
     assert told.samples[0].bad == Verdict("cat/0005.jpg", "a damaged JPEG")
-    for sample, image in zip(told.samples, glimpse.batch.images, strict=True):
+    for sample, image in zip(told.samples, glimpse.first.images, strict=True):
         assert np.array_equal(np.asarray(opened(sample.picture)), image)
 
 
@@ -111,7 +113,7 @@ def test_a_batch_that_several_look_at_is_drawn_once(glimpse: Glimpse, monkeypatc
     monkeypatch.setattr(under_test, "shown", draw)
     first, second = asyncio.run(look())
     assert first == second
-    assert json.loads(first or b"")["heading"] == "train 4:2 · 2 samples · 32x32 RGB"
+    assert json.loads(first or b"")["heading"] == "train 4:2 · 4 samples · 32x32 RGB"
     assert drawn == [glimpse]
 
 
@@ -119,7 +121,7 @@ def test_who_comes_a_moment_later_sees_what_the_last_one_saw(glimpse: Glimpse, m
     async def look() -> list[bytes | None]:
         one = pictures(glimpse)
         seen = [await one.next("train")]
-        one._leaving = cast("Leaving", Passing(replace(glimpse, batch=replace(glimpse.batch, index=3))))
+        one._leaving = cast("Leaving", Passing(replace(glimpse, first=replace(glimpse.first, index=3))))
         seen.append(await one.next("train"))
         monkeypatch.setattr(under_test, "_FRESH_S", 0.0)
         return [*seen, await one.next("train")]
@@ -130,3 +132,45 @@ def test_who_comes_a_moment_later_sees_what_the_last_one_saw(glimpse: Glimpse, m
 def test_where_no_batch_leaves_the_wait_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(under_test, "SHOWN_S", 0.0)
     assert asyncio.run(pictures(None).next("train")) is None
+
+
+def test_a_batch_that_cannot_be_drawn_ends_nothing_though_nobody_is_left_to_hear_of_it(
+    glimpse: Glimpse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, ends = threading.Event(), threading.Event()
+
+    def fail(each: Glimpse) -> Shown:
+        del each
+        began.set()
+        ends.wait()
+        raise MemoryError
+
+    async def look() -> list[object]:
+        told: list[object] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: told.append(context))
+        one = pictures(glimpse)
+        asked = asyncio.ensure_future(one.next("train"))
+        await asyncio.to_thread(began.wait)
+        page = one._drawings["train"].page
+        asked.cancel()
+        await asyncio.wait({asked})
+        drawn = asyncio.Event()
+        page.add_done_callback(lambda _: drawn.set())
+        ends.set()
+        await drawn.wait()
+        del page, one
+        gc.collect()
+        return told
+
+    monkeypatch.setattr(under_test, "shown", fail)
+    assert asyncio.run(look()) == []
+
+
+def test_what_has_been_drawn_is_not_kept_besides(glimpse: Glimpse) -> None:
+    async def look() -> Glimpse | None:
+        one = pictures(glimpse)
+        await one.next("train")
+        return one._drawings["train"].glimpse
+
+    assert asyncio.run(look()) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,10 +28,11 @@ class Drawing:
 
     def __init__(self) -> None:
         self.runs: list[list[int]] = []
+        self.streams: list[ServedStream] = []
         self.began = asyncio.Semaphore(0)
 
     async def __call__(self, stream: ServedStream, ids: list[int]) -> AsyncIterator[bytes]:
-        del stream
+        self.streams.append(stream)
         self.runs.append(ids)
         self.began.release()
         await asyncio.sleep(0)
@@ -54,10 +56,15 @@ def of(stream: ServedStream, thumbnails: Thumbnails, *ids: int) -> list[bytes]:
     return asyncio.run(ask())
 
 
-def test_a_process_draws_what_can_be_seen(stream: ServedStream) -> None:
+def test_a_process_with_the_environment_of_the_daemon_draws_what_can_be_seen(
+    stream: ServedStream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("open(__file__ + '.seen', 'x')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     first, again = of(stream, Thumbnails(), 0, 0)
     assert first.startswith(b"\xff\xd8\xff")
     assert first == again
+    assert (tmp_path / "sitecustomize.py.seen").exists()
 
 
 def test_what_is_asked_for_meanwhile_is_drawn_together_and_kept(stream: ServedStream, drawing: Drawing) -> None:
@@ -92,3 +99,16 @@ def test_so_many_are_kept_and_no_more(stream: ServedStream, drawing: Drawing, mo
     for sample_id in (0, 1, 2, 1, 0):
         of(stream, thumbnails, sample_id)
     assert drawing.runs == [[0], [1], [2], [0]]
+
+
+def test_what_a_list_has_become_is_not_drawn_for_what_it_was(stream: ServedStream, drawing: Drawing) -> None:
+    changed = replace(stream, spec=replace(stream.spec, content_id="another"))
+
+    async def reload() -> list[bytes]:
+        thumbnails = Thumbnails()
+        asked = (stream, 0), (stream, 1), (changed, 1), (stream, 2)
+        return await asyncio.gather(*(thumbnails.of(*each) for each in asked))
+
+    assert asyncio.run(reload()) == [b"0", b"1", b"1", b"2"]
+    assert drawing.streams == [stream, stream, changed]
+    assert drawing.runs == [[0], [1, 2], [1]]
