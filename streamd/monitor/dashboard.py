@@ -47,7 +47,7 @@ class Dashboard:
         self._files = {
             each.name: each.read_bytes() for each in (files("streamd.monitor") / "page").iterdir() if each.is_file()
         }
-        self._live = Live()
+        self._live = Live(token)
         self._thumbnails = Thumbnails()
         self._service: Watched | None = None
         self._pictures: Pictures | None = None

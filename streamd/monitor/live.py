@@ -6,32 +6,44 @@ import asyncio
 import socket
 import time
 from collections.abc import Mapping
-from typing import Final
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 import msgspec
 from aiohttp import web
 
+from streamd.monitor.access import opens
 from streamd.monitor.figures import Sight, Watched
 from streamd.monitor.replies import standing
 from streamd.monitor.view import Make, Source, view
 from streamd.served import ServedStream
-from streamd.top import Look, moment
+from streamd.status import StreamStatus
+from streamd.top import Look, Moment, moment
 
 _EVERY_S: Final = 1.0
 _TOGETHER_S: Final = 0.5  # those who look within so long are told the same
 _OLD_S: Final = 5.0  # what happened since a look so long ago says little of now
+_UNSAID: Final = "see `streamd status`, or this page with its token"
+
+
+class _Events(NamedTuple):
+    """What is told at a time: everything, and what anybody may know."""
+
+    whole: bytes
+    discreet: bytes
 
 
 class Live:
     """Looks once a second, however many watch, and not at all when nobody does."""
 
-    def __init__(self) -> None:
+    def __init__(self, token: str) -> None:
+        self._token = token
         self._service: Watched | None = None
         self._sight: Sight | None = None
         self._host = socket.gethostname()
         self._before: Look | None = None
         self._looked_s = -_OLD_S
-        self._event = b""
+        self._events = _Events(b"", b"")
         self._closing = asyncio.Event()
 
     def watch(self, service: Watched, sight: Sight) -> None:
@@ -43,12 +55,13 @@ class Live:
         self._closing.set()
 
     async def tell(self, request: web.Request) -> web.StreamResponse:
-        """Server-sent events, one a second, until the page or the daemon goes."""
+        """Server-sent events, one a second, until the page or the daemon goes; with the token they name files."""
+        whole = opens(request.headers.get("Authorization"), self._token)
         response = web.StreamResponse(headers={**standing("text/event-stream"), "X-Accel-Buffering": "no"})
         await response.prepare(request)
         try:
             while not self._closing.is_set():
-                await response.write(self.event())
+                await response.write(self.event(whole=whole))
                 await self._pause()
         except ConnectionResetError:
             pass  # the page was closed
@@ -61,20 +74,32 @@ class Live:
         except TimeoutError:
             return
 
-    def event(self) -> bytes:
-        """What there is to tell now."""
+    def event(self, *, whole: bool) -> bytes:
+        """What there is to tell now, `whole` or without the reasons that may name files."""
         if self._service is None or self._sight is None:
             return _event({"starting": "the samples are listed, or the workers come up"})
         now_s = time.monotonic()
         if now_s >= self._looked_s + _TOGETHER_S:
-            self._event = self._look(self._service, self._sight, now_s)
-        return self._event
+            self._events = self._look(self._service, self._sight, now_s)
+        return self._events.whole if whole else self._events.discreet
 
-    def _look(self, service: Watched, sight: Sight, now_s: float) -> bytes:
+    def _look(self, service: Watched, sight: Sight, now_s: float) -> _Events:
         before = self._before if now_s < self._looked_s + _OLD_S else None
         figures = sight.look()
         self._before, self._looked_s = figures, now_s
-        return _event(view(moment(before, figures), figures, makes(service.streams), self._host))
+        whole, made = moment(before, figures), makes(service.streams)
+        seen = (view(each, figures, made, self._host) for each in (whole, discreet(whole)))
+        return _Events(*map(_event, seen))
+
+
+def discreet(now: Moment) -> Moment:
+    """The same without the reasons why streams are stopped or have failed: they name files."""
+    streams = tuple(replace(each, status=_discreet(each.status)) for each in now.streams)
+    return replace(now, streams=streams, status=replace(now.status, streams=tuple(each.status for each in streams)))
+
+
+def _discreet(stream: StreamStatus) -> StreamStatus:
+    return replace(stream, stopped=stream.stopped and _UNSAID, failed=stream.failed and _UNSAID)
 
 
 def makes(streams: Mapping[str, ServedStream]) -> dict[str, Make]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from daemons import write_images
-from made_figures import Books
+from made_figures import STATUS, STREAM, Books
 from made_monitor import Answer, answer, ask, monitor
 from served_folders import serve
 
@@ -111,6 +112,24 @@ def test_a_thumbnail_is_of_bad_samples_only_and_may_be_none(books: Books, monkey
 def test_where_no_batch_leaves_there_is_nothing_to_see(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pictures, "SHOWN_S", 0.0)
     assert with_token(books, "/pictures/train").status == 204
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_only_with_the_token_events_name_files(books: Books, knows: bool) -> None:
+    books.told = replace(STATUS, streams=(replace(STREAM, stopped="cat/0001.jpg is bad"),))
+
+    async def run() -> bytes:
+        async with monitor(books) as running:
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(running.url.rpartition(":")[2]))
+            key = f"Authorization: Bearer {running.token if knows else 'guessed'}"
+            writer.write(f"GET /live HTTP/1.1\r\nHost: localhost\r\n{key}\r\n\r\n".encode())
+            await reader.readuntil(b"\r\n\r\n")
+            event = await reader.readuntil(b"\n\n")
+            writer.close()
+            await writer.wait_closed()
+        return event
+
+    assert (b"cat/0001.jpg" in asyncio.run(run())) == knows
 
 
 def test_what_goes_on_is_told_as_events_until_the_daemon_ends(books: Books) -> None:

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from daemons import write_images
-from made_figures import STATUS, Books
+from made_figures import STATUS, STREAM, Books
 from served_folders import serve
 
 from streamd.monitor import live as under_test
@@ -19,6 +19,7 @@ from streamd.monitor.live import Live, makes
 from streamd.monitor.view import Make
 from streamd.served import ServedStream
 from streamd.stats import Stats
+from streamd.status import StreamStatus
 
 
 @pytest.fixture
@@ -43,13 +44,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def watching(books: Books) -> Live:
-    live = Live()
+    live = Live("token")
     live.watch(books, Sight(books, Stats()))
     return live
 
 
-def told(live: Live) -> dict[str, Any]:
-    event = live.event().decode()
+def told(live: Live, *, whole: bool = True) -> dict[str, Any]:
+    event = live.event(whole=whole).decode()
     assert event.startswith("data: ")
     assert event.endswith("\n\n")
     assert event.count("\n") == 2
@@ -57,7 +58,7 @@ def told(live: Live) -> dict[str, Any]:
 
 
 def test_a_daemon_that_starts_says_so() -> None:
-    assert list(told(Live())) == ["starting"]
+    assert list(told(Live("token"))) == ["starting"]
 
 
 def test_those_who_look_at_once_are_told_the_same(stream: ServedStream, clock: Clock) -> None:
@@ -83,3 +84,26 @@ def test_a_look_of_long_ago_says_nothing_of_now(stream: ServedStream, clock: Clo
 
 def test_a_stream_says_what_it_is_made_of(stream: ServedStream) -> None:
     assert makes({"train": stream}) == {"train": Make("files", "32x32 RGB", cached=False)}
+
+
+REASON: Final = "cat/0001.jpg is bad"
+
+
+@pytest.mark.parametrize(("why", "trouble"), [
+    ("stopped", replace(STREAM, receipts_bad=0, stopped=REASON)), ("failed", replace(STREAM, receipts_bad=0, failed=REASON)),
+])  # fmt: skip
+def test_reasons_that_name_files_are_for_those_with_the_token(
+    stream: ServedStream, why: str, trouble: StreamStatus
+) -> None:
+    live = watching(Books(replace(STATUS, streams=(trouble,)), streams={"train": stream}))
+    whole, discreet = told(live), told(live, whole=False)
+    assert whole["streams"][0][why] == REASON
+    assert "cat/0001.jpg" in whole["troubles"][0]
+    assert "cat/0001.jpg" not in json.dumps(discreet)
+    assert "`streamd status`" in discreet["streams"][0][why]
+    assert len(discreet["troubles"]) == 1
+
+
+def test_where_nothing_is_wrong_all_are_told_the_same(stream: ServedStream) -> None:
+    live = watching(Books(streams={"train": stream}))
+    assert told(live) == told(live, whole=False)
