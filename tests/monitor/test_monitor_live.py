@@ -89,9 +89,13 @@ def test_a_stream_says_what_it_is_made_of(stream: ServedStream) -> None:
 REASON: Final = "cat/0001.jpg is bad"
 
 
-@pytest.mark.parametrize(("why", "trouble"), [
-    ("stopped", replace(STREAM, receipts_bad=0, stopped=REASON)), ("failed", replace(STREAM, receipts_bad=0, failed=REASON)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("why", "trouble"),
+    [
+        ("stopped", replace(STREAM, receipts_bad=0, stopped=REASON)),
+        ("failed", replace(STREAM, receipts_bad=0, failed=REASON)),
+    ],
+)
 def test_reasons_that_name_files_are_for_those_with_the_token(
     stream: ServedStream, why: str, trouble: StreamStatus
 ) -> None:
