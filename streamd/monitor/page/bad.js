@@ -10,14 +10,11 @@ import { count, counted, visible } from "./words.js";
 export class Bad {
   #token;
   #thumbnails;
-  #choice = /** @type {HTMLSelectElement} */ (byId("bad-stream"));
+  #choice = byId("bad-stream");
   /** @type {Map<string, number>} */
   #counts = new Map();
-  /** @type {BadSample[]} */
-  #shown = [];
-  /** @type {number | null} */
-  #before = null;
-  #countShown = 0;
+  /** @type {BadPage} what is shown */
+  #page = { bad: 0, samples: [], before: null };
   #isBusy = false;
   #problem = "";
 
@@ -25,10 +22,10 @@ export class Bad {
   constructor(token) {
     this.#token = token;
     this.#thumbnails = new Thumbnails(token);
-    token.onChange(() => this.#forget());
-    this.#choice.addEventListener("change", () => this.#forget());
+    token.onChange(() => this.forget());
+    this.#choice.addEventListener("change", () => this.forget());
     byId("bad-show").addEventListener("click", () => this.#load(null));
-    byId("bad-more").addEventListener("click", () => this.#load(this.#before));
+    byId("bad-more").addEventListener("click", () => this.#load(this.#page.before));
   }
 
   /** @param {Stream[]} streams */
@@ -36,19 +33,13 @@ export class Bad {
     const before = this.#choice.value;
     this.#counts = new Map(streams.filter(({ bad }) => bad > 0).map(({ name, bad }) => [name, bad]));
     offer(this.#choice, [...this.#counts.keys()]);
-    if (before !== this.#choice.value) this.#forget();
+    if (before !== this.#choice.value) this.forget();
     else this.#draw();
   }
 
-  /** What belonged to another run of the daemon, stream or token. */
+  /** What is of another stream, token or run of the daemon. */
   forget() {
-    this.#forget();
-  }
-
-  #forget() {
-    this.#shown = [];
-    this.#before = null;
-    this.#countShown = 0;
+    this.#page = { bad: 0, samples: [], before: null };
     this.#problem = "";
     this.#draw();
   }
@@ -56,66 +47,65 @@ export class Bad {
   /** @param {number | null} before where to go on; null for the newest */
   async #load(before) {
     if (this.#isBusy) return;
-    const stream = this.#choice.value;
+    const path = `bad/${encodeURIComponent(this.#choice.value)}${before === null ? "" : `?before=${before}`}`;
+    const shown = this.#page;
     this.#isBusy = true;
-    this.#problem = "";
     this.#draw();
-    try {
-      const path = `bad/${encodeURIComponent(stream)}${before === null ? "" : `?before=${before}`}`;
-      const response = await this.#token.ask(path);
-      if (response.ok) this.#take(stream, before, await response.json());
-      else if (response.status !== 401) this.#problem = visible((await response.text()).trim());
-    } catch {
-      this.#problem = "the daemon does not answer";
-    }
+    const answer = await this.#token.ask(path).then(read, () => "the daemon does not answer");
     this.#isBusy = false;
+    if (shown === this.#page) {
+      this.#problem = typeof answer === "string" ? answer : "";
+      if (typeof answer !== "string") this.#take(answer, before === null ? [] : shown.samples);
+    }
     this.#draw();
   }
 
-  /** @param {string} stream @param {number | null} before @param {BadPage} page */
-  #take(stream, before, page) {
-    if (stream !== this.#choice.value) return;
-    const known = new Set(this.#shown.map(({ sample_id }) => sample_id));
-    const added = before === null ? page.samples : page.samples.filter(({ sample_id }) => !known.has(sample_id));
-    this.#shown = before === null ? added : [...this.#shown, ...added];
-    this.#before = page.before;
-    this.#countShown = page.bad;
+  /** @param {BadSample[]} above it */
+  #take(page, above) {
+    const known = new Set(above.map(({ sample_id }) => sample_id));
+    this.#page = { ...page, samples: [...above, ...page.samples.filter(({ sample_id }) => !known.has(sample_id))] };
   }
 
   #draw() {
-    const all = this.#counts.get(this.#choice.value) ?? 0;
-    const fresh = this.#shown.length ? all - this.#countShown : all;
+    const [stream, { samples, before }] = [this.#choice.value, this.#page];
+    const all = this.#counts.get(stream) ?? 0;
+    const fresh = all - (samples.length ? this.#page.bad : 0);
     show(byId("bad-choice"), this.#counts.size > 1);
-    show(byId("bad-show"), all > 0 && fresh > 0 && this.#token.isUsable);
-    show(byId("bad-more"), this.#before !== null);
-    say(byId("bad-show"), this.#shown.length ? `Show ${count(fresh)} new bad samples` : `Show ${counted(all, "bad sample")}`);
-    say(byId("bad-words"), this.#wordsFor(all));
-    const stream = this.#choice.value;
-    sync(byId("bad-list"), this.#shown, ({ sample_id }) => `${stream} ${sample_id}`, (sample) => this.#card(stream, sample));
+    show(byId("bad-show"), fresh > 0 && this.#token.isUsable);
+    show(byId("bad-more"), before !== null);
+    say(byId("bad-show"), `Show ${counted(fresh, samples.length ? "new bad sample" : "bad sample")}`);
+    say(byId("bad-words"), this.#words(all));
+    sync(byId("bad-list"), samples, (each) => `${stream} ${each.sample_id}`, (each) => this.#card(stream, each));
   }
 
-  /** @param {number} all */
-  #wordsFor(all) {
-    if (this.#problem) return `not listed: ${this.#problem}`;
-    if (this.#isBusy) return "is being listed";
+  #words(all) {
     if (!this.#counts.size) return "None is known so far: each sample that was needed could be read.";
+    if (this.#problem) return `Not listed: ${this.#problem}`;
+    if (this.#isBusy) return "They are being listed.";
     const whose = `${counted(all, "sample")} of ${visible(this.#choice.value)} could not be used`;
     if (!this.#token.isUsable) return `${whose}. The token is needed to see them.`;
-    return this.#shown.length ? `${whose}; ${count(this.#shown.length)} shown, the newest first` : whose;
+    const shown = this.#page.samples.length;
+    return shown ? `${whose}; ${count(shown)} shown, the newest first.` : `${whose}.`;
   }
 
-  /** @param {string} stream @param {BadSample} sample */
   #card(stream, { sample_id, file, reason, kind }) {
-    const picture = html("img", { width: 72, height: 72, alt: "", hidden: "" });
-    const none = html("span", { class: "small" }, "…");
-    const words = html("div", {}, html("bdi", { class: "file" }, visible(file)), html("p", {}, visible(reason)), html("p", { class: "small" }, `${kind} · sample ${sample_id}`));
+    const [picture, none] = [html("img", { alt: "", hidden: "" }), html("span", { class: "small" }, "…")];
+    const name = html("bdi", { class: "file" }, visible(file));
+    const about = html("p", { class: "small" }, `${visible(kind)} · sample ${sample_id}`);
+    const words = html("div", {}, name, html("p", {}, visible(reason)), about);
     const node = html("li", {}, html("div", { class: "thumbnail" }, picture, none), words);
     const end = this.#thumbnails.watch(node, `thumbnails/${encodeURIComponent(stream)}/${sample_id}`, (url) => {
       say(none, url ? "" : "nothing to see");
       show(picture, url !== null);
-      picture.alt = url ? `what can be seen of ${visible(file)}` : "";
+      picture.alt = `what can be seen of ${visible(file)}`;
+      picture.onload = () => URL.revokeObjectURL(picture.src);
       if (url) picture.src = url;
     });
     return { node, update() {}, end };
   }
+}
+
+/** @returns {Promise<BadPage | string>} what is listed, or why it is not */
+async function read(response) {
+  return response.ok ? response.json() : visible((await response.text()).trim());
 }

@@ -13,13 +13,9 @@ const SVG = "http://www.w3.org/2000/svg";
  * @param {K} tag
  * @param {Attributes} [attributes]
  * @param {...Child} children
- * @returns {HTMLElementTagNameMap[K]}
  */
 export function html(tag, attributes = {}, ...children) {
-  const node = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) set(node, name, value);
-  node.append(...children);
-  return node;
+  return furnish(document.createElement(tag), attributes, children);
 }
 
 /**
@@ -27,11 +23,14 @@ export function html(tag, attributes = {}, ...children) {
  * @param {K} tag
  * @param {Attributes} [attributes]
  * @param {...Child} children
- * @returns {SVGElementTagNameMap[K]}
  */
 export function svg(tag, attributes = {}, ...children) {
-  const node = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) set(node, name, value);
+  return furnish(document.createElementNS(SVG, tag), attributes, children);
+}
+
+/** @template {Element} N @param {N} node @param {Attributes} attributes @param {Child[]} children */
+function furnish(node, attributes, children) {
+  setAll(node, attributes);
   node.append(...children);
   return node;
 }
@@ -49,9 +48,16 @@ export function set(node, name, value) {
   else if (node.getAttribute(name) !== String(value)) node.setAttribute(name, String(value));
 }
 
-/** @param {Element} node @param {string} text */
+/** @param {Element} node @param {Attributes} attributes */
+export function setAll(node, attributes) {
+  for (const [name, value] of Object.entries(attributes)) set(node, name, value);
+}
+
+/** What is selected in a text, or read out, stays so. @param {Element} node @param {string} text */
 export function say(node, text) {
-  if (node.textContent !== text) node.textContent = text;
+  const [only] = node.childNodes;
+  if (!(only instanceof Text)) node.textContent = text;
+  else if (only.data !== text) only.data = text;
 }
 
 /** A sentence of the daemon's, in which `this` is code. @param {Element} node @param {string} text */
@@ -78,8 +84,8 @@ export function show(node, isShown) {
 const known = new WeakMap();
 
 /**
- * Lets the children of `parent` be the parts of `items`, in their order. Those that stay are neither made anew nor moved
- * without need, so that nothing in them loses focus or scroll position.
+ * Lets the children of `parent` be the parts of `items`, in their order. Those that stay are neither made anew nor
+ * moved without need, so that nothing in them loses focus or scroll position.
  * @template T
  * @param {Element} parent
  * @param {readonly T[]} items
@@ -103,7 +109,6 @@ export function sync(parent, items, keyOf, make) {
   }
 }
 
-/** @param {Map<string, Part<any>>} parts @param {Set<string>} kept */
 function dismiss(parts, kept) {
   for (const [key, part] of parts) {
     if (kept.has(key)) continue;
@@ -113,7 +118,7 @@ function dismiss(parts, kept) {
   }
 }
 
-/** Options of a choice; what was chosen stays so while it is there. @param {HTMLSelectElement} select @param {string[]} names */
+/** Options of a choice; what was chosen stays so. @param {HTMLSelectElement} select @param {string[]} names */
 export function offer(select, names) {
-  sync(select, names, (name) => name, (name) => ({ node: html("option", { value: name }, visible(name)), update() {} }));
+  sync(select, names, String, (name) => ({ node: html("option", { value: name }, visible(name)), update() {} }));
 }

@@ -4,29 +4,45 @@ import { html, set, svg } from "./dom.js";
 import { rate } from "./words.js";
 
 const KEPT_MS = 120_000;
+const MEAN_MS = 5000; // batches come some at a time: a second of them is no rate yet
+const SHORTEST_MS = 20_000; // what there is fills the line, from here on
 const GAP_MS = 3000; // further apart than this nothing is known of what was between
 const WIDTH = 120;
 const HEIGHT = 20;
 
-/** @typedef {{ms: number, value: number}} Mark */
+/** @typedef {{ms: number, told: number, value: number}} Mark `value` is the mean of what was told lately */
 
 export class History {
   /** @type {Map<string, Mark[]>} */
   #marks = new Map();
+  #startMs = 0;
   #nowMs = 0;
 
-  /** Adds what is known at a time; names that are not among it are forgotten. @param {number} nowMs @param {Map<string, number>} values */
+  /**
+   * Adds what is known at a time; names that are not among it are forgotten.
+   * @param {number} nowMs
+   * @param {Map<string, number>} values
+   */
   add(nowMs, values) {
+    this.#startMs ||= nowMs;
     this.#nowMs = nowMs;
     for (const name of this.#marks.keys()) if (!values.has(name)) this.#marks.delete(name);
     for (const [name, value] of values) {
       const kept = (this.#marks.get(name) ?? []).filter((mark) => nowMs - mark.ms < KEPT_MS);
-      this.#marks.set(name, [...kept, { ms: nowMs, value }]);
+      const late = kept.filter((mark) => nowMs - mark.ms < MEAN_MS).map((mark) => mark.told);
+      const mean = late.reduce((sum, each) => sum + each, value) / (late.length + 1);
+      this.#marks.set(name, [...kept, { ms: nowMs, told: value, value: mean }]);
     }
+  }
+
+  /** What a name is at now; null where nothing was told. @param {string} name */
+  at(name) {
+    return this.#marks.get(name)?.at(-1)?.value ?? null;
   }
 
   clear() {
     this.#marks.clear();
+    this.#startMs = 0;
   }
 
   /** @param {string} name */
@@ -37,10 +53,11 @@ export class History {
   /** The line of a name. @param {string} name */
   path(name) {
     const scale = (HEIGHT - 2) / (this.highest(name) || 1);
+    const shownMs = Math.min(KEPT_MS, Math.max(SHORTEST_MS, this.#nowMs - this.#startMs));
     let path = "";
     let lastMs = -Infinity;
     for (const { ms, value } of this.#marks.get(name) ?? []) {
-      const x = WIDTH - ((this.#nowMs - ms) / KEPT_MS) * WIDTH;
+      const x = WIDTH - ((this.#nowMs - ms) / shownMs) * WIDTH;
       path += `${ms - lastMs > GAP_MS ? "M" : "L"}${x.toFixed(1)} ${(HEIGHT - 1 - value * scale).toFixed(1)}`;
       lastMs = ms;
     }
@@ -48,10 +65,10 @@ export class History {
   }
 }
 
-/** A line over the last two minutes; the figure beside it says the same in digits. @param {History} history @param {string} name */
+/** A line over the last two minutes, beside its figure. @param {History} history @param {string} name */
 export function sparkline(history, name) {
-  const line = svg("path", { class: "spark-line", "vector-effect": "non-scaling-stroke" });
-  const base = svg("path", { class: "spark-base", d: `M0 ${HEIGHT - 0.5}H${WIDTH}`, "vector-effect": "non-scaling-stroke" });
+  const line = svg("path", { class: "spark-line" });
+  const base = svg("path", { d: `M0 ${HEIGHT - 0.5}H${WIDTH}` });
   const box = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none" }, base, line);
   const node = html("span", { class: "spark", "aria-hidden": "true" }, box);
   return {

@@ -33,13 +33,11 @@ export class Large {
     this.#dialog.showModal();
   }
 
-  /** @param {string} key */
   #key(key) {
     if (key === "ArrowLeft") this.#go(-1);
     if (key === "ArrowRight") this.#go(1);
   }
 
-  /** @param {number} steps */
   #go(steps) {
     const rows = this.#batch?.samples.length ?? 0;
     if (rows) this.#row = (this.#row + steps + rows) % rows;
@@ -55,7 +53,8 @@ export class Large {
     picture.hidden = !sample.picture;
     if (sample.picture) picture.src = sample.picture;
     picture.alt = labelsOf(sample) || "no label";
-    byId("large-facts").replaceChildren(...factsOf(sample).flatMap(([name, words]) => [html("dt", {}, name), html("dd", {}, html("bdi", {}, words))]));
+    const facts = factsOf(sample).flatMap(([name, words]) => [html("dt", {}, name), html("dd", {}, words)]);
+    byId("large-facts").replaceChildren(...facts);
   }
 }
 
@@ -70,7 +69,6 @@ export function markOf(sample) {
   return sample.weight === 1 ? "" : `weight ${sample.weight}`;
 }
 
-/** @param {Sample} sample @returns {[string, string][]} */
 function factsOf(sample) {
   /** @type {[string, string][]} */
   const facts = [

@@ -23,14 +23,17 @@ const bad = new Bad(token);
 /** @type {Snapshot | null} */
 let last = null;
 
-/** @param {Snapshot} now */
-function draw(now) {
-  last = now;
-  if (head.live(now)) {
+function draw(told) {
+  const isNew = head.live(told);
+  document.body.dataset.seen = "";
+  if (isNew) {
     history.clear();
     bad.forget();
+    token.doubt();
   }
-  history.add(Date.now(), ratesOf(now));
+  history.add(Date.now(), ratesOf(told));
+  const now = steady(told);
+  last = now;
   showTroubles(now.troubles, now.daemon.host, "live");
   showDaemon(now, history);
   way.update(now);
@@ -38,16 +41,31 @@ function draw(now) {
   showStreams(now.streams, history);
   pictures.update(now.streams.map(({ name }) => name), false);
   bad.update(now.streams);
+  if (now.streams.length) token.verify(now.streams[0].name);
 }
 
-/** @param {Snapshot} now @returns {Map<string, number>} */
+/** Of all that is drawn as a line, by name. */
 function ratesOf({ streams, trainers }) {
-  const sent = streams.reduce((sum, each) => sum + (each.samples_per_s ?? 0), 0);
-  /** @type {[string, number][]} */
-  const ofStreams = streams.map((each) => [`stream ${each.name}`, each.samples_per_s ?? 0]);
-  /** @type {[string, number][]} */
-  const ofTrainers = trainers.map((each) => [`trainer ${each.session}`, each.samples_per_s ?? 0]);
-  return new Map([["sent", sent], ...ofStreams, ...ofTrainers]);
+  /** @type {Map<string, number>} */
+  const rates = new Map();
+  const add = (name, perS) => perS !== null && rates.set(name, perS);
+  for (const { name, samples_per_s, decoded_per_s } of streams) {
+    add(`stream ${name}`, samples_per_s);
+    add(`decoded ${name}`, decoded_per_s);
+  }
+  for (const { session, samples_per_s } of trainers) add(`trainer ${session}`, samples_per_s);
+  return rates.set("sent", streams.reduce((sum, each) => sum + (each.samples_per_s ?? 0), 0));
+}
+
+/** The same with rates of the last seconds. @param {Snapshot} now @returns {Snapshot} */
+function steady(now) {
+  const streams = now.streams.map((each) => ({
+    ...each,
+    samples_per_s: history.at(`stream ${each.name}`),
+    decoded_per_s: history.at(`decoded ${each.name}`),
+  }));
+  const trainers = now.trainers.map((each) => ({ ...each, samples_per_s: history.at(`trainer ${each.session}`) }));
+  return { ...now, streams, trainers };
 }
 
 function showAccess() {
@@ -55,7 +73,7 @@ function showAccess() {
   show(byId("access"), token.advice !== "");
 }
 
-const live = new Live({
+const live = new Live(token, {
   hear: (news) => ("starting" in news ? head.starting(news.starting) : draw(news)),
   miss: (sinceMs) => {
     head.away(sinceMs, () => live.open());
@@ -64,7 +82,7 @@ const live = new Live({
   },
 });
 
-byId("access-form").addEventListener("submit", (/** @type {SubmitEvent} */ event) => {
+byId("access-form").addEventListener("submit", (event) => {
   event.preventDefault();
   token.take(byId("token").value);
   byId("token").value = "";

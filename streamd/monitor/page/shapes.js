@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * What the daemon tells, as its page reads it: the shapes of /live, /pictures and /bad. Nothing here runs.
+ * What the page reads of what the daemon tells: /live, /pictures and /bad. Nothing here runs.
  *
  * @typedef {{version: string, pid: number, endpoint: string, host: string, uptime_s: number, workers: number,
  *   busy_fraction: number, memory_bytes: number, memory_used_bytes: number, worker_deaths: number, draining: boolean,
@@ -12,7 +12,7 @@
  *
  * `sessions` are its trainers; `decoded_per_s` counts batches, `samples_per_s` those sent.
  * @typedef {{name: string, source: string, image: string, cached: boolean, samples: number, batch_size: number,
- *   batches: number, sessions: number, decoded_per_s: number | null, samples_per_s: number | null,
+ *   sessions: number, decoded_per_s: number | null, samples_per_s: number | null,
  *   decodes_per_batch: number | null, bad: number, new_bad: number, faults: Record<string, number>,
  *   shuffle_score: number | null, sent_samples: number, receipts_ok: number, receipts_bad: number,
  *   stopped: string | null, failed: string | null, remedy: string | null, poorly_mixed: string | null,
@@ -22,7 +22,7 @@
  * in steps behind the furthest, the verdict that of the last epoch.
  * @typedef {{session: number, stream: string, rank: number, world: number, cohort: number | null, epoch: number,
  *   epochs: number | null, step: number, steps: number, credit: number, held: number, doing: string,
- *   doing_words: string, samples_per_s: number | null, lag: number | null, left_s: number | null, age_s: number,
+ *   doing_words: string, samples_per_s: number | null, lag: number | null, left_s: number | null,
  *   verdict: string | null, verdict_words: string | null,
  * }} Trainer
  *

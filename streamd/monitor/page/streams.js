@@ -2,93 +2,82 @@
 /** The streams with their figures, and what could be better about them. */
 import { byId, html, say, sayProse, set, show, sync } from "./dom.js";
 import { sparkline } from "./history.js";
-import { cell, figure, rowHead, small, tableHead } from "./tables.js";
+import { tableHead, tableRow } from "./tables.js";
 import { count, counted, hundredths, rate, visible } from "./words.js";
 
 /** @import { History } from "./history.js" */
 /** @import { Stream } from "./shapes.js" */
+/** @import { Column } from "./tables.js" */
+/** @typedef {{kind: string, words: string | null}} Remark */
+/** @typedef {{key: string, stream: Stream, remark?: Remark}} Row a stream's figures, or a remark below them */
 
-/** @typedef {{key: string, stream: Stream, remark: Remark | null}} Row a stream's figures, or a remark below them */
-/** @typedef {{kind: string, words: string}} Remark */
-
-const COLUMNS = ["Stream", "Sent, samples/s", "Decoded, batches/s", "Decodes a batch", "Sent since start", "Receipts", "Shuffle score", "Bad"];
+/** @returns {Column<Stream>[]} */
+function columnsWith(history) {
+  const spark = ({ name }) => sparkline(history, `stream ${name}`);
+  return [
+    { head: "Stream", fields: [["name", (s) => visible(s.name)], ["small", aboutOf]] },
+    { head: "Sent, samples/s", fields: [["figure", (s) => rate(s.samples_per_s)]], extra: spark },
+    { head: "Decoded, batches/s", fields: [["figure", (s) => rate(s.decoded_per_s)]] },
+    { head: "Decodes a batch", fields: [["figure", (s) => hundredths(s.decodes_per_batch)]] },
+    { head: "Sent since start", fields: [["figure", (s) => count(s.sent_samples)]] },
+    { head: "Receipts", fields: [["figure", (s) => `${count(s.receipts_ok)} ok`], ["wrong", notOk]] },
+    { head: "Shuffle score", fields: [["figure", (s) => hundredths(s.shuffle_score)]] },
+    { head: "Bad", fields: [["figure", badOf], ["small", kindsOf]] },
+  ];
+}
 
 /** @param {Stream[]} streams @param {History} history */
 export function showStreams(streams, history) {
-  const table = byId("streams-table");
+  const [table, columns] = [byId("streams-table"), columnsWith(history)];
   show(table, streams.length > 0);
-  if (!table.tHead) table.append(tableHead(COLUMNS), html("tbody", { role: "rowgroup" }));
-  sync(table.tBodies[0], streams.flatMap(rowsOf), ({ key }) => key, (row) => (row.remark ? remarkRow() : streamRow(row.stream, history)));
+  if (!table.tHead) table.append(tableHead(columns), html("tbody", { role: "rowgroup" }));
+  const make = (row) => (row.remark ? remarkRow(columns.length) : streamRow(columns, row));
+  sync(table.tBodies[0], streams.flatMap(rowsOf), ({ key }) => key, make);
 }
 
-/** @param {Stream} stream @returns {Row[]} */
+/** @returns {Row[]} */
 function rowsOf(stream) {
-  const remarks = remarksOf(stream).map((remark) => ({ key: `${remark.kind} ${stream.name}`, stream, remark }));
-  return [{ key: `=${stream.name}`, stream, remark: null }, ...remarks];
-}
-
-/** @param {Stream} stream @returns {Remark[]} */
-function remarksOf(stream) {
-  const found = [
+  const remarks = [
     { kind: "Stopped", words: stream.stopped },
     { kind: "Trainers ended", words: stream.stopped ? null : stream.failed },
     { kind: "Advice", words: stream.remedy },
     { kind: "Mixing", words: stream.poorly_mixed },
-  ];
-  return /** @type {Remark[]} */ (found.filter(({ words }) => words));
+  ].filter(({ words }) => words);
+  const below = remarks.map((remark) => ({ key: `${remark.kind} ${stream.name}`, stream, remark }));
+  return [{ key: `=${stream.name}`, stream }, ...below];
 }
 
-/** @param {Stream} stream @param {History} history */
-function streamRow(stream, history) {
-  const about = small();
-  const [sent, decoded, decodes, since, ok, score, bad] = [figure(), figure(), figure(), figure(), figure(), figure(), figure()];
-  const [notOk, kinds] = [html("span", { class: "wrong" }), small()];
-  const spark = sparkline(history, `stream ${stream.name}`);
-  const node = html(
-    "tr",
-    { role: "row" },
-    rowHead(html("bdi", { class: "name" }, visible(stream.name)), " ", about),
-    cell("Sent, samples/s", sent, " ", spark.node),
-    cell("Decoded, batches/s", decoded),
-    cell("Decodes a batch", decodes),
-    cell("Sent since start", since),
-    cell("Receipts", ok, " ", notOk),
-    cell("Shuffle score", score),
-    cell("Bad", bad, " ", kinds),
-  );
-  /** @param {Row} row */
-  const update = ({ stream: now }) => {
-    say(about, aboutOf(now));
-    say(sent, rate(now.samples_per_s));
-    say(decoded, rate(now.decoded_per_s));
-    say(decodes, hundredths(now.decodes_per_batch));
-    say(since, count(now.sent_samples));
-    say(ok, `${count(now.receipts_ok)} ok`);
-    say(notOk, now.receipts_bad ? `⚠ ${count(now.receipts_bad)} not ok` : "");
-    say(score, hundredths(now.shuffle_score));
-    say(bad, `${count(now.bad)}${now.new_bad ? ` (+${count(now.new_bad)})` : ""}`);
-    say(kinds, Object.entries(now.faults).map(([kind, number]) => `${count(number)} ${kind}`).join(", "));
-    spark.update();
-  };
-  return { node, update };
-}
-
-/** @param {Stream} stream */
 function aboutOf({ source, image, samples, batch_size, sessions, cached }) {
-  const kept = cached ? ", cached" : "";
-  return `${visible(source)}${kept} · ${visible(image)} · ${counted(samples, "sample")} in batches of ${count(batch_size)} · ${counted(sessions, "trainer")}`;
+  const data = `${visible(source)}${cached ? ", cached" : ""} · ${visible(image)} · ${counted(samples, "sample")}`;
+  return `${data} in batches of ${count(batch_size)} · ${counted(sessions, "trainer")}`;
 }
 
-function remarkRow() {
-  const kind = html("strong");
-  const words = html("span");
-  const node = html("tr", { role: "row", class: "remark" }, html("td", { role: "cell", colspan: COLUMNS.length }, kind, " ", words));
+function notOk({ receipts_bad }) {
+  return receipts_bad ? `⚠ ${count(receipts_bad)} not ok` : "";
+}
+
+function badOf({ bad, new_bad }) {
+  return new_bad ? `${count(bad)} (+${count(new_bad)})` : count(bad);
+}
+
+function kindsOf({ faults }) {
+  return Object.entries(faults).map(([kind, number]) => `${count(number)} ${kind}`).join(", ");
+}
+
+function streamRow(columns, { stream }) {
+  const { node, update } = tableRow(columns, stream);
+  return { node, update: (row) => update(row.stream) };
+}
+
+function remarkRow(columns) {
+  const [kind, words] = [html("strong"), html("span")];
+  const cell = html("td", { role: "cell", colspan: columns }, kind, " ", words);
+  const node = html("tr", { role: "row", class: "remark" }, cell);
   /** @param {Row} row */
   const update = ({ remark }) => {
-    if (!remark) return;
-    say(kind, `${remark.kind}:`);
-    sayProse(words, visible(remark.words));
-    set(node, "data-kind", remark.kind);
+    say(kind, `${remark?.kind}:`);
+    sayProse(words, visible(remark?.words ?? ""));
+    set(node, "data-mark", remark?.kind ?? "");
   };
   return { node, update };
 }

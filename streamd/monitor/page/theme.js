@@ -1,38 +1,21 @@
 // @ts-check
 /** Auto, light or dark: kept for the next visit, and there before anything is drawn. */
+import { keep, recall } from "./kept.js";
 
 const SCHEMES = ["auto", "light", "dark"];
 const KEY = "streamd.colours";
-
-/** @returns {string} */
-function kept() {
-  try {
-    const scheme = localStorage.getItem(KEY);
-    return scheme && SCHEMES.includes(scheme) ? scheme : "auto";
-  } catch {
-    return "auto"; // storage may be forbidden
-  }
-}
-
-/** @param {string} scheme */
-function wear(scheme) {
-  document.documentElement.dataset.theme = scheme;
-  try {
-    localStorage.setItem(KEY, scheme);
-  } catch {
-    // then it lasts as long as the page
-  }
-}
+const { dataset } = document.documentElement;
 
 /** @param {HTMLElement} button which goes from one to the next */
 export function offerSchemes(button) {
-  const show = () => (button.textContent = `Colours: ${document.documentElement.dataset.theme}`);
+  const show = () => (button.textContent = `Colours: ${dataset.theme}`);
   button.addEventListener("click", () => {
-    const at = SCHEMES.indexOf(document.documentElement.dataset.theme ?? "auto");
-    wear(SCHEMES[(at + 1) % SCHEMES.length]);
+    dataset.theme = SCHEMES[(SCHEMES.indexOf(dataset.theme ?? "") + 1) % SCHEMES.length];
+    keep("localStorage", KEY, dataset.theme);
     show();
   });
   show();
 }
 
-wear(kept());
+const kept = recall("localStorage", KEY);
+dataset.theme = SCHEMES.includes(kept) ? kept : "auto";

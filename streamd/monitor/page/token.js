@@ -1,20 +1,20 @@
 // @ts-check
 /** The token that samples are shown for: from the address, kept while the tab lives, sent in a header only. */
+import { keep, recall } from "./kept.js";
 
 const KEY = "streamd.token";
-const MISSING =
-  "Pictures, labels and names of files are shown to whoever has the token. This command prints an address with it, where the daemon runs: open that, or paste it here.";
-const WRONG =
-  "The daemon does not take this token: one that was restarted has a new one. This command prints the address that is valid now: open it, or paste it here.";
+const MISSING = "Pictures, labels and names of files are shown to whoever has the token.";
+const WRONG = "The daemon does not take this token: one that was restarted has a new one.";
+const HOW = "Where the daemon runs, this command prints an address with it: open that, or paste it here.";
 
 export class Token {
-  #value = "";
+  #value = recall("sessionStorage", KEY);
   #isWrong = false;
+  #isVerified = false;
   /** @type {(() => void)[]} */
   #told = [];
 
   constructor() {
-    this.#value = stored();
     this.#takeFragment();
     addEventListener("hashchange", () => this.#takeFragment());
   }
@@ -24,10 +24,14 @@ export class Token {
     return this.#value !== "" && !this.#isWrong;
   }
 
+  /** What shows it; whatever was pasted must fit a header. @returns {Record<string, string>} */
+  get headers() {
+    return this.#value ? { Authorization: `Bearer ${encodeURIComponent(this.#value)}` } : {};
+  }
+
   /** What to do to get at pictures; nothing while there is nothing to do. */
   get advice() {
-    if (this.isUsable) return "";
-    return this.#isWrong ? WRONG : MISSING;
+    return this.isUsable ? "" : `${this.#isWrong ? WRONG : MISSING} ${HOW}`;
   }
 
   /** @param {() => void} told of every change */
@@ -38,26 +42,33 @@ export class Token {
   /** @param {string} text an address of the page with the token in it, or the token alone */
   take(text) {
     this.#value = text.trim().replace(/^.*#/s, "");
-    this.#isWrong = false;
-    store(this.#value);
-    this.#tell();
+    keep("sessionStorage", KEY, this.#value);
+    this.doubt();
+    this.#judge(false);
   }
 
   /**
    * Asks for something that shows samples.
    * @param {string} path
    * @param {AbortSignal} [signal]
-   * @returns {Promise<Response>}
    */
   async ask(path, signal) {
     const used = this.#value;
-    const headers = { Authorization: `Bearer ${encodeURIComponent(used)}` };
-    const response = await fetch(path, { headers, signal, cache: "no-store" });
-    if (response.status === 401 && used === this.#value) {
-      this.#isWrong = true;
-      this.#tell();
-    }
+    const response = await fetch(path, { headers: this.headers, signal });
+    if (response.status === 401 && used === this.#value) this.#judge(true);
     return response;
+  }
+
+  /** Another run of the daemon may have another token. */
+  doubt() {
+    this.#isVerified = false;
+  }
+
+  /** Finds out once whether the daemon takes it, before anybody wants to see a thing. @param {string} stream */
+  verify(stream) {
+    if (this.#isVerified || !this.isUsable) return;
+    this.#isVerified = true;
+    this.ask(`bad/${encodeURIComponent(stream)}?before=0`).catch(() => this.doubt());
   }
 
   #takeFragment() {
@@ -67,24 +78,8 @@ export class Token {
     this.take(fragment);
   }
 
-  #tell() {
+  #judge(isWrong) {
+    this.#isWrong = isWrong;
     for (const told of this.#told) told();
-  }
-}
-
-function stored() {
-  try {
-    return sessionStorage.getItem(KEY) ?? "";
-  } catch {
-    return ""; // storage may be forbidden
-  }
-}
-
-/** @param {string} value */
-function store(value) {
-  try {
-    sessionStorage.setItem(KEY, value);
-  } catch {
-    // then it lasts as long as the page
   }
 }

@@ -1,20 +1,19 @@
 // @ts-check
 /** Draws the way of the data, from the sources to the trainers, and marks where it waits. */
-import { byId, say, sayProse, set, svg, sync } from "./dom.js";
+import { byId, say, sayProse, set, setAll, svg, sync } from "./dom.js";
 import { CHAR, card, cohortCards, sourceCard } from "./way_cards.js";
 import { layOut } from "./way_layout.js";
 import { cellsOf, hub, tag, tank } from "./way_machines.js";
 import { pick } from "./way_pick.js";
 import { counted, fitted, percent, visible } from "./words.js";
 
+/** @import { Part } from "./dom.js" */
 /** @import { Snapshot } from "./shapes.js" */
-/** @import { Card } from "./way_cards.js" */
-/** @import { Edge, Group, Layout } from "./way_layout.js" */
-/** @import { Cohort, Picked } from "./way_pick.js" */
 
 const DESCRIBED_MS = 10_000; // a screen reader is not told more often
 const MIN_WIDTH = 200; // less is no place to draw in
 const FLOWING = 0.01; // fewer samples a second are rest
+const NOTICED = 0.05; // of a trainer that waits, on average
 const TAGS = /** @type {Record<string, string>} */ ({
   disk: "waits for reads",
   decode: "waits for decoding",
@@ -43,8 +42,9 @@ export class Way {
   constructor() {
     const names = { role: "img", "aria-labelledby": "way-title", "aria-describedby": "way-description" };
     const machines = [this.#hub.node, this.#tank.node];
-    const layers = [this.#edges, this.#captions, this.#sources, ...machines, this.#heads, this.#trainers, this.#tag.node];
-    this.#picture = svg("svg", { class: "way-picture", ...names }, this.#title, this.#description, ...layers);
+    const below = [this.#title, this.#description, this.#edges, this.#captions, this.#sources];
+    const above = [this.#heads, this.#trainers, this.#tag.node];
+    this.#picture = svg("svg", { class: "way-picture", ...names }, ...below, ...machines, ...above);
     new ResizeObserver(() => this.#draw()).observe(this.#box);
   }
 
@@ -72,32 +72,31 @@ export class Way {
     set(this.#picture, "height", Math.round(layout.height * unit));
     this.#hub.update(layout.hub, now);
     this.#tank.update(layout.tank, now, layout.isWide);
-    this.#drawWords(layout);
+    this.#drawWords(layout, now.way?.waiting ?? 0);
     this.#drawCards(layout, now, picked);
     this.#drawEdges(layout, now, picked);
     const limit = now.way?.limit ?? "pending";
     this.#tag.update(layout.tags[limit], TAGS[limit], limit === "none");
   }
 
-  /** @param {Layout} layout */
-  #drawWords({ captions, groups }) {
-    sync(this.#captions, captions, ({ text }) => text, ({ text }) => {
-      const node = svg("text", { class: "caption" }, text);
-      return { node, update: ({ x, y }) => (set(node, "x", x), set(node, "y", y)) };
+  #drawWords({ captions, groups }, waiting) {
+    const waits = waiting >= NOTICED ? `, ${waiting.toFixed(1)} waiting` : "";
+    const words = captions.map((each) => ({ ...each, text: each.key + (each.key === "trainers" ? waits : "") }));
+    sync(this.#captions, words, ({ key }) => key, () => {
+      const node = svg("text", { class: "caption" });
+      return { node, update: ({ x, y, text }) => (setAll(node, { x, y }), say(node, text)) };
     });
     sync(this.#heads, groups, ({ cohort }) => cohort.key, () => {
       const [text, dot] = [svg("text", { class: "small" }), svg("circle", { class: "joint", r: 4 })];
-      const update = (/** @type {Group} */ { cohort, head, joint, w }) => {
-        for (const [name, value] of Object.entries(head)) set(text, name, value);
+      const update = ({ cohort, head, joint, w }) => {
+        setAll(text, head);
         say(text, headOf(cohort, w / CHAR));
-        set(dot, "cx", joint.x);
-        set(dot, "cy", joint.y);
+        setAll(dot, { cx: joint.x, cy: joint.y });
       };
       return { node: svg("g", {}, text, dot), update };
     });
   }
 
-  /** @param {Layout} layout @param {Snapshot} now @param {Picked} picked */
   #drawCards({ sources, groups, rest }, now, picked) {
     const streams = new Map(now.streams.map((stream) => [`=${stream.name}`, stream]));
     const read = sources.map(({ key, box }) => sourceCard(streams.get(key), key, box, picked.moreStreams));
@@ -109,38 +108,42 @@ export class Way {
     sync(this.#trainers, trainers, ({ key }) => key, card);
   }
 
-  /** @param {Layout} layout @param {Snapshot} now @param {Picked} picked */
   #drawEdges({ edges }, now, picked) {
     const rates = ratesOf(now, picked);
     const most = Math.max(FLOWING, rates.get("hub") ?? 0);
     const waits = { disk: "source", transport: "tank" }[String(now.way?.limit)];
-    sync(this.#edges, edges, ({ key }) => key, () => {
-      const paths = [svg("path", { class: "line" }), svg("path", { class: "flow" })];
-      const node = svg("g", {}, ...paths);
-      const update = (/** @type {Edge} */ { key, d, from }) => {
-        const rate = rates.get(key) ?? 0;
-        set(node, "class", `edge${rate > FLOWING ? " flows" : ""}${from === waits ? " waits" : ""}`);
-        for (const path of paths) {
-          set(path, "d", d);
-          set(path, "stroke-width", (1.5 + 3 * Math.min(1, rate / most)).toFixed(1));
-        }
-      };
-      return { node, update };
+    const drawn = edges.map(({ key, d, from }) => {
+      const rate = rates.get(key) ?? 0;
+      const kind = `edge${rate > FLOWING ? " flows" : ""}${from === waits ? " waits" : ""}`;
+      return { key, kind, line: { d, "stroke-width": (1.5 + 3 * Math.min(1, rate / most)).toFixed(1) } };
     });
+    sync(this.#edges, drawn, ({ key }) => key, edge);
   }
 }
 
-/** @param {Cohort} cohort @param {number} chars */
+/** A line, and what flows along it. @returns {Part<any>} */
+function edge() {
+  const paths = [svg("path", { class: "line" }), svg("path", { class: "flow" })];
+  const node = svg("g", {}, ...paths);
+  const update = ({ kind, line }) => {
+    set(node, "class", kind);
+    for (const path of paths) setAll(path, line);
+  };
+  return { node, update };
+}
+
 function headOf(cohort, chars) {
   const shared = cohort.all.length > 1 ? ` · one decode for ${counted(cohort.all.length, "trainer")}` : "";
   return fitted(visible(cohort.stream), chars - shared.length) + shared;
 }
 
-/** Samples a second on each edge, by its key. @param {Snapshot} now @param {Picked} picked */
+/** Samples a second on each edge, by its key. */
 function ratesOf(now, picked) {
   /** @type {Map<string, number>} */
   const rates = new Map();
-  const raise = (/** @type {string} */ key, /** @type {number} */ perS) => rates.set(key, Math.max(rates.get(key) ?? 0, perS));
+  const raise = (key, perS) => {
+    rates.set(key, Math.max(rates.get(key) ?? 0, perS));
+  };
   for (const { name, decoded_per_s, batch_size } of now.streams) {
     const perS = (decoded_per_s ?? 0) * batch_size;
     raise(`source =${name}`, perS);
@@ -155,16 +158,17 @@ function ratesOf(now, picked) {
   return rates;
 }
 
-/** All that the drawing shows, in words. @param {Snapshot} now */
+/** All that the drawing shows, in words. */
 function description(now) {
   const { daemon, way, streams } = now;
+  const used = daemon.memory_used_bytes / Math.max(1, daemon.memory_bytes);
   const names = streams.map((each) => `${visible(each.name)} from ${visible(each.source)}`).join(", ");
   const reads = way ? `, reading ${percent(way.reading)} and decoding ${percent(way.decoding)} of their time` : "";
   const cohorts = pick(now).cohorts.map((each) => `${visible(each.stream)} to ${counted(each.all.length, "trainer")}`);
   return [
     `${counted(streams.length, "stream")}: ${names || "none"}.`,
     `${counted(daemon.workers, "worker")}, ${percent(daemon.busy_fraction)} busy${reads}.`,
-    `Memory ${percent(daemon.memory_used_bytes / Math.max(1, daemon.memory_bytes))} used, ${counted(way?.slots ?? 0, "slot")}.`,
+    `Memory ${percent(used)} used${way ? `, ${counted(way.slots, "slot")}` : ""}.`,
     cohorts.length ? `One decode each: ${cohorts.join(", ")}.` : "No trainer yet.",
     way ? `Now: ${visible(way.words)}.` : "",
   ].join(" ");

@@ -1,13 +1,16 @@
 // @ts-check
 /** Sources and trainers as the way shows them: a frame with two lines of text, and a figure at the end of each. */
-import { say, set, svg } from "./dom.js";
+import { say, set, setAll, svg } from "./dom.js";
 import { counted, epochOf, fitted, rate, visible } from "./words.js";
 
-/** @import { Stream, Trainer } from "./shapes.js" */
+/** @import { Stream } from "./shapes.js" */
 /** @import { Box } from "./way_layout.js" */
 /** @import { Cohort } from "./way_pick.js" */
 
-/** @typedef {{key: string, box: Box, kind: string, name: string, about?: string, figure?: string, aside?: string, part?: number, hint?: string}} Card */
+/**
+ * @typedef {{key: string, box: Box, kind: string, name: string, about?: string, figure?: string, aside?: string,
+ *   part?: number, hint?: string}} Card
+ */
 
 export const CHAR = 7.3; // of the fixed font at 12 units; small text is a little narrower
 const SMALL_CHAR = 6.8;
@@ -18,14 +21,14 @@ export function card() {
   const title = svg("title");
   const rect = svg("rect", { rx: 2 });
   const bar = svg("rect", { class: "card-bar", height: 3 });
-  const [first, second] = [svg("text", { class: "name", x: EDGE, y: 19 }), svg("text", { class: "small", x: EDGE, y: 36 })];
+  const first = svg("text", { class: "name", x: EDGE, y: 19 });
+  const second = svg("text", { class: "small", x: EDGE, y: 36 });
   const figures = [19, 36].map((y) => svg("text", { class: y > 19 ? "small" : "", y, "text-anchor": "end" }));
   const node = svg("g", {}, title, rect, bar, first, second, ...figures);
   /** @param {Card} shown */
   const update = ({ box, kind, name, about = "", figure = "", aside = "", part = 0, hint = `${name}, ${about}` }) => {
     frame(node, rect, box, `card ${kind}`);
-    set(bar, "y", box.h - 3);
-    set(bar, "width", (box.w * Math.min(1, part)).toFixed(1));
+    setAll(bar, { y: box.h - 3, width: (box.w * Math.min(1, part)).toFixed(1) });
     const room = box.w - 2 * EDGE;
     say(first, fitted(name, room / CHAR - figure.length - 1));
     say(second, fitted(about, room / SMALL_CHAR - aside.length - 1));
@@ -39,12 +42,17 @@ export function card() {
 /** @param {Element} group @param {Element} rect @param {Box} box @param {string} kind */
 export function frame(group, rect, box, kind) {
   set(group, "transform", `translate(${box.x} ${box.y})`);
-  set(rect, "class", kind);
-  set(rect, "width", box.w);
-  set(rect, "height", box.h);
+  setAll(rect, { class: kind, width: box.w, height: box.h });
 }
 
-/** @param {Stream | undefined} stream @param {string} key @param {Box} box @param {number} more streams that have no card @returns {Card} */
+/**
+ * Of a stream, or of all `more` that have none.
+ * @param {Stream | undefined} stream
+ * @param {string} key
+ * @param {Box} box
+ * @param {number} more
+ * @returns {Card}
+ */
 export function sourceCard(stream, key, box, more) {
   if (!stream) return { key, box, kind: "more", name: `and ${counted(more, "more stream")}` };
   const [name, source] = [visible(stream.name), visible(stream.source)];
@@ -56,23 +64,20 @@ export function sourceCard(stream, key, box, more) {
     name,
     about: wrong || `${source}${stream.cached ? ", cached" : ""}`,
     figure: `${rate(stream.decoded_per_s)}/s`,
-    aside: "batches",
+    aside: wrong ? "" : "batches",
     hint: `${name}: ${source}, ${visible(stream.image)}, ${counted(stream.samples, "sample")}`,
   };
 }
 
-/** The cards of a cohort: a trainer each, and one for all that there is no room for. @param {Cohort} cohort @param {Box[]} boxes @returns {Card[]} */
+/** A trainer each, and one for all that have no room. @param {Cohort} cohort @param {Box[]} boxes @returns {Card[]} */
 export function cohortCards({ key, all, shown }, boxes) {
   const hidden = all.slice(shown);
   const perS = hidden.reduce((sum, each) => sum + (each.samples_per_s ?? 0), 0);
-  return boxes.map((box, row) =>
-    row < shown
-      ? trainerCard(all[row], box)
-      : { key: `more ${key}`, box, kind: "more", name: `and ${counted(hidden.length, "more trainer")}`, figure: `${rate(perS)}/s` },
-  );
+  const more = { key: `more ${key}`, kind: "more", name: `and ${counted(hidden.length, "more trainer")}` };
+  const figure = `${rate(perS)}/s`;
+  return boxes.map((box, row) => (row < shown ? trainerCard(all[row], box) : { ...more, box, figure }));
 }
 
-/** @param {Trainer} trainer @param {Box} box @returns {Card} */
 function trainerCard(trainer, box) {
   const rank = trainer.world > 1 ? ` · rank ${trainer.rank}/${trainer.world}` : "";
   return {

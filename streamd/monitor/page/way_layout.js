@@ -8,26 +8,20 @@
 /** @typedef {{key: string, box: Box}} Source */
 /** @typedef {{cohort: Cohort, head: Point, w: number, joint: Point, boxes: Box[]}} Group */
 /** @typedef {{key: string, d: string, from: "source" | "hub" | "tank" | "cohort"}} Edge */
-/** @typedef {{text: string, x: number, y: number}} Caption */
+/** @typedef {{key: string, x: number, y: number}} Caption */
 /** @typedef {{x: number, y: number, toY: number, isEnd: boolean}} Tag where it is said that it waits, and at what */
 
 /**
- * `hub` are the workers, `tank` the memory; in `rest` are trainers that are not drawn, or the words that there is none.
- * @typedef {object} Layout
- * @property {boolean} isWide
- * @property {number} height
- * @property {Source[]} sources
- * @property {Box} hub
- * @property {Box} tank
- * @property {Group[]} groups
- * @property {Box | null} rest
- * @property {Edge[]} edges
- * @property {Caption[]} captions
- * @property {Record<string, Tag>} tags by limit
+ * `hub` are the workers, `tank` is the memory; in `rest` are trainers that are not drawn, or the words that there is
+ * none; tags are by limit.
+ * @typedef {{isWide: boolean, height: number, sources: Source[], hub: Box, tank: Box, groups: Group[],
+ *   rest: Box | null, edges: Edge[], captions: Caption[], tags: Record<string, Tag>}} Layout
  */
 
 /** @typedef {Pick<Layout, "sources" | "groups" | "rest">} Ends */
-/** @typedef {{source: (box: Box, at: number, of: number) => string, hub: string, tank: (to: Point, at: number, of: number) => string}} Lines */
+/** @typedef {(box: Box, at: number, of: number) => string} ToHub */
+/** @typedef {(to: Point, at: number, of: number) => string} FromTank */
+/** @typedef {{source: ToHub, hub: string, tank: FromTank}} Lines */
 
 export const CELL = 14;
 const WIDE_FROM = 760;
@@ -36,6 +30,8 @@ const TRAINER_H = 44;
 const GAP = 8;
 const HEAD = 20; // above a cohort
 const TOP = 54; // captions and tags
+const DEEPEST = 200; // is the middle of a wide drawing below its top
+const TANK_WORDS = 46; // below it
 const RAIL = 10; // the line that all of a narrow drawing hangs on
 
 /** @param {Picked} picked @param {number} width @param {number} cells that stand for the workers @returns {Layout} */
@@ -48,7 +44,6 @@ export function cellColumns(cells, width) {
   return Math.max(1, Math.min(cells, Math.floor((width - 24) / CELL)));
 }
 
-/** @param {number} cells @param {number} width */
 function hubHeight(cells, width) {
   return 34 + Math.ceil(cells / cellColumns(cells, width)) * CELL + 62;
 }
@@ -60,16 +55,17 @@ function wide(picked, width, cells) {
   const [sourceW, hubW, tankW, trainerW] = [0.2, 0.19, 0.12, 0.3].map((part) => Math.round(width * part));
   const gap = (width - sourceW - hubW - tankW - trainerW) / 3 - 4;
   const [hubX, trainerX] = [sourceW + gap, width - trainerW];
-  const [hubH, tankH] = [hubHeight(cells, hubW), 140];
+  const [hubH, tankH] = [hubHeight(cells, hubW), 104];
   const sourcesH = sourceStack(picked, 0, 0, sourceW).length * (SOURCE_H + GAP) - GAP;
   const trainersH = trainerStack(picked, trainerX, 0, trainerW).bottom;
-  const inner = Math.max(sourcesH, hubH, tankH, trainersH);
-  const middle = TOP + inner / 2;
-  const hub = { x: hubX, y: middle - hubH / 2, w: hubW, h: hubH };
-  const tank = { x: hubX + hubW + gap, y: middle - tankH / 2, w: tankW, h: tankH };
-  const { groups, rest } = trainerStack(picked, trainerX, middle - trainersH / 2, trainerW);
-  const ends = { sources: sourceStack(picked, 0, middle - sourcesH / 2, sourceW), groups, rest };
-  const tag = (/** @type {number} */ x, /** @type {number} */ toY) => ({ x, y: 30, toY, isEnd: false });
+  const inner = Math.max(sourcesH, hubH, tankH + 2 * TANK_WORDS, trainersH);
+  const middle = TOP + Math.min(inner / 2, DEEPEST); // so that the daemon itself is on the first screen
+  const top = (h) => Math.max(TOP, middle - h / 2);
+  const hub = { x: hubX, y: top(hubH), w: hubW, h: hubH };
+  const tank = { x: hubX + hubW + gap, y: top(tankH), w: tankW, h: tankH };
+  const { groups, rest } = trainerStack(picked, trainerX, top(trainersH), trainerW);
+  const ends = { sources: sourceStack(picked, 0, top(sourcesH), sourceW), groups, rest };
+  const tag = (x, toY) => ({ x, y: 30, toY, isEnd: false });
   return {
     isWide: true,
     height: TOP + inner + 10,
@@ -83,11 +79,11 @@ function wide(picked, width, cells) {
     }),
     captions: captionsAt([0, hubX, tank.x, trainerX].map((x) => ({ x, y: 11 }))),
     tags: {
-      disk: tag(sourceW + gap / 2, middle - 14),
+      disk: tag(sourceW + gap / 2, middle - 12),
       decode: tag(hubX + hubW / 2, hub.y),
       memory: tag(tank.x + tankW / 2, tank.y),
       transport: tag(tank.x + tankW + gap / 2 - 12, middle - 14),
-      none: tag(trainerX + trainerW / 2, middle - trainersH / 2),
+      none: tag(trainerX + trainerW / 2, top(trainersH)),
     },
   };
 }
@@ -103,7 +99,7 @@ function narrow(picked, width, cells) {
   const end = tank.y + tank.h;
   const { groups, rest, bottom } = trainerStack(picked, deep, end + 40, width - deep);
   const ends = { sources, groups, rest };
-  const tag = (/** @type {number} */ y) => ({ x: width, y, toY: y + 18, isEnd: true });
+  const tag = (y) => ({ x: width, y, toY: y + 18, isEnd: true });
   return {
     isWide: false,
     height: bottom + 6,
@@ -128,13 +124,11 @@ function narrow(picked, width, cells) {
 
 // --- both
 
-/** @param {Picked} picked @param {number} x @param {number} y @param {number} w @returns {Source[]} one below the other */
 function sourceStack({ streams, moreStreams }, x, y, w) {
   const keys = streams.map(({ name }) => `=${name}`).concat(moreStreams ? ["+"] : []);
   return keys.map((key, row) => ({ key, box: { x, y: y + row * (SOURCE_H + GAP), w, h: SOURCE_H } }));
 }
 
-/** @param {Picked} picked @param {number} x @param {number} y @param {number} w */
 function trainerStack({ cohorts, moreTrainers }, x, y, w) {
   const groups = cohorts.map((cohort) => {
     const top = y + HEAD;
@@ -148,7 +142,6 @@ function trainerStack({ cohorts, moreTrainers }, x, y, w) {
   return { groups, rest, bottom: rest ? y + TRAINER_H : y - GAP - 4 };
 }
 
-/** @param {Ends} ends @param {Lines} lines @returns {Edge[]} */
 function edgesOf({ sources, groups, rest }, lines) {
   /** @type {Edge[]} */
   const edges = [{ key: "hub", d: lines.hub, from: "hub" }];
@@ -157,34 +150,32 @@ function edgesOf({ sources, groups, rest }, lines) {
   );
   groups.forEach(({ cohort: { key }, joint, boxes }, at) => {
     edges.push({ key: `tank ${key}`, d: lines.tank(joint, at, groups.length), from: "tank" });
-    boxes.forEach((box, row) => edges.push({ key: `cohort ${key} ${row}`, d: curve(joint, left(box)), from: "cohort" }));
+    boxes.forEach((box, row) => {
+      edges.push({ key: `cohort ${key} ${row}`, d: curve(joint, left(box)), from: "cohort" });
+    });
   });
   if (rest) edges.push({ key: "rest", d: lines.tank(left(rest), 0, 1), from: "tank" });
   return edges;
 }
 
-/** @param {Point[]} places @returns {Caption[]} */
 function captionsAt(places) {
-  return ["sources", "workers", "memory", "trainers"].map((text, at) => ({ text, ...places[at] }));
+  return ["sources", "workers", "memory", "trainers"].map((key, at) => ({ key, ...places[at] }));
 }
 
-/** @param {Box} box @returns {Point} */
 function left(box) {
   return { x: box.x, y: box.y + box.h / 2 };
 }
 
-/** @param {Box} box @returns {Point} */
 function right(box) {
   return { x: box.x + box.w, y: box.y + box.h / 2 };
 }
 
-/** The place of one of several lines at a side of a box. @param {Box} box @param {number} x @param {number} at @param {number} of */
+/** One of several lines at a side of a box. */
 function port(box, x, at, of) {
   const step = Math.min(16, (box.h - 40) / Math.max(1, of - 1));
   return { x, y: box.y + box.h / 2 + (at - (of - 1) / 2) * step };
 }
 
-/** @param {Point} from @param {Point} to */
 function curve(from, to) {
   const middle = (from.x + to.x) / 2;
   return `M${from.x} ${from.y}C${middle} ${from.y} ${middle} ${to.y} ${to.x} ${to.y}`;

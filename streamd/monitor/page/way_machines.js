@@ -1,6 +1,6 @@
 // @ts-check
 /** What the daemon consists of on the way: its workers and its memory, and the tag that says where it waits. */
-import { say, set, svg, sync } from "./dom.js";
+import { say, set, setAll, svg, sync } from "./dom.js";
 import { CHAR, frame } from "./way_cards.js";
 import { CELL, cellColumns } from "./way_layout.js";
 import { bytes, counted, percent } from "./words.js";
@@ -38,22 +38,21 @@ export function hub() {
   return { node, update };
 }
 
-/** @param {Element} group @param {number} cells @param {number} part of them that are busy @param {number} width */
+/** @param {number} part of them that are busy */
 function drawCells(group, cells, part, width) {
   const [columns, filled] = [cellColumns(cells, width), Math.round(part * cells)];
-  const places = Array.from({ length: cells }, (_, at) => at);
-  sync(group, places, String, () => {
+  const placed = Array.from({ length: cells }, (_, at) => ({
+    x: 12 + (at % columns) * CELL,
+    y: 32 + Math.floor(at / columns) * CELL,
+    class: at < filled ? "cell busy" : "cell",
+  }));
+  sync(group, placed, ({ x, y }) => `${x} ${y}`, () => {
     const node = svg("rect", { width: CELL - 4, height: CELL - 4, rx: 1 });
-    const update = (/** @type {number} */ at) => {
-      set(node, "x", 12 + (at % columns) * CELL);
-      set(node, "y", 32 + Math.floor(at / columns) * CELL);
-      set(node, "class", at < filled ? "cell busy" : "cell");
-    };
-    return { node, update };
+    return { node, update: (shown) => setAll(node, shown) };
   });
 }
 
-/** A part of the workers' time on a scale with quarters. @param {string} name */
+/** A part of the workers' time on a scale with quarters. */
 function gauge(name) {
   const value = svg("text", { class: "small", y: 4, "text-anchor": "end" });
   const scale = svg("path", { class: "scale" });
@@ -63,8 +62,8 @@ function gauge(name) {
   const update = (width, y, part, waits) => {
     const length = width - GAUGE_X - 56;
     set(node, "transform", `translate(0 ${y})`);
-    set(level, "class", waits ? "level waits" : "level");
-    set(level, "width", (length * Math.min(1, part ?? 0)).toFixed(1));
+    const kind = waits ? "level waits" : "level";
+    setAll(level, { class: kind, width: (length * Math.min(1, part ?? 0)).toFixed(1) });
     const ticks = [0, 1, 2, 3, 4].map((tick) => `M${GAUGE_X + (length * tick) / 4} -5v9`);
     set(scale, "d", `${ticks.join("")}h${-length}`);
     set(value, "x", width - 12);
@@ -88,20 +87,17 @@ export function tank() {
     const words = [way ? counted(way.slots, "slot") : "slots", bytes(used), `of ${bytes(all)}`];
     words.forEach((each, at) => {
       say(lines[at], each);
-      set(lines[at], "x", isWide ? box.w / 2 : [12, box.w / 2, box.w - 12][at]);
-      set(lines[at], "y", isWide ? box.h / 2 + [-14, 6, 22][at] : 20);
-      set(lines[at], "text-anchor", isWide ? "middle" : ["start", "middle", "end"][at]);
+      const x = isWide ? box.w / 2 : [12, box.w / 2, box.w - 12][at];
+      const anchor = isWide ? "middle" : ["start", "middle", "end"][at];
+      setAll(lines[at], { x, y: isWide ? box.h + [17, 33, 48][at] : 20, "text-anchor": anchor });
     });
   };
   return { node, update };
 }
 
-/** @param {Box} box @param {number} part @param {Element} level @param {Element} scale @param {boolean} isWide */
 function fill({ w, h }, part, level, scale, isWide) {
   const height = isWide ? h * part : h - 32;
-  set(level, "y", h - height);
-  set(level, "height", height);
-  set(level, "width", isWide ? w : w * part);
+  setAll(level, { y: h - height, height, width: isWide ? w : w * part });
   const ticks = [1, 2, 3].map((tick) => (isWide ? `M0 ${(h * tick) / 4}h8` : `M${(w * tick) / 4} ${h}v-8`));
   set(scale, "d", ticks.join(""));
 }

@@ -23,7 +23,7 @@ export function pick(now) {
   return { streams, moreStreams: now.streams.length - streams.length, cohorts: drawn, moreTrainers: left };
 }
 
-/** Those with trainers first if not all have room, else all as they come. @param {Stream[]} streams */
+/** Those with trainers first if not all have room, else all as they come. */
 function pickStreams(streams) {
   if (streams.length <= MAX_STREAMS) return streams;
   const [read, unread] = [streams.filter((each) => each.sessions), streams.filter((each) => !each.sessions)];
@@ -31,7 +31,7 @@ function pickStreams(streams) {
   return streams.filter((each) => kept.has(each));
 }
 
-/** In the order of the streams, each cohort's trainers as they come. @param {Snapshot} now @returns {Cohort[]} */
+/** In the order of the streams, each cohort's trainers as they come. @param {Snapshot} now */
 function cohortsOf(now) {
   const places = new Map(now.streams.map((stream, at) => [stream.name, at]));
   /** @type {Map<string, Cohort>} */
@@ -42,11 +42,11 @@ function cohortsOf(now) {
     cohort.all.push(trainer);
     found.set(key, cohort);
   }
-  const place = (/** @type {Cohort} */ cohort) => places.get(cohort.stream) ?? Infinity;
+  const place = (cohort) => places.get(cohort.stream) ?? Infinity;
   return [...found.values()].sort((a, b) => place(a) - place(b));
 }
 
-/** One more to each in turn, until there is no room or nobody left. @param {Cohort[]} cohorts */
+/** One more to each in turn, until there is no room or nobody left. */
 function allot(cohorts) {
   let room = MAX_TRAINERS;
   for (let round = 0; room > 0 && cohorts.some((each) => each.shown < each.all.length); round++) {

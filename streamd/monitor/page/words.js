@@ -8,7 +8,7 @@ const EXACT_BELOW = 10; // slower rates than this show a decimal
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
 // Controls, what reorders or hides text, and halves of pairs. Joiners stay: scripts and emoji need them.
-const UNSEEN = /[\p{Cc}\p{Cs}\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\u{e0000}-\u{e007f}]/gu;
+const UNSEEN = /[\p{Cc}\p{Cs}\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\u{e0000}-\u{e007f}]/gu;
 
 /** @param {number | null | undefined} number */
 export function count(number) {
@@ -44,27 +44,20 @@ export function bytes(number) {
   return `${value < EXACT_BELOW && power ? value.toFixed(1) : WHOLE.format(value)} ${UNITS[power]}`;
 }
 
-/** `3 h 12 min`, in its two largest units. @param {number | null | undefined} seconds */
+/** In one unit, to a hundredth or so. @param {number} seconds */
 export function span(seconds) {
-  if (seconds == null) return NOT_KNOWN;
-  const s = Math.round(seconds);
-  if (s < 60) return `${s} s`;
-  if (s < 3600) return two(s, 60, "min", 1, "s");
-  return s < 86400 ? two(s, 3600, "h", 60, "min") : two(s, 86400, "d", 3600, "h");
-}
-
-/** @param {number} s @param {number} large @param {string} unit @param {number} small @param {string} rest */
-function two(s, large, unit, small, rest) {
-  const left = Math.floor((s % large) / small);
-  return `${WHOLE.format(Math.floor(s / large))} ${unit}${left ? ` ${left} ${rest}` : ""}`;
+  if (seconds < 100) return `${Math.round(seconds)} s`;
+  if (seconds < 6000) return `${Math.round(seconds / 60)} min`;
+  return seconds < 172_800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86_400)} d`;
 }
 
 /** A name from outside with what cannot be seen, or would reorder the text, written out. @param {string} text */
 export function visible(text) {
-  return String(text).replace(UNSEEN, (each) => `⟨U+${(each.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
+  const code = (each) => (each.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0");
+  return String(text).replace(UNSEEN, (each) => `⟨U+${code(each)}⟩`);
 }
 
-/** As much of a text as `chars` cells of a fixed font hold; wide letters take two. @param {string} text @param {number} chars */
+/** As much of a text as so many cells hold; wide letters take two. @param {string} text @param {number} chars */
 export function fitted(text, chars) {
   let left = Math.floor(chars);
   let fits = "";
