@@ -13,7 +13,7 @@ import pytest
 from daemons import DaemonProcess, wait_until
 from nursery import Nursery
 
-pytest_plugins = ["boxed", "opened_sources", "programs"]
+pytest_plugins = ["boards", "boxed", "chromium", "opened_sources", "packages", "programs"]
 
 
 def _descriptors() -> set[str]:
