@@ -1,12 +1,12 @@
 """What it costs to be watched: processor time of a daemon at full rate, with somebody who looks and without.
 
-    python benchmarks/monitoring.py [--trainers 8] [--seconds 40] [--json]
+    python benchmarks/monitoring.py [--trainers 8] [--seconds 80] [--results FILE]
 
 Seconds in which it is scraped twenty times, evenly spread, take turns with seconds in which twenty dashboards are open,
 in which twenty batches are looked at, and in which nobody looks, while trainers drain a stream of small images as fast
 as they come. One scrape, and one batch, cost a twentieth of the difference; alone they would drown in the noise.
 Twenty dashboards share each look, so what they cost is more than one does. Processor time is that of the daemon's own
-process, from the kernel's scheduler; its workers' is told beside it.
+process, from the kernel's scheduler; its workers' is told beside it. The page is results/monitoring.md.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
 from functools import partial
 from http.client import HTTPConnection
 from itertools import cycle
@@ -30,6 +29,8 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import run
+from monitoring_page import PAGE, Cost, Look, render
 from PIL import Image
 from processes import children, cpu_s
 
@@ -38,39 +39,8 @@ import streamd
 _IMAGES: Final = 2000
 _PERIOD_S: Final = 1.0
 _TIMES: Final = 20  # a period
-_SHOWN_EVERY_S: Final = 2.0  # a page waits so long between two batches
 _START_S: Final = 60.0
 _NS: Final = 1e9
-
-
-@dataclass(frozen=True)
-class Look:
-    """Medians: what one look adds to the daemon's processor time, `answer_s` until it was answered, and its size."""
-
-    cpu_s: float
-    answer_s: float
-    longest_s: float
-    answer_bytes: int
-
-
-@dataclass(frozen=True)
-class Cost:
-    """`quiet` is the daemon's own processor time a second while nobody looks, `workers` that of its workers.
-
-    `dashboards` is what twenty of them cost a second.
-    """
-
-    trainers: int
-    samples_per_s: float
-    quiet: float
-    workers: float
-    scrape: Look
-    batch: Look
-    dashboards: Look
-
-    def share(self, cpu_s: float) -> str:
-        """Processor time a second as a part of the daemon's own, and of it and its workers'."""
-        return f"{cpu_s / self.quiet:.1%} of the daemon's own, {cpu_s / (self.quiet + self.workers):.2%} with workers"
 
 
 def _own_cpu_s(pid: int) -> float:
@@ -172,10 +142,19 @@ def _measure(pid: int, endpoint: str, address: str, seconds: int, trainers: int)
         rate = (client.stats()["stream.train"]["sent_samples"] - before) / lasted_s
     connection.close()
     looks = {name: _look(quiet, some) for name, some in taken.items()}
-    every = looks.pop("dashboards")
     busy = (cpu_s(workers) - workers_s) / lasted_s
-    all_of_them = replace(every, cpu_s=every.cpu_s * _TIMES)
-    return Cost(trainers, rate, statistics.median(quiet), busy, dashboards=all_of_them, **looks)
+    together_s = looks["dashboards"].cpu_s * _TIMES
+    return Cost(
+        run.machine(),
+        trainers,
+        rate,
+        statistics.median(quiet),
+        busy,
+        looks["scrape"],
+        looks["batch"],
+        _TIMES,
+        together_s,
+    )
 
 
 def _look(quiet: list[float], some: list[tuple[float, list[tuple[float, int]]]]) -> Look:
@@ -205,28 +184,13 @@ def measure(seconds: int, trainers: int) -> Cost:
 def main() -> None:
     parser = argparse.ArgumentParser(description="What it costs a daemon to be watched.")
     parser.add_argument("--trainers", type=int, default=8)
-    parser.add_argument("--seconds", type=int, default=40)
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--seconds", type=int, default=80)
+    parser.add_argument("--results", type=Path, default=PAGE.results)
     options = parser.parse_args()
     cost = measure(options.seconds, options.trainers)
-    if options.json:
-        print(json.dumps(asdict(cost)))
-        return
-    print(
-        f"{cost.samples_per_s:,.0f} samples/s to {cost.trainers} trainers; the daemon takes {cost.quiet:.3f} of a core,"
-        f" its workers {cost.workers:.2f}\n"
-        f"{_line('a scrape each second', cost.scrape)}: {cost.share(cost.scrape.cpu_s)}\n"
-        f"{_line(f'a batch as pictures each {_SHOWN_EVERY_S:g} s', cost.batch)}: "
-        f"{cost.share(cost.batch.cpu_s / _SHOWN_EVERY_S)}\n"
-        f"twenty dashboards open, without pictures: {cost.share(cost.dashboards.cpu_s)}"
-    )
-
-
-def _line(name: str, look: Look) -> str:
-    return (
-        f"{name}, {look.answer_bytes:,} bytes after {1000 * look.answer_s:.1f} ms, at most "
-        f"{1000 * look.longest_s:.1f} ms, for {1000 * look.cpu_s:.2f} ms of processor time"
-    )
+    PAGE.save(cost, options.results)
+    print(render(cost))
+    sys.exit(0 if cost.holds() else 1)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from streamd.messages import (
     Welcome,
 )
 from streamd.spec import Cursor, Segment
-from streamd.wire import NOBODY, VERSION, Header, pack, unpack_daemon
+from streamd.wire import MAGIC, NOBODY, VERSION, Header, pack, unpack_daemon
 
 WISH = Subscribe("train", 0, 1, None, Cursor(), "drop", 4, "shared", None, resuming=False)
 OTHER_VERSION = VERSION + 1
@@ -113,8 +113,8 @@ def test_only_owner_and_group_may_open_either_socket(daemon: DaemonProcess) -> N
         [b""],
         [b"\x00"],
         [b"GET / HTTP/1.1\r\n\r\n"],
-        [b"sx\x05" + bytes(60)],
-        [b"sd\x05" + bytes(60)],
+        [b"sx" + bytes([VERSION]) + bytes(60)],
+        [MAGIC + bytes([VERSION]) + bytes(60)],
         [pack(NOBODY, AskStreams())[:-1]],
         [pack(NOBODY, AskStreams()), b"and more"],
         [b"", pack(NOBODY, AskStreams())],

@@ -17,6 +17,7 @@ from streamd.bottleneck import Supply, Timing
 from streamd.errors import ProtocolError
 from streamd.limits import MAX_CLIENT_FRAME_BYTES, MAX_CREDIT, MAX_NAMES, MAX_SEGMENTS
 from streamd.messages import (
+    AskMonitor,
     AskNames,
     AskStats,
     AskStatus,
@@ -27,6 +28,7 @@ from streamd.messages import (
     DaemonMessage,
     Draining,
     Goodbye,
+    MonitorAt,
     Names,
     NoSession,
     Ping,
@@ -71,6 +73,7 @@ EXAMPLES: Final[list[ClientMessage | DaemonMessage]] = [
     Goodbye(),
     AskNames("train", (0, 5, 2**40)),
     AskStatus(),
+    AskMonitor(),
     Ping(),
     Streams({"train": SPEC, "validation": some_spec(labels={}, normalize="unit", shuffle="none")}),
     Streams({}),
@@ -91,6 +94,7 @@ EXAMPLES: Final[list[ClientMessage | DaemonMessage]] = [
     Pong(7, 15, 6, 1),
     NoSession(),
     CreditNow(3),
+    MonitorAt("http://127.0.0.1:9191", "secret"),
 ]
 FROM_CLIENT: Final = [message for message in EXAMPLES if isinstance(message, ClientMessage)]
 FROM_DAEMON: Final = [message for message in EXAMPLES if isinstance(message, DaemonMessage)]
@@ -147,7 +151,7 @@ def test_a_frame_is_what_it_always_was() -> None:
     data = pack(Header(1, 2, 3), Progress(4, (5,), 6, 7))
     assert (
         data.hex()
-        == "73640500" + "0100000000000000" + "0200000000000000" + "0300000000000000" + "960404910506" + "0790"
+        == "73640600" + "0100000000000000" + "0200000000000000" + "0300000000000000" + "960404910506" + "0790"
     )
 
 

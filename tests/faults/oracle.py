@@ -47,6 +47,10 @@ class Truth:
         self._pixels = _decode_all(self.served)
         self._of = lru_cache(maxsize=65536)(self._digests)
 
+    def close(self) -> None:
+        """Lets go of the list of samples."""
+        self.served.manifest.close()
+
     def planned(self, key: Key) -> Ids:
         return self.served.planned(*key)
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -69,9 +70,11 @@ def test_a_service_that_ends_often_in_an_epoch_costs_three_trainers_nothing_but_
     stream = stream_config(PICTURES, batch_size=2)
     service = make_service(**stream)
     service.start()
-    truth = Truth({"streams": {"train": stream}}, "train", tmp_path / "truth")
     logs = [tmp_path / f"trainer-{place}.log" for place in range(3)]
-    with running(*(LoggedTrainer(service.endpoint, log, gated=True, prefetch=2) for log in logs)) as trainers:
+    with (
+        closing(Truth({"streams": {"train": stream}}, "train", tmp_path / "truth")) as truth,
+        running(*(LoggedTrainer(service.endpoint, log, gated=True, prefetch=2) for log in logs)) as trainers,
+    ):
         unit = Unit(service)
         course = strike_often(unit, trainers, strikes, dice(), lambda: unit.strike(way))
         agree(truth, trainers, course)
