@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import urllib.request
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from queue import Queue
+from threading import Thread
 
 import pytest
 from boards import Board, StartBoard, Trainer, all_leave, cell, config, draw, region
 from chromium import Go
-from daemons import wait_until
+from daemons import LIMIT_S, wait_until
+from made_monitor import monitor
 from playwright.sync_api import expect
 
 from streamd.errors import StreamStoppedError
@@ -69,6 +74,33 @@ def test_a_crowd_of_trainers_is_shown_in_part_until_somebody_asks(board: Board, 
         more.press("Enter")
         expect(places).to_have_count(CROWD)
         expect(page.get_by_role("button", name=f"Show the first {SHOWN} only")).to_be_focused()
+
+
+@contextmanager
+def a_starting_daemon() -> Iterator[str]:
+    """The address of a monitor that nobody has given a service yet."""
+    loop, addresses, end = asyncio.new_event_loop(), Queue[str](), asyncio.Event()
+
+    async def run() -> None:
+        async with monitor() as running:
+            addresses.put(running.url)
+            await end.wait()
+
+    thread = Thread(target=loop.run_until_complete, args=(run(),))
+    thread.start()
+    try:
+        yield addresses.get(timeout=LIMIT_S)
+    finally:
+        loop.call_soon_threadsafe(end.set)
+        thread.join()
+        loop.close()
+
+
+def test_a_daemon_that_lists_its_samples_says_so(go: Go) -> None:
+    with a_starting_daemon() as address:
+        page = go(address, forgiven="net::ERR_").page
+        expect(page.get_by_role("main")).to_contain_text("the samples are listed")
+        expect(page.get_by_role("table", name=STREAMS)).to_be_hidden()
 
 
 def test_a_daemon_that_is_killed_is_away_and_its_return_is_seen(
