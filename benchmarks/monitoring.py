@@ -3,9 +3,8 @@
     python benchmarks/monitoring.py [--trainers 8] [--seconds 80] [--results FILE]
 
 Seconds in which it is scraped twenty times, evenly spread, take turns with seconds in which twenty dashboards are open,
-in which twenty batches are looked at, and in which nobody looks, while trainers drain a stream of small images as fast
-as they come. One scrape, and one batch, cost a twentieth of the difference; alone they would drown in the noise.
-Twenty dashboards share each look, so what they cost is more than one does. Processor time is that of the daemon's own
+in which the pictures for so many are asked for, and in which nobody looks, while trainers drain a stream of small images
+as fast as they come. One scrape costs a twentieth of the difference; alone it would drown in the noise. Processor time is that of the daemon's own
 process, from the kernel's scheduler; its workers' is told beside it. The page is results/monitoring.md.
 """
 
@@ -30,7 +29,7 @@ from typing import Final
 
 import numpy as np
 import run
-from monitoring_page import PAGE, Cost, Look, render
+from monitoring_page import PAGE, SHOWN_EVERY_S, Cost, Look, render
 from PIL import Image
 from processes import children, cpu_s
 
@@ -123,12 +122,12 @@ def _measure(pid: int, endpoint: str, address: str, seconds: int, trainers: int)
     workers, connection = children(pid), HTTPConnection(address)
     rounds = max(1, seconds // 4)
     quiet: list[float] = []
-    taken: dict[str, list[tuple[float, list[tuple[float, int]]]]] = {"scrape": [], "batch": [], "dashboards": []}
+    taken: dict[str, Seconds] = {"scrape": [], "pictures": [], "live": []}
     with streamd.connect(endpoint) as client:
         key = {"Authorization": f"Bearer {client.dashboard().partition('#')[2]}"}
         asks = {
             "scrape": partial(_ask, connection, "/metrics", {}),
-            "batch": partial(_ask, connection, "/pictures/train", key),
+            "pictures": _sometimes(partial(_ask, connection, "/pictures/train", key)),
         }
         before = client.stats()["stream.train"]["sent_samples"]
         workers_s, began_s = cpu_s(workers), time.monotonic()
@@ -137,32 +136,36 @@ def _measure(pid: int, endpoint: str, address: str, seconds: int, trainers: int)
             for name, ask in asks.items():
                 taken[name].append(_second(pid, ask))
             with _dashboards(address) as look:
-                taken["dashboards"].append(_second(pid, look))
+                taken["live"].append(_second(pid, look))
         lasted_s = time.monotonic() - began_s
         rate = (client.stats()["stream.train"]["sent_samples"] - before) / lasted_s
     connection.close()
-    looks = {name: _look(quiet, some) for name, some in taken.items()}
+    adds_s = {name: _added_s(quiet, some) for name, some in taken.items()}
+    scrape = _look(adds_s["scrape"] / _TIMES, taken["scrape"])
+    pictures = _look(adds_s["pictures"], taken["pictures"])
     busy = (cpu_s(workers) - workers_s) / lasted_s
-    together_s = looks["dashboards"].cpu_s * _TIMES
-    return Cost(
-        run.machine(),
-        trainers,
-        rate,
-        statistics.median(quiet),
-        busy,
-        looks["scrape"],
-        looks["batch"],
-        _TIMES,
-        together_s,
-    )
+    return Cost(run.machine(), trainers, rate, statistics.median(quiet), busy, scrape, _TIMES, adds_s["live"], pictures)
 
 
-def _look(quiet: list[float], some: list[tuple[float, list[tuple[float, int]]]]) -> Look:
-    """What one look of so many a second costs, from seconds with them and the second before each."""
-    times = [took_s for _, answers in some for took_s, _ in answers]
-    adds = [watched - alone for alone, (watched, _) in zip(quiet, some, strict=True)]
-    cpu_s = statistics.median(adds) * _PERIOD_S / _TIMES
-    return Look(cpu_s, statistics.median(times), max(times), statistics.median_low([size for _, size in some[-1][1]]))
+Seconds = list[tuple[float, list[tuple[float, int]]]]  # processor seconds a second, and the answers in it
+
+
+def _sometimes(ask: Ask) -> Ask:
+    """As often as so many pages ask, that have pictures: each waits between two batches."""
+    every = round(_PERIOD_S * SHOWN_EVERY_S)
+    turn = cycle(range(every))
+    return lambda: ask() if next(turn) == 0 else _nothing()
+
+
+def _added_s(quiet: list[float], some: Seconds) -> float:
+    """Processor seconds that a second takes more than the quiet one before it."""
+    return statistics.median(watched - alone for alone, (watched, _) in zip(quiet, some, strict=True))
+
+
+def _look(cpu_s: float, some: Seconds) -> Look:
+    answers = [answer for _, several in some for answer in several if answer[1]]
+    times = [took_s for took_s, _ in answers]
+    return Look(cpu_s, statistics.median(times), max(times), statistics.median_low([size for _, size in answers]))
 
 
 def measure(seconds: int, trainers: int) -> Cost:

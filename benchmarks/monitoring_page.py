@@ -19,7 +19,7 @@ SHOWN_EVERY_S: Final = 2.0  # a page waits so long between two batches
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Medians: what one look adds to the daemon's processor time, `answer_s` until it was answered, and its size."""
+    """Medians: processor time that it adds to a second of the daemon, time until an answer was there, and its size."""
 
     cpu_s: float
     answer_s: float
@@ -31,7 +31,8 @@ class Look:
 class Cost:
     """`quiet` is the daemon's own processor time a second while nobody looks, `workers` that of its workers.
 
-    A scrape, a batch as pictures, and what `dashboards` that are open take together in a second.
+    `scrape` is one a second; `dashboards` are open, which take `live_cpu_s` a second together, and each of them gets
+    `pictures` of a batch every SHOWN_EVERY_S.
     """
 
     machine: Machine
@@ -40,14 +41,14 @@ class Cost:
     quiet: float
     workers: float
     scrape: Look
-    batch: Look
     dashboards: int
-    dashboards_cpu_s: float
+    live_cpu_s: float
+    pictures: Look
 
     @property
     def watched_cpu_s(self) -> float:
-        """A second of all of it: a scrape, the dashboards, and pictures for one of them."""
-        return self.scrape.cpu_s + self.dashboards_cpu_s + self.batch.cpu_s / SHOWN_EVERY_S
+        """A second of all of it."""
+        return self.scrape.cpu_s + self.live_cpu_s + self.pictures.cpu_s
 
     def of_all(self, cpu_s: float) -> float:
         """Processor time a second as a part of what the daemon takes with its workers."""
@@ -79,8 +80,8 @@ def render(cost: Cost) -> str:
         "| watched by | bytes | answered, ms | ms of processor a second | of the daemon's own | with its workers |",
         "|---|--:|--:|--:|--:|--:|",
         _row("a scrape each second", cost, cost.scrape.cpu_s, cost.scrape),
-        _row(f"{cost.dashboards} dashboards, without pictures", cost, cost.dashboards_cpu_s),
-        _row(f"a batch as pictures each {SHOWN_EVERY_S:g} s", cost, cost.batch.cpu_s / SHOWN_EVERY_S, cost.batch),
+        _row(f"{cost.dashboards} dashboards", cost, cost.live_cpu_s),
+        _row(f"their pictures, each {SHOWN_EVERY_S:g} s", cost, cost.pictures.cpu_s, cost.pictures),
         _row("all of them", cost, cost.watched_cpu_s),
         "",
         f"Together they are to take less than {MOST:.0%} of what the daemon takes with its workers:",
