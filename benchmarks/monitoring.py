@@ -3,9 +3,10 @@
     python benchmarks/monitoring.py [--trainers 8] [--seconds 80] [--results FILE]
 
 Seconds in which it is scraped twenty times, evenly spread, take turns with seconds in which twenty dashboards are open,
-in which the pictures for so many are asked for, and in which nobody looks, while trainers drain a stream of small images
-as fast as they come. One scrape costs a twentieth of the difference; alone it would drown in the noise. Processor time is that of the daemon's own
-process, from the kernel's scheduler; its workers' is told beside it. The page is results/monitoring.md.
+in which the pictures for so many are asked for, and in which nobody looks, while trainers drain a stream of small
+images as fast as they come. One scrape costs a twentieth of the difference; alone it would drown in the noise.
+Processor time is that of the daemon's own process, from the kernel's scheduler; its workers' is told beside it. The
+page is results/monitoring.md.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ def _measure(pid: int, endpoint: str, address: str, seconds: int, trainers: int)
     taken: dict[str, Seconds] = {"scrape": [], "pictures": [], "live": []}
     with streamd.connect(endpoint) as client:
         key = {"Authorization": f"Bearer {client.dashboard().partition('#')[2]}"}
-        asks = {
+        asks: dict[str, Ask] = {
             "scrape": partial(_ask, connection, "/metrics", {}),
             "pictures": _sometimes(partial(_ask, connection, "/pictures/train", key)),
         }
