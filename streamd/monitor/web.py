@@ -66,7 +66,7 @@ class Monitor:
         assert self._listener is not None  # noqa: S101 - whoever asks has opened it
         host, port = self._listener.sockets[0].getsockname()[:2]
         if ipaddress.ip_address(host).is_unspecified:
-            host = socket.gethostname()
+            host = "localhost" if ":" in host else socket.gethostname()  # whose name may mean the fourth version alone
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     async def open(self) -> None:

@@ -180,6 +180,15 @@ def test_an_address_of_the_sixth_version_is_told_in_brackets() -> None:
     assert (monitor._host, monitor.url) == ("::1", "http://[::1]:9191")
 
 
+@pytest.mark.parametrize(("bound", "name"), [("0.0.0.0", socket.gethostname()), ("::", "localhost")])  # noqa: S104 - every address
+def test_where_it_listens_at_every_address_it_tells_a_name(bound: str, name: str) -> None:
+    monitor = Monitor("*:9191")
+    monitor._listener = cast(
+        "asyncio.Server", SimpleNamespace(sockets=[SimpleNamespace(getsockname=lambda: (bound, 9191))])
+    )
+    assert monitor.url == f"http://{name}:9191"
+
+
 def test_without_its_libraries_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     config = {"listen": f"ipc://{tmp_path}/s", "monitor": "127.0.0.1:0", "streams": {"train": stream_config(tmp_path)}}
     daemon = Daemon(config, state=tmp_path)
