@@ -23,7 +23,7 @@ LOCKS: Final = sorted((ROOT / "requirements").glob("*.txt"))
 
 MAX_FILE_LINES: Final = 400
 MAX_FUNCTION_LINES: Final = 45
-MAX_BUDGET_S: Final = 40 * 60
+MAX_BUDGET_S: Final = 45 * 60
 
 # Plain values: there is nothing in them that could be wrong by itself.
 PLAIN: Final = frozenset({"streamd/limits.py", "streamd/window/actions.py", "streamd/window/events.py"})

@@ -36,10 +36,14 @@ def watched(track: Track, scene: Callable[[Watch, asyncio.Queue[Finding]], objec
 
     async def run() -> list[Finding]:
         found: asyncio.Queue[Finding] = asyncio.Queue()
-        guard = Watch(pid or os.getpid(), track.read, DEADLINE_S, found.put_nowait)
+
+        def tell(finding: Finding) -> None:
+            found.put_nowait(finding)
+            guard.close()  # a busy host would look once more before this is heard
+
+        guard = Watch(pid or os.getpid(), track.read, DEADLINE_S, tell)
         scene(guard, found)
         first = await asyncio.wait_for(found.get(), LIMIT_S)
-        guard.close()
         return [first, *(found.get_nowait() for _ in range(found.qsize()))]
 
     return asyncio.run(run())
