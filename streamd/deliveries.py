@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
+import numpy as np
 
 from streamd.bottleneck import Effort
 from streamd.bundles import bundle
@@ -22,6 +23,7 @@ from streamd.limits import SEND_COMPANY_CREDIT, SEND_COMPANY_S
 from streamd.messages import BatchReady
 from streamd.overview import Overview
 from streamd.peers import Peer
+from streamd.plan import PAD_ID
 from streamd.server import Server
 from streamd.slots import SlotStore
 from streamd.spec import BatchKey
@@ -34,11 +36,12 @@ _MOST: Final = 64  # of a message
 
 
 class _Lying(NamedTuple):
-    """What lies in a slot, as the clients are told, and what it took."""
+    """What lies in a slot, as the clients are told, how many samples are among its rows, and what it took."""
 
     key: BatchKey
     ready: BatchReady
     encoded: bytes
+    samples: int
     effort: Effort
 
 
@@ -84,10 +87,10 @@ class Deliveries:
         """Notes what a slot holds from now on."""
         key, slot = production.key, production.slot
         bad = production.stream.bad_rows(key.epoch, key.index, production.marks)
-        rows = int(production.delivered.size)
-        ready = BatchReady(key.epoch, key.index, rows, slot, production.slot_bytes, inline=False, bad=bad)
+        rows = production.delivered
+        ready = BatchReady(key.epoch, key.index, int(rows.size), slot, production.slot_bytes, inline=False, bad=bad)
         effort = Effort(production.waited_s, production.busy_s - production.waited_s, production.at_work)
-        self._lying[slot] = _Lying(key, ready, body(ready), effort)
+        self._lying[slot] = _Lying(key, ready, body(ready), int(np.count_nonzero(rows != PAD_ID)), effort)
 
     def forget(self, slots: tuple[int, ...]) -> None:
         for slot in slots:
@@ -144,10 +147,10 @@ class Deliveries:
         if not sent:
             self._on_unreachable(peer.session)
         now_s = time.monotonic()
-        group, rows = f"stream.{peer.stream.spec.name}", sum([each.ready.rows for each in lying])
-        self._overview.sent(peer.session, len(lying), rows, now_s)
+        group, samples = f"stream.{peer.stream.spec.name}", sum([each.samples for each in lying])
+        self._overview.sent(peer.session, len(lying), samples, now_s)
         self._stats.time(group, "send", now_s - started_s, len(lying))
-        self._stats.count(group, "sent_samples", rows)
+        self._stats.count(group, "sent_samples", samples)
 
     def _refer(self, peer: Peer, headers: list[Header], lying: list[_Lying]) -> bool:
         """Says in which slots the batches lie; whether the client could be told."""

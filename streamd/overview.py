@@ -27,7 +27,7 @@ class _Seen:
     part: Part
     began_s: float
     batches: Recent
-    rows: Recent
+    samples: Recent
     asked_s: float  # when it last had room for a batch, or got one
     last_epoch: Timing | None = None
 
@@ -75,10 +75,10 @@ class Overview:
         if not heirs:
             self._left[seen.part] = seen.batches
 
-    def sent(self, session: int, batches: int, rows: int, now_s: float) -> None:
+    def sent(self, session: int, batches: int, samples: int, now_s: float) -> None:
         seen = self._sessions[session]
         seen.batches.add(now_s, batches)
-        seen.rows.add(now_s, rows)
+        seen.samples.add(now_s, samples)
         seen.asked_s = now_s
 
     def timed(self, session: int, timing: Timing) -> None:
@@ -144,7 +144,7 @@ class Overview:
             spec.batches,
             len(readers),
             self._produced[spec.name].per_s(now_s),
-            sum(self._sessions[session.id].rows.per_s(now_s) for session in readers),
+            sum(self._sessions[session.id].samples.per_s(now_s) for session in readers),
             decodes,
             len(stream.quarantine.reasons),
             int(counters.get("receipts_ok", 0)),
@@ -179,7 +179,7 @@ class Overview:
             session.credit,
             len(session.leases),
             _doing(session, now_s - seen.asked_s),
-            seen.rows.per_s(now_s),
+            seen.samples.per_s(now_s),
             now_s - seen.began_s,
             seen.last_epoch,
         )

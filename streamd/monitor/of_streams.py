@@ -45,8 +45,8 @@ _GAUGES: Final = (
 _COUNTERS: Final = (
     _Counter("batches_decoded", "Batches that workers made, for however many trainers.", "produced"),
     _Counter("batches_sent", "Batches that went to trainers, counted once for each of them.", "send_count"),
-    _Counter("samples_sent", "Samples in those batches: when all epochs are over, and nobody was killed, as many as "
-             "the receipts say.", "sent_samples"),
+    _Counter("samples_sent", "Samples in those batches: as many as the receipts say, where all were taken to the "
+             "end of an epoch.", "sent_samples"),
     _Counter("send_seconds", "Time that the daemon took to tell trainers of batches.", "send_s"),
     _Counter("trainer_wait_seconds", "Time, of all trainers together, that their loops waited for a batch: what faster "
              "data could save.", "client_wait_s"),

@@ -25,10 +25,11 @@ def scrape(url: str) -> dict[str, float]:
     }
 
 
-def test_the_figures_are_those_of_the_receipts(tmp_path: Path, start_daemon: Start) -> None:
+@pytest.mark.parametrize("changes", [{}, {"shuffle": "none", "drop_remainder": "pad"}], ids=["substituted", "masked"])
+def test_the_figures_are_those_of_the_receipts(tmp_path: Path, start_daemon: Start, changes: dict[str, object]) -> None:
     folder = write_images(tmp_path / "data", {"cat": 21, "dog": 12}, size=(16, 16))
     (folder / "cat" / "page.jpg").write_text("<!DOCTYPE html><title>404</title>")
-    daemon = start_daemon({"monitor": "127.0.0.1:0", "streams": {"train": stream_config(folder)}})
+    daemon = start_daemon({"monitor": "127.0.0.1:0", "streams": {"train": stream_config(folder, **changes)}})
     url = url_of(daemon)
     assert fetch(f"{url}/readyz") == "ready\n"
     with pytest.raises(urllib.error.HTTPError, match="421"):
@@ -49,6 +50,7 @@ def test_the_figures_are_those_of_the_receipts(tmp_path: Path, start_daemon: Sta
     assert told["streamd_receipts_total result=ok stream=train"] == sum(each.ok for each in receipts) == 5
     assert told["streamd_receipts_total result=bad stream=train"] == 0
     assert told["streamd_samples_sent_total stream=train"] == sum(each.samples for each in receipts)
+    assert {each.samples for each in receipts} == {33 if changes else 34}
     assert told["streamd_batches_sent_total stream=train"] == sum(each.steps for each in receipts) == batches
     assert told["streamd_bad_samples fault=unfit stream=train"] == 1
     assert told["streamd_decode_seconds_count stream=train"] >= 34 * 3
