@@ -17,7 +17,7 @@ The rooms, in the order of the data:
     messages, wire, tasks                            what is said, and its bytes (pure)
     server, daemon, quarantine, stats, logs          the process
     notify, pulse, activation                        ... as systemd sees it
-    monitor                                          ... as Prometheus sees it
+    monitor                                          ... as a browser and Prometheus see it
     client                                           the trainer's end
     frameworks, images, saved, train, demo, cli      what people touch
 """

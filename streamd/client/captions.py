@@ -41,17 +41,21 @@ def captions(batch: Batch, rows: int) -> list[Caption]:
 
 
 def heading(batch: Batch) -> str:
-    """Such as `train 0:12 · 32 samples · 128x128 RGB`; height first, as in the configuration."""
+    """Such as `train 0:12 · 32 samples · 128x128 RGB`."""
     return heading_of(batch, int(np.count_nonzero(batch.sample_ids != PAD_ID)))
 
 
 def heading_of(batch: Batch, samples: int) -> str:
     """The same, where `batch` is only the beginning of one with so many samples."""
-    _, height, width, channels = batch.images.shape
     return (
         f"{batch.spec.name} {batch.epoch}:{batch.index} · {samples:,} sample{'' if samples == 1 else 's'} · "
-        f"{height}x{width} {'L' if channels == 1 else 'RGB'}"
+        f"{shape_words(*batch.images.shape[1:])}"
     )
+
+
+def shape_words(height: int, width: int, channels: int) -> str:
+    """Such as `128x96 RGB`; height first, as in the configuration."""
+    return f"{height}x{width} {'L' if channels == 1 else 'RGB'}"
 
 
 def _caption(batch: Batch, row: int, verdict: BadRow | None) -> Caption:

@@ -15,7 +15,7 @@ from streamd.monitor.badlist import bad_list
 from streamd.monitor.figures import Sight, Watched
 from streamd.monitor.live import Live
 from streamd.monitor.pictures import Pictures
-from streamd.monitor.replies import reply, told
+from streamd.monitor.replies import STARTING, reply, told
 from streamd.monitor.thumbnails import Thumbnails
 from streamd.served import ServedStream
 from streamd.stats import Stats
@@ -28,7 +28,7 @@ _POLICY: Final = (
 _WHOLE: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 _INDEX: Final = "index.html"
 _CLOSED: Final = "pictures, labels and names of files need the token that `streamd status --url` prints"
-_STARTING: Final = "there are no streams yet: the samples are listed, or the workers come up"
+_STARTING: Final = f"there are no streams yet: {STARTING}"
 
 
 class Declined(Exception):  # noqa: N818 - no error of ours: whoever asks is told `answer` instead

@@ -12,9 +12,10 @@ from typing import Final, NamedTuple
 import msgspec
 from aiohttp import web
 
+from streamd.client.captions import shape_words
 from streamd.monitor.access import opens
 from streamd.monitor.figures import Sight, Watched
-from streamd.monitor.replies import standing
+from streamd.monitor.replies import STARTING, standing
 from streamd.monitor.view import Make, Source, view
 from streamd.served import ServedStream
 from streamd.status import StreamStatus
@@ -77,7 +78,7 @@ class Live:
     def event(self, *, whole: bool) -> bytes:
         """What there is to tell now, `whole` or without the reasons that may name files."""
         if self._service is None or self._sight is None:
-            return _event({"starting": "the samples are listed, or the workers come up"})
+            return _event({"starting": STARTING})
         now_s = time.monotonic()
         if now_s >= self._looked_s + _TOGETHER_S:
             self._events = self._look(self._service, self._sight, now_s)
@@ -87,9 +88,11 @@ class Live:
         before = self._before if now_s < self._looked_s + _OLD_S else None
         figures = sight.look()
         self._before, self._looked_s = figures, now_s
-        whole, made = moment(before, figures), makes(service.streams)
-        seen = (view(each, figures, made, self._host) for each in (whole, discreet(whole)))
-        return _Events(*map(_event, seen))
+        now, made = moment(before, figures), makes(service.streams)
+        whole = _event(view(now, figures, made, self._host))
+        if not any(each.status.stopped or each.status.failed for each in now.streams):  # as nearly always
+            return _Events(whole, whole)
+        return _Events(whole, _event(view(discreet(now), figures, made, self._host)))
 
 
 def discreet(now: Moment) -> Moment:
@@ -108,10 +111,9 @@ def makes(streams: Mapping[str, ServedStream]) -> dict[str, Make]:
 
 
 def _make(stream: ServedStream) -> Make:
-    manifest, image = stream.manifest, stream.spec.image
-    mode = "L" if image.channels == 1 else "RGB"
+    manifest = stream.manifest
     source: Source = "arrays" if manifest.arrays is not None else "shards" if manifest.shards is not None else "files"
-    return Make(source, f"{image.width}x{image.height} {mode}", stream.cache is not None)
+    return Make(source, shape_words(*stream.spec.image_shape), stream.cache is not None)
 
 
 def _event(value: object) -> bytes:

@@ -7,6 +7,7 @@ from typing import Final
 from aiohttp import web
 
 JSON: Final = "application/json"
+STARTING: Final = "the samples are listed, or the workers come up"  # what a daemon is at that does not serve yet
 
 
 def told(status: int, text: str, **headers: str) -> web.Response:

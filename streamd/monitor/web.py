@@ -20,13 +20,13 @@ from streamd.monitor.dashboard import Dashboard, Declined
 from streamd.monitor.exposition import CONTENT_TYPE, Exposition
 from streamd.monitor.figures import Sight, Watched
 from streamd.monitor.hosts import is_ours
-from streamd.monitor.replies import reply, told
+from streamd.monitor.replies import STARTING, reply, told
 from streamd.printable import counted
 from streamd.stats import Stats
 
 _KEPT_ALIVE_S: Final = 75.0  # a scrape each minute finds its connection open
 _FAREWELL_S: Final = 1.0  # for answers under way when the daemon ends
-_STARTING: Final = "starting: the samples are listed, or the workers come up"
+_STARTING: Final = f"starting: {STARTING}"
 _SEE_STATUS: Final = "see streamd status"
 _PATHS: Final = "the dashboard at /, /metrics, /healthz and /readyz"
 

@@ -82,6 +82,12 @@ def test_a_look_of_long_ago_says_nothing_of_now(stream: ServedStream, clock: Clo
         assert (told(live)["way"] is not None) == known
 
 
+def test_the_size_of_images_is_said_height_first_as_in_the_configuration(tmp_path: Path) -> None:
+    wide = serve(write_images(tmp_path / "data", {"cat": 1}), tmp_path / "state", image={"size": [24, 32], "mode": "L"})
+    assert makes({"train": wide})["train"].image == "24x32 L"
+    wide.manifest.close()
+
+
 def test_a_stream_says_what_it_is_made_of(stream: ServedStream) -> None:
     assert makes({"train": stream}) == {"train": Make("files", "32x32 RGB", cached=False)}
 
