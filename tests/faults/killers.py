@@ -12,6 +12,7 @@ from daemons import DaemonProcess, wait_until
 from logged import LoggedTrainer
 
 import streamd
+from streamd.client.session import grant_size
 
 
 def is_alive(pid: int) -> bool:
@@ -54,6 +55,17 @@ def wait_for_outstanding(trainer: LoggedTrainer, least: int = 1) -> int:
     """Until batches lie at a trainer's gate that it has not taken: a kill that meets none would prove nothing."""
     wait_until(lambda: trainer.lying_ready() >= least, "batches lie ready")
     return trainer.lying_ready()
+
+
+def wait_for_credit(trainer: LoggedTrainer) -> int:
+    """Until the daemon has sent all that it may to a trainer at its gate.
+
+    Leases that ended since are told when they are worth a message, or when the loop waits, which it does not here: what
+    lies ready may be that much less than the credit.
+    """
+    credit = trainer.orders.prefetch
+    assert credit is not None
+    return wait_for_outstanding(trainer, credit - grant_size(credit) + 1)
 
 
 def number(endpoint: str, name: str, group: str = "daemon") -> float:

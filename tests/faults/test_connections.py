@@ -14,7 +14,7 @@ from typing import Final, Self
 import pytest
 import zmq
 from daemons import DaemonProcess, wait_until
-from killers import descriptors, go_on, number, stop, wait_for_outstanding
+from killers import descriptors, go_on, number, stop, wait_for_credit, wait_for_outstanding
 from logged import LoggedTrainer, problems, running
 from relay import Relay
 from scene import Scene, dice, scene, shimmed, times
@@ -73,14 +73,14 @@ HASTY: Final = shimmed(FAULT_LIMITS=json.dumps({"SILENCE_S": 0.2, "ANSWER_TIMEOU
 
 @contextmanager
 def hasty(stage: Scene, tmp_path: Path) -> Iterator[tuple[Relay, LoggedTrainer]]:
-    """A trainer of little patience behind a relay, standing in mid-epoch with its whole credit lying ready."""
+    """A trainer of little patience behind a relay, standing in mid-epoch and the daemon has sent it all that it may."""
     with (
         Relay(wire_of(stage), stage.daemon.endpoint) as relay,
         running(stage.at(tmp_path).trainer("t", endpoint=relay.endpoint, gated=True, environment=HASTY)) as (trainer,),
     ):
         trainer.allow(12)
         trainer.wait_for(12)
-        wait_for_outstanding(trainer, 8)
+        wait_for_credit(trainer)
         yield relay, trainer
 
 
@@ -107,9 +107,10 @@ def test_a_daemon_that_stood_still_too_long_finds_its_trainer_where_it_was(stage
     with hasty(stage, tmp_path) as (relay, trainer):
         before = relay.connections
         stop(stage.daemon.pid)
+        ready = trainer.lying_ready()
         trainer.allow()
         wait_until(lambda: relay.connections >= before + 2, "it knocks a second time")
-        assert trainer.look() == 20
+        assert 12 + ready <= trainer.look() <= 20
         go_on(stage.daemon.pid)
         trainer.finish()
         assert problems(stage.truth, trainer) == []
@@ -240,7 +241,7 @@ def test_without_descriptors_those_who_are_there_read_on_and_others_wait(stage: 
         for each in (behind, ahead):
             each.allow(4)
             each.wait_for(4)
-            wait_for_outstanding(each, 8)
+            wait_for_credit(each)
         try:
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (descriptors(pid), before[1]))
             with running(late):

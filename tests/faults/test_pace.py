@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from daemons import wait_until
-from killers import go_on, number, state_of, stop, wait_for_outstanding
+from killers import go_on, number, state_of, stop, wait_for_credit, wait_for_outstanding
 from logged import LoggedTrainer, problems, running
 from scene import Scene, scene, times
 
@@ -91,7 +91,7 @@ def test_a_worker_that_stood_still_costs_nothing_but_the_time(stage: Scene, tmp_
 
 @pytest.mark.fault(
     "10",
-    "trainer in one long step, its whole credit of 8 lying ready, while another reads two epochs",
+    "trainer in one long step, its credit of 8 used up, while another reads two epochs",
     departs="the step is as long as two epochs of another trainer, not 20 s",
 )
 def test_a_busy_trainer_keeps_its_session_and_costs_no_more_memory_than_its_credit(
@@ -102,12 +102,12 @@ def test_a_busy_trainer_keeps_its_session_and_costs_no_more_memory_than_its_cred
     with running(busy):
         busy.allow(4)
         busy.wait_for(4)
-        wait_for_outstanding(busy, 8)
+        ready = wait_for_credit(busy)
         with running(other):
             other.finish()
-        assert busy.lying_ready() == 8
+        assert ready <= busy.lying_ready() <= 8
         used = number(stage.daemon.endpoint, "memory_used_bytes")
-        record_property("saw", f"memory used {used:,.0f} of {MEMORY_BYTES:,} bytes while 8 batches lay untaken")
+        record_property("saw", f"memory used {used:,.0f} of {MEMORY_BYTES:,} bytes, {ready} batches untaken")
         assert used <= MEMORY_BYTES
         busy.allow()
         busy.finish()
