@@ -70,7 +70,8 @@ def logger() -> Iterator[logging.Logger]:
     logger = logging.getLogger("streamd")
     before = logger.handlers[:], logger.level, logger.propagate
     yield logger
-    logger.handlers[:], logger.level, logger.propagate = before
+    logger.handlers[:], level, logger.propagate = before
+    logger.setLevel(level)  # not by assignment: what is enabled is remembered
 
 
 @pytest.fixture

@@ -75,7 +75,8 @@ def reload(daemon: DaemonProcess, *, ends: str = "reload.done") -> str:
 def refusal(daemon: DaemonProcess) -> str:
     """SIGHUP, and all that is said against the new configuration."""
     before = len(said(daemon, "reload.failed"))
-    assert "nothing is changed" in reload(daemon, ends="reload.failed")
+    reload(daemon, ends="reload.failed")
+    wait_until(lambda: "nothing is changed" in said(daemon, "reload.failed")[-1], "all is told")
     return "\n".join(said(daemon, "reload.failed")[before:])
 
 
