@@ -57,7 +57,7 @@ _WORKER: Final = """
 _DAEMON: Final = """
     import streamd.limits as limits
     limits.ROW_DEADLINE_S = DEADLINE_S
-    limits.WORKER_RESPAWN_S = 0.01
+    limits.WORKER_RESPAWN_S, limits.WORKER_RESPAWN_MAX_S = 0.01, 0.1
     if os.path.exists(HERE + "/kills"):
         limits.TASK_GIVE_UP_S = 0.0
     if os.path.exists(HERE + "/fatal verdict"):

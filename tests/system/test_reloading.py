@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import pytest
 from daemons import DaemonProcess, stream_config, wait_until, write_images
+from reloads import refusal, reload, said
 from trainers import Trainer, trainers
 
 import streamd
@@ -55,29 +56,9 @@ def daemon(running: DaemonProcess, streams: Streams) -> DaemonProcess:
     return running
 
 
-def said(daemon: DaemonProcess, event: str) -> list[str]:
-    return [line for line in daemon.log.read_text().splitlines() if f" {event}: " in line]
-
-
 def write(daemon: DaemonProcess, streams: Mapping[str, object], **settings: object) -> None:
     config = json.loads(daemon.config.read_text())
     daemon.config.write_text(json.dumps(config | settings | {"streams": streams}))
-
-
-def reload(daemon: DaemonProcess, *, ends: str = "reload.done") -> str:
-    """SIGHUP, and the last line about it."""
-    before = len(said(daemon, ends))
-    daemon.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: len(said(daemon, ends)) > before, f"{ends} is logged")
-    return said(daemon, ends)[-1]
-
-
-def refusal(daemon: DaemonProcess) -> str:
-    """SIGHUP, and all that is said against the new configuration."""
-    before = len(said(daemon, "reload.failed"))
-    reload(daemon, ends="reload.failed")
-    wait_until(lambda: "nothing is changed" in said(daemon, "reload.failed")[-1], "all is told")
-    return "\n".join(said(daemon, "reload.failed")[before:])
 
 
 def keys(epochs: int = 1, batches: int = BATCHES) -> list[tuple[int, int]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -10,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pytest
 from daemons import DaemonProcess, stream_config, wait_until, write_images
+from reloads import reload, said
 from trainers import Trainer, trainers
 
 import streamd
@@ -24,17 +24,6 @@ import helper
 def f(image, labels, rng):
     return helper.inverted(image), labels
 """
-
-
-def said(daemon: DaemonProcess, event: str) -> list[str]:
-    return [line for line in daemon.log.read_text().splitlines() if f" {event}: " in line]
-
-
-def reload(daemon: DaemonProcess, ends: str = "reload.done") -> str:
-    before = len(said(daemon, ends))
-    daemon.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: len(said(daemon, ends)) > before, f"{ends} is logged")
-    return said(daemon, ends)[-1]
 
 
 def epoch(daemon: DaemonProcess, stream: str) -> dict[int, Any]:

@@ -1,0 +1,27 @@
+"""SIGHUP to a daemon, and what it says of it."""
+
+from __future__ import annotations
+
+import signal
+
+from daemons import DaemonProcess, wait_until
+
+
+def said(daemon: DaemonProcess, event: str) -> list[str]:
+    return [line for line in daemon.log.read_text().splitlines() if f" {event}: " in line]
+
+
+def reload(daemon: DaemonProcess, ends: str = "reload.done") -> str:
+    """SIGHUP, and the last line about it."""
+    before = len(said(daemon, ends))
+    daemon.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: len(said(daemon, ends)) > before, f"{ends} is logged")
+    return said(daemon, ends)[-1]
+
+
+def refusal(daemon: DaemonProcess) -> str:
+    """SIGHUP, and all that is said against the new configuration; the last line says what becomes of the old one."""
+    before = len(said(daemon, "reload.failed"))
+    daemon.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: "nothing is changed" in "".join(said(daemon, "reload.failed")[before:]), "it has refused")
+    return "\n".join(said(daemon, "reload.failed")[before:])
