@@ -22,7 +22,7 @@ from streamd.errors import ConfigError
 from streamd.manifest import Manifest
 from streamd.mixing import mixing
 from streamd.plan import PLAN_VERSION, Order
-from streamd.printable import counted
+from streamd.printable import counted, is_text
 from streamd.quarantine import Quarantine
 from streamd.served import ServedStream
 from streamd.sources import Scanned, group_column, scan, share_classes, take_part
@@ -34,16 +34,23 @@ from streamd.transforms.source import place_of
 
 Progress = Callable[[str, int], None]
 
+_ELSEWHERE: Final = "set STATE_DIRECTORY to a folder of yours"
 _VERDICTS: Final = ".bad.jsonl"
 _OWN_LABEL: Final = "label"  # what the classes of a folder or a list are called where no other name is given
 
 
 def state_directory() -> Path:
-    """Where manifests and verdicts are kept: $STATE_DIRECTORY under systemd, else the user's state folder."""
+    """Where manifests and verdicts are kept: $STATE_DIRECTORY under systemd, else the user's state folder.
+
+    Raises ConfigError for one whose name is not UTF-8: workers, which keep rows there, could not be told.
+    """
     if given := os.environ.get("STATE_DIRECTORY"):
-        return Path(given.split(":")[0])
-    home = os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()
-    return Path(home) / "streamd"
+        state = Path(given.split(":")[0])
+    else:
+        state = Path(os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()) / "streamd"
+    if not is_text(str(state)):
+        raise ConfigError(f"cannot keep state in {str(state)!a}, whose name is not UTF-8; {_ELSEWHERE}")
+    return state
 
 
 def is_listed(config: Config, state: Path) -> bool:
@@ -70,9 +77,7 @@ def list_samples(config: Config, state: Path, progress: Progress, *, names: Coll
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(
-            f"cannot keep state in {state}: {error.strerror}; set STATE_DIRECTORY to a folder of yours"
-        ) from error
+        raise ConfigError(f"cannot keep state in {state}: {error.strerror}; {_ELSEWHERE}") from error
     streams = [stream for name, stream in config.streams.items() if names is None or name in names]
     for stream in streams:
         _transform(stream, config.base)  # what is missing is told before the listing, which may take long

@@ -10,6 +10,15 @@ def printable(text: str) -> str:
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
+def is_text(name: str) -> bool:
+    """Whether a path is text: Linux takes any bytes, and Python keeps those that are not UTF-8 as lone surrogates."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def counted(number: int, what: str, plural: str | None = None) -> str:
     """`1 file`, `1,234 files`."""
     return f"{number:,} {what if number == 1 else plural or f'{what}s'}"

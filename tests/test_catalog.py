@@ -333,6 +333,12 @@ def test_else_the_users_state_folder_is_used(monkeypatch: pytest.MonkeyPatch, tm
     assert state_directory() == tmp_path / ".local/state/streamd"
 
 
+def test_state_is_not_kept_where_workers_could_not_be_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATE_DIRECTORY", os.fsdecode(b"/var/lib/\xff"))
+    with pytest.raises(ConfigError, match=r"^cannot keep state in '/var/lib/\\udcff', whose name is not UTF-8; set "):
+        state_directory()
+
+
 def test_parts_of_one_source_are_taken_from_one_listing(folder: Path, state: Path) -> None:
     train = stream_config(folder) | {"split": {"validation": 0.5}}
     streams = {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
-from streamd.printable import counted, printable
+from streamd.printable import counted, is_text, printable
 
 
 @pytest.mark.parametrize("text", ["", "cat/0001.jpg", "Zoë", "猫", "<b> [bold] \\n"])
@@ -30,3 +32,8 @@ def test_what_would_move_or_colour_the_rest_is_escaped(text: str, shown: str) ->
 def test_numbers_are_written_with_their_plural() -> None:
     assert [counted(number, "file") for number in (0, 1, 1234)] == ["0 files", "1 file", "1,234 files"]
     assert counted(2, "class", "classes") == "2 classes"
+
+
+@pytest.mark.parametrize(("name", "text"), [(b"b\xc3\xb6hmen", True), (b"", True), (b"b\xf6hmen", False)])
+def test_a_name_of_other_bytes_than_utf8_is_no_text(name: bytes, text: bool) -> None:
+    assert is_text(os.fsdecode(name)) is text

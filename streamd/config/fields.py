@@ -38,6 +38,7 @@ from streamd.config.units import parse_bytes, parse_seconds, show
 from streamd.endpoint import check
 from streamd.errors import ConfigError
 from streamd.limits import MAX_BATCH_ROWS
+from streamd.printable import is_text
 
 _IPC: Final = "ipc://"
 _TCP: Final = "tcp://"
@@ -69,6 +70,8 @@ class Model(BaseModel):
 
 def absolute(path: str, info: ValidationInfo) -> str:
     """`path` as seen from the configuration's folder, which `load` passes as the context."""
+    if not is_text(path):
+        raise ValueError(f"found {path!a}, whose name is not UTF-8; rename it, or name a link to it")
     base: Path = (info.context or {}).get("base", Path())
     return os.path.join(base.absolute(), os.path.expanduser(path))  # noqa: PTH111,PTH118 - pathlib would rewrite globs such as a//*.tar
 
