@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +25,12 @@ def _descriptors() -> set[str]:
         except FileNotFoundError:
             continue
     return {link for link in links if "/proc/" not in link and "/dev/" not in link and "pipe:" not in link}
+
+
+def pytest_configure() -> None:
+    """A shell that starts the tests with & has them ignore Ctrl-C, and what they start too."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:

@@ -19,7 +19,7 @@ from streamd.errors import ConfigError
 from streamd.private import PrivateClient
 
 SCRIPT = """
-import json, sys, time
+import json, sys
 import streamd
 client = streamd.local(json.loads(sys.argv[1]))
 print(client.pid, client.endpoint, flush=True)

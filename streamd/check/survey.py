@@ -18,6 +18,7 @@ from streamd.check.records import Seen, Told
 from streamd.check.summary import summed_up
 from streamd.check.tallies import Tally, chosen, groups
 from streamd.config import Config, load, located, not_served, problems
+from streamd.printable import printable
 
 
 class Progress(Protocol):
@@ -49,7 +50,7 @@ def survey(path: Path, wish: Wish, progress: Progress) -> Findings:
     config = load(path)
     unserved = not_served(config)
     served = _without(config, unserved)
-    refused = [problems.located(sentence, config.places) for sentence in unserved]
+    refused = [printable(problems.located(sentence, config.places)) for sentence in unserved]
     if not served.streams:
         return Findings(config.memory, config.worker_count, {}, refused=refused)
     with tempfile.TemporaryDirectory(prefix="streamd-check-") as folder:

@@ -16,7 +16,6 @@ from streamd.config.schema import Config
 from streamd.config.units import show
 from streamd.config.yaml_text import Document
 from streamd.errors import ConfigError
-from streamd.printable import is_text
 
 Given = Path | str | Mapping[str, object]  # a configuration: a file's path, or what would stand in it
 
@@ -60,8 +59,6 @@ def _read(path: Path) -> str:
 
 
 def _build(document: Document, name: str, base: Path) -> Config:
-    if not is_text(str(base)):  # the processes that list and decode are told of it in UTF-8
-        raise ConfigError(f"the folder {str(base)!a} has a name that is not UTF-8; keep the configuration elsewhere")
     data = document.data
     if not isinstance(data, Mapping):
         found = "is empty" if data is None else f"holds {show(data)} where keys are needed"

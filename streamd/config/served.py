@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from streamd.config.schema import Config, StreamConfig
 from streamd.config.schema_parts import npy_file
+from streamd.printable import is_text
 
 
 def not_served(config: Config) -> list[str]:
@@ -26,6 +27,8 @@ def _all(config: Config) -> Iterator[_Finding]:
         yield "curve", "CURVE keys are", "leave curve out"
     if config.engine.kind != "local":
         yield "engine", f"kind {config.engine.kind} is", "use local"
+    if not is_text(str(config.base)):  # the processes that list and decode are told of it in UTF-8
+        yield "streams", f"a configuration in {str(config.base)!a}, no name in UTF-8, is", "keep it elsewhere"
     for name, stream in config.streams.items():
         for place, what, remedy in _of_stream(stream):
             yield f"streams.{name}.{place}", what, remedy

@@ -119,8 +119,10 @@ def test_a_folder_that_is_no_utf_8_is_reported_all_the_same(tmp_path: Path, fold
     folder.rename(odd / "data")
     (odd / "config.yaml").write_text(json.dumps({"workers": 1, "streams": {"train": stream_config(Path("data"))}}))
     done = check(odd / "config.yaml", "--json")
-    assert done.exit_code == 0, done.exception
-    assert json.loads(done.stdout)["streams"]["train"]["root"] == f"{tmp_path}/\\xff/data"
+    assert done.exit_code == 1, done.exception
+    found = json.loads(done.stdout)
+    assert found["streams"]["train"]["root"] == f"{tmp_path}/\\xff/data"
+    assert "no name in UTF-8, is not served by this version" in json.dumps(found)
 
 
 def test_help_loads_nothing_heavy() -> None:

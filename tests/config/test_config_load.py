@@ -128,12 +128,8 @@ def test_a_file_below_a_file_cannot_be_read(tmp_path: Path) -> None:
     assert refusal(write(tmp_path, GOOD) / "x.yaml").endswith(": cannot be read: Not a directory")
 
 
-def test_names_that_are_not_utf8_are_refused_before_a_worker_is_told_of_them(tmp_path: Path) -> None:
-    odd = tmp_path / os.fsdecode(b"a\xff")
-    odd.mkdir()
-    with pytest.raises(ConfigError, match=r"^the folder '.*a\\udcff' has a name that is not UTF-8; keep the "):
-        load(write(odd, GOOD))
-    source = {"kind": "folder", "path": odd}
+def test_a_name_that_is_not_utf8_is_refused_before_a_worker_is_told_of_it(tmp_path: Path) -> None:
+    source = {"kind": "folder", "path": tmp_path / os.fsdecode(b"a\xff")}
     streams = {"train": {"source": source, "image": {"size": [8, 8]}, "batch_size": 2}}
     with pytest.raises(ConfigError, match=r"train\.source\.path: found '.*a\\udcff', whose name is not UTF-8; rename"):
         load({"streams": streams})

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,3 +71,11 @@ def test_a_second_endpoint_is_refused_rather_than_left_silent() -> None:
     assert findings({}, listen=["ipc:///run/a", "ipc:///run/b"]) == [
         "listen: more than one endpoint is not served by this version; name one"
     ]
+
+
+def test_a_folder_whose_name_is_not_utf8_is_told_before_a_worker_is(tmp_path: Path) -> None:
+    odd = tmp_path / os.fsdecode(b"a\xff")
+    odd.mkdir()
+    (odd / "config.yaml").write_text("streams: {s: {source: {kind: folder, path: d}, image: {size: [8, 8]}}}")
+    (told,) = not_served(load(odd / "config.yaml"))
+    assert re.search(r"^streams: .*a\\udcff', no name in UTF-8, is not served by this version; keep it elsewhere", told)

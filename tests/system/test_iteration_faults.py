@@ -184,7 +184,6 @@ def test_what_a_child_got_by_a_fork_stays_right_though_its_parent_reads_on(clien
 
 def interrupt_when(condition: Callable[[], object]) -> threading.Thread:
     """Ctrl-C, as the main thread gets it, once the condition holds."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that started us with & had it ignored
 
     def interrupt() -> None:
         wait_until(condition, "it is time to interrupt")
