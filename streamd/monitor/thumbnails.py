@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -32,26 +33,47 @@ class _Key(NamedTuple):
     sample_id: int
 
 
+class _HangsError(Exception):
+    """A process does not end though it was killed: it waits for a disk or a server that is gone."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        super().__init__(process.pid)
+        self.process = process
+
+
 class Thumbnails:
-    """Draws one after the other, what is asked for meanwhile together, and keeps the last."""
+    """Draws those of a list one after the other, what is asked for meanwhile together, and keeps the last."""
 
     def __init__(self) -> None:
         self._drawn: dict[_Key, bytes] = {}
         self._wanted: defaultdict[_List, list[_Key]] = defaultdict(list)
-        self._turn = asyncio.Lock()
+        self._turns: WeakValueDictionary[_List, asyncio.Lock] = WeakValueDictionary()
+        self._hanging: dict[_List, asyncio.subprocess.Process] = {}
 
     async def of(self, stream: ServedStream, sample_id: int) -> bytes:
         """A JPEG; empty where nothing can be seen."""
         key = _Key(_List(str(stream.manifest_path), stream.spec.content_id), sample_id)
         if key not in self._drawn:
             self._wanted[key.of].append(key)
-            async with self._turn:
+            turn = self._turns.setdefault(key.of, asyncio.Lock())
+            async with turn:
                 # Its own besides: whoever took it along may have gone before it was drawn.
-                await self._draw(stream, list(dict.fromkeys([*self._wanted.pop(key.of, []), key])))
+                keys = list(dict.fromkeys([*self._wanted.pop(key.of, []), key]))
+                if not self._hangs(key.of):
+                    try:
+                        await self._draw(stream, keys)
+                    except _HangsError as error:
+                        self._hanging[key.of] = error.process
         return self._drawn.get(key, b"")
 
+    def _hangs(self, of: _List) -> bool:
+        """Whether the last process still waits for its files: another one would as well."""
+        if of in self._hanging and self._hanging[of].returncode is not None:
+            del self._hanging[of]
+        return of in self._hanging
+
     async def _draw(self, stream: ServedStream, keys: list[_Key]) -> None:
-        """A process for as many as it lives for; the one that it ends at has no picture."""
+        """A process for as many as it lives for; the one that it ends at has no picture. Raises _HangsError."""
         left = [key for key in keys if key not in self._drawn]
         while left:
             drawn = [picture async for picture in _pictures(stream, [key.sample_id for key in left])]
@@ -63,7 +85,7 @@ class Thumbnails:
 
 
 async def _pictures(stream: ServedStream, ids: list[int]) -> AsyncIterator[bytes]:
-    """A picture a sample, as long as the process that draws them lives."""
+    """A picture a sample, as long as the process that draws them lives. Raises _HangsError."""
     process = await asyncio.create_subprocess_exec(
         *_COMMAND, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
         env={**os.environ, **WORKER_ENVIRONMENT},
@@ -82,4 +104,12 @@ async def _pictures(stream: ServedStream, ids: list[int]) -> AsyncIterator[bytes
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
-        await process.wait()
+        await _end_of(process)
+
+
+async def _end_of(process: asyncio.subprocess.Process) -> None:
+    try:
+        async with asyncio.timeout(THUMBNAIL_S):
+            await process.wait()
+    except TimeoutError:
+        raise _HangsError(process) from None

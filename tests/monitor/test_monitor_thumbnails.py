@@ -110,5 +110,46 @@ def test_what_a_list_has_become_is_not_drawn_for_what_it_was(stream: ServedStrea
         return await asyncio.gather(*(thumbnails.of(*each) for each in asked))
 
     assert asyncio.run(reload()) == [b"0", b"1", b"1", b"2"]
-    assert drawing.streams == [stream, stream, changed]
-    assert drawing.runs == [[0], [1, 2], [1]]
+    assert drawing.streams == [stream, changed, stream]
+    assert drawing.runs == [[0], [1], [1, 2]]
+
+
+class Hanging(Drawing):
+    """Its process waits for a mount that is gone, and outlives its kill for as long as that is so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.returncode: int | None = None
+        self.pid = 1
+
+    async def __call__(self, stream: ServedStream, ids: list[int]) -> AsyncIterator[bytes]:
+        async for picture in super().__call__(stream, ids[:1]):
+            yield picture
+        if self.returncode is None and stream.spec.content_id != "another":
+            raise under_test._HangsError(self)  # type: ignore[arg-type]  # stands in for the process
+
+
+def test_a_process_that_hangs_costs_its_list_its_pictures_until_it_ends_and_no_other_list(
+    stream: ServedStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging = Hanging()
+    monkeypatch.setattr(under_test, "_pictures", hanging)
+    changed = replace(stream, spec=replace(stream.spec, content_id="another"))
+    thumbnails = Thumbnails()
+    assert [of(stream, thumbnails, each) for each in (0, 1, 1)] == [[b""], [b""], [b""]]
+    assert hanging.runs == [[0]]
+    assert of(changed, thumbnails, 1) == [b"1"]
+    hanging.returncode = -9
+    assert of(stream, thumbnails, 1) == [b"1"]
+
+
+def test_a_process_that_outlives_its_kill_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Process:
+        pid = 1
+
+        async def wait(self) -> None:
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(under_test, "THUMBNAIL_S", 0.01)
+    with pytest.raises(under_test._HangsError, match="1"):
+        asyncio.run(under_test._end_of(Process()))  # type: ignore[arg-type]  # stands in for the process
