@@ -14,6 +14,7 @@ from streamd.client import Batch
 from streamd.client.captions import Caption, captions, heading
 from streamd.errors import MissingExtraError
 from streamd.lettering import Colour, shortened, width, write
+from streamd.picture import picture_of
 
 try:
     from PIL import Image, ImageDraw
@@ -132,7 +133,7 @@ def _draw_picture(
     sheet: Image.Image, grid: Grid, at: tuple[int, int], pixels: npt.NDArray[np.uint8], caption: Caption
 ) -> None:
     high, wide = grid.picture
-    picture = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels).convert("RGB")
+    picture = picture_of(pixels).convert("RGB")
     # Enlarged without smoothing: a pixel that a trainer gets is a square that one can see.
     how = Image.Resampling.NEAREST if wide >= picture.width else Image.Resampling.LANCZOS
     shown = picture.resize((wide, high), how)

@@ -16,8 +16,9 @@ import simplejpeg
 from streamd.decode import pillow
 from streamd.decode.crop import Crop, Draw, drawn_crop
 from streamd.decode.orientation import SIDEWAYS, UPRIGHT, orientation_of, upright
-from streamd.decode.resize import BadImageError, Row, check_pixels, covering_size, fill, fill_reduced, picture_of
+from streamd.decode.resize import BadImageError, Row, check_pixels, covering_size, fill, fill_reduced
 from streamd.limits import KIB
+from streamd.picture import picture_of
 from streamd.spec import ImageSpec
 
 Size = tuple[int, int]  # height, width

@@ -16,6 +16,7 @@ from PIL import Image
 
 from streamd.decode.crop import Crop
 from streamd.limits import MAX_PIXELS
+from streamd.picture import picture_of
 from streamd.spec import ImageSpec
 
 Row = npt.NDArray[np.uint8]
@@ -47,11 +48,6 @@ def covering_size(height: int, width: int, image: ImageSpec) -> tuple[int, int]:
     scales = (image.height / height, image.width / width)
     scale = max(scales) if image.resize in _CROPS else min(scales)
     return max(1, round(height * scale)), max(1, round(width * scale))
-
-
-def picture_of(pixels: Row) -> Image.Image:
-    """(height, width, channels) as Pillow has them, mode RGB or L."""
-    return Image.fromarray(pixels if pixels.shape[2] > 1 else np.ascontiguousarray(pixels[:, :, 0]))
 
 
 def fill(row: Row, picture: Image.Image, image: ImageSpec, crop: Crop | None = None) -> None:

@@ -13,12 +13,12 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
 
 from streamd import logs
 from streamd.client.captions import Caption, captions, heading_of
 from streamd.leaving import Glimpse, Leaving
 from streamd.limits import SHOWN_S
+from streamd.picture import picture_of
 from streamd.plan import PAD_ID
 from streamd.stats import Stats
 
@@ -143,7 +143,7 @@ def data_address(image: npt.NDArray[np.uint8]) -> str:
 
 def encoded(image: npt.NDArray[np.uint8], kind: str) -> bytes:
     """An image (H, W, C) as a file of a kind, reduced if it is large."""
-    picture = Image.fromarray(image[:, :, 0] if image.shape[2] == 1 else image)
+    picture = picture_of(image)
     picture.thumbnail((_LONGEST, _LONGEST))
     file = BytesIO()
     picture.save(file, kind.upper(), quality=_QUALITY)

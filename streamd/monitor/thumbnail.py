@@ -24,6 +24,7 @@ from streamd.decode.content import format_of
 from streamd.errors import StreamdError
 from streamd.opened import Source
 from streamd.parent import end_with
+from streamd.picture import picture_of
 from streamd.spec import StreamSpec
 from streamd.worker import confine_process
 
@@ -68,7 +69,7 @@ def _stored(source: Source, sample_id: int) -> Image.Image | None:
     image = np.empty((1, *source.spec.image_shape), np.uint8)
     if source.store is None or not source.store.gather(np.array([sample_id]), image)[0]:
         return None
-    return Image.fromarray(image[0, :, :, 0] if image.shape[3] == 1 else image[0])
+    return picture_of(image[0])
 
 
 def _decoded(source: Source, sample_id: int) -> Image.Image | None:
