@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -84,6 +85,11 @@ class Environment:
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(self.folder / "bin/python")]
         return subprocess.run([*pip, *arguments], capture_output=True, text=True, check=True, timeout=LIMIT_S).stdout
 
+    def see(self, libraries: Path) -> None:
+        """Has it find libraries of another environment behind its own, but for what is linked to a checkout there."""
+        (own,) = self.folder.glob("lib/python*/site-packages")
+        (own / "beside.pth").write_text(f"{libraries}\n")
+
     @cached_property
     def packages(self) -> set[str]:
         """The names of what is installed."""
@@ -127,6 +133,14 @@ def of_a_trainer(environment_of: Callable[[str], Environment]) -> Environment:
 def of_a_daemon(environment_of: Callable[[str], Environment]) -> Environment:
     """`pip install 'streamd[serve,monitor]'`."""
     return environment_of("[serve,monitor]")
+
+
+@pytest.fixture
+def of_training(built: Built, tmp_path: Path) -> Environment:
+    """The wheel beside the libraries of this environment: TensorFlow is too large to be installed for a test."""
+    environment = Environment(tmp_path, f"streamd @ {built.wheel.as_uri()}")
+    environment.see(Path(sysconfig.get_path("purelib")))
+    return environment
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,22 @@ def test_a_daemon_of_one_environment_serves_a_trainer_of_another(
     assert all(beside.values())
 
 
+def test_the_command_that_trains_is_the_wheels_and_trains(
+    of_a_daemon: Environment, of_training: Environment, tmp_path: Path
+) -> None:
+    found = of_training.run("python", "-c", "import streamd; print(streamd.__file__)").stdout
+    assert str(of_training.folder) in found
+    with serving(of_a_daemon, tmp_path) as daemon:
+        command = (
+            f"streamd-train --stream train --endpoint {daemon.endpoint} --epochs 2 --receipts r.json --save m.keras"
+        )
+        done = of_training.run(*command.split())
+    assert done.returncode == 0, done.stderr
+    receipts = json.loads((of_training.empty / "r.json").read_text())
+    assert [(each["ok"], each["samples"]) for each in receipts] == [(True, daemon.samples)] * 2
+    assert (of_training.empty / "m.keras").exists()
+
+
 def test_every_command_is_explained(of_a_daemon: Environment) -> None:
     told = of_a_daemon.run("streamd", "--help").stdout
     commands = re.findall(r"^  ([a-z]+) ", told.partition("Commands:")[2], re.MULTILINE)
