@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,15 +28,6 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     daemon = served(tmp_path_factory.mktemp("d"))
     yield daemon.endpoint
     daemon.kill()
-
-
-@pytest.fixture(autouse=True)
-def log_as_it_was() -> Iterator[None]:
-    """The daemon's log goes to this test's stderr, which ends with it."""
-    logger = logging.getLogger("streamd")
-    before = list(logger.handlers), logger.level, logger.propagate
-    yield
-    logger.handlers[:], logger.level, logger.propagate = before
 
 
 def pattern(says: str) -> str:

@@ -44,8 +44,8 @@ STATUSES: Final[dict[str, tuple[str, str, str]]] = {
         "a full disk or a fault: the same command goes on",
         "a mistake in the configuration or in what is asked; something is at its place already",
     ),
-    "streamd schema": ("printed", "nothing to print to", "a library is missing"),
-    "streamd completion": ("printed", "nothing to print to", "an unknown shell"),
+    "streamd schema": ("printed", "it cannot be printed, as to a disk that is full", "a library is missing"),
+    "streamd completion": ("printed", "it cannot be printed, as to a disk that is full", "an unknown shell"),
     "streamd demo": ("all receipts are ok", "the trainer or a receipt failed", "a library is missing"),
     "streamd service install": (
         "the units are there; nothing is started",
