@@ -262,7 +262,7 @@ def test_the_locks_agree_on_what_they_share() -> None:
     assert demo - test == set()
 
 
-def test_the_parts_of_the_checks_have_budgets_that_stay_under_40_minutes() -> None:
+def test_the_parts_of_the_checks_have_budgets_that_stay_under_45_minutes() -> None:
     table = re.findall(r"^(\w+) +(\d+) +\S", (ROOT / "scripts/test").read_text(), re.MULTILINE)
 
     assert {"lint", "format", "types", "imports", "tests", "train", "bench", "demo", "faults"} <= {
