@@ -41,9 +41,11 @@ def go_on(pid: int) -> None:
 def kill_together(pids: Iterable[int]) -> None:
     """SIGKILL to all; they are stopped first, so that none sees another die."""
     pids = list(pids)
-    for number in (signal.SIGSTOP, signal.SIGKILL):
-        for pid in pids:
-            os.kill(pid, number)
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):  # the kernel ends workers with their daemon, and systemd may too
+            os.kill(pid, signal.SIGKILL)
 
 
 def wait_gone(pids: Iterable[int], limit_s: float = 20.0) -> None:
