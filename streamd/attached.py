@@ -57,7 +57,7 @@ def _fail(error: StreamdError) -> int:
 def main() -> None:
     """The process."""
     with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as lines:  # the end of the input is for the loop
-        errand = msgspec.json.decode(lines.readline(), type=Errand)
+        errand = msgspec.json.Decoder(Errand).decode(lines.readline())
     try:
         status = _run(errand)
     finally:

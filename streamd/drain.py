@@ -159,7 +159,7 @@ def main() -> None:
     end_with(os.getppid())
     voice = _Voice()
     try:
-        drained = _run_errand(msgspec.json.decode(sys.argv[1], type=Errand), voice)
+        drained = _run_errand(msgspec.json.Decoder(Errand).decode(sys.argv[1]), voice)
     except StreamdError as error:
         sys.stderr.write(f"streamd probe: {error}\n")
         raise SystemExit(error.exit_status) from None

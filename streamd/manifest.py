@@ -65,6 +65,9 @@ class _Header:
     shards: Shards | None = None
 
 
+_header: Final = msgspec.json.Decoder(_Header)
+
+
 def content_id(scanned: Scanned) -> str:
     """A digest over names, sizes, labels and weights: equal wherever the data are, whenever they were copied."""
     digest = Digest()
@@ -325,7 +328,7 @@ def _read_header(path: Path, file: Column) -> tuple[_Header, int]:
     if _checksum(encoded) != checksum:
         raise _unusable(path, "its header is damaged")
     try:
-        header = msgspec.json.decode(encoded, type=_Header)
+        header = _header.decode(encoded)
     except msgspec.MsgspecError as error:
         raise _unusable(path, f"its header is of another kind: {error}") from error
     start = _aligned(_PREFIX.size + length)

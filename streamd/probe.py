@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Final
 
 import msgspec
 
@@ -20,6 +21,7 @@ from streamd.printable import counted
 from streamd.receipts import Receipt
 
 _Stats = dict[str, dict[str, float]]
+_drained: Final = msgspec.json.Decoder(Drained)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,7 @@ def _run(errand: Errand, trainers: int, stats: Callable[[], _Stats]) -> tuple[li
     if failed:
         kind = RefusedError if set(failed) == {RefusedError.exit_status} else StreamdError
         raise kind("a probing process failed; its message is above")
-    return [msgspec.json.decode(output, type=Drained) for output in outputs], after
+    return [_drained.decode(output) for output in outputs], after
 
 
 def _meet(processes: Sequence[subprocess.Popen[bytes]]) -> None:

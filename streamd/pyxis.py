@@ -18,12 +18,17 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from msgspec.msgpack import decode, encode
+from msgspec.msgpack import Decoder, decode, encode
 
 DATA_DB: Final = b"data_db"
 META_DB: Final = b"meta_db"
 COUNT_KEY: Final = b"nb_samples"
 _ARRAY: Final = 2  # the `type` of an array; 1 is a text, which ml-pyxis itself never writes
+_value: Final = Decoder(dict[str, memoryview])
+_parts: Final = Decoder(dict[bytes, msgspec.Raw])
+_text: Final = Decoder(str)
+_shape: Final = Decoder(tuple[int, ...])
+_data: Final = Decoder(memoryview)
 
 Bytes = bytes | memoryview
 
@@ -69,7 +74,7 @@ class Template:
     def of(value: Bytes) -> Template:
         """Takes a value apart; what is no array is passed over. Raises UnfitValueError."""
         try:
-            inner = decode(value, type=dict[str, memoryview])
+            inner = _value.decode(value)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise UnfitValueError(f"it is no msgpack map from names to bytes ({error})") from error
         found = {name: _field(name, packed, address_of(value)) for name, packed in inner.items()}
@@ -87,11 +92,11 @@ class Template:
 def _field(name: str, packed: memoryview, origin: int) -> Field | None:
     """An array, in a value that begins at the address `origin`; None for what is none."""
     try:
-        parts = decode(packed, type=dict[bytes, msgspec.Raw])
+        parts = _parts.decode(packed)
         if decode(parts[b"type"]) != _ARRAY:
             return None
-        dtype, shape = np.dtype(decode(parts[b"dtype"], type=str)), decode(parts[b"shape"], type=tuple[int, ...])
-        data = decode(parts[b"data"], type=memoryview)
+        dtype, shape = np.dtype(_text.decode(parts[b"dtype"])), _shape.decode(parts[b"shape"])
+        data = _data.decode(parts[b"data"])
     except (msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError, ValueError):
         return None
     if dtype.hasobject or min(shape, default=0) < 0 or prod(shape) * dtype.itemsize != data.nbytes:

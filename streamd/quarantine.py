@@ -6,12 +6,15 @@ import contextlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from streamd.errors import ConfigError
 from streamd.manifest import sync_folder
 from streamd.verdicts import Verdict
+
+_verdict: Final = msgspec.json.Decoder(Verdict)
 
 
 class Quarantine:
@@ -44,7 +47,7 @@ class Quarantine:
             os.close(descriptor)
         for number, line in enumerate(lines, 1):
             try:
-                verdict = msgspec.json.decode(line, type=Verdict)
+                verdict = _verdict.decode(line)
             except msgspec.MsgspecError as error:
                 raise ConfigError(
                     f"{self._path}:{number} is no verdict ({error}): repair the line or remove the file"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from streamd.errors import ConfigError
 from streamd.spec import StreamSpec
+
+_spec: Final = msgspec.json.Decoder(StreamSpec)
 
 
 def beside(model: Path) -> Path:
@@ -23,7 +26,7 @@ def write(path: Path, spec: StreamSpec) -> None:
 def read(path: Path) -> StreamSpec:
     """What `write` wrote, here or by an older streamd. Raises ConfigError for anything else, OSError."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=StreamSpec)
+        return _spec.decode(path.read_bytes())
     except msgspec.DecodeError as error:
         raise ConfigError(
             f"{path} does not say how a stream makes its images ({error}): give the  .streamd.json  that streamd-train "

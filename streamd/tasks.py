@@ -154,6 +154,12 @@ class Done(msgspec.Struct, frozen=True):
 Command = OpenStream | CloseStream | Task | DropSlots
 Report = Ready | Unopened | Remark | Done
 
+_open: Final = msgspec.msgpack.Decoder(OpenStream)
+_ready: Final = msgspec.msgpack.Decoder(Ready)
+_unopened: Final = msgspec.msgpack.Decoder(Unopened)
+_remark: Final = msgspec.msgpack.Decoder(Remark)
+_told: Final = msgspec.msgpack.Decoder(tuple[tuple[BadSample, ...], str])
+
 
 def encode_command(command: Command) -> bytes:
     """One datagram for a worker. Raises ConfigError for a stream that has too many labels."""
@@ -196,7 +202,7 @@ def decode_command(data: bytes) -> Command:
             case 2:
                 return _decode_task(data)
             case 1:
-                return msgspec.msgpack.decode(data[1:], type=OpenStream)
+                return _open.decode(data[1:])
             case 6:
                 return CloseStream(_CLOSE_RECORD.unpack(data)[1])
             case 3:
@@ -239,11 +245,11 @@ def decode_report(data: bytes) -> Report:
             case 5:
                 return _decode_done(data)
             case 4:
-                return msgspec.msgpack.decode(data[1:], type=Ready)
+                return _ready.decode(data[1:])
             case 7:
-                return msgspec.msgpack.decode(data[1:], type=Unopened)
+                return _unopened.decode(data[1:])
             case 9:
-                return msgspec.msgpack.decode(data[1:], type=Remark)
+                return _remark.decode(data[1:])
             case kind:
                 raise ProtocolError(f"a worker sent a record of unknown kind {kind}")
     except _DAMAGE as error:
@@ -253,7 +259,7 @@ def decode_report(data: bytes) -> Report:
 def _decode_done(data: bytes) -> Done:
     _, is_unfit, bad_rows, gathered, number, read_ns, decode_ns, idle_ns, waited_ns = _DONE_HEAD.unpack_from(data)
     rest = data[_DONE_HEAD.size :]
-    bad, unfit = msgspec.msgpack.decode(rest, type=tuple[tuple[BadSample, ...], str]) if rest else ((), "")
+    bad, unfit = _told.decode(rest) if rest else ((), "")
     if (len(bad), bool(unfit)) != (bad_rows, is_unfit):
         raise ProtocolError(f"a task done with {bad_rows} bad rows names {len(bad)}, or does not say why none is fit")
     return Done(number, read_ns, decode_ns, idle_ns, bad, gathered, unfit, waited_ns)

@@ -46,7 +46,7 @@ class Token:
         if not isinstance(text, str | bytes):
             raise TokenError(f"a token is text, as batch.token gives it, and this is of type {type(text).__name__}")
         try:
-            token = msgspec.json.decode(text, type=Token)
+            token = _token.decode(text)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise TokenError(f"this is no streamd token: {error}; {_EARLIER}") from error
         if token.version != 1:
@@ -117,3 +117,6 @@ def check_cursor(cursor: Cursor, batches: int = 1 << 40) -> None:
 
 def _damaged(why: str) -> TokenError:
     return TokenError(f"this token is damaged: {why}; {_EARLIER}")
+
+
+_token: Final = msgspec.json.Decoder(Token)

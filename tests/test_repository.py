@@ -88,6 +88,9 @@ ENTRY_POINT_CALLS: Final = {
 }
 
 
+TYPED_CALLS: Final = {"msgspec.json.decode", "msgspec.msgpack.decode", "msgspec.convert"}
+
+
 def named(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
@@ -174,6 +177,21 @@ def test_nothing_is_pickled() -> None:
         if re.search(r"^\s*(import|from) (pickle|multiprocessing)", source, re.MULTILINE)
     ] == []
     assert [name for name, source in text.items() if "allow_pickle=True" in source] == []
+
+
+def test_no_thread_is_the_first_to_decode_a_type() -> None:
+    """msgspec finds out about a type when it first decodes one, and crashes where two threads have it do so at once.
+
+    A Decoder knows its type when it is made, and a module makes it in one thread.
+    """
+    typed = [
+        f"{named(path)}:{call.lineno}"
+        for path in STREAMD
+        for name, call in calls_of(path)
+        if name in TYPED_CALLS and any(keyword.arg == "type" for keyword in call.keywords)
+    ]
+
+    assert typed == []
 
 
 def test_every_exemption_gives_its_reason() -> None:

@@ -26,6 +26,7 @@ from streamd.whereabouts import TRACK_BYTES, Phase, Track, Whereabouts
 COMMAND: Final = (sys.executable, "-P", "-m", "streamd.check.reading")
 _LINE_BYTES: Final = 1 << 20  # of an answer: 32 digests, sizes and reasons take a few hundredths of it
 _NOT_STARTED: Final = Death("not started", Whereabouts(0, 0, Phase.ELSEWHERE, 0))
+_seen: Final = msgspec.json.Decoder(Seen)
 _MOST_CRASHES: Final = 100  # each costs a process; so many are no matter of single files
 
 
@@ -120,7 +121,7 @@ class _Child:
             if isinstance(refusal := msgspec.json.decode(answer), str):
                 raise ConfigError(refusal)
         answer = await running.exchange(msgspec.json.encode(group) + b"\n")
-        return msgspec.json.decode(answer, type=Seen) if answer.endswith(b"\n") else None
+        return _seen.decode(answer) if answer.endswith(b"\n") else None
 
     async def _start(self) -> _Running:
         """A process, also when this is cancelled meanwhile: it has to be waited for then, too."""

@@ -39,6 +39,8 @@ from streamd.whereabouts import Phase, Track
 from streamd.worker import confine_process, inherited_track, leave_out_of_memory
 
 _DIGEST_BYTES: Final = 16
+_streams: Final = msgspec.json.Decoder(list[Told])
+_group: Final = msgspec.json.Decoder(Group)
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 
 
@@ -159,7 +161,7 @@ def serve(track: Track, lines: BinaryIO, answers: BinaryIO) -> None:
         answers.write(msgspec.json.encode(value) + b"\n")
         answers.flush()
 
-    streams = msgspec.json.decode(next(lines), type=list[Told])
+    streams = _streams.decode(next(lines))
     try:
         sources = [_opened(number, told, track) for number, told in enumerate(streams)]
     except ConfigError as error:
@@ -167,7 +169,7 @@ def serve(track: Track, lines: BinaryIO, answers: BinaryIO) -> None:
         return
     say(True)
     for line in lines:
-        group = msgspec.json.decode(line, type=Group)
+        group = _group.decode(line)
         try:
             seen = look(sources[group.stream], group, track)
         except MemoryError:

@@ -85,7 +85,7 @@ def _decoded(source: Source, sample_id: int) -> Image.Image | None:
 
 def draw(asked: bytes, answers: BinaryIO) -> None:
     """Answers what is asked."""
-    for picture in thumbnails(msgspec.json.decode(asked, type=Asked)):
+    for picture in thumbnails(msgspec.json.Decoder(Asked).decode(asked)):
         answers.write(LENGTH.pack(len(picture)) + picture)
         answers.flush()
 

@@ -40,10 +40,13 @@ class Journal(msgspec.Struct, frozen=True, kw_only=True):
     place: dict[str, int] = {}
 
 
+_journal: Final = msgspec.json.Decoder(Journal)
+
+
 def read(path: Path) -> Journal | None:
     """The journal at `path`, None if there is none. Raises PackError for one that cannot be used."""
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=Journal)
+        found = _journal.decode(path.read_bytes())
     except FileNotFoundError:
         return None
     except (msgspec.MsgspecError, OSError) as error:

@@ -20,6 +20,7 @@ from streamd.sources.wanted import DefaultLabel, WantedLabel, key_of
 _CLASS: Final = b"cls"  # what WebDataset calls the number of an image's class
 _JSON: Final = "json"
 _SHOWN_FIELDS: Final = 20  # of a record in a message
+_record: Final = msgspec.json.Decoder(dict[str, Any])
 _MOST_BYTES: Final = 1 << 20  # of what stands beside an image: a text, or a record of numbers
 
 Value = str | list[str]
@@ -145,7 +146,7 @@ def _records(shard: Shard, texts: Sequence[Value], ask: Ask, key: str) -> list[d
     records: list[dict[str, Any]] = []
     for text, image in zip(texts, shard.images.values(), strict=True):
         try:
-            records.append(msgspec.json.decode(str(text), type=dict[str, Any]))
+            records.append(_record.decode(str(text)))
         except msgspec.DecodeError as error:
             raise ConfigError(f"{key}: {_place(shard, image.name)}: {ask.what} is no JSON object: {error}") from error
     return records
