@@ -9,11 +9,14 @@ import asyncio
 import shutil
 import sys
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from streamd.errors import MissingExtraError, StreamdError
 from streamd.private import READY, Errand
+
+_errand: Final = msgspec.json.Decoder(Errand)
 
 
 async def _serve(errand: Errand) -> None:
@@ -57,7 +60,7 @@ def _fail(error: StreamdError) -> int:
 def main() -> None:
     """The process."""
     with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as lines:  # the end of the input is for the loop
-        errand = msgspec.json.Decoder(Errand).decode(lines.readline())
+        errand = _errand.decode(lines.readline())
     try:
         status = _run(errand)
     finally:

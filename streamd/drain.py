@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -37,6 +37,9 @@ class Errand:
     digest: bool = False
     load: str | None = None
     headroom: bool = False
+
+
+_errand: Final = msgspec.json.Decoder(Errand)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +162,7 @@ def main() -> None:
     end_with(os.getppid())
     voice = _Voice()
     try:
-        drained = _run_errand(msgspec.json.Decoder(Errand).decode(sys.argv[1]), voice)
+        drained = _run_errand(_errand.decode(sys.argv[1]), voice)
     except StreamdError as error:
         sys.stderr.write(f"streamd probe: {error}\n")
         raise SystemExit(error.exit_status) from None

@@ -26,8 +26,8 @@ from streamd.whereabouts import TRACK_BYTES, Phase, Track, Whereabouts
 COMMAND: Final = (sys.executable, "-P", "-m", "streamd.check.reading")
 _LINE_BYTES: Final = 1 << 20  # of an answer: 32 digests, sizes and reasons take a few hundredths of it
 _NOT_STARTED: Final = Death("not started", Whereabouts(0, 0, Phase.ELSEWHERE, 0))
-_seen: Final = msgspec.json.Decoder(Seen)
 _MOST_CRASHES: Final = 100  # each costs a process; so many are no matter of single files
+_seen: Final = msgspec.json.Decoder(Seen)
 
 
 class Readers:

@@ -39,9 +39,9 @@ from streamd.whereabouts import Phase, Track
 from streamd.worker import confine_process, inherited_track, leave_out_of_memory
 
 _DIGEST_BYTES: Final = 16
+_STDIN, _STDOUT, _STDERR = 0, 1, 2
 _streams: Final = msgspec.json.Decoder(list[Told])
 _group: Final = msgspec.json.Decoder(Group)
-_STDIN, _STDOUT, _STDERR = 0, 1, 2
 
 
 def look(source: Source, group: Group, track: Track) -> Seen:

@@ -43,6 +43,9 @@ class Asked:
     ids: list[int]
 
 
+_asked: Final = msgspec.json.Decoder(Asked)
+
+
 def thumbnails(asked: Asked) -> Iterator[bytes]:
     """A JPEG for each sample, empty where nothing can be seen. Raises as Source.open."""
     source = Source.open(asked.spec, Path(asked.manifest))
@@ -85,7 +88,7 @@ def _decoded(source: Source, sample_id: int) -> Image.Image | None:
 
 def draw(asked: bytes, answers: BinaryIO) -> None:
     """Answers what is asked."""
-    for picture in thumbnails(msgspec.json.Decoder(Asked).decode(asked)):
+    for picture in thumbnails(_asked.decode(asked)):
         answers.write(LENGTH.pack(len(picture)) + picture)
         answers.flush()
 

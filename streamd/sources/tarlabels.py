@@ -20,8 +20,8 @@ from streamd.sources.wanted import DefaultLabel, WantedLabel, key_of
 _CLASS: Final = b"cls"  # what WebDataset calls the number of an image's class
 _JSON: Final = "json"
 _SHOWN_FIELDS: Final = 20  # of a record in a message
-_record: Final = msgspec.json.Decoder(dict[str, Any])
 _MOST_BYTES: Final = 1 << 20  # of what stands beside an image: a text, or a record of numbers
+_record: Final = msgspec.json.Decoder(dict[str, Any])
 
 Value = str | list[str]
 

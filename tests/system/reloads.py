@@ -22,6 +22,6 @@ def reload(daemon: DaemonProcess, ends: str = "reload.done") -> str:
 def refusal(daemon: DaemonProcess) -> str:
     """SIGHUP, and all that is said against the new configuration; the last line says what becomes of the old one."""
     before = len(said(daemon, "reload.failed"))
-    daemon.process.send_signal(signal.SIGHUP)
+    reload(daemon, "reload.failed")
     wait_until(lambda: "nothing is changed" in "".join(said(daemon, "reload.failed")[before:]), "it has refused")
     return "\n".join(said(daemon, "reload.failed")[before:])
