@@ -60,10 +60,7 @@ class Thumbnails:
                 # Its own besides: whoever took it along may have gone before it was drawn.
                 keys = list(dict.fromkeys([*self._wanted.pop(key.of, []), key]))
                 if not self._hangs(key.of):
-                    try:
-                        await self._draw(stream, keys)
-                    except _HangsError as error:
-                        self._hanging[key.of] = error.process
+                    await self._draw(stream, key.of, keys)
         return self._drawn.get(key, b"")
 
     def _hangs(self, of: _List) -> bool:
@@ -72,12 +69,17 @@ class Thumbnails:
             del self._hanging[of]
         return of in self._hanging
 
-    async def _draw(self, stream: ServedStream, keys: list[_Key]) -> None:
-        """A process for as many as it lives for; the one that it ends at has no picture. Raises _HangsError."""
+    async def _draw(self, stream: ServedStream, of: _List, keys: list[_Key]) -> None:
+        """A process for as many as it lives for; the one that it ends at has no picture, nor, if it hangs, the rest."""
         left = [key for key in keys if key not in self._drawn]
-        while left:
-            drawn = [picture async for picture in _pictures(stream, [key.sample_id for key in left])]
-            drawn += [b""] * (len(drawn) < len(left))
+        while left and of not in self._hanging:
+            drawn: list[bytes] = []
+            try:
+                async for picture in _pictures(stream, [key.sample_id for key in left]):
+                    drawn.append(picture)  # noqa: PERF401 - what came before an error is kept
+                drawn += [b""] * (len(drawn) < len(left))
+            except _HangsError as error:
+                self._hanging[of] = error.process
             self._drawn.update(zip(left, drawn, strict=False))
             left = left[len(drawn) :]
         for key in list(self._drawn)[:-MAX_THUMBNAILS]:

@@ -136,7 +136,7 @@ def test_a_process_that_hangs_costs_its_list_its_pictures_until_it_ends_and_no_o
     monkeypatch.setattr(under_test, "_pictures", hanging)
     changed = replace(stream, spec=replace(stream.spec, content_id="another"))
     thumbnails = Thumbnails()
-    assert [of(stream, thumbnails, each) for each in (0, 1, 1)] == [[b""], [b""], [b""]]
+    assert [of(stream, thumbnails, each) for each in (0, 1, 1)] == [[b"0"], [b""], [b""]]
     assert hanging.runs == [[0]]
     assert of(changed, thumbnails, 1) == [b"1"]
     hanging.returncode = -9
