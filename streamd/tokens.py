@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
@@ -39,6 +39,13 @@ class Token:
 
     def to_json(self) -> str:
         return msgspec.json.encode(self).decode()
+
+    def next_epoch(self) -> Token:
+        """The place where the epoch after this one begins."""
+        none = "0" * len(self.digest)
+        return replace(
+            self, cursor=self.cursor.next_epoch(), digest=none, samples=0, bad=0, rows=0, world=1, changed=False
+        )
 
     @staticmethod
     def from_json(text: str | bytes) -> Token:

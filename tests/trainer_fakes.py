@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -75,6 +75,11 @@ class FakeStream:
     leases: int = 0
     most_leases: int = 0  # that were held at a time
     epoch: int = 0
+    world: int = 1
+
+    @property
+    def steps_left(self) -> int:
+        return self.spec.batches - self.index
 
     def __len__(self) -> int:
         return self.spec.batches
@@ -88,10 +93,10 @@ class FakeStream:
         while self.total_epochs is None or self.epoch < self.total_epochs:
             yield self._batches(self.epoch)
 
-    def seek(self, token: str) -> None:
-        """Goes on behind the batch `epoch:index`."""
+    def seek(self, token: str, *, after: Literal["step", "epoch"] = "step") -> None:
+        """Goes on behind the batch `epoch:index`, or its epoch."""
         epoch, index = map(int, token.split(":"))
-        ends = index + 1 == self.spec.batches
+        ends = after == "epoch" or index + 1 == self.spec.batches
         self.epoch, self.index = (epoch + 1, 0) if ends else (epoch, index + 1)
 
     def close(self) -> None:

@@ -202,7 +202,7 @@ class Client:
         """Asks what a stream is, subscribes, and waits until the daemon has let it in."""
         spec = self.spec(name)
         asked = wish(spec)
-        token = None if resume is None else read_place(resume, spec, asked.world)
+        token = None if resume is None else read_place(resume, spec, asked.world, batch_size)
         stream = Stream(self.endpoint, Cut.of(spec, batch_size, asked.uneven), asked, token, self._patience_s)
         try:
             stream.wait_until_open(self._timeout_s)

@@ -8,15 +8,30 @@ from streamd.spec import StreamSpec
 from streamd.tokens import Token, read_token
 
 
-def read_place(text: str | bytes, spec: StreamSpec, world: int) -> Token:
-    """A token for a rank of `world`. Raises TokenError when it is none of this stream and order, or of no such rank."""
+def read_place(text: str | bytes, spec: StreamSpec, world: int, rows: int | None = None) -> Token:
+    """A token for a rank of `world`, whose batches are of `rows` rows, or the stream's.
+
+    Raises TokenError when it is none of this stream and order, or of no such rank.
+    """
     token = read_token(text, spec)
     if token.rows and token.world != world:
         raise TokenError(
             f"this token lies {token.rows} rows within the batches that world {token.world} took at a time: resume it "
             f"with world={token.world}, or save one at the end of a whole batch of {spec.batch_size} for world={world}"
         )
+    rows = rows or spec.batch_size
+    if token.rows % rows and world > 1 and _ends_short(token, spec):
+        raise TokenError(
+            f"this token lies {token.rows} rows within the last batches of an epoch, of which one is short: with "
+            f"batches of {rows} not every rank would have as many left; resume it with a batch_size that divides "
+            f"{token.rows}"
+        )
     return token
+
+
+def _ends_short(token: Token, spec: StreamSpec) -> bool:
+    """Whether ranks are within the step of an epoch's last batch, which has fewer rows than theirs."""
+    return token.cursor.base + token.world >= spec.batches and spec.rows(spec.batches - 1) < spec.batch_size
 
 
 def write_place(spec: StreamSpec, place: Place, rows: int = 0, world: int = 1) -> str:

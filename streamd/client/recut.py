@@ -199,6 +199,16 @@ class Recut:
         samples = _samples(begun.batch.sample_ids[: self.rows_taken]) if begun else self.rows_taken
         return Loose(self.rows_taken // self._cut.rows, samples=samples)
 
+    def steps_left(self, base: int, steps: int) -> int:
+        """The trainer's steps in what is left of an epoch: `steps` of the stream's own from its batch `base` on."""
+        cut, world = self._cut, self._world
+        left = cut.steps([Segment(base, steps, self._rank, world)], gathered=-self.loose().gathered)
+        if not self.rows_taken or cut.group > 1 or not steps:
+            return left
+        parts = cut.parts_at(base + world, world)
+        rows = cut.served.rows(base) if world == 1 else parts * cut.rows  # ranks fill theirs up to each other's
+        return left - parts - (self.rows_taken - rows) // cut.rows
+
     def close(self) -> None:
         """Lets go of the batch at hand."""
         self._fetched = self._group = None

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import Literal, NoReturn, Self
 
 from streamd.bottleneck import EpochClock, Timing
 from streamd.client.batch import Batch, open_batch, planned_ids
@@ -35,17 +35,17 @@ from streamd.limits import LAST_WORD_S, PROGRESS_DELAY_S
 from streamd.messages import ReceiptDue
 from streamd.receipts import Receipt, Tally, Totals, from_hex
 from streamd.spec import Cursor, Segment, steps_from
-from streamd.tokens import Token
+from streamd.tokens import Token, read_token
 from streamd.walk import Walk
 
 
 class Stream:
     """A subscription. Iterate over it for all epochs, or over `epochs()` for one at a time.
 
-    `spec` is the stream as this trainer sees it, in batches of the size it asked for. The place is the stream's own:
-    breaking out keeps it, a later loop goes on there, and several iterators take turns. An error ends no iterator: once
-    its reason is gone, `next()` goes on with the batch that was due. A loop that was interrupted (Ctrl-C) begins again
-    behind the last batch that it got.
+    `spec` is the stream as this trainer sees it, in batches of the size it asked for, `world` how many ranks share it.
+    The place is the stream's own: breaking out keeps it, a later loop goes on there, and several iterators take turns.
+    An error ends no iterator: once its reason is gone, `next()` goes on with the batch that was due. A loop that was
+    interrupted (Ctrl-C) begins again behind the last batch that it got.
 
     `receipts` has the account of every epoch, `timings` where the time of every whole one went.
 
@@ -57,6 +57,7 @@ class Stream:
         self, endpoint: str, cut: Cut, wish: Wish, start: Token | Cursor | None, patience_s: float | None
     ) -> None:
         self.spec = cut.spec
+        self.world = wish.world
         self.receipts: list[Receipt] = []
         self.timings: list[Timing] = []
         self.wait_s = 0.0
@@ -124,6 +125,11 @@ class Stream:
         return self._cut.steps([Segment(0, self._walk.steps, self._wish.rank, self._wish.world)])
 
     @property
+    def steps_left(self) -> int:
+        """Steps of the present epoch that are still to come; 0 behind its last one, until the next epoch begins."""
+        return 0 if self._over() else self._recut.steps_left(self._tally.cursor.base, self._steps_left())
+
+    @property
     def epoch(self) -> int:
         """The epoch of the next batch."""
         return self._tally.cursor.epoch
@@ -158,14 +164,17 @@ class Stream:
                     "epochs() before the next one is asked for, since they all go on where the stream is"
                 )
 
-    def seek(self, token: str | bytes) -> None:
-        """Goes on behind the batch whose token this is, in any epoch, before or after here.
+    def seek(self, token: str | bytes, *, after: Literal["step", "epoch"] = "step") -> None:
+        """Goes on behind the batch whose token this is, in any epoch, before or after here; or behind all of its epoch.
 
         The account goes on from there too: what was taken since that batch is not counted. Batches that are still held
         stay valid. Raises TokenError when it belongs to another stream or order; then the stream stays where it is.
         """
         self._check_usable()
-        self._go_to(read_place(token, self._served, self._wish.world))
+        if after == "epoch":
+            self._go_to(read_token(token, self._served).next_epoch())
+        else:
+            self._go_to(read_place(token, self._served, self.world, self._cut.rows))
 
     def close(self) -> None:
         """Ends the subscription; whoever waits for a batch gets an error.

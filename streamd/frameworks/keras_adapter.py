@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from itertools import chain
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import keras
 import numpy as np
@@ -22,6 +22,7 @@ from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from streamd.errors import ConfigError, ReceiptError
 from streamd.frameworks.blank import blank_batch
+from streamd.frameworks.continuing import Geometry
 from streamd.frameworks.feed import Batch, Feed, Stream
 from streamd.frameworks.finished import Finished
 from streamd.frameworks.keras_backends import (
@@ -61,17 +62,16 @@ class _Present:
     Keras stops asking one step before that end. Not a generator, which would hold each batch until the next is wanted.
     """
 
-    def __init__(self, batches: Iterator[Batch], whole: int) -> None:
+    def __init__(self, batches: Iterator[Batch], stream: Stream) -> None:
         self._batches = batches
-        self._left = whole  # fewer come when the epoch was begun elsewhere: then they end without being counted
+        self._stream = stream
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Batch:
         batch = next(self._batches)
-        self._left -= 1
-        if self._left == 0:
+        if not self._stream.steps_left:
             extra = next(self._batches, None)
             if extra is not None:
                 raise ReceiptError(
@@ -157,7 +157,9 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         self.convert = converter(keras.backend.backend())
         self._stream = stream
         self._steps = steps
-        self._done = 0  # steps of the next epoch of `fit` that were done elsewhere
+        self._rest: int | None = None  # steps of the next epoch of `fit`, where it is what another run left of one
+        self.epoch_steps = 0  # of the epoch of `fit` that was begun last, as many as come in this process
+        self.epoch_is_own = True  # whether that is an epoch of the stream, or the rest of one
         self._flow = chain.from_iterable(self._epochs())
         self._ahead = False
         self._kept: _Taken | None = None  # of the batch that Keras has taken ahead of its step
@@ -165,15 +167,25 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         self._ids = bytearray()  # of the samples that steps have got
         self._silence = ExitStack()
 
-    def seek(self, token: str, steps: int) -> None:
-        """Goes on behind the batch whose token this is, as far as the next epoch of `fit` is over by `steps` steps.
+    def seek(self, token: str, *, after: Literal["step", "epoch"] = "step") -> int:
+        """Goes on behind the batch whose token this is, or its epoch. Returns how many steps are left of the stream's.
 
         Raises TokenError when the token is of another stream or order.
         """
-        self._stream.seek(token)
-        self._done = steps
-        self._kept = None
+        self._stream.seek(token, after=after)
+        self._kept = self._rest = None
         self._flow = chain.from_iterable(self._epochs())
+        return self._stream.steps_left
+
+    def take_rest(self, steps: int) -> None:
+        """Makes the next epoch of `fit` one of so many steps, however many others have."""
+        self._rest = steps
+
+    def end_epoch_early(self) -> None:
+        """Asks for the receipt of the stream's epoch, of which no step is left, and so goes on to the next one."""
+        for batches in self._stream.epochs():
+            next(batches, None)
+            break
 
     @property
     def spec(self) -> StreamSpec:
@@ -191,11 +203,16 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         """
         return np.frombuffer(bytes(self._ids), np.int64)
 
-    def _epochs(self, done: int = 0) -> Iterator[Iterator[Batch]]:
-        """The epochs of the stream, less `done` steps. Raises ConfigError when the subscription has no more."""
+    @property
+    def geometry(self) -> Geometry:
+        """How `fit` takes the stream."""
+        whole = self.num_batches == len(self._stream)
+        return Geometry(self._stream.spec.batch_size, self._stream.world, self.num_batches, whole)
+
+    def _epochs(self) -> Iterator[Iterator[Batch]]:
+        """The epochs of the stream. Raises ConfigError when the subscription has no more."""
         for batches in self._stream.epochs():
-            yield _Present(batches, len(self._stream) - done)
-            done = 0
+            yield _Present(batches, self._stream)
         raise ConfigError(
             f"the subscription to {self._stream.spec.name!r} has no epoch left: subscribe with epochs=None, or with as "
             "many epochs as all calls of fit take together"
@@ -204,12 +221,17 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
     def begin_epoch(self) -> tuple[Iterator[Batch], int]:
         """The batches for the next epoch of `fit`, and how many it takes; of the rest of one there may be fewer."""
         if self._kept is not None and self._given is not None:  # an epoch was left, and what Keras had ahead is gone
-            self.seek(self._given(), 0)
+            self.seek(self._given())
         self._ahead = looks_ahead()
         self._ids.clear()
-        done, self._done = self._done, 0
-        batches = self._flow if self.num_batches < len(self._stream) else next(self._epochs(done))
-        return batches, self.num_batches - done
+        rest, self._rest = self._rest, None
+        self.epoch_is_own = rest is None and self.num_batches == len(self._stream)
+        if self.epoch_is_own:
+            batches = next(self._epochs())
+            self.epoch_steps = min(self._stream.steps_left, self.num_batches)
+            return batches, self.num_batches  # which the epoch's own end comes before, where it was begun elsewhere
+        self.epoch_steps = self.num_batches if rest is None else rest
+        return self._flow, self.epoch_steps
 
     def hand_over(self, taken: _Taken) -> None:
         """A batch goes to Keras. Where it looks ahead, the step gets the one before."""

@@ -7,10 +7,9 @@ turn; and the stream goes on behind the batch of that step, however many more we
 
 from __future__ import annotations
 
-import inspect
 import math
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +21,9 @@ from streamd.frameworks import generators
 from streamd.frameworks.callback_state import OtherCallbacks
 from streamd.frameworks.checkpoint import Checkpoints, Saved
 from streamd.frameworks.claim import claim
+from streamd.frameworks.continuing import Geometry, Interrupted, count_rest, describe_change
 from streamd.frameworks.finished import Finished
+from streamd.frameworks.fitting import find_callbacks, set_epoch_steps
 from streamd.frameworks.kept import Packer, unpack
 from streamd.frameworks.keras_adapter import StreamAdapter
 from streamd.frameworks.keras_state import build, put_back, take
@@ -66,7 +67,7 @@ class _Validated:
         self._finished = adapter.finished = Finished()
         if self._sought is not None:
             try:
-                adapter.seek(self._sought, 0)
+                adapter.seek(self._sought)
             except TokenError as error:
                 say(f"validation begins anew: {error}")
 
@@ -127,13 +128,14 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._done = 0  # steps of the epoch
         self._total = 0  # steps of all epochs
         self._saved = 0  # of those, when it was saved last
+        self._is_longer = False  # the epoch that was interrupted, than others: Keras was told so
         self._left = False  # a callback has ended the training within an epoch
 
     # --- what Keras calls; this callback's turn comes last
 
     def set_model(self, model: Any) -> None:
         super().set_model(model)
-        callbacks = _calling()
+        callbacks = find_callbacks()
         # A new list: Keras is going through the old one.
         callbacks.callbacks = [each for each in callbacks.callbacks if each is not self] + [self]
         callbacks._async_train = False  # noqa: SLF001 - Keras would save in a thread while it trains, given no list
@@ -145,8 +147,8 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
                 f"ResumeCallback cannot count with steps_per_epoch={steps}: give  fit_data(stream, steps={steps})"
             )
         claim(self._checkpoints.directory)
-        self._others = OtherCallbacks([each for each in _calling().callbacks if each is not self], say)
-        self._going_on, self._validated, self._left = None, _Validated(), False
+        self._others = OtherCallbacks([each for each in find_callbacks().callbacks if each is not self], say)
+        self._going_on, self._validated, self._left, self._is_longer = None, _Validated(), False, False
         self._total = self._saved = self._done = self._begun = 0
         saved = self._checkpoints.newest()
         if saved:
@@ -167,7 +169,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         done = self._begun + self._finished.finish(batch + 1)
         self._total += done - self._done
         self._done = done
-        if done >= self._data.num_batches:
+        if done >= self._length():
             return  # saved when the epoch is validated
         if self.model.stop_training:
             self._left = True
@@ -177,6 +179,9 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             self._save(self._epoch, done)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature
+        if self._is_longer:
+            set_epoch_steps(self._data.num_batches)
+            self._is_longer = False
         over = bool(self.model.stop_training)
         last = over or epoch + 1 >= self.params["epochs"]
         if not self._left and (last or self._every == "epoch" or self._has_taken_enough()):
@@ -193,6 +198,10 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
 
     # --- saving
 
+    def _length(self) -> int:
+        """Steps of the epoch, with those that an earlier process has finished, which may have been of another size."""
+        return self._begun + self._data.epoch_steps
+
     def _has_taken_enough(self) -> bool:
         """Whether a multiple of so many steps was reached since the last state."""
         return self._every != "epoch" and self._total // self._every > self._saved // self._every
@@ -204,6 +213,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         packer = Packer(keras.ops)
         content = {
             "place": asdict(Place(epoch, step, self._total, token, self._validated.token, over)),
+            "interrupted": asdict(Interrupted(self._data.geometry, self._length(), step, self._data.epoch_is_own)),
             "variables": take(self.model, packer),
             "callbacks": self._others.take(packer),
             "generators": packer.pack(generators.take()),
@@ -222,14 +232,46 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
     def _go_on(self, saved: Saved, place: Place) -> None:
         build(self.model, self._data.example())
         self._put_back(saved)
-        self._data.seek(place.token, place.step)
+        place, resized = self._seek(saved.content, place)
         self._validated = _Validated(place.validation)
         self._total = self._saved = place.total
         epochs = self.params["epochs"]
         self.model._initial_epoch = epochs if place.over else place.epoch  # noqa: SLF001 - as in on_epoch_begin
         if place.step:
             self._going_on = saved, place
-        say(f"{saved.folder}: {_where(place, epochs)}")
+        for line in (_where(place, epochs), resized):
+            if line:
+                say(f"{saved.folder}: {line}")
+
+    def _seek(self, content: dict[str, Any], place: Place) -> tuple[Place, str | None]:
+        """Takes the stream to the place, and returns it, with what there is to say of steps that are others now.
+
+        Where nothing is left of its epoch that makes a step, it is the next one's begin.
+        """
+        then, now = _interrupted(content), self._data.geometry
+        ended = not place.step and then is not None and then.own
+        left = self._data.seek(place.token, after="epoch" if ended else "step")
+        rest = None
+        if place.step:
+            rest = self._plan_rest(then, place.step, left)
+            if not rest:
+                if not left:
+                    self._data.end_epoch_early()
+                place = replace(place, epoch=place.epoch + 1, step=0)
+        return place, describe_change(then.geometry, now, rest) if then else None
+
+    def _plan_rest(self, then: Interrupted | None, done: int, left: int) -> int:
+        """The steps of the epoch that was interrupted, of which the stream has `left` for its own one."""
+        now = self._data.geometry
+        if then is None:  # saved by a version that knew of steps of one size only
+            then = Interrupted(now, now.steps, min(done, now.steps), own=now.whole)
+        rest = count_rest(then, now, left)
+        if not (then.own and now.whole):
+            self._data.take_rest(rest)
+        if rest > now.steps:
+            set_epoch_steps(rest)
+            self._is_longer = True
+        return rest
 
     def _put_back(self, saved: Saved) -> None:
         put_back(self.model, saved.content["variables"], saved.arrays, str(saved.folder))
@@ -237,15 +279,10 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         generators.put_back(unpack(saved.content["generators"], saved.arrays, keras.ops))
 
 
-def _calling() -> Any:
-    """The list of callbacks that is calling one of them: Keras gives them no other way to know of each other."""
-    frame = inspect.currentframe()
-    while frame:
-        caller = frame.f_locals.get("self")
-        if isinstance(caller, keras.callbacks.CallbackList):
-            return caller
-        frame = frame.f_back
-    raise ConfigError("ResumeCallback is called by none of Keras's: give it to  fit(callbacks=[...])")
+def _interrupted(content: dict[str, Any]) -> Interrupted | None:
+    """The epoch in which a state was saved; None where it is of a version that did not say."""
+    said = content.get("interrupted")
+    return Interrupted(**{**said, "geometry": Geometry(**said["geometry"])}) if said else None
 
 
 def _where(place: Place, epochs: int) -> str:

@@ -9,8 +9,8 @@ from sample_specs import some_spec
 from streamd.client.places import read_place, write_place
 from streamd.errors import TokenError
 from streamd.plan import Ids
-from streamd.receipts import Tally, to_hex
-from streamd.spec import Cursor
+from streamd.receipts import Tally, Totals, to_hex
+from streamd.spec import Cursor, Segment
 from streamd.verdicts import unmarked
 
 SPEC = some_spec(batch_size=4)
@@ -54,3 +54,16 @@ def test_a_place_within_a_batch_is_for_ranks_of_the_world_that_took_it_in_parts(
     assert read_place(text, SPEC, 3).rows == 2
     with pytest.raises(TokenError, match="2 rows within the batches that world 3 took at a time"):
         read_place(text, SPEC, 1)
+
+
+def test_ranks_go_on_within_a_short_last_batch_only_where_all_have_as_many_steps_left() -> None:
+    spec = some_spec(samples=22, batch_size=8, batches=3)  # the last of six rows
+    segment = Segment(0, 1, 0, 2)
+    tally = Tally(spec.name, spec.order_id, Cursor(0, (segment,)), Totals(samples=8), pixel_id=spec.pixel_id)
+    text = write_place(spec, tally.snapshot(), rows=2, world=2)
+
+    assert read_place(text, spec, 2, 2).rows == 2
+    with pytest.raises(TokenError, match=r"with batches of 4 not every rank .* a batch_size that divides 2$"):
+        read_place(text, spec, 2, 4)
+    whole = some_spec(samples=24, batch_size=8, batches=3)
+    assert read_place(text, whole, 2, 4).rows == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -15,7 +16,7 @@ from sample_specs import some_spec
 from streamd.client.batch import Batch
 from streamd.client.recut import Cut, Fetch, Fetched, Recut
 from streamd.errors import ConfigError
-from streamd.spec import ImageSpec, Remainder, Segment, StreamSpec
+from streamd.spec import ImageSpec, Remainder, Segment, StreamSpec, Uneven
 from streamd.verdicts import BadRow
 
 B: Final = 12
@@ -216,3 +217,40 @@ def test_the_trainers_spec_differs_in_nothing_but_the_size() -> None:
     assert (seen.batch_size, seen.batches) == (6, 7)
     assert replace(seen, batch_size=served.batch_size, batches=served.batches) == served
     assert Cut.of(served, None).spec == served
+
+
+@settings(derandomize=True, deadline=None)
+@given(
+    st.integers(1, 100),
+    st.sampled_from([1, 2, 3, 4, 6, 12, 24, 36]),
+    st.integers(0, 11),
+    st.sampled_from(["keep", "drop", "pad"]),
+)
+def test_the_steps_that_are_left_are_as_many_as_come_from_any_row_of_a_batch(
+    samples: int, size: int, rows_taken: int, remainder: Remainder
+) -> None:
+    spec = spec_of(samples, remainder)
+    if not spec.batches or rows_taken >= spec.rows(0):
+        return
+    source, recut = Source(spec), Recut(Cut.of(spec, size), 0, 1, rows_taken)
+    told = []
+    while True:
+        base = len(source.booked)
+        told.append(recut.steps_left(base, spec.batches - base))
+        if recut.next(source.fetch) is None:
+            break
+    assert told == list(range(len(told) - 1, -1, -1))
+
+
+@pytest.mark.parametrize(
+    ("size", "uneven", "steps"),
+    [(2, "drop", 16), (2, "pad", 18), (4, "drop", 8), (4, "pad", 9), (12, "drop", 3), (12, "pad", 3), (24, "drop", 2)],
+)
+def test_all_ranks_have_as_many_steps_left(size: int, uneven: Uneven, steps: int) -> None:
+    spec, world = spec_of(5 * B + 7), 2
+    for rank in range(world):
+        recut = Recut(Cut.of(spec, size, uneven), rank, world, 0)
+        left = recut.steps_left(0, 3)
+        mine = [Fetched(batch_of(spec, index), lambda: None, lambda *_: "") for index in range(rank, 6, world)]
+        fetch = partial(next, iter([*mine, None, None]))
+        assert sum(1 for _ in all_of(recut, fetch)) == left == steps, rank

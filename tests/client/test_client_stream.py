@@ -140,6 +140,25 @@ def test_seeking_goes_back_and_forth_and_the_account_still_adds_up(client: Clien
         assert stream.receipts[0].ok
 
 
+@pytest.mark.parametrize("wish", [{}, {"world": 3, "rank": 1}, {"batch_size": 2}, {"batch_size": 16}], ids=str)
+def test_a_stream_knows_how_many_steps_are_left_of_its_epoch(client: Client, wish: dict[str, Any]) -> None:
+    with client.subscribe("train", epochs=2, **wish) as stream:
+        steps, left = len(stream), [stream.steps_left]
+        left += [stream.steps_left for _ in stream]
+        assert left == [steps, *reversed(range(steps)), *reversed(range(steps))]
+        assert stream.world == wish.get("world", 1)
+
+
+def test_the_epoch_of_a_batch_counts_as_over_where_that_is_asked_for(client: Client) -> None:
+    token = place_after(client, 7, batch_size=2)  # within its second batch
+    for wish in ({}, {"world": 2}, {"batch_size": 2}):
+        with client.subscribe("train", epochs=2, **wish) as stream:
+            stream.seek(token, after="epoch")
+            assert (stream.epoch, stream.steps_left) == (1, len(stream))
+            assert [epoch for epoch, _ in keys(stream)] == [1] * len(stream)
+            assert [(each.epoch, each.complete, each.ok) for each in stream.receipts] == [(1, True, True)]
+
+
 def test_a_token_of_another_order_or_stream_or_none_at_all_is_refused(client: Client) -> None:
     token = place_after(client, 2)
     with client.subscribe("train") as stream, pytest.raises(TokenError, match="no streamd token"):

@@ -210,7 +210,7 @@ def test_an_account_that_does_not_add_up_ends_fit() -> None:
 
 
 def test_an_epoch_that_is_longer_than_announced_ends_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FakeStream, "__len__", lambda _: 2)
+    monkeypatch.setattr(FakeStream, "steps_left", property(lambda stream: 2 - stream.index))
     with pytest.raises(ReceiptError, match="more steps than announced: 2 came after its end"):
         Recorder().model.fit(fit_data(FakeStream(make_spec(ANGLE))), verbose=0)
 

@@ -193,7 +193,7 @@ def test_another_model_is_refused_with_what_to_do(begun: Path) -> None:
 
 
 def test_another_stream_is_refused_before_a_step_is_done(begun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: FakeStream, token: str) -> None:
+    def refuse(_: FakeStream, token: str, **_after: str) -> None:
         raise TokenError(f"{token} is of another stream")
 
     monkeypatch.setattr(FakeStream, "seek", refuse)
@@ -206,10 +206,10 @@ def test_another_validation_begins_anew_with_a_word(
 ) -> None:
     seek = FakeStream.seek
 
-    def refuse(stream: FakeStream, token: str) -> None:
+    def refuse(stream: FakeStream, token: str, **after: Any) -> None:
         if stream.spec.name == "validation":
             raise TokenError("of another stream")
-        seek(stream, token)
+        seek(stream, token, **after)
 
     monkeypatch.setattr(FakeStream, "seek", refuse)
     assert len(train(begun, epochs=2, validated=True)[1]["val_loss"]) == 2

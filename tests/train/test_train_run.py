@@ -203,7 +203,7 @@ def test_where_the_time_went_is_told(job: Job, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.train
 def test_a_broken_account_without_a_bad_receipt_is_raised(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FakeStream, "__len__", lambda _: 2)
+    monkeypatch.setattr(FakeStream, "steps_left", property(lambda stream: 2 - stream.index))
     with pytest.raises(ReceiptError, match="more steps than announced"):
         train(FakeClient([TRAIN]), job, print)
 

@@ -1,0 +1,71 @@
+"""How a training goes on that was saved in steps of another size, and what counts where a program is another. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """How `fit` takes a stream: `rows` a step by each of `world` ranks, `steps` an epoch.
+
+    `whole`: its epochs are those of the stream, and not so many steps of them.
+    """
+
+    rows: int
+    world: int
+    steps: int
+    whole: bool
+
+    @property
+    def step_samples(self) -> int:
+        """Samples of a step of all ranks together."""
+        return self.rows * self.world
+
+    def __str__(self) -> str:
+        ranks = "" if self.world == 1 else f" for each of {self.world} ranks"
+        return f"batches of {self.rows}{ranks}"
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """An epoch of `fit` that was left: `done` of its `length` steps, in those of `geometry`.
+
+    `own`: it was one of the stream's, or the rest of one, and not so many steps of them.
+    """
+
+    geometry: Geometry
+    length: int
+    done: int
+    own: bool
+
+
+def count_rest(epoch: Interrupted, now: Geometry, left: int) -> int:
+    """The steps that the rest of an epoch takes now. `left`: how many the rest of the stream's present epoch takes."""
+    if epoch.own:
+        return left
+    samples = (epoch.length - epoch.done) * epoch.geometry.step_samples
+    return -(-samples // now.step_samples)
+
+
+def describe_change(then: Geometry, now: Geometry, rest: int | None) -> str | None:
+    """What to say where steps or epochs are others than they were; None where they are not.
+
+    `rest`: steps that are left of an epoch which was interrupted; None where none was.
+    """
+    resized = (then.rows, then.world) != (now.rows, now.world)
+    recounted = then.steps != now.steps and not (then.whole and now.whole)
+    parts = []
+    if resized:
+        parts.append(f"it was saved with {then}, and goes on with {now}")
+    if recounted:
+        parts.append(f"an epoch had {then.steps} steps, and has the {now.steps} of this program from here on")
+    if parts and rest:
+        parts.append(f"before that, the rest of the epoch that was interrupted takes {_steps(rest)}")
+    elif parts and rest == 0:
+        parts.append("what is left of the epoch that was interrupted makes no step, so it is over, and not validated")
+    return "; ".join(parts) or None
+
+
+def _steps(count: int) -> str:
+    return f"{count} step" if count == 1 else f"{count} steps"

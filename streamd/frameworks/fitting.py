@@ -1,0 +1,51 @@
+"""What only the frames of a running `fit` know: which callbacks it has, how long its epochs are. Imports Keras."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+import keras
+
+from streamd.errors import ConfigError
+
+
+def find_callbacks() -> Any:
+    """The list of callbacks that is calling one of them: Keras gives them no other way to know of each other."""
+    for frame in _stack(sys._getframe()):  # noqa: SLF001 - inspect's own is this, with a check for other Pythons
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, keras.callbacks.CallbackList):
+            return caller
+    raise ConfigError("ResumeCallback is called by none of Keras's: give it to  fit(callbacks=[...])")
+
+
+def set_epoch_steps(steps: int) -> None:
+    """Lets the next epoch of the `fit` that is calling have so many steps; its bar shows them too.
+
+    `fit` looks at them as each epoch begins, and takes them from its data before the first one only.
+    """
+    for callbacks, epochs in _fits(sys._getframe()):  # noqa: SLF001 - as above
+        epochs._num_batches = steps  # noqa: SLF001 - Keras's own, which nothing public sets
+        if epochs.steps_per_epoch:
+            epochs.steps_per_epoch = steps
+        for each in callbacks:
+            if isinstance(each, keras.callbacks.ProgbarLogger):
+                each.target = steps
+        return
+
+
+def _stack(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _fits(frame: FrameType) -> Iterator[tuple[list[Any], Any]]:
+    """The callbacks of each `fit` that led to a frame, and what counts its epochs' steps; the innermost first."""
+    for each in _stack(frame):
+        if each.f_code.co_name == "fit":
+            callbacks, epochs = (each.f_locals.get(name) for name in ("callbacks", "epoch_iterator"))
+            if isinstance(callbacks, keras.callbacks.CallbackList) and epochs is not None:
+                yield callbacks.callbacks, epochs
