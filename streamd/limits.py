@@ -112,6 +112,9 @@ LOG_SPAN_S: Final = 30.0
 LOG_LINE_VALUE_CHARS: Final = 200  # of a field in a line, which stays one
 LOG_TEXT_CHARS: Final = 1 << 16  # of a text, or a field elsewhere: all that one frame of a client can bring along
 
+# --- checkpoints
+MAX_NESTING: Final = 64  # of a callback's lists and dicts: JSON that Python's stack can hold, three levels for each
+
 # --- where an epoch's time goes
 WAIT_NOTICED: Final = 0.05  # of an epoch: who waits less gains nothing worth mentioning from faster data
 LAY_READY: Final = 0.5  # of the batches: with more of them ready, the way to the trainer is what takes so long

@@ -174,16 +174,17 @@ def _read_body(folder: Path) -> dict[str, Any]:
     try:
         state = json.loads((folder / _STATE).read_bytes())
         version, digest, body = state["version"], state["digest"], state["body"]
-    except (ValueError, KeyError, TypeError) as error:
+        whole: dict[str, Any] = body
+        genuine = _digest(json.dumps(body).encode()) == digest
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _DamagedError(f"{_STATE} is cut off or no state") from error
     if version != _VERSION:
         raise ConfigError(
             f"{folder} is of version {version}, and this streamd reads version {_VERSION}: go on with the streamd that "
             "saved it, or name another folder to begin anew"
         )
-    if _digest(json.dumps(body).encode()) != digest:
+    if not genuine:
         raise _DamagedError(f"{_STATE} is not what was written")
-    whole: dict[str, Any] = body
     return whole
 
 

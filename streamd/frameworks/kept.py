@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamd.limits import MAX_NESTING
+
 Array = npt.NDArray[Any]
 
 
@@ -32,21 +34,25 @@ class Packer:
         self.arrays.append(array)
         return len(self.arrays) - 1
 
-    def pack(self, value: Any) -> Any:
+    def pack(self, value: Any, within: tuple[int, ...] = ()) -> Any:
         """JSON for None, numbers, text, arrays, named functions, and lists, tuples and dicts of them.
 
-        A JSON object is always a tag and what it is for. Raises UnkeptError for anything else.
+        A JSON object is always a tag and what it is for. Raises UnkeptError for anything else, and for what lies deeper
+        than MAX_NESTING or holds itself. `within`: the identities of what the value lies in.
         """
+        if len(within) > MAX_NESTING or id(value) in within:
+            raise UnkeptError(f"{type(value).__name__}, without end or {MAX_NESTING} levels deep,")
+        inner = (*within, id(value))
         if value is None or type(value) in {bool, int, float, str}:
             return value
         if isinstance(value, np.ndarray | np.generic) and not value.dtype.hasobject:
             return {"array" if isinstance(value, np.ndarray) else "scalar": self.add(np.asarray(value))}
         if type(value) is list:
-            return [self.pack(each) for each in value]
+            return [self.pack(each, inner) for each in value]
         if type(value) is tuple:
-            return {"tuple": [self.pack(each) for each in value]}
+            return {"tuple": [self.pack(each, inner) for each in value]}
         if type(value) is dict:
-            return {"dict": [[self.pack(key), self.pack(each)] for key, each in value.items()]}
+            return {"dict": [[self.pack(key, inner), self.pack(each, inner)] for key, each in value.items()]}
         name = getattr(value, "__name__", "")
         if name and getattr(self.functions, name, None) is value:
             return {"function": name}

@@ -91,6 +91,10 @@ def other_state(folder: Path) -> None:
     path.write_text(path.read_text().replace('"step": 8', '"step": 9'))
 
 
+def deep_state(folder: Path) -> None:
+    (folder / "state.json").write_text(f'{{"version": 1, "digest": "", "body": {"[" * 100_000}{"]" * 100_000}}}')
+
+
 def no_object(folder: Path) -> None:
     (folder / "state.json").write_text("[]")
 
@@ -117,7 +121,9 @@ def nothing(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage", [cut_state, other_state, no_object, cut_arrays, flipped_bit, no_arrays, nothing], ids=lambda f: f.__name__
+    "damage",
+    [cut_state, other_state, deep_state, no_object, cut_arrays, flipped_bit, no_arrays, nothing],
+    ids=lambda f: f.__name__,
 )
 def test_a_damaged_state_is_passed_over_with_a_word_and_goes_with_the_next_save(
     checkpoints: Checkpoints, said: list[str], damage: Callable[[Path], None]

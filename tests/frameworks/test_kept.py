@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from streamd.frameworks.kept import Look, Packer, UnkeptError, unpack
+from streamd.limits import MAX_NESTING
 
 
 def through_json(value: Any) -> Any:
@@ -51,6 +53,19 @@ def test_arrays_come_back_as_ones_own() -> None:
     back[0][0] = 9
     assert weights[0].tolist() == [0, 1, 2]
     np.testing.assert_array_equal(back[1], weights[1])
+
+
+@pytest.mark.parametrize("kind", [lambda inner: [inner], lambda inner: (inner,), lambda inner: {1: inner}])
+def test_what_lies_deep_comes_back_and_what_has_no_end_is_not_kept(kind: Callable[[Any], Any]) -> None:
+    deep: Any = 1
+    for _ in range(MAX_NESTING):
+        deep = kind(deep)
+    assert through_json(deep) == deep
+    endless: list[Any] = [0]
+    endless += [kind(endless), endless]
+    for value in (kind(deep), endless):
+        with pytest.raises(UnkeptError, match="without end or 64 levels deep"):
+            Packer(math).pack(value)
 
 
 def test_not_a_number_stays_one() -> None:
