@@ -18,6 +18,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import numpy as np
@@ -32,6 +33,7 @@ _STATE: Final = "state.json"
 _ARRAYS: Final = "arrays.bin"
 _NAME: Final = re.compile(r"step-(\d{7,})")
 _WRITTEN: Final = ".tmp"  # where a state is until it is whole
+_TRIED: Final = ".try-"  # what shows that something can be written
 _DROPPED: Final = ".old"  # where one goes before its files do, so that half of one is never found
 
 
@@ -60,11 +62,26 @@ class Checkpoints:
         self._say = say
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            _empty(directory / _WRITTEN)
+            with TemporaryDirectory(prefix=_TRIED, dir=directory):
+                pass  # what another training is writing here stays: whose folder it is, is decided later
         except OSError as error:
             raise ConfigError(
                 f"nothing can be saved in {directory} ({error.strerror}): name a folder that you may write to"
             ) from error
+
+    def has_states(self) -> bool:
+        """Whether there is a state to go on from, as far as its name says."""
+        try:
+            return bool(self._steps())
+        except OSError:
+            return False
+
+    def make_again(self) -> bool:
+        """Makes the folder again where it was removed, and returns whether it was. Raises OSError."""
+        removed = not self.directory.exists()
+        if removed:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        return removed
 
     def save(self, step: int, content: dict[str, Any], arrays: Sequence[Array]) -> None:
         """Saves the state after `step` steps. Raises OSError; then the states there were are there still."""

@@ -1,10 +1,13 @@
-"""A folder for one process at a time: two trainers that saved in one would each go on with the other's state."""
+"""A folder for one training at a time: two that saved in one would each go on with the other's state, and drop it."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Final
 
 from streamd.errors import ConfigError
@@ -12,26 +15,60 @@ from streamd.errors import ConfigError
 if sys.platform != "win32":
     import fcntl
 
+IsAtWork = Callable[[], bool]
+
 _LOCK: Final = ".lock"
-_HELD: Final[dict[tuple[int, Path], int]] = {}  # descriptors, by process (a fork inherits none of its locks) and folder
 
 
-def claim(folder: Path) -> None:
-    """Keeps other processes out of a folder as long as this one lives; it may claim the folder again.
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """Who has a folder in this process, and the file whose lock keeps other processes out; None where none can be."""
 
-    Raises ConfigError when another process has it, OSError when nothing can be written there. Where there are no locks
-    (Windows, some network file systems), nobody is kept out.
+    is_at_work: IsAtWork
+    descriptor: int | None
+
+
+_CLAIMS: Final[dict[tuple[int, Path], _Claim]] = {}  # by process (a fork inherits none of its locks) and folder
+_CLAIMING: Final = Lock()
+
+
+def claim(folder: Path, is_at_work: IsAtWork) -> None:
+    """Keeps others out of a folder: in this process while `is_at_work` says so, other processes as long as it lives.
+
+    The same `is_at_work` may claim the folder again, and does so when the folder may have been made anew. Raises
+    ConfigError when another training has it, OSError when nothing can be written there. Where there are no locks
+    (Windows, some network file systems), no other process is kept out.
     """
-    if sys.platform == "win32" or (os.getpid(), folder.resolve()) in _HELD:
-        return
-    descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    with _CLAIMING:
+        key = os.getpid(), folder.resolve()
+        held = _CLAIMS.get(key)
+        if held and held.is_at_work != is_at_work and held.is_at_work():
+            raise ConfigError(f"another fit of this process saves in {folder}: give each one a folder of its own")
+        _CLAIMS[key] = _Claim(is_at_work, _lock(folder, held.descriptor if held else None))
+
+
+def _lock(folder: Path, descriptor: int | None) -> int | None:
+    """The descriptor of the folder's lock file, which is locked; `descriptor` where that is it."""
+    if sys.platform == "win32" or (descriptor is not None and _is_open_as(descriptor, folder / _LOCK)):
+        return descriptor
+    opened = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        os.close(descriptor)
+        os.close(opened)
         if isinstance(error, BlockingIOError | PermissionError):  # POSIX leaves open which of them it is
             raise ConfigError(
                 f"another trainer saves in {folder}: give each one, and each rank, a folder of its own"
             ) from error
-        return
-    _HELD[os.getpid(), folder.resolve()] = descriptor
+        opened = None
+    if descriptor is not None:  # the lock of a folder that was removed
+        os.close(descriptor)
+    return opened
+
+
+def _is_open_as(descriptor: int, path: Path) -> bool:
+    """Whether the file that was opened is the one that the path names now."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False

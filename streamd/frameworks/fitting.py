@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
@@ -19,6 +20,13 @@ def find_callbacks() -> Any:
         if isinstance(caller, keras.callbacks.CallbackList):
             return caller
     raise ConfigError("ResumeCallback is called by none of Keras's: give it to  fit(callbacks=[...])")
+
+
+def is_fitting(callback: weakref.ref[Any]) -> bool:
+    """Whether a `fit` with this callback is running, in whichever thread; one that ended with an error is not."""
+    this = callback()
+    frames = sys._current_frames().values()  # noqa: SLF001 - there is no other way to see the stacks of threads
+    return this is not None and any(this in callbacks for frame in frames for callbacks, _ in _fits(frame))
 
 
 def set_epoch_steps(steps: int) -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 import sys
+import weakref
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,8 +25,8 @@ from streamd.frameworks.checkpoint import Checkpoints, Saved
 from streamd.frameworks.claim import claim
 from streamd.frameworks.continuing import Geometry, Interrupted, count_rest, describe_change
 from streamd.frameworks.finished import Finished
-from streamd.frameworks.fitting import find_callbacks, set_epoch_steps
-from streamd.frameworks.kept import Packer, unpack
+from streamd.frameworks.fitting import find_callbacks, is_fitting, set_epoch_steps
+from streamd.frameworks.kept import Array, Packer, unpack
 from streamd.frameworks.keras_adapter import StreamAdapter
 from streamd.frameworks.keras_state import build, put_back, take
 
@@ -129,6 +131,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._total = 0  # steps of all epochs
         self._saved = 0  # of those, when it was saved last
         self._is_longer = False  # the epoch that was interrupted, than others: Keras was told so
+        self._is_at_work = partial(is_fitting, weakref.ref(self))
         self._left = False  # a callback has ended the training within an epoch
 
     # --- what Keras calls; this callback's turn comes last
@@ -146,7 +149,10 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             raise ConfigError(
                 f"ResumeCallback cannot count with steps_per_epoch={steps}: give  fit_data(stream, steps={steps})"
             )
-        claim(self._checkpoints.directory)
+        try:
+            self._make_folder()
+        except OSError as error:
+            raise ConfigError(f"nothing can be saved in {self._checkpoints.directory} ({error.strerror})") from error
         self._others = OtherCallbacks([each for each in find_callbacks().callbacks if each is not self], say)
         self._going_on, self._validated, self._left, self._is_longer = None, _Validated(), False, False
         self._total = self._saved = self._done = self._begun = 0
@@ -198,6 +204,13 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
 
     # --- saving
 
+    def _make_folder(self) -> None:
+        """Makes the folder anew where it was removed, and claims it: it may be another one than was claimed before."""
+        folder = self._checkpoints.directory
+        if self._checkpoints.make_again():
+            say(f"{folder} was removed, and with it what was saved there: it is made again, for the states to come")
+        claim(folder, self._is_at_work)
+
     def _length(self) -> int:
         """Steps of the epoch, with those that an earlier process has finished, which may have been of another size."""
         return self._begun + self._data.epoch_steps
@@ -218,14 +231,22 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             "callbacks": self._others.take(packer),
             "generators": packer.pack(generators.take()),
         }
-        try:
-            self._checkpoints.save(self._total, content, packer.arrays)
-        except OSError as error:
-            say(
-                f"the state after step {self._total} could not be saved in {self._checkpoints.directory} "
-                f"({error.strerror}); the training goes on, and the last one that was saved is still there"
-            )
+        self._write(content, packer.arrays)
         self._saved = self._total
+
+    def _write(self, content: dict[str, Any], arrays: list[Array]) -> None:
+        """Saves, or says why that was not possible."""
+        folder = self._checkpoints.directory
+        try:
+            self._make_folder()
+            self._checkpoints.save(self._total, content, arrays)
+        except (OSError, ConfigError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            kept = "the last one that was saved is" if self._checkpoints.has_states() else "no earlier one is"
+            say(
+                f"the state after step {self._total} could not be saved in {folder} ({why}); the training goes on, and "
+                f"{kept} still there"
+            )
 
     # --- going on
 

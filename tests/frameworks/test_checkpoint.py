@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,26 @@ def test_what_a_kill_left_half_written_is_no_state(checkpoints: Checkpoints, sai
     save(again, 5)
     assert newest(again) == 5
     assert said == []
+
+
+def test_what_another_training_is_writing_stays_as_it_is(checkpoints: Checkpoints) -> None:
+    written = checkpoints.directory / ".tmp" / "arrays.bin"
+    written.parent.mkdir()
+    written.write_bytes(b"half")
+    Checkpoints(checkpoints.directory, 2, print)
+    assert written.read_bytes() == b"half"
+    assert [path.name for path in checkpoints.directory.iterdir()] == [".tmp"]
+
+
+def test_a_folder_that_was_removed_is_made_again(checkpoints: Checkpoints) -> None:
+    save(checkpoints, 4)
+    assert checkpoints.has_states()
+    assert not checkpoints.make_again()
+    shutil.rmtree(checkpoints.directory.parent)
+    assert not checkpoints.has_states()
+    assert checkpoints.make_again()
+    save(checkpoints, 5)
+    assert steps(checkpoints) == ["step-0000005"]
 
 
 def test_a_full_disk_costs_the_state_that_was_written_and_no_other(

@@ -1,4 +1,4 @@
-"""Folders that belong to one process."""
+"""Folders that belong to one training."""
 
 from __future__ import annotations
 
@@ -10,36 +10,94 @@ from textwrap import dedent
 
 CLAIM = dedent(
     """
-    import os, sys
+    import os, shutil, sys
     from pathlib import Path
     from streamd.errors import ConfigError
     from streamd.frameworks.claim import claim
-    def attempt():
+    folder, running = Path(sys.argv[1]), {"first", "second"}
+    def first():
+        return "first" in running
+    def second():
+        return "second" in running
+    def attempt(is_at_work=first, folder=folder):
         try:
-            claim(Path(sys.argv[1]))
+            claim(folder, is_at_work)
         except ConfigError as error:
             return str(error)
         return "claimed"
-    print(attempt())
-    print(attempt())
-    if os.fork() == 0:
-        print(attempt(), flush=True)
-        os._exit(0)
-    os.wait()
     """
 )
+OTHER_PROCESS = "another trainer saves in {}: give each one, and each rank, a folder of its own"
+OTHER_FIT = "another fit of this process saves in {}: give each one a folder of its own"
+
+
+def outcomes(folder: Path, program: str) -> list[str]:
+    """What a process prints that claims a folder."""
+    command = [sys.executable, "-u", "-c", CLAIM + dedent(program), str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
 def attempts(folder: Path) -> list[str]:
     """What another process hears that claims a folder, claims it again, and whose child claims it."""
-    command = [sys.executable, "-u", "-c", CLAIM, str(folder)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    return outcomes(
+        folder,
+        """
+        print(attempt())
+        print(attempt())
+        if os.fork() == 0:
+            print(attempt(), flush=True)
+            os._exit(0)
+        os.wait()
+        """,
+    )
 
 
 def test_a_folder_belongs_to_the_process_that_claimed_it_and_not_to_its_child(tmp_path: Path) -> None:
-    refused = f"another trainer saves in {tmp_path}: give each one, and each rank, a folder of its own"
+    refused = OTHER_PROCESS.format(tmp_path)
     assert attempts(tmp_path) == ["claimed", "claimed", refused]
     with (tmp_path / ".lock").open("rb+") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX)
         assert attempts(tmp_path) == [refused] * 3
     assert attempts(tmp_path)[0] == "claimed"
+
+
+def test_a_folder_belongs_to_one_fit_of_a_process_as_long_as_that_runs(tmp_path: Path) -> None:
+    folder, link = tmp_path / "run", tmp_path / "link"
+    folder.mkdir()
+    link.symlink_to(folder)
+    assert outcomes(
+        folder,
+        """
+        print(attempt())
+        print(attempt(second))
+        print(attempt(second, folder.parent / "link"))
+        print(attempt(second, folder.parent))
+        running.remove("first")
+        print(attempt(second))
+        running.add("first")
+        print(attempt(first))
+        """,
+    ) == ["claimed", OTHER_FIT.format(folder), OTHER_FIT.format(link), "claimed", "claimed", OTHER_FIT.format(folder)]
+
+
+def test_a_folder_that_was_removed_and_made_again_is_claimed_anew(tmp_path: Path) -> None:
+    assert outcomes(
+        tmp_path / "run",
+        """
+        def child():
+            if os.fork() == 0:
+                print(attempt(), flush=True)
+                os._exit(0)
+            os.wait()
+        def descriptors():
+            return len(os.listdir("/proc/self/fd"))
+        folder.mkdir()
+        print(attempt())
+        before = descriptors()
+        shutil.rmtree(folder)
+        folder.mkdir()
+        print(attempt())
+        child()
+        print(descriptors() - before)
+        """,
+    ) == ["claimed", "claimed", OTHER_PROCESS.format(tmp_path / "run"), "0"]

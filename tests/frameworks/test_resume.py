@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import threading
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -185,6 +186,74 @@ def test_a_disk_that_is_full_costs_a_line_and_no_training(
     lines = [line for line in capfd.readouterr().err.splitlines() if "could not be saved" in line]
     assert len(lines) == 1
     assert f"after step {2 * STEPS} could not be saved in {begun} (No space left on device); the train" in lines[0]
+
+
+def test_a_folder_that_is_removed_is_made_again_with_a_word(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    directory = tmp_path / "run" / "a"
+
+    def remove(epoch: int, _: Any) -> None:
+        if epoch == 1:
+            shutil.rmtree(directory.parent)
+
+    train(directory, load_keras().callbacks.LambdaCallback(on_epoch_begin=remove))
+    assert states(directory) == [f"step-{2 * STEPS:07}", f"step-{3 * STEPS:07}"]
+    said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("streamd: ")]
+    assert said == [
+        f"streamd: {directory} was removed, and with it what was saved there: it is made again, for the states to come"
+    ]
+
+
+def test_where_no_folder_can_be_made_again_no_state_is_said_to_be_there(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    directory = tmp_path / "run"
+
+    def replace(epoch: int, _: Any) -> None:
+        if epoch == 1:
+            shutil.rmtree(directory)
+            directory.write_text("")
+
+    train(directory, load_keras().callbacks.LambdaCallback(on_epoch_begin=replace), epochs=2)
+    assert "(Not a directory); the training goes on, and no earlier one is still there" in capfd.readouterr().err
+
+
+def test_two_fits_of_one_process_at_a_time_have_a_folder_each(tmp_path: Path) -> None:
+    begun, done = threading.Event(), threading.Event()
+
+    def wait(*_: Any, **__: Any) -> None:
+        begun.set()
+        assert done.wait(50)
+
+    first = threading.Thread(target=train, args=(tmp_path, load_keras().callbacks.LambdaCallback(on_epoch_end=wait)))
+    first.start()
+    try:
+        assert begun.wait(50)
+        with pytest.raises(ConfigError, match=f"another fit of this process saves in {tmp_path}: give each one a fold"):
+            train(tmp_path)
+    finally:
+        done.set()
+        first.join()
+    assert train(tmp_path)[2].taken == []  # the first was through, and nothing of it is lost
+
+
+def test_a_fit_within_another_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    within = load_keras().callbacks.LambdaCallback(on_epoch_end=lambda *_, **__: train(tmp_path, epochs=1))
+    with pytest.raises(ConfigError, match="another fit of this process saves in"):
+        train(tmp_path, within)
+
+
+def test_it_is_said_how_long_epochs_are_where_steps_are_others(
+    tmp_path: Path, unkilled: Unkilled, capfd: pytest.CaptureFixture[str]
+) -> None:
+    train_until_killed(tmp_path, 3, steps=5, epochs=3, every=1)
+    bars = load_keras().callbacks.ProgbarLogger()
+    _, history, stream = train(tmp_path, bars, steps=1, epochs=3, every=1, steps_per_execution=2)
+    assert stream.taken == unkilled.taken[3 : 3 + 2 + 1 + 1]
+    assert len(history["loss"]) == 3
+    line = (
+        "an epoch had 5 steps, and has the 1 of this program from here on; before that, the rest of the epoch that was"
+    )
+    assert capfd.readouterr().err.count(line) == 1
 
 
 def test_another_model_is_refused_with_what_to_do(begun: Path) -> None:
