@@ -25,7 +25,9 @@ def make_stream() -> FakeStream:
     return FakeStream(make_spec(ANGLE, samples=SAMPLES, batches=STEPS))
 
 
-def make_model(seed: int = 1, steps_per_execution: int = 1, width: int = 2, *, whole: bool = False) -> Any:
+def make_model(
+    seed: int = 1, steps_per_execution: int = 1, width: int = 2, rate: Any = 0.001, *, whole: bool = False
+) -> Any:
     """It draws at random in every step; `whole` draws in two layers and counts what it saw, but is slow to begin."""
     keras = load_keras()
     keras.utils.set_random_seed(seed)
@@ -33,7 +35,7 @@ def make_model(seed: int = 1, steps_per_execution: int = 1, width: int = 2, *, w
     more = [layers.RandomFlip("horizontal"), layers.BatchNormalization()] if whole else []
     last = [layers.Flatten(), layers.Dense(width), layers.Dropout(0.5), layers.Dense(1)]
     model = keras.Sequential([layers.Rescaling(1 / 50), *more, *last])
-    model.compile("adam", "mse", metrics=["mae"], steps_per_execution=steps_per_execution)
+    model.compile(keras.optimizers.Adam(rate), "mse", metrics=["mae"], steps_per_execution=steps_per_execution)
     return model
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+Rate = float | str | None  # a number, what a schedule is made of, or none at all
+
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
@@ -69,3 +71,24 @@ def describe_change(then: Geometry, now: Geometry, rest: int | None) -> str | No
 
 def _steps(count: int) -> str:
     return f"{count} step" if count == 1 else f"{count} steps"
+
+
+def describe_rates(begun: Rate, kept: float | None, given: Rate) -> str | None:
+    """What to say where a program gives another learning rate than the run was begun with; None where it does not.
+
+    `kept` is the number that the state holds, where there is one.
+    """
+    if given in (begun, kept):
+        return None
+    if kept is None:
+        return (
+            f"the learning rate's schedule is another one than was saved: that of this program counts, {_shown(given)}"
+        )
+    return (
+        f"the learning rate is {kept:.6g}, as it was saved; the {_shown(given)} of this program does not count: set "
+        "model.optimizer.learning_rate in a callback, or name another folder to begin anew with it"
+    )
+
+
+def _shown(rate: Rate) -> str:
+    return f"{rate:.6g}" if isinstance(rate, float) else str(rate)

@@ -59,6 +59,19 @@ def put_back(model: Any, state: dict[str, Any], arrays: Sequence[Array], where: 
         generator.set_state(load("torch", "torch", "Keras on torch").from_numpy(arrays[number].copy()))
 
 
+def describe_rate(optimizer: Any) -> float | str | None:
+    """The learning rate as it is now, or what its schedule is made of; None where there is none."""
+    rate = getattr(getattr(optimizer, "inner_optimizer", optimizer), "_learning_rate", None)
+    if rate is None or isinstance(rate, keras.Variable):
+        return None if rate is None else float(rate.numpy())
+    if not isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
+        return getattr(rate, "__qualname__", type(rate).__name__)
+    try:
+        return f"{type(rate).__name__} of {rate.get_config()}"
+    except NotImplementedError:  # a schedule of the user's own that is never saved with a model
+        return type(rate).__name__
+
+
 def _generators() -> list[Any]:
     """Those that torch draws from by default, on the CPU and on each GPU in use; none on other backends."""
     if keras.backend.backend() != "torch":

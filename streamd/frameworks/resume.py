@@ -23,12 +23,12 @@ from streamd.frameworks import generators
 from streamd.frameworks.callback_state import OtherCallbacks
 from streamd.frameworks.checkpoint import Checkpoints, Saved
 from streamd.frameworks.claim import claim
-from streamd.frameworks.continuing import Geometry, Interrupted, count_rest, describe_change
+from streamd.frameworks.continuing import Geometry, Interrupted, count_rest, describe_change, describe_rates
 from streamd.frameworks.finished import Finished
 from streamd.frameworks.fitting import find_callbacks, is_fitting, set_epoch_steps
 from streamd.frameworks.kept import Array, Packer, unpack
 from streamd.frameworks.keras_adapter import StreamAdapter
-from streamd.frameworks.keras_state import build, put_back, take
+from streamd.frameworks.keras_state import build, describe_rate, put_back, take
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +132,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._saved = 0  # of those, when it was saved last
         self._is_longer = False  # the epoch that was interrupted, than others: Keras was told so
         self._is_at_work = partial(is_fitting, weakref.ref(self))
+        self._rate: float | str | None = None  # the learning rate that the run was begun with
         self._left = False  # a callback has ended the training within an epoch
 
     # --- what Keras calls; this callback's turn comes last
@@ -156,6 +157,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._others = OtherCallbacks([each for each in find_callbacks().callbacks if each is not self], say)
         self._going_on, self._validated, self._left, self._is_longer = None, _Validated(), False, False
         self._total = self._saved = self._done = self._begun = 0
+        self._rate = describe_rate(self.model.optimizer)
         saved = self._checkpoints.newest()
         if saved:
             self._go_on(saved, Place(**saved.content["place"]))
@@ -227,6 +229,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         content = {
             "place": asdict(Place(epoch, step, self._total, token, self._validated.token, over)),
             "interrupted": asdict(Interrupted(self._data.geometry, self._length(), step, self._data.epoch_is_own)),
+            "rate": self._rate,
             "variables": take(self.model, packer),
             "callbacks": self._others.take(packer),
             "generators": packer.pack(generators.take()),
@@ -253,6 +256,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
     def _go_on(self, saved: Saved, place: Place) -> None:
         build(self.model, self._data.example())
         self._put_back(saved)
+        changed = self._settle_rate(saved.content)
         place, resized = self._seek(saved.content, place)
         self._validated = _Validated(place.validation)
         self._total = self._saved = place.total
@@ -260,7 +264,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self.model._initial_epoch = epochs if place.over else place.epoch  # noqa: SLF001 - as in on_epoch_begin
         if place.step:
             self._going_on = saved, place
-        for line in (_where(place, epochs), resized):
+        for line in (_where(place, epochs), resized, changed):
             if line:
                 say(f"{saved.folder}: {line}")
 
@@ -293,6 +297,14 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             set_epoch_steps(rest)
             self._is_longer = True
         return rest
+
+    def _settle_rate(self, content: dict[str, Any]) -> str | None:
+        """Keeps the learning rate that the run was begun with, and returns what there is to say of another one."""
+        if "rate" not in content:
+            return None
+        given, self._rate = self._rate, content["rate"]
+        kept = describe_rate(self.model.optimizer)
+        return describe_rates(self._rate, kept if isinstance(kept, float) else None, given)
 
     def _put_back(self, saved: Saved) -> None:
         put_back(self.model, saved.content["variables"], saved.arrays, str(saved.folder))

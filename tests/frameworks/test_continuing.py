@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamd.frameworks.continuing import Geometry, Interrupted, count_rest, describe_change
+from streamd.frameworks.continuing import Geometry, Interrupted, count_rest, describe_change, describe_rates
 
 ONE = Geometry(rows=8, world=1, steps=4, whole=False)
 TWO = Geometry(rows=8, world=2, steps=4, whole=False)
@@ -87,3 +87,22 @@ def test_what_is_another_size_now_is_said_with_both_values(
     then: Geometry, now: Geometry, rest: int | None, said: str | None
 ) -> None:
     assert describe_change(then, now, rest) == said
+
+
+@pytest.mark.parametrize(
+    ("begun", "kept", "given", "said"),
+    [
+        (0.1, 0.1, 0.1, None),
+        (0.1, 0.025, 0.1, None),  # a callback has lowered it
+        (0.1, 0.025, 0.025, None),  # a second fit of one process
+        (None, None, None, None),
+        (0.1, 0.025, 0.5, "the learning rate is 0.025, as it was saved; the 0.5 of this program does not count: set "),
+        ("Decay of {'rate': 1}", None, "Decay of {'rate': 1}", None),
+        ("Decay of {'rate': 1}", None, "Decay of {'rate': 2}", "that of this program counts, Decay of {'rate': 2}"),
+    ],
+)
+def test_it_is_said_which_of_two_learning_rates_counts(
+    begun: float | str | None, kept: float | None, given: float | str | None, said: str | None
+) -> None:
+    line = describe_rates(begun, kept, given)
+    assert line is said or said in str(line)

@@ -242,6 +242,40 @@ def test_a_fit_within_another_has_a_folder_of_its_own(tmp_path: Path) -> None:
         train(tmp_path, within)
 
 
+def test_it_is_said_that_the_learning_rate_of_the_state_counts_and_how_another_one_is_set(
+    begun: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model, _, _ = train(begun, epochs=2, rate=0.5)
+    assert float(model.optimizer.learning_rate) == pytest.approx(0.001)
+    line = "the learning rate is 0.001, as it was saved; the 0.5 of this program does not count: set model.optimizer."
+    assert capfd.readouterr().err.count(line) == 1
+    train(begun, epochs=3)
+    assert "learning rate" not in capfd.readouterr().err
+
+
+def test_nothing_is_said_of_a_rate_that_a_callback_has_changed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def halve(*_: Any) -> None:
+        callback.model.optimizer.learning_rate = float(callback.model.optimizer.learning_rate) / 2
+
+    callback = load_keras().callbacks.LambdaCallback(on_epoch_begin=halve)
+    train(tmp_path, callback, epochs=1)
+    assert float(train(tmp_path, callback, epochs=2)[0].optimizer.learning_rate) == pytest.approx(0.00025)
+    assert "learning rate" not in capfd.readouterr().err
+
+
+def test_the_schedule_of_the_program_counts_and_that_is_said_where_it_is_another_one(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    decay = load_keras().optimizers.schedules.ExponentialDecay
+    train(tmp_path, epochs=1, rate=decay(0.1, 10, 0.5))
+    train(tmp_path, epochs=2, rate=decay(0.1, 10, 0.5))
+    assert "learning rate" not in capfd.readouterr().err
+    train(tmp_path, epochs=3, rate=decay(0.2, 10, 0.5))
+    assert "the learning rate's schedule is another one than was saved: that of this p" in capfd.readouterr().err
+
+
 def test_it_is_said_how_long_epochs_are_where_steps_are_others(
     tmp_path: Path, unkilled: Unkilled, capfd: pytest.CaptureFixture[str]
 ) -> None:
