@@ -12,7 +12,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from streamd.client import Batch, Stream
 from streamd.errors import ConfigError, StreamdError
@@ -34,6 +34,7 @@ class Replay:
     held: Sequence[Batch]
     steps: int
     epochs_wanted: int | None = None
+    world: int = 1
 
     @property
     def spec(self) -> StreamSpec:
@@ -52,7 +53,12 @@ class Replay:
         numbers = itertools.count() if self.epochs_wanted is None else range(self.epochs_wanted)
         return map(self._epoch, numbers)
 
-    def seek(self, token: str | bytes) -> None:
+    @property
+    def steps_left(self) -> int:
+        """Those of a whole epoch: each time that epochs are asked for, one begins."""
+        return self.steps
+
+    def seek(self, token: str | bytes, *, after: Literal["step", "epoch"] = "step") -> None:
         """Stays where it is: whatever a stream would go back to, comes again here."""
 
     def _epoch(self, epoch: int) -> Iterator[Batch]:

@@ -52,6 +52,7 @@ def _lock(folder: Path, descriptor: int | None) -> int | None:
     if sys.platform == "win32" or (descriptor is not None and _is_open_as(descriptor, folder / _LOCK)):
         return descriptor
     opened = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    is_locked = True
     try:
         fcntl.lockf(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -60,10 +61,10 @@ def _lock(folder: Path, descriptor: int | None) -> int | None:
             raise ConfigError(
                 f"another trainer saves in {folder}: give each one, and each rank, a folder of its own"
             ) from error
-        opened = None
+        is_locked = False
     if descriptor is not None:  # the lock of a folder that was removed
         os.close(descriptor)
-    return opened
+    return opened if is_locked else None
 
 
 def _is_open_as(descriptor: int, path: Path) -> bool:

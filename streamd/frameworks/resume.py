@@ -92,6 +92,10 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
     second `fit` too. Give every `fit` that is another one (other layers, optimizer, or rate) a directory of its own,
     and every rank.
 
+    Batch size, number of ranks and `steps` may be others than they were: what is left of the interrupted epoch comes
+    first, in as many steps as that needs, and whole epochs of this program follow; a line says so. For ranks that are
+    new, copy the directory of one there was. The learning rate that counts is the saved one, which a line says too.
+
     every: "epoch" saves when an epoch and its validation are through, a number after so many steps and at the end of
         the training. With several steps an execution, it is after the execution that reaches the number.
     keep: so many states stay, the newest; a damaged one is passed over, with a word, for the one before.
@@ -100,8 +104,9 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
     generators of random numbers other than those of Keras's layers, Python, NumPy and torch on the CPU. For equal bits
     on a CPU: keras.utils.set_random_seed, the same number of threads, and deterministic operations where the backend
     asks for them (tf.config.experimental.enable_op_determinism, torch.use_deterministic_algorithms). A disk that is
-    full costs a line and this one save. Raises ConfigError for a directory that cannot be written or is another
-    process's, for another model or optimizer than was saved, TokenError for another stream.
+    full costs a line and this one save. Raises ConfigError for a directory that cannot be written or in which
+    another fit saves, for another model or optimizer than was saved, TokenError for another stream, and for a place
+    within a batch where the number of ranks is another one.
     """
 
     def __init__(

@@ -151,8 +151,8 @@ def test_a_stream_knows_how_many_steps_are_left_of_its_epoch(client: Client, wis
 
 def test_the_epoch_of_a_batch_counts_as_over_where_that_is_asked_for(client: Client) -> None:
     token = place_after(client, 7, batch_size=2)  # within its second batch
-    for wish in ({}, {"world": 2}, {"batch_size": 2}):
-        with client.subscribe("train", epochs=2, **wish) as stream:
+    for world, size in ((1, None), (2, None), (1, 2)):
+        with client.subscribe("train", epochs=2, world=world, batch_size=size) as stream:
             stream.seek(token, after="epoch")
             assert (stream.epoch, stream.steps_left) == (1, len(stream))
             assert [epoch for epoch, _ in keys(stream)] == [1] * len(stream)
