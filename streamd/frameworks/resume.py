@@ -262,14 +262,15 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         build(self.model, self._data.example())
         self._put_back(saved)
         changed = self._settle_rate(saved.content)
+        epochs = self.params["epochs"]
+        goes_on = not place.over and place.epoch < epochs
         place, resized = self._seek(saved.content, place)
         self._validated = _Validated(place.validation)
         self._total = self._saved = place.total
-        epochs = self.params["epochs"]
         self.model._initial_epoch = epochs if place.over else place.epoch  # noqa: SLF001 - as in on_epoch_begin
         if place.step:
             self._going_on = saved, place
-        for line in (_where(place, epochs), resized, changed):
+        for line in (_where(place, epochs), resized if goes_on else None, changed if goes_on else None):
             if line:
                 say(f"{saved.folder}: {line}")
 
@@ -296,7 +297,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         if then is None:  # saved by a version that knew of steps of one size only
             then = Interrupted(now, now.steps, min(done, now.steps), own=now.whole)
         rest = count_rest(then, now, left)
-        if not (then.own and now.whole):
+        if rest and not (then.own and now.whole):
             self._data.take_rest(rest)
         if rest > now.steps:
             set_epoch_steps(rest)

@@ -27,6 +27,7 @@ from trainer_fakes import FakeStream
 
 from streamd.errors import ConfigError, TokenError
 from streamd.frameworks import keras as ours
+from streamd.frameworks.checkpoint import Checkpoints
 from streamd.frameworks.keras import fit_data, load_keras
 
 pytestmark = pytest.mark.train
@@ -113,12 +114,31 @@ def test_fewer_steps_than_the_streams_epoch_has_are_an_epoch_of_their_own(tmp_pa
     assert int(model.optimizer.iterations) == 7 * 4
 
 
+@pytest.mark.parametrize(("steps", "counts"), [(4, [1, 4, 4, 4]), (2, [2, 2, 2])])  # three steps are done of the fourth
+def test_a_state_of_a_version_that_knew_of_steps_of_one_size_is_gone_on_with(
+    tmp_path: Path, unkilled: Unkilled, steps: int, counts: list[int]
+) -> None:
+    train_until_killed(tmp_path, 15, steps=4, epochs=7, every=5)
+    kept = Checkpoints(tmp_path, 1, print)
+    saved = kept.newest()
+    assert saved is not None
+    kept.save(
+        15, {name: what for name, what in saved.content.items() if name not in {"interrupted", "rate"}}, saved.arrays
+    )
+    _, history, stream = train(tmp_path, steps=steps, epochs=7, every=5)
+    assert stream.taken[: 26 - 15] == unkilled.taken[15 : 15 + len(stream.taken)]
+    assert len(stream.taken) == sum(counts)
+    assert len(history["loss"]) == 3 + len(counts)
+
+
 def test_a_run_that_is_through_is_only_loaded(begun: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    model, history, stream = train(begun, epochs=1, seed=2)
+    model, history, stream = train(begun, epochs=1, seed=2, rate=0.5)
     assert stream.taken == []
     assert int(model.optimizer.iterations) == STEPS
     assert list(history) == ["loss", "mae", "val_loss", "val_mae"]
-    assert "all 1 epochs are done; it is only loaded" in capfd.readouterr().err
+    said = capfd.readouterr().err
+    assert "all 1 epochs are done; it is only loaded" in said
+    assert "learning rate" not in said
 
 
 def test_more_epochs_go_on_with_a_run_that_is_through(begun: Path, unkilled: Unkilled) -> None:

@@ -152,12 +152,13 @@ def test_more_ranks_or_fewer_share_what_is_left_of_an_epoch_and_whole_ones_follo
     assert [len(epoch) for epoch in account.samples] == [SAMPLES - each for each in dropped]
 
 
+@pytest.mark.parametrize(("after", "steps"), [(Size(world=2), [3, 3]), (Size(world=2, steps=2), [2, 2])], ids=str)
 def test_an_epoch_of_which_no_step_is_left_is_over_with_a_receipt_that_counts_what_was_dropped(
-    client: Client, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    client: Client, tmp_path: Path, capfd: pytest.CaptureFixture[str], after: Size, steps: list[int]
 ) -> None:
     train(client, tmp_path, Size(), kill=6)
-    run = train(client, tmp_path, Size(world=2), rank=1)
-    assert [len(steps) for steps in run.epochs] == [3, 3]
+    run = train(client, tmp_path, after, rank=1)
+    assert [len(steps) for steps in run.epochs] == steps
     said = [(each.epoch, each.complete, each.ok, each.samples, each.dropped) for each in run.receipts]
     assert said[0] == (0, True, True, 48, 4)
     assert "epoch that was interrupted makes no step, so it is over, and not validated" in capfd.readouterr().err
