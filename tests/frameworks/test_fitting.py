@@ -32,8 +32,8 @@ def test_a_fit_runs_until_it_returns_or_fails() -> None:
     from streamd.frameworks.fitting import is_fitting  # noqa: PLC0415 - imports Keras, which takes long
 
     seen: list[bool] = []
-    mine, other = callback(on_epoch_end=lambda *_: seen.append(is_fitting(weakref.ref(mine)))), callback()
-    fit(mine)
+    mine, other = callback(), callback()
+    fit(mine, callback(on_epoch_end=lambda *_: seen.append(is_fitting(weakref.ref(mine)))))
     fit(callback(on_epoch_end=lambda *_: seen.append(is_fitting(weakref.ref(other)))))
     assert seen == [True, False]
     assert not is_fitting(weakref.ref(mine))
@@ -59,11 +59,12 @@ def test_the_next_epoch_has_as_many_steps_as_are_set_and_so_has_its_bar(how: dic
 
     bar, seen = load_keras().callbacks.ProgbarLogger(), list[tuple[int, int]]()
     lengths = iter([3, 12])
-    mine = callback(
-        on_train_begin=lambda *_: set_epoch_steps(next(lengths)),
-        on_epoch_end=lambda *_: (seen.append((bar.seen, bar.target)), set_epoch_steps(next(lengths, 12))),
-    )
-    fit(bar, mine, epochs=3, **how)
+
+    def end(*_: Any) -> None:
+        seen.append((bar.seen, bar.target))
+        set_epoch_steps(next(lengths, 12))
+
+    fit(bar, callback(on_train_begin=lambda *_: set_epoch_steps(next(lengths)), on_epoch_end=end), epochs=3, **how)
     assert seen == [(3, 3), (12, 12), (12, 12)]
 
 

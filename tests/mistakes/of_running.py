@@ -375,4 +375,16 @@ OF_RUNNING: Final = (
         ),
         do="Take the token of an earlier checkpoint.",
     ),
+    Mistake(
+        "resumed within a batch with another number of ranks",
+        command=(
+            'client.subscribe("train", world=2, resume=next(iter(client.subscribe("train", batch_size=4))).token)'
+        ),
+        running=True,
+        says=(
+            "TokenError: this token lies 4 rows within the batches that world 1 took at a time: resume it with "
+            "world=1, or save one at the end of a whole batch of 8 for world=2"
+        ),
+        do="Save at the end of a whole batch before ranks come or go.",
+    ),
 )
