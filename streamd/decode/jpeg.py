@@ -6,6 +6,7 @@ Reduced scales are a half, a quarter and an eighth, for which libjpeg-turbo has 
 
 from __future__ import annotations
 
+import re
 import struct
 import threading
 from typing import Final
@@ -23,9 +24,14 @@ from streamd.spec import ImageSpec
 
 Size = tuple[int, int]  # height, width
 
-_MARKER: Final = 0xFF
-_APPLICATION: Final = range(0xE0, 0xF0)
-_COMMENT: Final = 0xFE
+_SEGMENT: Final = struct.Struct(">HH")  # a marker and a length that counts itself
+_MARKER: Final = re.compile(rb"\xff[^\x00\xff]")  # behind fill bytes, or bytes that libjpeg passes over
+_SCAN: Final = 0xFFDA
+_EXIF_SEGMENT: Final = 0xFFE1
+_EXIF: Final = b"Exif\x00\x00"
+_WITHOUT_LENGTH: Final = frozenset({0xFF01, *range(0xFFD0, _SCAN)})
+_WITH_LENGTH: Final = frozenset(range(0xFF02, 0xFFFF)) - _WITHOUT_LENGTH - {_SCAN}
+_MOST_SEGMENTS: Final = 1 << 16  # before the pixels: the largest profiles take some hundred
 _REDUCTIONS: Final = (8, 4, 2)
 _NEAR_BYTES: Final = 128 * KIB  # a decode of up to so much is copied into its row from the cache
 
@@ -33,6 +39,9 @@ _NEAR_BYTES: Final = 128 * KIB  # a decode of up to so much is copied into its r
 _USUAL: Final = struct.Struct(">6s14x5s64x5s64x5sHHB")
 _USUAL_SEGMENTS: Final = (b"\xff\xd8\xff\xe0\x00\x10", b"\xff\xdb\x00\x43\x00", b"\xff\xdb\x00\x43\x01")
 _USUAL_FRAMES: Final = frozenset({b"\xff\xc0\x00\x11\x08", b"\xff\xc2\x00\x11\x08"})  # baseline, progressive
+# What mostly follows the frame: the four tables of the standard, and the scan. EXIF data may lie between them as well.
+_TABLES: Final = struct.Struct(">9x4s29x4s179x4s29x4s179x2s")
+_USUAL_TABLES: Final = (b"\xff\xc4\x00\x1f", b"\xff\xc4\x00\xb5", b"\xff\xc4\x00\x1f", b"\xff\xc4\x00\xb5", b"\xff\xda")
 
 
 class _Near(threading.local):
@@ -53,11 +62,12 @@ _near: Final = _Near()
 def decode_into(data: bytes, row: Row, image: ImageSpec, draw: Draw | None = None) -> None:
     """Decodes a JPEG into `row`. Slow but exact DCT and upsampling: the fast ones differ by up to six grey levels."""
     usual = _usual_size(data)
-    if usual == (image.height, image.width) and draw is None:
-        _decode_fitting(data, row, image, (0, 0))
-        return
     if usual is not None:
-        _decode(data, row, image, usual, UPRIGHT, draw)
+        orientation = UPRIGHT if _has_usual_tables(data) else _orientation(data, _USUAL.size)
+        if usual == (image.height, image.width) and orientation == UPRIGHT and draw is None:
+            _decode_fitting(data, row, image, (0, 0))
+        else:
+            _decode(data, row, image, usual, orientation, draw)
         return
     try:
         height, width, colourspace, _ = simplejpeg.decode_jpeg_header(data)
@@ -67,11 +77,11 @@ def decode_into(data: bytes, row: Row, image: ImageSpec, draw: Draw | None = Non
     if colourspace in {"CMYK", "YCCK"}:
         pillow.decode_into(data, row, image, "JPEG", draw)
     else:
-        _decode(data, row, image, (height, width), _orientation(data), draw)
+        _decode(data, row, image, (height, width), _orientation(data, 2), draw)
 
 
 def _usual_size(data: bytes) -> Size | None:
-    """(height, width) of a file that begins as most do, upright and in three colours; None: the header must be read."""
+    """(height, width) of a file that begins as most do, in three colours; None: the header must be read."""
     if len(data) < _USUAL.size:
         return None
     first, second, third, frame, height, width, colours = _USUAL.unpack_from(data)
@@ -138,12 +148,31 @@ def _covers(reduced: Size, shown: Size, image: ImageSpec, crop: Crop | None) -> 
     return reduced[0] >= height and reduced[1] >= width
 
 
-def _orientation(data: bytes) -> int:
-    """Walks the application segments that come before a JPEG's tables: EXIF data is one of them or is not there."""
-    at = 2
-    while at + 10 < len(data) and data[at] == _MARKER and (data[at + 1] in _APPLICATION or data[at + 1] == _COMMENT):
-        end = at + 2 + int.from_bytes(data[at + 2 : at + 4])
-        if data[at + 4 : at + 10] == b"Exif\x00\x00":
-            return orientation_of(data[at + 4 : end])
-        at = end
-    return UPRIGHT
+def _has_usual_tables(data: bytes) -> bool:
+    """Whether nothing but the tables of the standard lies between the usual frame and the pixels."""
+    return len(data) >= _USUAL.size + _TABLES.size and _TABLES.unpack_from(data, _USUAL.size) == _USUAL_TABLES
+
+
+def _orientation(data: bytes, start: int) -> int:
+    """What the EXIF data say that lie anywhere between `start` and the pixels; what spans several segments is joined.
+
+    Raises BadImageError for more segments than any picture has.
+    """
+    at, exif = start, list[bytes]()
+    for _ in range(_MOST_SEGMENTS):
+        if at + _SEGMENT.size > len(data):
+            break
+        marker, length = _SEGMENT.unpack_from(data, at)
+        if marker in _WITH_LENGTH:
+            if marker == _EXIF_SEGMENT and data.startswith(_EXIF, at + _SEGMENT.size):
+                exif.append(data[at + _SEGMENT.size + len(_EXIF) : at + 2 + length])
+            at += 2 + length
+        elif marker in _WITHOUT_LENGTH:
+            at += 2
+        elif marker == _SCAN or (found := _MARKER.search(data, at)) is None:
+            break
+        else:
+            at = found.start()
+    else:
+        raise BadImageError(f"more than {_MOST_SEGMENTS:,} segments before its pixels: save it anew")
+    return orientation_of(b"".join(exif)) if exif else UPRIGHT

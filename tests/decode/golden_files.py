@@ -83,6 +83,13 @@ def turned(orientation: int, name: str, **options: object) -> bytes:
     return encoded(stored, name, exif=exif, **options)
 
 
+def told_late(data: bytes) -> bytes:
+    """The same file with its EXIF data behind all tables but the last, after fill bytes."""
+    start, last = data.index(b"\xff\xe1"), data.rindex(b"\xff\xc4")
+    end = start + 2 + int.from_bytes(data[start + 2 : start + 4])
+    return data[:start] + data[end:last] + b"\xff\xff" + data[start:end] + data[last:]
+
+
 def jpeg_files() -> Iterator[tuple[str, bytes]]:
     rgb = picture()
     yield "baseline.jpg", encoded(rgb, quality=85)
@@ -98,6 +105,7 @@ def jpeg_files() -> Iterator[tuple[str, bytes]]:
     yield "ycck.jpg", ycck()
     for orientation in STORED:
         yield f"orientation-{orientation}.jpg", turned(orientation, "JPEG", quality=85)
+    yield "orientation-6-late.jpg", told_late(turned(6, "JPEG", quality=85))
 
 
 def png_files() -> Iterator[tuple[str, bytes]]:
