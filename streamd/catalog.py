@@ -36,6 +36,7 @@ Progress = Callable[[str, int], None]
 
 _ELSEWHERE: Final = "set STATE_DIRECTORY to a folder of yours"
 _VERDICTS: Final = ".bad.jsonl"
+_LISTED_ANEW: Final = {"hdf5": " 2"}  # older lists name places of numbers that lie there in other bits than NumPy's
 _OWN_LABEL: Final = "label"  # what the classes of a folder or a list are called where no other name is given
 
 
@@ -134,7 +135,10 @@ def _identities(config: Config) -> dict[str, str]:
 
 def _family_id(config: Config, family: Collection[str]) -> str:
     streams = ((name, config.streams[name]) for name in sorted(family))
-    parts = [f"{name} {each.source!r} {each.labels!r} {each.split!r}{_weights(each)}" for name, each in streams]
+    parts = [
+        f"{name} {each.source!r}{_LISTED_ANEW.get(each.source.kind, '')} {each.labels!r} {each.split!r}{_weights(each)}"
+        for name, each in streams
+    ]
     return identity("streamd config 1", *parts)
 
 

@@ -107,9 +107,9 @@ def _listed(images: Found, bounds: tuple[float, float] | None, key: str) -> Imag
     if bounds and (said := beyond(images.few(FEW), bounds)):
         _log.warning("%s: %s", what, said)
     where = Arrays(shape, (0, images.shape[0]), (0,), stored)
-    grid = Grid(images.shape, images.dataset.chunks or images.shape)
+    grid = Grid(images.shape, images.chunk or _piece(images))
     columns = {CHUNK_SHAPE: np.array(grid.chunk)}
-    offsets = _chunks(images.dataset, grid)
+    offsets = _chunks(images, grid)
     if offsets is None:
         _check_chunks(Packed.of(where, columns.__getitem__), what)
         return where, columns
@@ -130,12 +130,20 @@ def _pixels(images: Found, asked: Stored, what: str) -> tuple[Shape, Stored]:
         raise ConfigError(f"{error}; {images.besides}") from error
 
 
-def _chunks(dataset: Any, grid: Grid) -> Int64s | None:
-    """Where each chunk begins, in the order of the grid; None unless all are there, as they were written.
+def _piece(images: Found) -> tuple[int, ...]:
+    """What is read at a time of an array in one piece: a row, where the library converts it."""
+    return images.shape if images.lies_as_in_memory else (1, *images.shape[1:])
+
+
+def _chunks(images: Found, grid: Grid) -> Int64s | None:
+    """Where each chunk begins, in the order of the grid; None unless all are there, with numbers as in memory.
 
     An array in one piece is one chunk. What the user has put before all else counts for some versions of HDF5 and not
     for others.
     """
+    dataset = images.dataset
+    if not images.lies_as_in_memory:
+        return None
     if dataset.file.userblock_size or dataset.id.get_create_plist().get_nfilters():
         return None
     if dataset.chunks is None:
@@ -162,7 +170,7 @@ def _check_chunks(packed: Packed | None, what: str) -> None:
     chunk = packed.fast_chunk(packed.rows)
     buffer = packed.fast_buffer(np.arange(packed.rows), chunk)
     _log.warning(
-        "%s lies in compressed chunks of %d images, each of which is decompressed whole to get one of them; shuffle: "
+        "%s lies in chunks of %d images, each of which is read whole and unpacked to get one of them; shuffle: "
         "{kind: chunk, chunk: %d, buffer: %d} does so seldom, and is what counts where none is written; streamd pack "
         "makes something faster of it",
         what,

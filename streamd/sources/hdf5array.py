@@ -49,6 +49,28 @@ class Found:
         return dtype if self.column is None else dtype[self.column]
 
     @property
+    def rows(self) -> Any:
+        """What its rows are sliced from, as NumPy has them."""
+        return self.dataset if self.column is None else self.dataset.fields(self.column)
+
+    @property
+    def chunk(self) -> tuple[int, ...] | None:
+        """The shape of a chunk, (rows, ...); None where all lies in one piece."""
+        chunk = self.dataset.chunks
+        return None if chunk is None else (*chunk, *self.shape[len(chunk) :])
+
+    @property
+    def lies_as_in_memory(self) -> bool:
+        """Whether its numbers lie in the file as NumPy has them: with all their bits, and the exponents of IEEE.
+
+        PyTables writes truths as bit fields of a byte each, which HDF5 takes for another type than any of NumPy's.
+        """
+        if self.column is not None:
+            return False
+        h5t, stored = library().h5t, self.dataset.id.get_type()
+        return bool(stored == h5t.STD_B8LE or stored == h5t.py_create(self.dtype, logical=True))
+
+    @property
     def columns(self) -> list[str]:
         """The names of a table's columns; none of what is no table."""
         return [f"{self.name}/{column}" for column in self.dtype.names or ()]
@@ -61,8 +83,7 @@ class Found:
     def read(self, key: str) -> npt.NDArray[Any]:
         """All of it, as numbers or texts. Raises ConfigError, naming `key`, where it is damaged."""
         try:
-            part = slice(None) if self.column is None else self.column
-            values: npt.NDArray[Any] = self.dataset.asstr()[:].astype(np.str_) if self.is_text else self.dataset[part]
+            values: npt.NDArray[Any] = self.dataset.asstr()[:].astype(np.str_) if self.is_text else self.rows[:]
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{key}: {self.told} is damaged: {error}; write it anew") from error
         return values
@@ -74,7 +95,7 @@ class Found:
 
     def few(self, rows: int) -> npt.NDArray[Any]:
         """The first rows."""
-        values: npt.NDArray[Any] = self.dataset[:rows]
+        values: npt.NDArray[Any] = self.rows[:rows]
         return values
 
 
@@ -95,6 +116,12 @@ def find(file: Any, name: str, path: Path, key: str, images: int | None = None) 
         raise _elsewhere(full, path, key)
     _check_filters(item, f"{key}: {full} of {shown(path)}")
     return Found(item, path, full, column)
+
+
+def rows_at(file: Any, place: str) -> Any:
+    """What the rows are sliced from of the array, or column of a table, that was found at `place`."""
+    where, column = _parted(file, place)
+    return Found(file[where], Path(file.filename), place, column).rows
 
 
 def _parted(file: Any, full: str) -> tuple[str, str | None]:

@@ -1,4 +1,6 @@
-"""Samples in chunks of an HDF5 file that are compressed, or not all written: read by h5py, whole chunks at a time.
+"""Samples of an HDF5 file that are compressed, of another form than NumPy's, or not all written: read by h5py.
+
+A chunk is read whole. Numbers in other bits than NumPy's are converted by the library.
 
 HDF5 has one lock for all that a process does with it; each worker is a process. A chunk that was read is kept as long
 as there is room in the process, since the next task may want its other rows.
@@ -17,6 +19,7 @@ from streamd.hdf5file import UnfitHdf5Error, open_file
 from streamd.manifest import Manifest
 from streamd.plan import Ids
 from streamd.sources.grid import Grid
+from streamd.sources.hdf5array import rows_at
 from streamd.sources.wanted import Arrays, Stored
 from streamd.stores import Mask, Pixels
 from streamd.stores.chunked import grid_of
@@ -50,7 +53,7 @@ class Hdf5Store:
         seen = os.fstat(self._descriptor)
         array = (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, stored.place)
         grid = grid_of(manifest, arrays, self._conversion)
-        self._chunks = Chunks(self._file[stored.place], array, grid, self._conversion)
+        self._chunks = Chunks(rows_at(self._file, stored.place), array, grid, self._conversion)
 
     @property
     def unpacked(self) -> tuple[int, float]:
@@ -88,7 +91,7 @@ class Hdf5Store:
 
 
 class Chunks:
-    """The rows of an h5py.Dataset, by whole chunks. `unpacked` of them were read so far, in `unpack_s`."""
+    """The rows of an array, or of a table's column, by whole chunks. `unpacked` were read so far, in `unpack_s`."""
 
     def __init__(self, dataset: Any, array: Array, grid: Grid, conversion: Conversion) -> None:
         self._dataset = dataset

@@ -96,6 +96,19 @@ def test_a_file_with_something_before_it_and_an_array_half_written_need_the_libr
         assert store_of(scanned(Hdf5(tmp_path / name))) == LIBRARY
 
 
+def test_truths_of_pytables_and_numpys_own_lie_as_they_do_in_memory(tmp_path: Path) -> None:
+    truths = SIX > 100
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        space = h5py.h5s.create_simple(truths.shape)
+        dataset = h5py.h5d.create(file.id, b"x", h5py.h5t.STD_B8LE, space)
+        dataset.write(h5py.h5s.ALL, h5py.h5s.ALL, truths.astype(np.uint8), mtype=h5py.h5t.NATIVE_B8)
+        file["numpys"] = truths
+    for name in ("/x", "/numpys"):
+        found = scanned(Hdf5(tmp_path / "x.h5", images=name, range=(0, 1)))
+        assert store_of(found) == hdf5.CHUNKS
+        assert bytes_at(tmp_path / "x.h5", int(found.extra[CHUNK_OFFSETS][0]), truths.size) == truths.tobytes()
+
+
 def test_compressed_chunks_of_several_images_are_told_of_with_the_remedy(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,7 +119,7 @@ def test_compressed_chunks_of_several_images_are_told_of_with_the_remedy(
         assert not caplog.messages
         scanned(Hdf5(written(tmp_path / "x.h5", compression="gzip", chunks=(2, 4, 5, 3))))
     assert "/x of" in caplog.text
-    assert "chunks of 2 images, each of which is decompressed whole to get one" in caplog.text
+    assert "chunks of 2 images, each of which is read whole and unpacked to get one" in caplog.text
     assert "; shuffle: {kind: chunk, chunk: 2, buffer: 2} does so seldom, and is what counts where none" in caplog.text
 
 

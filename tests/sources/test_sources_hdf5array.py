@@ -9,6 +9,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from hdf5_types import bfloat16, biased, bits
 
 from streamd.errors import ConfigError
 from streamd.sources import hdf5array
@@ -90,3 +91,31 @@ def test_labels_that_are_damaged_are_refused_by_name(path: Path) -> None:
         raw.write(b"\0" * 8)
     with h5py.File(path) as file, pytest.raises(ConfigError, match=r"key: /x of .* is damaged"):
         hdf5array.find(file, "x", path, "key").read("key")
+
+
+ANGLES = np.array([0.5, -1.5, 3], np.float32)
+
+
+@pytest.mark.parametrize("stored", [bfloat16(), biased(100)], ids=["bfloat16", "another bias"])
+def test_labels_in_other_bits_than_numpys_are_what_was_written(
+    file: Any, path: Path, stored: h5py.h5t.TypeFloatID
+) -> None:
+    angles = h5py.h5d.create(file.id, b"angles", stored, h5py.h5s.create_simple(ANGLES.shape))
+    angles.write(h5py.h5s.ALL, h5py.h5s.ALL, ANGLES)
+    assert hdf5array.find(file, "/angles", path, "key").read("key").tolist() == ANGLES.tolist()
+
+
+def table_of(file: Any, stored: h5py.h5t.TypeFloatID) -> None:
+    """/table with the columns angle, as stored, and class."""
+    row = h5py.h5t.create(h5py.h5t.COMPOUND, stored.get_size() + 2)
+    row.insert(b"angle", 0, stored)
+    row.insert(b"class", stored.get_size(), bits(h5py.h5t.STD_U16LE, 8, 4))
+    rows = np.array(list(zip(ANGLES, [3, 1, 2], strict=True)), [("angle", "f4"), ("class", "u2")])
+    table = h5py.h5d.create(file.id, b"table", row, h5py.h5s.create_simple(rows.shape))
+    table.write(h5py.h5s.ALL, h5py.h5s.ALL, rows)
+
+
+def test_columns_in_other_bits_than_numpys_are_what_was_written(file: Any, path: Path) -> None:
+    table_of(file, bfloat16())
+    assert hdf5array.find(file, "/table/angle", path, "key").read("key").tolist() == ANGLES.tolist()
+    assert hdf5array.find(file, "/table/class", path, "key").read("key").tolist() == [3, 1, 2]

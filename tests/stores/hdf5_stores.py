@@ -25,6 +25,17 @@ def written(path: Path, images: Any = PIXELS, **settings: Any) -> Path:
     return path
 
 
+def written_as(path: Path, stored: h5py.h5t.TypeID, images: Any, chunks: Any = None) -> Path:
+    """A file with the array /x, whose numbers lie there in a type of HDF5 that need not be one of NumPy's."""
+    settings = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    if chunks is not None:
+        settings.set_chunk(chunks)
+    with h5py.File(path, "w") as file:
+        space = h5py.h5s.create_simple(images.shape)
+        h5py.h5d.create(file.id, b"x", stored, space, settings).write(h5py.h5s.ALL, h5py.h5s.ALL, images)
+    return path
+
+
 class Opened:
     """A store over /x of a file; `source` are more keys of its configuration, `stream` of its stream's."""
 

@@ -10,7 +10,8 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from hdf5_stores import PIXELS, Opened, written
+from hdf5_stores import PIXELS, Opened, written, written_as
+from hdf5_types import bfloat16, biased, bits
 
 from streamd.errors import ConfigError, MissingExtraError
 from streamd.plan import PAD_ID
@@ -159,3 +160,41 @@ def test_a_file_written_since_and_a_missing_library_are_told_at_the_start(
     (tmp_path / "x.h5").write_bytes((tmp_path / "x.h5").read_bytes() + b"x")
     with pytest.raises(ConfigError, match=r"'x.h5' is stale"):
         opened.again()
+
+
+OTHERWISE: dict[str, tuple[h5py.h5t.TypeID, Any, dict[str, Any]]] = {
+    "the upper bits of two bytes": (bits(h5py.h5t.STD_U16LE, 8, 4), PIXELS.astype(np.uint16), {"range": [0, 255]}),
+    "some bits of a byte": (bits(h5py.h5t.STD_U8LE, 7, 1), PIXELS // 2, {}),
+    "bfloat16": (bfloat16(), PIXELS.astype(np.float32), {"range": [0, 255]}),
+    "another bias of the exponent": (biased(100), PIXELS.astype(np.float32), {"range": [0, 255]}),
+}
+
+
+@pytest.mark.parametrize("chunks", [None, (3, 6, 8, 3), (2, 4, 8, 3)], ids=["one piece", "chunks", "parts of rows"])
+@pytest.mark.parametrize("kind", OTHERWISE)
+def test_numbers_in_other_bits_than_numpys_are_converted(tmp_path: Path, kind: str, chunks: Any) -> None:
+    stored, images, source = OTHERWISE[kind]
+    opened = Opened(written_as(tmp_path / "x.h5", stored, images, chunks), **source)
+    found, held = opened.gathered(19, 0, 7, 6)
+    assert np.array_equal(found, images[[19, 0, 7, 6]].astype(np.uint8))
+    assert held == [True] * 4
+    opened.close()
+
+
+@pytest.mark.parametrize("chunks", [None, (3,)], ids=["one piece", "chunks"])
+def test_a_column_of_a_table_is_read_without_what_lies_between_its_rows(tmp_path: Path, chunks: Any) -> None:
+    table = np.zeros(20, [("before", "i4"), ("image", "u1", PIXELS.shape[1:]), ("after", "f8")])
+    table["image"] = PIXELS
+    opened = Opened(written(tmp_path / "x.h5", table, chunks=chunks), images="/x/image")
+    found, held = opened.gathered(19, 0, 7)
+    assert np.array_equal(found, PIXELS[[19, 0, 7]])
+    assert held == [True] * 3
+    opened.close()
+
+
+def test_an_array_in_one_piece_that_the_library_reads_is_not_read_whole_for_a_row(tmp_path: Path) -> None:
+    opened = Opened(written_as(tmp_path / "x.h5", bits(h5py.h5t.STD_U8LE, 7, 1), PIXELS // 2))
+    parts = counted(opened)
+    opened.gathered(19, 0)
+    assert sorted(parts) == [(0, 1), (19, 20)]
+    opened.close()
