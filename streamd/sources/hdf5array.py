@@ -105,13 +105,24 @@ def find(file: Any, name: str, path: Path, key: str, images: int | None = None) 
     A message tells arrays of images first, unless a label of so many `images` is looked for.
     """
     full = "/" + name.strip("/")
-    place, column = _parted(file, full)
-    h5py = library()
-    if isinstance(file.get(place, getlink=True), h5py.ExternalLink):
+    try:
+        place, column = _parted(file, full)
+        leads_elsewhere = _leads_elsewhere(file, place)
+        item = None if leads_elsewhere else file.get(place)
+    except (RuntimeError, OSError) as error:
+        raise ConfigError(
+            f"{key}: {full!r} cannot be followed in {shown(path)}: {error}; name an array that is no link, or mend the "
+            "link: one that leads to itself has no end"
+        ) from error
+    if leads_elsewhere:
         raise _elsewhere(full, path, key)
-    item = file.get(place)
-    if not isinstance(item, h5py.Dataset) or item.shape is None:
+    if not isinstance(item, library().Dataset) or item.shape is None:
         raise ConfigError(f"{key}: {_lack(item)} {full!r} in {shown(path)}; {_there(file, full, images)}")
+    if not _has_dtype(item):
+        raise ConfigError(
+            f"{key}: {full} of {shown(path)} holds values of a type that NumPy does not have; write it anew as numbers "
+            "that it has, such as uint8 or float32"
+        )
     if item.file.filename != file.filename or item.is_virtual or item.external:
         raise _elsewhere(full, path, key)
     _check_filters(item, f"{key}: {full} of {shown(path)}")
@@ -128,8 +139,21 @@ def _parted(file: Any, full: str) -> tuple[str, str | None]:
     """A name as that of a table and of its column, if it is one."""
     table, _, column = full.rpartition("/")
     item = file.get(table) if table else None
-    is_column = isinstance(item, library().Dataset) and column in (item.dtype.names or ())
-    return (table, column) if is_column else (full, None)
+    is_table = isinstance(item, library().Dataset) and (not _has_dtype(item) or column in (item.dtype.names or ()))
+    return (table, column) if is_table else (full, None)
+
+
+def _leads_elsewhere(file: Any, place: str) -> bool:
+    return place != "/" and isinstance(file.get(place, getlink=True), library().ExternalLink)
+
+
+def _has_dtype(dataset: Any) -> bool:
+    """Whether NumPy has a type for what it holds: of times and of the largest floats h5py makes none."""
+    try:
+        dataset.dtype  # noqa: B018 - it is made when it is asked for
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _lack(item: Any) -> str:
@@ -165,7 +189,7 @@ def _arrays(file: Any) -> dict[str, Found]:
     path = Path(file.filename)
 
     def note(name: str, item: Any) -> bool | None:
-        if isinstance(item, library().Dataset) and item.shape is not None:
+        if isinstance(item, library().Dataset) and item.shape is not None and _has_dtype(item):
             for column in item.dtype.names or (None,):
                 full = f"/{name}" if column is None else f"/{name}/{column}"
                 arrays[full] = Found(item, path, full, column)

@@ -37,6 +37,11 @@ def cut_off(place: Path) -> None:
     os.truncate(place / "samples.h5", 1000)
 
 
+def linked_in_a_circle(place: Path) -> None:
+    with h5py.File(place / "samples.h5", "w") as file:
+        file["training_samples"] = h5py.SoftLink("/training_samples")
+
+
 OF_HDF5: Final = (
     Mistake(
         "named an array that an HDF5 file does not have",
@@ -79,5 +84,16 @@ OF_HDF5: Final = (
             "it anew"
         ),
         do="Copy it again. A file whose writer was killed is like that, too: `h5clear --status` may repair it.",
+    ),
+    Mistake(
+        "named a link of an HDF5 file that leads to itself",
+        config=HDF5,
+        prepare=linked_in_a_circle,
+        says=(
+            "streamd: config.yaml:3: streams.train.source.images: '/training_samples' cannot be followed in "
+            "'…/samples.h5': Special link traversal failed (too many links); name an array that is no link, or mend "
+            "the link: one that leads to itself has no end"
+        ),
+        do="Name the array itself, or write the file anew.",
     ),
 )

@@ -93,6 +93,26 @@ def test_labels_that_are_damaged_are_refused_by_name(path: Path) -> None:
         hdf5array.find(file, "x", path, "key").read("key")
 
 
+@pytest.mark.parametrize("name", ["/round", "/one", "/round/x", "/train/in", "/train/in/it"])
+def test_a_link_that_leads_to_itself_is_refused_by_name(file: Any, name: str) -> None:
+    links = {"/round": "/round", "/one": "/other", "/other": "/one", "/train/in": "/train/in/it"}
+    for link, target in links.items():
+        file[link] = h5py.SoftLink(target)
+    said = refusal(file, name)
+    assert said.startswith(f"key: '{name}' cannot be followed in ")
+    assert said.endswith("one that leads to itself has no end")
+
+
+def test_the_root_is_no_array(file: Any) -> None:
+    assert "but something else, called '/'" in refusal(file, "/")
+
+
+def test_values_that_numpy_has_no_type_for_are_refused_and_left_out_of_what_there_is(file: Any) -> None:
+    h5py.h5d.create(file.id, b"times", h5py.h5t.UNIX_D32LE, h5py.h5s.create_simple((2,)))
+    assert "holds values of a type that NumPy does not have" in refusal(file, "/times")
+    assert "times" not in refusal(file, "/missing")
+
+
 ANGLES = np.array([0.5, -1.5, 3], np.float32)
 
 
@@ -119,3 +139,9 @@ def test_columns_in_other_bits_than_numpys_are_what_was_written(file: Any, path:
     table_of(file, bfloat16())
     assert hdf5array.find(file, "/table/angle", path, "key").read("key").tolist() == ANGLES.tolist()
     assert hdf5array.find(file, "/table/class", path, "key").read("key").tolist() == [3, 1, 2]
+
+
+def test_a_table_that_numpy_has_no_type_for_is_refused(file: Any) -> None:
+    table_of(file, biased(100))
+    assert "/table/class of" in refusal(file, "/table/class")
+    assert "holds values of a type that NumPy does not have" in refusal(file, "/table/class")
