@@ -115,6 +115,10 @@ class Fence:
             raise ConfigError(f"{self._where}: {shown(self.path(name))} is no regular file; only those can be images")
         return name, found
 
+    def is_link(self, name: bytes) -> bool:
+        """Whether `name`, at which nothing was found, is a link that leads nowhere; else it is gone."""
+        return os.path.islink(self.path(name))  # noqa: PTH114 - names are bytes, which pathlib does not take
+
 
 def stat_files(fence: Fence, files: MutableFiles, progress: Callable[[int], None]) -> tuple[Int64s, Int64s, list[int]]:
     """Sizes in bytes and modification times in ns of `files`, and the positions of the missing ones.

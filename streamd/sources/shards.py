@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, BinaryIO, Final
 
 import numpy as np
@@ -22,6 +23,8 @@ from streamd.sources.wanted import Int64s
 
 SUFFIX: Final = ".npy"
 _ZIP: Final = b"PK\x03\x04"
+# What NumPy raises for a header beside ValueError; MemoryError is what Python calls too deep an expression.
+_DAMAGE: Final = (SyntaxError, TokenError, TypeError, MemoryError, RecursionError)
 _BRACES: Final = re.compile(r"\{[^{}]*\}")
 
 
@@ -66,6 +69,10 @@ def _parse(file: BinaryIO, path: Path, key: str) -> tuple[Header, bool]:
         shape, in_columns, dtype = read(file)
     except ValueError as error:
         raise ConfigError(f"{key}: {shown(path)} is no .npy file: {error}; write it with np.save") from error
+    except _DAMAGE as error:
+        raise ConfigError(f"{key}: {shown(path)} has a header that cannot be read; write it with np.save") from error
+    if any(side < 0 for side in shape):
+        raise ConfigError(f"{key}: {shown(path)} is damaged: its header speaks of an array of {shape}; write it anew")
     return Header(shape, dtype, file.tell()), in_columns
 
 
@@ -111,10 +118,18 @@ def find(path: str, key: str, besides: Collection[Path], progress: Callable[[int
             f"{key}: {shown(path)} names {counted(len(names), 'file')}, each of which every worker keeps open; "
             f"{kind.most} are the most: join some with np.concatenate"
         )
-    sizes, mtimes_ns, missing = stat_files(Fence(os.fsencode(root), key), names, progress)
+    fence = Fence(os.fsencode(root), key)
+    sizes, mtimes_ns, missing = stat_files(fence, names, progress)
     if missing:
-        raise ConfigError(f"{key}: the link {shown(names[missing[0]])} leads nowhere; remove or mend it")
+        raise _missing(fence, names[missing[0]], key)
     return Files(root, names, sizes, mtimes_ns)
+
+
+def _missing(fence: Fence, name: bytes, key: str) -> ConfigError:
+    """Files hold many samples each: a stream does without none of them unasked."""
+    if fence.is_link(name):
+        return ConfigError(f"{key}: the link {shown(name)} leads nowhere; remove or mend it")
+    return ConfigError(f"{key}: {shown(fence.path(name))} was removed while the files were listed; list them again")
 
 
 def _named(path: str, key: str, suffix: str) -> tuple[Path, list[bytes]]:

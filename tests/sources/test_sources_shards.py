@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from streamd.errors import ConfigError
+from streamd.sources import shards
 from streamd.sources.shards import TARS, Files, Kind, find, read_header
 
 PIXELS = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
@@ -71,6 +72,27 @@ def test_what_is_no_npy_file_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "a.npy").write_bytes(data)
     with pytest.raises(ConfigError, match=r"'.*a\.npy' is no \.npy file: .*; write it with np\.save"):
         read_header(tmp_path / "a.npy", "k")
+
+
+def with_header(path: Path, text: str) -> Path:
+    """A file that begins with a header of our own, and has bytes behind it."""
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode() + bytes(99))
+    return path
+
+
+@pytest.mark.parametrize("shape", ["(-2, 3, 4)", "(2, -3, -4)", "(-1,)"])
+def test_a_header_of_negative_rows_is_damaged(tmp_path: Path, shape: str) -> None:
+    path = with_header(tmp_path / "a.npy", f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}}}")
+    with pytest.raises(ConfigError, match=rf"is damaged: its header speaks of an array of {re.escape(shape)}; write"):
+        read_header(path, "k")
+
+
+@pytest.mark.parametrize(
+    "text", ["{" * 99, "'''x", "{[]: 1}", "-" * 9000 + "1", "{'descr': ',u1', 'shape': (1,)}", "{b'a': 1, 'b': 1}"]
+)
+def test_a_header_that_is_no_python_is_refused_whatever_numpy_raises(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError, match=r"write it with np\.save"):
+        read_header(with_header(tmp_path / "a.npy", text), "k")
 
 
 def test_an_archive_of_arrays_is_told_from_an_array(tmp_path: Path) -> None:
@@ -165,3 +187,19 @@ def test_a_link_out_of_the_folder_is_refused_and_one_to_nowhere_too(tmp_path: Pa
     (tmp_path / "in/b.npy").symlink_to("nowhere.npy")
     with pytest.raises(ConfigError, match=r"the link 'b\.npy' leads nowhere"):
         found(tmp_path / "in")
+
+
+def test_a_file_that_is_removed_while_its_folder_is_listed_is_told_and_no_link_is_spoken_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(tmp_path, "a.npy", "b.npy")
+    named = shards._named
+
+    def listed(path: str, key: str, suffix: str) -> tuple[Path, list[bytes]]:
+        found = named(path, key, suffix)
+        (tmp_path / "b.npy").unlink()
+        return found
+
+    monkeypatch.setattr(shards, "_named", listed)
+    with pytest.raises(ConfigError, match=r"^k: '.*b\.npy' was removed while the files were listed; list them again$"):
+        found(tmp_path)
