@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 
 from streamd.errors import ConfigError
+from streamd.printable import counted
 from streamd.sources import labels as labelling
 from streamd.sources.files import IMAGE_SUFFIXES, PROGRESS_FILES, Fence, join, reading, shown, some
 from streamd.sources.wanted import DefaultLabel, Int64s, LabelValues, Scanned, WantedFolder, WantedLabel
@@ -38,12 +39,16 @@ class _Walk:
     sizes: array[int] = field(default_factory=lambda: array("q"))
     mtimes_ns: array[int] = field(default_factory=lambda: array("q"))
     skipped: Counter[str] = field(default_factory=Counter)  # other files, by suffix
+    gone: list[bytes] = field(default_factory=list)  # files and folders that were removed since they were listed
 
     def entries(self, folder: bytes) -> tuple[list[bytes], list[bytes]]:
-        """The names of the sub-folders and of the images in `folder`, sorted; other files are counted."""
+        """The names of the sub-folders and of the images in `folder`, sorted; other files are counted.
+
+        Raises OSError.
+        """
         folders: list[bytes] = []
         images: list[bytes] = []
-        with reading(self.fence.path(folder), self.where), os.scandir(self.fence.path(folder)) as listing:
+        with os.scandir(self.fence.path(folder)) as listing:
             for entry in listing:
                 if entry.name.startswith(b"."):
                     continue
@@ -61,7 +66,12 @@ class _Walk:
         """Notes one image."""
         found = self.fence.stat(name)
         if found is None:
-            raise ConfigError(f"{self.where}: the link {shown(self.fence.path(name))} leads nowhere; remove or mend it")
+            if self.fence.is_link(name):
+                raise ConfigError(
+                    f"{self.where}: the link {shown(self.fence.path(name))} leads nowhere; remove or mend it"
+                )
+            self.gone.append(name)
+            return
         self.files.append(found[0])
         self.sizes.append(found[1].st_size)
         self.mtimes_ns.append(found[1].st_mtime_ns)
@@ -76,7 +86,13 @@ class _Walk:
                 f"{self.where}: the link {shown(self.fence.path(folder))} leads back to "
                 f"{shown(self.fence.path(inside))}, which it lies in; remove it"
             )
-        self.take_all(inside, *self.entries(inside), above)
+        with reading(self.fence.path(inside), self.where):
+            try:
+                found = self.entries(inside)
+            except FileNotFoundError:
+                self.gone.append(folder)
+                return
+        self.take_all(inside, *found, above)
 
     def take_all(self, inside: bytes, folders: list[bytes], images: list[bytes], above: tuple[bytes, ...]) -> None:
         """Takes what `entries` found in the folder `inside`, and all images under it."""
@@ -96,23 +112,27 @@ def scan(
     """
     where = f"streams.{stream}.source.path"
     root = Path(os.path.abspath(source.path))  # noqa: PTH100 - resolve() would follow the links of the user's own choice
-    with reading(root, where):
-        is_file = root.is_file()
-    if is_file:
-        raise ConfigError(
-            f"{where}: {shown(root)} is a file; kind folder wants a folder, a list of files is kind table"
-        )
     walk = _Walk(where, Fence(os.fsencode(root), where), progress)
-    folders, images = walk.entries(b"")
+    with reading(root, where):
+        if root.is_file():
+            raise ConfigError(
+                f"{where}: {shown(root)} is a file; kind folder wants a folder, a list of files is kind table"
+            )
+        seen = root.stat()
+        folders, images = walk.entries(b"")
     classes = folders if labels is None or labels else []
     if classes and images:
         raise _both(where, root, folders, images)
-    counts = [_take_class(walk, folder) for folder in classes]
+    counts = {folder: _take_class(walk, folder) for folder in classes}
     if not classes:
         walk.take_all(b"", folders, images, ())
+    if walk.gone:
+        _check_root(walk, root, seen)
+        classes = [folder for folder in classes if folder not in set(walk.gone)]
     progress(len(walk.files))
-    _report(walk, root, len(folders), [folder for folder, count in zip(classes, counts, strict=True) if not count])
-    values, specs, fixed = _labels(stream, [_text(where, folder) for folder in classes], counts, labels or {})
+    _report(walk, root, len(folders), [folder for folder in classes if not counts[folder]])
+    texts = [_text(where, folder) for folder in classes]
+    values, specs, fixed = _labels(stream, texts, [counts[folder] for folder in classes], labels or {})
     sizes, mtimes_ns = np.array(walk.sizes, dtype=np.int64), np.array(walk.mtimes_ns, dtype=np.int64)
     return Scanned(root, walk.files, sizes, mtimes_ns, values, specs, fixed)
 
@@ -132,6 +152,17 @@ def _take_class(walk: _Walk, folder: bytes) -> int:
     return len(walk.files) - before
 
 
+def _check_root(walk: _Walk, root: Path, seen: os.stat_result) -> None:
+    """Raises ConfigError where it is not single files that are gone, but the folder itself, as after an unmount."""
+    with reading(root, walk.where):
+        found = root.stat()
+    if (found.st_dev, found.st_ino) != (seen.st_dev, seen.st_ino):
+        raise ConfigError(
+            f"{walk.where}: another folder took the place of {shown(root)} while it was listed, as where a disk is "
+            "mounted or unmounted; start again when it is there"
+        )
+
+
 def _report(walk: _Walk, root: Path, folders: int, empty: list[bytes]) -> None:
     skipped = ", ".join(f"{count} {suffix}" for suffix, count in walk.skipped.most_common(_SHOWN_SUFFIXES))
     if not walk.files:
@@ -139,6 +170,13 @@ def _report(walk: _Walk, root: Path, folders: int, empty: list[bytes]) -> None:
         raise ConfigError(
             f"{walk.where}: no images in {shown(root)}; looked for {b' '.join(IMAGE_SUFFIXES).decode()} in it and "
             f"in {folders} sub-folders{beside}; correct the path or put images there"
+        )
+    if walk.gone:
+        _log.warning(
+            "%s: %s removed while the folder was listed, and left out: %s",
+            walk.where,
+            counted(len(walk.gone), "file or folder was", "files or folders were"),
+            some(walk.gone),
         )
     if skipped:
         _log.info("%s: skipped %d files that are no images: %s", walk.where, walk.skipped.total(), skipped)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from asking import Folder, Label, Stream, put, scanned, unlabelled
 
 from streamd.errors import ConfigError
-from streamd.sources import scan
+from streamd.sources import folder, scan
 
 
 def test_sub_folders_become_classes_in_byte_order(tmp_path: Path) -> None:
@@ -262,3 +264,55 @@ def test_progress_ends_at_the_number_of_files(tmp_path: Path) -> None:
     seen: list[int] = []
     scan(Stream(Folder(tmp_path)), seen.append)
     assert seen[-1] == 2
+
+
+@pytest.fixture
+def when_listed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """Has something done as soon as the first folder is listed."""
+
+    def arrange(do: Callable[[], object]) -> None:
+        entries, left = folder._Walk.entries, [do]
+
+        def listed(walk: folder._Walk, name: bytes) -> tuple[list[bytes], list[bytes]]:
+            found = entries(walk, name)
+            if left:
+                left.pop()()
+            return found
+
+        monkeypatch.setattr(folder._Walk, "entries", listed)
+
+    return arrange
+
+
+WhenListed = Callable[[Callable[[], object]], None]
+
+
+def test_a_file_that_is_removed_while_its_folder_is_listed_is_left_out_and_told_of(
+    tmp_path: Path, when_listed: WhenListed, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(tmp_path, "a.jpg", "b.jpg", "c.jpg")
+    when_listed((tmp_path / "b.jpg").unlink)
+    assert scanned(Folder(tmp_path)).files == [b"a.jpg", b"c.jpg"]
+    assert "1 file or folder was removed while the folder was listed, and left out: 'b.jpg'" in caplog.text
+
+
+def test_a_class_that_is_removed_while_the_folder_is_listed_is_none(tmp_path: Path, when_listed: WhenListed) -> None:
+    put(tmp_path, "cat/a.jpg", "cow/b.jpg", "dog/c.jpg")
+    when_listed(lambda: shutil.rmtree(tmp_path / "cow"))
+    found = scanned(Folder(tmp_path))
+    assert found.files == [b"cat/a.jpg", b"dog/c.jpg"]
+    assert found.specs["label"].classes == ("cat", "dog")
+    assert found.labels["label"].tolist() == [0, 1]
+
+
+def test_a_folder_that_goes_away_as_a_whole_is_refused(tmp_path: Path, when_listed: WhenListed) -> None:
+    root = tmp_path / "data"
+    put(root, "a.jpg", "b.jpg")
+
+    def unmount() -> None:
+        root.rename(tmp_path / "elsewhere")
+        put(root, "a.jpg")
+
+    when_listed(unmount)
+    with pytest.raises(ConfigError, match=r"another folder took the place of '.*data' while it was listed"):
+        scanned(Folder(root))
