@@ -82,6 +82,14 @@ def logger() -> Iterator[logging.Logger]:
 
 
 @pytest.fixture
+def without_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The working directory was removed."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+
+
+@pytest.fixture
 def start_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., DaemonProcess]]:
     """Starts `streamd serve` on a configuration; every daemon is gone after the test."""
     started: list[DaemonProcess] = []

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -29,16 +30,26 @@ def run_guarded(program: str, app: typer.Typer) -> None:
         with _tidy_when_terminated():
             app(prog_name=program)
     except StreamdError as error:
-        fail(program, str(error), error.exit_status)
+        fail(program, str(error) + _lost_folder(error.__cause__), error.exit_status)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "streamd":
             raise
         missing = MissingExtraError(error.name, _EXTRAS[program], program)
         fail(program, str(missing), missing.exit_status)
     except OSError as error:  # a full disk, a folder without permission: the message has the file and the reason
-        fail(program, str(error), status=1)
+        fail(program, str(error) + _lost_folder(error), status=1)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+
+
+def _lost_folder(error: BaseException | None) -> str:
+    """A line more for what is not found because the working directory was removed: the system names it nowhere."""
+    if isinstance(error, FileNotFoundError):
+        try:
+            Path.cwd()
+        except FileNotFoundError:
+            return "\nthe working directory was removed: change to another one (cd), and start again"
+    return ""
 
 
 @contextmanager

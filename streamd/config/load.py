@@ -27,9 +27,16 @@ def load(where: Given) -> Config:
     Raises ConfigError with one line, `file:line: key.path: what is wrong and what is allowed`, for each mistake.
     """
     if isinstance(where, Mapping):
-        return _build(Document(where, {}), "configuration", Path.cwd())
+        return _build(Document(where, {}), "configuration", _here())
     path = Path(where)
     return _build(yaml_text.parse(_read(path), str(path)), str(path), path.absolute().parent)
+
+
+def _here() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError as error:
+        raise ConfigError("the working directory was removed: change to another one with os.chdir") from error
 
 
 @contextmanager

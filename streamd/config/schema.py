@@ -199,7 +199,7 @@ class Config(Model):
     streams: dict[str, StreamConfig]
     """What is served: the name of each stream, and its keys below it."""
 
-    _base: Path = PrivateAttr(default_factory=Path.cwd)
+    _base: Path = PrivateAttr(default=Path())
     _places: Places = PrivateAttr(default=Places("configuration", {}, {}))
 
     def model_post_init(self, context: Any, /) -> None:

@@ -48,6 +48,32 @@ def test_an_error_is_a_line_for_each_mistake_and_a_status(
     assert capsys.readouterr().err == line
 
 
+def told(error: Exception, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr("sys.argv", ["prog"])
+    with pytest.raises(SystemExit):
+        run_guarded("prog", ending_with(error))
+    return capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("without_folder")
+def test_what_is_not_found_from_a_folder_that_was_removed_says_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing, mistake = FileNotFoundError(2, "No such file or directory"), ConfigError("c.yaml: there is no such file")
+    mistake.__cause__ = missing
+    reason = "\nthe working directory was removed: change to another one (cd), and start again\n"
+    for error in (missing, mistake):
+        assert told(error, capsys, monkeypatch) == f"prog: {error}{reason}"
+    assert told(ConfigError("a mistake"), capsys, monkeypatch) == "prog: a mistake\n"
+
+
+def test_what_is_not_found_from_a_folder_that_is_there_is_that_alone(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = FileNotFoundError(2, "No such file or directory", "a.json")
+    assert told(error, capsys, monkeypatch) == f"prog: {error}\n"
+
+
 def test_sigterm_lets_a_command_put_away_what_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["prog"])
     before = signal.getsignal(signal.SIGTERM)

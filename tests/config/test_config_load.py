@@ -194,3 +194,14 @@ def test_errors_without_a_key_pass_as_they_are(tmp_path: Path) -> None:
     with pytest.raises(MissingExtraError) as caught, located(load(write(tmp_path, GOOD))):
         raise missing
     assert caught.value is missing
+
+
+@pytest.mark.usefixtures("without_folder")
+def test_a_file_that_is_named_by_its_whole_path_needs_no_working_directory(tmp_path: Path) -> None:
+    assert load(write(tmp_path, GOOD)).streams["train"].source.path == tmp_path / "data"
+
+
+@pytest.mark.usefixtures("without_folder")
+def test_a_mapping_is_refused_where_the_working_directory_was_removed() -> None:
+    with pytest.raises(ConfigError, match=r"the working directory was removed: change to another one with os\.chdir"):
+        load({"streams": {"train": {"source": {"kind": "folder", "path": "data"}, "image": {"size": [8, 8]}}}})
