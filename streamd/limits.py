@@ -31,7 +31,9 @@ NEW_WORKERS_S: Final = 60.0  # until they have imported a transform, which may b
 WORKER_LEAVE_S: Final = 2.0  # from the end of its socket to its own; it may be starting, or at a huge picture
 TASK_ATTEMPTS: Final = 10  # deaths from outside that end a task's stream, ...
 TASK_GIVE_UP_S: Final = 60.0  # ... if they go on for so long: somebody may kill workers as fast as they start
-WORKER_DATA_BYTES: Final = 2 * GIB  # RLIMIT_DATA: heap only, since RLIMIT_AS would count the slots
+# RLIMIT_DATA: heap only, since RLIMIT_AS would count the slots. libwebp and Pillow hold the largest picture four times,
+# and its file twice, which makes 2 GiB; the rest is for what a worker keeps, reads ahead and has imported.
+WORKER_DATA_BYTES: Final = 3 * GIB
 # The linear algebra that NumPy and OpenCV bring along, and nobody uses, would take 40 and 140 MB of that for each core.
 # Transforms: text has the same hash in all workers, and Albumentations asks no network for its newest version.
 WORKER_ENVIRONMENT: Final = {

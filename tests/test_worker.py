@@ -24,7 +24,7 @@ from streamd import worker
 from streamd.bundles import bundle, parted
 from streamd.decode.identity import pixel_id
 from streamd.layout import layout, slot_bytes
-from streamd.limits import PAGE_BYTES
+from streamd.limits import PAGE_BYTES, WORKER_DATA_BYTES
 from streamd.opened import Blob, Source
 from streamd.plan import PAD_ID, Ids
 from streamd.served import ServedStream
@@ -226,7 +226,7 @@ def test_a_worker_is_nice_bounded_and_leaves_no_core(hand: Hand, stream: ServedS
     hand.open(stream)
     pid = hand.process.pid
     limits = Path(f"/proc/{pid}/limits").read_text()
-    assert f"Max data size             {2 << 30}" in limits
+    assert f"Max data size             {WORKER_DATA_BYTES}" in limits
     assert "Max core file size        0" in limits
     niceness = [int(Path(f"/proc/{each}/stat").read_text().rsplit(")", 1)[1].split()[16]) for each in ("self", pid)]
     assert niceness[1] == min(19, niceness[0] + 1)

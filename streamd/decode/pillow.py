@@ -54,12 +54,15 @@ def decode_into(data: bytes, row: Row, image: ImageSpec, format_name: str, draw:
     """
     _require(format_name)
     with _faults_named(format_name):
-        picture = _opened(data, format_name, "RGB" if image.channels > 1 else "L")
+        picture = upright(*_opened(data, format_name, "RGB" if image.channels > 1 else "L"))
     fill(row, picture, image, None if draw is None else drawn_crop(picture.height, picture.width, image, draw))
 
 
-def _opened(data: bytes, format_name: str, mode: Plain) -> Image.Image:
-    """The file's first picture in `mode`, upright."""
+def _opened(data: bytes, format_name: str, mode: Plain) -> tuple[Image.Image, int]:
+    """The file's first picture in `mode`, as it is stored, and its orientation.
+
+    It is turned when what the decoder held of it is gone.
+    """
     with Image.open(BytesIO(data), formats=(format_name,)) as picture:
         check_pixels(picture.height, picture.width)
         storage = _storage(picture, len(data))
@@ -67,7 +70,7 @@ def _opened(data: bytes, format_name: str, mode: Plain) -> Image.Image:
         picture.load()
         exif = picture.info.get("exif")
         orientation = orientation_of(exif) if isinstance(exif, bytes) else UPRIGHT
-        return upright(plain(picture, mode, storage), orientation)
+        return plain(picture, mode, storage), orientation
 
 
 @lru_cache(maxsize=16)

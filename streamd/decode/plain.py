@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
+import numpy.typing as npt
 from PIL import Image
 
 from streamd.decode.resize import BadImageError
 
 Plain = Literal["RGB", "L"]
+Levels = npt.NDArray[np.float32]
+Box = tuple[int, int, int, int]  # left, top, right, bottom
 
 # What white is in the modes that hold more than 8 bits a channel. It follows from the mode and never from the picture:
 # a white taken from the brightest pixel would be another one in every file.
 _WHITE: Final = {"I;16": 65535.0, "I;16B": 65535.0, "I;16L": 65535.0, "I": 65535.0, "F": 1.0}
 _PAPER: Final = 255
+_BAND_PIXELS: Final = 1 << 18  # made plain at a time: a megabyte, also of the largest picture
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,38 +29,69 @@ class Storage:
 
     white: float | None = None
     inverted: bool = False
-    drawn: tuple[int, int, int, int] | None = None  # left, top, right, bottom of what is drawn at all; None is all
+    drawn: Box | None = None  # what is drawn at all; None is all
 
 
 def plain(picture: Image.Image, mode: Plain, storage: Storage) -> Image.Image:
     """The picture in `mode`. Raises BadImageError where its levels cannot be known."""
     if picture.mode == "LAB":
         raise BadImageError("CIELAB colours, which need colour management: convert it to RGB")
-    if picture.mode in _WHITE:
-        opaque = _shallow(picture, storage)
-    elif picture.has_transparency_data:
-        opaque = _on_paper(picture)
+    if picture.mode in _WHITE or picture.has_transparency_data:
+        flat = _by_bands(picture, mode, storage)
     else:
-        opaque = picture
-    flat = opaque if opaque.mode == mode else opaque.convert(mode)
+        flat = picture if picture.mode == mode else picture.convert(mode)
     return flat if storage.drawn is None else _framed(flat, storage.drawn)
 
 
-def _shallow(picture: Image.Image, storage: Storage) -> Image.Image:
+def _by_bands(picture: Image.Image, mode: Plain, storage: Storage) -> Image.Image:
+    """Made plain from top to bottom, so that what lies between the steps stays small."""
+    bands = [*_bands(picture.size)]
+    if len(bands) == 1:
+        return _flat(picture, picture, mode, storage)
+    flat = Image.new(mode, picture.size)
+    for band in bands:
+        flat.paste(_flat(picture.crop(band), picture, mode, storage), band[:2])
+    return flat
+
+
+def _bands(size: tuple[int, int]) -> Iterator[Box]:
+    width, height = size
+    rows = max(1, _BAND_PIXELS // width)
+    for top in range(0, height, rows):
+        yield 0, top, width, min(top + rows, height)
+
+
+def _flat(part: Image.Image, whole: Image.Image, mode: Plain, storage: Storage) -> Image.Image:
+    opaque = _shallow(part, whole, storage) if part.mode in _WHITE else _on_paper(part)
+    return opaque if opaque.mode == mode else opaque.convert(mode)
+
+
+def _shallow(part: Image.Image, whole: Image.Image, storage: Storage) -> Image.Image:
     """Deep levels as L; a level that is the transparent one, as white."""
-    deep = np.asarray(picture, dtype=np.float32)  # holds every level of 16 bits, in half the memory of float64
-    white = storage.white or _WHITE[picture.mode]
+    deep = _deep(part)
+    white = storage.white or _WHITE[part.mode]
     levels = np.rint(deep * np.float32(255.0 / white))
     if not 0 <= levels.min() <= levels.max() <= 255:  # noqa: PLR2004 - uint8; what is not a number fails here too
-        raise BadImageError(
-            f"levels from {deep.min():g} to {deep.max():g}, where 0 is black and {white:g} is white: scale them so"
-        )
+        low, high = _extremes(whole)
+        raise BadImageError(f"levels from {low:g} to {high:g}, where 0 is black and {white:g} is white: scale them so")
     if storage.inverted:
         levels = 255 - levels
-    transparent = picture.info.get("transparency")
+    transparent = part.info.get("transparency")
     if transparent is not None:
         levels[deep == transparent] = _PAPER
     return Image.fromarray(levels.astype(np.uint8))
+
+
+def _deep(part: Image.Image) -> Levels:
+    return np.asarray(part, dtype=np.float32)  # holds every level of 16 bits, in half the memory of float64
+
+
+def _extremes(picture: Image.Image) -> tuple[float, float]:
+    """The lowest and the highest level; not a number, if one of them is none."""
+    lows, highs = zip(
+        *((deep.min(), deep.max()) for deep in map(_deep, map(picture.crop, _bands(picture.size)))), strict=True
+    )
+    return float(np.min(lows)), float(np.max(highs))
 
 
 def _on_paper(picture: Image.Image) -> Image.Image:
@@ -65,7 +101,7 @@ def _on_paper(picture: Image.Image) -> Image.Image:
     return Image.alpha_composite(Image.new("RGBA", layered.size, (_PAPER,) * 4), layered)
 
 
-def _framed(picture: Image.Image, drawn: tuple[int, int, int, int]) -> Image.Image:
+def _framed(picture: Image.Image, drawn: Box) -> Image.Image:
     """White wherever nothing was drawn."""
     framed = Image.new(picture.mode, picture.size, "white")
     framed.paste(picture.crop(drawn), drawn[:2])

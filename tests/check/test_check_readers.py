@@ -68,7 +68,7 @@ def test_a_file_that_crashes_the_decoder_is_found_and_costs_no_other(tmp_path: P
     ("what", "reason"),
     [
         (harmful.HANG, "takes more than 3 s to decode"),
-        (harmful.EAT, "needs more memory to decode than a worker has, 2 GiB"),
+        (harmful.EAT, "needs more memory to decode than a worker has, 3 GiB"),
     ],
     ids=["hang", "memory"],
 )

@@ -25,7 +25,7 @@ TRYING = Trial(2, "transform at augment.py:1", Phase.TRYING, 0)
         (-signal.SIGSEGV, None, "crashes its decoder: SIGSEGV"),
         (-signal.SIGABRT, None, "crashes its decoder: SIGABRT"),
         (-signal.SIGFPE, None, "crashes its decoder: SIGFPE"),
-        (OUT_OF_MEMORY_STATUS, None, "needs more memory to decode than a worker has, 2 GiB"),
+        (OUT_OF_MEMORY_STATUS, None, "needs more memory to decode than a worker has, 3 GiB"),
         (-signal.SIGKILL, Finding.SLOW, "takes more than 30 s to decode"),
         (-signal.SIGKILL, None, None),
         (-signal.SIGBUS, None, None),
@@ -47,7 +47,7 @@ def test_a_death_while_decoding_blames_the_sample_or_not(
     ("code", "killed_for", "blame"),
     [
         (-signal.SIGSEGV, None, "crashes the transform: SIGSEGV"),
-        (OUT_OF_MEMORY_STATUS, None, "needs more memory to transform than a worker has, 2 GiB"),
+        (OUT_OF_MEMORY_STATUS, None, "needs more memory to transform than a worker has, 3 GiB"),
         (-signal.SIGKILL, Finding.SLOW, "takes more than 30 s to transform"),
         (-signal.SIGKILL, None, None),
     ],

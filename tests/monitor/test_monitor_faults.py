@@ -25,7 +25,7 @@ from streamd.stores.hdf5 import DAMAGED
         ("more than 100,000,000 pixels: make it smaller", "large"),
         ("crashes the decoder: SIGSEGV", "crash"),
         ("takes more than 30 s to decode", "crash"),
-        ("needs more memory to decode than a worker has, 2 GiB", "crash"),
+        ("needs more memory to decode than a worker has, 3 GiB", "crash"),
         ("transform raised ValueError: a damaged thing", "transform"),
         ("CIELAB colours, which need colour management: convert it to RGB", "unfit"),
         ("something that nobody has thought of", "unfit"),

@@ -123,7 +123,7 @@ def test_links_lead_somewhere() -> None:
     [
         ("ends within 5 s", "DRAIN_S", 5),
         ("within 0.2 to 5 s", "WORKER_RESPAWN_MAX_S", 5),
-        ("a worker may take 2 gib", "WORKER_DATA_BYTES", 2 << 30),
+        ("a worker may take 3 gib", "WORKER_DATA_BYTES", 3 << 30),
         ("hdf5 takes 128 mib in each", "CHUNKS_KEPT_BYTES", 128 << 20),
         ("say so every 30 s", "AWAY_LINE_S", 30),
         ("nothing gets on for three minutes", "STALLED_S", 180),

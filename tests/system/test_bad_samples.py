@@ -53,7 +53,7 @@ HARMS = {
     "SEGV": (harmful.SEGV, "crashes its decoder: SIGSEGV"),
     "ABRT": (harmful.ABRT, "crashes its decoder: SIGABRT"),
     "FPE": (harmful.FPE, "crashes its decoder: SIGFPE"),
-    "memory": (harmful.EAT, "needs more memory to decode than a worker has, 2 GiB"),
+    "memory": (harmful.EAT, "needs more memory to decode than a worker has, 3 GiB"),
     "hang": (harmful.HANG, f"takes more than {DEADLINE_S:g} s to decode"),
 }
 

@@ -48,7 +48,7 @@ def test_pixels_are_named_after_the_source_what_it_makes_and_what_it_gets(progra
         ("def f(image, labels, rng): raise KeyboardInterrupt", r"transform raised KeyboardInterrupt at augment\.py:1"),
         (
             "def f(image, labels, rng): raise MemoryError",
-            r"transform at augment\.py:1 needs more memory on a built-in image than a worker has, 2 GiB",
+            r"transform at augment\.py:1 needs more memory on a built-in image than a worker has, 3 GiB",
         ),
         ("def f(image, labels, rng): return [image, labels]", r"list \[array\([^\n]* comes back; the pair"),
         (
