@@ -20,6 +20,7 @@ MAX_OPEN_SHARDS: Final = 512  # of a stream in a worker; to open another takes a
 
 # --- work
 TASK_ROWS: Final = 32  # rows a worker decodes at a time: two milliseconds of small JPEGs, so that workers share a batch
+TASK_S: Final = 0.25  # ... and fewer where they would take longer: of huge pictures a batch would be one worker's
 TASKS_AHEAD_PER_WORKER: Final = 2  # one decoding, one whose files are being read
 MAX_TASKS_AHEAD: Final = 8  # a worker, where tasks are so cheap that handing them over one by one would cost as much
 WORK_AHEAD_S: Final = 0.025  # what lies with a worker then, at most: who comes new waits as long for his first batch

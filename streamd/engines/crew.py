@@ -11,7 +11,7 @@ from typing import Final
 from streamd import logs
 from streamd.engines.deaths import Death
 from streamd.engines.process import Listener, WorkerProcess
-from streamd.limits import MAX_TASKS_AHEAD, WORKER_RESPAWN_MAX_S, WORKER_RESPAWN_S
+from streamd.limits import WORKER_RESPAWN_MAX_S, WORKER_RESPAWN_S
 from streamd.stats import Stats
 from streamd.tasks import Command, DropSlots
 
@@ -54,9 +54,9 @@ class Crew:
         """One that was never given a task."""
         return next((worker for worker in self.workers if worker.fresh), None)
 
-    def free(self) -> WorkerProcess | None:
-        """The one with the fewest tasks that may have another."""
-        found, fewest = None, MAX_TASKS_AHEAD
+    def free(self, most: int) -> WorkerProcess | None:
+        """The one with the fewest tasks that may have another, `most` being what it may have."""
+        found, fewest = None, most
         for worker in self.workers:
             if len(worker.tasks) < fewest and not worker.alone:
                 found, fewest = worker, len(worker.tasks)

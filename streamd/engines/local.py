@@ -146,7 +146,7 @@ class LocalEngine:
     def produce(self, key: BatchKey, slot: int, slot_bytes: int) -> None:
         """Begins a batch; the reporter hears of its end."""
         number, stream = self._register.begin(key.stream)
-        production = Production(key, stream, number, slot, slot_bytes)
+        production = Production(key, stream, number, slot, slot_bytes, self._register.row_cost(number))
         self._shifts.now.productions.add(production)
         reason = self._register.given_up(number) or production.stream.too_many_bad()
         if reason is not None:  # by the verdicts of an earlier run, perhaps
@@ -206,6 +206,7 @@ class LocalEngine:
     def _book(self, job: Job, report: Done) -> None:
         production, rows = job.production, job.task.rows.size
         group = f"stream.{production.key.stream}"
+        production.row_cost.note(rows, report.decode_ns)
         self._stats.spread(group, "read").add(report.read_ns / 1e9, rows)
         self._stats.spread(group, "decode").add(report.decode_ns / 1e9, rows)
         if production.stream.cache is not None:

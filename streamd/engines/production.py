@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from streamd.limits import TASK_ROWS
+from streamd.engines.rowcost import RowCost
 from streamd.plan import Ids
 from streamd.served import ServedStream
 from streamd.spec import BatchKey
@@ -45,6 +45,7 @@ class Production:
     number: int  # of the stream, to the workers
     slot: int
     slot_bytes: int
+    row_cost: RowCost = field(default_factory=RowCost)
     delivered: Ids = field(init=False)
     marks: Marks = field(init=False)
     verdicts: int = field(init=False)  # known when the batch was last resolved
@@ -64,7 +65,9 @@ class Production:
     def first_tasks(self, numbers: Iterator[int]) -> list[Task]:
         """The tasks that fill the whole batch."""
         rows = _all_rows(self.delivered.size)
-        if rows.size <= TASK_ROWS:
+        if not self.row_cost.known and self.stream.manifest.arrays is None:  # rows of arrays are copied, not decoded
+            self.row_cost.expect(float(self.stream.manifest.bytes_of(np.maximum(self.delivered, 0)).mean()))
+        if rows.size <= self.row_cost.task_rows:
             return [self._task(rows, self.delivered, next(numbers))]
         return self._tasks(rows, numbers)
 
@@ -88,7 +91,8 @@ class Production:
         return self._task(task.rows[own], task.ids[own], next(numbers)), others
 
     def _tasks(self, rows: Rows, numbers: Iterator[int]) -> list[Task]:
-        pieces = [rows[start : start + TASK_ROWS] for start in range(0, rows.size, TASK_ROWS)]
+        most = self.row_cost.task_rows
+        pieces = [rows[start : start + most] for start in range(0, rows.size, most)]
         return [self._task(piece, self.delivered[piece], next(numbers)) for piece in pieces]
 
     def _task(self, rows: Rows, ids: Ids, number: int) -> Task:

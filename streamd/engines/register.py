@@ -11,6 +11,7 @@ from typing import Final
 
 from streamd import logs
 from streamd.engines.deaths import Charge
+from streamd.engines.rowcost import RowCost
 from streamd.errors import ConfigError, OtherPixelsError, unopened
 from streamd.served import ServedStream
 from streamd.spec import PixelId, StreamSpec
@@ -31,6 +32,7 @@ class _Entry:
     given_up: str = ""  # why no worker shall open it any more
     remarks: set[str] = field(default_factory=set)
     pixel_id: asyncio.Future[PixelId] | None = None
+    row_cost: RowCost = field(default_factory=RowCost)
 
 
 @dataclass(slots=True)
@@ -85,6 +87,10 @@ class Register:
         entry = self._entries[number]
         entry.under_way += 1
         return number, entry.stream
+
+    def row_cost(self, number: int) -> RowCost:
+        """What a row of this stream takes, as far as is known."""
+        return self._entries[number].row_cost
 
     def end(self, number: int) -> list[CloseStream]:
         """A batch has no task left in any worker."""

@@ -44,7 +44,7 @@ class Shift:
         """
         while self.suspects and (fresh := self.crew.fresh()):
             give(fresh, self.suspects.popleft())
-        while self.queue and (free := self.crew.free()):
+        while self.queue and (free := self.crew.free(self.queue[0].production.row_cost.tasks_ahead)):
             give(free, self.queue.popleft())
 
     def withdraw(self, production: Production) -> int:

@@ -39,17 +39,23 @@ def worker(tasks: int, *, fresh: bool = False, alone: bool = False) -> Any:
 
 def test_the_worker_with_the_fewest_tasks_gets_the_next() -> None:
     idle = worker(0)
-    assert of(worker(1), idle, worker(1)).free() is idle
+    assert of(worker(1), idle, worker(1)).free(MAX_TASKS_AHEAD) is idle
 
 
 def test_nobody_gets_more_tasks_than_the_window_may_have_meant_for_him() -> None:
-    assert of(worker(MAX_TASKS_AHEAD), worker(MAX_TASKS_AHEAD)).free() is None
+    assert of(worker(MAX_TASKS_AHEAD), worker(MAX_TASKS_AHEAD)).free(MAX_TASKS_AHEAD) is None
+
+
+def test_nobody_gets_more_dear_tasks_than_one_ahead() -> None:
+    other = worker(1)
+    assert of(worker(2), other).free(2) is other
+    assert of(worker(2), worker(3)).free(2) is None
 
 
 def test_who_has_a_suspect_gets_nothing_beside_it() -> None:
     other = worker(1)
-    assert of(worker(1, alone=True), other).free() is other
-    assert of(worker(1, alone=True)).free() is None
+    assert of(worker(1, alone=True), other).free(MAX_TASKS_AHEAD) is other
+    assert of(worker(1, alone=True)).free(MAX_TASKS_AHEAD) is None
 
 
 def test_who_has_a_task_or_has_just_had_one_is_at_work() -> None:

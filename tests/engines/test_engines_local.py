@@ -17,7 +17,7 @@ from rig import Rig, pixels, play, running, unreadable
 from served_folders import file_of, serve, spoil
 
 from streamd.decode.identity import pixel_id
-from streamd.engines import crew, local
+from streamd.engines import crew, local, rowcost
 from streamd.limits import TASK_ROWS
 from streamd.served import ServedStream
 from streamd.verdicts import Verdict
@@ -71,6 +71,20 @@ def test_a_batch_of_several_tasks_is_told_once(served: Serve) -> None:
         assert np.array_equal(rig.images(rows=rows), pixels(stream, production.delivered))
         assert rig.outcomes.empty()
         assert rig.stats.read()["stream.train"]["decode_count"] == rows
+
+    play(stream, scene, workers=2)
+
+
+def test_a_batch_of_dear_rows_is_shared_by_the_workers(served: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rowcost, "_NS_A_BYTE", 1e6)
+    stream = served(8)
+
+    async def scene(rig: Rig) -> None:
+        rig.produce()
+        assert [len(worker.tasks) for worker in rig.engine._shifts.now.crew.workers] == [2, 2]
+        production, reason = await rig.outcome()
+        assert reason is None
+        assert np.array_equal(rig.images(), pixels(stream, production.delivered))
 
     play(stream, scene, workers=2)
 

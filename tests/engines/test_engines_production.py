@@ -11,6 +11,7 @@ import pytest
 from daemons import write_images
 from served_folders import serve
 
+from streamd.engines import rowcost
 from streamd.engines.production import Production
 from streamd.limits import TASK_ROWS
 from streamd.served import ServedStream
@@ -42,6 +43,20 @@ def test_a_batch_is_cut_into_tasks_that_cover_it_once(production: Production, st
     assert np.concatenate([task.rows for task in tasks]).tolist() == list(range(ROWS))
     assert np.concatenate([task.ids for task in tasks]).tolist() == stream.planned(1, 0).tolist()
     assert {(task.stream, task.slot, task.slot_bytes, task.batch_rows) for task in tasks} == {(3, 9, 4096, ROWS)}
+
+
+def test_a_batch_of_dear_rows_is_cut_into_small_tasks(production: Production, stream: ServedStream) -> None:
+    production.row_cost.note(2, 200_000_000)
+    tasks = production.first_tasks(itertools.count())
+    assert {task.rows.size for task in tasks} == {2}
+    assert np.concatenate([task.ids for task in tasks]).tolist() == stream.planned(1, 0).tolist()
+
+
+def test_the_first_batch_is_cut_by_the_sizes_of_its_files(
+    production: Production, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rowcost, "_NS_A_BYTE", 1e6)
+    assert [task.rows.size for task in production.first_tasks(itertools.count())] == [1] * ROWS
 
 
 def test_nothing_is_renewed_while_nothing_is_known(production: Production) -> None:

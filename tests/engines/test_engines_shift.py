@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from streamd.engines.crew import Crew
 from streamd.engines.production import Job, Production
+from streamd.engines.rowcost import RowCost
 from streamd.engines.shift import Shifts
 from streamd.tasks import CloseStream, DropSlots
 
@@ -24,7 +25,7 @@ class Hands:
         self.running = False
         self.idle = True
 
-    def free(self) -> Any:
+    def free(self, _most: int) -> Any:
         return self.workers[0] if self.idle else None
 
     def fresh(self) -> Any:
@@ -45,7 +46,9 @@ class Hands:
 
 
 def production() -> Production:
-    return object.__new__(Production)
+    made = object.__new__(Production)
+    made.row_cost = RowCost()
+    return made
 
 
 def job(of: Production) -> Job:

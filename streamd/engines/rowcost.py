@@ -1,0 +1,42 @@
+"""How long a row of a stream takes, and how many rows a task has therefore: workers share a batch of dear rows.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from streamd.limits import MAX_TASKS_AHEAD, TASK_ROWS, TASK_S, TASKS_AHEAD_PER_WORKER
+
+_SMOOTHING: Final = 0.2
+_TASK_NS: Final = int(TASK_S * 1e9)
+_NS_A_BYTE: Final = 20.0  # of a file, to decode a photograph: what counts until a row was measured
+
+
+@dataclass(slots=True, eq=False)
+class RowCost:
+    """Of one stream. `task_rows` is what a task should have, `tasks_ahead` what a worker may be given of it."""
+
+    task_rows: int = TASK_ROWS
+    tasks_ahead: int = MAX_TASKS_AHEAD
+    known: bool = False
+    _row_ns: float = 0.0
+
+    def expect(self, row_bytes: float) -> None:
+        """A row's file has so many bytes; for as long as nothing is known."""
+        self._row_ns = row_bytes * _NS_A_BYTE
+        self._cut()
+
+    def note(self, rows: int, took_ns: int) -> None:
+        """So many rows took so long to decode."""
+        row_ns = took_ns / rows
+        self._row_ns = self._row_ns + _SMOOTHING * (row_ns - self._row_ns) if self.known else row_ns
+        self.known = True
+        self._cut()
+
+    def _cut(self) -> None:
+        whole = self._row_ns * TASK_ROWS <= _TASK_NS
+        self.task_rows = TASK_ROWS if whole else max(1, int(_TASK_NS / self._row_ns))
+        self.tasks_ahead = MAX_TASKS_AHEAD if whole else TASKS_AHEAD_PER_WORKER
