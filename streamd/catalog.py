@@ -54,6 +54,14 @@ def state_directory() -> Path:
     return state
 
 
+def make_state_folder(state: Path) -> None:
+    """Makes it, for this user alone, unless it is there. Raises ConfigError."""
+    try:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot keep state in {state}: {error.strerror}; {_ELSEWHERE}") from error
+
+
 def is_listed(config: Config, state: Path) -> bool:
     """Whether every stream of this configuration has its manifest; says of when, if so."""
     if unlisted(config, state):
@@ -75,10 +83,7 @@ def list_samples(config: Config, state: Path, progress: Progress, *, names: Coll
 
     Raises ConfigError.
     """
-    try:
-        state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"cannot keep state in {state}: {error.strerror}; {_ELSEWHERE}") from error
+    make_state_folder(state)
     streams = [stream for name, stream in config.streams.items() if names is None or name in names]
     for stream in streams:
         _transform(stream, config.base)  # what is missing is told before the listing, which may take long
@@ -120,6 +125,11 @@ def _ties(stream: StreamConfig) -> frozenset[str]:
 
 def _paths(config: Config, state: Path) -> dict[str, Path]:
     return {name: state / f"{name}-{config_id[:16]}.manifest" for name, config_id in _identities(config).items()}
+
+
+def lock_paths(config: Config, state: Path) -> dict[str, Path]:
+    """The lock of each stream's list: lists that are made together have one."""
+    return {name: state / f"{config_id[:16]}.lock" for name, config_id in _identities(config).items()}
 
 
 def _quarantine_path(manifest_path: Path, transform: TransformPlace | None) -> Path:
@@ -198,7 +208,7 @@ def _serve(stream: StreamConfig, path: Path, folder: Path) -> ServedStream:
         )
     _warn_if_written(stream, path)
     transform = _transform(stream, folder)
-    quarantine = Quarantine(_quarantine_path(path, transform))
+    quarantine = Quarantine(_quarantine_path(path, transform), lambda: listed.list_id)
     quarantine.load()
     packed = Packed.of(listed.arrays, listed.extra)
     cache = None if stream.cache is None else CachePlace(str(stream.cache.path), stream.cache.max_bytes)

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from streamd import endpoint, logs
 from streamd.activation import Handed
-from streamd.catalog import is_listed, open_streams, state_directory, unlisted
+from streamd.catalog import is_listed, lock_paths, make_state_folder, open_streams, state_directory, unlisted
 from streamd.config import Config, Given, load, located, not_served
 from streamd.engines.local import LocalEngine
 from streamd.errors import ConfigError, MissingExtraError, StreamdError
 from streamd.limits import DRAIN_S
 from streamd.listing import list_apart
+from streamd.listlocks import ListLock, ListLocks, share_all
 from streamd.messages import MonitorAt
 from streamd.notify import Manager
 from streamd.overview import Overview
@@ -72,6 +73,7 @@ class Daemon:
         self._config = config = self._load()
         self._state = state or state_directory()
         self._rescan = rescan
+        self._locks = ListLocks()
         self._stop = asyncio.Event()
         self._wanted_anew = asyncio.Event()
         self._failure: BaseException | None = None
@@ -202,12 +204,28 @@ class Daemon:
 
     async def _list(self, config: Config, *, anew: bool) -> list[ServedStream]:
         """The streams of the configuration; their samples are listed unless they are known, and it is not `anew`."""
-        if anew or not is_listed(config, self._state):
-            await list_apart(self._given, self._state, anew=anew)
+        with located(config):
+            make_state_folder(self._state)
+        locks = self._locks.of(lock_paths(config, self._state))
+        if anew or not (is_listed(config, self._state) and share_all(locks.values())):
+            await self._list_apart(config, locks, anew=anew)
+        with located(config):
+            return [replace(each, lock=locks[each.spec.name]) for each in open_streams(config, self._state)]
+
+    async def _list_apart(self, config: Config, locks: Mapping[str, ListLock], *, anew: bool) -> None:
+        """Has the samples listed, and shares the locks of their lists: no other daemon replaces them from then on."""
+        listed = False
+        while not listed:
+            # The process that lists has these alone, so this daemon lets go of those that it serves already.
+            for name in config.streams if anew else unlisted(config, self._state):
+                locks[name].release()
+            try:
+                await list_apart(self._given, self._state, anew=anew)
+            finally:
+                listed = share_all(locks.values())  # or another process lists them just now
+            anew = False
             if unlisted(config, self._state):  # that process has read the configuration once more
                 raise ConfigError(f"{self._given}: it was changed while its samples were listed; try again")
-        with located(config):
-            return open_streams(config, self._state)
 
     # --- reloading
 

@@ -11,14 +11,16 @@ import os
 import signal
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
 
 from streamd import logs
-from streamd.catalog import list_samples, unlisted
-from streamd.config import Given, load, located
+from streamd.catalog import list_samples, lock_paths, make_state_folder, unlisted
+from streamd.config import Config, Given, load, located
 from streamd.errors import ConfigError, StreamdError
+from streamd.listlocks import have_alone, take_turn
 
 _PROGRESS_S = 2.0  # between two lines about a long listing
 
@@ -26,7 +28,7 @@ _PROGRESS_S = 2.0  # between two lines about a long listing
 async def list_apart(config: Given, state: Path, *, anew: bool = False) -> None:
     """Lists the samples of `config` into manifests in `state`: of all streams, or of those that have none yet.
 
-    Raises ConfigError.
+    Waits for other processes that list the same. Raises ConfigError, also while a daemon serves what would be replaced.
 
     Cancelling it ends the process; a manifest is written whole or not at all.
     """
@@ -67,6 +69,20 @@ class _Listing:
             logs.notice("manifest.listing", "listing the samples", stream=stream, files=files)
 
 
+def _list_alone(config: Config, state: Path, *, anew: bool) -> None:
+    """Lists what is to be listed, once it is this process's turn; nobody may serve the lists that it replaces."""
+    make_state_folder(state)
+    locks = lock_paths(config, state)
+    with ExitStack() as held:
+        for lock in sorted(set(locks.values())):
+            held.enter_context(take_turn(lock))
+        names = frozenset(config.streams) if anew else unlisted(config, state)  # others may have listed them meanwhile
+        for lock in {locks[name] for name in names}:
+            held.enter_context(have_alone(lock, [name for name in names if locks[name] == lock]))
+        if names:
+            list_samples(config, state, _Listing().progress, names=names)
+
+
 def main() -> None:
     """Lists, and says on standard output what is wrong with the data if anything is."""
     state, level = Path(sys.argv[1]), int(sys.argv[2])
@@ -74,8 +90,7 @@ def main() -> None:
     try:
         config = load(msgspec.json.decode(sys.stdin.buffer.read()))
         with located(config):
-            names = None if sys.argv[3] == "all" else unlisted(config, state)
-            list_samples(config, state, _Listing().progress, names=names)
+            _list_alone(config, state, anew=sys.argv[3] == "all")
     except StreamdError as error:
         sys.stdout.write(str(error))
         sys.exit(error.exit_status)

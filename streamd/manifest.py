@@ -210,6 +210,7 @@ class Manifest:
         self._shard_mtimes_ns = np.array(() if header.shards is None else header.shards.mtimes_ns, np.int64)
         self._columns = {name: _view(data, place) for name, place in header.columns.items()}
         self._names: FileNames | None = FileNames(self._columns)
+        self._list_id = ""
 
     @staticmethod
     def open(path: Path) -> Manifest:
@@ -224,6 +225,18 @@ class Manifest:
             raise _unusable(path, "it is empty") from error
         header, start = _read_header(path, file)
         return Manifest(path, header, file[start:])
+
+    @property
+    def list_id(self) -> str:
+        """A digest of what a sample's number means: equal where content and mtimes are. Made when first asked for."""
+        if not self._list_id:
+            digest = Digest()
+            digest.add("streamd list 1")
+            digest.add(self.content_id)
+            mtimes_ns = self._shard_mtimes_ns if self.shards is not None else self._column("mtimes_ns")
+            _add_columns(digest, mtimes_ns.astype(np.int64, copy=False))
+            self._list_id = digest.text()
+        return self._list_id
 
     @property
     def sizes(self) -> Column:

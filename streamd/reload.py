@@ -186,14 +186,15 @@ def _is_same_list(was: ServedStream, now: ServedStream) -> bool:
     """Whether two lists name the very same files, none of them written since."""
     if was.manifest.content_id != now.manifest.content_id:
         return False
-    same_place = was.quarantine.path == now.quarantine.path
-    return same_place or np.array_equal(was.manifest.mtimes_ns, now.manifest.mtimes_ns)
+    return np.array_equal(was.manifest.mtimes_ns, now.manifest.mtimes_ns)
 
 
 def _sharing_verdicts(was: ServedStream, now: ServedStream) -> ServedStream:
     """Batches of the old version may still be under way: what they find bad is known to the new one at once."""
     same_place = was.quarantine.path == now.quarantine.path
-    return replace(now, quarantine=was.quarantine) if same_place and _is_same_list(was, now) else now
+    if not (same_place and _is_same_list(was, now)):
+        return now
+    return replace(now, quarantine=was.quarantine.stay(lambda: now.manifest.list_id))
 
 
 def _settings(config: Config) -> dict[str, object]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from streamd.layout import slot_bytes
 from streamd.limits import TASK_ROWS
+from streamd.listlocks import ListLock
 from streamd.manifest import Manifest
 from streamd.mixing import Mixing
 from streamd.plan import Ids, Order, batch_ids, several_ids
@@ -26,7 +27,8 @@ _LEAST_BAD = 10  # so few bad samples never stop a stream, however small it is
 class ServedStream:
     """`max_bad_fraction` of the samples may be bad before the stream stops; `cache` is where decoded ones are kept.
 
-    `mixing` is how well its batches mix the labels, None where there is nothing to mix.
+    `mixing` is how well its batches mix the labels, None where there is nothing to mix. As long as `lock` is there,
+    nobody lists the samples anew in the place of `manifest_path`.
     """
 
     spec: StreamSpec
@@ -38,6 +40,7 @@ class ServedStream:
     cache: CachePlace | None = None
     transform: TransformPlace | None = None
     mixing: Mixing | None = None
+    lock: ListLock | None = None
 
     @property
     def shape(self) -> StreamShape:

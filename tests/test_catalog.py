@@ -74,6 +74,25 @@ def test_a_rescan_lists_anew_and_forgives(folder: Path, state: Path) -> None:
     assert second.quarantine.reasons == {}
 
 
+def test_a_verdict_that_comes_from_the_old_list_after_a_rescan_condemns_no_file_of_the_new_one(
+    folder: Path, state: Path
+) -> None:
+    first = serve(folder, state)
+    write_images(folder, {"ant": 1}, size=(8, 8))
+    second = serve(folder, state, rescan=True)
+    first.quarantine.record([Verdict(0, "bad")])
+    second.quarantine.record([Verdict(1, "bad, too")])
+    assert serve(folder, state).quarantine.reasons == {1: "bad, too"}
+
+
+def test_lists_have_one_name_if_their_content_and_times_are_the_same(folder: Path, state: Path, tmp_path: Path) -> None:
+    first = serve(folder, state)
+    assert serve(folder, tmp_path / "elsewhere", batch_size=4).manifest.list_id == first.manifest.list_id
+    change_times(folder / "cat/0000.jpg", 10**18)
+    assert serve(folder, state).manifest.list_id == first.manifest.list_id
+    assert serve(folder, state, rescan=True).manifest.list_id != first.manifest.list_id
+
+
 def test_another_source_has_a_manifest_of_its_own(folder: Path, state: Path, tmp_path: Path) -> None:
     other = write_images(tmp_path / "other", {"cat": 3}, size=(8, 8))
     assert serve(folder, state).manifest_path != serve(other, state).manifest_path

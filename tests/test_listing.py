@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 from pathlib import Path
 
 import pytest
 from daemons import stream_config, write_images
+from locked_files import until_waited_for
 
 from streamd import listing
-from streamd.catalog import is_listed, open_streams
+from streamd.catalog import is_listed, list_samples, lock_paths, make_state_folder, open_streams
 from streamd.config import load
 from streamd.errors import ConfigError
 from streamd.listing import list_apart
+from streamd.listlocks import ListLock, take_turn
 
 
 def config_of(tmp_path: Path, folder: Path) -> Path:
@@ -66,6 +69,39 @@ def test_cancelling_ends_the_process_and_leaves_no_manifest(tmp_path: Path) -> N
     asyncio.run(begin_and_stop())
 
     assert not is_listed(load(config), tmp_path / "state")
+
+
+def test_what_another_process_lists_just_now_is_waited_for_and_not_listed_again(tmp_path: Path) -> None:
+    path = config_of(tmp_path, write_images(tmp_path / "data", {"cat": 3}))
+    state, config = tmp_path / "state", load(path)
+    make_state_folder(state)
+    (lock,) = lock_paths(config, state).values()
+
+    async def list_together() -> None:
+        with take_turn(lock):
+            waiting = asyncio.create_task(list_apart(path, state))
+            await asyncio.to_thread(until_waited_for, lock.with_suffix(".turn"))
+            list_samples(config, state, lambda *_: None)
+        made = (*state.glob("*.manifest"),)[0].stat().st_ino
+        await waiting
+        assert (*state.glob("*.manifest"),)[0].stat().st_ino == made
+
+    asyncio.run(list_together())
+
+
+def test_what_a_daemon_serves_is_not_listed_anew_and_its_pid_is_told(tmp_path: Path) -> None:
+    path = config_of(tmp_path, write_images(tmp_path / "data", {"cat": 3}))
+    state = tmp_path / "state"
+    asyncio.run(list_apart(path, state))
+    serving = ListLock(lock_paths(load(path), state)["train"])
+    assert serving.share()
+    with pytest.raises(
+        ConfigError, match=rf"streams\.train: another streamd \(pid {os.getpid()}\) serves these samples"
+    ):
+        asyncio.run(list_apart(path, state, anew=True))
+    serving.release()
+    asyncio.run(list_apart(path, state, anew=True))
+    assert serving.share()
 
 
 def test_an_end_without_words_is_told_by_its_status_or_its_signal() -> None:

@@ -45,7 +45,7 @@ class Rig:
         self.engine.report_to(Reporter(self._produced, lambda *outcome: self.outcomes.put_nowait(outcome)))
 
     def _produced(self, productions: Sequence[Production]) -> None:
-        on_disk = Quarantine(self.stream.quarantine._path)
+        on_disk = Quarantine(self.stream.quarantine.path, lambda: self.stream.manifest.list_id)
         on_disk.load()
         for production in productions:
             self.recorded.append(on_disk.reasons)

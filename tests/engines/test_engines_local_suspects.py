@@ -194,7 +194,7 @@ def test_a_verdict_that_cannot_be_written_stops_the_stream_and_is_not_used(
         assert reason.startswith("the verdict on cat/0003.jpg (a damaged JPEG")
         assert "cannot be recorded: No space left on device; make room in the state directory" in reason
         assert stream.quarantine.reasons == {}
-        on_disk = Quarantine(stream.quarantine._path)
+        on_disk = Quarantine(stream.quarantine.path, lambda: stream.manifest.list_id)
         on_disk.load()
         assert on_disk.reasons == {}
         rig.produce(0, 0, slot=2)

@@ -38,7 +38,7 @@ def test_a_stream_that_was_changed_has_bad_samples_of_its_own(stream: ServedStre
     sight = Sight(Books(streams=streams), Stats())
     stream.quarantine.reasons[1] = "stale: x"
     sight.look()
-    streams["train"] = replace(stream, quarantine=Quarantine(tmp_path / "other"))
+    streams["train"] = replace(stream, quarantine=Quarantine(tmp_path / "other", str))
     assert sight.look().bad == {"train": {}}
     del streams["train"]
     assert sight.look().bad == {}

@@ -1,0 +1,130 @@
+"""Two daemons with one state folder: neither takes the other's list away, nor condemns what the other has."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemons import DaemonProcess, stream_config, write_images
+from reading import all_rows
+from reloads import refusal, reload
+
+import streamd
+
+Start = Callable[..., DaemonProcess]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_images(tmp_path / "data", {"cat": 20, "dog": 20})
+
+
+@pytest.fixture
+def first(start_daemon: Start, folder: Path) -> DaemonProcess:
+    return start_daemon({"streams": two_parts(folder)})
+
+
+@pytest.fixture
+def second(first: DaemonProcess, tmp_path: Path) -> Iterator[DaemonProcess]:
+    """Another daemon of the same configuration and state folder, at an endpoint of its own; it is not started."""
+    (tmp_path / "second").mkdir()
+    config = {"streams": two_parts(tmp_path / "data")}
+    daemon = DaemonProcess(tmp_path / "second", config, environment={"STATE_DIRECTORY": str(first.state)})
+    yield daemon
+    daemon.kill()
+
+
+def two_parts(folder: Path) -> dict[str, dict[str, Any]]:
+    """Two streams whose lists are made together."""
+    train = stream_config(folder, source={"kind": "folder", "path": str(folder), "part": "train"})
+    validation = {"like": "train", "source": {"kind": "folder", "path": str(folder), "part": "validation"}}
+    return {"train": train | {"split": {"validation": 0.2}}, "validation": validation}
+
+
+def list_anew(daemon: DaemonProcess, first: DaemonProcess) -> subprocess.Popen[str]:
+    """`streamd serve --rescan` with the configuration of `daemon` and the state folder of `first`."""
+    command = [sys.executable, "-m", "streamd.cli.main", "serve", "--config", str(daemon.config), "--rescan"]
+    environment = os.environ | {"STATE_DIRECTORY": str(first.state)}
+    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def lists(daemon: DaemonProcess) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in daemon.state.iterdir() if path.suffix in {".manifest", ".jsonl"}}
+
+
+def bad_files(daemon: DaemonProcess) -> set[str]:
+    with streamd.connect(daemon.endpoint) as client, client.subscribe("train", epochs=1) as stream:
+        return {bad.file for batch in stream for bad in batch.bad}
+
+
+def test_a_second_daemon_does_not_list_anew_what_a_first_serves(
+    first: DaemonProcess, second: DaemonProcess, folder: Path
+) -> None:
+    before = lists(first)
+    write_images(folder, {"ant": 10})  # they would come first, and all numbers be others'
+    with contextlib.ExitStack() as ended:
+        asked = list_anew(second, first)
+        ended.callback(asked.kill)
+        _, told = asked.communicate(timeout=40)
+    assert asked.returncode == 2
+    assert f"streams.train, validation: another streamd (pid {first.pid}) serves these samples" in told
+    assert "set STATE_DIRECTORY to another folder" in told
+    assert lists(first) == before
+    spoilt = folder / "cat/0003.jpg", folder / "dog/0003.jpg"
+    for path in spoilt:
+        path.write_bytes(b"no image")
+    names = {f"{path.parent.name}/{path.name}" for path in spoilt}
+    bad = bad_files(first)
+    assert bad <= names
+    assert bad
+    first.restart_after_kill()
+    assert bad_files(first) == bad
+
+
+def test_a_list_is_free_when_its_daemon_was_killed(first: DaemonProcess, second: DaemonProcess, folder: Path) -> None:
+    write_images(folder, {"ant": 10})
+    first.process.kill()
+    first.process.wait(40)
+    with list_anew(second, first) as anew:
+        try:
+            assert anew.stderr is not None
+            told = next((line for line in anew.stderr if "daemon.ready" in line), "it has ended")
+            assert "daemon.ready" in told
+        finally:
+            anew.kill()
+
+
+def test_two_daemons_of_one_list_serve_the_same_samples_and_record_what_both_find(
+    first: DaemonProcess, second: DaemonProcess, folder: Path
+) -> None:
+    second.start()
+    with streamd.connect(first.endpoint) as here, streamd.connect(second.endpoint) as there:
+        assert all_rows(here) == all_rows(there)
+    for path in folder.glob("*/000[0-4].jpg"):
+        path.write_bytes(b"no image")
+    bad = bad_files(first)
+    assert bad_files(second) == bad
+    assert len(bad) > 4
+    first.restart_after_kill()
+    assert bad_files(first) == bad
+
+
+def test_a_reload_makes_a_list_that_was_removed_unless_another_daemon_serves_its_family(
+    first: DaemonProcess, second: DaemonProcess
+) -> None:
+    (removed,) = first.state.glob("validation-*.manifest")
+    second.start()
+    removed.unlink()
+    assert f"another streamd (pid {second.pid}) serves these samples" in refusal(first)
+    assert not removed.exists()
+    second.terminate()
+    reload(first)
+    assert removed.exists()
+    with streamd.connect(first.endpoint) as client:
+        assert len(all_rows(client)) == client.streams()["train"].samples
