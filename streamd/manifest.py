@@ -30,7 +30,8 @@ import numpy.typing as npt
 from streamd.errors import ConfigError
 from streamd.filenames import Column, FileNames, name_columns, narrow
 from streamd.limits import TENSOR_ALIGN_BYTES
-from streamd.sources.wanted import Arrays, LabelValues, Scanned, Shards, name_of_row
+from streamd.sources.texts import TextColumn
+from streamd.sources.wanted import Arrays, LabelColumn, LabelValues, Scanned, Shards, name_of_row
 from streamd.spec import Digest, LabelSpec
 
 _MAGIC: Final = b"streamdM"
@@ -38,6 +39,8 @@ _VERSION: Final = 2
 _READ: Final = (1, 2)
 _NAMES_TOGETHER: Final = 1 << 16  # digested at a time; all of them at once would be a gigabyte of ten million
 _PREFIX: Final = struct.Struct("<8sII32s")
+
+Written = Column | TextColumn
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +95,13 @@ def content_id(scanned: Scanned) -> str:
     return digest.text()
 
 
-def _add_columns(digest: Digest, *columns: Column) -> None:
+def _add_columns(digest: Digest, *columns: Written) -> None:
     for column in columns:
-        digest.add_pieces(column.nbytes, [_bytes_of(_little(column))])
+        digest.add_pieces(column.nbytes, (_bytes_of(_little(block)) for block in _blocks_of(column)))
+
+
+def _blocks_of(column: Written) -> Iterable[Column]:
+    return column.blocks() if isinstance(column, TextColumn) else [column]
 
 
 def _bytes_of(column: Column) -> memoryview:
@@ -107,10 +114,10 @@ def write(path: Path, scanned: Scanned, *, config_id: str) -> None:
     `config_id` is kept as it is, for the caller to tell manifests of other configurations. Raises ConfigError when the
     disk refuses.
     """
-    columns = name_columns(scanned.files)
+    columns: dict[str, Written] = dict(name_columns(scanned.files))
     columns |= {"sizes": narrow(scanned.sizes), "mtimes_ns": narrow(scanned.mtimes_ns)}
     columns |= {name: narrow(rows) for name, rows in _row_columns(scanned).items()}
-    columns |= {f"label.{name}": narrow(values) for name, values in scanned.labels.items()}
+    columns |= {f"label.{name}": _narrow_label(values) for name, values in scanned.labels.items()}
     columns |= {f"extra.{name}": narrow(values) for name, values in scanned.extra.items()}
     columns |= {} if scanned.weights is None else {"weights": _little(scanned.weights)}
     header = _Header(
@@ -132,6 +139,10 @@ def write(path: Path, scanned: Scanned, *, config_id: str) -> None:
         ) from error
 
 
+def _narrow_label(values: LabelValues) -> Written:
+    return values if isinstance(values, TextColumn) else narrow(values)
+
+
 def _row_columns(scanned: Scanned) -> dict[str, Column]:
     return {} if scanned.rows is None else {"rows": scanned.rows.astype("<i8")}
 
@@ -140,7 +151,7 @@ def _little(values: Column) -> Column:
     return values.astype(values.dtype.newbyteorder("<"), copy=False)
 
 
-def _places(columns: Mapping[str, Column]) -> dict[str, _Place]:
+def _places(columns: Mapping[str, Written]) -> dict[str, _Place]:
     places: dict[str, _Place] = {}
     offset = 0
     for name, column in columns.items():
@@ -153,7 +164,7 @@ def _aligned(offset: int) -> int:
     return -(-offset // TENSOR_ALIGN_BYTES) * TENSOR_ALIGN_BYTES
 
 
-def _replace(path: Path, header: _Header, columns: Iterable[Column]) -> None:
+def _replace(path: Path, header: _Header, columns: Iterable[Written]) -> None:
     number, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
     try:
         with os.fdopen(number, "wb") as file:
@@ -176,13 +187,13 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _write(file: BinaryIO, header: _Header, columns: Iterable[Column]) -> None:
+def _write(file: BinaryIO, header: _Header, columns: Iterable[Written]) -> None:
     encoded = msgspec.json.encode(header)
     file.write(_PREFIX.pack(_MAGIC, _VERSION, len(encoded), _checksum(encoded)))
     file.write(encoded)
     for column in columns:
         file.write(bytes(_aligned(file.tell()) - file.tell()))
-        file.write(_bytes_of(column))
+        file.writelines(_bytes_of(block) for block in _blocks_of(column))
 
 
 def _checksum(header: bytes) -> bytes:
@@ -258,7 +269,7 @@ class Manifest:
             return np.full(ids.size, self.arrays.row_bytes, np.int64)
         return self.sizes[ids].astype(np.int64)
 
-    def label(self, name: str) -> LabelValues:
+    def label(self, name: str) -> LabelColumn:
         """The column of a label, as `Scanned` has it: (n,) or (n, k). KeyError for an unknown one."""
         return self._widened(name, self._column(f"label.{name}"))
 

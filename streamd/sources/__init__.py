@@ -22,6 +22,7 @@
     weights    what each sample weighs (pure)          packed     what compressed chunks cost (pure)
     wanted     the seams: asked for, given back         parts      train and validation (pure)
     sharing    one class list for all streams (pure)    spelled    names in a column, cut when asked for (pure)
+    texts      labels of text in a column, likewise
 
 A new kind is one file with `scan(stream name, source, labels, progress) -> Scanned` and two lines below.
 """

@@ -23,6 +23,7 @@ Texts: TypeAlias = Any  # an Array of large strings
 Numbers = Int64s | npt.NDArray[np.float64]
 
 _SHOWN_CHARS: Final = 80  # of a cell in a message
+_PIECE_ROWS: Final = 1 << 14  # trimmed at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,26 @@ def as_any_texts(column: Column) -> Texts:
             f"{_first(error)}; choose another column, or for a label another type"
         ) from error
     return texts
+
+
+def as_pieces(column: Column) -> list[Texts]:
+    """The cells as text, which may be empty, some rows at a time; in the column's own memory where that can be."""
+    cells = column.cells
+    chunks = cells.chunks if isinstance(cells, pa.ChunkedArray) else [cells]
+    parts = (chunk.slice(start, _PIECE_ROWS) for chunk in chunks for start in range(0, len(chunk), _PIECE_ROWS))
+    return [_own(part, as_any_texts(replace(column, cells=part))) for part in parts]
+
+
+def _own(cells: Any, texts: Texts) -> Texts:
+    """`texts`, or the cells that they were made of, if these are the same."""
+    if not is_text(cells.type) or cells.null_count or _total_bytes(cells) != _total_bytes(texts):
+        return texts
+    return cells.cast(pa.large_string())
+
+
+def _total_bytes(texts: Any) -> int:
+    total: int = pc.sum(pc.binary_length(texts)).as_py()
+    return total
 
 
 def is_empty(texts: Texts) -> Any:

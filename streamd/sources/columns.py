@@ -22,6 +22,7 @@ from streamd.sources.files import reading, shown
 DELIMITERS: Final = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 PARQUET_SUFFIXES: Final = (".parquet", ".pq")
 _SHOWN_COLUMNS: Final = 30  # in a message
+_ROWS_TOGETHER: Final = 1 << 14  # of Parquet
 
 csv.field_size_limit(sys.maxsize)  # pyarrow takes cells of any length, and their lines are told with this library
 
@@ -120,8 +121,7 @@ def read_columns(table: Table, positions: Sequence[int]) -> dict[int, Cells]:
         try:
             if table.delimiter is None:
                 names = pq.read_schema(table.path).names
-                with pq.ParquetFile(table.path) as file:
-                    read = file.read(columns=[names[position] for position in wanted])
+                read = _read_parquet(table.path, [names[position] for position in wanted])
                 columns = {position: read.column(names[position]) for position in wanted}
             else:
                 read = _read_text(table, wanted, table.delimiter)
@@ -132,6 +132,13 @@ def read_columns(table: Table, positions: Sequence[int]) -> dict[int, Cells]:
     if read.num_rows == 0:
         raise ConfigError(f"{table.where}: {shown(table.path)} names its columns and has no rows; add samples")
     return columns
+
+
+def _read_parquet(path: Path, names: list[str]) -> pa.Table:
+    """Some rows at a time: a group of rows at once takes twice the memory until it is read."""
+    with pq.ParquetFile(path) as file:
+        schema = pa.schema([file.schema_arrow.field(name) for name in names])
+        return pa.Table.from_batches(file.iter_batches(_ROWS_TOGETHER, columns=names), schema)
 
 
 def _read_text(table: Table, wanted: Sequence[int], delimiter: str) -> pa.Table:

@@ -14,25 +14,30 @@ from __future__ import annotations
 import codecs
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamd.errors import ConfigError
+from streamd.limits import MIB
 from streamd.sources import names
 from streamd.sources.cells import Column, Rows, Texts, is_empty
 from streamd.sources.files import IMAGE_SUFFIXES, reading, shown
 from streamd.sources.values import labels_of
-from streamd.sources.wanted import DefaultLabel, Scanned, WantedFilelist, WantedLabel
+from streamd.sources.wanted import DefaultLabel, Int64s, Scanned, WantedFilelist, WantedLabel
+
+ManyTexts: TypeAlias = Any  # a ChunkedArray of large strings
 
 _log: Final = logging.getLogger("streamd.sources")
 _GAP: Final = r"(?:\s*[,;]\s*|\s+)"
 _SUFFIX: Final = "|".join(re.escape(suffix.decode()) for suffix in IMAGE_SUFFIXES)
 _BY_SUFFIX: Final = rf'(?i)^(?:"(?P<quoted>[^"]+)"|(?P<path>[^\t]*(?:{_SUFFIX})))(?:{_GAP}(?P<rest>.*))?$'
+_BLOCK_BYTES: Final = 4 * MIB  # of a list, cut at a time
 _BETWEEN: Final = (r"\s*\t\s*", r"\s*[,;]\s*", r"\s+")  # values, the first that a list has
 
 
@@ -41,47 +46,81 @@ def scan(
 ) -> Scanned:
     """Lists the lines of a file."""
     key = f"streams.{stream}.source"
-    lines, rows = _read(source.path, f"{key}.path")
-    paths, rests = cut(lines, max(1, len(labels or {})))
+    paths, rests, rows = _read(source.path, f"{key}.path", max(1, len(labels or {})))
     root = names.root_of(source.root, source.path)
     files = names.tidy(rows, paths, root, f"{key}.root")
     wanted = _wanted(rows, rests, labels, f"streams.{stream}.labels")
     values, specs, fixed = labels_of(wanted, _columns(rows, rests, wanted, f"streams.{stream}.labels"))
-    del lines, paths, rests  # as large as the list, and nobody needs them while the files are looked up
+    del paths, rests  # as large as the list, and nobody needs more than their texts while the files are looked up
     pa.default_memory_pool().release_unused()
     sizes, mtimes_ns = names.look_up(rows, root, files, f"{key}.root", progress)
     return Scanned(root, files, sizes, mtimes_ns, values, specs, fixed)
 
 
-def _read(path: Path, key: str) -> tuple[Texts, Rows]:
-    """The lines that name samples, without the white space around them."""
+def _read(path: Path, key: str, words: int) -> tuple[Texts, ManyTexts, Rows]:
+    """Of the lines that name samples the paths and what is behind them, see `cut`."""
     with reading(path, key):
         if path.is_dir():
             raise ConfigError(
                 f"{key}: {shown(path)} is a folder; kind filelist wants a file, kind folder takes folders"
             )
-        data = path.read_bytes()
-    lines = _lines(data, path, key)
-    comments: Any = pc.starts_with(lines, "#")
-    named: Any = pc.invert(pc.or_(comments, is_empty(lines)))
-    kept = np.flatnonzero(named.to_numpy(zero_copy_only=False))
+        with path.open("rb") as file:
+            parts = list(_parts(file, path, key, words))
+    starts = np.cumsum([0, *(part.lines for part in parts)])
+    kept = np.concatenate([part.kept + start for part, start in zip(parts, starts, strict=False)])
     if not kept.size:
         raise ConfigError(f"{key}: {shown(path)} names no file; write one line `path label` for each sample")
-    if comments.true_count:
-        _log.info("%s: %d lines of %s begin with # and are left out", key, comments.true_count, path.name)
-    return lines.filter(named), Rows(path, lambda row: f"{path.name}, line {kept[row] + 1}")
+    if comments := sum(part.comments for part in parts):
+        _log.info("%s: %d lines of %s begin with # and are left out", key, comments, path.name)
+    paths = pa.chunked_array([part.paths for part in parts], pa.large_string()).combine_chunks()
+    rests = pa.chunked_array([part.rests for part in parts], pa.large_string())
+    return paths, rests, Rows(path, lambda row: f"{path.name}, line {kept[row] + 1}")
 
 
-def _lines(data: bytes, path: Path, key: str) -> Texts:
-    """All lines, without the white space around them. As a column: Python's texts would take four times the memory."""
-    try:
-        data.decode()
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise ConfigError(f"{key}: {shown(path)} is no UTF-8 text at line {line}; save it as UTF-8") from error
-    data = data.removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Some lines of a list: how many they and the comments are, which of them are `kept`, and these cut in two."""
+
+    lines: int
+    comments: int
+    kept: Int64s
+    paths: Texts
+    rests: Texts
+
+
+def _parts(file: BinaryIO, path: Path, key: str, words: int) -> Iterator[_Part]:
+    """Some lines after the other, since in between they take several times the memory of the file."""
+    breaks = 0
+    for number, data in enumerate(_blocks(file)):
+        try:
+            data.decode()
+        except UnicodeDecodeError as error:
+            line = breaks + data.count(b"\n", 0, error.start) + 1
+            raise ConfigError(f"{key}: {shown(path)} is no UTF-8 text at line {line}; save it as UTF-8") from error
+        breaks += data.count(b"\n")
+        lines = _lines(data if number else data.removeprefix(codecs.BOM_UTF8))
+        comments: Any = pc.starts_with(lines, "#")
+        named: Any = pc.invert(pc.or_(comments, is_empty(lines)))
+        kept = np.flatnonzero(named.to_numpy(zero_copy_only=False))
+        yield _Part(len(lines), comments.true_count, kept, *cut(lines.filter(named), words))
+
+
+def _blocks(file: BinaryIO) -> Iterator[bytes]:
+    """All bytes of a file, whole lines at a time."""
+    rest = b""
+    while data := file.read(_BLOCK_BYTES):
+        lines, end, rest = (rest + data).rpartition(b"\n")
+        if end:
+            yield lines + end
+    yield rest
+
+
+def _lines(data: bytes) -> Texts:
+    """Lines, without the white space around them. As a column: Python's texts would take four times the memory."""
+    data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     breaks = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord("\n"))
-    ends = np.concatenate([[0], breaks + 1, [len(data)]]).astype(np.int64)  # each line with its break, which is trimmed
+    last = np.array([] if data.endswith(b"\n") else [len(data)], np.int64)
+    ends = np.concatenate([[0], breaks + 1, last]).astype(np.int64)  # each line with its break, which is trimmed
     lines = pa.LargeStringArray.from_buffers(ends.size - 1, pa.py_buffer(ends.data), pa.py_buffer(data))
     return pc.utf8_trim_whitespace(lines)
 
@@ -108,7 +147,9 @@ def _either(found: Any, one: str, other: str) -> Texts:
     return pc.if_else(is_empty(first), pc.struct_field(found, other), first)
 
 
-def _wanted(rows: Rows, rests: Texts, labels: Mapping[str, WantedLabel] | None, key: str) -> Mapping[str, WantedLabel]:
+def _wanted(
+    rows: Rows, rests: ManyTexts, labels: Mapping[str, WantedLabel] | None, key: str
+) -> Mapping[str, WantedLabel]:
     """The labels of the configuration, or the one that a list with labels has without it."""
     has_labels = not pc.all(is_empty(rests)).as_py()
     if labels is None:
@@ -127,7 +168,7 @@ def _wanted(rows: Rows, rests: Texts, labels: Mapping[str, WantedLabel] | None, 
     return labels
 
 
-def _columns(rows: Rows, rests: Texts, wanted: Mapping[str, WantedLabel], key: str) -> dict[str, list[Column]]:
+def _columns(rows: Rows, rests: ManyTexts, wanted: Mapping[str, WantedLabel], key: str) -> dict[str, list[Column]]:
     if len(wanted) == 1:
         (label,) = wanted.values()
         several = [_numbers(rests) if label.type in {"int", "float"} else rests]
@@ -139,13 +180,13 @@ def _columns(rows: Rows, rests: Texts, wanted: Mapping[str, WantedLabel], key: s
     }
 
 
-def _numbers(rests: Texts) -> Any:
+def _numbers(rests: ManyTexts) -> Any:
     """The numbers of one label: a list a line, or the texts as they are where no line has several."""
     lists = pc.split_pattern_regex(rests, _GAP)
     return rests if pc.max(pc.list_value_length(lists)).as_py() == 1 else lists
 
 
-def _values(rows: Rows, rests: Texts, count: int, what: str) -> list[Texts]:
+def _values(rows: Rows, rests: ManyTexts, count: int, what: str) -> list[ManyTexts]:
     """One column for each of `count` labels."""
     between = next(mark for mark in _BETWEEN if pc.any(pc.match_substring_regex(rests, mark)).as_py() or mark == r"\s+")
     lists = pc.split_pattern_regex(rests, between)
@@ -156,5 +197,8 @@ def _values(rows: Rows, rests: Texts, count: int, what: str) -> list[Texts]:
             f"{what}: {rows.place(row)} has {lengths[row]} values behind its path, and {count} labels are wanted, one "
             "value each; correct it, or keep one label for all that is behind the path"
         )
-    flat: Any = pc.list_flatten(lists)
-    return [flat.take(pa.array(np.arange(number, len(flat), count))) for number in range(count)]
+    flat: list[Any] = [pc.list_flatten(part) for part in lists.chunks]
+    return [
+        pa.chunked_array([part.take(pa.array(np.arange(number, len(part), count))) for part in flat], pa.large_string())
+        for number in range(count)
+    ]

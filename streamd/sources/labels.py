@@ -131,7 +131,7 @@ def number(
 
 def with_moments(spec: LabelSpec, values: LabelValues) -> LabelSpec:
     """`spec` with the mean and std of all its `values`, (n,) or (n, k)."""
-    wide = values.astype(np.float64)
+    wide = np.asarray(values, np.float64)
     return replace(spec, mean=float(wide.mean()), std=float(wide.std()))
 
 
@@ -144,15 +144,25 @@ def _refuse(bad: npt.NDArray[np.bool_], values: npt.NDArray[np.float64], wanted:
 
 
 def string(name: str, texts: Sequence[bytes], place: Place, where: str) -> tuple[npt.NDArray[np.bytes_], LabelSpec]:
-    """A label of texts in UTF-8, which may be empty. Raises ConfigError for one that is too long or holds a NUL."""
-    longest = max(map(len, texts), default=0)
+    """A label of texts in UTF-8, which may be empty. Raises ConfigError as `string_spec` does."""
+    lengths = np.fromiter(map(len, texts), np.int64, count=len(texts))
+    nul = np.array([row for row, text in enumerate(texts) if b"\0" in text], np.int64)
+    spec = string_spec(name, lengths, nul, place, where)
+    return np.array(texts, dtype=f"S{max(spec.text_bytes, 1)}"), spec
+
+
+def string_spec(name: str, lengths: Int64s, with_nul: Int64s, place: Place, where: str) -> LabelSpec:
+    """A label of texts with `lengths` in bytes (n,), of which the rows `with_nul` hold a NUL.
+
+    Raises ConfigError for a text that is too long or holds a NUL.
+    """
+    longest = int(lengths.max(initial=0))
     if longest > MAX_TEXT_BYTES:
-        row = next(row for row, text in enumerate(texts) if len(text) > MAX_TEXT_BYTES)
+        row = int(np.argmax(lengths > MAX_TEXT_BYTES))
         raise ConfigError(
-            f"{where}: {place(row)} holds a text of {len(texts[row])} bytes; strings have at most {MAX_TEXT_BYTES}, "
+            f"{where}: {place(row)} holds a text of {lengths[row]} bytes; strings have at most {MAX_TEXT_BYTES}, "
             "since every row of a batch has room for the longest: shorten it, or keep long texts in a file of their own"
         )
-    nul = next((row for row, text in enumerate(texts) if b"\0" in text), None)
-    if nul is not None:  # a field of fixed width ends at its NULs
-        raise ConfigError(f"{where}: {place(nul)} holds a text with a NUL in it; remove it")
-    return np.array(texts, dtype=f"S{max(longest, 1)}"), LabelSpec(name, "string", text_bytes=longest)
+    if with_nul.size:  # a field of fixed width ends at its NULs
+        raise ConfigError(f"{where}: {place(int(with_nul[0]))} holds a text with a NUL in it; remove it")
+    return LabelSpec(name, "string", text_bytes=longest)

@@ -115,9 +115,9 @@ def _only(scanned: Scanned, rows: Int64s) -> Scanned:
 def _measured(values: LabelValues, spec: LabelSpec) -> LabelSpec:
     match spec.type:
         case "category":
-            return labelling.with_counts(spec, values.astype(np.int64))
+            return labelling.with_counts(spec, np.asarray(values, np.int64))
         case "tags":
-            return with_tag_counts(spec, values.astype(np.uint8))
+            return with_tag_counts(spec, np.asarray(values, np.uint8))
         case "int" | "float":
             return labelling.with_moments(spec, values)
         case "string":

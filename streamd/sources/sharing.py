@@ -68,7 +68,7 @@ def _moved(values: LabelValues, spec: LabelSpec, classes: tuple[Class, ...]) -> 
     numbers = numbering(classes)
     moved = np.array([numbers[str(value)] for value in spec.classes], dtype=np.int64)
     if spec.type == "tags":
-        packed = renumbered_tags(values.astype(np.uint8), moved, len(classes))
+        packed = renumbered_tags(np.asarray(values, np.uint8), moved, len(classes))
         return packed, with_tag_counts(replace(spec, classes=classes, width=len(classes)), packed)
-    renumbered = moved[values.astype(np.int64)]
+    renumbered = moved[np.asarray(values, np.int64)]
     return renumbered, with_counts(replace(spec, classes=classes), renumbered)

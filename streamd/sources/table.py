@@ -11,6 +11,7 @@ from streamd.errors import ConfigError
 from streamd.sources import arrays, cells, columns, names
 from streamd.sources.cells import Column, Rows
 from streamd.sources.conditions import rows_where
+from streamd.sources.texts import by_piece
 from streamd.sources.values import labels_of
 from streamd.sources.wanted import Int64s, Scalar, Scanned, WantedLabel, WantedTable, key_of
 
@@ -102,4 +103,12 @@ def read(table: columns.Table, asks: Sequence[Ask]) -> dict[Ask, Column]:
 def only(column: Column, kept: Int64s) -> Column:
     """The rows `kept` of a column; places still tell where they stand."""
     rows = Rows(column.rows.path, lambda row: column.rows.place(int(kept[row])))
-    return replace(column, cells=column.cells.take(pa.array(kept)), rows=rows)
+    return replace(column, cells=_taken_of(column.cells, kept), rows=rows)
+
+
+def _taken_of(several: cells.Cells, kept: Int64s) -> cells.Cells:
+    """The rows `kept` of some cells; of their pieces one by one, for pyarrow would first make them into one."""
+    if not isinstance(several, pa.ChunkedArray):
+        return several.take(pa.array(kept))
+    taken = [piece.take(pa.array(rows)) for piece, rows in by_piece(several.chunks, kept)]
+    return pa.chunked_array(taken, several.type)

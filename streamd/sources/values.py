@@ -22,6 +22,7 @@ from streamd.sources import cells, onehot
 from streamd.sources import labels as labelling
 from streamd.sources.cells import Column
 from streamd.sources.tags import Tagged, tags
+from streamd.sources.texts import TextColumn
 from streamd.sources.wanted import LabelValues, WantedLabel
 from streamd.spec import LabelSpec
 
@@ -65,7 +66,15 @@ def _label(name: str, wanted: WantedLabel, columns: Sequence[Column]) -> Label:
         case "weight":
             return _weights(name, column)
         case _:
-            return labelling.string(name, cells.as_bytes(cells.as_any_texts(column)), column.rows.place, column.key)
+            return _string(name, column)
+
+
+def _string(name: str, column: Column) -> tuple[TextColumn, LabelSpec]:
+    pieces = cells.as_pieces(column)
+    lengths = np.concatenate([pc.binary_length(piece).to_numpy(zero_copy_only=False) for piece in pieces])
+    nul = np.concatenate([pc.match_substring(piece, "\0").to_numpy(zero_copy_only=False) for piece in pieces])
+    spec = labelling.string_spec(name, lengths, np.flatnonzero(nul), column.rows.place, column.key)
+    return TextColumn(pieces, max(spec.text_bytes, 1)), spec
 
 
 def _weights(name: str, column: Column) -> tuple[labelling.Numbers, LabelSpec]:

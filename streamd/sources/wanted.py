@@ -15,11 +15,13 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from streamd.sources.texts import TextColumn
 from streamd.spec import LabelSpec
 
 Scalar = str | int | float | bool
 Int64s = npt.NDArray[np.int64]
-LabelValues = npt.NDArray[np.int64] | npt.NDArray[np.float32] | npt.NDArray[np.uint8] | npt.NDArray[np.bytes_]
+LabelColumn = npt.NDArray[np.int64] | npt.NDArray[np.float32] | npt.NDArray[np.uint8] | npt.NDArray[np.bytes_]
+LabelValues = LabelColumn | TextColumn
 Place = Callable[[int], str]  # a row's number -> where a person finds it, such as "labels.csv, line 7"
 
 WEIGHTS: Final = "\0weights"  # the label as which sources read weights; no text of a configuration has a NUL
@@ -258,8 +260,9 @@ class Scanned:
 
     `files` are relative to `root`, as the file system spells them. `sizes` (n,) int64 in bytes, `mtimes_ns` (n,) int64.
     `labels` hold one array each: int64 for category and int, float32 for float, (n,) or (n, k); UTF-8 bytes of fixed
-    width for string, (n,); packed bits for tags, see `tags`. `fixed` names the labels whose classes the configuration
-    lists; their order is not ours to change. `groups` (n) is what the split goes by where that is not the file name.
+    width for string, (n,), perhaps in blocks; packed bits for tags, see `tags`. `fixed` names the labels whose classes
+    the configuration lists; their order is not ours to change. `groups` (n) is what the split goes by where that is not
+    the file name.
 
     Where samples are rows of `arrays`, `files`, `sizes` and `mtimes_ns` are those of the files that hold them. `rows`
     (n,) has the row of each sample; None: all rows are samples, in order. `weights` (n,) float32, finite and not below

@@ -52,7 +52,7 @@ def weighed(scanned: Scanned) -> Scanned:
         scanned,
         labels={name: values for name, values in scanned.labels.items() if name != WEIGHTS},
         specs={name: spec for name, spec in scanned.specs.items() if name != WEIGHTS},
-        weights=scanned.labels[WEIGHTS].astype(np.float32),
+        weights=np.asarray(scanned.labels[WEIGHTS], np.float32),
     )
 
 

@@ -207,3 +207,24 @@ def test_what_is_behind_the_paths_is_left_alone_where_no_label_is_wanted(tmp_pat
     put(tmp_path, "a.jpg", "b.jpg")
     found = unlabelled(written(tmp_path, "a.jpg 2\nb.jpg 0\n"))
     assert (found.files, found.labels) == ([b"a.jpg", b"b.jpg"], {})
+
+
+MIXED = (
+    '\ufeff# a comment\r\n"b b.jpg" 1 x\r\n\n  sub/a.png  2 y \rc.jpg 3 z\n#\n\r\n\nname 4 käse\n"d" 5  w\nc.jpg 6 last'
+)
+
+
+@pytest.mark.parametrize("block_bytes", [1, 7, 16, 40, 1000])
+def test_a_list_is_the_same_however_much_of_it_is_read_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int
+) -> None:
+    put(tmp_path, "b b.jpg", "sub/a.png", "c.jpg", "name", "d")
+    monkeypatch.setattr("streamd.sources.filelist._BLOCK_BYTES", block_bytes)
+    found = scanned(written(tmp_path, MIXED), n=Label("int"), text=Label("string"))
+    assert found.files == [b"b b.jpg", b"sub/a.png", b"c.jpg", b"name", b"d", b"c.jpg"]
+    assert found.labels["n"].tolist() == [1, 2, 3, 4, 5, 6]
+    assert found.labels["text"].tolist() == [each.encode() for each in ("x", "y", "z", "käse", "w", "last")]
+    with pytest.raises(ConfigError, match=r"list\.txt, line 12 has 1 values behind its path"):
+        scanned(written(tmp_path, MIXED + "\nc.jpg 7"), n=Label("int"), text=Label("string"))
+    with pytest.raises(ConfigError, match=r"is no UTF-8 text at line 11"):
+        scanned(written(tmp_path, MIXED.encode() + b"\n\xff"))

@@ -361,7 +361,7 @@ def test_strings_are_the_cells_and_may_be_empty(tmp_path: Path) -> None:
     put(tmp_path, "a.jpg")
     path = table(tmp_path, 'file,caption,n\na.jpg," a Käfer, red",7\na.jpg,,8\n')
     found = scanned(Table(path), caption=Label("string"), n=Label("string"))
-    assert [text.decode() for text in found.labels["caption"]] == ["a Käfer, red", ""]
+    assert [text.decode() for text in found.labels["caption"].tolist()] == ["a Käfer, red", ""]
     assert found.labels["n"].tolist() == [b"7", b"8"]
     assert found.specs["caption"].text_bytes == len("a Käfer, red".encode())
 
