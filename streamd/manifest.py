@@ -31,7 +31,7 @@ from streamd.errors import ConfigError
 from streamd.filenames import Column, FileNames, name_columns, narrow
 from streamd.limits import TENSOR_ALIGN_BYTES
 from streamd.sources.texts import TextColumn
-from streamd.sources.wanted import Arrays, LabelColumn, LabelValues, Scanned, Shards, name_of_row
+from streamd.sources.wanted import Arrays, LabelValues, ListedValues, Scanned, Shards, name_of_row
 from streamd.spec import Digest, LabelSpec
 
 _MAGIC: Final = b"streamdM"
@@ -139,7 +139,7 @@ def write(path: Path, scanned: Scanned, *, config_id: str) -> None:
         ) from error
 
 
-def _narrow_label(values: LabelValues) -> Written:
+def _narrow_label(values: ListedValues) -> Written:
     return values if isinstance(values, TextColumn) else narrow(values)
 
 
@@ -269,7 +269,7 @@ class Manifest:
             return np.full(ids.size, self.arrays.row_bytes, np.int64)
         return self.sizes[ids].astype(np.int64)
 
-    def label(self, name: str) -> LabelColumn:
+    def label(self, name: str) -> LabelValues:
         """The column of a label, as `Scanned` has it: (n,) or (n, k). KeyError for an unknown one."""
         return self._widened(name, self._column(f"label.{name}"))
 

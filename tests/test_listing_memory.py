@@ -62,7 +62,9 @@ def stream(path: Path, **source: object) -> dict[str, Any]:
 
 
 def test_long_labels_are_listed_in_at_most_twice_their_memory(written: Path, tmp_path: Path) -> None:
-    kinds = [(kind, {}) for kind in ("csv", "parquet", "txt")] + [("csv", {"where": {"side": "a"}})]
+    kinds: list[tuple[str, dict[str, object]]] = [(kind, {}) for kind in ("csv", "parquet", "txt")] + [
+        ("csv", {"where": {"side": "a"}})
+    ]
     asked = [stream(written / f"{size}.{kind}", **source) for size in ("small", "large") for kind, source in kinds]
     lines = "".join(json.dumps({"streams": {"train": each}}) + "\n" for each in asked)
     command = [sys.executable, "-c", MEASURE, str(tmp_path)]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from streamd.errors import ConfigError
 from streamd.manifest import Manifest, content_id, write
-from streamd.sources.wanted import Arrays, LabelValues, Scanned, Shards
+from streamd.sources.wanted import Arrays, ListedValues, Scanned, Shards
 from streamd.spec import LabelSpec
 
 
@@ -163,7 +163,7 @@ def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
     [
         replace(THREE, files=[b"cat/a.jpgd", b"og/\xff\n.jpg", b"cat/b.jpg"]),
         replace(THREE, sizes=THREE.sizes + 1),
-        replace(THREE, labels=THREE.labels | {"angle": THREE.labels["angle"] * 2}),
+        replace(THREE, labels=THREE.labels | {"angle": np.asarray(THREE.labels["angle"]) * 2}),
         replace(THREE, specs=THREE.specs | {"label": replace(THREE.specs["label"], classes=("cat", "dogs"))}),
         replace(THREE, specs=THREE.specs | {"label": replace(THREE.specs["label"], classes=("catdog",))}),
     ],
@@ -173,7 +173,7 @@ def test_the_content_id_tells_other_data(other: Scanned) -> None:
     assert content_id(other) != content_id(THREE)
 
 
-def with_label(values: LabelValues, spec: LabelSpec) -> Scanned:
+def with_label(values: ListedValues, spec: LabelSpec) -> Scanned:
     return replace(THREE, labels={spec.name: values}, specs={spec.name: spec})
 
 
@@ -205,13 +205,13 @@ def test_rows_of_a_label_are_what_a_batch_carries(tmp_path: Path) -> None:
 
 
 def test_the_content_id_covers_every_kind_of_label() -> None:
-    tags, text = TAGS.labels["x"].copy(), TEXT.labels["x"].copy()
+    tags, text = (np.array(each.labels["x"]) for each in (TAGS, TEXT))
     tags[1, 1], text[1] = 128, b"x"
     others = [
         *(POSE, TEXT, TAGS, WIDE, FLAT),
         with_label(tags, TAGS.specs["x"]),
         with_label(text, TEXT.specs["x"]),
-        with_label(POSE.labels["x"][:, ::-1], POSE.specs["x"]),
+        with_label(np.asarray(POSE.labels["x"])[:, ::-1], POSE.specs["x"]),
         with_label(TAGS.labels["x"], replace(TAGS.specs["x"], classes=tuple("abcdefghj"))),
     ]
     assert len({content_id(other) for other in others}) == len(others)
@@ -348,7 +348,7 @@ def test_a_manifest_of_before_folders_is_read(tmp_path: Path) -> None:
     for name, column in columns.items():
         body += bytes(-len(body) % 64)
         header["columns"][name] = {"dtype": column.dtype.str, "shape": column.shape, "offset": len(body)}
-        body += column.tobytes()
+        body += np.asarray(column).tobytes()
     older = json.dumps(header).encode()
     start = b"streamdM" + struct.pack("<II", 1, len(older)) + hashlib.blake2b(older, digest_size=32).digest() + older
     path.write_bytes(start + bytes(-len(start) % 64) + body)

@@ -189,7 +189,7 @@ def _numbers(rests: ManyTexts) -> Any:
 def _values(rows: Rows, rests: ManyTexts, count: int, what: str) -> list[ManyTexts]:
     """One column for each of `count` labels."""
     between = next(mark for mark in _BETWEEN if pc.any(pc.match_substring_regex(rests, mark)).as_py() or mark == r"\s+")
-    lists = pc.split_pattern_regex(rests, between)
+    lists: Any = pc.split_pattern_regex(rests, between)
     lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
     if (lengths != count).any():
         row = int(np.argmax(lengths != count))

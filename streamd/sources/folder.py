@@ -20,7 +20,7 @@ from streamd.errors import ConfigError
 from streamd.printable import counted
 from streamd.sources import labels as labelling
 from streamd.sources.files import IMAGE_SUFFIXES, PROGRESS_FILES, Fence, join, reading, shown, some
-from streamd.sources.wanted import DefaultLabel, Int64s, LabelValues, Scanned, WantedFolder, WantedLabel
+from streamd.sources.wanted import DefaultLabel, Int64s, ListedValues, Scanned, WantedFolder, WantedLabel
 from streamd.spec import LabelSpec
 
 _log: Final = logging.getLogger("streamd.sources")
@@ -197,7 +197,7 @@ def _text(where: str, folder: bytes) -> str:
 
 def _labels(
     stream: str, texts: list[str], counts: list[int], wanted: Mapping[str, WantedLabel]
-) -> tuple[dict[str, LabelValues], dict[str, LabelSpec], frozenset[str]]:
+) -> tuple[dict[str, ListedValues], dict[str, LabelSpec], frozenset[str]]:
     """The label that the names of the sub-folders make: its values, its spec, and its name if its classes are fixed."""
     if not texts and not wanted:
         return {}, {}, frozenset()
@@ -208,7 +208,9 @@ def _labels(
     return {name: values}, {name: spec}, frozenset([name] if label.classes is not None else [])
 
 
-def _label(name: str, label: WantedLabel, texts: list[str], codes: Int64s, where: str) -> tuple[LabelValues, LabelSpec]:
+def _label(
+    name: str, label: WantedLabel, texts: list[str], codes: Int64s, where: str
+) -> tuple[ListedValues, LabelSpec]:
     """The label of samples whose sub-folders are `codes` (n,) of `texts`."""
 
     def place(row: int) -> str:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from streamd.errors import ConfigError, near_name
 from streamd.limits import MAX_TEXT_BYTES
-from streamd.sources.wanted import Int64s, LabelValues, Place
+from streamd.sources.wanted import Int64s, ListedValues, Place
 from streamd.spec import LabelSpec
 
 Class = int | str
@@ -129,7 +129,7 @@ def number(
     return kept, with_moments(LabelSpec(name, kind), kept)
 
 
-def with_moments(spec: LabelSpec, values: LabelValues) -> LabelSpec:
+def with_moments(spec: LabelSpec, values: ListedValues) -> LabelSpec:
     """`spec` with the mean and std of all its `values`, (n,) or (n, k)."""
     wide = np.asarray(values, np.float64)
     return replace(spec, mean=float(wide.mean()), std=float(wide.std()))

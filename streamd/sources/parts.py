@@ -20,7 +20,7 @@ from streamd.sources import labels as labelling
 from streamd.sources.tags import with_tag_counts
 from streamd.sources.wanted import (
     Int64s,
-    LabelValues,
+    ListedValues,
     Scanned,
     WantedNpy,
     WantedSource,
@@ -99,7 +99,7 @@ def _empty(stream: WantedStream, split: WantedSplit, scanned: Scanned) -> Config
 
 
 def _only(scanned: Scanned, rows: Int64s) -> Scanned:
-    labels: dict[str, LabelValues] = {name: values[rows] for name, values in scanned.labels.items()}
+    labels: dict[str, ListedValues] = {name: values[rows] for name, values in scanned.labels.items()}
     specs = {name: _measured(labels[name], spec) for name, spec in scanned.specs.items()}
     weights = None if scanned.weights is None else scanned.weights[rows]
     taken = replace(scanned, labels=labels, specs=specs, groups=None, weights=weights)
@@ -112,7 +112,7 @@ def _only(scanned: Scanned, rows: Int64s) -> Scanned:
     return replace(taken, mtimes_ns=scanned.mtimes_ns[rows])
 
 
-def _measured(values: LabelValues, spec: LabelSpec) -> LabelSpec:
+def _measured(values: ListedValues, spec: LabelSpec) -> LabelSpec:
     match spec.type:
         case "category":
             return labelling.with_counts(spec, np.asarray(values, np.int64))

@@ -10,7 +10,7 @@ import numpy as np
 from streamd.errors import ConfigError, near_name
 from streamd.sources.labels import Class, in_order, numbering, shown_classes, with_counts
 from streamd.sources.tags import renumbered_tags, with_tag_counts
-from streamd.sources.wanted import LabelValues, Scanned
+from streamd.sources.wanted import LabelValues, ListedValues, Scanned
 from streamd.spec import LabelSpec
 
 
@@ -64,7 +64,7 @@ def _renumbered(scanned: Scanned, shared: Mapping[str, tuple[Class, ...]]) -> Sc
     return replace(scanned, labels=labels, specs=specs)
 
 
-def _moved(values: LabelValues, spec: LabelSpec, classes: tuple[Class, ...]) -> tuple[LabelValues, LabelSpec]:
+def _moved(values: ListedValues, spec: LabelSpec, classes: tuple[Class, ...]) -> tuple[LabelValues, LabelSpec]:
     numbers = numbering(classes)
     moved = np.array([numbers[str(value)] for value in spec.classes], dtype=np.int64)
     if spec.type == "tags":

@@ -43,12 +43,12 @@ class TextColumn:
         own = rows if self._rows is None else self._rows[rows]
         return TextColumn(self._pieces, self.dtype.itemsize, own)
 
-    def __array__(self, dtype: npt.DTypeLike = None, copy: bool | None = None) -> npt.NDArray[Any]:
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         """All fields at once."""
         del copy  # there is none to be shared
         return np.concatenate([np.empty(0, self.dtype), *self.blocks()]).astype(dtype or self.dtype, copy=False)
 
-    def tolist(self) -> list[bytes]:
+    def tolist(self) -> list[Any]:
         """All texts, as arrays give theirs."""
         return [text for block in self.blocks() for text in block.tolist()]
 

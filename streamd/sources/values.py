@@ -23,14 +23,14 @@ from streamd.sources import labels as labelling
 from streamd.sources.cells import Column
 from streamd.sources.tags import Tagged, tags
 from streamd.sources.texts import TextColumn
-from streamd.sources.wanted import LabelValues, WantedLabel
+from streamd.sources.wanted import ListedValues, WantedLabel
 from streamd.spec import LabelSpec
 
 _log: Final = logging.getLogger("streamd.sources")
 _TAG_MARKS: Final = "[|;,]"
 
-Label = tuple[LabelValues, LabelSpec]
-Labels = tuple[dict[str, LabelValues], dict[str, LabelSpec], frozenset[str]]  # as Scanned has them
+Label = tuple[ListedValues, LabelSpec]
+Labels = tuple[dict[str, ListedValues], dict[str, LabelSpec], frozenset[str]]  # as Scanned has them
 
 
 def labels_of(wanted: Mapping[str, WantedLabel], columns: Mapping[str, Sequence[Column]]) -> Labels:
@@ -71,8 +71,8 @@ def _label(name: str, wanted: WantedLabel, columns: Sequence[Column]) -> Label:
 
 def _string(name: str, column: Column) -> tuple[TextColumn, LabelSpec]:
     pieces = cells.as_pieces(column)
-    lengths = np.concatenate([pc.binary_length(piece).to_numpy(zero_copy_only=False) for piece in pieces])
-    nul = np.concatenate([pc.match_substring(piece, "\0").to_numpy(zero_copy_only=False) for piece in pieces])
+    lengths = np.concatenate([np.asarray(pc.binary_length(piece), np.int64) for piece in pieces])
+    nul = np.concatenate([np.asarray(pc.match_substring(piece, "\0"), np.bool_) for piece in pieces])
     spec = labelling.string_spec(name, lengths, np.flatnonzero(nul), column.rows.place, column.key)
     return TextColumn(pieces, max(spec.text_bytes, 1)), spec
 

@@ -20,8 +20,8 @@ from streamd.spec import LabelSpec
 
 Scalar = str | int | float | bool
 Int64s = npt.NDArray[np.int64]
-LabelColumn = npt.NDArray[np.int64] | npt.NDArray[np.float32] | npt.NDArray[np.uint8] | npt.NDArray[np.bytes_]
-LabelValues = LabelColumn | TextColumn
+LabelValues = npt.NDArray[np.int64] | npt.NDArray[np.float32] | npt.NDArray[np.uint8] | npt.NDArray[np.bytes_]
+ListedValues = LabelValues | TextColumn
 Place = Callable[[int], str]  # a row's number -> where a person finds it, such as "labels.csv, line 7"
 
 WEIGHTS: Final = "\0weights"  # the label as which sources read weights; no text of a configuration has a NUL
@@ -277,7 +277,7 @@ class Scanned:
     files: Sequence[bytes]
     sizes: Int64s
     mtimes_ns: Int64s
-    labels: dict[str, LabelValues]
+    labels: dict[str, ListedValues]
     specs: dict[str, LabelSpec]
     fixed: frozenset[str] = frozenset()
     groups: list[bytes] | None = None

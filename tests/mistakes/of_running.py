@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from mistake import GOOD, TABLE, Mistake
+from mistake import GOOD, SERVE, TABLE, Mistake
 
-from streamd.catalog import list_samples
+from streamd.catalog import list_samples, lock_paths
 from streamd.config import load
+from streamd.listlocks import ListLock
 
 TRAIN: Final = "streamd-train --stream train --epochs 1 --save model.keras"
 
@@ -26,6 +27,15 @@ def moved(place: Path) -> None:
     (place / "data").rename(place / "elsewhere")
 
 
+def serve_already(place: Path) -> ListLock:
+    """Holds the list as a daemon that serves it does."""
+    config = load(place / "config.yaml")
+    list_samples(config, place / "state", lambda *_: None)
+    lock = ListLock(lock_paths(config, place / "state")["train"])
+    assert lock.share()
+    return lock
+
+
 OF_RUNNING: Final = (
     Mistake(
         "started a second daemon at the same endpoint",
@@ -33,6 +43,18 @@ OF_RUNNING: Final = (
         running=True,
         says="streamd: another streamd serves …: stop it, or choose another endpoint with `listen:`",
         do="Use the one that runs, or choose another endpoint.",
+    ),
+    Mistake(
+        "had samples listed anew that another daemon serves from the same state folder",
+        command=SERVE + " --rescan",
+        prepare=serve_already,
+        unprivileged=True,
+        says=(
+            "streamd: config.yaml:2: streams.train: another streamd (pid …) serves these samples from the lists in "
+            "…/state, and would lose them: stop it before they are listed anew, or set STATE_DIRECTORY to another "
+            "folder for this one"
+        ),
+        do="Stop the other one first, or set STATE_DIRECTORY to a folder of yours.",
     ),
     Mistake(
         "chose an endpoint in a folder that may not be written",

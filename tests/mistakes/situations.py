@@ -44,8 +44,8 @@ class Ended(NamedTuple):
     lines: list[str]  # on stderr, without what the log says in passing
 
 
-def arrange(mistake: Mistake, place: Path, endpoint: str | None) -> None:
-    """The folder that the mistake is made in."""
+def arrange(mistake: Mistake, place: Path, endpoint: str | None) -> object:
+    """The folder that the mistake is made in. What it returns is to be kept until then."""
     write_images(place / "data", {"cat": 4, "dog": 4})
     (place / "all.csv").write_text("path,angle\n" + _ROWS)
     (place / "config.yaml").write_text(mistake.config.replace("ENDPOINT", endpoint or ""))
@@ -62,8 +62,7 @@ def arrange(mistake: Mistake, place: Path, endpoint: str | None) -> None:
         )  # which every interpreter imports first, the daemon's children too
         hide.parent.mkdir()
         hide.write_text(_HIDE.format(mistake.without))
-    if mistake.prepare:
-        mistake.prepare(place)
+    return mistake.prepare(place) if mistake.prepare else None
 
 
 def served(place: Path) -> DaemonProcess:

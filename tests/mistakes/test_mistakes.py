@@ -43,7 +43,7 @@ def test_a_mistake_is_answered_with_what_the_page_says(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     found = endpoint if mistake.running else None
-    arrange(mistake, tmp_path, found)
+    prepared = arrange(mistake, tmp_path, found)
     if mistake.command.startswith("client."):
         ended = run_code(mistake, endpoint)
     elif mistake.without or mistake.unprivileged:
@@ -52,6 +52,7 @@ def test_a_mistake_is_answered_with_what_the_page_says(
         ended = run_here(mistake, tmp_path, found, monkeypatch, capfd)
     assert re.fullmatch(pattern(mistake.says), "\n".join(ended.lines)), "\n".join(ended.lines)
     assert ended.status == mistake.status
+    del prepared
 
 
 def test_there_are_fifty_mistakes_and_no_two_are_the_same() -> None:

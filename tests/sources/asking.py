@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from streamd.sources import Scanned, scan, take_part
-from streamd.sources.wanted import LabelValues, Scalar
+from streamd.sources.wanted import ListedValues, Scalar
 
 
 @dataclass(frozen=True)
@@ -113,9 +113,9 @@ def scanned(source: Source, **labels: Label) -> Scanned:
     return scan(Stream(source, labels or None), lambda _: None)
 
 
-def bits(packed: LabelValues, width: int) -> list[list[int]]:
+def bits(packed: ListedValues, width: int) -> list[list[int]]:
     """A column of tags as 0 and 1."""
-    unpacked: list[list[int]] = np.unpackbits(packed.astype(np.uint8), axis=1, count=width).tolist()
+    unpacked: list[list[int]] = np.unpackbits(np.asarray(packed, np.uint8), axis=1, count=width).tolist()
     return unpacked
 
 

@@ -72,7 +72,7 @@ def test_the_parts_of_a_split_keep_the_rows_of_their_samples(tmp_path: Path) -> 
     parts = [part_of(Folder(tmp_path / "data", part), Split(0.3), y=label) for part in ("train", "validation")]
     for part in parts:
         assert part.labels["y"].tolist() == [int(name[:2]) for name in part.files]
-        assert part.specs["y"].mean == part.labels["y"].mean()
+        assert part.specs["y"].mean == np.asarray(part.labels["y"]).mean()
     assert sum(part.samples for part in parts) == 30
 
 

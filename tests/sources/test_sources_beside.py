@@ -12,7 +12,7 @@ from asking import Label, Npy, Split, Stream, part_of, scanned
 
 from streamd.errors import ConfigError
 from streamd.sources import scan
-from streamd.sources.wanted import LabelValues
+from streamd.sources.wanted import ListedValues
 from streamd.spec import LabelSpec
 
 
@@ -23,7 +23,7 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / "x.npy")
 
 
-def of_array(path: str, array: Any, kind: str, **more: Any) -> tuple[LabelValues, LabelSpec]:
+def of_array(path: str, array: Any, kind: str, **more: Any) -> tuple[ListedValues, LabelSpec]:
     """A label from an array beside the images."""
     file = Path(path).with_name("y.npy")
     np.save(file, array)

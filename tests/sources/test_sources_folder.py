@@ -107,7 +107,7 @@ def test_a_flat_folder_stays_flat_beside_what_an_archive_left(tmp_path: Path) ->
 def test_a_class_may_come_as_its_name(tmp_path: Path) -> None:
     put(tmp_path, "käse/a.jpg", "dog/a.jpg", "dog/b.jpg")
     found = scanned(Folder(tmp_path), name=Label("string"))
-    assert [text.decode() for text in found.labels["name"]] == ["dog", "dog", "käse"]
+    assert [text.decode() for text in found.labels["name"].tolist()] == ["dog", "dog", "käse"]
     assert (found.specs["name"].text_bytes, found.specs["name"].classes) == (5, ())
 
 

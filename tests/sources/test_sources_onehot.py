@@ -16,7 +16,7 @@ from streamd.sources import onehot, share_classes
 from streamd.sources.arrays import column_of_array
 from streamd.sources.cells import Column, Rows
 from streamd.sources.values import labels_of
-from streamd.sources.wanted import LabelValues
+from streamd.sources.wanted import ListedValues
 from streamd.spec import LabelSpec
 
 ONE_HOT = [[0, 0, 1], [1, 0, 0], [0, 1, 0], [0, 0, 1]]
@@ -27,7 +27,7 @@ def column(cells: Any, what: str = "column 'y'") -> Column:
     return Column(cells, what, Rows(Path("t.csv"), lambda row: f"t.csv, line {row + 2}"), "streams.train.labels.y")
 
 
-def label(columns: Sequence[Column], **wanted: Any) -> tuple[LabelValues, LabelSpec]:
+def label(columns: Sequence[Column], **wanted: Any) -> tuple[ListedValues, LabelSpec]:
     values, specs, _ = labels_of({"y": Label(**wanted)}, {"y": columns})
     return values["y"], specs["y"]
 

@@ -34,7 +34,7 @@ def first(start_daemon: Start, folder: Path) -> DaemonProcess:
 def second(first: DaemonProcess, tmp_path: Path) -> Iterator[DaemonProcess]:
     """Another daemon of the same configuration and state folder, at an endpoint of its own; it is not started."""
     (tmp_path / "second").mkdir()
-    config = {"streams": two_parts(tmp_path / "data")}
+    config: dict[str, object] = {"streams": two_parts(tmp_path / "data")}
     daemon = DaemonProcess(tmp_path / "second", config, environment={"STATE_DIRECTORY": str(first.state)})
     yield daemon
     daemon.kill()
