@@ -15,6 +15,7 @@ import msgspec
 
 from streamd.errors import MissingExtraError, StreamdError
 from streamd.private import READY, Errand
+from streamd.standard_files import fill_standard_files
 
 _errand: Final = msgspec.json.Decoder(Errand)
 
@@ -59,6 +60,7 @@ def _fail(error: StreamdError) -> int:
 
 def main() -> None:
     """The process."""
+    fill_standard_files()
     with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as lines:  # the end of the input is for the loop
         errand = _errand.decode(lines.readline())
     try:

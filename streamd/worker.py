@@ -28,6 +28,7 @@ from streamd.limits import MAX_REFUSAL_CHARS, WORKER_DATA_BYTES
 from streamd.mapping import map_writable
 from streamd.opened import Blob, ReadPace, Source, Unread, opened
 from streamd.produce import Filling
+from streamd.standard_files import fill_standard_files
 from streamd.stores.cache import DecodedCache
 from streamd.stores.saving import Saving
 from streamd.tasks import (
@@ -295,6 +296,7 @@ def inherited_track(descriptor: str) -> Track:
 
 def main() -> None:
     """Runs a worker on the socket and the page whose descriptors are the first arguments."""
+    fill_standard_files()
     confine_process()
     os.dup2(_STDERR, _STDOUT)  # a transform may print; a command's standard output is for what it was asked
     track = inherited_track(sys.argv[2])

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from streamd.errors import MissingExtraError, StreamdError
 from streamd.printable import printable
+from streamd.standard_files import fill_standard_files
 
 if TYPE_CHECKING:
     import typer
@@ -24,6 +25,7 @@ _EXTRAS: Final = {"streamd": "serve", "streamd-train": "train"}  # what installs
 
 def run_guarded(program: str, app: typer.Typer) -> None:
     """Runs a command; exits 2 for a mistake in what was asked, 1 for a failure, 130 for Ctrl-C, 143 for SIGTERM."""
+    fill_standard_files()
     if isinstance(sys.stdout, io.TextIOWrapper):  # a name that its encoding lacks is escaped, and no failure
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
