@@ -6,8 +6,9 @@ Who connects while there is none waits for the next one, and nobody else can bin
 from __future__ import annotations
 
 import os
+import select
 import socket
-from collections.abc import MutableMapping
+from collections.abc import Iterable, MutableMapping
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +39,14 @@ def handed_over(environment: MutableMapping[str, str], first: int = FIRST_DESCRI
         for link in links:
             link.close()
         raise
+
+
+def is_awaited(links: Iterable[socket.socket]) -> bool:
+    """Whether somebody has connected to one of these listening sockets and was not let in yet."""
+    poller = select.poll()
+    for link in links:
+        poller.register(link, select.POLLIN)
+    return bool(poller.poll(0))
 
 
 def _path(link: socket.socket) -> Path:

@@ -20,6 +20,7 @@ from streamd import endpoint, logs
 from streamd.activation import Handed
 from streamd.catalog import is_listed, lock_paths, make_state_folder, open_streams, state_directory, unlisted
 from streamd.config import Config, Given, load, located, not_served
+from streamd.data_places import absent_places, wait_for_mount
 from streamd.engines.local import LocalEngine
 from streamd.errors import ConfigError, MissingExtraError, StreamdError
 from streamd.limits import DRAIN_S
@@ -35,6 +36,7 @@ from streamd.served import ServedStream
 from streamd.server import SOCKET_MODE, Server
 from streamd.service import Service
 from streamd.slots import SlotStore
+from streamd.sources.files import shown
 from streamd.stats import Stats
 from streamd.window import Window
 
@@ -123,6 +125,7 @@ class Daemon:
         self._server.take()
         opening = group.create_task(self._open_monitor(group), name="opening the monitor")
         self._manager.starting("lists the samples")
+        await self._await_data(config)
         streams = await self._list(config, anew=self._rescan)
         engine = LocalEngine(streams, self._slots, self._stats, config.worker_count)
         self._manager.starting("starts the workers")
@@ -201,6 +204,21 @@ class Daemon:
             if unserved := not_served(config):
                 raise ConfigError("\n".join(unserved))
         return config
+
+    async def _await_data(self, config: Config) -> None:
+        """Under a service manager, waits for data to be listed that are not there: their file system may come late.
+
+        At a terminal, and for a program, the listing says at once what is missing.
+        """
+        wanted = config.streams if self._rescan else unlisted(config, self._state)
+        streams = [config.streams[name] for name in wanted]
+        said: list[Path] = []
+        while self._manager.is_there and (absent := await asyncio.to_thread(absent_places, streams)):
+            if absent != said:
+                said, names = absent, ", ".join(map(shown, absent))
+                logs.error("data.absent", f"waits for {names}: not there, or empty; mount it, or correct the path")
+                self._manager.starting(f"waits for {names}: not there, or empty")
+            await wait_for_mount()
 
     async def _list(self, config: Config, *, anew: bool) -> list[ServedStream]:
         """The streams of the configuration; their samples are listed unless they are known, and it is not `anew`."""

@@ -8,6 +8,7 @@ shells look for. Nothing is started. What the operator wrote, and what the daemo
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from streamd.errors import ConfigError, HostError
+from streamd.unit_values import mount_units, quoted_path, started_command
 
 SHARE: Final = Path(__file__).parent / "share"
 CONFIG: Final = Path("/etc/streamd/config.yaml")
@@ -38,6 +40,9 @@ _ALL_UNITS: Final = (*_SERVICES, "streamd.socket", "streamd@.socket")
 _RUNNING: Final = ("streamd-train@*.service", "streamd@*.socket", "streamd@*.service", "streamd.s*")
 _UNSEEN: Final = ("/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/")  # noqa: S108 - what the services do not see
 _HOMES: Final = "20-environment.conf"
+_MOUNTS: Final = "30-data.conf"
+_CONFIGS: Final = ("streamd/config.yaml", "streamd@*/config.yaml")  # in /etc, a daemon each
+_COMMAND: Final = re.compile(r"@streamd@(-\w+)?")  # a path, which has to be spelled as units do
 _SCHEMA: Final = "streamd/config/config.schema.json"
 
 
@@ -111,6 +116,7 @@ def install(host: Host, streamd: Path, unseen: list[Path]) -> None:
     for place, text in files(streamd):
         host.write(place, text)
     _let_in(host, unseen)
+    _order_after_mounts(host)  # before there is a first configuration, which names no data of anybody's
     _configure(host)
     host.run(("systemd-sysusers", str(_SYSTEMD["sysusers.conf"][0])))
     host.run(("systemd-tmpfiles", "--create", str(_SYSTEMD["tmpfiles.conf"][0])))
@@ -129,6 +135,7 @@ def remove(host: Host) -> None:
             host.at(place).unlink()
             host.say(f"removed {place}")
     _let_in(host, [])
+    _drop_orders(host)
     host.drop_folder(_OPERATORS)
     host.run(("systemctl", "daemon-reload"))
     host.run(_CATALOG)
@@ -138,7 +145,8 @@ def remove(host: Host) -> None:
 def files(streamd: Path) -> Iterator[tuple[Path, str]]:
     """Where each file goes, and what is in it."""
     for name, places in _SYSTEMD.items():
-        text = (SHARE / "systemd" / name).read_text(encoding="utf-8").replace("@streamd@", str(streamd))
+        text = (SHARE / "systemd" / name).read_text(encoding="utf-8")
+        text = _COMMAND.sub(lambda found: started_command(f"{streamd}{found[1] or ''}"), text)
         for place in places:
             yield place, text
     for tree in _SHELLS_AND_MAN:
@@ -154,10 +162,43 @@ def _let_in(host: Host, unseen: list[Path]) -> None:
         place = _UNITS / f"{service}.d" / _HOMES
         host.at(place).unlink(missing_ok=True)
         if unseen:
-            binds = "".join(f"BindReadOnlyPaths={folder}\n" for folder in unseen)
+            binds = "".join(f"BindReadOnlyPaths={quoted_path(folder)}\n" for folder in unseen)
             host.write(place, f"# The command lies where services see nothing else.\n[Service]\n{binds}")
         else:
             host.drop_folder(place.parent)
+
+
+def _order_after_mounts(host: Host) -> None:
+    """Has each daemon start after the mounts that its data may lie on, and only wish for them.
+
+    A mount that is required and fails would fail the daemon, which nothing starts again; so it waits by itself.
+    """
+    for config in sorted(path for pattern in _CONFIGS for path in host.at(Path("/etc")).glob(pattern)):
+        unit, place = f"{config.parent.name}.service", f"/etc/{config.parent.name}/config.yaml"
+        try:
+            mounts = _mounts_of(config)
+        except ConfigError as error:
+            host.say(f"{unit} waits for no mount, since {place} cannot be read: {error}; mend it, and install again")
+            continue
+        if mounts:
+            text = f"# The mounts that the data named in {place} may lie on.\n[Unit]\n"
+            text += "".join(f"{key}={mount}\n" for mount in mounts for key in ("Wants", "After"))
+            host.write(_UNITS / f"{unit}.d" / _MOUNTS, text)
+
+
+def _mounts_of(config: Path) -> list[str]:
+    """The units of the mounts below which the configured data lie, by their names and where links lead now."""
+    from streamd.config import load  # noqa: PLC0415 - heavy, and only here
+    from streamd.data_places import data_places  # noqa: PLC0415 - as above
+
+    places = data_places(load(config).streams.values())
+    return mount_units([*places, *(place.resolve() for place in places)])
+
+
+def _drop_orders(host: Host) -> None:
+    for place in host.at(_UNITS).glob(f"streamd*.service.d/{_MOUNTS}"):
+        place.unlink()
+        host.drop_folder(_UNITS / place.parent.name)
 
 
 def _configure(host: Host) -> None:
@@ -170,4 +211,4 @@ def _configure(host: Host) -> None:
     first = (SHARE / "config.yaml").read_text(encoding="utf-8")
     schema = SHARE.parent / "config" / "config.schema.json"
     host.write(CONFIG, first.replace(f"$schema={_SCHEMA}", f"$schema={schema}"))
-    host.say(f"say in {CONFIG} where the images are")
+    host.say(f"say in {CONFIG} where the images are; if they lie on a file system of their own, install once more then")

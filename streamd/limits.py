@@ -35,6 +35,7 @@ TASK_GIVE_UP_S: Final = 60.0  # ... if they go on for so long: somebody may kill
 # RLIMIT_DATA: heap only, since RLIMIT_AS would count the slots. libwebp and Pillow hold the largest picture four times,
 # and its file twice, which makes 2 GiB; the rest is for what a worker keeps, reads ahead and has imported.
 WORKER_DATA_BYTES: Final = 3 * GIB
+HELPER_OOM_SCORE: Final = 300  # added for workers and the listing, of 1000: both map what the daemon has, 30 % of RAM
 # The linear algebra that NumPy and OpenCV bring along, and nobody uses, would take 40 and 140 MB of that for each core.
 # Transforms: text has the same hash in all workers, and Albumentations asks no network for its newest version.
 WORKER_ENVIRONMENT: Final = {
@@ -108,6 +109,10 @@ HELD_ERROR_S: Final = 5.0  # and so long after that: say so
 LAST_WORD_S: Final = 1.0  # a stream closed at an epoch's end waits so long for the daemon's word on it
 PROGRESS_DELAY_S: Final = 0.02  # releases wait for company at most so long before they are told
 DRAIN_S: Final = 5.0  # from SIGTERM to the end
+LOOK_FOR_DATA_S: Final = (
+    10.0  # between two looks for data that were not there at the start; a mount is heard of at once
+)
+REFUSED_START_S: Final = 10.0  # a service that cannot start ends no sooner while trainers wait: 6 starts a minute of 20
 
 # --- the log
 LOG_SPAN_EVENTS: Final = 50  # of one name, within the next line; beyond a fleet's start, nobody reads more of a kind

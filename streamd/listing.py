@@ -21,6 +21,7 @@ from streamd.catalog import list_samples, lock_paths, make_state_folder, unliste
 from streamd.config import Config, Given, load, located
 from streamd.errors import ConfigError, StreamdError
 from streamd.listlocks import have_alone, take_turn
+from streamd.parent import end_first
 
 _PROGRESS_S = 2.0  # between two lines about a long listing
 
@@ -85,6 +86,7 @@ def _list_alone(config: Config, state: Path, *, anew: bool) -> None:
 
 def main() -> None:
     """Lists, and says on standard output what is wrong with the data if anything is."""
+    end_first()
     state, level = Path(sys.argv[1]), int(sys.argv[2])
     logs.configure(level=level, as_json="json" in sys.argv[4:])
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import time
 from collections.abc import MutableMapping
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from streamd import logs
+from streamd.limits import REFUSED_START_S
 from streamd.printable import printable
 
 _PATIENCE_S: Final = 1.0  # the manager's queue holds megabytes: when it is full, the whole host stands still
@@ -35,6 +37,11 @@ class Manager:
         is_watched = microseconds.isdecimal() and pid in {"", str(os.getpid())}
         return cls(address, int(microseconds) / 1e6 if is_watched and int(microseconds) else None)
 
+    @property
+    def is_there(self) -> bool:
+        """Whether a service manager has started this process."""
+        return self.address is not None
+
     def starting(self, status: str) -> None:
         """What it does before it serves."""
         self._tell(_status(status))
@@ -50,6 +57,17 @@ class Manager:
     def stopping(self, status: str) -> None:
         """The end began."""
         self._tell("STOPPING=1", _status(status))
+
+    def hold_end(self, reason: str) -> None:
+        """Says why it does not start, and returns after `REFUSED_START_S`, or when it is asked to end.
+
+        A trainer that waits at a socket of the manager's starts a daemon that has ended again at once, until the
+        manager gives both of them up. SIGTERM and SIGINT are blocked from now on: the process is about to end.
+        """
+        asked = {signal.SIGTERM, signal.SIGINT}
+        signal.pthread_sigmask(signal.SIG_BLOCK, asked)
+        self._tell(_status(f"cannot start, is tried again: {reason}"))
+        signal.sigtimedwait(asked, REFUSED_START_S)
 
     def well(self, status: str) -> None:
         """It serves, as it should."""

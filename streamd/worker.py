@@ -27,6 +27,7 @@ from streamd.errors import ConfigError
 from streamd.limits import MAX_REFUSAL_CHARS, WORKER_DATA_BYTES
 from streamd.mapping import map_writable
 from streamd.opened import Blob, ReadPace, Source, Unread, opened
+from streamd.parent import end_first
 from streamd.produce import Filling
 from streamd.standard_files import fill_standard_files
 from streamd.stores.cache import DecodedCache
@@ -272,8 +273,9 @@ def _unread(task: Task, reason: str) -> tuple[BadSample, ...]:
 
 
 def confine_process() -> None:
-    """What every worker is, whatever it decodes: nice, bounded, without cores, deaf to the terminal's Ctrl-C."""
+    """What every worker is, whatever it decodes: nice, bounded, the first to go, without cores, deaf to Ctrl-C."""
     os.nice(_NICENESS)
+    end_first()
     resource.setrlimit(resource.RLIMIT_DATA, (WORKER_DATA_BYTES, WORKER_DATA_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)

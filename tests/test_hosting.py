@@ -17,6 +17,7 @@ from streamd.hosting import Host, carry_out, check_host, command, install, remov
 
 STREAMD = Path("/opt/streamd/bin/streamd")
 UNITS = Path("usr/local/lib/systemd/system")
+ORDERS = ("Wants", "After")
 
 
 class Told:
@@ -157,3 +158,36 @@ def test_only_root_may(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_command_that_fails_is_named_with_what_it_said() -> None:
     with pytest.raises(HostError, match="sh -c echo no >&2; exit 3 ended with status 3: no"):
         carry_out(("sh", "-c", "echo no >&2; exit 3"))
+
+
+def test_an_environment_of_any_name_is_spelled_as_units_do(told: Told) -> None:
+    install(told.host, Path("/home/it's 100% mine/bin/streamd"), [Path("/home/it's 100% mine")])
+    units = told.host.root / UNITS
+    assert '"/home/it\'s 100%% mine/bin/streamd" serve' in (units / "streamd.service").read_text()
+    assert '"/home/it\'s 100%% mine/bin/streamd-train" $ARG' in (units / "streamd-train@.service").read_text()
+    bound = (units / "streamd.service.d" / "20-environment.conf").read_text()
+    assert 'BindReadOnlyPaths="/home/it\'s 100%% mine"\n' in bound
+
+
+def test_each_daemon_starts_after_the_mounts_that_its_data_may_lie_on_and_does_without(told: Told) -> None:
+    image = "image: {size: [8, 8]}"
+    for name, source in (("streamd", "{kind: folder, path: /mnt/pets}"), ("streamd@x", "{kind: tar, path: /s/*.tar}")):
+        (told.host.root / "etc" / name).mkdir(parents=True)
+        text = f"streams:\n  train: {{source: {source}, {image}}}\n"
+        (told.host.root / "etc" / name / "config.yaml").write_text(text)
+    install(told.host, STREAMD, [])
+    units = told.host.root / UNITS
+    one = (units / "streamd.service.d" / "30-data.conf").read_text().splitlines()
+    assert one[1:] == ["[Unit]", *(f"{key}={unit}" for unit in ("mnt.mount", "mnt-pets.mount") for key in ORDERS)]
+    assert "After=s.mount" in (units / "streamd@x.service.d" / "30-data.conf").read_text()
+    remove(told.host)
+    assert not units.exists() or not list(units.iterdir())
+
+
+def test_a_configuration_that_cannot_be_read_is_named_and_the_rest_installed(told: Told) -> None:
+    mine = told.host.root / "etc/streamd/config.yaml"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("of mine")
+    install(told.host, STREAMD, [])
+    assert any(line.startswith("streamd.service waits for no mount, since /etc/streamd/config") for line in told.said)
+    assert (told.host.root / UNITS / "streamd.service").exists()

@@ -230,6 +230,8 @@ def test_a_worker_is_nice_bounded_and_leaves_no_core(hand: Hand, stream: ServedS
     assert "Max core file size        0" in limits
     niceness = [int(Path(f"/proc/{each}/stat").read_text().rsplit(")", 1)[1].split()[16]) for each in ("self", pid)]
     assert niceness[1] == min(19, niceness[0] + 1)
+    scores = [int(Path(f"/proc/{each}/oom_score_adj").read_text()) for each in ("self", pid)]
+    assert scores[1] == min(1000, scores[0] + 300)
 
 
 def test_what_pillow_would_print_of_a_damaged_file_is_left_to_the_verdict(hand: Hand, tmp_path: Path) -> None:

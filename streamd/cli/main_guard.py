@@ -80,9 +80,14 @@ def _tidy_when_terminated() -> Iterator[None]:
 
 def fail(program: str, message: str, status: int) -> NoReturn:
     """Says `message` on stderr, one line for each mistake in it, and exits."""
+    say(program, message)
+    sys.exit(status)
+
+
+def say(program: str, message: str) -> None:
+    """Says `message` on stderr, one line for each mistake in it."""
     text = "\n".join(printable(line.strip()) for line in message.splitlines() if line.strip())
     print(f"{program}: {text}", file=sys.stderr)  # noqa: T201 - this is the command's voice
-    sys.exit(status)
 
 
 def fail_without_typer(program: str, extra: str) -> NoReturn:

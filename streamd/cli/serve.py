@@ -6,12 +6,18 @@ import asyncio
 import importlib.util
 import logging
 import os
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamd.errors import MissingExtraError
+from streamd.cli.main_guard import say
+from streamd.errors import ConfigError, MissingExtraError
+
+if TYPE_CHECKING:
+    from streamd.activation import Handed
+    from streamd.notify import Manager
 
 
 def serve(
@@ -38,20 +44,42 @@ def serve(
     """
     # NumPy would start a thread a core for products of matrices, which neither the daemon nor a worker makes.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from streamd.activation import handed_over, is_awaited  # noqa: PLC0415 - only for the daemon, not for --help
+    from streamd.notify import Manager  # noqa: PLC0415 - as above
+
+    manager, handed = Manager.of(os.environ), handed_over(os.environ)
+    with ExitStack() as stack:
+        doors = [stack.enter_context(link.dup()) for link in handed.values()]  # the daemon closes those it was given
+        try:
+            _run(
+                config,
+                manager,
+                handed,
+                rescan=rescan,
+                level=logging.DEBUG if verbose else logging.INFO,
+                as_json=log_json,
+            )
+        except ConfigError as error:
+            if not is_awaited(doors):
+                raise
+            say("streamd", str(error))
+            manager.hold_end(str(error))
+            raise typer.Exit(error.exit_status) from error
+
+
+def _run(config: Path, manager: Manager, handed: Handed, *, rescan: bool, level: int, as_json: bool) -> None:
+    """Runs the daemon until it ends. Raises ConfigError, also where a library is missing."""
     try:
         from streamd import logs  # noqa: PLC0415 - heavy libraries only for the daemon, not for --help
-        from streamd.activation import handed_over  # noqa: PLC0415 - as above
         from streamd.daemon import Daemon  # noqa: PLC0415 - as above
-        from streamd.notify import Manager  # noqa: PLC0415 - as above
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a library", "serve", "streamd serve") from error
     for library in ("PIL", "aiofiles", "cv2", "simplejpeg"):  # the workers', which would die of it one after the other
         if importlib.util.find_spec(library) is None:
             raise MissingExtraError(library, "serve", "streamd serve")
-    logs.configure(level=logging.DEBUG if verbose else logging.INFO, as_json=log_json)
+    logs.configure(level=level, as_json=as_json)
 
     async def run() -> None:
-        manager, handed = Manager.of(os.environ), handed_over(os.environ)
         await Daemon(config, rescan=rescan, manager=manager, handed=handed).run()
 
     asyncio.run(run())

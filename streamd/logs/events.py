@@ -14,6 +14,7 @@ EVENTS: Final[dict[str, str]] = {
     "daemon.ready": "trainers are served from now on",
     "daemon.stopped": "the daemon has ended as it was asked to",
     "daemon.stuck": "batches are asked for and none gets on: the service manager starts the daemon anew",
+    "data.absent": "the data to be listed are not there: the daemon waits for their file system, and trainers for it",
     "epoch.finished": "all trainers that were in an epoch of a stream are through with it",
     "log.held": "an event repeated itself so often that this many of it were held back",
     "manifest.listing": "samples are being listed",

@@ -71,6 +71,7 @@ EVENT_ADVICE: Final[dict[str, str]] = {
     "daemon.ready": "",
     "daemon.stopped": "",
     "daemon.stuck": "Report it, with the stacks that follow in the journal.",
+    "data.absent": "Mount what it names, or correct the path and restart; it goes on by itself when they are there.",
     "epoch.finished": "Its `verdict` says what to make faster.",
     "log.held": "Look at the event that its field `of` names.",
     "manifest.listing": "Wait: ten million files take a minute or, from a cold network disk, much longer.",
