@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -20,11 +21,11 @@ from streamd.standard_files import fill_standard_files
 _errand: Final = msgspec.json.Decoder(Errand)
 
 
-async def _serve(errand: Errand) -> None:
+async def _serve(errand: Errand, on_ready: Callable[[], None]) -> None:
     from streamd.daemon import Daemon  # noqa: PLC0415 - where its libraries are missing, that is said in our words
 
     daemon = Daemon(
-        errand.config, state=Path(errand.folder) / "state", rescan=True, address=errand.endpoint, on_ready=_say_ready
+        errand.config, state=Path(errand.folder) / "state", rescan=True, address=errand.endpoint, on_ready=on_ready
     )
     loop = asyncio.get_running_loop()
     loop.add_reader(sys.stdin.fileno(), daemon.stop)  # nothing is ever written there again: readable is ended
@@ -34,28 +35,29 @@ async def _serve(errand: Errand) -> None:
         loop.remove_reader(sys.stdin.fileno())
 
 
-def _say_ready() -> None:
-    sys.stdout.buffer.write(READY)
-    sys.stdout.flush()
-
-
 def _run(errand: Errand) -> int:
-    """Serves; an exit status, the reason said on standard output."""
+    """Serves; an exit status. The reason is said on standard output, or on stderr once `READY` was said there."""
+    said_on = sys.stdout
+
+    def say_ready() -> None:
+        nonlocal said_on
+        sys.stdout.buffer.write(READY)
+        sys.stdout.flush()
+        said_on = sys.stderr
+
     try:
         from streamd import logs  # noqa: PLC0415 - as above
 
         logs.configure(level=logs.NOTICE)
-        asyncio.run(_serve(errand))
+        asyncio.run(_serve(errand, say_ready))
     except ModuleNotFoundError as error:
-        return _fail(MissingExtraError(error.name or "a library", "serve", "streamd.local"))
+        failure: StreamdError = MissingExtraError(error.name or "a library", "serve", "streamd.local")
     except StreamdError as error:
-        return _fail(error)
-    return 0
-
-
-def _fail(error: StreamdError) -> int:
-    sys.stdout.write(str(error))
-    return error.exit_status
+        failure = error
+    else:
+        return 0
+    said_on.write(str(failure))
+    return failure.exit_status
 
 
 def main() -> None:

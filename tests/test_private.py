@@ -8,14 +8,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
-from daemons import stream_config, wait_until, write_images
+from daemons import LIMIT_S, stream_config, wait_until, write_images
 
 import streamd
-from streamd.errors import ConfigError
+from streamd.errors import ConfigError, ConnectError
 from streamd.private import PrivateClient
 
 SCRIPT = """
@@ -185,3 +186,47 @@ def test_a_forked_child_that_ends_does_not_end_the_daemon(lasting: PrivateClient
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     assert list(lasting.streams()) == ["train"]
+
+
+def test_a_daemon_that_is_killed_ends_every_wait_and_leaves_no_folder(config: dict[str, object]) -> None:
+    with streamd.local(config) as client, client.subscribe("train", start={"together": 2}) as stream:
+        folder = Path(client.endpoint.removeprefix("ipc://")).parent
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(next, iter(stream))  # for somebody who never comes
+            os.kill(client.pid, signal.SIGKILL)
+            with pytest.raises(ConnectError, match=rf"daemon of this process, pid {client.pid}, ended by SIGKILL"):
+                waiting.result(LIMIT_S)
+        assert not folder.exists()
+        for ask in (client.streams, lambda: client.batch("train", 0, 0), lambda: next(iter(stream))):
+            with pytest.raises(ConnectError, match="streamd.local again: a stream goes on"):
+                ask()
+
+
+def test_a_place_sought_after_the_daemons_end_is_not_waited_for_either(config: dict[str, object]) -> None:
+    with streamd.local(config) as client, client.subscribe("train") as stream:
+        token = next(iter(stream)).token
+        os.kill(client.pid, signal.SIGKILL)
+        with pytest.raises(ConnectError, match="ended by SIGKILL"):
+            while True:
+                next(iter(stream))
+        stream.seek(token)
+        with pytest.raises(ConnectError, match="ended by SIGKILL"):
+            next(iter(stream))
+
+
+def test_the_error_repeats_what_a_daemon_said_last_which_goes_to_stderr_as_well(
+    config: dict[str, object], capfd: pytest.CaptureFixture[str]
+) -> None:
+    with streamd.local(config) as client, client.subscribe("train", start={"together": 2}) as stream:
+        os.kill(client.pid, signal.SIGHUP)
+        said = ""
+
+        def heard() -> bool:
+            nonlocal said
+            said += capfd.readouterr().err
+            return "reload.nothing" in said
+
+        wait_until(heard, "the daemon says that there is nothing to reload")
+        os.kill(client.pid, signal.SIGABRT)
+        with pytest.raises(ConnectError, match=r"ended by SIGABRT; it last said: .*reload\.nothing: .*; call"):
+            next(iter(stream))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -25,6 +26,7 @@ from streamd.errors import (
     ConnectError,
     ForkedClientError,
     RefusedError,
+    StreamdError,
     TokenError,
     near_name,
 )
@@ -92,6 +94,8 @@ class Client:
         self._pid = os.getpid()
         self._closed = False
         self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()  # one that nobody refers to closes by itself
+        self._adopting = threading.Lock()  # the news of a daemon's death comes in another thread
+        self._gone: StreamdError | None = None
 
     def streams(self) -> dict[str, StreamSpec]:
         """What the daemon serves, by name."""
@@ -146,7 +150,7 @@ class Client:
             )
         wish = Wish(stream, 0, 1, epoch + 1, "drop", MIN_CREDIT, "shared")
         there = Cursor(epoch, begin=index)
-        with Stream(self.endpoint, Cut.of(spec, None), wish, there, self._patience_s) as one:
+        with self._adopt(Stream(self.endpoint, Cut.of(spec, None), wish, there, self._patience_s)) as one:
             one.wait_until_open(self._timeout_s)
             return next(iter(one)).copy()
 
@@ -203,15 +207,31 @@ class Client:
         spec = self.spec(name)
         asked = wish(spec)
         token = None if resume is None else read_place(resume, spec, asked.world, batch_size)
-        stream = Stream(self.endpoint, Cut.of(spec, batch_size, asked.uneven), asked, token, self._patience_s)
+        stream = self._adopt(
+            Stream(self.endpoint, Cut.of(spec, batch_size, asked.uneven), asked, token, self._patience_s)
+        )
         try:
             stream.wait_until_open(self._timeout_s)
         except BaseException:
             stream.close()
             raise
         stream.keeps = self
-        self._streams.add(stream)
         return stream
+
+    def _adopt(self, stream: Stream) -> Stream:
+        """Counts a stream as opened here; one of a daemon that is gone for good is told so."""
+        with self._adopting:
+            self._streams.add(stream)
+            if self._gone is not None:
+                stream.give_up(self._gone)
+        return stream
+
+    def _give_up(self, error: StreamdError) -> None:
+        """Ends every wait, now and later, with `error`: no daemon will ever answer at the endpoint again."""
+        with self._adopting:
+            self._gone = error
+            for stream in list(self._streams):
+                stream.give_up(error)
 
     def close(self) -> None:
         """Closes every stream opened here. Nothing can be asked afterwards."""
@@ -237,6 +257,8 @@ class Client:
             raise ForkedClientError
         if self._closed:
             raise ClosedError(self.endpoint, "this client is closed; connect again")
+        if self._gone is not None:
+            raise self._gone
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         try:
             return self._answered(context, pack(NOBODY, question), answer)
@@ -255,6 +277,8 @@ class Client:
                         return heard
                     if isinstance(heard, Refused):
                         raise RefusedError(heard.text)
+        if self._gone is not None:
+            raise self._gone
         raise ConnectError(self.endpoint, f"no answer within {self._timeout_s:g} s; {places.silence(self.endpoint)}")
 
 

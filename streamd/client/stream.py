@@ -70,6 +70,7 @@ class Stream:
         self._walk = self._walk_of(wish)
         self._pid = os.getpid()
         self._closed = False
+        self._given_up: StreamdError | None = None
         self._torn = False  # an interrupt fell between taking and booking, or into a change of place
         self._settling = False
         self._asked = True
@@ -96,6 +97,8 @@ class Stream:
         self._forgotten = weakref.finalize(self, self._postman.leave)
         self._forgotten.atexit = False  # the daemon sees the end of a process by itself
         self._postman.start()
+        if self._given_up is not None:
+            self.give_up(self._given_up)
 
     def _go_to(self, place: Token) -> None:
         """Ends the session and begins another one at `place`."""
@@ -117,6 +120,12 @@ class Stream:
             self._wish = self._session.wish
             self._walk = self._walk_of(self._wish)
             self._begin(self._inbox.cursor)
+
+    def give_up(self, error: StreamdError) -> None:
+        """Ends every wait, now and later, with `error`: its daemon will not come back. Called in any thread."""
+        self._given_up = error  # first: whoever opens the next session in this moment will see it
+        self._inbox.fail(error)
+        self._postman.order(self._session.closed)
 
     # --- for the trainer
 
