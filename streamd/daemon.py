@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from streamd import endpoint, logs
 from streamd.activation import Handed
+from streamd.allowance import allow
 from streamd.catalog import is_listed, lock_paths, make_state_folder, open_streams, state_directory, unlisted
 from streamd.config import Config, Given, load, located, not_served
 from streamd.data_places import absent_places, wait_for_mount
@@ -82,12 +83,18 @@ class Daemon:
         self._slots = SlotStore()
         self._stats = Stats()
         self._has_terminal = os.isatty(_STDERR)
-        self._server = Server(config.listen[0] if config.listen else endpoint.default_listen(), handed)
+        self._allowance = allow(
+            _allow_descriptors(),
+            workers=config.worker_count,
+            streams=len(config.streams),
+            is_monitored=config.monitor is not None,
+        )
+        address = config.listen[0] if config.listen else endpoint.default_listen()
+        self._server = Server(address, handed, self._allowance.connections)
 
     async def run(self) -> None:
         """Serves until SIGTERM or SIGINT. Raises what ended it otherwise."""
         self._watch()
-        _allow_descriptors()
         try:
             async with asyncio.TaskGroup() as group:
                 service = await self._unless_stopped(self._start(group))
@@ -139,7 +146,12 @@ class Daemon:
         }
         service = Service(
             served,
-            window=Window([each.shape for each in streams], memory=config.memory, workers=config.worker_count),
+            window=Window(
+                [each.shape for each in streams],
+                memory=config.memory,
+                workers=config.worker_count,
+                most_slots=self._allowance.slots,
+            ),
             engine=engine,
             slots=self._slots,
             server=self._server,
@@ -148,6 +160,7 @@ class Daemon:
                 served, config.worker_count, config.memory, self._server.address, self._stats, time.monotonic()
             ),
             spawn=group.create_task,
+            allowance=self._allowance,
             monitor=MonitorAt(monitor.url, monitor.token) if monitor else None,
         )
         # First, for a welcome sends trainers there.
@@ -323,10 +336,11 @@ class Daemon:
         self._stop.set()
 
 
-def _allow_descriptors() -> None:
-    """Slots, trainers and workers take descriptors: as many as the system lets us have."""
+def _allow_descriptors() -> int:
+    """Slots, trainers and workers take descriptors: as many as the system lets us have; how many that is."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return most
 
 
 def _leave() -> NoReturn:

@@ -38,9 +38,12 @@ class _Lifeline:
 class DescriptorServer:
     """Hands read-only descriptors to those who know a session's secret. Lives on the event loop; nothing blocks."""
 
-    def __init__(self, open_slot: Callable[[int], int | None], on_lost: Callable[[int, str], None]) -> None:
+    def __init__(
+        self, open_slot: Callable[[int], int | None], on_lost: Callable[[int, str], None], most: int = 2 * MAX_SESSIONS
+    ) -> None:
         self._open_slot = open_slot
         self._on_lost = on_lost
+        self._most = most
         self._secrets: dict[bytes, int] = {}
         self._lifelines: dict[int, _Lifeline] = {}
         self._listener: socket.socket | None = None
@@ -89,7 +92,7 @@ class DescriptorServer:
         except OSError as error:
             self._rest(error)
             return
-        if len(self._lifelines) >= 2 * MAX_SESSIONS:  # no trainers: each of those has been welcomed before
+        if len(self._lifelines) >= self._most:  # those who are not paired soon hang up, or are hung up on
             link.close()
             return
         link.setblocking(False)

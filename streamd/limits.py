@@ -82,6 +82,14 @@ HANDSHAKE_MS: Final = 5000
 ROUTER_QUEUE: Final = 4096  # headers queued for one client by libzmq; credit is the real bound
 SECRET_BYTES: Final = 16  # pairs the descriptor socket with the session
 MAX_SESSIONS: Final = 256
+# Descriptors of the daemon, by what was counted: libzmq ends the process that has none left for a connection.
+OWN_DESCRIPTORS: Final = 40  # loop, ZeroMQ, log, state; a listing, a reload and a slot on its way to a client
+WORKER_DESCRIPTORS: Final = 4  # its socket and its process, and those of its successor while a transform changes
+STREAM_DESCRIPTORS: Final = 2  # its list, and the next one while it is reloaded
+SESSION_DESCRIPTORS: Final = 4  # its connection and the socket that let it in, its lifeline, its process
+LEAST_SLOTS_A_SESSION: Final = 4  # two batches of its own, and as many in production
+KNOCKS: Final = 8  # connections let in at a time: what libzmq may accept before we are told of the first
+SPARE_DESCRIPTORS: Final = 4 * (KNOCKS + 1)  # of those who only ask, or come: two groups, twice
 MAX_MONITOR_CONNECTIONS: Final = 32  # over HTTP at a time; for one more the oldest goes, so that descriptors last
 SHOWN_ROWS: Final = 32  # of a batch on the dashboard: they fill a screen, ...
 SHOWN_BYTES: Final = 8 * MIB  # ... if their pixels are no more, nor one row: the loop copies, for some milliseconds

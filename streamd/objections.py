@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from streamd.allowance import AMPLE, Allowance
 from streamd.errors import TokenError, near_name
 from streamd.limits import MAX_NAMES, MAX_SESSIONS
 from streamd.messages import AskNames, Refused, Subscribe
@@ -17,7 +18,9 @@ _DRAINING_RETRY_S: Final = 0.2
 _FULL_RETRY_S: Final = 1.0
 
 
-def objection(wish: Subscribe, streams: Mapping[str, ServedStream], *, sessions: int, draining: bool) -> Refused | None:
+def objection(
+    wish: Subscribe, streams: Mapping[str, ServedStream], *, sessions: int, draining: bool, allowance: Allowance = AMPLE
+) -> Refused | None:
     """Why a subscription cannot be, with what to do; None when nothing speaks against it."""
     stream = streams.get(wish.stream)
     if stream is None:
@@ -28,8 +31,8 @@ def objection(wish: Subscribe, streams: Mapping[str, ServedStream], *, sessions:
         return Refused("usage", f"rank {wish.rank} of world {wish.world}, epochs {wish.epochs}: not possible")
     if draining:
         return Refused("busy", "this daemon is going away; the next one will answer", _DRAINING_RETRY_S)
-    if sessions >= MAX_SESSIONS:
-        return Refused("busy", f"{MAX_SESSIONS} sessions are open, which is the most", _FULL_RETRY_S)
+    if sessions >= allowance.sessions:
+        return Refused("busy", allowance.refusal(), _FULL_RETRY_S)
     return _misplaced(wish, stream.spec)
 
 

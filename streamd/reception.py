@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 
 from streamd import logs
+from streamd.allowance import AMPLE, Allowance
 from streamd.descriptors import DescriptorServer
 from streamd.epochs import Finished
 from streamd.messages import CreditNow, DaemonMessage, Refused, Stopped, Subscribe, Welcome
@@ -32,6 +33,7 @@ class Reception:
         descriptors: DescriptorServer,
         door: str,
         overview: Overview,
+        allowance: Allowance = AMPLE,
         *,
         send: Callable[[Peer, DaemonMessage], None],
         tell: Callable[[bytes, DaemonMessage], None],
@@ -41,6 +43,7 @@ class Reception:
         self._descriptors = descriptors
         self._door = door
         self._overview = overview
+        self._allowance = allowance
         self._send = send
         self._tell = tell
         self._numbers = itertools.count(1)
@@ -59,7 +62,7 @@ class Reception:
 
     def ask(self, identity: bytes, wish: Subscribe, *, draining: bool) -> Subscribed | None:
         """What the window is asked about a subscription; None when it cannot be, which the client is told."""
-        refusal = objection(wish, self._streams, sessions=len(self.peers), draining=draining)
+        refusal = objection(wish, self._streams, sessions=len(self.peers), draining=draining, allowance=self._allowance)
         if refusal is not None:
             self._tell(identity, refusal)
             return None

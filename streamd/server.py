@@ -10,6 +10,7 @@ import asyncio
 import fcntl
 import os
 import socket
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, cast
@@ -17,16 +18,19 @@ from typing import Final, cast
 import zmq
 
 from streamd import activation, endpoint
+from streamd.door import Door
 from streamd.errors import ConfigError
-from streamd.limits import HANDSHAKE_MS, MAX_CLIENT_FRAME_BYTES, ROUTER_QUEUE
+from streamd.limits import HANDSHAKE_MS, MAX_CLIENT_FRAME_BYTES, ROUTER_QUEUE, SPARE_DESCRIPTORS
 
 SOCKET_MODE: Final = 0o660
-_UMASK: Final = 0o117
 _FRAMES_A_TURN: Final = 256  # read before the loop serves others
 # As plain numbers: to combine two of an enumeration takes longer than to look at the socket.
 _AT_ONCE: Final = int(zmq.DONTWAIT)
 _MORE_AT_ONCE: Final = int(zmq.DONTWAIT | zmq.SNDMORE)
 _INPUT: Final = int(zmq.POLLIN)
+_COMING: Final = int(zmq.EVENT_ACCEPTED)
+_GOING: Final = int(zmq.EVENT_DISCONNECTED)
+_EVENT: Final = struct.Struct("=Hi")  # number and value, as a monitor tells of it
 
 Receiver = Callable[[bytes, bytes], None]
 
@@ -34,10 +38,11 @@ Receiver = Callable[[bytes, bytes], None]
 class Server:
     """One ipc endpoint, locked against a second daemon, readable and writable by owner and group.
 
-    Sockets that were handed over are used as they are, and outlive it.
+    Sockets that were handed over are used as they are, and outlive it: all who connect to them are let in. At a socket
+    of its own there are at most as many connections as `most` descriptors are enough for.
     """
 
-    def __init__(self, address: str, handed: activation.Handed | None = None) -> None:
+    def __init__(self, address: str, handed: activation.Handed | None = None, most: int = SPARE_DESCRIPTORS) -> None:
         """Raises ConfigError for an endpoint that cannot be, or that other sockets were handed over for."""
         endpoint.check(address)
         self.address = address
@@ -45,6 +50,9 @@ class Server:
         self._handed = activation.chosen(handed or {}, self._path, Path(self.descriptors))
         self._context = zmq.Context(io_threads=1)
         self._router: zmq.Socket[bytes] | None = None
+        self._most = most
+        self._door: Door | None = None
+        self._monitor: zmq.Socket[bytes] | None = None
         self._lock: int | None = None
         self._receive: Receiver | None = None
         self._look_again: asyncio.Handle | None = None
@@ -70,17 +78,39 @@ class Server:
         router.setsockopt(zmq.MAXMSGSIZE, MAX_CLIENT_FRAME_BYTES)
         router.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
         self._router = router
-        if self._handed is not None:  # libzmq closes the descriptor, and leaves the path alone
-            router.setsockopt(zmq.USE_FD, self._handed[0].detach())
-        before = os.umask(_UMASK)
         try:
-            router.bind(self.address)
+            if self._handed is not None:  # libzmq closes the descriptor, and leaves the path alone
+                self._let_in(self._handed[0], str(self._path))
+            else:
+                self._monitor = router.get_monitor_socket(_COMING | _GOING)
+                asyncio.get_running_loop().add_reader(self._monitor.FD, self._count)
+                self._door = Door(self._path, SOCKET_MODE, self._most, self._let_in, self._dismiss)
+                self._count()  # a descriptor of ZeroMQ is quiet until its socket was found empty
+        except OSError as error:  # which ZeroMQ's are not
+            raise ConfigError(f"cannot listen at {self.address}: {error.strerror}") from error
         except zmq.ZMQError as error:
             raise ConfigError(f"cannot listen at {self.address}: {error.strerror}") from error
-        finally:
-            os.umask(before)
         asyncio.get_running_loop().add_reader(router.FD, self._readable)
         self._readable()
+
+    def _let_in(self, waiting: socket.socket, name: str) -> None:
+        """Has libzmq accept who waits at a listening socket, and whoever comes there later."""
+        assert self._router is not None  # noqa: S101 - it is listened with
+        self._router.setsockopt(zmq.USE_FD, waiting.detach())
+        self._router.bind(f"ipc://{name}")
+
+    def _dismiss(self, name: str) -> None:
+        """Ends a socket that was let in, whose connections have all ended."""
+        assert self._router is not None  # noqa: S101 - as above
+        self._router.unbind(f"ipc://{name}")
+
+    def _count(self) -> None:
+        """Tells the door of connections that came or went."""
+        monitor, door = self._monitor, self._door
+        while monitor is not None and door is not None and _has_input(monitor):
+            what, place = monitor.recv_multipart(_AT_ONCE)
+            tell = door.accepted if _EVENT.unpack_from(what)[0] == _COMING else door.ended
+            tell(os.fsdecode(place).removeprefix("ipc://"))
 
     def take(self) -> None:
         """Locks the endpoint, for ZeroMQ would steal it from a living daemon, and clears what a dead one left.
@@ -135,6 +165,14 @@ class Server:
         """Ends the socket and gives the endpoint up."""
         if self._look_again is not None:
             self._look_again.cancel()
+        if self._door is not None:
+            self._door.close()
+            self._door = None
+        if self._router is not None and self._monitor is not None:
+            asyncio.get_running_loop().remove_reader(self._monitor.FD)
+            self._router.disable_monitor()
+            self._monitor.close(0)
+            self._monitor = None
         if self._router is not None:
             asyncio.get_running_loop().remove_reader(self._router.FD)
             self._router.close(0)

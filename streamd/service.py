@@ -10,6 +10,7 @@ from typing import Any
 
 from streamd import logs
 from streamd.accounts import Accounts, dropped_samples
+from streamd.allowance import Allowance
 from streamd.answers import Answers
 from streamd.deliveries import Deliveries
 from streamd.descriptors import DescriptorServer
@@ -93,6 +94,7 @@ class Service:
         stats: Numbers,
         overview: Overview,
         spawn: Spawn,
+        allowance: Allowance,
         monitor: MonitorAt | None = None,
     ) -> None:
         self._streams = streams
@@ -112,9 +114,9 @@ class Service:
         self._timer: asyncio.TimerHandle | None = None
         self._due_s: float | None = None  # when it rings
         self._draining = False
-        self.descriptors = DescriptorServer(slots.open_readable, self._lost)
+        self.descriptors = DescriptorServer(slots.open_readable, self._lost, allowance.lifelines)
         self._reception = Reception(
-            streams, self.descriptors, server.descriptors, overview, send=self._send, tell=self._tell
+            streams, self.descriptors, server.descriptors, overview, allowance, send=self._send, tell=self._tell
         )
         self._peers = self._reception.peers
         engine.report_to(Reporter(self._produced, self._failed, self._died))

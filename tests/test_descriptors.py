@@ -383,9 +383,9 @@ def test_who_says_no_secret_is_hung_up_on_at_once_when_there_are_many(
     at_desk: AtDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(descriptors, "PAIR_S", 0.05)
-    monkeypatch.setattr(descriptors, "MAX_SESSIONS", 1)
 
     async def scene(desk: Desk) -> None:
+        desk.server._most = 2
         line = await desk.connect()
         with raw(desk.path) as silent, raw(desk.path) as beyond:
             assert await ended(beyond)

@@ -61,14 +61,14 @@ class _Room:
         return min(self.memory // slot_bytes, self.slots)
 
 
-def ahead_slots(shape: StreamShape, workers: int, memory: int) -> int:
+def ahead_slots(shape: StreamShape, workers: int, memory: int, most_slots: int = MAX_SLOTS) -> int:
     """Slots that production may fill at a time, as far as two are left for a session.
 
     Two tasks a worker, or as many as a worker is ever given where that is a small part of the memory.
     """
     least, most = (batches_ahead(shape, workers, tasks) for tasks in (TASKS_AHEAD_PER_WORKER, MAX_TASKS_AHEAD))
     wanted = max(least, min(most, memory // AHEAD_SHARE // shape.slot_bytes))
-    return max(1, min(wanted, memory // shape.slot_bytes - MIN_CREDIT, MAX_SLOTS // 2))
+    return max(1, min(wanted, memory // shape.slot_bytes - MIN_CREDIT, most_slots // 2))
 
 
 def batches_ahead(shape: StreamShape, workers: int, tasks: int) -> int:
@@ -82,19 +82,26 @@ def tasks_ahead(task_s: float) -> int:
     return max(TASKS_AHEAD_PER_WORKER, min(MAX_TASKS_AHEAD, wanted))
 
 
-def working_bytes(sessions: Sequence[Session], workers: int, memory: int, shape: StreamShape) -> int:
+def working_bytes(
+    sessions: Sequence[Session], workers: int, memory: int, shape: StreamShape, most_slots: int = MAX_SLOTS
+) -> int:
     """Bytes that the workers fill at a time, for `shape` and all streams in use."""
     shapes = {session.shape.name: session.shape for session in sessions} | {shape.name: shape}
-    return max(ahead_slots(each, workers, memory) * each.slot_bytes for each in shapes.values())
+    return max(ahead_slots(each, workers, memory, most_slots) * each.slot_bytes for each in shapes.values())
 
 
-def least_bytes(shape: StreamShape, workers: int, memory: int) -> int:
+def least_bytes(shape: StreamShape, workers: int, memory: int, most_slots: int = MAX_SLOTS) -> int:
     """What a stream takes when its one session has the smallest credit: over `memory`, nobody can subscribe."""
-    return (MIN_CREDIT + ahead_slots(shape, workers, memory)) * shape.slot_bytes
+    return (MIN_CREDIT + ahead_slots(shape, workers, memory, most_slots)) * shape.slot_bytes
 
 
 def admit(
-    event: Subscribed, shape: StreamShape, sessions: Sequence[Session], workers: int, memory: int
+    event: Subscribed,
+    shape: StreamShape,
+    sessions: Sequence[Session],
+    workers: int,
+    memory: int,
+    most_slots: int = MAX_SLOTS,
 ) -> Grant | Denial:
     """The credit of a new session, and of those whose credit has to shrink for it; or why not."""
     if not steps_from(0, event.world, shape.batches, event.uneven):
@@ -103,10 +110,10 @@ def admit(
             f"world {event.world} is more than the {shape.batches} batches of an epoch: every step would be dropped; "
             'use fewer ranks, a smaller batch_size or uneven="pad"',
         )
-    alone = least_bytes(shape, workers, memory)
+    alone = least_bytes(shape, workers, memory, most_slots)
     if alone > memory:
         return Denial("memory", _arithmetic(shape, memory, alone, []))
-    room = _room(sessions, workers, memory, shape)
+    room = _room(sessions, workers, memory, shape, most_slots)
     wanted = wanted_credit(event)
     shares = _share(wanted, shape.slot_bytes, sessions, room)
     if shares is None:
@@ -123,10 +130,12 @@ def admit(
     return Denial("memory", text, RETRY_S, shrunk)
 
 
-def _room(sessions: Sequence[Session], workers: int, memory: int, shape: StreamShape) -> _Room:
+def _room(sessions: Sequence[Session], workers: int, memory: int, shape: StreamShape, most_slots: int) -> _Room:
     """What the workers leave to the sessions, and to one more, of `shape`."""
-    ahead = max(ahead_slots(each, workers, memory) for each in (shape, *(session.shape for session in sessions)))
-    return _Room(memory - working_bytes(sessions, workers, memory, shape), MAX_SLOTS - ahead)
+    ahead = max(
+        ahead_slots(each, workers, memory, most_slots) for each in (shape, *(session.shape for session in sessions))
+    )
+    return _Room(memory - working_bytes(sessions, workers, memory, shape, most_slots), most_slots - ahead)
 
 
 def _share(wanted: int, slot_bytes: int, sessions: Sequence[Session], room: _Room) -> dict[int, int] | None:
@@ -148,12 +157,12 @@ def _share(wanted: int, slot_bytes: int, sessions: Sequence[Session], room: _Roo
     return shares
 
 
-def regrown(sessions: Sequence[Session], workers: int, memory: int) -> dict[int, int]:
+def regrown(sessions: Sequence[Session], workers: int, memory: int, most_slots: int = MAX_SLOTS) -> dict[int, int]:
     """The credits that may be larger now that somebody has left: to each at most half of what is free beside others."""
     counts = {session.id: max(session.credit, len(session.leases)) for session in sessions}
     grown = {}
     for session in sessions:
-        room = _room(sessions, workers, memory, session.shape).beside(sessions, counts | {session.id: 0})
+        room = _room(sessions, workers, memory, session.shape, most_slots).beside(sessions, counts | {session.id: 0})
         credit = min(session.wanted, room.batches(session.shape.slot_bytes) // 2)
         if credit > session.credit:
             grown[session.id] = credit

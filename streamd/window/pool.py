@@ -45,7 +45,8 @@ class Pool:
     free: dict[int, list[int]] = field(default_factory=dict)  # slot bytes -> serials, last freed last
     dropped: list[int] = field(default_factory=list)  # serials that are over, for the shell to hear of
     evicted: list[BatchKey] = field(default_factory=list)  # batches that gave way, for the sessions to hear of
-    most_slots: int = MAX_SLOTS
+    bound: int = MAX_SLOTS  # of slots at a time
+    most_slots: int = MAX_SLOTS  # ... and now: fewer where the host has refused one
     _idle: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # stream -> (epoch, index), in order
     _idle_bytes: int = 0
     _next_slot: int = 1
@@ -110,7 +111,7 @@ class Pool:
                 self._drop(slot, size)
             count += len(slots)
             slots.clear()
-        self.most_slots = MAX_SLOTS
+        self.most_slots = self.bound
         return count
 
     def forgo(self, entry: Entry) -> bool:
@@ -120,7 +121,7 @@ class Pool:
         del self.by_slot[entry.slot]
         self.used -= entry.slot_bytes
         self._slots -= 1
-        self.most_slots = self._slots or MAX_SLOTS  # with none at all, whoever comes next must find out anew
+        self.most_slots = self._slots or self.bound  # with none at all, whoever comes next must find out anew
         return self._slots > 0
 
     def of_stream(self, stream: str) -> Iterator[Entry]:

@@ -48,17 +48,20 @@ _DENIED_S: Final = 5.0  # after the host had no room for a slot; trainers that h
 class Window:
     """The batches now held, and everyone who wants them.
 
-    `memory` in bytes bounds all slots together; `workers` bounds how much is in production at a time.
+    `memory` in bytes bounds all slots together, and `most_slots` their number; `workers` bounds how much is in
+    production at a time.
     """
 
-    def __init__(self, shapes: Iterable[StreamShape], *, memory: int, workers: int) -> None:
+    def __init__(
+        self, shapes: Iterable[StreamShape], *, memory: int, workers: int, most_slots: int = MAX_SLOTS
+    ) -> None:
         self._shapes = {shape.name: shape for shape in shapes}
         self._ledger = Ledger(self._shapes.values(), memory)
         self._workers = workers
-        self._pool = Pool(memory)
+        self._pool = Pool(memory, bound=most_slots, most_slots=most_slots)
         self._sessions: dict[int, Session] = {}
         self._demand = Demand(self._cursors, self._worth)
-        self._load = Workload(self._shapes.values(), memory=memory, workers=workers)
+        self._load = Workload(self._shapes.values(), memory=memory, workers=workers, most_slots=most_slots)
         self._turn = 0.0
         self._idle_since_s: float | None = None
         self._ask_again_s: float | None = None  # whether the host has room for more slots by then
@@ -151,7 +154,7 @@ class Window:
 
     def _subscribe(self, event: Subscribed) -> list[Action]:
         shape = self._shapes[event.stream]
-        verdict = admit(event, shape, self.sessions, self._workers, self._pool.memory)
+        verdict = admit(event, shape, self.sessions, self._workers, self._pool.memory, self._pool.bound)
         actions: list[Action] = []
         if verdict.shrunk:
             actions.append(
@@ -190,7 +193,7 @@ class Window:
         if session is not None:
             self._abandon(session)
             self._sweep(session.shape.name)
-            self._lend(regrown(self.sessions, self._workers, self._pool.memory), actions)
+            self._lend(regrown(self.sessions, self._workers, self._pool.memory, self._pool.bound), actions)
         return actions
 
     def _lend(self, shares: Mapping[int, int], actions: list[Action]) -> None:
@@ -370,4 +373,4 @@ class Window:
         if self._idle_since_s is not None and now_s >= self._idle_since_s + _IDLE_S:
             self._pool.drop_free()
         if self._ask_again_s is not None and now_s >= self._ask_again_s:
-            self._ask_again_s, self._pool.most_slots = None, MAX_SLOTS
+            self._ask_again_s, self._pool.most_slots = None, self._pool.bound

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from streamd.limits import TASKS_AHEAD_PER_WORKER
+from streamd.limits import MAX_SLOTS, TASKS_AHEAD_PER_WORKER
 from streamd.window.admission import ahead_slots, batches_ahead, tasks_ahead
 from streamd.window.events import StreamShape
 
@@ -36,8 +36,10 @@ class _Job:
 class Workload:
     """Counts batches and tasks as they begin and end. `memory` in bytes bounds what is filled at a time."""
 
-    def __init__(self, shapes: Iterable[StreamShape], *, memory: int, workers: int) -> None:
-        self._memory, self._workers = memory, workers
+    def __init__(
+        self, shapes: Iterable[StreamShape], *, memory: int, workers: int, most_slots: int = MAX_SLOTS
+    ) -> None:
+        self._memory, self._workers, self._most_slots = memory, workers, most_slots
         self._streams: dict[str, _Stream] = {}
         self._jobs: dict[int, _Job] = {}  # by slot
         self._tasks = self._most_tasks = 0
@@ -53,7 +55,7 @@ class Workload:
 
     def put(self, shape: StreamShape) -> None:
         """A stream is new, or another one from now on."""
-        most = ahead_slots(shape, self._workers, self._memory)
+        most = ahead_slots(shape, self._workers, self._memory, self._most_slots)
         stream = self._streams[shape.name] = _Stream(shape, most)
         stream.ahead_at_least = min(most, batches_ahead(shape, self._workers, TASKS_AHEAD_PER_WORKER))
         self._deepen(stream)

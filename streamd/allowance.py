@@ -1,0 +1,71 @@
+"""How many trainers and batches fit into the descriptors that a process may have. Arithmetic, and the words for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from streamd.errors import ConfigError
+from streamd.limits import (
+    KNOCKS,
+    LEAST_SLOTS_A_SESSION,
+    MAX_MONITOR_CONNECTIONS,
+    MAX_SESSIONS,
+    MAX_SLOTS,
+    OWN_DESCRIPTORS,
+    SESSION_DESCRIPTORS,
+    SPARE_DESCRIPTORS,
+    STREAM_DESCRIPTORS,
+    WORKER_DESCRIPTORS,
+)
+
+_MEND: Final = "allow it more open files (ulimit -n, LimitNOFILE= of its unit)"
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What of `limit` descriptors is for whom; `own` are those that the daemon takes whoever comes."""
+
+    limit: int
+    own: int
+    sessions: int
+    slots: int
+
+    @property
+    def connections(self) -> int:
+        """Descriptors of the endpoint: a connection of each session and the socket it came in by, and others'."""
+        return 2 * self.sessions + SPARE_DESCRIPTORS
+
+    @property
+    def lifelines(self) -> int:
+        """Connections to the descriptor socket, those who have not said their secret included."""
+        return self.sessions + KNOCKS
+
+    def refusal(self) -> str:
+        """Why there is no session more."""
+        if self.sessions == MAX_SESSIONS:
+            return f"{MAX_SESSIONS} sessions are open, which is the most"
+        return (
+            f"{self.sessions} sessions are open, which is the most with {self.limit} descriptors: the daemon and its "
+            f"workers take {self.own}, newcomers {SPARE_DESCRIPTORS + KNOCKS}, each session {SESSION_DESCRIPTORS}, and "
+            f"{self.slots} are for batches; {_MEND}"
+        )
+
+
+def allow(limit: int, *, workers: int, streams: int, is_monitored: bool) -> Allowance:
+    """What fits into `limit` descriptors. Raises ConfigError when not even one trainer does."""
+    monitor = MAX_MONITOR_CONNECTIONS if is_monitored else 0
+    own = OWN_DESCRIPTORS + WORKER_DESCRIPTORS * workers + STREAM_DESCRIPTORS * streams + monitor
+    left = limit - own - SPARE_DESCRIPTORS - KNOCKS
+    sessions = min(MAX_SESSIONS, left // (SESSION_DESCRIPTORS + LEAST_SLOTS_A_SESSION))
+    if sessions < 1:
+        needed = limit - left + SESSION_DESCRIPTORS + LEAST_SLOTS_A_SESSION
+        raise ConfigError(
+            f"{limit} descriptors are too few to serve a trainer: {workers} workers and {streams} streams take {own}, "
+            f"newcomers {SPARE_DESCRIPTORS + KNOCKS}, one trainer {SESSION_DESCRIPTORS + LEAST_SLOTS_A_SESSION}, which "
+            f"makes {needed}; {_MEND}, or have fewer workers"
+        )
+    return Allowance(limit, own, sessions, min(MAX_SLOTS, left - SESSION_DESCRIPTORS * sessions))
+
+
+AMPLE: Final = allow(1 << 16, workers=1, streams=1, is_monitored=False)  # where nobody counts
