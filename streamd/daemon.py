@@ -10,7 +10,7 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -146,12 +146,7 @@ class Daemon:
         }
         service = Service(
             served,
-            window=Window(
-                [each.shape for each in streams],
-                memory=config.memory,
-                workers=config.worker_count,
-                most_slots=self._allowance.slots,
-            ),
+            window=self._window(streams),
             engine=engine,
             slots=self._slots,
             server=self._server,
@@ -174,6 +169,10 @@ class Daemon:
         introduce(streams, config)
         self._announce(group, service, time.monotonic() - began_s)
         return service
+
+    def _window(self, streams: Sequence[ServedStream]) -> Window:
+        shapes, config = [each.shape for each in streams], self._config
+        return Window(shapes, memory=config.memory, workers=config.worker_count, most_slots=self._allowance.slots)
 
     def _announce(self, group: asyncio.TaskGroup, service: Service, seconds: float) -> None:
         """Tells everybody who waits for it that trainers are served now."""
@@ -224,7 +223,7 @@ class Daemon:
         At a terminal, and for a program, the listing says at once what is missing.
         """
         wanted = config.streams if self._rescan else unlisted(config, self._state)
-        streams = [config.streams[name] for name in wanted]
+        streams = [stream for name, stream in config.streams.items() if name in wanted]
         said: list[Path] = []
         while self._manager.is_there and (absent := await asyncio.to_thread(absent_places, streams)):
             if absent != said:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import socket
 import string
 from collections.abc import Callable
@@ -20,7 +21,8 @@ from streamd import logs
 from streamd.limits import KNOCKS
 
 _DIGITS: Final = string.digits + string.ascii_lowercase
-_NAME_CHARS: Final = 3  # as short as the suffix of the descriptor socket: the path may have room for no more
+_NAME_DIGITS: Final = 2  # with the mark before them as long as the descriptor socket's suffix: there is room for that
+_REST_S: Final = 1.0
 _UNSURE: Final = 2  # groups let in last, of whose knocks libzmq may not have told yet
 
 
@@ -53,9 +55,10 @@ class Door:
         self._path, self._mode, self._most = path, mode, most
         self._let_in, self._dismiss = let_in, dismiss
         self._groups: dict[str, _Group] = {}  # by name, in the order in which they were let in
-        self._names = itertools.cycle(map("".join, itertools.product(_DIGITS, repeat=_NAME_CHARS)))
+        self._names = itertools.cycle(map("".join, itertools.product(_DIGITS, repeat=_NAME_DIGITS)))
         self._queue, self._name = self._listen()
         self._is_full = False
+        self._rest: asyncio.TimerHandle | None = None
         self._watch()
 
     @property
@@ -83,25 +86,31 @@ class Door:
         self._watch()
 
     def close(self) -> None:
+        if self._rest is not None:
+            self._rest.cancel()
         asyncio.get_running_loop().remove_reader(self._queue)
         self._queue.close()
 
     def _listen(self) -> tuple[socket.socket, str]:
         """A new socket in the place of the one at the path. Raises OSError."""
-        name = next(name for name in self._names if str(self._path.parent / f".{name}") not in self._groups)
-        aside = self._path.parent / f".{name}"
-        aside.unlink(missing_ok=True)  # of a daemon that was killed right here
+        name = next(name for name in map(f"{self._path}~{{}}".format, self._names) if self._is_free(name))
+        aside = Path(name)
+        aside.unlink(missing_ok=True)
         queue = socket.socket(socket.AF_UNIX)
         try:
             queue.setblocking(False)
-            queue.bind(str(aside))
+            queue.bind(name)
             aside.chmod(self._mode)
             queue.listen(KNOCKS - 1)  # the kernel lets one more in
             aside.rename(self._path)
         except BaseException:
             queue.close()
             raise
-        return queue, str(aside)
+        return queue, name
+
+    def _is_free(self, name: str) -> bool:
+        """Also where a daemon left its socket that was killed right here; other files are somebody else's."""
+        return name not in self._groups and (not os.path.lexists(name) or Path(name).is_socket())
 
     def _watch(self) -> None:
         """Hears knocks while there is room for all that may come at a time, and the last ones were let in."""
@@ -123,7 +132,12 @@ class Door:
     def _open(self) -> None:
         asyncio.get_running_loop().remove_reader(self._queue)
         waiting, name = self._queue, self._name
-        self._queue, self._name = self._listen()
+        try:
+            self._queue, self._name = self._listen()
+        except OSError as error:  # the folder is full, or may not be written any more: who is here goes on
+            logs.warning("session.refused", f"no new trainer for {_REST_S:g} s: {self._path}: {error.strerror}")
+            self._rest = asyncio.get_running_loop().call_later(_REST_S, self._watch)
+            return
         self._groups[name] = _Group()
         self._let_in(waiting, name)
         self._watch()

@@ -117,9 +117,7 @@ HELD_ERROR_S: Final = 5.0  # and so long after that: say so
 LAST_WORD_S: Final = 1.0  # a stream closed at an epoch's end waits so long for the daemon's word on it
 PROGRESS_DELAY_S: Final = 0.02  # releases wait for company at most so long before they are told
 DRAIN_S: Final = 5.0  # from SIGTERM to the end
-LOOK_FOR_DATA_S: Final = (
-    10.0  # between two looks for data that were not there at the start; a mount is heard of at once
-)
+LOOK_FOR_DATA_S: Final = 10.0  # between two looks for data that were not there at the start, unless one mounts them
 REFUSED_START_S: Final = 10.0  # a service that cannot start ends no sooner while trainers wait: 6 starts a minute of 20
 
 # --- the log

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streamd.activation import Handed, chosen, handed_over
+from streamd.activation import Handed, chosen, handed_over, is_awaited
 from streamd.errors import ConfigError
 
 FIRST = 200  # where a test lets the descriptors begin: far from those that are open
@@ -93,3 +93,11 @@ def test_a_socket_of_the_wrong_type_is_named_with_its_setting(place: Path) -> No
         pytest.raises(ConfigError, match=rf"{beside} is handed over as SOCK_STREAM: .* ListenSequentialPacket="),
     ):
         chosen({place: stream, beside: other}, place, beside)
+
+
+def test_who_has_connected_and_was_not_let_in_is_waited_for(pair: Handed, place: Path) -> None:
+    assert not is_awaited(pair.values())
+    with socket.socket(socket.AF_UNIX) as trainer:
+        trainer.connect(str(place))
+        assert is_awaited(pair.values())
+    assert not is_awaited([])

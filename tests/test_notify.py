@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import socket
 import tempfile
 import time
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from forking import in_a_forked_child
 
 from streamd.notify import Manager
 
@@ -95,3 +97,18 @@ def test_a_manager_that_is_gone_costs_a_warning(tmp_path: Path, caplog: pytest.L
     with caplog.at_level(logging.WARNING, "streamd"):
         Manager(str(tmp_path / "gone")).ready("serves")
     assert "the service manager does not listen" in caplog.text
+
+
+def test_a_start_that_cannot_be_is_held_until_it_is_told_to_end(listener: socket.socket) -> None:
+    def hold() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        os.kill(os.getpid(), signal.SIGTERM)
+        Manager(address_of(listener)).hold_end("a mistake\nand another")
+
+    assert in_a_forked_child(hold) == 0
+    assert listener.recv(4096) == b"STATUS=cannot start, is tried again: a mistake\\nand another"
+
+
+def test_a_start_that_cannot_be_is_held_for_some_time(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamd.notify.REFUSED_START_S", 0.01)
+    assert in_a_forked_child(lambda: Manager(address_of(listener)).hold_end("a mistake")) == 0

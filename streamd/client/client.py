@@ -236,9 +236,11 @@ class Client:
     def close(self) -> None:
         """Closes every stream opened here. Nothing can be asked afterwards."""
         self._closed = True
-        for stream in list(self._streams):
+        with self._adopting:
+            streams = list(self._streams)
+            self._streams.clear()
+        for stream in streams:
             stream.close()
-        self._streams.clear()
 
     def __enter__(self) -> Self:
         return self

@@ -15,6 +15,13 @@ BOUNDS: Final[dict[str, tuple[str, str]]] = {
         "trainers' subscriptions at a time",
         "waits: who comes new asks for ten seconds, who was reading until there is room",
     ),
+    "SESSION_DESCRIPTORS": (
+        "descriptors that a trainer takes, of those that the daemon may have (ulimit -n, LimitNOFILE)",
+        "waits, as with MAX_SESSIONS: one trainer more than there are descriptors for",
+    ),
+    "KNOCKS": ("connections let in at a time, where there are descriptors for them", "waits: at the socket"),
+    "LOOK_FOR_DATA_S": ("between two looks for data that a service waits for", "looks: a mount is heard of at once"),
+    "REFUSED_START_S": ("until a service that cannot start ends, where a trainer waits", "ended, and started again"),
     "MIN_CREDIT": ("batches that a trainer has at the least", "refused: who cannot have them is not let in"),
     "DEFAULT_CREDIT": ("batches that a trainer asks for", "shrinks: the largest is halved, then the next"),
     "MAX_CREDIT": ("batches that a trainer may ask for", "refused"),

@@ -16,7 +16,10 @@ STATUSES: Final[dict[str, tuple[str, str, str]]] = {
     "streamd serve": (
         "asked to end by SIGTERM or Ctrl-C, and drained",
         "failed by itself: a rule that does not hold, a fault of its own; systemd starts it anew",
-        "a mistake in the configuration or the data, an endpoint that is taken; systemd does not start it anew",
+        (
+            "a mistake in the configuration or the data, an endpoint that is taken; systemd starts it anew only for a "
+            "trainer that waits, every ten seconds. Under systemd data that are not there yet are waited for"
+        ),
     ),
     "streamd check": (
         "nothing has to be mended",

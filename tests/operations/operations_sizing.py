@@ -15,7 +15,16 @@ from operations_table import table
 from streamd.check.fitting import Room, room
 from streamd.config.units import format_bytes
 from streamd.layout import slot_bytes
-from streamd.limits import DEFAULT_CREDIT, GIB, MIB, MIN_CREDIT, TASK_ROWS
+from streamd.limits import (
+    DEFAULT_CREDIT,
+    GIB,
+    MIB,
+    MIN_CREDIT,
+    OWN_DESCRIPTORS,
+    SESSION_DESCRIPTORS,
+    TASK_ROWS,
+    WORKER_DESCRIPTORS,
+)
 from streamd.spec import ImageSpec, LabelSpec, OrderId, PixelId, StreamSpec
 from streamd.stores.cachefile import CacheShape
 from streamd.window.admission import ahead_slots, least_bytes
@@ -24,7 +33,7 @@ from streamd.window.events import StreamShape
 DAEMON_BYTES: Final = 64 * MIB  # of its own, and what the soak saw is less; a worker as well
 WORKER_BYTES: Final = 64 * MIB
 MANIFEST_SAMPLE_BYTES: Final = 26  # short names, one class; benchmarks/results/growth.md
-DESCRIPTORS: Final = (40, 4, 3)  # the daemon's own, for each worker, for each trainer; and one for each slot
+DESCRIPTORS: Final = (OWN_DESCRIPTORS, WORKER_DESCRIPTORS, SESSION_DESCRIPTORS)  # and one for each slot
 
 SAMPLES: Final = 1_200_000
 FILE_BYTES: Final = 110_000  # the mean of JPEGs of 500x375

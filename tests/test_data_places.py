@@ -1,0 +1,78 @@
+"""Where data lie, and whether they are there yet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from streamd import data_places as places
+from streamd.config import Config, load
+from streamd.daemon import Daemon
+from streamd.data_places import absent_places, data_places, wait_for_mount
+from streamd.errors import ConfigError
+from streamd.notify import Manager
+
+
+def config(*sources: Mapping[str, object]) -> Config:
+    streams = {f"s{number}": {"source": source, "image": {"size": [8, 8]}} for number, source in enumerate(sources)}
+    return load({"streams": streams})
+
+
+def folder(path: Path) -> dict[str, object]:
+    return {"kind": "folder", "path": str(path)}
+
+
+def test_each_path_of_a_source_is_named_once_and_a_pattern_by_its_folder(tmp_path: Path) -> None:
+    table = {"kind": "table", "path": str(tmp_path / "a.csv"), "image": "x", "root": str(tmp_path / "r")}
+    tars = {"kind": "tar", "path": str(tmp_path / "shards" / "*" / "*.tar")}
+    found = data_places(config(table, tars, {**table, "image": "y"}).streams.values())
+    assert found == [tmp_path / "a.csv", tmp_path / "r", tmp_path / "shards"]
+
+
+def test_what_is_not_there_or_empty_is_absent_and_the_rest_is_not(tmp_path: Path) -> None:
+    for name in ("empty", "full"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "full" / "a.txt").touch()
+    names = ("full", "empty", "gone", "full/a.txt", "full/a.txt/b")
+    found = absent_places(config(*(folder(tmp_path / name) for name in names)).streams.values())
+    assert found == [tmp_path / "empty", tmp_path / "gone"]
+
+
+def test_a_wait_for_a_mount_ends_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "LOOK_FOR_DATA_S", 0.01)
+    asyncio.run(wait_for_mount())
+
+
+class Late:
+    """Stands for the wait: the data come while it lasts."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.waits = 0
+
+    async def __call__(self) -> None:
+        self.waits += 1
+        if self.waits > 1:
+            (self.path / "cat").mkdir(parents=True)
+
+
+@pytest.mark.parametrize(("manager", "waits"), [(Manager("/no/such/socket"), 2), (Manager(), 0)])
+def test_a_service_waits_for_its_data_and_at_a_terminal_nobody_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manager: Manager, waits: int
+) -> None:
+    late = Late(tmp_path / "data")
+    monkeypatch.setattr("streamd.daemon.wait_for_mount", late)
+    wanted = {
+        "listen": [f"ipc://{tmp_path}/s"],
+        "streams": {"t": {"source": folder(late.path), "image": {"size": [8, 8]}}},
+    }
+
+    async def start() -> None:
+        with pytest.raises(ConfigError, match="no images in" if waits else r"there is no .*data"):
+            await Daemon(wanted, state=tmp_path / "state", manager=manager).run()
+
+    asyncio.run(start())
+    assert late.waits == waits
