@@ -195,11 +195,6 @@ def _serve(stream: StreamConfig, path: Path, folder: Path) -> ServedStream:
     listed = Manifest.open(path)
     if not listed.samples:
         raise ConfigError(f"streams.{stream.name}.source: no samples")
-    if not listed.root.is_dir():
-        raise ConfigError(
-            f"streams.{stream.name}.source: the folder of its images, {shown(listed.root)}, is not there any more; "
-            "bring it back, or name where the images are now"
-        )
     spec = _spec(stream, listed)
     if spec.batches == 0:
         raise ConfigError(

@@ -135,6 +135,7 @@ class Daemon:
         await self._await_data(config)
         streams = await self._list(config, anew=self._rescan)
         engine = LocalEngine(streams, self._slots, self._stats, config.worker_count)
+        await engine.find_absences()
         self._manager.starting("starts the workers")
         group.create_task(engine.run(), name="engine")
         with located(config):

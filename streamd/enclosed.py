@@ -15,17 +15,18 @@ from typing import Final
 import numpy as np
 
 from streamd.confined import UnfitFileError, check_bytes, check_unchanged, open_unchanged
-from streamd.errors import ConfigError
+from streamd.errors import ConfigError, DataAwayError
 from streamd.limits import MAX_OPEN_SHARDS
 from streamd.manifest import Manifest
 from streamd.plan import Ids
+from streamd.roots import ABSENT
 from streamd.sources.wanted import Shards
 
-_CHANGED: Final = "has changed since it was listed, or is gone; restart with --rescan to list it anew"
+_CHANGED: Final = "has changed since it was listed; restart with --rescan to list it anew"
 
 
 class ShardChangedError(Exception):
-    """A shard is not the one that was listed, or not there."""
+    """A shard is not the one that was listed."""
 
 
 class _Open:
@@ -52,13 +53,22 @@ def _expect(root: int, name: bytes, size: int, mtime_ns: int) -> None:
         check_unchanged(os.stat(name, dir_fd=root), size, mtime_ns)
     except UnfitFileError as error:
         raise ConfigError(f"{os.fsdecode(name)!r} is {error}") from error
+    except OSError as error:
+        _refuse_absent(name, error)
+        raise
+
+
+def _refuse_absent(name: bytes, error: OSError) -> None:
+    """Raises DataAwayError for an error of the system that says so."""
+    if error.errno in ABSENT:
+        raise DataAwayError(f"{os.fsdecode(name)!r} is not there: {error.strerror}") from error
 
 
 class Enclosed:
     """The images of a manifest that lie in shards, below the directory descriptor `root`. Threads may share it."""
 
     def __init__(self, manifest: Manifest, shards: Shards, root: int) -> None:
-        """Raises ConfigError when a shard is not the one that was listed, OSError when it is not there."""
+        """Raises ConfigError when a shard is not the one that was listed, DataAwayError when it is not there."""
         # As in `FileNames`: memory views cost a tenth of what array scalars do.
         self._shard, self._offsets = manifest.extra("shard").data, manifest.extra("offset").data
         self._sizes = manifest.sizes
@@ -68,16 +78,25 @@ class Enclosed:
         self._open = lru_cache(MAX_OPEN_SHARDS)(lambda number: _Open(root, *self._files[number]))
 
     def read(self, sample_id: int, size: int) -> bytes:
-        """The bytes of one image. Raises UnfitFileError when it is too large, ShardChangedError, OSError."""
+        """The bytes of one image. Raises UnfitFileError when it is too large, ShardChangedError, DataAwayError,
+        OSError.
+        """
         check_bytes(size)
         number = self._shard[sample_id]
         try:
             shard = self._open(number)
             data = os.pread(shard.descriptor, size, self._offsets[sample_id])
             shard.check()
-        except (UnfitFileError, FileNotFoundError) as error:
+        except UnfitFileError as error:
             raise ShardChangedError(f"{os.fsdecode(self._files[number][0])!r} {_CHANGED}") from error
+        except OSError as error:
+            _refuse_absent(self._files[number][0], error)
+            raise
         return data
+
+    def forget(self) -> None:
+        """Opens shards anew from now on, where the root leads to now."""
+        self._open.cache_clear()
 
     def ask(self, ids: Ids) -> None:
         """Has a disk look for images without waiting for them: cold ones came two to four times as fast so."""

@@ -2,7 +2,8 @@
 
     StreamdError
     ├── ConfigError           the configuration, or the data it names, cannot be used
-    │   └── NoDatasetError        ... or a stream is taken for a data set
+    │   ├── NoDatasetError        ... or a stream is taken for a data set
+    │   └── DataAwayError         ... or its data are not there, and may come back
     ├── ConnectError          no daemon answered
     │   └── ClosedError           ... or nobody asks any more: the stream or the client is closed
     ├── RefusedError          the daemon said no: unknown stream, too little memory, ...
@@ -47,6 +48,10 @@ class MissingExtraError(ConfigError):
     def __init__(self, library: str, extra: str, purpose: str) -> None:
         self.library, self.extra = library, extra
         super().__init__(f"{purpose} needs {library}, which is not installed: run  pip install 'streamd[{extra}]'")
+
+
+class DataAwayError(ConfigError):
+    """The data of a stream are not where they were listed, as on a file system that is not mounted."""
 
 
 class NoDatasetError(ConfigError):

@@ -16,11 +16,12 @@ import numpy as np
 from streamd.confined import UnfitFileError, read_file
 from streamd.decode.identity import pixel_id, stored_id
 from streamd.enclosed import Enclosed, ShardChangedError
-from streamd.errors import ConfigError
+from streamd.errors import ConfigError, DataAwayError
 from streamd.layout import Layout, layout
-from streamd.limits import READ_AHEAD_BYTES
+from streamd.limits import MAX_REFUSAL_CHARS, READ_AHEAD_BYTES
 from streamd.manifest import Manifest
 from streamd.plan import PAD_ID, Ids
+from streamd.roots import ExpectedFiles, expected_files, open_root, require_files
 from streamd.spec import PixelId, StreamSpec
 from streamd.stores import Mask, Store
 from streamd.stores.cache import DecodedCache
@@ -36,6 +37,7 @@ _QUICK_FILE_S: Final = 50e-6  # a read from the page cache takes a fifth of this
 _QUICK_GROUPS: Final = 8  # in a row, before reading ahead is given up
 
 
+_NO_ROOT: Final = -1
 CHANGED: Final = "its file has changed since it was listed; restart with --rescan to list it anew"
 
 
@@ -55,6 +57,7 @@ class Source:
     spec: StreamSpec
     manifest: Manifest
     root: int
+    expected: ExpectedFiles
     store: Store | None = None
     cache: DecodedCache | None = None  # the store, if it takes what is decoded
     transform: Tried | None = None
@@ -63,24 +66,19 @@ class Source:
 
     @staticmethod
     def open(spec: StreamSpec, manifest_path: Path) -> Source:
-        """Raises ConfigError when the manifest is damaged, or not the daemon's, OSError when the root is gone.
+        """Raises ConfigError when the manifest is damaged, or not the daemon's, DataAwayError when the root is gone.
 
         Files that hold arrays are opened here, and must be those that were listed, as must shards.
         """
-        manifest = Manifest.open(manifest_path)
-        if manifest.content_id != spec.content_id:
-            raise ConfigError(
-                f"{str(manifest_path)!r} was listed anew by another streamd since this one began: restart this one, or "
-                "give each a state directory of its own"
-            )
-        root = os.open(manifest.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        manifest = listed_manifest(spec, manifest_path)
+        root = open_root(manifest.root)
         try:
             store = open_store(manifest, root)
             enclosed = None if manifest.shards is None else Enclosed(manifest, manifest.shards, root)
         except BaseException:
             os.close(root)
             raise
-        return Source(spec, manifest, root, store, enclosed=enclosed)
+        return Source(spec, manifest, root, expected_files(manifest), store, enclosed=enclosed)
 
     def layout(self, rows: int) -> Layout:
         """Of a batch of `rows`."""
@@ -125,7 +123,7 @@ class Source:
     def read(self, ids: Ids) -> list[Blob]:
         """The files of `ids` but for what a store holds, up to READ_AHEAD_BYTES; None for rows that hold no sample."""
         if self.manifest.arrays is not None:  # the store holds them all until a file changes
-            return [None if each == PAD_ID else self._ungathered(each) for each in ids.tolist()]
+            return self._ungathered(ids)
         sizes, mtimes_ns = self.manifest.sizes[ids], self.manifest.mtimes_of(ids)
         lacking = self.lacking(ids)
         fits = lacking & (np.cumsum(np.where(lacking, sizes, 0)) <= READ_AHEAD_BYTES)
@@ -135,10 +133,19 @@ class Source:
             for sample_id, size, mtime_ns, fit in rows
         ]
 
-    def _ungathered(self, sample_id: int) -> BadSample:
-        """Why a row of an array could not be gathered."""
+    def _ungathered(self, ids: Ids) -> list[Blob]:
+        """Why rows of arrays could not be gathered; None for those that hold no sample."""
+        try:
+            self._seek_root()
+        except DataAwayError as error:
+            return [None if each == PAD_ID else self._row_fault(each) or _away(each, error) for each in ids.tolist()]
+        changed = partial(BadSample, reason=CHANGED, lasting=False)
+        return [None if each == PAD_ID else self._row_fault(each) or changed(each) for each in ids.tolist()]
+
+    def _row_fault(self, sample_id: int) -> BadSample | None:
+        """What is wrong with a row of an array itself."""
         fault = "" if self.store is None else self.store.fault(sample_id)
-        return BadSample(sample_id, fault or CHANGED, lasting=bool(fault))
+        return BadSample(sample_id, fault, lasting=True) if fault else None
 
     @property
     def has_files(self) -> bool:
@@ -162,16 +169,66 @@ class Source:
 
     def _read(self, sample_id: int, size: int, mtime_ns: int) -> bytes | BadSample:
         try:
-            if self.enclosed is not None:
-                return self.enclosed.read(sample_id, size)
-            return read_file(self.root, self.manifest.file(sample_id), size, mtime_ns)
+            return self._bytes_of(sample_id, size, mtime_ns)
+        except (ShardChangedError, UnfitFileError, DataAwayError, OSError):
+            return self._read_again(sample_id, size, mtime_ns)
+
+    def _bytes_of(self, sample_id: int, size: int, mtime_ns: int) -> bytes:
+        if self.enclosed is not None:
+            return self.enclosed.read(sample_id, size)
+        return read_file(self.root, self.manifest.file(sample_id), size, mtime_ns)
+
+    def _read_again(self, sample_id: int, size: int, mtime_ns: int) -> bytes | BadSample:
+        """A failure counts only below a root that is proven before and after it: else the data are away.
+
+        A mount that comes or goes between two proofs, and back again, is not seen; they are a millisecond apart.
+        """
+        try:
+            self._seek_root()
+            return self._bytes_of(sample_id, size, mtime_ns)
+        except DataAwayError as error:
+            return _away(sample_id, error)
         except ShardChangedError as error:
             return BadSample(sample_id, short_reason(error), lasting=False)
         except UnfitFileError as error:
-            return BadSample(sample_id, short_reason(error), lasting=True)
+            reason, lasting = short_reason(error), True
         except OSError as error:
             reason = error.strerror or type(error).__name__
-            return BadSample(sample_id, reason, lasting=self.enclosed is None and error.errno in _LASTING_ERRORS)
+            lasting = self.enclosed is None and error.errno in _LASTING_ERRORS
+        try:
+            self._seek_root()
+        except DataAwayError as error:
+            return _away(sample_id, error)
+        return BadSample(sample_id, reason, lasting=lasting)
+
+    def _seek_root(self) -> None:
+        """Takes the folder that the root's path leads to now for the root. Raises DataAwayError when it is none, or
+        not the listed one.
+
+        A descriptor that was opened before a mount leads to the folder below the mount point for ever.
+        """
+        root = open_root(self.manifest.root)
+        os.dup2(root, self.root, inheritable=False)  # in one step: other threads read with the same number
+        os.close(root)
+        if self.enclosed is None:
+            require_files(self.root, self.expected)
+        else:
+            self.enclosed.forget()  # each shard that is read says by itself whether it is there
+
+
+def _away(sample_id: int, error: DataAwayError) -> BadSample:
+    return BadSample(sample_id, short_reason(error, MAX_REFUSAL_CHARS), lasting=False, away=True)
+
+
+def listed_manifest(spec: StreamSpec, path: Path) -> Manifest:
+    """The list of a stream. Raises ConfigError when it is damaged, or not the daemon's."""
+    manifest = Manifest.open(path)
+    if manifest.content_id != spec.content_id:
+        raise ConfigError(
+            f"{str(path)!r} was listed anew by another streamd since this one began: restart this one, or "
+            "give each a state directory of its own"
+        )
+    return manifest
 
 
 def opened(command: OpenStream, track: Track | None = None) -> tuple[Source, str]:
@@ -192,6 +249,17 @@ def opened(command: OpenStream, track: Track | None = None) -> tuple[Source, str
     except UnfitCacheError as error:
         return source, "; ".join(filter(None, [remarks, f"nothing is kept: {error}"]))
     return replace(source, store=cache, cache=cache), remarks
+
+
+def foresee_pixels(command: OpenStream, track: Track) -> tuple[PixelId, str]:
+    """What the pipeline makes of a stream whose data are away, and what there is to say of it. Raises ConfigError."""
+    manifest = listed_manifest(command.spec, Path(command.manifest))
+    try:
+        source = Source(command.spec, manifest, _NO_ROOT, expected_files(manifest))
+        source, remarks = _transformed(source, command, track)
+        return source.pixel_id, remarks
+    finally:
+        manifest.close()
 
 
 def _transformed(source: Source, command: OpenStream, track: Track | None) -> tuple[Source, str]:

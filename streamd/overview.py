@@ -49,6 +49,7 @@ class Overview:
     _busy: Recent = field(init=False)
     _deaths: Recent = field(init=False)
     _failed: dict[str, str] = field(default_factory=dict)  # why a stream's trainers were ended, until one comes again
+    _paused: dict[str, str] = field(default_factory=dict)  # why a stream's trainers wait for its data
     _reload_failed: bool = False
 
     def __post_init__(self) -> None:
@@ -89,6 +90,7 @@ class Overview:
     def changed(self, stream: str, now_s: float) -> None:
         """A stream was replaced, added or taken away: what was counted was another's."""
         self._failed.pop(stream, None)
+        self._paused.pop(stream, None)
         self._left = {part: batches for part, batches in self._left.items() if part[0] != stream}
         self._produced[stream] = Recent(now_s)
 
@@ -104,6 +106,14 @@ class Overview:
     def failed(self, stream: str, reason: str) -> None:
         """The trainers of a stream were ended."""
         self._failed[stream] = reason
+
+    def paused(self, stream: str, why: str) -> None:
+        """The trainers of a stream wait for its data."""
+        self._paused[stream] = why
+
+    def resumed(self, stream: str) -> None:
+        """The data are there again."""
+        self._paused.pop(stream, None)
 
     def reloaded(self, *, failed: bool) -> None:
         """The configuration was read again; `failed`: something of it is not served."""
@@ -150,7 +160,7 @@ class Overview:
             int(counters.get("receipts_ok", 0)),
             int(counters.get("receipts_bad", 0)),
             remedy(decodes, apart=_are_apart(readers)),
-            stream.too_many_bad(),
+            stream.too_many_bad() or self._paused.get(spec.name),
             stream.shuffle_score,
             stream.poorly_mixed,
             self._failed.get(spec.name),

@@ -14,8 +14,9 @@ from streamd.allowance import Allowance
 from streamd.answers import Answers
 from streamd.deliveries import Deliveries
 from streamd.descriptors import DescriptorServer
-from streamd.engines.local import LocalEngine, Reporter
+from streamd.engines.local import LocalEngine
 from streamd.engines.production import Production
+from streamd.engines.reporter import Reporter
 from streamd.errors import OtherVersionError, ProtocolError
 from streamd.leaving import Leaving
 from streamd.messages import (
@@ -73,6 +74,8 @@ from streamd.window.events import (
     SessionLost,
     SlotDenied,
     StreamChanged,
+    StreamPaused,
+    StreamResumed,
     TimePassed,
 )
 from streamd.wire import Header, body, frame, unpack_client
@@ -119,7 +122,7 @@ class Service:
             streams, self.descriptors, server.descriptors, overview, allowance, send=self._send, tell=self._tell
         )
         self._peers = self._reception.peers
-        engine.report_to(Reporter(self._produced, self._failed, self._died))
+        engine.report_to(Reporter(self._produced, self._failed, self._died, self._paused, self._resumed))
 
     @property
     def streams(self) -> Mapping[str, ServedStream]:
@@ -238,6 +241,15 @@ class Service:
 
     def _failed(self, production: Production, reason: str) -> None:
         self._happen(ProductionFailed(production.key, production.slot, reason))
+
+    def _paused(self, name: str, why: str, productions: Sequence[Production]) -> None:
+        """The data of a stream are away: its trainers wait until they are there again."""
+        self._overview.paused(name, why)
+        self._happen(StreamPaused(name, tuple(production.slot for production in productions)))
+
+    def _resumed(self, name: str) -> None:
+        self._overview.resumed(name)
+        self._happen(StreamResumed(name))
 
     def _died(self) -> None:
         self._overview.died(time.monotonic())

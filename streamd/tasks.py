@@ -62,13 +62,17 @@ class TransformPlace:
 
 @dataclass(frozen=True, slots=True)
 class OpenStream:
-    """Know a stream by `number` from now on: its manifest lies at `manifest`."""
+    """Know a stream by `number` from now on: its manifest lies at `manifest`.
+
+    `away`: its data are not there, or do not answer. They are left alone until a task wants them.
+    """
 
     number: int
     manifest: str
     spec: StreamSpec
     cache: CachePlace | None = None
     transform: TransformPlace | None = None
+    away: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +131,15 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class BadSample:
-    """A row that could not be filled. `lasting` is False when trying again may help (an I/O error, say)."""
+    """A row that could not be filled. `lasting` is False when trying again may help (an I/O error, say).
+
+    `away`: it helps when the data of the stream are there again, and not before; nothing is said of the sample.
+    """
 
     sample_id: int
     reason: str
     lasting: bool
+    away: bool = False
 
 
 class Done(msgspec.Struct, frozen=True):

@@ -17,18 +17,20 @@ import sys
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NoReturn
 
 import aiofiles.os
 
 from streamd.bundles import bundle, parted
-from streamd.errors import ConfigError
+from streamd.errors import ConfigError, DataAwayError
 from streamd.limits import MAX_REFUSAL_CHARS, WORKER_DATA_BYTES
 from streamd.mapping import map_writable
-from streamd.opened import Blob, ReadPace, Source, Unread, opened
+from streamd.opened import Blob, ReadPace, Source, Unread, foresee_pixels, opened
 from streamd.parent import end_first
 from streamd.produce import Filling
+from streamd.spec import PixelId
 from streamd.standard_files import fill_standard_files
 from streamd.stores.cache import DecodedCache
 from streamd.stores.saving import Saving
@@ -57,6 +59,7 @@ _NICENESS: Final = 1  # trainers on the same host come first
 _STDOUT, _STDERR = 1, 2
 _read_group = aiofiles.os.wrap(Source.read_ahead)
 _open_source = aiofiles.os.wrap(opened)  # in a thread: a mount that hangs must not keep other streams waiting
+_foresee_pixels = aiofiles.os.wrap(foresee_pixels)
 _close_source = aiofiles.os.wrap(Source.close)  # in a thread: what was kept may be on its way to a slow disk
 
 Reading = asyncio.Task[tuple[list[Blob], float]] | None  # None: to be read when its turn comes
@@ -105,8 +108,8 @@ class Worker:
     async def _produce(self, task: Task, memory: memoryview, reading: Reading, idle_ns: int) -> None:
         started, worked = time.monotonic_ns(), time.thread_time_ns()
         self._track.at(task.number, 0, Phase.READING)
-        if task.stream in self._unopened and (why := await self._open(task.stream)):
-            await self._report(Done(task.number, 0, 0, idle_ns, _unread(task, why)))
+        if task.stream in self._unopened and (unread := await self._open_for(task)):
+            await self._report(Done(task.number, 0, 0, idle_ns, unread))
             return
         source = self._sources[task.stream]
         if reading is not None and not reading.done():
@@ -220,25 +223,45 @@ class Worker:
         doing.add_done_callback(self._chores.discard)
 
     async def _introduce(self, number: int) -> None:
-        if number in self._unopened and (why := await self._open(number)):
-            self._send(encode_report(Unopened(number, why)))
-
-    async def _open(self, number: int) -> str:
-        """Opens a stream that is not open; why it cannot be, or nothing: its folder may be gone, and come back."""
-        command = self._unopened[number]
+        """Opens a stream that is new. What its pipeline makes is known without its data, should those be away."""
+        command = self._unopened.get(number)
+        if command is None:
+            return
         try:
-            source, remark = await _open_source(command, self._track)
+            if command.away:
+                self._tell_ready(number, *await _foresee_pixels(command, self._track))
+            else:
+                await self._open(command)
+        except DataAwayError:
+            self._unopened[number] = replace(command, away=True)
+            await self._introduce(number)
         except (ConfigError, OSError) as error:
-            return short_reason(error, MAX_REFUSAL_CHARS)
+            self._send(encode_report(Unopened(number, short_reason(error, MAX_REFUSAL_CHARS))))
+
+    async def _open_for(self, task: Task) -> tuple[BadSample, ...]:
+        """Opens the stream of a task; what becomes of it otherwise: all of it may be there the next time."""
+        try:
+            await self._open(self._unopened[task.stream])
+        except (ConfigError, OSError) as error:
+            reason, away = short_reason(error, MAX_REFUSAL_CHARS), isinstance(error, DataAwayError)
+            return tuple(BadSample(each, reason, lasting=False, away=away) for each in task.ids.tolist())
+        return ()
+
+    async def _open(self, command: OpenStream) -> None:
+        """Opens a stream that is not open. Raises as Source.open."""
+        number = command.number
+        source, remark = await _open_source(command, self._track)
         if number not in self._unopened:  # closed meanwhile, or opened for a task
             source.close()
-            return ""
+            return
         self._sources[number] = source
         del self._unopened[number]
-        self._send(encode_report(Ready(number, source.pixel_id)))  # short, into an empty socket: it has room
+        self._tell_ready(number, source.pixel_id, remark)
+
+    def _tell_ready(self, number: int, pixel_id: PixelId, remark: str) -> None:
+        self._send(encode_report(Ready(number, pixel_id)))  # short, into an empty socket: it has room
         if remark:
             self._send(encode_report(Remark(number, remark)))
-        return ""
 
     def _begin_reading(self, task: Task) -> Reading:
         if task.stream in self._unopened:
@@ -265,11 +288,6 @@ class Worker:
     def _end(self) -> None:
         self._ended = True
         self._arrived.set()
-
-
-def _unread(task: Task, reason: str) -> tuple[BadSample, ...]:
-    """What becomes of a task whose stream is out of reach: all of it may be there the next time."""
-    return tuple(BadSample(sample_id, reason, lasting=False) for sample_id in task.ids.tolist())
 
 
 def confine_process() -> None:

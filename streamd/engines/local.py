@@ -5,26 +5,22 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from streamd import logs
+from streamd.engines.absences import Absences, require_data
 from streamd.engines.crew import Crew, Employer
 from streamd.engines.deaths import Charge, Death
 from streamd.engines.process import Listener, WorkerProcess
 from streamd.engines.production import Job, Production
+from streamd.engines.recording import count_task, record_verdicts
 from streamd.engines.register import Register
+from streamd.engines.reporter import Reporter
 from streamd.engines.shift import Shifts
 from streamd.errors import ConfigError
-from streamd.limits import (
-    NEW_WORKERS_S,
-    ROW_DEADLINE_S,
-    TASK_ATTEMPTS,
-    TASK_GIVE_UP_S,
-    WORKER_RESPAWN_MAX_S,
-    WORKER_RESPAWN_S,
-)
+from streamd.limits import NEW_WORKERS_S, ROW_DEADLINE_S
 from streamd.served import ServedStream
 from streamd.slots import SlotStore
 from streamd.spec import BatchKey, PixelId
@@ -35,15 +31,6 @@ from streamd.whereabouts import Whereabouts
 
 _READ_RETRIES: Final = 5  # of a read that may pass, before the stream is given up
 _READ_RETRY_S: Final = 0.1  # doubled each time
-
-
-@dataclass(frozen=True, slots=True)
-class Reporter:
-    """Where the engine tells what became of batches, and that a worker died."""
-
-    produced: Callable[[Sequence[Production]], None]
-    failed: Callable[[Production, str], None]
-    died: Callable[[], None] = lambda: None
 
 
 class LocalEngine:
@@ -63,6 +50,7 @@ class LocalEngine:
         self._workers = workers
         self._row_deadline_s = row_deadline_s
         self._shifts = Shifts(self._hire)
+        self._absences = Absences(left=self._leave, came=self._back)
         self._shifts.now.imported.update(each.transform for each in streams if each.transform is not None)
         self._jobs: dict[int, Job] = {}
         self._whole: list[Production] = []  # that the reporter has yet to hear of
@@ -80,6 +68,9 @@ class LocalEngine:
 
     def report_to(self, reporter: Reporter) -> None:
         self._reporter = reporter
+        if reporter.away is not None:
+            for name, why in self._absences.sentences.items():
+                reporter.away(name, why, ())
 
     # --- the streams
 
@@ -87,12 +78,17 @@ class LocalEngine:
         """What the workers' pipeline makes of each stream, once the first worker is up."""
         return await self._register.pixel_ids(self._register.current())
 
+    async def find_absences(self) -> None:
+        """Before the workers start: streams whose data are away wait for them, and hold up no other."""
+        await self._absences.find_among(self._register.streams())
+
     async def open(self, stream: ServedStream) -> PixelId:
         """Serves a new stream, or a new version of one, in all workers; what their pipeline makes of it.
 
-        Batches that are begun after the return are the new version's; those under way keep their own. Who awaits this
-        itself, not in a task, goes on before any other callback runs.
+        Raises DataAwayError when its data are away. Batches that are begun after the return are the new version's;
+        those under way keep their own. Who awaits this itself, not in a task, goes on before any other callback runs.
         """
+        await require_data(stream)
         number = self._register.add(stream)
         try:
             self._shifts.now.crew.tell(self._register.opening(number))
@@ -100,7 +96,7 @@ class LocalEngine:
         except BaseException:
             self._shifts.tell(*self._register.retire(number))
             raise
-        self._shifts.tell(*self._register.use(number))
+        self._use(number)
         return pixel_id
 
     def needs_new_workers(self, streams: Iterable[ServedStream]) -> bool:
@@ -116,6 +112,7 @@ class LocalEngine:
         Batches under way are finished by who began them. Raises ConfigError when a stream cannot be opened, or is not
         in time; the workers are as they were then.
         """
+        await asyncio.gather(*map(require_data, streams))
         numbers = {stream.spec.name: self._register.add(stream) for stream in streams}
         relief = self._shifts.relief()
         try:
@@ -133,13 +130,23 @@ class LocalEngine:
             raise
         self._shifts.take_over(relief)
         for number in numbers.values():
-            self._shifts.tell(*self._register.use(number))
+            self._use(number)
         relief.imported = self._register.transforms()
         return pixel_ids
 
     def close(self, name: str) -> None:
         """Serves a stream no longer; workers forget it when its last batch under way is done. KeyError if unknown."""
+        self._absences.end(self._register.current()[name])
         self._shifts.tell(*self._register.close(name))
+
+    def _use(self, number: int) -> None:
+        """A stream's name stands for this number from now on, whose data are there."""
+        name = self._register.stream(number).spec.name
+        earlier = self._register.current().get(name)
+        if earlier in self._absences:
+            self._absences.end(earlier)
+            asyncio.get_running_loop().call_soon(self._back, name)  # after its place is taken
+        self._shifts.tell(*self._register.use(number))
 
     # --- the way of a batch
 
@@ -189,7 +196,9 @@ class LocalEngine:
 
     def _done(self, job: Job, report: Done) -> None:
         production = job.production
-        self._book(job, report)
+        count_task(job, report, self._stats)
+        production.row_cost.note(job.task.rows.size, report.decode_ns)
+        self._idles.add(report.idle_ns / 1e9)
         production.busy_s += (report.read_ns + report.decode_ns) / 1e9
         production.waited_s += report.waited_ns / 1e9
         self._end_tasks(production, 1)
@@ -198,26 +207,20 @@ class LocalEngine:
         if report.unfit:
             self._fail(production, report.unfit)
             return
+        if away := next((each.reason for each in report.bad if each.away), ""):
+            self._leave(production.number, away)
+            return
         if report.bad and not self._judge(job, report):
             return
         if production.pending == 0:
             self._complete(production)
 
-    def _book(self, job: Job, report: Done) -> None:
-        production, rows = job.production, job.task.rows.size
-        group = f"stream.{production.key.stream}"
-        production.row_cost.note(rows, report.decode_ns)
-        self._stats.spread(group, "read").add(report.read_ns / 1e9, rows)
-        self._stats.spread(group, "decode").add(report.decode_ns / 1e9, rows)
-        if production.stream.cache is not None:
-            self._stats.count(group, "cache_hits", report.gathered)
-            self._stats.count(group, "cache_misses", rows - report.gathered)
-        self._idles.add(report.idle_ns / 1e9)
-
     def _judge(self, job: Job, report: Done) -> bool:
         """Records lasting verdicts, tries passing errors again; False when the stream is given up."""
         production, stream = job.production, job.production.stream
-        reason = self._record(stream, [Verdict(each.sample_id, each.reason) for each in report.bad if each.lasting])
+        reason = record_verdicts(
+            stream, [Verdict(each.sample_id, each.reason) for each in report.bad if each.lasting], self._stats
+        )
         passing = [sample for sample in report.bad if not sample.lasting]
         if reason is None and passing and job.failures >= _READ_RETRIES:
             reason = stream.unread(passing[0].sample_id, passing[0].reason)
@@ -227,27 +230,6 @@ class LocalEngine:
         if passing:
             self._try_again(job, production.again(job.task, report.bad, self._task_numbers))
         return True
-
-    def _record(self, stream: ServedStream, verdicts: Sequence[Verdict]) -> str | None:
-        """Puts verdicts that are new on record, before anything uses them; why the stream must stop, if it must."""
-        try:
-            new = stream.quarantine.record(verdicts)
-        except OSError as error:
-            file = stream.file(verdicts[0].sample_id)
-            return (
-                f"the verdict on {file} ({verdicts[0].reason}) cannot be recorded: {error.strerror or error}; make "
-                "room in the state directory, then restart streamd"
-            )
-        for verdict in new:
-            self._stats.count(f"stream.{stream.spec.name}", "bad_samples")
-            logs.warning(
-                "sample.bad",
-                verdict.reason,
-                stream=stream.spec.name,
-                sample=verdict.sample_id,
-                file=stream.file(verdict.sample_id),
-            )
-        return stream.too_many_bad()
 
     def _try_again(self, job: Job, task: Task) -> None:
         later = Job(task, job.production, time.monotonic(), failures=job.failures + 1)
@@ -284,10 +266,36 @@ class LocalEngine:
         """Gives a batch up; its tasks that still run end unheard."""
         if production.given_up:
             return
-        production.given_up = True
-        self._end_tasks(production, self._shifts.of(production).withdraw(production))
+        self._give_up(production)
         assert self._reporter is not None  # noqa: S101 - as above
         self._reporter.failed(production, reason)
+
+    def _give_up(self, production: Production) -> None:
+        production.given_up = True
+        self._end_tasks(production, self._shifts.of(production).withdraw(production))
+
+    def _leave(self, number: int, why: str) -> None:
+        """The data of a stream are away: its batches come to nothing, and are begun again when the data are there."""
+        productions = [each for each in self._shifts.under_way(number) if not each.given_up]
+        if not productions:
+            return
+        stream = productions[0].stream
+        name, current = stream.spec.name, self._register.current()
+        if self._reporter is None or self._reporter.away is None or name not in current:
+            for production in productions:
+                self._fail(production, why)
+            return
+        for production in productions:
+            self._give_up(production)
+        if number == current[name]:
+            why = self._absences.begin(number, stream, why)
+        self._reporter.away(name, why, productions)
+        if current[name] not in self._absences:  # of another version: this one may have its data elsewhere
+            self._reporter.back(name)
+
+    def _back(self, name: str) -> None:
+        if self._reporter is not None and name in self._register.current():
+            self._reporter.back(name)
 
     def _end_tasks(self, production: Production, count: int) -> None:
         """So many tasks of a batch are over. The last one of a batch that was given up lets go of its stream."""
@@ -304,7 +312,9 @@ class LocalEngine:
 
     async def run(self) -> None:
         """Keeps `workers` processes alive until cancelled; none is left when it returns."""
-        await self._shifts.run()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._absences.run(), name="absences")
+            group.create_task(self._shifts.run(), name="shifts")
 
     def _hire(self) -> Crew:
         employer = Employer(self._came, Listener(self._heard, self._waits), self._inherit)
@@ -312,7 +322,7 @@ class LocalEngine:
 
     def _came(self, worker: WorkerProcess) -> None:
         for command in self._register.openings():
-            worker.send(command)
+            worker.send(replace(command, away=command.number in self._absences))
         self._dispatch()
 
     def _waits(self, worker: WorkerProcess, at: Whereabouts) -> None:
@@ -324,6 +334,8 @@ class LocalEngine:
             pid=worker.pid,
             files="none yet" if job is None else job.files(),
         )
+        if job is not None and not job.production.given_up:
+            self._absences.ask(job.production.number, job.production.stream)
 
     def _inherit(self, worker: WorkerProcess, death: Death) -> None:
         """Queues a dead worker's tasks again, ahead of all others. The one that it was at counts the death."""
@@ -369,7 +381,7 @@ class LocalEngine:
     def _condemn(self, production: Production, verdict: Verdict) -> None:
         """The last task of a suspect is over: its row is filled again with what the verdict makes of it."""
         self._end_tasks(production, 1)
-        reason = self._record(production.stream, [verdict])
+        reason = record_verdicts(production.stream, [verdict], self._stats)
         if reason is not None:
             self._fail(production, reason)
         elif production.pending == 0:
@@ -377,15 +389,11 @@ class LocalEngine:
 
     def _survive(self, job: Job, death: Death) -> None:
         """A task outlives a worker that died of something else, up to a limit, each time after a longer pause."""
-        job.deaths += 1
-        now_s = time.monotonic()
-        job.died_s = now_s if job.died_s is None else job.died_s
-        if job.deaths >= TASK_ATTEMPTS and now_s - job.died_s >= TASK_GIVE_UP_S:
+        if job.count_death(time.monotonic()):
             words = f"{job.deaths} workers died, the last {death.words}, at files beginning with {job.files()}"
             self._fail(job.production, words)
             self._end_tasks(job.production, 1)
         elif job.suspect:  # it waits for the worker that starts in the dead one's place
             self._shifts.of(job.production).suspects.appendleft(job)
         else:
-            pause_s = min(WORKER_RESPAWN_S * (2 ** min(job.deaths - 1, 10) - 1), WORKER_RESPAWN_MAX_S)
-            asyncio.get_running_loop().call_later(pause_s, self._requeue, job)
+            asyncio.get_running_loop().call_later(job.pause_s, self._requeue, job)

@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from streamd.engines.rowcost import RowCost
+from streamd.limits import TASK_ATTEMPTS, TASK_GIVE_UP_S, WORKER_RESPAWN_MAX_S, WORKER_RESPAWN_S
 from streamd.plan import Ids
 from streamd.served import ServedStream
 from streamd.spec import BatchKey
@@ -30,6 +31,17 @@ class Job:
     died_s: float | None = None  # when the first of them did
     failures: int = 0  # of reads, which may pass
     suspect: bool = False
+
+    def count_death(self, now_s: float) -> bool:
+        """One more worker has died at it; whether that is one too many."""
+        self.deaths += 1
+        self.died_s = now_s if self.died_s is None else self.died_s
+        return self.deaths >= TASK_ATTEMPTS and now_s - self.died_s >= TASK_GIVE_UP_S
+
+    @property
+    def pause_s(self) -> float:
+        """Before it is tried again, since a worker died at it."""
+        return min(WORKER_RESPAWN_S * (2 ** min(self.deaths - 1, 10) - 1), WORKER_RESPAWN_MAX_S)
 
     def files(self) -> str:
         """The first of its files, by name."""

@@ -57,6 +57,14 @@ class Register:
         """The number that each name stands for."""
         return dict(self._current)
 
+    def streams(self) -> dict[int, ServedStream]:
+        """Those that names stand for, by number."""
+        return {number: self._entries[number].stream for number in self._current.values()}
+
+    def stream(self, number: int) -> ServedStream:
+        """KeyError for a number that is over."""
+        return self._entries[number].stream
+
     def add(self, stream: ServedStream) -> int:
         """A number for a stream that is to be opened. Its name does not stand for it yet."""
         number = next(self._numbers)

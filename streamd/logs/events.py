@@ -15,6 +15,8 @@ EVENTS: Final[dict[str, str]] = {
     "daemon.stopped": "the daemon has ended as it was asked to",
     "daemon.stuck": "batches are asked for and none gets on: the service manager starts the daemon anew",
     "data.absent": "the data to be listed are not there: the daemon waits for their file system, and trainers for it",
+    "data.away": "the data of a stream are not there, as on a file system that is not mounted; it waits for them",
+    "data.back": "the data of a stream are there again, and it goes on",
     "epoch.finished": "all trainers that were in an epoch of a stream are through with it",
     "log.held": "an event repeated itself so often that this many of it were held back",
     "manifest.listing": "samples are being listed",

@@ -9,9 +9,10 @@ from typing import Final
 import numpy as np
 
 from streamd.confined import UnfitFileError, check_unchanged, open_unchanged
-from streamd.errors import ConfigError
+from streamd.errors import ConfigError, DataAwayError
 from streamd.manifest import Manifest
 from streamd.plan import PAD_ID, Ids
+from streamd.roots import ABSENT
 from streamd.sources.files import shown
 from streamd.stores import Mask
 
@@ -36,18 +37,21 @@ class ListedFiles:
         return [size for _, size, _ in self._files]
 
     def open(self, file: int) -> int:
-        """A descriptor of a file. Raises ConfigError when it is not the one that was listed, or cannot be opened."""
+        """A descriptor of a file. Raises ConfigError when it is not the one that was listed, or cannot be opened.
+
+        DataAwayError when it is not there.
+        """
         name, size, mtime_ns = self._files[file]
         try:
             return open_unchanged(self._root, name, size, mtime_ns)
         except UnfitFileError as error:
             raise ConfigError(f"{os.fsdecode(name)!r} is {error}") from error
-        except FileNotFoundError as error:
-            raise ConfigError(
-                f"{shown(name)} is not in {shown(self._folder)} any more; bring it back, or name in source.path where "
-                "it is now"
-            ) from error
         except OSError as error:
+            if error.errno in ABSENT:
+                raise DataAwayError(
+                    f"{shown(name)} is not in {shown(self._folder)} any more; bring it back, or name in source.path "
+                    "where it is now"
+                ) from error
             path = self._folder / os.fsdecode(name)
             raise ConfigError(f"{shown(path)} cannot be opened: {error.strerror}") from error
 

@@ -114,6 +114,24 @@ class StreamChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamPaused:
+    """The data of a stream are away: what is in production in `slots` comes to nothing, and nothing is begun.
+
+    Its trainers wait.
+    """
+
+    stream: str
+    slots: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamResumed:
+    """The data of a stream are there again: it goes on."""
+
+    stream: str
+
+
+@dataclass(frozen=True, slots=True)
 class DrainRequested:
     """Produce nothing more."""
 
@@ -134,6 +152,8 @@ Event = (
     | SessionLost
     | SessionClosed
     | StreamChanged
+    | StreamPaused
+    | StreamResumed
     | DrainRequested
     | TimePassed
 )

@@ -26,6 +26,8 @@ from streamd.window.events import (
     SessionLost,
     SlotDenied,
     StreamChanged,
+    StreamPaused,
+    StreamResumed,
     StreamShape,
     Subscribed,
     TimePassed,
@@ -125,6 +127,7 @@ class Ledger:
         self._slots: dict[int, _Slot] = {}
         self._newest_slot = 0
         self._draining = False
+        self._paused: set[str] = set()
         self._came: Event = TimePassed()
         self._reach = _EVERYBODY  # whom this event may have something sent to: a session
         self._owed: int | None = None  # the session whose receipt must come next
@@ -160,7 +163,7 @@ class Ledger:
 
     # --- what came
 
-    def _hear(self, event: Event) -> None:  # noqa: C901 - one line an event
+    def _hear(self, event: Event) -> None:  # noqa: C901, PLR0912 - one line an event
         self._reach = _NOBODY
         match event:
             case CreditGranted(session, upto):
@@ -181,16 +184,25 @@ class Ledger:
                 self._reach = _EVERYBODY  # who is lent more may be sent more
                 self._end(session)
             case ProductionFailed(_, slot):
-                failed = self._slots[slot]
-                failed.writing, failed.key, failed.seen = False, None, True
+                self._fail(slot)
             case SlotDenied(_, slot):
                 self._bytes -= self._slots.pop(slot).slot_bytes
             case StreamChanged(stream, shape):
                 self._change(stream, shape)
+            case StreamPaused(stream, slots):
+                self._paused.add(stream)
+                for slot in slots:
+                    self._fail(slot)
+            case StreamResumed(stream):
+                self._paused.discard(stream)
             case DrainRequested():
                 self._draining = True
             case TimePassed():
                 pass
+
+    def _fail(self, number: int) -> None:
+        slot = self._slots[number]
+        slot.writing, slot.key, slot.seen = False, None, True
 
     def _release(self, event: LeaseReleased) -> None:
         account = self._sessions.get(event.session)
@@ -210,6 +222,7 @@ class Ledger:
                 self._slots[slot].seen = True
 
     def _change(self, stream: str, shape: StreamShape | None) -> None:
+        self._paused.discard(stream)
         for slot in self._slots.values():
             if slot.key is not None and slot.key.stream == stream:
                 slot.key = None
@@ -286,8 +299,8 @@ class Ledger:
             self._bytes += action.slot_bytes
         if slot is None or slot.writing or slot.leases or slot.seen or slot.slot_bytes != action.slot_bytes:
             self._broken("slot_free_to_write", f"{action}: its slot is {slot}")
-        if self._draining:
-            self._broken("slot_free_to_write", f"{action}, while draining")
+        if self._draining or action.key.stream in self._paused:
+            self._broken("slot_free_to_write", f"{action}, while {'draining' if self._draining else 'it is paused'}")
         slot.key, slot.writing = action.key, True
 
     def _see_drop(self, number: int) -> None:

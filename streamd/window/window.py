@@ -31,6 +31,8 @@ from streamd.window.events import (
     SessionLost,
     SlotDenied,
     StreamChanged,
+    StreamPaused,
+    StreamResumed,
     StreamShape,
     Subscribed,
     TimePassed,
@@ -121,7 +123,7 @@ class Window:
         idle_s = self._idle_since_s + _IDLE_S
         return idle_s if self._ask_again_s is None else min(idle_s, self._ask_again_s)
 
-    def _take(self, event: Event, now_s: float) -> list[Action]:  # noqa: C901, PLR0911 - one line an event
+    def _take(self, event: Event, now_s: float) -> list[Action]:  # noqa: C901, PLR0911, PLR0912 - one line an event
         match event:
             case CreditGranted(session, upto):
                 return self._grant(session, upto)
@@ -143,6 +145,11 @@ class Window:
                 return self._denied(key, slot, reason, now_s)
             case StreamChanged(stream, shape, reason):
                 return self._changed(stream, shape, reason)
+            case StreamPaused(stream, slots):
+                return self._pause(stream, slots)
+            case StreamResumed(stream):
+                self._load.resume(stream)
+                return []
             case DrainRequested():
                 self._draining = True
                 return []
@@ -259,12 +266,26 @@ class Window:
         return actions
 
     def _failed(self, stream: str, slot: int, reason: str) -> list[Action]:
+        return self._stop(stream, reason, changed=False) if self._give_up(slot) else []
+
+    def _give_up(self, slot: int) -> bool:
+        """What is in production in a slot comes to nothing, and a worker may still write there; was it wanted?"""
         self._load.give_up(slot)
         entry = self._pool.by_slot[slot]
         wanted = self._pool.entries.get(entry.key) is entry
         entry.tainted = True
         self._pool.discard(entry)
-        return self._stop(stream, reason, changed=False) if wanted else []
+        return wanted
+
+    def _pause(self, stream: str, slots: Iterable[int]) -> list[Action]:
+        """What lies whole is still sent; the rest is begun again, from nothing, when the stream goes on."""
+        self._load.pause(stream)
+        for slot in slots:
+            key = self._pool.by_slot[slot].key
+            if self._give_up(slot):
+                for session in self._sessions.values():
+                    session.forget(key)
+        return []
 
     def _denied(self, key: BatchKey, slot: int, reason: str, now_s: float) -> list[Action]:
         """Goes on with the slots there are for a while: what nobody holds gives way, as where memory is short."""

@@ -23,6 +23,7 @@ class _Stream:
     depth: int = TASKS_AHEAD_PER_WORKER
     ahead: int = 0
     ahead_at_least: int = 0
+    paused: bool = False
 
 
 @dataclass(slots=True)
@@ -64,6 +65,14 @@ class Workload:
         """A stream is served no longer."""
         self._streams.pop(name, None)
 
+    def pause(self, name: str) -> None:
+        """Nothing of a stream is begun, until it is resumed or another one."""
+        self._streams[name].paused = True
+
+    def resume(self, name: str) -> None:
+        """A stream goes on."""
+        self._streams[name].paused = False
+
     # --- how much more
 
     @property
@@ -79,7 +88,7 @@ class Workload:
     def has_slots(self, stream: str) -> bool:
         """Whether one more batch of this stream may be filled at a time."""
         known = self._streams[stream]
-        return known.running < known.most
+        return known.running < known.most and not known.paused
 
     def ahead(self, stream: str) -> int:
         """How many batches beyond its credit production looks for a session."""

@@ -16,8 +16,9 @@ import numpy.typing as npt
 from served_folders import file_of
 
 from streamd.decode import decode_into
-from streamd.engines.local import LocalEngine, Reporter
+from streamd.engines.local import LocalEngine
 from streamd.engines.production import Production
+from streamd.engines.reporter import Reporter
 from streamd.layout import layout, slot_bytes
 from streamd.limits import ROW_DEADLINE_S
 from streamd.quarantine import Quarantine

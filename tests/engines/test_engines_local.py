@@ -17,7 +17,7 @@ from rig import Rig, pixels, play, running, unreadable
 from served_folders import file_of, serve, spoil
 
 from streamd.decode.identity import pixel_id
-from streamd.engines import crew, local, rowcost
+from streamd.engines import crew, local, production, rowcost
 from streamd.limits import TASK_ROWS
 from streamd.served import ServedStream
 from streamd.verdicts import Verdict
@@ -206,10 +206,10 @@ def test_a_task_that_kills_every_worker_gives_its_stream_up(
     )
     deadly.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(deadly))
-    monkeypatch.setattr(local, "WORKER_RESPAWN_S", 0.001)
+    monkeypatch.setattr(production, "WORKER_RESPAWN_S", 0.001)
     monkeypatch.setattr(crew, "WORKER_RESPAWN_S", 0.001)
-    monkeypatch.setattr(local, "TASK_ATTEMPTS", 4)
-    monkeypatch.setattr(local, "TASK_GIVE_UP_S", 0)
+    monkeypatch.setattr(production, "TASK_ATTEMPTS", 4)
+    monkeypatch.setattr(production, "TASK_GIVE_UP_S", 0)
 
     async def scene() -> None:
         async with running(stream) as rig:

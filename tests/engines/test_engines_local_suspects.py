@@ -16,7 +16,7 @@ from harmful import Broken, mark
 from rig import Rig, pixels, play
 from served_folders import serve, spoil
 
-from streamd.engines import crew, local
+from streamd.engines import crew, production
 from streamd.engines.process import WorkerProcess
 from streamd.limits import TASK_ROWS
 from streamd.quarantine import Quarantine
@@ -34,7 +34,7 @@ def ills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Broken:
     ills = Broken(tmp_path / "ills")
     for name, value in ills.environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(local, "WORKER_RESPAWN_S", 0.001)
+    monkeypatch.setattr(production, "WORKER_RESPAWN_S", 0.001)
     monkeypatch.setattr(crew, "WORKER_RESPAWN_S", 0.001)
     return ills
 

@@ -1,0 +1,180 @@
+"""Streams whose data are away: each is looked for until they are there, and the engine hears of it.
+
+A look asks a file system that may never answer. So it is had in a thread of its own, one a stream, which nobody waits
+for beyond a bound, not even the end of the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from streamd import logs
+from streamd.engines.mounts import MountEvents
+from streamd.errors import DataAwayError
+from streamd.limits import PROOF_S, RETURN_MAX_S, RETURN_MIN_S
+from streamd.roots import ExpectedFiles, expected_files, find_absence
+from streamd.served import ServedStream
+
+_ADVICE: Final = (
+    "mount or bring them back, and the stream goes on by itself; if they were changed on purpose, restart with --rescan"
+)
+
+
+def sentence_of(why: str) -> str:
+    """What is said of a stream whose data are away."""
+    return f"it waits for its data: {why}; {_ADVICE}"
+
+
+class DataLook:
+    """Looks for the data of one stream; while one look is unanswered, there is no second."""
+
+    def __init__(self, expected: ExpectedFiles) -> None:
+        self._expected = expected
+        self._asked: asyncio.Future[str] | None = None
+
+    async def absence(self) -> str:
+        """Why the data are not there, nothing if they are."""
+        if self._asked is None:
+            self._asked = _ask_apart(self._expected)
+        await asyncio.wait({self._asked}, timeout=PROOF_S)
+        if not self._asked.done():
+            return f"{str(self._expected.root)!r} does not answer within {PROOF_S:g} s"
+        asked, self._asked = self._asked, None
+        return asked.result()
+
+
+def _ask_apart(expected: ExpectedFiles) -> asyncio.Future[str]:
+    loop = asyncio.get_running_loop()
+    answer = loop.create_future()
+
+    def settle(why: str, error: Exception | None) -> None:
+        if answer.cancelled():
+            return
+        if error is None:
+            answer.set_result(why)
+        else:
+            answer.set_exception(error)
+
+    def look() -> None:
+        outcome: tuple[str, Exception | None]
+        try:
+            outcome = find_absence(expected), None
+        except Exception as error:  # noqa: BLE001 - raised again by whoever asked
+            outcome = "", error
+        with suppress(RuntimeError):  # the loop is closed: nobody asks any more
+            loop.call_soon_threadsafe(settle, *outcome)
+
+    threading.Thread(target=look, name="looking for data", daemon=True).start()
+    return answer
+
+
+async def require_data(stream: ServedStream) -> None:
+    """Raises DataAwayError unless the data of a stream are there."""
+    if why := await DataLook(expected_files(stream.manifest)).absence():
+        raise DataAwayError(f"streams.{stream.spec.name}.source: {why}")
+
+
+@dataclass(slots=True)
+class _Absence:
+    stream: str
+    look: DataLook
+    why: str
+    pause_s: float  # before the next look
+    seeking: asyncio.Task[None] | None = None
+
+
+@dataclass(slots=True)
+class Absences:
+    """The streams whose data are away, by number. `left` is told of one by
+    its number and why, `came` by its name."""
+
+    left: Callable[[int, str], None]
+    came: Callable[[str], None]
+    _away: dict[int, _Absence] = field(default_factory=dict)
+    _asked: set[int] = field(default_factory=set)  # whether their data are there
+    _returns: dict[int, tuple[float, float]] = field(default_factory=dict)  # when, and the pause before
+    _group: asyncio.TaskGroup | None = None
+    _mounts: MountEvents | None = None
+
+    def __contains__(self, number: object) -> bool:
+        return number in self._away
+
+    @property
+    def sentences(self) -> dict[str, str]:
+        """What is said of each stream whose data are away."""
+        return {each.stream: each.why for each in self._away.values()}
+
+    async def run(self) -> None:
+        """Looks for what is away, until cancelled."""
+        self._mounts = MountEvents()
+        try:
+            async with asyncio.TaskGroup() as self._group:
+                for number in self._away:
+                    self._seek(number)
+                await asyncio.get_running_loop().create_future()  # for ever
+        finally:
+            self._mounts.close()
+
+    def begin(self, number: int, stream: ServedStream, why: str) -> str:
+        """The data of a stream are away from now on; what is said of it."""
+        name = stream.spec.name
+        returned_s, paused_s = self._returns.get(number, (0.0, 0.0))
+        # Where looks and reads disagree, as they should not, this keeps them from doing so all the time.
+        relapsed = time.monotonic() < returned_s + 2 * RETURN_MAX_S
+        pause_s = min(max(2 * paused_s, RETURN_MIN_S), RETURN_MAX_S) if relapsed else RETURN_MIN_S
+        look = DataLook(expected_files(stream.manifest))
+        self._away[number] = _Absence(name, look, sentence_of(why), pause_s)
+        logs.error("data.away", self._away[number].why, stream=name)
+        if self._group is not None:
+            self._seek(number)
+        return self._away[number].why
+
+    async def find_among(self, streams: Mapping[int, ServedStream]) -> None:
+        """Begins with those streams whose data are not there."""
+        looks = (DataLook(expected_files(stream.manifest)).absence() for stream in streams.values())
+        for (number, stream), why in zip(streams.items(), await asyncio.gather(*looks), strict=True):
+            if why:
+                self.begin(number, stream, why)
+
+    def end(self, number: int) -> None:
+        """Nobody asks for a stream any more."""
+        absence = self._away.pop(number, None)
+        self._returns.pop(number, None)
+        if absence is not None and absence.seeking is not None:
+            absence.seeking.cancel()
+
+    def ask(self, number: int, stream: ServedStream) -> None:
+        """Whether the data of a stream are there at all, which keep a worker waiting."""
+        if self._group is not None and number not in self._away and number not in self._asked:
+            self._asked.add(number)
+            self._group.create_task(self._answer(number, DataLook(expected_files(stream.manifest))), name="asking")
+
+    async def _answer(self, number: int, look: DataLook) -> None:
+        why = await look.absence()
+        self._asked.discard(number)
+        if why and number not in self._away:
+            self.left(number, why)
+
+    def _seek(self, number: int) -> None:
+        assert self._group is not None  # noqa: S101 - it runs
+        absence = self._away[number]
+        absence.seeking = self._group.create_task(self._return(number, absence), name=f"data of {absence.stream}")
+
+    async def _return(self, number: int, absence: _Absence) -> None:
+        """Ends when the data are there: it looks when mounts have changed, and else after ever longer pauses."""
+        assert self._mounts is not None  # noqa: S101 - as above
+        while True:
+            await self._mounts.change(absence.pause_s)
+            if not await absence.look.absence():
+                break
+            absence.pause_s = min(2 * absence.pause_s, RETURN_MAX_S)
+        del self._away[number]
+        self._returns[number] = time.monotonic(), absence.pause_s
+        logs.notice("data.back", "its data are there again: it goes on", stream=absence.stream)
+        self.came(absence.stream)

@@ -1,0 +1,39 @@
+"""The event that something was mounted or unmounted on this host."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+from contextlib import suppress
+from typing import Final
+
+_MOUNTS: Final = "/proc/self/mountinfo"
+
+
+class MountEvents:
+    """Wakes those who wait when the mounts of this host change. `open` before the first wait, `close` at the end."""
+
+    def __init__(self) -> None:
+        self._changed = asyncio.Event()
+        self._mounts = os.open(_MOUNTS, os.O_RDONLY | os.O_CLOEXEC)
+        # The file is always readable, and a change is an exception to it: the loop asks for the first alone.
+        self._changes = select.epoll()
+        self._changes.register(self._mounts, select.EPOLLPRI)
+        asyncio.get_running_loop().add_reader(self._changes.fileno(), self._wake)
+
+    def _wake(self) -> None:
+        self._changes.poll(0)  # it is heard of, and not again
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def change(self, most_s: float) -> None:
+        """Returns at the next change, or after `most_s`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(most_s):
+                await self._changed.wait()
+
+    def close(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._changes.fileno())
+        self._changes.close()
+        os.close(self._mounts)
