@@ -176,12 +176,16 @@ class Draining(_Message, frozen=True, tag=73):
 
 
 class Pong(_Message, frozen=True, tag=76):
-    """The session as the daemon sees it: batches and receipts sent, the credit's end, leases heard to have ended."""
+    """The session as the daemon sees it: batches and receipts sent, the credit's end, leases heard to have ended.
+
+    `paused`: its stream waits for its data.
+    """
 
     sent: int
     upto: int
     released: int
     receipts: int
+    paused: bool = False
 
 
 class NoSession(_Message, frozen=True, tag=77):

@@ -111,6 +111,10 @@ class Overview:
         """The trainers of a stream wait for its data."""
         self._paused[stream] = why
 
+    def is_paused(self, stream: str) -> bool:
+        """Whether the trainers of a stream wait for its data."""
+        return stream in self._paused
+
     def resumed(self, stream: str) -> None:
         """The data are there again."""
         self._paused.pop(stream, None)

@@ -15,6 +15,7 @@ import numpy as np
 from streamd import logs
 from streamd.changes import Changes, compare, needing_restart
 from streamd.config import Config, located
+from streamd.engines.absences import require_data
 from streamd.engines.local import LocalEngine
 from streamd.errors import StreamdError
 from streamd.served import ServedStream
@@ -59,6 +60,9 @@ class Reloader:
             config, streams = await self._read()
             fresh = {each.spec.name: each for each in streams}
             changes = self._compare(fresh)
+            with located(config):
+                for name in (*changes.changed, *changes.added):
+                    await require_data(fresh[name])
             self._take_verdicts_along(changes, fresh)
         except (StreamdError, OSError) as error:
             for line in str(error).splitlines():
@@ -135,6 +139,7 @@ class Reloader:
         """Its sessions go on; how many bad samples they bear may be another number, and the cache another one."""
         if (was.max_bad_fraction, was.cache) != (now.max_bad_fraction, now.cache):
             renewed = replace(was, max_bad_fraction=now.max_bad_fraction, cache=now.cache)
+            await require_data(renewed)
             await self._engine.open(renewed)
             self._service.renew(renewed)
 

@@ -15,8 +15,7 @@ from streamd.answers import Answers
 from streamd.deliveries import Deliveries
 from streamd.descriptors import DescriptorServer
 from streamd.engines.local import LocalEngine
-from streamd.engines.production import Production
-from streamd.engines.reporter import Reporter
+from streamd.engines.production import Production, Reporter
 from streamd.errors import OtherVersionError, ProtocolError
 from streamd.leaving import Leaving
 from streamd.messages import (
@@ -230,7 +229,8 @@ class Service:
         session = next((each for each in self._window.sessions if each.id == peer.session), None)
         if session is not None:
             released = session.sent - len(session.leases)
-            self._send(peer, Pong(session.sent, session.upto, released, peer.receipts))
+            paused = self._overview.is_paused(peer.stream.spec.name)
+            self._send(peer, Pong(session.sent, session.upto, released, peer.receipts, paused))
 
     def _produced(self, productions: Sequence[Production]) -> None:
         now_s = time.monotonic()

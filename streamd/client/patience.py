@@ -23,7 +23,7 @@ class Patience:
     """One wait. `turn_s` says how long to sleep, `look` what to make of having slept in vain.
 
     `ask` asks a daemon that is there whether it still knows of this session: one that was stopped, or lost a frame, is
-    thereby found out. `awaited` says whom it waits for, "" for nobody: that is told, and no patience counts.
+    thereby found out. `awaited` says whom or what it waits for, "" for nothing: that is told, and no patience counts.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Patience:
         if away_since_s is None:
             self._ask()
             if awaited := self._awaited():
-                self._say(now_s, f"waiting until {awaited} are there; `streamd status` shows who is")
+                self._say(now_s, f"waiting until {awaited} are there; `streamd status` says more")
             return
         away_s = now_s - max(away_since_s, self._since_s)
         if self._patience_s is not None and away_s >= self._patience_s:

@@ -162,6 +162,7 @@ class Session:
     _released_total: int = 0
     _told_upto: int = 0
     _receipts: int = 0
+    _paused: bool = False  # by the daemon's last answer
     _asked: tuple[int, int] | None = None  # credit's end and released leases, as told when the daemon was pinged
     _answer_due_s: float | None = None
     _taken: int = 0
@@ -176,8 +177,10 @@ class Session:
         return replace(self.wish, together=0) if self._expected else self.wish
 
     def awaited(self) -> str:
-        """Whom the daemon waits for before it sends anything; "" for nobody."""
+        """Whom or what the daemon waits for before it sends anything more; "" for nothing."""
         wish = self.wish
+        if self.state == "active" and self._paused:
+            return f"the data of stream {wish.stream!r}"
         if self.state != "active" or self._expected or not wish.together:
             return ""
         return f"{wish.together} trainers of stream {wish.stream!r}"
@@ -370,6 +373,7 @@ class Session:
     def _answered(self, pong: Pong, now_s: float) -> list[Do]:
         """Compares accounts: frames keep their order, so whatever only one side knows of was lost on the way."""
         asked, self._asked, self._answer_due_s = self._asked, None, None
+        self._paused = pong.paused
         if (pong.upto, pong.released) == asked and (pong.sent, pong.receipts) == (self._expected, self._receipts):
             return []
         self.gaps += 1

@@ -10,14 +10,13 @@ from dataclasses import replace
 from typing import Final
 
 from streamd import logs
-from streamd.engines.absences import Absences, require_data
+from streamd.engines.absences import Absences
 from streamd.engines.crew import Crew, Employer
 from streamd.engines.deaths import Charge, Death
 from streamd.engines.process import Listener, WorkerProcess
-from streamd.engines.production import Job, Production
+from streamd.engines.production import Job, Production, Reporter
 from streamd.engines.recording import count_task, record_verdicts
 from streamd.engines.register import Register
-from streamd.engines.reporter import Reporter
 from streamd.engines.shift import Shifts
 from streamd.errors import ConfigError
 from streamd.limits import NEW_WORKERS_S, ROW_DEADLINE_S
@@ -85,10 +84,9 @@ class LocalEngine:
     async def open(self, stream: ServedStream) -> PixelId:
         """Serves a new stream, or a new version of one, in all workers; what their pipeline makes of it.
 
-        Raises DataAwayError when its data are away. Batches that are begun after the return are the new version's;
-        those under way keep their own. Who awaits this itself, not in a task, goes on before any other callback runs.
+        Its data are there. Batches that are begun after the return are the new version's; those under way keep their
+        own. Who awaits this itself, not in a task, goes on before any other callback runs.
         """
-        await require_data(stream)
         number = self._register.add(stream)
         try:
             self._shifts.now.crew.tell(self._register.opening(number))
@@ -112,7 +110,6 @@ class LocalEngine:
         Batches under way are finished by who began them. Raises ConfigError when a stream cannot be opened, or is not
         in time; the workers are as they were then.
         """
-        await asyncio.gather(*map(require_data, streams))
         numbers = {stream.spec.name: self._register.add(stream) for stream in streams}
         relief = self._shifts.relief()
         try:
@@ -313,8 +310,9 @@ class LocalEngine:
     async def run(self) -> None:
         """Keeps `workers` processes alive until cancelled; none is left when it returns."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._absences.run(), name="absences")
-            group.create_task(self._shifts.run(), name="shifts")
+            seeking = group.create_task(self._absences.run(), name="absences")
+            await self._shifts.run()
+            seeking.cancel()
 
     def _hire(self) -> Crew:
         employer = Employer(self._came, Listener(self._heard, self._waits), self._inherit)

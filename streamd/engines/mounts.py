@@ -11,12 +11,16 @@ from typing import Final
 _MOUNTS: Final = "/proc/self/mountinfo"
 
 
+def _open_mounts() -> int:
+    return os.open(_MOUNTS, os.O_RDONLY | os.O_CLOEXEC)
+
+
 class MountEvents:
-    """Wakes those who wait when the mounts of this host change. `open` before the first wait, `close` at the end."""
+    """Wakes those who wait when the mounts of this host change, until it is closed."""
 
     def __init__(self) -> None:
         self._changed = asyncio.Event()
-        self._mounts = os.open(_MOUNTS, os.O_RDONLY | os.O_CLOEXEC)
+        self._mounts = _open_mounts()
         # The file is always readable, and a change is an exception to it: the loop asks for the first alone.
         self._changes = select.epoll()
         self._changes.register(self._mounts, select.EPOLLPRI)

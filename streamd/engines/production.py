@@ -1,8 +1,8 @@
-"""One batch on its way through the workers: which rows are still to be filled, and with what."""
+"""One batch on its way through the workers: which rows are still to be filled, and with what; and who hears of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -109,6 +109,21 @@ class Production:
 
     def _task(self, rows: Rows, ids: Ids, number: int) -> Task:
         return Task(number, self.number, self.slot, self.slot_bytes, self.delivered.size, rows, ids, self.key.epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class Reporter:
+    """Where the engine tells what became of batches, and that a worker died.
+
+    `away`: the data of a stream are not there, for that reason, and these batches come to nothing; `back`: they are
+    there again. Where nobody waits for that, the batches fail.
+    """
+
+    produced: Callable[[Sequence[Production]], None]
+    failed: Callable[[Production, str], None]
+    died: Callable[[], None] = lambda: None
+    away: Callable[[str, str, Sequence[Production]], None] | None = None
+    back: Callable[[str], None] = lambda _: None
 
 
 @lru_cache(maxsize=64)

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from streamd.engines.local import LocalEngine
-from streamd.engines.production import Production
-from streamd.engines.reporter import Reporter
+from streamd.engines.production import Production, Reporter
 from streamd.errors import PackError
 from streamd.layout import layout, slot_bytes
 from streamd.limits import MAX_TASKS_AHEAD, TASK_ROWS

@@ -108,7 +108,7 @@ def test_a_wait_for_others_is_told_every_30_s_for_as_long_as_it_lasts_and_no_pat
         awaited[0] = awaited[0] if seconds < 80 else ""
         clock.now_s += 10
         waiting.look()
-    line = "streamd: waiting until 3 trainers of stream 'train' are there; `streamd status` shows who is"
+    line = "streamd: waiting until 3 trainers of stream 'train' are there; `streamd status` says more"
     assert capsys.readouterr().err.splitlines() == [line] * 2
 
 

@@ -17,8 +17,7 @@ from served_folders import file_of
 
 from streamd.decode import decode_into
 from streamd.engines.local import LocalEngine
-from streamd.engines.production import Production
-from streamd.engines.reporter import Reporter
+from streamd.engines.production import Production, Reporter
 from streamd.layout import layout, slot_bytes
 from streamd.limits import ROW_DEADLINE_S
 from streamd.quarantine import Quarantine

@@ -11,8 +11,7 @@ from served_folders import serve
 
 from streamd.engines.local import LocalEngine
 from streamd.engines.process import WorkerProcess
-from streamd.engines.production import Production
-from streamd.engines.reporter import Reporter
+from streamd.engines.production import Production, Reporter
 from streamd.slots import SlotStore
 from streamd.spec import BatchKey
 from streamd.stats import Stats

@@ -289,7 +289,7 @@ def test_whoever_waits_for_others_says_so_and_no_patience_counts(
         with trainers(Trainer(daemon.endpoint, epochs=1, start={"together": 2})) as (other,):
             assert sum(1 for _ in stream) == len(stream)
             assert other.finish()[0].ok
-    line = "streamd: waiting until 2 trainers of stream 'train' are there; `streamd status` shows who is"
+    line = "streamd: waiting until 2 trainers of stream 'train' are there; `streamd status` says more"
     assert set(said) == {line}
 
 

@@ -170,6 +170,16 @@ class World:
         self.producing.remove(job)
         return job, self.handle(ProductionFailed(job.key, job.slot, reason))
 
+    def pause(self, *, stream: str = "train") -> list[Action]:
+        """The data of a stream are away: all its productions come to nothing."""
+        jobs = [job for job in self.producing if job.key.stream == stream]
+        self.producing = type(self.producing)(job for job in self.producing if job not in jobs)
+        return self.handle(StreamPaused(stream, tuple(job.slot for job in jobs)))
+
+    def resume(self, *, stream: str = "train") -> list[Action]:
+        """They are there again."""
+        return self.handle(StreamResumed(stream))
+
     def deny(self) -> list[Action]:
         """The host has no room for the slot that was asked for last."""
         job = self.producing.pop()

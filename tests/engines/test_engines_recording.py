@@ -1,0 +1,57 @@
+"""What a task leaves behind: verdicts on record, once each, and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from daemons import write_images
+from served_folders import serve
+
+from streamd.engines.production import Job, Production
+from streamd.engines.recording import count_task, record_verdicts
+from streamd.served import ServedStream
+from streamd.spec import BatchKey
+from streamd.stats import Stats
+from streamd.tasks import CachePlace, Done, Task
+from streamd.verdicts import Verdict
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Iterator[ServedStream]:
+    stream = serve(write_images(tmp_path / "data", {"cat": 24}, size=(8, 8)), tmp_path / "state")
+    yield stream
+    stream.manifest.close()
+
+
+def test_a_verdict_is_counted_once_and_too_many_stop_the_stream(stream: ServedStream) -> None:
+    stats = Stats()
+    for _ in range(2):
+        assert record_verdicts(stream, [Verdict(3, "damaged")], stats) is None
+    assert stats.read()["stream.train"]["bad_samples"] == 1
+    assert stream.quarantine.path.read_text().count("\n") == 1
+    reason = record_verdicts(stream, [Verdict(each, "damaged") for each in range(11)], stats)
+    assert reason is not None
+    assert "11 of 24 samples are bad" in reason
+
+
+def test_a_verdict_that_cannot_be_kept_stops_the_stream(stream: ServedStream) -> None:
+    stream.quarantine.path.mkdir()
+    reason = record_verdicts(stream, [Verdict(3, "damaged")], Stats())
+    assert reason is not None
+    assert "the verdict on cat/0003.jpg (damaged) cannot be recorded: Is a directory" in reason
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_what_a_cache_held_is_counted_where_there_is_one(stream: ServedStream, *, cached: bool) -> None:
+    stats = Stats()
+    stream = replace(stream, cache=CachePlace("", None) if cached else None)
+    production = Production(BatchKey("train", 0, 0), stream, 0, 1, 4096)
+    task = Task(1, 0, 1, 4096, 8, np.arange(5, dtype=np.uint16), np.arange(5, dtype=np.int64))
+    count_task(Job(task, production, 0.0), Done(1, 10**9, 2 * 10**9, 0, gathered=3), stats)
+    numbers = stats.read()["stream.train"]
+    assert (numbers["read_count"], numbers["decode_count"]) == (5, 5)
+    assert [numbers.get(f"cache_{each}") for each in ("hits", "misses")] == ([3, 2] if cached else [None, None])
