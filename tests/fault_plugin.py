@@ -68,6 +68,7 @@ ROWS: Final = {
     "46": "batches fetched ahead at a checkpoint",
     "47": "client and daemon of other versions",
     "48": "hours of all that",
+    "49": "the data away for a while",
     "cut": "connection cut",
 }
 _NETWORK: Final = "needs the TCP listener, which is not built yet"

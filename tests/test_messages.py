@@ -40,7 +40,7 @@ PROTOCOL: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
     "Draining": (73, ()),
     "Names": (74, ("names",)),
     "StatusNow": (75, ("status",)),
-    "Pong": (76, ("sent", "upto", "released", "receipts")),
+    "Pong": (76, ("sent", "upto", "released", "receipts", "paused")),
     "NoSession": (77, ()),
     "CreditNow": (78, ("credit",)),
     "MonitorAt": (79, ("url", "token")),
@@ -55,7 +55,7 @@ DEFINED: Final[set[type[Any]]] = {
 
 def test_the_protocol_is_what_it_always_was() -> None:
     assert {kind.__name__: (kind.__struct_config__.tag, kind.__struct_fields__) for kind in DEFINED} == PROTOCOL
-    assert VERSION == 6
+    assert VERSION == 7
 
 
 def test_every_message_is_said_by_exactly_one_side() -> None:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from daemons import write_images
 from opened_sources import LABELS, holding
 from programs import Write
-from served_folders import file_of, serve
+from served_folders import change_times, file_of, serve
 
-from streamd.errors import ConfigError
-from streamd.opened import ReadPace, Source, Unread, opened
+from streamd import opened as opened_module
+from streamd.errors import ConfigError, DataAwayError
+from streamd.opened import ReadPace, Source, Unread, foresee_pixels, opened
 from streamd.plan import PAD_ID
 from streamd.served import ServedStream
-from streamd.tasks import CachePlace, OpenStream, TransformPlace
+from streamd.slots import make_memory
+from streamd.tasks import BadSample, CachePlace, OpenStream, TransformPlace
 from streamd.transforms.source import place_of
+from streamd.whereabouts import TRACK_BYTES, Track
 
 
 def test_files_that_a_store_holds_are_not_read_ahead(source: Source, stream: ServedStream) -> None:
@@ -43,8 +49,98 @@ def test_a_store_is_closed_with_its_source(stream: ServedStream) -> None:
 
 def test_a_source_whose_root_is_gone_is_an_error(stream: ServedStream, tmp_path: Path) -> None:
     (tmp_path / "data").rename(tmp_path / "moved")
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(DataAwayError, match=r"^'.*data' cannot be opened: No such file or directory$"):
         Source.open(stream.spec, stream.manifest_path)
+
+
+# --- the root
+
+
+def bad(source: Source, *ids: int) -> list[BadSample]:
+    blobs = source.read(np.array(ids, np.int64))
+    return [blob for blob in blobs if isinstance(blob, BadSample)]
+
+
+def test_a_file_that_is_gone_from_a_proven_root_is_bad_for_good(source: Source, stream: ServedStream) -> None:
+    file_of(stream, 3).unlink()
+    assert bad(source, 2, 3) == [BadSample(3, "No such file or directory", lasting=True)]
+
+
+@pytest.mark.parametrize("leave", ["nothing", "an empty folder", "other files", "a quarter"])
+def test_no_file_is_held_to_be_gone_where_the_root_is_not_the_listed_one(
+    source: Source, stream: ServedStream, tmp_path: Path, leave: str
+) -> None:
+    root, aside = stream.manifest.root, tmp_path / "aside"
+    names = [file_of(stream, each).relative_to(root) for each in range(9)]
+    root.rename(aside)  # the source has it open still, and reads on there, until it fails
+    (aside / names[3]).rename(tmp_path / "kept")
+    if leave != "nothing":
+        for name in names:
+            (root / name.parent).mkdir(parents=True, exist_ok=True)
+    if leave == "other files":
+        for name in names:
+            (root / name).write_bytes(b"another file")
+    if leave == "a quarter":
+        for name in names[:2]:
+            (root / name).write_bytes((aside / name).read_bytes())
+    (each,) = bad(source, 3)
+    assert (each.sample_id, each.lasting, each.away) == (3, False, True)
+    if root.exists():
+        shutil.rmtree(root)
+    (tmp_path / "kept").rename(aside / names[3])
+    aside.rename(root)
+    assert bad(source, 3, 5) == []
+
+
+def test_a_root_that_is_mounted_over_is_read_where_its_path_leads(
+    source: Source, stream: ServedStream, tmp_path: Path
+) -> None:
+    root = stream.manifest.root
+    shutil.copytree(root, tmp_path / "mounted")
+    below = root.rename(tmp_path / "below")  # which the source has open, as the folder under a mount point
+    shutil.rmtree(below / "cat")
+    for path in (tmp_path / "mounted").glob("*/*"):
+        change_times(path, file_mtime_ns(stream, path.relative_to(tmp_path / "mounted")))
+    (tmp_path / "mounted").rename(root)
+    assert bad(source, 0, 3, 5) == []
+
+
+def file_mtime_ns(stream: ServedStream, name: Path) -> int:
+    names = [stream.file(each) for each in range(stream.spec.samples)]
+    return int(stream.manifest.mtimes_ns[names.index(str(name))])
+
+
+def test_a_root_that_goes_between_reading_and_recording_condemns_nobody(
+    source: Source, stream: ServedStream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file_of(stream, 3).unlink()
+    read, tries = opened_module.read_file, iter(range(2))
+
+    def go_with_the_second(*arguments: Any) -> bytes:
+        if next(tries) == 1:
+            stream.manifest.root.rename(tmp_path / "aside")
+        return read(*arguments)
+
+    monkeypatch.setattr(opened_module, "read_file", go_with_the_second)
+    (each,) = bad(source, 3)
+    assert (each.lasting, each.away) == (False, True)
+
+
+def test_what_a_pipeline_makes_is_known_while_the_data_are_away(
+    stream: ServedStream, place: TransformPlace, tmp_path: Path
+) -> None:
+    command = OpenStream(0, str(stream.manifest_path), stream.spec, None, place)
+    source, remark = opened(command)
+    (tmp_path / "data").rename(tmp_path / "moved")
+    descriptor = make_memory("track", TRACK_BYTES)
+    track = Track(descriptor)
+    assert foresee_pixels(command, track) == (source.pixel_id, remark)
+    track.close()
+    os.close(descriptor)
+    source.close()
+
+
+# --- reading ahead
 
 
 def test_files_are_read_ahead_until_eight_groups_in_a_row_took_no_time() -> None:

@@ -62,6 +62,15 @@ def test_stored_pixels_that_have_changed_may_come_back_and_condemn_no_sample(arr
     assert bad == [BadSample(3, reason, lasting=False)]
 
 
+def test_stored_pixels_whose_file_is_gone_are_away_until_it_is_back(arrays: Source) -> None:
+    path = arrays.manifest.root / "x.npy"
+    aside = path.rename(path.with_name("aside"))
+    (bad,) = filled(arrays, np.array([3, PAD_ID], np.int64))[1]
+    assert bad == BadSample(3, f"'x.npy' is not in '{arrays.manifest.root}'", lasting=False, away=True)
+    aside.rename(path)
+    assert filled(arrays, np.array([3, PAD_ID], np.int64))[1] == []
+
+
 def test_stored_pixels_are_the_same_whatever_decodes_here(arrays: Source) -> None:
     assert arrays.pixel_id != pixel_id(arrays.spec.image)
     wider = replace(arrays, spec=replace(arrays.spec, image=replace(arrays.spec.image, width=9)))

@@ -91,7 +91,7 @@ EXAMPLES: Final[list[ClientMessage | DaemonMessage]] = [
     Draining(),
     Names(("cat/ü.jpg", "")),
     StatusNow(STATUS),
-    Pong(7, 15, 6, 1),
+    Pong(7, 15, 6, 1, paused=True),
     NoSession(),
     CreditNow(3),
     MonitorAt("http://127.0.0.1:9191", "secret"),

@@ -266,20 +266,34 @@ def test_why_a_stream_cannot_be_opened_is_told(hand: Hand, stream: ServedStream)
     assert "cannot be used: it is too short" in said.reason
 
 
+def test_a_stream_whose_data_are_away_is_left_alone_until_a_task_wants_it(hand: Hand, stream: ServedStream) -> None:
+    root = Path(stream.manifest.root)
+    hand.send(OpenStream(0, str(stream.manifest_path), stream.spec, away=True))
+    assert isinstance(hand.hear(), Ready)
+    assert root not in {link.readlink() for link in Path(f"/proc/{hand.process.pid}/fd").iterdir()}
+    hand.send(task(stream, 6, [0, 1], [3, 4]), slot=1, nbytes=slot_bytes(stream.spec))
+    assert isinstance(hand.hear(), Ready)
+    assert isinstance(report := hand.hear(), Done)
+    assert report.bad == ()
+
+
 def test_a_stream_that_is_out_of_reach_fails_its_tasks_until_it_is_back(hand: Hand, stream: ServedStream) -> None:
     root = Path(stream.manifest.root)
     aside = root.rename(root.with_name("aside"))
-    assert isinstance(hand.open(stream), Unopened)
+    assert isinstance(ready := hand.open(stream), Ready)  # what its pipeline makes is known without them
     hand.send(task(stream, 5, [0, 1], [3, PAD_ID]), slot=1, nbytes=slot_bytes(stream.spec))
 
     report = hand.hear()
     assert isinstance(report, Done)
-    assert [(each.sample_id, each.lasting) for each in report.bad] == [(3, False), (PAD_ID, False)]
+    assert [(each.sample_id, each.lasting, each.away) for each in report.bad] == [
+        (3, False, True),
+        (PAD_ID, False, True),
+    ]
     assert "No such file or directory" in report.bad[0].reason
 
     aside.rename(root)
     hand.send(task(stream, 6, [0, 1], [3, 4]))
-    assert isinstance(hand.hear(), Ready)
+    assert hand.hear() == ready
     report = hand.hear()
     assert isinstance(report, Done)
     assert (report.number, report.bad) == (6, ())

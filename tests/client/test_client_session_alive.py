@@ -56,6 +56,15 @@ def test_an_answer_that_agrees_ends_the_matter() -> None:
     assert Say(HERE, Ping()) in session.ask(30.0)
 
 
+def test_a_stream_that_waits_for_its_data_is_told_by_the_answer_until_another_one() -> None:
+    session = active()
+    deliver(session, 0, 0, 0)
+    for paused, awaited in ((True, "the data of stream 'train'"), (False, "")):
+        pinged(session)
+        assert session.heard(HERE, Pong(1, 8, 0, 0, paused), 21.0) == []
+        assert session.awaited() == awaited
+
+
 def test_what_was_told_after_the_ping_is_no_disagreement() -> None:
     session = active()
     deliver(session, 0, 0, 0)

@@ -22,11 +22,6 @@ def no_folder(place: Path) -> None:
     (place / "state").touch()
 
 
-def moved(place: Path) -> None:
-    list_samples(load(place / "config.yaml"), place / "state", lambda *_: None)
-    (place / "data").rename(place / "elsewhere")
-
-
 def serve_already(place: Path) -> ListLock:
     """Holds the list as a daemon that serves it does."""
     config = load(place / "config.yaml")
@@ -196,22 +191,13 @@ OF_RUNNING: Final = (
         do="Replace the files; the daemon's log names each.",
     ),
     Mistake(
-        "moved the images since they were listed",
-        prepare=moved,
-        says=(
-            "streamd: config.yaml:3: streams.train.source: the folder of its images, '…data', is not there any more; "
-            "bring it back, or name where the images are now"
-        ),
-        do="Bring them back, or name their new place.",
-    ),
-    Mistake(
         "deleted images that the daemon serves",
         command="streamd probe gone",
         running=True,
         status=1,
         says=(
             "draining 1 epoch of gone in 1 process\n"
-            "streamd probe: … of 16 samples are bad, more than bad_samples.max_fraction 0.01 allows; the "
+            "streamd probe: … of 40 samples are bad, more than bad_samples.max_fraction 0.01 allows; the "
             "last: …: No such file or directory; mend or remove them, or set a larger max_fraction: streamd check "
             "names them all\n"
             "streamd: a probing process failed; its message is above"

@@ -67,7 +67,7 @@ def arrange(mistake: Mistake, place: Path, endpoint: str | None) -> object:
 
 def served(place: Path) -> DaemonProcess:
     """A daemon with a stream for everything that may go wrong later: what it names was right when it started."""
-    good, gone = (write_images(place / name, {"cat": 8, "dog": 8}) for name in ("good", "gone"))
+    good, gone = (write_images(place / name, {"cat": count, "dog": 8}) for name, count in (("good", 8), ("gone", 32)))
     flat = write_images(place / "flat", {"all": 8}) / "all"
     broken = place / "broken" / "cat"
     broken.mkdir(parents=True)
@@ -86,7 +86,7 @@ def served(place: Path) -> DaemonProcess:
         "gone": stream_config(gone),
     }
     daemon = DaemonProcess(place, {"streams": streams}).start()
-    for path in gone.glob("*/*"):
+    for path in [*gone.glob("dog/*"), *sorted(gone.glob("cat/*"))[:4]]:
         path.unlink()
     return daemon
 

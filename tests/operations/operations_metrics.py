@@ -45,7 +45,7 @@ ADVICE: Final[dict[str, str]] = {
     "`wire.malformed`.",
     "streamd_stream_samples": "What the list of samples has; changes with a new list.",
     "streamd_stream_batches": "Changes with the configuration.",
-    "streamd_stream_stopped": "0. Else see `streamd status`: mount or mend the data, list anew or raise `max_fraction`.",
+    "streamd_stream_stopped": "0. Else see `streamd status`: mount or mend data, list anew or raise `max_fraction`.",
     "streamd_stream_failed": "0. Else read `streamd status`, mend it, start the trainers again.",
     "streamd_decodes_per_batch": "1 where trainers are together. Above 1.5 for long: start them together or `live`.",
     "streamd_shuffle_score": "0.9 to 1. Below: a larger `shuffle.buffer`, or a shuffled pack.",

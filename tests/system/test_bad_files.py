@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import signal
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from daemons import DaemonProcess, stream_config, write_images
 from epochs import Epoch, number, verdicts
 from PIL import Image
 
-import streamd
 from streamd.client import Batch
 from streamd.errors import StreamStoppedError
 from streamd.limits import MAX_FILE_BYTES
@@ -199,21 +197,3 @@ def test_the_policy_fail_stops_the_stream_and_names_the_sample(start_daemon: Sta
     daemon.restart_after_kill()
     with pytest.raises(StreamStoppedError, match=stopped):
         Epoch(daemon, folder)
-
-
-@pytest.mark.fault("27", "the whole folder removed, and a worker killed that would have to open it again")
-def test_a_stream_whose_folder_is_gone_stops_and_says_so_and_others_go_on(
-    start_daemon: Start, tmp_path: Path, folder: Path
-) -> None:
-    doomed = write_images(tmp_path / "doomed", {"cat": 160}, size=(16, 16))
-    streams = {"train": stream_config(doomed, batch_size=2), "other": stream_config(folder)}
-    daemon = start_daemon({"streams": streams, "memory": "8MiB", "workers": 1})
-    with streamd.connect(daemon.endpoint) as client, client.subscribe("train", prefetch=2) as stream:
-        next(iter(stream))
-        doomed.rename(tmp_path / "gone")
-        os.kill(daemon.workers()[0], signal.SIGKILL)
-        with pytest.raises(StreamStoppedError, match=r"cannot be read: .*No such file or directory"):
-            for _ in stream:  # what lies decoded is taken first, held by nobody, until a worker must open the folder
-                pass
-    assert sorted(Epoch(daemon, folder, "other").ids) == list(range(40))
-    assert verdicts(daemon) == []

@@ -233,7 +233,7 @@ def test_a_folder_that_is_gone_stops_the_reload_and_no_stream(daemon: DaemonProc
     with trainers(Trainer(daemon.endpoint, "other", epochs=1, allowed=SOME)) as (trainer,):
         moved = folder.rename(folder.with_name("moved"))
         write(daemon, streams | {"train": streams["train"] | {"batch_size": 4}})
-        assert "is not there any more" in refusal(daemon)
+        assert "cannot be opened: No such file or directory" in refusal(daemon)
         moved.rename(folder)
         assert [receipt.ok for receipt in trainer.finish()] == [True]
         assert (trainer.keys, trainer.stream.reconnects) == (keys(), 0)

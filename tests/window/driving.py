@@ -41,6 +41,9 @@ from streamd.window.events import (
     SessionClosed,
     SessionLost,
     SlotDenied,
+    StreamChanged,
+    StreamPaused,
+    StreamResumed,
     StreamShape,
     Subscribed,
 )
@@ -114,6 +117,7 @@ class World:
         self.warnings: list[str] = []
         self.slots: dict[int, int] = {}  # serial -> bytes
         self.gone: set[int] = set()
+        self.paused: set[str] = set()
         self.draining = False
         self.sound = True  # no event has failed half-way
         self._numbers = count(1)
@@ -173,11 +177,13 @@ class World:
     def pause(self, *, stream: str = "train") -> list[Action]:
         """The data of a stream are away: all its productions come to nothing."""
         jobs = [job for job in self.producing if job.key.stream == stream]
-        self.producing = type(self.producing)(job for job in self.producing if job not in jobs)
+        self.producing = deque(job for job in self.producing if job not in jobs)
+        self.paused.add(stream)
         return self.handle(StreamPaused(stream, tuple(job.slot for job in jobs)))
 
     def resume(self, *, stream: str = "train") -> list[Action]:
         """They are there again."""
+        self.paused.discard(stream)
         return self.handle(StreamResumed(stream))
 
     def deny(self) -> list[Action]:
@@ -230,6 +236,8 @@ class World:
 
     def handle(self, event: Event) -> list[Action]:
         self.sound = False
+        if isinstance(event, StreamChanged):
+            self.paused.discard(event.stream)
         actions = self.window.handle(event, self.now_s)
         for action in actions:
             self._see(action)
@@ -277,6 +285,7 @@ class World:
 
     def _see_production(self, action: Produce) -> None:
         self.slots[action.slot] = action.slot_bytes
+        assert action.key.stream not in self.paused, "nothing is begun of a stream that waits for its data"
         self.producing.append(action)
         self.made.append(action.key)
 
@@ -313,6 +322,8 @@ class World:
             return
         left = self.memory - sum(self.slots[slot] for slot in needed)
         for session in self.window.sessions:
+            if session.shape.name in self.paused:
+                continue
             missing = [key for key in session.ahead(session.room) if key not in self.window._pool.entries]
             running = sum(job.key.stream == session.shape.name for job in self.producing)
             most = ahead_slots(session.shape, self.workers, self.memory)

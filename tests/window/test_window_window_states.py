@@ -164,6 +164,14 @@ class Daemon(RuleBasedStateMachine):
             stream = self.world.producing[at % len(self.world.producing)].key.stream
             self.world.fail("no more", stream=stream)
 
+    @rule(stream=st.sampled_from(STREAMS), now=seldom)
+    def pause_or_resume(self, stream: str, now: bool) -> None:
+        """The data of a stream are away, or there again."""
+        if stream in self.world.paused:
+            self.world.resume(stream=stream)
+        elif now:
+            self.world.pause(stream=stream)
+
     @rule(stream=st.sampled_from(STREAMS), batches=st.integers(2, 9), now=seldom)
     def change(self, stream: str, batches: int, now: bool) -> None:
         old = self.world.shapes[stream]
@@ -212,6 +220,8 @@ class Daemon(RuleBasedStateMachine):
         """Once nothing disturbs them any more, all that are here get all that is left for them."""
         if not hasattr(self, "world") or self.world.draining or not self.world.sound:
             return
+        for stream in sorted(self.world.paused):
+            self.world.resume(stream=stream)
         for trainer in self.here():
             self.world.release(trainer, *self.kept(trainer))
             self.world.grant(trainer, trainer.sent - len(trainer.held) + trainer.credit)

@@ -1,0 +1,85 @@
+"""The data of a stream go and come back, again and again, within one epoch of trainers that are processes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from itertools import cycle
+from pathlib import Path
+from typing import Final
+
+import pytest
+from daemons import wait_until
+from logged import problems, running
+from scene import Scene, dice, scene, times
+
+Record = Callable[[str, object], None]
+STRIDE: Final = 32  # batches between two strikes: more than are decoded ahead
+CREDIT: Final = 2
+
+
+class Mount:
+    """The folder of a stream, as a disk that is mounted there; its files, until they are there again."""
+
+    def __init__(self, stage: Scene) -> None:
+        self._stage = stage
+        self._folder, self._aside = stage.place / "data", stage.place / "aside"
+        self._ways = cycle([self.empty, self.remove, self.restart])
+
+    def go(self) -> None:
+        next(self._ways)()
+
+    def empty(self) -> None:
+        self._aside.mkdir()
+        for each in self._folder.iterdir():
+            each.rename(self._aside / each.name)
+
+    def remove(self) -> None:
+        self.empty()
+        self._folder.rmdir()
+
+    def restart(self) -> None:
+        """The daemon is killed, and the next one starts without the data."""
+        self.empty()
+        self._stage.daemon.restart_after_kill()
+
+    def come_back(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._aside.rename(self._folder)
+
+
+@pytest.mark.timeout(450)
+@pytest.mark.fault("49", "the folder emptied, removed, or away when the daemon starts, at random batch counts")
+def test_data_that_go_often_in_an_epoch_cost_two_trainers_nothing_but_time(
+    tmp_path: Path, record_property: Record
+) -> None:
+    strikes = times(30, 3)
+    with (
+        scene(tmp_path, 2 * STRIDE * (strikes + 1)) as stage,
+        running(*stage.trainers(2, gated=True, prefetch=CREDIT)) as trainers,
+    ):
+        mount, throws = Mount(stage), dice()
+        for strike in range(strikes):
+            steps = STRIDE * strike + throws.randrange(2, STRIDE - 2 * CREDIT)
+            for each in trainers:
+                each.allow(steps)
+            for each in trainers:
+                each.wait_for(steps)
+            before = said(stage, "data.away")
+            mount.go()
+            for each in trainers:
+                each.allow(steps + STRIDE)
+            wait_until(lambda n=before: said(stage, "data.away") > n, "the data are said to be away")  # type: ignore[misc]  # bound early
+            mount.come_back()
+        for each in trainers:
+            each.allow()
+        for each in trainers:
+            each.finish()
+        assert problems(stage.truth, *trainers) == []
+        assert said(stage, "sample.bad") == 0
+        assert list(stage.daemon.state.glob("*.bad.jsonl")) == []
+        record_property("saw", f"{strikes} times away, no sample condemned")
+
+
+def said(stage: Scene, event: str) -> int:
+    return stage.daemon.log.read_text().count(f" {event}: ")
