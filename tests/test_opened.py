@@ -15,6 +15,7 @@ from programs import Write
 from served_folders import change_times, file_of, serve
 
 from streamd import opened as opened_module
+from streamd.confined import read_file
 from streamd.errors import ConfigError, DataAwayError
 from streamd.opened import ReadPace, Source, Unread, foresee_pixels, opened
 from streamd.plan import PAD_ID
@@ -114,12 +115,12 @@ def test_a_root_that_goes_between_reading_and_recording_condemns_nobody(
     source: Source, stream: ServedStream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file_of(stream, 3).unlink()
-    read, tries = opened_module.read_file, iter(range(2))
+    tries = iter(range(2))
 
     def go_with_the_second(*arguments: Any) -> bytes:
         if next(tries) == 1:
             stream.manifest.root.rename(tmp_path / "aside")
-        return read(*arguments)
+        return read_file(*arguments)
 
     monkeypatch.setattr(opened_module, "read_file", go_with_the_second)
     (each,) = bad(source, 3)

@@ -229,6 +229,19 @@ def test_deaths_of_workers_are_all_counted_and_those_of_half_a_minute_by_themsel
     assert (status.worker_deaths, status.deaths_lately) == (3, 2)
 
 
+def test_a_stream_that_waits_for_its_data_is_stopped_until_it_goes_on_or_is_another(desk: Desk) -> None:
+    def stopped() -> str | None:
+        return desk.overview.status(desk.window, 1.0, draining=False).streams[0].stopped
+
+    desk.overview.paused("train", "it waits")
+    assert (stopped(), desk.overview.is_paused("train")) == ("it waits", True)
+    desk.overview.resumed("train")
+    assert (stopped(), desk.overview.is_paused("train")) == (None, False)
+    desk.overview.paused("train", "it waits")
+    desk.overview.changed("train", 2.0)
+    assert stopped() is None
+
+
 def test_a_reload_that_failed_is_told_until_one_succeeds(desk: Desk) -> None:
     for failed in (True, False):
         desk.overview.reloaded(failed=failed)

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ COUNT = 40
 def served(tmp_path: Path) -> Iterator[Serve]:
     streams: list[ServedStream] = []
 
-    def make(**changes: object) -> ServedStream:
+    def make(**changes: Any) -> ServedStream:
         streams.append(serve(tmp_path / "data", tmp_path / "state", **changes))
         return streams[-1]
 

@@ -140,7 +140,7 @@ class LocalEngine:
         """A stream's name stands for this number from now on, whose data are there."""
         name = self._register.stream(number).spec.name
         earlier = self._register.current().get(name)
-        if earlier in self._absences:
+        if earlier is not None and earlier in self._absences:
             self._absences.end(earlier)
             asyncio.get_running_loop().call_soon(self._back, name)  # after its place is taken
         self._shifts.tell(*self._register.use(number))

@@ -41,7 +41,7 @@ class Job:
     @property
     def pause_s(self) -> float:
         """Before it is tried again, since a worker died at it."""
-        return min(WORKER_RESPAWN_S * (2 ** min(self.deaths - 1, 10) - 1), WORKER_RESPAWN_MAX_S)
+        return min(WORKER_RESPAWN_S * ((1 << min(self.deaths - 1, 10)) - 1), WORKER_RESPAWN_MAX_S)
 
     def files(self) -> str:
         """The first of its files, by name."""

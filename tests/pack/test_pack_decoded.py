@@ -13,8 +13,8 @@ from packing import decoded
 from served_folders import serve, spoil
 
 from streamd.engines import local
-from streamd.engines.local import LocalEngine, Reporter
-from streamd.engines.production import Production
+from streamd.engines.local import LocalEngine
+from streamd.engines.production import Production, Reporter
 from streamd.errors import ConfigError, PackError
 from streamd.opened import Source
 from streamd.pack.decoded import Decoded, Decoding, Room, decoding
