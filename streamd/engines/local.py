@@ -79,7 +79,7 @@ class LocalEngine:
 
     async def find_absences(self) -> None:
         """Before the workers start: streams whose data are away wait for them, and hold up no other."""
-        await self._absences.find_among(self._register.streams())
+        await self._absences.find_among(self._register.served())
 
     async def open(self, stream: ServedStream) -> PixelId:
         """Serves a new stream, or a new version of one, in all workers; what their pipeline makes of it.

@@ -57,7 +57,7 @@ class Register:
         """The number that each name stands for."""
         return dict(self._current)
 
-    def streams(self) -> dict[int, ServedStream]:
+    def served(self) -> dict[int, ServedStream]:
         """Those that names stand for, by number."""
         return {number: self._entries[number].stream for number in self._current.values()}
 

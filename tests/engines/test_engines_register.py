@@ -82,6 +82,15 @@ def test_a_number_that_is_not_in_use_yet_is_told_but_not_begun(stream: ServedStr
     assert register.begin("train") == (0, stream)
 
 
+def test_those_that_names_stand_for_are_known_by_number(stream: ServedStream) -> None:
+    register = Register([stream])
+    number = register.add(stream)
+    assert register.served() == {0: stream}
+    assert register.stream(number) is stream
+    register.use(number)
+    assert register.served() == {number: stream}
+
+
 def test_a_new_version_closes_the_one_before(stream: ServedStream) -> None:
     register, version = Register([stream]), replace(stream)
     assert register.use(register.add(version)) == [CloseStream(0)]
