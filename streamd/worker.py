@@ -233,8 +233,9 @@ class Worker:
             else:
                 await self._open(command)
         except DataAwayError:
-            self._unopened[number] = replace(command, away=True)
-            await self._introduce(number)
+            if number in self._unopened:  # neither closed meanwhile, nor opened for a task
+                self._unopened[number] = replace(command, away=True)
+                await self._introduce(number)
         except (ConfigError, OSError) as error:
             self._send(encode_report(Unopened(number, short_reason(error, MAX_REFUSAL_CHARS))))
 

@@ -91,8 +91,7 @@ class _Absence:
 
 @dataclass(slots=True)
 class Absences:
-    """The streams whose data are away, by number. `left` is told of one by
-    its number and why, `came` by its name."""
+    """The streams whose data are away, by number. `left` is told of one by its number and why, `came` by its name."""
 
     left: Callable[[int, str], None]
     came: Callable[[str], None]
