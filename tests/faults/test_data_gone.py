@@ -14,7 +14,7 @@ from logged import problems, running
 from scene import Scene, dice, scene, times
 
 Record = Callable[[str, object], None]
-STRIDE: Final = 32  # batches between two strikes: more than are decoded ahead
+STRIDE: Final = 24  # batches: more than are decoded ahead, so that they are missed
 CREDIT: Final = 2
 
 
@@ -55,12 +55,12 @@ def test_data_that_go_often_in_an_epoch_cost_two_trainers_nothing_but_time(
 ) -> None:
     strikes = times(30, 3)
     with (
-        scene(tmp_path, 2 * STRIDE * (strikes + 1)) as stage,
+        scene(tmp_path, 4 * STRIDE * (strikes + 1)) as stage,
         running(*stage.trainers(2, gated=True, prefetch=CREDIT)) as trainers,
     ):
         mount, throws = Mount(stage), dice()
         for strike in range(strikes):
-            steps = STRIDE * strike + throws.randrange(2, STRIDE - 2 * CREDIT)
+            steps = STRIDE * 2 * strike + throws.randrange(2, STRIDE)
             for each in trainers:
                 each.allow(steps)
             for each in trainers:
@@ -68,7 +68,7 @@ def test_data_that_go_often_in_an_epoch_cost_two_trainers_nothing_but_time(
             before = said(stage, "data.away")
             mount.go()
             for each in trainers:
-                each.allow(steps + STRIDE)
+                each.allow(STRIDE * 2 * (strike + 1))
             wait_until(lambda n=before: said(stage, "data.away") > n, "the data are said to be away")  # type: ignore[misc]  # bound early
             mount.come_back()
         for each in trainers:
