@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import glob
 import os
-import select
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
 from streamd.config import StreamConfig
+from streamd.engines.mounts import MountEvents
 from streamd.limits import LOOK_FOR_DATA_S
 
 _MISTAKES: Final = frozenset({errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
-_MOUNTS: Final = "/proc/self/mountinfo"
 
 
 def data_places(streams: Iterable[StreamConfig]) -> list[Path]:
@@ -55,14 +53,8 @@ def _is_absent(place: Path) -> bool:
 
 async def wait_for_mount() -> None:
     """Returns when something was mounted or unmounted, or after `LOOK_FOR_DATA_S`: files may come by other ways."""
-    loop, changed = asyncio.get_running_loop(), asyncio.Event()
-    with open(_MOUNTS, "rb") as mounts, select.epoll() as poller:  # noqa: ASYNC230, PTH123 - the kernel's own, at once
-        poller.register(mounts, select.EPOLLPRI)  # the file itself is readable at all times
-        loop.add_reader(poller, changed.set)
-        try:
-            async with asyncio.timeout(LOOK_FOR_DATA_S):
-                await changed.wait()
-        except TimeoutError:
-            return
-        finally:
-            loop.remove_reader(poller)
+    mounts = MountEvents()
+    try:
+        await mounts.change(LOOK_FOR_DATA_S)
+    finally:
+        mounts.close()
