@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from streamd.limits import KEEP_COST_S, MAX_SLOTS
+from streamd.limits import KEEP_COST_S, MAX_SLOTS, MIN_CREDIT
 from streamd.spec import BatchKey
 from streamd.window import schedule
 from streamd.window.actions import (
@@ -19,6 +19,7 @@ from streamd.window.actions import (
     Warn,
 )
 from streamd.window.admission import Denial, admit, regrown
+from streamd.window.ended import EndedSession, EndedSessions
 from streamd.window.events import (
     BatchProduced,
     CreditGranted,
@@ -57,6 +58,7 @@ class Window:
         self._workers = workers
         self._pool = Pool(memory)
         self._sessions: dict[int, Session] = {}
+        self._ended = EndedSessions()
         self._demand = Demand(self._cursors, self._worth)
         self._load = Workload(self._shapes.values(), memory=memory, workers=workers)
         self._turn = 0.0
@@ -75,6 +77,11 @@ class Window:
     @property
     def used_bytes(self) -> int:
         return self._pool.used
+
+    @property
+    def ended(self) -> Mapping[int, EndedSession]:
+        """The sessions that have ended while their trainers hold batches of them."""
+        return self._ended
 
     @property
     def producing(self) -> int:
@@ -132,8 +139,10 @@ class Window:
                 return []
             case Subscribed():
                 return self._subscribe(event)
-            case SessionLost(session) | SessionClosed(session):
-                return self._end(session)
+            case SessionLost(session):
+                return self._lose(session)
+            case SessionClosed(session, kept):
+                return self._close(session, kept)
             case ProductionFailed(key, slot, reason):
                 return self._failed(key.stream, slot, reason)
             case SlotDenied(key, slot, reason):
@@ -151,7 +160,9 @@ class Window:
 
     def _subscribe(self, event: Subscribed) -> list[Action]:
         shape = self._shapes[event.stream]
-        verdict = admit(event, shape, self.sessions, self._workers, self._pool.memory)
+        earlier = self._ended.inherited(event, shape, self._sessions)
+        held_over = self._ended.beside(self._sessions, earlier)
+        verdict = admit(event, shape, self.sessions, self._workers, self._pool.memory, held_over)
         actions: list[Action] = []
         if verdict.shrunk:
             actions.append(
@@ -162,8 +173,11 @@ class Window:
             return [*actions, Refuse(event.session, verdict.why, verdict.text, verdict.retry_s)]
         if event.live:
             event = joined(event, self.sessions)
-        session = self._sessions[event.session] = Session.of(event, shape, verdict.credit)
-        actions.append(Admit(session.id, verdict.credit, event.cursor if event.live else None))
+        session = Session.of(event, shape, verdict.credit, tuple(earlier.values()))
+        self._sessions[session.id] = session
+        for each in session.earlier:
+            each.heir = session.id
+        actions.append(Admit(session.id, verdict.credit, event.cursor if event.live else None, tuple(earlier)))
         deliver(session, self._pool, actions)
         self._gather(shape.name, actions)
         return actions
@@ -184,14 +198,60 @@ class Window:
             deliver(session, self._pool, actions)
         return actions
 
-    def _end(self, number: int) -> list[Action]:
-        session = self._sessions.pop(number, None)
+    def _lose(self, number: int) -> list[Action]:
+        """Ends a session and its leases; what it never released may still be mapped: those slots are not used again."""
+        session = self._retire(number)
+        ended = self._ended.remove(number)
         actions: list[Action] = []
+        if ended is not None:
+            for slot in ended.leases.values():
+                entry = self._pool.release(slot)
+                entry.tainted = True
+                self._settle(entry)
+            ended.leases.clear()
+            self._fit_heir(ended, actions)
         if session is not None:
-            self._abandon(session)
             self._sweep(session.shape.name)
-            self._lend(regrown(self.sessions, self._workers, self._pool.memory), actions)
+        if session is not None or ended is not None:
+            self._regrow(actions)
         return actions
+
+    def _close(self, number: int, kept: tuple[int, ...] | None) -> list[Action]:
+        """Ends a session; what its trainer holds stays on the books."""
+        session = self._retire(number)
+        ended = self._ended.get(number)
+        actions: list[Action] = []
+        if ended is not None and kept is not None:
+            over = ended.leases.keys() - set(kept)
+            actions += self._release(LeaseReleased(number, tuple(sorted(over))))
+        if session is not None:
+            self._sweep(session.shape.name)
+            self._regrow(actions)
+        return actions
+
+    def _retire(self, number: int) -> Session | None:
+        """Takes a session off the schedule; its leases stay until its trainer gives them back or is gone."""
+        session = self._sessions.pop(number, None)
+        if session is not None:
+            self._ended.add(number, session.shape.slot_bytes, session.leases)
+        return session
+
+    def _regrow(self, actions: list[Action]) -> None:
+        held_over = self._ended.beside(self._sessions)
+        self._lend(regrown(self.sessions, self._workers, self._pool.memory, held_over), actions)
+
+    def _fit_heir(self, ended: EndedSession, actions: list[Action]) -> None:
+        """Something of an earlier session is free: the one that follows gets more, and no more credit than it asked for."""
+        heir = None if ended.heir is None else self._sessions.get(ended.heir)
+        if heir is None:
+            return
+        if not ended.leases:
+            heir.earlier = tuple(each for each in heir.earlier if each is not ended)
+        credit = max(heir.wanted + heir.held_over, MIN_CREDIT)
+        if credit < heir.credit:
+            self._lend({heir.id: credit}, actions)
+        else:
+            deliver(heir, self._pool, actions)
 
     def _lend(self, shares: Mapping[int, int], actions: list[Action]) -> None:
         """Gives sessions another credit than before."""
@@ -201,31 +261,32 @@ class Window:
             actions.append(Lend(number, credit))
             deliver(session, self._pool, actions)
 
-    def _abandon(self, session: Session) -> None:
-        """Ends a session's leases; what it never released may still be mapped, so those slots are not used again."""
-        for slot in session.leases.values():
-            self._pool.release(slot).tainted = True
-        session.leases.clear()
-
     def _release(self, event: LeaseReleased) -> list[Action]:
-        session = self._sessions.get(event.session)
-        if session is None:
-            return []
+        session, ended = self._sessions.get(event.session), self._ended.get(event.session)
+        holder = session or ended
+        actions: list[Action] = []
+        if holder is None:
+            return actions
         for number in event.numbers:
-            slot = session.leases.pop(number, None)
+            slot = holder.leases.pop(number, None)
             if slot is not None:
                 entry = self._pool.release(slot)
                 entry.tainted |= number in event.retired
                 self._settle(entry)
-        actions: list[Action] = []
-        deliver(session, self._pool, actions)
+        if session is not None:
+            deliver(session, self._pool, actions)
+        elif ended is not None:
+            if not ended.leases:
+                self._ended.remove(event.session)
+            self._fit_heir(ended, actions)
+            self._regrow(actions)
         return actions
 
     def _settle(self, entry: Entry) -> None:
         """Frees a batch that nobody holds, or puts it to rest if somebody will want it."""
         if entry.holders or not entry.ready:
             return
-        if self._is_kept(entry.key):
+        if self._pool.entries.get(entry.key) is entry and self._is_kept(entry.key):
             self._pool.rest(entry)
         else:
             self._pool.discard(entry)
@@ -288,8 +349,7 @@ class Window:
     def _stop(self, stream: str, reason: str, *, changed: bool) -> list[Action]:
         ended = [session for session in self.sessions if session.shape.name == stream]
         for session in ended:
-            del self._sessions[session.id]
-            self._abandon(session)
+            self._retire(session.id)
         self._sweep(stream)
         return [StopStream(stream, tuple(session.id for session in ended), reason, changed)]
 
