@@ -57,9 +57,12 @@ class Reception:
                 for wait in waits:
                     wait.cancel()
 
-    def ask(self, identity: bytes, wish: Subscribe, *, draining: bool) -> Subscribed | None:
-        """What the window is asked about a subscription; None when it cannot be, which the client is told."""
-        refusal = objection(wish, self._streams, sessions=len(self.peers), draining=draining)
+    def ask(self, identity: bytes, wish: Subscribe, boot: int, *, ended: int, draining: bool) -> Subscribed | None:
+        """What the window is asked about a subscription; None when it cannot be, which the client is told.
+
+        `ended`: sessions that are over while something of them is held, each with a lifeline of its own.
+        """
+        refusal = objection(wish, self._streams, sessions=len(self.peers) + ended, draining=draining)
         if refusal is not None:
             self._tell(identity, refusal)
             return None
@@ -78,6 +81,7 @@ class Reception:
             wish.resuming,
             wish.live,
             wish.together,
+            tuple(session for its_boot, session in wish.earlier if its_boot == boot),
         )
 
     def tell(self, action: Admit | Lend | Refuse | StopStream, now_s: float) -> None:
@@ -127,7 +131,9 @@ class Reception:
             credit=credit,
             transport=peer.transport,
         )
-        self._send(peer, Welcome(peer.stream.spec, credit, peer.transport, self._door, secret, action.cursor))
+        self._send(
+            peer, Welcome(peer.stream.spec, credit, peer.transport, self._door, secret, action.cursor, action.earlier)
+        )
 
     def _lend(self, session: int, credit: int) -> None:
         peer = self.peers.of(session)

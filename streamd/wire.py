@@ -15,7 +15,7 @@ from streamd.limits import MAX_CLIENT_FRAME_BYTES
 from streamd.messages import ClientMessage, DaemonMessage
 
 MAGIC: Final = b"sd"
-VERSION: Final = 6
+VERSION: Final = 7
 _HEADER: Final = struct.Struct("<2sBxQQQ")  # magic, version, boot, session, number
 
 _encode = msgspec.msgpack.Encoder().encode

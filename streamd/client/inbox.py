@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from streamd.client.held_over import EndedConnection
 from streamd.errors import StreamdError
 from streamd.messages import BatchReady, ReceiptDue
 from streamd.spec import Cursor
@@ -36,7 +37,9 @@ class Inbox:
         self._held: dict[int, tuple[int, int]] = {}
         self._forked: set[int] = set()  # deliveries that a forked child may see for as long as it likes
         self._forks = 0  # that have begun and not ended: other hooks run in between, and the loop in its thread
+        self._earlier: Sequence[EndedConnection] = ()  # what is held of them counts within the credit
         self._connection = 0
+        self._parted = False  # the connection has ended: what came with it and was not taken is no batch any more
         self._taken = 0
         self.credit = 0
         self.away_since_s: float | None = time.monotonic()
@@ -49,14 +52,29 @@ class Inbox:
             self._deliveries.clear()
             self._held.clear()
             self._forked.clear()
+            self._earlier = ()
             self._taken = 0
+            self._parted = False
             self._connection += 1
             return self._connection, self._cursor
 
-    def welcome(self, credit: int) -> None:
+    def welcome(self, credit: int, earlier: Sequence[EndedConnection] = ()) -> None:
+        """The session stands; what is held of `earlier` ones counts within its credit."""
         with self._changed:
-            self.credit, self.away_since_s = credit, None
+            self.credit, self.away_since_s, self._earlier = credit, None, earlier
             self._changed.notify_all()
+
+    def part(self) -> tuple[dict[int, tuple[int, int]], set[int]]:
+        """Discards what the loop has not taken; what it holds of this connection, and which of that a child has too."""
+        with self._changed:
+            self._deliveries.clear()
+            self._parted = True
+            return dict(self._held), set(self._forked)
+
+    def outstanding(self) -> list[int]:
+        """All deliveries that the loop holds or may still take."""
+        with self._changed:
+            return [*self._held, *(each.number for each in self._deliveries)]
 
     def lend(self, credit: int) -> None:
         """The loop may hold so many batches from now on."""
@@ -75,8 +93,9 @@ class Inbox:
         if not deliveries:
             return
         with self._changed:
-            self._deliveries += [each for each in deliveries if each.connection == self._connection]
-            self._changed.notify_all()
+            if not self._parted:
+                self._deliveries += [each for each in deliveries if each.connection == self._connection]
+                self._changed.notify_all()
 
     def offer_receipt(self, receipt: ReceiptDue) -> None:
         with self._changed:
@@ -110,9 +129,10 @@ class Inbox:
         with self._changed:
             self._forks = max(0, self._forks - 1)  # one that began before there was this inbox is none of its own
 
-    def let_go(self) -> None:
-        """In the child, which has one thread: what nobody there can take keeps no memory."""
+    def let_go(self) -> dict[int, tuple[int, int]]:
+        """In the child, which has one thread: what nobody there can take keeps no memory. What it has views of."""
         self._deliveries.clear()
+        return dict(self._held)
 
     # --- the loop
 
@@ -177,7 +197,8 @@ class Inbox:
     def held(self) -> list[tuple[int, int]]:
         """(epoch, index) of the batches that the loop took and still holds, when they are all its credit."""
         with self._changed:
-            return list(self._held.values()) if self.credit and len(self._held) >= self.credit else []
+            held = [*self._held.values(), *(place for each in self._earlier for place in each.held)]
+            return held if self.credit and len(held) >= self.credit else []
 
     def _wait(self, wanted: Callable[[], object], wait_s: float) -> None:
         """Also ends when the daemon goes away, is back or lends another number: the caller's patience counts anew."""

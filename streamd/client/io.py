@@ -12,14 +12,16 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import zmq
 
 from streamd.bundles import parted
+from streamd.client.held_over import EndedConnection, held_over
 from streamd.client.inbox import Delivery, Inbox
 from streamd.client.patience import say
 from streamd.client.session import (
@@ -35,6 +37,7 @@ from streamd.client.session import (
     Unmap,
     grant_size,
 )
+from streamd.client.sockets import has_input, make_socket
 from streamd.descriptors import Lifeline
 from streamd.errors import ConnectError, ProtocolError, StreamdError
 from streamd.mapping import map_readable
@@ -44,26 +47,6 @@ from streamd.wire import pack, unpack_daemon
 _postmen: Final[set[weakref.ref[Postman]]] = set()  # of this process, for the moments around a fork
 _JOIN_S: Final = 5.0
 _FAREWELL_S: Final = 1.0
-
-
-def make_socket(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Socket[bytes]:
-    """A DEALER for one attempt. Credits bound its queue; ZMTP heartbeats would abort a busy trainer."""
-    dealer = context.socket(zmq.DEALER)
-    try:
-        dealer.setsockopt(zmq.LINGER, 0)
-        dealer.setsockopt(zmq.RCVHWM, 0)
-        dealer.setsockopt(zmq.IMMEDIATE, 0)
-        dealer.setsockopt(zmq.RECONNECT_IVL, 50)
-        dealer.connect(endpoint)
-    except BaseException:
-        dealer.close(0)
-        raise
-    return dealer
-
-
-def _has_input(socket: zmq.Socket[bytes]) -> bool:
-    events: Any = socket.getsockopt(zmq.EVENTS)
-    return bool(events & zmq.POLLIN)
 
 
 class Postman:
@@ -90,6 +73,8 @@ class Postman:
         self._unseen: zmq.Socket[bytes] | None = None  # a monitor that was never looked at
         self._said = True  # something was sent since the socket was last looked at, which may have eaten its news
         self._connection = 0
+        self._ended: dict[int, EndedConnection] = {}  # by connection: those of which the loop holds something
+        self._whose = 0, 0  # boot and session of the connection
         self._pixel_id = ""
         self._maps: dict[int, memoryview] = {}
         self._waited_ns = 0
@@ -120,7 +105,10 @@ class Postman:
         next batch to arrive wakes the thread anyway; unless the loop holds the rest, see `hurry`.
         """
         self._returned.append((connection, number))
-        if self._hurried or len(self._returned) >= self._worth_ringing:
+        # Asked after that: a connection that ends is noted first, then what lies here is looked through.
+        if (ended := self._ended.get(connection)) is not None:
+            ended.give_back(number)
+        elif self._hurried or len(self._returned) >= self._worth_ringing:
             self._ring()
 
     def hurry(self, *, now: bool) -> None:
@@ -141,17 +129,23 @@ class Postman:
     def fork_begins(self) -> None:
         """Called before a fork, in the thread that forks."""
         self._inbox.fork_begins()
+        for ended in list(self._ended.values()):
+            ended.fork_begins()
 
     def fork_ends(self) -> None:
         """Called after a fork, in the parent."""
         self._inbox.fork_ends()
 
     def forked(self) -> None:
-        """Called in the child, where the I/O thread is not: what no view needs is unmapped, the lifeline ended."""
-        self._inbox.let_go()
+        """Called in the child, where the I/O thread is not: what no view needs is unmapped, and a lifeline ended of
+        whose batches no view is left.
+        """
+        held = self._inbox.let_go()
         self._maps.clear()
         if self._lifeline is not None:
-            self._lifeline.close()
+            self._hold_over(self._lifeline, held if self._shares_memory() else {}, held)
+        for ended in self._ended.values():
+            ended.forked()
 
     def _ring(self) -> None:
         os.eventfd_write(self._bell, 1)
@@ -175,7 +169,8 @@ class Postman:
     def _say_goodbye(self) -> None:
         """Says goodbye and waits for the daemon to hang up: a lifeline that ends before that looks like death."""
         self._collect()
-        farewell = self._session.closed()
+        held, _ = self._inbox.part()
+        farewell = self._session.closed(tuple(held) if self._shares_memory() else ())
         self._do(farewell)
         if farewell and self._lifeline is not None:
             self._lifeline.wait_end(_FAREWELL_S)
@@ -199,7 +194,7 @@ class Postman:
 
     def _look_for_end(self) -> None:
         """Whether the connection has ended; called after what had still arrived was read."""
-        if (self._monitor is not None and _has_input(self._monitor)) or (
+        if (self._monitor is not None and has_input(self._monitor)) or (
             self._lifeline is not None and self._lifeline.ended()
         ):
             self._lose()
@@ -213,9 +208,9 @@ class Postman:
         poller = self._poller or self._watch()
         if self._unseen is not None:
             monitor, self._unseen = self._unseen, None
-            if _has_input(monitor):
+            if has_input(monitor):
                 return [monitor.FD]
-        if self._said and self._socket is not None and _has_input(self._socket):
+        if self._said and self._socket is not None and has_input(self._socket):
             return []
         deadline_s = self._session.deadline()
         wait_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
@@ -247,7 +242,10 @@ class Postman:
                 numbers.append(number)
         taken, retired = self._inbox.returned(self._connection, numbers)
         waited_ns, self._waited_ns = self._waited_ns, 0
-        if numbers:
+        if numbers and self._session.state == "over" and self._lifeline is not None:
+            with suppress(OSError):  # the lifeline's end says as much
+                self._lifeline.drop(set(numbers).difference(retired))
+        elif numbers:
             self._do(self._session.released(numbers, taken, waited_ns, time.monotonic(), retired))
         while self._orders:
             self._do(self._orders.popleft()())
@@ -255,7 +253,7 @@ class Postman:
     def _receive(self) -> None:
         socket = self._socket
         self._said = False
-        while socket is not None and socket is self._socket and _has_input(socket):
+        while socket is not None and socket is self._socket and has_input(socket):
             head = socket.recv(zmq.DONTWAIT)
             inline = None
             if self._session.wish.transport == "inline" and socket.getsockopt(zmq.RCVMORE):
@@ -272,8 +270,11 @@ class Postman:
             for do in self._session.heard(header, message, time.monotonic()):
                 if isinstance(do, Offer):
                     offers += self._delivery(do, inline)
-                else:
-                    self._do_one(do)
+                    continue
+                if isinstance(do, Fail):  # what came before it is the loop's, and is told to be
+                    self._inbox.offer(offers)
+                    offers = []
+                self._do_one(do)
         self._inbox.offer(offers)
 
     def _do(self, what: Iterable[Do]) -> None:
@@ -304,6 +305,7 @@ class Postman:
                 self._inbox.offer_receipt(receipt)
             case Fail(error):
                 self._inbox.fail(error)
+                self._tell_held()
 
     def _unmap(self, slots: tuple[int, ...]) -> None:
         for slot in slots:
@@ -314,6 +316,7 @@ class Postman:
         if self._context is None:
             return
         self._connection, cursor = self._inbox.begin_connection()
+        self._session.earlier = tuple(each.whose for each in held_over(self._session.wish.stream))
         self._socket = make_socket(self._context, self._endpoint)
         # libzmq would connect again by itself, as somebody that the daemon does not know: better to hear of it.
         self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
@@ -323,6 +326,7 @@ class Postman:
     def _greet(self, welcome: Welcome) -> None:
         if welcome.cursor is not None:
             self._inbox.move(welcome.cursor)
+        self._whose = self._session.whose
         try:
             self._lifeline = Lifeline(welcome.descriptors, welcome.secret)
             self._unwatch()
@@ -332,7 +336,7 @@ class Postman:
             return
         self._worth_ringing = grant_size(welcome.credit)
         self._pixel_id = welcome.spec.pixel_id
-        self._inbox.welcome(welcome.credit)
+        self._inbox.welcome(welcome.credit, self._counted(welcome))
 
     def _delivery(self, offer: Offer, inline: memoryview | None) -> list[Delivery]:
         """The batch with its memory; none, and the connection lost, where that cannot be had."""
@@ -361,6 +365,43 @@ class Postman:
                 os.close(descriptor)
         return self._maps[slot]
 
+    # --- what is held when a session ends
+
+    def _shares_memory(self) -> bool:
+        return self._session.wish.transport == "shared"
+
+    def _counted(self, welcome: Welcome) -> list[EndedConnection]:
+        """What of earlier sessions counts within the credit."""
+        counted = {(self._whose[0], session) for session in welcome.earlier}
+        return [each for each in held_over(self._session.wish.stream) if each.whose in counted]
+
+    def _tell_held(self) -> None:
+        """The session is over, by the daemon's word: it is told what the loop may hold of it, as long as it does."""
+        if self._lifeline is not None and self._shares_memory():
+            with suppress(OSError):  # the lifeline's end says as much
+                self._lifeline.keep(self._inbox.outstanding())
+
+    def _part(self, lifeline: Lifeline) -> None:
+        """The connection is over: its lifeline ends with the last view of its batches, which may be now."""
+        held, forked = self._inbox.part()
+        if held and self._shares_memory():
+            with suppress(OSError):  # the daemon is gone: nobody counts any more
+                lifeline.keep(held)
+        else:
+            held = {}
+        self._hold_over(lifeline, held, forked)
+        # Whatever was given back until the connection was noted as ended lies here.
+        for connection, number in list(self._returned):
+            if connection == self._connection and connection in self._ended:
+                self._ended[connection].give_back(number)
+
+    def _hold_over(self, lifeline: Lifeline, held: dict[int, tuple[int, int]], forked: Collection[int]) -> None:
+        if not held:
+            lifeline.close()
+            return
+        ended = EndedConnection(lifeline, self._whose, self._session.wish.stream, held, forked)
+        self._ended = {number: each for number, each in self._ended.items() if each.held} | {self._connection: ended}
+
     def _lose(self) -> None:
         self._disconnect(linger_ms=0)
         self._do(self._session.lost(time.monotonic()))
@@ -370,7 +411,7 @@ class Postman:
         self._maps.clear()
         self._unwatch()
         if self._lifeline is not None:
-            self._lifeline.close()
+            self._part(self._lifeline)
             self._lifeline = None
         if self._socket is not None and self._monitor is not None:
             self._socket.disable_monitor()

@@ -193,6 +193,6 @@ def _arithmetic(
     return (
         f"stream {shape.name!r} does not fit into memory: one batch takes {batch:.1f} MiB; {MIN_CREDIT} for the "
         f"trainer and those in production come to {needed / MIB:.1f} MiB{others}; memory is "
-        f"{memory / MIB:.1f} MiB: {drop}set memory to at least {-(-needed // MIB)}MiB, or make batch_size or image.size "
-        "smaller"
+        f"{memory / MIB:.1f} MiB: {drop}set memory to at least {-(-needed // MIB)}MiB, or make batch_size or "
+        "image.size smaller"
     )

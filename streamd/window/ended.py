@@ -1,4 +1,4 @@
-"""What trainers still hold of sessions that have ended: memory that counts until they say that it is free, or are gone."""
+"""What trainers still hold of sessions that have ended: it counts until they say that it is free, or are gone."""
 
 from __future__ import annotations
 

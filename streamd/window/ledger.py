@@ -166,7 +166,7 @@ class Ledger:
 
     # --- what came
 
-    def _hear(self, event: Event) -> None:  # noqa: C901 - one line an event
+    def _hear(self, event: Event) -> None:  # noqa: C901, PLR0912 - one line an event
         self._reach = _NOBODY
         match event:
             case CreditGranted(session, upto):

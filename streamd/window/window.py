@@ -125,7 +125,7 @@ class Window:
         idle_s = self._idle_since_s + _IDLE_S
         return idle_s if self._ask_again_s is None else min(idle_s, self._ask_again_s)
 
-    def _take(self, event: Event, now_s: float) -> list[Action]:  # noqa: C901, PLR0911 - one line an event
+    def _take(self, event: Event, now_s: float) -> list[Action]:  # noqa: C901, PLR0911, PLR0912 - one line an event
         match event:
             case CreditGranted(session, upto):
                 return self._grant(session, upto)
@@ -241,7 +241,7 @@ class Window:
         self._lend(regrown(self.sessions, self._workers, self._pool.memory, held_over), actions)
 
     def _fit_heir(self, ended: EndedSession, actions: list[Action]) -> None:
-        """Something of an earlier session is free: the one that follows gets more, and no more credit than it asked for."""
+        """Something of an earlier session is free: the one that follows is sent more, within what it asked for."""
         heir = None if ended.heir is None else self._sessions.get(ended.heir)
         if heir is None:
             return

@@ -1,0 +1,65 @@
+"""What a loop still holds of sessions that have ended. The daemon counts it, and hears on the lifeline when it is free.
+
+The lifeline of such a session stays open as long as a view of its batches lives, here or in a forked child: its end
+says that nobody sees them any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Final
+
+from streamd.descriptors import Lifeline
+
+Place = tuple[int, int]  # epoch, index
+
+_known: Final[set[EndedConnection]] = set()  # of this process, from the end of a session to that of its last view
+
+
+class EndedConnection:
+    """The deliveries `held` of session `whose` (boot, session), by number. `forked`: a child sees them as well."""
+
+    def __init__(
+        self, lifeline: Lifeline, whose: tuple[int, int], stream: str, held: dict[int, Place], forked: Collection[int]
+    ) -> None:
+        self.whose = whose
+        self.stream = stream
+        self._lifeline = lifeline
+        self._held = held
+        self._forked = set(forked)
+        self._is_copy = False
+        _known.add(self)
+
+    @property
+    def held(self) -> list[Place]:
+        """(epoch, index) of what the loop has of it."""
+        return list(self._held.values())
+
+    def give_back(self, number: int) -> None:
+        """A lease ended. Called by finalisers, in any thread, even within the garbage collector: it never waits.
+
+        A word that does not get through, since the daemon is gone or stopped, is said by the end of the lifeline.
+        """
+        if self._held.pop(number, None) is None:
+            return
+        if number not in self._forked and not self._is_copy:
+            with suppress(OSError):
+                self._lifeline.drop((number,))
+        if not self._held:
+            _known.discard(self)
+            self._lifeline.close()
+
+    def fork_begins(self) -> None:
+        """A child will have views of all that is held now; nobody hears when it drops them."""
+        self._forked.update(self._held)
+
+    def forked(self) -> None:
+        """In the child: it says nothing of what its parent holds, but keeps the lifeline open while it has views."""
+        self._is_copy = True
+        _known.discard(self)
+
+
+def held_over(stream: str) -> list[EndedConnection]:
+    """All of a stream's that this process has now."""
+    return [each for each in list(_known) if each.stream == stream]  # a copy: made without a pause
