@@ -22,9 +22,10 @@ from streamd.errors import ConnectError
 from streamd.limits import MAX_CREDIT, MAX_SESSIONS, PAIR_S, SECRET_BYTES
 
 _SLOT: Final = struct.Struct("<Q")
-# Before the numbers of deliveries, of a session that is over: held still; held no longer.
+# Before the numbers of deliveries, of a session that is over: held still; held no longer; only by a forked child.
 _KEPT: Final = b"K"
 _DROPPED: Final = b"D"
+_RETIRED: Final = b"R"
 _MOST_BYTES: Final = 1 + MAX_CREDIT * _SLOT.size  # of a word
 _CREDENTIALS: Final = struct.Struct("3i")
 _BACKLOG: Final = 128
@@ -45,12 +46,13 @@ class News:
     """Whom to tell what of sessions, by their numbers.
 
     `lost`, for a reason: nobody will say any more what becomes of its memory. `parted`: it is over, while deliveries of
-    it are held, None for whichever they may be. `dropped`: deliveries of one that is over are held no longer.
+    it are held, None for whichever they may be. `dropped`: these deliveries are held no longer, the last of them but by
+    a forked child.
     """
 
     lost: Callable[[int, str], None]
     parted: Callable[[int, tuple[int, ...] | None, str], None]
-    dropped: Callable[[int, tuple[int, ...]], None]
+    dropped: Callable[[int, tuple[int, ...], tuple[int, ...]], None]
 
 
 class DescriptorServer:
@@ -147,13 +149,12 @@ class DescriptorServer:
         if self._listener is not None:
             asyncio.get_running_loop().add_reader(self._listener, self._accept)
 
-    def _read(self, descriptor: int) -> bool:
-        """Hears one word; whether there was one, and the lifeline goes on."""
+    def _read(self, descriptor: int) -> None:
         lifeline = self._lifelines[descriptor]
         try:
             data = lifeline.link.recv(_MOST_BYTES)
         except BlockingIOError:
-            return False
+            return
         except OSError:
             data = b""
         session = lifeline.session
@@ -164,23 +165,19 @@ class DescriptorServer:
         elif len(data) == _SLOT.size:
             if not lifeline.is_over:  # else who asks has been hung up on, and reads that
                 self._hand_out(descriptor, lifeline, _SLOT.unpack(data)[0])
-        elif len(data) % _SLOT.size == 1 and data[:1] == _KEPT:
-            lifeline.is_over = True
-            self._news.parted(session, _numbers(data), "its connection ended")
-        elif len(data) % _SLOT.size == 1 and data[:1] == _DROPPED:
-            self._news.dropped(session, _numbers(data))
+        elif len(data) % _SLOT.size == 1 and data[:1] in {_KEPT, _DROPPED, _RETIRED}:
+            self._hear(lifeline, session, data)
         else:
             self._lose(descriptor, "it spoke nonsense on the descriptor socket")
-        return self._lifelines.get(descriptor) is lifeline
 
-    def _mourn(self, descriptor: int, reason: str) -> None:
-        """Its process is dead; what it said before is heard. A child that has the lifeline has its views, too."""
-        lifeline = self._lifelines[descriptor]
-        while self._read(descriptor):
-            pass
-        if self._lifelines.get(descriptor) is lifeline and lifeline.session is not None:
-            self._forget_process(lifeline)
-            self._news.parted(lifeline.session, None, reason)
+    def _hear(self, lifeline: _Lifeline, session: int, word: bytes) -> None:
+        """What becomes of the batches of a session that is over."""
+        numbers = tuple(number for (number,) in _SLOT.iter_unpack(word[1:]))
+        if word[:1] == _KEPT:
+            lifeline.is_over = True
+            self._news.parted(session, numbers, "its connection ended")
+        else:
+            self._news.dropped(session, numbers, numbers if word[:1] == _RETIRED else ())
 
     def _pair(self, descriptor: int, lifeline: _Lifeline, secret: bytes) -> None:
         lifeline.session = self._secrets.pop(secret, None)
@@ -196,7 +193,7 @@ class DescriptorServer:
             self._lose(descriptor, f"its process {pid} {'is dead' if dead else f'cannot be watched: {error.strerror}'}")
             return
         if lifeline.pidfd is not None:
-            asyncio.get_running_loop().add_reader(lifeline.pidfd, self._mourn, descriptor, f"its process {pid} is dead")
+            asyncio.get_running_loop().add_reader(lifeline.pidfd, self._lose, descriptor, f"its process {pid} is dead")
 
     def _hand_out(self, descriptor: int, lifeline: _Lifeline, slot: int) -> None:
         opened: int | None = None
@@ -238,20 +235,12 @@ class DescriptorServer:
 
     def _close(self, descriptor: int) -> None:
         lifeline = self._lifelines.pop(descriptor)
-        asyncio.get_running_loop().remove_reader(descriptor)
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(descriptor)
         lifeline.link.close()
-        self._forget_process(lifeline)
-
-    @staticmethod
-    def _forget_process(lifeline: _Lifeline) -> None:
         if lifeline.pidfd is not None:
-            asyncio.get_running_loop().remove_reader(lifeline.pidfd)
+            loop.remove_reader(lifeline.pidfd)
             os.close(lifeline.pidfd)
-            lifeline.pidfd = None
-
-
-def _numbers(word: bytes) -> tuple[int, ...]:
-    return tuple(number for (number,) in _SLOT.iter_unpack(word[1:]))
 
 
 def _listener(path: str, mode: int) -> socket.socket:
@@ -315,6 +304,10 @@ class Lifeline:
     def drop(self, numbers: Collection[int]) -> None:
         """Says that these deliveries of a session that is over are held no longer. Raises OSError."""
         self._say(_DROPPED, numbers)
+
+    def retire(self, numbers: Collection[int]) -> None:
+        """Says the same of those that a forked child may see as long as it likes. Raises OSError."""
+        self._say(_RETIRED, numbers)
 
     def _say(self, word: bytes, numbers: Collection[int]) -> None:
         self._link.setblocking(False)  # finalisers say it, and never wait

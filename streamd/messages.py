@@ -77,7 +77,7 @@ class ReceiptSeen(_Message, frozen=True, tag=5):
 
 
 class Goodbye(_Message, frozen=True, tag=6):
-    """The session is over. Its trainer still holds the deliveries `kept`; on its lifeline it says when it drops them."""
+    """The session is over. Its trainer holds the deliveries `kept`, and says on its lifeline when it drops them."""
 
     kept: tuple[int, ...] = ()
 

@@ -57,10 +57,12 @@ class Reception:
                 for wait in waits:
                     wait.cancel()
 
-    def ask(self, identity: bytes, wish: Subscribe, boot: int, *, ended: int, draining: bool) -> Subscribed | None:
+    def ask(
+        self, identity: bytes, wish: Subscribe, *, draining: bool, earlier: tuple[int, ...] = (), ended: int = 0
+    ) -> Subscribed | None:
         """What the window is asked about a subscription; None when it cannot be, which the client is told.
 
-        `ended`: sessions that are over while something of them is held, each with a lifeline of its own.
+        `earlier`: sessions of this client that are over while it holds something of them; `ended`: all such sessions.
         """
         refusal = objection(wish, self._streams, sessions=len(self.peers) + ended, draining=draining)
         if refusal is not None:
@@ -81,7 +83,7 @@ class Reception:
             wish.resuming,
             wish.live,
             wish.together,
-            tuple(session for its_boot, session in wish.earlier if its_boot == boot),
+            earlier,
         )
 
     def tell(self, action: Admit | Lend | Refuse | StopStream, now_s: float) -> None:

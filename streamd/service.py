@@ -243,7 +243,9 @@ class Service:
         earlier = self._peers.speaking(identity)
         if earlier is not None:
             self._parted(earlier.session, None, "it subscribed anew")
-        event = self._reception.ask(identity, wish, self._boot, ended=len(self._window.ended), draining=self._draining)
+        earlier = tuple(session for boot, session in wish.earlier if boot == self._boot)
+        ended = len(self._window.ended)
+        event = self._reception.ask(identity, wish, draining=self._draining, earlier=earlier, ended=ended)
         if event is not None:
             self._happen(event)
 
@@ -258,10 +260,9 @@ class Service:
             self._happen(SessionClosed(session, kept))
         self._see_off(session)
 
-    def _dropped(self, session: int, numbers: tuple[int, ...]) -> None:
-        """A trainer holds these batches of a session that is over no longer."""
-        if session in self._window.ended:
-            self._happen(LeaseReleased(session, numbers))
+    def _dropped(self, session: int, numbers: tuple[int, ...], retired: tuple[int, ...]) -> None:
+        """A trainer holds these batches no longer, which it says where its session is over."""
+        self._happen(LeaseReleased(session, numbers, retired))
         if self._peers.of(session) is None:
             self._see_off(session)
 

@@ -1,7 +1,6 @@
 """What a loop still holds of sessions that have ended. The daemon counts it, and hears on the lifeline when it is free.
 
-The lifeline of such a session stays open as long as a view of its batches lives, here or in a forked child: its end
-says that nobody sees them any more.
+The lifeline of such a session stays open as long as a view of its batches lives in this process.
 """
 
 from __future__ import annotations
@@ -14,22 +13,32 @@ from streamd.descriptors import Lifeline
 
 Place = tuple[int, int]  # epoch, index
 
-_known: Final[set[EndedConnection]] = set()  # of this process, from the end of a session to that of its last view
+HELD_OVER: Final[set[EndedConnection]] = set()  # of this process, from a session's end to that of its last view
 
 
 class EndedConnection:
-    """The deliveries `held` of session `whose` (boot, session), by number. `forked`: a child sees them as well."""
+    """The deliveries `held` of session `whose` (boot, session), by number. `forked`: a child sees them as well.
+
+    It is one of `known` as long as something of it is held.
+    """
 
     def __init__(
-        self, lifeline: Lifeline, whose: tuple[int, int], stream: str, held: dict[int, Place], forked: Collection[int]
+        self,
+        lifeline: Lifeline,
+        whose: tuple[int, int],
+        stream: str,
+        held: dict[int, Place],
+        forked: Collection[int],
+        known: set[EndedConnection] = HELD_OVER,
     ) -> None:
         self.whose = whose
         self.stream = stream
         self._lifeline = lifeline
         self._held = held
         self._forked = set(forked)
+        self._known = known
         self._is_copy = False
-        _known.add(self)
+        known.add(self)
 
     @property
     def held(self) -> list[Place]:
@@ -43,11 +52,11 @@ class EndedConnection:
         """
         if self._held.pop(number, None) is None:
             return
-        if number not in self._forked and not self._is_copy:
+        if not self._is_copy:
             with suppress(OSError):
-                self._lifeline.drop((number,))
+                (self._lifeline.retire if number in self._forked else self._lifeline.drop)((number,))
         if not self._held:
-            _known.discard(self)
+            self._known.discard(self)
             self._lifeline.close()
 
     def fork_begins(self) -> None:
@@ -55,11 +64,12 @@ class EndedConnection:
         self._forked.update(self._held)
 
     def forked(self) -> None:
-        """In the child: it says nothing of what its parent holds, but keeps the lifeline open while it has views."""
+        """In the child, which says nothing of what its parent holds."""
         self._is_copy = True
-        _known.discard(self)
+        self._known.discard(self)
+        self._lifeline.close()
 
 
 def held_over(stream: str) -> list[EndedConnection]:
     """All of a stream's that this process has now."""
-    return [each for each in list(_known) if each.stream == stream]  # a copy: made without a pause
+    return [each for each in list(HELD_OVER) if each.stream == stream]  # a copy: made without a pause

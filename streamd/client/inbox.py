@@ -65,16 +65,16 @@ class Inbox:
             self._changed.notify_all()
 
     def part(self) -> tuple[dict[int, tuple[int, int]], set[int]]:
-        """Discards what the loop has not taken; what it holds of this connection, and which of that a child has too."""
+        """Discards what the loop has not taken; what it holds of this connection, and what a child may see of it."""
         with self._changed:
             self._deliveries.clear()
             self._parted = True
             return dict(self._held), set(self._forked)
 
     def outstanding(self) -> list[int]:
-        """All deliveries that the loop holds or may still take."""
+        """All deliveries that the loop holds or may still take, or that a child of it sees."""
         with self._changed:
-            return [*self._held, *(each.number for each in self._deliveries)]
+            return list({*self._held, *self._forked, *(each.number for each in self._deliveries)})
 
     def lend(self, credit: int) -> None:
         """The loop may hold so many batches from now on."""
@@ -129,10 +129,9 @@ class Inbox:
         with self._changed:
             self._forks = max(0, self._forks - 1)  # one that began before there was this inbox is none of its own
 
-    def let_go(self) -> dict[int, tuple[int, int]]:
-        """In the child, which has one thread: what nobody there can take keeps no memory. What it has views of."""
+    def let_go(self) -> None:
+        """In the child, which has one thread: what nobody there can take keeps no memory."""
         self._deliveries.clear()
-        return dict(self._held)
 
     # --- the loop
 

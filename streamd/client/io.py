@@ -137,13 +137,11 @@ class Postman:
         self._inbox.fork_ends()
 
     def forked(self) -> None:
-        """Called in the child, where the I/O thread is not: what no view needs is unmapped, and a lifeline ended of
-        whose batches no view is left.
-        """
-        held = self._inbox.let_go()
+        """Called in the child, where the I/O thread is not: what no view needs is unmapped, the lifelines ended."""
+        self._inbox.let_go()
         self._maps.clear()
         if self._lifeline is not None:
-            self._hold_over(self._lifeline, held if self._shares_memory() else {}, held)
+            self._lifeline.close()
         for ended in self._ended.values():
             ended.forked()
 
@@ -169,8 +167,8 @@ class Postman:
     def _say_goodbye(self) -> None:
         """Says goodbye and waits for the daemon to hang up: a lifeline that ends before that looks like death."""
         self._collect()
-        held, _ = self._inbox.part()
-        farewell = self._session.closed(tuple(held) if self._shares_memory() else ())
+        held, forked = self._inbox.part()
+        farewell = self._session.closed((*held, *forked.difference(held)) if self._shares_memory() else ())
         self._do(farewell)
         if farewell and self._lifeline is not None:
             self._lifeline.wait_end(_FAREWELL_S)
@@ -244,6 +242,7 @@ class Postman:
         waited_ns, self._waited_ns = self._waited_ns, 0
         if numbers and self._session.state == "over" and self._lifeline is not None:
             with suppress(OSError):  # the lifeline's end says as much
+                self._lifeline.retire(retired)
                 self._lifeline.drop(set(numbers).difference(retired))
         elif numbers:
             self._do(self._session.released(numbers, taken, waited_ns, time.monotonic(), retired))
@@ -384,11 +383,12 @@ class Postman:
     def _part(self, lifeline: Lifeline) -> None:
         """The connection is over: its lifeline ends with the last view of its batches, which may be now."""
         held, forked = self._inbox.part()
-        if held and self._shares_memory():
-            with suppress(OSError):  # the daemon is gone: nobody counts any more
-                lifeline.keep(held)
-        else:
+        if not self._shares_memory():
             held = {}
+        elif held or forked:
+            with suppress(OSError):  # the daemon is gone: nobody counts any more
+                lifeline.retire(forked.difference(held))
+                lifeline.keep(held)
         self._hold_over(lifeline, held, forked)
         # Whatever was given back until the connection was noted as ended lies here.
         for connection, number in list(self._returned):
