@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from streamd import descriptors
-from streamd.descriptors import DescriptorServer, Lifeline
+from streamd.descriptors import DescriptorServer, Lifeline, News
 from streamd.errors import ConnectError
 from streamd.limits import SECRET_BYTES
 from streamd.mapping import map_readable, map_writable
@@ -56,12 +56,17 @@ class Desk:
         self.path = path
         self.slots = SlotStore()
         self.lost: list[tuple[int, str]] = []
-        self.server = DescriptorServer(self.slots.open_readable, self._lose)
+        self.told: list[tuple[object, ...]] = []
+        news = News(self._lose, lambda *what: self._tell("parted", *what), lambda *what: self._tell("dropped", *what))
+        self.server = DescriptorServer(self.slots.open_readable, news)
         self._news = asyncio.Event()
 
     def _lose(self, session: int, reason: str) -> None:
         self.lost.append((session, reason))
         self._news.set()
+
+    def _tell(self, *what: object) -> None:
+        self.told.append(what)
 
     async def news(self) -> tuple[int, str]:
         """The only loss, once there is one."""
@@ -262,6 +267,64 @@ def test_a_session_that_is_forgotten_is_not_lost(at_desk: AtDesk) -> None:
             link.send(unused)
             assert await ended(link)
         assert desk.lost == []
+
+    at_desk(scene)
+
+
+def test_what_is_held_of_a_session_that_is_over_is_told_until_it_is_dropped(at_desk: AtDesk) -> None:
+    async def scene(desk: Desk) -> None:
+        line = await desk.connect(4)
+        line.keep((3, 5, 8))
+        line.drop((5,))
+        line.retire((8,))
+        await answered()
+        assert desk.told == [
+            ("parted", 4, (3, 5, 8), "its connection ended"),
+            ("dropped", 4, (5,), ()),
+            ("dropped", 4, (8,), (8,)),
+        ]
+        assert desk.lost == []
+        line.close()
+        assert await desk.news() == (4, "its connection ended")
+
+    at_desk(scene)
+
+
+def test_who_is_hung_up_on_sees_the_end_and_is_heard_on(at_desk: AtDesk) -> None:
+    async def scene(desk: Desk) -> None:
+        line = await desk.connect(4)
+        await answered()
+        assert desk.server.hang_up(4)
+        assert line.ended()
+        line.drop((1,))
+        await answered()
+        assert desk.told == [("dropped", 4, (1,), ())]
+        line.close()
+        assert await desk.news() == (4, "its connection ended")
+
+    at_desk(scene)
+
+
+def test_who_is_hung_up_on_gets_no_slot_any_more(at_desk: AtDesk) -> None:
+    async def scene(desk: Desk) -> None:
+        line = await desk.connect(4)
+        await answered()
+        desk.server.hang_up(4)
+        with pytest.raises(ConnectError, match="the daemon is gone"):
+            await asyncio.to_thread(line.fetch, 7)
+        assert desk.lost == []
+        line.close()
+
+    at_desk(scene)
+
+
+def test_who_has_no_lifeline_cannot_be_hung_up_on(at_desk: AtDesk) -> None:
+    async def scene(desk: Desk) -> None:
+        secret = desk.server.expect(4)
+        assert not desk.server.hang_up(4)
+        with raw(desk.path) as link:
+            link.send(secret)
+            assert await ended(link)
 
     at_desk(scene)
 

@@ -19,19 +19,19 @@ PROTOCOL: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
         3,
         (
             *("stream", "rank", "world", "epochs", "cursor", "uneven", "credit", "transport", "order_id", "resuming"),
-            *("live", "together", "order"),
+            *("live", "together", "order", "earlier"),
         ),
     ),
     "Progress": (4, ("upto", "released", "taken", "waited_ns", "retired")),
     "ReceiptSeen": (5, ("epoch", "digest", "ok", "timing")),
-    "Goodbye": (6, ()),
+    "Goodbye": (6, ("kept",)),
     "AskNames": (7, ("stream", "sample_ids")),
     "AskStatus": (8, ()),
     "Ping": (9, ()),
     "AskMonitor": (10, ()),
     "Streams": (65, ("streams",)),
     "Stats": (66, ("values",)),
-    "Welcome": (67, ("spec", "credit", "transport", "descriptors", "secret", "cursor")),
+    "Welcome": (67, ("spec", "credit", "transport", "descriptors", "secret", "cursor", "earlier")),
     "Refused": (68, ("why", "text", "retry_s")),
     "BatchReady": (69, ("epoch", "index", "rows", "slot", "slot_bytes", "inline", "bad")),
     "ReceiptDue": (70, ("epoch", "digest", "dropped", "supply")),
@@ -55,7 +55,7 @@ DEFINED: Final[set[type[Any]]] = {
 
 def test_the_protocol_is_what_it_always_was() -> None:
     assert {kind.__name__: (kind.__struct_config__.tag, kind.__struct_fields__) for kind in DEFINED} == PROTOCOL
-    assert VERSION == 6
+    assert VERSION == 7
 
 
 def test_every_message_is_said_by_exactly_one_side() -> None:

@@ -15,7 +15,7 @@ from sample_specs import SPEC, some_spec
 
 from streamd.bottleneck import Supply, Timing
 from streamd.errors import ProtocolError
-from streamd.limits import MAX_CLIENT_FRAME_BYTES, MAX_CREDIT, MAX_NAMES, MAX_SEGMENTS
+from streamd.limits import MAX_CLIENT_FRAME_BYTES, MAX_CREDIT, MAX_NAMES, MAX_SEGMENTS, MAX_SESSIONS
 from streamd.messages import (
     AskMonitor,
     AskNames,
@@ -151,7 +151,7 @@ def test_a_frame_is_what_it_always_was() -> None:
     data = pack(Header(1, 2, 3), Progress(4, (5,), 6, 7))
     assert (
         data.hex()
-        == "73640600" + "0100000000000000" + "0200000000000000" + "0300000000000000" + "960404910506" + "0790"
+        == "73640700" + "0100000000000000" + "0200000000000000" + "0300000000000000" + "960404910506" + "0790"
     )
 
 
@@ -163,7 +163,9 @@ def test_the_largest_things_a_client_says_fit_its_frames() -> None:
     names = AskNames("s" * 255, tuple(range(1 << 62, (1 << 62) + MAX_NAMES)))
     all_leases = tuple(range(1 << 62, (1 << 62) + MAX_CREDIT))
     progress = Progress(1 << 62, all_leases, 1 << 62, 1 << 62, all_leases)
-    for message in (subscribe, progress, names):
+    held_over = tuple((1 << 62, 1 << 62) for _ in range(MAX_SESSIONS))
+    resumed = msgspec.structs.replace(subscribe, earlier=held_over)
+    for message in (subscribe, resumed, progress, names, Goodbye(all_leases)):
         assert unpack_client(pack(HEADER, message)) == (HEADER, message)
 
 

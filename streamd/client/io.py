@@ -40,6 +40,7 @@ from streamd.client.session import (
 from streamd.client.sockets import has_input, make_socket
 from streamd.descriptors import Lifeline
 from streamd.errors import ConnectError, ProtocolError, StreamdError
+from streamd.limits import MAX_SESSIONS
 from streamd.mapping import map_readable
 from streamd.messages import Welcome
 from streamd.wire import pack, unpack_daemon
@@ -315,7 +316,8 @@ class Postman:
         if self._context is None:
             return
         self._connection, cursor = self._inbox.begin_connection()
-        self._session.earlier = tuple(each.whose for each in held_over(self._session.wish.stream))
+        earlier = [each.whose for each in held_over(self._session.wish.stream)]
+        self._session.earlier = tuple(earlier[:MAX_SESSIONS])  # of one daemon there are no more
         self._socket = make_socket(self._context, self._endpoint)
         # libzmq would connect again by itself, as somebody that the daemon does not know: better to hear of it.
         self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)

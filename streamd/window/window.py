@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from streamd.limits import KEEP_COST_S, MAX_SLOTS, MIN_CREDIT
+from streamd.limits import MAX_SLOTS
 from streamd.spec import BatchKey
 from streamd.window import schedule
 from streamd.window.actions import (
     Action,
     Admit,
     DropSlots,
-    Lend,
     Produce,
     Refuse,
     StopStream,
     Warn,
 )
-from streamd.window.admission import Denial, admit, regrown
-from streamd.window.ended import EndedSession, EndedSessions
+from streamd.window.admission import Denial, admit
+from streamd.window.ended import EndedSession
 from streamd.window.events import (
     BatchProduced,
     CreditGranted,
@@ -36,8 +35,9 @@ from streamd.window.events import (
     Subscribed,
     TimePassed,
 )
+from streamd.window.leases import Leases
 from streamd.window.ledger import Ledger, Rule
-from streamd.window.pool import Demand, Entry, Pool
+from streamd.window.pool import Demand, Pool
 from streamd.window.sending import deliver
 from streamd.window.sessions import Session, joined
 from streamd.window.workload import Workload
@@ -58,9 +58,9 @@ class Window:
         self._workers = workers
         self._pool = Pool(memory)
         self._sessions: dict[int, Session] = {}
-        self._ended = EndedSessions()
         self._demand = Demand(self._cursors, self._worth)
         self._load = Workload(self._shapes.values(), memory=memory, workers=workers)
+        self._leases = Leases(self._sessions, self._pool, self._load, workers)
         self._turn = 0.0
         self._idle_since_s: float | None = None
         self._ask_again_s: float | None = None  # whether the host has room for more slots by then
@@ -81,7 +81,7 @@ class Window:
     @property
     def ended(self) -> Mapping[int, EndedSession]:
         """The sessions that have ended while their trainers hold batches of them."""
-        return self._ended
+        return self._leases.ended
 
     @property
     def producing(self) -> int:
@@ -130,7 +130,7 @@ class Window:
             case CreditGranted(session, upto):
                 return self._grant(session, upto)
             case LeaseReleased():
-                return self._release(event)
+                return self._leases.release(event)
             case BatchProduced(_, slot):
                 return self._produced(slot, now_s)
             case ProgressReported(session, taken):
@@ -140,9 +140,9 @@ class Window:
             case Subscribed():
                 return self._subscribe(event)
             case SessionLost(session):
-                return self._lose(session)
+                return self._leases.lose(session)
             case SessionClosed(session, kept):
-                return self._close(session, kept)
+                return self._leases.close(session, kept)
             case ProductionFailed(key, slot, reason):
                 return self._failed(key.stream, slot, reason)
             case SlotDenied(key, slot, reason):
@@ -160,15 +160,15 @@ class Window:
 
     def _subscribe(self, event: Subscribed) -> list[Action]:
         shape = self._shapes[event.stream]
-        earlier = self._ended.inherited(event, shape, self._sessions)
-        held_over = self._ended.beside(self._sessions, earlier)
+        earlier = self._leases.ended.inherited(event, shape, self._sessions)
+        held_over = self._leases.ended.beside(self._sessions, earlier)
         verdict = admit(event, shape, self.sessions, self._workers, self._pool.memory, held_over)
         actions: list[Action] = []
         if verdict.shrunk:
             actions.append(
                 Warn(f"memory is short: sessions {list(verdict.shrunk)} get fewer batches for another's sake")
             )
-            self._lend(verdict.shrunk, actions)
+            self._leases.lend(verdict.shrunk, actions)
         if isinstance(verdict, Denial):
             return [*actions, Refuse(event.session, verdict.why, verdict.text, verdict.retry_s)]
         if event.live:
@@ -198,109 +198,6 @@ class Window:
             deliver(session, self._pool, actions)
         return actions
 
-    def _lose(self, number: int) -> list[Action]:
-        """Ends a session and its leases; what it never released may still be mapped: those slots are not used again."""
-        session = self._retire(number)
-        ended = self._ended.remove(number)
-        actions: list[Action] = []
-        if ended is not None:
-            for slot in ended.leases.values():
-                entry = self._pool.release(slot)
-                entry.tainted = True
-                self._settle(entry)
-            ended.leases.clear()
-            self._fit_heir(ended, actions)
-        if session is not None:
-            self._sweep(session.shape.name)
-        if session is not None or ended is not None:
-            self._regrow(actions)
-        return actions
-
-    def _close(self, number: int, kept: tuple[int, ...] | None) -> list[Action]:
-        """Ends a session; what its trainer holds stays on the books."""
-        session = self._retire(number)
-        ended = self._ended.get(number)
-        actions: list[Action] = []
-        if ended is not None and kept is not None:
-            over = ended.leases.keys() - set(kept)
-            actions += self._release(LeaseReleased(number, tuple(sorted(over))))
-        if session is not None:
-            self._sweep(session.shape.name)
-            self._regrow(actions)
-        return actions
-
-    def _retire(self, number: int) -> Session | None:
-        """Takes a session off the schedule; its leases stay until its trainer gives them back or is gone."""
-        session = self._sessions.pop(number, None)
-        if session is not None:
-            self._ended.add(number, session.shape.slot_bytes, session.leases)
-        return session
-
-    def _regrow(self, actions: list[Action]) -> None:
-        held_over = self._ended.beside(self._sessions)
-        self._lend(regrown(self.sessions, self._workers, self._pool.memory, held_over), actions)
-
-    def _fit_heir(self, ended: EndedSession, actions: list[Action]) -> None:
-        """Something of an earlier session is free: the one that follows is sent more, within what it asked for."""
-        heir = None if ended.heir is None else self._sessions.get(ended.heir)
-        if heir is None:
-            return
-        if not ended.leases:
-            heir.earlier = tuple(each for each in heir.earlier if each is not ended)
-        credit = max(heir.wanted + heir.held_over, MIN_CREDIT)
-        if credit < heir.credit:
-            self._lend({heir.id: credit}, actions)
-        else:
-            deliver(heir, self._pool, actions)
-
-    def _lend(self, shares: Mapping[int, int], actions: list[Action]) -> None:
-        """Gives sessions another credit than before."""
-        for number, credit in shares.items():
-            session = self._sessions[number]
-            session.credit = credit
-            actions.append(Lend(number, credit))
-            deliver(session, self._pool, actions)
-
-    def _release(self, event: LeaseReleased) -> list[Action]:
-        session, ended = self._sessions.get(event.session), self._ended.get(event.session)
-        holder = session or ended
-        actions: list[Action] = []
-        if holder is None:
-            return actions
-        for number in event.numbers:
-            slot = holder.leases.pop(number, None)
-            if slot is not None:
-                entry = self._pool.release(slot)
-                entry.tainted |= number in event.retired
-                self._settle(entry)
-        if session is not None:
-            deliver(session, self._pool, actions)
-        elif ended is not None:
-            if not ended.leases:
-                self._ended.remove(event.session)
-            self._fit_heir(ended, actions)
-            self._regrow(actions)
-        return actions
-
-    def _settle(self, entry: Entry) -> None:
-        """Frees a batch that nobody holds, or puts it to rest if somebody will want it."""
-        if entry.holders or not entry.ready:
-            return
-        if self._pool.entries.get(entry.key) is entry and self._is_kept(entry.key):
-            self._pool.rest(entry)
-        else:
-            self._pool.discard(entry)
-
-    def _is_kept(self, key: BatchKey) -> bool:
-        """Whether somebody wants a batch, or may: where decoding is slow, what all have behind them stays for who comes
-        late or comes back, until something else needs its memory."""
-        dear = self._load.costs_s.get(key.stream, 0.0) >= KEEP_COST_S
-        return any(each.wants(key) or (dear and each.shape.name == key.stream) for each in self._sessions.values())
-
-    def _sweep(self, stream: str) -> None:
-        for entry in self._pool.of_stream(stream):
-            self._settle(entry)
-
     # --- batches
 
     def _produced(self, slot: int, now_s: float) -> list[Action]:
@@ -311,7 +208,7 @@ class Window:
             for session in self._sessions.values():
                 if session.next_key == entry.key:
                     deliver(session, self._pool, actions)
-            self._settle(entry)
+            self._leases.settle(entry)
         else:
             self._pool.discard(entry)
         return actions
@@ -349,8 +246,8 @@ class Window:
     def _stop(self, stream: str, reason: str, *, changed: bool) -> list[Action]:
         ended = [session for session in self.sessions if session.shape.name == stream]
         for session in ended:
-            self._retire(session.id)
-        self._sweep(stream)
+            self._leases.retire(session.id)
+        self._leases.sweep(stream)
         return [StopStream(stream, tuple(session.id for session in ended), reason, changed)]
 
     # --- after every event
