@@ -193,6 +193,11 @@ class Inbox:
             self._error = error
             self._changed.notify_all()
 
+    def held_earlier(self) -> int:
+        """How many batches the loop holds of connections that have ended, within the credit of this one."""
+        with self._changed:
+            return sum(len(each.held) for each in self._earlier)
+
     def held(self) -> list[tuple[int, int]]:
         """(epoch, index) of the batches that the loop took and still holds, when they are all its credit."""
         with self._changed:

@@ -175,7 +175,7 @@ class Ledger:
                     account.upto = max(account.upto, upto)
             case LeaseReleased():
                 # Memory that is free again, of a session that has ended, may be anybody's.
-                self._reach = event.session if event.session in self._sessions else _EVERYBODY
+                self._reach = _EVERYBODY if event.session in self._ended else event.session
                 self._release(event)
             case BatchProduced(_, slot):
                 self._reach = _EVERYBODY
