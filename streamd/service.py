@@ -240,9 +240,9 @@ class Service:
         self._overview.died(time.monotonic())
 
     def _subscribe(self, identity: bytes, wish: Subscribe) -> None:
-        earlier = self._peers.speaking(identity)
-        if earlier is not None:
-            self._parted(earlier.session, None, "it subscribed anew")
+        before = self._peers.speaking(identity)
+        if before is not None:
+            self._parted(before.session, None, "it subscribed anew")
         earlier = tuple(session for boot, session in wish.earlier if boot == self._boot)
         ended = len(self._window.ended)
         event = self._reception.ask(identity, wish, draining=self._draining, earlier=earlier, ended=ended)

@@ -265,9 +265,9 @@ class Daemon:
     # --- sessions
 
     def _subscribe(self, identity: int, wish: Subscribe) -> None:
-        earlier = self._speaking.get(identity)
-        if earlier is not None:
-            self.parted(earlier.session, None, "it subscribed anew")
+        before = self._speaking.get(identity)
+        if before is not None:
+            self.parted(before.session, None, "it subscribed anew")
         refusal = self._objection(wish)
         if refusal is not None:
             self._tell(identity, refusal)
@@ -294,8 +294,8 @@ class Daemon:
         self._story.note(str(self), "session {} begins with credit {}", session, credit)
         peer.most = peer.lent = credit
         self.process.after(PAIR_S, self._give_up, session)
-        told = self._data.spec, credit, "shared", "lifelines", b"", action.cursor, action.earlier
-        self._send(peer, Welcome(*told))
+        spec, cursor = self._data.spec, action.cursor
+        self._send(peer, Welcome(spec, credit, "shared", "lifelines", b"", cursor, action.earlier))
 
     def _lend(self, session: int, credit: int) -> None:
         peer = self.peers.get(session)
