@@ -14,9 +14,12 @@ from streamd.messages import BatchReady, ReceiptDue
 from streamd.spec import Cursor
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Delivery:
-    """A batch ready for the loop: its memory, what its lease is called, and how its pixels were made."""
+    """A batch ready for the loop: its memory, what its lease is called, and how its pixels were made.
+
+    The lease ends with this object, which the lent memory keeps: so also where an interrupt falls before it is lent.
+    """
 
     connection: int
     number: int

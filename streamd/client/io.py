@@ -10,20 +10,20 @@ import os
 import select
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 import zmq
 
 from streamd.bundles import parted
+from streamd.client.forks import watch_forks
 from streamd.client.held_over import EndedConnection, held_over
 from streamd.client.inbox import Delivery, Inbox
 from streamd.client.patience import say
+from streamd.client.returns import Returns
 from streamd.client.session import (
     Do,
     Fail,
@@ -45,7 +45,6 @@ from streamd.mapping import map_readable
 from streamd.messages import Welcome
 from streamd.wire import pack, unpack_daemon
 
-_postmen: Final[set[weakref.ref[Postman]]] = set()  # of this process, for the moments around a fork
 _JOIN_S: Final = 5.0
 _FAREWELL_S: Final = 1.0
 
@@ -57,12 +56,8 @@ class Postman:
         self._endpoint = endpoint
         self._session = session
         self._inbox = inbox
-        self._returned: deque[tuple[int, int]] = deque()  # (connection, number), appended by finalisers
+        self._returns = Returns()
         self._orders: deque[Callable[[], Iterable[Do]]] = deque()
-        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        # Views that outlive the stream still ring it, so it closes with the last of them, not with the thread.
-        # At the interpreter's end the thread still polls it, and its number may be another file's by then.
-        weakref.finalize(self, os.close, self._bell).atexit = False
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="streamd-client", daemon=True)
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
@@ -74,14 +69,11 @@ class Postman:
         self._unseen: zmq.Socket[bytes] | None = None  # a monitor that was never looked at
         self._said = True  # something was sent since the socket was last looked at, which may have eaten its news
         self._connection = 0
-        self._ended: dict[int, EndedConnection] = {}  # by connection: those of which the loop holds something
         self._whose = 0, 0  # boot and session of the connection
         self._pixel_id = ""
         self._maps: dict[int, memoryview] = {}
         self._waited_ns = 0
-        self._worth_ringing = 1
-        self._hurried = False
-        _postmen.add(weakref.ref(self, _postmen.discard))
+        watch_forks(self)
 
     # --- from other threads
 
@@ -97,31 +89,20 @@ class Postman:
     def leave(self) -> None:
         """Says goodbye and ends the thread, in its own time. Also called by the garbage collector, in any thread."""
         self._stopping = True
-        self._ring()
+        self._returns.ring()
 
-    def give_back(self, connection: int, number: int) -> None:
-        """A lease ended. Called by finalisers, in any thread, even within the garbage collector.
-
-        Rings only for as many as are worth telling: with fewer returned there is credit left at the daemon, and the
-        next batch to arrive wakes the thread anyway; unless the loop holds the rest, see `hurry`.
-        """
-        self._returned.append((connection, number))
-        # Asked after that: a connection that ends is noted first, then what lies here is looked through.
-        if (ended := self._ended.get(connection)) is not None:
-            ended.give_back(number)
-        elif self._hurried or len(self._returned) >= self._worth_ringing:
-            self._ring()
+    def take_back(self, delivery: Delivery) -> None:
+        """The last view of a batch is gone. Called by finalisers, in any thread, even within the garbage collector."""
+        self._returns.give_back(delivery.connection, delivery.number)
 
     def hurry(self, *, now: bool) -> None:
         """While `now`, every lease that ended is told: the loop waits and the daemon has no credit left to send on."""
-        self._hurried = now
-        if now and self._returned:
-            self._ring()
+        self._returns.hurry(now=now)
 
     def order(self, order: Callable[[], Iterable[Do]]) -> None:
         """Has the thread call the session."""
         self._orders.append(order)
-        self._ring()
+        self._returns.ring()
 
     def add_wait(self, waited_ns: int) -> None:
         """Books time that the loop waited."""
@@ -130,8 +111,7 @@ class Postman:
     def fork_begins(self) -> None:
         """Called before a fork, in the thread that forks."""
         self._inbox.fork_begins()
-        for ended in list(self._ended.values()):
-            ended.fork_begins()
+        self._returns.fork_begins()
 
     def fork_ends(self) -> None:
         """Called after a fork, in the parent."""
@@ -143,11 +123,7 @@ class Postman:
         self._maps.clear()
         if self._lifeline is not None:
             self._lifeline.close()
-        for ended in self._ended.values():
-            ended.forked()
-
-    def _ring(self) -> None:
-        os.eventfd_write(self._bell, 1)
+        self._returns.forked()
 
     # --- the thread
 
@@ -177,11 +153,11 @@ class Postman:
     def _turn(self) -> None:
         """Waits for the next thing to happen, and deals with it."""
         ready = self._poll()
-        if self._bell in ready:
-            os.eventfd_read(self._bell)
+        if self._returns.bell in ready:
+            os.eventfd_read(self._returns.bell)
         if self._socket is not None:
             self._receive()
-        if self._returned or self._orders:
+        if self._returns or self._orders:
             self._collect()
         if not self._ends.isdisjoint(ready):
             self._look_for_end()
@@ -217,13 +193,14 @@ class Postman:
 
     def _watch(self) -> select.epoll:
         """Watches what there is; made anew when the connection is."""
-        self._ends = {self._monitor.FD} if self._monitor is not None else set()
-        if self._lifeline is not None:
+        over = self._session.state == "over"  # then the end of the connection is no news, and ends nothing
+        self._ends = {self._monitor.FD} if self._monitor is not None and not over else set()
+        if self._lifeline is not None and not over:
             self._ends.add(self._lifeline.fileno())
         inputs = {self._socket.FD} if self._socket is not None else set()
         self._said, self._unseen = True, self._monitor
         self._poller = poller = select.epoll()
-        for descriptor in (self._bell, *inputs, *self._ends):
+        for descriptor in (self._returns.bell, *inputs, *self._ends):
             poller.register(descriptor, select.EPOLLIN)
         return poller
 
@@ -234,11 +211,7 @@ class Postman:
 
     def _collect(self) -> None:
         """Hears what the loop and the finalisers had to say."""
-        numbers = []
-        while self._returned:
-            connection, number = self._returned.popleft()
-            if connection == self._connection:
-                numbers.append(number)
+        numbers = self._returns.gather(self._connection)
         taken, retired = self._inbox.returned(self._connection, numbers)
         waited_ns, self._waited_ns = self._waited_ns, 0
         if numbers and self._session.state == "over" and self._lifeline is not None:
@@ -294,7 +267,7 @@ class Postman:
             case Unmap(slots):
                 self._unmap(slots)
             case Lent(credit):
-                self._worth_ringing = grant_size(credit)
+                self._returns.worth_ringing = grant_size(credit)
                 self._inbox.lend(credit)
             case OfferReceipt() | Fail():
                 self._tell_loop(do)
@@ -306,6 +279,7 @@ class Postman:
             case Fail(error):
                 self._inbox.fail(error)
                 self._tell_held()
+                self._unwatch()
 
     def _unmap(self, slots: tuple[int, ...]) -> None:
         for slot in slots:
@@ -335,7 +309,7 @@ class Postman:
             say(f"{error}")
             self._lose()
             return
-        self._worth_ringing = grant_size(welcome.credit)
+        self._returns.worth_ringing = grant_size(welcome.credit)
         self._pixel_id = welcome.spec.pixel_id
         self._inbox.welcome(welcome.credit, self._counted(welcome))
 
@@ -353,7 +327,9 @@ class Postman:
         if memory is None:
             self._lose()
             return []
-        return [Delivery(self._connection, number, batch, memory, self._pixel_id)]
+        delivery = Delivery(self._connection, number, batch, memory, self._pixel_id)
+        self._returns.expect(delivery)
+        return [delivery]
 
     def _mapped(self, slot: int, nbytes: int) -> memoryview:
         if slot not in self._maps:
@@ -392,17 +368,13 @@ class Postman:
                 lifeline.retire(forked.difference(held))
                 lifeline.keep(held)
         self._hold_over(lifeline, held, forked)
-        # Whatever was given back until the connection was noted as ended lies here.
-        for connection, number in list(self._returned):
-            if connection == self._connection and connection in self._ended:
-                self._ended[connection].give_back(number)
 
     def _hold_over(self, lifeline: Lifeline, held: dict[int, tuple[int, int]], forked: Collection[int]) -> None:
         if not held:
             lifeline.close()
             return
-        ended = EndedConnection(lifeline, self._whose, self._session.wish.stream, held, forked)
-        self._ended = {number: each for number, each in self._ended.items() if each.held} | {self._connection: ended}
+        stream = self._session.wish.stream
+        self._returns.hold_over(self._connection, EndedConnection(lifeline, self._whose, stream, held, forked))
 
     def _lose(self) -> None:
         self._disconnect(linger_ms=0)
@@ -422,18 +394,3 @@ class Postman:
         if self._socket is not None:
             self._socket.close(linger_ms)
             self._socket = None
-
-
-def _each_postman(meet: Callable[[Postman], None]) -> None:
-    for reference in list(_postmen):  # a copy: made without a pause, while others come and go
-        postman = reference()
-        if postman is not None:
-            meet(postman)
-
-
-if hasattr(os, "register_at_fork"):  # Windows, where the client works over TCP, has no fork
-    os.register_at_fork(
-        before=partial(_each_postman, Postman.fork_begins),
-        after_in_parent=partial(_each_postman, Postman.fork_ends),
-        after_in_child=partial(_each_postman, Postman.forked),
-    )
