@@ -29,7 +29,11 @@ def objection(wish: Subscribe, streams: Mapping[str, ServedStream], *, sessions:
     if draining:
         return Refused("busy", "this daemon is going away; the next one will answer", _DRAINING_RETRY_S)
     if sessions >= MAX_SESSIONS:
-        return Refused("busy", f"{MAX_SESSIONS} sessions are open, which is the most", _FULL_RETRY_S)
+        return Refused(
+            "busy",
+            f"{MAX_SESSIONS} sessions are open, or over while batches of them are held, which is the most",
+            _FULL_RETRY_S,
+        )
     return _misplaced(wish, stream.spec)
 
 

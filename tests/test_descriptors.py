@@ -8,26 +8,22 @@ import errno
 import os
 import resource
 import signal
-import socket
 import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from descriptor_desk import NBYTES, Desk, answered, at_desk_of, ended, raw
 
 from streamd import descriptors
-from streamd.descriptors import DescriptorServer, Lifeline, News
+from streamd.descriptors import Lifeline
 from streamd.errors import ConnectError
 from streamd.limits import SECRET_BYTES
 from streamd.mapping import map_readable, map_writable
-from streamd.slots import SlotStore
-
-NBYTES = 4096
-SOON_S = 5.0
 
 # A client that forks, in a process of its own: the child keeps the lifeline open for as long as its input lasts.
 FORKING = """
@@ -49,54 +45,6 @@ def fork_a_client(path: str, secret: bytes, reading: int) -> subprocess.Popen[by
     return subprocess.Popen(command, stdin=reading, stdout=subprocess.PIPE)
 
 
-class Desk:
-    """A descriptor server with one slot, and what it has said of sessions."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.slots = SlotStore()
-        self.lost: list[tuple[int, str]] = []
-        self.told: list[tuple[object, ...]] = []
-        news = News(self._lose, lambda *what: self._tell("parted", *what), lambda *what: self._tell("dropped", *what))
-        self.server = DescriptorServer(self.slots.open_readable, news)
-        self._news = asyncio.Event()
-
-    def _lose(self, session: int, reason: str) -> None:
-        self.lost.append((session, reason))
-        self._news.set()
-
-    def _tell(self, *what: object) -> None:
-        self.told.append(what)
-
-    async def news(self) -> tuple[int, str]:
-        """The only loss, once there is one."""
-        await asyncio.wait_for(self._news.wait(), SOON_S)
-        await answered()
-        assert len(self.lost) == 1
-        return self.lost[0]
-
-    async def connect(self, session: int = 1) -> Lifeline:
-        return await asyncio.to_thread(Lifeline, self.path, self.server.expect(session))
-
-
-async def answered() -> None:
-    """Lets the server read all that has been said to it."""
-    for _ in range(5):
-        await asyncio.sleep(0)
-
-
-async def ended(link: socket.socket) -> bool:
-    """Whether the server closes this connection; waits for it."""
-    link.setblocking(False)
-    return not await asyncio.wait_for(asyncio.get_running_loop().sock_recv(link, 1), SOON_S)
-
-
-def raw(path: str) -> socket.socket:
-    link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    link.connect(path)
-    return link
-
-
 @pytest.fixture
 def path() -> Iterator[str]:
     """A short place, whatever pytest calls its folders."""
@@ -104,28 +52,12 @@ def path() -> Iterator[str]:
         yield f"{folder}/d"
 
 
-@contextlib.asynccontextmanager
-async def opened(path: str) -> AsyncIterator[Desk]:
-    desk = Desk(path)
-    desk.server.listen(path, 0o600)
-    desk.slots.writable(7, NBYTES)
-    try:
-        yield desk
-    finally:
-        desk.server.close()
-        desk.slots.close()
-
-
 @pytest.fixture
 def at_desk(path: str) -> Callable[[Callable[[Desk], Coroutine[Any, Any, None]]], None]:
     """Runs a coroutine function on a desk."""
 
     def run(scene: Callable[[Desk], Awaitable[None]]) -> None:
-        async def play() -> None:
-            async with opened(path) as desk:
-                await scene(desk)
-
-        asyncio.run(play())
+        at_desk_of(path, scene)
 
     return run
 
@@ -267,64 +199,6 @@ def test_a_session_that_is_forgotten_is_not_lost(at_desk: AtDesk) -> None:
             link.send(unused)
             assert await ended(link)
         assert desk.lost == []
-
-    at_desk(scene)
-
-
-def test_what_is_held_of_a_session_that_is_over_is_told_until_it_is_dropped(at_desk: AtDesk) -> None:
-    async def scene(desk: Desk) -> None:
-        line = await desk.connect(4)
-        line.keep((3, 5, 8))
-        line.drop((5,))
-        line.retire((8,))
-        await answered()
-        assert desk.told == [
-            ("parted", 4, (3, 5, 8), "its connection ended"),
-            ("dropped", 4, (5,), ()),
-            ("dropped", 4, (8,), (8,)),
-        ]
-        assert desk.lost == []
-        line.close()
-        assert await desk.news() == (4, "its connection ended")
-
-    at_desk(scene)
-
-
-def test_who_is_hung_up_on_sees_the_end_and_is_heard_on(at_desk: AtDesk) -> None:
-    async def scene(desk: Desk) -> None:
-        line = await desk.connect(4)
-        await answered()
-        assert desk.server.hang_up(4)
-        assert line.ended()
-        line.drop((1,))
-        await answered()
-        assert desk.told == [("dropped", 4, (1,), ())]
-        line.close()
-        assert await desk.news() == (4, "its connection ended")
-
-    at_desk(scene)
-
-
-def test_who_is_hung_up_on_gets_no_slot_any_more(at_desk: AtDesk) -> None:
-    async def scene(desk: Desk) -> None:
-        line = await desk.connect(4)
-        await answered()
-        desk.server.hang_up(4)
-        with pytest.raises(ConnectError, match="the daemon is gone"):
-            await asyncio.to_thread(line.fetch, 7)
-        assert desk.lost == []
-        line.close()
-
-    at_desk(scene)
-
-
-def test_who_has_no_lifeline_cannot_be_hung_up_on(at_desk: AtDesk) -> None:
-    async def scene(desk: Desk) -> None:
-        secret = desk.server.expect(4)
-        assert not desk.server.hang_up(4)
-        with raw(desk.path) as link:
-            link.send(secret)
-            assert await ended(link)
 
     at_desk(scene)
 

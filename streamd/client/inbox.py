@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from streamd.client.held_over import EndedConnection
 from streamd.errors import StreamdError
+from streamd.limits import MAX_CREDIT
 from streamd.messages import BatchReady, ReceiptDue
 from streamd.spec import Cursor
 
@@ -39,6 +40,8 @@ class Inbox:
         self._cursor = cursor
         self._held: dict[int, tuple[int, int]] = {}
         self._forked: set[int] = set()  # deliveries that a forked child may see for as long as it likes
+        # Of these, those that the loop has dropped: the daemon may not have heard of so many yet, and of no more.
+        self._retired: deque[int] = deque(maxlen=MAX_CREDIT)
         self._forks = 0  # that have begun and not ended: other hooks run in between, and the loop in its thread
         self._earlier: Sequence[EndedConnection] = ()  # what is held of them counts within the credit
         self._connection = 0
@@ -55,6 +58,7 @@ class Inbox:
             self._deliveries.clear()
             self._held.clear()
             self._forked.clear()
+            self._retired.clear()
             self._earlier = ()
             self._taken = 0
             self._parted = False
@@ -72,12 +76,12 @@ class Inbox:
         with self._changed:
             self._deliveries.clear()
             self._parted = True
-            return dict(self._held), set(self._forked)
+            return dict(self._held), self._forked.union(self._retired)
 
     def outstanding(self) -> list[int]:
         """All deliveries that the loop holds or may still take, or that a child of it sees."""
         with self._changed:
-            return list({*self._held, *self._forked, *(each.number for each in self._deliveries)})
+            return list({*self._held, *self._retired, *(each.number for each in self._deliveries)})
 
     def lend(self, credit: int) -> None:
         """The loop may hold so many batches from now on."""
@@ -117,7 +121,10 @@ class Inbox:
                 return self._taken, []
             for number in numbers:
                 self._held.pop(number, None)
-            return self._taken, [number for number in numbers if number in self._forked]
+            retired = [number for number in numbers if number in self._forked]
+            self._forked.difference_update(retired)
+            self._retired.extend(retired)
+            return self._taken, retired
 
     # --- around a fork
 

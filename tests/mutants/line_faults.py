@@ -106,7 +106,7 @@ FAULTS: Final = (
     Fault(
         "a client that loses its connection says that it holds nothing",
         "client/inbox.py",
-        "return dict(self._held), set(self._forked)",
+        "return dict(self._held), self._forked.union(self._retired)",
         "return {}, set()",
     ),
     Fault(
@@ -235,7 +235,7 @@ FAULTS: Final = (
     Fault(
         "what a forked child sees is not told",
         "client/inbox.py",
-        "return self._taken, [number for number in numbers if number in self._forked]",
-        "return self._taken, []",
+        "retired = [number for number in numbers if number in self._forked]",
+        "retired: list[int] = []",
     ),
 )
