@@ -72,4 +72,5 @@ class EndedConnection:
 
 def held_over(stream: str) -> list[EndedConnection]:
     """All of a stream's that this process has now."""
-    return [each for each in list(HELD_OVER) if each.stream == stream]  # a copy: made without a pause
+    known = list(HELD_OVER)  # a copy: made without a pause, while finalisers take some out
+    return sorted((each for each in known if each.stream == stream), key=lambda each: each.whose)
