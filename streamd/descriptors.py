@@ -13,15 +13,20 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from streamd.errors import ConnectError
-from streamd.limits import MAX_SESSIONS, PAIR_S, SECRET_BYTES
+from streamd.limits import MAX_CREDIT, MAX_SESSIONS, PAIR_S, SECRET_BYTES
 
 _SLOT: Final = struct.Struct("<Q")
+# Before the numbers of deliveries, of a session that is over: held still; held no longer; only by a forked child.
+_KEPT: Final = b"K"
+_DROPPED: Final = b"D"
+_RETIRED: Final = b"R"
+_MOST_BYTES: Final = 1 + 2 * MAX_CREDIT * _SLOT.size  # of a word: what is held, and what a child may see
 _CREDENTIALS: Final = struct.Struct("3i")
 _BACKLOG: Final = 128
 _ANSWER_S: Final = 5.0
@@ -33,16 +38,29 @@ class _Lifeline:
     link: socket.socket
     pidfd: int | None = None
     session: int | None = None
+    is_over: bool = False  # the session has ended: what is held of it is all that is spoken of
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """Whom to tell what of sessions, by their numbers.
+
+    `lost`, for a reason: nobody will say any more what becomes of its memory. `parted`: it is over, while deliveries of
+    it are held, None for whichever they may be. `dropped`: these deliveries are held no longer, the last of them but by
+    a forked child.
+    """
+
+    lost: Callable[[int, str], None]
+    parted: Callable[[int, tuple[int, ...] | None, str], None]
+    dropped: Callable[[int, tuple[int, ...], tuple[int, ...]], None]
 
 
 class DescriptorServer:
     """Hands read-only descriptors to those who know a session's secret. Lives on the event loop; nothing blocks."""
 
-    def __init__(
-        self, open_slot: Callable[[int], int | None], on_lost: Callable[[int, str], None], most: int = 2 * MAX_SESSIONS
-    ) -> None:
+    def __init__(self, open_slot: Callable[[int], int | None], news: News, most: int = 2 * MAX_SESSIONS) -> None:
         self._open_slot = open_slot
-        self._on_lost = on_lost
+        self._news = news
         self._most = most
         self._secrets: dict[bytes, int] = {}
         self._lifelines: dict[int, _Lifeline] = {}
@@ -65,7 +83,7 @@ class DescriptorServer:
     def _give_up(self, secret: bytes) -> None:
         session = self._secrets.pop(secret, None)
         if session is not None:
-            self._on_lost(session, f"it did not open its lifeline within {PAIR_S:g} s")
+            self._news.lost(session, f"it did not open its lifeline within {PAIR_S:g} s")
 
     def forget(self, session: int) -> None:
         """The session is over: its secret and its lifeline end."""
@@ -73,6 +91,19 @@ class DescriptorServer:
         for descriptor, lifeline in list(self._lifelines.items()):
             if lifeline.session == session:
                 self._close(descriptor)
+
+    def hang_up(self, session: int) -> bool:
+        """The session is over, while its trainer holds batches: it sees the end, and says what becomes of them.
+
+        False when there is nobody who could: it has no lifeline.
+        """
+        self._secrets = {secret: owner for secret, owner in self._secrets.items() if owner != session}
+        known = [each for each in self._lifelines.values() if each.session == session]
+        for lifeline in known:
+            lifeline.is_over = True
+            with suppress(OSError):  # it has ended by itself, which will be read
+                lifeline.link.shutdown(socket.SHUT_WR)
+        return bool(known)
 
     def close(self) -> None:
         for descriptor in list(self._lifelines):
@@ -122,19 +153,32 @@ class DescriptorServer:
     def _read(self, descriptor: int) -> None:
         lifeline = self._lifelines[descriptor]
         try:
-            data = lifeline.link.recv(SECRET_BYTES)
+            data = lifeline.link.recv(_MOST_BYTES)
         except BlockingIOError:
             return
         except OSError:
             data = b""
+        session = lifeline.session
         if not data:
             self._lose(descriptor, "its connection ended")
-        elif lifeline.session is None:
+        elif session is None:
             self._pair(descriptor, lifeline, data)
         elif len(data) == _SLOT.size:
-            self._hand_out(descriptor, lifeline, _SLOT.unpack(data)[0])
+            if not lifeline.is_over:  # else who asks has been hung up on, and reads that
+                self._hand_out(descriptor, lifeline, _SLOT.unpack(data)[0])
+        elif len(data) % _SLOT.size == 1 and data[:1] in {_KEPT, _DROPPED, _RETIRED}:
+            self._hear(lifeline, session, data)
         else:
             self._lose(descriptor, "it spoke nonsense on the descriptor socket")
+
+    def _hear(self, lifeline: _Lifeline, session: int, word: bytes) -> None:
+        """What becomes of the batches of a session that is over."""
+        numbers = tuple(number for (number,) in _SLOT.iter_unpack(word[1:]))
+        if word[:1] == _KEPT:
+            lifeline.is_over = True
+            self._news.parted(session, numbers, "its connection ended")
+        else:
+            self._news.dropped(session, numbers, numbers if word[:1] == _RETIRED else ())
 
     def _pair(self, descriptor: int, lifeline: _Lifeline, secret: bytes) -> None:
         lifeline.session = self._secrets.pop(secret, None)
@@ -188,7 +232,7 @@ class DescriptorServer:
         session = self._lifelines[descriptor].session
         self._close(descriptor)
         if session is not None:
-            self._on_lost(session, reason)
+            self._news.lost(session, reason)
 
     def _close(self, descriptor: int) -> None:
         lifeline = self._lifelines.pop(descriptor)
@@ -253,6 +297,22 @@ class Lifeline:
             return True
         finally:
             self._link.settimeout(_ANSWER_S)
+
+    def keep(self, numbers: Collection[int]) -> None:
+        """Says that the session is over, and that of it these deliveries are held. Raises OSError."""
+        self._say(_KEPT, numbers)
+
+    def drop(self, numbers: Collection[int]) -> None:
+        """Says that these deliveries of a session that is over are held no longer. Raises OSError."""
+        self._say(_DROPPED, numbers)
+
+    def retire(self, numbers: Collection[int]) -> None:
+        """Says the same of those that a forked child may see as long as it likes. Raises OSError."""
+        self._say(_RETIRED, numbers)
+
+    def _say(self, word: bytes, numbers: Collection[int]) -> None:
+        self._link.setblocking(False)  # finalisers say it, and never wait
+        self._link.send(word + struct.pack(f"<{len(numbers)}Q", *numbers))
 
     def wait_end(self, limit_s: float) -> None:
         """Returns when the daemon closes its end, or after `limit_s`."""

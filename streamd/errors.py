@@ -105,11 +105,13 @@ class StreamChangedError(StreamStoppedError):
 class BatchesHeldError(StreamdError):
     """`next()` cannot get a batch because the caller still holds every batch its credit allows."""
 
-    def __init__(self, held: Iterable[tuple[int, int]]) -> None:
+    def __init__(self, held: Iterable[tuple[int, int]], earlier: int = 0) -> None:
+        """`earlier`: how many of `held` are of before a seek, or of a connection or subscription that has ended."""
         self.held = tuple(held)
         names = ", ".join(f"{epoch}:{index}" for epoch, index in self.held[:8])
+        before = f"; {earlier} of them from before a seek, a close or a lost connection" if earlier else ""
         super().__init__(
-            f"{len(self.held)} batches are still held (epoch:index {names}), which is all that prefetch and "
+            f"{len(self.held)} batches are still held (epoch:index {names}{before}), which is all that prefetch and "
             "the daemon's memory allow: drop the arrays taken from batch.images, keep batch.copy() instead, or "
             "subscribe with a larger prefetch"
         )

@@ -34,7 +34,8 @@ class Subscribe(_Message, frozen=True, tag=3):
     """Open a session at `cursor`. `order_id` must match when given; `credit` and `transport` are wishes.
 
     `live`: begin where the others are instead, and count `epochs` from there. `together`: send nothing before so many
-    sessions of the stream are there. `order` is what `order_id` was made of.
+    sessions of the stream are there. `order` is what `order_id` was made of. `earlier`: (boot, session) of the same
+    process that have ended while it holds batches of them.
     """
 
     stream: str
@@ -50,6 +51,7 @@ class Subscribe(_Message, frozen=True, tag=3):
     live: bool = False
     together: int = 0
     order: OrderFacts | None = None
+    earlier: tuple[tuple[int, int], ...] = ()
 
 
 class Progress(_Message, frozen=True, tag=4):
@@ -75,7 +77,9 @@ class ReceiptSeen(_Message, frozen=True, tag=5):
 
 
 class Goodbye(_Message, frozen=True, tag=6):
-    """The session is over; no lease of it will be released any more."""
+    """The session is over. Its trainer holds the deliveries `kept`, and says on its lifeline when it drops them."""
+
+    kept: tuple[int, ...] = ()
 
 
 class AskNames(_Message, frozen=True, tag=7):
@@ -115,7 +119,7 @@ class Stats(_Message, frozen=True, tag=66):
 class Welcome(_Message, frozen=True, tag=67):
     """The session exists. `descriptors` is the path of the descriptor socket, `secret` opens it for this session.
 
-    `cursor` is where a `live` session begins.
+    `cursor` is where a `live` session begins. What is held of the sessions `earlier` counts within the credit.
     """
 
     spec: StreamSpec
@@ -124,6 +128,7 @@ class Welcome(_Message, frozen=True, tag=67):
     descriptors: str
     secret: bytes
     cursor: Cursor | None = None
+    earlier: tuple[int, ...] = ()
 
 
 class Refused(_Message, frozen=True, tag=68):

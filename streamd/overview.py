@@ -144,6 +144,7 @@ class Overview:
             int(self.stats.read().get("engine", {}).get("worker_deaths", 0)),
             round(self._deaths.total(now_s)),
             self._reload_failed,
+            sum(each.held_bytes for each in window.ended.values()),
         )
 
     def _stream(self, stream: ServedStream, sessions: Iterable[Session], now_s: float) -> StreamStatus:

@@ -60,9 +60,15 @@ class Reception:
                 for wait in waits:
                     wait.cancel()
 
-    def ask(self, identity: bytes, wish: Subscribe, *, draining: bool) -> Subscribed | None:
-        """What the window is asked about a subscription; None when it cannot be, which the client is told."""
-        refusal = objection(wish, self._streams, sessions=len(self.peers), draining=draining, allowance=self._allowance)
+    def ask(
+        self, identity: bytes, wish: Subscribe, *, draining: bool, earlier: tuple[int, ...] = (), ended: int = 0
+    ) -> Subscribed | None:
+        """What the window is asked about a subscription; None when it cannot be, which the client is told.
+
+        `earlier`: sessions of this client that are over while it holds something of them; `ended`: all such sessions.
+        """
+        sessions = len(self.peers) + ended
+        refusal = objection(wish, self._streams, sessions=sessions, draining=draining, allowance=self._allowance)
         if refusal is not None:
             self._tell(identity, refusal)
             return None
@@ -81,6 +87,7 @@ class Reception:
             wish.resuming,
             wish.live,
             wish.together,
+            earlier,
         )
 
     def tell(self, action: Admit | Lend | Refuse | StopStream, now_s: float) -> None:
@@ -130,7 +137,9 @@ class Reception:
             credit=credit,
             transport=peer.transport,
         )
-        self._send(peer, Welcome(peer.stream.spec, credit, peer.transport, self._door, secret, action.cursor))
+        self._send(
+            peer, Welcome(peer.stream.spec, credit, peer.transport, self._door, secret, action.cursor, action.earlier)
+        )
 
     def _lend(self, session: int, credit: int) -> None:
         peer = self.peers.of(session)

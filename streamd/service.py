@@ -13,7 +13,7 @@ from streamd.accounts import Accounts, dropped_samples
 from streamd.allowance import Allowance
 from streamd.answers import Answers
 from streamd.deliveries import Deliveries
-from streamd.descriptors import DescriptorServer
+from streamd.descriptors import DescriptorServer, News
 from streamd.engines.local import LocalEngine
 from streamd.engines.production import Production, Reporter
 from streamd.errors import OtherVersionError, ProtocolError
@@ -116,7 +116,8 @@ class Service:
         self._timer: asyncio.TimerHandle | None = None
         self._due_s: float | None = None  # when it rings
         self._draining = False
-        self.descriptors = DescriptorServer(slots.open_readable, self._lost, allowance.lifelines)
+        news = News(self._lost, self._parted, self._dropped)
+        self.descriptors = DescriptorServer(slots.open_readable, news, allowance.lifelines)
         self._reception = Reception(
             streams, self.descriptors, server.descriptors, overview, allowance, send=self._send, tell=self._tell
         )
@@ -220,9 +221,8 @@ class Service:
                 self._deliveries.send_all()
                 self._answer(peer)
                 self._happen()
-            case Goodbye():
-                self._reception.depart(peer.session, "said goodbye")
-                self._happen(SessionClosed(peer.session))
+            case Goodbye(kept):
+                self._parted(peer.session, kept, "said goodbye")
 
     def _answer(self, peer: Peer) -> None:
         """Tells a client its session as it is here."""
@@ -255,15 +255,37 @@ class Service:
         self._overview.died(time.monotonic())
 
     def _subscribe(self, identity: bytes, wish: Subscribe) -> None:
-        earlier = self._peers.speaking(identity)
-        if earlier is not None:
-            self._lost(earlier.session, "it subscribed anew")
-        event = self._reception.ask(identity, wish, draining=self._draining)
+        before = self._peers.speaking(identity)
+        if before is not None:
+            self._parted(before.session, None, "it subscribed anew")
+        earlier = tuple(session for boot, session in wish.earlier if boot == self._boot)
+        ended = len(self._window.ended)
+        event = self._reception.ask(identity, wish, draining=self._draining, earlier=earlier, ended=ended)
         if event is not None:
             self._happen(event)
 
     def _lost(self, session: int, reason: str) -> None:
-        if self._reception.depart(session, reason):
+        """Nobody will say any more what becomes of its memory."""
+        if self._reception.depart(session, reason) or session in self._window.ended:
+            self._happen(SessionLost(session))
+
+    def _parted(self, session: int, kept: tuple[int, ...] | None, reason: str) -> None:
+        """A session is over; of its batches its trainer holds `kept`, None for whichever they may be."""
+        if self._reception.depart(session, reason, hang_up=False) or session in self._window.ended:
+            self._happen(SessionClosed(session, kept))
+        self._see_off(session)
+
+    def _dropped(self, session: int, numbers: tuple[int, ...], retired: tuple[int, ...]) -> None:
+        """A trainer holds these batches no longer, which it says where its session is over."""
+        self._happen(LeaseReleased(session, numbers, retired))
+        if self._peers.of(session) is None:
+            self._see_off(session)
+
+    def _see_off(self, session: int) -> None:
+        """A session that is over keeps its lifeline as long as something of it is held."""
+        if session not in self._window.ended:
+            self.descriptors.forget(session)
+        elif not self.descriptors.hang_up(session):
             self._happen(SessionLost(session))
 
     def drain(self) -> None:
@@ -305,7 +327,7 @@ class Service:
             self._act(self._window.handle_all(events, now_s), now_s, fresh=fresh)
         self._deliveries.settle(fresh=fresh)
         while self._unreachable:
-            self._lost(self._unreachable.pop(), "it cannot be reached, or does not read")
+            self._parted(self._unreachable.pop(), None, "it cannot be reached, or does not read")
         self._set_timer()
 
     def _act(self, actions: list[Action], now_s: float, *, fresh: bool) -> None:

@@ -86,7 +86,8 @@ class DaemonStatus:
     """The whole daemon. Memory in bytes; `busy_fraction` of the workers' time over the last half minute.
 
     `worker_deaths` are those since it began, `deaths_lately` those of the last half minute: each was replaced.
-    `reload_failed`: the configuration is not, or not all, what is served.
+    `reload_failed`: the configuration is not, or not all, what is served. `held_over_bytes`, of those used, lie in
+    batches that trainers still hold of subscriptions that have ended.
     """
 
     version: str
@@ -103,6 +104,7 @@ class DaemonStatus:
     worker_deaths: int = 0
     deaths_lately: int = 0
     reload_failed: bool = False
+    held_over_bytes: int = 0
 
     @property
     def troubles(self) -> list[str]:

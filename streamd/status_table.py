@@ -60,6 +60,8 @@ def daemon_lines(status: DaemonStatus) -> Iterator[Text]:
         f"busy{replaced}; memory {format_bytes(status.memory_used_bytes)} of {format_bytes(status.memory_bytes)} "
         f"({share:.0%})"
     )
+    if status.held_over_bytes:
+        yield Text(f"{format_bytes(status.held_over_bytes)} of it held by trainers of subscriptions that have ended")
 
 
 def table_of(*headings: str) -> Table:

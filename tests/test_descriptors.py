@@ -8,26 +8,22 @@ import errno
 import os
 import resource
 import signal
-import socket
 import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from descriptor_desk import NBYTES, Desk, answered, at_desk_of, ended, raw
 
 from streamd import descriptors
-from streamd.descriptors import DescriptorServer, Lifeline
+from streamd.descriptors import Lifeline
 from streamd.errors import ConnectError
 from streamd.limits import SECRET_BYTES
 from streamd.mapping import map_readable, map_writable
-from streamd.slots import SlotStore
-
-NBYTES = 4096
-SOON_S = 5.0
 
 # A client that forks, in a process of its own: the child keeps the lifeline open for as long as its input lasts.
 FORKING = """
@@ -49,49 +45,6 @@ def fork_a_client(path: str, secret: bytes, reading: int) -> subprocess.Popen[by
     return subprocess.Popen(command, stdin=reading, stdout=subprocess.PIPE)
 
 
-class Desk:
-    """A descriptor server with one slot, and what it has said of sessions."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.slots = SlotStore()
-        self.lost: list[tuple[int, str]] = []
-        self.server = DescriptorServer(self.slots.open_readable, self._lose)
-        self._news = asyncio.Event()
-
-    def _lose(self, session: int, reason: str) -> None:
-        self.lost.append((session, reason))
-        self._news.set()
-
-    async def news(self) -> tuple[int, str]:
-        """The only loss, once there is one."""
-        await asyncio.wait_for(self._news.wait(), SOON_S)
-        await answered()
-        assert len(self.lost) == 1
-        return self.lost[0]
-
-    async def connect(self, session: int = 1) -> Lifeline:
-        return await asyncio.to_thread(Lifeline, self.path, self.server.expect(session))
-
-
-async def answered() -> None:
-    """Lets the server read all that has been said to it."""
-    for _ in range(5):
-        await asyncio.sleep(0)
-
-
-async def ended(link: socket.socket) -> bool:
-    """Whether the server closes this connection; waits for it."""
-    link.setblocking(False)
-    return not await asyncio.wait_for(asyncio.get_running_loop().sock_recv(link, 1), SOON_S)
-
-
-def raw(path: str) -> socket.socket:
-    link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    link.connect(path)
-    return link
-
-
 @pytest.fixture
 def path() -> Iterator[str]:
     """A short place, whatever pytest calls its folders."""
@@ -99,28 +52,12 @@ def path() -> Iterator[str]:
         yield f"{folder}/d"
 
 
-@contextlib.asynccontextmanager
-async def opened(path: str) -> AsyncIterator[Desk]:
-    desk = Desk(path)
-    desk.server.listen(path, 0o600)
-    desk.slots.writable(7, NBYTES)
-    try:
-        yield desk
-    finally:
-        desk.server.close()
-        desk.slots.close()
-
-
 @pytest.fixture
 def at_desk(path: str) -> Callable[[Callable[[Desk], Coroutine[Any, Any, None]]], None]:
     """Runs a coroutine function on a desk."""
 
     def run(scene: Callable[[Desk], Awaitable[None]]) -> None:
-        async def play() -> None:
-            async with opened(path) as desk:
-                await scene(desk)
-
-        asyncio.run(play())
+        at_desk_of(path, scene)
 
     return run
 

@@ -15,7 +15,7 @@ from sample_specs import SPEC, some_spec
 
 from streamd.bottleneck import Supply, Timing
 from streamd.errors import ProtocolError
-from streamd.limits import MAX_CLIENT_FRAME_BYTES, MAX_CREDIT, MAX_NAMES, MAX_SEGMENTS
+from streamd.limits import MAX_CLIENT_FRAME_BYTES, MAX_CREDIT, MAX_NAMES, MAX_SEGMENTS, MAX_SESSIONS
 from streamd.messages import (
     AskMonitor,
     AskNames,
@@ -163,7 +163,9 @@ def test_the_largest_things_a_client_says_fit_its_frames() -> None:
     names = AskNames("s" * 255, tuple(range(1 << 62, (1 << 62) + MAX_NAMES)))
     all_leases = tuple(range(1 << 62, (1 << 62) + MAX_CREDIT))
     progress = Progress(1 << 62, all_leases, 1 << 62, 1 << 62, all_leases)
-    for message in (subscribe, progress, names):
+    held_over = tuple((1 << 62, 1 << 62) for _ in range(MAX_SESSIONS))
+    resumed = msgspec.structs.replace(subscribe, earlier=held_over)
+    for message in (subscribe, resumed, progress, names, Goodbye(all_leases)):
         assert unpack_client(pack(HEADER, message)) == (HEADER, message)
 
 

@@ -15,10 +15,10 @@ import zmq
 
 from streamd import endpoint as places
 from streamd.client.batch import Batch
-from streamd.client.io import make_socket
 from streamd.client.places import read_place
 from streamd.client.recut import Cut
 from streamd.client.session import Wish
+from streamd.client.sockets import make_socket
 from streamd.client.stream import Stream
 from streamd.errors import (
     ClosedError,

@@ -8,14 +8,19 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from streamd.client.held_over import EndedConnection
 from streamd.errors import StreamdError
+from streamd.limits import MAX_CREDIT
 from streamd.messages import BatchReady, ReceiptDue
 from streamd.spec import Cursor
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Delivery:
-    """A batch ready for the loop: its memory, what its lease is called, and how its pixels were made."""
+    """A batch ready for the loop: its memory, what its lease is called, and how its pixels were made.
+
+    The lease ends with this object, which the lent memory keeps: so also where an interrupt falls before it is lent.
+    """
 
     connection: int
     number: int
@@ -35,8 +40,12 @@ class Inbox:
         self._cursor = cursor
         self._held: dict[int, tuple[int, int]] = {}
         self._forked: set[int] = set()  # deliveries that a forked child may see for as long as it likes
+        # Of these, those that the loop has dropped: the daemon may not have heard of so many yet, and of no more.
+        self._retired: deque[int] = deque(maxlen=MAX_CREDIT)
         self._forks = 0  # that have begun and not ended: other hooks run in between, and the loop in its thread
+        self._earlier: Sequence[EndedConnection] = ()  # what is held of them counts within the credit
         self._connection = 0
+        self._parted = False  # the connection has ended: what came with it and was not taken is no batch any more
         self._taken = 0
         self.credit = 0
         self.away_since_s: float | None = time.monotonic()
@@ -49,14 +58,30 @@ class Inbox:
             self._deliveries.clear()
             self._held.clear()
             self._forked.clear()
+            self._retired.clear()
+            self._earlier = ()
             self._taken = 0
+            self._parted = False
             self._connection += 1
             return self._connection, self._cursor
 
-    def welcome(self, credit: int) -> None:
+    def welcome(self, credit: int, earlier: Sequence[EndedConnection] = ()) -> None:
+        """The session stands; what is held of `earlier` ones counts within its credit."""
         with self._changed:
-            self.credit, self.away_since_s = credit, None
+            self.credit, self.away_since_s, self._earlier = credit, None, earlier
             self._changed.notify_all()
+
+    def part(self) -> tuple[dict[int, tuple[int, int]], set[int]]:
+        """Discards what the loop has not taken; what it holds of this connection, and what a child may see of it."""
+        with self._changed:
+            self._deliveries.clear()
+            self._parted = True
+            return dict(self._held), self._forked.union(self._retired)
+
+    def outstanding(self) -> list[int]:
+        """All deliveries that the loop holds or may still take, or that a child of it sees."""
+        with self._changed:
+            return list({*self._held, *self._retired, *(each.number for each in self._deliveries)})
 
     def lend(self, credit: int) -> None:
         """The loop may hold so many batches from now on."""
@@ -75,8 +100,9 @@ class Inbox:
         if not deliveries:
             return
         with self._changed:
-            self._deliveries += [each for each in deliveries if each.connection == self._connection]
-            self._changed.notify_all()
+            if not self._parted:
+                self._deliveries += [each for each in deliveries if each.connection == self._connection]
+                self._changed.notify_all()
 
     def offer_receipt(self, receipt: ReceiptDue) -> None:
         with self._changed:
@@ -95,7 +121,10 @@ class Inbox:
                 return self._taken, []
             for number in numbers:
                 self._held.pop(number, None)
-            return self._taken, [number for number in numbers if number in self._forked]
+            retired = [number for number in numbers if number in self._forked]
+            self._forked.difference_update(retired)
+            self._retired.extend(retired)
+            return self._taken, retired
 
     # --- around a fork
 
@@ -174,10 +203,16 @@ class Inbox:
             self._error = error
             self._changed.notify_all()
 
+    def held_earlier(self) -> int:
+        """How many batches the loop holds of connections that have ended, within the credit of this one."""
+        with self._changed:
+            return sum(len(each.held) for each in self._earlier)
+
     def held(self) -> list[tuple[int, int]]:
         """(epoch, index) of the batches that the loop took and still holds, when they are all its credit."""
         with self._changed:
-            return list(self._held.values()) if self.credit and len(self._held) >= self.credit else []
+            held = [*self._held.values(), *(place for each in self._earlier for place in each.held)]
+            return held if self.credit and len(held) >= self.credit else []
 
     def _wait(self, wanted: Callable[[], object], wait_s: float) -> None:
         """Also ends when the daemon goes away, is back or lends another number: the caller's patience counts anew."""

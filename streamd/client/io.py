@@ -10,18 +10,20 @@ import os
 import select
 import threading
 import time
-import weakref
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import replace
-from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import zmq
 
 from streamd.bundles import parted
+from streamd.client.forks import watch_forks
+from streamd.client.held_over import EndedConnection, held_over
 from streamd.client.inbox import Delivery, Inbox
 from streamd.client.patience import say
+from streamd.client.returns import Returns
 from streamd.client.session import (
     Do,
     Fail,
@@ -35,35 +37,16 @@ from streamd.client.session import (
     Unmap,
     grant_size,
 )
+from streamd.client.sockets import has_input, make_socket
 from streamd.descriptors import Lifeline
 from streamd.errors import ConnectError, ProtocolError, StreamdError
+from streamd.limits import MAX_SESSIONS
 from streamd.mapping import map_readable
 from streamd.messages import Welcome
 from streamd.wire import pack, unpack_daemon
 
-_postmen: Final[set[weakref.ref[Postman]]] = set()  # of this process, for the moments around a fork
 _JOIN_S: Final = 5.0
 _FAREWELL_S: Final = 1.0
-
-
-def make_socket(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Socket[bytes]:
-    """A DEALER for one attempt. Credits bound its queue; ZMTP heartbeats would abort a busy trainer."""
-    dealer = context.socket(zmq.DEALER)
-    try:
-        dealer.setsockopt(zmq.LINGER, 0)
-        dealer.setsockopt(zmq.RCVHWM, 0)
-        dealer.setsockopt(zmq.IMMEDIATE, 0)
-        dealer.setsockopt(zmq.RECONNECT_IVL, 50)
-        dealer.connect(endpoint)
-    except BaseException:
-        dealer.close(0)
-        raise
-    return dealer
-
-
-def _has_input(socket: zmq.Socket[bytes]) -> bool:
-    events: Any = socket.getsockopt(zmq.EVENTS)
-    return bool(events & zmq.POLLIN)
 
 
 class Postman:
@@ -73,12 +56,8 @@ class Postman:
         self._endpoint = endpoint
         self._session = session
         self._inbox = inbox
-        self._returned: deque[tuple[int, int]] = deque()  # (connection, number), appended by finalisers
+        self._returns = Returns()
         self._orders: deque[Callable[[], Iterable[Do]]] = deque()
-        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        # Views that outlive the stream still ring it, so it closes with the last of them, not with the thread.
-        # At the interpreter's end the thread still polls it, and its number may be another file's by then.
-        weakref.finalize(self, os.close, self._bell).atexit = False
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="streamd-client", daemon=True)
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
@@ -90,12 +69,11 @@ class Postman:
         self._unseen: zmq.Socket[bytes] | None = None  # a monitor that was never looked at
         self._said = True  # something was sent since the socket was last looked at, which may have eaten its news
         self._connection = 0
+        self._whose = 0, 0  # boot and session of the connection
         self._pixel_id = ""
         self._maps: dict[int, memoryview] = {}
         self._waited_ns = 0
-        self._worth_ringing = 1
-        self._hurried = False
-        _postmen.add(weakref.ref(self, _postmen.discard))
+        watch_forks(self)
 
     # --- from other threads
 
@@ -111,28 +89,20 @@ class Postman:
     def leave(self) -> None:
         """Says goodbye and ends the thread, in its own time. Also called by the garbage collector, in any thread."""
         self._stopping = True
-        self._ring()
+        self._returns.ring()
 
-    def give_back(self, connection: int, number: int) -> None:
-        """A lease ended. Called by finalisers, in any thread, even within the garbage collector.
-
-        Rings only for as many as are worth telling: with fewer returned there is credit left at the daemon, and the
-        next batch to arrive wakes the thread anyway; unless the loop holds the rest, see `hurry`.
-        """
-        self._returned.append((connection, number))
-        if self._hurried or len(self._returned) >= self._worth_ringing:
-            self._ring()
+    def take_back(self, delivery: Delivery) -> None:
+        """The last view of a batch is gone. Called by finalisers, in any thread, even within the garbage collector."""
+        self._returns.give_back(delivery.connection, delivery.number)
 
     def hurry(self, *, now: bool) -> None:
         """While `now`, every lease that ended is told: the loop waits and the daemon has no credit left to send on."""
-        self._hurried = now
-        if now and self._returned:
-            self._ring()
+        self._returns.hurry(now=now)
 
     def order(self, order: Callable[[], Iterable[Do]]) -> None:
         """Has the thread call the session."""
         self._orders.append(order)
-        self._ring()
+        self._returns.ring()
 
     def add_wait(self, waited_ns: int) -> None:
         """Books time that the loop waited."""
@@ -141,20 +111,19 @@ class Postman:
     def fork_begins(self) -> None:
         """Called before a fork, in the thread that forks."""
         self._inbox.fork_begins()
+        self._returns.fork_begins()
 
     def fork_ends(self) -> None:
         """Called after a fork, in the parent."""
         self._inbox.fork_ends()
 
     def forked(self) -> None:
-        """Called in the child, where the I/O thread is not: what no view needs is unmapped, the lifeline ended."""
+        """Called in the child, where the I/O thread is not: what no view needs is unmapped, the lifelines ended."""
         self._inbox.let_go()
         self._maps.clear()
         if self._lifeline is not None:
             self._lifeline.close()
-
-    def _ring(self) -> None:
-        os.eventfd_write(self._bell, 1)
+        self._returns.forked()
 
     # --- the thread
 
@@ -175,7 +144,8 @@ class Postman:
     def _say_goodbye(self) -> None:
         """Says goodbye and waits for the daemon to hang up: a lifeline that ends before that looks like death."""
         self._collect()
-        farewell = self._session.closed()
+        held, forked = self._inbox.part()
+        farewell = self._session.closed((*held, *forked.difference(held)) if self._shares_memory() else ())
         self._do(farewell)
         if farewell and self._lifeline is not None:
             self._lifeline.wait_end(_FAREWELL_S)
@@ -183,11 +153,11 @@ class Postman:
     def _turn(self) -> None:
         """Waits for the next thing to happen, and deals with it."""
         ready = self._poll()
-        if self._bell in ready:
-            os.eventfd_read(self._bell)
+        if self._returns.bell in ready:
+            os.eventfd_read(self._returns.bell)
         if self._socket is not None:
             self._receive()
-        if self._returned or self._orders:
+        if self._returns or self._orders:
             self._collect()
         if not self._ends.isdisjoint(ready):
             self._look_for_end()
@@ -199,7 +169,7 @@ class Postman:
 
     def _look_for_end(self) -> None:
         """Whether the connection has ended; called after what had still arrived was read."""
-        if (self._monitor is not None and _has_input(self._monitor)) or (
+        if (self._monitor is not None and has_input(self._monitor)) or (
             self._lifeline is not None and self._lifeline.ended()
         ):
             self._lose()
@@ -213,9 +183,9 @@ class Postman:
         poller = self._poller or self._watch()
         if self._unseen is not None:
             monitor, self._unseen = self._unseen, None
-            if _has_input(monitor):
+            if has_input(monitor):
                 return [monitor.FD]
-        if self._said and self._socket is not None and _has_input(self._socket):
+        if self._said and self._socket is not None and has_input(self._socket):
             return []
         deadline_s = self._session.deadline()
         wait_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
@@ -223,13 +193,14 @@ class Postman:
 
     def _watch(self) -> select.epoll:
         """Watches what there is; made anew when the connection is."""
-        self._ends = {self._monitor.FD} if self._monitor is not None else set()
-        if self._lifeline is not None:
+        over = self._session.state == "over"  # then the end of the connection is no news, and ends nothing
+        self._ends = {self._monitor.FD} if self._monitor is not None and not over else set()
+        if self._lifeline is not None and not over:
             self._ends.add(self._lifeline.fileno())
         inputs = {self._socket.FD} if self._socket is not None else set()
         self._said, self._unseen = True, self._monitor
         self._poller = poller = select.epoll()
-        for descriptor in (self._bell, *inputs, *self._ends):
+        for descriptor in (self._returns.bell, *inputs, *self._ends):
             poller.register(descriptor, select.EPOLLIN)
         return poller
 
@@ -240,14 +211,14 @@ class Postman:
 
     def _collect(self) -> None:
         """Hears what the loop and the finalisers had to say."""
-        numbers = []
-        while self._returned:
-            connection, number = self._returned.popleft()
-            if connection == self._connection:
-                numbers.append(number)
+        numbers = self._returns.gather(self._connection)
         taken, retired = self._inbox.returned(self._connection, numbers)
         waited_ns, self._waited_ns = self._waited_ns, 0
-        if numbers:
+        if numbers and self._session.state == "over" and self._lifeline is not None:
+            with suppress(OSError):  # the lifeline's end says as much
+                self._lifeline.retire(retired)
+                self._lifeline.drop(set(numbers).difference(retired))
+        elif numbers:
             self._do(self._session.released(numbers, taken, waited_ns, time.monotonic(), retired))
         while self._orders:
             self._do(self._orders.popleft()())
@@ -255,7 +226,7 @@ class Postman:
     def _receive(self) -> None:
         socket = self._socket
         self._said = False
-        while socket is not None and socket is self._socket and _has_input(socket):
+        while socket is not None and socket is self._socket and has_input(socket):
             head = socket.recv(zmq.DONTWAIT)
             inline = None
             if self._session.wish.transport == "inline" and socket.getsockopt(zmq.RCVMORE):
@@ -272,8 +243,11 @@ class Postman:
             for do in self._session.heard(header, message, time.monotonic()):
                 if isinstance(do, Offer):
                     offers += self._delivery(do, inline)
-                else:
-                    self._do_one(do)
+                    continue
+                if isinstance(do, Fail):  # what came before it is the loop's, and is told to be
+                    self._inbox.offer(offers)
+                    offers = []
+                self._do_one(do)
         self._inbox.offer(offers)
 
     def _do(self, what: Iterable[Do]) -> None:
@@ -293,7 +267,7 @@ class Postman:
             case Unmap(slots):
                 self._unmap(slots)
             case Lent(credit):
-                self._worth_ringing = grant_size(credit)
+                self._returns.worth_ringing = grant_size(credit)
                 self._inbox.lend(credit)
             case OfferReceipt() | Fail():
                 self._tell_loop(do)
@@ -304,6 +278,8 @@ class Postman:
                 self._inbox.offer_receipt(receipt)
             case Fail(error):
                 self._inbox.fail(error)
+                self._tell_held()
+                self._unwatch()
 
     def _unmap(self, slots: tuple[int, ...]) -> None:
         for slot in slots:
@@ -314,6 +290,8 @@ class Postman:
         if self._context is None:
             return
         self._connection, cursor = self._inbox.begin_connection()
+        earlier = [each.whose for each in held_over(self._session.wish.stream)]
+        self._session.earlier = tuple(earlier[:MAX_SESSIONS])  # of one daemon there are no more
         self._socket = make_socket(self._context, self._endpoint)
         # libzmq would connect again by itself, as somebody that the daemon does not know: better to hear of it.
         self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
@@ -323,6 +301,7 @@ class Postman:
     def _greet(self, welcome: Welcome) -> None:
         if welcome.cursor is not None:
             self._inbox.move(welcome.cursor)
+        self._whose = self._session.whose
         try:
             self._lifeline = Lifeline(welcome.descriptors, welcome.secret)
             self._unwatch()
@@ -330,9 +309,9 @@ class Postman:
             say(f"{error}")
             self._lose()
             return
-        self._worth_ringing = grant_size(welcome.credit)
+        self._returns.worth_ringing = grant_size(welcome.credit)
         self._pixel_id = welcome.spec.pixel_id
-        self._inbox.welcome(welcome.credit)
+        self._inbox.welcome(welcome.credit, self._counted(welcome))
 
     def _delivery(self, offer: Offer, inline: memoryview | None) -> list[Delivery]:
         """The batch with its memory; none, and the connection lost, where that cannot be had."""
@@ -348,7 +327,9 @@ class Postman:
         if memory is None:
             self._lose()
             return []
-        return [Delivery(self._connection, number, batch, memory, self._pixel_id)]
+        delivery = Delivery(self._connection, number, batch, memory, self._pixel_id)
+        self._returns.expect(delivery)
+        return [delivery]
 
     def _mapped(self, slot: int, nbytes: int) -> memoryview:
         if slot not in self._maps:
@@ -361,6 +342,40 @@ class Postman:
                 os.close(descriptor)
         return self._maps[slot]
 
+    # --- what is held when a session ends
+
+    def _shares_memory(self) -> bool:
+        return self._session.wish.transport == "shared"
+
+    def _counted(self, welcome: Welcome) -> list[EndedConnection]:
+        """What of earlier sessions counts within the credit."""
+        counted = {(self._whose[0], session) for session in welcome.earlier}
+        return [each for each in held_over(self._session.wish.stream) if each.whose in counted]
+
+    def _tell_held(self) -> None:
+        """The session is over, by the daemon's word: it is told what the loop may hold of it, as long as it does."""
+        if self._lifeline is not None and self._shares_memory():
+            with suppress(OSError):  # the lifeline's end says as much
+                self._lifeline.keep(self._inbox.outstanding())
+
+    def _part(self, lifeline: Lifeline) -> None:
+        """The connection is over: its lifeline ends with the last view of its batches, which may be now."""
+        held, forked = self._inbox.part()
+        if not self._shares_memory():
+            held = {}
+        elif held or forked:
+            with suppress(OSError):  # the daemon is gone: nobody counts any more
+                lifeline.retire(forked.difference(held))
+                lifeline.keep(held)
+        self._hold_over(lifeline, held, forked)
+
+    def _hold_over(self, lifeline: Lifeline, held: dict[int, tuple[int, int]], forked: Collection[int]) -> None:
+        if not held:
+            lifeline.close()
+            return
+        stream = self._session.wish.stream
+        self._returns.hold_over(self._connection, EndedConnection(lifeline, self._whose, stream, held, forked))
+
     def _lose(self) -> None:
         self._disconnect(linger_ms=0)
         self._do(self._session.lost(time.monotonic()))
@@ -370,7 +385,7 @@ class Postman:
         self._maps.clear()
         self._unwatch()
         if self._lifeline is not None:
-            self._lifeline.close()
+            self._part(self._lifeline)
             self._lifeline = None
         if self._socket is not None and self._monitor is not None:
             self._socket.disable_monitor()
@@ -379,18 +394,3 @@ class Postman:
         if self._socket is not None:
             self._socket.close(linger_ms)
             self._socket = None
-
-
-def _each_postman(meet: Callable[[Postman], None]) -> None:
-    for reference in list(_postmen):  # a copy: made without a pause, while others come and go
-        postman = reference()
-        if postman is not None:
-            meet(postman)
-
-
-if hasattr(os, "register_at_fork"):  # Windows, where the client works over TCP, has no fork
-    os.register_at_fork(
-        before=partial(_each_postman, Postman.fork_begins),
-        after_in_parent=partial(_each_postman, Postman.fork_ends),
-        after_in_child=partial(_each_postman, Postman.forked),
-    )

@@ -59,7 +59,7 @@ class Patience:
         """Raises BatchesHeldError when the caller itself is the reason, ConnectError when patience is over."""
         held = self._inbox.held()
         if held and self._collected:
-            raise BatchesHeldError(held)
+            raise BatchesHeldError(held, self._inbox.held_earlier())
         if held:
             gc.collect()
             self._collected = True

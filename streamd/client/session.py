@@ -153,6 +153,7 @@ class Session:
     gaps: int = 0
     reconnects: int = -1
     refusal: str | None = None  # why the daemon put it off when last asked
+    earlier: tuple[tuple[int, int], ...] = ()  # (boot, session) of which its process still holds batches
     _header: Header = NOBODY
     _keys: Iterator[tuple[int, int]] = field(default_factory=lambda: iter(()))
     _expected: int = 0
@@ -170,6 +171,11 @@ class Session:
     _due_s: float | None = 0.0  # when to try again, to ask again, or to tell progress
     _backoff_s: float = BACKOFF_MIN_S
     _cursor: Cursor = field(default_factory=Cursor)
+
+    @property
+    def whose(self) -> tuple[int, int]:
+        """The boot and the number by which the daemon knows it."""
+        return self._header.boot, self._header.session
 
     @property
     def next_wish(self) -> Wish:
@@ -230,6 +236,7 @@ class Session:
             wish.live,
             wish.together,
             self.spec.order if self.spec else None,
+            self.earlier,
         )
         return [Say(NOBODY, subscribe)]
 
@@ -277,9 +284,9 @@ class Session:
         """The loop has compared an epoch's receipt, and knows where its time went."""
         return [Say(self._header, ReceiptSeen(epoch, digest, ok, timing))] if self.state == "active" else []
 
-    def closed(self) -> list[Do]:
-        """The trainer is done."""
-        said: list[Do] = [Say(self._header, Goodbye())] if self.state == "active" else []
+    def closed(self, kept: tuple[int, ...] = ()) -> list[Do]:
+        """The trainer is done; it goes on to hold the deliveries `kept`."""
+        said: list[Do] = [Say(self._header, Goodbye(kept))] if self.state == "active" else []
         self._end()
         return said
 

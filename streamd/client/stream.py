@@ -278,7 +278,7 @@ class Stream:
             header,
             self.spec,
             token=partial(write_place, self._served, tally.after(header.index, planned, marks, after)),
-            on_return=partial(self._postman.give_back, delivery.connection, delivery.number),
+            on_return=partial(self._postman.take_back, delivery),
         )
         count = partial(tally.take, header.index, planned, marks, after)
         within = partial(write_place, self._served, tally.snapshot()) if self._cut.parts > 1 else None

@@ -12,11 +12,15 @@ from streamd.spec import BatchKey, Cursor
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """The session exists, with this credit; `cursor` is where one that joins others begins."""
+    """The session exists, with this credit; `cursor` is where one that joins others begins.
+
+    What its trainer holds of the sessions `earlier`, which have ended, counts within the credit.
+    """
 
     session: int
     credit: int
     cursor: Cursor | None = None
+    earlier: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from streamd.limits import (
     AHEAD_SHARE,
@@ -20,10 +21,12 @@ from streamd.limits import (
 )
 from streamd.messages import Refusal
 from streamd.spec import steps_from
+from streamd.window.ended import HeldOver
 from streamd.window.events import StreamShape, Subscribed
 from streamd.window.sessions import Session, wanted_credit
 
 RETRY_S = 0.5  # sessions end and leases return at any time
+_NOTHING: Final = HeldOver()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +105,12 @@ def admit(
     workers: int,
     memory: int,
     most_slots: int = MAX_SLOTS,
+    held_over: HeldOver = _NOTHING,
 ) -> Grant | Denial:
-    """The credit of a new session, and of those whose credit has to shrink for it; or why not."""
+    """The credit of a new session, and of those whose credit has to shrink for it; or why not.
+
+    What its trainer holds of earlier sessions counts within the credit, where memory allows on top of what it asks for.
+    """
     if not steps_from(0, event.world, shape.batches, event.uneven):
         return Denial(
             "usage",
@@ -113,32 +120,43 @@ def admit(
     alone = least_bytes(shape, workers, memory, most_slots)
     if alone > memory:
         return Denial("memory", _arithmetic(shape, memory, alone, []))
-    room = _room(sessions, workers, memory, shape, most_slots)
-    wanted = wanted_credit(event)
-    shares = _share(wanted, shape.slot_bytes, sessions, room)
+    room = _room(sessions, workers, memory, shape, most_slots, held_over)
+    least = max(MIN_CREDIT, held_over.own_slots)
+    wanted = wanted_credit(event) + held_over.own_slots
+    shares = _share(wanted, least, shape.slot_bytes, sessions, room)
     if shares is None:
-        working = memory - room.memory
         others = sum(session.least_credit * session.shape.slot_bytes for session in sessions)
-        needed = working + MIN_CREDIT * shape.slot_bytes + others
-        return Denial("memory", _arithmetic(shape, memory, needed, sessions), RETRY_S if event.resuming else None)
+        needed = memory - room.memory + least * shape.slot_bytes + others
+        text = _arithmetic(shape, memory, needed, sessions, held_over)
+        return Denial("memory", text, RETRY_S if event.resuming or held_over.apart_slots else None)
     shrunk = {session.id: shares[session.id] for session in sessions if shares[session.id] < session.credit}
-    held = {session.id: max(shares[session.id], len(session.leases)) for session in sessions}
+    held = {session.id: max(shares[session.id], session.held) for session in sessions}
     free = room.beside(sessions, held).batches(shape.slot_bytes)
-    if free >= MIN_CREDIT:
-        return Grant(min(wanted, max(MIN_CREDIT, free // 2)), shrunk)
+    if free >= least:
+        return Grant(min(wanted, max(min(free, MIN_CREDIT + held_over.own_slots), free // 2)), shrunk)
     text = f"stream {shape.name!r} fits into memory as soon as trainers give back batches that they hold"
     return Denial("memory", text, RETRY_S, shrunk)
 
 
-def _room(sessions: Sequence[Session], workers: int, memory: int, shape: StreamShape, most_slots: int) -> _Room:
-    """What the workers leave to the sessions, and to one more, of `shape`."""
+def _room(
+    sessions: Sequence[Session],
+    workers: int,
+    memory: int,
+    shape: StreamShape,
+    most_slots: int,
+    held_over: HeldOver,
+) -> _Room:
+    """What the workers, and what is held of ended sessions, leave to the sessions, and to one more, of `shape`."""
     ahead = max(
         ahead_slots(each, workers, memory, most_slots) for each in (shape, *(session.shape for session in sessions))
     )
-    return _Room(memory - working_bytes(sessions, workers, memory, shape, most_slots), most_slots - ahead)
+    taken = working_bytes(sessions, workers, memory, shape, most_slots) + held_over.apart_bytes
+    return _Room(memory - taken, most_slots - ahead - held_over.apart_slots)
 
 
-def _share(wanted: int, slot_bytes: int, sessions: Sequence[Session], room: _Room) -> dict[int, int] | None:
+def _share(
+    wanted: int, lowest: int, slot_bytes: int, sessions: Sequence[Session], room: _Room
+) -> dict[int, int] | None:
     """The credits of `sessions` that leave room for one more: the largest is halved, the newcomer's before others'.
 
     None when not even the least for everyone fits into the room.
@@ -148,8 +166,8 @@ def _share(wanted: int, slot_bytes: int, sessions: Sequence[Session], room: _Roo
     while room.beside(sessions, shares).batches(slot_bytes) < wanted:
         yielding = [each for each in shares if shares[each] > least[each]]
         largest = max(yielding, key=shares.__getitem__, default=None)
-        if wanted > MIN_CREDIT and (largest is None or wanted >= shares[largest]):
-            wanted = max(MIN_CREDIT, wanted // 2)
+        if wanted > lowest and (largest is None or wanted >= shares[largest]):
+            wanted = max(lowest, wanted // 2)
         elif largest is not None:
             shares[largest] = max(least[largest], shares[largest] // 2)
         else:
@@ -157,24 +175,43 @@ def _share(wanted: int, slot_bytes: int, sessions: Sequence[Session], room: _Roo
     return shares
 
 
-def regrown(sessions: Sequence[Session], workers: int, memory: int, most_slots: int = MAX_SLOTS) -> dict[int, int]:
+def regrown(
+    sessions: Sequence[Session],
+    workers: int,
+    memory: int,
+    most_slots: int = MAX_SLOTS,
+    held_over: HeldOver = _NOTHING,
+) -> dict[int, int]:
     """The credits that may be larger now that somebody has left: to each at most half of what is free beside others."""
-    counts = {session.id: max(session.credit, len(session.leases)) for session in sessions}
+    counts = {session.id: max(session.credit, session.held) for session in sessions}
     grown = {}
     for session in sessions:
-        room = _room(sessions, workers, memory, session.shape, most_slots).beside(sessions, counts | {session.id: 0})
-        credit = min(session.wanted, room.batches(session.shape.slot_bytes) // 2)
+        beside = counts | {session.id: 0}
+        room = _room(sessions, workers, memory, session.shape, most_slots, held_over).beside(sessions, beside)
+        credit = min(session.wanted + session.held_over, room.batches(session.shape.slot_bytes) // 2)
         if credit > session.credit:
             grown[session.id] = credit
             counts[session.id] = max(credit, counts[session.id])
     return grown
 
 
-def _arithmetic(shape: StreamShape, memory: int, needed: int, sessions: Sequence[Session]) -> str:
+def _arithmetic(
+    shape: StreamShape, memory: int, needed: int, sessions: Sequence[Session], held_over: HeldOver = _NOTHING
+) -> str:
     batch = shape.slot_bytes / MIB
-    others = f" beside the {len(sessions)} sessions that are here" if sessions else ""
+    beside, drop = [], ""
+    if sessions:
+        beside.append(f"the {len(sessions)} sessions that are here")
+    if held_over.apart_slots:
+        beside.append(
+            f"the {held_over.apart_bytes / MIB:.1f} MiB of {held_over.apart_slots} batches that trainers still hold of "
+            "subscriptions that have ended"
+        )
+        drop = "drop the arrays taken from batch.images there, keep batch.copy() instead, or "
+    others = f" beside {' and '.join(beside)}" if beside else ""
     return (
         f"stream {shape.name!r} does not fit into memory: one batch takes {batch:.1f} MiB; {MIN_CREDIT} for the "
-        f"trainer and those in production come to {needed / MIB:.1f} MiB{others}; memory is {memory / MIB:.1f} MiB: "
-        f"set memory to at least {-(-needed // MIB)}MiB, or make batch_size or image.size smaller"
+        f"trainer and those in production come to {needed / MIB:.1f} MiB{others}; memory is "
+        f"{memory / MIB:.1f} MiB: {drop}set memory to at least {-(-needed // MIB)}MiB, or make batch_size or "
+        "image.size smaller"
     )

@@ -24,7 +24,8 @@ class Subscribed:
     """A trainer wants a stream from `cursor` on; `epochs` counts in total, None runs on.
 
     `live`: from where the others are instead, and `epochs` counts from there. `together`: nothing before so many
-    sessions of the stream are there.
+    sessions of the stream are there. `earlier`: sessions of the same trainer that have ended, of which it still holds
+    batches.
     """
 
     session: int
@@ -38,6 +39,7 @@ class Subscribed:
     resuming: bool
     live: bool = False
     together: int = 0
+    earlier: tuple[int, ...] = ()
 
 
 class CreditGranted(msgspec.Struct, frozen=True, gc=False):
@@ -48,7 +50,7 @@ class CreditGranted(msgspec.Struct, frozen=True, gc=False):
 
 
 class LeaseReleased(msgspec.Struct, frozen=True, gc=False):
-    """The session's trainer dropped the last view of these deliveries.
+    """The trainer dropped the last view of these deliveries, of a session that may have ended before.
 
     `retired`: those of `numbers` whose memory a forked child of the trainer may still see.
     """
@@ -92,16 +94,17 @@ class ProgressReported(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class SessionLost:
-    """The trainer is dead or unreachable: its slots may still be mapped somewhere."""
+    """Nobody will say any more what becomes of this session's leases: its slots may still be mapped somewhere."""
 
     session: int
 
 
 @dataclass(frozen=True, slots=True)
 class SessionClosed:
-    """The trainer said goodbye; leases it did not release stay mapped as long as it likes."""
+    """The session has ended. Its trainer still holds the deliveries `kept`, and says when it drops them; None: all."""
 
     session: int
+    kept: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ Rule = Literal[
     "slot_holds_batch",  # what is sent lies whole in its slot
     "receipt_after_last",  # an epoch's receipt follows its last batch at once, and holds every step
     "slot_free_to_write",  # nothing is written where a lease, a production or a dead session's child may look
-    "slot_free_to_drop",  # no slot goes that is leased or written
+    "slot_free_to_drop",  # no slot goes that is leased or written, nor one that a trainer holds of an ended session
     "others_unmoved",  # what happens to one session, or came from one that has ended, moves no other
     "memory_within_budget",  # the slots add up to what is accounted, never more than `memory`
 ]
@@ -77,6 +77,8 @@ class _Account:
     upto: int = 0
     sent: int = 0
     leases: dict[int, int] = field(default_factory=dict)  # delivery number -> slot
+    earlier: tuple[_Account, ...] = ()  # of the same trainer, and ended: what is leased there counts within the credit
+    heir: int | None = None  # of one that has ended: the session in whose credit it counts
 
     @staticmethod
     def of(event: Subscribed, batches: int) -> _Account:
@@ -103,6 +105,9 @@ class _Account:
         """Whether nothing but the receipt is left of the epoch."""
         return self.base + self.step > self.batches and (self.epochs is None or self.epoch < self.epochs)
 
+    def leased(self) -> int:
+        return len(self.leases) + sum(len(each.leases) for each in self.earlier)
+
     def all_steps(self) -> Counter[tuple[int, int]]:
         return self.before + Counter({(self.rank, self.world): self.steps})
 
@@ -124,6 +129,7 @@ class Ledger:
         self._batches = {shape.name: shape.batches for shape in shapes}
         self._memory, self._bytes = memory, 0
         self._sessions: dict[int, _Account] = {}
+        self._ended: dict[int, _Account] = {}  # whose trainers hold something still
         self._slots: dict[int, _Slot] = {}
         self._newest_slot = 0
         self._draining = False
@@ -171,7 +177,8 @@ class Ledger:
                 if account := self._sessions.get(session):
                     account.upto = max(account.upto, upto)
             case LeaseReleased():
-                self._reach = event.session
+                # Memory that is free again, of a session that has ended, may be anybody's.
+                self._reach = _EVERYBODY if event.session in self._ended else event.session
                 self._release(event)
             case BatchProduced(_, slot):
                 self._reach = _EVERYBODY
@@ -180,9 +187,12 @@ class Ledger:
                 pass
             case Subscribed():
                 self._reach = _EVERYBODY
-            case SessionLost(session) | SessionClosed(session):
+            case SessionLost(session):
                 self._reach = _EVERYBODY  # who is lent more may be sent more
-                self._end(session)
+                self._lose(session)
+            case SessionClosed(session, kept):
+                self._reach = _EVERYBODY
+                self._end(session, kept)
             case ProductionFailed(_, slot):
                 self._fail(slot)
             case SlotDenied(_, slot):
@@ -205,7 +215,7 @@ class Ledger:
         slot.writing, slot.key, slot.seen = False, None, True
 
     def _release(self, event: LeaseReleased) -> None:
-        account = self._sessions.get(event.session)
+        account = self._sessions.get(event.session) or self._ended.get(event.session)
         if account is None:
             return
         for number in event.numbers:
@@ -213,13 +223,26 @@ class Ledger:
             if slot is not None:
                 self._slots[slot].leases -= 1
                 self._slots[slot].seen |= number in event.retired
+        if not account.leases:
+            self._ended.pop(event.session, None)
 
-    def _end(self, session: int) -> None:
+    def _end(self, session: int, kept: Sequence[int] | None = None) -> None:
+        """Whatever is `kept`, which None says of all, stays leased."""
         account = self._sessions.pop(session, None)
+        if account is not None and account.leases:
+            self._ended[session] = account
+        if kept is not None and session in self._ended:
+            over = self._ended[session].leases.keys() - set(kept)
+            self._release(LeaseReleased(session, tuple(over)))
+
+    def _lose(self, session: int) -> None:
+        self._end(session)
+        account = self._ended.pop(session, None)
         if account is not None:
             for slot in account.leases.values():
                 self._slots[slot].leases -= 1
                 self._slots[slot].seen = True
+            account.leases.clear()
 
     def _change(self, stream: str, shape: StreamShape | None) -> None:
         self._paused.discard(stream)
@@ -257,6 +280,11 @@ class Ledger:
             self._broken("others_unmoved", f"{action} is no answer")
         account = self._sessions[action.session] = _Account.of(came, self._batches[came.stream])
         account.credit = action.credit
+        account.earlier = tuple(self._ended[session] for session in action.earlier)
+        for number, each in zip(action.earlier, account.earlier, strict=True):
+            if number not in came.earlier or each.heir in self._sessions:
+                self._broken("others_unmoved", f"{action} counts session {number}, which is another trainer's")
+            each.heir = action.session
         if action.cursor is not None:
             account.join(action.cursor)
         self._owed = action.session if account.owes_receipt() else None
@@ -264,8 +292,8 @@ class Ledger:
     def _see_batch(self, action: SendBatch) -> None:
         self._sent += 1
         account, slot, key = self._may_hear(action.session), self._slots.get(action.slot), action.key
-        if action.number >= account.upto or len(account.leases) >= account.credit:
-            facts = f"{action}: {account.upto} were granted, {len(account.leases)} of {account.credit} are leased"
+        if action.number >= account.upto or account.leased() >= account.credit:
+            facts = f"{action}: {account.upto} were granted, {account.leased()} of {account.credit} are leased"
             self._broken("sent_within_grant", facts)
         if action.number != account.sent:
             self._broken("numbers_dense", f"{action}: {account.sent} is the next number")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from streamd.limits import MAX_CREDIT, MIN_CREDIT
 from streamd.spec import BatchKey, Cursor, Segment
 from streamd.walk import Step, Walk
+from streamd.window.ended import EndedSession
 from streamd.window.events import StreamShape, Subscribed
 
 
@@ -29,6 +30,7 @@ class Session:
     begin: int = 0  # the batch that its account of this epoch begins at
     together: int = 0  # nothing is sent before so many sessions of the stream are there
     leases: dict[int, int] = field(default_factory=dict)  # delivery number -> slot
+    earlier: tuple[EndedSession, ...] = ()  # of the same trainer
     turn: float = 0.0  # batches produced for it, shared ones in part: the fair scheduler's account
     lost_s: float = 0.0  # what others' catching up has cost it in this epoch
     look_s: float = 0.0  # when it may next be considered for catching up
@@ -42,7 +44,7 @@ class Session:
         self._begin(self.at)
 
     @staticmethod
-    def of(event: Subscribed, shape: StreamShape, credit: int) -> Session:
+    def of(event: Subscribed, shape: StreamShape, credit: int, earlier: tuple[EndedSession, ...] = ()) -> Session:
         walk = Walk(shape.batches, event.rank, event.world, event.uneven, event.epochs)
         cursor = event.cursor
         return Session(
@@ -55,12 +57,23 @@ class Session:
             wanted_credit(event),
             begin=cursor.begin,
             together=event.together,
+            earlier=earlier,
         )
 
     @property
     def least_credit(self) -> int:
         """With less its loop could not go on: what it holds, and one more."""
-        return min(self.credit, max(MIN_CREDIT, self.most_held + 1))
+        return min(self.credit, max(MIN_CREDIT, self.most_held + 1) + self.held_over)
+
+    @property
+    def held_over(self) -> int:
+        """Batches that its trainer still holds of earlier sessions: they count within the credit."""
+        return sum(len(each.leases) for each in self.earlier) if self.earlier else 0
+
+    @property
+    def held(self) -> int:
+        """All that counts within the credit."""
+        return len(self.leases) + self.held_over
 
     def progressed(self, taken: int) -> None:
         """Its loop has taken so many deliveries."""
@@ -79,7 +92,9 @@ class Session:
     @property
     def room(self) -> int:
         """Batches that may be sent right now."""
-        return 0 if self.finished or self.together else min(self.upto - self.sent, self.credit - len(self.leases))
+        if self.finished or self.together:
+            return 0
+        return min(self.upto - self.sent, self.credit - self.held)
 
     def _begin(self, step: Step) -> None:
         """Goes on with this step, of this epoch."""

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from streamd.limits import KEEP_COST_S, MAX_SLOTS
+from streamd.limits import MAX_SLOTS
 from streamd.spec import BatchKey
 from streamd.window import schedule
 from streamd.window.actions import (
     Action,
     Admit,
     DropSlots,
-    Lend,
     Produce,
     Refuse,
     StopStream,
     Warn,
 )
-from streamd.window.admission import Denial, admit, regrown
+from streamd.window.admission import Denial, admit
+from streamd.window.ended import EndedSession
 from streamd.window.events import (
     BatchProduced,
     CreditGranted,
@@ -37,8 +37,9 @@ from streamd.window.events import (
     Subscribed,
     TimePassed,
 )
+from streamd.window.leases import Leases
 from streamd.window.ledger import Ledger, Rule
-from streamd.window.pool import Demand, Entry, Pool
+from streamd.window.pool import Demand, Pool
 from streamd.window.sending import deliver
 from streamd.window.sessions import Session, joined
 from streamd.window.workload import Workload
@@ -64,6 +65,7 @@ class Window:
         self._sessions: dict[int, Session] = {}
         self._demand = Demand(self._cursors, self._worth)
         self._load = Workload(self._shapes.values(), memory=memory, workers=workers, most_slots=most_slots)
+        self._leases = Leases(self._sessions, self._pool, self._load, workers)
         self._turn = 0.0
         self._idle_since_s: float | None = None
         self._ask_again_s: float | None = None  # whether the host has room for more slots by then
@@ -80,6 +82,11 @@ class Window:
     @property
     def used_bytes(self) -> int:
         return self._pool.used
+
+    @property
+    def ended(self) -> Mapping[int, EndedSession]:
+        """The sessions that have ended while their trainers hold batches of them."""
+        return self._leases.ended
 
     @property
     def producing(self) -> int:
@@ -128,7 +135,7 @@ class Window:
             case CreditGranted(session, upto):
                 return self._grant(session, upto)
             case LeaseReleased():
-                return self._release(event)
+                return self._leases.release(event)
             case BatchProduced(_, slot):
                 return self._produced(slot, now_s)
             case ProgressReported(session, taken):
@@ -137,8 +144,10 @@ class Window:
                 return []
             case Subscribed():
                 return self._subscribe(event)
-            case SessionLost(session) | SessionClosed(session):
-                return self._end(session)
+            case SessionLost(session):
+                return self._leases.lose(session)
+            case SessionClosed(session, kept):
+                return self._leases.close(session, kept)
             case ProductionFailed(key, slot, reason):
                 return self._failed(key.stream, slot, reason)
             case SlotDenied(key, slot, reason):
@@ -161,19 +170,24 @@ class Window:
 
     def _subscribe(self, event: Subscribed) -> list[Action]:
         shape = self._shapes[event.stream]
-        verdict = admit(event, shape, self.sessions, self._workers, self._pool.memory, self._pool.bound)
+        earlier = self._leases.ended.inherited(event, shape, self._sessions)
+        held_over = self._leases.ended.beside(self._sessions, earlier)
+        verdict = admit(event, shape, self.sessions, self._workers, self._pool.memory, self._pool.bound, held_over)
         actions: list[Action] = []
         if verdict.shrunk:
             actions.append(
                 Warn(f"memory is short: sessions {list(verdict.shrunk)} get fewer batches for another's sake")
             )
-            self._lend(verdict.shrunk, actions)
+            self._leases.lend(verdict.shrunk, actions)
         if isinstance(verdict, Denial):
             return [*actions, Refuse(event.session, verdict.why, verdict.text, verdict.retry_s)]
         if event.live:
             event = joined(event, self.sessions)
-        session = self._sessions[event.session] = Session.of(event, shape, verdict.credit)
-        actions.append(Admit(session.id, verdict.credit, event.cursor if event.live else None))
+        session = Session.of(event, shape, verdict.credit, tuple(earlier.values()))
+        self._sessions[session.id] = session
+        for each in session.earlier:
+            each.heir = session.id
+        actions.append(Admit(session.id, verdict.credit, event.cursor if event.live else None, tuple(earlier)))
         deliver(session, self._pool, actions)
         self._gather(shape.name, actions)
         return actions
@@ -194,62 +208,6 @@ class Window:
             deliver(session, self._pool, actions)
         return actions
 
-    def _end(self, number: int) -> list[Action]:
-        session = self._sessions.pop(number, None)
-        actions: list[Action] = []
-        if session is not None:
-            self._abandon(session)
-            self._sweep(session.shape.name)
-            self._lend(regrown(self.sessions, self._workers, self._pool.memory, self._pool.bound), actions)
-        return actions
-
-    def _lend(self, shares: Mapping[int, int], actions: list[Action]) -> None:
-        """Gives sessions another credit than before."""
-        for number, credit in shares.items():
-            session = self._sessions[number]
-            session.credit = credit
-            actions.append(Lend(number, credit))
-            deliver(session, self._pool, actions)
-
-    def _abandon(self, session: Session) -> None:
-        """Ends a session's leases; what it never released may still be mapped, so those slots are not used again."""
-        for slot in session.leases.values():
-            self._pool.release(slot).tainted = True
-        session.leases.clear()
-
-    def _release(self, event: LeaseReleased) -> list[Action]:
-        session = self._sessions.get(event.session)
-        if session is None:
-            return []
-        for number in event.numbers:
-            slot = session.leases.pop(number, None)
-            if slot is not None:
-                entry = self._pool.release(slot)
-                entry.tainted |= number in event.retired
-                self._settle(entry)
-        actions: list[Action] = []
-        deliver(session, self._pool, actions)
-        return actions
-
-    def _settle(self, entry: Entry) -> None:
-        """Frees a batch that nobody holds, or puts it to rest if somebody will want it."""
-        if entry.holders or not entry.ready:
-            return
-        if self._is_kept(entry.key):
-            self._pool.rest(entry)
-        else:
-            self._pool.discard(entry)
-
-    def _is_kept(self, key: BatchKey) -> bool:
-        """Whether somebody wants a batch, or may: where decoding is slow, what all have behind them stays for who comes
-        late or comes back, until something else needs its memory."""
-        dear = self._load.costs_s.get(key.stream, 0.0) >= KEEP_COST_S
-        return any(each.wants(key) or (dear and each.shape.name == key.stream) for each in self._sessions.values())
-
-    def _sweep(self, stream: str) -> None:
-        for entry in self._pool.of_stream(stream):
-            self._settle(entry)
-
     # --- batches
 
     def _produced(self, slot: int, now_s: float) -> list[Action]:
@@ -260,7 +218,7 @@ class Window:
             for session in self._sessions.values():
                 if session.next_key == entry.key:
                     deliver(session, self._pool, actions)
-            self._settle(entry)
+            self._leases.settle(entry)
         else:
             self._pool.discard(entry)
         return actions
@@ -312,9 +270,8 @@ class Window:
     def _stop(self, stream: str, reason: str, *, changed: bool) -> list[Action]:
         ended = [session for session in self.sessions if session.shape.name == stream]
         for session in ended:
-            del self._sessions[session.id]
-            self._abandon(session)
-        self._sweep(stream)
+            self._leases.retire(session.id)
+        self._leases.sweep(stream)
         return [StopStream(stream, tuple(session.id for session in ended), reason, changed)]
 
     # --- after every event

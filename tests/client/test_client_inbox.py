@@ -66,6 +66,20 @@ def test_a_new_connection_begins_behind_what_the_loop_took_and_discards_the_rest
     assert inbox.take(after(2), 0) is None
 
 
+def test_of_a_connection_that_is_over_nothing_more_is_taken_and_what_is_held_is_named(inbox: Inbox) -> None:
+    inbox.offer([delivery(1, 0), delivery(1, 1)])
+    inbox.take(after(1), 0)
+    inbox.fork_begins()
+    inbox.fork_ends()
+    assert sorted(inbox.outstanding()) == [0, 1]
+    assert inbox.part() == ({0: (0, 0)}, {0})
+    inbox.offer([delivery(1, 2)])
+    assert inbox.take(after(2), 0) is None
+    inbox.begin_connection()
+    inbox.offer([delivery(2, 0)])
+    assert inbox.take(after(2), 0) is not None
+
+
 def test_a_loop_that_took_nothing_does_not_move_the_cursor(inbox: Inbox) -> None:
     assert inbox.take(after(1), 0) is None
     assert inbox.begin_connection()[1] == START

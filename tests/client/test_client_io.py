@@ -253,7 +253,7 @@ def test_releases_are_told_together(daemon: Daemon, trainer: list[Trainer]) -> N
         daemon.deliver(number)
     taken = [one.take() for _ in range(SPEC.batches)]
     for delivery in taken:
-        one.postman.give_back(delivery.connection, delivery.number)
+        one.postman.take_back(delivery)
     one.postman.hurry(now=True)
     told: list[int] = []
     while len(told) < len(taken):
@@ -270,7 +270,7 @@ def test_a_single_release_waits_for_company_unless_the_loop_waits_for_it(
     one = begin(daemon, trainer)
     daemon.deliver(0)
     delivery = one.take()
-    one.postman.give_back(delivery.connection, delivery.number)
+    one.postman.take_back(delivery)
     assert not daemon.heard_in_time(100)
     one.postman.hurry(now=True)
     assert daemon.hear() == Progress(CREDIT + 1, (0,), 1, 0)
@@ -283,7 +283,7 @@ def test_releases_of_an_earlier_connection_are_not_told_to_the_next(daemon: Daem
     daemon.hang_up()
     daemon.admit()
     one.postman.hurry(now=True)
-    one.postman.give_back(delivery.connection, delivery.number)
+    one.postman.take_back(delivery)
     assert not daemon.heard_in_time(100)
 
 
@@ -296,7 +296,7 @@ def test_stopping_says_goodbye_and_late_releases_do_no_harm(daemon: Daemon, trai
     assert isinstance(daemon.hear(), Goodbye)
     daemon.hang_up()
     stopping.join(LIMIT_S)
-    one.postman.give_back(delivery.connection, delivery.number)
+    one.postman.take_back(delivery)
     assert not one.postman._thread.is_alive()
 
 
@@ -355,7 +355,7 @@ def test_a_lease_that_a_forked_child_has_too_is_retired_when_it_ends(daemon: Dae
     before = [one.take(), one.take()]
     assert in_a_forked_child(lambda: None) == 0
     for delivery in [*before, one.take()]:
-        one.postman.give_back(delivery.connection, delivery.number)
+        one.postman.take_back(delivery)
     one.postman.hurry(now=True)
     told: list[int] = []
     retired: list[int] = []

@@ -22,7 +22,7 @@ from strikes import counts_of, images_for
 
 import streamd
 from streamd.bundles import parted
-from streamd.client.io import make_socket
+from streamd.client.sockets import make_socket
 from streamd.messages import BatchReady, ClientMessage, Goodbye, Progress, ReceiptSeen, Subscribe, Welcome
 from streamd.spec import Cursor
 from streamd.wire import NOBODY, Header, pack, unpack_daemon

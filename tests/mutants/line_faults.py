@@ -20,7 +20,7 @@ FAULTS: Final = (
     # --- slots
     Fault(
         "a slot is free while a trainer still holds its batch",
-        "window/window.py",
+        "window/leases.py",
         "if entry.holders or not entry.ready:",
         "if not entry.ready:",
     ),
@@ -32,13 +32,13 @@ FAULTS: Final = (
     ),
     Fault(
         "slots of a trainer that died are written again",
-        "window/window.py",
-        "self._pool.release(slot).tainted = True",
-        "self._pool.release(slot).tainted = False",
+        "window/leases.py",
+        "entry.tainted = True",
+        "entry.tainted = False",
     ),
     Fault(
         "a slot that a forked child may see is written again",
-        "window/window.py",
+        "window/leases.py",
         "entry.tainted |= number in event.retired",
         "entry.tainted |= number not in event.numbers",
     ),
@@ -88,12 +88,30 @@ FAULTS: Final = (
     Fault(
         "a session may lease more than its credit",
         "window/sessions.py",
-        "return 0 if self.finished or self.together else min(self.upto - self.sent, self.credit - len(self.leases))",
-        "return 0 if self.finished or self.together else self.upto - self.sent",
+        "return min(self.upto - self.sent, self.credit - self.held)",
+        "return self.upto - self.sent",
+    ),
+    Fault(
+        "what a trainer holds over a seek does not count within its credit",
+        "window/sessions.py",
+        "return len(self.leases) + self.held_over",
+        "return len(self.leases)",
+    ),
+    Fault(
+        "a session that ends takes what its trainer holds off the books",
+        "window/leases.py",
+        "over = ended.leases.keys() - set(kept)",
+        "over = ended.leases.keys()",
+    ),
+    Fault(
+        "a client that loses its connection says that it holds nothing",
+        "client/inbox.py",
+        "return dict(self._held), self._forked.union(self._retired)",
+        "return {}, set()",
     ),
     Fault(
         "the first of the releases told together is forgotten",
-        "window/window.py",
+        "window/leases.py",
         "for number in event.numbers:",
         "for number in event.numbers[1:]:",
     ),
@@ -217,7 +235,7 @@ FAULTS: Final = (
     Fault(
         "what a forked child sees is not told",
         "client/inbox.py",
-        "return self._taken, [number for number in numbers if number in self._forked]",
-        "return self._taken, []",
+        "retired = [number for number in numbers if number in self._forked]",
+        "retired: list[int] = []",
     ),
 )

@@ -248,7 +248,7 @@ class Mishaps:
         if peer.lifeline is not None and self._rng.random() < 0.5:
             peer.lifeline.lag_s = self._a_while_s(10.0)
             self._disturb(peer.lifeline.lag_s)
-        daemon.lose(peer.session, "its connection ended")
+        daemon.parted(peer.session, None, "it cannot be reached")
         return True
 
     def _part(self, *ways: Direction) -> bool:

@@ -45,6 +45,7 @@ class Slot(bytearray):
 
     serial = 0
     watchers = 0
+    forked = False  # a child has seen it, of whose end nobody hears
 
     def blank(self) -> None:
         """A new batch is begun: nothing of the old one can be relied on."""

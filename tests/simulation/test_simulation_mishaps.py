@@ -25,7 +25,7 @@ SIGNS = {
     "a trainer is slow": "seconds",
     "a trainer forks": "leases retired",
     "a trainer forks and is killed": "connections",
-    "a trainer seeks back": "connections",
+    "a trainer seeks back": "batches dropped after their session",
     "a trainer leaves and comes back": "connections",
     "a connection breaks": "connections",
     "a session is lost to the daemon alone": "connections",

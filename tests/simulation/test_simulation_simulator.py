@@ -21,8 +21,8 @@ from streamd.client.session import Do, Session
 from streamd.messages import Pong
 from streamd.receipts import Tally
 from streamd.spec import Cursor
+from streamd.window.leases import Leases
 from streamd.window.pool import Entry, Pool
-from streamd.window.window import Window
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
@@ -127,7 +127,7 @@ def test_a_cursor_that_stays_behind_is_found(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_slot_freed_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Window, "_is_kept", lambda *_: False)
+    monkeypatch.setattr(Leases, "_is_kept", lambda *_: False)
     hold = Pool.hold
 
     def hold_nothing(self: Pool, entry: Entry) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Collection, Iterable
+from typing import Final, cast
 
 from stage import Stage
 from synthetic import Slot
 from virtual_daemon import Daemon
-from virtual_network import Lifeline, Link
+from virtual_network import Lifeline, Link, Network
 from virtual_time import Process
 
+from streamd.client.held_over import EndedConnection
 from streamd.client.inbox import Delivery, Inbox
 from streamd.client.session import (
     Do,
@@ -26,6 +27,7 @@ from streamd.client.session import (
     Unmap,
     grant_size,
 )
+from streamd.descriptors import Lifeline as RealLifeline
 from streamd.messages import BatchReady, DaemonMessage, Welcome
 from streamd.wire import Header
 
@@ -33,8 +35,24 @@ _WAKE_S: Final = 0.0005  # a bell until its thread runs, at most
 _FAREWELL_S: Final = 1.0
 
 
+class End:
+    """A client's end of a lifeline, for what is held over."""
+
+    def __init__(self, network: Network, lifeline: Lifeline) -> None:
+        self._network, self._lifeline = network, lifeline
+
+    def drop(self, numbers: Collection[int]) -> None:
+        self._network.drop(self._lifeline, numbers)
+
+    def retire(self, numbers: Collection[int]) -> None:
+        self._network.drop(self._lifeline, (), numbers)
+
+    def close(self) -> None:
+        self._network.let_go(self._lifeline)
+
+
 class VirtualPostman:
-    """`on_news` is called whenever something may have come for the loop."""
+    """`held_over`: what its process holds of ended sessions. `on_news`: something may have come for the loop."""
 
     def __init__(
         self,
@@ -43,6 +61,7 @@ class VirtualPostman:
         session: Session,
         inbox: Inbox,
         stage: Stage,
+        held_over: set[EndedConnection],
         on_news: Callable[[], None],
     ) -> None:
         self.seat, self.process = seat, process
@@ -53,6 +72,10 @@ class VirtualPostman:
         self.closed = False
         self.shared = False  # a forked child has the socket too
         self._agenda, self._rng, self._story, self._network = stage.agenda, stage.rng, stage.story, stage.network
+        self._held_over = held_over
+        self._ended: dict[int, EndedConnection] = {}
+        self._lifelines: list[Lifeline] = []  # of connections of which something was held
+        self._whose = 0, 0
         self._on_news = on_news
         self._returned: deque[tuple[int, int]] = deque()
         self._orders: deque[Callable[[], Iterable[Do]]] = deque()
@@ -68,7 +91,9 @@ class VirtualPostman:
 
     def give_back(self, connection: int, number: int) -> None:
         self._returned.append((connection, number))
-        if self._hurried or len(self._returned) >= self._worth_ringing:
+        if (ended := self._ended.get(connection)) is not None:
+            ended.give_back(number)
+        elif self._hurried or len(self._returned) >= self._worth_ringing:
             self._ring()
 
     def hurry(self, *, now: bool) -> None:
@@ -84,7 +109,8 @@ class VirtualPostman:
         """Says goodbye, and waits for the daemon to hang up: at most a second."""
         self._collect()
         self.closed = True
-        farewell = self.session.closed()
+        held, forked = self.inbox.part()
+        farewell = self.session.closed((*held, *forked.difference(held)))
         self._do(farewell)
         if farewell and self.lifeline is not None:
             self.process.after(_FAREWELL_S, self.disconnect)
@@ -160,14 +186,41 @@ class VirtualPostman:
         self._away()
         self._arm()
 
+    def die(self) -> None:
+        """Its process is dead."""
+        for lifeline in (*self._lifelines, *([self.lifeline] if self.lifeline is not None else [])):
+            self._network.let_go(lifeline)
+        if self.link is not None:
+            self._network.close(self.link, heard=not self.shared)
+            self.link = None
+
     def disconnect(self) -> None:
         self.slots.clear()
         if self.lifeline is not None:
-            self._network.let_go(self.lifeline)
+            self._part(self.lifeline)
             self.lifeline = None
         if self.link is not None:
             self._network.close(self.link, heard=not self.shared)
             self.link = None
+
+    def _part(self, lifeline: Lifeline) -> None:
+        """As Postman._part."""
+        held, forked = self.inbox.part()
+        if held or forked:
+            self._network.drop(lifeline, (), forked.difference(held))
+            self._network.keep(lifeline, held)
+        if not held:
+            self._network.let_go(lifeline)
+            return
+        self._lifelines.append(lifeline)
+        end = End(self._network, lifeline)
+        ended = EndedConnection(
+            cast("RealLifeline", end), self._whose, self.session.wish.stream, held, forked, self._held_over
+        )
+        self._ended[self._connection] = ended
+        for connection, number in list(self._returned):
+            if connection == self._connection:
+                ended.give_back(number)
 
     def _away(self) -> None:
         if self.inbox.away_since_s is None:
@@ -181,7 +234,9 @@ class VirtualPostman:
             if connection == self._connection:
                 numbers.append(number)
         taken, retired = self.inbox.returned(self._connection, numbers)
-        if numbers:
+        if numbers and self.session.state == "over" and self.lifeline is not None:
+            self._network.drop(self.lifeline, set(numbers).difference(retired), retired)
+        elif numbers:
             self._do(self.session.released(numbers, taken, 0, self._agenda.now_s, retired))
         while self._orders:
             self._do(self._orders.popleft()())
@@ -212,6 +267,8 @@ class VirtualPostman:
             self.inbox.offer_receipt(do.receipt)
         else:
             self.inbox.fail(do.error)
+            if self.lifeline is not None:
+                self._network.keep(self.lifeline, self.inbox.outstanding())
         self._on_news()
 
     def _unmap(self, slots: tuple[int, ...]) -> None:
@@ -221,6 +278,7 @@ class VirtualPostman:
     def _connect(self) -> None:
         self.disconnect()
         self._connection, cursor = self.inbox.begin_connection()
+        self.session.earlier = tuple(each.whose for each in self._held_over)
         self.link = self._network.connect(self)
         self._story.counts["connections"] += 1
         self._story.note(self.seat, "connects at {}:{}", cursor.epoch, cursor.base)
@@ -229,14 +287,15 @@ class VirtualPostman:
     def _greet(self, welcome: Welcome) -> None:
         if welcome.cursor is not None:
             self.inbox.move(welcome.cursor)
-        header = self.session._header
-        self.lifeline = self._network.pair(self, header.boot, header.session)
+        boot, number = self._whose = self.session.whose
+        self.lifeline = self._network.pair(self, boot, number)
         if self.lifeline is None:
             self.lose()
             return
         self._pixel_id = welcome.spec.pixel_id
         self._worth_ringing = grant_size(welcome.credit)
-        self.inbox.welcome(welcome.credit)
+        counted = {(self._whose[0], session) for session in welcome.earlier}
+        self.inbox.welcome(welcome.credit, [each for each in self._held_over if each.whose in counted])
         self._on_news()
 
     def _offer(self, number: int, batch: BatchReady) -> None:

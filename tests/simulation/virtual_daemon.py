@@ -92,6 +92,7 @@ class Daemon:
         self.window = Window([self._data.shape], memory=memory, workers=self._hardware.workers)
         self.engine = VirtualEngine(stage, self.process, self._happen)
         self._speaking: dict[int, Peer] = {}
+        self._lifelines: dict[int, Lifeline] = {}
         self._numbers = count(1)
         self._unreachable: list[int] = []
         self._timer_s: float | None = None
@@ -136,9 +137,8 @@ class Daemon:
             case Ping():
                 self._answer(peer)
                 self._happen()
-            case Goodbye():
-                self._depart(peer.session, "said goodbye")
-                self._happen(SessionClosed(peer.session))
+            case Goodbye(kept):
+                self.parted(peer.session, kept, "said goodbye")
 
     def _answer(self, peer: Peer) -> None:
         session = next((each for each in self.window.sessions if each.id == peer.session), None)
@@ -152,10 +152,35 @@ class Daemon:
         if peer is None:
             self._network.hang_up(lifeline)
         else:
-            peer.lifeline = lifeline
+            peer.lifeline = self._lifelines[peer.session] = lifeline
 
     def lose(self, session: int, reason: str) -> None:
-        if self._depart(session, reason):
+        if self._depart(session, reason) or session in self.window.ended:
+            self._happen(SessionLost(session))
+        self._lifelines.pop(session, None)
+
+    def parted(self, session: int, kept: tuple[int, ...] | None, reason: str) -> None:
+        """As Service._parted."""
+        if self._depart(session, reason, hang_up=False) or session in self.window.ended:
+            self._happen(SessionClosed(session, kept))
+        self._see_off(session)
+
+    def dropped(self, session: int, numbers: tuple[int, ...], retired: tuple[int, ...]) -> None:
+        """As Service._dropped."""
+        self._story.counts["batches dropped after their session"] += session in self.window.ended
+        self._happen(LeaseReleased(session, numbers, retired))
+        if session not in self.peers:
+            self._see_off(session)
+
+    def _see_off(self, session: int) -> None:
+        lifeline = self._lifelines.get(session)
+        if session not in self.window.ended:
+            if lifeline is not None:
+                del self._lifelines[session]
+                self._network.hang_up(lifeline)
+        elif lifeline is not None and lifeline.open:
+            self._network.shut(lifeline)
+        else:
             self._happen(SessionLost(session))
 
     def drain(self) -> None:
@@ -178,7 +203,7 @@ class Daemon:
         if events:
             self._act(self.window.handle_all(events, self._agenda.now_s))
         while self._unreachable:
-            self.lose(self._unreachable.pop(), "it cannot be reached")
+            self.parted(self._unreachable.pop(), None, "it cannot be reached")
         self._check()
         self._set_timer()
 
@@ -193,8 +218,8 @@ class Daemon:
                     self.process.after(self._rng.random() * 0.005, self._send_receipt, session, cursor)
                 case DropSlots(slots):
                     self._drop(slots)
-                case Admit(session, credit, cursor):
-                    self._welcome(session, credit, cursor)
+                case Admit():
+                    self._welcome(action)
                 case Lend(session, credit):
                     self._lend(session, credit)
                 case Refuse():
@@ -240,9 +265,9 @@ class Daemon:
     # --- sessions
 
     def _subscribe(self, identity: int, wish: Subscribe) -> None:
-        earlier = self._speaking.get(identity)
-        if earlier is not None:
-            self.lose(earlier.session, "it subscribed anew")
+        before = self._speaking.get(identity)
+        if before is not None:
+            self.parted(before.session, None, "it subscribed anew")
         refusal = self._objection(wish)
         if refusal is not None:
             self._tell(identity, refusal)
@@ -251,7 +276,8 @@ class Daemon:
         self.peers[session] = self._speaking[identity] = Peer(identity, session)
         at, resuming = wish.cursor, wish.resuming
         told = (wish.stream, wish.rank, wish.world, wish.uneven, wish.epochs, at, wish.credit, resuming)
-        self._happen(Subscribed(session, *told, wish.live, wish.together))
+        earlier = tuple(number for boot, number in wish.earlier if boot == self.boot)
+        self._happen(Subscribed(session, *told, wish.live, wish.together, earlier))
 
     def _objection(self, wish: Subscribe) -> Refused | None:
         if self.draining:
@@ -260,14 +286,16 @@ class Daemon:
             return Refused("token", "another order")
         return None
 
-    def _welcome(self, session: int, credit: int, cursor: Cursor | None) -> None:
+    def _welcome(self, action: Admit) -> None:
+        session, credit = action.session, action.credit
         peer = self.peers.get(session)
         if peer is None:
             return
         self._story.note(str(self), "session {} begins with credit {}", session, credit)
         peer.most = peer.lent = credit
         self.process.after(PAIR_S, self._give_up, session)
-        self._send(peer, Welcome(self._data.spec, credit, "shared", "lifelines", b"", cursor))
+        spec, cursor = self._data.spec, action.cursor
+        self._send(peer, Welcome(spec, credit, "shared", "lifelines", b"", cursor, action.earlier))
 
     def _lend(self, session: int, credit: int) -> None:
         peer = self.peers.get(session)
@@ -302,12 +330,12 @@ class Daemon:
             self._speaking.pop(peer.identity, None)
         return peer
 
-    def _depart(self, session: int, reason: str) -> bool:
+    def _depart(self, session: int, reason: str, *, hang_up: bool = True) -> bool:
         peer = self._remove(session)
         if peer is None:
             return False
         self._story.note(str(self), "session {} ends: {}", session, reason)
-        if peer.lifeline is not None:
+        if peer.lifeline is not None and hang_up:
             self._network.hang_up(peer.lifeline)
         if not self.peers:
             self.on_empty()

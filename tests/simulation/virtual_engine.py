@@ -55,7 +55,9 @@ class VirtualEngine:
 
     def drop(self, serials: tuple[int, ...]) -> None:
         for serial in serials:
-            del self.slots[serial]
+            slot = self.slots.pop(serial)
+            unseen = not slot.watchers or slot.forked
+            self._story.require("memory counts as long as a trainer sees it", unseen, "slot {} is dropped", serial)
             self.ready.pop(serial, None)
             self._gone.add(serial)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
@@ -39,6 +39,10 @@ class Server(Protocol):
     def pair(self, lifeline: Lifeline) -> None: ...
 
     def lose(self, session: int, reason: str) -> None: ...
+
+    def parted(self, session: int, kept: tuple[int, ...] | None, reason: str) -> None: ...
+
+    def dropped(self, session: int, numbers: tuple[int, ...], retired: tuple[int, ...]) -> None: ...
 
 
 class Client(Protocol):
@@ -75,6 +79,7 @@ class Lifeline:
     session: int
     open: bool = True
     lag_s: float = 0.0
+    last_s: float = 0.0  # when the latest word on it arrives: they come in order, and before its end
 
 
 class Network:
@@ -239,14 +244,32 @@ class Network:
         """The client closes its end, or is dead."""
         if self._end(lifeline):
             reason = "its connection ended"
-            delay_s = self._heard_after_s(lifeline)
+            delay_s = max(self._heard_after_s(lifeline), lifeline.last_s - self._agenda.now_s)
             lifeline.server.process.after(delay_s, lifeline.server.lose, lifeline.session, reason)
+
+    def keep(self, lifeline: Lifeline, numbers: Collection[int]) -> None:
+        """The client says what it holds of a session that is over."""
+        self._word(lifeline, lifeline.server.parted, lifeline.session, tuple(numbers), "its connection ended")
+
+    def drop(self, lifeline: Lifeline, numbers: Collection[int], retired: Collection[int] = ()) -> None:
+        """The client says what it holds no longer; a forked child may see the last of it."""
+        all_of_them = (*numbers, *retired)
+        self._word(lifeline, lifeline.server.dropped, lifeline.session, all_of_them, tuple(retired))
+
+    def _word(self, lifeline: Lifeline, arrive: Callable[..., None], *what: object) -> None:
+        if lifeline.open:
+            lifeline.last_s = max(lifeline.last_s, self._agenda.now_s + self._delay_s())
+            lifeline.server.process.after(lifeline.last_s - self._agenda.now_s, arrive, *what)
 
     def hang_up(self, lifeline: Lifeline) -> None:
         """The daemon closes its end, or is dead."""
         if self._end(lifeline):
-            delay_s = self._heard_after_s(lifeline)
-            lifeline.client.process.after(delay_s, lifeline.client.lifeline_ended, lifeline)
+            self.shut(lifeline)
+
+    def shut(self, lifeline: Lifeline) -> None:
+        """The daemon says nothing more on it; what the client says is heard, unless it was closed."""
+        delay_s = self._heard_after_s(lifeline)
+        lifeline.client.process.after(delay_s, lifeline.client.lifeline_ended, lifeline)
 
     def _heard_after_s(self, lifeline: Lifeline) -> float:
         """The lag begins with the end, which may come long after the mishap that brought it about."""

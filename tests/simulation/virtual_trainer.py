@@ -14,6 +14,7 @@ from virtual_client import VirtualPostman
 from virtual_time import Process
 
 from streamd.client.batch import planned_ids
+from streamd.client.held_over import EndedConnection
 from streamd.client.inbox import Delivery, Inbox
 from streamd.client.session import Session, Wish
 from streamd.errors import RefusedError, StreamChangedError, StreamdError, StreamStoppedError
@@ -90,6 +91,7 @@ class Trainer:
         self._walk = Walk(self._spec.batches, seat.rank, seat.world, seat.uneven, seat.epochs)
         self._hold = self._rng.randint(0, seat.credit)
         self._left: list[VirtualPostman] = []  # of sessions before a seek
+        self._held_over: set[EndedConnection] = set()
         self._waits = 0
         self._waiting = self._busy = self.over = False
         self._begin(seat.saved, running=False)
@@ -110,7 +112,8 @@ class Trainer:
         )
         self.inbox = Inbox(self.tally.cursor)
         self.session = Session(wish, self._spec, resuming=running)
-        self.postman = VirtualPostman(seat.name, self.process, self.session, self.inbox, self._stage, self.turn)
+        one = seat.name, self.process, self.session, self.inbox, self._stage, self._held_over
+        self.postman = VirtualPostman(*one, self.turn)
 
     def _tally_at(self, token: Token) -> Tally:
         cursor = token.cursor
@@ -256,8 +259,7 @@ class Trainer:
 
     def _let_go(self, wait: int) -> None:
         if self._waits_still(wait):
-            while self.held:
-                self._release()
+            self._release_all()
 
     # --- an epoch's end
 
@@ -289,7 +291,7 @@ class Trainer:
         self.over = self.seat.done = True
         self._story.note(self.seat.name, "is done")
         self.postman.close()
-        self.process.after(self._rng.random(), self._drop_views)
+        self.process.after(self._rng.random(), self._release_all)
         self._on_end(self, None)
 
     def _end(self, error: StreamdError) -> None:
@@ -299,6 +301,10 @@ class Trainer:
             self.save()
         self.kill()
         self._on_end(self, error)
+
+    def _release_all(self) -> None:
+        while self.held:
+            self._release()
 
     def _drop_views(self) -> None:
         for held in self.held:
@@ -314,7 +320,7 @@ class Trainer:
         self.over = True
         self.process.kill()
         for postman in (*self._left, self.postman):
-            postman.disconnect()
+            postman.die()
 
     def fork(self) -> None:
         """A child has every view that is held now, for as long as it likes."""
@@ -323,6 +329,9 @@ class Trainer:
         self.postman.shared = True
         for held in self.held:
             held.slot.watchers += 1
+            held.slot.forked = True
+        for ended in self._held_over:
+            ended.fork_begins()
         self.children.append(list(self.held))
 
     def end_children(self) -> None:
@@ -337,7 +346,7 @@ class Trainer:
         self.save()
         self.over = True
         self.postman.close()
-        self.process.after(self._rng.random(), self._drop_views)
+        self.process.after(self._rng.random(), self._release_all)
 
     def seek(self, saved: Saved) -> None:
         """As Stream.seek: another session, from that place on; views stay."""

@@ -19,8 +19,9 @@ def check_memory(story: Story, window: Window, slots: int, hardware: Hardware) -
 
 
 def check_holders(story: Story, window: Window) -> None:
-    """Every lease is a session's: none is left by one that is gone."""
-    leases = sum(len(session.leases) for session in window.sessions)
+    """Every lease is a session's, or was and its trainer holds it: none is left by one that is gone."""
+    ended = sum(len(each.leases) for each in window.ended.values())
+    leases = ended + sum(len(session.leases) for session in window.sessions)
     holders = sum(entry.holders for entry in window._pool.by_slot.values())
     story.require("what is held is held by a session", leases == holders, "{}, not {}", leases, holders)
 

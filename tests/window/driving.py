@@ -80,6 +80,7 @@ class Trainer:
     upto: int = 0
     sent: int = 0
     held: dict[int, int] = field(default_factory=dict)  # delivery number -> slot
+    earlier: dict[int, dict[int, int]] = field(default_factory=dict)  # session that ended -> what it holds of it still
     inbox: deque[tuple[int, BatchKey]] = field(default_factory=deque)
     due: Iterator[Place | int] = field(default_factory=lambda: iter(()))  # batches, and an epoch's number for a receipt
     taken: list[Place] = field(default_factory=list)
@@ -152,7 +153,7 @@ class World:
         trainer.due = trainer.way(self.shapes[trainer.stream].batches, trainer.cursor)
         cursor, epochs = trainer.cursor, trainer.epochs
         wish = (trainer.stream, trainer.rank, trainer.world, trainer.uneven, epochs, cursor, trainer.wanted, resuming)
-        self.handle(Subscribed(trainer.session, *wish, live, together))
+        self.handle(Subscribed(trainer.session, *wish, live, together, tuple(trainer.earlier)))
         if trainer.open and grant:
             self.grant(trainer, trainer.credit)
         return trainer.open
@@ -215,8 +216,35 @@ class World:
         self.handle(LeaseReleased(trainer.session, numbers, retired))
 
     def end(self, trainer: Trainer, *, lost: bool) -> None:
+        """Without a word, or with the word that nothing is held."""
         trainer.credit, trainer.held = 0, {}
-        self.handle(SessionLost(trainer.session) if lost else SessionClosed(trainer.session))
+        self.handle(SessionLost(trainer.session) if lost else SessionClosed(trainer.session, ()))
+
+    def close(self, trainer: Trainer, *, told: bool = True) -> None:
+        """The session ends; what its loop holds it goes on to hold. `told`: it says what that is."""
+        waiting = {number for number, _ in trainer.inbox} if told else set()
+        kept = {number: slot for number, slot in trainer.held.items() if number not in waiting}
+        trainer.credit, trainer.held = 0, {}
+        if kept:
+            trainer.earlier[trainer.session] = kept
+        self.handle(SessionClosed(trainer.session, tuple(kept) if told else None))
+
+    def drop(self, trainer: Trainer, session: int, *numbers: int) -> None:
+        """The loop drops what it held of a session that has ended."""
+        held = trainer.earlier[session]
+        for number in numbers:
+            held.pop(number, None)
+        if not held:
+            del trainer.earlier[session]
+        self.handle(LeaseReleased(session, numbers))
+
+    def die(self, trainer: Trainer) -> None:
+        """The process ends, and with it whatever it held of sessions that had ended."""
+        if trainer.open:
+            self.end(trainer, lost=True)
+        for session in list(trainer.earlier):
+            del trainer.earlier[session]
+            self.handle(SessionLost(session))
 
     def drain(self) -> None:
         self.draining = True
@@ -272,7 +300,10 @@ class World:
             case StopStream(_, sessions):
                 for session in sessions:
                     trainer = self._of(session)
-                    trainer.stopped, trainer.credit, trainer.held = action, 0, {}
+                    trainer.stopped, trainer.credit = action, 0
+                    if trainer.held:
+                        trainer.earlier[session] = trainer.held
+                    trainer.held = {}
             case Warn(text):
                 self.warnings.append(text)
 
@@ -305,7 +336,8 @@ class World:
 
     @property
     def leased(self) -> set[int]:
-        return {slot for trainer in self.trainers for slot in trainer.held.values()}
+        now = {slot for trainer in self.trainers for slot in trainer.held.values()}
+        return now | {slot for each in self.trainers for held in each.earlier.values() for slot in held.values()}
 
     def check(self) -> None:
         assert self.window.producing == len(self.producing)
@@ -345,15 +377,22 @@ def wander(world: World, rng: random.Random, *, losses: int) -> None:
         moves += [partial(world.end, each, lost=False) for each in here if each not in waiting]
         if world.producing:
             moves.append(partial(world.produce, rng.randrange(len(world.producing))))
+        moves += [partial(_drop_some, world, rng, each) for each in world.trainers if each.earlier]
         if losses and here and rng.random() < 0.05:
             losses -= 1
-            world.end(rng.choice(here), lost=True)
+            rng.choice((world.die, world.close))(rng.choice(here))
         elif away and (not moves or rng.random() < 0.2):
             back = rng.choice(away)
             assert world.connect(back, resuming=bool(back.taken)) or moves, "memory is free, yet nobody is let in"
         else:
             assert moves, f"stuck with {len(waiting)} trainers waiting"
             rng.choice(moves)()
+
+
+def _drop_some(world: World, rng: random.Random, trainer: Trainer) -> None:
+    session = rng.choice(list(trainer.earlier))
+    held = sorted(trainer.earlier[session])
+    world.drop(trainer, session, *rng.sample(held, rng.randint(1, len(held))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from streamd.window.events import (
     LeaseReleased,
     ProductionFailed,
     ProgressReported,
+    SessionClosed,
     SessionLost,
     StreamChanged,
     Subscribed,
@@ -68,6 +69,10 @@ class Book:
             self.enter(ProgressReported(0, 0), Produce(key(index), index + 1, MIB))
             sent = [SendBatch(1, index, key(index), index + 1)] if send else []
             self.enter(BatchProduced(key(index), index + 1), *sent)
+
+
+def wish(session: int) -> Subscribed:
+    return Subscribed(session, "train", 0, 1, "drop", 2, Cursor(), 2, resuming=True)
 
 
 def broken(rule: str, act: Callable[[], None]) -> str:
@@ -197,6 +202,11 @@ def lost_with_a_lease(book: Book) -> None:
     book.enter(SessionLost(1))
 
 
+def held_over(book: Book) -> None:
+    book.produce(0, send=True)
+    book.enter(SessionClosed(1, (0,)))
+
+
 def retired(book: Book) -> None:
     book.produce(0, send=True)
     book.enter(LeaseReleased(1, (0,), (0,)))
@@ -220,11 +230,12 @@ def dropped(book: Book) -> None:
         lambda book: book.produce(0, send=True),
         lambda book: book.enter(ProgressReported(1, 0), Produce(key(0), 1, MIB)),
         lost_with_a_lease,
+        held_over,
         retired,
         failed,
         dropped,
     ],
-    ids=["leased", "in production", "of the dead", "retired", "failed", "dropped"],
+    ids=["leased", "in production", "of the dead", "held over", "retired", "failed", "dropped"],
 )
 def test_a_slot_that_somebody_may_look_at_or_that_is_over_is_never_written(before: Callable[[Book], None]) -> None:
     book = Book()
@@ -255,6 +266,43 @@ def test_a_slot_that_is_leased_or_written_or_gone_is_never_dropped() -> None:
     book.enter(ProgressReported(1, 0), Produce(key(1), 2, MIB))
     broken("slot_free_to_drop", lambda: book.enter(ProgressReported(1, 0), DropSlots((2,))))
     broken("slot_free_to_drop", lambda: book.enter(ProgressReported(1, 0), DropSlots((3,))))
+
+
+def test_what_is_held_of_a_session_that_has_ended_is_not_dropped_before_it_is_given_back() -> None:
+    book = Book()
+    book.subscribe()
+    book.produce(0, 1, send=True)
+    book.enter(SessionClosed(1, (0,)))
+    broken("slot_free_to_drop", lambda: book.enter(ProgressReported(1, 0), DropSlots((1,))))
+    book.used -= MIB
+    book.enter(ProgressReported(1, 0), DropSlots((2,)))
+
+
+def test_what_is_held_of_an_earlier_session_counts_within_the_credit() -> None:
+    book = Book()
+    book.subscribe(1, credit=2)
+    book.produce(0, 1, send=True)
+    book.enter(SessionClosed(1, (0,)))
+    event = replace(wish(2), earlier=(1,))
+    book.enter(event, Admit(2, 2, None, (1,)))
+    book.produce(2)
+    book.enter(CreditGranted(2, 2), SendBatch(2, 0, key(0), 1))
+    broken("sent_within_grant", lambda: book.enter(CreditGranted(2, 2), SendBatch(2, 1, key(1), 2)))
+
+
+def test_what_counts_with_another_trainers_session_is_seen() -> None:
+    book = Book()
+    book.subscribe(1, credit=2)
+    book.produce(0, send=True)
+    book.enter(SessionClosed(1, (0,)))
+    broken("others_unmoved", lambda: book.enter(wish(2), Admit(2, 2, None, (1,))))
+    book = Book()
+    book.subscribe(1, credit=2)
+    book.produce(0, send=True)
+    book.enter(SessionClosed(1, (0,)))
+    book.enter(replace(wish(2), earlier=(1,)), Admit(2, 2, None, (1,)))
+    again = replace(wish(3), earlier=(1,))
+    broken("others_unmoved", lambda: book.enter(again, Admit(3, 2, None, (1,))))
 
 
 @pytest.mark.parametrize(

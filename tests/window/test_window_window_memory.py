@@ -145,17 +145,6 @@ def test_a_lost_sessions_batch_still_reaches_others_before_its_slot_is_dropped()
     assert other.taken == other.batches_of_all(40)
 
 
-def test_a_session_that_said_goodbye_with_leases_open_is_treated_like_a_lost_one() -> None:
-    world = World(train(9))
-    trainer = world.subscribe()
-    world.produce()
-    slot = trainer.held[0]
-
-    world.end(trainer, lost=False)
-
-    assert slot in world.gone
-
-
 def test_a_slot_that_a_forked_child_may_still_see_is_dropped_when_it_is_released_and_no_other_is() -> None:
     world = World(train(40))
     trainer = world.subscribe(credit=4)

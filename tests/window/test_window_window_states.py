@@ -120,6 +120,29 @@ class Daemon(RuleBasedStateMachine):
         if now:
             self.world.end(self.one(self.here(), at), lost=lost)
 
+    @rule(at=which, told=st.booleans(), back=st.booleans(), now=seldom)
+    @precondition(lambda self: self.here())
+    def close(self, at: int, told: bool, back: bool, now: bool) -> None:
+        """A session ends, perhaps for another one at once, and its loop goes on to hold what it has."""
+        if now:
+            trainer = self.one(self.here(), at)
+            self.world.close(trainer, told=told)
+            if back and self.world.connect(trainer, resuming=True):
+                self.starts[trainer.session] = trainer.cursor
+
+    @rule(at=which, first=which, count=few)
+    @precondition(lambda self: self.holding_over())
+    def drop(self, at: int, first: int, count: int) -> None:
+        trainer = self.one(self.holding_over(), at)
+        session, held = list(trainer.earlier.items())[first % len(trainer.earlier)]
+        self.world.drop(trainer, session, *sorted(held)[:count])
+
+    @rule(at=which, now=seldom)
+    @precondition(lambda self: self.holding_over())
+    def die(self, at: int, now: bool) -> None:
+        if now:
+            self.world.die(self.one(self.holding_over(), at))
+
     @rule(at=which)
     @precondition(lambda self: self.away())
     def come_back(self, at: int) -> None:
@@ -135,6 +158,8 @@ class Daemon(RuleBasedStateMachine):
     def speak_from_the_grave(self, at: int, number: int) -> None:
         """Words of a session that has ended change nothing at all."""
         session = self.one(self.away(), at).session
+        if any(session in trainer.earlier for trainer in self.world.trainers):
+            return  # there is something of it that may be dropped
         before = self.world.window.sessions, self.world.window.used_bytes
         for late in (CreditGranted(session, 99), LeaseReleased(session, (number,), (number,)), SessionLost(session)):
             assert self.world.handle(late) == []
@@ -222,6 +247,9 @@ class Daemon(RuleBasedStateMachine):
             return
         for stream in sorted(self.world.paused):
             self.world.resume(stream=stream)
+        for trainer in self.world.trainers:
+            for session, held in list(trainer.earlier.items()):
+                self.world.drop(trainer, session, *held)
         for trainer in self.here():
             self.world.release(trainer, *self.kept(trainer))
             self.world.grant(trainer, trainer.sent - len(trainer.held) + trainer.credit)
@@ -250,6 +278,9 @@ class Daemon(RuleBasedStateMachine):
 
     def keeping(self) -> list[Trainer]:
         return [trainer for trainer in self.here() if self.kept(trainer)]
+
+    def holding_over(self) -> list[Trainer]:
+        return [trainer for trainer in self.world.trainers if trainer.earlier]
 
     def one(self, some: list[Trainer], at: int) -> Trainer:
         return some[at % len(some)]

@@ -1,0 +1,28 @@
+"""The sockets of a client: one for each attempt, and one thread looks at each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import zmq
+
+
+def make_socket(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Socket[bytes]:
+    """A DEALER for one attempt. Credits bound its queue; ZMTP heartbeats would abort a busy trainer."""
+    dealer = context.socket(zmq.DEALER)
+    try:
+        dealer.setsockopt(zmq.LINGER, 0)
+        dealer.setsockopt(zmq.RCVHWM, 0)
+        dealer.setsockopt(zmq.IMMEDIATE, 0)
+        dealer.setsockopt(zmq.RECONNECT_IVL, 50)
+        dealer.connect(endpoint)
+    except BaseException:
+        dealer.close(0)
+        raise
+    return dealer
+
+
+def has_input(socket: zmq.Socket[bytes]) -> bool:
+    """Whether something can be received; asking makes the socket's descriptor tell of news again."""
+    events: Any = socket.getsockopt(zmq.EVENTS)
+    return bool(events & zmq.POLLIN)

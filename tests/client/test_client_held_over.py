@@ -1,0 +1,108 @@
+"""What a loop holds of sessions that have ended, with a lifeline that writes down what it is told."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from streamd.client.held_over import EndedConnection, held_over
+from streamd.client.inbox import Inbox
+from streamd.descriptors import Lifeline
+from streamd.spec import Cursor
+
+HELD = {3: (0, 3), 5: (0, 5)}
+
+
+class Line:
+    """The client's end of a lifeline."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, tuple[int, ...]]] = []
+        self.is_closed = False
+        self.is_broken = False
+
+    def drop(self, numbers: tuple[int, ...]) -> None:
+        self._say("dropped", numbers)
+
+    def retire(self, numbers: tuple[int, ...]) -> None:
+        self._say("retired", numbers)
+
+    def _say(self, word: str, numbers: tuple[int, ...]) -> None:
+        if self.is_broken:
+            raise BrokenPipeError
+        self.said.append((word, numbers))
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.fixture
+def line() -> Line:
+    return Line()
+
+
+@pytest.fixture
+def known() -> set[EndedConnection]:
+    return set()
+
+
+@pytest.fixture
+def ended(line: Line, known: set[EndedConnection]) -> EndedConnection:
+    return EndedConnection(cast("Lifeline", line), (7, 1), "train", dict(HELD), {5}, known)
+
+
+def test_each_batch_that_is_dropped_is_told_once_and_the_lifeline_ends_with_the_last(
+    ended: EndedConnection, line: Line, known: set[EndedConnection]
+) -> None:
+    assert (ended.held, known) == ([(0, 3), (0, 5)], {ended})
+    ended.give_back(3)
+    ended.give_back(3)
+    ended.give_back(4)
+    assert (line.said, line.is_closed, ended.held) == ([("dropped", (3,))], False, [(0, 5)])
+    ended.give_back(5)
+    assert (line.said[1:], line.is_closed, known) == ([("retired", (5,))], True, set())
+
+
+def test_what_a_child_sees_since_a_fork_is_told_to_be_retired(ended: EndedConnection, line: Line) -> None:
+    ended.fork_begins()
+    ended.give_back(3)
+    assert line.said == [("retired", (3,))]
+
+
+def test_a_child_says_nothing_of_what_its_parent_holds(
+    ended: EndedConnection, line: Line, known: set[EndedConnection]
+) -> None:
+    ended.forked()
+    assert (line.is_closed, known) == (True, set())
+    ended.give_back(3)
+    ended.give_back(5)
+    assert line.said == []
+
+
+def test_a_word_that_does_not_get_through_is_said_by_the_end(ended: EndedConnection, line: Line) -> None:
+    line.is_broken = True
+    ended.give_back(3)
+    ended.give_back(5)
+    assert line.is_closed
+
+
+def test_only_what_is_held_of_the_stream_is_named(line: Line) -> None:
+    one = EndedConnection(cast("Lifeline", line), (7, 1), "train", dict(HELD), ())
+    assert held_over("train") == [one]
+    assert held_over("other") == []
+    for number in HELD:
+        one.give_back(number)
+    assert held_over("train") == []
+
+
+def test_what_is_held_of_earlier_connections_counts_within_the_credit(ended: EndedConnection) -> None:
+    inbox = Inbox(Cursor())
+    inbox.begin_connection()
+    inbox.welcome(2, [ended])
+    assert inbox.held() == [(0, 3), (0, 5)]
+    assert inbox.held_earlier() == 2
+    ended.give_back(3)
+    assert (inbox.held(), inbox.held_earlier()) == ([], 1)
+    inbox.begin_connection()
+    assert inbox.held_earlier() == 0

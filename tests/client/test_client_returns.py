@@ -1,0 +1,81 @@
+"""Leases that end, and who hears of it."""
+
+from __future__ import annotations
+
+import os
+from typing import cast
+
+from streamd.client.held_over import EndedConnection
+from streamd.client.inbox import Delivery
+from streamd.client.returns import Returns
+from streamd.descriptors import Lifeline
+from streamd.messages import BatchReady
+
+
+class Silent:
+    """A lifeline that counts what is said on it."""
+
+    said = 0
+
+    def drop(self, numbers: tuple[int, ...]) -> None:
+        self.said += len(numbers)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def delivery(number: int, connection: int = 1) -> Delivery:
+    return Delivery(connection, number, BatchReady(0, number, 1, 7, 64, inline=False), memoryview(b""), "pixels")
+
+
+def rings(returns: Returns) -> bool:
+    try:
+        return os.eventfd_read(returns.bell) > 0
+    except BlockingIOError:
+        return False
+
+
+def test_a_lease_ends_once_whether_it_is_given_back_or_its_delivery_is_gone() -> None:
+    returns = Returns()
+    one, two = delivery(0), delivery(1)
+    returns.expect(one)
+    returns.expect(two)
+    returns.give_back(1, 0)
+    del one, two
+    returns.give_back(1, 1)
+    assert returns.gather(1) == [0, 1]
+    assert not returns
+
+
+def test_the_bell_rings_when_as_many_have_ended_as_are_worth_it_or_at_once_in_a_hurry() -> None:
+    returns = Returns()
+    returns.worth_ringing = 2
+    all_of_them = [delivery(number) for number in range(4)]
+    for each in all_of_them:
+        returns.expect(each)
+    returns.give_back(1, 0)
+    assert not rings(returns)
+    returns.give_back(1, 1)
+    assert rings(returns)
+    returns.gather(1)
+    returns.give_back(1, 2)
+    returns.hurry(now=True)
+    assert rings(returns)
+    returns.gather(1)
+    returns.give_back(1, 3)
+    assert rings(returns)
+
+
+def test_what_ends_after_its_connection_is_told_by_itself() -> None:
+    returns = Returns()
+    early, late = delivery(0), delivery(1)
+    returns.expect(early)
+    returns.expect(late)
+    returns.give_back(1, 0)
+    line = Silent()
+    held = {0: (0, 0), 1: (0, 1)}
+    returns.hold_over(1, EndedConnection(cast("Lifeline", line), (7, 1), "train", held, (), set()))
+    assert line.said == 1
+    del late
+    assert line.said == 2
+    assert returns.gather(2) == []

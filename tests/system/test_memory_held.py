@@ -1,0 +1,179 @@
+"""Memory counts as long as a trainer holds it: over a seek, a close, a lost connection; shared memory is measured."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from daemons import DaemonProcess, stream_config, wait_until, write_images
+from reloads import reload
+from shared_memory import family, slot_memory_bytes
+
+import streamd
+from streamd.client.held_over import HELD_OVER
+from streamd.client.session import Do
+from streamd.errors import BatchesHeldError, RefusedError, StreamChangedError
+
+MEMORY_BYTES = 2 << 20
+IMAGE = {"size": [128, 128]}
+BATCH_BYTES = 8 * 128 * 128 * 3  # five of them fit into the memory, with their labels and ids
+
+
+@pytest.fixture(scope="module")
+def tight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    place = tmp_path_factory.mktemp("d")
+    folder = write_images(place / "data", {"cat": 60, "dog": 60})
+    stream = stream_config(folder, image=IMAGE)
+    daemon = DaemonProcess(place, {"memory": MEMORY_BYTES, "workers": 2, "streams": {"train": stream}}).start()
+    yield daemon
+    daemon.kill()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is held is complained of at once."""
+    monkeypatch.setattr("streamd.client.patience.HELD_COLLECT_S", 0.05)
+    monkeypatch.setattr("streamd.client.patience.HELD_ERROR_S", 0.05)
+
+
+def in_slots(daemon: DaemonProcess) -> int:
+    return slot_memory_bytes([os.getpid(), *family(daemon.pid)])
+
+
+def take(stream: streamd.Stream) -> streamd.Batch:
+    """The next batch, looked at, so that its pages are there."""
+    batch = next(iter(stream))
+    batch.images.max()
+    return batch
+
+
+def hold_all(stream: streamd.Stream, held: list[streamd.Batch]) -> None:
+    """Takes and holds batches until it may hold no more."""
+    with contextlib.suppress(BatchesHeldError):
+        while True:
+            held.append(take(stream))
+
+
+def lose_connection(stream: streamd.Stream) -> None:
+    """As after a frame that did not come: the client gives the connection up, and begins another one."""
+
+    def lose() -> tuple[Do, ...]:
+        stream._postman._lose()
+        return ()
+
+    stream._postman.order(lose)
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def seek_and_hold(stream: streamd.Stream, held: list[streamd.Batch], seen: list[int], daemon: DaemonProcess) -> None:
+    """Goes back forty times, and holds what comes; `seen` is the memory in slots each time."""
+    place = stream.token
+    for _ in range(40):
+        stream.seek(place)
+        held.append(take(stream))
+        seen.append(in_slots(daemon))
+
+
+def test_forty_seeks_that_hold_a_batch_each_stay_within_the_memory_and_say_what_is_held(tight: DaemonProcess) -> None:
+    with streamd.connect(tight.endpoint) as client, client.subscribe("train") as stream:
+        held, seen = [take(stream)], [0]
+        with pytest.raises(BatchesHeldError, match="of them from before a seek") as raised:
+            seek_and_hold(stream, held, seen, tight)
+        assert len(raised.value.held) == len(held)
+        assert 2 * BATCH_BYTES < max(seen) <= MEMORY_BYTES
+        assert client.status().held_over_bytes > 0
+
+        held.clear()
+        assert take(stream).index == 1
+        wait_until(lambda: client.status().held_over_bytes == 0, "nothing is held over")
+        assert in_slots(tight) <= MEMORY_BYTES
+
+
+def test_seeks_that_hold_nothing_leave_nothing_behind(tight: DaemonProcess) -> None:
+    with streamd.connect(tight.endpoint) as client, client.subscribe("train") as stream:
+        take(stream)
+        place, before = stream.token, descriptors()
+        for _ in range(20):
+            stream.seek(place)
+            take(stream)
+        assert descriptors() <= before
+        assert in_slots(tight) <= MEMORY_BYTES
+        assert client.status().held_over_bytes == 0
+
+
+def test_a_loop_that_seeks_while_it_holds_its_batch_goes_on_in_memory_that_just_fits(tight: DaemonProcess) -> None:
+    with streamd.connect(tight.endpoint) as client, client.subscribe("train", prefetch=2) as stream:
+        place, seen = "", []
+        for batch in stream:
+            seen.append(batch.sample_ids.tolist())
+            if len(seen) == 1:
+                place = batch.token
+            elif len(seen) in {4, 7}:
+                stream.seek(place)
+            elif len(seen) == 10:
+                break
+        assert seen[1:4] == seen[4:7] == seen[7:10]
+        del batch
+
+
+def test_what_is_held_of_closed_streams_counts_in_the_next_one(tight: DaemonProcess) -> None:
+    with streamd.connect(tight.endpoint) as client:
+        with client.subscribe("train", prefetch=2) as stream:
+            held = [take(stream), take(stream)]
+        copies = [batch.images.copy() for batch in held]
+        with client.subscribe("train") as stream:
+            hold_all(stream, held)
+            assert in_slots(tight) <= MEMORY_BYTES
+            assert all((batch.images == copy).all() for batch, copy in zip(held, copies, strict=False))
+            held.clear()
+            assert take(stream).sample_ids.size == 8
+
+
+def test_another_trainer_is_refused_with_the_arithmetic_of_what_is_held(tight: DaemonProcess) -> None:
+    held: list[streamd.Batch] = []
+    with streamd.connect(tight.endpoint, timeout=0.5) as client:
+        with client.subscribe("train") as stream:
+            hold_all(stream, held)
+        mine = set(HELD_OVER)
+        HELD_OVER.clear()  # as another process, which knows nothing of them
+        with pytest.raises(RefusedError, match=r"that trainers still hold of subscriptions that have ended.*tried for"):
+            client.subscribe("train")
+        HELD_OVER.update(mine)
+        held.clear()
+        client.subscribe("train").close()
+        assert not HELD_OVER
+
+
+def test_what_is_held_over_a_lost_connection_counts_until_it_is_dropped(tight: DaemonProcess) -> None:
+    with streamd.connect(tight.endpoint) as client, client.subscribe("train", prefetch=2) as stream:
+        held = take(stream)
+        lose_connection(stream)
+        wait_until(lambda: client.status().held_over_bytes, "the daemon knows what is held of the lost connection")
+        assert take(stream).index == held.index + 1
+        assert in_slots(tight) <= MEMORY_BYTES
+        del held
+        wait_until(lambda: not client.status().held_over_bytes, "nothing is held over")
+        both = [take(stream), take(stream)]
+        assert [batch.index for batch in both] == [2, 3]
+        del both
+
+
+def test_what_is_held_of_a_stream_that_was_changed_counts_until_it_is_dropped(tight: DaemonProcess) -> None:
+    with streamd.connect(tight.endpoint) as client, client.subscribe("train", prefetch=2) as stream:
+        held = [take(stream)]
+        config = json.loads(tight.config.read_text())
+        config["streams"]["train"]["batch_size"] = 4
+        tight.config.write_text(json.dumps(config))
+        reload(tight)
+        with pytest.raises(StreamChangedError):
+            hold_all(stream, held)
+        wait_until(lambda: client.status().held_over_bytes, "it counts")
+        held.clear()
+        wait_until(lambda: not client.status().held_over_bytes, "nothing is held over")
