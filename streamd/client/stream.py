@@ -17,7 +17,7 @@ from streamd.client.batch import Batch, open_batch, planned_ids
 from streamd.client.inbox import Delivery, Inbox
 from streamd.client.io import Postman
 from streamd.client.patience import Patience
-from streamd.client.places import read_place, write_place
+from streamd.client.places import account_at, new_account, read_place, write_place
 from streamd.client.recut import Cut, Fetched, Loose, Recut
 from streamd.client.session import Session, Wish
 from streamd.errors import (
@@ -33,7 +33,7 @@ from streamd.errors import (
 from streamd.layout import Layout, layout
 from streamd.limits import LAST_WORD_S, PROGRESS_DELAY_S
 from streamd.messages import ReceiptDue
-from streamd.receipts import Receipt, Tally, Totals, from_hex
+from streamd.receipts import Receipt
 from streamd.spec import Cursor, Segment, steps_from
 from streamd.tokens import Token
 from streamd.walk import Walk
@@ -74,6 +74,7 @@ class Stream:
         self._asked = True
         self._placed: tuple[int, Layout] | None = None
         self._begin(start)
+        self._first_epoch = self.epoch
         self._open()
 
     def _walk_of(self, wish: Wish) -> Walk:
@@ -83,8 +84,10 @@ class Stream:
         """Takes the place that a token names, or a cursor without a past, or the first."""
         token = start if isinstance(start, Token) else None
         cursor = start if isinstance(start, Cursor) else Cursor()
-        self._tally = self._tally_at(token) if token else self._new_tally(cursor, self._served.pixel_id)
+        whose = self._served
+        self._tally = account_at(token, whose, self._walk) if token else new_account(cursor, whose, whose.pixel_id)
         self._last_token = token.to_json if token else partial(write_place, self._served, self._tally.snapshot())
+        self._begun = self._last_token
         self._recut = Recut(self._cut, self._wish.rank, self._wish.world, token.rows if token else 0)
         self._clock = EpochClock()
 
@@ -96,7 +99,7 @@ class Stream:
         self._forgotten.atexit = False  # the daemon sees the end of a process by itself
         self._postman.start()
 
-    def _go_to(self, place: Token) -> None:
+    def _go_to(self, place: Token | Cursor) -> None:
         """Ends the session and begins another one at `place`."""
         self._torn = True
         self._forgotten.detach()
@@ -116,6 +119,7 @@ class Stream:
             self._wish = self._session.wish
             self._walk = self._walk_of(self._wish)
             self._begin(self._inbox.cursor)
+            self._first_epoch = self.epoch
 
     # --- for the trainer
 
@@ -166,6 +170,30 @@ class Stream:
         """
         self._check_usable()
         self._go_to(read_place(token, self._served, self._wish.world))
+
+    def rewind(self) -> None:
+        """Goes to index 0 of the subscription's first epoch. An epoch left in its midst gets a receipt that says so."""
+        self._check_usable()
+        start = Cursor(self._first_epoch)
+        if self._torn or self._has_taken() or self._tally.cursor != start:
+            self._leave_epoch()
+            self._go_to(start)
+
+    def return_to(self, token: str) -> None:
+        """Like `seek`, and an epoch left in its midst gets a receipt that says so."""
+        self._check_usable()
+        self._leave_epoch()
+        self.seek(token)
+
+    def _has_taken(self) -> bool:
+        """Whether a batch was taken since the stream came to this place."""
+        return self._last_token is not self._begun
+
+    def _leave_epoch(self) -> None:
+        self._settle_last()
+        receipt = self._receipt(None)
+        if self._has_taken() and receipt.steps and not self._over():
+            self.receipts.append(receipt)
 
     def close(self) -> None:
         """Ends the subscription; whoever waits for a batch gets an error.
@@ -332,7 +360,7 @@ class Stream:
         epoch = self._tally.cursor.epoch
         receipt = self._receipt(due)
         timing, clock = self._clock.timing(epoch, self.wait_s, due.supply), EpochClock()
-        following = self._new_tally(self._tally.cursor.next_epoch(), self._tally.pixel_id)
+        following = new_account(self._tally.cursor.next_epoch(), self._served, self._tally.pixel_id)
         # Nothing is called between these five, so that an interrupt falls before all of them, or after.
         self.receipts += [receipt]
         self.timings += [timing]
@@ -360,25 +388,6 @@ class Stream:
             steps=self._cut.steps(self._tally.cursor.history, gathered=loose.gathered) + loose.steps,
             samples=receipt.samples + loose.samples - self._recut.unused,
         )
-
-    def _tally_at(self, token: Token) -> Tally:
-        """The account that a token continues; a new epoch's where the token ends one."""
-        cursor = token.cursor
-        if self._ends_epoch(cursor):
-            return self._new_tally(cursor.next_epoch(), token.pixel_id)
-        start = Totals(from_hex(token.digest), token.samples, token.bad)
-        whose = self._served.name, self._served.order_id
-        return Tally(*whose, cursor, start, pixel_id=token.pixel_id, changed=token.changed)
-
-    def _ends_epoch(self, cursor: Cursor) -> bool:
-        """Whether those who took the last step were through, too: else its receipt, with what is dropped, is due."""
-        if not cursor.history or self._walk.start(cursor).steps:
-            return False
-        return not steps_from(cursor.base, cursor.history[-1].world, self._served.batches, self._wish.uneven)
-
-    def _new_tally(self, cursor: Cursor, pixel_id: str) -> Tally:
-        """An account that begins at `cursor`, after pixels of `pixel_id`."""
-        return Tally(self._served.name, self._served.order_id, cursor, pixel_id=pixel_id)
 
     def _closed_error(self) -> ClosedError:
         return ClosedError(self._endpoint, "this stream is closed; subscribe again")
