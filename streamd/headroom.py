@@ -52,8 +52,19 @@ class Replay:
         numbers = itertools.count() if self.epochs_wanted is None else range(self.epochs_wanted)
         return map(self._epoch, numbers)
 
+    @property
+    def token(self) -> str:
+        """None is needed, since this has no place."""
+        return ""
+
     def seek(self, token: str | bytes) -> None:
         """Stays where it is: whatever a stream would go back to, comes again here."""
+
+    def rewind(self) -> None:
+        """Stays where it is, as above."""
+
+    def return_to(self, token: str) -> None:
+        """Stays where it is, as above."""
 
     def _epoch(self, epoch: int) -> Iterator[Batch]:
         again = itertools.islice(itertools.cycle(self.held), self.steps)

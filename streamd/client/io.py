@@ -35,6 +35,7 @@ from streamd.client.session import (
     Unmap,
     grant_size,
 )
+from streamd.client.starting import start_apart
 from streamd.descriptors import Lifeline
 from streamd.errors import ConnectError, ProtocolError, StreamdError
 from streamd.mapping import map_readable
@@ -100,7 +101,10 @@ class Postman:
     # --- from other threads
 
     def start(self) -> None:
-        self._thread.start()
+        start_apart(self._thread, self._fail_to_start)
+
+    def _fail_to_start(self, error: RuntimeError) -> None:
+        self._inbox.fail(ConnectError(self._endpoint, f"{error}: raise this user's limit on threads (ulimit -u)"))
 
     def stop(self) -> None:
         """Says goodbye and ends the thread."""

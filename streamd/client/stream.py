@@ -70,6 +70,7 @@ class Stream:
         self._pid = os.getpid()
         self._closed = False
         self._torn = False  # an interrupt fell between taking and booking, or into a change of place
+        self._handed = Cursor()  # behind the last batch that the loop got
         self._settling = False
         self._asked = True
         self._placed: tuple[int, Layout] | None = None
@@ -87,7 +88,7 @@ class Stream:
         whose = self._served
         self._tally = account_at(token, whose, self._walk) if token else new_account(cursor, whose, whose.pixel_id)
         self._last_token = token.to_json if token else partial(write_place, self._served, self._tally.snapshot())
-        self._begun = self._last_token
+        self._begun = self._last_token  # the same as long as nothing was taken from here on
         self._recut = Recut(self._cut, self._wish.rank, self._wish.world, token.rows if token else 0)
         self._clock = EpochClock()
 
@@ -175,7 +176,7 @@ class Stream:
         """Goes to index 0 of the subscription's first epoch. An epoch left in its midst gets a receipt that says so."""
         self._check_usable()
         start = Cursor(self._first_epoch)
-        if self._torn or self._has_taken() or self._tally.cursor != start:
+        if self._torn or self._last_token is not self._begun or self._tally.cursor != start:
             self._leave_epoch()
             self._go_to(start)
 
@@ -185,14 +186,10 @@ class Stream:
         self._leave_epoch()
         self.seek(token)
 
-    def _has_taken(self) -> bool:
-        """Whether a batch was taken since the stream came to this place."""
-        return self._last_token is not self._begun
-
     def _leave_epoch(self) -> None:
         self._settle_last()
         receipt = self._receipt(None)
-        if self._has_taken() and receipt.steps and not self._over():
+        if self._last_token is not self._begun and receipt.steps and not self._over():
             self.receipts.append(receipt)
 
     def close(self) -> None:
@@ -240,7 +237,9 @@ class Stream:
         while self._goes_on() and (epoch is None or epoch == self._tally.cursor.epoch):
             batch = self._take()
             if batch is not None:
+                # Nothing is called between these, nor behind them.
                 self._last_token = batch.make_token
+                self._handed = self._tally.cursor
                 return batch
             self._settle()
         return None
@@ -255,7 +254,8 @@ class Stream:
         except StreamdError:
             raise  # from a wait, in which nothing is half done
         except BaseException:
-            self._torn = True
+            # At an epoch's end there was nothing to take, and to go anywhere would lose its account.
+            self._torn = bool(self._steps_left()) or self._handed is not self._tally.cursor
             raise
 
     def _goes_on(self) -> bool:

@@ -129,7 +129,7 @@ def test_a_fit_that_was_interrupted_does_not_keep_its_stream() -> None:
         recorder.model.fit(data, verbose=0, callbacks=[callback])
     recorder.model.evaluate(data, verbose=0)
     recorder.model.fit(data, verbose=0)
-    assert kept
+    assert kept.tb is not None
     assert recorder.validated == ids_of(stream, *steps(0, 3))
     assert recorder.trained == ids_of(stream, *steps(0, 3))
 

@@ -1,0 +1,36 @@
+"""Threads that another one starts."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+
+from interrupting import Interrupter
+
+from streamd.client.starting import start_apart
+
+
+def test_a_thread_runs_whatever_interrupt_falls_into_its_start() -> None:
+    for moment in itertools.count(1):
+        ran: queue.Queue[str] = queue.Queue()
+        thread = threading.Thread(target=lambda ran=ran: ran.put("it ran"))
+        interrupter = Interrupter(moment, ("/starting.py", "/threading.py"))
+        try:
+            interrupter.call(lambda thread=thread, ran=ran: start_apart(thread, lambda error: ran.put(str(error))))
+        except KeyboardInterrupt:
+            if moment == 1:
+                continue  # before anything was done
+        assert ran.get(timeout=20) == "it ran"
+        if interrupter.passed < moment:
+            break
+    assert moment > 1
+
+
+def test_a_thread_that_cannot_be_started_is_told_of() -> None:
+    told: queue.Queue[RuntimeError] = queue.Queue()
+    thread = threading.Thread(target=lambda: None)
+    thread.start()
+    thread.join()
+    start_apart(thread, told.put)
+    assert "threads can only be started once" in str(told.get(timeout=20))
