@@ -35,7 +35,7 @@ from streamd.client.session import (
     Unmap,
     grant_size,
 )
-from streamd.client.starting import start_apart
+from streamd.client.starting import join_apart, start_apart
 from streamd.descriptors import Lifeline
 from streamd.errors import ConnectError, ProtocolError, StreamdError
 from streamd.mapping import map_readable
@@ -82,6 +82,7 @@ class Postman:
         weakref.finalize(self, os.close, self._bell).atexit = False
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="streamd-client", daemon=True)
+        self._starting: threading.Lock | None = None
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._socket: zmq.Socket[bytes] | None = None
         self._monitor: zmq.Socket[bytes] | None = None
@@ -101,7 +102,7 @@ class Postman:
     # --- from other threads
 
     def start(self) -> None:
-        start_apart(self._thread, self._fail_to_start)
+        self._starting = start_apart(self._thread, self._fail_to_start)
 
     def _fail_to_start(self, error: RuntimeError) -> None:
         self._inbox.fail(ConnectError(self._endpoint, f"{error}: raise this user's limit on threads (ulimit -u)"))
@@ -109,8 +110,7 @@ class Postman:
     def stop(self) -> None:
         """Says goodbye and ends the thread."""
         self.leave()
-        if self._thread.is_alive():  # not so when the start was interrupted
-            self._thread.join(_JOIN_S)
+        join_apart(self._thread, self._starting, _JOIN_S)
 
     def leave(self) -> None:
         """Says goodbye and ends the thread, in its own time. Also called by the garbage collector, in any thread."""

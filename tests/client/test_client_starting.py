@@ -5,10 +5,14 @@ from __future__ import annotations
 import itertools
 import queue
 import threading
+from typing import Final
 
+import pytest
 from interrupting import Interrupter
 
-from streamd.client.starting import start_apart
+from streamd.client.starting import join_apart, start_apart
+
+BEFORE: Final = 3  # moments in which nothing was started yet
 
 
 def test_a_thread_runs_whatever_interrupt_falls_into_its_start() -> None:
@@ -19,12 +23,12 @@ def test_a_thread_runs_whatever_interrupt_falls_into_its_start() -> None:
         try:
             interrupter.call(lambda thread=thread, ran=ran: start_apart(thread, lambda error: ran.put(str(error))))
         except KeyboardInterrupt:
-            if moment == 1:
-                continue  # before anything was done
+            if moment <= BEFORE:
+                continue
         assert ran.get(timeout=20) == "it ran"
         if interrupter.passed < moment:
             break
-    assert moment > 1
+    assert moment > BEFORE
 
 
 def test_a_thread_that_cannot_be_started_is_told_of() -> None:
@@ -34,3 +38,14 @@ def test_a_thread_that_cannot_be_started_is_told_of() -> None:
     thread.join()
     start_apart(thread, told.put)
     assert "threads can only be started once" in str(told.get(timeout=20))
+
+
+def test_a_thread_is_waited_for_though_it_has_not_begun() -> None:
+    ran = list[str]()
+    thread = threading.Thread(target=lambda: ran.append("it ran"))
+    join_apart(thread, start_apart(thread, lambda error: pytest.fail(str(error))), 20)
+    assert ran == ["it ran"]
+
+
+def test_a_thread_whose_start_was_interrupted_is_not_waited_for() -> None:
+    join_apart(threading.Thread(), None, 20)
