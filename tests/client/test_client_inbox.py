@@ -90,7 +90,7 @@ def test_an_interrupt_at_any_moment_of_a_wait_leaves_the_inbox_usable() -> None:
         thread = meanwhile(partial(offer_when_waited_for, inbox))
         interrupter = Interrupter(moment, ("/inbox.py", "/threading.py"))
         try:
-            assert interrupter.call(lambda inbox=inbox: inbox.take(after(1), LONG_S))
+            assert interrupter.call(partial(inbox.take, after(1), LONG_S))
         except KeyboardInterrupt:
             first = inbox.take(after(2), LONG_S)  # the other one, where the first was taken in that moment
             assert first is not None

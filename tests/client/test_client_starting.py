@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import queue
 import threading
+from functools import partial
 from typing import Final
 
 import pytest
@@ -18,10 +19,10 @@ BEFORE: Final = 3  # moments in which nothing was started yet
 def test_a_thread_runs_whatever_interrupt_falls_into_its_start() -> None:
     for moment in itertools.count(1):
         ran: queue.Queue[str] = queue.Queue()
-        thread = threading.Thread(target=lambda ran=ran: ran.put("it ran"))
+        thread = threading.Thread(target=ran.put, args=("it ran",))
         interrupter = Interrupter(moment, ("/starting.py", "/threading.py"))
         try:
-            interrupter.call(lambda thread=thread, ran=ran: start_apart(thread, lambda error: ran.put(str(error))))
+            interrupter.call(partial(start_apart, thread, lambda _: None))
         except KeyboardInterrupt:
             if moment <= BEFORE:
                 continue
