@@ -333,7 +333,7 @@ class Stream:
     def _settle(self) -> None:
         """Waits for the daemon's word at an epoch's end, and compares."""
         self._check_usable()
-        waiting = Patience(self._inbox, self._endpoint, self._patience_s, self._ask)
+        waiting = Patience(self._inbox, self._endpoint, self._patience_s, self._ask, for_batch=False)
         due: ReceiptDue | None = None
         self._settling = True
         try:
