@@ -181,7 +181,7 @@ class Stream:
             self._go_to(start)
 
     def return_to(self, token: str) -> None:
-        """Like `seek`, and an epoch left in its midst gets a receipt that says so."""
+        """Like `seek`, with a receipt as above."""
         self._check_usable()
         self._leave_epoch()
         self.seek(token)
@@ -190,7 +190,8 @@ class Stream:
         self._settle_last()
         receipt = self._receipt(None)
         if self._last_token is not self._begun and receipt.steps and not self._over():
-            self.receipts.append(receipt)
+            self.receipts += [receipt]  # and nothing is called between these two
+            self._begun = self._last_token
 
     def close(self) -> None:
         """Ends the subscription; whoever waits for a batch gets an error.
@@ -254,8 +255,8 @@ class Stream:
         except StreamdError:
             raise  # from a wait, in which nothing is half done
         except BaseException:
-            # At an epoch's end there was nothing to take, and to go anywhere would lose its account.
-            self._torn = bool(self._steps_left()) or self._handed is not self._tally.cursor
+            self._torn = True  # but at an epoch's end there was nothing to take, and to go anywhere loses its account
+            self._torn = self._steps_left() > 0 or self._handed is not self._tally.cursor
             raise
 
     def _goes_on(self) -> bool:

@@ -93,8 +93,8 @@ class Reader:
     def _refuse(self, what: str, other: str) -> NoReturn:
         name = self.stream.spec.name
         raise ConfigError(
-            f"{what} begins at the first batch of stream {name!r}, and would take it away from the {other} that reads "
-            f"it: give {what} a subscription of its own, as in  fit_data(client.subscribe({name!r}))"
+            f"{what} would take stream {name!r} away from the {other} that reads it, and begin at another batch: give "
+            f"{what} a subscription of its own, as in  fit_data(client.subscribe({name!r}))"
         )
 
     def go_on(self, done: int, *, whole: bool) -> Iterator[Batch]:

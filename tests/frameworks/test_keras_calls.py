@@ -102,7 +102,7 @@ def test_what_a_running_fit_reads_is_not_taken_away_from_it(method: str, shared:
     look = load_keras().callbacks.LambdaCallback(
         on_epoch_end=lambda *_: getattr(recorder.model, method)(other, steps=1, verbose=0)
     )
-    with pytest.raises(ConfigError, match=rf"{method} begins at the first batch of stream 'train'.*fit_data\(client"):
+    with pytest.raises(ConfigError, match=rf"{method} would take stream 'train' away from the fit.*fit_data\(client"):
         recorder.model.fit(data, epochs=2, verbose=0, callbacks=[look])
     assert stream.taken == steps(0, 3)
     recorder.model.fit(data, verbose=0)
@@ -112,7 +112,7 @@ def test_what_a_running_fit_reads_is_not_taken_away_from_it(method: str, shared:
 def test_a_stream_that_is_to_be_trained_and_validated_on_is_refused_before_the_first_step() -> None:
     stream, recorder = FakeStream(make_spec(ANGLE)), Recorder()
     data = fit_data(stream)
-    with pytest.raises(ConfigError, match=r"validation begins at the first batch of stream 'train'.*of its own"):
+    with pytest.raises(ConfigError, match=r"validation would take stream 'train' away from the fit.*of its own"):
         recorder.model.fit(data, validation_data=fit_data(stream), epochs=2, verbose=0)
     assert stream.taken == []
 
