@@ -46,5 +46,4 @@ class Interrupter:
             self.passed += 1
             if self.passed == self.moment:
                 self._send["now"]
-                return self._look
         return self._look
