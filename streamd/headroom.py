@@ -58,8 +58,19 @@ class Replay:
         """Those of a whole epoch: each time that epochs are asked for, one begins."""
         return self.steps
 
+    @property
+    def token(self) -> str:
+        """None is needed, since this has no place."""
+        return ""
+
     def seek(self, token: str | bytes, *, after: Literal["step", "epoch"] = "step") -> None:
         """Stays where it is: whatever a stream would go back to, comes again here."""
+
+    def rewind(self) -> None:
+        """Stays where it is, as above."""
+
+    def return_to(self, token: str) -> None:
+        """Stays where it is, as above."""
 
     def _epoch(self, epoch: int) -> Iterator[Batch]:
         again = itertools.islice(itertools.cycle(self.held), self.steps)

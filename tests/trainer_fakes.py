@@ -76,6 +76,7 @@ class FakeStream:
     most_leases: int = 0  # that were held at a time
     epoch: int = 0
     world: int = 1
+    rewinds: int = 0
 
     @property
     def steps_left(self) -> int:
@@ -98,6 +99,23 @@ class FakeStream:
         epoch, index = map(int, token.split(":"))
         ends = after == "epoch" or index + 1 == self.spec.batches
         self.epoch, self.index = (epoch + 1, 0) if ends else (epoch, index + 1)
+
+    @property
+    def token(self) -> str:
+        """The place behind the last batch, as `seek` takes it."""
+        return f"{self.epoch}:{self.index - 1}" if self.index else f"{self.epoch - 1}:{self.spec.batches - 1}"
+
+    def rewind(self) -> None:
+        """Goes to the beginning of the first epoch."""
+        if (self.epoch, self.index) != (0, 0):
+            self.close()
+            self.rewinds += 1
+            self.epoch, self.index = 0, 0
+
+    def return_to(self, token: str) -> None:
+        """Goes on behind the batch `epoch:index`, an epoch left early having its receipt."""
+        self.close()
+        self.seek(token)
 
     def close(self) -> None:
         """What leaving the `with` does: an epoch that was left early gets its receipt."""
@@ -141,13 +159,12 @@ class FakeStream:
         return values
 
     def _receive(self, *, complete: bool) -> None:
-        indices = [index for at, index in self.taken if at == self.epoch]
-        samples = sum(self.spec.rows(index) for index in indices)
+        samples = sum(self.spec.rows(index) for index in range(self.index))
         self.receipts.append(
             Receipt(
                 stream=self.spec.name,
                 epoch=self.epoch,
-                steps=len(indices),
+                steps=self.index,
                 samples=samples,
                 missed=self.missed,
                 repeated=0,

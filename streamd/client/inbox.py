@@ -30,10 +30,15 @@ class Delivery:
 
 
 class Inbox:
-    """Guarded by one lock: what the loop takes and what a reconnection discards must never overlap."""
+    """Guarded by one lock: what the loop takes and what a reconnection discards must never overlap.
+
+    An interrupt (Ctrl-C) may fall anywhere into the loop. In threading.Condition, which is Python code, it leaves the
+    lock held for ever, or has it released twice. A `with` over the lock itself is taken and left within C.
+    """
 
     def __init__(self, cursor: Cursor) -> None:
-        self._changed = threading.Condition()
+        self._changed = threading.RLock()
+        self._waiters: list[threading.Lock] = []  # each held until something changes
         self._deliveries: deque[Delivery] = deque()
         self._receipts: dict[int, ReceiptDue] = {}
         self._error: StreamdError | None = None
@@ -69,7 +74,7 @@ class Inbox:
         """The session stands; what is held of `earlier` ones counts within its credit."""
         with self._changed:
             self.credit, self.away_since_s, self._earlier = credit, None, earlier
-            self._changed.notify_all()
+            self._wake_all()
 
     def part(self) -> tuple[dict[int, tuple[int, int]], set[int]]:
         """Discards what the loop has not taken; what it holds of this connection, and what a child may see of it."""
@@ -87,13 +92,13 @@ class Inbox:
         """The loop may hold so many batches from now on."""
         with self._changed:
             self.credit = credit
-            self._changed.notify_all()
+            self._wake_all()
 
     def away(self) -> None:
         with self._changed:
             if self.away_since_s is None:
                 self.away_since_s = time.monotonic()
-                self._changed.notify_all()
+                self._wake_all()
 
     def offer(self, deliveries: Sequence[Delivery]) -> None:
         """Batches for the loop, those of a connection that has ended by now excepted."""
@@ -102,17 +107,17 @@ class Inbox:
         with self._changed:
             if not self._parted:
                 self._deliveries += [each for each in deliveries if each.connection == self._connection]
-                self._changed.notify_all()
+                self._wake_all()
 
     def offer_receipt(self, receipt: ReceiptDue) -> None:
         with self._changed:
             self._receipts[receipt.epoch] = receipt
-            self._changed.notify_all()
+            self._wake_all()
 
     def fail(self, error: StreamdError) -> None:
         with self._changed:
             self._error = self._error or error
-            self._changed.notify_all()
+            self._wake_all()
 
     def returned(self, connection: int, numbers: list[int]) -> tuple[int, list[int]]:
         """Leases ended; how many batches the loop has taken of this connection, and which leases a child has too."""
@@ -150,9 +155,9 @@ class Inbox:
 
         Batches that came before an error are taken first: they are as good as any.
         """
+        if wait_s and not self._deliveries:
+            self._wait(lambda: self._deliveries, wait_s)
         with self._changed:
-            if not self._deliveries:
-                self._wait(lambda: self._deliveries, wait_s)
             if not self._deliveries:
                 self._raise()
                 return None
@@ -169,8 +174,8 @@ class Inbox:
 
         It stays here until the loop has moved on: an interrupt that falls between costs nothing.
         """
+        self._wait(lambda: epoch in self._receipts, wait_s)
         with self._changed:
-            self._wait(lambda: epoch in self._receipts, wait_s)
             receipt = self._receipts.get(epoch)
             if receipt is None:
                 self._raise()
@@ -178,8 +183,10 @@ class Inbox:
 
     def wait_welcome(self, wait_s: float) -> bool:
         """Whether the session stands; raises the reason when it never will."""
+        until_s = time.monotonic() + wait_s
+        while self.away_since_s is not None and not self._error and (left_s := until_s - time.monotonic()) > 0:
+            self._wait(lambda: self.away_since_s is None, left_s)
         with self._changed:
-            self._changed.wait_for(lambda: self.away_since_s is None or self._error, wait_s)
             if self.away_since_s is not None:
                 self._raise()
             return self.away_since_s is None
@@ -201,7 +208,7 @@ class Inbox:
         with self._changed:
             self._deliveries.clear()
             self._error = error
-            self._changed.notify_all()
+            self._wake_all()
 
     def held_earlier(self) -> int:
         """How many batches the loop holds of connections that have ended, within the credit of this one."""
@@ -216,8 +223,31 @@ class Inbox:
 
     def _wait(self, wanted: Callable[[], object], wait_s: float) -> None:
         """Also ends when the daemon goes away, is back or lends another number: the caller's patience counts anew."""
-        before = self.away_since_s, self.credit
-        self._changed.wait_for(lambda: wanted() or self._error or (self.away_since_s, self.credit) != before, wait_s)
+        before, until_s = (self.away_since_s, self.credit), time.monotonic() + wait_s
+        while True:
+            waiter = threading.Lock()
+            waiter.acquire()
+            with self._changed:
+                left_s = until_s - time.monotonic()
+                if wanted() or self._error or (self.away_since_s, self.credit) != before or left_s <= 0:
+                    return
+                self._waiters.append(waiter)
+            try:
+                waiter.acquire(timeout=left_s)
+            finally:
+                self._forget(waiter)
+
+    def _forget(self, waiter: threading.Lock) -> None:
+        """It waits no longer. One that an interrupt leaves behind here is released by the next change, for nobody."""
+        with self._changed:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+    def _wake_all(self) -> None:
+        """Called with the lock held. Nothing is called between taking the list and emptying it, see above."""
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            waiter.release()
 
     def _raise(self) -> None:
         if self._error is not None:

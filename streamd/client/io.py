@@ -38,6 +38,7 @@ from streamd.client.session import (
     grant_size,
 )
 from streamd.client.sockets import has_input, make_socket
+from streamd.client.starting import join_apart, start_apart
 from streamd.descriptors import Lifeline
 from streamd.errors import ConnectError, ProtocolError, StreamdError
 from streamd.limits import MAX_SESSIONS
@@ -60,6 +61,7 @@ class Postman:
         self._orders: deque[Callable[[], Iterable[Do]]] = deque()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="streamd-client", daemon=True)
+        self._starting: threading.Lock | None = None
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._socket: zmq.Socket[bytes] | None = None
         self._monitor: zmq.Socket[bytes] | None = None
@@ -78,13 +80,15 @@ class Postman:
     # --- from other threads
 
     def start(self) -> None:
-        self._thread.start()
+        self._starting = start_apart(self._thread, self._fail_to_start)
+
+    def _fail_to_start(self, error: RuntimeError) -> None:
+        self._inbox.fail(ConnectError(self._endpoint, f"{error}: raise this user's limit on threads (ulimit -u)"))
 
     def stop(self) -> None:
         """Says goodbye and ends the thread."""
         self.leave()
-        if self._thread.is_alive():  # not so when the start was interrupted
-            self._thread.join(_JOIN_S)
+        join_apart(self._thread, self._starting, _JOIN_S)
 
     def leave(self) -> None:
         """Says goodbye and ends the thread, in its own time. Also called by the garbage collector, in any thread."""

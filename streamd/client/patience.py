@@ -24,6 +24,7 @@ class Patience:
 
     `ask` asks a daemon that is there whether it still knows of this session: one that was stopped, or lost a frame, is
     thereby found out. `awaited` says whom or what it waits for, "" for nothing: that is told, and no patience counts.
+    Batches that the caller holds are in the way of the next one (`for_batch`), and of nothing else.
     """
 
     def __init__(
@@ -33,19 +34,22 @@ class Patience:
         patience_s: float | None,
         ask: Callable[[], None],
         awaited: Callable[[], str] = str,
+        *,
+        for_batch: bool = True,
     ) -> None:
         self._inbox = inbox
         self._endpoint = endpoint
         self._patience_s = patience_s
         self._ask = ask
         self._awaited = awaited
+        self._for_batch = for_batch
         self._since_s = time.monotonic()
         self._said_s = self._since_s
         self._collected = False
 
     def turn_s(self) -> float:
         """Until the next thing that could be worth doing."""
-        if self._inbox.held():
+        if self._held():
             return HELD_ERROR_S if self._collected else HELD_COLLECT_S
         away_since_s = self._inbox.away_since_s
         if away_since_s is None:
@@ -57,7 +61,7 @@ class Patience:
 
     def look(self) -> None:
         """Raises BatchesHeldError when the caller itself is the reason, ConnectError when patience is over."""
-        held = self._inbox.held()
+        held = self._held()
         if held and self._collected:
             raise BatchesHeldError(held, self._inbox.held_earlier())
         if held:
@@ -65,6 +69,9 @@ class Patience:
             self._collected = True
             return
         self._look_for_daemon(time.monotonic())
+
+    def _held(self) -> list[tuple[int, int]]:
+        return self._inbox.held() if self._for_batch else []
 
     def _look_for_daemon(self, now_s: float) -> None:
         away_since_s = self._inbox.away_since_s

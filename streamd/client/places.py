@@ -1,11 +1,12 @@
-"""Where a trainer stands, as the text that it saves, and back."""
+"""Where a trainer stands, as the text that it saves, and back; the account that goes on from there."""
 
 from __future__ import annotations
 
 from streamd.errors import TokenError
-from streamd.receipts import Place, to_hex
-from streamd.spec import StreamSpec
+from streamd.receipts import Place, Tally, Totals, from_hex, to_hex
+from streamd.spec import Cursor, StreamSpec, steps_from
 from streamd.tokens import Token, read_token
+from streamd.walk import Walk
 
 
 def read_place(text: str | bytes, spec: StreamSpec, world: int, rows: int | None = None) -> Token:
@@ -50,3 +51,24 @@ def write_place(spec: StreamSpec, place: Place, rows: int = 0, world: int = 1) -
         changed=place.changed,
         order=spec.order,
     ).to_json()
+
+
+def account_at(token: Token, spec: StreamSpec, walk: Walk) -> Tally:
+    """The account that a token continues; a new epoch's where the token ends one."""
+    cursor = token.cursor
+    if _ends_epoch(cursor, walk):
+        return new_account(cursor.next_epoch(), spec, token.pixel_id)
+    start = Totals(from_hex(token.digest), token.samples, token.bad)
+    return Tally(spec.name, spec.order_id, cursor, start, pixel_id=token.pixel_id, changed=token.changed)
+
+
+def _ends_epoch(cursor: Cursor, walk: Walk) -> bool:
+    """Whether those who took the last step were through, too: else its receipt, with what is dropped, is due."""
+    if not cursor.history or walk.start(cursor).steps:
+        return False
+    return not steps_from(cursor.base, cursor.history[-1].world, walk.batches, walk.uneven)
+
+
+def new_account(cursor: Cursor, spec: StreamSpec, pixel_id: str) -> Tally:
+    """An account that begins at `cursor`, after pixels of `pixel_id`."""
+    return Tally(spec.name, spec.order_id, cursor, pixel_id=pixel_id)

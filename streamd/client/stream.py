@@ -17,7 +17,7 @@ from streamd.client.batch import Batch, open_batch, planned_ids
 from streamd.client.inbox import Delivery, Inbox
 from streamd.client.io import Postman
 from streamd.client.patience import Patience
-from streamd.client.places import read_place, write_place
+from streamd.client.places import account_at, new_account, read_place, write_place
 from streamd.client.recut import Cut, Fetched, Loose, Recut
 from streamd.client.session import Session, Wish
 from streamd.errors import (
@@ -33,7 +33,7 @@ from streamd.errors import (
 from streamd.layout import Layout, layout
 from streamd.limits import LAST_WORD_S, PROGRESS_DELAY_S
 from streamd.messages import ReceiptDue
-from streamd.receipts import Receipt, Tally, Totals, from_hex
+from streamd.receipts import Receipt
 from streamd.spec import Cursor, Segment, steps_from
 from streamd.tokens import Token, read_token
 from streamd.walk import Walk
@@ -72,10 +72,12 @@ class Stream:
         self._closed = False
         self._given_up: StreamdError | None = None
         self._torn = False  # an interrupt fell between taking and booking, or into a change of place
+        self._handed = Cursor()  # behind the last batch that the loop got
         self._settling = False
         self._asked = True
         self._placed: tuple[int, Layout] | None = None
         self._begin(start)
+        self._first_epoch = self.epoch
         self._open()
 
     def _walk_of(self, wish: Wish) -> Walk:
@@ -85,8 +87,10 @@ class Stream:
         """Takes the place that a token names, or a cursor without a past, or the first."""
         token = start if isinstance(start, Token) else None
         cursor = start if isinstance(start, Cursor) else Cursor()
-        self._tally = self._tally_at(token) if token else self._new_tally(cursor, self._served.pixel_id)
+        whose = self._served
+        self._tally = account_at(token, whose, self._walk) if token else new_account(cursor, whose, whose.pixel_id)
         self._last_token = token.to_json if token else partial(write_place, self._served, self._tally.snapshot())
+        self._begun = self._last_token  # the same as long as nothing was taken from here on
         self._recut = Recut(self._cut, self._wish.rank, self._wish.world, token.rows if token else 0)
         self._clock = EpochClock()
 
@@ -100,7 +104,7 @@ class Stream:
         if self._given_up is not None:
             self.give_up(self._given_up)
 
-    def _go_to(self, place: Token) -> None:
+    def _go_to(self, place: Token | Cursor) -> None:
         """Ends the session and begins another one at `place`."""
         self._torn = True
         self._forgotten.detach()
@@ -120,6 +124,7 @@ class Stream:
             self._wish = self._session.wish
             self._walk = self._walk_of(self._wish)
             self._begin(self._inbox.cursor)
+            self._first_epoch = self.epoch
 
     def give_up(self, error: StreamdError) -> None:
         """Ends every wait, now and later, with `error`: its daemon will not come back. Called in any thread."""
@@ -185,6 +190,27 @@ class Stream:
         else:
             self._go_to(read_place(token, self._served, self.world, self._cut.rows))
 
+    def rewind(self) -> None:
+        """Goes to index 0 of the subscription's first epoch. An epoch left in its midst gets a receipt that says so."""
+        self._check_usable()
+        start = Cursor(self._first_epoch)
+        if self._torn or self._last_token is not self._begun or self._tally.cursor != start:
+            self._leave_epoch()
+            self._go_to(start)
+
+    def return_to(self, token: str) -> None:
+        """Like `seek`, with a receipt as above."""
+        self._check_usable()
+        self._leave_epoch()
+        self.seek(token)
+
+    def _leave_epoch(self) -> None:
+        self._settle_last()
+        receipt = self._receipt(None)
+        if self._last_token is not self._begun and receipt.steps and not self._over():
+            self.receipts += [receipt]  # and nothing is called between these two
+            self._begun = self._last_token
+
     def close(self) -> None:
         """Ends the subscription; whoever waits for a batch gets an error.
 
@@ -230,7 +256,9 @@ class Stream:
         while self._goes_on() and (epoch is None or epoch == self._tally.cursor.epoch):
             batch = self._take()
             if batch is not None:
+                # Nothing is called between these, nor behind them.
                 self._last_token = batch.make_token
+                self._handed = self._tally.cursor
                 return batch
             self._settle()
         return None
@@ -245,7 +273,8 @@ class Stream:
         except StreamdError:
             raise  # from a wait, in which nothing is half done
         except BaseException:
-            self._torn = True
+            self._torn = True  # but at an epoch's end there was nothing to take, and to go anywhere loses its account
+            self._torn = self._steps_left() > 0 or self._handed is not self._tally.cursor
             raise
 
     def _goes_on(self) -> bool:
@@ -323,7 +352,7 @@ class Stream:
     def _settle(self) -> None:
         """Waits for the daemon's word at an epoch's end, and compares."""
         self._check_usable()
-        waiting = Patience(self._inbox, self._endpoint, self._patience_s, self._ask)
+        waiting = Patience(self._inbox, self._endpoint, self._patience_s, self._ask, for_batch=False)
         due: ReceiptDue | None = None
         self._settling = True
         try:
@@ -350,7 +379,7 @@ class Stream:
         epoch = self._tally.cursor.epoch
         receipt = self._receipt(due)
         timing, clock = self._clock.timing(epoch, self.wait_s, due.supply), EpochClock()
-        following = self._new_tally(self._tally.cursor.next_epoch(), self._tally.pixel_id)
+        following = new_account(self._tally.cursor.next_epoch(), self._served, self._tally.pixel_id)
         # Nothing is called between these five, so that an interrupt falls before all of them, or after.
         self.receipts += [receipt]
         self.timings += [timing]
@@ -378,25 +407,6 @@ class Stream:
             steps=self._cut.steps(self._tally.cursor.history, gathered=loose.gathered) + loose.steps,
             samples=receipt.samples + loose.samples - self._recut.unused,
         )
-
-    def _tally_at(self, token: Token) -> Tally:
-        """The account that a token continues; a new epoch's where the token ends one."""
-        cursor = token.cursor
-        if self._ends_epoch(cursor):
-            return self._new_tally(cursor.next_epoch(), token.pixel_id)
-        start = Totals(from_hex(token.digest), token.samples, token.bad)
-        whose = self._served.name, self._served.order_id
-        return Tally(*whose, cursor, start, pixel_id=token.pixel_id, changed=token.changed)
-
-    def _ends_epoch(self, cursor: Cursor) -> bool:
-        """Whether those who took the last step were through, too: else its receipt, with what is dropped, is due."""
-        if not cursor.history or self._walk.start(cursor).steps:
-            return False
-        return not steps_from(cursor.base, cursor.history[-1].world, self._served.batches, self._wish.uneven)
-
-    def _new_tally(self, cursor: Cursor, pixel_id: str) -> Tally:
-        """An account that begins at `cursor`, after pixels of `pixel_id`."""
-        return Tally(self._served.name, self._served.order_id, cursor, pixel_id=pixel_id)
 
     def _closed_error(self) -> ClosedError:
         return ClosedError(self._endpoint, "this stream is closed; subscribe again")

@@ -54,10 +54,12 @@ def fit_data(
     """A stream as `x` or `validation_data` of `Model.fit`, or as `x` of `evaluate` and `predict`.
 
     An epoch of `fit` is an epoch of the stream, or the rest of one that was left early, in the stream's order; nothing
-    is fetched before it begins. Images arrive as uint8 (B, H, W, C); TensorFlow computes over the batch's own memory,
-    JAX and torch do when they have let go of the batch before, and get a copy else. Subscribe with `epochs=None` for
-    validation and for several fits. Give `steps` here rather than `steps_per_epoch` to `fit`, which cuts its epochs at
-    the ends of the stream's. After `predict`, `client.names("test", data.sample_ids)` are the files of its rows.
+    is fetched before it begins. As `validation_data`, in `evaluate` and in `predict` each call begins at the first
+    batch of the subscription's first epoch, so that the same samples come each time; `fit` goes on where it was.
+    Within a `fit`, they need a subscription of their own. Images arrive as uint8 (B, H, W, C); TensorFlow computes over
+    the batch's own memory, JAX and torch do when they have let go of the batch before, and get a copy else. Subscribe
+    with `epochs=None` for several fits. Give `steps` here rather than `steps_per_epoch` to `fit`, which cuts its epochs
+    at the ends of the stream's. After `predict`, `client.names("test", data.sample_ids)` are the files of its rows.
 
     Replicas under tf.distribute's MirroredStrategy share each batch, and so do the devices of a keras.distribution on
     JAX; nothing is read ahead for them. Where each has a process of its own, subscribe with rank="auto".
@@ -68,8 +70,9 @@ def fit_data(
     one_hot: expands categories among the targets to float32 (B, classes).
     class_weight: {class: weight}, or "balanced" for samples / (classes * samples of the class), of the classes that
         have any; others weigh 1.
-    steps: ends each epoch of `fit` after so many steps, if the stream's is longer; the next goes on behind them, so
-        that nothing is skipped and several epochs of `fit` make one of the stream.
+    steps: ends each epoch of `fit`, validation, `evaluate` and `predict` after so many steps, if the stream's is
+        longer. The next epoch of `fit` goes on behind them, so that nothing is skipped and several epochs of `fit` make
+        one of the stream.
 
     Batches are `(x, y)`, and `(x, y, weights)` where samples or classes have weights, which are multiplied, bad samples
     are masked or the last batch is padded; use `weighted_metrics` then. Raises ConfigError for what the stream lacks,

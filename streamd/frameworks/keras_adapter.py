@@ -10,32 +10,38 @@ batch ahead, which goes back if no step took it.
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from itertools import chain
+from types import FrameType
 from typing import Any, Literal, NamedTuple, Self
 
 import keras
 import numpy as np
 import numpy.typing as npt
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
+from keras.src.trainers.epoch_iterator import EpochIterator
 
-from streamd.errors import ConfigError, ReceiptError
+from streamd.errors import ConfigError
 from streamd.frameworks.blank import blank_batch
 from streamd.frameworks.continuing import Geometry
 from streamd.frameworks.feed import Batch, Feed, Stream
 from streamd.frameworks.finished import Finished
 from streamd.frameworks.keras_backends import (
     Convert,
+    asking_iterator,
     asking_strategy,
     check_distribution,
     converter,
     is_building,
     looks_ahead,
+    running_methods,
 )
+from streamd.frameworks.keras_reader import reader_of
 from streamd.spec import StreamSpec
 
 MakeToken = Callable[[], str]
+Asking = weakref.ref[EpochIterator] | None
 
 
 class _Taken(NamedTuple):
@@ -56,30 +62,6 @@ def _converted_part(part: Any, convert: Convert) -> Any:
     return None if part is None else convert(part)
 
 
-class _Present:
-    """The rest of the stream's present epoch, run to its end, where the stream makes its receipt, with its last batch.
-
-    Keras stops asking one step before that end. Not a generator, which would hold each batch until the next is wanted.
-    """
-
-    def __init__(self, batches: Iterator[Batch], stream: Stream) -> None:
-        self._batches = batches
-        self._stream = stream
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Batch:
-        batch = next(self._batches)
-        if not self._stream.steps_left:
-            extra = next(self._batches, None)
-            if extra is not None:
-                raise ReceiptError(
-                    f"epoch {extra.epoch} has more steps than announced: {extra.index} came after its end"
-                )
-        return batch
-
-
 class _Steps:
     """The steps of one epoch of `fit`. Begins only when the first batch is asked for.
 
@@ -88,9 +70,10 @@ class _Steps:
     not if `next` does. On other backends `iter` is not called again, and `next` may raise it.
     """
 
-    def __init__(self, adapter: StreamAdapter, convert: Convert) -> None:
+    def __init__(self, adapter: StreamAdapter, convert: Convert, asking: Asking) -> None:
         self._adapter = adapter
         self._convert = convert
+        self._asking = asking
         self._batches: Iterator[Batch] | None = None
         self._fetched: tuple[Any, ...] | None = None
         self._left = self._given = 0
@@ -109,7 +92,7 @@ class _Steps:
 
     def _fetch(self) -> tuple[Any, ...]:
         if self._batches is None:
-            self._batches, self._left = self._adapter.begin_epoch()
+            self._batches, self._left = self._adapter.begin_epoch(running_methods(), self._asking)
         batch = next(self._batches, None) if self._left else None
         if batch is None:
             self._adapter.end_epoch(self._given)
@@ -125,12 +108,13 @@ class _Steps:
 class _Epochs:
     """Stands where Keras expects a dataset: each `iter` gives the steps of one more epoch."""
 
-    def __init__(self, adapter: StreamAdapter, convert: Convert) -> None:
+    def __init__(self, adapter: StreamAdapter, convert: Convert, asking: Asking) -> None:
         self._adapter = adapter
         self._convert = convert
+        self._asking = asking
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        return _Steps(self._adapter, self._convert)
+        return _Steps(self._adapter, self._convert, self._asking)
 
     @property
     def _variant_tensor(self) -> Any:
@@ -145,8 +129,8 @@ class _Epochs:
 class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
     """A stream as `x` or `validation_data` of `fit`, `evaluate` and `predict`.
 
-    An epoch of theirs is one of the stream, or the rest of one that was left early. With fewer `steps` it is the next
-    so many steps, wherever they lie.
+    An epoch of `fit` is one of the stream, or the rest of one that was left early. With fewer `steps` it is the next
+    so many steps, wherever they lie. The others, and validation, take the first of the subscription's first epoch.
     """
 
     def __init__(self, stream: Stream, feed: Feed, steps: int | None) -> None:
@@ -155,12 +139,13 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         self.finished: Finished | None = None  # who wants to know which batches the model has finished
         self.watch: Callable[[Batch], None] | None = None  # who wants to see each batch on its way to the model
         self.convert = converter(keras.backend.backend())
+        self.reader = reader_of(stream)
         self._stream = stream
         self._steps = steps
         self._rest: int | None = None  # steps of the next epoch of `fit`, where it is what another run left of one
         self.epoch_steps = 0  # of the epoch of `fit` that was begun last, as many as come in this process
         self.epoch_is_own = True  # whether that is an epoch of the stream, or the rest of one
-        self._flow = chain.from_iterable(self._epochs())
+        self._method = "fit"  # which has begun last
         self._ahead = False
         self._kept: _Taken | None = None  # of the batch that Keras has taken ahead of its step
         self._given: MakeToken | None = None  # of the last batch that a step has got
@@ -172,9 +157,8 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
 
         Raises TokenError when the token is of another stream or order.
         """
-        self._stream.seek(token, after=after)
+        self.reader.seek(token, after=after)
         self._kept = self._rest = None
-        self._flow = chain.from_iterable(self._epochs())
         return self._stream.steps_left
 
     def take_rest(self, steps: int) -> None:
@@ -197,7 +181,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
 
     @property
     def sample_ids(self) -> npt.NDArray[np.int64]:
-        """int64 (N,): the samples of the last epoch, in its order; -1 where a row has none.
+        """int64 (N,): the samples of the last call, or epoch of `fit`, in its order; -1 where a row has none.
 
         After `predict`, those of the rows of its result: `client.names("test", data.sample_ids)` names their files.
         """
@@ -209,29 +193,29 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         whole = self.num_batches == len(self._stream)
         return Geometry(self._stream.spec.batch_size, self._stream.world, self.num_batches, whole)
 
-    def _epochs(self) -> Iterator[Iterator[Batch]]:
-        """The epochs of the stream. Raises ConfigError when the subscription has no more."""
-        for batches in self._stream.epochs():
-            yield _Present(batches, self._stream)
-        raise ConfigError(
-            f"the subscription to {self._stream.spec.name!r} has no epoch left: subscribe with epochs=None, or with as "
-            "many epochs as all calls of fit take together"
-        )
+    def begin_epoch(self, running: list[FrameType], asking: Asking) -> tuple[Iterator[Batch], int]:
+        """The batches that the innermost of Keras's `running` methods takes next, and how many; there may be fewer.
 
-    def begin_epoch(self) -> tuple[Iterator[Batch], int]:
-        """The batches for the next epoch of `fit`, and how many it takes; of the rest of one there may be fewer."""
-        if self._kept is not None and self._given is not None:  # an epoch was left, and what Keras had ahead is gone
-            self.seek(self._given())
+        Raises ConfigError when another of them reads the stream.
+        """
+        method = self.reader.begin(running, asking)
+        if self._kept is not None and self._given is not None and self._method == "fit":
+            self.reader.seek(self._given())  # an epoch was left, and what Keras had ahead is gone
+        self._kept = None
+        self._method = method
         self._ahead = looks_ahead()
         self._ids.clear()
+        return self._begin_fit_epoch() if method == "fit" else (self.reader.start_over(), self.num_batches)
+
+    def _begin_fit_epoch(self) -> tuple[Iterator[Batch], int]:
         rest, self._rest = self._rest, None
         self.epoch_is_own = rest is None and self.num_batches == len(self._stream)
+        batches = self.reader.go_on(whole=self.epoch_is_own)
         if self.epoch_is_own:
-            batches = next(self._epochs())
             self.epoch_steps = min(self._stream.steps_left, self.num_batches)
             return batches, self.num_batches  # which the epoch's own end comes before, where it was begun elsewhere
         self.epoch_steps = self.num_batches if rest is None else rest
-        return self._flow, self.epoch_steps
+        return batches, self.epoch_steps
 
     def hand_over(self, taken: _Taken) -> None:
         """A batch goes to Keras. Where it looks ahead, the step gets the one before."""
@@ -245,7 +229,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
     def _give(self, taken: _Taken) -> None:
         self._given = taken.make_token
         self._ids += taken.sample_ids
-        if self.finished is not None:
+        if self.finished is not None and self._method == "fit":
             self.finished.fetch(taken.make_token)
 
     def end_epoch(self, given: int) -> None:
@@ -262,8 +246,12 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
             warnings.simplefilter("ignore")
 
     def on_epoch_end(self) -> None:
-        """Called by Keras."""
+        """Called by Keras, at the end of each call too, and before one begins."""
         self._silence.close()
+        if self._method != "fit":
+            self._method = "fit"
+            self._kept = None
+            self.reader.end_call()
 
     @property
     def num_batches(self) -> int:
@@ -292,7 +280,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
     def get_jax_iterator(self) -> _Epochs:
         """Raises ConfigError where devices cannot share the batches."""
         check_distribution(self._row_counts())
-        return _Epochs(self, self.convert)
+        return _Epochs(self, self.convert, asking_iterator())
 
     get_torch_dataloader = get_jax_iterator
 
@@ -302,6 +290,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
 
         parts = parts_for(asking_strategy())
         if parts is None:
-            return self.get_jax_iterator()
+            check_distribution(self._row_counts())
+            return _Epochs(self, self.convert, asking_iterator())
         parts.check(self._row_counts())
-        return Shared(_Epochs(self, parts))
+        return Shared(_Epochs(self, parts, asking_iterator()))

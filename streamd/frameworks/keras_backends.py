@@ -13,6 +13,7 @@ from typing import Any, Final
 import keras
 import numpy as np
 from keras.src.distribution import distribution_lib
+from keras.src.trainers.epoch_iterator import EpochIterator
 
 from streamd.errors import ConfigError
 from streamd.frameworks import tensorflow, torch
@@ -24,6 +25,8 @@ Convert = Callable[[Array], Any]
 
 # Keras's own iterators, which hand on what they are asked for.
 _BETWEEN: Final = frozenset({"__next__", "_one_batch_ahead_iterator", "_get_distributed_iterator"})
+_METHODS: Final = frozenset({"fit", "evaluate", "predict"})
+_TRAINERS: Final = "keras.src.backend."  # where each backend has the trainer with these methods
 # Who takes a batch to see its shapes, and drops it; on TensorFlow, under a strategy only. On JAX `predict` does so
 # itself; its steps ask from elsewhere.
 _BUILDERS: Final = {
@@ -116,6 +119,26 @@ def _asking(frame: FrameType | None) -> str:
     while frame is not None and frame.f_code.co_name in _BETWEEN:
         frame = frame.f_back
     return frame.f_code.co_name if frame is not None else ""
+
+
+def running_methods() -> list[FrameType]:
+    """The frames of Keras's fit, evaluate and predict that this thread is in, the innermost first.
+
+    Keras tells its adapter neither which of them asks nor when it is over.
+    """
+    frames = []
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - as above
+    while frame is not None:
+        if frame.f_code.co_name in _METHODS and frame.f_globals.get("__name__", "").startswith(_TRAINERS):
+            frames.append(frame)
+        frame = frame.f_back
+    return frames
+
+
+def asking_iterator() -> weakref.ref[EpochIterator] | None:
+    """Keras's own iterator, whose method asks the adapter's that calls this; None in a loop of one's own."""
+    asking = sys._getframe(2).f_locals.get("self")  # noqa: SLF001 - as above
+    return weakref.ref(asking) if isinstance(asking, EpochIterator) else None
 
 
 def asking_strategy() -> Any:

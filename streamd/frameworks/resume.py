@@ -8,7 +8,6 @@ turn; and the stream goes on behind the batch of that step, however many more we
 from __future__ import annotations
 
 import math
-import sys
 import weakref
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -18,7 +17,7 @@ from typing import Any, Literal
 import keras
 
 from streamd.client.patience import say
-from streamd.errors import ConfigError, TokenError
+from streamd.errors import ConfigError
 from streamd.frameworks import generators
 from streamd.frameworks.callback_state import OtherCallbacks
 from streamd.frameworks.checkpoint import Checkpoints, Saved
@@ -35,7 +34,8 @@ from streamd.frameworks.keras_state import build, describe_rate, put_back, take
 class Place:
     """Where a training is: `step` steps of `epoch` are finished, `total` of all. `over`: a callback has ended it.
 
-    `token` is the stream's place, `validation` that of the stream it is validated on, where it is one.
+    `token` is the stream's place. Older versions saved a place of the validation too, which always begins at the same
+    one by now.
     """
 
     epoch: int
@@ -46,40 +46,6 @@ class Place:
     over: bool = False
 
 
-class _Validated:
-    """The place in the stream that a model is validated on: in another order, a metric has other last digits.
-
-    `fit` makes its adapter before the first validation, and asks for no batch before it has called `on_test_begin`.
-    """
-
-    def __init__(self, token: str | None = None) -> None:
-        self._sought = token
-        self._finished: Finished | None = None
-
-    @property
-    def token(self) -> str | None:
-        """Behind the last batch of the last validation."""
-        return (self._finished and self._finished.token) or self._sought
-
-    def begin(self, model: Any) -> None:
-        """A validation begins; the first one goes on where that of the state was."""
-        adapter = getattr(getattr(model, "_eval_epoch_iterator", None), "data_adapter", None)
-        if self._finished is not None or not isinstance(adapter, StreamAdapter):
-            return
-        self._finished = adapter.finished = Finished()
-        if self._sought is not None:
-            try:
-                adapter.seek(self._sought)
-            except TokenError as error:
-                say(f"validation begins anew: {error}")
-
-    def end(self) -> None:
-        """It has ended, and so everything that was fetched is finished."""
-        if self._finished is not None:
-            self._finished.finish(sys.maxsize)
-            self._finished.begin()
-
-
 class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
     """Saves a training in `directory`, and goes on from there when the same program is started again.
 
@@ -87,10 +53,10 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         model.fit(data, epochs=10, callbacks=[ResumeCallback(data, "run-1")])
 
     Saved are all variables of the model (states of random seeds too), of its optimizer and of its metrics, what the
-    other callbacks have learned, the history, and the place in the stream and in that of `validation_data`. `fit` goes
-    on at the epoch and step where that was: `epochs` counts in total, so a run that is through is only loaded, by a
-    second `fit` too. Give every `fit` that is another one (other layers, optimizer, or rate) a directory of its own,
-    and every rank.
+    other callbacks have learned, the history, and the place in the stream; validation begins at the same one each time.
+    `fit` goes on at the epoch and step where that was: `epochs` counts in total, so a run that is through is only
+    loaded, by a second `fit` too. Give every `fit` that is another one (other layers, optimizer, or rate) a directory
+    of its own, and every rank.
 
     Batch size, number of ranks and `steps` may be others than they were: what is left of the interrupted epoch comes
     first, in as many steps as that needs, and whole epochs of this program follow; a line says so. For ranks that are
@@ -129,7 +95,6 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._finished = data.finished = Finished()
         self._others = OtherCallbacks([], say)
         self._going_on: tuple[Saved, Place] | None = None  # from within an epoch
-        self._validated = _Validated()
         self._epoch = 0
         self._begun = 0  # steps of the epoch that an earlier process has finished
         self._done = 0  # steps of the epoch
@@ -160,7 +125,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         except OSError as error:
             raise ConfigError(f"nothing can be saved in {self._checkpoints.directory} ({error.strerror})") from error
         self._others = OtherCallbacks([each for each in find_callbacks().callbacks if each is not self], say)
-        self._going_on, self._validated, self._left, self._is_longer = None, _Validated(), False, False
+        self._going_on, self._left, self._is_longer = None, False, False
         self._total = self._saved = self._done = self._begun = 0
         self._rate = describe_rate(self.model.optimizer)
         saved = self._checkpoints.newest()
@@ -200,12 +165,6 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         if not self._left and (last or self._every == "epoch" or self._has_taken_enough()):
             self._save(epoch + 1, 0, over=over)
 
-    def on_test_begin(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature
-        self._validated.begin(self.model)
-
-    def on_test_end(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature
-        self._validated.end()
-
     def on_train_end(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature
         self.model._initial_epoch = None  # noqa: SLF001 - as above, where no epoch was left
 
@@ -232,7 +191,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             return  # no step was finished since the state that there is
         packer = Packer(keras.ops)
         content = {
-            "place": asdict(Place(epoch, step, self._total, token, self._validated.token, over)),
+            "place": asdict(Place(epoch, step, self._total, token, over=over)),
             "interrupted": asdict(Interrupted(self._data.geometry, self._length(), step, self._data.epoch_is_own)),
             "rate": self._rate,
             "variables": take(self.model, packer),
@@ -265,7 +224,6 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         epochs = self.params["epochs"]
         goes_on = not place.over and place.epoch < epochs
         place, resized = self._seek(saved.content, place)
-        self._validated = _Validated(place.validation)
         self._total = self._saved = place.total
         self.model._initial_epoch = epochs if place.over else place.epoch  # noqa: SLF001 - as in on_epoch_begin
         if place.step:

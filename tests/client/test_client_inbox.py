@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from daemons import wait_until
+from interrupting import Interrupter
 
 from streamd.client.inbox import Delivery, Inbox
 from streamd.errors import RefusedError, StreamStoppedError
@@ -35,12 +38,22 @@ def meanwhile(what: Callable[[], object]) -> threading.Thread:
     return thread
 
 
-@pytest.fixture
-def inbox() -> Inbox:
+def make_inbox() -> Inbox:
     inbox = Inbox(START)
     assert inbox.begin_connection() == (1, START)
     inbox.welcome(credit=2)
     return inbox
+
+
+@pytest.fixture
+def inbox() -> Inbox:
+    return make_inbox()
+
+
+def offer_when_waited_for(inbox: Inbox) -> None:
+    """Two batches, as soon as the loop waits."""
+    wait_until(lambda: inbox._waiters, "the loop waits")
+    inbox.offer([delivery(1, 0), delivery(1, 1)])
 
 
 def test_batches_are_taken_in_the_order_they_were_offered(inbox: Inbox) -> None:
@@ -83,6 +96,23 @@ def test_of_a_connection_that_is_over_nothing_more_is_taken_and_what_is_held_is_
 def test_a_loop_that_took_nothing_does_not_move_the_cursor(inbox: Inbox) -> None:
     assert inbox.take(after(1), 0) is None
     assert inbox.begin_connection()[1] == START
+
+
+def test_an_interrupt_at_any_moment_of_a_wait_leaves_the_inbox_usable() -> None:
+    for moment in itertools.count(1):
+        inbox = make_inbox()
+        thread = meanwhile(partial(offer_when_waited_for, inbox))
+        interrupter = Interrupter(moment, ("/inbox.py", "/threading.py"))
+        try:
+            assert interrupter.call(partial(inbox.take, after(1), LONG_S))
+        except KeyboardInterrupt:
+            first = inbox.take(after(2), LONG_S)  # the other one, where the first was taken in that moment
+            assert first is not None
+        thread.join(LONG_S)
+        assert not thread.is_alive(), f"the inbox is locked after an interrupt at moment {moment}"
+        if interrupter.passed < moment:
+            break
+    assert moment > 10
 
 
 def test_held_batches_are_named_only_when_they_are_all_the_credit(inbox: Inbox) -> None:
@@ -151,7 +181,7 @@ def test_a_daemon_that_goes_away_ends_the_wait_so_that_patience_can_be_counted(
     place = after(1) if wait is Inbox.take else 0
     answers: list[object] = []
     thread = meanwhile(lambda: answers.append(wait(inbox, place, LONG_S)))
-    wait_until(lambda: inbox._changed._waiters, "the loop waits")  # type: ignore[attr-defined]  # CPython's own
+    wait_until(lambda: inbox._waiters, "the loop waits")
     inbox.away()
     thread.join(LONG_S / 2)
     assert answers == [None]

@@ -129,6 +129,17 @@ def test_holding_everything_collects_garbage_first_and_then_names_the_batches(
     assert raised.value.held == ((3, 0), (3, 1))
 
 
+def test_what_is_held_is_not_in_the_way_of_the_daemons_word_on_an_epoch(clock: Clock) -> None:
+    inbox, asked = served_inbox(), list[float]()
+    hold(inbox, 2)
+    waiting = Patience(inbox, ENDPOINT, None, lambda: asked.append(clock.now_s), for_batch=False)
+    for _ in range(3):
+        assert waiting.turn_s() == SILENCE_S
+        clock.now_s += SILENCE_S
+        waiting.look()
+    assert asked == [110.0, 120.0, 130.0]
+
+
 def test_a_batch_given_back_in_time_ends_the_matter(clock: Clock) -> None:
     inbox = served_inbox()
     hold(inbox, 2)

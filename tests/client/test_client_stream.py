@@ -284,3 +284,39 @@ def test_a_stream_says_what_and_where_it_is(client: Client) -> None:
 def test_a_stream_is_no_data_set(client: Client) -> None:
     with client.subscribe("train") as stream, pytest.raises(NoDatasetError, match="in the place of the DataLoader"):
         stream[0]
+
+
+@pytest.mark.parametrize("size", [2, 8, 16])
+def test_rewinding_begins_the_first_epoch_again_and_what_is_left_is_accounted_for(client: Client, size: int) -> None:
+    with client.subscribe("train", epochs=1, batch_size=size) as stream:
+        stream.rewind()
+        whole = [batch.sample_ids.tolist() for batch in stream]
+        for steps in (1, 2):
+            stream.rewind()
+            assert [batch.sample_ids.tolist() for batch in islice(stream, steps)] == whole[:steps]
+            stream.rewind()
+        accounts = [(each.epoch, each.steps, each.complete, each.ok) for each in stream.receipts]
+    assert accounts == [(0, len(whole), True, True), (0, 1, False, True), (0, 2, False, True)]
+    assert len(stream.receipts) == 3
+
+
+def test_whoever_returns_from_a_rewound_stream_goes_on_with_the_account(client: Client) -> None:
+    with client.subscribe("train", resume=place_after(client, STEPS + 3)) as stream:
+        first = keys(islice(stream, 1))
+        place = stream.token
+        stream.rewind()
+        assert keys(islice(stream, 2)) == [(1, 0), (1, 1)]
+        stream.return_to(place)
+        rest = keys(islice(stream, STEPS))
+    assert first + rest == [divmod(step, STEPS) for step in range(STEPS + 3, 2 * STEPS + 4)]
+    accounts = [(each.epoch, each.steps, each.complete, each.ok) for each in stream.receipts]
+    assert accounts == [(1, 4, False, True), (1, 2, False, True), (1, STEPS, True, True), (2, 4, False, True)]
+
+
+def test_a_stream_that_joined_others_is_rewound_to_the_beginning_of_the_epoch_it_joined(client: Client) -> None:
+    with client.subscribe("train") as leader:
+        walk(leader, STEPS + 3)
+        with client.subscribe("train", start="live") as stream:
+            joined = next(iter(stream)).epoch
+            stream.rewind()
+            assert keys(islice(stream, 2)) == [(joined, 0), (joined, 1)]

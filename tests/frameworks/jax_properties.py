@@ -44,6 +44,18 @@ def test_a_batch_that_was_taken_ahead_of_an_early_stop_is_given_again(last: int)
 
 
 @pytest.mark.usefixtures("_accelerated")
+def test_a_batch_that_was_taken_ahead_is_given_again_after_an_evaluation_too() -> None:
+    stream, recorder = FakeStream(make_spec(ANGLE)), Recorder()
+    data = fit_data(stream)
+    recorder.model.fit(data, verbose=0, callbacks=[stop_after(0, recorder.model)])
+    for _ in range(2):
+        recorder.model.evaluate(data, steps=1, verbose=0)
+    recorder.model.fit(data, epochs=2, verbose=0)
+    assert recorder.trained == ids_of(stream, *steps(0, 6))
+    assert recorder.validated == 2 * ids_of(stream, *steps(0, 1))
+
+
+@pytest.mark.usefixtures("_accelerated")
 def test_a_batch_that_was_taken_ahead_is_not_finished() -> None:
     stream, recorder = FakeStream(make_spec(ANGLE)), Recorder()
     data = fit_data(stream)
@@ -108,7 +120,7 @@ def test_devices_that_share_each_batch_see_every_sample_once() -> None:
     recorder.model.fit(data, epochs=2, verbose=0, callbacks=[stop_after(1, recorder.model)])
     recorder.model.fit(data, epochs=2, validation_data=fit_data(validation), verbose=0)
     assert recorder.trained == ids_of(stream, *steps(0, 6))
-    assert recorder.validated == ids_of(validation, *steps(0, 6))
+    assert recorder.validated == 2 * ids_of(validation, *steps(0, 3))
     assert stream.most_leases <= 2
 
 

@@ -7,13 +7,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from daemons import wait_until
+from daemons import DaemonProcess, stream_config, wait_until, write_images
 from lent_arrays import Lender, address
 
+import streamd
 from streamd.errors import MissingExtraError
 from streamd.frameworks.extras import load
 from streamd.frameworks.tensorflow import tensor
@@ -135,3 +137,24 @@ def test_a_missing_tensorflow_names_the_extra(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     with pytest.raises(MissingExtraError, match=r"needs tensorflow.*pip install 'streamd\[train\]'"):
         tensor(np.zeros(1))
+
+
+@pytest.mark.parametrize("prefetch", [64, 8, 4])
+def test_a_cache_of_a_stream_comes_to_its_end_or_says_what_it_holds(
+    start_daemon: Callable[..., DaemonProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefetch: int
+) -> None:
+    """It keeps the memory of each batch: 64 may be held, or as many as there are, or half of them."""
+    monkeypatch.setattr("streamd.client.patience.HELD_COLLECT_S", 0.01)
+    monkeypatch.setattr("streamd.client.patience.HELD_ERROR_S", 0.01)
+    tf = tensorflow()
+    daemon = start_daemon({"workers": 1, "streams": {"train": stream_config(write_images(tmp_path, {"cat": 64}))}})
+    with streamd.connect(daemon.endpoint) as client, client.subscribe("train", epochs=1, prefetch=prefetch) as stream:
+        shape = tf.TensorSpec((None, *stream.spec.image_shape), tf.uint8)
+        batches = tf.data.Dataset.from_generator(lambda: (each.images for each in stream), output_signature=shape)
+        cached = batches.cache().prefetch(2)
+        if prefetch < len(stream):
+            with pytest.raises(tf.errors.OpError, match="BatchesHeldError: 4 batches are still held"):
+                list(cached)
+            return
+        assert [len(list(cached)) for _ in range(3)] == [len(stream)] * 3
+        assert stream.receipts[0].ok

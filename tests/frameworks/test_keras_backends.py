@@ -51,8 +51,8 @@ def run_tests(backend: str, compiled: Path, *modules: str) -> str:
 @pytest.mark.parametrize(
     ("backend", "modules"),
     [
-        ("jax", ("test_keras_fit_data.py", "test_nan_guard.py", "jax_properties.py")),
-        ("torch", ("test_keras_fit_data.py", "test_keras_state.py")),
+        ("jax", ("test_keras_fit_data.py", "test_keras_calls.py", "test_nan_guard.py", "jax_properties.py")),
+        ("torch", ("test_keras_fit_data.py", "test_keras_calls.py", "test_keras_state.py")),
     ],
 )
 def test_a_backend_keeps_every_property_of_fit_data(tmp_path: Path, backend: str, modules: tuple[str, ...]) -> None:

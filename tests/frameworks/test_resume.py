@@ -324,19 +324,9 @@ def test_another_stream_is_refused_before_a_step_is_done(begun: Path, monkeypatc
         train(begun, epochs=2)
 
 
-def test_another_validation_begins_anew_with_a_word(
-    begun: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    seek = FakeStream.seek
-
-    def refuse(stream: FakeStream, token: str, **after: Any) -> None:
-        if stream.spec.name == "validation":
-            raise TokenError("of another stream")
-        seek(stream, token, **after)
-
-    monkeypatch.setattr(FakeStream, "seek", refuse)
-    assert len(train(begun, epochs=2, validated=True)[1]["val_loss"]) == 2
-    assert "validation begins anew: of another stream" in capfd.readouterr().err
+def test_a_run_that_goes_on_is_validated_on_the_same_samples(begun: Path) -> None:
+    _, history, _ = train(None, epochs=2, validated=True)
+    assert train(begun, epochs=2, validated=True)[1]["val_loss"] == history["val_loss"]
 
 
 def test_what_cannot_be_counted_with_is_refused(tmp_path: Path) -> None:

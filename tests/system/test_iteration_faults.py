@@ -7,13 +7,15 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import pytest
 from daemons import DaemonProcess, stream_config, wait_until, write_images
 from forking import in_a_forked_child
+from interrupting import Interrupter
 from trainers import Trainer, trainers
 
 import streamd
@@ -22,6 +24,12 @@ from streamd.errors import ConnectError, ForkedClientError
 
 SAMPLES: Final = 320
 SIZES: Final = [2, 8, 16]  # parts, whole batches, groups
+# What next() does; but for finalisers, which also run within it: Python lets no exception out of them.
+_LOOP: Final = (
+    *(f"/streamd/client/{name}.py" for name in ("stream", "inbox", "recut", "patience", "places")),
+    "/streamd/receipts.py",
+    "/threading.py",
+)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +78,7 @@ def mapped_slots() -> int:
 
 
 def is_waiting(stream: Stream) -> bool:
-    return bool(stream._inbox._changed._waiters)  # type: ignore[attr-defined]  # nobody else knows
+    return bool(stream._inbox._waiters)
 
 
 # --- closing
@@ -262,6 +270,28 @@ def test_an_interrupted_seek_leaves_the_stream_where_it_was(
                 taken += rows_of(islice(batches, 4))
         assert rows_of(batches) == rows[:SAMPLES]  # the second time it had got there
         assert taken == rows[:64]
+
+
+@pytest.mark.parametrize(("size", "every"), [(2, 1), (8, 2), (16, 3)])
+def test_an_interrupt_at_any_moment_comes_out_as_one_and_loses_and_repeats_nothing(
+    client: Client, rows: list[int], size: int, every: int
+) -> None:
+    """Between batches, within a wait, at an epoch's end, and where the stream goes back after the interrupt before."""
+    moments = [[moment, 0] for moment in range(1, 60)] + [[1, moment, 0] for moment in range(1, 240, 5)]
+    interrupts = 0
+    with client.subscribe("train", epochs=2, batch_size=size, prefetch=2) as stream:
+        batches, taken = iter(stream), list[int]()
+        for moment in chain.from_iterable(moments[::every]):
+            interrupter = Interrupter(moment, _LOOP)
+            try:
+                taken += rows_of(filter(None, [interrupter.call(partial(next, batches, None))]))
+            except KeyboardInterrupt:
+                interrupts += 1
+            else:
+                assert not 0 < moment <= interrupter.passed, "an interrupt was lost"
+        assert taken + rows_of(batches) == rows
+        assert [(each.epoch, each.complete, each.ok) for each in stream.receipts] == [(0, True, True), (1, True, True)]
+    assert interrupts > 70 // every
 
 
 # --- waiting for company, and for a daemon

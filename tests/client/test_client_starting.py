@@ -1,0 +1,52 @@
+"""Threads that another one starts."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+from functools import partial
+from typing import Final
+
+import pytest
+from interrupting import Interrupter
+
+from streamd.client.starting import join_apart, start_apart
+
+BEFORE: Final = 3  # moments in which nothing was started yet
+
+
+def test_a_thread_runs_whatever_interrupt_falls_into_its_start() -> None:
+    for moment in itertools.count(1):
+        ran: queue.Queue[str] = queue.Queue()
+        thread = threading.Thread(target=ran.put, args=("it ran",))
+        interrupter = Interrupter(moment, ("/starting.py", "/threading.py"))
+        try:
+            interrupter.call(partial(start_apart, thread, lambda _: None))
+        except KeyboardInterrupt:
+            if moment <= BEFORE:
+                continue
+        assert ran.get(timeout=20) == "it ran"
+        if interrupter.passed < moment:
+            break
+    assert moment > BEFORE
+
+
+def test_a_thread_that_cannot_be_started_is_told_of() -> None:
+    told: queue.Queue[RuntimeError] = queue.Queue()
+    thread = threading.Thread(target=lambda: None)
+    thread.start()
+    thread.join()
+    start_apart(thread, told.put)
+    assert "threads can only be started once" in str(told.get(timeout=20))
+
+
+def test_a_thread_is_waited_for_though_it_has_not_begun() -> None:
+    ran = list[str]()
+    thread = threading.Thread(target=lambda: ran.append("it ran"))
+    join_apart(thread, start_apart(thread, lambda error: pytest.fail(str(error))), 20)
+    assert ran == ["it ran"]
+
+
+def test_a_thread_whose_start_was_interrupted_is_not_waited_for() -> None:
+    join_apart(threading.Thread(), None, 20)

@@ -1,0 +1,76 @@
+"""Where a stream is read from, as Keras's methods begin and end; test_keras_calls has them call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from trainer_fakes import ANGLE, FakeStream, make_spec
+
+from streamd.frameworks.feed import Batch
+from streamd.frameworks.keras_reader import Reader, reader_of
+
+
+def make_stream() -> FakeStream:
+    return FakeStream(make_spec(ANGLE))
+
+
+def take(batches: Iterable[Batch], steps: int | None = None) -> list[tuple[int, int]]:
+    return [(batch.epoch, batch.index) for batch in islice(batches, steps)]
+
+
+def evaluate(reader: Reader, steps: int | None = None) -> list[tuple[int, int]]:
+    """What a call of `evaluate` takes."""
+    batches: Iterator[Batch] = reader.start_over()
+    taken = take(batches, steps)
+    reader.end_call()
+    return taken
+
+
+def test_each_evaluation_begins_at_the_first_batch_and_has_an_account() -> None:
+    stream = make_stream()
+    reader = reader_of(stream)
+    assert evaluate(reader, 2) == [(0, 0), (0, 1)]
+    assert evaluate(reader) == [(0, 0), (0, 1), (0, 2)]
+    assert evaluate(reader, 1) == [(0, 0)]
+    assert [(each.complete, each.ok) for each in stream.receipts] == [(False, True), (True, True), (False, True)]
+
+
+def test_fit_goes_on_where_it_was_before_an_evaluation() -> None:
+    reader = reader_of(make_stream())
+    assert take(reader.go_on(whole=True), 2) == [(0, 0), (0, 1)]
+    assert evaluate(reader, 1) == [(0, 0)]
+    assert take(reader.go_on(whole=True)) == [(0, 2)]
+    assert evaluate(reader) == [(0, 0), (0, 1), (0, 2)]
+    assert take(reader.go_on(whole=False), 4) == [(1, 0), (1, 1), (1, 2), (2, 0)]
+
+
+def test_a_stream_waits_where_it_will_be_read_next() -> None:
+    """What its trainer will want is made while nobody reads."""
+    stream = make_stream()
+    reader = reader_of(stream)
+    evaluate(reader, 2)
+    assert (stream.epoch, stream.index) == (0, 0)
+    take(reader.go_on(whole=True), 1)
+    evaluate(reader, 2)
+    assert (stream.epoch, stream.index) == (0, 1)
+    assert stream.rewinds == 2
+
+
+def test_who_seeks_after_an_evaluation_has_fit_go_on_from_there() -> None:
+    stream = make_stream()
+    reader = reader_of(stream)
+    evaluate(reader)
+    stream.seek("4:0")
+    assert take(reader.go_on(whole=True)) == [(4, 1), (4, 2)]
+    evaluate(reader)
+    stream.seek("6:1")
+    evaluate(reader)
+    assert take(reader.go_on(whole=True)) == [(6, 2)]
+
+
+def test_all_that_is_made_of_a_stream_shares_its_reader() -> None:
+    stream = make_stream()
+    reader = reader_of(stream)
+    assert reader_of(stream) is reader
+    assert reader_of(make_stream()) is not reader
