@@ -21,7 +21,7 @@ TESTS: Final = sorted((ROOT / "tests").rglob("*.py"))
 BENCHMARKS: Final = sorted([*(ROOT / "benchmarks").glob("*.py"), *(ROOT / "benchmarks" / "peers").glob("*.py")])
 LOCKS: Final = sorted((ROOT / "requirements").glob("*.txt"))
 
-MAX_FILE_LINES: Final = 400
+MAX_FILE_LINES: Final = 500
 MAX_FUNCTION_LINES: Final = 45
 MAX_BUDGET_S: Final = 45 * 60
 
@@ -139,7 +139,7 @@ def inside_a_function(path: Path, call: ast.Call) -> bool:
     )
 
 
-def test_no_file_has_more_than_400_lines() -> None:
+def test_no_file_has_more_than_500_lines() -> None:
     assert {
         named(path): n for path in STREAMD + TESTS + BENCHMARKS if (n := len(lines_of(path))) > MAX_FILE_LINES
     } == {}
