@@ -38,6 +38,11 @@ class DataLook:
         self._expected = expected
         self._asked: asyncio.Future[str] | None = None
 
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether the file system did not answer in time, so that a worker would wait for it too."""
+        return self._asked is not None
+
     async def absence(self) -> str:
         """Why the data are not there, nothing if they are."""
         if self._asked is None:
@@ -135,10 +140,11 @@ class Absences:
         return self._away[number].why
 
     async def find_among(self, streams: Mapping[int, ServedStream]) -> None:
-        """Begins with those streams whose data are not there."""
-        looks = (DataLook(expected_files(stream.manifest)).absence() for stream in streams.values())
-        for (number, stream), why in zip(streams.items(), await asyncio.gather(*looks), strict=True):
-            if why:
+        """Begins with those streams whose data are not there. What a cache has of them may do without."""
+        looks = {number: DataLook(expected_files(stream.manifest)) for number, stream in streams.items()}
+        absences = await asyncio.gather(*(look.absence() for look in looks.values()))
+        for (number, stream), look, why in zip(streams.items(), looks.values(), absences, strict=True):
+            if why and (stream.cache is None or look.is_unanswered):
                 self.begin(number, stream, why)
 
     def end(self, number: int) -> None:
