@@ -223,8 +223,8 @@ FAULTS: Final = (
     Fault(
         "the cursor moves before the loop has taken the batch",
         "client/inbox.py",
-        "self._wait(lambda: self._deliveries, wait_s)",
-        "self._cursor = after; self._wait(lambda: self._deliveries, wait_s)",
+        "if wait_s and not self._deliveries:",
+        "self._cursor = after\n        if wait_s and not self._deliveries:",
     ),
     Fault(
         "the accounts of client and daemon are not compared when frames may have been lost",

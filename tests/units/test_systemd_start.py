@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ import pytest
 from boxed import DATA, INSTALL, LIMIT_S, ROOT, Service, run, show
 
 import streamd
-from streamd.hosting import Host, carry_out, install
+from streamd.hosting import Host, carry_out, install, unseen_homes
 from streamd.unit_values import escaped_path
 
 pytestmark = [pytest.mark.systemd, pytest.mark.usefixtures("installed")]
@@ -41,8 +40,7 @@ def odd_command() -> Iterator[Path]:
     command.write_text(f'#!/bin/sh\nexec {ROOT}/.venv/bin/streamd "$@"\n')
     for path in (ODD, command.parent, command):
         path.chmod(0o755)
-    unseen = [ODD, *(place for place in (ROOT, Path(sys.base_prefix)) if str(place).startswith(("/home", "/root")))]
-    install(Host(print, carry_out), command, unseen)
+    install(Host(print, carry_out), command, [ODD, *unseen_homes()])
     yield command
     shutil.rmtree(ODD)
     run(str(INSTALL))
