@@ -41,14 +41,15 @@ class Allowance:
         """Connections to the descriptor socket, those who have not said their secret included."""
         return self.sessions + KNOCKS
 
-    def refusal(self) -> str:
-        """Why there is no session more."""
+    def refusal(self, ended: int = 0) -> str:
+        """Why there is no session more. `ended`: how many of them are over, and trainers hold batches of them."""
+        held = f" (of which {ended} are over while trainers still hold batches of them)" if ended else ""
         if self.sessions == MAX_SESSIONS:
-            return f"{MAX_SESSIONS} sessions are open, which is the most"
+            return f"{MAX_SESSIONS} sessions are open{held}, which is the most"
         return (
-            f"{self.sessions} sessions are open, which is the most with {self.limit} descriptors: the daemon and its "
-            f"workers take {self.own}, newcomers {SPARE_DESCRIPTORS + KNOCKS}, each session {SESSION_DESCRIPTORS}, and "
-            f"{self.slots} are for batches; {_MEND}"
+            f"{self.sessions} sessions are open{held}, which is the most with {self.limit} descriptors: the daemon and "
+            f"its workers take {self.own}, newcomers {SPARE_DESCRIPTORS + KNOCKS}, each session "
+            f"{SESSION_DESCRIPTORS}, and {self.slots} are for batches; {_MEND}"
         )
 
 

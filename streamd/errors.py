@@ -105,15 +105,23 @@ class StreamChangedError(StreamStoppedError):
 class BatchesHeldError(StreamdError):
     """`next()` cannot get a batch because the caller still holds every batch its credit allows."""
 
-    def __init__(self, held: Iterable[tuple[int, int]], earlier: int = 0) -> None:
-        """`earlier`: how many of `held` are of before a seek, or of a connection or subscription that has ended."""
+    def __init__(self, held: Iterable[tuple[int, int]], earlier: int = 0, *, ended: int = 0) -> None:
+        """`earlier`: how many of `held` are of before a seek, or of a connection or subscription that has ended.
+
+        `ended`: of how many such subscriptions, where that is what there are too many of.
+        """
         self.held = tuple(held)
         names = ", ".join(f"{epoch}:{index}" for epoch, index in self.held[:8])
         before = f"; {earlier} of them from before a seek, a close or a lost connection" if earlier else ""
+        bound, remedy = (
+            "which is all that prefetch and the daemon's memory allow",
+            ", or subscribe with a larger prefetch",
+        )
+        if ended:
+            bound, remedy = f"of {ended} subscriptions that have ended, which is the most for one trainer", ""
         super().__init__(
-            f"{len(self.held)} batches are still held (epoch:index {names}{before}), which is all that prefetch and "
-            "the daemon's memory allow: drop the arrays taken from batch.images, keep batch.copy() instead, or "
-            "subscribe with a larger prefetch"
+            f"{len(self.held)} batches are still held (epoch:index {names}{before}), {bound}: drop the arrays taken "
+            f"from batch.images, keep batch.copy() instead{remedy}"
         )
 
 

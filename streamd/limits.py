@@ -86,6 +86,7 @@ HANDSHAKE_MS: Final = 5000
 ROUTER_QUEUE: Final = 4096  # headers queued for one client by libzmq; credit is the real bound
 SECRET_BYTES: Final = 16  # pairs the descriptor socket with the session
 MAX_SESSIONS: Final = 256
+MAX_HELD_OVER: Final = 16  # ended subscriptions of a stream that a process holds batches of: each is one of the above
 # Descriptors of the daemon, by what was counted: libzmq ends the process that has none left for a connection.
 OWN_DESCRIPTORS: Final = 40  # loop, ZeroMQ, log, state; a listing, a reload and a slot on its way to a client
 WORKER_DESCRIPTORS: Final = 4  # its socket and its process, and those of its successor while a transform changes

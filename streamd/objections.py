@@ -19,9 +19,18 @@ _FULL_RETRY_S: Final = 1.0
 
 
 def objection(
-    wish: Subscribe, streams: Mapping[str, ServedStream], *, sessions: int, draining: bool, allowance: Allowance = AMPLE
+    wish: Subscribe,
+    streams: Mapping[str, ServedStream],
+    *,
+    sessions: int,
+    draining: bool,
+    allowance: Allowance = AMPLE,
+    ended: int = 0,
 ) -> Refused | None:
-    """Why a subscription cannot be, with what to do; None when nothing speaks against it."""
+    """Why a subscription cannot be, with what to do; None when nothing speaks against it.
+
+    `ended`: how many of the `sessions` are over while their trainers hold something of them.
+    """
     stream = streams.get(wish.stream)
     if stream is None:
         return _unknown(wish.stream, streams)
@@ -32,7 +41,7 @@ def objection(
     if draining:
         return Refused("busy", "this daemon is going away; the next one will answer", _DRAINING_RETRY_S)
     if sessions >= allowance.sessions:
-        return Refused("busy", allowance.refusal(), _FULL_RETRY_S)
+        return Refused("busy", allowance.refusal(ended), _FULL_RETRY_S)
     return _misplaced(wish, stream.spec)
 
 

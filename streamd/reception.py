@@ -68,7 +68,9 @@ class Reception:
         `earlier`: sessions of this client that are over while it holds something of them; `ended`: all such sessions.
         """
         sessions = len(self.peers) + ended
-        refusal = objection(wish, self._streams, sessions=sessions, draining=draining, allowance=self._allowance)
+        refusal = objection(
+            wish, self._streams, sessions=sessions, draining=draining, allowance=self._allowance, ended=ended
+        )
         if refusal is not None:
             self._tell(identity, refusal)
             return None

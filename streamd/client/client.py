@@ -271,7 +271,7 @@ class Client:
         """Asks again every second: a question that meets the daemon's restart is lost."""
         deadline_s = time.monotonic() + self._timeout_s
         with make_socket(context, self.endpoint) as socket:
-            while (left_s := deadline_s - time.monotonic()) > 0:
+            while self._gone is None and (left_s := deadline_s - time.monotonic()) > 0:
                 socket.send(frame)
                 while socket.poll(int(min(left_s, ASK_AGAIN_S) * 1000) + 1):
                     _, heard = unpack_daemon(socket.recv_multipart()[0])

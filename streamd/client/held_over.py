@@ -5,11 +5,14 @@ The lifeline of such a session stays open as long as a view of its batches lives
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Collection
 from contextlib import suppress
 from typing import Final
 
 from streamd.descriptors import Lifeline
+from streamd.errors import BatchesHeldError
+from streamd.limits import MAX_HELD_OVER
 
 Place = tuple[int, int]  # epoch, index
 
@@ -38,6 +41,7 @@ class EndedConnection:
         self._forked = set(forked)
         self._known = known
         self._is_copy = False
+        self.keeps: object = None  # what hears of the ends of its leases, which has to live as long as they do
         known.add(self)
 
     @property
@@ -58,6 +62,7 @@ class EndedConnection:
         if not self._held:
             self._known.discard(self)
             self._lifeline.close()
+            self.keeps = None
 
     def fork_begins(self) -> None:
         """A child will have views of all that is held now; nobody hears when it drops them."""
@@ -74,3 +79,17 @@ def held_over(stream: str) -> list[EndedConnection]:
     """All of a stream's that this process has now."""
     known = list(HELD_OVER)  # a copy: made without a pause, while finalisers take some out
     return sorted((each for each in known if each.stream == stream), key=lambda each: each.whose)
+
+
+def check_held_over(stream: str) -> None:
+    """Raises BatchesHeldError where this process holds batches of as many ended sessions as one trainer may have.
+
+    Each counts as a session at the daemon, of which there are so many for all trainers together.
+    """
+    if len(held_over(stream)) < MAX_HELD_OVER:
+        return
+    gc.collect()
+    ended = held_over(stream)
+    if len(ended) >= MAX_HELD_OVER:
+        places = [place for each in ended for place in each.held]
+        raise BatchesHeldError(places, len(places), ended=len(ended))

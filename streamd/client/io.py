@@ -72,6 +72,7 @@ class Postman:
         self._said = True  # something was sent since the socket was last looked at, which may have eaten its news
         self._connection = 0
         self._whose = 0, 0  # boot and session of the connection
+        self._is_shared = False  # whether its batches lie in shared memory
         self._pixel_id = ""
         self._maps: dict[int, memoryview] = {}
         self._waited_ns = 0
@@ -306,6 +307,7 @@ class Postman:
         if welcome.cursor is not None:
             self._inbox.move(welcome.cursor)
         self._whose = self._session.whose
+        self._is_shared = welcome.transport == "shared"
         try:
             self._lifeline = Lifeline(welcome.descriptors, welcome.secret)
             self._unwatch()
@@ -349,7 +351,8 @@ class Postman:
     # --- what is held when a session ends
 
     def _shares_memory(self) -> bool:
-        return self._session.wish.transport == "shared"
+        """Whether the present connection does: where that fails, the next one is wished otherwise."""
+        return self._is_shared
 
     def _counted(self, welcome: Welcome) -> list[EndedConnection]:
         """What of earlier sessions counts within the credit."""

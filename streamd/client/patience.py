@@ -24,7 +24,8 @@ class Patience:
 
     `ask` asks a daemon that is there whether it still knows of this session: one that was stopped, or lost a frame, is
     thereby found out. `awaited` says whom or what it waits for, "" for nothing: that is told, and no patience counts.
-    Batches that the caller holds are in the way of the next one (`for_batch`), and of nothing else.
+    `put_off` says why a daemon that is there does not let it in yet, "" where that is not so. Batches that the caller
+    holds are in the way of the next one (`for_batch`), and of nothing else.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class Patience:
         ask: Callable[[], None],
         awaited: Callable[[], str] = str,
         *,
+        put_off: Callable[[], str] = str,
         for_batch: bool = True,
     ) -> None:
         self._inbox = inbox
@@ -42,6 +44,7 @@ class Patience:
         self._patience_s = patience_s
         self._ask = ask
         self._awaited = awaited
+        self._put_off = put_off
         self._for_batch = for_batch
         self._since_s = time.monotonic()
         self._said_s = self._since_s
@@ -85,7 +88,10 @@ class Patience:
             raise ConnectError(
                 self._endpoint, f"the daemon has been away for {away_s:.0f} s, which is all the patience allowed"
             )
-        self._say(now_s, f"no daemon at {self._endpoint} for {away_s:.0f} s; still waiting")
+        if refusal := self._put_off():
+            self._say(now_s, f"the daemon has put this stream off for {away_s:.0f} s: {refusal}; still waiting")
+        else:
+            self._say(now_s, f"no daemon at {self._endpoint} for {away_s:.0f} s; still waiting")
 
     def _say(self, now_s: float, text: str) -> None:
         if now_s >= self._said_s + AWAY_LINE_S:

@@ -72,6 +72,7 @@ class Returns:
 
     def hold_over(self, connection: int, ended: EndedConnection) -> None:
         """A connection is over, of which the loop holds something."""
+        ended.keeps = self
         self._ended = {each: held for each, held in self._ended.items() if held.held} | {connection: ended}
         for number in self.gather(connection):
             ended.give_back(number)

@@ -15,7 +15,11 @@ def start_apart(thread: threading.Thread, fail: Callable[[RuntimeError], None]) 
     """
     starting = threading.Lock()
     starting.acquire()
-    _thread.start_new_thread(_start, (thread, fail, starting))
+    try:
+        _thread.start_new_thread(_start, (thread, fail, starting))
+    except RuntimeError as error:  # no thread can be started at all
+        starting.release()
+        fail(error)
     return starting
 
 

@@ -14,6 +14,7 @@ from typing import Literal, NoReturn, Self
 
 from streamd.bottleneck import EpochClock, Timing
 from streamd.client.batch import Batch, open_batch, planned_ids
+from streamd.client.held_over import check_held_over
 from streamd.client.inbox import Delivery, Inbox
 from streamd.client.io import Postman
 from streamd.client.patience import Patience
@@ -56,6 +57,7 @@ class Stream:
     def __init__(
         self, endpoint: str, cut: Cut, wish: Wish, start: Token | Cursor | None, patience_s: float | None
     ) -> None:
+        check_held_over(cut.served.name)
         self.spec = cut.spec
         self.world = wish.world
         self.receipts: list[Receipt] = []
@@ -105,7 +107,8 @@ class Stream:
             self.give_up(self._given_up)
 
     def _go_to(self, place: Token | Cursor) -> None:
-        """Ends the session and begins another one at `place`."""
+        """Ends the session and begins another one at `place`. Raises BatchesHeldError, and stays where it is."""
+        check_held_over(self._served.name)
         self._torn = True
         self._forgotten.detach()
         self._postman.stop()
@@ -194,7 +197,8 @@ class Stream:
         """Goes to index 0 of the subscription's first epoch. An epoch left in its midst gets a receipt that says so."""
         self._check_usable()
         start = Cursor(self._first_epoch)
-        if self._torn or self._last_token is not self._begun or self._tally.cursor != start:
+        is_elsewhere = self._tally.cursor != start or self._recut.rows_taken > 0
+        if self._torn or self._last_token is not self._begun or is_elsewhere:
             self._leave_epoch()
             self._go_to(start)
 
@@ -333,7 +337,15 @@ class Stream:
         return delivery
 
     def _wait_long(self, after: Cursor) -> Delivery:
-        waiting = Patience(self._inbox, self._endpoint, self._patience_s, self._ask, self._session.awaited)
+        session = self._session
+        waiting = Patience(
+            self._inbox,
+            self._endpoint,
+            self._patience_s,
+            self._ask,
+            session.awaited,
+            put_off=lambda: session.refusal or "",
+        )
         self._postman.hurry(now=bool(self._inbox.held()))
         try:
             if (delivery := self._inbox.take(after, PROGRESS_DELAY_S)) is not None:

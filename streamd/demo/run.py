@@ -27,7 +27,7 @@ from streamd.errors import StreamdError
 
 _READY_S: Final = 30.0
 _STOP_S: Final = 15.0
-_KILL_AFTER_EPOCH: Final = 1  # the daemon dies in the training epoch after this one's validation
+_KILL_AFTER_EPOCH: Final = 1  # the daemon dies after this epoch of training, in its validation or right after it
 _SEED: Final = 7
 
 _CONFIG: Final = """\
@@ -142,7 +142,7 @@ class _Daemon:
         for line in log:
             if "receipt.ok" not in line:  # one an epoch, told in the table; the progress bar needs the room
                 self._console.print(f"   {line.rstrip()}", style="dim", markup=False, soft_wrap=True)
-            if "stream=validation session=" in line and f"epoch={_KILL_AFTER_EPOCH} " in line:
+            if "stream=train session=" in line and f"epoch={_KILL_AFTER_EPOCH} " in line:
                 self._time_to_die.set()
 
     def kill_in_the_middle(self, trainer: subprocess.Popen[bytes]) -> None:

@@ -248,6 +248,18 @@ def test_a_question_that_meets_a_restart_is_asked_again(
         assert len(asked) == 1
 
 
+def test_a_question_to_a_daemon_that_is_gone_for_good_waits_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "ASK_AGAIN_S", 0.01)
+    nobody = Client(f"ipc://{tmp_path}/nobody", 1e6, None)
+    gone = threading.Timer(0.05, nobody._give_up, [ConnectError(nobody.endpoint, "it was killed")])
+    gone.start()
+    with pytest.raises(ConnectError, match="it was killed"):
+        nobody.status()
+    gone.join()
+
+
 def test_an_interrupt_while_a_question_is_asked_leaves_nothing_half_made(
     endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

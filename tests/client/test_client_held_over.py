@@ -6,9 +6,12 @@ from typing import cast
 
 import pytest
 
-from streamd.client.held_over import EndedConnection, held_over
+from streamd.client import held_over as module
+from streamd.client.held_over import EndedConnection, check_held_over, held_over
 from streamd.client.inbox import Inbox
 from streamd.descriptors import Lifeline
+from streamd.errors import BatchesHeldError
+from streamd.limits import MAX_HELD_OVER
 from streamd.spec import Cursor
 
 HELD = {3: (0, 3), 5: (0, 5)}
@@ -106,3 +109,18 @@ def test_what_is_held_of_earlier_connections_counts_within_the_credit(ended: End
     assert (inbox.held(), inbox.held_earlier()) == ([], 1)
     inbox.begin_connection()
     assert inbox.held_earlier() == 0
+
+
+def test_one_process_may_hold_batches_of_so_many_ended_sessions_of_a_stream(
+    line: Line, known: set[EndedConnection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "HELD_OVER", known)
+    for number in range(MAX_HELD_OVER):
+        check_held_over("train")
+        EndedConnection(cast("Lifeline", line), (7, number), "train", {0: (0, number)}, (), known)
+    check_held_over("validation")
+    with pytest.raises(BatchesHeldError, match=f"of {MAX_HELD_OVER} subscriptions that have ended") as raised:
+        check_held_over("train")
+    assert raised.value.held == tuple((0, number) for number in range(MAX_HELD_OVER))
+    next(iter(known)).give_back(0)
+    check_held_over("train")

@@ -99,6 +99,18 @@ def test_without_patience_a_line_every_30_s_says_that_the_daemon_is_away(
     assert lines == [f"streamd: no daemon at {ENDPOINT} for {seconds} s; still waiting" for seconds in (30, 60)]
 
 
+def test_a_daemon_that_puts_a_stream_off_is_not_said_to_be_away(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inbox = served_inbox()
+    inbox.away()
+    waiting = Patience(inbox, ENDPOINT, None, nobody_asks, put_off=lambda: "20 sessions are open")
+    clock.now_s += 30
+    waiting.look()
+    said = "streamd: the daemon has put this stream off for 30 s: 20 sessions are open; still waiting\n"
+    assert capsys.readouterr().err == said
+
+
 def test_a_wait_for_others_is_told_every_30_s_for_as_long_as_it_lasts_and_no_patience_counts(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:

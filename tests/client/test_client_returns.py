@@ -79,3 +79,14 @@ def test_what_ends_after_its_connection_is_told_by_itself() -> None:
     del late
     assert line.said == 2
     assert returns.gather(2) == []
+
+
+def test_what_is_held_of_an_ended_connection_is_heard_of_when_nothing_else_of_it_is_left() -> None:
+    returns = Returns()
+    kept = delivery(0)
+    returns.expect(kept)
+    line, known = Silent(), set[EndedConnection]()
+    returns.hold_over(1, EndedConnection(cast("Lifeline", line), (7, 1), "train", {0: (0, 0)}, (), known))
+    del returns
+    del kept
+    assert (line.said, known) == (1, set())

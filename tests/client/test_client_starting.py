@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import itertools
 import queue
 import threading
@@ -39,6 +40,17 @@ def test_a_thread_that_cannot_be_started_is_told_of() -> None:
     thread.join()
     start_apart(thread, told.put)
     assert "threads can only be started once" in str(told.get(timeout=20))
+
+
+def test_a_limit_on_threads_that_keeps_any_from_starting_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(_thread, "start_new_thread", refuse)
+    told = list[RuntimeError]()
+    starting = start_apart(threading.Thread(target=lambda: None), told.append)
+    assert [str(each) for each in told] == ["can't start new thread"]
+    assert not starting.locked()
 
 
 def test_a_thread_is_waited_for_though_it_has_not_begun() -> None:

@@ -300,6 +300,15 @@ def test_rewinding_begins_the_first_epoch_again_and_what_is_left_is_accounted_fo
     assert len(stream.receipts) == 3
 
 
+def test_a_place_within_the_first_batch_is_rewound_too(client: Client) -> None:
+    with client.subscribe("train", batch_size=2) as stream:
+        first = next(iter(stream))
+        place = first.token
+        stream.seek(place)
+        stream.rewind()
+        assert next(iter(stream)).sample_ids.tolist() == first.sample_ids.tolist()
+
+
 def test_whoever_returns_from_a_rewound_stream_goes_on_with_the_account(client: Client) -> None:
     with client.subscribe("train", resume=place_after(client, STEPS + 3)) as stream:
         first = keys(islice(stream, 1))

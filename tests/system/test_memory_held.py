@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -163,6 +164,22 @@ def test_what_is_held_over_a_lost_connection_counts_until_it_is_dropped(tight: D
         both = [take(stream), take(stream)]
         assert [batch.index for batch in both] == [2, 3]
         del both
+
+
+def test_what_is_held_counts_also_where_memory_cannot_be_shared_any_more(
+    tight: DaemonProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> memoryview:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with streamd.connect(tight.endpoint) as client, client.subscribe("train", prefetch=2) as stream:
+        held = take(stream)
+        monkeypatch.setattr("streamd.client.io.map_readable", refuse)
+        for _ in range(4):
+            take(stream)  # those that were mapped by then, and then one that comes by the socket
+        assert client.status().held_over_bytes > 0
+        del held
+        wait_until(lambda: not client.status().held_over_bytes, "nothing is held over")
 
 
 def test_what_is_held_of_a_stream_that_was_changed_counts_until_it_is_dropped(tight: DaemonProcess) -> None:
