@@ -17,7 +17,6 @@ import numpy as np
 from streamd import logs, manifest
 from streamd.config import Config, StreamConfig
 from streamd.config.schema_parts import ShuffleConfig
-from streamd.config.schema_sources import NpySource
 from streamd.errors import ConfigError
 from streamd.manifest import Manifest
 from streamd.mixing import mixing
@@ -26,7 +25,6 @@ from streamd.printable import counted, is_text
 from streamd.quarantine import Quarantine
 from streamd.served import ServedStream
 from streamd.sources import Scanned, group_column, scan, share_classes, take_part
-from streamd.sources.files import shown
 from streamd.sources.packed import Packed
 from streamd.spec import ImageSpec, OrderId, PixelId, StreamSpec, identity
 from streamd.tasks import CachePlace, TransformPlace
@@ -95,7 +93,10 @@ def list_samples(config: Config, state: Path, progress: Progress, *, names: Coll
 
 
 def open_streams(config: Config, state: Path) -> list[ServedStream]:
-    """Every stream of a configuration that is listed, its manifest mapped. Raises ConfigError."""
+    """Every stream of a configuration that is listed, its manifest mapped; no path of the data is touched.
+
+    Raises ConfigError.
+    """
     paths = _paths(config, state)
     return [_serve(stream, paths[name], config.base) for name, stream in config.streams.items()]
 
@@ -201,7 +202,6 @@ def _serve(stream: StreamConfig, path: Path, folder: Path) -> ServedStream:
             f"streams.{stream.name}: {spec.samples} samples do not fill one batch of {spec.batch_size}, and "
             "drop_remainder is true; set drop_remainder: false or a smaller batch_size"
         )
-    _warn_if_written(stream, path)
     transform = _transform(stream, folder)
     quarantine = Quarantine(_quarantine_path(path, transform), lambda: listed.list_id)
     quarantine.load()
@@ -218,27 +218,6 @@ def _serve(stream: StreamConfig, path: Path, folder: Path) -> ServedStream:
         transform,
         mixing(spec, listed.label_rows, packed=packed is not None and not packed.fits),
     )
-
-
-def _warn_if_written(stream: StreamConfig, path: Path) -> None:
-    """Images have their mtimes in the manifest; a table or a list, whose labels are there too, has none."""
-    for source in _label_files(stream):
-        if source.is_file() and source.stat().st_mtime > path.stat().st_mtime:
-            logs.warning(
-                "manifest.older",
-                f"{shown(source)} was written after its samples were listed: --rescan lists them anew, until then "
-                "labels and files are those of before",
-                stream=stream.name,
-            )
-
-
-def _label_files(stream: StreamConfig) -> list[Path]:
-    """The files that labels and weights are taken from."""
-    arrays = [file for label in (stream.labels or {}).values() if (file := label.file)]
-    arrays += [file for weights in [stream.weights] if weights and (file := weights.file)]
-    if not isinstance(stream.source, NpySource):
-        return [Path(stream.source.path), *arrays]
-    return arrays if stream.source.table is None else [stream.source.table, *arrays]
 
 
 def _spec(stream: StreamConfig, listed: Manifest) -> StreamSpec:

@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -32,6 +33,7 @@ from streamd.notify import Manager
 from streamd.overview import Overview
 from streamd.printable import counted
 from streamd.pulse import Pulse, headline
+from streamd.relabelled import warn_of_labels
 from streamd.reload import Reloader, introduce
 from streamd.served import ServedStream
 from streamd.server import SOCKET_MODE, Server
@@ -165,9 +167,10 @@ class Daemon:
         if monitor is not None:
             monitor.watch(service, self._stats)
         self._reloads = group.create_task(
-            self._reload(Reloader(config, self._read, service, engine), service), name="reloads"
+            self._reload(Reloader(config, partial(self._read, engine), service, engine), service), name="reloads"
         )
         introduce(streams, config)
+        warn_of_labels(config, (each for each in streams if each.spec.name not in engine.away))
         self._announce(group, service, time.monotonic() - began_s)
         return service
 
@@ -260,9 +263,11 @@ class Daemon:
 
     # --- reloading
 
-    async def _read(self) -> tuple[Config, list[ServedStream]]:
+    async def _read(self, engine: LocalEngine) -> tuple[Config, list[ServedStream]]:
         config = self._load()
-        return config, await self._list(config, anew=False)
+        streams = await self._list(config, anew=False)
+        warn_of_labels(config, (each for each in streams if each.spec.name not in engine.away))
+        return config, streams
 
     async def _reload(self, reloader: Reloader, service: Service) -> None:
         """One reload after the other, as long as it serves; what is asked for during one is one more."""

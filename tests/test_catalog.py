@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -369,25 +368,3 @@ def test_parts_of_one_source_are_taken_from_one_listing(folder: Path, state: Pat
     train_ids, validation_ids, other = open_streams(config, state)
     assert listed == ["train", "other"]
     assert train_ids.spec.samples + validation_ids.spec.samples == other.spec.samples == 11
-
-
-def test_a_table_that_was_written_since_is_told_of_and_its_samples_stay(
-    folder: Path, state: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(logging.getLogger("streamd"), "propagate", True)
-    names = sorted(path.relative_to(folder) for path in folder.rglob("*.jpg"))
-    table = tmp_path / "all.csv"
-    table.write_text("image,score\n" + "".join(f"{name},1\n" for name in names))
-    source = {"kind": "table", "path": str(table), "image": "image", "root": str(folder)}
-    config = load({"streams": {"train": stream_config(folder, source=source, labels={"score": "int"})}})
-    list_samples(config, state, lambda *_: None)
-    (before,) = open_streams(config, state)
-    assert "was written after" not in caplog.text
-
-    table.write_text(table.read_text().replace(",1", ",2"))
-    listed_s = before.manifest_path.stat().st_mtime
-    os.utime(table, (listed_s + 1, listed_s + 1))
-    (after,) = open_streams(config, state)
-
-    assert "all.csv' was written after its samples were listed: --rescan" in caplog.text
-    assert after.spec.order_id == before.spec.order_id

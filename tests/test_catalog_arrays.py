@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 from daemons import write_images
-from served_folders import change_times, serve
+from served_folders import serve
 
 from streamd.errors import ConfigError
 from streamd.sources import packed
@@ -81,19 +81,6 @@ def test_images_of_an_array_are_served_as_they_are_or_not_at_all(
         serve(tmp_path, state, source=source, image=image)
 
 
-def test_labels_written_since_an_array_was_listed_are_spoken_of(
-    tmp_path: Path, state: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    source = {"kind": "npy", "path": str(in_array(tmp_path))}
-    labels = {"y": {"type": "int", "from": str(tmp_path / "y.npy")}}
-    listed = serve(tmp_path, state, source=source, labels=labels, image={})
-    assert caplog.messages == []
-    change_times(tmp_path / "y.npy", listed.manifest_path.stat().st_mtime_ns + 10**9)
-    serve(tmp_path, state, source=source, labels=labels, image={})
-    (message,) = [each for each in caplog.messages if "was written after its samples were listed" in each]
-    assert "y.npy" in message
-
-
 def test_weights_belong_to_the_content_of_a_list_of_its_own(folder: Path, state: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "w.npy", np.arange(11))
     plain, weighted = serve(folder, state), serve(folder, state, weights=str(tmp_path / "w.npy"))
@@ -101,13 +88,3 @@ def test_weights_belong_to_the_content_of_a_list_of_its_own(folder: Path, state:
     assert plain.spec.content_id != weighted.spec.content_id
     assert (plain.spec.weighted, weighted.spec.weighted) == (False, True)
     assert weighted.manifest.weights(np.array([10, 0])).tolist() == [10, 0]
-
-
-def test_weights_written_since_are_spoken_of(
-    folder: Path, state: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    np.save(tmp_path / "w.npy", np.arange(11))
-    listed = serve(folder, state, weights=str(tmp_path / "w.npy"))
-    change_times(tmp_path / "w.npy", listed.manifest_path.stat().st_mtime_ns + 10**9)
-    serve(folder, state, weights=str(tmp_path / "w.npy"))
-    assert ["w.npy" in each for each in caplog.messages if "was written after" in each] == [True]

@@ -106,6 +106,13 @@ class StreamConfig(Model):
         return self.bad_samples.policy or ("mask" if self.shuffle.kind == "none" else "substitute")
 
     @property
+    def array_files(self) -> tuple[Path, ...]:
+        """The .npy files that labels and weights are taken from."""
+        labels, weights = (self.labels or {}).values(), self.weights
+        files = [*(label.file for label in labels), weights.file if weights else None]
+        return tuple(file for file in files if file)
+
+    @property
     def remainder(self) -> Remainder:
         """`drop_remainder` in a StreamSpec's words."""
         return _REMAINDERS[self.drop_remainder]

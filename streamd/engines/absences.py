@@ -1,23 +1,18 @@
-"""Streams whose data are away: each is looked for until they are there, and the engine hears of it.
-
-A look asks a file system that may never answer. So it is had in a thread of its own, one a stream, which nobody waits
-for beyond a bound, not even the end of the process.
-"""
+"""Streams whose data are away: each is looked for until they are there, and the engine hears of it."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 from streamd import logs
 from streamd.engines.mounts import MountEvents
 from streamd.errors import DataAwayError
-from streamd.limits import PROOF_S, RETURN_MAX_S, RETURN_MIN_S
+from streamd.limits import RETURN_MAX_S, RETURN_MIN_S
+from streamd.looks import NO_ANSWER, Look
 from streamd.roots import ExpectedFiles, expected_files, find_absence
 from streamd.served import ServedStream
 
@@ -32,51 +27,20 @@ def sentence_of(why: str) -> str:
 
 
 class DataLook:
-    """Looks for the data of one stream; while one look is unanswered, there is no second."""
+    """Looks for the data of one stream."""
 
     def __init__(self, expected: ExpectedFiles) -> None:
-        self._expected = expected
-        self._asked: asyncio.Future[str] | None = None
+        self._root = expected.root
+        self._look = Look(lambda: find_absence(expected))
 
     @property
     def is_unanswered(self) -> bool:
         """Whether the file system did not answer in time, so that a worker would wait for it too."""
-        return self._asked is not None
+        return self._look.is_unanswered
 
     async def absence(self) -> str:
         """Why the data are not there, nothing if they are."""
-        if self._asked is None:
-            self._asked = _ask_apart(self._expected)
-        await asyncio.wait({self._asked}, timeout=PROOF_S)
-        if not self._asked.done():
-            return f"{str(self._expected.root)!r} does not answer within {PROOF_S:g} s"
-        asked, self._asked = self._asked, None
-        return asked.result()
-
-
-def _ask_apart(expected: ExpectedFiles) -> asyncio.Future[str]:
-    loop = asyncio.get_running_loop()
-    answer = loop.create_future()
-
-    def settle(why: str, error: Exception | None) -> None:
-        if answer.cancelled():
-            return
-        if error is None:
-            answer.set_result(why)
-        else:
-            answer.set_exception(error)
-
-    def look() -> None:
-        outcome: tuple[str, Exception | None]
-        try:
-            outcome = find_absence(expected), None
-        except Exception as error:  # noqa: BLE001 - raised again by whoever asked
-            outcome = "", error
-        with suppress(RuntimeError):  # the loop is closed: nobody asks any more
-            loop.call_soon_threadsafe(settle, *outcome)
-
-    threading.Thread(target=look, name="looking for data", daemon=True).start()
-    return answer
+        return await self._look.answer(f"{str(self._root)!r} {NO_ANSWER}")
 
 
 async def require_data(stream: ServedStream) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -64,6 +64,11 @@ class LocalEngine:
     @property
     def restarts(self) -> int:
         return self._shifts.deaths
+
+    @property
+    def away(self) -> Collection[str]:
+        """The streams whose data are away."""
+        return self._absences.sentences.keys()
 
     def report_to(self, reporter: Reporter) -> None:
         self._reporter = reporter

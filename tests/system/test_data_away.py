@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,8 @@ import pytest
 from daemons import DaemonProcess, stream_config, wait_until, write_images
 from epochs import Epoch, verdicts
 from packed_shards import pack_folder
-from reloads import said
+from reloads import reload, said
+from served_folders import change_times
 
 import streamd
 from streamd.client import Batch
@@ -73,6 +75,20 @@ def mounting_later(daemon: DaemonProcess, folder: Path, aside: Path) -> Iterator
         yield
     finally:
         bringing.join()
+
+
+def test_labels_written_since_they_were_listed_are_spoken_of_at_a_start_and_at_a_reload(
+    start_daemon: Start, tmp_path: Path
+) -> None:
+    folder, weights = write_images(tmp_path / "data", {"cat": 12, "dog": 12}), tmp_path / "w.npy"
+    np.save(weights, np.arange(24))
+    daemon = start_daemon({"streams": {"train": stream_config(folder, weights=str(weights))}})
+    change_times(weights, time.time_ns() + 10**9)
+    reload(daemon)
+    wait_until(lambda: len(said(daemon, "manifest.older")) == 1, "it speaks of them at a reload")
+    daemon.terminate()
+    daemon.start()
+    wait_until(lambda: len(said(daemon, "manifest.older")) == 2, "it speaks of them at a start")
 
 
 @pytest.mark.parametrize("leave", [unmount, take_away], ids=named)
