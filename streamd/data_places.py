@@ -17,7 +17,7 @@ _MISTAKES: Final = frozenset({errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EL
 
 
 def data_places(streams: Iterable[StreamConfig]) -> list[Path]:
-    """The files and folders that sources name, each once; of a pattern, the folder that it begins with."""
+    """The files and folders that sources, labels and weights name, each once; of a pattern, its first folder."""
     return list(dict.fromkeys(place for stream in streams for place in _places(stream)))
 
 
@@ -26,6 +26,7 @@ def _places(stream: StreamConfig) -> Iterator[Path]:
         place = getattr(stream.source, name, None)
         if place is not None:
             yield _without_pattern(Path(place))
+    yield from stream.array_files
 
 
 def _without_pattern(path: Path) -> Path:

@@ -187,11 +187,12 @@ def _order_after_mounts(host: Host) -> None:
 
 
 def _mounts_of(config: Path) -> list[str]:
-    """The units of the mounts below which the configured data lie, by their names and where links lead now."""
+    """The units of the mounts below which configured data and caches lie, by their names and where links lead now."""
     from streamd.config import load  # noqa: PLC0415 - heavy, and only here
     from streamd.data_places import data_places  # noqa: PLC0415 - as above
 
-    places = data_places(load(config).streams.values())
+    streams = load(config).streams.values()
+    places = [*data_places(streams), *(each.cache.path for each in streams if each.cache)]
     return mount_units([*places, *(place.resolve() for place in places)])
 
 

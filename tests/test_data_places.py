@@ -32,6 +32,16 @@ def test_each_path_of_a_source_is_named_once_and_a_pattern_by_its_folder(tmp_pat
     assert found == [tmp_path / "a.csv", tmp_path / "r", tmp_path / "shards"]
 
 
+def test_arrays_of_labels_and_weights_are_places_and_absent_while_they_are_not_there(tmp_path: Path) -> None:
+    (tmp_path / "data" / "cat").mkdir(parents=True)
+    source, arrays = folder(tmp_path / "data"), [tmp_path / name for name in ("y.npy", "w.npy")]
+    stream = {"source": source, "image": {"size": [8, 8]}, "weights": str(arrays[1])}
+    streams = load({"streams": {"s": {**stream, "labels": {"y": {"type": "int", "from": str(arrays[0])}}}}}).streams
+    assert data_places(streams.values()) == [tmp_path / "data", *arrays]
+    arrays[0].touch()
+    assert absent_places(streams.values()) == [arrays[1]]
+
+
 def test_what_is_not_there_or_empty_is_absent_and_the_rest_is_not(tmp_path: Path) -> None:
     for name in ("empty", "full"):
         (tmp_path / name).mkdir()

@@ -184,6 +184,16 @@ def test_each_daemon_starts_after_the_mounts_that_its_data_may_lie_on_and_does_w
     assert not units.exists() or not list(units.iterdir())
 
 
+def test_a_daemon_starts_after_the_mounts_of_its_labels_weights_and_cache(told: Told) -> None:
+    mine = told.host.root / "etc/streamd/config.yaml"
+    mine.parent.mkdir(parents=True)
+    stream = "source: {kind: folder, path: /p}, image: {size: [8, 8]}, labels: {y: {type: int, from: /l/y.npy}}"
+    mine.write_text(f"streams:\n  train: {{{stream}, weights: /w/w.npy, cache: {{path: /c}}}}\n")
+    install(told.host, STREAMD, [])
+    orders = (told.host.root / UNITS / "streamd.service.d" / "30-data.conf").read_text().splitlines()
+    assert {f"{key}={unit}.mount" for unit in "plwc" for key in ORDERS} <= set(orders)
+
+
 def test_a_configuration_that_cannot_be_read_is_named_and_the_rest_installed(told: Told) -> None:
     mine = told.host.root / "etc/streamd/config.yaml"
     mine.parent.mkdir(parents=True)
