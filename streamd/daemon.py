@@ -22,7 +22,7 @@ from streamd.activation import Handed
 from streamd.allowance import allow
 from streamd.catalog import is_listed, lock_paths, make_state_folder, open_streams, state_directory, unlisted
 from streamd.config import Config, Given, load, located, not_served
-from streamd.data_places import absent_places, wait_for_mount
+from streamd.data_places import PlaceLooks, wait_for_mount
 from streamd.engines.local import LocalEngine
 from streamd.errors import ConfigError, MissingExtraError, StreamdError
 from streamd.limits import DRAIN_S
@@ -39,7 +39,6 @@ from streamd.served import ServedStream
 from streamd.server import SOCKET_MODE, Server
 from streamd.service import Service
 from streamd.slots import SlotStore
-from streamd.sources.files import shown
 from streamd.stats import Stats
 from streamd.window import Window
 
@@ -227,13 +226,12 @@ class Daemon:
         At a terminal, and for a program, the listing says at once what is missing.
         """
         wanted = config.streams if self._rescan else unlisted(config, self._state)
-        streams = [stream for name, stream in config.streams.items() if name in wanted]
-        said: list[Path] = []
-        while self._manager.is_there and (absent := await asyncio.to_thread(absent_places, streams)):
+        looks, said = PlaceLooks(stream for name, stream in config.streams.items() if name in wanted), ""
+        while self._manager.is_there and (absent := "; ".join(await looks.absences())):
             if absent != said:
-                said, names = absent, ", ".join(map(shown, absent))
-                logs.error("data.absent", f"waits for {names}: not there, or empty; mount it, or correct the path")
-                self._manager.starting(f"waits for {names}: not there, or empty")
+                said = absent
+                logs.error("data.absent", f"waits for {absent}; mount it, or correct the path and restart")
+                self._manager.starting(f"waits for {absent}")
             await wait_for_mount()
 
     async def _list(self, config: Config, *, anew: bool) -> list[ServedStream]:

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import glob
 import os
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from streamd.config import StreamConfig
 from streamd.engines.mounts import MountEvents
 from streamd.limits import LOOK_FOR_DATA_S
+from streamd.looks import NO_ANSWER, Look
+from streamd.sources.files import shown
 
 _MISTAKES: Final = frozenset({errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
 
 
 def data_places(streams: Iterable[StreamConfig]) -> list[Path]:
     """The files and folders that sources, labels and weights name, each once; of a pattern, its first folder."""
-    return list(dict.fromkeys(place for stream in streams for place in _places(stream)))
+    return list(dict.fromkeys(map(_without_pattern, _named_paths(streams))))
 
 
-def _places(stream: StreamConfig) -> Iterator[Path]:
-    for name in ("path", "root", "table"):
-        place = getattr(stream.source, name, None)
-        if place is not None:
-            yield _without_pattern(Path(place))
-    yield from stream.array_files
+def _named_paths(streams: Iterable[StreamConfig]) -> Iterator[Path]:
+    """As they are written, without a look at them."""
+    for stream in streams:
+        named = (getattr(stream.source, name, None) for name in ("path", "root", "table"))
+        yield from (Path(each) for each in named if each is not None)
+        yield from stream.array_files
 
 
 def _without_pattern(path: Path) -> Path:
@@ -36,9 +40,22 @@ def _without_pattern(path: Path) -> Path:
     return next(parent for parent in path.parents if not glob.has_magic(str(parent)))
 
 
-def absent_places(streams: Iterable[StreamConfig]) -> list[Path]:
-    """Those that are not there, are folders with nothing in them, or cannot be reached now."""
-    return [place for place in data_places(streams) if _is_absent(place)]
+class PlaceLooks:
+    """Looks for the data that streams name, whose file systems may never answer."""
+
+    def __init__(self, streams: Iterable[StreamConfig]) -> None:
+        self._looks = {path: Look(partial(find_absent, path)) for path in _named_paths(streams)}
+
+    async def absences(self) -> list[str]:
+        """Those that are not there, are folders with nothing in them, or cannot be reached now, as messages say it."""
+        ways = (look.answer(f"{str(path)!r}: {NO_ANSWER}") for path, look in self._looks.items())
+        return [absence for absence in dict.fromkeys(await asyncio.gather(*ways)) if absence]
+
+
+def find_absent(path: Path) -> str:
+    """What is absent of a path of the data, nothing if it is there. It asks a file system, as long as that takes."""
+    place = _without_pattern(path)
+    return f"{shown(place)}: not there, or empty" if _is_absent(place) else ""
 
 
 def _is_absent(place: Path) -> bool:

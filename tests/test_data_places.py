@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from streamd import data_places as places
-from streamd.config import Config, load
+from streamd import looks
+from streamd.config import Config, StreamConfig, load
 from streamd.daemon import Daemon
-from streamd.data_places import absent_places, data_places, wait_for_mount
+from streamd.data_places import PlaceLooks, data_places, wait_for_mount
 from streamd.errors import ConfigError
 from streamd.notify import Manager
+
+LIMIT_S = 20.0
 
 
 def config(*sources: Mapping[str, object]) -> Config:
@@ -23,6 +28,10 @@ def config(*sources: Mapping[str, object]) -> Config:
 
 def folder(path: Path) -> dict[str, object]:
     return {"kind": "folder", "path": str(path)}
+
+
+def absences(*streams: StreamConfig) -> list[str]:
+    return asyncio.run(PlaceLooks(streams).absences())
 
 
 def test_each_path_of_a_source_is_named_once_and_a_pattern_by_its_folder(tmp_path: Path) -> None:
@@ -39,7 +48,7 @@ def test_arrays_of_labels_and_weights_are_places_and_absent_while_they_are_not_t
     streams = load({"streams": {"s": {**stream, "labels": {"y": {"type": "int", "from": str(arrays[0])}}}}}).streams
     assert data_places(streams.values()) == [tmp_path / "data", *arrays]
     arrays[0].touch()
-    assert absent_places(streams.values()) == [arrays[1]]
+    assert absences(*streams.values()) == [f"'{arrays[1]}': not there, or empty"]
 
 
 def test_what_is_not_there_or_empty_is_absent_and_the_rest_is_not(tmp_path: Path) -> None:
@@ -47,8 +56,8 @@ def test_what_is_not_there_or_empty_is_absent_and_the_rest_is_not(tmp_path: Path
         (tmp_path / name).mkdir()
     (tmp_path / "full" / "a.txt").touch()
     names = ("full", "empty", "gone", "full/a.txt", "full/a.txt/b")
-    found = absent_places(config(*(folder(tmp_path / name) for name in names)).streams.values())
-    assert found == [tmp_path / "empty", tmp_path / "gone"]
+    found = absences(*config(*(folder(tmp_path / name) for name in names)).streams.values())
+    assert found == [f"'{tmp_path / name}': not there, or empty" for name in ("empty", "gone")]
 
 
 def test_a_wait_for_a_mount_ends_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,3 +95,44 @@ def test_a_service_waits_for_its_data_and_at_a_terminal_nobody_does(
 
     asyncio.run(start())
     assert late.waits == waits
+
+
+class Said(logging.Handler):
+    """Events that are logged while a loop runs, to be waited for."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self._said: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+        logging.getLogger("streamd").addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._said.put_nowait((record.__dict__["event"], record.getMessage()))
+
+    async def event(self, name: str) -> str:
+        async with asyncio.timeout(LIMIT_S):
+            while True:
+                event, message = await self._said.get()
+                if event == name:
+                    return message
+
+
+def test_a_service_whose_mount_hangs_says_so_and_ends_when_it_is_asked_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+    monkeypatch.setattr(places, "_is_absent", lambda _: answers.wait(LIMIT_S))
+    monkeypatch.setattr(looks, "PROOF_S", 0.001)
+    wanted = {
+        "listen": [f"ipc://{tmp_path}/s"],
+        "streams": {"t": {"source": folder(tmp_path / "data"), "image": {"size": [8, 8]}}},
+    }
+
+    async def scene() -> None:
+        said, daemon = Said(), Daemon(wanted, state=tmp_path / "state", manager=Manager("/no/such/socket"))
+        running = asyncio.create_task(daemon.run())
+        assert f"waits for '{tmp_path}/data': does not answer within" in await said.event("data.absent")
+        daemon.stop()
+        await running
+
+    asyncio.run(scene())
+    answers.set()
