@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -173,17 +173,27 @@ def _order_after_mounts(host: Host) -> None:
 
     A mount that is required and fails would fail the daemon, which nothing starts again; so it waits by itself.
     """
+    orders: dict[str, str] = {}
+    unread: set[str] = set()
     for config in sorted(path for pattern in _CONFIGS for path in host.at(Path("/etc")).glob(pattern)):
         unit, place = f"{config.parent.name}.service", f"/etc/{config.parent.name}/config.yaml"
         try:
             mounts = _mounts_of(config)
         except ConfigError as error:
-            host.say(f"{unit} waits for no mount, since {place} cannot be read: {error}; mend it, and install again")
+            waits = "as before" if host.at(_order_of(unit)).exists() else "for no mount"
+            host.say(f"{unit} waits {waits}, since {place} cannot be read: {error}; mend it, and install again")
+            unread.add(unit)
             continue
         if mounts:
-            text = f"# The mounts that the data named in {place} may lie on.\n[Unit]\n"
-            text += "".join(f"{key}={mount}\n" for mount in mounts for key in ("Wants", "After"))
-            host.write(_UNITS / f"{unit}.d" / _MOUNTS, text)
+            orders[unit] = f"# The mounts that the data named in {place} may lie on.\n[Unit]\n"
+            orders[unit] += "".join(f"{key}={mount}\n" for mount in mounts for key in ("Wants", "After"))
+    _drop_orders(host, unread)
+    for unit, text in orders.items():
+        host.write(_order_of(unit), text)
+
+
+def _order_of(unit: str) -> Path:
+    return _UNITS / f"{unit}.d" / _MOUNTS
 
 
 def _mounts_of(config: Path) -> list[str]:
@@ -196,10 +206,12 @@ def _mounts_of(config: Path) -> list[str]:
     return mount_units([*places, *(place.resolve() for place in places)])
 
 
-def _drop_orders(host: Host) -> None:
-    for place in host.at(_UNITS).glob(f"streamd*.service.d/{_MOUNTS}"):
-        place.unlink()
-        host.drop_folder(_UNITS / place.parent.name)
+def _drop_orders(host: Host, kept: Collection[str] = ()) -> None:
+    """Takes away what orders daemons after mounts, but for the units `kept`."""
+    for path in host.at(_UNITS).glob(f"streamd*.service.d/{_MOUNTS}"):
+        if path.parent.name.removesuffix(".d") not in kept:
+            path.unlink()
+            host.drop_folder(_UNITS / path.parent.name)
 
 
 def _configure(host: Host) -> None:

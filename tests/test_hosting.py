@@ -194,6 +194,21 @@ def test_a_daemon_starts_after_the_mounts_of_its_labels_weights_and_cache(told: 
     assert {f"{key}={unit}.mount" for unit in "plwc" for key in ORDERS} <= set(orders)
 
 
+def test_only_daemons_with_a_configuration_stay_ordered_after_mounts(told: Told) -> None:
+    configs = {name: told.host.root / "etc" / f"streamd@{name}" / "config.yaml" for name in ("gone", "kept", "broken")}
+    for config in configs.values():
+        config.parent.mkdir(parents=True)
+        config.write_text("streams: {t: {source: {kind: folder, path: /p}, image: {size: [8, 8]}}}\n")
+    install(told.host, STREAMD, [])
+    configs["gone"].unlink()
+    configs["broken"].write_text("of mine")
+    install(told.host, STREAMD, [])
+    orders = (told.host.root / UNITS).glob("streamd@*/30-data.conf")
+    assert {path.parent.name for path in orders} == {"streamd@kept.service.d", "streamd@broken.service.d"}
+    assert not (told.host.root / UNITS / "streamd@gone.service.d").exists()
+    assert any(line.startswith("streamd@broken.service waits as before, since") for line in told.said)
+
+
 def test_a_configuration_that_cannot_be_read_is_named_and_the_rest_installed(told: Told) -> None:
     mine = told.host.root / "etc/streamd/config.yaml"
     mine.parent.mkdir(parents=True)
