@@ -34,7 +34,7 @@ from streamd.overview import Overview
 from streamd.printable import counted
 from streamd.pulse import Pulse, headline
 from streamd.relabelled import warn_of_labels
-from streamd.reload import Reloader, introduce
+from streamd.reload import Reloader, introduce, keep_settings, refuse_reload
 from streamd.served import ServedStream
 from streamd.server import SOCKET_MODE, Server
 from streamd.service import Service
@@ -133,7 +133,7 @@ class Daemon:
         self._server.take()
         opening = group.create_task(self._open_monitor(group), name="opening the monitor")
         self._manager.starting("lists the samples")
-        await self._await_data(config)
+        config = await self._await_data(config)
         streams = await self._list(config, anew=self._rescan)
         engine = LocalEngine(streams, self._slots, self._stats, config.worker_count)
         await engine.find_absences()
@@ -220,19 +220,39 @@ class Daemon:
                 raise ConfigError("\n".join(unserved))
         return config
 
-    async def _await_data(self, config: Config) -> None:
+    async def _await_data(self, config: Config) -> Config:
         """Under a service manager, waits for data to be listed that are not there: their file system may come late.
 
-        At a terminal, and for a program, the listing says at once what is missing.
+        At a terminal, and for a program, the listing says at once what is missing. Returns what to go on with: SIGHUP
+        has the configuration read again.
         """
-        wanted = config.streams if self._rescan else unlisted(config, self._state)
-        looks, said = PlaceLooks(stream for name, stream in config.streams.items() if name in wanted), ""
+        looks, said = self._look_for(config), ""
         while self._manager.is_there and (absent := "; ".join(await looks.absences())):
             if absent != said:
                 said = absent
-                logs.error("data.absent", f"waits for {absent}; mount it, or correct the path and restart")
+                logs.error(
+                    "data.absent", f"waits for {absent}; mount it, or correct the path and restart or send SIGHUP"
+                )
                 self._manager.starting(f"waits for {absent}")
-            await wait_for_mount()
+            await wait_for_mount(self._wanted_anew)
+            if self._wanted_anew.is_set():
+                self._wanted_anew.clear()
+                config = self._load_anew(config)
+                looks, said = self._look_for(config), ""
+        return config
+
+    def _look_for(self, config: Config) -> PlaceLooks:
+        wanted = config.streams if self._rescan else unlisted(config, self._state)
+        return PlaceLooks(stream for name, stream in config.streams.items() if name in wanted)
+
+    def _load_anew(self, config: Config) -> Config:
+        """The streams as they are written now; those of `config` if there is a mistake, which is logged."""
+        logs.notice("reload.began", "reading the configuration again")
+        try:
+            return keep_settings(config, self._load())
+        except (StreamdError, OSError) as error:
+            refuse_reload(error)
+            return config
 
     async def _list(self, config: Config, *, anew: bool) -> list[ServedStream]:
         """The streams of the configuration; their samples are listed unless they are known, and it is not `anew`."""

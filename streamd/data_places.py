@@ -69,10 +69,17 @@ def _is_absent(place: Path) -> bool:
         return error.errno not in _MISTAKES
 
 
-async def wait_for_mount() -> None:
-    """Returns when something was mounted or unmounted, or after `LOOK_FOR_DATA_S`: files may come by other ways."""
+async def wait_for_mount(wanted: asyncio.Event) -> None:
+    """Returns when something was mounted or unmounted, or when a look is `wanted`.
+
+    And after `LOOK_FOR_DATA_S`: files may come by other ways.
+    """
     mounts = MountEvents()
+    ways = [asyncio.ensure_future(mounts.change(LOOK_FOR_DATA_S)), asyncio.ensure_future(wanted.wait())]
     try:
-        await mounts.change(LOOK_FOR_DATA_S)
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
     finally:
+        for way in ways:
+            way.cancel()
+        await asyncio.wait(ways)
         mounts.close()

@@ -65,11 +65,9 @@ class Reloader:
                     await require_data(fresh[name])
             self._take_verdicts_along(changes, fresh)
         except (StreamdError, OSError) as error:
-            for line in str(error).splitlines():
-                logs.error("reload.failed", line)
-            logs.error("reload.failed", "nothing is changed; mend it and send SIGHUP again")
+            refuse_reload(error)
             return False
-        self._warn_of_settings(config)
+        config = keep_settings(self._config, config)
         failed = await self._apply(changes, fresh, config)
         parts = {"kept": changes.kept, "changed": changes.changed, "added": changes.added, "removed": changes.removed}
         told = {word: ",".join(name for name in names if name not in failed) for word, names in parts.items()}
@@ -92,11 +90,6 @@ class Reloader:
             was, now = self._service.streams[name], fresh[name]
             if was.quarantine.path != now.quarantine.path:
                 was.quarantine.move(now.quarantine.path)
-
-    def _warn_of_settings(self, config: Config) -> None:
-        names = needing_restart(_settings(self._config), _settings(config))
-        if names:
-            logs.warning("reload.restart_needed", f"{', '.join(names)}: as before, until the daemon is started anew")
 
     async def _apply(self, changes: Changes, fresh: dict[str, ServedStream], config: Config) -> set[str]:
         """The names of streams that no worker could open: they are as they were."""
@@ -158,6 +151,21 @@ class Reloader:
         stream = version.stream
         self._service.change(version.name, replace(stream, spec=replace(stream.spec, pixel_id=pixel_id)), version.why)
         introduce([stream], self._config)
+
+
+def keep_settings(running: Config, written: Config) -> Config:
+    """The streams as they are written, with the settings of the daemon that runs; warns of those that differ."""
+    settings = _settings(running)
+    if names := needing_restart(settings, _settings(written)):
+        logs.warning("reload.restart_needed", f"{', '.join(names)}: as before, until the daemon is started anew")
+    return written.model_copy(update=settings)
+
+
+def refuse_reload(error: Exception) -> None:
+    """Says why a reload changes nothing."""
+    for line in str(error).splitlines():
+        logs.error("reload.failed", line)
+    logs.error("reload.failed", "nothing is changed; mend it and send SIGHUP again")
 
 
 def introduce(streams: Iterable[ServedStream], config: Config) -> None:

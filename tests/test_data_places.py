@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import signal
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -62,7 +64,17 @@ def test_what_is_not_there_or_empty_is_absent_and_the_rest_is_not(tmp_path: Path
 
 def test_a_wait_for_a_mount_ends_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(places, "LOOK_FOR_DATA_S", 0.01)
-    asyncio.run(wait_for_mount())
+    asyncio.run(wait_for_mount(asyncio.Event()))
+
+
+def test_a_wait_for_a_mount_ends_when_a_look_is_wanted() -> None:
+    async def scene() -> None:
+        wanted = asyncio.Event()
+        wanted.set()
+        async with asyncio.timeout(LIMIT_S / 4):
+            await wait_for_mount(wanted)
+
+    asyncio.run(scene())
 
 
 class Late:
@@ -72,7 +84,7 @@ class Late:
         self.path = path
         self.waits = 0
 
-    async def __call__(self) -> None:
+    async def __call__(self, _: asyncio.Event) -> None:
         self.waits += 1
         if self.waits > 1:
             (self.path / "cat").mkdir(parents=True)
@@ -136,3 +148,28 @@ def test_a_service_whose_mount_hangs_says_so_and_ends_when_it_is_asked_to(
 
     asyncio.run(scene())
     answers.set()
+
+
+def test_a_service_that_waits_for_its_data_reads_the_configuration_again_when_it_is_asked_to(tmp_path: Path) -> None:
+    (tmp_path / "right" / "cat").mkdir(parents=True)
+    written = tmp_path / "config.yaml"
+
+    def write(source: str, more: str = "") -> None:
+        stream = f"{{source: {{kind: folder, path: {source}}}, image: {{size: [8, 8]}}{more}}}"
+        written.write_text(f"listen: ['ipc://{tmp_path}/s']\nstreams:\n  t: {stream}\n")
+
+    async def scene() -> None:
+        write("wrong")
+        said, daemon = Said(), Daemon(written, state=tmp_path / "state", manager=Manager("/no/such/socket"))
+        running = asyncio.create_task(daemon.run())
+        assert f"waits for '{tmp_path}/wrong'" in await said.event("data.absent")
+        write("right", ", batch: 3")
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert "batch" in await said.event("reload.failed")
+        assert f"waits for '{tmp_path}/wrong'" in await said.event("data.absent")
+        write("right")
+        os.kill(os.getpid(), signal.SIGHUP)
+        with pytest.raises(ConfigError, match=r"no images in .*right"):
+            await running
+
+    asyncio.run(scene())
