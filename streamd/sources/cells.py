@@ -79,7 +79,8 @@ def as_pieces(column: Column) -> list[Texts]:
 
 def _own(cells: Any, texts: Texts) -> Texts:
     """`texts`, or the cells that they were made of, if these are the same."""
-    if not is_text(cells.type) or cells.null_count or _total_bytes(cells) != _total_bytes(texts):
+    has_offsets = pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type)  # others are copied anyway
+    if not has_offsets or cells.null_count or _total_bytes(cells) != _total_bytes(texts):
         return texts
     return cells.cast(pa.large_string())
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from streamd.errors import ConfigError
-from streamd.sources.cells import Column, Rows, as_any_texts, as_levels, as_lists, as_numbers, as_texts
+from streamd.sources.cells import Column, Rows, as_any_texts, as_levels, as_lists, as_numbers, as_pieces, as_texts
 
 ROWS = Rows(Path("all.parquet"), lambda row: f"all.parquet, row {row + 1}")
 
@@ -22,6 +22,16 @@ def column(values: list[Any], dtype: Any = None) -> Column:
 
 def test_text_of_any_chunks_is_one_array_without_space_around_it() -> None:
     assert as_texts(column([" a", "b "])).to_pylist() == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "dtype", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())], ids=str
+)
+def test_text_of_any_type_comes_in_pieces(dtype: Any) -> None:
+    for values, trimmed in ((["a", "bc"], ["a", "bc"]), ([" a", None], ["a", ""])):
+        pieces = as_pieces(column(values, dtype))
+        assert [text for piece in pieces for text in piece.to_pylist()] == trimmed
+        assert {piece.type for piece in pieces} == {pa.large_string()}
 
 
 def test_levels_are_distinct_and_codes_point_at_them() -> None:
