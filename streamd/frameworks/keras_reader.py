@@ -6,7 +6,8 @@ Pure: `keras_backends` finds out which of them asks.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain
 from types import FrameType
 from typing import Any, Final, Literal, NamedTuple, NoReturn, Self
@@ -35,12 +36,18 @@ class _Present:
     def __init__(self, batches: Iterator[Batch], stream: Stream) -> None:
         self._batches = batches
         self._stream = stream
+        self._make_token: Callable[[], str] = partial(str, stream.token)
+
+    def write_place(self) -> str:
+        """The token of the place that the last of these batches has left the stream at."""
+        return self._make_token()
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Batch:
         batch = next(self._batches)
+        self._make_token = batch.make_token  # before the wait below, which may be interrupted
         if not self._stream.steps_left:
             extra = next(self._batches, None)
             if extra is not None:
@@ -60,7 +67,7 @@ class Reader:
         self.stream = stream
         self._flow = self._all_epochs()
         self._fit_place: str | None = None  # where fit goes on, while the stream is elsewhere, ...
-        self._parked: str | None = None  # ... and where the last call of another method has left it
+        self._parked: Callable[[], str] | None = None  # ... and where a call of another method has left it so far
         self._feeds_fit = False
         self._calls: list[_Call] = []
 
@@ -109,7 +116,9 @@ class Reader:
             self._fit_place = self.stream.token
         self._parked = None
         self.stream.rewind()
-        return next(self._epochs())
+        present = next(self._epochs())
+        self._parked = present.write_place  # from now on: an interrupted call has no end
+        return present
 
     def end_call(self) -> None:
         """`evaluate` or `predict` is over: what is likely to be read next can be made meanwhile."""
@@ -117,7 +126,7 @@ class Reader:
             self._return_to_fit()
         else:
             self.stream.rewind()
-            self._parked = self.stream.token
+            self._parked = partial(str, self.stream.token)
 
     def _return_to_fit(self) -> None:
         self._look_for_moves()
@@ -128,7 +137,7 @@ class Reader:
 
     def _look_for_moves(self) -> None:
         """Whoever has moved the stream since the last call, by `seek` or a loop, wants `fit` to go on from there."""
-        if self._parked is not None and self._parked != self.stream.token:
+        if self._parked is not None and self._parked() != self.stream.token:
             self._forget_fit_place()
 
     def _forget_fit_place(self) -> None:
@@ -138,7 +147,7 @@ class Reader:
     def _all_epochs(self) -> Iterator[Batch]:
         return chain.from_iterable(self._epochs())
 
-    def _epochs(self) -> Iterator[Iterator[Batch]]:
+    def _epochs(self) -> Iterator[_Present]:
         """The epochs of the stream. Raises ConfigError when the subscription has no more."""
         for batches in self.stream.epochs():
             yield _Present(batches, self.stream)

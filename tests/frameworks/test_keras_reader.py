@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
+import pytest
 from trainer_fakes import ANGLE, FakeStream, make_spec
 
 from streamd.frameworks.feed import Batch
@@ -67,6 +68,25 @@ def test_who_seeks_after_an_evaluation_has_fit_go_on_from_there() -> None:
     stream.seek("6:1")
     evaluate(reader)
     assert take(reader.go_on(whole=True)) == [(6, 2)]
+
+
+@pytest.mark.parametrize("taken", [0, 2, 3])
+def test_who_seeks_after_an_evaluation_that_was_interrupted_has_fit_go_on_from_there(taken: int) -> None:
+    """Of such a one, no method of Keras's comes to its end."""
+    stream = make_stream()
+    reader = reader_of(stream)
+    take(reader.go_on(whole=True), 1)
+    take(reader.start_over(), taken)
+    stream.seek("4:0")
+    assert take(reader.go_on(whole=True)) == [(4, 1), (4, 2)]
+
+
+@pytest.mark.parametrize("taken", [0, 2, 3])
+def test_fit_goes_on_where_it_was_after_an_evaluation_that_was_interrupted(taken: int) -> None:
+    reader = reader_of(make_stream())
+    take(reader.go_on(whole=True), 1)
+    take(reader.start_over(), taken)
+    assert take(reader.go_on(whole=True)) == [(0, 1), (0, 2)]
 
 
 def test_all_that_is_made_of_a_stream_shares_its_reader() -> None:
