@@ -1,14 +1,16 @@
 """Where each call of Keras's methods reads a stream: `fit` goes on, `evaluate` and `predict` begin at the first.
 
-Pure: `keras_backends` finds out which of them asks.
+`keras_backends` finds out which of them asks; here it is seen only whether an earlier one is still running.
 """
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
+from threading import get_ident
 from types import FrameType
 from typing import Any, Final, Literal, NamedTuple, NoReturn, Self
 
@@ -19,12 +21,23 @@ from streamd.frameworks.feed import Batch, Stream
 class _Call(NamedTuple):
     """A method of Keras's that has begun to read a stream.
 
-    `frame` tells it from others that run at the same time; Keras's `iterator` lives no longer than the call.
+    `thread` and `frame` tell it from others that run at the same time; Keras's `iterator` lives no longer than the
+    call, unless an error of it is kept.
     """
 
     method: str
+    thread: int
     frame: int
     iterator: weakref.ref[Any]
+
+    def is_running_elsewhere(self) -> bool:
+        """Whether another thread has the frame on its stack still, as it has not that of a call that failed."""
+        frame = None
+        if self.thread != get_ident():
+            frame = sys._current_frames().get(self.thread)  # noqa: SLF001 - nothing else shows the stacks of threads
+        while frame is not None and (id(frame), frame.f_code.co_name) != (self.frame, self.method):
+            frame = frame.f_back
+        return frame is not None
 
 
 class _Present:
@@ -85,10 +98,11 @@ class Reader:
         if not running or iterator is None:
             return "fit"
         asking, *outer = running
-        call = _Call(asking.f_code.co_name, id(asking), iterator)
+        call = _Call(asking.f_code.co_name, get_ident(), id(asking), iterator)
         outer_frames = {id(frame) for frame in outer}
         for each in self._calls:
-            if each.frame in outer_frames and (each.method, call.method) != ("fit", "fit"):
+            is_running = each.frame in outer_frames or each.is_running_elsewhere()
+            if is_running and (each.method, call.method) != ("fit", "fit"):
                 self._refuse(call.method, each.method)
         if call not in self._calls:
             self._calls.append(call)

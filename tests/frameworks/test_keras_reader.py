@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+import weakref
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from threading import Event, Thread
 
 import pytest
 from trainer_fakes import ANGLE, FakeStream, make_spec
 
+from streamd.errors import ConfigError
 from streamd.frameworks.feed import Batch
 from streamd.frameworks.keras_reader import Reader, reader_of
+
+LIMIT_S = 30.0
 
 
 def make_stream() -> FakeStream:
@@ -87,6 +93,39 @@ def test_fit_goes_on_where_it_was_after_an_evaluation_that_was_interrupted(taken
     take(reader.go_on(whole=True), 1)
     take(reader.start_over(), taken)
     assert take(reader.go_on(whole=True)) == [(0, 1), (0, 2)]
+
+
+class Asking:
+    """Stands for Keras's iterator of a call."""
+
+
+def begin(reader: Reader, asking: Asking) -> str:
+    """What a method of Keras's does, in whose frame this is called."""
+    return reader.begin([sys._getframe(1)], weakref.ref(asking))
+
+
+def test_what_a_call_of_another_thread_reads_is_not_taken_away_from_it_while_that_runs() -> None:
+    reader, asking, other = reader_of(make_stream()), Asking(), Asking()
+    begun, over = Event(), Event()
+
+    def fit() -> None:
+        begin(reader, asking)
+        begun.set()
+        assert over.wait(LIMIT_S)
+
+    def evaluate() -> str:
+        return begin(reader, other)
+
+    thread = Thread(target=fit)
+    thread.start()
+    assert begun.wait(LIMIT_S)
+    try:
+        with pytest.raises(ConfigError, match=r"evaluate would take stream 'train' away from the fit.*of its own"):
+            evaluate()
+    finally:
+        over.set()
+        thread.join()
+    assert evaluate() == "evaluate"
 
 
 def test_all_that_is_made_of_a_stream_shares_its_reader() -> None:
