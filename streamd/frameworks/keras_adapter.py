@@ -13,6 +13,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from types import FrameType
 from typing import Any, Literal, NamedTuple, Self
 
@@ -148,7 +149,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         self._method = "fit"  # which has begun last
         self._ahead = False
         self._kept: _Taken | None = None  # of the batch that Keras has taken ahead of its step
-        self._given: MakeToken | None = None  # of the last batch that a step has got
+        self._given: MakeToken | None = None  # of the last batch that a step of `fit` has got, or where its epoch began
         self._ids = bytearray()  # of the samples that steps have got
         self._silence = ExitStack()
 
@@ -211,6 +212,8 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         rest, self._rest = self._rest, None
         self.epoch_is_own = rest is None and self.num_batches == len(self._stream)
         batches = self.reader.go_on(whole=self.epoch_is_own)
+        if self._ahead:
+            self._given = partial(str, self._stream.token)
         if self.epoch_is_own:
             self.epoch_steps = min(self._stream.steps_left, self.num_batches)
             return batches, self.num_batches  # which the epoch's own end comes before, where it was begun elsewhere
@@ -227,9 +230,11 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
             self._give(before)
 
     def _give(self, taken: _Taken) -> None:
-        self._given = taken.make_token
         self._ids += taken.sample_ids
-        if self.finished is not None and self._method == "fit":
+        if self._method != "fit":
+            return
+        self._given = taken.make_token
+        if self.finished is not None:
             self.finished.fetch(taken.make_token)
 
     def end_epoch(self, given: int) -> None:

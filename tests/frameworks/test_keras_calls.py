@@ -117,13 +117,13 @@ def test_a_stream_that_is_to_be_trained_and_validated_on_is_refused_before_the_f
     assert stream.taken == []
 
 
+def interrupt(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
 def test_a_fit_that_was_interrupted_does_not_keep_its_stream() -> None:
     stream, recorder = FakeStream(make_spec(ANGLE)), Recorder()
     data = fit_data(stream)
-
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
     callback = load_keras().callbacks.LambdaCallback(on_train_batch_end=interrupt)
     with pytest.raises(KeyboardInterrupt) as kept:  # with its frames, as a notebook keeps them
         recorder.model.fit(data, verbose=0, callbacks=[callback])
@@ -132,6 +132,23 @@ def test_a_fit_that_was_interrupted_does_not_keep_its_stream() -> None:
     assert kept.tb is not None
     assert recorder.validated == ids_of(stream, *steps(0, 3))
     assert recorder.trained == ids_of(stream, *steps(0, 3))
+
+
+@pytest.mark.parametrize("evaluated", [0, 2])
+def test_a_batch_that_was_only_taken_ahead_goes_back_whatever_was_evaluated_before(
+    monkeypatch: pytest.MonkeyPatch, evaluated: int
+) -> None:
+    """Where Keras takes each batch one step early, no step has got the first one before the second is taken."""
+    monkeypatch.setattr("streamd.frameworks.keras_adapter.looks_ahead", lambda: True)
+    stream, recorder = FakeStream(make_spec(ANGLE)), Recorder()
+    data = fit_data(stream)
+    if evaluated:
+        recorder.model.evaluate(data, steps=evaluated, verbose=0)
+    callback = load_keras().callbacks.LambdaCallback(on_train_batch_end=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        recorder.model.fit(data, verbose=0, callbacks=[callback])
+    recorder.model.fit(data, verbose=0)
+    assert stream.taken == [*steps(0, evaluated), *steps(0, 1), *steps(0, 3)]
 
 
 def test_a_callback_may_evaluate_another_stream_within_fit() -> None:
