@@ -48,21 +48,29 @@ def claim(folder: Path, is_at_work: IsAtWork) -> None:
 
 
 def _lock(folder: Path, descriptor: int | None) -> int | None:
-    """The descriptor of the folder's lock file, which is locked; `descriptor` where that is it."""
-    if sys.platform == "win32" or (descriptor is not None and _is_open_as(descriptor, folder / _LOCK)):
+    """The descriptor of the folder's lock file, which is locked; `descriptor` where that is it.
+
+    That one is locked again, since the lock is lost when any descriptor of the file is closed in this process.
+    """
+    if sys.platform == "win32":
         return descriptor
-    opened = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    if descriptor is not None and _is_open_as(descriptor, folder / _LOCK):
+        opened = descriptor
+    else:
+        opened = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     is_locked = True
     try:
         fcntl.lockf(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        os.close(opened)
         if isinstance(error, BlockingIOError | PermissionError):  # POSIX leaves open which of them it is
+            if opened != descriptor:  # else it is kept, to be locked by a later claim
+                os.close(opened)
             raise ConfigError(
                 f"another trainer saves in {folder}: give each one, and each rank, a folder of its own"
             ) from error
+        os.close(opened)
         is_locked = False
-    if descriptor is not None:  # the lock of a folder that was removed
+    if descriptor is not None and descriptor != opened:  # the lock of a folder that was removed
         os.close(descriptor)
     return opened if is_locked else None
 

@@ -101,3 +101,35 @@ def test_a_folder_that_was_removed_and_made_again_is_claimed_anew(tmp_path: Path
         print(descriptors() - before)
         """,
     ) == ["claimed", "claimed", OTHER_PROCESS.format(tmp_path / "run"), "0"]
+
+
+def test_a_lock_that_is_lost_with_another_descriptor_of_its_file_is_taken_again(tmp_path: Path) -> None:
+    """POSIX drops a process's lock when that closes any descriptor of the file, as one that copies the folder does."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    assert outcomes(
+        folder,
+        """
+        def copy():
+            shutil.copytree(folder, folder.parent / "copy", dirs_exist_ok=True)
+        def child(ready, wait):
+            if os.fork() == 0:
+                print(attempt(), flush=True)
+                os.write(ready, b"x")
+                os.read(wait, 1)
+                os._exit(0)
+        (heard, ready), (wait, end) = os.pipe(), os.pipe()
+        print(attempt())
+        copy()
+        print(attempt())
+        child(ready, wait)
+        os.read(heard, 1)
+        copy()
+        child(ready, wait)
+        os.read(heard, 1)
+        print(attempt())
+        os.write(end, b"xx")
+        os.wait(), os.wait()
+        print(attempt())
+        """,
+    ) == ["claimed", "claimed", OTHER_PROCESS.format(folder), "claimed", OTHER_PROCESS.format(folder), "claimed"]
