@@ -50,10 +50,10 @@ def count_rest(epoch: Interrupted, now: Geometry, left: int) -> int:
     return -(-samples // now.step_samples)
 
 
-def describe_change(then: Geometry, now: Geometry, rest: int | None) -> str | None:
+def describe_change(then: Geometry, now: Geometry, rest: int | None, left: int) -> str | None:
     """What to say where steps or epochs are others than they were; None where they are not.
 
-    `rest`: steps that are left of an epoch which was interrupted; None where none was.
+    `rest`: steps that are left of an epoch which was interrupted; None where none was. `left`: those of the stream's.
     """
     resized = (then.rows, then.world) != (now.rows, now.world)
     recounted = then.steps != now.steps and not (then.whole and now.whole)
@@ -61,7 +61,9 @@ def describe_change(then: Geometry, now: Geometry, rest: int | None) -> str | No
     if resized:
         parts.append(f"it was saved with {then}, and goes on with {now}")
     if recounted:
-        parts.append(f"an epoch had {then.steps} steps, and has the {now.steps} of this program from here on")
+        first = (left - (rest or 0)) % now.steps if now.whole else 0
+        shorter = f", but the first of them has the {first} that are left of the stream's" if first else ""
+        parts.append(f"an epoch had {then.steps} steps, and has the {now.steps} of this program from here on{shorter}")
     if parts and rest:
         parts.append(f"before that, the rest of the epoch that was interrupted takes {_steps(rest)}")
     elif parts and rest == 0:

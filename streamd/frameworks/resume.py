@@ -247,7 +247,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
                 if not left:
                     self._data.end_epoch_early()
                 place = replace(place, epoch=place.epoch + 1, step=0)
-        return place, describe_change(then.geometry, now, rest) if then else None
+        return place, describe_change(then.geometry, now, rest, left) if then else None
 
     def _plan_rest(self, then: Interrupted | None, done: int, left: int) -> int:
         """The steps of the epoch that was interrupted, of which the stream has `left` for its own one."""

@@ -86,7 +86,25 @@ def test_no_sample_is_left_behind_and_no_step_is_empty(
 def test_what_is_another_size_now_is_said_with_both_values(
     then: Geometry, now: Geometry, rest: int | None, said: str | None
 ) -> None:
-    assert describe_change(then, now, rest) == said
+    assert describe_change(then, now, rest, left=rest or 0) == said
+
+
+@pytest.mark.parametrize(
+    ("rest", "left", "first"),
+    [
+        (None, 9, ", but the first of them has the 9 that are left of the stream's"),
+        (None, 13, ""),
+        (None, 0, ""),
+        (3, 12, ", but the first of them has the 9 that are left of the stream's"),
+        (3, 3, ""),
+        (3, 1, ", but the first of them has the 11 that are left of the stream's"),  # they reach into its next one
+    ],
+)
+def test_it_is_said_where_epochs_that_are_whole_now_begin_with_a_shorter_one(
+    rest: int | None, left: int, first: str
+) -> None:
+    said = describe_change(ONE, WHOLE, rest, left)
+    assert str(said).partition(";")[0] == f"an epoch had 4 steps, and has the 13 of this program from here on{first}"
 
 
 @pytest.mark.parametrize(
