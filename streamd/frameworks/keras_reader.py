@@ -145,7 +145,8 @@ class Reader:
     def _return_to_fit(self) -> None:
         self._look_for_moves()
         if self._fit_place is not None:
-            if self._fit_place != self.stream.token:
+            is_within_epoch = 0 < self.stream.steps_left < len(self.stream)  # whose account is not that of `fit`
+            if is_within_epoch or self._fit_place != self.stream.token:
                 self.stream.return_to(self._fit_place)
             self._forget_fit_place()
 

@@ -52,6 +52,15 @@ def test_fit_goes_on_where_it_was_before_an_evaluation() -> None:
     assert take(reader.go_on(whole=False), 4) == [(1, 0), (1, 1), (1, 2), (2, 0)]
 
 
+def test_an_evaluation_that_ends_where_fit_goes_on_has_an_account_of_its_own() -> None:
+    stream = make_stream()
+    reader = reader_of(stream)
+    take(reader.go_on(whole=True), 2)
+    assert evaluate(reader, 2) == [(0, 0), (0, 1)]
+    assert take(reader.go_on(whole=True)) == [(0, 2)]
+    assert [(each.steps, each.complete) for each in stream.receipts] == [(2, False), (2, False), (3, True)]
+
+
 def test_a_stream_waits_where_it_will_be_read_next() -> None:
     """What its trainer will want is made while nobody reads."""
     stream = make_stream()
