@@ -35,9 +35,9 @@ _CLAIMING: Final = Lock()
 def claim(folder: Path, is_at_work: IsAtWork) -> None:
     """Keeps others out of a folder: in this process while `is_at_work` says so, other processes as long as it lives.
 
-    The same `is_at_work` may claim the folder again, and does so when the folder may have been made anew. Raises
-    ConfigError when another training has it, OSError when nothing can be written there. Where there are no locks
-    (Windows, some network file systems), no other process is kept out.
+    The same `is_at_work` may claim the folder again, and does so when the folder may have been made anew, or the lock
+    lost. Raises ConfigError when another training has it, OSError when nothing can be written there. Where there are no
+    locks (Windows, some network file systems), no other process is kept out.
     """
     with _CLAIMING:
         key = os.getpid(), folder.resolve()

@@ -73,7 +73,7 @@ class _Present:
 class Reader:
     """A stream as Keras's methods read it, one for all that `fit_data` makes of the stream.
 
-    `evaluate` and `predict` take the stream away from where `fit` will go on, and bring it back.
+    `evaluate` and `predict` take the stream away from where `fit`, or a loop of yours, will go on, and bring it back.
     """
 
     def __init__(self, stream: Stream) -> None:
@@ -81,7 +81,7 @@ class Reader:
         self._flow = self._all_epochs()
         self._fit_place: str | None = None  # where fit goes on, while the stream is elsewhere, ...
         self._parked: Callable[[], str] | None = None  # ... and where a call of another method has left it so far
-        self._feeds_fit = False
+        self._is_untouched = False  # whether that place of `fit` is the subscription's beginning
         self._calls: list[_Call] = []
 
     def seek(self, token: str, *, after: Literal["step", "epoch"] = "step") -> None:
@@ -119,7 +119,6 @@ class Reader:
 
     def go_on(self, *, whole: bool) -> Iterator[Batch]:
         """For `fit`: the rest of the stream's present epoch; all batches if not `whole`."""
-        self._feeds_fit = True
         self._return_to_fit()
         return next(self._epochs()) if whole else self._flow
 
@@ -130,17 +129,18 @@ class Reader:
             self._fit_place = self.stream.token
         self._parked = None
         self.stream.rewind()
+        self._is_untouched = self._fit_place == self.stream.token
         present = next(self._epochs())
         self._parked = present.write_place  # from now on: an interrupted call has no end
         return present
 
     def end_call(self) -> None:
         """`evaluate` or `predict` is over: what is likely to be read next can be made meanwhile."""
-        if self._feeds_fit:
-            self._return_to_fit()
-        else:
+        if self._is_untouched:
             self.stream.rewind()
             self._parked = partial(str, self.stream.token)
+        else:
+            self._return_to_fit()
 
     def _return_to_fit(self) -> None:
         self._look_for_moves()
@@ -157,6 +157,7 @@ class Reader:
 
     def _forget_fit_place(self) -> None:
         self._fit_place = self._parked = None
+        self._is_untouched = False
         self._flow = self._all_epochs()
 
     def _all_epochs(self) -> Iterator[Batch]:

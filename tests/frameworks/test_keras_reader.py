@@ -61,6 +61,18 @@ def test_an_evaluation_that_ends_where_fit_goes_on_has_an_account_of_its_own() -
     assert [(each.steps, each.complete) for each in stream.receipts] == [(2, False), (2, False), (3, True)]
 
 
+def test_a_loop_of_ones_own_goes_on_where_it_was_before_an_evaluation() -> None:
+    stream = make_stream()
+    reader = reader_of(stream)
+    loop = stream.epochs()
+    assert take(next(loop), 2) == [(0, 0), (0, 1)]
+    for _ in range(2):
+        assert evaluate(reader, 1) == [(0, 0)]
+    assert take(next(loop)) == [(0, 2)]
+    evaluate(reader)
+    assert take(next(loop)) == [(1, 0), (1, 1), (1, 2)]
+
+
 def test_a_stream_waits_where_it_will_be_read_next() -> None:
     """What its trainer will want is made while nobody reads."""
     stream = make_stream()
