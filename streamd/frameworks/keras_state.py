@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -16,6 +17,7 @@ _PARTS: Final = {
     "optimizer": "another optimizer's state; compile with that of then",
     "metrics": "other metrics; compile with those of then",
 }
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")  # of an object, another one in each process
 
 
 class _Variable(NamedTuple):
@@ -67,9 +69,10 @@ def describe_rate(optimizer: Any) -> float | str | None:
     if not isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
         return getattr(rate, "__qualname__", type(rate).__name__)
     try:
-        return f"{type(rate).__name__} of {rate.get_config()}"
-    except NotImplementedError:  # a schedule of the user's own that is never saved with a model
+        made_of = str(rate.get_config())
+    except Exception:  # noqa: BLE001 - one of the user's own that is never saved with a model: its type is what is known
         return type(rate).__name__
+    return f"{type(rate).__name__} of {_ADDRESS.sub('', made_of)}"
 
 
 def _generators() -> list[Any]:

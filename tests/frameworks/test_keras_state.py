@@ -91,3 +91,22 @@ def test_an_optimizer_made_otherwise_is_refused(state: Any) -> None:
     optimizer = load_keras().optimizers.Adam(amsgrad=True)
     with pytest.raises(ConfigError, match=r"it has 10 variables where there are 14 now"):
         put_back(make_model(optimizer=optimizer), *state)
+
+
+@pytest.mark.parametrize("error", [None, NotImplementedError, AttributeError])
+def test_a_schedule_of_ones_own_is_described_alike_in_each_process(error: type[Exception] | None) -> None:
+    from streamd.frameworks.keras_state import describe_rate  # noqa: PLC0415 - imports Keras
+
+    keras = load_keras()
+
+    class Halving(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc, name-defined]  # Keras has no types
+        def __call__(self, step: Any) -> Any:
+            return 0.5**step
+
+        def get_config(self) -> dict[str, Any]:
+            if error:
+                raise error
+            return {"of": object()}
+
+    said = "Halving" if error else "Halving of {'of': <object object>}"
+    assert describe_rate(keras.optimizers.SGD(Halving())) == said
