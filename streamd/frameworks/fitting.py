@@ -4,13 +4,30 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 import keras
 
 from streamd.errors import ConfigError
+
+
+class FirstEpoch(int):
+    """The epoch that a `fit` begins with, for Keras to find in the model; one that `is_running` no more counts as 0.
+
+    For a `fit` that another callback ends before its first epoch cannot take it back.
+    """
+
+    _is_running: Callable[[], bool]
+
+    def __new__(cls, epoch: int, is_running: Callable[[], bool]) -> Self:
+        first = super().__new__(cls, epoch)
+        first._is_running = is_running
+        return first
+
+    def __bool__(self) -> bool:
+        return self != 0 and self._is_running()
 
 
 def find_callbacks() -> Any:

@@ -52,6 +52,13 @@ class _Taken(NamedTuple):
     sample_ids: bytes
 
 
+class _Rest(NamedTuple):
+    """What another run left of an epoch. Its `fit` may have ended before it came to that."""
+
+    steps: int
+    is_wanted: Callable[[], bool]
+
+
 def _converted(arrays: tuple[Any, ...], convert: Convert) -> tuple[Any, ...]:
     """What the backend takes, in the same structure."""
     return tuple(_converted_part(part, convert) for part in arrays)
@@ -143,7 +150,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         self.reader = reader_of(stream)
         self._stream = stream
         self._steps = steps
-        self._rest: int | None = None  # steps of the next epoch of `fit`, where it is what another run left of one
+        self._rest: _Rest | None = None  # the next epoch of `fit`, where it is what another run left of one
         self.epoch_steps = 0  # of the epoch of `fit` that was begun last, as many as come in this process
         self.epoch_is_own = True  # whether that is an epoch of the stream, or the rest of one
         self._method = "fit"  # which has begun last
@@ -162,9 +169,9 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         self._kept = self._rest = None
         return self._stream.steps_left
 
-    def take_rest(self, steps: int) -> None:
-        """Makes the next epoch of `fit` one of so many steps, however many others have."""
-        self._rest = steps
+    def take_rest(self, steps: int, is_wanted: Callable[[], bool]) -> None:
+        """Makes the next epoch of `fit` one of so many steps, however many others have; if it `is_wanted` then."""
+        self._rest = _Rest(steps, is_wanted)
 
     def end_epoch_early(self) -> None:
         """Asks for the receipt of the stream's epoch, of which no step is left, and so goes on to the next one."""
@@ -209,7 +216,8 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         return self._begin_fit_epoch() if method == "fit" else (self.reader.start_over(), self.num_batches)
 
     def _begin_fit_epoch(self) -> tuple[Iterator[Batch], int]:
-        rest, self._rest = self._rest, None
+        rest = self._rest.steps if self._rest is not None and self._rest.is_wanted() else None
+        self._rest = None
         self.epoch_is_own = rest is None and self.num_batches == len(self._stream)
         batches = self.reader.go_on(whole=self.epoch_is_own)
         if self._ahead:

@@ -24,7 +24,7 @@ from streamd.frameworks.checkpoint import Checkpoints, Saved
 from streamd.frameworks.claim import claim
 from streamd.frameworks.continuing import Geometry, Interrupted, count_rest, describe_change, describe_rates
 from streamd.frameworks.finished import Finished
-from streamd.frameworks.fitting import find_callbacks, is_fitting, set_epoch_steps
+from streamd.frameworks.fitting import FirstEpoch, find_callbacks, is_fitting, set_epoch_steps
 from streamd.frameworks.kept import Array, Packer, unpack
 from streamd.frameworks.keras_adapter import StreamAdapter
 from streamd.frameworks.keras_state import build, describe_rate, put_back, take
@@ -225,7 +225,8 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         goes_on = not place.over and place.epoch < epochs
         place, resized = self._seek(saved.content, place)
         self._total = self._saved = place.total
-        self.model._initial_epoch = epochs if place.over else place.epoch  # noqa: SLF001 - as in on_epoch_begin
+        begin = FirstEpoch(epochs if place.over else place.epoch, self._is_at_work)
+        self.model._initial_epoch = begin  # noqa: SLF001 - as in on_epoch_begin
         if place.step:
             self._going_on = saved, place
         for line in (_where(place, epochs), resized if goes_on else None, changed if goes_on else None):
@@ -256,7 +257,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             then = Interrupted(now, now.steps, min(done, now.steps), own=now.whole)
         rest = count_rest(then, now, left)
         if rest and not (then.own and now.whole):
-            self._data.take_rest(rest)
+            self._data.take_rest(rest, self._is_at_work)
         if rest > now.steps:
             set_epoch_steps(rest)
             self._is_longer = True

@@ -131,6 +131,22 @@ def test_a_state_of_a_version_that_knew_of_steps_of_one_size_is_gone_on_with(
     assert len(history["loss"]) == 3 + len(counts)
 
 
+def test_a_fit_that_another_callback_ends_before_its_first_step_leaves_nothing_to_a_later_one(tmp_path: Path) -> None:
+    train_until_killed(tmp_path, 7, steps=4, every=2)
+    model, stream = make_model(), make_stream()
+    data = fit_data(stream, steps=4)
+
+    def end(*_: object, **__: object) -> None:
+        raise KilledError
+
+    others = load_keras().callbacks.LambdaCallback(on_epoch_begin=end)
+    with pytest.raises(KilledError) as kept:  # with its frames, as a notebook keeps them
+        model.fit(data, epochs=2, verbose=0, callbacks=[ours.ResumeCallback(data, tmp_path), others])
+    assert list(model.fit(data, verbose=0).history) == ["loss", "mae"]
+    assert kept.tb is not None
+    assert len(stream.taken) == 4
+
+
 def test_a_run_that_is_through_is_only_loaded(begun: Path, capfd: pytest.CaptureFixture[str]) -> None:
     model, history, stream = train(begun, epochs=1, seed=2, rate=0.5)
     assert stream.taken == []
