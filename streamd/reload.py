@@ -85,11 +85,16 @@ class Reloader:
         )
 
     def _take_verdicts_along(self, changes: Changes, fresh: dict[str, ServedStream]) -> None:
-        """A list may have a new place, since what it shares classes with changed; its verdicts count there too."""
+        """A list may have a new place, since what it shares classes with changed; its verdicts count there too.
+
+        The stream goes on with the old list, and has the lock of each place: nobody takes either away.
+        """
         for name in changes.kept:
             was, now = self._service.streams[name], fresh[name]
             if was.quarantine.path != now.quarantine.path:
                 was.quarantine.move(now.quarantine.path)
+                if now.lock is not was.verdicts_lock:
+                    self._service.renew(replace(was, verdicts_lock=now.lock))
 
     async def _apply(self, changes: Changes, fresh: dict[str, ServedStream], config: Config) -> set[str]:
         """The names of streams that no worker could open: they are as they were."""

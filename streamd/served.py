@@ -28,7 +28,8 @@ class ServedStream:
     """`max_bad_fraction` of the samples may be bad before the stream stops; `cache` is where decoded ones are kept.
 
     `mixing` is how well its batches mix the labels, None where there is nothing to mix. As long as `lock` is there,
-    nobody lists the samples anew in the place of `manifest_path`.
+    nobody lists the samples anew in the place of `manifest_path`; and with `verdicts_lock`, where its verdicts go if
+    that is another place: a reload moves them beside the list that the configuration has then.
     """
 
     spec: StreamSpec
@@ -41,6 +42,7 @@ class ServedStream:
     transform: TransformPlace | None = None
     mixing: Mixing | None = None
     lock: ListLock | None = None
+    verdicts_lock: ListLock | None = None
 
     @property
     def shape(self) -> StreamShape:

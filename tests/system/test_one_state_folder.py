@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -128,3 +129,27 @@ def test_a_reload_makes_a_list_that_was_removed_unless_another_daemon_serves_its
     assert removed.exists()
     with streamd.connect(first.endpoint) as client:
         assert len(all_rows(client)) == client.streams()["train"].samples
+
+
+def test_a_list_that_lost_its_kin_in_a_reload_keeps_its_verdicts_from_a_second_daemon(
+    first: DaemonProcess, second: DaemonProcess, folder: Path
+) -> None:
+    for path in folder.glob("*/000[0-4].jpg"):
+        was = path.stat()
+        path.write_bytes(bytes(was.st_size))
+        os.utime(path, ns=(was.st_atime_ns, was.st_mtime_ns))  # the list stays the same
+    bad = bad_files(first)
+    assert bad
+    for each in (first, second):
+        config = json.loads(each.config.read_text())
+        del config["streams"]["validation"]
+        each.config.write_text(json.dumps(config))
+    assert "kept=train" in reload(first)
+    before = lists(first)
+    with contextlib.ExitStack() as ended:
+        asked = list_anew(second, first)
+        ended.callback(asked.kill)
+        _, told = asked.communicate(timeout=40)
+    assert f"another streamd (pid {first.pid}) serves these samples" in told
+    assert lists(first) == before
+    assert bad_files(first) == bad
