@@ -18,18 +18,20 @@ from streamd.limits import (
     STREAM_DESCRIPTORS,
     WORKER_DESCRIPTORS,
 )
+from streamd.printable import counted
 
 _MEND: Final = "allow it more open files (ulimit -n, LimitNOFILE= of its unit)"
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What of `limit` descriptors is for whom; `own` are those that the daemon takes whoever comes."""
+    """What of `limit` descriptors is for whom; `own` are those that the daemon takes, with so many `streams`."""
 
     limit: int
     own: int
     sessions: int
     slots: int
+    streams: int
 
     @property
     def connections(self) -> int:
@@ -52,6 +54,17 @@ class Allowance:
             f"{SESSION_DESCRIPTORS}, and {self.slots} are for batches; {_MEND}"
         )
 
+    def refusal_of(self, streams: int) -> str | None:
+        """Why a reload cannot have so many streams, if it cannot: what is promised to trainers stays theirs."""
+        added = streams - self.streams
+        promised = self.own + SPARE_DESCRIPTORS + KNOCKS + SESSION_DESCRIPTORS * self.sessions + self.slots
+        if added * STREAM_DESCRIPTORS <= max(0, self.limit - promised):
+            return None
+        return (
+            f"the descriptors of {counted(added, 'more stream')} are {added * STREAM_DESCRIPTORS}, and of {self.limit} "
+            f"only {self.limit - promised} are not promised to trainers: restart streamd, which counts anew, or {_MEND}"
+        )
+
 
 def allow(limit: int, *, workers: int, streams: int, is_monitored: bool) -> Allowance:
     """What fits into `limit` descriptors. Raises ConfigError when not even one trainer does."""
@@ -66,7 +79,7 @@ def allow(limit: int, *, workers: int, streams: int, is_monitored: bool) -> Allo
             f"newcomers {SPARE_DESCRIPTORS + KNOCKS}, one trainer {SESSION_DESCRIPTORS + LEAST_SLOTS_A_SESSION}, which "
             f"makes {needed}; {_MEND}, or have fewer workers"
         )
-    return Allowance(limit, own, sessions, min(MAX_SLOTS, left - SESSION_DESCRIPTORS * sessions))
+    return Allowance(limit, own, sessions, min(MAX_SLOTS, left - SESSION_DESCRIPTORS * sessions), streams)
 
 
 AMPLE: Final = allow(1 << 16, workers=1, streams=1, is_monitored=False)  # where nobody counts

@@ -166,7 +166,10 @@ class Daemon:
         if monitor is not None:
             monitor.watch(service, self._stats)
         self._reloads = group.create_task(
-            self._reload(Reloader(config, partial(self._read, engine), service, engine), service), name="reloads"
+            self._reload(
+                Reloader(config, partial(self._read, engine), service, engine, self._allowance), service
+            ),
+            name="reloads",
         )
         introduce(streams, config)
         warn_of_labels(config, (each for each in streams if each.spec.name not in engine.away))

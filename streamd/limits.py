@@ -90,7 +90,7 @@ MAX_HELD_OVER: Final = 16  # ended subscriptions of a stream that a process hold
 # Descriptors of the daemon, by what was counted: libzmq ends the process that has none left for a connection.
 OWN_DESCRIPTORS: Final = 40  # loop, ZeroMQ, log, state; a listing, a reload and a slot on its way to a client
 WORKER_DESCRIPTORS: Final = 4  # its socket and its process, and those of its successor while a transform changes
-STREAM_DESCRIPTORS: Final = 2  # its list, and the next one while it is reloaded
+STREAM_DESCRIPTORS: Final = 7  # its list, the locks of it, of its verdicts, its cache; while reloaded, new ones but one
 SESSION_DESCRIPTORS: Final = 4  # its connection and the socket that let it in, its lifeline, its process
 LEAST_SLOTS_A_SESSION: Final = 4  # two batches of its own, and as many in production
 KNOCKS: Final = 8  # connections let in at a time: what libzmq may accept before we are told of the first

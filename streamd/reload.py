@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from streamd import logs
+from streamd.allowance import AMPLE, Allowance
 from streamd.changes import Changes, compare, needing_restart
 from streamd.config import Config, located
 from streamd.engines.absences import require_data
 from streamd.engines.local import LocalEngine
-from streamd.errors import StreamdError
+from streamd.errors import ConfigError, StreamdError
 from streamd.served import ServedStream
 from streamd.service import Service
 from streamd.spec import PixelId
@@ -41,14 +42,17 @@ class _Version:
 class Reloader:
     """Reloads a daemon that runs on `config`. `read` reads the configuration and lists its samples as at a start.
 
-    One reload at a time: whoever calls `reload` waits for it before the next.
+    One reload at a time: whoever calls `reload` waits for it before the next. `allowance` is what the daemon promised.
     """
 
-    def __init__(self, config: Config, read: Read, service: Service, engine: LocalEngine) -> None:
+    def __init__(
+        self, config: Config, read: Read, service: Service, engine: LocalEngine, allowance: Allowance = AMPLE
+    ) -> None:
         self._config = config
         self._read = read
         self._service = service
         self._engine = engine
+        self._allowance = allowance
 
     async def reload(self) -> bool:
         """Whether it serves all that the configuration says now. What is wrong is logged, and changes nothing.
@@ -59,6 +63,8 @@ class Reloader:
         try:
             config, streams = await self._read()
             fresh = {each.spec.name: each for each in streams}
+            if refusal := self._allowance.refusal_of(len(fresh)):
+                raise ConfigError(refusal)
             changes = self._compare(fresh)
             with located(config):
                 for name in (*changes.changed, *changes.added):

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
+from daemons import write_images
+from served_folders import serve
 
 from streamd.allowance import Allowance, allow
+from streamd.engines.register import Register
 from streamd.errors import ConfigError
-from streamd.limits import KNOCKS, MAX_MONITOR_CONNECTIONS, MAX_SESSIONS, MAX_SLOTS, MIN_CREDIT, SPARE_DESCRIPTORS
+from streamd.limits import (
+    KNOCKS,
+    MAX_MONITOR_CONNECTIONS,
+    MAX_SESSIONS,
+    MAX_SLOTS,
+    MIN_CREDIT,
+    SPARE_DESCRIPTORS,
+    STREAM_DESCRIPTORS,
+)
+from streamd.listlocks import ListLocks
 
 
 def given(limit: int, *, workers: int = 1, streams: int = 1, is_monitored: bool = False) -> Allowance:
@@ -53,3 +68,32 @@ def test_too_few_for_one_trainer_are_refused_with_the_number_that_is_enough() ->
     assert given(needed).sessions == 1
     with pytest.raises(ConfigError):
         given(needed - 1)
+
+
+def test_streams_that_a_reload_adds_must_fit_beside_what_was_promised() -> None:
+    allowed = given(1024)
+    assert allowed.refusal_of(1) is None
+    assert allowed.refusal_of(0) is None
+    refusal = allowed.refusal_of(3) or ""
+    assert refusal.startswith(
+        "the descriptors of 2 more streams are 14, and of 1024 only 0 are not promised to trainers"
+    )
+    assert given(1 << 20).refusal_of(3) is None
+
+
+def test_a_stream_that_is_reloaded_has_no_more_descriptors_open_than_are_counted(tmp_path: Path) -> None:
+    write_images(tmp_path / "data", {"cat": 3}, size=(8, 8))
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    locks = ListLocks().of({name: tmp_path / f"{name}.lock" for name in ("list", "verdicts", "next")})
+    now, then = (
+        serve(tmp_path / "data", tmp_path / "state", cache={"path": str(tmp_path / name)}) for name in ("a", "b")
+    )
+    now = replace(now, lock=locks["list"], verdicts_lock=locks["verdicts"])
+    then = replace(then, lock=locks["next"])
+    register = Register([now])
+    register.add(then)  # as its next version is opened
+    assert len(list(Path("/proc/self/fd").iterdir())) - before == STREAM_DESCRIPTORS
+    for path in list(register._locks._held):
+        register._locks.release(path)
+    for stream in (now, then):
+        stream.manifest.close()

@@ -13,6 +13,7 @@ from daemons import stream_config, write_images
 from programs import Write
 from served_folders import change_times
 
+from streamd.allowance import allow
 from streamd.catalog import list_samples, open_streams, unlisted
 from streamd.config import Config, load
 from streamd.config.problems import Places
@@ -182,6 +183,21 @@ def test_a_list_that_turns_out_the_same_is_kept_with_its_verdicts(
     _, (anew, *_) = daemon.read({"a": a, "again": a, "c": b | {"labels": {"a": "category"}}, "b": b})
     assert anew.manifest_path != kept.manifest_path
     assert anew.quarantine.reasons == {4: "bad", 5: "worse"}
+
+
+def test_more_streams_than_descriptors_allow_change_nothing(
+    daemon: Daemon, a: dict[str, Any], b: dict[str, Any], log: pytest.LogCaptureFixture
+) -> None:
+    running = daemon.start({"a": a})
+    allowed = allow(256, workers=1, streams=1, is_monitored=False)
+
+    async def read() -> tuple[Config, list[ServedStream]]:
+        return daemon.read({"a": a, "b": b})
+
+    reloader = Reloader(running, read, cast("Service", daemon), cast("LocalEngine", daemon), allowed)
+    assert not asyncio.run(reloader.reload())
+    assert daemon.told == []
+    assert "the descriptors of 1 more stream are 7, and of 256 only 0 are not promised to trainers" in log.text
 
 
 def test_files_that_were_written_since_end_a_kept_name_when_it_is_listed_anew(
