@@ -15,7 +15,7 @@ from streamd.engines.crew import Crew, Employer
 from streamd.engines.deaths import Charge, Death
 from streamd.engines.process import Listener, WorkerProcess
 from streamd.engines.production import Job, Production, Reporter
-from streamd.engines.recording import count_task, record_verdicts
+from streamd.engines.recording import count_task, note_row_cost, record_verdicts
 from streamd.engines.register import Register
 from streamd.engines.shift import Shifts
 from streamd.errors import ConfigError
@@ -199,7 +199,7 @@ class LocalEngine:
     def _done(self, job: Job, report: Done) -> None:
         production = job.production
         count_task(job, report, self._stats)
-        production.row_cost.note(job.task.rows.size, report.decode_ns)
+        note_row_cost(job, report)
         self._idles.add(report.idle_ns / 1e9)
         production.busy_s += (report.read_ns + report.decode_ns) / 1e9
         production.waited_s += report.waited_ns / 1e9

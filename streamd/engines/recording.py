@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from streamd import logs
 from streamd.engines.production import Job
+from streamd.plan import PAD_ID
 from streamd.served import ServedStream
 from streamd.stats import Stats
 from streamd.tasks import Done
@@ -21,6 +24,18 @@ def count_task(job: Job, report: Done, stats: Stats) -> None:
     if stream.cache is not None:
         stats.count(group, "cache_hits", report.gathered)
         stats.count(group, "cache_misses", rows - report.gathered)
+
+
+def note_row_cost(job: Job, report: Done) -> None:
+    """What a row of the stream takes; a task that did not make all its rows says nothing of that."""
+    samples, cost = int(np.count_nonzero(job.task.ids != PAD_ID)), job.production.row_cost
+    made = samples if job.production.stream.transform else samples - report.gathered
+    if samples == 0 or report.decode_ns == 0 or report.bad or report.unfit:
+        return
+    if made:
+        cost.note(made, report.decode_ns)
+    else:
+        cost.note_held(samples, report.decode_ns)
 
 
 def record_verdicts(stream: ServedStream, verdicts: Sequence[Verdict], stats: Stats) -> str | None:

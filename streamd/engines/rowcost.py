@@ -23,6 +23,7 @@ class RowCost:
     tasks_ahead: int = MAX_TASKS_AHEAD
     known: bool = False
     _row_ns: float = 0.0
+    _measured: bool = False  # at rows that were decoded
 
     def expect(self, row_bytes: float) -> None:
         """A row's file has so many bytes; for as long as nothing is known."""
@@ -31,8 +32,16 @@ class RowCost:
 
     def note(self, rows: int, took_ns: int) -> None:
         """So many rows took so long to decode."""
-        row_ns = took_ns / rows
-        self._row_ns = self._row_ns + _SMOOTHING * (row_ns - self._row_ns) if self.known else row_ns
+        self._learn(took_ns / rows, afresh=not self._measured)
+        self._measured = True
+
+    def note_held(self, rows: int, took_ns: int) -> None:
+        """So many rows, which needed no decoding, took so long; it counts as long as none was decoded."""
+        if not self._measured:
+            self._learn(took_ns / rows, afresh=not self.known)
+
+    def _learn(self, row_ns: float, *, afresh: bool) -> None:
+        self._row_ns = row_ns if afresh else self._row_ns + _SMOOTHING * (row_ns - self._row_ns)
         self.known = True
         self._cut()
 

@@ -12,11 +12,11 @@ from daemons import write_images
 from served_folders import serve
 
 from streamd.engines.production import Job, Production
-from streamd.engines.recording import count_task, record_verdicts
+from streamd.engines.recording import count_task, note_row_cost, record_verdicts
 from streamd.served import ServedStream
 from streamd.spec import BatchKey
 from streamd.stats import Stats
-from streamd.tasks import CachePlace, Done, Task
+from streamd.tasks import BadSample, CachePlace, Done, Task
 from streamd.verdicts import Verdict
 
 
@@ -55,3 +55,25 @@ def test_what_a_cache_held_is_counted_where_there_is_one(stream: ServedStream, *
     numbers = stats.read()["stream.train"]
     assert (numbers["read_count"], numbers["decode_count"]) == (5, 5)
     assert [numbers.get(f"cache_{each}") for each in ("hits", "misses")] == ([3, 2] if cached else [None, None])
+
+
+MS = 10**6
+AWAY = BadSample(0, "gone", lasting=False, away=True)
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        Done(1, 0, 0, 0, bad=(AWAY,) * 32),
+        Done(1, 0, MS, 0, bad=(AWAY,)),
+        Done(1, 0, MS, 0, gathered=32),
+        Done(1, 0, 100 * MS, 0, gathered=31),
+    ],
+    ids=["unopened", "away", "held", "all but one held"],
+)
+def test_rows_that_were_not_decoded_make_no_row_of_a_stream_cheap(stream: ServedStream, report: Done) -> None:
+    production = Production(BatchKey("train", 0, 0), stream, 0, 1, 4096)
+    task = Task(1, 0, 1, 4096, 32, np.arange(32, dtype=np.uint16), np.arange(32, dtype=np.int64))
+    production.row_cost.note(2, 200 * MS)
+    note_row_cost(Job(task, production, 0.0), report)
+    assert production.row_cost.task_rows == 2

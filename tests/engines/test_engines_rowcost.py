@@ -46,3 +46,14 @@ def test_one_dear_row_among_many_is_forgotten_soon() -> None:
     for _ in range(20):
         cost.note(cost.task_rows, cost.task_rows * MS)
     assert cost.task_rows == TASK_ROWS
+
+
+def test_rows_that_needed_no_decoding_count_until_one_was_decoded() -> None:
+    cost = RowCost()
+    cost.expect(24_000_000)
+    cost.note_held(32, MS)
+    assert (cost.task_rows, cost.tasks_ahead) == (TASK_ROWS, MAX_TASKS_AHEAD)
+    cost.note(1, 100 * MS)
+    assert cost.task_rows == 2
+    cost.note_held(32, MS)
+    assert cost.task_rows == 2
