@@ -42,6 +42,11 @@ def finding(at: Whereabouts | Trial, silent_s: float, deadline_s: float, state: 
     return Finding.SLOW if at.phase in _AT_PIXELS else Finding.WAITING
 
 
+def is_waiting(at: Whereabouts) -> bool:
+    """Whether a worker that has a task waits for files, as far as it says: it is at no row's pixels."""
+    return at.phase not in _AT_PIXELS
+
+
 @dataclass(frozen=True, slots=True)
 class Charge:
     """What speaks against the transform of a stream, by its number; `certain` if nothing else can be at fault."""

@@ -12,7 +12,7 @@ from typing import Final
 from streamd import logs
 from streamd.engines.absences import Absences
 from streamd.engines.crew import Crew, Employer
-from streamd.engines.deaths import Charge, Death
+from streamd.engines.deaths import Charge, Death, is_waiting
 from streamd.engines.process import Listener, WorkerProcess
 from streamd.engines.production import Job, Production, Reporter
 from streamd.engines.recording import count_task, note_row_cost, record_verdicts
@@ -49,7 +49,7 @@ class LocalEngine:
         self._workers = workers
         self._row_deadline_s = row_deadline_s
         self._shifts = Shifts(self._hire)
-        self._absences = Absences(left=self._leave, came=self._back)
+        self._absences = Absences(left=self._abandon, came=self._back)
         self._shifts.now.imported.update(each.transform for each in streams if each.transform is not None)
         self._jobs: dict[int, Job] = {}
         self._whole: list[Production] = []  # that the reporter has yet to hear of
@@ -295,6 +295,14 @@ class LocalEngine:
         if current[name] not in self._absences:  # of another version: this one may have its data elsewhere
             self._reporter.back(name)
 
+    def _abandon(self, number: int, why: str) -> None:
+        """As `_leave`, of data that workers wait for in vain: these are replaced now, for other streams need them."""
+        self._leave(number, why)
+        for worker in self._shifts.workers:
+            job = self._jobs.get(worker.at.task)
+            if job is not None and job.production.number == number and is_waiting(worker.at):
+                worker.stop_waiting()
+
     def _back(self, name: str) -> None:
         if self._reporter is not None and name in self._register.current():
             self._reporter.back(name)
@@ -337,7 +345,11 @@ class LocalEngine:
             pid=worker.pid,
             files="none yet" if job is None else job.files(),
         )
-        if job is not None and not job.production.given_up:
+        if job is None:
+            return
+        if job.production.given_up:
+            worker.stop_waiting()
+        else:
             self._absences.ask(job.production.number, job.production.stream)
 
     def _inherit(self, worker: WorkerProcess, death: Death) -> None:

@@ -100,6 +100,11 @@ class WorkerProcess:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def at(self) -> Whereabouts:
+        """Where it is by its own word."""
+        return self._track.read()
+
     def send(self, command: Command) -> None:
         """Says something; a worker that is dead already does not hear it, and `ended` tells."""
         if isinstance(command, OpenStream) and command.transform is not None:
@@ -164,6 +169,10 @@ class WorkerProcess:
         if had:
             self._flush()  # their descriptors are about to be closed
         return had
+
+    def stop_waiting(self) -> None:
+        """Ends it, since it waits for files that nobody wants any more. No sample is to blame."""
+        self._kill(Finding.WAITING)
 
     async def ended(self) -> Death:
         """Waits for the process's end; how it ended, and where it was."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from daemons import write_images
+from harmful import Broken
 from rig import Rig, pixels, play
 from served_folders import serve
 
@@ -131,5 +132,35 @@ def test_what_is_away_before_the_workers_start_is_told_to_who_asks_for_batches(s
         stream.manifest.root.rmdir()
         aside.rename(stream.manifest.root)
         assert await desk.back.get() == "train"
+
+    play(stream, scene)
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+def test_workers_that_wait_for_data_which_are_away_make_room_at_once_and_nobody_is_to_blame(
+    stream: ServedStream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_early: bool
+) -> None:
+    ills = Broken(tmp_path / "ills")
+    for name, value in ills.environment.items():
+        monkeypatch.setenv(name, value)
+
+    async def scene(rig: Rig) -> None:
+        desk, engine = Desk(rig), rig.engine
+        ills.hang_reads()
+        rig.produce()
+        (worker,) = engine._shifts.workers
+        await rig.until(lambda: worker.at.task in engine._jobs)
+        if is_early:
+            engine._absences.left(0, "its mount hangs")
+        else:  # it was somebody else's word, and this one is found later
+            engine._leave(0, "its mount hangs")
+            engine._waits(worker, worker.at)
+        assert (await desk.away.get())[0] == "train"
+        await rig.until(lambda: engine.restarts == 1 and not engine._shifts.now.productions)
+        ills.let_reads_go()
+        assert await desk.back.get() == "train"
+        rig.produce(slot=2)
+        assert (await rig.outcome())[1] is None
+        assert stream.quarantine.reasons == {}
 
     play(stream, scene)
