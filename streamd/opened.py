@@ -65,13 +65,14 @@ class Source:
     _layouts: dict[int, Layout] = field(default_factory=dict)
 
     @staticmethod
-    def open(spec: StreamSpec, manifest_path: Path) -> Source:
+    def open(spec: StreamSpec, manifest_path: Path, *, may_lack_root: bool = False) -> Source:
         """Raises ConfigError when the manifest is damaged, or not the daemon's, DataAwayError when the root is gone.
 
-        Files that hold arrays are opened here, and must be those that were listed, as must shards.
+        `may_lack_root`: files of their own are looked for when they are read, for a cache may have them all. Files that
+        hold arrays are opened here, and must be those that were listed, as must shards.
         """
         manifest = listed_manifest(spec, manifest_path)
-        root = open_root(manifest.root)
+        root = _root_of(manifest, may_lack=may_lack_root)
         try:
             store = open_store(manifest, root)
             enclosed = None if manifest.shards is None else Enclosed(manifest, manifest.shards, root)
@@ -216,6 +217,16 @@ class Source:
             self.enclosed.forget()  # each shard that is read says by itself whether it is there
 
 
+def _root_of(manifest: Manifest, *, may_lack: bool) -> int:
+    """A descriptor of the root. Where that is gone, one with nothing below it, which `_seek_root` makes the root's."""
+    try:
+        return open_root(manifest.root)
+    except DataAwayError:
+        if not may_lack or manifest.arrays is not None or manifest.shards is not None:
+            raise
+        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+
 def _away(sample_id: int, error: DataAwayError) -> BadSample:
     return BadSample(sample_id, short_reason(error, MAX_REFUSAL_CHARS), lasting=False, away=True)
 
@@ -236,7 +247,7 @@ def opened(command: OpenStream, track: Track | None = None) -> tuple[Source, str
 
     ConfigError, too, when its transform cannot be used. The track says what is tried of it, in case that never ends.
     """
-    source = Source.open(command.spec, Path(command.manifest))
+    source = Source.open(command.spec, Path(command.manifest), may_lack_root=command.cache is not None)
     try:
         source, remarks = _transformed(source, command, track)
     except BaseException:

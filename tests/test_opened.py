@@ -141,6 +141,22 @@ def test_what_a_pipeline_makes_is_known_while_the_data_are_away(
     source.close()
 
 
+def test_with_a_cache_a_stream_opens_without_its_root_and_only_what_it_lacks_waits_for_the_data(
+    stream: ServedStream, tmp_path: Path
+) -> None:
+    cache = CachePlace(str(tmp_path), None, writable=True)
+    (tmp_path / "data").rename(tmp_path / "moved")
+    source, _ = opened(OpenStream(0, str(stream.manifest_path), stream.spec, cache))
+    lacking, _ = holding(source, 2)
+    held, away = lacking.read(np.array([2, 3], np.int64))
+    assert held is Unread.LATER
+    assert isinstance(away, BadSample)
+    assert (away.sample_id, away.lasting, away.away) == (3, False, True)
+    (tmp_path / "moved").rename(tmp_path / "data")
+    assert source.read(np.array([3], np.int64)) == [file_of(stream, 3).read_bytes()]
+    source.close()
+
+
 # --- reading ahead
 
 

@@ -108,6 +108,11 @@ def test_the_second_epoch_reads_no_file_and_neither_does_the_next_daemon(
     daemon.start()
     assert epoch(daemon) == first
     assert count(daemon) == (SAMPLES, 0)
+    assert daemon.terminate() == 0
+    data.rmdir()
+    daemon.start()
+    assert epoch(daemon) == first
+    assert "data.away" not in daemon.log.read_text()
 
 
 def test_rows_that_a_daemon_had_just_kept_are_there_after_it_ended(
