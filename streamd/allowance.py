@@ -13,6 +13,7 @@ from streamd.limits import (
     MAX_SESSIONS,
     MAX_SLOTS,
     OWN_DESCRIPTORS,
+    RELOADED_STREAMS,
     SESSION_DESCRIPTORS,
     SPARE_DESCRIPTORS,
     STREAM_DESCRIPTORS,
@@ -79,7 +80,9 @@ def allow(limit: int, *, workers: int, streams: int, is_monitored: bool) -> Allo
             f"newcomers {SPARE_DESCRIPTORS + KNOCKS}, one trainer {SESSION_DESCRIPTORS + LEAST_SLOTS_A_SESSION}, which "
             f"makes {needed}; {_MEND}, or have fewer workers"
         )
-    return Allowance(limit, own, sessions, min(MAX_SLOTS, left - SESSION_DESCRIPTORS * sessions), streams)
+    for_slots = left - SESSION_DESCRIPTORS * sessions
+    for_reloads = min(STREAM_DESCRIPTORS * RELOADED_STREAMS, for_slots - LEAST_SLOTS_A_SESSION * sessions)
+    return Allowance(limit, own, sessions, min(MAX_SLOTS, for_slots - for_reloads), streams)
 
 
 AMPLE: Final = allow(1 << 16, workers=1, streams=1, is_monitored=False)  # where nobody counts

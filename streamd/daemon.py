@@ -166,9 +166,7 @@ class Daemon:
         if monitor is not None:
             monitor.watch(service, self._stats)
         self._reloads = group.create_task(
-            self._reload(
-                Reloader(config, partial(self._read, engine), service, engine, self._allowance), service
-            ),
+            self._reload(Reloader(config, partial(self._read, engine), service, engine, self._allowance), service),
             name="reloads",
         )
         introduce(streams, config)

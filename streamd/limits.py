@@ -92,6 +92,7 @@ OWN_DESCRIPTORS: Final = 40  # loop, ZeroMQ, log, state; a listing, a reload and
 WORKER_DESCRIPTORS: Final = 4  # its socket and its process, and those of its successor while a transform changes
 STREAM_DESCRIPTORS: Final = 7  # its list, the locks of it, of its verdicts, its cache; while reloaded, new ones but one
 SESSION_DESCRIPTORS: Final = 4  # its connection and the socket that let it in, its lifeline, its process
+RELOADED_STREAMS: Final = 16  # that reloads may add without a restart, where there are descriptors to spare
 LEAST_SLOTS_A_SESSION: Final = 4  # two batches of its own, and as many in production
 KNOCKS: Final = 8  # connections let in at a time: what libzmq may accept before we are told of the first
 SPARE_DESCRIPTORS: Final = 4 * (KNOCKS + 1)  # of those who only ask, or come: two groups, twice

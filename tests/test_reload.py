@@ -197,7 +197,7 @@ def test_more_streams_than_descriptors_allow_change_nothing(
     reloader = Reloader(running, read, cast("Service", daemon), cast("LocalEngine", daemon), allowed)
     assert not asyncio.run(reloader.reload())
     assert daemon.told == []
-    assert "the descriptors of 1 more stream are 7, and of 256 only 0 are not promised to trainers" in log.text
+    assert "the descriptors of 1 more stream are 7, and of 256 only 1 are not promised to trainers" in log.text
 
 
 def test_files_that_were_written_since_end_a_kept_name_when_it_is_listed_anew(
