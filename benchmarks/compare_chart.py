@@ -12,7 +12,7 @@ import growth_page
 from compare_results import DEFAULT_RESULTS, Comparison
 from PIL import Image, ImageDraw, ImageFont
 
-from streamd.demo.chart import ticks
+from streamd.cli.demo.chart import ticks
 
 Point = tuple[float, float]
 Colour = tuple[int, int, int]

@@ -8,7 +8,7 @@ from typing import Final
 import compare_peers as peers
 from compare_results import TARGETS, Comparison, Target, figures
 
-from streamd.printable import counted
+from streamd.core.text import counted
 
 _NONE: Final = "-"
 

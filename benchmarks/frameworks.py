@@ -34,8 +34,8 @@ import streamd.frameworks.jax
 import streamd.frameworks.tensorflow
 import streamd.frameworks.torch
 from streamd.client import Batch
-from streamd.layout import Tensor
-from streamd.mapping import lend
+from streamd.core.slot_layout import Tensor
+from streamd.ipc.mapping import lend
 
 Array = npt.NDArray[np.uint8]
 Make = Callable[[Iterable[Array]], Iterable[Any]]  # batches become tensors, one by one

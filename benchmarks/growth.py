@@ -84,7 +84,15 @@ def write_table(home: Path, data: Path, samples: int) -> Table:
 
 def list_samples(table: Table) -> page.Listing:
     """Lists a table as the daemon does, in a process of its own. Exits with what it said when it fails."""
-    command = [sys.executable, "-P", "-m", "streamd.listing", str(table.home), str(LISTING_INFO), "all"]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "streamd.daemon.streams.listing_process",
+        str(table.home),
+        str(LISTING_INFO),
+        "all",
+    ]
     with (table.home / "listing.log").open("wb") as log:
         began_s = time.monotonic()
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)

@@ -29,7 +29,7 @@ import reader
 import run
 
 import streamd
-from streamd.status import SessionStatus
+from streamd.core.status import SessionStatus
 
 TRAINERS: Final = 3
 STARTS_S: Final = 60.0

@@ -16,7 +16,7 @@ import numpy as np
 import tables
 from make_data import decoded, files
 
-from streamd.pyxis import COUNT_KEY, DATA_DB, META_DB, encode_sample, key_of_sample
+from streamd.dataset.lmdb.pyxis_layout import COUNT_KEY, DATA_DB, META_DB, encode_sample, key_of_sample
 
 _HELD_BACK: Final = 10  # of so many rows of the table one belongs to another split
 _MAP_BYTES: Final = 1 << 40  # of addresses, not of memory

@@ -24,7 +24,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 import streamd
-from streamd.demo.road import make_set
+from streamd.cli.demo.road import make_set
 
 DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
 ROADS: Final = 2000

@@ -25,7 +25,7 @@ from oracle import Account, Judge, Truth
 from soak_rows import Totals
 
 import streamd
-from streamd.status import DaemonStatus
+from streamd.core.status import DaemonStatus
 
 IMAGES: Final = 3000
 SIDE: Final = 96  # pixels; large enough that decoding is work

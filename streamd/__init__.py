@@ -1,25 +1,20 @@
 """streamd: load once, train many.
 
 One daemon reads, shuffles, decodes and batches images; any number of trainers take the batches. Data flows right,
-demand flows left, and they meet in the window:
+demand flows left, and they meet in the scheduler:
 
-    source -> decode -> slot -> server ==> client -> framework
-    worker <- engine <- window <- server <== client
+    source -> decode -> slot -> router ==> client -> framework
+    worker <- engine <- scheduler <- router <== client
 
-The rooms, in the order of the data:
+A folder is one process, or one layer that processes share. Each may import what stands below it, never beside it:
 
-    spec, plan, layout, verdicts, receipts, limits   what a batch is (pure)
-    config, sources, manifest                        what the user has
-    worker, produce, confined, decode                files become rows of a slot
-    slots, mapping, descriptors                      the memory and its ways to other processes
-    engines                                          who decodes
-    window                                           the one decision: what is produced, sent, freed (pure)
-    messages, wire, tasks                            what is said, and its bytes (pure)
-    server, daemon, quarantine, stats, logs          the process
-    notify, pulse, activation                        ... as systemd sees it
-    monitor                                          ... as a browser and Prometheus see it
-    client                                           the trainer's end
-    frameworks, images, saved, train, demo, cli      what people touch
+    cli          what people start                  daemon      the server process
+    frameworks   streams for Keras, torch, JAX      worker      the decode process
+    client       a trainer's end                    config      config.yaml, or every line to mend
+    dataset      files to samples, and back         scheduler   what is produced, sent and freed (pure)
+    decode       bytes of an image to pixels        ipc         messages between processes, shared memory
+    core         what a stream and a batch are (pure but for its log and two files)
+    errors, limits
 """
 
 from __future__ import annotations
@@ -41,8 +36,8 @@ from streamd.errors import (
 
 if TYPE_CHECKING:
     from streamd.client import connect
-    from streamd.images import load_image
-    from streamd.private import local
+    from streamd.client.local import local
+    from streamd.decode.inference import load_image
 
 __version__ = "0.1.0"
 
@@ -70,11 +65,11 @@ def __getattr__(name: str) -> Any:
 
         return connect
     if name == "local":
-        from streamd.private import local  # noqa: PLC0415 - as above
+        from streamd.client.local import local  # noqa: PLC0415 - as above
 
         return local
     if name == "load_image":
-        from streamd.images import load_image  # noqa: PLC0415 - as above
+        from streamd.decode.inference import load_image  # noqa: PLC0415 - as above
 
         return load_image
     raise AttributeError(f"module 'streamd' has no attribute {name!r}")

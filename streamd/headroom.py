@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from streamd.client import Batch, Stream
+from streamd.core.spec import StreamSpec
 from streamd.errors import ConfigError, StreamdError
-from streamd.spec import StreamSpec
 
 HELD: Final = 16  # batches: more than caches keep, so that each must be read from memory as a new one would
 REPLAY_S: Final = 2.0  # enough for a rate; the user waits for it

@@ -19,8 +19,8 @@ import numpy as np
 from nursery import Hatched, Nursery
 from PIL import Image
 
-from streamd.catalog import list_samples, unlisted
 from streamd.config import load
+from streamd.daemon.streams.catalog import list_samples, unlisted
 from streamd.errors import ConfigError
 
 LIMIT_S = 40.0

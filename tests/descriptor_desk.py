@@ -7,8 +7,8 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from streamd.descriptors import DescriptorServer, Lifeline, News
-from streamd.slots import SlotStore
+from streamd.ipc.fd_passing import DescriptorServer, Lifeline, News
+from streamd.ipc.slots import SlotStore
 
 NBYTES = 4096
 SOON_S = 5.0

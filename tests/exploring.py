@@ -1,6 +1,6 @@
 """How long Hypothesis explores a state machine.
 
-The same steps in every run, and few of them. `STREAMD_EXAMPLES=20000 pytest tests/window/test_window_window_states.py`
+The same steps in every run, and few of them. `STREAMD_EXAMPLES=20000 pytest tests/scheduler/test_scheduler_states.py`
 tries as many that nobody has tried before, and tells the shortest that fails.
 """
 

@@ -13,13 +13,21 @@ import numpy as np
 import numpy.typing as npt
 from served_folders import file_of
 
-from streamd.bundles import parted
-from streamd.decode import decode_into
-from streamd.layout import slot_bytes
-from streamd.served import ServedStream
-from streamd.slots import SlotStore, make_memory
-from streamd.tasks import MAX_RECORD_BYTES, Command, OpenStream, Report, Task, decode_report, encode_command
-from streamd.whereabouts import TRACK_BYTES, Track
+from streamd.core.slot_layout import slot_bytes
+from streamd.daemon.streams.served_stream import ServedStream
+from streamd.decode.decoders import decode_into
+from streamd.ipc.frames import parted
+from streamd.ipc.progress_page import TRACK_BYTES, Track
+from streamd.ipc.slots import SlotStore, make_memory
+from streamd.ipc.worker_messages import (
+    MAX_RECORD_BYTES,
+    Command,
+    OpenStream,
+    Report,
+    Task,
+    decode_report,
+    encode_command,
+)
 
 ANSWER_S = 20.0
 ROWS = 8

@@ -21,8 +21,8 @@ KILLED: Final = b"\0killed"  # by the signals that `kill` names, in their order,
 _WORKER: Final = """
     import errno, os, signal, threading
     import numpy
-    import streamd.confined as confined
-    import streamd.decode as decode
+    import streamd.dataset.paths.open_beneath as confined
+    import streamd.decode.decoders as decode
 
     decode_into, read_file = decode.decode_into, confined.read_file
 
@@ -62,7 +62,7 @@ _DAEMON: Final = """
         limits.TASK_GIVE_UP_S = 0.0
     if os.path.exists(HERE + "/fatal verdict"):
         import signal
-        import streamd.quarantine as quarantine
+        import streamd.daemon.streams.quarantine as quarantine
         record = quarantine.Quarantine.record
 
         def fatal(self, verdicts):
@@ -83,7 +83,7 @@ class Broken:
         place.mkdir()
         self._place = place
         parts = [f"import os, sys\nHERE, DEADLINE_S = {str(place)!r}, {deadline_s}\n"]
-        for modules, code in ((("streamd.worker", "streamd.check.reading"), _WORKER), (("serve",), _DAEMON)):
+        for modules, code in ((("streamd.worker", "streamd.cli.check.reader_process"), _WORKER), (("serve",), _DAEMON)):
             parts.append(f"if {set(modules)!r} & set(sys.orig_argv):\n{textwrap.indent(textwrap.dedent(code), '    ')}")
         (place / "sitecustomize.py").write_text("\n".join(parts))
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamd.layout import Tensor
-from streamd.mapping import lend
+from streamd.core.slot_layout import Tensor
+from streamd.ipc.mapping import lend
 
 IMAGES = Tensor("images", "uint8", (4, 8, 8, 3), 0)
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Sample
 
-from streamd.bottleneck import Supply, Timing
-from streamd.leaving import Leaving
-from streamd.monitor.figures import Figures, Histogram, Numbers
-from streamd.served import ServedStream
-from streamd.slots import SlotStore
-from streamd.stats import SPREAD_S
-from streamd.status import DaemonStatus, SessionStatus, StreamStatus
+from streamd.core.counters import SPREAD_S
+from streamd.core.epoch_timing import Supply, Timing
+from streamd.core.status import DaemonStatus, SessionStatus, StreamStatus
+from streamd.daemon.monitor.batch_preview import Leaving
+from streamd.daemon.monitor.snapshot import Figures, Histogram, Numbers
+from streamd.daemon.streams.served_stream import ServedStream
+from streamd.ipc.slots import SlotStore
 
 TIMING = Timing(0, 43.0, 2.0, "disk", Supply())
 STREAM = StreamStatus("train", 1000, 8, 125, 1, 10.0, 80.0, 1.25, 3, 4, 1, shuffle_score=0.75)

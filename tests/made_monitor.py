@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from made_figures import Books
 
-from streamd.monitor.web import Monitor
-from streamd.stats import Stats
+from streamd.core.counters import Stats
+from streamd.daemon.monitor.http_server import Monitor
 
 
 class Answer(NamedTuple):

@@ -133,7 +133,7 @@ def _take_over(
 
 
 if __name__ == "__main__":
-    import streamd.daemon  # noqa: F401 - imported by the command when it is called
+    import streamd.daemon.daemon  # noqa: F401 - imported by the command when it is called
     from streamd.cli.main import main
 
     gc.freeze()  # what all share is not copied for being looked at

@@ -11,10 +11,10 @@ import pytest
 from daemons import write_images
 from served_folders import serve
 
-from streamd.opened import Source
-from streamd.plan import Ids
-from streamd.served import ServedStream
-from streamd.stores import Mask, Pixels
+from streamd.core.sampler import Ids
+from streamd.daemon.streams.served_stream import ServedStream
+from streamd.dataset.arrays.store import Mask, Pixels
+from streamd.worker.stream_reader import Source
 
 LABELS = {"label": {"type": "category", "classes": ["dog", "cat"]}}  # sample 0 has a label other than 0
 

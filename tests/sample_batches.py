@@ -10,9 +10,9 @@ import numpy.typing as npt
 from sample_specs import some_spec
 
 from streamd.client import Batch
-from streamd.plan import Ids
-from streamd.spec import ImageSpec, LabelSpec
-from streamd.verdicts import BadRow
+from streamd.core.bad_samples import BadRow
+from streamd.core.sampler import Ids
+from streamd.core.spec import ImageSpec, LabelSpec
 
 CLASS = LabelSpec("label", "category", classes=("cat", "Zoë"), counts=(60, 43))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from streamd.spec import ImageSpec, LabelSpec, OrderId, PixelId, StreamSpec
+from streamd.core.spec import ImageSpec, LabelSpec, OrderId, PixelId, StreamSpec
 
 SPEC: Final = StreamSpec(
     name="train",

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from daemons import stream_config
 
-from streamd.catalog import is_listed, list_samples, open_streams
 from streamd.config import load
-from streamd.served import ServedStream
+from streamd.daemon.streams.catalog import is_listed, list_samples, open_streams
+from streamd.daemon.streams.served_stream import ServedStream
 
 
 def serve(folder: Path, state: Path, *, rescan: bool = False, **changes: object) -> ServedStream:

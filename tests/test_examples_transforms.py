@@ -11,14 +11,14 @@ from typing import Any, Final, cast
 import numpy as np
 import pytest
 
-from streamd.chance import generators
 from streamd.config import load, not_served
+from streamd.core.sample_rng import generators
+from streamd.core.spec import ImageSpec, LabelSpec, PixelId
+from streamd.dataset.manifest.manifest import Manifest
+from streamd.dataset.transform_source import place_of
 from streamd.limits import WORKER_ENVIRONMENT
-from streamd.manifest import Manifest
-from streamd.spec import ImageSpec, LabelSpec, PixelId
-from streamd.transforms.call import PURPOSE
-from streamd.transforms.probe import open_transform
-from streamd.transforms.source import place_of
+from streamd.worker.transforms.call import PURPOSE
+from streamd.worker.transforms.trial import open_transform
 
 FOLDER: Final = Path(__file__).parent.parent / "examples" / "transforms"
 LABELS: Final = {"photos": LabelSpec("label", "category", classes=("cat", "dog")), "drive": LabelSpec("angle", "float")}

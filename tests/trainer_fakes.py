@@ -12,14 +12,14 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamd.bottleneck import Timing
 from streamd.client import Batch
+from streamd.core.epoch_timing import Timing
+from streamd.core.receipt import Receipt
+from streamd.core.sampler import Ids
+from streamd.core.slot_layout import layout
+from streamd.core.spec import ImageSpec, LabelSpec, OrderId, PixelId, StreamSpec
 from streamd.errors import ReceiptError, RefusedError, near_name
-from streamd.layout import layout
-from streamd.mapping import lend
-from streamd.plan import Ids
-from streamd.receipts import Receipt
-from streamd.spec import ImageSpec, LabelSpec, OrderId, PixelId, StreamSpec
+from streamd.ipc.mapping import lend
 
 ANGLE = LabelSpec("angle", "float", mean=0.1, std=0.5)
 KIND = LabelSpec("kind", "category", classes=("car", "cat", "dog"), counts=(6, 2, 2))

@@ -18,7 +18,7 @@ from softmax import Floats, Softmax
 
 import streamd
 from streamd.client import Client
-from streamd.receipts import Receipt
+from streamd.core.receipt import Receipt
 
 WORLD = 2
 EPOCHS = 2

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.client import Batch
-from streamd.spec import StreamSpec
+from streamd.core.spec import StreamSpec
 
 Floats = npt.NDArray[np.float64]
 

@@ -1,1 +1,1 @@
-"""The commands, one file each."""
+"""The commands: one file each, or a folder where one is large."""

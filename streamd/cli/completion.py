@@ -96,7 +96,7 @@ def _written(config: Path) -> Iterable[str]:
 
 def _served(endpoint: str | None) -> Iterable[str]:
     """The streams of the daemon; where none can be, that is found out before NumPy and ZeroMQ are read."""
-    from streamd.endpoint import find  # noqa: PLC0415 - only when it is needed
+    from streamd.ipc.endpoint import find  # noqa: PLC0415 - only when it is needed
 
     found = find(endpoint)
     from streamd import connect  # noqa: PLC0415 - as above

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamd.cli.main_guard import fail_without_typer, run_guarded
+from streamd.cli.terminal.run_guarded import fail_without_typer, run_guarded
 
 PROGRAM = "streamd"
 
@@ -11,17 +11,17 @@ try:
 except ModuleNotFoundError:
     fail_without_typer(PROGRAM, "serve")
 
-from streamd.cli.check import check  # noqa: E402 - after the check for typer, which says what to install
+from streamd.cli.check.command import check  # noqa: E402 - after the check for typer, which says what to install
 from streamd.cli.completion import completion, streams  # noqa: E402 - as above
-from streamd.cli.demo import demo  # noqa: E402 - as above
-from streamd.cli.pack import pack  # noqa: E402 - as above
-from streamd.cli.probe import probe  # noqa: E402 - as above
+from streamd.cli.demo.command import demo  # noqa: E402 - as above
+from streamd.cli.pack.command import pack  # noqa: E402 - as above
+from streamd.cli.probe.command import probe  # noqa: E402 - as above
 from streamd.cli.schema import schema  # noqa: E402 - as above
 from streamd.cli.serve import serve  # noqa: E402 - as above
 from streamd.cli.service import service  # noqa: E402 - as above
-from streamd.cli.show import show  # noqa: E402 - as above
-from streamd.cli.status import status  # noqa: E402 - as above
-from streamd.cli.top import top  # noqa: E402 - as above
+from streamd.cli.show.command import show  # noqa: E402 - as above
+from streamd.cli.status.command import status  # noqa: E402 - as above
+from streamd.cli.status.top_command import top  # noqa: E402 - as above
 
 app = typer.Typer(
     add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, no_args_is_help=True,

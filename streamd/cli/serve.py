@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamd.cli.main_guard import say
+from streamd.cli.terminal.run_guarded import say
 from streamd.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
-    from streamd.activation import Handed
-    from streamd.notify import Manager
+    from streamd.daemon.socket_activation import Handed
+    from streamd.daemon.systemd import Manager
 
 
 def serve(
@@ -44,8 +44,8 @@ def serve(
     """
     # NumPy would start a thread a core for products of matrices, which neither the daemon nor a worker makes.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from streamd.activation import handed_over, is_awaited  # noqa: PLC0415 - only for the daemon, not for --help
-    from streamd.notify import Manager  # noqa: PLC0415 - as above
+    from streamd.daemon.socket_activation import handed_over, is_awaited  # noqa: PLC0415 - only for the daemon, not for --help
+    from streamd.daemon.systemd import Manager  # noqa: PLC0415 - as above
 
     manager, handed = Manager.of(os.environ), handed_over(os.environ)
     with ExitStack() as stack:
@@ -70,14 +70,14 @@ def serve(
 def _run(config: Path, manager: Manager, handed: Handed, *, rescan: bool, level: int, as_json: bool) -> None:
     """Runs the daemon until it ends. Raises ConfigError, also where a library is missing."""
     try:
-        from streamd import logs  # noqa: PLC0415 - heavy libraries only for the daemon, not for --help
-        from streamd.daemon import Daemon  # noqa: PLC0415 - as above
+        from streamd.core import log  # noqa: PLC0415 - heavy libraries only for the daemon, not for --help
+        from streamd.daemon.daemon import Daemon  # noqa: PLC0415 - as above
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a library", "serve", "streamd serve") from error
     for library in ("PIL", "aiofiles", "cv2", "simplejpeg"):  # the workers', which would die of it one after the other
         if importlib.util.find_spec(library) is None:
             raise MissingExtraError(library, "serve", "streamd serve")
-    logs.configure(level=level, as_json=as_json)
+    log.configure(level=level, as_json=as_json)
 
     async def run() -> None:
         await Daemon(config, rescan=rescan, manager=manager, handed=handed).run()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 if TYPE_CHECKING:
-    from streamd.hosting import Host
+    from streamd.cli.install_service import Host
 
 HELP: Final = "Makes streamd a service of this host, under systemd, or takes it away again. Run it as root."
 
@@ -29,22 +29,22 @@ def install() -> None:
       sudo systemctl enable --now streamd.socket streamd.service
       sudo usermod --append --groups streamd NAME        who may train
     """
-    from streamd import hosting  # noqa: PLC0415 - only when it is needed, not for --help
+    from streamd.cli import install_service  # noqa: PLC0415 - only when it is needed, not for --help
 
-    hosting.check_host()
-    hosting.install(_host(), hosting.command(), hosting.unseen_homes())
+    install_service.check_host()
+    install_service.install(_host(), install_service.command(), install_service.unseen_homes())
 
 
 @service.command()
 def remove() -> None:
     """Stops the services and takes away what was installed; configuration, state, caches and users stay."""
-    from streamd import hosting  # noqa: PLC0415 - as above
+    from streamd.cli import install_service  # noqa: PLC0415 - as above
 
-    hosting.check_host()
-    hosting.remove(_host())
+    install_service.check_host()
+    install_service.remove(_host())
 
 
 def _host() -> Host:
-    from streamd.hosting import Host, carry_out  # noqa: PLC0415 - as above
+    from streamd.cli.install_service import Host, carry_out  # noqa: PLC0415 - as above
 
     return Host(typer.echo, carry_out)

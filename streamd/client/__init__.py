@@ -1,9 +1,11 @@
 """A trainer's end: `connect()` gives a client, `subscribe()` a stream of batches.
 
-session   the protocol's client side (pure)         io       the thread that owns the socket
-inbox     between that thread and the loop          stream   the iterator a trainer holds
-batch     what it yields                            client   the door
-captions  what there is to say about its rows       html     the same in a notebook
+session   the protocol's client side (pure)         io_thread   the thread that owns the socket
+handoff   between that thread and the loop          stream      the iterator a trainer holds
+rebatch   batches of another size                   batch       what it yields
+waiting   how long a loop waits, and for what       client      connects, subscribes, asks
+ranks     which of several processes this is (pure) notebook    a batch as HTML
+local     a daemon of one's own
 """
 
 from __future__ import annotations

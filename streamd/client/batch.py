@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamd.core.bad_samples import BadRow, Marks, resolve, unmarked
+from streamd.core.sampler import Ids
+from streamd.core.slot_layout import Layout
+from streamd.core.spec import BadPolicy, StreamSpec
 from streamd.errors import ProtocolError
-from streamd.layout import Layout
-from streamd.mapping import lend
-from streamd.messages import BatchReady
-from streamd.plan import Ids
-from streamd.spec import BadPolicy, StreamSpec
-from streamd.verdicts import BadRow, Marks, resolve, unmarked
+from streamd.ipc.mapping import lend
+from streamd.ipc.messages import BatchReady
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,9 +57,9 @@ class Batch:
 
     def _repr_html_(self) -> str:
         """How a notebook shows it: pictures with labels."""
-        from streamd.client import html  # noqa: PLC0415 - a trainer's loop has no use for it
+        from streamd.client import notebook  # noqa: PLC0415 - a trainer's loop has no use for it
 
-        return html.of(self)
+        return notebook.of(self)
 
 
 def open_batch(

@@ -13,13 +13,16 @@ from typing import Literal, Self, TypeVar
 
 import zmq
 
-from streamd import endpoint as places
 from streamd.client.batch import Batch
-from streamd.client.places import read_place
-from streamd.client.recut import Cut
+from streamd.client.ranks import from_environment
+from streamd.client.rebatch import Cut
 from streamd.client.session import Wish
 from streamd.client.sockets import make_socket
 from streamd.client.stream import Stream
+from streamd.core.sampler import PAD_ID
+from streamd.core.spec import Cursor, StreamSpec, Uneven
+from streamd.core.status import DaemonStatus
+from streamd.core.token import read_place
 from streamd.errors import (
     ClosedError,
     ConfigError,
@@ -30,17 +33,9 @@ from streamd.errors import (
     TokenError,
     near_name,
 )
-from streamd.limits import (
-    ASK_AGAIN_S,
-    CONNECT_TIMEOUT_S,
-    DEFAULT_CREDIT,
-    MAX_CREDIT,
-    MAX_EPOCHS,
-    MAX_NAMES,
-    MAX_SESSIONS,
-    MIN_CREDIT,
-)
-from streamd.messages import (
+from streamd.ipc import endpoint as places
+from streamd.ipc.frames import NOBODY, pack, unpack_daemon
+from streamd.ipc.messages import (
     AskMonitor,
     AskNames,
     AskStats,
@@ -55,11 +50,16 @@ from streamd.messages import (
     Streams,
     Transport,
 )
-from streamd.plan import PAD_ID
-from streamd.ranks import from_environment
-from streamd.spec import Cursor, StreamSpec, Uneven
-from streamd.status import DaemonStatus
-from streamd.wire import NOBODY, pack, unpack_daemon
+from streamd.limits import (
+    ASK_AGAIN_S,
+    CONNECT_TIMEOUT_S,
+    DEFAULT_CREDIT,
+    MAX_CREDIT,
+    MAX_EPOCHS,
+    MAX_NAMES,
+    MAX_SESSIONS,
+    MIN_CREDIT,
+)
 
 Answer = TypeVar("Answer", Streams, Stats, StatusNow, MonitorAt, Names)
 Start = Literal["begin", "live"] | Mapping[str, int]

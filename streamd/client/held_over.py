@@ -10,8 +10,8 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Final
 
-from streamd.descriptors import Lifeline
 from streamd.errors import BatchesHeldError
+from streamd.ipc.fd_passing import Lifeline
 from streamd.limits import MAX_HELD_OVER
 
 Place = tuple[int, int]  # epoch, index

@@ -6,8 +6,8 @@ import os
 import weakref
 from collections import deque
 
+from streamd.client.handoff import Delivery
 from streamd.client.held_over import EndedConnection
-from streamd.client.inbox import Delivery
 
 
 class Returns:

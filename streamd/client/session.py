@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from streamd.bottleneck import Timing
+from streamd.core.epoch_timing import Timing
+from streamd.core.spec import Cursor, StreamSpec, Uneven
+from streamd.core.steps import Walk
 from streamd.errors import (
     RefusedError,
     StreamChangedError,
@@ -14,8 +16,8 @@ from streamd.errors import (
     StreamStoppedError,
     TokenError,
 )
-from streamd.limits import ANSWER_TIMEOUT_S, BACKOFF_MAX_S, BACKOFF_MIN_S, PROGRESS_DELAY_S
-from streamd.messages import (
+from streamd.ipc.frames import NOBODY, Header
+from streamd.ipc.messages import (
     BatchReady,
     ClientMessage,
     CreditNow,
@@ -35,9 +37,7 @@ from streamd.messages import (
     Transport,
     Welcome,
 )
-from streamd.spec import Cursor, StreamSpec, Uneven
-from streamd.walk import Walk
-from streamd.wire import NOBODY, Header
+from streamd.limits import ANSWER_TIMEOUT_S, BACKOFF_MAX_S, BACKOFF_MIN_S, PROGRESS_DELAY_S
 
 _GRANTS_A_CREDIT: Final = 2  # releases are told together, this many times while the credit is used up once
 

@@ -12,15 +12,19 @@ from functools import partial
 from types import TracebackType
 from typing import Literal, NoReturn, Self
 
-from streamd.bottleneck import EpochClock, Timing
 from streamd.client.batch import Batch, open_batch, planned_ids
+from streamd.client.handoff import Delivery, Inbox
 from streamd.client.held_over import check_held_over
-from streamd.client.inbox import Delivery, Inbox
-from streamd.client.io import Postman
-from streamd.client.patience import Patience
-from streamd.client.places import account_at, new_account, read_place, write_place
-from streamd.client.recut import Cut, Fetched, Loose, Recut
+from streamd.client.io_thread import Postman
+from streamd.client.rebatch import Cut, Fetched, Loose, Recut
 from streamd.client.session import Session, Wish
+from streamd.client.waiting import Patience
+from streamd.core.epoch_timing import EpochClock, Timing
+from streamd.core.receipt import Receipt
+from streamd.core.slot_layout import Layout, layout
+from streamd.core.spec import Cursor, Segment, steps_from
+from streamd.core.steps import Walk
+from streamd.core.token import Token, account_at, new_account, read_place, read_token, write_place
 from streamd.errors import (
     ClosedError,
     ConnectError,
@@ -31,13 +35,8 @@ from streamd.errors import (
     RefusedError,
     StreamdError,
 )
-from streamd.layout import Layout, layout
+from streamd.ipc.messages import ReceiptDue
 from streamd.limits import LAST_WORD_S, PROGRESS_DELAY_S
-from streamd.messages import ReceiptDue
-from streamd.receipts import Receipt
-from streamd.spec import Cursor, Segment, steps_from
-from streamd.tokens import Token, read_token
-from streamd.walk import Walk
 
 
 class Stream:

@@ -19,7 +19,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from streamd.config.hints import fraction
-from streamd.config.readers import (
+from streamd.config.parsers import (
     MAX_SIDE,
     MAX_WORKERS,
     is_host_port,
@@ -35,10 +35,10 @@ from streamd.config.readers import (
     whole,
 )
 from streamd.config.units import parse_bytes, parse_seconds, show
-from streamd.endpoint import check
+from streamd.core.text import is_text
 from streamd.errors import ConfigError
+from streamd.ipc.endpoint import check
 from streamd.limits import MAX_BATCH_ROWS
-from streamd.printable import is_text
 
 _IPC: Final = "ipc://"
 _TCP: Final = "tcp://"

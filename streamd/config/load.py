@@ -8,13 +8,13 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from streamd.config import likes, problems, yaml_text
-from streamd.config.explain import explain
+from streamd.config import inherit, locations, yaml_lines
+from streamd.config.error_text import explain
 from streamd.config.hints import EXAMPLES
-from streamd.config.problems import Places, Problem, message
+from streamd.config.locations import Places, Problem, message
 from streamd.config.schema import Config
 from streamd.config.units import show
-from streamd.config.yaml_text import Document
+from streamd.config.yaml_lines import Document
 from streamd.errors import ConfigError
 
 Given = Path | str | Mapping[str, object]  # a configuration: a file's path, or what would stand in it
@@ -29,7 +29,7 @@ def load(where: Given) -> Config:
     if isinstance(where, Mapping):
         return _build(Document(where, {}), "configuration", _here())
     path = Path(where)
-    return _build(yaml_text.parse(_read(path), str(path)), str(path), path.absolute().parent)
+    return _build(yaml_lines.parse(_read(path), str(path)), str(path), path.absolute().parent)
 
 
 def _here() -> Path:
@@ -45,7 +45,7 @@ def located(config: Config) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        text = problems.located(str(error), config.places)
+        text = locations.located(str(error), config.places)
         if text == str(error):
             raise
         raise ConfigError(text) from error
@@ -70,7 +70,7 @@ def _build(document: Document, name: str, base: Path) -> Config:
     if not isinstance(data, Mapping):
         found = "is empty" if data is None else f"holds {show(data)} where keys are needed"
         raise ConfigError(f"{name}:1: {found}; write at least {EXAMPLES['streams']}")
-    streams = likes.resolve(data["streams"]) if "streams" in data else likes.Streams({}, {}, ())
+    streams = inherit.resolve(data["streams"]) if "streams" in data else inherit.Streams({}, {}, ())
     places = Places(name, document.lines, streams.copied)
     wrong = [*document.problems, *streams.problems]
     config = _validated({**data, "streams": streams.raw} if "streams" in data else data, base, places)

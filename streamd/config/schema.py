@@ -3,7 +3,8 @@
     Config ── listen, memory, workers, ...
       └─ streams: name -> StreamConfig ── source (schema_sources), the rest (schema_parts)
 
-A `ValueError` raised here is a whole sentence for the person who wrote the file; `explain` puts the place before it.
+A `ValueError` raised here is a whole sentence for the person who wrote the file; `error_text` puts the place
+before it.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BeforeValidator, PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from streamd.config.fields import BatchSize, Endpoint, HostPort, Memory, Model, Text, Transform, Workers, refused
-from streamd.config.problems import Places
-from streamd.config.readers import (
+from streamd.config.locations import Places
+from streamd.config.parsers import (
     read_listen,
     read_pace,
     read_remainder,
@@ -25,7 +26,7 @@ from streamd.config.readers import (
     read_weights,
     short,
 )
-from streamd.config.schema_parts import (
+from streamd.config.schema_sections import (
     CHANNELS,
     BadSamplesConfig,
     CacheConfig,
@@ -42,8 +43,8 @@ from streamd.config.schema_parts import (
     WeightsConfig,
 )
 from streamd.config.schema_sources import CHUNKED_KINDS, FILE_KINDS, Source
+from streamd.core.spec import BadPolicy, LabelType, Remainder, Shuffle
 from streamd.limits import GIB
-from streamd.spec import BadPolicy, LabelType, Remainder, Shuffle
 
 _REMAINDERS: Final[dict[bool | str, Remainder]] = {True: "drop", False: "keep", "pad": "pad"}
 Label = Annotated[LabelConfig, BeforeValidator(short("type"), json_schema_input_type=LabelType | LabelConfig)]

@@ -1,7 +1,11 @@
-"""From a file's bytes to a row of a slot: one decoder a format, chosen by content, never by name."""
+"""From a file's bytes to a row of a slot: one decoder a format, chosen by content, never by name.
 
-from __future__ import annotations
+    sniff         the format of a file               decoders     the decoder for it
+    jpeg          by libjpeg-turbo                   pillow       all others, with tiff
+    exif          which side is up                   to_rgb       any mode to RGB or greyscale
+    resize        to the size of a row               random_crop  where a random part lies
+    pixel_id      what the pixels depend on          pil_image    an array as Pillow has it
+    inference     one image for a trained model
 
-from streamd.decode.choose import BadImageError, decode_into
-
-__all__ = ["BadImageError", "decode_into"]
+Nothing is imported here: `inference` is what a trainer may call, and says which extra the decoders need.
+"""

@@ -14,13 +14,13 @@ from typing import Final
 import numpy as np
 import simplejpeg
 
+from streamd.core.spec import ImageSpec
 from streamd.decode import pillow
-from streamd.decode.crop import Crop, Draw, drawn_crop
-from streamd.decode.orientation import SIDEWAYS, UPRIGHT, orientation_of, upright
+from streamd.decode.exif import SIDEWAYS, UPRIGHT, orientation_of, upright
+from streamd.decode.pil_image import picture_of
+from streamd.decode.random_crop import Crop, Draw, drawn_crop
 from streamd.decode.resize import BadImageError, Row, check_pixels, covering_size, fill, fill_reduced
 from streamd.limits import KIB
-from streamd.picture import picture_of
-from streamd.spec import ImageSpec
 
 Size = tuple[int, int]  # height, width
 

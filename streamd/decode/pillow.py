@@ -20,14 +20,14 @@ from PIL import (
     features,
 )
 
-from streamd.decode.crop import Draw, drawn_crop
-from streamd.decode.orientation import UPRIGHT, orientation_of, upright
-from streamd.decode.plain import Plain, Storage, plain
+from streamd.core.spec import ImageSpec
+from streamd.decode.exif import UPRIGHT, orientation_of, upright
+from streamd.decode.random_crop import Draw, drawn_crop
 from streamd.decode.resize import BadImageError, Row, check_pixels, fill
 from streamd.decode.tiff import tiff_storage
+from streamd.decode.to_rgb import Plain, Storage, plain
 from streamd.errors import ConfigError
 from streamd.limits import MAX_PIXELS
-from streamd.spec import ImageSpec
 
 # Some formats get memory for all pixels as they are opened. Pillow refuses before that, at twice the number given here.
 Image.MAX_IMAGE_PIXELS = MAX_PIXELS // 2

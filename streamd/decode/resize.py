@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from streamd.decode.crop import Crop
+from streamd.core.spec import ImageSpec
+from streamd.decode.pil_image import picture_of
+from streamd.decode.random_crop import Crop
 from streamd.limits import MAX_PIXELS
-from streamd.picture import picture_of
-from streamd.spec import ImageSpec
 
 Row = npt.NDArray[np.uint8]
 Box = tuple[float, float, float, float]

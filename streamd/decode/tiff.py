@@ -6,8 +6,8 @@ from typing import Final
 
 from PIL import TiffImagePlugin as Tiff
 
-from streamd.decode.plain import Storage
 from streamd.decode.resize import BadImageError
+from streamd.decode.to_rgb import Storage
 
 # What is left out is rare, and each would be one more decoder that reads hostile bytes.
 _COMPRESSIONS: Final = frozenset(

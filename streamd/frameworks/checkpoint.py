@@ -5,6 +5,8 @@
 
 A state is written beside the others, made durable and renamed into place, so that a kill at any moment leaves the one
 before. What the disk damaged later is noticed by its digest and passed over.
+
+A folder for one training at a time: two that saved in one would each go on with the other's state, and drop it.
 """
 
 from __future__ import annotations
@@ -15,16 +17,21 @@ import json
 import os
 import re
 import shutil
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Lock
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from streamd.errors import ConfigError
+
+if sys.platform != "win32":
+    import fcntl
 
 Array = npt.NDArray[Any]
 
@@ -35,6 +42,9 @@ _NAME: Final = re.compile(r"step-(\d{7,})")
 _WRITTEN: Final = ".tmp"  # where a state is until it is whole
 _TRIED: Final = ".try-"  # what shows that something can be written
 _DROPPED: Final = ".old"  # where one goes before its files do, so that half of one is never found
+IsAtWork = Callable[[], bool]
+
+_LOCK: Final = ".lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,3 +222,66 @@ def _dtype_name(dtype: np.dtype[Any]) -> str:
 
 def _digest(data: bytes | memoryview) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """Who has a folder in this process, and the file whose lock keeps other processes out; None where none can be."""
+
+    is_at_work: IsAtWork
+    descriptor: int | None
+
+
+_CLAIMS: Final[dict[tuple[int, Path], _Claim]] = {}  # by process (a fork inherits none of its locks) and folder
+_CLAIMING: Final = Lock()
+
+
+def claim(folder: Path, is_at_work: IsAtWork) -> None:
+    """Keeps others out of a folder: in this process while `is_at_work` says so, other processes as long as it lives.
+
+    The same `is_at_work` may claim the folder again, and does so when the folder may have been made anew, or the lock
+    lost. Raises ConfigError when another training has it, OSError when nothing can be written there. Where there are no
+    locks (Windows, some network file systems), no other process is kept out.
+    """
+    with _CLAIMING:
+        key = os.getpid(), folder.resolve()
+        held = _CLAIMS.get(key)
+        if held and held.is_at_work != is_at_work and held.is_at_work():
+            raise ConfigError(f"another fit of this process saves in {folder}: give each one a folder of its own")
+        _CLAIMS[key] = _Claim(is_at_work, _lock(folder, held.descriptor if held else None))
+
+
+def _lock(folder: Path, descriptor: int | None) -> int | None:
+    """The descriptor of the folder's lock file, which is locked; `descriptor` where that is it.
+
+    That one is locked again, since the lock is lost when any descriptor of the file is closed in this process.
+    """
+    if sys.platform == "win32":
+        return descriptor
+    if descriptor is not None and _is_open_as(descriptor, folder / _LOCK):
+        opened = descriptor
+    else:
+        opened = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    is_locked = True
+    try:
+        fcntl.lockf(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if isinstance(error, BlockingIOError | PermissionError):  # POSIX leaves open which of them it is
+            if opened != descriptor:  # else it is kept, to be locked by a later claim
+                os.close(opened)
+            raise ConfigError(
+                f"another trainer saves in {folder}: give each one, and each rank, a folder of its own"
+            ) from error
+        os.close(opened)
+        is_locked = False
+    if descriptor is not None and descriptor != opened:  # the lock of a folder that was removed
+        os.close(descriptor)
+    return opened if is_locked else None
+
+
+def _is_open_as(descriptor: int, path: Path) -> bool:
+    """Whether the file that was opened is the one that the path names now."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False

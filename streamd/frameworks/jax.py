@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from streamd.frameworks.extras import load
+from streamd.frameworks.lazy_import import load
 
 
 def array(values: npt.NDArray[Any], sharding: Any = None) -> Any:

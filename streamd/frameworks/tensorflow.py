@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from streamd.frameworks.dlpack import Array, copied, export
-from streamd.frameworks.extras import load
+from streamd.frameworks.lazy_import import load
 
 
 def tensor(array: Array) -> Any:

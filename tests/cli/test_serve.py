@@ -28,7 +28,7 @@ def test_help_shows_the_options_and_loads_nothing_heavy() -> None:
     assert "--rescan" in done.stdout
     loaded = done.stdout.split()
     assert "streamd.cli.serve" in loaded
-    assert {"zmq", "numpy", "PIL", "ruamel.yaml", "streamd.daemon"} & set(loaded) == set()
+    assert {"zmq", "numpy", "PIL", "ruamel.yaml", "streamd.daemon.daemon"} & set(loaded) == set()
 
 
 def test_a_missing_library_names_the_extra() -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from streamd.client.session import Do, Fail, Say, Session, Wish
-from streamd.messages import BatchReady, Progress, Welcome
-from streamd.spec import Cursor, ImageSpec, OrderId, PixelId, StreamSpec
-from streamd.wire import Header
+from streamd.core.spec import Cursor, ImageSpec, OrderId, PixelId, StreamSpec
+from streamd.ipc.frames import Header
+from streamd.ipc.messages import BatchReady, Progress, Welcome
 
 WISH = Wish("train", rank=0, world=1, epochs=2, uneven="drop", credit=8, transport="shared")
 SPEC = StreamSpec(

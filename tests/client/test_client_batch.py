@@ -14,11 +14,11 @@ from sample_specs import some_spec
 import streamd
 from streamd.client import Batch, Client
 from streamd.client.batch import open_batch, planned_ids
+from streamd.core.bad_samples import MASKED, SUBSTITUTED, BadRow
+from streamd.core.slot_layout import layout
+from streamd.core.spec import BadPolicy, LabelSpec
 from streamd.errors import ProtocolError
-from streamd.layout import layout
-from streamd.messages import BatchReady
-from streamd.spec import BadPolicy, LabelSpec
-from streamd.verdicts import MASKED, SUBSTITUTED, BadRow
+from streamd.ipc.messages import BatchReady
 
 
 @pytest.fixture(scope="module")

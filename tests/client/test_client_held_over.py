@@ -7,12 +7,12 @@ from typing import cast
 import pytest
 
 from streamd.client import held_over as module
+from streamd.client.handoff import Inbox
 from streamd.client.held_over import EndedConnection, check_held_over, held_over
-from streamd.client.inbox import Inbox
-from streamd.descriptors import Lifeline
+from streamd.core.spec import Cursor
 from streamd.errors import BatchesHeldError
+from streamd.ipc.fd_passing import Lifeline
 from streamd.limits import MAX_HELD_OVER
-from streamd.spec import Cursor
 
 HELD = {3: (0, 3), 5: (0, 5)}
 

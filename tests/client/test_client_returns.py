@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import cast
 
+from streamd.client.handoff import Delivery
 from streamd.client.held_over import EndedConnection
-from streamd.client.inbox import Delivery
 from streamd.client.returns import Returns
-from streamd.descriptors import Lifeline
-from streamd.messages import BatchReady
+from streamd.ipc.fd_passing import Lifeline
+from streamd.ipc.messages import BatchReady
 
 
 class Silent:

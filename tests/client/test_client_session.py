@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 from talking import BOOT, HERE, NUMBER, SPEC, WISH, active, asking, deliver, failure, ready, welcome
 
-from streamd.bottleneck import Supply, Timing
 from streamd.client.session import Do, Greet, Offer, OfferReceipt, OpenSocket, Say, Session, Unmap
+from streamd.core.epoch_timing import Supply, Timing
+from streamd.core.spec import Cursor, ImageSpec, OrderId, PixelId, Segment
 from streamd.errors import RefusedError, StreamChangedError, StreamStoppedError, TokenError
-from streamd.limits import ANSWER_TIMEOUT_S, BACKOFF_MAX_S, BACKOFF_MIN_S
-from streamd.messages import (
+from streamd.ipc.frames import NOBODY, Header
+from streamd.ipc.messages import (
     Draining,
     Goodbye,
     Progress,
@@ -23,8 +24,7 @@ from streamd.messages import (
     Streams,
     Subscribe,
 )
-from streamd.spec import Cursor, ImageSpec, OrderId, PixelId, Segment
-from streamd.wire import NOBODY, Header
+from streamd.limits import ANSWER_TIMEOUT_S, BACKOFF_MAX_S, BACKOFF_MIN_S
 
 # --- subscribing
 

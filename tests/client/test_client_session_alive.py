@@ -6,9 +6,9 @@ import pytest
 from talking import HERE, SPEC, active, asking, deliver, told
 
 from streamd.client.session import Lent, OpenSocket, Say, Session
+from streamd.ipc.frames import Header
+from streamd.ipc.messages import CreditNow, NoSession, Ping, Pong, ReceiptDue
 from streamd.limits import ANSWER_TIMEOUT_S, BACKOFF_MIN_S, SILENCE_S
-from streamd.messages import CreditNow, NoSession, Ping, Pong, ReceiptDue
-from streamd.wire import Header
 
 
 def pinged(session: Session, now_s: float = 20.0) -> Session:

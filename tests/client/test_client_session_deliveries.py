@@ -8,9 +8,9 @@ import pytest
 from talking import HERE, WISH, active, deliver, ready, told, welcome
 
 from streamd.client.session import Offer, Say
+from streamd.core.spec import Cursor, Segment
+from streamd.ipc.messages import Progress
 from streamd.limits import BACKOFF_MIN_S, PROGRESS_DELAY_S
-from streamd.messages import Progress
-from streamd.spec import Cursor, Segment
 
 
 def test_batches_in_order_are_offered_over_the_end_of_an_epoch() -> None:

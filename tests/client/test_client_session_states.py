@@ -16,9 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from talking import SPEC
 
 from streamd.client.session import Do, Offer, OpenSocket, Say, Session, Wish
-from streamd.messages import BatchReady, DaemonMessage, Goodbye, NoSession, Ping, Pong, Progress, Subscribe, Welcome
-from streamd.spec import Cursor
-from streamd.wire import Header
+from streamd.core.spec import Cursor
+from streamd.ipc.frames import Header
+from streamd.ipc.messages import BatchReady, DaemonMessage, Goodbye, NoSession, Ping, Pong, Progress, Subscribe, Welcome
 
 BATCHES: Final = SPEC.batches
 CREDIT: Final = 4

@@ -5,7 +5,7 @@ import pytest
 from streamd.config import hints
 from streamd.config.hints import EXAMPLES, MISSING
 from streamd.config.schema import Config, StreamConfig
-from streamd.config.schema_parts import PARTS
+from streamd.config.schema_sections import PARTS
 
 
 @pytest.mark.parametrize(

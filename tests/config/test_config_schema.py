@@ -8,9 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 from streamd.config import Config, StreamConfig, load
-from streamd.config.schema_parts import MeanStd
+from streamd.config.schema_sections import MeanStd
+from streamd.dataset.manifest.types import WantedStream
 from streamd.errors import ConfigError
-from streamd.sources.wanted import WantedStream
 
 FILES = {"source": {"kind": "folder", "path": "d"}, "image": {"size": [8, 9]}}
 RANDOM_CROP = {"size": [8, 8], "resize": "random_crop"}

@@ -22,7 +22,7 @@ from numpy._core._multiarray_umath import (  # type: ignore[import-not-found]  #
 )
 from pictures import decoded
 
-from streamd.spec import ImageSpec, Resize
+from streamd.core.spec import ImageSpec, Resize
 
 HERE = Path(__file__).resolve().parent
 FILES = HERE / "golden"

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from streamd.decode import decode_into
-from streamd.spec import ImageSpec
+from streamd.core.spec import ImageSpec
+from streamd.decode.decoders import decode_into
 
 Pixels = npt.NDArray[np.uint8]
 

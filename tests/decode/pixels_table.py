@@ -14,7 +14,7 @@ from golden_files import deep, four_inks, picture, with_alpha
 from pictures import decoded
 from PIL import Image
 
-from streamd.spec import ImageSpec
+from streamd.core.spec import ImageSpec
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "pixels.md"
 BEGIN, END = "<!-- scripts/pixels writes from here -->", "<!-- to here -->"

@@ -14,9 +14,10 @@ import simplejpeg
 from pictures import apart, decoded, encoded, smooth
 from PIL import Image
 
-from streamd.decode import BadImageError, jpeg
+from streamd.core.spec import ImageSpec, Resize
+from streamd.decode import jpeg
+from streamd.decode.decoders import BadImageError
 from streamd.limits import MAX_PIXELS
-from streamd.spec import ImageSpec, Resize
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pictures import apart, decoded, encoded, smooth
 from PIL import Image, ImageOps
 
-from streamd.decode import BadImageError
-from streamd.spec import ImageSpec
+from streamd.core.spec import ImageSpec
+from streamd.decode.decoders import BadImageError
 
 START, SCAN = b"\xff\xd8", b"\xff\xda"
 UPRIGHT: Final = smooth(24, 32)

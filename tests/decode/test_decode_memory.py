@@ -13,8 +13,8 @@ import pytest
 from golden import FILES
 from PIL import Image
 
-from streamd.decode import plain
-from streamd.decode.plain import Plain, Storage
+from streamd.decode import to_rgb
+from streamd.decode.to_rgb import Plain, Storage
 from streamd.limits import (
     CACHE_UNPUBLISHED_BYTES,
     CHUNKS_KEPT_BYTES,
@@ -33,8 +33,8 @@ PROCESS_BYTES = 160 * MIB  # of a worker that decodes nothing
 DECODE = """
 import resource, sys
 import numpy as np
-from streamd.decode import decode_into
-from streamd.spec import ImageSpec
+from streamd.decode.decoders import decode_into
+from streamd.core.spec import ImageSpec
 most, small, data = int(sys.argv[1]), open(sys.argv[2], "rb").read(), open(sys.argv[3], "rb").read()
 row, image = np.empty((32, 32, 3), np.uint8), ImageSpec(32, 32, 3)
 decode_into(small, row, image)
@@ -88,7 +88,7 @@ def test_bands_change_no_pixel(mode: Plain, monkeypatch: pytest.MonkeyPatch) -> 
     for path in sorted(FILES.iterdir()):
         with Image.open(path) as picture:
             picture.load()
-            whole = np.asarray(plain.plain(picture, mode, Storage()))
+            whole = np.asarray(to_rgb.plain(picture, mode, Storage()))
             with monkeypatch.context() as patch:
-                patch.setattr(plain, "_BAND_PIXELS", 7 * picture.width)
-                assert np.array_equal(np.asarray(plain.plain(picture, mode, Storage())), whole), path.name
+                patch.setattr(to_rgb, "_BAND_PIXELS", 7 * picture.width)
+                assert np.array_equal(np.asarray(to_rgb.plain(picture, mode, Storage())), whole), path.name

@@ -10,10 +10,11 @@ import pytest
 from pictures import apart, decoded, encoded, png, smooth
 from PIL import Image, ImageFile, features
 
-from streamd.decode import BadImageError, pillow
+from streamd.core.spec import ImageSpec
+from streamd.decode import pillow
+from streamd.decode.decoders import BadImageError
 from streamd.errors import ConfigError
 from streamd.limits import MAX_PIXELS
-from streamd.spec import ImageSpec
 
 PICTURE = smooth(20, 30)
 IMAGE = ImageSpec(20, 30, 3)

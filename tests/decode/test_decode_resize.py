@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from pictures import apart, smooth
 from PIL import Image
 
+from streamd.core.spec import ImageSpec, Resize
 from streamd.decode.resize import BadImageError, check_pixels, covering_size, fill, fill_reduced
 from streamd.limits import MAX_PIXELS
-from streamd.spec import ImageSpec, Resize
 
 SIDES = st.integers(1, 70)
 

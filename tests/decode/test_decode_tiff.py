@@ -11,8 +11,8 @@ from golden_files import deep, picture, with_alpha
 from pictures import apart, decoded, encoded
 from PIL import Image
 
-from streamd.decode import BadImageError
-from streamd.spec import ImageSpec
+from streamd.core.spec import ImageSpec
+from streamd.decode.decoders import BadImageError
 
 PIXELS = np.asarray(picture())
 IMAGE = ImageSpec(*PIXELS.shape)

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamd.receipts import Receipt
+from streamd.core.receipt import Receipt
 
 Label = npt.NDArray[Any]
 

@@ -31,7 +31,7 @@ from account_log import (
 
 import streamd
 from streamd.client import Batch, Client, Stream
-from streamd.spec import Uneven
+from streamd.core.spec import Uneven
 
 ALL = -1
 

@@ -18,15 +18,15 @@ import numpy.typing as npt
 from account_log import Began, Ended, Record, Settled, Step, images_digest, labels_digest, read_records
 from sample_batches import joined
 
-from streamd.catalog import list_samples, open_streams
 from streamd.config import load
-from streamd.decode import decode_into
-from streamd.plan import PAD_ID, Ids
-from streamd.receipts import Receipt, expected_digest
-from streamd.served import ServedStream
-from streamd.spec import Cursor, Segment, Uneven
-from streamd.verdicts import MASKED, Marks, resolve
-from streamd.walk import Walk
+from streamd.core.bad_samples import MASKED, Marks, resolve
+from streamd.core.receipt import Receipt, expected_digest
+from streamd.core.sampler import PAD_ID, Ids
+from streamd.core.spec import Cursor, Segment, Uneven
+from streamd.core.steps import Walk
+from streamd.daemon.streams.catalog import list_samples, open_streams
+from streamd.daemon.streams.served_stream import ServedStream
+from streamd.decode.decoders import decode_into
 
 _REMEMBERED = 4096  # steps back that a checkpoint may lie and have what was sent again compared
 _MOST_PROBLEMS = 20

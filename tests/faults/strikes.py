@@ -13,7 +13,7 @@ from killers import wait_for_outstanding, wait_gone
 from logged import LoggedTrainer, problems
 from oracle import Truth
 
-from streamd.printable import counted
+from streamd.core.text import counted
 
 _STRIDE: Final = 16  # batches between two strikes, on the average
 _SPREAD: Final = 6  # so that any two are further apart than a credit of 8: each connection delivers something

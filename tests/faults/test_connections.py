@@ -21,11 +21,10 @@ from scene import Scene, dice, scene, shimmed, times
 from strikes import counts_of, images_for
 
 import streamd
-from streamd.bundles import parted
 from streamd.client.sockets import make_socket
-from streamd.messages import BatchReady, ClientMessage, Goodbye, Progress, ReceiptSeen, Subscribe, Welcome
-from streamd.spec import Cursor
-from streamd.wire import NOBODY, Header, pack, unpack_daemon
+from streamd.core.spec import Cursor
+from streamd.ipc.frames import NOBODY, Header, pack, parted, unpack_daemon
+from streamd.ipc.messages import BatchReady, ClientMessage, Goodbye, Progress, ReceiptSeen, Subscribe, Welcome
 
 pytestmark = pytest.mark.timeout(300)
 Record = Callable[[str, object], None]

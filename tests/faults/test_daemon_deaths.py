@@ -15,7 +15,7 @@ from logged import LoggedTrainer, running
 from scene import FULL, Scene, dice, scene
 from strikes import agree, images_for, strike_often
 
-from streamd.layout import layout
+from streamd.core.slot_layout import layout
 
 Record = Callable[[str, object], None]
 BY_HAND: Final = "started again by the test; by systemd in a line of its own"

@@ -14,7 +14,7 @@ import zmq
 from daemons import DaemonProcess, stream_config, wait_until, write_images
 
 import streamd
-from streamd.allowance import allow
+from streamd.daemon.descriptor_allowance import allow
 from streamd.errors import RefusedError
 
 LIMIT = 200

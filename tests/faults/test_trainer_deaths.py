@@ -14,7 +14,7 @@ from logged import LoggedTrainer, problems, running
 from oracle import union_problems
 from scene import Scene, dice, scene, times
 
-from streamd.layout import slot_bytes
+from streamd.core.slot_layout import slot_bytes
 
 pytestmark = pytest.mark.timeout(300)
 Record = Callable[[str, object], None]

@@ -17,7 +17,7 @@ from lent_arrays import Lender, address
 
 import streamd
 from streamd.errors import MissingExtraError
-from streamd.frameworks.extras import load
+from streamd.frameworks.lazy_import import load
 from streamd.frameworks.tensorflow import tensor
 
 Images = np.ndarray[Any, Any]
@@ -144,8 +144,8 @@ def test_a_cache_of_a_stream_comes_to_its_end_or_says_what_it_holds(
     start_daemon: Callable[..., DaemonProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefetch: int
 ) -> None:
     """It keeps the memory of each batch: 64 may be held, or as many as there are, or half of them."""
-    monkeypatch.setattr("streamd.client.patience.HELD_COLLECT_S", 0.01)
-    monkeypatch.setattr("streamd.client.patience.HELD_ERROR_S", 0.01)
+    monkeypatch.setattr("streamd.client.waiting.HELD_COLLECT_S", 0.01)
+    monkeypatch.setattr("streamd.client.waiting.HELD_ERROR_S", 0.01)
     tf = tensorflow()
     daemon = start_daemon({"workers": 1, "streams": {"train": stream_config(write_images(tmp_path, {"cat": 64}))}})
     with streamd.connect(daemon.endpoint) as client, client.subscribe("train", epochs=1, prefetch=prefetch) as stream:

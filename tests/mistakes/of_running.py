@@ -7,9 +7,9 @@ from typing import Final
 
 from mistake import GOOD, SERVE, TABLE, Mistake
 
-from streamd.catalog import list_samples, lock_paths
 from streamd.config import load
-from streamd.listlocks import ListLock
+from streamd.daemon.streams.catalog import list_samples, lock_paths
+from streamd.daemon.streams.manifest_locks import ListLock
 
 TRAIN: Final = "streamd-train --stream train --epochs 1 --save model.keras"
 

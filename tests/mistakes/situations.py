@@ -22,12 +22,13 @@ from mistake import Mistake
 from programs import forgotten
 
 import streamd
-from streamd import listing, logs
 from streamd.config import Given
+from streamd.core import log
+from streamd.daemon.streams import listing_process
 from streamd.errors import ConfigError, StreamdError
 
 LIMIT_S = 30.0
-PROGRAMS = {"streamd": "streamd.cli.main", "streamd-train": "streamd.cli.train"}
+PROGRAMS = {"streamd": "streamd.cli.main", "streamd-train": "streamd.cli.train.command"}
 _ROWS = "".join(f"{name}/000{number}.jpg,0.{number}\n" for name in ("cat", "dog") for number in range(4))
 
 _HIDE = """\
@@ -132,7 +133,7 @@ def run_here(
     for name, value in environment(mistake, place, endpoint).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("sys.argv", [program, *arguments])
-    monkeypatch.setattr("streamd.daemon.list_apart", _list_here)
+    monkeypatch.setattr("streamd.daemon.daemon.list_apart", _list_here)
     monkeypatch.setitem(sys.modules, "keras", ModuleType("keras"))  # nobody here gets so far as to need it
     with forgotten(place), pytest.raises(SystemExit) as ended:
         _main(program)()
@@ -150,18 +151,19 @@ async def _list_here(config: Given, state: Path, *, anew: bool = False) -> None:
     """Lists as the listing's process does, without the half second that it takes to start."""
     asked, said = io.TextIOWrapper(io.BytesIO(msgspec.json.encode(config, enc_hook=os.fspath))), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(said):
-        patch.setattr("sys.argv", ["listing", str(state), str(logs.level()), "all" if anew else "new"])
+        patch.setattr("sys.argv", ["listing", str(state), str(log.level()), "all" if anew else "new"])
         patch.setattr("sys.stdin", asked)
         try:
-            listing.main()
+            listing_process.main()
         except SystemExit as ended:
             raise ConfigError(said.getvalue()) from ended
 
 
 def _main(program: str) -> Callable[[], None]:
-    from streamd.cli import main, train  # noqa: PLC0415 - they end the process when typer is missing
+    from streamd.cli import main  # noqa: PLC0415 - they end the process when typer is missing
+    from streamd.cli.train import command  # noqa: PLC0415 - they end the process when typer is missing
 
-    return {"streamd": main.main, "streamd-train": train.main}[program]
+    return {"streamd": main.main, "streamd-train": command.main}[program]
 
 
 def _told(stderr: str) -> list[str]:

@@ -20,7 +20,7 @@ from typing import Final
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 TESTS: Final = Path(__file__).resolve().parent.parent
-sys.path += [str(TESTS), *(str(TESTS / room) for room in ("client", "simulation", "window"))]
+sys.path += [str(TESTS), *(str(TESTS / room) for room in ("client", "simulation", "scheduler"))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def simulator(runs: int) -> tuple[str, int]:
 
 def random_runs(runs: int) -> tuple[str, int]:
     from driving import wander  # noqa: PLC0415 - found on the path set above
-    from test_window_window_at_random import random_trainer, random_world  # noqa: PLC0415 - found on the path set above
+    from test_scheduler_at_random import random_trainer, random_world  # noqa: PLC0415 - found on the path set above
 
     for seed in range(runs):
         rng = random.Random(seed)  # noqa: S311 - no secret, a schedule that can be repeated
@@ -59,7 +59,7 @@ def random_runs(runs: int) -> tuple[str, int]:
 
 
 def states(runs: int) -> tuple[str, int]:
-    from test_window_window_states import Daemon  # noqa: PLC0415 - found on the path set above
+    from test_scheduler_states import Daemon  # noqa: PLC0415 - found on the path set above
 
     return thought_of(Daemon, runs)
 

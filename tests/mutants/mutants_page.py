@@ -23,7 +23,8 @@ _HEAD: Final = """\
 A check that cannot fail proves nothing. So each of these one-line faults is put into a copy of the package, and the
 checks of the core look for what is wrong, knowing nothing of the line: the simulator (whole daemons and trainers in
 virtual time), random runs of the window, and two state machines of Hypothesis, of the window and of a client's session.
-In all but the last the window's own ledger (`streamd/window/ledger.py`) speaks up; what it says begins with its rule.
+In all but the last the window's own ledger (`streamd/scheduler/invariants.py`) speaks up; what it says begins with
+its rule.
 
 A cell has the runs until the first find and the processor time they took, start-up left out; "none" where
 {runs} runs found nothing.

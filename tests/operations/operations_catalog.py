@@ -8,7 +8,7 @@ from typing import Final
 from operations_errors import EVENT_ADVICE
 from operations_table import ROOT
 
-from streamd.logs.events import EVENTS, message_id
+from streamd.core.log.events import EVENTS, message_id
 
 CATALOG: Final = ROOT / "systemd" / "streamd.catalog"
 _HEAD: Final = """\

@@ -10,12 +10,12 @@ from typing import Final, get_args
 from operations_table import code, table
 
 from streamd import errors
-from streamd.bottleneck import Stage
+from streamd.core.epoch_timing import Stage
+from streamd.core.log.events import EVENTS
+from streamd.core.status import DOING_WORDS, DaemonStatus, Doing, StreamStatus
+from streamd.daemon.monitor.bad_samples import FAULTS
 from streamd.errors import StreamdError
-from streamd.logs.events import EVENTS
-from streamd.messages import Refusal
-from streamd.monitor.faults import FAULTS
-from streamd.status import DOING_WORDS, DaemonStatus, Doing, StreamStatus
+from streamd.ipc.messages import Refusal
 
 # error: who meets it, what to do
 ERRORS: Final[dict[str, tuple[str, str]]] = {

@@ -11,11 +11,9 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.metrics_core import Metric
 from ruamel.yaml import YAML
 
-from streamd.monitor.figures import Figures
-from streamd.monitor.of_daemon import of_daemon
-from streamd.monitor.of_streams import of_streams
-from streamd.monitor.of_trainers import of_trainers
-from streamd.status import DaemonStatus
+from streamd.core.status import DaemonStatus
+from streamd.daemon.monitor.metrics import of_daemon, of_streams, of_trainers
+from streamd.daemon.monitor.snapshot import Figures
 
 ALERTS: Final = ROOT / "monitoring" / "alerts.yml"
 NOBODY: Final = Figures(

@@ -12,9 +12,11 @@ from typing import Final
 from operations_settings import unit_settings
 from operations_table import table
 
-from streamd.check.fitting import Room, room
+from streamd.cli.check.trainers_that_fit import Room, room
 from streamd.config.units import format_bytes
-from streamd.layout import slot_bytes
+from streamd.core.slot_layout import slot_bytes
+from streamd.core.spec import ImageSpec, LabelSpec, OrderId, PixelId, StreamShape, StreamSpec
+from streamd.dataset.cache.file import CacheShape
 from streamd.limits import (
     DEFAULT_CREDIT,
     GIB,
@@ -25,10 +27,7 @@ from streamd.limits import (
     TASK_ROWS,
     WORKER_DESCRIPTORS,
 )
-from streamd.spec import ImageSpec, LabelSpec, OrderId, PixelId, StreamSpec
-from streamd.stores.cachefile import CacheShape
-from streamd.window.admission import ahead_slots, least_bytes
-from streamd.window.events import StreamShape
+from streamd.scheduler.admission import ahead_slots, least_bytes
 
 DAEMON_BYTES: Final = 64 * MIB  # of its own, and what the soak saw is less; a worker as well
 WORKER_BYTES: Final = 64 * MIB

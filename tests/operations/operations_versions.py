@@ -6,11 +6,12 @@ from dataclasses import fields
 
 from operations_table import table
 
-from streamd import manifest, wire
+from streamd.core.sampler import PLAN_VERSION
+from streamd.core.token import Token
+from streamd.dataset.cache import file
+from streamd.dataset.manifest import manifest
 from streamd.frameworks import checkpoint
-from streamd.plan import PLAN_VERSION
-from streamd.stores import cachefile
-from streamd.tokens import Token
+from streamd.ipc import frames
 
 
 def version_table() -> str:
@@ -18,7 +19,7 @@ def version_table() -> str:
     rows = [
         (
             "the wire, between daemon and trainers",
-            str(wire.VERSION),
+            str(frames.VERSION),
             "none: both say so, and trainers end with an error; they resume once both are of one version",
         ),
         (
@@ -37,7 +38,7 @@ def version_table() -> str:
             f"{read} are read; another is refused by name: remove it, and the samples are listed anew",
         ),
         ("verdicts, `….bad.jsonl`", "no number", "lines that cannot be read are refused by file and line"),
-        ("caches, `….cache`", str(cachefile._VERSION), "the stream does without, and says so: remove it"),
+        ("caches, `….cache`", str(file._VERSION), "the stream does without, and says so: remove it"),
         ("tokens", str(_field(Token, "version")), "refused: use the streamd that saved it, or begin anew"),
         (
             "checkpoints of ResumeCallback",

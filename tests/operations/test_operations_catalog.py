@@ -7,7 +7,7 @@ import re
 from operations_catalog import CATALOG, catalog
 from operations_errors import EVENT_ADVICE
 
-from streamd.logs.events import EVENTS, message_id
+from streamd.core.log.events import EVENTS, message_id
 
 
 def test_the_catalog_is_what_scripts_operations_would_write() -> None:

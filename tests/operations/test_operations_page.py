@@ -36,14 +36,15 @@ from operations_settings import (
 )
 from operations_table import PAGE, ROOT, places, prose, with_parts
 
-from streamd import limits, status
-from streamd.bottleneck import Stage
+from streamd import limits
 from streamd.cli import main as streamd
-from streamd.logs.events import EVENTS
-from streamd.messages import Refusal
-from streamd.monitor.exposition import Exposition
-from streamd.monitor.faults import FAULTS
-from streamd.status import Doing
+from streamd.core import status
+from streamd.core.epoch_timing import Stage
+from streamd.core.log.events import EVENTS
+from streamd.core.status import Doing
+from streamd.daemon.monitor.bad_samples import FAULTS
+from streamd.daemon.monitor.prometheus import Exposition
+from streamd.ipc.messages import Refusal
 
 TEXT: Final = PAGE.read_text(encoding="utf-8")
 PROSE: Final = prose(TEXT)
@@ -102,7 +103,7 @@ def test_a_stream_is_stopped_in_words_like_these(piece: str) -> None:
 
 
 def test_the_statuses_of_http_are_those_that_are_answered() -> None:
-    sources = "\n".join(path.read_text() for path in (ROOT / "streamd/monitor").glob("*.py"))
+    sources = "\n".join(path.read_text() for path in (ROOT / "streamd/daemon/monitor").glob("*.py"))
     answered = set(re.findall(r"(?:told|reply)\((\d{3})", sources)) - {"200", "204"}
     (paragraph,) = re.findall(r"^Over HTTP: .*?\n\n", TEXT, re.MULTILINE | re.DOTALL)
     assert set(re.findall(r"\b[45]\d\d\b", paragraph)) == answered
@@ -158,7 +159,7 @@ def test_a_command_ends_with_what_the_page_says(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["streamd", *arguments])
-    monkeypatch.setattr("streamd.cli.status.LOOK_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("streamd.cli.status.command.LOOK_TIMEOUT_S", 0.05)
     assert status_of(streamd.main) == ends_with
 
 

@@ -11,14 +11,14 @@ from operations_settings import ADVICE, AGAIN, ANEW, ENVIRONMENT, NONE, UNNOTICE
 from operations_table import PAGE, ROOT, prose
 from PIL import Image
 
-from streamd import catalog
-from streamd.catalog import list_samples, open_streams
-from streamd.changes import compare
+from streamd.cli.pack.workdir import Work
 from streamd.config import load
-from streamd.pack.work import Work
-from streamd.served import ServedStream
-from streamd.spec import PixelId
-from streamd.stores.cachefile import CacheShape
+from streamd.core.spec import PixelId
+from streamd.daemon.reload_plan import compare
+from streamd.daemon.streams import catalog
+from streamd.daemon.streams.catalog import list_samples, open_streams
+from streamd.daemon.streams.served_stream import ServedStream
+from streamd.dataset.cache.file import CacheShape
 
 SOURCE: Final = {"kind": "table", "path": "all.csv", "image": "image"}
 STREAM: Final[dict[str, Any]] = {"source": SOURCE, "labels": {"label": "category"}, "image": {"size": [8, 8]}}

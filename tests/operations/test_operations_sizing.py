@@ -7,9 +7,9 @@ import re
 from operations_sizing import DAEMON_BYTES, MEMORY, TRAINERS, WORKER_BYTES, example, need, shape, stream
 from operations_table import PAGE, ROOT, prose
 
-from streamd.check.fitting import room
+from streamd.cli.check.trainers_that_fit import room
 from streamd.limits import DEFAULT_CREDIT, MIB, MIN_CREDIT
-from streamd.window.admission import ahead_slots
+from streamd.scheduler.admission import ahead_slots
 
 
 def test_the_formulas_give_what_the_daemon_admits() -> None:

@@ -49,7 +49,11 @@ def metadata(built: Built) -> Message:
 def test_the_wheel_has_every_file_of_the_package_and_no_other(built: Built) -> None:
     names = {name for name in contents(built.wheel) if ".dist-info/" not in name and ".data/" not in name}
     assert names == files_of(built.source, "streamd")
-    assert {"streamd/py.typed", "streamd/monitor/page/index.html", "streamd/share/systemd/streamd.service"} <= names
+    assert {
+        "streamd/py.typed",
+        "streamd/daemon/monitor/page/index.html",
+        "streamd/share/systemd/streamd.service",
+    } <= names
 
 
 def test_the_source_distribution_has_every_file_of_the_repository(built: Built) -> None:
@@ -89,7 +93,7 @@ def test_the_licence_and_both_commands_come_along(built: Built) -> None:
     assert metadata(built)["License-Expression"] == "MIT"
     assert files["streamd-0.1.0.dist-info/licenses/LICENSE"] == (built.source / "LICENSE").read_bytes()
     assert set(files["streamd-0.1.0.dist-info/entry_points.txt"].decode().split("\n")) >= {
-        "streamd = streamd.cli.main:main", "streamd-train = streamd.cli.train:main"
+        "streamd = streamd.cli.main:main", "streamd-train = streamd.cli.train.command:main"
     }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import pytest
 from monitored import fetch
 from packages import Environment, serving
 
-from streamd import hosting
+from streamd.cli import install_service
 
 pytestmark = [pytest.mark.package, pytest.mark.timeout(180)]
 
@@ -23,7 +23,7 @@ print(*[(receipt.ok, receipt.complete, receipt.samples) for receipt in stream.re
 """
 INSTALL = """
 import json, pathlib, sys
-from streamd import hosting
+from streamd.cli import install_service as hosting
 hosting.install(hosting.Host(print, print, pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2]), [])
 """
 
@@ -98,17 +98,19 @@ def test_the_service_that_is_installed_is_that_of_the_checkout(of_a_daemon: Envi
     streamd = Path("/opt/streamd/bin/streamd")
     done = of_a_daemon.run("python", "-c", INSTALL, str(tmp_path), str(streamd))
     assert done.returncode == 0, done.stderr
-    expected = dict(hosting.files(streamd))
+    expected = dict(install_service.files(streamd))
     assert {place: (tmp_path / place.relative_to("/")).read_text() for place in expected} == expected
     assert (tmp_path / "etc/streamd/config.yaml").exists()
 
 
 def test_man_and_shells_find_what_is_theirs_beside_the_commands(of_a_trainer: Environment) -> None:
     shared = {
-        name: (hosting.SHARE / name).read_text()
+        name: (install_service.SHARE / name).read_text()
         for tree in ("man", "bash-completion", "zsh", "fish")
         for name in (
-            str(path.relative_to(hosting.SHARE)) for path in (hosting.SHARE / tree).rglob("*") if path.is_file()
+            str(path.relative_to(install_service.SHARE))
+            for path in (install_service.SHARE / tree).rglob("*")
+            if path.is_file()
         )
     }
     assert {"man/man1/streamd.1", "man/man5/streamd-config.5"} <= set(shared)
@@ -116,5 +118,7 @@ def test_man_and_shells_find_what_is_theirs_beside_the_commands(of_a_trainer: En
 
 
 def test_the_service_command_finds_its_own_environment(of_a_daemon: Environment) -> None:
-    found = of_a_daemon.run("python", "-c", "from streamd import hosting; print(hosting.command())").stdout.strip()
+    found = of_a_daemon.run(
+        "python", "-c", "from streamd.cli import install_service as hosting; print(hosting.command())"
+    ).stdout.strip()
     assert found == str(of_a_daemon.folder / "bin" / "streamd")

@@ -15,7 +15,7 @@ from monitored import SELECTOR, dashboard, drawn, rules, url_of
 from scraping import Prometheus
 
 import streamd
-from streamd.receipts import Receipt
+from streamd.core.receipt import Receipt
 
 RECEIPTS: Final = 'streamd_receipts_total{stream="train"}'
 VARIABLES: Final = {"$__rate_interval": "10s", "$instance": ".*", "$stream": ".*"}  # as Grafana puts them in

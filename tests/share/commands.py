@@ -12,7 +12,7 @@ from typing import Any, Final
 import typer
 
 from streamd.cli.main import app as streamd
-from streamd.cli.train import app as streamd_train
+from streamd.cli.train.command import app as streamd_train
 
 SHARE: Final = Path(__file__).resolve().parents[2] / "streamd" / "share"
 

@@ -12,8 +12,8 @@ from commands import programs
 from manual import DESCRIPTION, ENVIRONMENTS, FILES, SEE_ALSO, STATUSES, man, pages
 from roff import bold, marked, paragraphs, plain
 
-from streamd import hosting
-from streamd.cli.main_guard import INTERRUPTED, TERMINATED
+from streamd.cli import install_service
+from streamd.cli.terminal.run_guarded import INTERRUPTED, TERMINATED
 from streamd.config.json_schema import json_schema
 from streamd.errors import ConfigError, StreamdError
 
@@ -85,7 +85,7 @@ def test_variables_and_files_are_those_of_the_code() -> None:
     units = (STREAMD / "share" / "systemd" / "streamd.service").read_text()
     assert "/etc/%N/config.yaml" in units
     assert {"/etc/streamd/config.yaml", "/etc/streamd@NAME/config.yaml", "/var/lib/streamd"} < set(FILES)
-    assert "/usr/local/share/streamd" in {str(place.parent) for place, _ in hosting.files(Path("/bin/streamd"))}
+    assert "/usr/local/share/streamd" in {str(place.parent) for place, _ in install_service.files(Path("/bin/streamd"))}
 
 
 def test_pages_that_are_referred_to_are_there() -> None:

@@ -9,8 +9,8 @@ from typing import Final
 from stage import Hardware
 from steps import Place, steps_of
 
+from streamd.core.spec import BadPolicy, Uneven
 from streamd.limits import TASKS_AHEAD_PER_WORKER
-from streamd.spec import BadPolicy, Uneven
 
 FAULTS: Final = (
     "the daemon is killed",

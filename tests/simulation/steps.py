@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from streamd.spec import Uneven
+from streamd.core.spec import Uneven
 
 Place = tuple[int, int]  # epoch, index
 

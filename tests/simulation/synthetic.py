@@ -11,12 +11,11 @@ import numpy as np
 from sample_batches import joined
 from sample_specs import some_spec
 
+from streamd.core.bad_samples import MASKED, BadRow, Marks, resolve
+from streamd.core.receipt import expected_digest
+from streamd.core.sampler import Ids, Order, batch_ids
+from streamd.core.spec import BadPolicy, Cursor, PixelId, StreamShape, StreamSpec
 from streamd.limits import MIB
-from streamd.plan import Ids, Order, batch_ids
-from streamd.receipts import expected_digest
-from streamd.spec import BadPolicy, Cursor, PixelId, StreamSpec
-from streamd.verdicts import MASKED, BadRow, Marks, resolve
-from streamd.window.events import StreamShape
 
 ROWS: Final = 4
 SLOT_BYTES: Final = MIB  # to the window; what is really there is a place and a few sample ids

@@ -11,7 +11,7 @@ import simulate
 from figures import Figures, write_page
 from simulator import Simulation
 
-from streamd.client.inbox import Inbox
+from streamd.client.handoff import Inbox
 
 COMMAND = Path(simulate.__file__)
 

@@ -16,13 +16,13 @@ from simulator import Simulation
 from steps import steps_of
 from virtual_trainer import Trainer
 
-from streamd.client.inbox import Delivery, Inbox
+from streamd.client.handoff import Delivery, Inbox
 from streamd.client.session import Do, Session
-from streamd.messages import Pong
-from streamd.receipts import Tally
-from streamd.spec import Cursor
-from streamd.window.leases import Leases
-from streamd.window.pool import Entry, Pool
+from streamd.core.receipt import Tally
+from streamd.core.spec import Cursor
+from streamd.ipc.messages import Pong
+from streamd.scheduler.leases import Leases
+from streamd.scheduler.slot_pool import Entry, Pool
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent

@@ -1,4 +1,4 @@
-"""A trainer's I/O thread in virtual time: the real Session and Inbox, with what `client.io` does around them."""
+"""A trainer's I/O thread in virtual time: the real Session and Inbox, with what `client.io_thread` does around them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from virtual_daemon import Daemon
 from virtual_network import Lifeline, Link, Network
 from virtual_time import Process
 
+from streamd.client.handoff import Delivery, Inbox
 from streamd.client.held_over import EndedConnection
-from streamd.client.inbox import Delivery, Inbox
 from streamd.client.session import (
     Do,
     Fail,
@@ -27,9 +27,9 @@ from streamd.client.session import (
     Unmap,
     grant_size,
 )
-from streamd.descriptors import Lifeline as RealLifeline
-from streamd.messages import BatchReady, DaemonMessage, Welcome
-from streamd.wire import Header
+from streamd.ipc.fd_passing import Lifeline as RealLifeline
+from streamd.ipc.frames import Header
+from streamd.ipc.messages import BatchReady, DaemonMessage, Welcome
 
 _WAKE_S: Final = 0.0005  # a bell until its thread runs, at most
 _FAREWELL_S: Final = 1.0

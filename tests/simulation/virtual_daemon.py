@@ -14,8 +14,9 @@ from virtual_network import Lifeline
 from virtual_time import Process
 from window_rules import check_holders, check_memory, check_no_worker_idles
 
-from streamd.limits import PAIR_S
-from streamd.messages import (
+from streamd.core.spec import Cursor
+from streamd.ipc.frames import Header
+from streamd.ipc.messages import (
     ClientMessage,
     CreditNow,
     DaemonMessage,
@@ -33,9 +34,9 @@ from streamd.messages import (
     Subscribe,
     Welcome,
 )
-from streamd.spec import Cursor
-from streamd.window import Window
-from streamd.window.actions import (
+from streamd.limits import PAIR_S
+from streamd.scheduler import Window
+from streamd.scheduler.actions import (
     Action,
     Admit,
     DropSlots,
@@ -47,7 +48,7 @@ from streamd.window.actions import (
     StopStream,
     Warn,
 )
-from streamd.window.events import (
+from streamd.scheduler.events import (
     CreditGranted,
     DrainRequested,
     Event,
@@ -59,7 +60,6 @@ from streamd.window.events import (
     Subscribed,
     TimePassed,
 )
-from streamd.wire import Header
 
 _DRAINING_RETRY_S: Final = 0.2
 _LOOK_EVERY: Final = 16  # events between two looks at whether a worker idles

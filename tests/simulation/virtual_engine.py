@@ -10,10 +10,10 @@ from stage import Stage
 from synthetic import SLOT_BYTES, Slot
 from virtual_time import Process
 
+from streamd.ipc.messages import BatchReady
 from streamd.limits import TASK_ATTEMPTS, WORKER_RESPAWN_S
-from streamd.messages import BatchReady
-from streamd.window.actions import Produce
-from streamd.window.events import BatchProduced, ProductionFailed
+from streamd.scheduler.actions import Produce
+from streamd.scheduler.events import BatchProduced, ProductionFailed
 
 
 @dataclass(slots=True, eq=False)

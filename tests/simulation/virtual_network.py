@@ -16,8 +16,8 @@ from typing import Final, Literal, Protocol
 from story import Story
 from virtual_time import Agenda, Process
 
-from streamd.messages import ClientMessage, DaemonMessage
-from streamd.wire import Header
+from streamd.ipc.frames import Header
+from streamd.ipc.messages import ClientMessage, DaemonMessage
 
 Direction = Literal["up", "down"]
 Mischief = Literal["dropped", "doubled", "overtaken"]

@@ -14,17 +14,17 @@ from virtual_client import VirtualPostman
 from virtual_time import Process
 
 from streamd.client.batch import planned_ids
+from streamd.client.handoff import Delivery, Inbox
 from streamd.client.held_over import EndedConnection
-from streamd.client.inbox import Delivery, Inbox
 from streamd.client.session import Session, Wish
+from streamd.core.receipt import Place as TallyPlace
+from streamd.core.receipt import Receipt, Tally, Totals, from_hex, to_hex
+from streamd.core.spec import Cursor, Uneven
+from streamd.core.steps import Walk
+from streamd.core.token import Token, read_token
 from streamd.errors import RefusedError, StreamChangedError, StreamdError, StreamStoppedError
+from streamd.ipc.messages import ReceiptDue
 from streamd.limits import PROGRESS_DELAY_S, SILENCE_S
-from streamd.messages import ReceiptDue
-from streamd.receipts import Place as TallyPlace
-from streamd.receipts import Receipt, Tally, Totals, from_hex, to_hex
-from streamd.spec import Cursor, Uneven
-from streamd.tokens import Token, read_token
-from streamd.walk import Walk
 
 _SAVES: Final = 0.1  # of all steps
 _HOLDS_S: Final = 0.05  # a loop that waits holds what it has at most so long

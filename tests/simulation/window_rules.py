@@ -6,10 +6,10 @@ from stage import Hardware
 from story import Story
 from synthetic import SLOT_BYTES
 
+from streamd.core.spec import StreamShape
 from streamd.limits import TASKS_AHEAD_PER_WORKER
-from streamd.window import Window
-from streamd.window.admission import ahead_slots
-from streamd.window.events import StreamShape
+from streamd.scheduler import Window
+from streamd.scheduler.admission import ahead_slots
 
 
 def check_memory(story: Story, window: Window, slots: int, hardware: Hardware) -> None:

@@ -11,9 +11,9 @@ from daemons import DaemonProcess
 
 import streamd
 from streamd.client import Batch
-from streamd.decode import decode_into
-from streamd.receipts import Receipt
-from streamd.spec import StreamSpec
+from streamd.core.receipt import Receipt
+from streamd.core.spec import StreamSpec
+from streamd.decode.decoders import decode_into
 
 
 class Epoch:

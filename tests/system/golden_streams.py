@@ -25,7 +25,7 @@ if __name__ == "__main__":
 
 from daemons import DaemonProcess  # noqa: E402 - its folder is on the path only now, when this runs as a command
 
-from streamd import drain  # noqa: E402 - as above
+from streamd.cli.probe import trainer_process  # noqa: E402 - as above
 from streamd.client import Batch, Stream  # noqa: E402 - as above
 
 EPOCHS: Final = 2
@@ -120,7 +120,7 @@ def of_daemon(endpoint: str) -> Digests:
 
 
 def of_stream(name: str, endpoint: str) -> list[str]:
-    drained = drain.drain(name, endpoint, EPOCHS, digest=True)
+    drained = trainer_process.drain(name, endpoint, EPOCHS, digest=True)
     assert all(receipt.ok for receipt in drained.receipts)
     return drained.digest
 
@@ -135,7 +135,7 @@ def of_batches(stream: Stream, met: Callable[[Iterable[Batch]], Iterable[Batch]]
 def _of_epoch(batches: Iterable[Batch]) -> str:
     summing = hashlib.blake2b(digest_size=16)
     for batch in batches:
-        drain._digest(summing, batch)
+        trainer_process._digest(summing, batch)
     return summing.hexdigest()
 
 

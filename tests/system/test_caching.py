@@ -15,9 +15,9 @@ from daemons import DaemonProcess, stream_config, wait_until, write_images
 from served_folders import file_of, serve
 
 import streamd
-from streamd.decode import decode_into
+from streamd.dataset.cache.file import RECORD
+from streamd.decode.decoders import decode_into
 from streamd.limits import PAGE_BYTES
-from streamd.stores.cachefile import RECORD
 
 Start = Callable[..., DaemonProcess]
 Pictures = dict[int, bytes]

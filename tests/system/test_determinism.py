@@ -31,7 +31,7 @@ from reading import FULL
 
 import streamd
 from streamd.client import Batch
-from streamd.messages import Transport
+from streamd.ipc.messages import Transport
 
 Start = Callable[..., DaemonProcess]
 NAMES: Final = tuple(streams(Path()))

@@ -11,7 +11,7 @@ from daemons import DaemonProcess, stream_config, wait_until, write_images
 
 import streamd
 from streamd.client import Batch, Client, Stream
-from streamd.client.inbox import Delivery
+from streamd.client.handoff import Delivery
 from streamd.errors import BatchesHeldError, ConnectError, StreamdError, TokenError
 
 SAMPLES: Final = 44  # five batches of 8 and one of 4
@@ -43,8 +43,8 @@ def client(daemon: DaemonProcess) -> Iterator[Client]:
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever holds every batch hears of it at once."""
-    monkeypatch.setattr("streamd.client.patience.HELD_COLLECT_S", 0.01)
-    monkeypatch.setattr("streamd.client.patience.HELD_ERROR_S", 0.02)
+    monkeypatch.setattr("streamd.client.waiting.HELD_COLLECT_S", 0.01)
+    monkeypatch.setattr("streamd.client.waiting.HELD_ERROR_S", 0.02)
 
 
 def rows_of(batches: Any) -> list[int]:

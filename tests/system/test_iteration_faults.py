@@ -300,8 +300,8 @@ def test_an_interrupt_at_any_moment_comes_out_as_one_and_loses_and_repeats_nothi
 def test_whoever_waits_for_others_says_so_and_no_patience_counts(
     daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("streamd.client.patience.AWAY_LINE_S", 0.02)
-    monkeypatch.setattr("streamd.client.patience.SILENCE_S", 0.02)
+    monkeypatch.setattr("streamd.client.waiting.AWAY_LINE_S", 0.02)
+    monkeypatch.setattr("streamd.client.waiting.SILENCE_S", 0.02)
     said: list[str] = []
 
     def has_said() -> int:

@@ -13,7 +13,7 @@ from daemons import DaemonProcess, stream_config, wait_until, write_images
 from nursery import Hatched
 
 import streamd
-from streamd.logs.events import EVENTS
+from streamd.core.log.events import EVENTS
 
 
 class JsonDaemon(DaemonProcess):

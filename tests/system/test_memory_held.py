@@ -37,8 +37,8 @@ def tight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is held is complained of at once."""
-    monkeypatch.setattr("streamd.client.patience.HELD_COLLECT_S", 0.05)
-    monkeypatch.setattr("streamd.client.patience.HELD_ERROR_S", 0.05)
+    monkeypatch.setattr("streamd.client.waiting.HELD_COLLECT_S", 0.05)
+    monkeypatch.setattr("streamd.client.waiting.HELD_ERROR_S", 0.05)
 
 
 def in_slots(daemon: DaemonProcess) -> int:
@@ -174,7 +174,7 @@ def test_what_is_held_counts_also_where_memory_cannot_be_shared_any_more(
 
     with streamd.connect(tight.endpoint) as client, client.subscribe("train", prefetch=2) as stream:
         held = take(stream)
-        monkeypatch.setattr("streamd.client.io.map_readable", refuse)
+        monkeypatch.setattr("streamd.client.io_thread.map_readable", refuse)
         for _ in range(4):
             take(stream)  # those that were mapped by then, and then one that comes by the socket
         assert client.status().held_over_bytes > 0

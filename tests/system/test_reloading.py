@@ -24,7 +24,7 @@ BATCHES = 20  # of `train` and of `other`
 SOME = 6
 GATE: Final = """\
 import os, sys
-if "streamd.listing" in sys.orig_argv and os.path.exists(os.environ["GATE"]):
+if "streamd.daemon.streams.listing_process" in sys.orig_argv and os.path.exists(os.environ["GATE"]):
     open(os.environ["GATE"]).read()
 """
 

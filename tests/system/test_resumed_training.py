@@ -11,9 +11,9 @@ from resumed_training import KilledError, killed_at
 
 import streamd
 from streamd.client.client import Client
+from streamd.core.receipt import Receipt
 from streamd.frameworks import keras as ours
 from streamd.frameworks.keras import fit_data, load_keras
-from streamd.receipts import Receipt
 
 pytestmark = pytest.mark.train
 

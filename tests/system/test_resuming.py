@@ -19,8 +19,8 @@ from reading import CLASSES, FULL, SAMPLES, STEPS, all_rows, rows
 
 import streamd
 from streamd.client import Client
+from streamd.core.receipt import Receipt
 from streamd.errors import TokenError
-from streamd.receipts import Receipt
 
 Start = Callable[..., DaemonProcess]
 NOT_TOKENS: Final[list[Any]] = ["", "no token", "null", "5", "-1", str(1 << 63), "{}", b"\xff", 5, 1.5, {}, [], ("{}",)]

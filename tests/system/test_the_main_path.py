@@ -81,7 +81,7 @@ def test_where_memory_cannot_be_shared_pixels_come_by_socket(
     def refuse(descriptor: int, nbytes: int) -> memoryview:
         raise PermissionError(errno.EACCES, f"no mapping of {nbytes} bytes of {descriptor}")
 
-    monkeypatch.setattr("streamd.client.io.map_readable", refuse)
+    monkeypatch.setattr("streamd.client.io_thread.map_readable", refuse)
     with streamd.connect(daemon.endpoint) as client, client.subscribe("train", epochs=2) as stream:
         keys = [(batch.epoch, batch.index) for batch in stream]
     assert keys == [(epoch, index) for epoch in range(2) for index in range(8)]

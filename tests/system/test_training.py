@@ -16,7 +16,7 @@ import streamd
 pytestmark = pytest.mark.train
 
 Start = Callable[..., DaemonProcess]
-TRAIN = [sys.executable, "-m", "streamd.cli.train"]
+TRAIN = [sys.executable, "-m", "streamd.cli.train.command"]
 
 
 def table_of(folder: Path) -> Path:

@@ -10,7 +10,7 @@ import pytest
 from daemons import stream_config, write_images
 
 import streamd
-from streamd.frameworks.feed import choose
+from streamd.frameworks.model_inputs import choose
 
 COUNT = 21
 WEIGHTS = [number % 4 * 0.5 for number in range(COUNT)]

@@ -10,10 +10,10 @@ import pytest
 from daemons import DaemonProcess, stream_config, wait_until, write_images
 
 import streamd
-from streamd.bottleneck import Timing
-from streamd.client import Client, io
-from streamd.messages import BatchReady, DaemonMessage
-from streamd.wire import Header, unpack_daemon
+from streamd.client import Client, io_thread
+from streamd.core.epoch_timing import Timing
+from streamd.ipc.frames import Header, unpack_daemon
+from streamd.ipc.messages import BatchReady, DaemonMessage
 
 STEPS = 12
 SLOW_DISK = """
@@ -90,5 +90,5 @@ def test_a_slow_way_to_the_trainer_is_found_while_batches_lie_ready(
                 wait_until(lambda: other.stats()["stream.near"]["produced"] >= ready, "the next one lies ready")
             return header, message
 
-        monkeypatch.setattr(io, "unpack_daemon", late)
+        monkeypatch.setattr(io_thread, "unpack_daemon", late)
         assert epoch_of(client, "near", prefetch=2).verdict == "transport"

@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 
 import streamd
 from streamd.client import Stream
-from streamd.receipts import Receipt
+from streamd.core.receipt import Receipt
 
 LIMIT_S: Final = 30.0
 

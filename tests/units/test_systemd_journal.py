@@ -10,7 +10,7 @@ from boxed import LIMIT_S, Service, run
 from daemons import wait_until
 
 import streamd
-from streamd.logs.events import message_id
+from streamd.core.log.events import message_id
 
 pytestmark = pytest.mark.systemd
 

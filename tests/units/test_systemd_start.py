@@ -12,8 +12,8 @@ import pytest
 from boxed import DATA, INSTALL, LIMIT_S, ROOT, Service, run, show
 
 import streamd
-from streamd.hosting import Host, carry_out, install, unseen_homes
-from streamd.unit_values import escaped_path
+from streamd.cli.install_service import Host, carry_out, install, unseen_homes
+from streamd.cli.unit_values import escaped_path
 
 pytestmark = [pytest.mark.systemd, pytest.mark.usefixtures("installed")]
 

@@ -1,0 +1,96 @@
+"""`streamd check`: the configuration and its data, before anything is trained on them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
+import typer
+
+from streamd.cli.terminal.run_guarded import fail
+from streamd.errors import ConfigError, MissingExtraError
+
+if TYPE_CHECKING:
+    from streamd.cli.check.findings import Findings
+
+_QUICK_FILES: Final = 500
+
+
+def check(
+    config: Annotated[Path, typer.Option(metavar="FILE", help="The configuration, config.yaml.")],
+    quick: Annotated[bool, typer.Option("--quick", help=f"Read {_QUICK_FILES} files of each stream.")] = False,
+    sample: Annotated[int | None, typer.Option(min=1, metavar="N", help="Read N files of each stream.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Name every class, copy and unreadable file.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
+) -> None:
+    """Looks at the configuration and reads and decodes every file, as the daemon would.
+
+    Tells classes and their counts, ranges of labels, formats and sizes, copies, files that two streams share,
+    unreadable files by name and reason, how many trainers memory has room for, and the time that an epoch takes. The
+    exit status is 1 if something has to be mended. Nothing is changed, and nothing left behind.
+
+    \b
+    Example:
+      streamd check --config config.yaml --quick
+    """
+    try:
+        from streamd.cli.check import progress  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
+        from streamd.cli.check.run import Wish, survey  # noqa: PLC0415 - as above
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(error.name or "a library", "serve", "streamd check") from error
+    wish = Wish(sample or (_QUICK_FILES if quick else None))
+    try:
+        with _listening() as notes, progress.shown() as shown:
+            findings = survey(config, wish, shown)
+    except ConfigError as error:  # what it looks for, so trouble like any other, and no misuse of the command
+        if json:
+            typer.echo(msgspec.json.encode({"ok": False, "troubles": str(error).splitlines(), "warnings": []}))
+        fail("streamd", str(error), status=1)
+    findings = replace(findings, notes=[*notes, *findings.notes])
+    if json:
+        typer.echo(findings.to_json())
+    else:
+        _print(findings, everything=everything)
+    raise typer.Exit(1 if findings.troubles else 0)
+
+
+@contextmanager
+def _listening() -> Iterator[list[str]]:
+    """Collects what the sources have to say about what they skip."""
+    notes: list[str] = []
+    handler = _Collect(notes)
+    logger = logging.getLogger("streamd.sources")
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield notes
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+class _Collect(logging.Handler):
+    def __init__(self, notes: list[str]) -> None:
+        super().__init__()
+        self._notes = notes
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._notes.append(record.getMessage())
+
+
+def _print(findings: Findings, *, everything: bool) -> None:
+    """Plain text where standard output is no terminal, or colours are not wanted."""
+    from rich.console import Console  # noqa: PLC0415 - for this alone
+
+    from streamd.cli.check.report import Look, lines  # noqa: PLC0415 - as above
+    from streamd.core.text import printable  # noqa: PLC0415 - as above
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    for line in lines(findings, Look(everything, "#" if console.options.ascii_only else "█")):
+        console.print(printable(line.text), style=line.style, soft_wrap=True)

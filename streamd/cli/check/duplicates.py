@@ -1,0 +1,98 @@
+"""Files with the same content, within a stream and across streams. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+
+from streamd.dataset.manifest.types import Int64s
+
+Digests = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a stream's files hold: `ids` (m,) of the samples that were read, their `sizes` (m,) in bytes, and `digests`
+    (m, 2), two halves of 16 bytes."""
+
+    ids: Int64s
+    sizes: Int64s
+    digests: Digests
+
+
+Twin = tuple[str, int]  # stream, sample id
+
+
+def twins(streams: Mapping[str, Contents]) -> list[list[Twin]]:
+    """Groups of samples whose files have one size and one digest; in a group, by stream and sample id."""
+    names = list(streams)
+    parts = list(streams.values())
+    if not parts:
+        return []
+    ids = np.concatenate([part.ids for part in parts])
+    owners = np.repeat(np.arange(len(parts)), [part.ids.size for part in parts])
+    sizes = np.concatenate([part.sizes for part in parts])
+    digests = np.concatenate([part.digests for part in parts])
+    order = np.lexsort((ids, owners, digests[:, 1], digests[:, 0], sizes))
+    same = (sizes[order[1:]] == sizes[order[:-1]]) & (digests[order[1:]] == digests[order[:-1]]).all(axis=1)
+    return [
+        [(names[owners[at]], int(ids[at])) for at in order[start:stop]]
+        for start, stop in _runs(same)
+    ]  # fmt: skip
+
+
+def _runs(same: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+    """Where runs of neighbours that are the same begin and end."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], same, [False])).astype(np.int8)))
+    for start, stop in edges.reshape(-1, 2).tolist():
+        yield start, stop + 1
+
+
+def repeats(groups: Sequence[Sequence[Twin]], stream: str) -> list[list[int]]:
+    """The sample ids of each group that has several of this stream."""
+    inner = ([sample_id for name, sample_id in group if name == stream] for group in groups)
+    return [ids for ids in inner if len(ids) > 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Two streams with files in common: so many `files` of the second are also in the first, one of them `example`.
+
+    `others` of the first are in the second: not as many where one has copies.
+    """
+
+    first: str
+    second: str
+    files: int
+    example: tuple[int, int]  # sample ids in the first and in the second
+    others: int
+
+
+def shared(groups: Sequence[Sequence[Twin]]) -> list[Shared]:
+    """What each pair of streams has in common, in the order of the groups."""
+    found: dict[tuple[str, str], Shared] = {}
+    for group in groups:
+        counts = Counter(name for name, _ in group)
+        leaders = dict(reversed(group))
+        for first, second in combinations(counts, 2):
+            earlier = found.get((first, second))
+            example = earlier.example if earlier else (leaders[first], leaders[second])
+            files = counts[second] + (earlier.files if earlier else 0)
+            others = counts[first] + (earlier.others if earlier else 0)
+            found[first, second] = Shared(first, second, files, example, others)
+    return list(found.values())
+
+
+def alike(found: Sequence[Shared], files: Mapping[str, int]) -> list[list[str]]:
+    """The streams of which each holds all files of the others, in groups; `files` is how many each one has."""
+    same: dict[str, list[str]] = {}  # by the first of a group
+    for each in found:
+        led = any(each.first in group[1:] for group in same.values())
+        if not led and (each.others, each.files) == (files[each.first], files[each.second]):
+            same.setdefault(each.first, [each.first]).append(each.second)
+    return list(same.values())

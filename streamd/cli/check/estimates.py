@@ -1,0 +1,102 @@
+"""What a stream's cache will take of the disk, and how much of the stream will be in it.
+
+How often the order of an epoch has chunks of an array decompressed: counted as workers would do it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import cycle
+from pathlib import Path
+
+import numpy as np
+
+from streamd.cli.check.findings import Cache, Unpacking
+from streamd.core.sampler import PAD_ID, Ids, Order, several_ids
+from streamd.daemon.streams.served_stream import ServedStream
+from streamd.dataset.cache.file import CacheShape
+from streamd.dataset.hdf5.chunk_cache import Kept
+from streamd.dataset.hdf5.chunk_cost import Packed
+from streamd.dataset.manifest.types import Int64s
+from streamd.decode.pixel_id import pixel_id
+from streamd.limits import CHUNKS_KEPT_BYTES, TASK_ROWS, UNPACKING_ROWS
+
+
+def caching(stream: ServedStream) -> Cache | None:
+    """The arithmetic of a cache, nothing of which is made; None for a stream without."""
+    if stream.cache is None:
+        return None
+    folder, shape = Path(stream.cache.folder), CacheShape.of(stream.spec, pixel_id(stream.spec.image))
+    kept = shape.kept(stream.cache.max_bytes)
+    file = folder / shape.name
+    allocated_bytes = file.stat().st_blocks * 512 if file.is_file() else 0
+    return Cache(
+        folder=os.fsencode(folder).decode(errors="backslashreplace"),
+        samples=kept,
+        bytes=shape.file_bytes(kept),
+        all_bytes=shape.file_bytes(shape.samples),
+        free_bytes=_free_bytes(folder) + allocated_bytes,
+    )
+
+
+def _free_bytes(folder: Path) -> int:
+    """Of the disk that the folder lies on, or will."""
+    there = next(place for place in (folder, *folder.parents) if place.is_dir())
+    system = os.statvfs(there)
+    return system.f_bavail * system.f_frsize
+
+
+def unpacking(stream: ServedStream, workers: int) -> Unpacking | None:
+    """What is counted over the first batches of a stream; None where it costs the same in any order."""
+    packed = Packed.of(stream.manifest.arrays, stream.manifest.extra)
+    if packed is None:
+        return None
+    order, rows = stream.order, stream.manifest.rows(np.arange(stream.spec.samples, dtype=np.int64))
+    chunk = packed.fast_chunk(rows.size)
+    fast = _in_chunks(order, chunk, packed.fast_buffer(rows, chunk))
+    return Unpacking(
+        packed.chunk_rows,
+        packed.chunk_bytes,
+        _each(packed, order, rows, workers),
+        chunk,
+        fast.buffer,
+        _each(packed, fast, rows, workers),
+    )
+
+
+def _in_chunks(order: Order, chunk: int, buffer: int) -> Order:
+    """The same in chunks."""
+    return Order(order.samples, order.batch_size, order.batches, "chunk", order.seed, chunk, buffer)
+
+
+def _each(packed: Packed, order: Order, rows: Int64s, workers: int) -> float:
+    """Chunks for each sample, decompressed by workers that take tasks in turn."""
+    turns = cycle([Kept(CHUNKS_KEPT_BYTES) for _ in range(workers)])
+    unpacked = samples = 0
+    for task in _tasks(order):
+        unpacked += _unpack(packed, rows[task] // packed.chunk_rows, next(turns))
+        samples += task.size
+    return unpacked / samples
+
+
+def _tasks(order: Order) -> Iterator[Ids]:
+    count = min(order.batches, max(1, UNPACKING_ROWS // order.batch_size))
+    indices = np.arange(count, dtype=np.int64)
+    ids = several_ids(order, 0, indices, np.full(count, order.batch_size, dtype=np.int64))
+    for batch in ids.reshape(count, -1):
+        for start in range(0, order.batch_size, TASK_ROWS):
+            task = batch[start : start + TASK_ROWS]
+            if (there := task[task != PAD_ID]).size:
+                yield there
+
+
+def _unpack(packed: Packed, numbers: Int64s, kept: Kept) -> int:
+    """How many chunks a worker decompresses for a task that wants those of these `numbers`."""
+    chunk = np.broadcast_to(np.uint8(0), packed.chunk_bytes)  # as large, and takes no memory
+    wanted, unpacked = np.unique(numbers).tolist(), 0
+    for place in kept.kept_first((), wanted):
+        if kept.get((), wanted[place]) is None:
+            kept.put((), wanted[place], chunk)
+            unpacked += 1
+    return unpacked

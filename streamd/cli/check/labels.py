@@ -1,0 +1,95 @@
+"""What the labels of a stream are like: classes with their counts, ranges of numbers. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from streamd.cli.check.duplicates import Twin
+from streamd.core.spec import LabelSpec, LabelType
+from streamd.dataset.manifest.types import LabelValues
+
+_UNEVEN: Final = 3.0  # times as many images: below that, training hardly notices
+
+
+@dataclass(frozen=True, slots=True)
+class LabelFinding:
+    """One label. `classes` with their counts for category and tags; the range, mean and deviation of numbers."""
+
+    type: LabelType
+    classes: dict[str, int]
+    imbalance: float | None = None  # how many times the smallest class, of those that have images, fits the largest
+    least: float | None = None
+    most: float | None = None
+    mean: float | None = None
+    std: float | None = None
+
+
+def describe(spec: LabelSpec, values: LabelValues) -> LabelFinding:
+    """What is to be said of a label whose values are `values`, (n,) or (n, k)."""
+    if spec.type in {"category", "tags"}:
+        classes = {str(name): count for name, count in zip(spec.classes, spec.counts, strict=True)}
+        filled = [count for count in classes.values() if count]
+        return LabelFinding(spec.type, classes, max(filled) / min(filled) if filled else None)
+    if spec.type == "string":
+        return LabelFinding(spec.type, {})
+    wide = values.astype(np.float64)
+    return LabelFinding(
+        spec.type, {}, least=float(wide.min()), most=float(wide.max()), mean=float(wide.mean()), std=float(wide.std())
+    )
+
+
+def remarks(name: str, finding: LabelFinding) -> list[str]:
+    """What a person should know before training on this label."""
+    if finding.least is not None and finding.least == finding.most:
+        return [f"{name} is {finding.least:g} for every sample: there is nothing to learn from it"]
+    if not finding.classes:
+        return []
+    found = []
+    empty = [f"{each!r}" for each, count in finding.classes.items() if not count]
+    if empty:
+        more = f" and {len(empty) - 3} more" if len(empty) > 3 else ""  # noqa: PLR2004 - three names are enough to see
+        found.append(f"{name}: no image of {', '.join(empty[:3])}{more}")
+    if len(finding.classes) == 1 and finding.type == "category":
+        found.append(f"{name} has one class only: there is nothing to tell apart")
+    if finding.type == "category" and finding.imbalance is not None and finding.imbalance >= _UNEVEN:
+        found.append(_imbalance(finding))
+    return found
+
+
+def _imbalance(finding: LabelFinding) -> str:
+    filled = {name: count for name, count in finding.classes.items() if count}
+    largest, smallest = max(filled, key=filled.__getitem__), min(filled, key=filled.__getitem__)
+    return f'{largest} has {finding.imbalance:.0f} times the images of {smallest}; class_weight="balanced" evens it out'
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Files with the same content and different values of a label."""
+
+    label: str
+    type: LabelType
+    samples: tuple[Twin, ...]
+
+
+def conflicts(
+    groups: Sequence[Sequence[Twin]],
+    specs: Mapping[str, Mapping[str, LabelSpec]],
+    values: Mapping[str, Mapping[str, LabelValues]],
+) -> list[Conflict]:
+    """Labels that twins do not agree on; strings, which may well be names, are left alone.
+
+    `specs` and `values` are those of each stream, by label.
+    """
+    found = []
+    for group in groups:
+        for label in dict.fromkeys(name for stream, _ in group for name in specs[stream]):
+            kind = next(specs[stream][label].type for stream, _ in group if label in specs[stream])
+            having = [twin for twin in group if label in specs[twin[0]] and specs[twin[0]][label].type == kind]
+            rows = [values[stream][label][sample_id] for stream, sample_id in having]
+            if kind != "string" and any(not np.array_equal(row, rows[0]) for row in rows):
+                found.append(Conflict(label, kind, tuple(having)))
+    return found

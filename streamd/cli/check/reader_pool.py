@@ -1,0 +1,205 @@
+"""The reading processes: as many as the daemon has workers, each given one group at a time, replaced when they die.
+
+When one dies, or is killed because it takes too long over a file, the files of its group are read one by one: the one
+that ends a process by itself is the culprit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, Self
+
+import msgspec
+
+from streamd.cli.check.reader_messages import Fault, Group, Seen, Told
+from streamd.daemon.engine.crashes import Death, Finding, death
+from streamd.daemon.engine.watchdog import Watch
+from streamd.errors import ConfigError, StreamdError
+from streamd.ipc.progress_page import TRACK_BYTES, Phase, Track, Whereabouts
+from streamd.ipc.slots import make_memory
+from streamd.limits import ROW_DEADLINE_S, WORKER_ENVIRONMENT
+
+COMMAND: Final = (sys.executable, "-P", "-m", "streamd.cli.check.reader_process")
+_LINE_BYTES: Final = 1 << 20  # of an answer: 32 digests, sizes and reasons take a few hundredths of it
+_NOT_STARTED: Final = Death("not started", Whereabouts(0, 0, Phase.ELSEWHERE, 0))
+_MOST_CRASHES: Final = 100  # each costs a process; so many are no matter of single files
+_seen: Final = msgspec.json.Decoder(Seen)
+
+
+class Readers:
+    """`count` processes that read `groups`. `heard` is called with each answer; `notes` say what remained unclear."""
+
+    def __init__(
+        self,
+        streams: Sequence[Told],
+        groups: Iterable[Group],
+        heard: Callable[[Seen], None],
+        command: Sequence[str] = COMMAND,
+        deadline_s: float = ROW_DEADLINE_S,
+    ) -> None:
+        self._streams = streams
+        self._groups: Iterator[Group] = iter(groups)
+        self._heard = heard
+        self._command = command
+        self._deadline_s = deadline_s
+        self._crashes = 0
+        self.notes: list[str] = []
+
+    async def run(self, count: int) -> None:
+        """Returns when all groups are read. Raises StreamdError when no process can read at all."""
+        try:
+            async with asyncio.TaskGroup() as tenders:
+                for _ in range(count):
+                    tenders.create_task(self._tend())
+        except* StreamdError as errors:
+            raise errors.exceptions[0] from None
+
+    async def _tend(self) -> None:
+        """One process's place: takes groups until there are no more."""
+        child = _Child(self._command, self._streams, self._deadline_s)
+        try:
+            for group in self._groups:
+                for seen in await self._read(child, group):
+                    self._heard(seen)
+        finally:
+            await child.end()
+
+    async def _read(self, child: _Child, group: Group) -> list[Seen]:
+        seen = await child.ask(group)
+        if seen is not None:
+            return [seen]
+        death = await child.end()
+        if len(group.ids) == 1:
+            return [self._crashed(group, death)]
+        singles = [each for one in group.ids for each in await self._read(child, Group(group.stream, [one]))]
+        if not any(fault.effect == "crash" for each in singles for fault in each.faults):
+            self.notes.append(
+                f"a reading process ended, {death.words}, over {len(group.ids)} files of which each can be read by "
+                "itself: is memory short?"
+            )
+        return singles
+
+    def _crashed(self, group: Group, death: Death) -> Seen:
+        self._crashes += 1
+        if self._crashes > _MOST_CRASHES:
+            raise StreamdError(f"more than {_MOST_CRASHES} files crash {_culprit(death)}")
+        fault = Fault(group.ids[0], death.blame or f"ends who reads it, {death.words}", "crash")
+        return Seen(group.stream, group.ids, faults=[fault])
+
+
+def _culprit(death: Death) -> str:
+    """What so many ends are due to, and what to do."""
+    if death.at.phase is Phase.TRANSFORMING:
+        return f"the transform, the last {death.words}: run it by itself to see why"
+    return (
+        f"the decoder, the last {death.words}: that is the installation's fault rather than the files'; install "
+        "streamd[serve] anew"
+    )
+
+
+class _Child:
+    """A reading process, started when it is first asked and again after its end."""
+
+    def __init__(self, command: Sequence[str], streams: Sequence[Told], deadline_s: float) -> None:
+        self._command = command
+        self._streams = streams
+        self._deadline_s = deadline_s
+        self._running: _Running | None = None
+
+    async def ask(self, group: Group) -> Seen | None:
+        """The answer; None when the process has died over it."""
+        running = self._running
+        if running is None:
+            running = await self._start()
+            answer = await running.exchange(msgspec.json.encode(self._streams) + b"\n")
+            if not answer:
+                raise self._unready(await self.end())
+            if isinstance(refusal := msgspec.json.decode(answer), str):
+                raise ConfigError(refusal)
+        answer = await running.exchange(msgspec.json.encode(group) + b"\n")
+        return _seen.decode(answer) if answer.endswith(b"\n") else None
+
+    async def _start(self) -> _Running:
+        """A process, also when this is cancelled meanwhile: it has to be waited for then, too."""
+        starting = asyncio.ensure_future(_Running.start(self._command, self._deadline_s))
+        try:
+            self._running = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            self._running = await starting
+            raise
+        return self._running
+
+    def _unready(self, death: Death) -> StreamdError:
+        """What to say of an end before anything was read."""
+        if death.charge is not None:
+            name = self._streams[death.charge.stream].spec.name
+            return ConfigError(f"streams.{name}.transform: {death.charge.reason}")
+        return StreamdError(
+            f"a reading process ended before it read anything, {death.words}; if it said why, that is above"
+        )
+
+    async def end(self) -> Death:
+        """Ends the process, if it has not ended; how it did."""
+        running, self._running = self._running, None
+        return _NOT_STARTED if running is None else await running.end()
+
+
+class _Running:
+    """A process, and the page that says where it is."""
+
+    def __init__(self, process: asyncio.subprocess.Process, track: Track, deadline_s: float) -> None:
+        self._process = process
+        self._track = track
+        self._deadline_s = deadline_s
+        self._watches = [Watch(process.pid, where, deadline_s, self._found) for where in (track.read, track.trial)]
+        self._killed_for: Finding | None = None
+
+    @classmethod
+    async def start(cls, command: Sequence[str], deadline_s: float) -> Self:
+        page = make_memory("streamd.track", TRACK_BYTES)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command, str(page), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+                limit=_LINE_BYTES, pass_fds=[page], env={**os.environ, **WORKER_ENVIRONMENT},
+            )  # fmt: skip
+            return cls(process, Track(page), deadline_s)
+        finally:
+            os.close(page)
+
+    async def exchange(self, line: bytes) -> bytes:
+        """Says a line and hears one; an empty one when the process is dead."""
+        assert self._process.stdin is not None  # noqa: S101 - a pipe was asked for
+        assert self._process.stdout is not None  # noqa: S101 - as above
+        for watch in self._watches:
+            watch.begin()
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._process.stdin.write(line)
+            await self._process.stdin.drain()
+        answer = await self._process.stdout.readline()
+        for watch in self._watches:
+            watch.rest()
+        return answer
+
+    async def end(self) -> Death:
+        """Kills it, unless it dies by itself: its output has ended then, and a kill would hide of what."""
+        for watch in self._watches:
+            watch.close()
+        if self._process.stdout is not None and not self._process.stdout.at_eof():
+            self._kill()
+        code = await self._process.wait()
+        found = death(code, self._track.read(), self._track.trial(), self._killed_for, self._deadline_s)
+        self._track.close()
+        return found
+
+    def _found(self, finding: Finding) -> None:
+        if finding is not Finding.WAITING:  # a slow disk is waited for
+            self._killed_for = finding
+            self._kill()
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()

@@ -1,0 +1,50 @@
+"""How many trainers `memory` has room for, by the window's own arithmetic: one after another subscribes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from streamd.core.spec import Cursor, StreamShape
+from streamd.limits import DEFAULT_CREDIT, MAX_SESSIONS
+from streamd.scheduler.admission import Denial, admit
+from streamd.scheduler.events import Subscribed
+from streamd.scheduler.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Trainers that fit: `at_ease` of them with the credit that they ask for by default, `at_most` with less.
+
+    `refusal` is what the first one hears when not even one fits.
+    """
+
+    at_ease: int
+    at_most: int
+    refusal: str | None = None
+
+
+def room(shapes: Sequence[StreamShape], workers: int, memory: int) -> Room:
+    """Room for trainers that each read all of `shapes`; `memory` in bytes. No more than a daemon takes at all."""
+    sessions: list[Session] = []
+    at_ease = 0
+    while len(sessions) + len(shapes) <= MAX_SESSIONS:
+        denial = next((each for shape in shapes if (each := _enter(sessions, shape, workers, memory))), None)
+        if denial is not None:
+            trainers = len(sessions) // len(shapes)
+            return Room(at_ease, trainers, None if trainers else denial.text)
+        if all(session.credit == DEFAULT_CREDIT for session in sessions):
+            at_ease = len(sessions) // len(shapes)
+    return Room(at_ease, len(sessions) // len(shapes))
+
+
+def _enter(sessions: list[Session], shape: StreamShape, workers: int, memory: int) -> Denial | None:
+    """Lets one more session of `shape` in, or says why not."""
+    wish = Subscribed(len(sessions), shape.name, 0, 1, "drop", None, Cursor(), DEFAULT_CREDIT, resuming=False)
+    verdict = admit(wish, shape, sessions, workers, memory)
+    if isinstance(verdict, Denial):
+        return verdict
+    for number, credit in verdict.shrunk.items():
+        sessions[number].credit = credit
+    sessions.append(Session.of(wish, shape, verdict.credit))
+    return None

@@ -1,0 +1,236 @@
+"""`streamd demo`: a road set, a daemon, a Keras trainer in a process of its own, a kill -9 in the middle, the account.
+
+Every part is the real thing, started by the commands a user would type.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final, Self
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from streamd.cli.demo.road import make_set
+from streamd.client import connect
+from streamd.errors import StreamdError
+
+_READY_S: Final = 30.0
+_STOP_S: Final = 15.0
+_KILL_AFTER_EPOCH: Final = 1  # the daemon dies after this epoch of training, in its validation or right after it
+_SEED: Final = 7
+
+_CONFIG: Final = """\
+listen: [{endpoint}]
+memory: 256MiB
+streams:
+  train:
+    source: {{kind: table, path: all.csv, image: image, where: {{split: train}}}}
+    labels: {{angle: float}}
+    image: {{size: [128, 128]}}
+    batch_size: 32
+    normalize: minus_one_one
+  validation:
+    like: train
+    source: {{kind: table, path: all.csv, image: image, where: {{split: validation}}}}
+    shuffle: none
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large a demonstration is."""
+
+    images: int
+    epochs: int
+
+
+FULL: Final = Size(images=4096, epochs=10)
+QUICK: Final = Size(images=1600, epochs=5)
+
+
+def run_demo(size: Size, output: Path) -> None:
+    """Runs the whole demonstration; leaves the model, the chart and the receipts in `output`, and nothing else.
+
+    Raises StreamdError when anything is not as promised.
+    """
+    console = Console(highlight=False)
+    output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="streamd-demo-") as folder:
+        place = Path(folder)
+        _draw_roads(console, place, size.images)
+        with _Daemon(place, console) as daemon:
+            with connect(daemon.endpoint, timeout=_READY_S) as client:
+                streams = client.streams()
+            console.print(
+                f"   streams: {', '.join(f'{name} ({spec.samples} images)' for name, spec in streams.items())}"
+            )
+            receipts = _train(console, daemon, size.epochs, output)
+            _account(console, receipts, daemon)
+            console.rule("What it learned")
+            lines = _judge(daemon.endpoint, output)
+            for line in lines:
+                console.print(f"   {line}")
+    console.print(f"\n   [bold]{output / 'predictions.png'}[/bold] shows predictions against truth.")
+    console.print(
+        "   Next: point config.yaml at your own images, `streamd serve --config config.yaml`, `streamd-train`."
+    )
+
+
+def _draw_roads(console: Console, place: Path, images: int) -> None:
+    console.rule("Roads")
+    with Progress(console=console, transient=True) as progress:
+        bar = progress.add_task(f"drawing {images} road images", total=images)
+        make_set(place, images, _SEED, lambda done: progress.update(bar, completed=done))
+    console.print(f"   {images} images of 128x128 with a steering angle, in {place}")
+
+
+class _Daemon:
+    """`streamd serve` in a process of its own; its log is shown, and watched for the moment to kill it."""
+
+    def __init__(self, place: Path, console: Console) -> None:
+        self.endpoint = f"ipc://{place}/streamd.sock"
+        self.kills = 0
+        self._config = place / "config.yaml"
+        self._config.write_text(_CONFIG.format(endpoint=self.endpoint))
+        self._environment = {**os.environ, "STATE_DIRECTORY": str(place / "state")}
+        self._console = console
+        self._process: subprocess.Popen[str] | None = None
+        self._readers: list[threading.Thread] = []
+        self._time_to_die = threading.Event()
+
+    def __enter__(self) -> Self:
+        self._console.rule("The daemon")
+        self._start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        process = self._running()
+        process.terminate()
+        try:
+            process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        for reader in self._readers:
+            reader.join()
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            raise StreamdError("the demo's daemon was not started")
+        return self._process
+
+    def _start(self) -> None:
+        command = [sys.executable, "-m", "streamd.cli.main", "serve", "--config", str(self._config)]
+        self._console.print(f"   $ streamd serve --config {self._config.name}")
+        self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=self._environment)
+        assert self._process.stderr is not None  # noqa: S101 - a pipe was asked for
+        reader = threading.Thread(target=self._read, args=(self._process.stderr,), name="demo-log")
+        reader.start()
+        self._readers.append(reader)
+
+    def _read(self, log: IO[str]) -> None:
+        for line in log:
+            if "receipt.ok" not in line:  # one an epoch, told in the table; the progress bar needs the room
+                self._console.print(f"   {line.rstrip()}", style="dim", markup=False, soft_wrap=True)
+            if "stream=train session=" in line and f"epoch={_KILL_AFTER_EPOCH} " in line:
+                self._time_to_die.set()
+
+    def kill_in_the_middle(self, trainer: subprocess.Popen[bytes]) -> None:
+        """Waits for the moment, kills the daemon with -9, and starts it again."""
+        watch = threading.Thread(target=self._die_with, args=(trainer,), name="demo-trainer")
+        watch.start()
+        self._time_to_die.wait()
+        if trainer.poll() is None:
+            process = self._running()
+            held = self._leases()
+            self._console.print(
+                f"\n   [bold red]$ kill -9 {process.pid}[/bold red]   (the daemon; the trainer reads on, {held})"
+            )
+            process.kill()
+            process.wait()
+            self.kills += 1
+            self._start()
+        watch.join()
+
+    def _die_with(self, trainer: subprocess.Popen[bytes]) -> None:
+        trainer.wait()
+        self._time_to_die.set()
+
+    def _leases(self) -> str:
+        with connect(self.endpoint, timeout=_READY_S) as client:
+            numbers = client.stats()["daemon"]
+        return f"{numbers['sessions']:.0f} sessions, {numbers['slots']:.0f} batches in memory"
+
+
+def _train(console: Console, daemon: _Daemon, epochs: int, output: Path) -> dict[str, list[dict[str, object]]]:
+    """Runs `streamd-train`, with a daemon dying under it; the receipts by stream."""
+    console.rule("A trainer, another process")
+    account = output / "receipts.json"
+    options = ["--stream", "train", "--validation", "validation", "--epochs", str(epochs), "--seed", str(_SEED)]
+    where = ["--endpoint", daemon.endpoint, "--save", str(output / "model.keras"), "--receipts", str(account)]
+    console.print(f"   $ streamd-train {' '.join(options)} --save {output / 'model.keras'}")
+    trainer = subprocess.Popen([sys.executable, "-m", "streamd.cli.train.command", *options, *where])
+    with _ended(trainer):
+        daemon.kill_in_the_middle(trainer)
+    if trainer.returncode:
+        raise StreamdError(f"the trainer failed with exit status {trainer.returncode}; its message is above")
+    if not daemon.kills:
+        raise StreamdError("the trainer was done before the daemon could be killed: nothing was shown")
+    receipts: dict[str, list[dict[str, object]]] = {}
+    for receipt in json.loads(account.read_text()):
+        receipts.setdefault(receipt["stream"], []).append(receipt)
+    return receipts
+
+
+@contextlib.contextmanager
+def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        process.wait()
+
+
+def _account(console: Console, receipts: dict[str, list[dict[str, object]]], daemon: _Daemon) -> None:
+    """Shows what was lost and repeated over all epochs. Raises StreamdError when that is anything."""
+    console.rule("The account")
+    table = Table("stream", "epochs", "samples", "lost", "repeated", "digests")
+    wrong = False
+    for stream, epochs in receipts.items():
+        whole = [epoch for epoch in epochs if epoch["complete"]]
+        lost, repeated = (sum(int(str(epoch[name])) for epoch in whole) for name in ("missed", "repeated"))
+        agree = all(epoch["ok"] for epoch in whole)
+        samples = sum(int(str(epoch["samples"])) for epoch in whole)
+        table.add_row(stream, str(len(whole)), f"{samples:,}", str(lost), str(repeated), "equal" if agree else "DIFFER")
+        wrong = wrong or bool(lost or repeated or not agree)
+    console.print(table)
+    if wrong:
+        raise StreamdError("the account does not add up: see the table above")
+    console.print(f"   the daemon was killed {daemon.kills} time with -9: [bold green]lost 0, repeated 0[/bold green]")
+
+
+def _judge(endpoint: str, output: Path) -> list[str]:
+    """Predicts the validation stream and draws the chart, in a process that may load TensorFlow; its lines."""
+    command = [
+        sys.executable,
+        "-m",
+        "streamd.cli.demo.judge",
+        endpoint,
+        str(output / "model.keras"),
+        str(output / "predictions.png"),
+    ]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise StreamdError("the trained model is no better than predicting the mean, or could not be judged: see above")
+    return done.stdout.splitlines()

@@ -1,0 +1,174 @@
+"""Batches of one stream from the ordinary workers, in order, a bounded number at a time. No trainer, no socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from streamd.core.bad_samples import BadRow
+from streamd.core.counters import Stats
+from streamd.core.sampler import Ids
+from streamd.core.slot_layout import layout, slot_bytes
+from streamd.core.spec import BatchKey, PixelId
+from streamd.daemon.engine.batch_job import Production, Reporter
+from streamd.daemon.engine.engine import LocalEngine
+from streamd.daemon.streams.served_stream import ServedStream
+from streamd.dataset.arrays.store import Pixels
+from streamd.errors import PackError
+from streamd.ipc.slots import SlotStore
+from streamd.limits import MAX_TASKS_AHEAD, TASK_ROWS
+
+_LEAST_SLOTS: Final = 2  # one being filled, one being written
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Batch `index`: the good rows, which lie in `slot` until that is released, and those that were left out."""
+
+    index: int
+    ids: Ids
+    images: Pixels
+    bad: tuple[BadRow, ...]
+    slot: int
+
+
+class Decoding:
+    """Decodes batches from `first` on. Made by `decoding`; `next` and `release` in turn."""
+
+    def __init__(self, stream: ServedStream, engine: LocalEngine, slots: SlotStore, room: Room) -> None:
+        self._stream, self._engine, self._slots, self._room = stream, engine, slots, room
+        self._slot_bytes = slot_bytes(stream.spec)
+        self._free = list(range(room.slots))
+        self._whole: dict[int, Production] = {}
+        self._asked = self._given = 0
+        self._failure: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._came = asyncio.Event()
+        engine.report_to(Reporter(self._produced, self._failed))
+        asyncio.get_running_loop().set_exception_handler(self._raised)
+
+    async def pixel_id(self) -> PixelId:
+        """What the workers' pipeline makes of the stream, once the first of them is up."""
+        asked = asyncio.ensure_future(self._engine.pixel_ids())
+        await self._unless_failed(asked)
+        return asked.result()[self._stream.spec.name]
+
+    def begin(self, index: int) -> None:
+        """Begins with this batch."""
+        self._asked = self._given = index
+        self._produce()
+
+    async def next(self) -> Decoded | None:
+        """The next batch; None behind the last one. Raises PackError when the stream has to be given up."""
+        if self._given == self._stream.spec.batches:
+            return None
+        while self._given not in self._whole:
+            self._came.clear()
+            await self._unless_failed(asyncio.ensure_future(self._came.wait()))
+        production = self._whole.pop(self._given)
+        self._given += 1
+        return self._opened(production)
+
+    def release(self, decoded: Decoded) -> None:
+        """Its memory may be written again, and is next: the processor has it in its cache."""
+        self._free.append(decoded.slot)
+        self._produce()
+
+    def _opened(self, production: Production) -> Decoded:
+        spec = self._stream.spec
+        images = layout(spec, production.delivered.size).images.view(self._slots.view(production.slot))
+        good = production.marks == 0
+        whole = bool(good.all())
+        return Decoded(
+            production.key.index,
+            production.delivered if whole else production.delivered[good],
+            images if whole else images[good],
+            self._stream.bad_rows(0, production.key.index, production.marks),
+            production.slot,
+        )
+
+    def _produce(self) -> None:
+        """Begins as many batches as there is room for; more than keep the workers busy would only leave the cache."""
+        while self._free and self._asked < self._stream.spec.batches:
+            if self._asked - self._given - len(self._whole) >= self._room.at_once:
+                return
+            key = BatchKey(self._stream.spec.name, 0, self._asked)
+            self._asked += 1
+            self._engine.produce(key, self._free.pop(), self._slot_bytes)
+
+    def _produced(self, productions: Sequence[Production]) -> None:
+        self._whole |= {each.key.index: each for each in productions}
+        self._came.set()
+        self._produce()
+
+    def _failed(self, production: Production, reason: str) -> None:
+        del production
+        self._fail(PackError(f"{self._stream.spec.name}: {reason}"))
+
+    def _raised(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A callback raised: what is known of the workers is not to be trusted any more."""
+        error = context.get("exception")
+        if isinstance(error, Exception):
+            self._fail(error)
+        else:
+            loop.default_exception_handler(context)
+
+    def ended(self, running: asyncio.Task[None]) -> None:
+        """The engine has ended by itself, which it never does while all is well."""
+        error = running.exception()
+        self._fail(error if isinstance(error, Exception) else PackError("the decode processes have ended"))
+
+    def _fail(self, error: BaseException) -> None:
+        if not self._failure.done():
+            self._failure.set_exception(error)
+
+    def forget(self) -> None:
+        """Nobody asks any more what went wrong."""
+        self._failure.cancel()
+        if not self._failure.cancelled():
+            self._failure.exception()
+
+    async def _unless_failed(self, wanted: asyncio.Future[Any]) -> None:
+        """Waits for it. Raises what went wrong meanwhile."""
+        try:
+            await asyncio.wait({wanted, self._failure}, return_when=asyncio.FIRST_COMPLETED)
+            if self._failure.done():
+                self._failure.result()
+        finally:
+            wanted.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """`slots` for batches that are decoded or being written, `at_once` of them being decoded."""
+
+    slots: int
+    at_once: int
+
+    @staticmethod
+    def within(stream: ServedStream, workers: int, memory_bytes: int) -> Room:
+        """As many as fit, of which every worker has as much to do as it may have."""
+        spec = stream.spec
+        tasks = -(-min(spec.batch_size, spec.samples) // TASK_ROWS)
+        slots = max(_LEAST_SLOTS, memory_bytes // slot_bytes(spec))
+        return Room(slots, max(_LEAST_SLOTS, -(-workers * MAX_TASKS_AHEAD // tasks)))
+
+
+@asynccontextmanager
+async def decoding(stream: ServedStream, workers: int, memory_bytes: int) -> AsyncIterator[Decoding]:
+    """Workers that decode `stream`; none is left, and no memory, when the context ends."""
+    slots = SlotStore()
+    engine = LocalEngine([stream], slots, Stats(), workers)
+    work = Decoding(stream, engine, slots, Room.within(stream, workers, memory_bytes))
+    running = asyncio.create_task(engine.run(), name="engine")
+    running.add_done_callback(work.ended)
+    try:
+        yield work
+    finally:
+        running.remove_done_callback(work.ended)
+        running.cancel()
+        await asyncio.wait({running})
+        work.forget()
+        slots.close()

@@ -1,0 +1,142 @@
+"""`streamd pack`: a stream written once as a store that is read faster."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
+import typer
+
+from streamd.errors import ConfigError, MissingExtraError
+
+if TYPE_CHECKING:
+    from streamd.cli.pack.formats import Format
+    from streamd.cli.pack.run import Packed
+
+_FORMATS: Final = "npy|tar|hdf5|lmdb"
+_BAD_SHOWN: Final = 10  # samples that are named; --json names all
+
+
+def pack(
+    stream: Annotated[str, typer.Argument(metavar="STREAM", help="The stream of the configuration to pack.")],
+    destination: Annotated[Path, typer.Argument(metavar="DEST", help="Where it goes; nothing may be there yet.")],
+    config: Annotated[Path, typer.Option(metavar="FILE", help="The configuration, config.yaml.")],
+    format_: Annotated[str, typer.Option("--format", metavar=_FORMATS, help="What to write.")],
+    shuffle: Annotated[
+        bool, typer.Option("--shuffle", help="In one global order, mixed by the stream's seed; else in stored order.")
+    ] = False,
+    shard_bytes: Annotated[
+        str | None, typer.Option("--shard", metavar="SIZE", help="How large a file may become; default 4GiB, tar 1GiB.")
+    ] = None,
+    restart: Annotated[bool, typer.Option("--restart", help="Throw away what an earlier run has begun.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
+) -> None:
+    """Writes the samples of a stream as one store: decoded once, read ever after. No daemon is needed.
+
+    \b
+    npy   a folder: decoded images in images-00000.npy, ..., labels.parquet beside them; the fastest to serve
+    hdf5  one file: decoded images in /images, a label NAME in /labels/NAME; h5py and PyTables read it
+    lmdb  a folder in the layout of ml-pyxis: decoded images as X, labels by their names
+    tar   WebDataset shards: the encoded files as they are (arrays as PNG), labels in a .json beside each
+
+    Images have the size that the stream gives them; transform and normalize come later, when the pack is
+    served. Samples that cannot be decoded are left out and named, unless bad_samples.policy is fail.
+
+    What is at DEST is whole: it is made in a hidden folder beside it, read back from the disk and compared, then put in
+    place in one step. When it is cut short, however that comes, the same command goes on where it was. At the end it
+    prints what to write into the configuration.
+
+    \b
+    Examples:
+      streamd pack --config config.yaml train packed/train --format npy
+      streamd pack --config config.yaml train train.h5 --format hdf5 --shuffle
+    """
+    try:
+        from streamd.cli.pack import progress, run  # noqa: PLC0415 - as above
+        from streamd.config import load  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(error.name or "a library", "serve", "streamd pack") from error
+    wish = run.Wish(stream, destination, read_format(format_), shuffle, restart, read_size(shard_bytes))
+    with progress.shown() as shown, _told(shown.note):
+        try:
+            packed = run.pack(load(config), wish, shown)
+        except KeyboardInterrupt:
+            shown.note("stopped; nothing is there yet. The same command goes on where it was")
+            raise
+    if json:
+        typer.echo(msgspec.json.encode(packed).decode())
+    else:
+        _print(packed, stream)
+
+
+def read_format(text: str) -> Format:
+    """Raises ConfigError for a format that is none."""
+    from streamd.cli.pack.formats import FORMATS  # noqa: PLC0415 - as above
+
+    for name in FORMATS:
+        if name == text:
+            return name
+    raise ConfigError(f"--format {text!r}: use {', '.join(FORMATS)}")
+
+
+def read_size(text: str | None) -> int | None:
+    """Bytes of `4GiB` and the like. Raises ConfigError."""
+    from streamd.config.units import parse_bytes  # noqa: PLC0415 - as above
+
+    if text is None:
+        return None
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        raise ConfigError(f"--shard: {error}") from error
+
+
+@contextmanager
+def _told(note: Callable[[str], None]) -> Iterator[None]:
+    """Has what the engine warns of said beside the progress."""
+    logger = logging.getLogger("streamd")
+    handler = _Note(note)
+    logger.addHandler(handler)
+    propagate, logger.propagate = logger.propagate, False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagate
+
+
+class _Note(logging.Handler):
+    def __init__(self, note: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._note = note
+
+    def emit(self, record: logging.LogRecord) -> None:
+        from streamd.core.text import printable  # noqa: PLC0415 - as above
+
+        fields = getattr(record, "fields", {})
+        named = f"{fields['file']}: " if "file" in fields else ""
+        self._note(printable(f"{named}{record.getMessage()}"))
+
+
+def _print(packed: Packed, stream: str) -> None:
+    from streamd.cli.pack.config_snippet import as_yaml  # noqa: PLC0415 - as above
+    from streamd.config.units import format_bytes  # noqa: PLC0415 - as above
+    from streamd.core.text import counted, duration, printable  # noqa: PLC0415 - as above
+
+    typer.echo(
+        f"{printable(packed.path)}: {counted(packed.samples, 'sample')}, {format_bytes(packed.bytes)}, in "
+        f"{duration(packed.seconds)} ({packed.samples_per_s:,.0f} samples/s), read back in "
+        f"{duration(packed.verified_s)}"
+    )
+    if packed.bad:
+        typer.echo(f"{counted(len(packed.bad), 'sample')} left out:")
+        for each in packed.bad[:_BAD_SHOWN]:
+            typer.echo(printable(f"  {each.file}: {each.reason}"))
+        if len(packed.bad) > _BAD_SHOWN:
+            typer.echo(f"  and {len(packed.bad) - _BAD_SHOWN:,} more; --json names all")
+    typer.echo("Serve it with")
+    typer.echo(as_yaml({"streams": {stream: packed.serving}}), nl=False)

@@ -1,0 +1,153 @@
+"""Where a pack lies until it is whole: a hidden folder beside its place, on the same file system, one process's own.
+
+Whether the disk has room for a pack: asked before, and said when it turns out that it has none.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from streamd.config.units import format_bytes
+from streamd.core.text import printable
+from streamd.dataset.manifest.manifest import sync_folder
+from streamd.errors import ConfigError, PackError
+
+_JOURNAL: Final = "journal.json"
+_PRODUCT: Final = "pack"
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_NO_SPACE: Final = os.strerror(errno.ENOSPC)
+_BLOCK_BYTES: Final = 512  # what st_blocks counts, whatever the file system
+
+
+class Work:
+    """The folder `.NAME.packing` beside `destination`. A context: others are kept out of it.
+
+    `journal` and `product` are the paths of what lies in it; the product becomes the destination by one rename.
+    """
+
+    def __init__(self, destination: Path) -> None:
+        """Raises ConfigError when there is something at `destination`, or no folder for it."""
+        self.destination = Path(os.path.abspath(destination))  # noqa: PTH100 - links stay as they are
+        if not self.destination.name:
+            raise ConfigError(f"{_shown(self.destination)} is there already; name a folder or file that is to be made")
+        self.folder = self.destination.with_name(f".{self.destination.name}.packing")
+        self.journal, self.product = self.folder / _JOURNAL, self.folder / _PRODUCT
+        self.scratch = self.folder / "scratch"
+        self._descriptor = -1
+        self._check()
+
+    def _check(self) -> None:
+        parent = self.destination.parent
+        if not parent.is_dir():
+            raise ConfigError(f"{_shown(parent)}: there is no such folder; make it, or name another place")
+        if os.path.lexists(self.destination):
+            raise ConfigError(f"{_shown(self.destination)} is there already; remove it, or name another place")
+
+    def __enter__(self) -> Self:
+        try:
+            self.folder.mkdir(exist_ok=True)
+            self._descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._descriptor)
+            raise PackError(f"another streamd pack is writing {_shown(self.destination)}; wait for it") from error
+        except OSError as error:
+            raise PackError(f"cannot write in {_shown(self.destination.parent)}: {error.strerror}") from error
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Leaves what the next run goes on with, and else nothing."""
+        if self.folder.exists() and not self.journal.exists():
+            shutil.rmtree(self.folder)
+        os.close(self._descriptor)
+
+    def clear(self) -> None:
+        """Throws away what is there."""
+        for entry in self.folder.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+
+    def publish(self) -> None:
+        """Puts the product into its place, in one step, and removes the rest. Raises PackError, OSError."""
+        sync_tree(self.product)
+        self._check()
+        self.product.rename(self.destination)
+        sync_folder(self.destination.parent)
+        shutil.rmtree(self.folder)
+
+
+def sync_tree(path: Path) -> None:
+    """Returns when a file, or all in a folder and its names, are safe on the disk. Raises OSError."""
+    if not path.is_dir():
+        _sync_file(path)
+        return
+    for entry in path.iterdir():
+        sync_tree(entry)
+    sync_folder(path)
+
+
+def _sync_file(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _shown(path: Path) -> str:
+    return printable(str(path))
+
+
+def make_sure_of_room(work: Work, needed_bytes: int) -> None:
+    """Raises PackError, with the arithmetic, when a pack of so many bytes, less what is there of it, cannot fit."""
+    there, free = allocated_bytes(work.product), _free_bytes(work.folder)
+    lacking = needed_bytes - there - free
+    if lacking > 0:
+        raise PackError(
+            f"{_named(work)} takes about {format_bytes(needed_bytes)}, of which {format_bytes(there)} are written, and "
+            f"{format_bytes(free)} are free: make room for {format_bytes(lacking)} more, or name another disk"
+        )
+
+
+@contextmanager
+def full_disk_named(work: Work, needed_bytes: Callable[[], int]) -> Iterator[None]:
+    """Makes a PackError of what the system says when there is no room."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL and _NO_SPACE not in str(error):  # HDF5 has the reason in its words alone
+            raise
+        left = max(0, needed_bytes() - allocated_bytes(work.product))
+        raise PackError(
+            f"{_named(work)}: {error.strerror or _NO_SPACE}: about {format_bytes(left)} are still to be written, and "
+            f"{format_bytes(_free_bytes(work.folder))} are free. Nothing is there yet: make room, and the same command "
+            "goes on where it was"
+        ) from error
+
+
+def allocated_bytes(path: Path) -> int:
+    """What a file, or all in a folder, take on the disk; 0 for what is not there."""
+    if not path.exists():
+        return 0
+    entries = path.rglob("*") if path.is_dir() else [path]
+    return sum(entry.lstat().st_blocks * _BLOCK_BYTES for entry in entries)
+
+
+def _free_bytes(folder: Path) -> int:
+    """What the file system has left for this user."""
+    system = os.statvfs(folder)
+    return system.f_bavail * system.f_frsize
+
+
+def _named(work: Work) -> str:
+    return printable(str(work.destination))

@@ -1,0 +1,1 @@
+"""`streamd probe`: `measure` starts trainers and adds up what they get, `trainer_process` is one of them."""

@@ -1,0 +1,173 @@
+"""One trainer of `streamd probe`, which drains a stream: `python -m streamd.cli.probe.trainer_process ERRAND`.
+
+It prints a line when it has subscribed and waits for one, so that all begin together and nobody's start-up is measured;
+the same again when it has drained the stream, so that its batches can be counted, and all replay together. It prints
+one JSON object at the end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import msgspec
+
+from streamd.client import Batch, connect
+from streamd.core.epoch_timing import Timing
+from streamd.core.import_function import load_function, located
+from streamd.core.receipt import Receipt
+from streamd.errors import ConfigError, StreamdError
+from streamd.headroom import REPLAY_S, Work, hold, rate
+from streamd.ipc.parent_death import end_with
+from streamd.limits import PAGE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """What one trainer is to do. `load` names the user's function, called with each batch; None touches every page."""
+
+    stream: str
+    endpoint: str
+    epochs: int
+    digest: bool = False
+    load: str | None = None
+    headroom: bool = False
+
+
+_errand: Final = msgspec.json.Decoder(Errand)
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """One trainer's account: samples and seconds from its first batch to its last, and how much of that was waiting.
+
+    `free_samples_per_s` is what it reached on batches that it held; None when nobody asked.
+    """
+
+    samples: int
+    seconds: float
+    wait_s: float
+    receipts: list[Receipt]
+    digest: list[str]
+    free_samples_per_s: float | None = None
+    timings: list[Timing] = field(default_factory=list)
+
+    @property
+    def samples_per_s(self) -> float:
+        return self.samples / self.seconds if self.seconds else 0.0
+
+
+def touch(batch: Batch) -> None:
+    """What a trainer does that needs no time: it reads one byte of every page."""
+    batch.images.reshape(-1)[::PAGE_BYTES].sum()
+
+
+def drain(
+    stream: str,
+    endpoint: str,
+    epochs: int,
+    *,
+    digest: bool,
+    work: Work = touch,
+    ready: Callable[[], None] = lambda: None,
+) -> Drained:
+    """Drains `epochs` epochs in this process, doing `work` with each batch. `ready` is called before the first."""
+    digests: list[str] = []
+    samples, first_s, last_s, wait_before_s = 0, 0.0, 0.0, 0.0
+    with connect(endpoint) as client, client.subscribe(stream, epochs=epochs) as batches:
+        ready()
+        for epoch in batches.epochs():
+            summing = hashlib.blake2b(digest_size=16) if digest else None
+            for batch in epoch:
+                work(batch)
+                last_s = time.monotonic()
+                if first_s:
+                    samples += len(batch)
+                else:
+                    first_s, wait_before_s = last_s, batches.wait_s
+                if summing is not None:
+                    _digest(summing, batch)
+            if summing is not None:
+                digests.append(summing.hexdigest())
+        waited_s, accounts = batches.wait_s - wait_before_s, (batches.receipts, digests, None, batches.timings)
+        return Drained(samples, last_s - first_s, waited_s, *accounts)
+
+
+def _digest(summing: hashlib.blake2b, batch: Batch) -> None:
+    summing.update(batch.index.to_bytes(8, "little") + batch.sample_ids.tobytes() + batch.weights.tobytes())
+    for name in sorted(batch.labels):
+        summing.update(name.encode() + batch.labels[name].tobytes())
+    summing.update(batch.images.data)
+
+
+def replay(errand: Errand, drained: Drained, work: Work) -> Drained:
+    """The account with what `work` reaches on held batches, for as long as the stream took, or REPLAY_S.
+
+    Raises StreamdError when the stream was too short to compare that with.
+    """
+    if not drained.seconds:
+        raise StreamdError(f"stream {errand.stream!r} has one batch, too little for a rate: add  --epochs 2  or more")
+    with connect(errand.endpoint) as client, client.subscribe(errand.stream, epochs=1) as batches:
+        held = hold(batches).held
+    return replace(drained, free_samples_per_s=rate(held, work, min(drained.seconds, REPLAY_S)))
+
+
+class _Voice:
+    """What the starter hears, on a descriptor of its own: whatever the user's function prints goes to stderr."""
+
+    def __init__(self) -> None:
+        self._descriptor = os.dup(1)
+        os.dup2(2, 1)
+
+    def say(self, text: bytes) -> None:
+        while text:
+            text = text[os.write(self._descriptor, text) :]
+
+    def wait_for_the_others(self) -> None:
+        self.say(b"here\n")
+        sys.stdin.readline()
+
+
+def _work(load: str | None) -> Work:
+    if load is None:
+        return touch
+    function = load_function(load, "a load", "mytrainer:step")
+
+    def work(batch: Batch) -> Any:
+        try:
+            return function(batch)
+        except StreamdError:
+            raise
+        except Exception as error:
+            raise ConfigError(f"{load} failed: {located(error)}") from error
+
+    return work
+
+
+def _run_errand(errand: Errand, voice: _Voice) -> Drained:
+    work = _work(errand.load)
+    ready = voice.wait_for_the_others
+    drained = drain(errand.stream, errand.endpoint, errand.epochs, digest=errand.digest, work=work, ready=ready)
+    voice.wait_for_the_others()
+    return replay(errand, drained, work) if errand.headroom else drained
+
+
+def main() -> None:
+    """One trainer's process."""
+    end_with(os.getppid())
+    voice = _Voice()
+    try:
+        drained = _run_errand(_errand.decode(sys.argv[1]), voice)
+    except StreamdError as error:
+        sys.stderr.write(f"streamd probe: {error}\n")
+        raise SystemExit(error.exit_status) from None
+    voice.say(msgspec.json.encode(drained))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""`streamd top`: what is going on, live."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from streamd.limits import LOOK_TIMEOUT_S
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from streamd.core.activity import Away, Moment
+
+_LEAST_S: Final = 0.1  # between two looks: figures of less are noise
+_FRAMES_WITHOUT_TERMINAL: Final = 2  # of which the second is shown: rates are those between two looks
+
+
+def _seconds(text: str) -> float:
+    """What `--every` says. Raises typer.BadParameter."""
+    from streamd.config.units import parse_seconds  # noqa: PLC0415 - Pydantic only when it is needed, not for --help
+
+    try:
+        seconds = parse_seconds(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    if seconds < _LEAST_S:
+        raise typer.BadParameter(f"found {text}: at least {_LEAST_S:g}s, or there is nothing to tell")
+    return seconds
+
+
+def top(
+    endpoint: Annotated[
+        str | None, typer.Option(metavar="ENDPOINT", help="The daemon; default $STREAMD_ENDPOINT, then this host's.")
+    ] = None,
+    every: Annotated[str, typer.Option(metavar="DURATION", help="Time between two looks, such as 500ms.")] = "1s",
+) -> None:
+    """Shows the way of the data as it goes, where it waits, and who gets how much; Ctrl-C ends it.
+
+    Rates are those since the last look. `lag` is how many steps a trainer is behind the furthest of its rank, `left`
+    how long its epoch still takes, `held` how many batches it has of those that it may have at a time, and the last
+    column what limited its last epoch. A daemon that goes away is waited for.
+
+    Where standard output is no terminal, one frame is printed.
+
+    \b
+    Example:
+      streamd top --every 5s
+    """
+    from rich.console import Console  # noqa: PLC0415 - only when it is needed, not for --help
+
+    from streamd import connect  # noqa: PLC0415 - as above
+    from streamd.core.activity import Look, moments  # noqa: PLC0415 - as above
+
+    seconds = _seconds(every)
+    console = Console(highlight=False)
+    with connect(endpoint, timeout=LOOK_TIMEOUT_S) as client:
+        seen = moments(lambda: Look(client.status(), client.stats()), deadlines(seconds), time.monotonic)
+        if sys.stdout.isatty():
+            show(seen, console)
+        else:
+            print_one(seen, console)
+
+
+def show(seen: Iterator[Moment | Away], console: Console) -> None:
+    """Draws one over the other until Ctrl-C, which is how it is meant to end."""
+    from rich.live import Live  # noqa: PLC0415 - only when it is needed, not for --help
+
+    from streamd.cli.status.top_table import fitted, top_table  # noqa: PLC0415 - as above
+
+    try:
+        with Live(console=console, screen=True, auto_refresh=False) as live:
+            for each in seen:
+                live.update(fitted(top_table(each), console), refresh=True)
+    except KeyboardInterrupt:
+        return
+
+
+def print_one(seen: Iterator[Moment | Away], console: Console) -> None:
+    """The first frame that has rates of its own."""
+    from streamd.cli.status.table import WIDTH_CHARS  # noqa: PLC0415 - only when it is needed, not for --help
+    from streamd.cli.status.top_table import top_table  # noqa: PLC0415 - as above
+
+    console.width = max(WIDTH_CHARS, console.width)
+    *_, last = islice(seen, _FRAMES_WITHOUT_TERMINAL)
+    console.print(top_table(last))
+
+
+def deadlines(
+    every_s: float, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
+) -> Callable[[], None]:
+    """Waits for the next deadline, each `every_s` after the one before; those that were missed are left out."""
+    due_s = clock()
+
+    def wait() -> None:
+        nonlocal due_s
+        now_s = clock()
+        due_s = max(due_s + every_s, now_s)
+        sleep(due_s - now_s)
+
+    return wait

@@ -1,0 +1,1 @@
+"""What all commands share: how one ends (`run_guarded`), how far a long one has come (`progress`)."""

@@ -1,0 +1,96 @@
+"""How every command ends: a mistake is a line on stderr and an exit status, never a traceback."""
+
+from __future__ import annotations
+
+import io
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from streamd.core.text import printable
+from streamd.errors import MissingExtraError, StreamdError
+from streamd.ipc.standard_files import fill_standard_files
+
+if TYPE_CHECKING:
+    import typer
+
+INTERRUPTED: Final = 128 + signal.SIGINT  # as shells count
+TERMINATED: Final = 128 + signal.SIGTERM
+_EXTRAS: Final = {"streamd": "serve", "streamd-train": "train"}  # what installs all that a command needs
+
+
+def run_guarded(program: str, app: typer.Typer) -> None:
+    """Runs a command; exits 2 for a mistake in what was asked, 1 for a failure, 130 for Ctrl-C, 143 for SIGTERM."""
+    fill_standard_files()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a name that its encoding lacks is escaped, and no failure
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        with _tidy_when_terminated():
+            app(prog_name=program)
+    except StreamdError as error:
+        fail(program, str(error) + _lost_folder(error.__cause__), error.exit_status)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "streamd":
+            raise
+        missing = MissingExtraError(error.name, _EXTRAS[program], program)
+        fail(program, str(missing), missing.exit_status)
+    except OSError as error:  # a full disk, a folder without permission: the message has the file and the reason
+        fail(program, str(error) + _lost_folder(error), status=1)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+def _lost_folder(error: BaseException | None) -> str:
+    """A line more for what is not found because the working directory was removed: the system names it nowhere."""
+    if isinstance(error, FileNotFoundError):
+        try:
+            Path.cwd()
+        except FileNotFoundError:
+            return "\nthe working directory was removed: change to another one (cd), and start again"
+    return ""
+
+
+@contextmanager
+def _tidy_when_terminated() -> Iterator[None]:
+    """SIGTERM is a Ctrl-C with another exit status: what a command began is put away."""
+    came = False
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal came
+        came = True
+        ctrl_c = signal.getsignal(signal.SIGINT)  # asyncio's own while it runs, which ends its tasks first
+        if not callable(ctrl_c):  # started with Ctrl-C ignored, as shells do with `&`
+            sys.exit(TERMINATED)
+        ctrl_c(number, frame)
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        if came:
+            sys.exit(TERMINATED)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def fail(program: str, message: str, status: int) -> NoReturn:
+    """Says `message` on stderr, one line for each mistake in it, and exits."""
+    say(program, message)
+    sys.exit(status)
+
+
+def say(program: str, message: str) -> None:
+    """Says `message` on stderr, one line for each mistake in it."""
+    text = "\n".join(printable(line.strip()) for line in message.splitlines() if line.strip())
+    print(f"{program}: {text}", file=sys.stderr)  # noqa: T201 - this is the command's voice
+
+
+def fail_without_typer(program: str, extra: str) -> NoReturn:
+    """Ends a command whose command-line library is not installed."""
+    error = MissingExtraError("typer", extra, program)
+    fail(program, str(error), error.exit_status)

@@ -1,0 +1,178 @@
+"""`streamd-train`: trains a Keras model on a running daemon."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+
+from streamd.cli.terminal.run_guarded import fail_without_typer, run_guarded
+from streamd.core.receipt import Receipt
+
+PROGRAM = "streamd-train"
+
+try:
+    import typer
+except ModuleNotFoundError:
+    fail_without_typer(PROGRAM, "train")
+
+
+class ClassWeight(StrEnum):
+    """What `--class-weight` takes."""
+
+    BALANCED = "balanced"
+
+
+HELP: Final = """Trains a Keras model on a running daemon, and accounts for every batch.
+
+\b
+Example:
+  streamd serve --config config.yaml &
+  streamd-train --stream train --validation validation --epochs 10 --save model.keras
+
+A category gets a small classification network, a number a regression network, both with the normalisation of the
+stream inside; any other model comes from your own function, the current directory being importable:
+
+\b
+  # mymodel.py
+  def build(spec):                        # spec.image_shape, spec.labels["angle"].mean, ...
+      return keras.Sequential([streamd.frameworks.keras.normalization(spec), ...])
+  streamd-train --stream train --model mymodel:build --epochs 10 --save model.keras
+
+It is compiled with the loss for the label's type unless it is compiled already: cross-entropy for categories and
+tags, squared error for numbers. What else should happen as it trains is a callback of yours:
+
+\b
+  # mycallbacks.py
+  def patience(spec):
+      return keras.callbacks.EarlyStopping("val_loss", patience=3, restore_best_weights=True)
+  streamd-train --stream train --validation validation --callback mycallbacks:patience \\
+      --optimizer sgd --learning-rate 0.01 --epochs 100 --save model.keras
+
+The progress bar shows the share of the epoch that went by waiting for data:  wait: 3%.  At the end there is where
+the time went, a receipt for each epoch, and beside model.keras its curves, model.curves.png, and
+model.streamd.json, by which streamd.load_image makes a picture what the model was trained on.
+
+The exit status is 1 if a receipt is not ok. A loss that is NaN or infinite ends the training with status 1 as well,
+and no model: the batch is saved as a page of pictures with labels and files, beside where the model would be.
+
+Start the same command again, or several at once: they share what is decoded. Several that are meant to run side by
+side begin together, whichever is up first:  --together 4
+
+With  --resume DIR  the same command goes on after the last whole epoch, whatever ended it. Each trainer needs a DIR
+of its own.
+"""
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+@app.command(help=HELP)
+def train(
+    stream: Annotated[str, typer.Option(metavar="NAME", help="The stream to train on.")],
+    epochs: Annotated[int, typer.Option(min=1, metavar="N", help="Epochs to train.")],
+    save: Annotated[Path, typer.Option(metavar="FILE", help="Where the trained model goes, a .keras file.")],
+    validation: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A stream to evaluate after each epoch.")
+    ] = None,
+    endpoint: Annotated[
+        str | None, typer.Option(metavar="ENDPOINT", help="The daemon; default $STREAMD_ENDPOINT, then this host's.")
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The label to learn, where the stream has several.")
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:BUILD", help="Your function: takes the StreamSpec, returns a keras.Model."),
+    ] = None,
+    callback: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE:NAME",
+            help="Your own: a keras Callback class, or a function that takes the StreamSpec and returns a callback; "
+            "may be given several times.",
+        ),
+    ] = None,
+    optimizer: Annotated[
+        str | None, typer.Option(metavar="NAME", help="One of Keras's, such as sgd or adamw; default adam.")
+    ] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(metavar="RATE", help="Of the optimizer; default what Keras gives it.")
+    ] = None,
+    mixed_precision: Annotated[
+        bool,
+        typer.Option(
+            "--mixed-precision",
+            help="Compute in 16 bits: float16 on a GPU; bfloat16 on a processor, where few gain by it.",
+        ),
+    ] = False,
+    class_weight: Annotated[
+        ClassWeight | None, typer.Option(help="Weigh each sample by how rare its class is; validation does not.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Seeds the initial weights, for a repeatable run.")
+    ] = None,
+    together: Annotated[
+        int | None, typer.Option(min=1, metavar="K", help="Begin when K trainers have subscribed to the stream.")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Save there after each epoch, and go on from there.")
+    ] = None,
+    receipts: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write the receipts there, a JSON list.")
+    ] = None,
+    patience: Annotated[
+        float | None, typer.Option(min=0, metavar="SECONDS", help="How long the daemon may be away; default for ever.")
+    ] = None,
+) -> None:
+    """See HELP."""
+    from streamd import connect  # noqa: PLC0415 - brings ZeroMQ along, which --help does without
+    from streamd.cli.train import run  # noqa: PLC0415 - as above
+    from streamd.cli.train.options import Job, check_folder  # noqa: PLC0415 - as above
+
+    job = Job(
+        stream,
+        epochs,
+        save,
+        validation=validation,
+        label=label,
+        model=model,
+        seed=seed,
+        together=together,
+        resume=resume,
+        callbacks=tuple(callback or ()),
+        optimizer=optimizer,
+        learning_rate=learning_rate,
+        mixed_precision=mixed_precision,
+        class_weight=class_weight.value if class_weight else None,
+    )
+    if receipts:
+        check_folder(receipts)
+    with connect(endpoint, patience=patience) as client:
+        accounts = run.train(client, job, typer.echo)
+    if receipts:
+        receipts.write_bytes(msgspec.json.encode(accounts))
+    raise typer.Exit(exit_status(accounts))
+
+
+def exit_status(receipts: list[Receipt]) -> int:
+    """0 when every epoch was delivered exactly once."""
+    return 0 if all(receipt.ok for receipt in receipts) else 1
+
+
+def settle_keras() -> None:
+    """Set before Keras is imported, which a module of the user's may be the first to do; unless the user did."""
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors only: its notes bury the progress bar
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")  # else the first of several trainers takes all memory
+
+
+def main() -> None:
+    settle_keras()
+    run_guarded(PROGRAM, app)
+
+
+if __name__ == "__main__":
+    main()

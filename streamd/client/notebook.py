@@ -1,0 +1,117 @@
+"""A batch in a notebook: its pictures with their labels, as HTML that needs nothing else.
+
+A trainer has no Pillow, so the pictures become PNG here: https://www.w3.org/TR/png-3/. Colours are the notebook's own
+or readable on light and dark alike.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from streamd.core.captions import Caption, CaptionedBatch, captions, heading
+from streamd.core.sampler import PAD_ID
+from streamd.core.text import printable
+
+_SHOWN_ROWS: Final = 32
+_LARGE_PX: Final = 160  # images with a longer side are thinned out to fit
+_SHOWN_PX: Final = 112  # the longer side on the page
+_MAX_BYTES: Final = 1_300_000  # of pictures in one notebook cell: notebooks are saved with what they show
+
+_SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
+_COLOUR_TYPES: Final = {1: 0, 3: 2}  # channels: greyscale, truecolour
+_UP: Final = 2  # the filter that stores each byte as its difference to the one above
+_COMPRESSION: Final = 6
+
+_MARK_COLOURS: Final = {"substituted": "#d97706", "masked": "#dc2626", "no sample": "#888", "weight 0": "#888"}
+_TIP_CHARS: Final = 300
+_CLIPPED: Final = "overflow:hidden;text-overflow:ellipsis;white-space:nowrap"
+
+
+def of(batch: CaptionedBatch) -> str:
+    """Up to 32 rows of a batch, fewer where large pictures would make too large a page; all text is escaped."""
+    tiles, left_bytes = [], _MAX_BYTES
+    for row, caption in enumerate(captions(batch, _SHOWN_ROWS)):
+        picture = _encoded(thinned(batch.images[row]))
+        left_bytes -= len(picture)
+        if left_bytes < 0:
+            break
+        tiles.append(_tile(picture, batch.images.shape[1:3], caption))
+    return _sheet(batch, tiles)
+
+
+def page(batch: CaptionedBatch, files: Mapping[int, str]) -> str:
+    """A file of its own with every row of a batch, all pixels of it; `files` are names by sample id."""
+    shape = batch.images.shape[1:3]
+    tiles = [
+        _tile(_encoded(batch.images[row]), shape, caption, files.get(caption.sample_id, ""))
+        for row, caption in enumerate(captions(batch, len(batch)))
+    ]
+    head = f'<head><meta charset="utf-8"><title>{_text(heading(batch))}</title></head>'
+    return f"<!doctype html><html>{head}<body>{_sheet(batch, tiles)}</body></html>\n"
+
+
+def _sheet(batch: CaptionedBatch, tiles: Sequence[str]) -> str:
+    more = len(batch) - len(tiles)
+    return _div(
+        "font:12px/1.4 system-ui,sans-serif",
+        _div("font-weight:600;margin:4px 0 8px", _text(heading(batch))),
+        _div("display:flex;flex-wrap:wrap;gap:10px", *tiles),
+        _div("margin-top:8px;opacity:.7", f"and {more:,} more") if more else "",
+    )
+
+
+def _encoded(image: npt.NDArray[np.uint8]) -> str:
+    return base64.b64encode(png(image)).decode()
+
+
+def _text(text: str) -> str:
+    return html.escape(printable(text))
+
+
+def _div(style: str, *inside: str, title: str = "") -> str:
+    tip = f' title="{_text(title[:_TIP_CHARS])}"' if title else ""
+    return f'<div style="{style}"{tip}>{"".join(inside)}</div>'
+
+
+def _tile(picture: str, shape: tuple[int, int], caption: Caption, file: str = "") -> str:
+    height, width = (max(1, round(side * _SHOWN_PX / max(shape))) for side in shape)
+    edge = f"2px solid {_MARK_COLOURS[caption.mark]}" if caption.mark else "1px solid rgba(128,128,128,.4)"
+    style = f"image-rendering:pixelated;outline:{edge};opacity:{1 if caption.weight else 0.35}"
+    lines = [_div(_CLIPPED, _text(line), title=line) for line in caption.labels]
+    if caption.sample_id != PAD_ID:
+        lines.append(_div(f"opacity:.6;{_CLIPPED}", _text(f"#{caption.sample_id} {file}".rstrip()), title=file))
+    if caption.mark:
+        why = f"{caption.bad.file}: {caption.bad.reason}" if caption.bad else ""
+        lines.append(_div(f"color:{_MARK_COLOURS[caption.mark]};font-weight:600", caption.mark, title=why))
+    source = f"data:image/png;base64,{picture}"
+    image = f'<img width="{width}" height="{height}" alt="" style="{style}" src="{source}">'
+    return _div(f"width:{_SHOWN_PX}px", image, *lines)
+
+
+def thinned(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """(H, W, C) with every n-th row and column of it, so that neither has more than 160."""
+    step = -(-max(image.shape[:2]) // _LARGE_PX)
+    return image[::step, ::step]
+
+
+def png(image: npt.NDArray[np.uint8]) -> bytes:
+    """(H, W, C) uint8, with one channel or three, as a PNG file."""
+    height, width, channels = image.shape
+    rows = image.reshape(height, width * channels)
+    filtered = np.full((height, 1 + width * channels), _UP, dtype=np.uint8)
+    filtered[:, 1:] = np.diff(rows, axis=0, prepend=np.zeros_like(rows[:1]))  # modulo 256, as the format wants it
+    header = struct.pack(">IIBBBBB", width, height, 8, _COLOUR_TYPES[channels], 0, 0, 0)
+    packed = zlib.compress(filtered.tobytes(), _COMPRESSION)
+    return _SIGNATURE + _chunk(b"IHDR", header) + _chunk(b"IDAT", packed) + _chunk(b"IEND", b"")
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

@@ -1,0 +1,299 @@
+"""Batches of another size than the stream's: each of its batches in parts, or several of them together.
+
+The daemon knows nothing of it: sessions of any batch size share each decode. Parts are views of the same lent memory;
+what is put together is copied once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamd.client.batch import Batch
+from streamd.core.bad_samples import BadRow
+from streamd.core.sampler import PAD_ID
+from streamd.core.spec import Segment, StreamSpec, Uneven
+from streamd.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """`parts` of each of the stream's batches, or a `group` of them together, are one batch of `rows` rows.
+
+    All ranks of a world take equally many steps. So where one of them has a last batch too short for all its parts, the
+    others' last batches lose as many, or, with `uneven` "pad", it gets parts of weight 0.
+    """
+
+    served: StreamSpec
+    rows: int
+    parts: int = 1
+    group: int = 1
+    uneven: Uneven = "drop"
+
+    @staticmethod
+    def of(served: StreamSpec, batch_size: int | None, uneven: Uneven = "drop") -> Cut:
+        """Raises ConfigError unless `batch_size` divides the stream's or is a multiple of it."""
+        whole = served.batch_size
+        rows = whole if batch_size is None else batch_size
+        if rows > 0 and whole % rows == 0:
+            return Cut(served, rows, parts=whole // rows, uneven=uneven)
+        if rows > 0 and rows % whole == 0:
+            return Cut(served, rows, group=rows // whole, uneven=uneven)
+        near = [size for size in (*_divisors(whole), whole * 2, whole * 3, whole * 4) if size != whole]
+        nearest = ", ".join(map(str, sorted(sorted(near, key=lambda size: abs(size - rows))[:4])))
+        raise ConfigError(
+            f"batch_size={rows}: stream {served.name!r} has batches of {whole}, which are cut into equal parts or put "
+            f"together: use a divisor or a multiple of {whole}, such as {nearest}"
+        )
+
+    @property
+    def spec(self) -> StreamSpec:
+        """The stream as its trainer sees it."""
+        batches = self.steps([Segment(0, self.served.batches, 0, 1)])
+        return replace(self.served, batch_size=self.rows, batches=batches)
+
+    def steps(self, walked: Sequence[Segment], *, gathered: int = 0) -> int:
+        """The trainer's steps in a walk over the stream's batches, but for the last `gathered` of them."""
+        taken = sum(segment.steps for segment in walked) - gathered
+        if self.group > 1:
+            return taken // self.group if self.served.remainder == "drop" else -(-taken // self.group)
+        ends = [self.parts - self.parts_at(segment.end, segment.world) for segment in walked if segment.steps]
+        return taken * self.parts - max(ends, default=0)
+
+    def parts_at(self, end: int, world: int) -> int:
+        """The parts of each batch of a step that ends before the stream's batch `end`."""
+        if end < self.served.batches or (world > 1 and self.uneven == "pad"):
+            return self.parts
+        return -(-self.served.rows(self.served.batches - 1) // self.rows)
+
+    def part_index(self, batch: Batch, start: int) -> int:
+        """The index of the part of `batch` that begins at row `start`."""
+        return batch.index * self.parts + start // self.rows
+
+    def group_index(self, first: int, rank: int, world: int) -> int:
+        """The index of the group that begins with the stream's batch `first`."""
+        return first // world // self.group * world + rank
+
+
+def _divisors(number: int) -> list[int]:
+    return [divisor for divisor in range(1, number) if number % divisor == 0]
+
+
+def part(batch: Batch, start: int, stop: int, index: int) -> Batch:
+    """Rows `start` to `stop` of a batch: its images stay a view."""
+    rows = slice(start, stop)
+    return replace(
+        batch,
+        images=batch.images[rows],
+        labels={name: values[rows] for name, values in batch.labels.items()},
+        weights=batch.weights[rows],
+        sample_ids=batch.sample_ids[rows],
+        bad=_shifted((bad for bad in batch.bad if start <= bad.row < stop), -start),
+        index=index,
+    )
+
+
+class Group:
+    """Batches put together, copied as they come, so that none of them is held for long."""
+
+    def __init__(self, cut: Cut) -> None:
+        self._cut = cut
+        self._batches: list[Batch] = []
+        self._images: npt.NDArray[np.uint8] = np.empty((cut.rows, *cut.served.image_shape), dtype=np.uint8)
+        self.rows = 0
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    @property
+    def samples(self) -> int:
+        """Rows that show a sample."""
+        return sum(_samples(batch.sample_ids) for batch in self._batches)
+
+    def add(self, batch: Batch) -> None:
+        """Copies a batch behind those that are here."""
+        stop = self.rows + len(batch)
+        self._images[self.rows : stop] = batch.images
+        bad = _shifted(batch.bad, self.rows)
+        self._batches.append(replace(batch, images=self._images[self.rows : stop], bad=bad))
+        self.rows = stop
+
+    def first_index(self) -> int:
+        """The index of the stream's batch that it begins with."""
+        return self._batches[0].index
+
+    def batch(self, index: int) -> Batch:
+        """One batch of all; with rows of weight 0 behind them where the stream fills up its last one."""
+        empty = self._cut.rows - self.rows if self._cut.served.remainder == "pad" else 0
+        self._images[self.rows : self.rows + empty] = 0
+        images = self._images[: self.rows + empty]
+        images.setflags(write=False)
+        last = self._batches[-1]
+        return replace(
+            last,
+            images=images,
+            labels={name: _joined([each.labels[name] for each in self._batches], empty) for name in last.labels},
+            weights=_joined([each.weights for each in self._batches], empty),
+            sample_ids=_joined([each.sample_ids for each in self._batches], empty, PAD_ID),
+            bad=tuple(bad for each in self._batches for bad in each.bad),
+            index=index,
+        )
+
+
+class Fetched(NamedTuple):
+    """The stream's next batch, what books it, and what makes the token of a place within it, of (rows, world).
+
+    `unused`: samples that were cut off its end.
+    """
+
+    batch: Batch
+    book: Callable[[], None]
+    token_within: Callable[[int, int], str] | None  # None where a batch has one part
+    unused: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Loose:
+    """What lies between the trainer's account and the stream's batches, in the midst of an epoch.
+
+    `steps` taken of a batch that is not booked yet; `gathered` batches that are booked and not handed over; `samples`
+    that are handed over and not booked, or, below 0, the other way round.
+    """
+
+    steps: int = 0
+    gathered: int = 0
+    samples: int = 0
+
+
+Fetch = Callable[[], Fetched | None]  # None at the epoch's end
+
+
+class Recut:
+    """Makes the trainer's batches of the stream's. What was begun when a loop is left is gone on with by the next."""
+
+    def __init__(self, cut: Cut, rank: int, world: int, rows_taken: int) -> None:
+        self._cut, self._rank, self._world = cut, rank, world
+        self._fetched: Fetched | None = None
+        self._group: Group | None = None
+        self._levels = cut.parts > 1 and world > 1
+        self._whole = cut.parts == cut.group == 1
+        self.rows_taken = rows_taken  # of the stream's batch at hand, or of the next one
+        self.unused = 0  # samples of this epoch that did not fill a last batch
+
+    def next(self, fetch: Fetch) -> Batch | None:
+        """The trainer's next batch; None at the epoch's end."""
+        if self._whole and not self.rows_taken:
+            return self._next_whole(fetch)
+        return self._next_group(fetch) if self._cut.group > 1 else self._next_part(fetch)
+
+    def loose(self) -> Loose:
+        """What an account must know of a batch that is begun."""
+        if self._group:
+            return Loose(gathered=len(self._group), samples=-self._group.samples)
+        begun = self._fetched
+        samples = _samples(begun.batch.sample_ids[: self.rows_taken]) if begun else self.rows_taken
+        return Loose(self.rows_taken // self._cut.rows, samples=samples)
+
+    def steps_left(self, base: int, steps: int) -> int:
+        """The trainer's steps in what is left of an epoch: `steps` of the stream's own from its batch `base` on."""
+        cut, world = self._cut, self._world
+        left = cut.steps([Segment(base, steps, self._rank, world)], gathered=-self.loose().gathered)
+        if not self.rows_taken or cut.group > 1 or not steps:
+            return left
+        parts = cut.parts_at(base + world, world)
+        rows = cut.served.rows(base) if world == 1 else parts * cut.rows  # ranks fill theirs up to each other's
+        return left - parts - (self.rows_taken - rows) // cut.rows
+
+    def close(self) -> None:
+        """Lets go of the batch at hand."""
+        self._fetched = self._group = None
+
+    @staticmethod
+    def _next_whole(fetch: Fetch) -> Batch | None:
+        """The stream's next batch as it is, which is what nearly all trainers take."""
+        fetched = fetch()
+        if fetched is None:
+            return None
+        fetched.book()
+        return fetched.batch
+
+    def _next_part(self, fetch: Fetch) -> Batch | None:
+        """A part of the stream's next batch, which is booked when its last part is handed over."""
+        fetched = self._fetched or fetch()
+        if fetched is None:
+            return None
+        if self._levels and self._fetched is None:
+            fetched = self._levelled(fetched)
+        batch, start = fetched.batch, self.rows_taken
+        stop = len(batch) if self._cut.group > 1 else min(start + self._cut.rows, len(batch))
+        if stop == len(batch):
+            self._fetched, self.rows_taken = None, 0
+            fetched.book()
+            self.unused += fetched.unused
+        else:
+            self._fetched, self.rows_taken = fetched, stop
+            assert fetched.token_within is not None  # noqa: S101 - it has parts
+            batch = replace(batch, make_token=partial(fetched.token_within, stop, self._world))
+        if stop - start == len(batch) and self._cut.parts == 1:
+            return batch
+        return part(batch, start, stop, self._cut.part_index(batch, start))
+
+    def _levelled(self, fetched: Fetched) -> Fetched:
+        """The batch with as many parts as every other rank's of the same step."""
+        batch, cut = fetched.batch, self._cut
+        parts = cut.parts_at(batch.index - self._rank + self._world, self._world)
+        if parts > -(-len(batch) // cut.rows):
+            return fetched._replace(batch=_filled(batch, parts * cut.rows))
+        if parts * cut.rows >= len(batch):
+            return fetched
+        kept = part(batch, 0, parts * cut.rows, batch.index)
+        return fetched._replace(batch=kept, unused=_samples(batch.sample_ids[len(kept) :]))
+
+    def _next_group(self, fetch: Fetch) -> Batch | None:
+        """Several of the stream's batches as one; what does not fill a last one is dropped where the stream does so."""
+        group = self._group = self._group or Group(self._cut)
+        while len(group) < self._cut.group and (batch := self._next_part(fetch)) is not None:
+            group.add(batch)
+            del batch  # its memory goes back before the next one is waited for
+        self._group = None
+        if not len(group):
+            return None
+        if len(group) < self._cut.group and self._cut.served.remainder == "drop":
+            self.unused += group.samples
+            return None
+        return group.batch(self._cut.group_index(group.first_index(), self._rank, self._world))
+
+
+def _filled(batch: Batch, rows: int) -> Batch:
+    """A copy with rows of weight 0 behind those that are there."""
+    empty = rows - len(batch)
+    images = _joined([batch.images], empty)
+    images.setflags(write=False)
+    return replace(
+        batch,
+        images=images,
+        labels={name: _joined([values], empty) for name, values in batch.labels.items()},
+        weights=_joined([batch.weights], empty),
+        sample_ids=_joined([batch.sample_ids], empty, PAD_ID),
+    )
+
+
+def _samples(ids: npt.NDArray[np.int64]) -> int:
+    return int(np.count_nonzero(ids >= 0))
+
+
+def _joined(pieces: Sequence[npt.NDArray[Any]], empty: int, filler: int = 0) -> npt.NDArray[Any]:
+    first = pieces[0]
+    tail = np.zeros((empty, *first.shape[1:]), first.dtype)  # of text, "" and not "0"
+    if filler:
+        tail[:] = filler
+    return np.concatenate([*pieces, tail])
+
+
+def _shifted(rows: Iterable[BadRow], by: int) -> tuple[BadRow, ...]:
+    return tuple(replace(bad, row=bad.row + by) for bad in rows)

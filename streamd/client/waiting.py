@@ -1,0 +1,99 @@
+"""What a loop does while nothing comes: asks for a sign of life, collects garbage, and knows when to give up."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from streamd.client.handoff import Inbox
+from streamd.errors import BatchesHeldError, ConnectError
+from streamd.limits import AWAY_LINE_S, HELD_COLLECT_S, HELD_ERROR_S, SILENCE_S
+
+
+def say(text: str) -> None:
+    """A line on stderr, for whoever reads it: a trainer goes on when its terminal is gone."""
+    with suppress(OSError, ValueError, AttributeError):  # a broken pipe, a closed file, none at all
+        sys.stderr.write(f"streamd: {text}\n")
+
+
+class Patience:
+    """One wait. `turn_s` says how long to sleep, `look` what to make of having slept in vain.
+
+    `ask` asks a daemon that is there whether it still knows of this session: one that was stopped, or lost a frame, is
+    thereby found out. `awaited` says whom or what it waits for, "" for nothing: that is told, and no patience counts.
+    `put_off` says why a daemon that is there does not let it in yet, "" where that is not so. Batches that the caller
+    holds are in the way of the next one (`for_batch`), and of nothing else.
+    """
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        endpoint: str,
+        patience_s: float | None,
+        ask: Callable[[], None],
+        awaited: Callable[[], str] = str,
+        *,
+        put_off: Callable[[], str] = str,
+        for_batch: bool = True,
+    ) -> None:
+        self._inbox = inbox
+        self._endpoint = endpoint
+        self._patience_s = patience_s
+        self._ask = ask
+        self._awaited = awaited
+        self._put_off = put_off
+        self._for_batch = for_batch
+        self._since_s = time.monotonic()
+        self._said_s = self._since_s
+        self._collected = False
+
+    def turn_s(self) -> float:
+        """Until the next thing that could be worth doing."""
+        if self._held():
+            return HELD_ERROR_S if self._collected else HELD_COLLECT_S
+        away_since_s = self._inbox.away_since_s
+        if away_since_s is None:
+            return SILENCE_S
+        if self._patience_s is None:
+            return AWAY_LINE_S
+        left_s = max(away_since_s, self._since_s) + self._patience_s - time.monotonic()
+        return max(0.001, min(AWAY_LINE_S, left_s))
+
+    def look(self) -> None:
+        """Raises BatchesHeldError when the caller itself is the reason, ConnectError when patience is over."""
+        held = self._held()
+        if held and self._collected:
+            raise BatchesHeldError(held, self._inbox.held_earlier())
+        if held:
+            gc.collect()
+            self._collected = True
+            return
+        self._look_for_daemon(time.monotonic())
+
+    def _held(self) -> list[tuple[int, int]]:
+        return self._inbox.held() if self._for_batch else []
+
+    def _look_for_daemon(self, now_s: float) -> None:
+        away_since_s = self._inbox.away_since_s
+        if away_since_s is None:
+            self._ask()
+            if awaited := self._awaited():
+                self._say(now_s, f"waiting until {awaited} are there; `streamd status` says more")
+            return
+        away_s = now_s - max(away_since_s, self._since_s)
+        if self._patience_s is not None and away_s >= self._patience_s:
+            raise ConnectError(
+                self._endpoint, f"the daemon has been away for {away_s:.0f} s, which is all the patience allowed"
+            )
+        if refusal := self._put_off():
+            self._say(now_s, f"the daemon has put this stream off for {away_s:.0f} s: {refusal}; still waiting")
+        else:
+            self._say(now_s, f"no daemon at {self._endpoint} for {away_s:.0f} s; still waiting")
+
+    def _say(self, now_s: float, text: str) -> None:
+        if now_s >= self._said_s + AWAY_LINE_S:
+            self._said_s = now_s
+            say(text)

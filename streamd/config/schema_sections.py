@@ -1,0 +1,261 @@
+"""The parts of the configuration: one model for each key that holds keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    StrictBool,
+    Tag,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from streamd.config.fields import (
+    Bytes,
+    ChunkCount,
+    Classes,
+    Columns,
+    CropRatio,
+    CropScale,
+    DataPath,
+    Fraction,
+    Levels,
+    Model,
+    Seconds,
+    Seed,
+    Size,
+    Text,
+    absolute,
+    refused,
+)
+from streamd.config.parsers import read_classes, read_from, read_size
+from streamd.config.units import show
+from streamd.core.spec import BadPolicy, LabelType, Resize, Shuffle
+
+NormalizeName = Literal["none", "unit", "minus_one_one", "imagenet"]
+
+EngineKind = Literal["local", "ray"]
+
+_LEAVE: Final = "leave it out, or change the kind"
+CHANNELS: Final = {"RGB": 3, "L": 1}
+
+
+def npy_file(source: object) -> Path | None:
+    """The .npy file that `from` names, if it names one."""
+    return Path(source) if isinstance(source, str) and source.endswith(".npy") else None
+
+
+def absolute_file(source: object, info: ValidationInfo) -> object:
+    """What `from` says, a .npy file as seen from the configuration's folder."""
+    return source if (file := npy_file(source)) is None else absolute(str(file), info)
+
+
+class LabelConfig(Model):
+    """One label. `source` is what `from` says: column(s), an array or a file; None means the label's own name."""
+
+    type: LabelType
+    """category and int become int64, float float32, string text, tags one 0 or 1 for each class."""
+    source: Annotated[Text | Columns | None, BeforeValidator(read_from), AfterValidator(absolute_file)] = Field(
+        default=None, alias="from"
+    )
+    """The column that holds it, several for a vector or for a 0 or 1 a class, or an array: file.npy, or /array of an
+    HDF5 file; without it the column of the label's own name.
+    """
+    classes: Annotated[Classes | None, BeforeValidator(read_classes)] = None
+    """Fixes the classes and their numbers: the first is 0. Without it the data decide."""
+
+    @property
+    def file(self) -> Path | None:
+        """The .npy file that it is taken from, if it is from one."""
+        return npy_file(self.source)
+
+    @field_validator("classes")
+    @classmethod
+    def _classes_need_categories(cls, value: tuple[int | str, ...] | None, info: ValidationInfo) -> object:
+        kind = info.data.get("type", "category")
+        if value is not None and kind not in {"category", "tags"}:
+            raise ValueError(f"a label of type {kind} has no classes; use type: category, or leave classes out")
+        return value
+
+
+class WeightsConfig(Model):
+    """What each sample weighs in a batch. `source` is what `from` says; a source reads it as one more label."""
+
+    source: Annotated[Text, AfterValidator(absolute_file)] = Field(alias="from")
+    """The column that holds a number a sample, 0 or more, or the array: file.npy, or /array of an HDF5 file."""
+
+    @property
+    def type(self) -> Literal["weight"]:
+        return "weight"
+
+    @property
+    def classes(self) -> None:
+        """A weight has none."""
+
+    @property
+    def file(self) -> Path | None:
+        """The .npy file that it is taken from, if it is from one."""
+        return npy_file(self.source)
+
+
+class ImageConfig(Model):
+    """What every image becomes. `size` is (height, width) in pixels, `stored` for arrays as they are, or not given."""
+
+    size: Annotated[Size | Literal["stored"] | None, BeforeValidator(read_size)] = None
+    """[height, width] in pixels; stored for arrays as they are."""
+    mode: Literal["RGB", "L"] = "RGB"
+    """RGB, or L for greyscale: 3 channels or 1."""
+    resize: Resize = "stretch"
+    """How an image of another shape gets the size: stretch it, crop its middle, pad it with black, or random_crop,
+    which takes another part of it in every epoch.
+    """
+    exact: StrictBool = False
+    """true decodes JPEGs at full size before shrinking them: slower, and a little sharper."""
+    scale: CropScale = (0.08, 1.0)
+    """How much of the image's area a part has, [least, most]; for random_crop."""
+    ratio: CropRatio = (3 / 4, 4 / 3)
+    """A part's width by its height, [least, most], before it gets the size; for random_crop."""
+
+    @model_validator(mode="after")
+    def _bounds_are_for_random_crop(self) -> Self:
+        stray = [key for key in ("scale", "ratio") if key in self.model_fields_set and self.resize != "random_crop"]
+        if stray:
+            why = f"belongs to resize: random_crop, and resize is {self.resize}; leave it out, or change resize"
+            raise refused(*(((key,), why) for key in stray))
+        return self
+
+    @property
+    def channels(self) -> int:
+        return CHANNELS[self.mode]
+
+
+class ShuffleConfig(Model):
+    """The order of an epoch. For kind chunk, `chunk` samples are stored together and `buffer` chunks are mixed."""
+
+    kind: Shuffle = "full"
+    """full mixes all samples, none keeps their order, chunk mixes the chunks, and the samples of a few at a time."""
+    seed: Seed = 0
+    """The same seed gives the same order, everywhere and every time."""
+    chunk: ChunkCount = 3200
+    """Samples that are stored and read together; for kind chunk. Compressed hdf5 has its own, unless written."""
+    buffer: ChunkCount = 16
+    """Chunks that are mixed with each other; for kind chunk. Of compressed hdf5, what a worker keeps unless written."""
+
+    @model_validator(mode="after")
+    def _chunks_are_for_chunk(self) -> Self:
+        stray = [key for key in ("chunk", "buffer") if key in self.model_fields_set and self.kind != "chunk"]
+        if stray:
+            raise refused(*(((key,), f"belongs to kind chunk, and kind is {self.kind}; {_LEAVE}") for key in stray))
+        return self
+
+
+class MeanStd(Model):
+    """Normalization by numbers: (pixel - mean) / std for each channel, pixels in 0-255."""
+
+    mean: Levels
+    """What is subtracted: one number a channel, in 0-255."""
+    std: Levels
+    """What the rest is divided by: one number a channel, in 0-255."""
+
+    @field_validator("std")
+    @classmethod
+    def _std_divides(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        if not all(value):
+            raise ValueError(f"found {show(value)}; a std of 0 cannot divide, use numbers above 0")
+        return value
+
+    def as_lists(self) -> dict[str, list[float]]:
+        """{"mean": [...], "std": [...]}, as a StreamSpec holds it."""
+        return {"mean": list(self.mean), "std": list(self.std)}
+
+
+class BadSamplesConfig(Model):
+    """What happens to samples that cannot be decoded. `policy` None: see `StreamConfig.bad_policy`."""
+
+    policy: BadPolicy | None = None
+    """substitute takes the next good image of the batch, mask gives zeros of weight 0, fail stops the stream. Without
+    it: substitute, and mask where shuffle is none.
+    """
+    max_fraction: Fraction = 0.01
+    """Above this part of all samples, and more than 10, the stream stops."""
+
+
+class SplitConfig(Model):
+    """`validation` is the fraction held back, chosen by a hash of the relative name or of the column `by`."""
+
+    validation: Fraction = 0.2
+    """The fraction that is held back, such as 0.2."""
+    seed: Seed = 0
+    """Another seed holds others back."""
+    by: Text | None = None
+    """A column of the table: rows with the same value stay on one side."""
+
+
+class PaceConfig(Model):
+    """`lockstep_s`: seconds an epoch that leaders wait so that each batch is decoded once; None is `free`."""
+
+    lockstep_s: Annotated[Seconds | None, Field(alias="lockstep")] = None
+    """How long leaders may wait an epoch, such as 10s."""
+
+
+class CacheConfig(Model):
+    """Decoded samples kept in the folder `path`, in a file of at most `max_bytes` (None: no bound)."""
+
+    path: DataPath
+    """The folder it is kept in, which may be deleted at any time."""
+    max_bytes: Annotated[Bytes | None, Field(alias="max")] = None
+    """How large it may become, such as 20GiB: the first samples that fit are kept. Without it all are."""
+
+
+class CurveConfig(Model):
+    """CURVE keys: the daemon's `secret` key file and the folder of the public keys of its `clients`."""
+
+    secret: DataPath
+    """The daemon's secret key file."""
+    clients: DataPath
+    """The folder of the clients' public keys."""
+
+
+class EngineConfig(Model):
+    """Where decoding happens. `address` is for ray: auto, local or host:port."""
+
+    kind: EngineKind = "local"
+    """local decodes on this host, ray on a cluster."""
+    address: Text | None = None
+    """The cluster: auto, local or host:port; for kind ray."""
+
+    @model_validator(mode="after")
+    def _address_is_for_ray(self) -> Self:
+        if self.kind != "ray" and self.address is not None:
+            raise refused((("address",), f"belongs to kind ray, and kind is {self.kind}; {_LEAVE}"))
+        return self
+
+
+def _normalize_branch(value: object) -> str:
+    return "<values>" if isinstance(value, Mapping | MeanStd) else "<name>"
+
+
+Normalize = Annotated[
+    Annotated[NormalizeName, Tag("<name>")] | Annotated[MeanStd, Tag("<values>")], Discriminator(_normalize_branch)
+]
+
+PARTS: Final[dict[str, type[Model]]] = {
+    "weights": WeightsConfig,
+    "image": ImageConfig,
+    "shuffle": ShuffleConfig,
+    "normalize": MeanStd,
+    "bad_samples": BadSamplesConfig,
+    "split": SplitConfig,
+    "pace": PaceConfig,
+    "cache": CacheConfig,
+    "curve": CurveConfig,
+    "engine": EngineConfig,
+}

@@ -1,0 +1,133 @@
+"""What there is to say about the rows of a batch, in words: for contact sheets and notebooks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from streamd.core.bad_samples import BadRow
+from streamd.core.sampler import PAD_ID
+from streamd.core.spec import LabelSpec, StreamSpec
+
+_SHOWN_NUMBERS: Final = 3  # of a vector: more would not fit below a small picture
+_SHOWN_LABELS: Final = 6
+_LINE_CHARS: Final = 120  # more than any place has room for
+_WHOLE_FROM: Final = 100  # from here on three digits need no point
+_POWERS_FROM: Final = 1e6
+
+
+class CaptionedBatch(Protocol):
+    """What captions need of a batch: see `client.batch.Batch`."""
+
+    @property
+    def images(self) -> npt.NDArray[np.uint8]: ...
+    @property
+    def labels(self) -> Mapping[str, npt.NDArray[Any]]: ...
+    @property
+    def weights(self) -> npt.NDArray[np.float32]: ...
+    @property
+    def sample_ids(self) -> npt.NDArray[np.int64]: ...
+    @property
+    def bad(self) -> tuple[BadRow, ...]: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def index(self) -> int: ...
+    @property
+    def spec(self) -> StreamSpec: ...
+    def __len__(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Caption:
+    """One row: a line for each of its first labels, the sample really delivered, -1 for none, and what is unusual.
+
+    `mark` is "substituted", "masked", "no sample", "weight 0" or empty; `bad` the verdict behind the first two.
+    """
+
+    sample_id: int
+    labels: tuple[str, ...]
+    weight: float
+    mark: str
+    bad: BadRow | None
+
+
+def captions(batch: CaptionedBatch, rows: int) -> list[Caption]:
+    """The captions of the first `rows` rows."""
+    verdicts = {verdict.row: verdict for verdict in batch.bad}
+    return [_caption(batch, row, verdicts.get(row)) for row in range(min(rows, len(batch)))]
+
+
+def heading(batch: CaptionedBatch) -> str:
+    """Such as `train 0:12 · 32 samples · 128x128 RGB`."""
+    return heading_of(batch, int(np.count_nonzero(batch.sample_ids != PAD_ID)))
+
+
+def heading_of(batch: CaptionedBatch, samples: int) -> str:
+    """The same, where `batch` is only the beginning of one with so many samples."""
+    return (
+        f"{batch.spec.name} {batch.epoch}:{batch.index} · {samples:,} sample{'' if samples == 1 else 's'} · "
+        f"{shape_words(*batch.images.shape[1:])}"
+    )
+
+
+def shape_words(height: int, width: int, channels: int) -> str:
+    """Such as `128x96 RGB`; height first, as in the configuration."""
+    return f"{height}x{width} {'L' if channels == 1 else 'RGB'}"
+
+
+def _caption(batch: CaptionedBatch, row: int, verdict: BadRow | None) -> Caption:
+    sample_id, weight = int(batch.sample_ids[row]), float(batch.weights[row])
+    # The labels of a row without a sample are zeros, which would read as the first class.
+    labels = {} if sample_id == PAD_ID else {name: values[row] for name, values in batch.labels.items()}
+    return Caption(
+        sample_id, _label_lines(batch.spec.labels, labels), weight, _mark(sample_id, weight, verdict), verdict
+    )
+
+
+def _mark(sample_id: int, weight: float, verdict: BadRow | None) -> str:
+    if verdict is not None:
+        return verdict.action
+    if weight:
+        return ""
+    return "no sample" if sample_id == PAD_ID else "weight 0"
+
+
+def _label_lines(specs: Mapping[str, LabelSpec], values: Mapping[str, Any]) -> tuple[str, ...]:
+    """A line a label, six at most. A class or a text that is alone needs no name."""
+    said = {name: label_words(specs[name], value) for name, value in values.items()}
+    if len(said) == 1 and specs[next(iter(said))].type in {"category", "string"}:
+        lines = list(said.values())
+    else:
+        lines = [f"{name} {words}" for name, words in said.items()]
+    if len(lines) > _SHOWN_LABELS:
+        lines[_SHOWN_LABELS - 1 :] = [f"and {len(lines) - _SHOWN_LABELS + 1} more labels"]
+    return tuple(line if len(line) <= _LINE_CHARS else f"{line[: _LINE_CHARS - 1]}…" for line in lines)
+
+
+def label_words(label: LabelSpec, value: Any) -> str:
+    """One sample's label as people say it: the class, the tags, the text, or numbers of three digits."""
+    if label.type == "tags":
+        return ", ".join(str(label.classes[place]) for place in np.flatnonzero(value)) or "no tags"
+    if label.type == "string":
+        return str(value)
+    if label.type == "category" and not label.width:
+        return _class_name(label, int(value))
+    numbers = np.atleast_1d(value)
+    more = " …" if numbers.size > _SHOWN_NUMBERS else ""
+    return " ".join(number_words(each) for each in numbers[:_SHOWN_NUMBERS].tolist()) + more
+
+
+def _class_name(label: LabelSpec, code: int) -> str:
+    return str(label.classes[code]) if 0 <= code < len(label.classes) else f"class {code}"
+
+
+def number_words(number: float) -> str:
+    """Three digits, whole numbers whole: `-0.123`, `12.5`, `1,234`, `1.2e+09`."""
+    if isinstance(number, int) or _WHOLE_FROM <= abs(number) < _POWERS_FROM:
+        return f"{number:,.0f}"
+    return f"{number:.3g}"

@@ -1,0 +1,245 @@
+"""The account of an epoch: a tally of what was handed over, and an order digest that both sides compute for themselves.
+
+The digest is a sum over rows of a keyed scramble of (place, planned sample), in two 64-bit lanes. A sum does not depend
+on the order of its terms, so the daemon adds up whole epochs at once and from the plan alone, while the place in each
+term still betrays any batch that was lost, repeated or exchanged. What became of bad samples is checked batch by batch
+instead (`client.batch.planned_ids`): a file may turn bad behind a trainer that has its good pixels already, and before
+one that comes later, and both accounts are right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from streamd.core.bad_samples import MASKED, Marks
+from streamd.core.permutation import Words, mix64
+from streamd.core.sampler import Ids, walked
+from streamd.core.spec import DIGEST, Cursor, Segment
+
+_LANE: Final = 1 << 64
+_EMPTY: Final = (0, 0)
+_FLUSH_BATCHES: Final = 64  # batches digested together, to share NumPy's cost a call
+
+Lanes = tuple[int, int]
+Counted = tuple[int, Ids, Marks]  # index, planned ids and verdict marks of one batch
+Planned = tuple[Ids, Ids]  # ids of batches, one behind the other, and the rows of each
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The account of one epoch of one session. `ok`: nothing missed or repeated, and both digests equal."""
+
+    stream: str
+    epoch: int
+    steps: int
+    samples: int
+    missed: int
+    repeated: int
+    bad: int
+    dropped: int
+    changed: bool
+    complete: bool
+    ok: bool
+    digest: str
+
+
+@lru_cache(maxsize=64)
+def _keys(order_id: str, epoch: int) -> Words:
+    material = hashlib.blake2b(f"streamd receipt {order_id} epoch {epoch}".encode(), digest_size=16).digest()
+    return np.frombuffer(material, dtype="<u8").astype(np.uint64)
+
+
+def digest_rows(order_id: str, epoch: int, places: Words, ids: Ids) -> Lanes:
+    """The digest of rows: `places` is index * 2^16 + row, `ids` what was planned there."""
+    keys = _keys(order_id, epoch)
+    contents = mix64(ids.view(np.uint64))
+    lanes = [int(mix64(mix64(places ^ key) + contents).sum(dtype=np.uint64)) for key in keys]
+    return lanes[0], lanes[1]
+
+
+def add(one: Lanes, other: Lanes) -> Lanes:
+    return (one[0] + other[0]) % _LANE, (one[1] + other[1]) % _LANE
+
+
+def to_hex(lanes: Lanes) -> str:
+    return f"{lanes[1]:016x}{lanes[0]:016x}"
+
+
+def from_hex(text: str) -> Lanes:
+    """Raises ValueError when the text is no digest."""
+    if not DIGEST.fullmatch(text):
+        raise ValueError(f"a digest has 32 hexadecimal digits, which {text[:40]!r} has not")
+    return int(text[16:], 16), int(text[:16], 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What a tally adds up to: the digest's lanes, samples delivered, rows with a verdict."""
+
+    lanes: Lanes = _EMPTY
+    samples: int = 0
+    bad: int = 0
+
+    def plus(self, order_id: str, epoch: int, batches: Sequence[Counted]) -> Totals:
+        """These totals and `batches`, digested together to share NumPy's cost a call."""
+        if not batches:
+            return self
+        indices, all_ids, all_marks = zip(*batches, strict=True)
+        ids, marks = np.concatenate(all_ids), np.concatenate(all_marks)
+        lanes = digest_rows(order_id, epoch, places_of(indices, [each.size for each in all_ids]), ids)
+        return Totals(
+            add(self.lanes, lanes),
+            self.samples + int(np.count_nonzero((ids >= 0) & (marks != MASKED))),
+            self.bad + int(np.count_nonzero(marks)),
+        )
+
+
+def places_of(indices: Ids | Sequence[int], rows: Ids | Sequence[int]) -> Words:
+    """The places of batches one after the other: `rows[i]` rows of batch `indices[i]`, as `digest_rows` takes them."""
+    ends = np.cumsum(rows)
+    row = np.arange(ends[-1], dtype=np.uint64) - np.repeat(ends - rows, rows).astype(np.uint64)
+    first = np.repeat(np.asarray(indices, dtype=np.uint64) << np.uint64(16), rows)
+    places: Words = first + row
+    return places
+
+
+def expected_digest(
+    order_id: str,
+    epoch: int,
+    segments: Sequence[Segment],
+    planned: Callable[[range], Planned],
+    *,
+    together: int = _FLUSH_BATCHES,
+) -> str:
+    """What the digest of `segments` must be.
+
+    `planned(indices)` gives the ids that the plan has for batches, one behind the other, and the rows of each; it is
+    asked for `together` of them at a time.
+    """
+    lanes = _EMPTY
+    for walk in walked(segments):
+        for start in range(0, len(walk), together):
+            group = walk[start : start + together]
+            ids, rows = planned(group)
+            lanes = add(lanes, digest_rows(order_id, epoch, places_of(group, rows), ids))
+    return to_hex(lanes)
+
+
+class Place(NamedTuple):
+    """A tally's state at one moment; what it adds up to is worked out when somebody asks.
+
+    A tuple, since one is made for every batch and few are looked at.
+    """
+
+    cursor: Cursor
+    pixel_id: str
+    changed: bool
+    order_id: str
+    before: Totals
+    waiting: list[Counted]  # the tally's own, which only grows, ...
+    length: int  # ... and how much of it was there
+    last: Counted | None
+
+    def totals(self) -> Totals:
+        last = [] if self.last is None else [self.last]
+        return self.before.plus(self.order_id, self.cursor.epoch, self.waiting[: self.length] + last)
+
+    @property
+    def digest(self) -> str:
+        return to_hex(self.totals().lanes)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What one trainer took of one epoch, counted at the moment its loop took it.
+
+    `pixel_id` is that of the last pixels it was shown, `changed` whether they became others within the epoch.
+    """
+
+    stream: str
+    order_id: str
+    cursor: Cursor
+    start: Totals = Totals()
+    repeated: int = 0
+    pixel_id: str = ""
+    changed: bool = False
+    _seen: bytearray = field(default_factory=bytearray)  # by index: 1 where it was taken
+    _waiting: list[Counted] = field(default_factory=list)
+    _totals: Totals = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._totals = self.start
+        for walk in walked(self.cursor.history):
+            self._make_room(walk.stop)
+            self._seen[walk.start : walk.stop : walk.step] = b"\1" * len(walk)
+
+    def show(self, pixel_id: str) -> None:
+        """The next batch has these pixels."""
+        self.changed |= pixel_id != self.pixel_id
+        self.pixel_id = pixel_id
+
+    def take(self, index: int, ids: Ids, marks: Marks, after: Cursor) -> None:
+        """Counts one batch, `ids` as planned, and moves the cursor behind it. Neither array may be changed later."""
+        self._make_room(index + 1)
+        self.repeated += self._seen[index]
+        self._seen[index] = 1
+        self._waiting.append((index, ids, marks))
+        if len(self._waiting) >= _FLUSH_BATCHES:
+            self._flush()
+        self.cursor = after
+
+    def _make_room(self, indices: int) -> None:
+        if indices > len(self._seen):
+            self._seen.extend(bytes(max(indices - len(self._seen), len(self._seen))))
+
+    def after(self, index: int, ids: Ids, marks: Marks, after: Cursor) -> Place:
+        """The moment when this batch has been taken too."""
+        return self._place(after, (index, ids, marks))
+
+    def _flush(self) -> Totals:
+        self._totals = self._totals.plus(self.order_id, self.cursor.epoch, self._waiting)
+        self._waiting = []  # a new one, for places know the old one
+        return self._totals
+
+    def snapshot(self) -> Place:
+        """This moment, unmoved by what is taken later."""
+        return self._place(self.cursor, None)
+
+    def _place(self, cursor: Cursor, last: Counted | None) -> Place:
+        waiting = self._waiting
+        return Place(cursor, self.pixel_id, self.changed, self.order_id, self._totals, waiting, len(waiting), last)
+
+    @property
+    def digest(self) -> str:
+        return to_hex(self._flush().lanes)
+
+    @property
+    def steps(self) -> int:
+        return sum(segment.steps for segment in self.cursor.history)
+
+    def receipt(self, *, expected_digest: str | None, steps_left: int, dropped: int) -> Receipt:
+        """Closes the account; `expected_digest` is the daemon's word, None when the epoch was stopped early."""
+        totals, complete = self._flush(), expected_digest is not None
+        digest = to_hex(totals.lanes)
+        missed = self.steps + (steps_left if complete else 0) - self._seen.count(1)
+        agrees = expected_digest is None or expected_digest == digest
+        return Receipt(
+            stream=self.stream,
+            epoch=self.cursor.epoch,
+            steps=self.steps,
+            samples=totals.samples,
+            missed=missed,
+            repeated=self.repeated,
+            bad=totals.bad,
+            dropped=dropped,
+            changed=self.changed,
+            complete=complete,
+            ok=missed == 0 and self.repeated == 0 and agrees,
+            digest=digest,
+        )

@@ -1,0 +1,249 @@
+"""What a stream is, and where one stands in it. Plain values, shared by daemon, workers and clients."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Final, Literal, NewType
+
+import msgspec
+
+OrderId = NewType("OrderId", str)
+PixelId = NewType("PixelId", str)
+
+LabelType = Literal["category", "int", "float", "string", "tags"]
+Shuffle = Literal["full", "none", "chunk"]
+Remainder = Literal["keep", "drop", "pad"]  # of the last batch; the configuration's false, true, pad
+BadPolicy = Literal["substitute", "mask", "fail"]
+Resize = Literal["stretch", "crop", "pad", "random_crop"]
+Uneven = Literal["drop", "pad"]
+
+_DROPPED: Final[Mapping[Remainder, str]] = {"keep": "false", "drop": "true", "pad": "pad"}  # as the configuration says
+DIGEST: Final = re.compile(r"[0-9a-f]{32}")  # an order digest as text: two lanes of sixteen digits
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSpec:
+    """One label of every sample. `width` is 0 for shape (B,), k for (B, k); tags have a column for each class.
+
+    `classes` and `counts`, samples of each class, are those of category and tags. `mean` and `std` of int and float are
+    taken over all samples, and over all k numbers of a vector. `text_bytes` is the longest string's, in UTF-8.
+    """
+
+    name: str
+    type: LabelType
+    width: int = 0
+    classes: tuple[int | str, ...] = ()
+    counts: tuple[int, ...] = ()
+    mean: float | None = None
+    std: float | None = None
+    text_bytes: int = 0
+
+    @property
+    def dtype(self) -> str:
+        """The NumPy dtype in a slot: int64 for category and int, float32 for float and tags, UTF-8 bytes for string."""
+        if self.type == "string":
+            return f"S{max(self.text_bytes, 1)}"
+        return "float32" if self.type in {"float", "tags"} else "int64"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSpec:
+    """What every image becomes. `height` and `width` in pixels; `channels` 3 for RGB, 1 for L.
+
+    Of a random crop, `scale` bounds its part of the picture's area, `ratio` its width by its height.
+    """
+
+    height: int
+    width: int
+    channels: int
+    resize: Resize = "stretch"
+    exact: bool = False
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return (self.height, self.width, self.channels)
+
+    @property
+    def row_bytes(self) -> int:
+        return self.height * self.width * self.channels
+
+
+@dataclass(frozen=True, slots=True)
+class OrderFacts:
+    """What an order_id is made of: told beside it, so that who meets another order hears what differs."""
+
+    samples: int
+    content_id: str
+    batch_size: int
+    remainder: Remainder
+    shuffle: Shuffle
+    seed: int
+    chunk: int = 0  # samples; 0, as `buffer` is, unless shuffle is chunk
+    buffer: int = 0  # chunks
+
+    def difference(self, now: OrderFacts) -> str:
+        """What has become of these facts, in the words of the configuration."""
+        settings = [
+            ("batch_size", self.batch_size, now.batch_size),
+            ("drop_remainder", _DROPPED[self.remainder], _DROPPED[now.remainder]),
+            ("shuffle.kind", self.shuffle, now.shuffle),
+            ("shuffle.seed", self.seed, now.seed),
+        ]
+        if self.shuffle == now.shuffle:
+            settings += [("shuffle.chunk", self.chunk, now.chunk), ("shuffle.buffer", self.buffer, now.buffer)]
+        parts = [f"{key} was {before} and is {after}" for key, before, after in settings if before != after]
+        if (self.content_id, self.samples) != (now.content_id, now.samples):
+            parts.append(f"the files or labels differ: {self.samples:,} samples then, {now.samples:,} now")
+        return "; ".join(parts) or "another version of streamd made it"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSpec:
+    """Everything a trainer may know about a stream before its first batch.
+
+    `content_id` is the digest of the names, sizes, labels and weights of all samples. `chunk` samples and `buffer`
+    chunks are what `shuffle: chunk` says, 0 for others. `weighted` says that samples have weights of their own.
+    """
+
+    name: str
+    samples: int
+    batch_size: int
+    batches: int
+    image: ImageSpec
+    labels: Mapping[str, LabelSpec]
+    normalize: str | Mapping[str, list[float]]
+    shuffle: Shuffle
+    seed: int
+    remainder: Remainder
+    bad_policy: BadPolicy
+    order_id: OrderId
+    pixel_id: PixelId
+    content_id: str = ""
+    chunk: int = 0
+    buffer: int = 0
+    weighted: bool = False
+
+    @property
+    def order(self) -> OrderFacts:
+        """What `order_id` is made of."""
+        settings = self.batch_size, self.remainder, self.shuffle, self.seed, self.chunk, self.buffer
+        return OrderFacts(self.samples, self.content_id, *settings)
+
+    def others(self, now: StreamSpec) -> list[str]:
+        """What is another thing `now`, by name; but for the identity of the pixels, which a receipt notes."""
+        names = [field.name for field in fields(self) if field.name != "pixel_id"]
+        # As text, since a mean may be NaN, which equals nothing.
+        return [name for name in names if repr(getattr(self, name)) != repr(getattr(now, name))]
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(height, width, channels) of one image."""
+        return self.image.shape
+
+    def rows(self, index: int) -> int:
+        """Rows of batch `index`; beyond the last batch lie the whole, weightless ones of `uneven="pad"`."""
+        last_is_short = self.remainder == "keep" and index == self.batches - 1
+        return self.samples - index * self.batch_size if last_is_short else self.batch_size
+
+
+class BatchKey(msgspec.Struct, frozen=True, gc=False):
+    """The name of a batch; its bytes are a function of this and of the recorded verdicts.
+
+    Made and hashed in C, since a dozen are looked up for every batch.
+    """
+
+    stream: str
+    epoch: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A run of steps within one epoch: step k of it was batch base + k * world + rank."""
+
+    base: int
+    steps: int
+    rank: int
+    world: int
+
+    @property
+    def end(self) -> int:
+        """The base of what follows."""
+        return self.base + self.steps * self.world
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Where a session stands: in `epoch`, after the steps of `history`, the next step beginning at `base`.
+
+    `begin` is where its first step began: 0, but for a session that joined others in the middle of an epoch.
+    """
+
+    epoch: int = 0
+    history: tuple[Segment, ...] = ()
+    begin: int = 0
+
+    @property
+    def base(self) -> int:
+        return self.history[-1].end if self.history else self.begin
+
+    def after_step(self, rank: int, world: int) -> Cursor:
+        """The cursor when one more step of (rank, world) is done."""
+        if self.history:
+            last = self.history[-1]
+            if (last.rank, last.world) == (rank, world):
+                longer = Segment(last.base, last.steps + 1, rank, world)
+                return Cursor(self.epoch, (*self.history[:-1], longer), self.begin)
+        return Cursor(self.epoch, (*self.history, Segment(self.base, 1, rank, world)), self.begin)
+
+    def next_epoch(self) -> Cursor:
+        return Cursor(self.epoch + 1)
+
+
+def steps_from(base: int, world: int, batches: int, uneven: Uneven) -> int:
+    """Steps that remain of an epoch of `batches` when the next one begins at `base`."""
+    left = max(0, batches - base)
+    return -(-left // world) if uneven == "pad" else left // world
+
+
+def identity(*parts: bytes | str | int) -> str:
+    """A short digest over parts, each delimited by its length."""
+    digest = Digest()
+    for part in parts:
+        digest.add(part)
+    return digest.text()
+
+
+class Digest:
+    """What `identity` makes, of parts that come one after the other."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.blake2b(digest_size=16)
+
+    def add(self, part: bytes | str | int) -> None:
+        data = part if isinstance(part, bytes) else str(part).encode()
+        self.add_pieces(len(data), [data])
+
+    def add_pieces(self, part_bytes: int, pieces: Iterable[bytes | memoryview]) -> None:
+        """One part, which need not be in memory as a whole."""
+        self._digest.update(part_bytes.to_bytes(8, "little"))
+        for piece in pieces:
+            self._digest.update(piece)
+
+    def text(self) -> str:
+        return self._digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class StreamShape:
+    """What the window must know of a stream; `tasks` are the worker tasks of one batch."""
+
+    name: str
+    batches: int
+    slot_bytes: int
+    tasks: int

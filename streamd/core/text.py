@@ -1,0 +1,34 @@
+"""Text for people: what comes from elsewhere made fit for a terminal, and numbers with their nouns."""
+
+from __future__ import annotations
+
+
+def printable(text: str) -> str:
+    """`text` in one line, with what is not for printing, such as escape sequences, written as Python would."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def is_text(name: str) -> bool:
+    """Whether a path is text: Linux takes any bytes, and Python keeps those that are not UTF-8 as lone surrogates."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def counted(number: int, what: str, plural: str | None = None) -> str:
+    """`1 file`, `1,234 files`."""
+    return f"{number:,} {what if number == 1 else plural or f'{what}s'}"
+
+
+def duration(seconds: float) -> str:
+    """`12 ms`, `3.4 s`, `41 s`, `12 min`, `3.4 h`."""
+    for unit_s, unit in ((3600.0, "h"), (60.0, "min")):
+        if seconds >= 2 * unit_s:
+            return f"{seconds / unit_s:.2g} {unit}" if seconds < 10 * unit_s else f"{seconds / unit_s:.0f} {unit}"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"  # noqa: PLR2004 - two digits say enough

@@ -1,0 +1,199 @@
+"""A place in a stream as a trainer saves it, and why one that was saved elsewhere, or is damaged, is refused.
+
+Where a trainer stands, as the text that it saves, and back; the account that goes on from there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from streamd.core.receipt import Place, Tally, Totals, from_hex, to_hex
+from streamd.core.spec import DIGEST, Cursor, OrderFacts, StreamSpec, steps_from
+from streamd.core.steps import Walk
+from streamd.errors import TokenError
+from streamd.limits import MAX_SEGMENTS
+
+_ANEW: Final = "or subscribe without a token to begin anew"
+_EARLIER: Final = f"take that of an earlier checkpoint, whole as it was saved, {_ANEW}"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A cursor with the stream's identity and the digest so far, as a trainer saves it.
+
+    `rows` of the batch behind the cursor are done too, where a trainer takes batches in parts, and by each of the
+    `world` ranks that it is one of. `changed`: the pixels became others within this epoch. `order`, which tokens of
+    older versions have not, says what `order_id` is made of.
+    """
+
+    stream: str
+    order_id: str
+    pixel_id: str
+    cursor: Cursor
+    digest: str
+    samples: int = 0
+    bad: int = 0
+    version: int = 1
+    rows: int = 0
+    world: int = 1
+    changed: bool = False
+    order: OrderFacts | None = None
+
+    def to_json(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+    def next_epoch(self) -> Token:
+        """The place where the epoch after this one begins."""
+        none = "0" * len(self.digest)
+        return replace(
+            self, cursor=self.cursor.next_epoch(), digest=none, samples=0, bad=0, rows=0, world=1, changed=False
+        )
+
+    @staticmethod
+    def from_json(text: str | bytes) -> Token:
+        """Reads what `to_json` wrote. Raises TokenError for anything else."""
+        if not isinstance(text, str | bytes):
+            raise TokenError(f"a token is text, as batch.token gives it, and this is of type {type(text).__name__}")
+        try:
+            token = _token.decode(text)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise TokenError(f"this is no streamd token: {error}; {_EARLIER}") from error
+        if token.version != 1:
+            raise TokenError(
+                f"a token of version {token.version}; this streamd reads version 1: use the streamd that saved it, "
+                f"{_ANEW}"
+            )
+        if not DIGEST.fullmatch(token.digest):
+            raise _damaged(f"{token.digest[:40]!r} is no digest")
+        return token
+
+
+def read_token(text: str | bytes, spec: StreamSpec) -> Token:
+    """A token for this stream. Raises TokenError when it belongs to another stream or order, or is damaged."""
+    token = Token.from_json(text)
+    if token.stream != spec.name:
+        raise TokenError(
+            f"this token is of stream {token.stream!r}, not {spec.name!r}: resume that stream with it, {_ANEW}"
+        )
+    if token.order_id != spec.order_id:
+        raise TokenError(other_order(token.order_id, token.order, spec))
+    check_cursor(token.cursor, spec.batches)
+    most = sum(segment.steps for segment in token.cursor.history) * spec.batch_size
+    if not (0 <= token.samples <= most and 0 <= token.bad <= most):
+        raise _damaged(f"{token.samples} samples, {token.bad} of them bad, where {most} are the most")
+    if not 0 <= token.rows < _rows_behind(token, spec):
+        raise _damaged(f"{token.rows} rows of a batch of {spec.batch_size}")
+    return token
+
+
+def other_order(order_id: str, order: OrderFacts | None, spec: StreamSpec, *, running: bool = False) -> str:
+    """What to say to who was in `order_id`, made of `order` where that is known, when `spec` is served.
+
+    `running`: it was a stream that was being read, and no token that was saved.
+    """
+    if order is None:
+        what = (
+            "files, labels, batch_size, drop_remainder, shuffle or seed differ: the token was saved under "
+            f"{order_id[:12]}, {spec.order_id[:12]} is served"
+        )
+    else:
+        what = order.difference(spec.order)
+    anew = "or subscribe again to begin anew" if running else _ANEW
+    return f"stream {spec.name!r} has another order now: {what}; serve it as it was to go on, {anew}"
+
+
+def _rows_behind(token: Token, spec: StreamSpec) -> int:
+    """Rows of the batch behind a token's place, the first that cannot be done; 1 at an epoch's end, where none is."""
+    base = token.cursor.base
+    if base >= spec.batches:
+        return 1
+    return spec.rows(base) if token.world == 1 else spec.batch_size  # ranks fill theirs up to each other's
+
+
+def check_cursor(cursor: Cursor, batches: int = 1 << 40) -> None:
+    """Raises TokenError unless the cursor could have come from a trainer of a stream of so many batches an epoch."""
+    if not 0 <= cursor.epoch < 1 << 40 or len(cursor.history) > MAX_SEGMENTS:
+        raise _damaged(f"epoch {cursor.epoch} with {len(cursor.history)} segments is out of range")
+    if not 0 <= cursor.begin < batches:
+        raise _damaged(f"it begins at batch {cursor.begin}, which is out of range")
+    base = cursor.begin
+    for segment in cursor.history:
+        sound = 0 <= segment.rank < segment.world < 1 << 20 and segment.steps > 0
+        if not sound or segment.base != base or segment.end - segment.world >= batches:
+            raise _damaged(f"its history does not add up at {segment}")
+        base = segment.end
+
+
+def _damaged(why: str) -> TokenError:
+    return TokenError(f"this token is damaged: {why}; {_EARLIER}")
+
+
+_token: Final = msgspec.json.Decoder(Token)
+
+
+def read_place(text: str | bytes, spec: StreamSpec, world: int, rows: int | None = None) -> Token:
+    """A token for a rank of `world`, whose batches are of `rows` rows, or the stream's.
+
+    Raises TokenError when it is none of this stream and order, or of no such rank.
+    """
+    token = read_token(text, spec)
+    if token.rows and token.world != world:
+        raise TokenError(
+            f"this token lies {token.rows} rows within the batches that world {token.world} took at a time: resume it "
+            f"with world={token.world}, or save one at the end of a whole batch of {spec.batch_size} for world={world}"
+        )
+    rows = rows or spec.batch_size
+    if token.rows % rows and world > 1 and _ends_short(token, spec):
+        raise TokenError(
+            f"this token lies {token.rows} rows within the last batches of an epoch, of which one is short: with "
+            f"batches of {rows} not every rank would have as many left; resume it with a batch_size that divides "
+            f"{token.rows}"
+        )
+    return token
+
+
+def _ends_short(token: Token, spec: StreamSpec) -> bool:
+    """Whether ranks are within the step of an epoch's last batch, which has fewer rows than theirs."""
+    return token.cursor.base + token.world >= spec.batches and spec.rows(spec.batches - 1) < spec.batch_size
+
+
+def write_place(spec: StreamSpec, place: Place, rows: int = 0, world: int = 1) -> str:
+    """The place as JSON. No method of the stream: a batch that knows its token must not keep it alive."""
+    totals = place.totals()
+    return Token(
+        stream=spec.name,
+        order_id=spec.order_id,
+        pixel_id=place.pixel_id,
+        cursor=place.cursor,
+        digest=to_hex(totals.lanes),
+        samples=totals.samples,
+        bad=totals.bad,
+        rows=rows,
+        world=world,
+        changed=place.changed,
+        order=spec.order,
+    ).to_json()
+
+
+def account_at(token: Token, spec: StreamSpec, walk: Walk) -> Tally:
+    """The account that a token continues; a new epoch's where the token ends one."""
+    cursor = token.cursor
+    if _ends_epoch(cursor, walk):
+        return new_account(cursor.next_epoch(), spec, token.pixel_id)
+    start = Totals(from_hex(token.digest), token.samples, token.bad)
+    return Tally(spec.name, spec.order_id, cursor, start, pixel_id=token.pixel_id, changed=token.changed)
+
+
+def _ends_epoch(cursor: Cursor, walk: Walk) -> bool:
+    """Whether those who took the last step were through, too: else its receipt, with what is dropped, is due."""
+    if not cursor.history or walk.start(cursor).steps:
+        return False
+    return not steps_from(cursor.base, cursor.history[-1].world, walk.batches, walk.uneven)
+
+
+def new_account(cursor: Cursor, spec: StreamSpec, pixel_id: str) -> Tally:
+    """An account that begins at `cursor`, after pixels of `pixel_id`."""
+    return Tally(spec.name, spec.order_id, cursor, pixel_id=pixel_id)

@@ -1,0 +1,85 @@
+"""Where the data of a configuration lie, and whether they are there yet: file systems may be mounted late."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import glob
+import os
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from streamd.config import StreamConfig
+from streamd.daemon.engine.mount_events import MountEvents
+from streamd.daemon.slow_lookup import NO_ANSWER, Look
+from streamd.dataset.paths.confined import shown
+from streamd.limits import LOOK_FOR_DATA_S
+
+_MISTAKES: Final = frozenset({errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
+
+
+def data_places(streams: Iterable[StreamConfig]) -> list[Path]:
+    """The files and folders that sources, labels and weights name, each once; of a pattern, its first folder."""
+    return list(dict.fromkeys(map(_without_pattern, _named_paths(streams))))
+
+
+def _named_paths(streams: Iterable[StreamConfig]) -> Iterator[Path]:
+    """As they are written, without a look at them."""
+    for stream in streams:
+        named = (getattr(stream.source, name, None) for name in ("path", "root", "table"))
+        yield from (Path(each) for each in named if each is not None)
+        yield from stream.array_files
+
+
+def _without_pattern(path: Path) -> Path:
+    """What of a path a shell would not fill in; a file whose own name looks like a pattern is named by itself."""
+    if not glob.has_magic(str(path)) or path.exists():
+        return path
+    return next(parent for parent in path.parents if not glob.has_magic(str(parent)))
+
+
+class PlaceLooks:
+    """Looks for the data that streams name, whose file systems may never answer."""
+
+    def __init__(self, streams: Iterable[StreamConfig]) -> None:
+        self._looks = {path: Look(partial(find_absent, path)) for path in _named_paths(streams)}
+
+    async def absences(self) -> list[str]:
+        """Those that are not there, are folders with nothing in them, or cannot be reached now, as messages say it."""
+        ways = (look.answer(f"{str(path)!r}: {NO_ANSWER}") for path, look in self._looks.items())
+        return [absence for absence in dict.fromkeys(await asyncio.gather(*ways)) if absence]
+
+
+def find_absent(path: Path) -> str:
+    """What is absent of a path of the data, nothing if it is there. It asks a file system, as long as that takes."""
+    place = _without_pattern(path)
+    return f"{shown(place)}: not there, or empty" if _is_absent(place) else ""
+
+
+def _is_absent(place: Path) -> bool:
+    """Also while a file server does not answer. What waiting does not mend is left to the listing, which names it."""
+    try:
+        with os.scandir(place) as entries:
+            return next(entries, None) is None
+    except NotADirectoryError:
+        return False  # a file
+    except OSError as error:
+        return error.errno not in _MISTAKES
+
+
+async def wait_for_mount(wanted: asyncio.Event) -> None:
+    """Returns when something was mounted or unmounted, or when a look is `wanted`.
+
+    And after `LOOK_FOR_DATA_S`: files may come by other ways.
+    """
+    mounts = MountEvents()
+    ways = [asyncio.ensure_future(mounts.change(LOOK_FOR_DATA_S)), asyncio.ensure_future(wanted.wait())]
+    try:
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for way in ways:
+            way.cancel()
+        await asyncio.wait(ways)
+        mounts.close()

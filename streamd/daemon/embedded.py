@@ -1,0 +1,76 @@
+"""A daemon that lives as long as one other process, behind `streamd.local`: `python -m streamd.daemon.embedded`.
+
+Its input brings one line, what to serve; when it ends, so does the daemon. Its output brings one line back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from streamd.errors import MissingExtraError, StreamdError
+from streamd.ipc.local_daemon import READY, Errand
+from streamd.ipc.standard_files import fill_standard_files
+
+_errand: Final = msgspec.json.Decoder(Errand)
+
+
+async def _serve(errand: Errand, on_ready: Callable[[], None]) -> None:
+    from streamd.daemon.daemon import Daemon  # noqa: PLC0415 - where its libraries are missing, that is said in our words
+
+    daemon = Daemon(
+        errand.config, state=Path(errand.folder) / "state", rescan=True, address=errand.endpoint, on_ready=on_ready
+    )
+    loop = asyncio.get_running_loop()
+    loop.add_reader(sys.stdin.fileno(), daemon.stop)  # nothing is ever written there again: readable is ended
+    try:
+        await daemon.run()
+    finally:
+        loop.remove_reader(sys.stdin.fileno())
+
+
+def _run(errand: Errand) -> int:
+    """Serves; an exit status. The reason is said on standard output, or on stderr once `READY` was said there."""
+    said_on = sys.stdout
+
+    def say_ready() -> None:
+        nonlocal said_on
+        sys.stdout.buffer.write(READY)
+        sys.stdout.flush()
+        said_on = sys.stderr
+
+    try:
+        from streamd.core import log  # noqa: PLC0415 - as above
+
+        log.configure(level=log.NOTICE)
+        asyncio.run(_serve(errand, say_ready))
+    except ModuleNotFoundError as error:
+        failure: StreamdError = MissingExtraError(error.name or "a library", "serve", "streamd.local")
+    except StreamdError as error:
+        failure = error
+    else:
+        return 0
+    said_on.write(str(failure))
+    return failure.exit_status
+
+
+def main() -> None:
+    """The process."""
+    fill_standard_files()
+    with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as lines:  # the end of the input is for the loop
+        errand = _errand.decode(lines.readline())
+    try:
+        status = _run(errand)
+    finally:
+        shutil.rmtree(errand.folder, ignore_errors=True)  # the other side may do so at the same time
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

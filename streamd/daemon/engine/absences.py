@@ -1,0 +1,149 @@
+"""Streams whose data are away: each is looked for until they are there, and the engine hears of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from streamd.core import log
+from streamd.daemon.engine.mount_events import MountEvents
+from streamd.daemon.slow_lookup import NO_ANSWER, Look
+from streamd.daemon.streams.served_stream import ServedStream
+from streamd.dataset.paths.root_proof import ExpectedFiles, expected_files, find_absence
+from streamd.errors import DataAwayError
+from streamd.limits import RETURN_MAX_S, RETURN_MIN_S
+
+_ADVICE: Final = (
+    "mount or bring them back, and the stream goes on by itself; if they were changed on purpose, restart with --rescan"
+)
+
+
+def sentence_of(why: str) -> str:
+    """What is said of a stream whose data are away."""
+    return f"it waits for its data: {why}; {_ADVICE}"
+
+
+class DataLook:
+    """Looks for the data of one stream."""
+
+    def __init__(self, expected: ExpectedFiles) -> None:
+        self._root = expected.root
+        self._look = Look(lambda: find_absence(expected))
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether the file system did not answer in time, so that a worker would wait for it too."""
+        return self._look.is_unanswered
+
+    async def absence(self) -> str:
+        """Why the data are not there, nothing if they are."""
+        return await self._look.answer(f"{str(self._root)!r} {NO_ANSWER}")
+
+
+async def require_data(stream: ServedStream) -> None:
+    """Raises DataAwayError unless the data of a stream are there."""
+    if why := await DataLook(expected_files(stream.manifest)).absence():
+        raise DataAwayError(f"streams.{stream.spec.name}.source: {why}")
+
+
+@dataclass(slots=True)
+class _Absence:
+    stream: str
+    look: DataLook
+    why: str
+    pause_s: float  # before the next look
+    seeking: asyncio.Task[None] | None = None
+
+
+@dataclass(slots=True)
+class Absences:
+    """The streams whose data are away, by number. `left` is told of one by its number and why, `came` by its name."""
+
+    left: Callable[[int, str], None]
+    came: Callable[[str], None]
+    _away: dict[int, _Absence] = field(default_factory=dict)
+    _asked: set[int] = field(default_factory=set)  # whether their data are there
+    _returns: dict[int, tuple[float, float]] = field(default_factory=dict)  # when, and the pause before
+    _group: asyncio.TaskGroup | None = None
+    _mounts: MountEvents | None = None
+
+    def __contains__(self, number: object) -> bool:
+        return number in self._away
+
+    @property
+    def sentences(self) -> dict[str, str]:
+        """What is said of each stream whose data are away."""
+        return {each.stream: each.why for each in self._away.values()}
+
+    async def run(self) -> None:
+        """Looks for what is away, until cancelled."""
+        self._mounts = MountEvents()
+        try:
+            async with asyncio.TaskGroup() as self._group:
+                for number in self._away:
+                    self._seek(number)
+                await asyncio.get_running_loop().create_future()  # for ever
+        finally:
+            self._mounts.close()
+
+    def begin(self, number: int, stream: ServedStream, why: str) -> str:
+        """The data of a stream are away from now on; what is said of it."""
+        name = stream.spec.name
+        returned_s, paused_s = self._returns.get(number, (0.0, 0.0))
+        # Where looks and reads disagree, as they should not, this keeps them from doing so all the time.
+        relapsed = time.monotonic() < returned_s + 2 * RETURN_MAX_S
+        pause_s = min(max(2 * paused_s, RETURN_MIN_S), RETURN_MAX_S) if relapsed else RETURN_MIN_S
+        look = DataLook(expected_files(stream.manifest))
+        self._away[number] = _Absence(name, look, sentence_of(why), pause_s)
+        log.error("data.away", self._away[number].why, stream=name)
+        if self._group is not None:
+            self._seek(number)
+        return self._away[number].why
+
+    async def find_among(self, streams: Mapping[int, ServedStream]) -> None:
+        """Begins with those streams whose data are not there. What a cache has of them may do without."""
+        looks = {number: DataLook(expected_files(stream.manifest)) for number, stream in streams.items()}
+        absences = await asyncio.gather(*(look.absence() for look in looks.values()))
+        for (number, stream), look, why in zip(streams.items(), looks.values(), absences, strict=True):
+            if why and (stream.cache is None or look.is_unanswered):
+                self.begin(number, stream, why)
+
+    def end(self, number: int) -> None:
+        """Nobody asks for a stream any more."""
+        absence = self._away.pop(number, None)
+        self._returns.pop(number, None)
+        if absence is not None and absence.seeking is not None:
+            absence.seeking.cancel()
+
+    def ask(self, number: int, stream: ServedStream) -> None:
+        """Whether the data of a stream are there at all, which keep a worker waiting."""
+        if self._group is not None and number not in self._away and number not in self._asked:
+            self._asked.add(number)
+            self._group.create_task(self._answer(number, DataLook(expected_files(stream.manifest))), name="asking")
+
+    async def _answer(self, number: int, look: DataLook) -> None:
+        why = await look.absence()
+        self._asked.discard(number)
+        if why and number not in self._away:
+            self.left(number, why)
+
+    def _seek(self, number: int) -> None:
+        assert self._group is not None  # noqa: S101 - it runs
+        absence = self._away[number]
+        absence.seeking = self._group.create_task(self._return(number, absence), name=f"data of {absence.stream}")
+
+    async def _return(self, number: int, absence: _Absence) -> None:
+        """Ends when the data are there: it looks when mounts have changed, and else after ever longer pauses."""
+        assert self._mounts is not None  # noqa: S101 - as above
+        while True:
+            await self._mounts.change(absence.pause_s)
+            if not await absence.look.absence():
+                break
+            absence.pause_s = min(2 * absence.pause_s, RETURN_MAX_S)
+        del self._away[number]
+        self._returns[number] = time.monotonic(), absence.pause_s
+        log.notice("data.back", "its data are there again: it goes on", stream=absence.stream)
+        self.came(absence.stream)

@@ -1,0 +1,243 @@
+"""One worker process as the engine sees it: its socket, its page, its tasks, the slots it has mapped."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Self
+
+from streamd.daemon.engine.crashes import Death, Finding, death
+from streamd.daemon.engine.watchdog import Watch
+from streamd.ipc.frames import bundle, parted
+from streamd.ipc.progress_page import TRACK_BYTES, Track, Whereabouts
+from streamd.ipc.slots import SlotStore, make_memory
+from streamd.ipc.worker_messages import (
+    MAX_GROUP,
+    MAX_RECORD_BYTES,
+    Command,
+    OpenStream,
+    Ready,
+    Report,
+    Task,
+    Unopened,
+    decode_report,
+    encode_command,
+)
+from streamd.limits import WORKER_ENVIRONMENT, WORKER_LEAVE_S
+
+_GROUPED_BYTES: Final = MAX_RECORD_BYTES // 2 // MAX_GROUP  # a larger record goes alone
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Who hears a worker: what it reports at a time, and, once, that it has waited for a file beyond the deadline."""
+
+    heard: Callable[[WorkerProcess, list[Report]], None]
+    waits: Callable[[WorkerProcess, Whereabouts], None]
+
+
+class WorkerProcess:
+    """A running worker. Its socket never fills: a few small tasks at a time, and a word about slots that are over.
+
+    What is said within one turn of the event loop goes in one datagram.
+    """
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        link: socket.socket,
+        track: Track,
+        listener: Listener,
+        row_deadline_s: float,
+    ) -> None:
+        self._process = process
+        self._link = link
+        self._track = track
+        self._listener = listener
+        self._row_deadline_s = row_deadline_s
+        self._watch = Watch(process.pid, track.read, row_deadline_s, self._found)
+        self._trials = Watch(process.pid, track.trial, row_deadline_s, self._found_at_trial)
+        self._trying: set[int] = set()  # streams whose transforms it has yet to try
+        self._killed_for: Finding | None = None
+        self._waited_at: Whereabouts | None = None
+        self._mapped: set[int] = set()
+        self._records: list[bytes] = []  # to be sent with the turn's end
+        self._descriptors: list[int] = []  # that go with them
+        self._flushing: asyncio.Handle | None = None
+        self.tasks: list[int] = []
+        self.fresh = True  # was never given a task
+        self.alone = False  # gets nothing beside the task it has
+        self.completed = 0
+        asyncio.get_running_loop().add_reader(link, self._read)
+
+    @classmethod
+    async def start(cls, place: int, listener: Listener, row_deadline_s: float) -> Self:
+        """Starts `python -m streamd.worker` with its end of a new socket pair and a new page."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        page = make_memory("streamd.track", TRACK_BYTES)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-P", "-m", "streamd.worker", str(theirs.fileno()), str(page), str(place),
+                stdin=asyncio.subprocess.DEVNULL, pass_fds=[theirs.fileno(), page],
+                env={**os.environ, **WORKER_ENVIRONMENT},
+            )  # fmt: skip
+            track = Track(page)
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+            os.close(page)
+        ours.setblocking(False)
+        return cls(process, ours, track, listener, row_deadline_s)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def at(self) -> Whereabouts:
+        """Where it is by its own word."""
+        return self._track.read()
+
+    def send(self, command: Command) -> None:
+        """Says something; a worker that is dead already does not hear it, and `ended` tells."""
+        if isinstance(command, OpenStream) and command.transform is not None:
+            if not self._trying:
+                self._trials.begin()
+            self._trying.add(command.number)
+        self._say(command, [])
+
+    def give(self, task: Task, slots: SlotStore, *, alone: bool = False) -> None:
+        """Hands over a task, with its slot's descriptor when the slot is new to this worker."""
+        if not self.tasks:
+            self._watch.begin()
+        self.fresh, self.alone = False, alone
+        self.tasks.append(task.number)
+        descriptors = []
+        if task.slot not in self._mapped:
+            descriptors.append(slots.writable(task.slot, task.slot_bytes))
+            self._mapped.add(task.slot)
+        self._say(task, descriptors)
+
+    def _say(self, command: Command, descriptors: list[int]) -> None:
+        record = encode_command(command)
+        if len(self._records) == MAX_GROUP or (self._records and len(record) > _GROUPED_BYTES):
+            self._flush()
+        self._records.append(record)
+        self._descriptors += descriptors
+        if len(record) > _GROUPED_BYTES:
+            self._flush()
+        elif self._flushing is None:
+            self._flushing = asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Sends what was said since the last time."""
+        if self._flushing is not None:
+            self._flushing.cancel()
+            self._flushing = None
+        records, self._records = self._records, []
+        descriptors, self._descriptors = self._descriptors, []
+        if not records:
+            return
+        try:
+            if descriptors:
+                socket.send_fds(self._link, [bundle(records)], descriptors)
+            else:
+                self._link.send(bundle(records))
+        except BlockingIOError:  # hundreds of words lie unread
+            self._kill(Finding.DEAF)
+        except (BrokenPipeError, ConnectionResetError):
+            return
+
+    def finish(self, number: int) -> None:
+        self.tasks.remove(number)
+        self.completed += 1
+        self.alone = False
+        if not self.tasks:
+            self._watch.rest()
+
+    def forget(self, slots: tuple[int, ...]) -> bool:
+        """Strikes slots off what this worker has mapped; whether it had any."""
+        had = not self._mapped.isdisjoint(slots)
+        self._mapped.difference_update(slots)
+        if had:
+            self._flush()  # their descriptors are about to be closed
+        return had
+
+    def stop_waiting(self) -> None:
+        """Ends it, since it waits for files that nobody wants any more. No sample is to blame."""
+        self._kill(Finding.WAITING)
+
+    async def ended(self) -> Death:
+        """Waits for the process's end; how it ended, and where it was."""
+        code = await self._process.wait()
+        while self._read():  # its last words may still lie in the socket
+            pass
+        return death(code, self._track.read(), self._track.trial(), self._killed_for, self._row_deadline_s)
+
+    def _found(self, finding: Finding) -> None:
+        """It has been silent for too long; a disk may take twice as long, with a word about it, and no longer."""
+        at = self._track.read()
+        if finding is not Finding.WAITING or at == self._waited_at:
+            self._kill(finding)
+        elif at != self._waited_at:
+            self._waited_at = at
+            self._listener.waits(self, at)
+
+    def _found_at_trial(self, finding: Finding) -> None:
+        """It may be long before a stream's transform has its turn: its files are opened first, and other streams."""
+        if finding is not Finding.WAITING:
+            self._kill(finding)
+
+    def _kill(self, finding: Finding) -> None:
+        self._killed_for = self._killed_for or finding
+        with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
+            self._process.kill()
+
+    async def see_off(self) -> None:
+        """Closes the socket and waits for the worker's end; one that does not hear of it is killed."""
+        self.close()
+        try:
+            async with asyncio.timeout(WORKER_LEAVE_S):
+                await self._process.wait()
+        except TimeoutError:
+            self._kill(Finding.DEAF)
+            await self._process.wait()
+
+    def close(self) -> None:
+        """Closes the socket, which ends the worker if it still lives."""
+        self._watch.close()
+        self._trials.close()
+        self._track.close()
+        if self._flushing is not None:
+            self._flushing.cancel()
+        asyncio.get_running_loop().remove_reader(self._link)
+        self._link.close()
+
+    def _read(self) -> bool:
+        """Hears one datagram; the loop calls again as long as there is one. False when there was none."""
+        try:
+            data = self._link.recv(MAX_RECORD_BYTES)
+        except BlockingIOError:
+            return False
+        except ConnectionResetError:
+            data = b""
+        if data:
+            reports = [decode_report(record) for record in parted(data)]
+            if self._trying:
+                self._note_opened(reports)
+            self._listener.heard(self, reports)
+        else:
+            asyncio.get_running_loop().remove_reader(self._link)
+        return bool(data)
+
+    def _note_opened(self, reports: Sequence[Report]) -> None:
+        self._trying.difference_update(report.stream for report in reports if isinstance(report, Ready | Unopened))
+        if not self._trying:
+            self._trials.rest()

@@ -1,0 +1,59 @@
+"""What every epoch's digest must be: computed from the plan, off the event loop, once for all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import replace
+from typing import Final
+
+from streamd.core.receipt import expected_digest
+from streamd.core.spec import Cursor
+from streamd.daemon.streams.served_stream import ServedStream
+
+_KEPT: Final = 32
+_ROWS: Final = 16384  # worked out at a time: few calls of NumPy, and all within the processor's cache
+
+Account = tuple[str, Cursor]
+
+
+class Accounts:
+    """Expected digests by what they follow from: order and cursor. A stream's name may be another's after a reload."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[Account, asyncio.Future[str]] = OrderedDict()
+
+    async def digest(self, stream: ServedStream, cursor: Cursor) -> str:
+        """The digest of all steps in `cursor`'s history.
+
+        Whoever has read a whole epoch mostly reads another: its digest is worked out while it lasts, since for ten
+        million samples that takes a second or two, and trainers wait for it between two epochs.
+        """
+        digest = await asyncio.shield(self._begin(stream, cursor))
+        if len(cursor.history) == 1 and not cursor.history[0].base:
+            self._begin(stream, replace(cursor, epoch=cursor.epoch + 1))
+        return digest
+
+    def _begin(self, stream: ServedStream, cursor: Cursor) -> asyncio.Future[str]:
+        account = (stream.spec.order_id, cursor)
+        if account not in self._known:
+            self._known[account] = asyncio.ensure_future(asyncio.to_thread(_compute, stream, cursor))
+            while len(self._known) > _KEPT:
+                self._known.popitem(last=False)
+        return self._known[account]
+
+
+def _compute(stream: ServedStream, cursor: Cursor) -> str:
+    return expected_digest(
+        stream.spec.order_id,
+        cursor.epoch,
+        cursor.history,
+        lambda indices: stream.planned_together(cursor.epoch, indices),
+        together=max(1, _ROWS // stream.spec.batch_size),
+    )
+
+
+def dropped_samples(stream: ServedStream, cursor: Cursor) -> int:
+    """Samples of the epoch that lie behind its last step."""
+    done = min(cursor.base, stream.spec.batches)  # a padded step ends beyond the last batch
+    return max(0, stream.spec.samples - done * stream.spec.batch_size)

@@ -1,0 +1,10 @@
+"""What an operator's tools ask the daemon over HTTP, in its one event loop; needs the extra `monitor`.
+
+    http_server  /metrics, /healthz, /readyz          http_access  whose requests are answered, and how
+    snapshot     what is known at a moment            bad_samples  kinds of bad samples, and their list (pure)
+    prometheus   those as Prometheus reads them       metrics      the metrics themselves
+    dashboard    the page and what it asks            live_feed    what it is sent every second, as page_data
+    batch_images, thumbnails, batch_preview           pictures of a batch and of bad samples
+
+Nothing is counted here: figures are read when somebody asks, and cost nothing between.
+"""

@@ -1,0 +1,96 @@
+"""The batch now leaving, for whoever wants to look at it. While nobody does, it costs nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from streamd.client.batch import Batch, open_batch
+from streamd.core import log
+from streamd.core.sampler import PAD_ID
+from streamd.core.slot_layout import layout
+from streamd.core.spec import StreamSpec
+from streamd.daemon.streams.served_stream import ServedStream
+from streamd.ipc.messages import BatchReady
+from streamd.ipc.slots import SlotStore
+from streamd.limits import SHOWN_BYTES, SHOWN_ROWS
+
+
+@dataclass(frozen=True, slots=True)
+class Glimpse:
+    """A batch of `rows` as it went to a trainer, `samples` of them no padding; `first` is a copy of its first rows."""
+
+    stream: ServedStream
+    first: Batch
+    rows: int
+    samples: int
+
+
+class Leaving:
+    """Lets those who wait see the next batch of a stream. Lives on the event loop's thread."""
+
+    def __init__(self, slots: SlotStore) -> None:
+        self._slots = slots
+        self._awaited: dict[str, list[asyncio.Future[Glimpse]]] = {}
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether anybody waits for a batch, of whichever stream."""
+        return bool(self._awaited)
+
+    async def next(self, stream: str) -> Glimpse:
+        """The next batch of a stream that leaves, however long that takes."""
+        glimpse: asyncio.Future[Glimpse] = asyncio.get_running_loop().create_future()
+        self._awaited.setdefault(stream, []).append(glimpse)
+        try:
+            return await glimpse
+        finally:
+            self._forget(stream, glimpse)
+
+    def _forget(self, stream: str, glimpse: asyncio.Future[Glimpse]) -> None:
+        waiting = self._awaited.get(stream, [])
+        if glimpse in waiting:
+            waiting.remove(glimpse)
+            if not waiting:
+                del self._awaited[stream]
+
+    def close(self) -> None:
+        """Nobody need wait any longer: each is cancelled."""
+        for glimpse in [each for waiting in self._awaited.values() for each in waiting]:
+            glimpse.cancel()
+
+    def goes(self, stream: ServedStream, ready: BatchReady) -> None:
+        """A batch leaves; its slot is lent, so that nobody writes there meanwhile."""
+        waiting = [each for each in self._awaited.pop(stream.spec.name, []) if not each.done()]
+        if not waiting:
+            return
+        try:
+            shown = self._copy(stream, ready)
+        except Exception as error:  # noqa: BLE001 - whatever it is: the trainer gets its batch, who looks gets none
+            log.warning("monitor.failed", "a batch cannot be shown", stream=stream.spec.name, error=error)
+            for glimpse in waiting:
+                glimpse.cancel()
+        else:
+            for glimpse in waiting:
+                glimpse.set_result(shown)
+
+    def _copy(self, stream: ServedStream, ready: BatchReady) -> Glimpse:
+        spec, rows = stream.spec, shown_rows(stream.spec, ready.rows)
+        lies, first = layout(spec, ready.rows), layout(spec, rows)
+        memory = np.empty(first.nbytes, np.uint8).data
+        for there, here in zip(lies.tensors, first.tensors, strict=True):
+            self._slots.read(ready.slot, memory[here.offset : here.offset + here.nbytes], there.offset)
+        ids = np.empty(ready.rows, np.int64)
+        self._slots.read(ready.slot, ids.data.cast("B"), lies.sample_ids.offset)
+        told = msgspec.structs.replace(ready, rows=rows, bad=tuple(each for each in ready.bad if each.row < rows))
+        batch = open_batch(memory, first, told, spec, token=str, on_return=lambda: None)
+        return Glimpse(stream, batch, ready.rows, int(np.count_nonzero(ids != PAD_ID)))
+
+
+def shown_rows(spec: StreamSpec, rows: int) -> int:
+    """How many of a batch's rows are copied: one at least, however large."""
+    row_bytes = layout(spec, rows).images.nbytes // rows
+    return max(1, min(rows, SHOWN_ROWS, SHOWN_BYTES // row_bytes))

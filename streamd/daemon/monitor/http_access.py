@@ -1,0 +1,82 @@
+"""Who may see samples: whoever has the token, which this host's users get from `streamd status --url`.
+
+Whose requests are answered. A page of another site may send a browser here, under a name that it points at us.
+
+Such a request carries that site's name in its Host header. An address cannot be anybody else's name.
+
+How anything is answered over HTTP: kept by nobody, and never taken for something else than it is.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import secrets
+from collections.abc import Collection
+from typing import Final
+
+from aiohttp import web
+
+_SCHEME: Final = "Bearer "
+_TOKEN_BYTES: Final = 24
+JSON: Final = "application/json"
+STARTING: Final = "the samples are listed, or the workers come up"  # what a daemon is at that does not serve yet
+
+
+def new_token() -> str:
+    """One that nobody guesses, fit for an address."""
+    return secrets.token_urlsafe(_TOKEN_BYTES)
+
+
+def opens(authorization: str | None, token: str) -> bool:
+    """Whether an Authorization header carries the token; how long that takes says nothing about it."""
+    if authorization is None or not authorization.startswith(_SCHEME):
+        return False
+    return hmac.compare_digest(authorization.removeprefix(_SCHEME).encode(errors="replace"), token.encode())
+
+
+def is_ours(host: str | None, names: Collection[str]) -> bool:
+    """Whether a Host header is an address, `localhost`, one of our `names`, or None: every browser sends one.
+
+    Ports do not matter: there may be a tunnel between.
+    """
+    if host is None:
+        return True
+    name = _without_port(host).lower().removesuffix(".")
+    return name in {"localhost", *(each.lower() for each in names)} or _is_address(name)
+
+
+def _without_port(host: str) -> str:
+    name, colon, port = host.rpartition(":")
+    return name if colon and (not port or (port.isascii() and port.isdecimal())) else host
+
+
+def _is_address(name: str) -> bool:
+    if name.startswith("[") and name.endswith("]"):
+        name = name[1:-1]
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def told(status: int, text: str, **headers: str) -> web.Response:
+    """A line for people."""
+    return reply(status, f"{text}\n".encode(), "text/plain; charset=utf-8", **headers)
+
+
+def reply(status: int, body: bytes = b"", content_type: str = JSON, **headers: str) -> web.Response:
+    """Bytes of a type."""
+    return web.Response(status=status, body=body, headers={**standing(content_type), **headers})
+
+
+def standing(content_type: str) -> dict[str, str]:
+    """The headers of every answer."""
+    return {
+        "Content-Type": content_type,
+        "Cache-Control": "no-store",
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "Server": "streamd",
+    }

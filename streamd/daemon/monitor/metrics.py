@@ -1,0 +1,263 @@
+"""Metrics as Prometheus has them: a name, a text that teaches, and values by label. No value, no line.
+
+The metrics of each stream, by its name in the configuration.
+
+The metrics of each trainer, by the number of its session: nothing that a client says becomes a label.
+
+The metrics of the daemon as a whole.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import Final, NamedTuple, get_args
+
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+
+from streamd.core.activity import cohorts, lags
+from streamd.core.counters import SPREAD_S
+from streamd.core.epoch_timing import Stage
+from streamd.core.status import Doing, SessionStatus, StreamStatus
+from streamd.daemon.monitor.bad_samples import FAULTS
+from streamd.daemon.monitor.snapshot import Figures, Histogram
+
+Rows = Iterable[tuple[Sequence[str], float | None]]
+
+_BOUNDS: Final = (*map(str, SPREAD_S), "+Inf")
+_STREAM: Final = ["stream"]
+_TRAINER_LABELS: Final = ["stream", "trainer"]
+
+
+def gauge(name: str, text: str, labels: Sequence[str], rows: Rows) -> GaugeMetricFamily:
+    """What goes up and down."""
+    family = GaugeMetricFamily(f"streamd_{name}", text, labels=labels)
+    _fill(family, rows)
+    return family
+
+
+def counter(name: str, text: str, labels: Sequence[str], rows: Rows) -> CounterMetricFamily:
+    """What only grows while the daemon runs; `_total` is appended to the name."""
+    family = CounterMetricFamily(f"streamd_{name}", text, labels=labels)
+    _fill(family, rows)
+    return family
+
+
+def histogram(
+    name: str, text: str, labels: Sequence[str], rows: Iterable[tuple[Sequence[str], Histogram]]
+) -> HistogramMetricFamily:
+    """How many took up to so many seconds."""
+    family = HistogramMetricFamily(f"streamd_{name}", text, labels=labels)
+    for values, each in rows:
+        buckets = [(bound, float(count)) for bound, count in zip(_BOUNDS, accumulate(each.cells), strict=True)]
+        family.add_metric(values, buckets, each.total_s)
+    return family
+
+
+def info(name: str, text: str, labels: Sequence[str], rows: Iterable[Sequence[str]]) -> InfoMetricFamily:
+    """Facts without a number, to be joined with what has one; `_info` is appended to the name."""
+    family = InfoMetricFamily(f"streamd_{name}", text, labels=labels)
+    for values in rows:
+        family.add_metric(values, {})
+    return family
+
+
+def _fill(family: GaugeMetricFamily | CounterMetricFamily, rows: Rows) -> None:
+    for values, value in rows:
+        if value is not None:
+            family.add_metric(values, value)
+
+
+class _Gauge(NamedTuple):
+    name: str
+    text: str
+    of: Callable[[StreamStatus], float | None]
+
+
+class _Counter(NamedTuple):
+    name: str
+    text: str
+    counted: str  # its name in stats
+
+
+_GAUGES: Final = (
+    _Gauge("stream_samples", "Samples that the stream has.", lambda each: each.samples),
+    _Gauge("stream_batches", "Batches that an epoch has.", lambda each: each.batches),
+    _Gauge("stream_stopped", "1 if nobody gets a batch of it; streamd status says why.",
+           lambda each: bool(each.stopped)),
+    _Gauge("stream_failed", "1 if its trainers were ended for a fault, and none has come since.",
+           lambda each: bool(each.failed)),
+    _Gauge("decodes_per_batch", "How often each batch that trainers got was decoded, over the last half minute: 1 if "
+           "they share each decode. No value while nobody gets any.", lambda each: each.decodes_per_batch),
+    _Gauge("shuffle_score", "How well batches mix the labels, 1 as a full shuffle does. No value where the stored "
+           "order is kept, or all labels are alike.", lambda each: each.shuffle_score),
+)  # fmt: skip
+_COUNTERS: Final = (
+    _Counter("batches_decoded", "Batches that workers made, for however many trainers.", "produced"),
+    _Counter("batches_sent", "Batches that went to trainers, counted once for each of them.", "send_count"),
+    _Counter("samples_sent", "Samples in those batches: as many as the receipts say, where all were taken to the "
+             "end of an epoch.", "sent_samples"),
+    _Counter("send_seconds", "Time that the daemon took to tell trainers of batches.", "send_s"),
+    _Counter("trainer_wait_seconds", "Time, of all trainers together, that their loops waited for a batch: what faster "
+             "data could save.", "client_wait_s"),
+)  # fmt: skip
+_CACHE: Final = (
+    _Counter("cache_hits", "Samples that lay decoded in the stream's cache. No value without one.", "cache_hits"),
+    _Counter("cache_misses", "Samples that had to be decoded, though the stream has a cache.", "cache_misses"),
+)
+_RECEIPTS: Final = "Epochs that trainers accounted for. A bad one did not add up: something was missed, or came twice."
+_BAD_SAMPLES: Final = "Samples known to be bad, earlier runs included, by kind of fault; streamd check names them all."
+_READ: Final = "Time to read one sample; those read together, up to 32, count with their mean."
+_DECODE: Final = "Time to decode, resize and transform one sample; those of one task, up to 32, count with their mean."
+_TRAINERS: Final = (
+    "Trainers by what they are at: gathering (wait for others to begin), waiting (for a batch), reading, resting "
+    "(have asked for nothing for a while) or finished."
+)
+_LIMITED: Final = "Trainers by what limited their last epoch: disk, decode, transport, or none but the trainer itself."
+_COHORTS: Final = (
+    "Groups of trainers that are close enough to share each decode. More than there are ranks: batches are decoded "
+    "more than once."
+)
+
+
+def of_streams(figures: Figures) -> Iterator[Metric]:
+    """One family after the other."""
+    streams = figures.status.streams
+    for name, text, of in _GAUGES:
+        yield gauge(name, text, _STREAM, [([each.name], of(each)) for each in streams])
+    for name, text, counted in _COUNTERS:
+        yield counter(name, text, _STREAM, [([each.name], figures.of_stream(each.name, counted)) for each in streams])
+    for name, text, counted in _CACHE:
+        kept = [([each.name], figures.numbers.get(f"stream.{each.name}", {}).get(counted)) for each in streams]
+        yield counter(name, text, _STREAM, kept)
+    yield from _samples(figures)
+    yield from _trainers(figures)
+
+
+def _samples(figures: Figures) -> Iterator[Metric]:
+    """What became of them."""
+    receipts = [
+        ([each.name, result], count)
+        for each in figures.status.streams
+        for result, count in (("ok", each.receipts_ok), ("bad", each.receipts_bad))
+    ]
+    bad = [([name, kind], kinds.get(kind, 0)) for name, kinds in figures.bad.items() for kind in FAULTS]
+    yield counter("receipts", _RECEIPTS, [*_STREAM, "result"], receipts)
+    yield gauge("bad_samples", _BAD_SAMPLES, [*_STREAM, "fault"], bad)
+    yield histogram("read_seconds", _READ, _STREAM, [([name], each) for name, each in figures.reads.items()])
+    yield histogram("decode_seconds", _DECODE, _STREAM, [([name], each) for name, each in figures.decodes.items()])
+
+
+def _trainers(figures: Figures) -> Iterator[Metric]:
+    """What they are at, all of a stream together."""
+    sessions, names = figures.status.sessions, [each.name for each in figures.status.streams]
+    doing = Counter((each.stream, each.doing) for each in sessions)
+    limits = Counter((each.stream, each.last_epoch.verdict) for each in sessions if each.last_epoch)
+    together = cohorts(sessions)
+    at = [([name, word], doing[name, word]) for name in names for word in get_args(Doing)]
+    by = [([name, stage], limits[name, stage]) for name in names for stage in get_args(Stage)]
+    yield gauge("trainers", _TRAINERS, [*_STREAM, "doing"], at)
+    yield gauge("trainers_limited", _LIMITED, [*_STREAM, "by"], by)
+    yield gauge("cohorts", _COHORTS, _STREAM, [([name], together.get(name, 0)) for name in names])
+
+
+class _TrainerGauge(NamedTuple):
+    name: str
+    text: str
+    of: Callable[[SessionStatus], float | None]
+
+
+_TRAINER_GAUGES: Final = (
+    _TrainerGauge("trainer_epoch", "The epoch it is in, from 0.", lambda each: each.epoch),
+    _TrainerGauge("trainer_step", "The next step of that epoch to be sent.", lambda each: each.step),
+    _TrainerGauge("trainer_steps", "Steps that an epoch has for it.", lambda each: each.steps),
+    _TrainerGauge("trainer_samples_per_second", "Samples sent to it, over the last half minute.",
+           lambda each: each.samples_per_s),
+    _TrainerGauge("trainer_credit", "Batches that it may hold at a time.", lambda each: each.credit),
+    _TrainerGauge("trainer_leases", "Batches that it holds, or that are on their way to it.", lambda each: each.held),
+    _TrainerGauge("trainer_epoch_seconds", "What its last epoch took. No value before the first is over.",
+           lambda each: each.last_epoch.seconds if each.last_epoch else None),
+    _TrainerGauge("trainer_epoch_wait_seconds", "Of that, how long its loop waited for batches.",
+           lambda each: each.last_epoch.waited_s if each.last_epoch else None),
+)  # fmt: skip
+
+
+def of_trainers(figures: Figures) -> Iterator[Metric]:
+    """One family after the other."""
+    sessions = figures.status.sessions
+    labels = [(each, [each.stream, str(each.session)]) for each in sessions]
+    yield info("trainer", "Which part of the stream a trainer takes.", [*_TRAINER_LABELS, "rank", "world"],
+               [[*names, str(each.rank), str(each.world)] for each, names in labels])  # fmt: skip
+    for name, text, of in _TRAINER_GAUGES:
+        yield gauge(name, text, _TRAINER_LABELS, [(names, of(each)) for each, names in labels])
+    behind = lags(sessions)
+    yield gauge("trainer_lag_steps", "Steps behind the furthest trainer of the same stream, rank and world; no value "
+                "once it has finished.", _TRAINER_LABELS,
+                [(names, behind.get(each.session)) for each, names in labels])  # fmt: skip
+
+
+def of_daemon(figures: Figures) -> Iterator[Metric]:
+    """One family after the other."""
+    yield from _state(figures)
+    yield from _memory(figures)
+    yield from _work(figures)
+    yield from _wire(figures)
+
+
+def _state(figures: Figures) -> Iterator[Metric]:
+    status = figures.status
+    yield info("build", "The version that runs.", ["version"], [[status.version]])
+    yield gauge("draining", "1 while trainers are sent away, since the daemon is about to end.", [],
+                [([], status.draining)])  # fmt: skip
+    yield gauge("troubles", "How many things streamd status finds wrong; it says which, and what to do.", [],
+                [([], len(status.troubles))])  # fmt: skip
+    yield gauge("reload_failed", "1 if the configuration as it is written now is not, or not all, what is served.", [],
+                [([], status.reload_failed)])  # fmt: skip
+    rules = figures.numbers.get("rules", {})
+    yield counter("rule_checks", "How often the daemon's second set of books found a rule to hold. One that does not "
+                  "hold ends the daemon.", ["rule"], [([rule], checks) for rule, checks in rules.items()])  # fmt: skip
+
+
+def _memory(figures: Figures) -> Iterator[Metric]:
+    status = figures.status
+    yield gauge("memory_limit_bytes", "What batches may take: `memory` of the configuration.", [],
+                [([], status.memory_bytes)])  # fmt: skip
+    yield gauge("memory_used_bytes", "What slots take, those included that are empty and kept for the next batch. It "
+                "reaches the limit where trainers are slow, and that is no trouble.", [],
+                [([], status.memory_used_bytes)])  # fmt: skip
+    yield gauge("slots", "Pieces of shared memory, each with room for one batch.", [],
+                [([], figures.number("daemon", "slots"))])  # fmt: skip
+    yield counter("slot_wait_seconds", "Time in which a trainer wanted a batch and no slot was free. Where it grows "
+                  "fast, give the daemon more `memory`.", [],
+                  [([], figures.number("daemon", "slot_wait_s"))])  # fmt: skip
+
+
+def _work(figures: Figures) -> Iterator[Metric]:
+    status = figures.status
+    yield gauge("workers", "Decode processes: `workers` of the configuration.", [], [([], status.workers)])
+    yield gauge("workers_busy_ratio", "The part of the workers' time that went into reading and decoding, over the "
+                "last half minute. Near 1 with waiting trainers: decoding is the limit.", [],
+                [([], status.busy_fraction)])  # fmt: skip
+    yield counter("worker_deaths", "Workers that died and were replaced. A sample that kills them is set aside.", [],
+                  [([], figures.number("engine", "worker_deaths"))])  # fmt: skip
+    yield counter("worker_idle_seconds", "Time, of all workers together, without a task.", [],
+                  [([], figures.number("engine", "idle_s"))])  # fmt: skip
+    yield counter("tasks", "Parts of batches that were given to workers, up to 32 samples each.", [],
+                  [([], figures.number("engine", "queue_count"))])  # fmt: skip
+    yield counter("task_wait_seconds", "Time, of all tasks together, between being made and being given to a worker.",
+                  [], [([], figures.number("engine", "queue_s"))])  # fmt: skip
+    yield gauge("productions", "Batches that are being read and decoded.", [],
+                [([], figures.number("daemon", "producing"))])  # fmt: skip
+
+
+def _wire(figures: Figures) -> Iterator[Metric]:
+    rows = [([kind], figures.number("wire", kind)) for kind in ("malformed", "stale")]
+    yield counter("frames_dropped", "What clients said that counts for nothing: malformed frames, of a broken or "
+                  "hostile client, and stale ones, of a session that has ended.", ["reason"], rows)  # fmt: skip

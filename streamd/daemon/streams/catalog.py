@@ -1,0 +1,285 @@
+"""From the configuration to the streams served: manifests made or reused, class lists shared, identities computed."""
+
+from __future__ import annotations
+
+import glob
+import os
+import time
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from streamd.config import Config, StreamConfig
+from streamd.config.schema_sections import ShuffleConfig
+from streamd.core import log
+from streamd.core.sampler import PLAN_VERSION, Order
+from streamd.core.spec import ImageSpec, OrderId, PixelId, StreamSpec, identity
+from streamd.core.text import counted, is_text
+from streamd.daemon.streams.quarantine import Quarantine
+from streamd.daemon.streams.served_stream import ServedStream
+from streamd.daemon.streams.shuffle_score import mixing
+from streamd.dataset.hdf5.chunk_cost import Packed
+from streamd.dataset.manifest import manifest
+from streamd.dataset.manifest.manifest import Manifest
+from streamd.dataset.scan import Scanned, group_column, scan, share_classes, take_part
+from streamd.dataset.transform_source import place_of
+from streamd.errors import ConfigError
+from streamd.ipc.worker_messages import CachePlace, TransformPlace
+
+Progress = Callable[[str, int], None]
+
+_ELSEWHERE: Final = "set STATE_DIRECTORY to a folder of yours"
+_VERDICTS: Final = ".bad.jsonl"
+_LISTED_ANEW: Final = {"hdf5": " 2"}  # older lists name places of numbers that lie there in other bits than NumPy's
+_OWN_LABEL: Final = "label"  # what the classes of a folder or a list are called where no other name is given
+
+
+def state_directory() -> Path:
+    """Where manifests and verdicts are kept: $STATE_DIRECTORY under systemd, else the user's state folder.
+
+    Raises ConfigError for one whose name is not UTF-8: workers, which keep rows there, could not be told.
+    """
+    if given := os.environ.get("STATE_DIRECTORY"):
+        state = Path(given.split(":")[0])
+    else:
+        state = Path(os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()) / "streamd"
+    if not is_text(str(state)):
+        raise ConfigError(f"cannot keep state in {str(state)!a}, whose name is not UTF-8; {_ELSEWHERE}")
+    return state
+
+
+def make_state_folder(state: Path) -> None:
+    """Makes it, for this user alone, unless it is there. Raises ConfigError."""
+    try:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot keep state in {state}: {error.strerror}; {_ELSEWHERE}") from error
+
+
+def is_listed(config: Config, state: Path) -> bool:
+    """Whether every stream of this configuration has its manifest; says of when, if so."""
+    if unlisted(config, state):
+        return False
+    oldest_s = min(path.stat().st_mtime for path in _paths(config, state).values())
+    made = time.strftime("%Y-%m-%d %H:%M", time.localtime(oldest_s))
+    log.info("manifest.reused", f"the samples are those listed on {made}; --rescan lists them anew")
+    return True
+
+
+def unlisted(config: Config, state: Path) -> frozenset[str]:
+    """The streams whose samples must be listed: they lack a manifest, or one does that shares classes with them."""
+    lacking = {name for name, path in _paths(config, state).items() if not path.exists()}
+    return frozenset(name for family in families(config) if not lacking.isdisjoint(family) for name in family)
+
+
+def list_samples(config: Config, state: Path, progress: Progress, *, names: Collection[str] | None = None) -> None:
+    """Lists the samples of the streams `names`, whole families of them, or of all, and forgets verdicts on old lists.
+
+    Raises ConfigError.
+    """
+    make_state_folder(state)
+    streams = [stream for name, stream in config.streams.items() if names is None or name in names]
+    for stream in streams:
+        _transform(stream, config.base)  # what is missing is told before the listing, which may take long
+    paths, identities = _paths(config, state), _identities(config)
+    for name, scanned in share_classes(_scan_all(streams, progress)).items():
+        for verdicts in paths[name].parent.glob(f"{glob.escape(paths[name].stem)}*{_VERDICTS}"):
+            verdicts.unlink(missing_ok=True)
+        manifest.write(paths[name], scanned, config_id=identities[name])
+
+
+def open_streams(config: Config, state: Path) -> list[ServedStream]:
+    """Every stream of a configuration that is listed, its manifest mapped; no path of the data is touched.
+
+    Raises ConfigError.
+    """
+    paths = _paths(config, state)
+    return [_serve(stream, paths[name], config.base) for name, stream in config.streams.items()]
+
+
+def families(config: Config) -> list[frozenset[str]]:
+    """The streams, by those whose lists depend on each other; they are listed together, and have new ones together.
+
+    Labels of one name share one list of classes. Streams of one folder or table must not disagree on which has what.
+    """
+    found: list[tuple[frozenset[str], frozenset[str]]] = []  # streams, and what ties others to them
+    for name, stream in config.streams.items():
+        members, ties = frozenset({name}), _ties(stream)
+        kin = [family for family in found if not ties.isdisjoint(family[1])]
+        found = [family for family in found if family not in kin]
+        found.append((members.union(*(each[0] for each in kin)), ties.union(*(each[1] for each in kin))))
+    return [members for members, _ in found]
+
+
+def _ties(stream: StreamConfig) -> frozenset[str]:
+    labels = stream.labels
+    if labels is None:  # a folder or a list has one of its own, perhaps: only the data can tell
+        classes = [] if stream.source.kind == "table" else [_OWN_LABEL]
+    else:
+        classes = [name for name, label in labels.items() if label.type in {"category", "tags"}]
+    return frozenset({f"path {stream.source.path}", *(f"label {name}" for name in classes)})
+
+
+def _paths(config: Config, state: Path) -> dict[str, Path]:
+    return {name: state / f"{name}-{config_id[:16]}.manifest" for name, config_id in _identities(config).items()}
+
+
+def lock_paths(config: Config, state: Path) -> dict[str, Path]:
+    """The lock of each stream's list: lists that are made together have one."""
+    return {name: state / f"{config_id[:16]}.lock" for name, config_id in _identities(config).items()}
+
+
+def _quarantine_path(manifest_path: Path, transform: TransformPlace | None) -> Path:
+    """What one version of a transform raises on says nothing of the next one."""
+    version = "" if transform is None else f".{transform.version[:16]}"
+    return manifest_path.with_suffix(f"{version}{_VERDICTS}")
+
+
+def _identities(config: Config) -> dict[str, str]:
+    """For each stream, a digest over what decides its manifest: its family's sources, labels and splits."""
+    return {name: _family_id(config, family) for family in families(config) for name in family}
+
+
+def _family_id(config: Config, family: Collection[str]) -> str:
+    streams = ((name, config.streams[name]) for name in sorted(family))
+    parts = [
+        f"{name} {each.source!r}{_LISTED_ANEW.get(each.source.kind, '')} {each.labels!r} {each.split!r}{_weights(each)}"
+        for name, each in streams
+    ]
+    return identity("streamd config 1", *parts)
+
+
+def _weights(stream: StreamConfig) -> str:
+    """Nothing without any, as it was before there were weights: manifests of then are good."""
+    return "" if stream.weights is None else f" {stream.weights!r}"
+
+
+def _scan_all(streams: Iterable[StreamConfig], progress: Progress) -> dict[str, Scanned]:
+    """Each stream's samples. Parts of one source come from one listing: half the work, and none sees a file change."""
+    wholes: dict[str, Scanned] = {}
+    return {stream.name: _scan(stream, wholes, progress) for stream in streams}
+
+
+def _scan(stream: StreamConfig, wholes: dict[str, Scanned], progress: Progress) -> Scanned:
+    """A stream's samples, out of `wholes` if another stream has listed them."""
+    started_s = time.monotonic()
+    source = stream.source.model_copy(update={"part": None})
+    key = f"{source!r} {stream.labels!r} {group_column(stream)!r}{_weights(stream)}"
+    if key not in wholes:
+        wholes[key] = scan(stream, partial(progress, stream.name))
+    scanned = take_part(stream, wholes[key])
+    log.info(
+        "manifest.made",
+        "listed the samples",
+        stream=stream.name,
+        samples=scanned.samples,
+        seconds=time.monotonic() - started_s,
+    )
+    return scanned
+
+
+def _transform(stream: StreamConfig, folder: Path) -> TransformPlace | None:
+    """Where its transform is written, in the configuration's folder or installed. Raises ConfigError."""
+    if stream.transform is None:
+        return None
+    try:
+        return place_of(stream.transform, folder)
+    except ConfigError as error:
+        raise ConfigError(f"streams.{stream.name}.transform: {error}") from error
+
+
+def _serve(stream: StreamConfig, path: Path, folder: Path) -> ServedStream:
+    listed = Manifest.open(path)
+    if not listed.samples:
+        raise ConfigError(f"streams.{stream.name}.source: no samples")
+    spec = _spec(stream, listed)
+    if spec.batches == 0:
+        raise ConfigError(
+            f"streams.{stream.name}: {spec.samples} samples do not fill one batch of {spec.batch_size}, and "
+            "drop_remainder is true; set drop_remainder: false or a smaller batch_size"
+        )
+    transform = _transform(stream, folder)
+    quarantine = Quarantine(_quarantine_path(path, transform), lambda: listed.list_id)
+    quarantine.load()
+    packed = Packed.of(listed.arrays, listed.extra)
+    cache = None if stream.cache is None else CachePlace(str(stream.cache.path), stream.cache.max_bytes)
+    return ServedStream(
+        spec,
+        path,
+        listed,
+        Order.of(spec),
+        quarantine,
+        stream.bad_samples.max_fraction,
+        cache,
+        transform,
+        mixing(spec, listed.label_rows, packed=packed is not None and not packed.fits),
+    )
+
+
+def _spec(stream: StreamConfig, listed: Manifest) -> StreamSpec:
+    batch_size, remainder = stream.batch_size, stream.remainder
+    whole, rest = divmod(listed.samples, batch_size)
+    chunk, buffer = _chunks(stream.shuffle, listed)
+    spec = StreamSpec(
+        name=stream.name,
+        samples=listed.samples,
+        batch_size=batch_size,
+        batches=whole + bool(rest and remainder != "drop"),
+        image=_image(stream, listed),
+        labels=listed.labels,
+        normalize=stream.normalize if isinstance(stream.normalize, str) else stream.normalize.as_lists(),
+        shuffle=stream.shuffle.kind,
+        seed=stream.shuffle.seed,
+        remainder=remainder,
+        bad_policy=stream.bad_policy,
+        order_id=OrderId(""),
+        pixel_id=PixelId(""),
+        content_id=listed.content_id,
+        chunk=chunk,
+        buffer=buffer,
+        weighted=listed.weighted,
+    )
+    return replace(spec, order_id=_order_id(spec, listed.content_id))
+
+
+def _chunks(shuffle: ShuffleConfig, listed: Manifest) -> tuple[int, int]:
+    """`chunk` and `buffer` as written, or as compressed chunks are read fastest; 0 for other kinds of shuffle."""
+    if shuffle.kind != "chunk":
+        return 0, 0
+    packed, written = Packed.of(listed.arrays, listed.extra), shuffle.model_fields_set
+    if packed is None:
+        return shuffle.chunk, shuffle.buffer
+    chunk = shuffle.chunk if "chunk" in written else packed.fast_chunk(listed.samples)
+    rows = listed.rows(np.arange(listed.samples, dtype=np.int64))
+    return chunk, shuffle.buffer if "buffer" in written else packed.fast_buffer(rows, chunk)
+
+
+def _image(stream: StreamConfig, listed: Manifest) -> ImageSpec:
+    key, wanted = f"streams.{stream.name}.image", stream.image
+    if listed.arrays is None:
+        if not isinstance(wanted.size, tuple):
+            raise ConfigError(f"{key}.size: give [height, width]")
+        return ImageSpec(*wanted.size, wanted.channels, wanted.resize, wanted.exact, wanted.scale, wanted.ratio)
+    height, width, channels = listed.arrays.shape
+    if wanted.size not in {None, "stored", (height, width)}:
+        raise ConfigError(
+            f"{key}.size: the arrays hold images of {width}x{height}, which are served as they are; write size: "
+            "stored, and resize in the trainer's model, or save them resized"
+        )
+    if wanted.channels != channels:
+        raise ConfigError(
+            f"{key}.mode: {wanted.mode} has {counted(wanted.channels, 'channel')}, and the images of the arrays have "
+            f"{channels}; write mode: {'L' if channels == 1 else 'RGB'}"
+        )
+    return ImageSpec(height, width, channels)
+
+
+def _order_id(spec: StreamSpec, content_id: str) -> OrderId:
+    chunks = (spec.chunk, spec.buffer) if spec.shuffle == "chunk" else ()
+    parts = (content_id, spec.batch_size, spec.remainder, spec.shuffle, spec.seed, *chunks, PLAN_VERSION)
+    return OrderId(identity("streamd order 1", msgspec.json.encode(parts)))

@@ -1,0 +1,102 @@
+"""Lists the samples: `python -m streamd.daemon.streams.listing_process STATE LEVEL all|new [json]`, which ends.
+
+Its input is the configuration. Reading a large table takes libraries and memory that the daemon does not need
+afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+
+from streamd.config import Config, Given, load, located
+from streamd.core import log
+from streamd.daemon.streams.catalog import list_samples, lock_paths, make_state_folder, unlisted
+from streamd.daemon.streams.manifest_locks import have_alone, take_turn
+from streamd.errors import ConfigError, StreamdError
+from streamd.ipc.parent_death import end_first
+
+_PROGRESS_S = 2.0  # between two lines about a long listing
+
+
+async def list_apart(config: Given, state: Path, *, anew: bool = False) -> None:
+    """Lists the samples of `config` into manifests in `state`: of all streams, or of those that have none yet.
+
+    Waits for other processes that list the same. Raises ConfigError, also while a daemon serves what would be replaced.
+
+    Cancelling it ends the process; a manifest is written whole or not at all.
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-m", "streamd.daemon.streams.listing_process", str(state), str(log.level()),
+        "all" if anew else "new", *(["json"] if log.is_json() else []),
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        said, _ = await process.communicate(msgspec.json.encode(config, enc_hook=os.fspath))
+    except asyncio.CancelledError:
+        process.kill()
+        await process.wait()
+        raise
+    if process.returncode:
+        raise ConfigError(said.decode() or _ending(process.returncode))
+
+
+def _ending(status: int) -> str:
+    if status >= 0:
+        return f"listing the samples failed with status {status}"
+    return (
+        f"listing the samples was ended by {signal.Signals(-status).name}: by somebody, for want of memory, or by a "
+        "damaged file of LMDB or HDF5, which trust what they read: write that anew"
+    )
+
+
+class _Listing:
+    """Says now and then how far a long listing has come."""
+
+    def __init__(self) -> None:
+        self._said_s = time.monotonic()
+
+    def progress(self, stream: str, files: int) -> None:
+        now_s = time.monotonic()
+        if now_s >= self._said_s + _PROGRESS_S:
+            self._said_s = now_s
+            log.notice("manifest.listing", "listing the samples", stream=stream, files=files)
+
+
+def _list_alone(config: Config, state: Path, *, anew: bool) -> None:
+    """Lists what is to be listed, once it is this process's turn; nobody may serve the lists that it replaces."""
+    make_state_folder(state)
+    locks = lock_paths(config, state)
+    with ExitStack() as held:
+        for lock in sorted(set(locks.values())):
+            held.enter_context(take_turn(lock))
+        names = frozenset(config.streams) if anew else unlisted(config, state)  # others may have listed them meanwhile
+        for lock in {locks[name] for name in names}:
+            held.enter_context(have_alone(lock, [name for name in names if locks[name] == lock]))
+        if names:
+            list_samples(config, state, _Listing().progress, names=names)
+
+
+def main() -> None:
+    """Lists, and says on standard output what is wrong with the data if anything is."""
+    end_first()
+    state, level = Path(sys.argv[1]), int(sys.argv[2])
+    log.configure(level=level, as_json="json" in sys.argv[4:])
+    try:
+        config = load(msgspec.json.decode(sys.stdin.buffer.read()))
+        with located(config):
+            _list_alone(config, state, anew=sys.argv[3] == "all")
+    except StreamdError as error:
+        sys.stdout.write(str(error))
+        sys.exit(error.exit_status)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""The list of bad samples of a stream: recorded before the first batch that uses a verdict is sent, read at start.
+
+Each verdict names the list of samples that its number counts in. One of another list says nothing of this one; one
+without a name is from a version that had none, and belongs to the list beside it. Several daemons may append.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from streamd.core import log
+from streamd.core.bad_samples import Verdict
+from streamd.core.text import counted, printable
+from streamd.dataset.manifest.manifest import sync_folder
+from streamd.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A verdict as it is written; `list_id` is empty in those of versions that did not name it."""
+
+    sample_id: int
+    reason: str
+    list_id: str = ""
+
+
+_line: Final = msgspec.json.Decoder(_Line)
+
+
+class Quarantine:
+    """Sample id -> reason, in memory and in an append-only file of one JSON object a line.
+
+    `list_id` gives the name of the list of samples; it is asked for when there is a verdict, for it takes a while.
+    """
+
+    def __init__(self, path: Path, list_id: Callable[[], str]) -> None:
+        self._path = path
+        self._list_id = list_id
+        self.reasons: dict[int, str] = {}
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    def move(self, path: Path) -> None:
+        """Goes on in another file, which gets the verdicts that it lacks. Raises OSError."""
+        there = Quarantine(path, self._list_id)
+        there.load()
+        there.record([Verdict(*each) for each in self.reasons.items()])
+        self._path = path
+
+    def stay(self, list_id: Callable[[], str]) -> Quarantine:
+        """Itself, named by another version of the same list from now on: the old one may be closed."""
+        self._list_id = list_id
+        return self
+
+    def load(self) -> None:
+        """Reads what earlier runs recorded. A last line cut short by a crash was never used, and is dropped."""
+        if not self._path.exists():
+            return
+        with _opened(self._path, os.O_RDWR) as descriptor:
+            lines = os.pread(descriptor, os.fstat(descriptor).st_size, 0).split(b"\n")[:-1]
+        foreign = 0
+        for number, line in enumerate(lines, 1):
+            verdict = self._decoded(number, line)
+            if verdict.list_id in {"", self._list_id()}:
+                self.reasons.setdefault(verdict.sample_id, verdict.reason)
+            else:
+                foreign += 1
+        if foreign:
+            said = counted(foreign, "verdict")
+            log.notice("sample.forgiven", f"{said} in {printable(self._path.name)} left out: of another list")
+
+    def _decoded(self, number: int, line: bytes) -> _Line:
+        try:
+            return _line.decode(line)
+        except msgspec.MsgspecError as error:
+            raise ConfigError(
+                f"{self._path}:{number} is no verdict ({error}): repair the line or remove the file"
+            ) from error
+
+    def record(self, verdicts: Iterable[Verdict]) -> list[Verdict]:
+        """Writes the verdicts that are new, durably, and returns them. Raises OSError: then none of them is known."""
+        new = {each.sample_id: each for each in verdicts if each.sample_id not in self.reasons}
+        if new:
+            lines = (_Line(each.sample_id, each.reason, self._list_id()) for each in new.values())
+            self._append(b"".join(msgspec.json.encode(each) + b"\n" for each in lines))
+            self.reasons.update({each.sample_id: each.reason for each in new.values()})
+        return list(new.values())
+
+    def _append(self, lines: bytes) -> None:
+        first = not self._path.exists()
+        with _opened(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT) as descriptor:
+            _write(descriptor, lines)
+        if first:
+            sync_folder(self._path.parent)
+
+
+@contextlib.contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    """The file, without a line that an append left torn when it failed, and could not be undone.
+
+    It is locked: half a line that another daemon is writing just now is none of these.
+    """
+    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks, which was said of the lists in this folder
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _drop_torn_line(descriptor)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _write(descriptor: int, lines: bytes) -> None:
+    """Appends all lines durably, or none."""
+    before = os.fstat(descriptor).st_size
+    try:
+        written = os.write(descriptor, lines)
+        if written < len(lines):  # the disk is full, and says so when it is asked for the rest
+            os.write(descriptor, lines[written:])
+        os.fdatasync(descriptor)
+    except OSError:
+        with contextlib.suppress(OSError):  # then it is a torn line, which nobody believes
+            os.ftruncate(descriptor, before)
+        raise
+
+
+def _drop_torn_line(descriptor: int) -> None:
+    size = os.fstat(descriptor).st_size
+    kept = os.pread(descriptor, size, 0).rfind(b"\n") + 1
+    if kept < size:
+        os.ftruncate(descriptor, kept)

@@ -1,0 +1,114 @@
+"""A stream as the daemon serves it: what it promises, where its samples are, which of them are known to be bad."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from streamd.core.bad_samples import MASKED, BadRow, Marks, resolve
+from streamd.core.sampler import Ids, Order, batch_ids, several_ids
+from streamd.core.slot_layout import slot_bytes
+from streamd.core.spec import StreamShape, StreamSpec
+from streamd.daemon.streams.manifest_locks import ListLock
+from streamd.daemon.streams.quarantine import Quarantine
+from streamd.daemon.streams.shuffle_score import Mixing
+from streamd.dataset.manifest.manifest import Manifest
+from streamd.ipc.worker_messages import TRANSFORM_RAISED, CachePlace, TransformPlace
+from streamd.limits import TASK_ROWS
+
+_MEND_TRANSFORM = "the transform, which must not raise by chance since once is enough for a sample"
+_LEAST_BAD = 10  # so few bad samples never stop a stream, however small it is
+
+
+@dataclass(frozen=True, slots=True)
+class ServedStream:
+    """`max_bad_fraction` of the samples may be bad before the stream stops; `cache` is where decoded ones are kept.
+
+    `mixing` is how well its batches mix the labels, None where there is nothing to mix. As long as `lock` is there,
+    nobody lists the samples anew in the place of `manifest_path`; and with `verdicts_lock`, where its verdicts go if
+    that is another place: a reload moves them beside the list that the configuration has then.
+    """
+
+    spec: StreamSpec
+    manifest_path: Path
+    manifest: Manifest
+    order: Order
+    quarantine: Quarantine
+    max_bad_fraction: float
+    cache: CachePlace | None = None
+    transform: TransformPlace | None = None
+    mixing: Mixing | None = None
+    lock: ListLock | None = None
+    verdicts_lock: ListLock | None = None
+
+    @property
+    def shape(self) -> StreamShape:
+        return StreamShape(
+            self.spec.name,
+            self.spec.batches,
+            slot_bytes(self.spec),
+            -(-min(self.spec.batch_size, max(1, self.spec.samples)) // TASK_ROWS),
+        )
+
+    @property
+    def shuffle_score(self) -> float | None:
+        """How well the shuffle mixes the labels, 1 as a full one; None where nothing is shuffled, or to be mixed."""
+        return None if self.mixing is None or self.spec.shuffle == "none" else self.mixing.score
+
+    @property
+    def poorly_mixed(self) -> str | None:
+        """What to do about batches of like labels, if they are."""
+        return None if self.mixing is None else self.mixing.advice
+
+    def planned(self, epoch: int, index: int) -> Ids:
+        return batch_ids(self.order, epoch, index, self.spec.rows(index))
+
+    def planned_together(self, epoch: int, indices: range) -> tuple[Ids, Ids]:
+        """The ids of several batches, one behind the other, and the rows of each."""
+        rows = np.fromiter(map(self.spec.rows, indices), dtype=np.int64, count=len(indices))
+        return several_ids(self.order, epoch, np.array(indices, dtype=np.int64), rows), rows
+
+    def resolved(self, epoch: int, index: int) -> tuple[Ids, Marks]:
+        """The samples that batch epoch:index delivers, by the verdicts known now."""
+        return resolve(self.planned(epoch, index), self.quarantine.reasons, self.spec.bad_policy)
+
+    def bad_rows(self, epoch: int, index: int, marks: Marks) -> tuple[BadRow, ...]:
+        """What was substituted or masked in a batch, with names."""
+        if not self.quarantine.reasons or not marks.any():
+            return ()
+        planned = self.planned(epoch, index)
+        return tuple(
+            BadRow(
+                row,
+                int(planned[row]),
+                self.file(int(planned[row])),
+                self.quarantine.reasons[int(planned[row])],
+                "masked" if marks[row] == MASKED else "substituted",
+            )
+            for row in np.flatnonzero(marks).tolist()
+        )
+
+    def file(self, sample_id: int) -> str:
+        return self.manifest.file(sample_id).decode(errors="backslashreplace")
+
+    def unread(self, sample_id: int, reason: str) -> str:
+        """Why the stream must stop over a sample that cannot be read; a reason with a key path is not the file's."""
+        return reason if reason.startswith("streams.") else f"{self.file(sample_id)} cannot be read: {reason}"
+
+    def too_many_bad(self) -> str | None:
+        """Why the stream must stop, if it must."""
+        bad = len(self.quarantine.reasons)
+        if self.spec.bad_policy == "fail" and bad:
+            sample_id, reason = next(iter(self.quarantine.reasons.items()))
+            return f"sample {sample_id}, {self.file(sample_id)}, is bad ({reason}), and bad_samples.policy is fail"
+        if bad <= _LEAST_BAD or bad <= self.max_bad_fraction * self.spec.samples:
+            return None
+        sample_id, reason = next(reversed(self.quarantine.reasons.items()))
+        return (
+            f"{bad} of {self.spec.samples} samples are bad, more than bad_samples.max_fraction "
+            f"{self.max_bad_fraction:g} allows; the last: {self.file(sample_id)}: {reason}; mend "
+            f"{_MEND_TRANSFORM if reason.startswith(TRANSFORM_RAISED) else 'or remove them'}, or set a larger "
+            "max_fraction: streamd check names them all"
+        )

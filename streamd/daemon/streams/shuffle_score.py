@@ -1,0 +1,154 @@
+"""How well the batches of a stream mix its labels: the shuffle score. Pure.
+
+Two samples of one batch have different labels with some probability; so have two of all samples. The score is the one
+by the other: 1 where batches are as mixed as a full shuffle makes them, 0 where each is of one label. It is taken over
+batches spread evenly over the first epoch, and "all samples" are those of these batches, so that rare labels weigh the
+same on both sides. Numbers count as equal when they are of the same tenth, by rank; strings, which may well be names,
+are left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from streamd.core.sampler import PAD_ID, Ids, Order, several_ids
+from streamd.core.spec import LabelSpec, StreamSpec
+from streamd.core.text import counted
+from streamd.limits import MIXED_ENOUGH, MIXING_BATCHES, MIXING_COLUMNS, MIXING_ROWS, POORLY_MIXED
+
+RowsOf = Callable[[str, Ids], npt.NDArray[Any]]  # a label and samples -> what batches carry of it, (B,) or (B, k)
+
+_TENTHS: Final = 10
+_ERRORS: Final = 2  # so many standard errors below what is asked is no chance any more
+
+
+@dataclass(frozen=True, slots=True)
+class Mixing:
+    """The shuffle score by the worst label, from 0 to 1, and its standard error; `advice` where it should be better."""
+
+    label: str
+    score: float
+    error: float
+    advice: str | None = None
+
+    @property
+    def is_poor(self) -> bool:
+        return self.score < POORLY_MIXED - _ERRORS * self.error
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """Some samples of an epoch: their ids, the batch of each, counted from 0, and the rows of each batch."""
+
+    ids: Ids
+    batches: Ids
+    rows: Ids
+
+
+def mixing(spec: StreamSpec, rows_of: RowsOf, *, packed: bool = False) -> Mixing | None:
+    """How well a stream is mixed; None where nothing can be: without labels, of one alone, or one sample a batch.
+
+    `packed` says that its samples lie in compressed chunks, which another order decompresses over and over.
+    """
+    found = _worst(spec, rows_of)
+    is_in_buffers = spec.shuffle == "chunk" and spec.chunk * spec.buffer < spec.samples
+    if found is None or not is_in_buffers or not found.is_poor:
+        return found
+    remedy = _packed_anew(spec) if packed else _otherwise(spec, _enough(spec, rows_of))
+    return replace(found, advice=_advice(spec, found, remedy))
+
+
+def stored(spec: StreamSpec, rows_of: RowsOf) -> Mixing | None:
+    """The same for batches in stored order: how far equal labels lie together."""
+    return _worst(replace(spec, shuffle="none"), rows_of)
+
+
+def _worst(spec: StreamSpec, rows_of: RowsOf) -> Mixing | None:
+    sample = _sample(Order.of(spec))
+    scored = [
+        each
+        for name, label in spec.labels.items()
+        if label.type != "string"
+        for members, classes in _classes(label, rows_of(name, sample.ids))
+        if (each := _score(name, sample, members, classes)) is not None
+    ]
+    return min(scored, key=lambda each: each.score, default=None)
+
+
+def _enough(spec: StreamSpec, rows_of: RowsOf) -> int | None:
+    """The least buffer, out of doublings, that mixes a stream of chunks well; None if that takes a full shuffle."""
+    buffer = 2 * spec.buffer
+    while buffer * spec.chunk < spec.samples:
+        found = _worst(replace(spec, buffer=buffer), rows_of)
+        if found is None or found.score >= MIXED_ENOUGH:
+            return buffer
+        buffer *= 2
+    return None
+
+
+def _packed_anew(spec: StreamSpec) -> str:
+    return (
+        f"mix the data once: streamd pack {spec.name} DEST --shuffle; a larger buffer, or shuffle: full, would "
+        "decompress each chunk over and over"
+    )
+
+
+def _otherwise(spec: StreamSpec, buffer: int | None) -> str:
+    larger = f"write shuffle: {{kind: chunk, chunk: {spec.chunk}, buffer: {buffer}}} or " if buffer else "write "
+    return f"{larger}shuffle: full, or mix the data once: streamd pack {spec.name} DEST --shuffle"
+
+
+def _advice(spec: StreamSpec, found: Mixing, remedy: str) -> str:
+    return (
+        f"batches are poorly mixed, by a shuffle score of {found.score:.2f} where a full shuffle has 1: the stored "
+        f"order follows the label {found.label!r}, and to mix {counted(spec.buffer, 'chunk')} of "
+        f"{counted(spec.chunk, 'sample')} at a time is too little; {remedy}"
+    )
+
+
+def _sample(order: Order) -> _Sample:
+    count = min(order.batches, MIXING_BATCHES, max(2, MIXING_ROWS // order.batch_size))
+    indices = np.arange(count, dtype=np.int64) * order.batches // count
+    ids = several_ids(order, 0, indices, np.full(count, order.batch_size, dtype=np.int64))
+    there = ids != PAD_ID
+    batches = np.repeat(np.arange(count, dtype=np.int64), order.batch_size)[there]
+    return _Sample(ids[there], batches, np.bincount(batches, minlength=count))
+
+
+def _classes(label: LabelSpec, values: npt.NDArray[Any]) -> Iterator[tuple[Ids, Ids]]:
+    """Who is of which class, two arrays of the same length; once for each number of a vector, of the first ones."""
+    if label.type == "tags":
+        members, classes = np.nonzero(values)
+        yield members, classes
+        return
+    everybody = np.arange(values.shape[0], dtype=np.int64)
+    for column in values.reshape(values.shape[0], -1).T[:MIXING_COLUMNS]:
+        yield everybody, column if label.type == "category" else _tenths(column)
+
+
+def _tenths(values: npt.NDArray[Any]) -> Ids:
+    """The tenth of all values that each is in; equal values are in the same."""
+    ordered = np.sort(values)
+    begins = np.unique(ordered[np.arange(1, _TENTHS) * ordered.size // _TENTHS])
+    return np.searchsorted(begins, values, side="right").astype(np.int64, copy=False)
+
+
+def _score(label: str, sample: _Sample, members: Ids, classes: Ids) -> Mixing | None:
+    """The score of one label, of which sample `members[i]` has class `classes[i]`; tags give a sample several."""
+    samples = sample.ids.size
+    sizes = np.bincount(classes)
+    apart_in_all = int((sizes * (samples - sizes)).sum())
+    pairs = sample.rows * (sample.rows - 1)
+    if not apart_in_all or not pairs.any():
+        return None
+    kinds, counts = np.unique(sample.batches[members] * sizes.size + classes, return_counts=True)
+    batches = kinds // sizes.size
+    apart = np.bincount(batches, counts * (sample.rows[batches] - counts), minlength=sample.rows.size)
+    share, share_in_all = apart.sum() / pairs.sum(), apart_in_all / (samples * (samples - 1))
+    error = float(np.sqrt(np.square(apart - share * pairs).sum())) / pairs.sum()
+    return Mixing(label, min(1.0, float(share / share_in_all)), float(error / share_in_all))

@@ -1,0 +1,20 @@
+"""From files to a manifest of samples, and from the manifest back to bytes or rows: one folder a format.
+
+    table → columns ─────────────┐         ┌ convert → encode, tags ──┐
+    filelist                     ┼→ cells ─┴ lookup → confined        ┼→ Scanned → split → shared_classes → manifest
+    npy_scan → patterns, label_table ┤                                │
+    tar: headers → samples → labels ┘                                 │
+    folder → encode, confined                                         ┘
+
+    scan               the samples of a source, whatever its kind     open_store   the store that a list needs
+    split              train and validation (pure)                    transform_source    the user's function, not run
+
+    files/     images in folders, tables, lists      tar/     in WebDataset shards
+    arrays/    rows of .npy files; what all stores of rows have in common
+    hdf5/      rows of HDF5 datasets                 lmdb/    values that ml-pyxis wrote
+    cache/     what was decoded, kept on disk        labels/  columns and cells to numbers and classes
+    paths/     files below their root, and no others         manifest/    the list, one mapped file
+
+A new format is a folder with a `scan(stream name, source, labels, progress) -> Scanned` and, where its samples are rows
+rather than files, a store; `scan` and `open_store` name it in one line each.
+"""

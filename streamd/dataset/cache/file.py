@@ -1,0 +1,202 @@
+"""The file that a stream's decoded samples are kept in: whose they are, a record for each, then the pixels by id.
+
+    magic 8 | version u32 | bytes of a row u32 | samples u64 | content_id 32 | pixel_id 32 | zeros up to a page
+    records: mtime_ns i64 | checksum u64, 0 while the row is not published | zeros up to a page
+    rows: pixels, the first sample's first
+
+All numbers are little-endian. Space is allocated before anything is written, so that a full disk is met here and not in
+the middle of an epoch. A file that is too short for its rows ends whoever looks at them; so it never shrinks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from streamd.core.spec import PixelId, StreamSpec, identity
+from streamd.ipc.mapping import map_readable, map_writable
+from streamd.ipc.worker_messages import CachePlace
+from streamd.limits import GIB, PAGE_BYTES
+
+_HEADER: Final = struct.Struct("<8sIIQ32s32s")
+_MAGIC: Final = b"streamdC"
+_VERSION: Final = 1
+_MODE: Final = 0o600
+_BLOCK_BYTES: Final = 512  # what st_blocks counts, whatever the file system
+RECORD: Final = np.dtype([("mtime_ns", "<i8"), ("checksum", "<u8")])
+
+
+class UnfitCacheError(Exception):
+    """A cache that cannot be used; the stream does without."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheShape:
+    """What a cache is of, and so where everything lies in its file. Pure."""
+
+    content_id: str
+    pixel_id: PixelId
+    samples: int
+    row_bytes: int
+
+    @staticmethod
+    def of(spec: StreamSpec, pixel_id: PixelId) -> CacheShape:
+        return CacheShape(spec.content_id, pixel_id, spec.samples, spec.image.row_bytes)
+
+    @property
+    def name(self) -> str:
+        """Of the file. Other samples or other pixels have another one."""
+        return f"{self.content_id[:16]}-{self.pixel_id[:16]}.cache"
+
+    @property
+    def header(self) -> bytes:
+        """The first page."""
+        ids = self.content_id.encode(), self.pixel_id.encode()
+        return _HEADER.pack(_MAGIC, _VERSION, self.row_bytes, self.samples, *ids).ljust(PAGE_BYTES, b"\0")
+
+    @property
+    def rows_offset(self) -> int:
+        """Where the first row begins."""
+        return PAGE_BYTES + -(-self.samples * RECORD.itemsize // PAGE_BYTES) * PAGE_BYTES
+
+    def file_bytes(self, rows: int) -> int:
+        """The size of a file with room for the first `rows` samples."""
+        return self.rows_offset + rows * self.row_bytes
+
+    def rows(self, file_bytes: int) -> int:
+        """How many samples, the first ones, have room in a file of this size."""
+        return min(self.samples, max(0, file_bytes - self.rows_offset) // self.row_bytes)
+
+    def kept(self, max_bytes: int | None) -> int:
+        """How many samples are kept when a file may have `max_bytes`; None is no bound."""
+        return self.samples if max_bytes is None else self.rows(max_bytes)
+
+
+def lock_name(spec: StreamSpec) -> str:
+    """The file whose lock says who writes a stream's cache. No decoder is asked: the daemon has none."""
+    return f"{spec.content_id[:16]}-{identity('streamd cache 1', repr(spec.image))[:16]}.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFile:
+    """An open file: it holds `rows` samples, of which the first `capacity` may be written."""
+
+    shape: CacheShape
+    descriptor: int
+    rows: int
+    capacity: int
+    trouble: str = ""  # why there is no room to write
+
+    @staticmethod
+    def open(place: CachePlace, shape: CacheShape) -> CacheFile:
+        """Opens the file of `shape`; who may write makes it, and room in it. Raises UnfitCacheError."""
+        path = Path(place.folder) / shape.name
+        flags = os.O_RDWR | os.O_CREAT if place.writable else os.O_RDONLY
+        try:
+            descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, _MODE)
+        except OSError as error:
+            raise UnfitCacheError(f"{path}: {error.strerror}") from error
+        try:
+            return _opened(path, place, shape, descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    def write_row(self, sample_id: int, row: memoryview) -> None:
+        """Writes a sample's pixels, which nobody believes before they are published. Raises OSError."""
+        _write(self.descriptor, row, self.shape.file_bytes(sample_id))
+
+    def map_records(self) -> npt.NDArray[np.void]:
+        """The records, of dtype RECORD; what a writer puts there is published."""
+        mapped = map_writable if self.capacity else map_readable
+        return np.frombuffer(mapped(self.descriptor, self.shape.rows_offset), RECORD, self.shape.samples, PAGE_BYTES)
+
+    def map_rows(self) -> npt.NDArray[np.uint8]:
+        """The pixels, (rows, bytes of a row), read-only."""
+        memory = map_readable(self.descriptor, self.shape.file_bytes(self.rows))
+        return np.frombuffer(memory, np.uint8, offset=self.shape.rows_offset).reshape(self.rows, self.shape.row_bytes)
+
+    def sync(self) -> None:
+        """Returns when all that was written is safe on the disk. Raises OSError."""
+        os.fdatasync(self.descriptor)
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+
+def _opened(path: Path, place: CachePlace, shape: CacheShape, descriptor: int) -> CacheFile:
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_uid not in {0, os.geteuid()}:
+        raise UnfitCacheError(f"{path}: not a file of this user's; remove it, or give the cache another path")
+    trouble = ""
+    wanted = shape.kept(place.max_bytes)
+    if place.writable:
+        with _alone(descriptor):  # the other workers' turn comes
+            trouble = _grow(path, descriptor, shape.file_bytes(wanted))
+            _begin(descriptor, shape)
+    nbytes = os.fstat(descriptor).st_size
+    header = os.pread(descriptor, PAGE_BYTES, 0)
+    if nbytes < shape.rows_offset or not header.strip(b"\0"):
+        raise UnfitCacheError(trouble or f"{path}: nothing is in it yet")
+    if header != shape.header:
+        raise UnfitCacheError(f"{path}: it is no cache, or another version's; remove it, and it is made anew")
+    rows = shape.rows(nbytes)
+    if not rows:
+        raise UnfitCacheError(trouble or f"{path}: max leaves no room for a single sample; set a larger one")
+    capacity = min(rows, wanted) if place.writable and not trouble else 0
+    return CacheFile(shape, descriptor, rows, capacity, trouble)
+
+
+@contextlib.contextmanager
+def _alone(descriptor: int) -> Iterator[None]:
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def _grow(path: Path, descriptor: int, nbytes: int) -> str:
+    """Makes room for `nbytes`, all of them or none; why it cannot, or nothing."""
+    before = os.fstat(descriptor)
+    allocated_bytes = before.st_blocks * _BLOCK_BYTES
+    if min(before.st_size, allocated_bytes) >= nbytes:
+        return ""
+    system = os.fstatvfs(descriptor)
+    free = system.f_bavail * system.f_frsize
+    why = os.strerror(errno.ENOSPC)
+    if nbytes - allocated_bytes <= free:  # else asking would take what others need, for a moment
+        try:
+            os.posix_fallocate(descriptor, 0, nbytes)
+        except OSError as error:
+            os.ftruncate(descriptor, before.st_size)
+            why = error.strerror or type(error).__name__
+        else:
+            return ""
+    return (
+        f"{path} needs {nbytes / GIB:.2f} GiB and cannot have them ({why}; {free / GIB:.2f} GiB are free): nothing "
+        "more is kept; make room, or set a smaller max, and restart streamd"
+    )
+
+
+def _begin(descriptor: int, shape: CacheShape) -> None:
+    """Says what a new file is of. One that says something already is left as it is."""
+    if os.fstat(descriptor).st_size >= shape.rows_offset and not os.pread(descriptor, PAGE_BYTES, 0).strip(b"\0"):
+        _write(descriptor, shape.header, 0)
+
+
+def _write(descriptor: int, data: bytes | memoryview, offset: int) -> None:
+    written = os.pwrite(descriptor, data, offset)
+    if written < len(data):  # the disk is full, or a limit reached
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -1,0 +1,106 @@
+"""File names as a table or a list spells them: made relative to the root, looked up, and missed with advice."""
+
+from __future__ import annotations
+
+import logging
+import os
+import posixpath
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow.compute as pc
+
+from streamd.dataset.labels.cells import Rows, Texts, spelled
+from streamd.dataset.manifest.types import Int64s
+from streamd.dataset.paths.confined import IMAGE_SUFFIXES, Fence, reading, shown, some, stat_files
+from streamd.dataset.paths.path_column import Spelled
+from streamd.errors import ConfigError
+
+_log: Final = logging.getLogger("streamd.sources")
+_TRIED_FILES: Final = 8  # looked for in other folders when all are missing
+_TRIED_FOLDERS: Final = 100  # looked in
+# Names that are not yet in the form `folder/file`: absolute, with empty, `.` or `..` parts, or with a NUL.
+_UNTIDY: Final = r"^/|//|/$|(^|/)\.{1,2}(/|$)|\x00"
+
+
+def root_of(source_root: Path | None, path: Path) -> Path:
+    """What names are relative to: the configured root, else the folder of the file at `path` that holds them."""
+    return Path(os.path.abspath(source_root or path.parent))  # noqa: PTH100 - resolve() would follow links
+
+
+def tidy(rows: Rows, texts: Texts, root: Path, key: str) -> Spelled:
+    """The names as relative paths below `root`: tidy, and none of them leading out. Pure but for resolving `root`."""
+    windows: Any = pc.match_substring(texts, "\\")
+    if windows.true_count:
+        _log.warning("%s: %d names have backslashes, read as slashes", rows.path.name, windows.true_count)
+        texts = pc.replace_substring(texts, "\\", "/")
+    files = spelled(texts)
+    roots = [os.fsencode(root), os.path.realpath(os.fsencode(root))]
+    untidy: Any = pc.match_substring_regex(texts, _UNTIDY)
+    for row in np.flatnonzero(untidy.to_numpy(zero_copy_only=False)).tolist():
+        name = _below(files[row], roots)
+        if name is None:
+            raise ConfigError(
+                f"{key}: {rows.place(row)} names {shown(files[row])}, which is no file in {shown(root)}; "
+                "correct it, or set root to a folder that holds all the files"
+            )
+        files[row] = name
+    return files
+
+
+def _below(name: bytes, roots: Sequence[bytes]) -> bytes | None:
+    """`name` relative to the root, by its spelling alone; None when it leads out or can name no file."""
+    for root in roots if b"\0" not in name else ():
+        path = posixpath.normpath(posixpath.join(root, name))
+        if path.startswith(root.rstrip(b"/") + b"/"):
+            return path[len(root.rstrip(b"/")) + 1 :]
+    return None
+
+
+def look_up(rows: Rows, root: Path, files: Spelled, key: str, progress: Callable[[int], None]) -> tuple[Int64s, Int64s]:
+    """Sizes in bytes and modification times in ns of `files`, see `stat_files`. Raises ConfigError for missing ones."""
+    with reading(root, key):
+        os.stat(root)  # noqa: PTH116 - for its error alone
+    sizes, mtimes_ns, missing = stat_files(Fence(os.fsencode(root), key), files, progress)
+    if missing:
+        names = some(files[row] for row in missing)
+        if len(missing) < len(files):
+            raise ConfigError(
+                f"{key}: {len(missing)} of {len(files)} files of {rows.path.name} are not in {shown(root)}: {names}, "
+                f"the first at {rows.place(missing[0])}; add them or leave their rows out"
+            )
+        raise ConfigError(
+            f"{key}: none of the {len(files)} files of {rows.path.name} is in {shown(root)}: {names}; "
+            f"{_advice(rows.path.parent, root, files[:_TRIED_FILES])}"
+        )
+    return sizes, mtimes_ns
+
+
+def _advice(folder: Path, root: Path, files: Sequence[bytes]) -> str:
+    """Where the files may be, the nearest first: the root, the table's folder, its parent, or a sub-folder of these."""
+    around = (root, folder, folder.parent)
+    for place in (*around, *(inner for outer in around for inner in _subfolders(outer))):
+        for suffix in (b"", *IMAGE_SUFFIXES):
+            if any(_is_file(place, name + suffix) for name in files):
+                return _remedy(place, suffix)
+    return "set root to the folder that the names begin at"
+
+
+def _remedy(place: Path, suffix: bytes) -> str:
+    if suffix:
+        return f"with {suffix.decode()} behind the names some are in {shown(place)}: write whole names into the table"
+    return f"some are in {shown(place)}: set root to it"
+
+
+def _is_file(folder: Path, name: bytes) -> bool:
+    return os.path.isfile(folder / os.fsdecode(name))  # noqa: PTH113 - pathlib raises where a name is too long
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    try:
+        inner = sorted(entry for entry in folder.iterdir() if not entry.name.startswith(".") and entry.is_dir())
+    except OSError:  # it is only advice that is looked for
+        return []
+    return inner[:_TRIED_FOLDERS]

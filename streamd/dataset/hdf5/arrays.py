@@ -1,0 +1,212 @@
+"""Finding arrays in an open HDF5 file, by names that people write, and reading those of labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from streamd.dataset.arrays.pixels import may_be_images
+from streamd.dataset.hdf5.open import library
+from streamd.dataset.paths.confined import shown
+from streamd.errors import ConfigError, near_name
+
+_LISTED: Final = 200  # arrays of a file that are looked at for a message
+_SHOWN: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An h5py.Dataset that is whole in its file and can be read, or a `column` of one that is a table.
+
+    `path` of the file, `name` of the array in it, which for a column is /table/column.
+    """
+
+    dataset: Any
+    path: Path
+    name: str
+    column: str | None = None
+
+    @property
+    def told(self) -> str:
+        """For a message."""
+        return f"{self.name} of {shown(self.path)}"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (*self.dataset.shape, *self._cell.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._cell.base
+
+    @property
+    def _cell(self) -> np.dtype[Any]:
+        dtype: np.dtype[Any] = self.dataset.dtype
+        return dtype if self.column is None else dtype[self.column]
+
+    @property
+    def rows(self) -> Any:
+        """What its rows are sliced from, as NumPy has them."""
+        return self.dataset if self.column is None else self.dataset.fields(self.column)
+
+    @property
+    def chunk(self) -> tuple[int, ...] | None:
+        """The shape of a chunk, (rows, ...); None where all lies in one piece."""
+        chunk = self.dataset.chunks
+        return None if chunk is None else (*chunk, *self.shape[len(chunk) :])
+
+    @property
+    def lies_as_in_memory(self) -> bool:
+        """Whether its numbers lie in the file as NumPy has them: with all their bits, and the exponents of IEEE.
+
+        PyTables writes truths as bit fields of a byte each, which HDF5 takes for another type than any of NumPy's.
+        """
+        if self.column is not None:
+            return False
+        h5t, stored = library().h5t, self.dataset.id.get_type()
+        return bool(stored == h5t.STD_B8LE or stored == h5t.py_create(self.dtype, logical=True))
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of a table's columns; none of what is no table."""
+        return [f"{self.name}/{column}" for column in self.dtype.names or ()]
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it holds texts, of any length; a column has them as bytes."""
+        return self.column is None and library().check_string_dtype(self.dtype) is not None
+
+    def read(self, key: str) -> npt.NDArray[Any]:
+        """All of it, as numbers or texts. Raises ConfigError, naming `key`, where it is damaged."""
+        try:
+            values: npt.NDArray[Any] = self.dataset.asstr()[:].astype(np.str_) if self.is_text else self.rows[:]
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{key}: {self.told} is damaged: {error}; write it anew") from error
+        return values
+
+    @property
+    def besides(self) -> str:
+        """For a message: what other arrays there are in the file."""
+        return _there(self.dataset.file, "", None)
+
+    def few(self, rows: int) -> npt.NDArray[Any]:
+        """The first rows."""
+        values: npt.NDArray[Any] = self.rows[:rows]
+        return values
+
+
+def find(file: Any, name: str, path: Path, key: str, images: int | None = None) -> Found:
+    """The array `name`, such as /group/array or /table/column, of an h5py.File. Raises ConfigError, naming `key`.
+
+    A message tells arrays of images first, unless a label of so many `images` is looked for.
+    """
+    full = "/" + name.strip("/")
+    try:
+        place, column = _parted(file, full)
+        leads_elsewhere = _leads_elsewhere(file, place)
+        item = None if leads_elsewhere else file.get(place)
+    except (RuntimeError, OSError) as error:
+        raise ConfigError(
+            f"{key}: {full!r} cannot be followed in {shown(path)}: {error}; name an array that is no link, or mend the "
+            "link: one that leads to itself has no end"
+        ) from error
+    if leads_elsewhere:
+        raise _elsewhere(full, path, key)
+    if not isinstance(item, library().Dataset) or item.shape is None:
+        raise ConfigError(f"{key}: {_lack(item)} {full!r} in {shown(path)}; {_there(file, full, images)}")
+    if not _has_dtype(item):
+        raise ConfigError(
+            f"{key}: {full} of {shown(path)} holds values of a type that NumPy does not have; write it anew as numbers "
+            "that it has, such as uint8 or float32"
+        )
+    if item.file.filename != file.filename or item.is_virtual or item.external:
+        raise _elsewhere(full, path, key)
+    _check_filters(item, f"{key}: {full} of {shown(path)}")
+    return Found(item, path, full, column)
+
+
+def rows_at(file: Any, place: str) -> Any:
+    """What the rows are sliced from of the array, or column of a table, that was found at `place`."""
+    where, column = _parted(file, place)
+    return Found(file[where], Path(file.filename), place, column).rows
+
+
+def _parted(file: Any, full: str) -> tuple[str, str | None]:
+    """A name as that of a table and of its column, if it is one."""
+    table, _, column = full.rpartition("/")
+    item = file.get(table) if table else None
+    is_table = isinstance(item, library().Dataset) and (not _has_dtype(item) or column in (item.dtype.names or ()))
+    return (table, column) if is_table else (full, None)
+
+
+def _leads_elsewhere(file: Any, place: str) -> bool:
+    return place != "/" and isinstance(file.get(place, getlink=True), library().ExternalLink)
+
+
+def _has_dtype(dataset: Any) -> bool:
+    """Whether NumPy has a type for what it holds: of times and of the largest floats h5py makes none."""
+    try:
+        dataset.dtype  # noqa: B018 - it is made when it is asked for
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _lack(item: Any) -> str:
+    return "there is no array" if item is None else "there is no array, but something else, called"
+
+
+def _elsewhere(full: str, path: Path, key: str) -> ConfigError:
+    return ConfigError(
+        f"{key}: {full} of {shown(path)} only points at data in another place, which may change unseen; name the file "
+        "that holds them, or copy all into one: h5repack IN OUT"
+    )
+
+
+def _there(file: Any, wanted: str, images: int | None) -> str:
+    """What arrays there are: those first that could be images, or labels of so many."""
+    arrays = _arrays(file)
+    if not arrays:
+        return "it holds no arrays at all; correct the path"
+
+    def unlikely(name: str) -> tuple[bool, bool]:
+        shape, pictures = arrays[name].shape, may_be_images(arrays[name].shape, arrays[name].dtype)
+        return (False, not pictures) if images is None else (shape[:1] != (images,), pictures)
+
+    ordered = sorted(arrays, key=unlikely)
+    listed = ", ".join(f"{name} ({arrays[name].dtype} {arrays[name].shape})" for name in ordered[:_SHOWN])
+    more = f" and {len(ordered) - _SHOWN} more" if len(ordered) > _SHOWN else ""
+    return f"it has {listed}{more}{near_name(wanted, arrays)}"
+
+
+def _arrays(file: Any) -> dict[str, Found]:
+    """The arrays of a file, by their names; of a table its columns."""
+    arrays: dict[str, Found] = {}
+    path = Path(file.filename)
+
+    def note(name: str, item: Any) -> bool | None:
+        if isinstance(item, library().Dataset) and item.shape is not None and _has_dtype(item):
+            for column in item.dtype.names or (None,):
+                full = f"/{name}" if column is None else f"/{name}/{column}"
+                arrays[full] = Found(item, path, full, column)
+        return len(arrays) >= _LISTED or None
+
+    file.visititems(note)
+    return arrays
+
+
+def _check_filters(dataset: Any, what: str) -> None:
+    """Raises ConfigError for a compression that is not here."""
+    settings, known = dataset.id.get_create_plist(), library().h5z.filter_avail
+    for number in range(settings.get_nfilters()):
+        code, _, _, name = settings.get_filter(number)
+        if not known(code):
+            filter_name = name.decode(errors="replace") or f"filter {code}"
+            raise ConfigError(
+                f"{what} is compressed by {filter_name}, which h5py does not have; pip install hdf5plugin, or name the "
+                "folder of its plugin in HDF5_PLUGIN_PATH, or write it anew without: ptrepack --complevel=0 IN OUT"
+            )

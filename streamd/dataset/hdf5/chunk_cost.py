@@ -1,0 +1,74 @@
+"""Arrays in compressed chunks: one row costs its whole chunk, and a worker keeps few of them. Pure.
+
+So the order of an epoch decides how often each chunk is decompressed: once a worker, where a buffer of the shuffle
+holds no more chunks than a worker keeps; up to once a row, where it holds many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil, prod
+from typing import Final
+
+import numpy as np
+
+from streamd.dataset.hdf5.chunk_grid import CHUNK_SHAPE
+from streamd.dataset.manifest.types import Arrays, Int64s
+from streamd.limits import CHUNKS_KEPT_BYTES
+
+LIBRARY: Final = "hdf5"  # the store that asks h5py, for what cannot be copied from where it lies
+
+_LEAST_BUFFER: Final = 2  # chunks: rows of one chunk alone are hardly mixed
+_USUAL_BUFFER: Final = 16  # chunks, and the samples of one: as for arrays that are not compressed
+_USUAL_CHUNK: Final = 3200
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """An array of `rows` in compressed chunks of several `chunk_rows`, `chunk_bytes` each when decompressed."""
+
+    rows: int
+    chunk_rows: int
+    chunk_bytes: int
+
+    @staticmethod
+    def of(arrays: Arrays | None, column: Callable[[str], Int64s]) -> Packed | None:
+        """What a manifest lists, `column` being its extra ones; None where rows cost the same in any order.
+
+        That is where nothing is compressed, or each row by itself.
+        """
+        stored = None if arrays is None else arrays.stored
+        if arrays is None or stored is None or stored.store != LIBRARY:
+            return None
+        rows, chunk_rows = arrays.starts[-1], int(column(CHUNK_SHAPE)[0])
+        row_bytes = prod(arrays.shape) * np.dtype(stored.dtype).itemsize
+        return Packed(rows, chunk_rows, chunk_rows * row_bytes) if chunk_rows > 1 else None
+
+    @property
+    def kept(self) -> int:
+        """Chunks that a worker keeps."""
+        return max(1, CHUNKS_KEPT_BYTES // self.chunk_bytes)
+
+    @property
+    def fits(self) -> bool:
+        """Whether a worker keeps all of them, so that any order decompresses each but once."""
+        return self.kept * self.chunk_rows >= self.rows
+
+    def fast_chunk(self, samples: int) -> int:
+        """The chunk of a shuffle, in samples, where so many of the rows are samples: what lies in one of ours.
+
+        Or in several of them, where they are small, so that a disk reads longer pieces.
+        """
+        several = max(1, min(self.kept // _USUAL_BUFFER, _USUAL_CHUNK // self.chunk_rows))
+        return max(1, min(self.rows, several * self.chunk_rows) * samples // self.rows)
+
+    def fast_buffer(self, rows: Int64s, chunk: int) -> int:
+        """The buffer of a shuffle, in its chunks of `chunk` samples, that touches no more chunks than a worker keeps.
+
+        `rows` are those of the samples, rising, (n,).
+        """
+        numbers = rows // self.chunk_rows
+        lasts = numbers[np.minimum(np.arange(chunk - 1, rows.size + chunk - 1, chunk), rows.size - 1)]
+        touched = (lasts - numbers[::chunk] + 1).mean()
+        return max(_LEAST_BUFFER, min(int(self.kept / touched), ceil(rows.size / chunk)))

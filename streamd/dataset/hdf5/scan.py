@@ -1,0 +1,181 @@
+"""`kind: hdf5`: images that are rows of an array in an HDF5 file, as PyTables or h5py wrote it, with others as labels.
+
+Samples are in the order of the rows. Where rows lie in the file as they are, workers copy them from there and need no
+HDF5: the places of the chunks are kept in the manifest.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from streamd.dataset.arrays.pixels import FEW, Shape, beyond, images_of, is_plain, may_be_images
+from streamd.dataset.hdf5 import arrays as hdf5array
+from streamd.dataset.hdf5.arrays import Found
+from streamd.dataset.hdf5.chunk_cost import LIBRARY, Packed
+from streamd.dataset.hdf5.chunk_grid import CHUNK_OFFSETS, CHUNK_SHAPE, Grid
+from streamd.dataset.hdf5.open import UnfitHdf5Error, open_file
+from streamd.dataset.labels import npy_columns
+from streamd.dataset.labels.cells import Column
+from streamd.dataset.labels.convert import labels_of
+from streamd.dataset.manifest.types import Arrays, Int64s, Scanned, Stored, WantedHdf5, WantedLabel, key_of
+from streamd.dataset.paths.confined import Fence, reading, shown, some, stat_files
+from streamd.errors import ConfigError
+from streamd.limits import MAX_CHUNK_BYTES, MIB
+
+_log: Final = logging.getLogger("streamd.sources")
+
+_SUFFIXES: Final = frozenset({".h5", ".hdf5", ".hdf", ".he5"})
+CHUNKS: Final = "chunks"  # the store that copies rows from where they lie
+
+Images = tuple[Arrays, dict[str, Int64s]]
+
+
+def scan(
+    stream: str, source: WantedHdf5, labels: Mapping[str, WantedLabel], progress: Callable[[int], None]
+) -> Scanned:
+    """Lists the rows of an array in an HDF5 file. Raises ConfigError."""
+    key = f"streams.{stream}.source"
+    with reading(source.path, f"{key}.path"):
+        path = source.path.resolve(strict=True)  # links of the user's own choice may lead anywhere
+        if path.is_dir():
+            raise ConfigError(f"{key}.path: {shown(path)} is a folder, and an HDF5 file is needed{_inside(path)}")
+    names = [os.fsencode(path.name)]
+    sizes, mtimes_ns, _ = stat_files(Fence(os.fsencode(path.parent), f"{key}.path"), names, lambda _: None)
+    with _opened(path, f"{key}.path", (int(sizes[0]), int(mtimes_ns[0]))) as file:
+        images = hdf5array.find(file, source.images, path, f"{key}.images")
+        where, extra = _listed(images, source.range, f"{key}.images")
+        count = where.starts[-1]
+        progress(count)
+        found = {
+            name: _columns(file, stream, name, label, path, count) for name, label in labels.items() if not label.file
+        }
+    values, specs, fixed = labels_of(labels, found | npy_columns.of_files(stream, labels, count))
+    return Scanned(path.parent, names, sizes, mtimes_ns, values, specs, fixed, arrays=where, extra=extra)
+
+
+def _inside(folder: Path) -> str:
+    """For a message: which files of a folder are probably meant."""
+    names = sorted(os.fsencode(each.name) for each in folder.iterdir() if each.suffix in _SUFFIXES)
+    return f"; name one of those in it, such as {some(names)}" if names else ", and none is in it; correct the path"
+
+
+@contextmanager
+def _opened(path: Path, key: str, seen: tuple[int, int]) -> Iterator[Any]:
+    """The h5py.File, which must be as it was `seen`, by size and mtime, when all is read. Raises ConfigError."""
+    with reading(path, key):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with open_file(descriptor) as file:
+            yield file
+        found = os.fstat(descriptor)
+    except UnfitHdf5Error as error:
+        raise ConfigError(f"{key}: {shown(path)}: {error}") from error
+    finally:
+        os.close(descriptor)
+    if (found.st_size, found.st_mtime_ns) != seen:
+        raise ConfigError(f"{key}: {shown(path)} is being written; list it when it is whole")
+
+
+def _columns(file: Any, stream: str, name: str, label: WantedLabel, path: Path, images: int) -> list[Column]:
+    """The arrays of a label: one, or those that are listed; without `from` the one of its own name."""
+    key = key_of(stream, name)
+    several = label.source if isinstance(label.source, tuple) else (label.source or name,)
+    return [_column(hdf5array.find(file, str(each), path, f"{key}.from", images), key, images) for each in several]
+
+
+def _column(found: Found, key: str, images: int) -> Column:
+    if found.columns:
+        raise ConfigError(f"{key}.from: {found.told} is a table; name one of its columns: {', '.join(found.columns)}")
+    if not found.is_text:
+        npy_columns.check_array(found.shape, found.dtype, found.told, f"{key}.from", images)
+    name = f"{found.path.name}:{found.name}"
+    return npy_columns.column_of_array(found.read(f"{key}.from"), found.path, name, key, images)
+
+
+def _listed(images: Found, bounds: tuple[float, float] | None, key: str) -> Images:
+    """What the images are, and where they lie."""
+    what = f"{key}: {images.told}"
+    shape, stored = _pixels(images, Stored(LIBRARY, images.name, range=bounds), what)
+    if bounds and (said := beyond(images.few(FEW), bounds)):
+        _log.warning("%s: %s", what, said)
+    where = Arrays(shape, (0, images.shape[0]), (0,), stored)
+    grid = Grid(images.shape, images.chunk or _piece(images))
+    columns = {CHUNK_SHAPE: np.array(grid.chunk)}
+    offsets = _chunks(images, grid)
+    if offsets is None:
+        _check_chunks(Packed.of(where, columns.__getitem__), what)
+        return where, columns
+    if offsets.max() + prod(grid.chunk) * images.dtype.itemsize > images.dataset.file.id.get_filesize():
+        raise ConfigError(f"{what} is damaged: it reaches beyond the end of the file; write it anew")
+    if images.dataset.chunks is None and is_plain(stored):
+        return Arrays(shape, where.starts, (int(offsets[0]),)), {}
+    return replace(where, stored=replace(stored, store=CHUNKS)), {**columns, CHUNK_OFFSETS: offsets}
+
+
+def _pixels(images: Found, asked: Stored, what: str) -> tuple[Shape, Stored]:
+    """As `images_of`, with what else there is where this holds no images."""
+    try:
+        return images_of(what, images.shape, images.dtype, asked, lambda: images.few(FEW))
+    except ConfigError as error:
+        if may_be_images(images.shape, images.dtype):
+            raise
+        raise ConfigError(f"{error}; {images.besides}") from error
+
+
+def _piece(images: Found) -> tuple[int, ...]:
+    """What is read at a time of an array in one piece: a row, where the library converts it."""
+    return images.shape if images.lies_as_in_memory else (1, *images.shape[1:])
+
+
+def _chunks(images: Found, grid: Grid) -> Int64s | None:
+    """Where each chunk begins, in the order of the grid; None unless all are there, with numbers as in memory.
+
+    An array in one piece is one chunk. What the user has put before all else counts for some versions of HDF5 and not
+    for others.
+    """
+    dataset = images.dataset
+    if not images.lies_as_in_memory:
+        return None
+    if dataset.file.userblock_size or dataset.id.get_create_plist().get_nfilters():
+        return None
+    if dataset.chunks is None:
+        offset = dataset.id.get_offset()  # None of one that lies among the file's headers, or nowhere yet
+        return None if offset is None else np.array([offset])
+    if not hasattr(dataset.id, "chunk_iter"):  # HDF5 before 1.12.3
+        return None
+    offsets = np.full(grid.chunks, -1)
+    dataset.id.chunk_iter(lambda chunk: offsets.__setitem__(grid.number(chunk.chunk_offset), chunk.byte_offset))
+    return None if (offsets < 0).any() else offsets
+
+
+def _check_chunks(packed: Packed | None, what: str) -> None:
+    """Says what the compression costs. Raises ConfigError for chunks that are too large to be read whole."""
+    if packed is None:
+        return
+    if packed.chunk_bytes > MAX_CHUNK_BYTES:
+        raise ConfigError(
+            f"{what} lies in chunks of {packed.chunk_rows:,} images, {packed.chunk_bytes // MIB:,} MiB, each of "
+            f"which is read whole; {MAX_CHUNK_BYTES // MIB} MiB are the most: write it with a smaller chunkshape"
+        )
+    if packed.fits:
+        return
+    chunk = packed.fast_chunk(packed.rows)
+    buffer = packed.fast_buffer(np.arange(packed.rows), chunk)
+    _log.warning(
+        "%s lies in chunks of %d images, each of which is read whole and unpacked to get one of them; shuffle: "
+        "{kind: chunk, chunk: %d, buffer: %d} does so seldom, and is what counts where none is written; streamd pack "
+        "makes something faster of it",
+        what,
+        packed.chunk_rows,
+        chunk,
+        buffer,
+    )

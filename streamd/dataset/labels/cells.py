@@ -1,0 +1,209 @@
+"""A column's cells as text, as numbered levels, as numbers or as lists of them; a bad cell is named by its line.
+
+Text is taken without the white space around it, and a leading plus is no part of a number: people write `a.jpg, +5`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamd.dataset.manifest.types import Int64s, Place
+from streamd.dataset.paths.path_column import Spelled
+from streamd.errors import ConfigError
+
+Cells: TypeAlias = Any  # a pyarrow Array or ChunkedArray; its stubs, where installed, know too few of its functions
+Texts: TypeAlias = Any  # an Array of large strings
+Numbers = Int64s | npt.NDArray[np.float64]
+
+_SHOWN_CHARS: Final = 80  # of a cell in a message
+_PIECE_ROWS: Final = 1 << 14  # trimmed at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of the file at `path` that become samples; `place` says where a person finds one of them."""
+
+    path: Path
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One cell a row. `what` is its name in messages, `key` the key of the configuration that wants it."""
+
+    cells: Cells
+    what: str
+    rows: Rows
+    key: str
+
+
+def as_texts(column: Column) -> Texts:
+    """The cells as text, none of it empty."""
+    texts = as_any_texts(column)
+    _refuse_empty(column, is_empty(texts))
+    return texts
+
+
+def as_any_texts(column: Column) -> Texts:
+    """The cells as text, which may be empty; a gap is an empty text."""
+    cells = column.cells
+    try:
+        if pa.types.is_dictionary(cells.type):
+            cells = cells.cast(cells.type.value_type)
+        if pa.types.is_floating(cells.type):  # NaN is how some tables write a gap
+            cells = pc.if_else(pc.is_nan(cells), pa.scalar(None, cells.type), cells)
+        trimmed = pc.utf8_trim_whitespace(_whole(cells).cast(pa.large_string()))
+        texts: Texts = pc.fill_null(trimmed, pa.scalar("", trimmed.type))
+    except pa.ArrowException as error:
+        raise ConfigError(
+            f"{column.key}: {column.what} of {column.rows.path.name} holds {cells.type}, which is no text: "
+            f"{_first(error)}; choose another column, or for a label another type"
+        ) from error
+    return texts
+
+
+def as_pieces(column: Column) -> list[Texts]:
+    """The cells as text, which may be empty, some rows at a time; in the column's own memory where that can be."""
+    cells = column.cells
+    chunks = cells.chunks if isinstance(cells, pa.ChunkedArray) else [cells]
+    parts = (chunk.slice(start, _PIECE_ROWS) for chunk in chunks for start in range(0, len(chunk), _PIECE_ROWS))
+    return [_own(part, as_any_texts(replace(column, cells=part))) for part in parts]
+
+
+def _own(cells: Any, texts: Texts) -> Texts:
+    """`texts`, or the cells that they were made of, if these are the same."""
+    has_offsets = pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type)  # others are copied anyway
+    if not has_offsets or cells.null_count or _total_bytes(cells) != _total_bytes(texts):
+        return texts
+    return cells.cast(pa.large_string())
+
+
+def _total_bytes(texts: Any) -> int:
+    total: int = pc.sum(pc.binary_length(texts)).as_py()
+    return total
+
+
+def is_empty(texts: Texts) -> Any:
+    """Which texts are empty, as an Array."""
+    return pc.equal(texts, pa.scalar("", texts.type))
+
+
+def as_levels(texts: Texts) -> tuple[list[str], Int64s]:
+    """The distinct texts, and for each cell the position of its own among them, (n,)."""
+    encoded = texts.dictionary_encode()
+    levels: list[str] = encoded.dictionary.to_pylist()
+    return levels, encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def as_bytes(texts: Texts) -> list[bytes]:
+    """The texts in UTF-8."""
+    encoded: list[bytes] = texts.cast(pa.large_binary()).to_pylist()
+    return encoded
+
+
+def spelled(texts: Texts) -> Spelled:
+    """The same, as they are in the column's memory."""
+    _, ends, blob = texts.cast(pa.large_string()).buffers()
+    return Spelled(memoryview(blob), np.frombuffer(ends, dtype=np.int64, count=len(texts) + 1, offset=8 * texts.offset))
+
+
+def as_numbers(column: Column, kind: Literal["int", "float"]) -> Numbers:
+    """The cells as int64 where they are whole and wanted so, else as float64, (n,)."""
+    cells = _whole(column.cells)
+    if pa.types.is_dictionary(cells.type):
+        cells = cells.cast(cells.type.value_type)
+    if is_text(cells.type):
+        return _parsed(column, pc.replace_substring_regex(as_texts(replace(column, cells=cells)), r"^\+", ""), kind)
+    _refuse_empty(column, cells.is_null())
+    exact = kind == "int" and (pa.types.is_integer(cells.type) or pa.types.is_boolean(cells.type))
+    try:
+        return _to_numpy(cells.cast(pa.int64() if exact else pa.float64()))
+    except pa.ArrowException as error:
+        raise ConfigError(
+            f"{column.key}: {column.what} of {column.rows.path.name} holds {cells.type}, which is no number: "
+            f"{_first(error)}"
+        ) from error
+
+
+def holds_lists(column: Column) -> bool:
+    """Whether each cell is a list, as Parquet has them."""
+    kind = column.cells.type
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def as_lists(column: Column) -> tuple[Column, Int64s]:
+    """The elements of a column of lists, one behind the other, as a column, and the row of each, (elements,)."""
+    lists = _whole(column.cells)
+    owners: Int64s = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False).astype(np.int64)
+    rows = Rows(column.rows.path, lambda element: column.rows.place(int(owners[element])))
+    return replace(column, cells=pc.list_flatten(lists), rows=rows), owners
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether cells of this type are text."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _whole(cells: Cells) -> Any:
+    return cells.combine_chunks() if isinstance(cells, pa.ChunkedArray) else cells
+
+
+def _parsed(column: Column, texts: Texts, kind: Literal["int", "float"]) -> Numbers:
+    whole = _cast(pc.replace_substring_regex(texts, r"\.0*$", ""), pa.int64()) if kind == "int" else None
+    numbers = whole or _cast(texts, pa.float64())
+    if numbers is not None:
+        return _to_numpy(numbers)
+    row = _first_failing(texts)
+    raise ConfigError(
+        f"{column.key}: {column.rows.place(row)}: {column.what} holds {texts[row].as_py()[:_SHOWN_CHARS]!r}, which is "
+        "no number; correct it, or use type category"
+    )
+
+
+def _cast(texts: Texts, dtype: pa.DataType) -> Any:
+    """The texts as numbers, or None where one of them is no such number."""
+    try:
+        return texts.cast(dtype)
+    except pa.ArrowInvalid:
+        return None
+
+
+def _first_failing(texts: Texts) -> int:
+    """The first row that is no number, by halving: the library does not say which."""
+    low, high = 0, len(texts)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _cast(texts[low:middle], pa.float64()) is None:
+            high = middle
+        else:
+            low = middle
+    return low
+
+
+def _refuse_empty(column: Column, empty: Any) -> None:
+    mask = empty.to_numpy(zero_copy_only=False)
+    if mask.any():
+        others = int(mask.sum()) - 1
+        more = f" (and {others} more like it)" if others else ""
+        row = int(np.argmax(mask))
+        is_nan = isinstance(column.cells[row].as_py(), float)
+        state = "holds NaN, which is no number" if is_nan else "is empty"
+        raise ConfigError(
+            f"{column.key}: {column.rows.place(row)}: {column.what} {state}{more}; fill it or leave the row out"
+        )
+
+
+def _to_numpy(cells: Any) -> Numbers:
+    values: Numbers = cells.to_numpy(zero_copy_only=False)
+    return values
+
+
+def _first(error: Exception) -> str:
+    return str(error).partition("\n")[0]

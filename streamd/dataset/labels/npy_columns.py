@@ -1,0 +1,84 @@
+"""Arrays of labels, a row an image in their order, as columns; and the .npy files that hold them, beside any source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamd.dataset.labels.cells import Column, Rows
+from streamd.dataset.labels.convert import labels_of
+from streamd.dataset.manifest.types import WEIGHTS, Scanned, WantedLabel, WantedStream, key_of
+from streamd.dataset.paths import patterns
+from streamd.dataset.paths.confined import shown
+from streamd.errors import ConfigError
+
+_KINDS: Final = "biufSU"  # of dtypes: numbers and texts
+_VECTOR: Final = 2  # dimensions
+
+
+def beside(stream: WantedStream, files: Mapping[str, WantedLabel], scanned: Scanned) -> Scanned:
+    """What was found, and the labels that `files` hold, a row a sample; all in the order of the configuration."""
+    values, specs, fixed = labels_of(files, of_files(stream.name, files, scanned.samples))
+    values, specs = scanned.labels | values, scanned.specs | specs
+    order = sorted(values, key=[*(stream.labels or values), WEIGHTS].index)
+    return replace(
+        scanned,
+        labels={name: values[name] for name in order},
+        specs={name: specs[name] for name in order},
+        fixed=scanned.fixed | fixed,
+    )
+
+
+def of_files(stream: str, labels: Mapping[str, WantedLabel], images: int) -> dict[str, list[Column]]:
+    """The columns of those of the `labels` that .npy files hold. Raises ConfigError unless each has a row an image."""
+    files = {name: file for name, label in labels.items() if (file := label.file)}
+    return {name: [_of_file(file, key_of(stream, name), images)] for name, file in files.items()}
+
+
+def _of_file(path: Path, key: str, images: int) -> Column:
+    header = patterns.read_header(path, f"{key}.from")
+    check_array(header.shape, header.dtype, shown(path), f"{key}.from", images)  # an empty one cannot be mapped
+    return column_of_array(np.load(path, mmap_mode="r"), path, path.name, key, images)
+
+
+def column_of_array(values: npt.NDArray[Any], path: Path, name: str, key: str, images: int) -> Column:
+    """An array of numbers or texts, (n,), (n, 1) or (n, k), as a column; one of k holds lists.
+
+    `path` is its file, `name` what a person calls it, such as samples.hdf5:/labels, and `key` that of its label. Raises
+    ConfigError where it holds something else, or another number of rows than there are `images`.
+    """
+    check_array(values.shape, values.dtype, shown(path), f"{key}.from", images)
+    width = values.shape[1] if values.ndim == _VECTOR else 1
+    native = values.reshape(-1).astype(values.dtype.newbyteorder("="), copy=False)
+    lists = pa.array(_wide(native)) if width == 1 else pa.FixedSizeListArray.from_arrays(pa.array(native), width)
+    return Column(lists, "the array", Rows(path, lambda row: f"{name}[{row}]"), key)
+
+
+def check_array(shape: tuple[int, ...], dtype: np.dtype[Any], file: str, key: str, images: int) -> None:
+    """Raises ConfigError unless an array of `file` is a label of so many images; it need not have been read."""
+    if dtype.kind not in _KINDS or len(shape) not in {1, _VECTOR} or 0 in shape:
+        raise ConfigError(
+            f"{key}: {file} holds {dtype} {shape}; labels are numbers or texts, (n,) or (n, k): reshape it, or save it "
+            "with .astype"
+        )
+    check_rows(key, file, shape[0], images)
+
+
+def check_rows(key: str, file: str, rows: int, images: int) -> None:
+    """Raises ConfigError unless what `file` holds beside the images has as many rows as there are of them."""
+    if rows != images:
+        raise ConfigError(
+            f"{key}: {file} has {rows:,} rows, and there are {images:,} images; it needs one row an image, in their "
+            "order: correct it, or the path of the images"
+        )
+
+
+def _wide(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Fractions as cells of a table are read: classes are made of their digits, and 0.1 has others in each width."""
+    return values.astype(np.float64, copy=False) if values.dtype.kind == "f" else values

@@ -1,0 +1,66 @@
+"""Weights of samples: read as one more label, which no stream has, and taken out of what was found. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from streamd.dataset.manifest.types import WEIGHTS, Scanned, WantedLabel, WantedStream
+from streamd.errors import ConfigError
+
+_WITH_FIELDS: Final = frozenset({"tar"})  # which stand beside each image
+
+
+def asked(stream: WantedStream) -> Mapping[str, WantedLabel]:
+    """The labels that are configured, and the weights."""
+    labels = stream.labels or {}
+    return labels if stream.weights is None else {**labels, WEIGHTS: stream.weights}
+
+
+def split_by_file(stream: WantedStream) -> tuple[Mapping[str, WantedLabel] | None, dict[str, WantedLabel]]:
+    """For a source that has no columns: what it has by itself, None as WantedStream has it, and what files hold.
+
+    Raises ConfigError for weights that it cannot have by itself.
+    """
+    wanted = asked(stream)
+    files = {name: each for name, each in wanted.items() if each.file}
+    if stream.weights is not None and WEIGHTS not in files:
+        _refuse_column(stream, stream.weights)
+    own = None if stream.labels is None else {name: each for name, each in wanted.items() if name not in files}
+    return own, files
+
+
+def _refuse_column(stream: WantedStream, weights: WantedLabel) -> None:
+    key, kind = f"streams.{stream.name}.weights", stream.source.kind
+    if kind not in _WITH_FIELDS:
+        raise ConfigError(
+            f"{key}: a {kind} has no column {weights.source!r}; save one number a sample, in the order of its images, "
+            "with np.save, and name that file: weights: FILE.npy"
+        )
+    if stream.labels is None:
+        raise ConfigError(f"{key}: of a {kind} they are read with its labels, and none are named; add labels, or {{}}")
+
+
+def weighed(scanned: Scanned) -> Scanned:
+    """What was found, with its weights where they belong."""
+    if WEIGHTS not in scanned.labels:
+        return scanned
+    return replace(
+        scanned,
+        labels={name: values for name, values in scanned.labels.items() if name != WEIGHTS},
+        specs={name: spec for name, spec in scanned.specs.items() if name != WEIGHTS},
+        weights=np.asarray(scanned.labels[WEIGHTS], np.float32),
+    )
+
+
+def with_some_weight(stream: WantedStream, scanned: Scanned) -> Scanned:
+    """What was found. Raises ConfigError where no sample weighs anything, since nothing would be learnt."""
+    if scanned.weights is not None and scanned.weights.size and not scanned.weights.any():
+        raise ConfigError(
+            f"streams.{stream.name}.weights: all {scanned.samples:,} samples weigh 0, so nothing would be learnt; "
+            "correct the weights, or leave the key out"
+        )
+    return scanned

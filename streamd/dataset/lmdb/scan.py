@@ -1,0 +1,196 @@
+"""`kind: lmdb`: images that ml-pyxis wrote into an LMDB file, an array of each sample, with others as labels.
+
+Samples are in the order of their numbers. Each is looked at once, and where its image lies in the file is kept, so that
+workers need neither LMDB nor msgpack.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from streamd.dataset.arrays.pixels import FEW, beyond, images_of
+from streamd.dataset.labels import npy_columns
+from streamd.dataset.labels.cells import Column
+from streamd.dataset.labels.convert import labels_of
+from streamd.dataset.lmdb import pyxis_reader
+from streamd.dataset.lmdb.file_head import COMMIT, OFFSETS
+from streamd.dataset.lmdb.pyxis_layout import Field, Template, UnfitValueError, address_of
+from streamd.dataset.lmdb.pyxis_reader import PyxisFile
+from streamd.dataset.manifest.types import Arrays, Int64s, Scanned, Stored, WantedLabel, WantedLmdb, key_of, name_of_row
+from streamd.dataset.paths.confined import PROGRESS_FILES, Fence, reading, shown, stat_files
+from streamd.errors import ConfigError, near_name
+
+_log: Final = logging.getLogger("streamd.sources")
+_DATA_FILE: Final = "data.mdb"
+
+
+def scan(
+    stream: str, source: WantedLmdb, labels: Mapping[str, WantedLabel], progress: Callable[[int], None]
+) -> Scanned:
+    """Lists the samples of an LMDB file. Raises ConfigError."""
+    key = f"streams.{stream}.source.path"
+    path = _data_file(source.path, key)
+    files = [os.fsencode(path.name)]
+    sizes, mtimes_ns, _ = stat_files(Fence(os.fsencode(path.parent), key), files, progress)
+    asked = {name: _asked(name, label) for name, label in labels.items() if label.file is None}
+    keys = {array: f"{key_of(stream, name)}.from" for name, several in asked.items() for array in several}
+    with pyxis_reader.opened(path, key) as file:
+        listing = _Listing(file, source, f"streams.{stream}.source.images", keys)
+        listing.read(progress)
+
+    def column(name: str, array: str) -> Column:
+        values = listing.columns[array].values()
+        return npy_columns.column_of_array(values, path, f"{path.name}:{array}", key_of(stream, name), file.count)
+
+    columns = {name: [column(name, array) for array in several] for name, several in asked.items()}
+    found = labels_of(labels, columns | npy_columns.of_files(stream, labels, file.count))
+    extra = {OFFSETS: listing.offsets, COMMIT: np.array([file.commit])}
+    return Scanned(path.parent, files, sizes, mtimes_ns, *found, arrays=listing.arrays, extra=extra)
+
+
+def _data_file(path: Path, key: str) -> Path:
+    """The file that holds the data: `path`, or the one in that folder. Links of the user's own choice are followed."""
+    with reading(path, key):
+        data = path / _DATA_FILE if path.is_dir() else path
+        if path.is_dir() and not data.exists():
+            raise ConfigError(f"{key}: the folder {shown(path)} holds no {_DATA_FILE}, as LMDB's do; correct the path")
+        return data.resolve(strict=True)
+
+
+def _asked(name: str, label: WantedLabel) -> list[str]:
+    """The arrays of each sample that a label is made of."""
+    return [str(each) for each in label.source] if isinstance(label.source, tuple) else [str(label.source or name)]
+
+
+@dataclass(slots=True)
+class _Column:
+    """The values of an array of all samples, collected one by one."""
+
+    fields: list[Field] = field(default_factory=list)  # one a run, where its last value lies
+    runs: list[bytearray] = field(default_factory=list)  # values of one dtype, one after the other
+
+    def lies(self, found: Field) -> None:
+        """From now on values lie there."""
+        if not self.fields or found.dtype != self.fields[-1].dtype:
+            self.runs.append(bytearray())
+            self.fields.append(found)
+        self.fields[-1] = found
+
+    def add(self, value: memoryview) -> None:
+        place = self.fields[-1]
+        self.runs[-1] += value[place.start : place.stop]
+
+    def values(self) -> npt.NDArray[Any]:
+        """(n, ...) in the widest of their dtypes."""
+        runs = zip(self.runs, self.fields, strict=True)
+        return np.concatenate([np.frombuffer(run, each.dtype).reshape(-1, *each.shape) for run, each in runs])
+
+
+class _Listing:
+    """Reads a file once. `keys` of the configuration ask for the arrays of labels, by the arrays' names."""
+
+    def __init__(self, file: PyxisFile, source: WantedLmdb, images_key: str, keys: Mapping[str, str]) -> None:
+        self._file = file
+        self._images = source.images
+        self._range = source.range
+        self._images_key = images_key
+        self._keys = keys
+        self._first: dict[str, Field] = {}
+        self.columns = {name: _Column() for name in keys}
+        self.offsets: Int64s = np.zeros(file.count, np.int64)
+        self.arrays: Arrays | None = None
+
+    def read(self, progress: Callable[[int], None]) -> None:
+        """Finds where the images lie, and collects the labels. Raises ConfigError."""
+        known: dict[int, Template] = {}  # by the length of values, which texts change
+        template, origin = None, 0
+        for number, value in enumerate(self._file.values()):
+            found = known.get(len(value))
+            if found is None or not found.fits(value):
+                origin = origin or pyxis_reader.mapped_at(value, self._file)
+                found = known[len(value)] = self._look_at(number, value)
+            if found is not template:
+                template = found
+                for name, column in self.columns.items():
+                    column.lies(template.fields[name])
+            self.offsets[number] = address_of(value) - origin + template.fields[self._images].start
+            for column in self.columns.values():
+                column.add(value)
+            if number % PROGRESS_FILES == 0:
+                progress(number)
+        progress(self._file.count)
+        self._look_at_range(next(iter(known.values())))
+
+    def _look_at(self, number: int, value: memoryview) -> Template:
+        """Takes apart a sample that is unlike those before it."""
+        try:
+            template = Template.of(value)
+        except UnfitValueError as error:
+            raise ConfigError(
+                f"{self._file.key}: {self._at(number)} is not as ml-pyxis writes it: {error}; write the file anew"
+            ) from error
+        for name, key in (*self._keys.items(), (self._images, self._images_key)):
+            self._check(number, name, key, template.fields)
+        if self.arrays is None:
+            self.arrays = self._served(template)
+            for name, key in self._keys.items():
+                each, file = template.fields[name], shown(self._file.path)
+                npy_columns.check_array((self._file.count, *each.shape), each.dtype, file, key, self._file.count)
+        return template
+
+    def _check(self, number: int, name: str, key: str, fields: Mapping[str, Field]) -> None:
+        """Raises ConfigError unless the sample has the array, and it is like that of the first one."""
+        if name not in fields:
+            raise ConfigError(
+                f"{key}: {self._at(number)} has no array {name!r}, only {_listed(fields)}{near_name(name, fields)}"
+            )
+        found, first = fields[name], self._first.setdefault(name, fields[name])
+        if not found.stop:
+            raise ConfigError(f"{key}: {name!r} is {_told(found)} in {self._at(number)}, which is empty; write it anew")
+        kinds = (found.dtype, first.dtype) if name == self._images else (found.dtype.kind, first.dtype.kind)
+        if found.shape != first.shape or kinds[0] != kinds[1]:
+            raise ConfigError(
+                f"{key}: {name!r} is {_told(found)} in {self._at(number)}, and {_told(first)} in {self._at(0)}; all "
+                "samples of a stream are alike: keep those that differ in a file of their own"
+            )
+
+    def _at(self, number: int) -> str:
+        return shown(name_of_row(os.fsencode(self._file.path), number))
+
+    def _served(self, template: Template) -> Arrays:
+        """What the images are, of which the first is such a one. Raises ConfigError when they are none."""
+        image, count = template.fields[self._images], self._file.count
+        what = f"{self._images_key}: {self._images!r} of {shown(self._file.path)}"
+        stored = Stored("lmdb", self._images, range=self._range)
+        shape, stored = images_of(what, (count, *image.shape), image.dtype, stored, lambda: self._few(template))
+        return Arrays(shape, (0, count), (0,), stored)
+
+    def _look_at_range(self, template: Template) -> None:
+        """Says so where the first images, of which `template` is the first, are mostly beyond it."""
+        if self._range and (said := beyond(self._few(template), self._range)):
+            _log.warning("%s: %r of %s: %s", self._images_key, self._images, shown(self._file.path), said)
+
+    def _few(self, template: Template) -> npt.NDArray[Any]:
+        """The first images, as they are stored."""
+        column = _Column()
+        column.lies(template.fields[self._images])
+        for value in filter(template.fits, islice(self._file.values(), FEW)):
+            column.add(value)
+        return column.values()
+
+
+def _listed(fields: Mapping[str, Field]) -> str:
+    return ", ".join(f"{name!r} ({_told(each)})" for name, each in fields.items()) or "none"
+
+
+def _told(found: Field) -> str:
+    return f"{found.dtype} {found.shape}"

@@ -1,0 +1,89 @@
+"""Samples that are arrays in the values of an LMDB file: copied from the mapped file into the slot.
+
+Where each image lies was found when the samples were listed, and what LMDB has written it does not move. So a worker
+opens no LMDB: nothing is locked, no reader is registered, and numbers in a damaged file lead nobody astray. In place of
+a read transaction stands the number of the last write. LMDB writes into free pages only, and pages that a write frees
+are free for the next but one: if the number is still the listed one after an image was copied, the image is whole.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from streamd.core.sampler import PAD_ID, Ids
+from streamd.dataset.arrays.readahead import Ahead
+from streamd.dataset.arrays.stale_files import ListedFiles
+from streamd.dataset.arrays.store import Mask, Pixels
+from streamd.dataset.arrays.to_uint8 import Conversion
+from streamd.dataset.lmdb.file_head import COMMIT, OFFSETS, last_commit, read_head
+from streamd.dataset.manifest.manifest import Manifest
+from streamd.dataset.manifest.types import Arrays
+from streamd.errors import ConfigError
+from streamd.ipc.mapping import map_readable
+
+
+class LmdbStore:
+    """All samples of a manifest that lists an LMDB file. They are held no more when somebody has written to it."""
+
+    def __init__(self, manifest: Manifest, arrays: Arrays, root: int) -> None:
+        """Raises ConfigError when the file is not the one that was listed, OSError when it cannot be mapped."""
+        self._manifest = manifest
+        self._commit = int(manifest.extra(COMMIT)[0])
+        self._conversion = Conversion(arrays)
+        self._files = ListedFiles(manifest, root)
+        self._descriptor = self._files.open(0)
+        try:
+            self._memory = map_readable(self._descriptor, self._files.sizes[0])
+            self._page_bytes = self._checked_page_bytes()
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+        self._pixels = np.frombuffer(self._memory, np.uint8)
+        self._ahead = Ahead(self._conversion.row_bytes)
+
+    def _checked_page_bytes(self) -> int:
+        head = read_head(self._memory)
+        if head is not None and head.commit == self._commit:
+            return head.page_bytes
+        raise ConfigError(
+            f"{os.fsdecode(self._manifest.file(0))!r} and all others are stale: their LMDB file was written to since "
+            "they were listed; restart with --rescan to list it anew"
+        )
+
+    def held(self, ids: Ids) -> Mask:
+        """All of them, unless the file has changed."""
+        if last_commit(self._memory, self._page_bytes) != self._commit:
+            return np.zeros(ids.size, np.bool_)
+        return self._files.held(ids)
+
+    def fault(self, sample_id: int) -> str:
+        """See Store."""
+        return self._conversion.faults.get(sample_id, "")
+
+    def expect(self, ids: Ids) -> None:
+        """Has images read that are not in memory."""
+        if self._ahead.asks:
+            self._ahead.ask((self._descriptor, offset) for offset in self._lie(ids[ids != PAD_ID]))
+
+    def gather(self, ids: Ids, images: Pixels) -> Mask:
+        """Copies images into `images`, (n, H, W, C); which of `ids` they are, (n,)."""
+        raw = self._conversion.room(images)
+        rows, row_bytes = raw.reshape(len(raw), -1).view(np.uint8), self._conversion.row_bytes
+        for place, offset in enumerate(self._lie(np.maximum(ids, 0))):
+            rows[place] = self._pixels[offset : offset + row_bytes]
+        self._ahead.note()
+        good = self.held(ids)  # after copying: what was written meanwhile does not count
+        return self._conversion.finish(raw, images, ids, good)
+
+    def _lie(self, ids: Ids) -> list[int]:
+        """Where images begin in the file, in bytes."""
+        offsets: list[int] = self._manifest.extra(OFFSETS)[self._manifest.rows(ids)].tolist()
+        return offsets
+
+    def close(self) -> None:
+        """Lets go of the mapping and of its file."""
+        self._memory = memoryview(b"")
+        self._pixels = np.frombuffer(self._memory, np.uint8)
+        os.close(self._descriptor)

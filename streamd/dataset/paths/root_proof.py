@@ -1,0 +1,120 @@
+"""Whether the data that a manifest lists are there: a root is proven by a few of its files, drawn by seed.
+
+An empty mount point, or another disk in the place of the listed one, has no file that was listed; without a proof each
+of them would look like a sample that is gone. Names and sizes count, and nothing that a copy or a new mount changes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from streamd.core.permutation import Ids, epoch_keys, permute
+from streamd.dataset.manifest.manifest import Manifest
+from streamd.dataset.paths.confined import shown
+from streamd.errors import DataAwayError
+from streamd.limits import PROOF_SAMPLES
+
+ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})  # what says that a file of a store is not there
+
+ListedFile = tuple[bytes, int]  # a name, relative to the root, and a size in bytes
+
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedFiles:
+    """What must lie below `root`: half of the files of the samples `drawn`, and all the files that a store `needs`."""
+
+    root: Path
+    drawn: tuple[ListedFile, ...]
+    needs: tuple[bytes, ...] = ()
+
+
+def expected_files(manifest: Manifest) -> ExpectedFiles:
+    """What the data of a manifest are known by, without a look at them."""
+    needs = tuple(manifest.array_files()) if manifest.shards is None else manifest.shards.names
+    return ExpectedFiles(manifest.root, tuple(_files_of(manifest, _draw_samples(manifest))), needs)
+
+
+def _draw_samples(manifest: Manifest) -> Ids:
+    """PROOF_SAMPLES of the samples, or all if there are fewer: the same for equal lists, wherever the data are."""
+    positions = np.arange(min(PROOF_SAMPLES, manifest.samples), dtype=np.int64)
+    return permute(positions, manifest.samples, epoch_keys(0, 0, f"root {manifest.content_id}"))
+
+
+def _files_of(manifest: Manifest, ids: Ids) -> Iterable[ListedFile]:
+    """The file that each sample is, or lies in."""
+    if manifest.shards is not None:
+        names, sizes = manifest.shards.names, manifest.shards.sizes
+        return [(names[shard], sizes[shard]) for shard in manifest.extra("shard")[ids].tolist()]
+    if manifest.arrays is not None:
+        files = [manifest.arrays.place(row)[0] for row in manifest.rows(ids).tolist()]
+        return [(manifest.array_files()[file], int(manifest.sizes[file])) for file in files]
+    return zip(manifest.files(ids), manifest.sizes[ids].tolist(), strict=True)
+
+
+def is_proven(root: int, drawn: Iterable[ListedFile]) -> bool:
+    """Whether the directory descriptor `root` is the folder that was listed: half of what was `drawn` is there."""
+    found = [_has_size(root, *file) for file in drawn]
+    return 2 * sum(found) >= len(found)
+
+
+def _has_size(root: int, name: bytes, size: int) -> bool:
+    try:
+        found = os.stat(name, dir_fd=root)
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_size == size
+
+
+def open_root(root: Path) -> int:
+    """A descriptor of the folder that a path leads to now. Raises DataAwayError when there is none."""
+    try:
+        return os.open(root, _FOLDER)
+    except OSError as error:
+        raise DataAwayError(f"{shown(root)} cannot be opened: {error.strerror}") from error
+
+
+def find_absence(expected: ExpectedFiles) -> str:
+    """Why the data are not there, nothing if they are. It asks a file system, which may take for ever to answer."""
+    try:
+        root = open_root(expected.root)
+        try:
+            require_files(root, expected)
+        finally:
+            os.close(root)
+    except DataAwayError as error:
+        return str(error)
+    return ""
+
+
+def require_files(root: int, expected: ExpectedFiles) -> None:
+    """Raises DataAwayError unless the data are below a root that is open.
+
+    Files of a store may have changed, for all that: whoever opens them will say so.
+    """
+    if expected.needs:
+        missing = next((name for name in expected.needs if not _is_there(root, name)), None)
+        if missing is not None:
+            raise DataAwayError(f"{shown(missing)} is not in {shown(expected.root)}")
+    elif not is_proven(root, expected.drawn):
+        raise DataAwayError(
+            f"{shown(expected.root)} is empty, or not the folder that was listed: of {len(expected.drawn)} files drawn "
+            "from the list, fewer than half are there with their listed sizes"
+        )
+
+
+def _is_there(root: int, name: bytes) -> bool:
+    try:
+        os.stat(name, dir_fd=root)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,195 @@
+"""Labels out of shards: the text of a file beside each image, a field of its JSON, or the image's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from streamd.core.text import printable
+from streamd.dataset.labels.cells import Cells, Column, Rows
+from streamd.dataset.manifest.types import DefaultLabel, WantedLabel, key_of
+from streamd.dataset.paths.confined import shown
+from streamd.dataset.tar.headers import Member
+from streamd.dataset.tar.samples import Shard
+from streamd.errors import ConfigError, near_name
+
+_CLASS: Final = b"cls"  # what WebDataset calls the number of an image's class
+_JSON: Final = "json"
+_SHOWN_FIELDS: Final = 20  # of a record in a message
+_MOST_BYTES: Final = 1 << 20  # of what stands beside an image: a text, or a record of numbers
+_record: Final = msgspec.json.Decoder(dict[str, Any])
+
+Value = str | list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a label is taken from: the files of a `suffix`, the `field` of what is JSON in them; the folder for none."""
+
+    suffix: bytes
+    field: str = ""
+
+    @property
+    def what(self) -> str:
+        """For a message."""
+        name = f"its .{self.suffix.decode()}" if self.suffix else "its folder"
+        return f"{self.field!r} in {name}" if self.field else name
+
+
+Asks = Mapping[str, Sequence[Ask]]  # by label
+
+
+def default_labels(shard: Shard) -> dict[str, WantedLabel]:
+    """What a shard with images says by itself: `.cls` beside them, else folders of one level; or nothing."""
+    return {"label": DefaultLabel()} if _CLASS in shard.beside or _has_classes(shard) else {}
+
+
+def asks_of(stream: str, labels: Mapping[str, WantedLabel], shard: Shard) -> Asks:
+    """Where labels are, told by the first shard that holds images where the configuration does not say it."""
+    return {name: _asks(name, label, shard, key_of(stream, name)) for name, label in labels.items()}
+
+
+def _asks(name: str, label: WantedLabel, shard: Shard, key: str) -> list[Ask]:
+    match label.source:
+        case None:
+            return [_own(name, shard, key)]
+        case str() as spelled:
+            return [_spelled(spelled, f"{key}.from")]
+        case tuple() as several if all(isinstance(spelled, str) for spelled in several):
+            return [_spelled(spelled, f"{key}.from") for spelled in several]
+    raise ConfigError(f"{key}.from: {label.source!r} is not served by this version for kind tar; name suffixes")
+
+
+def _own(name: str, shard: Shard, key: str) -> Ask:
+    """What a label is taken from by its name alone."""
+    suffixes = [name.lower().encode(), *([_CLASS] if name == "label" else [])]
+    found = next((suffix for suffix in suffixes if suffix in shard.beside), None)
+    if found is not None:
+        return Ask(found)
+    if _has_classes(shard):
+        return Ask(b"")
+    raise ConfigError(
+        f"{key}: {shown(shard.name)} has no files {' or '.join(f'.{suffix.decode()}' for suffix in suffixes)} beside "
+        f"its images, nor one folder a class; it has {shard.suffixes}: write from: txt for the text of such files, "
+        "from: json:angle for a field of what is JSON in them, or labels: {} to do without"
+    )
+
+
+def _has_classes(shard: Shard) -> bool:
+    return all(image.name.count(b"/") == 1 for image in shard.images.values())
+
+
+def _spelled(text: str, key: str) -> Ask:
+    suffix, colon, field = text.removeprefix(".").partition(":")
+    if not suffix or (colon and not field) or (field and suffix.rpartition(".")[2].lower() != _JSON):
+        raise ConfigError(f"{key}: {text!r} names no files of shards; write cls, txt or json:angle, or leave it out")
+    return Ask(suffix.lower().encode(), field)
+
+
+def values_of(shard: Shard, asks: Asks, stream: str) -> dict[Ask, list[Value]]:
+    """What is asked for, a value an image in their order. Raises ConfigError where one is missing, and OSError."""
+    keys = {ask: key_of(stream, label) for label, several in asks.items() for ask in several}
+    texts = {ask.suffix: _texts(shard, ask, key) for ask, key in reversed(keys.items())}
+    records = {ask.suffix: _records(shard, texts[ask.suffix], ask, key) for ask, key in keys.items() if ask.field}
+    return {
+        ask: _fields(shard, records[ask.suffix], ask, keys[ask]) if ask.field else texts[ask.suffix] for ask in keys
+    }
+
+
+def _texts(shard: Shard, ask: Ask, key: str) -> list[Value]:
+    if not ask.suffix:
+        return [_folder(shard, image.name, key) for image in shard.images.values()]
+    files = shard.beside.get(ask.suffix, {})
+    lacking = [image.name for sample, image in shard.images.items() if sample not in files]
+    if lacking:
+        more = f" (and {len(lacking) - 1} more like it)" if lacking[1:] else ""
+        raise ConfigError(
+            f"{key}: {_place(shard, lacking[0])} has no .{ask.suffix.decode()} beside it{more}; the shard has "
+            f"{shard.suffixes}: correct from, or pack the shard anew"
+        )
+    return [_text(shard, files[sample], key) for sample in shard.images]
+
+
+def _place(shard: Shard, name: bytes) -> str:
+    return shown(shard.name + b"/" + name)
+
+
+def _folder(shard: Shard, name: bytes, key: str) -> str:
+    folder, _, _ = name.rpartition(b"/")
+    if not folder or b"/" in folder:
+        raise ConfigError(
+            f"{key}: {_place(shard, name)} does not lie in one folder, which would be its class, as the first images "
+            "do; pack it so, or write from: and what stands beside the images"
+        )
+    return _decoded(folder, shard, name, key)
+
+
+def _text(shard: Shard, member: Member, key: str) -> str:
+    if member.size > _MOST_BYTES:
+        place = _place(shard, member.name)
+        raise ConfigError(f"{key}: {place} has {member.size:,} bytes, and a label at most {_MOST_BYTES:,}")
+    return _decoded(shard.tar.read(member), shard, member.name, key)
+
+
+def _decoded(data: bytes, shard: Shard, name: bytes, key: str) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{key}: {_place(shard, name)} is no UTF-8 text; write it as such") from error
+
+
+def _records(shard: Shard, texts: Sequence[Value], ask: Ask, key: str) -> list[dict[str, Any]]:
+    records: list[dict[str, Any]] = []
+    for text, image in zip(texts, shard.images.values(), strict=True):
+        try:
+            records.append(_record.decode(str(text)))
+        except msgspec.DecodeError as error:
+            raise ConfigError(f"{key}: {_place(shard, image.name)}: {ask.what} is no JSON object: {error}") from error
+    return records
+
+
+def _fields(shard: Shard, records: Sequence[dict[str, Any]], ask: Ask, key: str) -> list[Value]:
+    """The field of each record, as the text that it would be in a table."""
+    found: list[Value] = []
+    for record, image in zip(records, shard.images.values(), strict=True):
+        if ask.field not in record:
+            raise ConfigError(
+                f"{key}: {_place(shard, image.name)}: there is no {ask.what}{near_name(ask.field, record)}; it has "
+                f"{', '.join(map(printable, list(record)[:_SHOWN_FIELDS])) or 'nothing'}"
+            )
+        found.append(_value(record[ask.field], f"{key}: {_place(shard, image.name)}: {ask.what}"))
+    return found
+
+
+def _value(value: object, what: str) -> Value:
+    return [_scalar(each, what) for each in value] if isinstance(value, list) else _scalar(value, what)
+
+
+def _scalar(value: object, what: str) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return str(value).lower()
+        case str() | int() | float():
+            return str(value)
+    raise ConfigError(f"{what} is an object or a list of lists; a label is a text, a number or a list of these")
+
+
+def columns_of(stream: str, asks: Asks, values: Mapping[Ask, Sequence[Value]], rows: Rows) -> dict[str, list[Column]]:
+    """The columns of all labels, of the values from all shards."""
+    return {
+        name: [Column(_cells(values[ask]), ask.what, rows, key_of(stream, name)) for ask in several]
+        for name, several in asks.items()
+    }
+
+
+def _cells(values: Sequence[Value]) -> Cells:
+    if any(isinstance(value, list) for value in values):
+        lists = [value if isinstance(value, list) else [value] for value in values]
+        return pa.array(lists, pa.large_list(pa.large_string()))
+    return pa.array(values, pa.large_string())

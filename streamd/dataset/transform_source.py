@@ -1,0 +1,103 @@
+"""Where a transform is written, and the digest of that: the daemon's side, which runs none of it."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Iterator
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
+from pathlib import Path
+
+from streamd.core.spec import Digest
+from streamd.errors import ConfigError, near_name
+from streamd.ipc.worker_messages import TransformPlace
+
+
+def place_of(text: str, folder: Path) -> TransformPlace:
+    """The place of `module:function`, a module in `folder` or one that is installed. Raises ConfigError."""
+    module, _, function = text.partition(":")
+    return TransformPlace(module, function, str(folder), digest_of(module, folder))
+
+
+def digest_of(module: str, folder: Path) -> str:
+    """A digest of the module's source, and of what it imports from `folder`, to any depth.
+
+    Of an installed one the file alone counts, whatever else is installed with it. Raises ConfigError when there is no
+    such module, or its file cannot be read.
+    """
+    sources = sources_of(module, folder) or {module: _installed(module, folder)}
+    digest = Digest()
+    digest.add("streamd transform source 1")
+    digest.add(module)
+    for name, path in sorted(sources.items()):
+        digest.add(name)
+        digest.add(_read(path))
+    return digest.text()
+
+
+def beside(module: str, folder: Path) -> Path | None:
+    """The file of a module in `folder`, if it is there."""
+    stem = folder.joinpath(*module.split("."))
+    return next((path for path in (stem.with_name(f"{stem.name}.py"), stem / "__init__.py") if path.is_file()), None)
+
+
+def sources_of(module: str, folder: Path) -> dict[str, Path]:
+    """The files of `folder` that importing a module runs, by module; none when it lies elsewhere."""
+    found: dict[str, Path] = {}
+    wanted = [module]
+    while wanted:
+        parts = wanted.pop().split(".")
+        for name in (".".join(parts[: count + 1]) for count in range(len(parts))):
+            path = beside(name, folder)
+            if path is not None and name not in found:
+                found[name] = path
+                wanted += _imports(path, name)
+    return found if module in found else {}
+
+
+def _imports(path: Path, module: str) -> Iterator[str]:
+    """The modules that a file names in its imports; some of them may be functions."""
+    try:
+        tree = ast.parse(_read(path))
+    except (SyntaxError, ValueError):  # its import will say so
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = _base(node, module, is_package=path.name == "__init__.py")
+            yield from (f"{base}.{alias.name}" if base else alias.name for alias in node.names)
+
+
+def _base(node: ast.ImportFrom, module: str, *, is_package: bool) -> str:
+    """What `from BASE import` means within a module."""
+    if not node.level:
+        return node.module or ""
+    parts = module.split(".")
+    package = parts[: len(parts) - node.level + is_package]
+    return ".".join([*package, *([node.module] if node.module else [])])
+
+
+def _installed(module: str, folder: Path) -> Path:
+    """The file of a module on Python's path. Packages are looked into, never imported: that would run them here."""
+    importlib.invalidate_caches()
+    first, *rest = module.split(".")
+    try:
+        spec = find_spec(first)
+    except ValueError:  # of modules without one, such as __main__
+        spec = None
+    for count in range(len(rest)):
+        inner = None if spec is None else spec.submodule_search_locations
+        spec = None if inner is None else PathFinder.find_spec(".".join([first, *rest[: count + 1]]), inner)
+    if spec is None or spec.origin is None or not Path(spec.origin).is_file():
+        hint = near_name(first, (path.stem for path in folder.glob("*.py")))
+        raise ConfigError(f"there is no module {module!r} in {str(folder)!r} or on Python's path{hint}")
+    return Path(spec.origin)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{str(path)!r} cannot be read: {error.strerror}") from error

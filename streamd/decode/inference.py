@@ -1,0 +1,75 @@
+"""One image as a stream shows it to its trainers, for a trained model to be asked about."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from streamd.core import spec_file
+from streamd.core.spec import StreamSpec
+from streamd.errors import ConfigError, MissingExtraError
+
+File = str | os.PathLike[str] | bytes | BinaryIO
+
+
+def load_image(file: File, spec: StreamSpec | str | os.PathLike[str]) -> npt.NDArray[np.uint8]:
+    """The pixels of an image file, exactly as a daemon makes them for `spec`: uint8 (height, width, channels).
+
+    file: a path, the bytes of a file, or what is open for reading them.
+    spec: `stream.spec`, or the path of the `.streamd.json` that streamd-train writes beside a model.
+
+    `resize: random_crop` shows the middle, as `resize: crop` does. A transform is not applied. Where the stream has
+    one, or its daemon other versions of the decoders, its pixels are not those made here, and a warning says so. Models
+    take batches: `image[None]`.
+
+    Raises ConfigError for a file that is no sound image, a stream that is served from arrays, or a path that is no
+    stream's; MissingExtraError without the extra `serve`, which brings the decoders; OSError.
+    """
+    known = spec if isinstance(spec, StreamSpec) else spec_file.read(Path(spec))
+    try:
+        from streamd.decode import pixel_id  # noqa: PLC0415 - an extra, and heavy
+        from streamd.decode.decoders import BadImageError, decode_into  # noqa: PLC0415 - an extra, and heavy
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(error.name or "a decoder", "serve", "load_image") from error
+    if known.pixel_id == pixel_id.stored_id(known.image):
+        raise ConfigError(_of_arrays(known))
+    if known.pixel_id != pixel_id.pixel_id(known.image):
+        warnings.warn(_others(known), stacklevel=2)
+    row = np.empty(known.image_shape, dtype=np.uint8)
+    try:
+        decode_into(_bytes_of(file), row, known.image)
+    except BadImageError as error:
+        raise ConfigError(f"{_named(file)}: {error}") from error
+    return row
+
+
+def _of_arrays(spec: StreamSpec) -> str:
+    height, width, channels = spec.image_shape
+    return (
+        f"stream {spec.name!r} is served from arrays, and nothing says how they were made of files: make uint8 "
+        f"({height}, {width}, {channels}) of this one in the same way"
+    )
+
+
+def _others(spec: StreamSpec) -> str:
+    return (
+        f"the pixels of stream {spec.name!r} are not those made here: it has a transform, which load_image does not "
+        "apply, or its daemon has other versions of the decoders"
+    )
+
+
+def _bytes_of(file: File) -> bytes:
+    if isinstance(file, bytes):
+        return file
+    return Path(file).read_bytes() if isinstance(file, str | os.PathLike) else file.read()
+
+
+def _named(file: File) -> str:
+    if isinstance(file, bytes):
+        return f"an image of {len(file)} bytes"
+    return str(file if isinstance(file, str | os.PathLike) else getattr(file, "name", "the open file"))

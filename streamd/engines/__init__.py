@@ -1,1 +1,0 @@
-"""Who decodes: processes of this host (`local`)."""

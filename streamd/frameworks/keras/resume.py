@@ -1,0 +1,292 @@
+"""The callback that saves a training as it goes, and goes on where it was. Imports Keras: `frameworks.keras` loads it.
+
+Exact means: the run that was killed and started again ends with the weights of one that was not. So what is saved is
+the state after a step that was finished, or after an epoch with its validation, when every other callback has had its
+turn; and the stream goes on behind the batch of that step, however many more were fetched.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import keras
+
+from streamd.client.waiting import say
+from streamd.errors import ConfigError
+from streamd.frameworks.checkpoint import Checkpoints, Saved, claim
+from streamd.frameworks.keras import generators
+from streamd.frameworks.keras.adapter import StreamAdapter
+from streamd.frameworks.keras.callback_state import OtherCallbacks
+from streamd.frameworks.keras.finished_steps import Finished
+from streamd.frameworks.keras.fit_frames import FirstEpoch, find_callbacks, is_fitting, set_epoch_steps
+from streamd.frameworks.keras.model_state import build, describe_rate, put_back, take
+from streamd.frameworks.keras.resume_plan import Geometry, Interrupted, count_rest, describe_change, describe_rates
+from streamd.frameworks.plain_data import Array, Packer, unpack
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a training is: `step` steps of `epoch` are finished, `total` of all. `over`: a callback has ended it.
+
+    `token` is the stream's place. Older versions saved a place of the validation too, which always begins at the same
+    one by now.
+    """
+
+    epoch: int
+    step: int
+    total: int
+    token: str
+    validation: str | None = None
+    over: bool = False
+
+
+class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
+    """Saves a training in `directory`, and goes on from there when the same program is started again.
+
+        data = fit_data(stream)
+        model.fit(data, epochs=10, callbacks=[ResumeCallback(data, "run-1")])
+
+    Saved are all variables of the model (states of random seeds too), of its optimizer and of its metrics, what the
+    other callbacks have learned, the history, and the place in the stream; validation begins at the same one each time.
+    `fit` goes on at the epoch and step where that was: `epochs` counts in total, so a run that is through is only
+    loaded, by a second `fit` too. Give every `fit` that is another one (other layers, optimizer, or rate) a directory
+    of its own, and every rank.
+
+    Batch size, number of ranks and `steps` may be others than they were: what is left of the interrupted epoch comes
+    first, in as many steps as that needs, and whole epochs of this program follow; a line says so. For ranks that are
+    new, copy the directory of one there was. The learning rate that counts is the saved one, which a line says too.
+
+    every: "epoch" saves when an epoch and its validation are through, a number after so many steps and at the end of
+        the training. With several steps an execution, it is after the execution that reaches the number.
+    keep: so many states stay, the newest; a damaged one is passed over, with a word, for the one before.
+
+    Not saved: attributes of your own model, those of your own callbacks that are no plain data, further optimizers, and
+    generators of random numbers other than those of Keras's layers, Python, NumPy and torch on the CPU. For equal bits
+    on a CPU: keras.utils.set_random_seed, the same number of threads, and deterministic operations where the backend
+    asks for them (tf.config.experimental.enable_op_determinism, torch.use_deterministic_algorithms). A disk that is
+    full costs a line and this one save. Raises ConfigError for a directory that cannot be written or in which
+    another fit saves, for another model or optimizer than was saved, TokenError for another stream, and for a place
+    within a batch where the number of ranks is another one.
+    """
+
+    def __init__(
+        self,
+        data: StreamAdapter,
+        directory: str | Path,
+        every: Literal["epoch"] | int = "epoch",
+        keep: int = 2,
+    ) -> None:
+        super().__init__()
+        if not isinstance(data, StreamAdapter):
+            raise ConfigError(f"ResumeCallback needs what fit_data gave to fit, not {type(data).__name__}")
+        if every != "epoch" and (type(every) is not int or every < 1):
+            raise ConfigError(f"every must be 'epoch' or a number of steps, not {every!r}")
+        if keep < 1:
+            raise ConfigError(f"keep must be at least 1, not {keep}")
+        self._data = data
+        self._every = every
+        self._checkpoints = Checkpoints(Path(directory), keep, say)
+        self._finished = data.finished = Finished()
+        self._others = OtherCallbacks([], say)
+        self._going_on: tuple[Saved, Place] | None = None  # from within an epoch
+        self._epoch = 0
+        self._begun = 0  # steps of the epoch that an earlier process has finished
+        self._done = 0  # steps of the epoch
+        self._total = 0  # steps of all epochs
+        self._saved = 0  # of those, when it was saved last
+        self._is_longer = False  # the epoch that was interrupted, than others: Keras was told so
+        self._is_at_work = partial(is_fitting, weakref.ref(self))
+        self._rate: float | str | None = None  # the learning rate that the run was begun with
+        self._left = False  # a callback has ended the training within an epoch
+
+    # --- what Keras calls; this callback's turn comes last
+
+    def set_model(self, model: Any) -> None:
+        super().set_model(model)
+        callbacks = find_callbacks()
+        # A new list: Keras is going through the old one.
+        callbacks.callbacks = [each for each in callbacks.callbacks if each is not self] + [self]
+        callbacks._async_train = False  # noqa: SLF001 - Keras would save in a thread while it trains, given no list
+
+    def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature
+        steps = self.params["steps"]
+        if steps != self._data.num_batches:
+            raise ConfigError(
+                f"ResumeCallback cannot count with steps_per_epoch={steps}: give  fit_data(stream, steps={steps})"
+            )
+        try:
+            self._make_folder()
+        except OSError as error:
+            raise ConfigError(f"nothing can be saved in {self._checkpoints.directory} ({error.strerror})") from error
+        self._others = OtherCallbacks([each for each in find_callbacks().callbacks if each is not self], say)
+        self._going_on, self._left, self._is_longer = None, False, False
+        self._total = self._saved = self._done = self._begun = 0
+        self._rate = describe_rate(self.model.optimizer)
+        saved = self._checkpoints.newest()
+        if saved:
+            self._go_on(saved, Place(**saved.content["place"]))
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature
+        self.model._initial_epoch = None  # noqa: SLF001 - as Keras's own BackupAndRestore sets it; another fit begins anew
+        self._epoch = epoch
+        self._begun = self._done = 0
+        self._finished.begin()
+        if self._going_on:  # the callbacks' turns at the epoch's begin, and the metrics' reset, were had already then
+            saved, place = self._going_on
+            self._put_back(saved)
+            self._begun = self._done = place.step
+            self._going_on = None
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        done = self._begun + self._finished.finish(batch + 1)
+        self._total += done - self._done
+        self._done = done
+        if done >= self._length():
+            return  # saved when the epoch is validated
+        if self.model.stop_training:
+            self._left = True
+            if math.isfinite((logs or {}).get("loss", 0.0)):  # else that is why: better to go on from before
+                self._save(self._epoch, done)
+        elif self._has_taken_enough():
+            self._save(self._epoch, done)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature
+        if self._is_longer:
+            set_epoch_steps(self._data.num_batches)
+            self._is_longer = False
+        over = bool(self.model.stop_training)
+        last = over or epoch + 1 >= self.params["epochs"]
+        if not self._left and (last or self._every == "epoch" or self._has_taken_enough()):
+            self._save(epoch + 1, 0, over=over)
+
+    def on_train_end(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature
+        self.model._initial_epoch = None  # noqa: SLF001 - as above, where no epoch was left
+
+    # --- saving
+
+    def _make_folder(self) -> None:
+        """Makes the folder anew where it was removed, and claims it: it may be another one than was claimed before."""
+        folder = self._checkpoints.directory
+        if self._checkpoints.make_again():
+            say(f"{folder} was removed, and with it what was saved there: it is made again, for the states to come")
+        claim(folder, self._is_at_work)
+
+    def _length(self) -> int:
+        """Steps of the epoch, with those that an earlier process has finished, which may have been of another size."""
+        return self._begun + self._data.epoch_steps
+
+    def _has_taken_enough(self) -> bool:
+        """Whether a multiple of so many steps was reached since the last state."""
+        return self._every != "epoch" and self._total // self._every > self._saved // self._every
+
+    def _save(self, epoch: int, step: int, *, over: bool = False) -> None:
+        token = self._finished.token
+        if token is None:
+            return  # no step was finished since the state that there is
+        packer = Packer(keras.ops)
+        content = {
+            "place": asdict(Place(epoch, step, self._total, token, over=over)),
+            "interrupted": asdict(Interrupted(self._data.geometry, self._length(), step, self._data.epoch_is_own)),
+            "rate": self._rate,
+            "variables": take(self.model, packer),
+            "callbacks": self._others.take(packer),
+            "generators": packer.pack(generators.take()),
+        }
+        self._write(content, packer.arrays)
+        self._saved = self._total
+
+    def _write(self, content: dict[str, Any], arrays: list[Array]) -> None:
+        """Saves, or says why that was not possible."""
+        folder = self._checkpoints.directory
+        try:
+            self._make_folder()
+            self._checkpoints.save(self._total, content, arrays)
+        except (OSError, ConfigError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            kept = "the last one that was saved is" if self._checkpoints.has_states() else "no earlier one is"
+            say(
+                f"the state after step {self._total} could not be saved in {folder} ({why}); the training goes on, and "
+                f"{kept} still there"
+            )
+
+    # --- going on
+
+    def _go_on(self, saved: Saved, place: Place) -> None:
+        build(self.model, self._data.example())
+        self._put_back(saved)
+        changed = self._settle_rate(saved.content)
+        epochs = self.params["epochs"]
+        goes_on = not place.over and place.epoch < epochs
+        place, resized = self._seek(saved.content, place)
+        self._total = self._saved = place.total
+        begin = FirstEpoch(epochs if place.over else place.epoch, self._is_at_work)
+        self.model._initial_epoch = begin  # noqa: SLF001 - as in on_epoch_begin
+        if place.step:
+            self._going_on = saved, place
+        for line in (_where(place, epochs), resized if goes_on else None, changed if goes_on else None):
+            if line:
+                say(f"{saved.folder}: {line}")
+
+    def _seek(self, content: dict[str, Any], place: Place) -> tuple[Place, str | None]:
+        """Takes the stream to the place, and returns it, with what there is to say of steps that are others now.
+
+        Where nothing is left of its epoch that makes a step, it is the next one's begin.
+        """
+        then, now = _interrupted(content), self._data.geometry
+        ended = not place.step and then is not None and then.own
+        left = self._data.seek(place.token, after="epoch" if ended else "step")
+        rest = None
+        if place.step:
+            rest = self._plan_rest(then, place.step, left)
+            if not rest:
+                if not left:
+                    self._data.end_epoch_early()
+                place = replace(place, epoch=place.epoch + 1, step=0)
+        return place, describe_change(then.geometry, now, rest, left) if then else None
+
+    def _plan_rest(self, then: Interrupted | None, done: int, left: int) -> int:
+        """The steps of the epoch that was interrupted, of which the stream has `left` for its own one."""
+        now = self._data.geometry
+        if then is None:  # saved by a version that knew of steps of one size only
+            then = Interrupted(now, now.steps, min(done, now.steps), own=now.whole)
+        rest = count_rest(then, now, left)
+        if rest and not (then.own and now.whole):
+            self._data.take_rest(rest, self._is_at_work)
+        if rest > now.steps:
+            set_epoch_steps(rest)
+            self._is_longer = True
+        return rest
+
+    def _settle_rate(self, content: dict[str, Any]) -> str | None:
+        """Keeps the learning rate that the run was begun with, and returns what there is to say of another one."""
+        if "rate" not in content:
+            return None
+        given, self._rate = self._rate, content["rate"]
+        kept = describe_rate(self.model.optimizer)
+        return describe_rates(self._rate, kept if isinstance(kept, float) else None, given)
+
+    def _put_back(self, saved: Saved) -> None:
+        put_back(self.model, saved.content["variables"], saved.arrays, str(saved.folder))
+        self._others.put_back(saved.content["callbacks"], saved.arrays)
+        generators.put_back(unpack(saved.content["generators"], saved.arrays, keras.ops))
+
+
+def _interrupted(content: dict[str, Any]) -> Interrupted | None:
+    """The epoch in which a state was saved; None where it is of a version that did not say."""
+    said = content.get("interrupted")
+    return Interrupted(**{**said, "geometry": Geometry(**said["geometry"])}) if said else None
+
+
+def _where(place: Place, epochs: int) -> str:
+    if place.over:
+        return f"a callback ended this training after epoch {place.epoch}; remove the folder to train anew"
+    if place.step:
+        return f"goes on in epoch {place.epoch + 1} of {epochs}, after step {place.step}"
+    if place.epoch >= epochs:
+        return f"all {epochs} epochs are done; it is only loaded"
+    return f"goes on with epoch {place.epoch + 1} of {epochs}"

@@ -1,0 +1,211 @@
+"""What of a batch goes to a model: its inputs, its targets and the weights of its samples. Pure NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from streamd.core.spec import LabelSpec, StreamSpec
+from streamd.errors import ConfigError, StreamdError, near_name
+
+Array = npt.NDArray[Any]
+Names = str | Sequence[str] | None
+ClassWeight = Mapping[int | str, float] | Literal["balanced"] | None
+
+IMAGES = "images"
+
+
+class Batch(Protocol):
+    """What a feed needs of a batch: see `streamd.client`."""
+
+    @property
+    def images(self) -> npt.NDArray[np.uint8]: ...
+    @property
+    def labels(self) -> Mapping[str, Array]: ...
+    @property
+    def weights(self) -> npt.NDArray[np.float32]: ...
+    @property
+    def sample_ids(self) -> npt.NDArray[np.int64]: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def index(self) -> int: ...
+    @property
+    def make_token(self) -> Callable[[], str]: ...
+
+
+class Stream(Protocol):
+    """What a feed needs of a stream; `len` is the number of steps of a whole epoch, `steps_left` of the present one."""
+
+    @property
+    def spec(self) -> StreamSpec: ...
+    @property
+    def world(self) -> int: ...
+    @property
+    def steps_left(self) -> int: ...
+    @property
+    def token(self) -> str: ...
+    def __len__(self) -> int: ...
+    def epochs(self) -> Iterator[Iterator[Batch]]: ...
+    def seek(self, token: str, /, *, after: Literal["step", "epoch"] = "step") -> None: ...
+    def rewind(self) -> None: ...
+    def return_to(self, token: str, /) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ClassWeights:
+    """The weight of a sample by its class: `table[label]`, float32 (classes,)."""
+
+    label: str
+    table: npt.NDArray[np.float32]
+
+    def of(self, batch: Batch) -> npt.NDArray[np.float32]:
+        """float32 (B,)."""
+        return self.table[batch.labels[self.label]]
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """How a batch becomes `(x,)`, `(x, y)` or `(x, y, weights)`: the same structure for every batch.
+
+    `one_hot` gives the number of classes of each target that is expanded. `weighted` says that weights go along.
+    """
+
+    inputs: tuple[str, ...] = ()
+    targets: str | tuple[str, ...] | None = None
+    one_hot: Mapping[str, int] | None = None
+    class_weights: ClassWeights | None = None
+    weighted: bool = False
+
+    def arrays(self, batch: Batch) -> tuple[Any, ...]:
+        """The arrays of a batch. Raises StreamdError when weights turn up that the structure has no place for."""
+        x = (
+            {IMAGES: batch.images, **{name: batch.labels[name] for name in self.inputs}}
+            if self.inputs
+            else batch.images
+        )
+        if self.weighted:
+            return x, self._y(batch), self._weights(batch)
+        if not (batch.weights == 1).all():
+            raise StreamdError(
+                f"batch {batch.epoch}:{batch.index} has samples of weight 0 (no image of it could be read, or it pads "
+                "an uneven epoch), but this stream was not expected to have any: set  bad_samples: {policy: mask}  "
+                'for it, and subscribe with uneven="drop"'
+            )
+        return (x,) if self.targets is None else (x, self._y(batch))
+
+    def _y(self, batch: Batch) -> Array | dict[str, Array] | None:
+        if self.targets is None:
+            return None
+        if isinstance(self.targets, str):
+            return self._target(batch, self.targets)
+        return {name: self._target(batch, name) for name in self.targets}
+
+    def _target(self, batch: Batch, name: str) -> Array:
+        labels = batch.labels[name]
+        if not self.one_hot or name not in self.one_hot:
+            return labels
+        expanded: Array = labels[..., None] == np.arange(self.one_hot[name])
+        return expanded.astype(np.float32)
+
+    def _weights(self, batch: Batch) -> npt.NDArray[np.float32]:
+        return batch.weights if self.class_weights is None else batch.weights * self.class_weights.of(batch)
+
+
+def choose(
+    spec: StreamSpec,
+    *,
+    inputs: Names = None,
+    targets: Names = "auto",
+    one_hot: bool = False,
+    class_weight: ClassWeight = None,
+) -> Feed:
+    """Decides, once for all batches, what goes to the model. Raises ConfigError for what the stream does not have.
+
+    Weights are part of the structure where some sample can weigh other than 1: samples or classes have weights, bad
+    samples are masked, or the last batch is padded. Those of a sample and of its class are multiplied.
+    """
+    beside = (inputs,) if isinstance(inputs, str) else tuple(inputs or ())
+    chosen = _targets(spec, beside, targets)
+    names = (chosen,) if isinstance(chosen, str) else chosen or ()
+    for name in (*beside, *names):
+        _refuse_text(spec, label_of(spec, name))
+    categories = [spec.labels[name] for name in names if spec.labels[name].type == "category"]
+    if one_hot and not categories:
+        raise ConfigError(f"one_hot needs a target that is a category; stream {spec.name!r} has {_described(spec)}")
+    weights = None if class_weight is None else _class_weights(spec, categories, class_weight)
+    return Feed(
+        inputs=beside,
+        targets=chosen,
+        one_hot={label.name: len(label.classes) for label in categories} if one_hot else None,
+        class_weights=weights,
+        weighted=weights is not None or spec.weighted or spec.bad_policy == "mask" or spec.remainder == "pad",
+    )
+
+
+def label_of(spec: StreamSpec, name: str) -> LabelSpec:
+    """The label `name` of a stream. Raises ConfigError with a near name."""
+    if name not in spec.labels:
+        hint = near_name(name, spec.labels)
+        raise ConfigError(f"stream {spec.name!r} has no label {name!r}{hint} (it has {_described(spec)})")
+    return spec.labels[name]
+
+
+def _refuse_text(spec: StreamSpec, label: LabelSpec) -> None:
+    if label.type == "string":
+        raise ConfigError(
+            f"label {label.name!r} of stream {spec.name!r} is text, which no model takes; serve it as type category or "
+            "tags, or read batch.labels yourself"
+        )
+
+
+def _described(spec: StreamSpec) -> str:
+    return ", ".join(f"{label.name}: {label.type}" for label in spec.labels.values()) or "no labels"
+
+
+def _targets(spec: StreamSpec, inputs: tuple[str, ...], targets: Names) -> str | tuple[str, ...] | None:
+    if targets == "auto":
+        rest = tuple(name for name, label in spec.labels.items() if name not in inputs and label.type != "string")
+        return rest[0] if len(rest) == 1 else rest or None
+    return targets if targets is None or isinstance(targets, str) else tuple(targets)
+
+
+def _class_weights(spec: StreamSpec, categories: list[LabelSpec], weights: ClassWeight) -> ClassWeights:
+    if len(categories) != 1 or categories[0].width:
+        raise ConfigError(
+            f"class_weight needs exactly one target that is a category, one value a sample; "
+            f"stream {spec.name!r} has {_described(spec)}: choose with targets="
+        )
+    label = categories[0]
+    table = _balanced(label) if weights == "balanced" else _given(label, weights or {})
+    return ClassWeights(label.name, table)
+
+
+def _balanced(label: LabelSpec) -> npt.NDArray[np.float32]:
+    if len(label.counts) != len(label.classes):
+        raise ConfigError(f"class_weight='balanced' needs the counts of {label.name!r}: give {{class: weight}} instead")
+    counts = np.array(label.counts, dtype=np.float64)
+    even = counts.sum() / max(1, np.count_nonzero(counts))
+    return np.asarray(np.divide(even, counts, out=np.ones_like(counts), where=counts > 0), np.float32)
+
+
+def _given(label: LabelSpec, weights: Mapping[int | str, float]) -> npt.NDArray[np.float32]:
+    table = np.ones(len(label.classes), dtype=np.float32)
+    for name, weight in weights.items():
+        table[_position(label, name)] = weight
+    return table
+
+
+def _position(label: LabelSpec, name: int | str) -> int:
+    """The place of a class, named by its value; classes with names may also be given by number, as Keras does."""
+    if name in label.classes:
+        return label.classes.index(name)
+    named = all(isinstance(known, str) for known in label.classes)
+    if named and isinstance(name, int) and 0 <= name < len(label.classes):
+        return name
+    hint = near_name(str(name), map(str, label.classes))
+    raise ConfigError(f"class_weight: {label.name!r} has no class {name!r}{hint}")

@@ -1,0 +1,51 @@
+"""What `normalize` of a stream means in numbers, for every framework alike. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from streamd.core.spec import StreamSpec
+from streamd.errors import ConfigError, near_name
+
+# Of ImageNet's training images, in 0-255: what torchvision's and Keras's "torch" mode weights were trained with.
+IMAGENET_MEAN: Final = (123.675, 116.28, 103.53)
+IMAGENET_STD: Final = (58.395, 57.12, 57.375)
+_EVEN: Final = {
+    "none": (0.0, 1.0),
+    "unit": (0.0, 255.0),
+    "minus_one_one": (127.5, 127.5),
+}  # mean and std of all channels
+
+
+@dataclass(frozen=True, slots=True)
+class Normalizing:
+    """(pixel - mean) / std for each channel, pixels in 0-255. `even`: by one pair of numbers for all channels."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    even: bool = False
+
+
+def normalizing(spec: StreamSpec) -> Normalizing:
+    """The numbers of a stream. Raises ConfigError for a name that this version does not know, or other channels."""
+    channels = spec.image.channels
+    if isinstance(spec.normalize, Mapping):
+        return _checked(spec, spec.normalize["mean"], spec.normalize["std"])
+    if spec.normalize == "imagenet":
+        return _checked(spec, IMAGENET_MEAN, IMAGENET_STD)
+    if spec.normalize not in _EVEN:
+        near = near_name(spec.normalize, [*_EVEN, "imagenet"])
+        raise ConfigError(f"stream {spec.name!r}: no normalize {spec.normalize!r}{near}")
+    mean, std = _EVEN[spec.normalize]
+    return Normalizing((mean,) * channels, (std,) * channels, even=True)
+
+
+def _checked(spec: StreamSpec, mean: Sequence[float], std: Sequence[float]) -> Normalizing:
+    if not len(mean) == len(std) == spec.image.channels:
+        raise ConfigError(
+            f"stream {spec.name!r}: normalize has {len(mean)} means and {len(std)} deviations for "
+            f"{spec.image.channels} channels"
+        )
+    return Normalizing(tuple(mean), tuple(std))

@@ -1,0 +1,28 @@
+"""The layer behind `streamd.frameworks.torch.normalization`. Imports torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from streamd.frameworks.normalize import Normalizing
+
+
+class Normalization(torch.nn.Module):  # type: ignore[misc]  # torch is not installed where types are checked
+    """(pixel - mean) / std for each channel. `mean` and `std` are buffers (C, 1, 1): saved and moved with the model."""
+
+    def __init__(self, numbers: Normalizing) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(numbers.mean, dtype=torch.float32).reshape(-1, 1, 1))
+        self.register_buffer("std", torch.tensor(numbers.std, dtype=torch.float32).reshape(-1, 1, 1))
+
+    def forward(self, images: Any) -> Any:
+        """(..., C, H, W) uint8 in, float32 out, or what the buffers were cast to. Raises ValueError."""
+        channels = self.mean.shape[0]
+        if tuple(images.shape[-3:-2]) != (channels,):
+            raise ValueError(
+                f"images of shape {tuple(images.shape)}, where (batch, {channels}, height, width) is needed: "
+                "images.permute(0, 3, 1, 2) puts the channels of a batch first"
+            )
+        return (images - self.mean) / self.std

@@ -1,0 +1,109 @@
+"""Frames: a fixed header, then one message as MessagePack. Nothing is parsed before length, magic and version agree.
+
+A daemon sends what it has for a client at a time as one bundle of frames.
+
+Several records as one message: to wake a process costs as much as to write a dozen of them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from streamd.errors import OtherVersionError, ProtocolError
+from streamd.ipc.messages import ClientMessage, DaemonMessage
+from streamd.limits import MAX_CLIENT_FRAME_BYTES
+
+MAGIC: Final = b"sd"
+VERSION: Final = 7
+_HEADER: Final = struct.Struct("<2sBxQQQ")  # magic, version, boot, session, number
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_client: Final = msgspec.msgpack.Decoder(ClientMessage)
+_decode_daemon: Final = msgspec.msgpack.Decoder(DaemonMessage)
+_MARK: Final = b"\x08"  # no record begins with it
+_LENGTH: Final = struct.Struct("<I")
+
+
+class Header(msgspec.Struct, frozen=True, gc=False):
+    """Who a frame belongs to: the daemon's `boot`, its `session`, and a dense `number` within that session.
+
+    Batches are numbered from 0 as they are sent; every other frame carries 0.
+    """
+
+    boot: int
+    session: int
+    number: int
+
+
+NOBODY: Final = Header(0, 0, 0)
+
+
+def body(message: ClientMessage | DaemonMessage) -> bytes:
+    """A message's bytes; kept by a daemon that sends the same batch to several sessions."""
+    return _encode(message)
+
+
+def frame(header: Header, encoded: bytes) -> bytes:
+    """One frame of an encoded message."""
+    return _HEADER.pack(MAGIC, VERSION, header.boot, header.session, header.number) + encoded
+
+
+def pack(header: Header, message: ClientMessage | DaemonMessage) -> bytes:
+    """One frame."""
+    return frame(header, _encode(message))
+
+
+def _split(data: bytes) -> tuple[Header, memoryview]:
+    if len(data) < _HEADER.size:
+        raise ProtocolError(f"a frame of {len(data)} bytes is shorter than its header")
+    magic, version, boot, session, number = _HEADER.unpack_from(data)
+    if magic != MAGIC:
+        raise ProtocolError(f"a frame begins with {magic!r}, not {MAGIC!r}: the other side is not streamd")
+    if version != VERSION:
+        raise OtherVersionError(version, VERSION)
+    return Header(boot, session, number), memoryview(data)[_HEADER.size :]
+
+
+def unpack_client(data: bytes) -> tuple[Header, ClientMessage]:
+    """What a client's frame says. Raises ProtocolError for anything else."""
+    if len(data) > MAX_CLIENT_FRAME_BYTES:
+        raise ProtocolError(f"a client's frame of {len(data)} bytes is over {MAX_CLIENT_FRAME_BYTES}")
+    header, rest = _split(data)
+    try:
+        return header, _decode_client.decode(rest)
+    except (msgspec.MsgspecError, RecursionError, ValueError) as error:
+        raise ProtocolError(f"a client's message makes no sense: {error}") from error
+
+
+def unpack_daemon(data: bytes) -> tuple[Header, DaemonMessage]:
+    """What a daemon's first frame says. Raises ProtocolError for anything else."""
+    header, rest = _split(data)
+    try:
+        return header, _decode_daemon.decode(rest)
+    except (msgspec.MsgspecError, RecursionError, ValueError) as error:
+        raise ProtocolError(f"the daemon's message makes no sense: {error}") from error
+
+
+def bundle(records: Sequence[bytes]) -> bytes:
+    """One message of all records, in their order; a single record is its own."""
+    if len(records) == 1:
+        return records[0]
+    return _MARK + b"".join([_LENGTH.pack(len(record)) + record for record in records])
+
+
+def parted(data: bytes) -> list[bytes]:
+    """The records of a message. Raises ProtocolError for what `bundle` did not make."""
+    if not data.startswith(_MARK):
+        return [data]
+    records, at = [], len(_MARK)
+    while at + _LENGTH.size <= len(data):
+        start = at + _LENGTH.size
+        at = start + int(_LENGTH.unpack_from(data, at)[0])
+        records.append(data[start:at])
+    if at != len(data) or not records:
+        raise ProtocolError(f"a bundle of {len(records)} records ends at {at} of {len(data)} bytes")
+    return records

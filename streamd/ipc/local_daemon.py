@@ -1,0 +1,44 @@
+"""What `streamd.local` asks of the daemon that it starts, and what that answers: one line each way."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from streamd.errors import ConfigError
+
+READY: Final = b"ready\n"  # what the daemon says when it serves; anything else is why it does not
+
+
+class Errand(msgspec.Struct):
+    """What the daemon's process is told: the configuration, as a path or as it is, and a folder of its own."""
+
+    config: str | dict[str, object]
+    folder: str
+
+    @property
+    def endpoint(self) -> str:
+        return endpoint_in(self.folder)
+
+    def line(self) -> bytes:
+        """It as the daemon reads it. Raises ConfigError for values that no configuration can hold."""
+        try:
+            return msgspec.json.encode(self, enc_hook=_plain) + b"\n"
+        except (TypeError, UnicodeEncodeError) as error:
+            raise ConfigError(f"configuration: it cannot be handed to a daemon: {error}") from error
+
+
+def _plain(value: object) -> object:
+    """What a notebook's mapping may hold beside what YAML has: paths, and numbers that NumPy worked out."""
+    if isinstance(value, os.PathLike):
+        return os.fsdecode(value)
+    if isinstance(value, np.number | np.bool_):
+        return value.item()
+    raise TypeError(f"{value!r} is of type {type(value).__name__}; write numbers, texts, lists and mappings of Python")
+
+
+def endpoint_in(folder: str) -> str:
+    return f"ipc://{folder}/s"

@@ -1,0 +1,217 @@
+"""Whether one more session fits, and how much credit is left for it. Arithmetic, and the words that explain it.
+
+No session is given more than half of what is free, so that what it holds, stopped for ever perhaps, leaves room for the
+next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from streamd.core.spec import StreamShape, steps_from
+from streamd.ipc.messages import Refusal
+from streamd.limits import (
+    AHEAD_SHARE,
+    MAX_SLOTS,
+    MAX_TASKS_AHEAD,
+    MIB,
+    MIN_CREDIT,
+    TASKS_AHEAD_PER_WORKER,
+    WORK_AHEAD_S,
+)
+from streamd.scheduler.ended_sessions import HeldOver
+from streamd.scheduler.events import Subscribed
+from streamd.scheduler.session import Session, wanted_credit
+
+RETRY_S = 0.5  # sessions end and leases return at any time
+_NOTHING: Final = HeldOver()
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A new session's credit; `shrunk` tells what others have left for its sake: session -> credit."""
+
+    credit: int
+    shrunk: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Denial:
+    """Why a session is not admitted. Others shrink only when that will let it in after `retry_s`."""
+
+    why: Refusal
+    text: str
+    retry_s: float | None = None
+    shrunk: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """What there is for sessions: bytes, and slots, since each is a descriptor in the daemon and in every worker."""
+
+    memory: int
+    slots: int
+
+    def beside(self, sessions: Sequence[Session], counts: Mapping[int, int]) -> _Room:
+        """What is left when each session has so many slots; may be less than nothing."""
+        taken = sum(counts[session.id] * session.shape.slot_bytes for session in sessions)
+        return _Room(self.memory - taken, self.slots - sum(counts.values()))
+
+    def batches(self, slot_bytes: int) -> int:
+        """How many batches of a size fit."""
+        return min(self.memory // slot_bytes, self.slots)
+
+
+def ahead_slots(shape: StreamShape, workers: int, memory: int, most_slots: int = MAX_SLOTS) -> int:
+    """Slots that production may fill at a time, as far as two are left for a session.
+
+    Two tasks a worker, or as many as a worker is ever given where that is a small part of the memory.
+    """
+    least, most = (batches_ahead(shape, workers, tasks) for tasks in (TASKS_AHEAD_PER_WORKER, MAX_TASKS_AHEAD))
+    wanted = max(least, min(most, memory // AHEAD_SHARE // shape.slot_bytes))
+    return max(1, min(wanted, memory // shape.slot_bytes - MIN_CREDIT, most_slots // 2))
+
+
+def batches_ahead(shape: StreamShape, workers: int, tasks: int) -> int:
+    """Batches in which each worker has so many tasks, and one more."""
+    return -(-workers * tasks // shape.tasks) + 1
+
+
+def tasks_ahead(task_s: float) -> int:
+    """Tasks that lie with a worker at a time when one takes so long; 0 says that nothing is known yet."""
+    wanted = int(WORK_AHEAD_S / task_s) if task_s > 0 else TASKS_AHEAD_PER_WORKER
+    return max(TASKS_AHEAD_PER_WORKER, min(MAX_TASKS_AHEAD, wanted))
+
+
+def working_bytes(
+    sessions: Sequence[Session], workers: int, memory: int, shape: StreamShape, most_slots: int = MAX_SLOTS
+) -> int:
+    """Bytes that the workers fill at a time, for `shape` and all streams in use."""
+    shapes = {session.shape.name: session.shape for session in sessions} | {shape.name: shape}
+    return max(ahead_slots(each, workers, memory, most_slots) * each.slot_bytes for each in shapes.values())
+
+
+def least_bytes(shape: StreamShape, workers: int, memory: int, most_slots: int = MAX_SLOTS) -> int:
+    """What a stream takes when its one session has the smallest credit: over `memory`, nobody can subscribe."""
+    return (MIN_CREDIT + ahead_slots(shape, workers, memory, most_slots)) * shape.slot_bytes
+
+
+def admit(
+    event: Subscribed,
+    shape: StreamShape,
+    sessions: Sequence[Session],
+    workers: int,
+    memory: int,
+    most_slots: int = MAX_SLOTS,
+    held_over: HeldOver = _NOTHING,
+) -> Grant | Denial:
+    """The credit of a new session, and of those whose credit has to shrink for it; or why not.
+
+    What its trainer holds of earlier sessions counts within the credit, where memory allows on top of what it asks for.
+    """
+    if not steps_from(0, event.world, shape.batches, event.uneven):
+        return Denial(
+            "usage",
+            f"world {event.world} is more than the {shape.batches} batches of an epoch: every step would be dropped; "
+            'use fewer ranks, a smaller batch_size or uneven="pad"',
+        )
+    alone = least_bytes(shape, workers, memory, most_slots)
+    if alone > memory:
+        return Denial("memory", _arithmetic(shape, memory, alone, []))
+    room = _room(sessions, workers, memory, shape, most_slots, held_over)
+    least = max(MIN_CREDIT, held_over.own_slots)
+    wanted = wanted_credit(event) + held_over.own_slots
+    shares = _share(wanted, least, shape.slot_bytes, sessions, room)
+    if shares is None:
+        others = sum(session.least_credit * session.shape.slot_bytes for session in sessions)
+        needed = memory - room.memory + least * shape.slot_bytes + others
+        text = _arithmetic(shape, memory, needed, sessions, held_over)
+        return Denial("memory", text, RETRY_S if event.resuming or held_over.apart_slots else None)
+    shrunk = {session.id: shares[session.id] for session in sessions if shares[session.id] < session.credit}
+    held = {session.id: max(shares[session.id], session.held) for session in sessions}
+    free = room.beside(sessions, held).batches(shape.slot_bytes)
+    if free >= least:
+        return Grant(min(wanted, max(min(free, MIN_CREDIT + held_over.own_slots), free // 2)), shrunk)
+    text = f"stream {shape.name!r} fits into memory as soon as trainers give back batches that they hold"
+    return Denial("memory", text, RETRY_S, shrunk)
+
+
+def _room(
+    sessions: Sequence[Session],
+    workers: int,
+    memory: int,
+    shape: StreamShape,
+    most_slots: int,
+    held_over: HeldOver,
+) -> _Room:
+    """What the workers, and what is held of ended sessions, leave to the sessions, and to one more, of `shape`."""
+    ahead = max(
+        ahead_slots(each, workers, memory, most_slots) for each in (shape, *(session.shape for session in sessions))
+    )
+    taken = working_bytes(sessions, workers, memory, shape, most_slots) + held_over.apart_bytes
+    return _Room(memory - taken, most_slots - ahead - held_over.apart_slots)
+
+
+def _share(
+    wanted: int, lowest: int, slot_bytes: int, sessions: Sequence[Session], room: _Room
+) -> dict[int, int] | None:
+    """The credits of `sessions` that leave room for one more: the largest is halved, the newcomer's before others'.
+
+    None when not even the least for everyone fits into the room.
+    """
+    shares = {session.id: session.credit for session in sessions}
+    least = {session.id: session.least_credit for session in sessions}
+    while room.beside(sessions, shares).batches(slot_bytes) < wanted:
+        yielding = [each for each in shares if shares[each] > least[each]]
+        largest = max(yielding, key=shares.__getitem__, default=None)
+        if wanted > lowest and (largest is None or wanted >= shares[largest]):
+            wanted = max(lowest, wanted // 2)
+        elif largest is not None:
+            shares[largest] = max(least[largest], shares[largest] // 2)
+        else:
+            return None
+    return shares
+
+
+def regrown(
+    sessions: Sequence[Session],
+    workers: int,
+    memory: int,
+    most_slots: int = MAX_SLOTS,
+    held_over: HeldOver = _NOTHING,
+) -> dict[int, int]:
+    """The credits that may be larger now that somebody has left: to each at most half of what is free beside others."""
+    counts = {session.id: max(session.credit, session.held) for session in sessions}
+    grown = {}
+    for session in sessions:
+        beside = counts | {session.id: 0}
+        room = _room(sessions, workers, memory, session.shape, most_slots, held_over).beside(sessions, beside)
+        credit = min(session.wanted + session.held_over, room.batches(session.shape.slot_bytes) // 2)
+        if credit > session.credit:
+            grown[session.id] = credit
+            counts[session.id] = max(credit, counts[session.id])
+    return grown
+
+
+def _arithmetic(
+    shape: StreamShape, memory: int, needed: int, sessions: Sequence[Session], held_over: HeldOver = _NOTHING
+) -> str:
+    batch = shape.slot_bytes / MIB
+    beside, drop = [], ""
+    if sessions:
+        beside.append(f"the {len(sessions)} sessions that are here")
+    if held_over.apart_slots:
+        beside.append(
+            f"the {held_over.apart_bytes / MIB:.1f} MiB of {held_over.apart_slots} batches that trainers still hold of "
+            "subscriptions that have ended"
+        )
+        drop = "drop the arrays taken from batch.images there, keep batch.copy() instead, or "
+    others = f" beside {' and '.join(beside)}" if beside else ""
+    return (
+        f"stream {shape.name!r} does not fit into memory: one batch takes {batch:.1f} MiB; {MIN_CREDIT} for the "
+        f"trainer and those in production come to {needed / MIB:.1f} MiB{others}; memory is "
+        f"{memory / MIB:.1f} MiB: {drop}set memory to at least {-(-needed // MIB)}MiB, or make batch_size or "
+        "image.size smaller"
+    )

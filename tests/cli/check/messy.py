@@ -1,0 +1,109 @@
+"""Data with everything wrong that a first day brings, and reading processes that crash on purpose."""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+import zlib
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from daemons import stream_config, write_images
+from PIL import Image
+
+from streamd.cli.check.findings import Findings
+from streamd.cli.check.reader_messages import Told
+from streamd.cli.check.run import Wish, survey
+from streamd.daemon.streams.served_stream import ServedStream
+
+CRASH: Final = b"this file crashes the decoder"
+
+# The real reading process, with a decoder that dies of files that end in CRASH.
+CRASHING: Final = (
+    sys.executable,
+    "-P",
+    "-c",
+    f"""
+import os
+from streamd.cli.check import reader_process as reading
+
+decode = reading.decode_into
+
+def decode_into(data, row, image, draw):
+    if data.endswith({CRASH!r}):
+        os.abort()
+    decode(data, row, image, draw)
+
+reading.decode_into = decode_into
+reading.main()
+""",
+)
+
+
+class Silence:
+    """Hears how far a survey has come."""
+
+    def __init__(self) -> None:
+        self.expected = 0
+        self.done = 0
+
+    def listed(self, stream: str, files: int) -> None:
+        """Not of interest."""
+
+    def begins(self, files: int) -> None:
+        self.expected = files
+
+    def read(self, files: int) -> None:
+        self.done += files
+
+
+def config_of(place: Path, streams: dict[str, dict[str, object]], **keys: object) -> Path:
+    """A configuration file in `place`, two workers."""
+    path = place / "config.yaml"
+    path.write_text(json.dumps({"memory": "64MiB", "workers": 2, "streams": streams, **keys}))
+    return path
+
+
+def surveyed(place: Path, folder: Path, wish: Wish | None = None, **changes: object) -> Findings:
+    """What is found in a stream `train` over a folder of classes."""
+    config = config_of(place, {"train": stream_config(folder, **changes)})
+    return survey(config, wish or Wish(), Silence())
+
+
+def told(stream: ServedStream) -> Told:
+    return Told(stream.spec, str(stream.manifest_path))
+
+
+def animals(place: Path) -> Path:
+    """Two classes, eight good images."""
+    return write_images(place / "data", {"cat": 5, "dog": 3})
+
+
+def huge_png() -> bytes:
+    """A PNG whose header promises 400 million pixels."""
+    header = struct.pack(">IIBBBBB", 20_000, 20_000, 8, 2, 0, 0, 0)
+    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(bytes(100))), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in chunks
+    )
+
+
+def spoil(folder: Path) -> dict[str, str]:
+    """Adds files that are no images; their names, with a part of the reason that each must get."""
+    good = next(folder.glob("cat/*.jpg")).read_bytes()
+    files = {
+        "cat/cut.jpg": (good[: len(good) // 2], "damaged JPEG"),
+        "cat/empty.jpg": (b"", "empty"),
+        "dog/huge.png": (huge_png(), "pixels"),
+        "dog/page.jpg": (b"<!DOCTYPE html><p>404", ""),
+    }
+    for name, (data, _) in files.items():
+        (folder / name).write_bytes(data)
+    return {name: reason for name, (_, reason) in files.items()}
+
+
+def picture(size: tuple[int, int], seed: int) -> Image.Image:
+    """Noise; `size` is (width, height)."""
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8))

@@ -1,0 +1,157 @@
+"""`streamd check`: what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from daemons import stream_config, wait_until, write_images
+from harmful import Broken
+from typer.testing import CliRunner, Result
+
+from streamd.cli.main import app
+from streamd.errors import ConfigError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_images(tmp_path / "data", {"cat": 5, "dog": 3})
+
+
+@pytest.fixture
+def config(tmp_path: Path, folder: Path) -> Path:
+    path = tmp_path / "config.yaml"
+    path.write_text(json.dumps({"workers": 1, "streams": {"train": stream_config(folder)}}))
+    return path
+
+
+def check(config: Path, *options: str) -> Result:
+    return CliRunner().invoke(app, ["check", "--config", str(config), *options])
+
+
+def test_good_data_are_reported_with_exit_status_0(config: Path) -> None:
+    done = check(config)
+    assert done.exit_code == 0, done.output
+    assert "train: 8 samples" in done.stdout
+    assert "cat" in done.stdout
+    assert done.stdout.endswith("Nothing speaks against serving this.\n")
+
+
+def test_an_unreadable_file_is_named_with_exit_status_1(config: Path, folder: Path) -> None:
+    (folder / "cat" / "empty.jpg").write_bytes(b"")
+    done = check(config)
+    assert done.exit_code == 1
+    assert "cat/empty.jpg: an empty file" in done.stdout
+
+
+def test_warnings_alone_are_exit_status_0(config: Path, folder: Path) -> None:
+    (folder / "notes.txt").write_text("no image")
+    (folder / "dog" / "copy.jpg").write_bytes((folder / "dog" / "0000.jpg").read_bytes())
+    done = check(config)
+    assert done.exit_code == 0
+    assert "1 file with the content of another, such as dog/0000.jpg and dog/copy.jpg" in done.stdout
+    assert ".txt" in done.stdout
+
+
+@pytest.mark.parametrize(("spoilt", "status"), [(False, 0), (True, 1)])
+def test_json_is_one_object_alone_on_standard_output(config: Path, folder: Path, *, spoilt: bool, status: int) -> None:
+    if spoilt:
+        (folder / "cat" / "page.jpg").write_bytes(b"<html>")
+    done = check(config, "--json")
+    assert done.exit_code == status
+    (line,) = done.stdout.splitlines()
+    found = json.loads(line)
+    assert found["ok"] is not spoilt
+    assert found["streams"]["train"]["labels"]["label"]["classes"] == {"cat": 5 + spoilt, "dog": 3}
+    assert [each["file"] for each in found["streams"]["train"]["unreadable"]] == ["cat/page.jpg"] * spoilt
+
+
+@pytest.mark.parametrize(("options", "read"), [(["--sample", "3"], 3), (["--quick"], 8), ([], 8)])
+def test_a_sample_is_as_large_as_was_asked_for(config: Path, options: list[str], read: int) -> None:
+    assert json.loads(check(config, "--json", *options).stdout)["streams"]["train"]["read"] == read
+
+
+def test_a_sample_of_nothing_is_a_usage_error(config: Path) -> None:
+    assert check(config, "--sample", "0").exit_code == 2
+
+
+@pytest.mark.parametrize("text", ["streams: {train: {source: {kind: foldr, path: x}}}", "", "streams: {train: {"])
+def test_a_mistake_in_the_configuration_is_the_one_that_serve_tells_and_trouble(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    refused = CliRunner().invoke(app, ["serve", "--config", str(path)]).exception
+    assert isinstance(refused, ConfigError)
+    for options in ([], ["--json"]):
+        done = check(path, *options)
+        assert (done.exit_code, done.stderr) == (1, f"streamd: {refused}\n")
+    assert json.loads(done.stdout) == {"ok": False, "troubles": str(refused).splitlines(), "warnings": []}
+
+
+def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code, "check", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+MAIN = "from streamd.cli.main import main; main()"
+
+
+def test_a_pipe_gets_plain_text_and_a_quick_check_is_silent_on_stderr(config: Path) -> None:
+    done = run_python(MAIN, "--config", str(config))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\x1b" not in done.stdout
+
+
+def test_names_that_are_escape_sequences_or_line_ends_reach_no_terminal(config: Path, folder: Path) -> None:
+    (folder / "cat" / "a\x1b[2J\n[red]b.jpg").write_bytes(b"")
+    done = check(config)
+    assert "             cat/a\\x1b[2J\\n[red]b.jpg: an empty file\n" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_a_folder_that_is_no_utf_8_is_reported_all_the_same(tmp_path: Path, folder: Path) -> None:
+    odd = Path(os.fsdecode(bytes(tmp_path) + b"/\xff"))
+    odd.mkdir()
+    folder.rename(odd / "data")
+    (odd / "config.yaml").write_text(json.dumps({"workers": 1, "streams": {"train": stream_config(Path("data"))}}))
+    done = check(odd / "config.yaml", "--json")
+    assert done.exit_code == 1, done.exception
+    found = json.loads(done.stdout)
+    assert found["streams"]["train"]["root"] == f"{tmp_path}/\\xff/data"
+    assert "no name in UTF-8, is not served by this version" in json.dumps(found)
+
+
+def test_help_loads_nothing_heavy() -> None:
+    done = run_python(f"import atexit, sys; atexit.register(lambda: print(*sys.modules)); {MAIN}", "--help")
+    assert done.returncode == 0, done.stderr
+    assert "--sample" in done.stdout
+    assert {"numpy", "PIL", "pyarrow", "streamd.cli.check.run"} & set(done.stdout.split()) == set()
+
+
+def test_a_missing_library_names_the_extra() -> None:
+    done = run_python(f"import sys; sys.modules['rich'] = None; {MAIN}", "--config", "x")
+    assert done.returncode == 2
+    assert "streamd check needs rich" in done.stderr
+    assert "pip install 'streamd[serve]'" in done.stderr
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_it_without_a_word_and_without_leaving_anything(
+    tmp_path: Path, config: Path, number: signal.Signals, status: int
+) -> None:
+    ills = Broken(tmp_path / "ills")
+    ills.hang_reads()
+    (tmp_path / "tmp").mkdir()
+    environment = {**os.environ, **ills.environment, "TMPDIR": str(tmp_path / "tmp")}
+    command = [sys.executable, "-c", MAIN, "check", "--config", str(config)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, env=environment) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        wait_until(children.read_text, "the reading begins")
+        process.send_signal(number)
+        _, said = process.communicate()
+    assert (process.returncode, said) == (status, b"")
+    assert list((tmp_path / "tmp").iterdir()) == []

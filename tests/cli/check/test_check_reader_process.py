@@ -1,0 +1,114 @@
+"""What a reading process says of each file."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from messy import animals, picture, spoil
+from served_folders import file_of, serve
+
+from streamd.cli.check.reader_messages import Group, Seen
+from streamd.cli.check.reader_process import look
+from streamd.ipc.progress_page import TRACK_BYTES, Track
+from streamd.ipc.slots import make_memory
+from streamd.worker.stream_reader import Source
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return animals(tmp_path)
+
+
+def seen_in(folder: Path, state: Path, **changes: Any) -> Seen:
+    """What is seen of a whole folder."""
+    stream = serve(folder, state, **changes)
+    source = Source.open(stream.spec, stream.manifest_path)
+    page = make_memory("track", TRACK_BYTES)
+    try:
+        return look(source, Group(0, list(range(stream.spec.samples))), Track(page))
+    finally:
+        os.close(page)
+        source.close()
+
+
+def test_good_files_have_a_format_a_size_and_the_digest_of_their_content(folder: Path, tmp_path: Path) -> None:
+    seen = seen_in(folder, tmp_path / "state")
+    files = [file_of(serve(folder, tmp_path / "state"), sample_id) for sample_id in seen.ids]
+    assert (seen.formats, seen.sizes, seen.faults) == ({"JPEG": 8}, {"50x40": 8}, [])
+    assert seen.digests == [hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest() for path in files]
+    assert 0 < seen.read_s < 60
+    assert 0 < seen.decode_s < 60
+
+
+def test_files_that_are_no_images_are_told_by_id_with_the_decoders_reason(folder: Path, tmp_path: Path) -> None:
+    reasons = spoil(folder)
+    seen = seen_in(folder, tmp_path / "state")
+    stream = serve(folder, tmp_path / "state")
+    found = {stream.file(fault.sample_id): fault for fault in seen.faults}
+    assert found.keys() == reasons.keys()
+    for name, reason in reasons.items():
+        assert reason in found[name].reason
+        assert found[name].effect == "verdict"
+    assert len(seen.digests) == len(seen.ids) - len(reasons)
+
+
+def test_a_name_that_lies_is_counted_by_its_content(folder: Path, tmp_path: Path) -> None:
+    picture((20, 10), 1).save(folder / "cat" / "lie.jpg", "PNG")
+    assert seen_in(folder, tmp_path / "state").formats == {"JPEG": 8, "PNG": 1}
+
+
+def test_a_jpeg_that_lies_on_its_side_is_counted_upright(folder: Path, tmp_path: Path) -> None:
+    turned = picture((70, 30), 1)
+    exif = turned.getexif()
+    exif[0x0112] = 6
+    turned.save(folder / "cat" / "turned.jpg", exif=exif)
+    assert seen_in(folder, tmp_path / "state").sizes == {"50x40": 8, "30x70": 1}
+
+
+@pytest.mark.parametrize(
+    ("resize", "size", "enlarged"),
+    [
+        ("stretch", [40, 50], 0),
+        ("stretch", [41, 20], 8),
+        ("crop", [10, 51], 8),
+        ("pad", [41, 50], 0),
+        ("pad", [41, 52], 8),
+    ],
+)
+def test_only_images_with_too_few_pixels_for_the_rule_count_as_enlarged(
+    folder: Path, tmp_path: Path, resize: str, size: list[int], enlarged: int
+) -> None:
+    seen = seen_in(folder, tmp_path / "state", image={"size": size, "resize": resize})
+    assert seen.enlarged == enlarged
+
+
+def test_a_file_that_is_gone_is_a_verdict(folder: Path, tmp_path: Path) -> None:
+    serve(folder, tmp_path / "state")
+    (folder / "cat" / "0001.jpg").unlink()
+    (fault,) = seen_in(folder, tmp_path / "state").faults
+    assert (fault.sample_id, fault.reason, fault.effect) == (1, "No such file or directory", "verdict")
+
+
+def test_chunks_that_were_decompressed_are_counted_and_timed(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", data=np.zeros((9, 4, 5, 3), np.uint8), chunks=(2, 4, 5, 3), compression="gzip")
+    source = {"kind": "hdf5", "path": str(tmp_path / "x.h5"), "images": "x"}
+    seen = seen_in(tmp_path, tmp_path / "state", source=source, image={}, labels={})
+    assert seen.unpacked == 5
+    assert 0 < seen.unpack_s < seen.read_s
+
+
+def test_rows_of_an_array_are_told_from_each_other_by_their_pixels(tmp_path: Path) -> None:
+    rows = np.arange(3 * 60, dtype=np.uint8).reshape(3, 4, 5, 3)
+    rows[2] = rows[0]
+    np.save(tmp_path / "x.npy", rows)
+    source = {"kind": "npy", "path": str(tmp_path / "x.npy")}
+    seen = seen_in(tmp_path, tmp_path / "state", source=source, image={})
+    assert (seen.formats, seen.sizes, seen.faults, seen.enlarged) == ({"NPY": 3}, {"5x4": 3}, [], 0)
+    assert seen.digests == [hashlib.blake2b(row.tobytes(), digest_size=16).hexdigest() for row in rows]

@@ -1,0 +1,207 @@
+"""What a person reads: all of it on one screen, unless everything is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import pytest
+from made_findings import BROKEN, STREAM, findings, stream
+from rich.cells import cell_len
+
+from streamd.cli.check.findings import BadSamples, Cache, Findings, Pictures, StreamFinding, Unpacking, Weights
+from streamd.cli.check.labels import LabelFinding
+from streamd.cli.check.report import Look, lines
+from streamd.cli.check.trainers_that_fit import Room
+from streamd.core.text import duration
+
+SCREEN: Final = Look(block="#")
+
+
+def text(found: Findings, look: Look = SCREEN) -> str:
+    return "\n".join(line.text for line in lines(found, look))
+
+
+def of(train: StreamFinding, look: Look = SCREEN) -> str:
+    return text(findings(train), look)
+
+
+MEMORY: Final = (
+    "  memory   a batch takes 1 MiB, a trainer 16 of them (16 MiB), the workers 5 MiB; "
+    "room for 7 trainers, or for 29 with fewer batches each"
+)
+
+
+def test_a_sound_stream_is_told_in_a_few_lines() -> None:
+    assert text(findings()).splitlines()[:10] == [
+        "train: 4,824 samples, 3 MiB in /data/train; 151 batches of 32, images of 96x128",
+        "  label    category, 2 classes",
+        "             cat  ##############################    2,500",
+        "             dog  ############################      2,324",
+        "  shuffle  full; shuffle score 1.00, the stored order has 0.03",
+        "  files    JPEG 4,812, PNG 12; 640x480 most (4,800), 1 other size; 24 smaller than wanted, enlarged",
+        MEMORY,
+        "  epoch    takes about 41 s with 8 workers, reading alone 12 s",
+        "",
+        "memory: 64 MiB, 8 workers",
+    ]
+    assert text(findings()).endswith("Nothing speaks against serving this.")
+
+
+def test_of_many_classes_the_largest_and_the_smallest_are_shown() -> None:
+    classes = {f"c{number:02}": number for number in range(40)}
+    train = stream(labels={"label": LabelFinding("category", classes, 39.0)})
+    shown = [line.split()[0] for line in of(train).splitlines() if line.strip().startswith("c")]
+    assert shown == ["c39", "c38", "c37", "c36", "c35", "c04", "c03", "c02", "c01", "c00"]
+    assert "... 30 more (--all shows them) ..." in of(train)
+    everything = of(train, Look(everything=True))
+    assert all(name in everything for name in classes)
+    assert "more (--all" not in everything
+
+
+@pytest.mark.parametrize(
+    ("score", "in_order", "told"),
+    [
+        (0.25, 0.0, "full; shuffle score 0.25, the stored order has 0.00"),
+        (None, 0.5, "full; the stored order has a shuffle score of 0.50"),
+        (None, None, "full"),
+    ],
+)
+def test_the_shuffle_is_told_with_its_score_beside_that_of_the_stored_order(
+    score: float | None, in_order: float | None, told: str
+) -> None:
+    assert f"  shuffle  {told}\n" in of(stream(shuffle_score=score, stored_score=in_order))
+
+
+def test_compressed_chunks_are_told_with_what_they_cost() -> None:
+    chunks = Unpacking(600, 29 << 20, 0.025, 600, 4, 0.025)
+    assert "  chunks   compressed, 600 samples each, 29 MiB when decompressed; a batch takes 0.8 of them\n" in of(
+        stream(unpacking=chunks)
+    )
+
+
+def test_a_class_without_images_has_no_bar_and_the_smallest_one_has() -> None:
+    train = stream(labels={"label": LabelFinding("category", {"cat": 100_000, "owl": 1, "emu": 0}, 1.0)})
+    bars = {line.split()[0]: line.count("#") for line in of(train).splitlines() if line.startswith(" " * 13)}
+    assert bars == {"cat": 30, "owl": 1, "emu": 0}
+
+
+def test_bars_begin_in_one_column_whatever_the_classes_are_called() -> None:
+    train = stream(labels={"label": LabelFinding("category", {"猫": 2, "a\nb": 2, "x": 2}, 1.0)})
+    bars = [line for line in of(train).splitlines() if "#" in line]
+    assert [line.split()[0] for line in bars] == ["猫", "a\\nb", "x"]
+    assert len({cell_len(line[: line.index("#")]) for line in bars}) == 1
+
+
+def test_numbers_are_told_by_their_range_and_strings_by_their_name() -> None:
+    angle = LabelFinding("float", {}, least=-1.0, most=0.5, mean=0.125, std=0.25)
+    said = of(stream(labels={"angle": angle, "road": LabelFinding("string", {})}))
+    assert "  angle    float from -1 to 0.5, mean 0.125, standard deviation 0.25" in said
+    assert "  road     string" in said
+
+
+def test_the_first_twenty_unreadable_files_are_named_and_all_on_demand() -> None:
+    bad = [replace(BROKEN, file=f"{number:02}.jpg") for number in range(23)]
+    train = stream(unreadable=bad, bad_samples=BadSamples("mask", 0.01, None))
+    assert "19.jpg: a damaged JPEG" in of(train)
+    assert "20.jpg" not in of(train)
+    assert "... 3 more (--all or --json names them)" in of(train)
+    assert (
+        "bad_samples: mask: zeros with weight 0 take the place of each; the stream goes on (max_fraction 0.01)"
+        in of(train)
+    )
+    assert "22.jpg" in of(train, Look(everything=True))
+
+
+def test_weights_are_shown_with_how_many_weigh_nothing() -> None:
+    assert "weights  0 to 2.5, mean 0.25; 9 of 4,824 samples weigh nothing" in of(
+        stream(weights=Weights(0, 2.5, 0.25, 9))
+    )
+    assert "weights  0.5 to 2.5, mean 1\n" in of(stream(weights=Weights(0.5, 2.5, 1, 0)))
+
+
+def test_samples_that_a_transform_raises_on_are_told_apart_from_unreadable_files() -> None:
+    raised = replace(BROKEN, effect="transform")
+    assert "bad      1 unreadable file and 2 samples that the transform" in of(
+        stream(unreadable=[raised, BROKEN, raised])
+    )
+    assert "bad      1 sample that the transform raises on" in of(stream(unreadable=[raised]))
+
+
+def test_that_the_stream_would_stop_is_said_with_the_policy() -> None:
+    train = stream(unreadable=[BROKEN], bad_samples=BadSamples("fail", 0.01, "it is bad"))
+    assert "bad_samples: fail: the first one stops the stream; the daemon would stop the stream" in of(train)
+
+
+def test_copies_are_counted_and_named_on_demand() -> None:
+    train = stream(duplicates=[["a.jpg", "b.jpg", "c.jpg"]])
+    assert "copies   2 files with the content of another (--all names them)" in of(train)
+    assert "a.jpg = b.jpg = c.jpg" in of(train, Look(everything=True))
+
+
+def test_a_file_that_is_linked_to_is_no_copy_of_itself() -> None:
+    train = stream(duplicates=[["a.jpg", "a.jpg", "b.jpg"], ["c.jpg", "c.jpg"]])
+    assert "copies   1 file with the content of another" in of(train)
+    assert [line.strip() for line in of(train, Look(everything=True)).splitlines() if " = " in line] == [
+        "a.jpg = b.jpg"
+    ]
+
+
+def test_a_sample_is_called_one() -> None:
+    assert "read     500 of 4,824 files, evenly spread" in of(stream(read=500))
+    assert "evenly spread" not in of(STREAM)
+
+
+def test_without_a_single_image_or_any_room_it_says_so() -> None:
+    train = stream(
+        pictures=Pictures({}, {}, 0, 0), memory=replace(STREAM.memory, trainers=Room(0, 0, "'train' does not fit"))
+    )
+    assert "files    none of them is an image" in of(train)
+    assert "no room for a single trainer" in of(train)
+    assert of(train).endswith("Trouble:\n  'train' does not fit")
+
+
+def test_one_size_of_all_files_is_not_called_the_most_frequent() -> None:
+    assert "JPEG 9; all 5x5" in of(stream(pictures=Pictures({"JPEG": 9}, {"5x5": 9}, 1, 0)))
+
+
+def test_troubles_and_warnings_come_last_under_their_names() -> None:
+    said = text(findings(stream(unreadable=[BROKEN]), notes=["skipped 3 files"]))
+    assert said.endswith("Worth knowing:\n  skipped 3 files")
+    assert "\nTrouble:\n  train: 1 unreadable file" in said
+    assert "Nothing speaks against" not in said
+
+
+def test_without_a_stream_nothing_is_said_of_epochs() -> None:
+    said = text(Findings(1 << 30, 4, {}, refused=["streams.a.source: kind lmdb is not served"]))
+    assert said == "memory: 1 GiB, 4 workers\n\nTrouble:\n  streams.a.source: kind lmdb is not served"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0.0123, "12 ms"),
+        (3.44, "3.4 s"),
+        (41.2, "41 s"),
+        (119, "119 s"),
+        (150, "2.5 min"),
+        (900, "15 min"),
+        (9000, "2.5 h"),
+    ],
+)
+def test_durations_have_two_digits_and_a_unit(seconds: float, said: str) -> None:
+    assert duration(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("cache", "told"),
+    [
+        (Cache("/c", 4824, 3 << 30, 3 << 30, 9 << 30), "takes 3 GiB for all samples, in /c, where 9 GiB are free"),
+        (
+            Cache("/c", 1206, 1 << 30, 4 << 30, 9 << 30),
+            "takes 1 GiB for 1,206 of 4,824 samples (4 GiB for all), in /c, where 9 GiB are free",
+        ),
+    ],
+)
+def test_a_cache_is_told_with_its_place_on_the_disk(cache: Cache, told: str) -> None:
+    assert f"  cache    {told}" in of(stream(cache=cache)).splitlines()

@@ -1,0 +1,178 @@
+"""A whole check of real folders: everything wrong with them is found, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from daemons import stream_config, write_images
+from messy import CRASH, CRASHING, Silence, animals, config_of, spoil, surveyed
+
+from streamd.cli.check.run import Wish, survey
+from streamd.errors import ConfigError
+
+
+def test_good_data_are_read_whole_and_without_trouble(tmp_path: Path) -> None:
+    found = surveyed(tmp_path, animals(tmp_path))
+    train = found.streams["train"]
+    assert (found.troubles, found.warnings) == ([], [])
+    assert (train.samples, train.read, train.pictures.formats) == (8, 8, {"JPEG": 8})
+    assert train.epoch.seconds > train.epoch.reading_s > 0
+    assert train.memory.trainers.at_most > 0
+
+
+def test_unreadable_files_are_named_with_their_reasons(tmp_path: Path) -> None:
+    folder = animals(tmp_path)
+    reasons = spoil(folder)
+    (folder / "dog" / "locked.jpg").write_bytes((folder / "dog" / "0000.jpg").read_bytes() + b"\0")
+    (folder / "dog" / "locked.jpg").chmod(0)
+    if os.geteuid() != 0:  # root reads it all the same
+        reasons["dog/locked.jpg"] = "Permission denied"
+    found = {each.file: each for each in surveyed(tmp_path, folder).streams["train"].unreadable}
+    assert found.keys() == reasons.keys()
+    for name, reason in reasons.items():
+        assert reason in found[name].reason
+
+
+def test_a_file_that_crashes_the_decoder_is_trouble_by_name(tmp_path: Path) -> None:
+    folder = animals(tmp_path)
+    with (folder / "dog" / "0001.jpg").open("ab") as file:
+        file.write(CRASH)
+    found = surveyed(tmp_path, folder, Wish(command=CRASHING))
+    (bad,) = found.streams["train"].unreadable
+    assert (bad.file, bad.effect) == ("dog/0001.jpg", "crash")
+    assert found.streams["train"].bad_samples.stops is not None
+    assert len(found.troubles) == 2
+
+
+def test_copies_are_a_warning_within_a_class_and_trouble_across(tmp_path: Path) -> None:
+    folder = animals(tmp_path)
+    shutil.copy(folder / "cat" / "0000.jpg", folder / "cat" / "again.jpg")
+    found = surveyed(tmp_path, folder)
+    assert found.streams["train"].duplicates == [["cat/0000.jpg", "cat/again.jpg"]]
+    assert (found.troubles, len(found.warnings)) == ([], 1)
+    shutil.copy(folder / "cat" / "0000.jpg", folder / "dog" / "again.jpg")
+    (trouble,) = surveyed(tmp_path, folder).troubles
+    assert "different values of label" in trouble
+
+
+def test_files_that_train_and_validation_share_are_leakage(tmp_path: Path) -> None:
+    train = animals(tmp_path)
+    validation = write_images(tmp_path / "held", {"cat": 2, "dog": 2}, seed=9)
+    shutil.copy(train / "cat" / "0003.jpg", validation / "cat" / "leak.jpg")
+    config = config_of(tmp_path, {"train": stream_config(train), "validation": stream_config(validation)})
+    found = survey(config, Wish(), Silence())
+    (leak,) = found.leaks
+    assert (leak.first, leak.second, leak.files) == ("train", "validation", 1)
+    assert leak.example == ("cat/0003.jpg", "cat/leak.jpg")
+    assert found.troubles == []
+    assert found.together is not None
+    assert found.together.at_most <= found.streams["train"].memory.trainers.at_most
+
+
+def test_numbers_that_differ_between_copies_are_only_a_warning(tmp_path: Path) -> None:
+    folder = animals(tmp_path)
+    table = tmp_path / "all.csv"
+    table.write_text("image,angle\ndata/cat/0000.jpg,0.5\ndata/cat/0001.jpg,1\ndata/cat/0000.jpg,0.25\n")
+    source = {"kind": "table", "path": str(table), "image": "image"}
+    config = config_of(tmp_path, {"train": stream_config(folder, source=source, labels={"angle": "float"})})
+    found = survey(config, Wish(), Silence())
+    assert found.troubles == []
+    (contradiction,) = found.contradictions
+    assert contradiction.values == ["0.5", "0.25"]
+    assert (found.streams["train"].labels["angle"].least, found.streams["train"].labels["angle"].most) == (0.25, 1)
+
+
+def test_vectors_tags_and_strings_are_described_and_tags_contradict_by_name(tmp_path: Path) -> None:
+    folder = animals(tmp_path)
+    table = tmp_path / "all.csv"
+    table.write_text(
+        "image,x,y,road,seen\n"
+        "data/cat/0000.jpg,0.5,1,a,red;small\n"
+        "data/cat/0001.jpg,-2,1,b,red\n"
+        "data/cat/0000.jpg,0.5,1,c,\n"
+    )
+    labels = {"at": {"from": ["x", "y"], "type": "float"}, "road": "string", "seen": "tags"}
+    source = {"kind": "table", "path": str(table), "image": "image"}
+    config = config_of(tmp_path, {"train": stream_config(folder, source=source, labels=labels)})
+    found = survey(config, Wish(), Silence())
+    train = found.streams["train"].labels
+    assert (train["at"].least, train["at"].most, train["road"].classes) == (-2, 1, {})
+    assert train["seen"].classes == {"red": 2, "small": 1}
+    (contradiction,) = found.contradictions
+    assert (contradiction.label, contradiction.values) == ("seen", ["red and small", "no tag"])
+    assert len(found.troubles) == 1
+
+
+def test_a_stream_that_nobody_can_subscribe_to_is_trouble(tmp_path: Path) -> None:
+    found = surveyed(tmp_path, animals(tmp_path), image={"size": [4000, 4000]})
+    (trouble,) = found.troubles
+    assert "does not fit into memory: one batch takes" in trouble
+    assert found.streams["train"].memory.trainers.at_most == 0
+
+
+def test_a_sample_is_evenly_spread_and_progress_is_told_of_it(tmp_path: Path) -> None:
+    folder = write_images(tmp_path / "data", {"a": 50, "b": 50}, size=(8, 8))
+    heard = Silence()
+    found = survey(config_of(tmp_path, {"train": stream_config(folder)}), Wish(most=10), heard)
+    assert (found.streams["train"].read, found.streams["train"].samples) == (10, 100)
+    assert (heard.expected, heard.done) == (10, 10)
+
+
+def test_what_is_not_served_is_trouble_and_the_rest_is_read(tmp_path: Path) -> None:
+    folder = animals(tmp_path)
+    store = stream_config(folder, pace={"lockstep": "1s"})
+    config = config_of(tmp_path, {"train": stream_config(folder), "store": store}, engine="ray")
+    found = survey(config, Wish(), Silence())
+    assert list(found.streams) == ["train"]
+    assert len(found.troubles) == len(found.refused) > 0
+    assert all(trouble.startswith(f"{config}:1: ") for trouble in found.troubles)
+    alone = survey(config_of(tmp_path, {"store": store}), Wish(), Silence())
+    assert (alone.streams, len(alone.troubles)) == ({}, 1)
+
+
+def test_what_serve_would_not_start_with_is_the_same_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"config\.yaml:1: streams\.train\.source\.path: there is no"):
+        surveyed(tmp_path, tmp_path / "nothing")
+    with pytest.raises(ConfigError, match="do not fill one batch of 9"):
+        surveyed(tmp_path, animals(tmp_path), batch_size=9, drop_remainder=True)
+
+
+def test_nothing_is_left_behind_and_files_are_seen_as_they_are_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = animals(tmp_path)
+    for name in ("tmp", "state"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
+    assert surveyed(tmp_path, folder).streams["train"].samples == 8
+    (folder / "cat" / "0000.jpg").unlink()
+    again = surveyed(tmp_path, folder)
+    assert (again.streams["train"].samples, again.troubles) == (7, [])
+    assert list((tmp_path / "tmp").iterdir()) == list((tmp_path / "state").iterdir()) == []
+
+
+def test_a_transform_is_had_at_every_sample_and_may_print_and_ask(tmp_path: Path) -> None:
+    (tmp_path / "augment.py").write_text(
+        "import sys\n"
+        "def f(image, labels, rng):\n"
+        "    print(sys.stdin.read())\n"
+        "    return image, {'label': 1 // (1 - labels['label'])}\n"
+    )
+    found = surveyed(tmp_path, animals(tmp_path), transform="augment:f").streams["train"]
+    assert {each.file.split("/")[0] for each in found.unreadable} == {"dog"}
+    assert {each.effect for each in found.unreadable} == {"transform"}
+    assert found.unreadable[0].reason.startswith("transform raised ZeroDivisionError at augment.py:4")
+
+
+def test_a_transform_that_cannot_be_used_is_refused_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "augment.py").write_text("def f(image, labels, rng):\n    return image / 255, labels\n")
+    with pytest.raises(
+        ConfigError,
+        match=r"config\.yaml:\d+: streams\.train\.transform: transform at augment\.py:1: an image of float64",
+    ):
+        surveyed(tmp_path, animals(tmp_path), transform="augment:f")

@@ -1,0 +1,137 @@
+"""From sums to findings: rates to epochs, ids to names, faults to what the daemon would do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from daemons import stream_config
+from messy import animals, config_of
+from served_folders import serve
+
+from streamd.cli.check.findings import Findings, Unpacking, Weights
+from streamd.cli.check.reader_messages import Effect, Fault, Seen
+from streamd.cli.check.summary import summed_up
+from streamd.cli.check.totals import Tally
+from streamd.config import load
+from streamd.core.slot_layout import slot_bytes
+from streamd.limits import DEFAULT_CREDIT
+
+
+def summary(tmp_path: Path, seen: Seen, *, processes: int = 1, **changes: Any) -> Findings:
+    """The findings of the images in `data`, or of eight new ones, of which `seen` was read."""
+    folder = tmp_path / "data" if (tmp_path / "data").exists() else animals(tmp_path)
+    tally = Tally(serve(folder, tmp_path / "state", **changes), np.array(seen.ids))
+    tally.add(seen)
+    config = load(config_of(tmp_path, {"train": stream_config(folder, **changes)}))
+    return summed_up([tally], config, processes, refused=[], notes=["a note"])
+
+
+def good(ids: list[int]) -> Seen:
+    """Files each unlike the others; a second to read them all, three to decode them."""
+    return Seen(0, ids, 1.0, 3.0, {"JPEG": len(ids)}, {"50x40": len(ids)}, 0, [f"{each:032x}" for each in ids])
+
+
+def test_the_time_of_an_epoch_is_scaled_from_what_was_read_by_so_many_processes(tmp_path: Path) -> None:
+    epoch = summary(tmp_path, good([0, 4]), processes=2).streams["train"].epoch
+    assert (epoch.processes, epoch.seconds, epoch.reading_s) == (2, 8.0, 2.0)
+
+
+def test_facts_are_those_of_the_stream_as_served(tmp_path: Path) -> None:
+    found = summary(tmp_path, good(list(range(8))))
+    train = found.streams["train"]
+    stream = serve(tmp_path / "data", tmp_path / "state")
+    assert (train.samples, train.read, train.batches, train.batch_size) == (8, 8, 1, 8)
+    assert train.bytes == sum(path.stat().st_size for path in (tmp_path / "data").rglob("*.jpg"))
+    assert train.labels["label"].classes == {"cat": 5, "dog": 3}
+    assert train.memory.batch_bytes == slot_bytes(stream.spec)
+    assert train.memory.trainer_bytes == DEFAULT_CREDIT * train.memory.batch_bytes
+    assert (found.memory_bytes, found.workers, found.notes) == (64 << 20, 2, ["a note"])
+
+
+def test_a_stream_in_stored_order_is_not_to_be_judged_by_random_crops(tmp_path: Path) -> None:
+    crops: dict[str, Any] = {"image": {"size": [32, 32], "resize": "random_crop"}}
+    evaluated = summary(tmp_path, good([0]), shuffle="none", **crops)
+    assert evaluated.warnings[1].startswith("train: is not shuffled, as for evaluation, and shows another part")
+    assert "set image.resize: crop there" in evaluated.warnings[1]
+    assert summary(tmp_path, good([0]), **crops).notes == ["a note"]
+    assert summary(tmp_path, good([0]), shuffle="none").notes == ["a note"]
+
+
+def test_how_batches_mix_the_labels_is_told_and_what_to_do(tmp_path: Path) -> None:
+    seen = good([0, 4])
+    full = summary(tmp_path, seen).streams["train"]  # one batch holds all
+    assert (full.shuffle, full.shuffle_score, full.stored_score, full.poorly_mixed) == ("full", 1, 1, None)
+    kept = summary(tmp_path, seen, shuffle="none", batch_size=2).streams["train"]
+    assert (kept.shuffle, kept.shuffle_score, kept.poorly_mixed) == ("none", None, None)
+    assert kept.stored_score is not None
+    assert kept.stored_score < 0.6
+    pairs = {"kind": "chunk", "chunk": 2, "buffer": 1}
+    poor = summary(tmp_path, seen, shuffle=pairs, batch_size=2).streams["train"]
+    assert poor.shuffle == "chunk, 1 chunk of 2 samples at a time"
+    assert poor.shuffle_score == kept.stored_score
+
+
+def test_the_time_of_an_epoch_counts_chunks_as_often_as_its_order_decompresses_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chunks = Unpacking(600, 1 << 20, 0.5, 600, 4, 0.01)
+    monkeypatch.setattr("streamd.cli.check.summary.unpacking", lambda *_: chunks)
+    seen = good(list(range(8)))
+    seen.unpacked, seen.unpack_s = 2, 0.5
+    train = summary(tmp_path, seen).streams["train"]
+    assert train.unpacking == chunks
+    assert (train.epoch.reading_s, train.epoch.seconds) == (1.5, 4.5)  # 4 chunks, of 0.25 s each, where 2 were read
+    seen.unpacked = 0
+    assert summary(tmp_path, seen).streams["train"].epoch.reading_s == 1.0
+
+
+def faulty(*effects: Effect) -> Seen:
+    """The first files are faults, with these effects, and the others good."""
+    seen = good(list(range(8)))
+    seen.faults = [Fault(each, f"reason {each}", effect) for each, effect in enumerate(effects)]
+    del seen.digests[: len(effects)]
+    return seen
+
+
+def test_a_few_bad_samples_are_named_and_do_not_stop_the_stream(tmp_path: Path) -> None:
+    train = summary(tmp_path, faulty("verdict", "verdict")).streams["train"]
+    assert [(each.file, each.reason) for each in train.unreadable] == [
+        ("cat/0000.jpg", "reason 0"),
+        ("cat/0001.jpg", "reason 1"),
+    ]
+    assert train.bad_samples.stops is None
+
+
+def test_with_policy_fail_one_bad_sample_stops_the_stream(tmp_path: Path) -> None:
+    train = summary(tmp_path, faulty("verdict"), bad_samples={"policy": "fail"}).streams["train"]
+    assert train.bad_samples.stops is not None
+    assert "bad_samples.policy is fail" in train.bad_samples.stops
+
+
+@pytest.mark.parametrize("effect", ["crash", "retry"])
+def test_what_gets_no_verdict_stops_the_stream_whatever_the_policy(tmp_path: Path, effect: Effect) -> None:
+    train = summary(tmp_path, faulty("verdict", effect)).streams["train"]
+    assert train.bad_samples.stops is not None
+    assert "cat/0001.jpg: reason 1" in train.bad_samples.stops
+
+
+def test_files_with_one_content_are_named_and_contradict_if_their_classes_differ(tmp_path: Path) -> None:
+    for path in animals(tmp_path).rglob("*.jpg"):
+        path.write_bytes(bytes(10))  # now their sizes are equal
+    seen = good(list(range(8)))
+    seen.digests[5] = seen.digests[1]
+    found = summary(tmp_path, seen)
+    assert found.streams["train"].duplicates == [["cat/0001.jpg", "dog/0000.jpg"]]
+    (contradiction,) = found.contradictions
+    assert contradiction.files == ["train: cat/0001.jpg", "train: dog/0000.jpg"]
+    assert (contradiction.values, contradiction.trouble) == (["cat", "dog"], True)
+
+
+def test_weights_are_told_where_they_differ_from_one(tmp_path: Path) -> None:
+    assert summary(tmp_path, good([0])).streams["train"].weights is None
+    np.save(tmp_path / "weights.npy", np.array([0, 0, 0, 0, 0, 0, 1, 3], np.float32))
+    found = summary(tmp_path, good([0]), weights=str(tmp_path / "weights.npy")).streams["train"].weights
+    assert found == Weights(0.0, 3.0, 0.5, 6)

@@ -1,0 +1,157 @@
+"""Batches from workers: in order, so many at a time, and a failure is heard."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from daemons import write_images
+from packing import decoded
+from served_folders import serve, spoil
+
+from streamd.cli.pack.batches import Decoded, Decoding, Room, decoding
+from streamd.cli.pack.select import in_pack_order
+from streamd.core.spec import BatchKey, PixelId
+from streamd.daemon.engine import engine as local
+from streamd.daemon.engine.batch_job import Production, Reporter
+from streamd.daemon.engine.engine import LocalEngine
+from streamd.daemon.streams.served_stream import ServedStream
+from streamd.errors import ConfigError, PackError
+from streamd.ipc.slots import SlotStore
+from streamd.worker.stream_reader import Source
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Iterator[ServedStream]:
+    served = serve(write_images(tmp_path / "data", {"cat": 12, "dog": 11}), tmp_path / "state")
+    yield in_pack_order(served, shuffled=True, batch_rows=4)
+    served.manifest.close()
+
+
+async def all_of(batches: Decoding, first: int) -> list[Decoded]:
+    """All batches, their images copied."""
+    batches.begin(first)
+    found = []
+    while (batch := await batches.next()) is not None:
+        found.append(Decoded(batch.index, batch.ids.copy(), batch.images.copy(), batch.bad, batch.slot))
+        batches.release(batch)
+    return found
+
+
+def test_workers_decode_every_batch_in_its_turn_without_the_bad_rows(stream: ServedStream) -> None:
+    bad = int(stream.planned(0, 3)[1])
+    spoil(stream, bad)
+
+    async def run() -> list[Decoded]:
+        async with decoding(stream, 1, 1) as batches:
+            assert len(await batches.pixel_id()) == 32
+            return await all_of(batches, 1)
+
+    found = asyncio.run(run())
+    source = Source.open(stream.spec, stream.manifest_path)
+    wanted = [decoded(stream, source, index) for index in range(1, 6)]
+    source.close()
+    assert [each.index for each in found] == [1, 2, 3, 4, 5]
+    assert [each.ids.tolist() for each in found] == [each.ids.tolist() for each in wanted]
+    assert all(np.array_equal(mine.images, theirs.images) for mine, theirs in zip(found, wanted, strict=True))
+    assert [(row.sample_id, row.file) for each in found for row in each.bad] == [(bad, stream.file(bad))]
+    assert {each.slot for each in found} == {0, 1}
+
+
+class Engine:
+    """Stands for the engine: batches end when the test says so."""
+
+    def __init__(self) -> None:
+        self.begun: list[tuple[int, int]] = []
+        self.reporter: Reporter | None = None
+
+    def report_to(self, reporter: Reporter) -> None:
+        self.reporter = reporter
+
+    async def pixel_ids(self) -> dict[str, PixelId]:
+        return {"train": PixelId("p")}
+
+    def produce(self, key: BatchKey, slot: int, _slot_bytes: int) -> None:
+        self.begun.append((key.index, slot))
+
+
+def with_engine(stream: ServedStream, room: Room, test: Callable[[Decoding, Engine], object]) -> None:
+    """Runs `test` in an event loop."""
+
+    async def run() -> None:
+        engine = Engine()
+        batches = Decoding(stream, engine, SlotStore(), room)  # type: ignore[arg-type]  # as much of one as is asked
+        try:
+            outcome = test(batches, engine)
+            if asyncio.iscoroutine(outcome):
+                await outcome
+        finally:
+            batches.forget()
+
+    asyncio.run(run())
+
+
+def test_no_more_is_begun_than_the_workers_need_and_no_more_than_there_is_room_for(stream: ServedStream) -> None:
+    def test(batches: Decoding, engine: Engine) -> None:
+        batches.begin(0)
+        assert [index for index, _ in engine.begun] == [0, 1]
+        assert engine.reporter is not None
+        for index, slot in ((1, 1), (0, 0), (2, 2)):
+            engine.reporter.produced([Production(BatchKey("train", 0, index), stream, 0, slot, 1)])
+        assert [index for index, _ in engine.begun] == [0, 1, 2]
+        assert len({slot for _, slot in engine.begun}) == 3
+
+    with_engine(stream, Room(slots=3, at_once=2), test)
+
+
+@pytest.mark.parametrize("cause", ["a stream given up", "a callback that raised", "an engine that ended"])
+def test_what_goes_wrong_ends_the_wait_for_the_next_batch(stream: ServedStream, cause: str) -> None:
+    async def test(batches: Decoding, engine: Engine) -> None:
+        batches.begin(0)
+        assert engine.reporter is not None
+        loop = asyncio.get_running_loop()
+        match cause:
+            case "a stream given up":
+                engine.reporter.failed(Production(BatchKey("train", 0, 0), stream, 0, 0, 1), "the disk is gone")
+                wanted: type[Exception] = PackError
+            case "a callback that raised":
+                loop.call_exception_handler({"message": "it", "exception": ConfigError("the disk is gone")})
+                wanted = ConfigError
+            case _:
+                batches.ended(await _ended_with(PackError("the disk is gone")))
+                wanted = PackError
+        with pytest.raises(wanted, match="the disk is gone"):
+            await batches.next()
+
+    with_engine(stream, Room(2, 2), test)
+
+
+async def _ended_with(error: Exception) -> asyncio.Task[None]:
+    async def fail() -> None:
+        raise error
+
+    task = asyncio.ensure_future(fail())
+    await asyncio.wait({task})
+    return task
+
+
+def test_nothing_is_left_of_workers_that_never_began(stream: ServedStream, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(_engine: LocalEngine) -> None:
+        raise PackError("no process can be started")
+
+    monkeypatch.setattr(local.LocalEngine, "run", refuse)
+
+    async def run() -> None:
+        async with decoding(stream, 1, 1) as batches:
+            await batches.pixel_id()
+
+    with pytest.raises(PackError, match="no process can be started"):
+        asyncio.run(run())
+
+
+@pytest.mark.parametrize(("memory_bytes", "slots"), [(0, 2), (1 << 20, 64)])
+def test_room_is_for_what_fits_and_for_two_at_least(stream: ServedStream, memory_bytes: int, slots: int) -> None:
+    assert Room.within(stream, 3, memory_bytes) == Room(slots, 24)

@@ -1,0 +1,119 @@
+"""`streamd pack`: what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from daemons import stream_config, write_images
+from typer.testing import CliRunner, Result
+
+from streamd.cli.main import app
+from streamd.cli.pack import run
+from streamd.cli.pack.command import read_format, read_size
+from streamd.cli.pack.journal import Bad
+from streamd.cli.pack.run import Packed, Wish
+from streamd.config import Config
+from streamd.core import log
+from streamd.errors import ConfigError
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    write_images(tmp_path / "data", {"cat": 5, "dog": 3})
+    (tmp_path / "data" / "cat" / "0001.jpg").write_bytes(b"no picture")
+    path = tmp_path / "config.yaml"
+    path.write_text(json.dumps({"workers": 1, "streams": {"train": stream_config(tmp_path / "data")}}))
+    return path
+
+
+def pack(config: Path, *options: str) -> Result:
+    return CliRunner().invoke(app, ["pack", "--config", str(config), *options])
+
+
+def test_a_pack_is_made_told_and_ready_to_serve(tmp_path: Path, config: Path) -> None:
+    done = pack(config, "train", str(tmp_path / "out"), "--format", "npy", "--json")
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert (told["samples"], told["format"], told["path"]) == (7, "npy", str(tmp_path / "out"))
+    assert [bad["file"] for bad in told["bad"]] == ["cat/0001.jpg"]
+    assert told["samples_per_s"] > 0
+    assert np.load(tmp_path / "out" / "images-00000.npy").shape == (7, 32, 32, 3)
+    assert "cat/0001.jpg: text: it begins with" in done.stderr
+
+
+def packed_as(monkeypatch: pytest.MonkeyPatch, packed: Packed) -> list[Wish]:
+    """Has every run end as `packed`; what was wished."""
+    wishes = []
+
+    def stand_in(_config: Config, wish: Wish, _progress: object) -> Packed:
+        wishes.append(wish)
+        return packed
+
+    monkeypatch.setattr(run, "pack", stand_in)
+    return wishes
+
+
+def summary(bad: int) -> Packed:
+    left_out = tuple(Bad(number, f"{number}.jpg", "an empty file") for number in range(bad))
+    serving: dict[str, object] = {"source": {"kind": "tar", "path": "/packs/*.tar"}, "labels": {}}
+    return Packed("/packs", "tar", 1200, left_out, 5 << 20, 2.0, 600.0, 0.5, serving)
+
+
+def test_people_are_told_the_rate_the_first_bad_ones_and_what_to_write(
+    tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wishes = packed_as(monkeypatch, summary(bad=12))
+    done = pack(config, "train", str(tmp_path / "o"), "--format", "tar", "--shuffle", "--shard", "1MiB", "--restart")
+    lines = done.stdout.splitlines()
+    assert lines[0] == "/packs: 1,200 samples, 5 MiB, in 2.0 s (600 samples/s), read back in 500 ms"
+    assert lines[1:3] == ["12 samples left out:", "  0.jpg: an empty file"]
+    assert lines[12] == "  and 2 more; --json names all"
+    assert lines[13:] == [
+        "Serve it with",
+        "streams:",
+        "  train:",
+        "    source: {kind: tar, path: /packs/*.tar}",
+        "    labels: {}",
+    ]
+    assert wishes == [Wish("train", tmp_path / "o", "tar", shuffle=True, restart=True, shard_bytes=1 << 20)]
+
+
+def test_ctrl_c_says_that_nothing_is_lost(tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "pack", stop)
+    done = pack(config, "train", str(tmp_path / "out"), "--format", "npy")
+    assert done.exit_code == 130
+    assert "stopped; nothing is there yet. The same command goes on where it was" in done.stderr
+
+
+def test_a_warning_of_the_workers_is_told_beside_the_progress(
+    tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def warn(*_: Any) -> Packed:
+        log.warning("worker.died", "a worker died\x1b[31m", pid=1)
+        return summary(bad=0)
+
+    monkeypatch.setattr(run, "pack", warn)
+    done = pack(config, "train", str(tmp_path / "out"), "--format", "npy")
+    assert done.stderr == "a worker died\\x1b[31m\n"
+    assert logging.getLogger("streamd").handlers == []
+
+
+def test_a_format_that_is_none_names_those_that_are() -> None:
+    assert read_format("lmdb") == "lmdb"
+    with pytest.raises(ConfigError, match="--format 'zip': use npy, tar, hdf5, lmdb"):
+        read_format("zip")
+
+
+def test_a_size_is_written_as_in_the_configuration() -> None:
+    assert read_size(None) is None
+    assert read_size("2GiB") == 2 << 30
+    with pytest.raises(ConfigError, match="--shard: found '2G', which is no size"):
+        read_size("2G")

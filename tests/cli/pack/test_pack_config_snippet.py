@@ -1,0 +1,66 @@
+"""The snippet at the end: YAML that says what was meant."""
+
+from __future__ import annotations
+
+import pytest
+from ruamel.yaml import YAML
+
+from streamd.cli.pack.config_snippet import as_yaml, for_files, kept, stored
+from streamd.config import load
+from streamd.core.spec import ImageSpec
+
+
+def test_it_is_read_as_it_was_meant_and_leaves_stand_in_one_line() -> None:
+    keys = {"streams": {"no: 1": {"source": {"path": "/a b/" + 200 * "c" + ": d"}, "classes": ["yes", 1, "é"]}}}
+    text = as_yaml(keys)
+    assert YAML(typ="safe").load(text) == keys
+    assert len(text.splitlines()) == 4
+
+
+@pytest.mark.parametrize(
+    ("image", "decoded", "encoded"),
+    [
+        (ImageSpec(4, 6, 3), {"size": "stored"}, {"size": [4, 6]}),
+        (ImageSpec(4, 6, 1), {"size": "stored", "mode": "L"}, {"size": [4, 6], "mode": "L"}),
+        (
+            ImageSpec(4, 6, 3, "crop", exact=True),
+            {"size": "stored"},
+            {"size": [4, 6], "resize": "crop", "exact": True},
+        ),
+        (
+            ImageSpec(4, 6, 3, "random_crop", scale=(0.5, 1.0), ratio=(1.0, 2.0)),
+            {"size": "stored"},
+            {"size": [4, 6], "resize": "random_crop", "scale": [0.5, 1.0], "ratio": [1.0, 2.0]},
+        ),
+    ],
+)
+def test_images_keep_their_settings(image: ImageSpec, decoded: object, encoded: object) -> None:
+    assert stored(image) == decoded
+    assert for_files(image) == encoded
+
+
+def test_what_a_pack_does_not_change_is_kept_as_it_was_written() -> None:
+    written = {
+        "batch_size": 100,
+        "drop_remainder": "pad",
+        "shuffle": {"kind": "full", "seed": 5},
+        "normalize": {"mean": [120.0, 110.0, 100.0], "std": [60.0, 60.0, 60.0]},
+        "transform": "aug:f",
+        "bad_samples": {"policy": "mask"},
+    }
+    source = {"kind": "folder", "path": "/data", "part": "train"}
+    image = {"size": [8, 8], "resize": "crop"}
+    config = load(
+        {
+            "streams": {
+                "train": {"source": source, "image": image, "cache": {"path": "cache"}, **written},
+                "plain": {"source": source, "image": image},
+                "like": {"like": "train", "normalize": "imagenet", "shuffle": "none"},
+            }
+        }
+    )
+    assert kept(config.streams["train"]) == written
+    assert kept(config.streams["plain"]) == {}
+    assert kept(config.streams["like"]) == {**written, "normalize": "imagenet", "shuffle": {"kind": "none"}}
+    again = {**written, "source": {"kind": "npy", "path": "/packs/train"}}
+    assert kept(load({"streams": {"train": again}}).streams["train"]) == written

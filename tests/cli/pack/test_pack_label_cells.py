@@ -1,0 +1,69 @@
+"""What stands beside images: as it was written in the data, and read back to the same numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from packing import LABELS, ROWS, stream_of, write_table
+
+from streamd.cli.pack.label_cells import labels_as, read_as, text_width, values_of
+from streamd.core.spec import LabelSpec
+
+
+def test_labels_are_as_the_table_has_them(tmp_path: Path) -> None:
+    with stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream:
+        values = values_of(stream.manifest, np.array([4, 1]))
+        assert {name: each.tolist() for name, each in values.items()} == {
+            "name": ["e.png", "b.png"],
+            "label": ["dog", "dog"],
+            "angle": [7.5, -1.25],
+            "tags": [[1, 1], [0, 0]],
+            "text": ["y", "naïve"],
+            "where": [[9, 10], [3, 4]],
+        }
+        assert [text_width(each) for each in stream.spec.labels.values()] == [3, 0, 0, len("two words"), 0]
+        assert set(values) == {"name", *LABELS}
+        assert len(ROWS) == stream.spec.samples
+
+
+def test_labels_that_are_called_name_or_weight_are_the_users(tmp_path: Path) -> None:
+    config = write_table(tmp_path / "data")
+    config["streams"]["train"]["labels"] = {
+        each: {"type": "int", "from": "x"} for each in ("name", "weight", "weight_")
+    }
+    config["streams"]["train"]["weights"] = "y"
+    with stream_of(config, tmp_path / "list") as stream:
+        values = values_of(stream.manifest, np.array([2]))
+        assert {name: each.tolist() for name, each in values.items()} == {
+            "name_": ["c.png"],
+            "name": [5],
+            "weight": [5],
+            "weight_": [5],
+            "weight__": [6.0],
+        }
+        assert read_as(stream.spec)["weights"] == "weight__"
+        assert read_as(stream.spec, "json:{}")["weights"] == "json:weight__"
+
+
+@pytest.mark.parametrize(
+    ("spec", "wanted"),
+    [
+        (LabelSpec("a", "category", classes=("cat", "dog"), counts=(1, 1)), "category"),
+        (LabelSpec("a", "category", classes=(0, 1, 10), counts=(1, 1, 1)), "category"),
+        (
+            LabelSpec("a", "category", classes=("dog", "cat"), counts=(1, 1)),
+            {"type": "category", "classes": ["dog", "cat"]},
+        ),
+        (LabelSpec("a", "category", classes=(0, 1), counts=(1, 0)), {"type": "category", "classes": [0, 1]}),
+        (LabelSpec("a", "tags", classes=("x",), counts=(1,)), {"type": "tags", "classes": ["x"]}),
+        (LabelSpec("a", "float"), "float"),
+    ],
+)
+def test_classes_are_named_where_the_data_alone_would_number_them_otherwise(spec: LabelSpec, wanted: object) -> None:
+    assert labels_as({"a": spec}, "") == {"a": wanted}
+
+
+def test_a_place_is_named_where_it_is_not_the_labels_own_name() -> None:
+    assert labels_as({"a": LabelSpec("a", "int")}, "/labels/{}") == {"a": {"type": "int", "from": "/labels/a"}}

@@ -1,0 +1,277 @@
+"""One run of the job: whole, or not there and gone on with; whatever cuts it short, wherever."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import numpy as np
+import pytest
+from packing import ROWS, decoding_here, labels_of, pixels_of, stream_of, write_table
+
+from streamd.cli.pack import journal, run
+from streamd.cli.pack import journal as account
+from streamd.cli.pack import select as listed
+from streamd.cli.pack.batches import Decoded
+from streamd.cli.pack.formats import FORMATS, Format
+from streamd.cli.pack.run import Packed, Wish
+from streamd.cli.pack.workdir import Work
+from streamd.cli.pack.write_npy import NpyWriter
+from streamd.config import load
+from streamd.errors import ConfigError, PackError
+
+
+class Silent:
+    """Nobody is told."""
+
+    def listed(self, stream: str, files: int) -> None: ...
+    def begins(self, samples: int, done: int, row_bytes: int) -> None: ...
+    def packed(self, samples: int) -> None: ...
+    def verifies(self, rows: int) -> None: ...
+    def verified(self, rows: int) -> None: ...
+
+
+class Killed(BaseException):
+    """As if the process had ended there: nothing is put away."""
+
+
+@pytest.fixture(autouse=True)
+def decodes_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In batches of two, saved after each."""
+    monkeypatch.setattr(run, "decoding", decoding_here)
+    monkeypatch.setattr(run, "batch_rows", lambda *_: 2)
+    monkeypatch.setattr(account, "PACK_SYNC_BYTES", 1)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> dict[str, Any]:
+    return write_table(tmp_path / "data")
+
+
+@pytest.fixture
+def wish(tmp_path: Path) -> Wish:
+    return Wish("train", tmp_path / "out", "npy")
+
+
+def pack(config: dict[str, Any], wish: Wish) -> Packed:
+    return run.pack(load(config), wish, Silent())
+
+
+def served_again(packed: Packed, folder: Path) -> dict[str, Any]:
+    """Pixels and labels of a pack, by streamd itself."""
+    with stream_of({"streams": {"train": packed.serving}}, folder) as stream:
+        return {"pixels": pixels_of(stream), **labels_of(stream)}
+
+
+def bytes_of(path: Path) -> dict[str, bytes]:
+    """Every file of a pack."""
+    files = [path] if path.is_file() else sorted(path.iterdir())
+    return {file.name: file.read_bytes() for file in files}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_pack_serves_the_very_pixels_and_labels(
+    tmp_path: Path, config: dict[str, Any], wish: Wish, name: Format
+) -> None:
+    config["streams"]["train"]["weights"] = "x"
+    packed = pack(config, replace(wish, format=name))
+    with stream_of(config, tmp_path / "list") as stream:
+        images, labels = pixels_of(stream), labels_of(stream)
+    again = served_again(packed, tmp_path / "again")
+    assert np.array_equal(again.pop("pixels"), images)
+    assert again == labels
+    assert labels["weights"] == [1, 3, 5, 7, 9]
+    assert (packed.samples, packed.bad) == (5, ())
+    assert packed.bytes > 0
+
+
+def test_a_shuffled_pack_has_every_sample_once_in_another_order(
+    tmp_path: Path, config: dict[str, Any], wish: Wish
+) -> None:
+    again = served_again(pack(config, replace(wish, shuffle=True)), tmp_path / "again")
+    angles = [float(row[2]) for row in ROWS]
+    assert sorted(again["angle"]) == sorted(angles) != again["angle"] != angles
+    with stream_of(config, tmp_path / "list") as stream:
+        images = pixels_of(stream)
+    assert np.array_equal(again["pixels"], images[[angles.index(angle) for angle in again["angle"]]])
+
+
+STAGES: dict[str, tuple[Any, str]] = {
+    "listing": (listed, "list_samples"),
+    "writing": (account.Account, "take"),
+    "syncing": (account.Account, "save"),
+    "writing the journal": (journal, "write"),
+    "reading back": (run._Run, "_verify"),
+    "putting in place": (Work, "publish"),
+}
+
+
+LEFT = {  # batches to be written after it
+    "listing": [0, 1, 2],
+    "writing": [1, 2],
+    "syncing": [1, 2],
+    "writing the journal": [1, 2],
+    "reading back": [],
+    "putting in place": [],
+}
+IN_FORMAT = ("writing", "reading back")  # where formats differ
+
+
+def end_at(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, time: int, error: BaseException) -> None:
+    """Has the call of that number end the run."""
+    real: Callable[..., Any] = getattr(place, name)
+    calls = iter(range(1000))
+
+    def fail(*arguments: Any, **more: Any) -> Any:
+        if next(calls) >= time:
+            raise error
+        return real(*arguments, **more)
+
+    monkeypatch.setattr(place, name, fail)
+
+
+def killed_at(stage: str, config: dict[str, Any], wish: Wish) -> None:
+    """A run that ends there, at its second batch where it has several, and saves nothing more."""
+    time = 1 if stage in {"writing", "syncing", "writing the journal"} else 0
+    with pytest.MonkeyPatch.context() as cut:
+        end_at(cut, *STAGES[stage], time, Killed())
+        cut.setattr(account.Account, "kept_when_cut_short", nullcontext)
+        with pytest.raises(Killed):
+            pack(config, wish)
+
+
+def batches_of(config: dict[str, Any], wish: Wish) -> list[int]:
+    """Packs; which batches were written."""
+    taken: list[int] = []
+    take = account.Account.take
+
+    def watch(self: account.Account, batch: Decoded) -> None:
+        taken.append(batch.index)
+        take(self, batch)
+
+    with pytest.MonkeyPatch.context() as watched:
+        watched.setattr(account.Account, "take", watch)
+        pack(config, wish)
+    return taken
+
+
+@pytest.mark.parametrize(("name", "stage"), [*(("npy", stage) for stage in STAGES), *product(FORMATS[1:], IN_FORMAT)])
+def test_a_killed_run_leaves_nothing_to_read_and_the_next_one_goes_on(
+    tmp_path: Path, config: dict[str, Any], wish: Wish, name: Format, stage: str
+) -> None:
+    wish = replace(wish, format=name)
+    killed_at(stage, config, wish)
+    assert not wish.destination.exists()
+    batches = batches_of(config, wish)
+    whole = pack(config, replace(wish, destination=tmp_path / "whole"))
+    assert batches == LEFT[stage]
+    if name == "lmdb":  # its pages lie wherever some were free
+        assert samples_of(wish.destination) == samples_of(Path(whole.path))
+    else:
+        assert [*bytes_of(wish.destination).values()] == [*bytes_of(Path(whole.path)).values()]
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def samples_of(folder: Path) -> list[tuple[bytes, bytes]]:
+    """All keys and values."""
+    with (
+        lmdb.open(str(folder), readonly=True, lock=False, max_dbs=2) as environment,
+        environment.begin(environment.open_db(b"data_db")) as transaction,
+    ):
+        return list(transaction.cursor())
+
+
+@pytest.mark.parametrize(("name", "code"), [*product(FORMATS, [errno.ENOSPC]), ("npy", errno.EDQUOT)])
+def test_a_full_disk_is_named_and_the_next_run_goes_on(
+    config: dict[str, Any], wish: Wish, name: Format, code: int
+) -> None:
+    wish = replace(wish, format=name)
+    with pytest.MonkeyPatch.context() as full:
+        end_at(full, os, "posix_fallocate" if name == "lmdb" else "pwrite", 2, OSError(code, os.strerror(code)))
+        with pytest.raises(PackError, match=r"out: .* are still to be written, and .* are free"):
+            pack(config, wish)
+    assert not wish.destination.exists()
+    assert batches_of(config, wish) == ([1, 2] if name == "tar" else [2])  # which writes sample by sample
+
+
+def test_a_pack_for_which_there_is_no_room_is_not_begun(
+    config: dict[str, Any], wish: Wish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(NpyWriter, "expected_bytes", lambda _: 1 << 53)
+    with pytest.raises(PackError, match="takes about 8192 TiB"):
+        pack(config, wish)
+    assert list(wish.destination.parent.glob("*out*")) == []
+
+
+def test_bad_samples_are_left_out_and_named_also_by_the_run_that_goes_on(
+    tmp_path: Path, config: dict[str, Any], wish: Wish
+) -> None:
+    for name in ("b.png", "e.png"):
+        (tmp_path / "data" / name).write_bytes(b"no picture")
+    killed_at("syncing", config, wish)
+    packed = pack(config, wish)
+    assert (packed.samples, [bad.file for bad in packed.bad]) == (3, ["b.png", "e.png"])
+    assert "text" in packed.bad[0].reason
+    assert served_again(packed, tmp_path / "again")["angle"] == [0.5, 3, 0]
+
+
+def test_random_crops_are_kept_as_files_alone(config: dict[str, Any], wish: Wish) -> None:
+    config["streams"]["train"]["image"] |= {"resize": "random_crop"}
+    with pytest.raises(ConfigError, match=r"streams\.train\.image\.resize: .* use --format tar"):
+        pack(config, wish)
+    packed = pack(config, replace(wish, format="tar"))
+    assert packed.serving["image"]["resize"] == "random_crop"  # type: ignore[index]  # a mapping of keys
+
+
+def test_all_samples_bad_is_an_error(tmp_path: Path, config: dict[str, Any], wish: Wish) -> None:
+    for name, *_ in ROWS:
+        (tmp_path / "data" / name).write_bytes(b"no picture")
+    with pytest.raises(PackError, match="all samples are bad"):
+        pack(config, wish)
+    assert not wish.destination.exists()
+
+
+def test_other_data_or_settings_are_no_way_to_go_on(tmp_path: Path, config: dict[str, Any], wish: Wish) -> None:
+    killed_at("reading back", config, wish)
+    with pytest.raises(
+        PackError, match=r"a pack was begun of other data, .*\(5 of 5 samples are in it\): add --restart"
+    ):
+        pack(config, replace(wish, shuffle=True))
+    (tmp_path / "data" / "a.png").write_bytes((tmp_path / "data" / "a.png").read_bytes() + b"more")
+    with pytest.raises(PackError, match="add --restart"):
+        pack(config, wish)
+    assert pack(config, replace(wish, restart=True)).samples == 5
+
+
+def test_what_is_read_back_otherwise_is_not_put_in_place(config: dict[str, Any], wish: Wish) -> None:
+    killed_at("reading back", config, wish)
+    (images,) = wish.destination.parent.rglob("*.npy")
+    with images.open("r+b") as file:
+        file.seek(300)
+        file.write(b"!")
+    with pytest.raises(PackError, match="otherwise than it was written"):
+        pack(config, wish)
+    assert not wish.destination.exists()
+    assert pack(config, replace(wish, restart=True)).samples == 5
+
+
+def test_a_beginning_without_its_journal_is_no_beginning(config: dict[str, Any], wish: Wish) -> None:
+    killed_at("reading back", config, wish)
+    next(wish.destination.parent.rglob("journal.json")).unlink()
+    assert batches_of(config, wish) == [0, 1, 2]
+
+
+def test_a_run_that_is_stopped_saves_the_batch_that_it_was_at(config: dict[str, Any], wish: Wish) -> None:
+    with pytest.MonkeyPatch.context() as cut:
+        cut.setattr(account, "PACK_SYNC_BYTES", 1 << 40)
+        end_at(cut, account.Account, "take", 2, KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            pack(config, wish)
+    assert batches_of(config, wish) == [2]

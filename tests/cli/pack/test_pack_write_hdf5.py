@@ -1,0 +1,89 @@
+"""`hdf5`, read back by h5py and PyTables."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import tables
+from daemons import write_images
+from packing import pixels_of, read_back, stream_of, subject_of, write_all, write_table
+from served_folders import serve
+
+from streamd.cli.pack.select import in_pack_order
+from streamd.cli.pack.write_hdf5 import Hdf5Writer
+from streamd.errors import PackError
+
+NOBODY = np.empty(0, np.int64)
+
+
+def test_pytables_reads_images_and_labels(tmp_path: Path) -> None:
+    with stream_of(write_table(tmp_path / "data"), tmp_path / "list", shuffled=True) as stream:
+        writer = Hdf5Writer(subject_of(stream, tmp_path))
+        sums = write_all(writer, stream)
+        assert read_back(writer).tolist() == sums.tolist()
+        order = np.concatenate([stream.planned(0, index) for index in range(3)])
+        with tables.open_file(tmp_path / "pack") as file:
+            assert np.array_equal(file.root.images[:], pixels_of(stream)[order])
+            assert np.array_equal(file.root.images[1:3], pixels_of(stream)[order[1:3]])
+            assert file.root.labels.label[:].tolist() == [[b"cat", b"dog", b"cat", b"cat", b"dog"][i] for i in order]
+            assert file.root.numbers.label[:].tolist() == [[0, 1, 0, 0, 1][i] for i in order]
+            assert file.root.classes.label[:].tolist() == [b"cat", b"dog"]
+            assert file.root.labels.tags[:].tolist() == [[[1, 1], [0, 0], [1, 0], [0, 1], [1, 1]][i] for i in order]
+            assert file.root.labels.where[:].shape == (5, 2)
+            assert file.root.names[:].tolist() == [b"%c.png" % b"abcde"[i] for i in order]
+
+
+def test_h5py_reads_what_is_left_when_some_are_bad(tmp_path: Path) -> None:
+    with stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream:
+        writer = Hdf5Writer(subject_of(stream, tmp_path))
+        write_all(writer, stream, bad=np.array([0, 4]))
+        with h5py.File(tmp_path / "pack") as file:
+            assert np.array_equal(file["images"][:], pixels_of(stream)[1:4])
+            assert [text.decode() for text in file["labels/text"][:]] == ["naïve", "two words", "x"]
+            assert file["labels/angle"][:].tolist() == [-1.25, 3, 0]
+
+
+def test_images_of_more_than_a_few_kilobytes_are_one_piece_that_can_be_mapped(tmp_path: Path) -> None:
+    served = serve(write_images(tmp_path / "data", {"a": 9}), tmp_path)
+    stream = in_pack_order(served, shuffled=False, batch_rows=4)
+    writer = Hdf5Writer(subject_of(stream, tmp_path))
+    sums = write_all(writer, stream)
+    assert read_back(writer).tolist() == sums.tolist()
+    with h5py.File(tmp_path / "pack") as file:
+        images = file["images"]
+        assert images.chunks is None
+        mapped = np.memmap(tmp_path / "pack", np.uint8, "r", images.id.get_offset(), images.shape)
+        assert np.array_equal(mapped, pixels_of(stream))
+        assert np.array_equal(images[:], pixels_of(stream))
+    stream.manifest.close()
+
+
+@pytest.mark.parametrize("cut_bytes", [100, 3000, 1 << 20])
+def test_who_is_killed_while_finishing_finishes_again(tmp_path: Path, cut_bytes: int) -> None:
+    with stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream:
+        writer = Hdf5Writer(subject_of(stream, tmp_path))
+        sums = write_all(writer, stream)
+        whole = (tmp_path / "pack").read_bytes()
+        with (tmp_path / "pack").open("r+b") as file:
+            file.write(bytes(cut_bytes))  # the copy came no further
+        shutil.copy(tmp_path / "data" / "table.csv", tmp_path / "scratch")  # what it was making
+        again = Hdf5Writer(subject_of(stream, tmp_path))
+        again.resume(5, {})
+        again.finish(NOBODY)
+        assert read_back(again).tolist() == sums.tolist()
+        assert (tmp_path / "pack").read_bytes() == whole
+        assert not (tmp_path / "scratch").exists()
+
+
+def test_a_damaged_label_is_found(tmp_path: Path) -> None:
+    with stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream:
+        writer = Hdf5Writer(subject_of(stream, tmp_path))
+        write_all(writer, stream)
+        with h5py.File(tmp_path / "pack", "r+") as file:
+            file["labels/angle"][2] = 4
+        with pytest.raises(PackError, match="otherwise than it was written"):
+            read_back(writer)

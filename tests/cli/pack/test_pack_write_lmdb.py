@@ -1,0 +1,137 @@
+"""`lmdb`, read back by the library and by the layout alone."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import msgspec
+import numpy as np
+import pytest
+from packing import pixels_of, read_back, stream_of, subject_of, write_all, write_table
+
+from streamd.cli.pack import write_lmdb as packing_lmdb
+from streamd.cli.pack.write_lmdb import LmdbWriter
+from streamd.errors import ConfigError, PackError
+
+NOBODY = np.empty(0, np.int64)
+
+
+def samples_of(folder: Path) -> list[dict[str, Any]]:
+    """All samples, as ml-pyxis reads them."""
+    with lmdb.open(str(folder), readonly=True, lock=False, max_dbs=2) as environment:
+        with environment.begin(environment.open_db(b"meta_db")) as transaction:
+            count = int(transaction.get(b"nb_samples", b""))
+        with environment.begin(environment.open_db(b"data_db")) as transaction:
+            assert transaction.stat()["entries"] == count
+            return [_unpacked(transaction.get(b"%010d" % number, b"")) for number in range(count)]
+
+
+def value_of(folder: Path, number: int) -> bytes:
+    with (
+        lmdb.open(str(folder), readonly=True, lock=False, max_dbs=2) as environment,
+        environment.begin(environment.open_db(b"data_db")) as transaction,
+    ):
+        return bytes(transaction.get(b"%010d" % number, b""))
+
+
+def put(folder: Path, number: int, value: bytes | None) -> None:
+    """Puts another value in the place of a sample's, or none."""
+    with lmdb.open(str(folder), max_dbs=2) as environment:
+        data = environment.open_db(b"data_db")
+        with environment.begin(data, write=True) as transaction:
+            transaction.delete(b"%010d" % number)
+            if value is not None:
+                transaction.put(b"%010d" % number, value)
+
+
+def _unpacked(value: bytes) -> dict[str, Any]:
+    outer = msgspec.msgpack.decode(value, type=dict[str, bytes])
+    inner = {name: msgspec.msgpack.decode(packed, type=dict[bytes, Any]) for name, packed in outer.items()}
+    return {name: np.frombuffer(each[b"data"], each[b"dtype"]).reshape(each[b"shape"]) for name, each in inner.items()}
+
+
+def test_every_sample_has_its_image_and_its_labels(tmp_path: Path) -> None:
+    with stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream:
+        writer = LmdbWriter(subject_of(stream, tmp_path))
+        sums = write_all(writer, stream, bad=np.array([3]))
+        assert read_back(writer).tolist() == sums.tolist()
+        images = pixels_of(stream)[[0, 1, 2, 4]]
+        writer.close()
+    found = samples_of(tmp_path / "pack")
+    assert np.array_equal([each["X"] for each in found], images)
+    assert [each["label"].tolist() for each in found] == [["cat"], ["dog"], ["cat"], ["dog"]]
+    assert [each["text"].item() for each in found] == ["", "naïve", "two words", "y"]
+    assert [each["where"].tolist() for each in found] == [[1, 2], [3, 4], [5, 6], [9, 10]]
+    assert {each["angle"].dtype.str for each in found} == {"<f4"}
+    assert [path.name for path in (tmp_path / "pack").iterdir()] == ["data.mdb"]
+
+
+def test_what_was_written_behind_the_journals_last_word_is_written_again(tmp_path: Path) -> None:
+    with stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream:
+        first = LmdbWriter(subject_of(stream, tmp_path))
+        first.resume(0, {})
+        images = pixels_of(stream)
+        first.append(np.arange(5), 255 - images)
+        first.sync()
+        first.close()
+        second = LmdbWriter(subject_of(stream, tmp_path))
+        sums = write_all(second, stream)
+        assert read_back(second).tolist() == sums.tolist()
+        second.close()
+    assert np.array_equal([each["X"] for each in samples_of(tmp_path / "pack")], images)
+
+
+def test_a_map_that_is_too_small_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing_lmdb, "_ROOM_BYTES", 65_536)
+    monkeypatch.setattr(packing_lmdb, "_ROOM", 0.0)
+    with stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream:
+        writer = LmdbWriter(subject_of(stream, tmp_path))
+        writer.resume(0, {})
+        images = np.random.default_rng(0).integers(0, 256, (400, *stream.spec.image_shape), dtype=np.uint8)
+        sums = writer.append(np.zeros(400, np.int64), images)
+        writer.sync()
+        writer.finish(NOBODY)
+        assert read_back(writer).tolist() == sums.tolist()
+        writer.close()
+
+
+def test_a_full_disk_is_the_systems_own_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream:
+        writer = LmdbWriter(subject_of(stream, tmp_path))
+        writer.resume(0, {})
+        writer.append(np.arange(5), pixels_of(stream))
+        monkeypatch.setattr(os, "posix_fallocate", refuse)
+        with pytest.raises(OSError, match="No space left"):
+            writer.sync()
+        writer.close()
+
+
+def test_a_value_that_is_missing_or_damaged_is_found(tmp_path: Path) -> None:
+    with stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream:
+        writer = LmdbWriter(subject_of(stream, tmp_path))
+        sums = write_all(writer, stream)
+        value = bytearray(value_of(tmp_path / "pack", 2))
+        value[-1] ^= 1
+        put(tmp_path / "pack", 2, bytes(value))
+        assert (read_back(writer) != sums).tolist() == [False, False, True, False, False]
+        put(tmp_path / "pack", 2, None)
+        with pytest.raises(PackError, match="otherwise than it was written"):
+            read_back(writer)
+        writer.close()
+
+
+def test_a_label_that_would_take_the_images_name_is_refused(tmp_path: Path) -> None:
+    config = write_table(tmp_path / "data")
+    config["streams"]["train"]["labels"] = {"X": {"type": "int", "from": "x"}}
+    with (
+        stream_of(config, tmp_path / "list") as stream,
+        pytest.raises(ConfigError, match=r"streams.train.labels.X: .* rename the label"),
+    ):
+        LmdbWriter(subject_of(stream, tmp_path))

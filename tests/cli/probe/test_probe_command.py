@@ -1,0 +1,90 @@
+"""`streamd probe`: what it prints and how it ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from daemons import DaemonProcess, stream_config, write_images
+from typer.testing import CliRunner
+
+from streamd.cli.main import app
+from streamd.cli.probe.measure import Probe
+from streamd.core.receipt import Receipt
+
+RECEIPT = Receipt("train", 0, 4, 32, 0, 0, 0, 0, changed=False, complete=True, ok=True, digest="00")
+PROBE = Probe("train", [100.0], [0.5], 1.0, [RECEIPT], None)
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    place = tmp_path_factory.mktemp("d")
+    folder = write_images(place / "data", {"cat": 16, "dog": 16})
+    daemon = DaemonProcess(place, {"streams": {"train": stream_config(folder)}}).start()
+    yield daemon.endpoint
+    daemon.kill()
+
+
+def test_json_is_one_object_on_standard_output_with_the_promised_keys(endpoint: str) -> None:
+    wish = ["probe", "train", "--endpoint", endpoint, "--epochs", "2", "--trainers", "2", "--digest", "--json"]
+    done = CliRunner().invoke(app, wish)
+    assert done.exit_code == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert len(done.stdout.splitlines()) == 1
+    assert [len(result[name]) for name in ("samples_per_s", "wait_fraction", "digest")] == [2] * 3
+    assert result["decodes_per_batch"] >= 1
+    assert [receipt["ok"] for receipt in result["receipts"]] == [True] * 4
+    assert "draining 2 epochs of train in 2 processes" in done.stderr
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, result: Probe) -> dict[str, Any]:
+    """Lets the command have `result`; what it asked for."""
+    asked: dict[str, Any] = {}
+
+    def drain_all(stream: str, endpoint: str | None, **wish: Any) -> Probe:
+        asked.update(wish, stream=stream, endpoint=endpoint)
+        return result
+
+    monkeypatch.setattr("streamd.cli.probe.measure.drain_all", drain_all)
+    return asked
+
+
+def test_without_json_it_prints_lines_and_by_default_drains_one_epoch_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = pretend(monkeypatch, PROBE)
+    done = CliRunner().invoke(app, ["probe", "train"])
+    assert (done.exit_code, done.stdout.splitlines()) == (0, PROBE.lines())
+    del asked["say"]
+    wish = {"epochs": 1, "trainers": 1, "digest": False, "load": None, "headroom": False}
+    assert asked == {"stream": "train", "endpoint": None, **wish}
+
+
+def test_headroom_is_told_by_trainer_beside_what_they_reached(endpoint: str) -> None:
+    done = CliRunner().invoke(
+        app, ["probe", "train", "--endpoint", endpoint, "--trainers", "2", "--headroom", "--json"]
+    )
+    assert done.exit_code == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert len(result["headroom_samples_per_s"]) == 2
+    for served, free, lost in zip(
+        result["samples_per_s"], result["headroom_samples_per_s"], result["headroom_fraction"], strict=True
+    ):
+        assert free > 0
+        assert lost == max(0, 1 - served / free)
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_receipt_that_is_not_ok_is_printed_and_exit_status_1(
+    monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    pretend(monkeypatch, replace(PROBE, receipts=[replace(RECEIPT, missed=1, ok=False)]))
+    done = CliRunner().invoke(app, ["probe", "train", *options])
+    assert done.exit_code == 1
+    assert "missed" in done.stdout
+
+
+@pytest.mark.parametrize("wrong", [["--epochs", "0"], ["--trainers", "0"], ["--epochs", "x"]])
+def test_numbers_that_make_no_sense_are_usage_errors(wrong: list[str]) -> None:
+    assert CliRunner().invoke(app, ["probe", "train", *wrong]).exit_code == 2

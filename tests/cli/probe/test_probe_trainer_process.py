@@ -1,0 +1,78 @@
+"""Draining a stream in this process: what is counted, what is digested, and what is compared with held batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from daemons import DaemonProcess, stream_config, write_images
+
+from streamd.cli.probe import trainer_process
+from streamd.cli.probe.trainer_process import Drained, Errand
+from streamd.client import Batch
+from streamd.errors import ConfigError, RefusedError, StreamdError
+
+DRAINED = Drained(24, 0.01, 0.0, [], [])
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    place = tmp_path_factory.mktemp("d")
+    folder = write_images(place / "data", {"cat": 16, "dog": 16})
+    daemon = DaemonProcess(place, {"workers": 1, "streams": {"train": stream_config(folder)}}).start()
+    yield daemon.endpoint
+    daemon.kill()
+
+
+def test_the_digest_is_the_same_whoever_drains(endpoint: str) -> None:
+    once = [trainer_process.drain("train", endpoint, 1, digest=True) for _ in range(2)]
+    assert once[0].digest == once[1].digest
+    assert len(once[0].digest) == 1
+
+
+def test_samples_are_counted_from_the_first_batch_to_the_last(endpoint: str) -> None:
+    drained = trainer_process.drain("train", endpoint, 1, digest=False)
+    assert drained.samples == 32 - 8
+    assert [timing.epoch for timing in drained.timings] == [0]
+    assert 0 <= drained.wait_s <= drained.seconds
+    assert drained.samples_per_s == drained.samples / drained.seconds
+
+
+def test_held_batches_are_replayed_at_least_once_each_and_only_the_rate_is_added(endpoint: str) -> None:
+    taken: list[int] = []
+
+    def work(batch: Batch) -> None:
+        taken.append(batch.index)
+
+    drained = trainer_process.replay(Errand("train", endpoint, 1), DRAINED, work)
+    assert taken[:4] == [0, 1, 2, 3]
+    assert drained.free_samples_per_s is not None
+    assert drained.free_samples_per_s > 0
+    assert replace(drained, free_samples_per_s=None) == DRAINED
+
+
+def test_a_stream_of_one_batch_is_too_short_for_a_rate(endpoint: str) -> None:
+    with pytest.raises(StreamdError, match="stream 'train' has one batch, too little for a rate: add  --epochs 2"):
+        trainer_process.replay(Errand("train", endpoint, 1), replace(DRAINED, seconds=0.0), trainer_process.touch)
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ownsteps.py").write_text(
+        "from streamd.errors import RefusedError\n"
+        "def fails(batch): batch.nothing\n"
+        "def refused(batch): raise RefusedError('no')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.usefixtures("mine")
+def test_a_function_of_the_users_that_fails_is_named_with_its_place(endpoint: str) -> None:
+    said = r"ownsteps:fails failed: AttributeError: .*nothing.*ownsteps\.py, line 2"
+    with pytest.raises(ConfigError, match=said):
+        trainer_process.drain("train", endpoint, 1, digest=False, work=trainer_process._work("ownsteps:fails"))
+    with pytest.raises(RefusedError, match=r"^no$"):
+        trainer_process.drain("train", endpoint, 1, digest=False, work=trainer_process._work("ownsteps:refused"))

@@ -1,0 +1,118 @@
+"""`streamd status`: what it prints and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from daemons import DaemonProcess, stream_config, wait_until, write_images
+from monitored import fetch
+from typer.testing import CliRunner
+
+import streamd
+from streamd.cli.main import app, main
+from streamd.client import Client
+from streamd.core.status import DaemonStatus
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    place = tmp_path_factory.mktemp("d")
+    folder = write_images(place / "data", {"cat": 16, "dog": 16})
+    process = DaemonProcess(place, {"monitor": "127.0.0.1:0", "streams": {"train": stream_config(folder)}}).start()
+    yield process
+    process.kill()
+
+
+def test_it_names_the_daemon_its_streams_and_who_reads_them(daemon: DaemonProcess) -> None:
+    with streamd.connect(daemon.endpoint) as client, client.subscribe("train") as stream:
+        next(iter(stream))
+        done = CliRunner().invoke(app, ["status", "--endpoint", daemon.endpoint])
+    assert done.exit_code == 0, done.stderr
+    first, second, *rest = done.stdout.splitlines()
+    assert first == f"streamd {streamd.__version__} at {daemon.endpoint}"
+    assert f"pid {daemon.pid}," in second
+    assert [line.split()[1:4] for line in rest if line.startswith("train ")] == [["32", "4", "1"], ["0", "of", "1"]]
+
+
+def test_in_a_narrow_window_no_number_is_cut(daemon: DaemonProcess) -> None:
+    done = CliRunner().invoke(app, ["status", "--endpoint", daemon.endpoint], env={"COLUMNS": "30"})
+    (numbers,) = (line.split() for line in done.stdout.splitlines() if line.startswith("train "))
+    assert (numbers[1:4], numbers[-1], len(numbers)) == (["32", "4", "0"], "ok", 10)
+
+
+def test_json_is_one_object_with_everything_and_the_troubles(daemon: DaemonProcess) -> None:
+    done = CliRunner().invoke(app, ["status", "--endpoint", daemon.endpoint, "--json"])
+    assert done.exit_code == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 1
+    told = json.loads(done.stdout)
+    assert (told["pid"], told["endpoint"], told["ok"], told["troubles"]) == (daemon.pid, daemon.endpoint, True, [])
+    assert told["memory_bytes"] == 64 << 20
+    assert [(each["name"], each["samples"], each["batches"]) for each in told["streams"]] == [("train", 32, 4)]
+
+
+def test_url_is_the_dashboards_address_with_the_token_that_opens_its_pictures(daemon: DaemonProcess) -> None:
+    said, as_json = (
+        CliRunner().invoke(app, ["status", "--endpoint", daemon.endpoint, "--url", *more]).stdout
+        for more in ([], ["--json"])
+    )
+    assert json.loads(as_json) == {"url": said.strip()}
+    page, _, token = said.strip().partition("#")
+    assert "<title>" in fetch(page)
+    assert json.loads(fetch(f"{page}bad/train", Authorization=f"Bearer {token}"))["bad"] == 0
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_trouble_is_told_and_the_exit_status_is_1(
+    daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    asked = Client.status
+
+    def status(client: Client) -> DaemonStatus:
+        return replace(asked(client), draining=True)
+
+    monkeypatch.setattr(Client, "status", status)
+    done = CliRunner().invoke(app, ["status", "--endpoint", daemon.endpoint, *options])
+    assert done.exit_code == 1
+    assert "the daemon is going away" in done.stdout
+    if options:
+        told = json.loads(done.stdout)
+        assert (told["ok"], told["troubles"]) == (False, ["the daemon is going away"])
+
+
+def test_a_worker_that_died_is_counted_and_a_reload_that_failed_is_trouble_until_one_succeeds(
+    daemon: DaemonProcess,
+) -> None:
+    good = daemon.config.read_text()
+    with streamd.connect(daemon.endpoint) as client:
+        os.kill(daemon.workers()[0], signal.SIGKILL)
+        wait_until(lambda: client.status().deaths_lately, "the death was seen")
+        daemon.config.write_text("nonsense")
+        daemon.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: client.status().reload_failed, "the reload has failed")
+        daemon.config.write_text(good)
+        bad = CliRunner().invoke(app, ["status", "--endpoint", daemon.endpoint])
+        daemon.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: not client.status().reload_failed, "the next one has not")
+    assert (bad.exit_code, bad.stdout.startswith("trouble: the last reload failed")) == (1, True)
+    done = CliRunner().invoke(app, ["status", "--endpoint", daemon.endpoint])
+    assert done.exit_code == 0
+    assert " busy, 1 replaced; memory" in done.stdout
+
+
+def test_without_a_daemon_it_says_where_it_looked_and_the_exit_status_is_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("streamd.connect", partial(streamd.connect, timeout=0.1))
+    monkeypatch.setattr("sys.argv", ["streamd", "status", "--endpoint", "ipc:///run/nobody/is/here"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    said = capsys.readouterr()
+    assert said.err.startswith("streamd: no streamd daemon at ipc:///run/nobody/is/here")
+    assert said.out == ""

@@ -1,0 +1,178 @@
+"""What `streamd status` shows a person."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from typing import Literal
+
+import pytest
+from rich.console import Console
+
+from streamd.cli.status.table import rate, span, status_table
+from streamd.core.epoch_timing import Stage, Supply, Timing
+from streamd.core.status import DaemonStatus, Doing, SessionStatus, StreamStatus, remedy
+
+TRAIN = StreamStatus("train", 1281167, 256, 5005, 3, 41.2, 31640.2, 1.02, 3, 12, 0)
+TRAINER = SessionStatus(7, "train", 1, 4, 3, None, 412, 1250, 8, 2, "reading", 10522.0, 99.0)
+DAEMON = DaemonStatus(
+    "0.1.0", 4711, "ipc:///run/streamd/streamd.sock", 11565.3, 8, 0.734, 1 << 30, 432 << 20, draining=False,
+    streams=(TRAIN,), sessions=(TRAINER,),
+)  # fmt: skip
+
+
+def shown(status: DaemonStatus, *, colour: bool = False, width: int = 80) -> str:
+    out = io.StringIO()
+    system: Literal["standard"] | None = "standard" if colour else None  # whatever NO_COLOR says where the tests run
+    console = Console(
+        file=out, width=width, highlight=False, force_terminal=colour, color_system=system, no_color=not colour
+    )
+    console.print(status_table(status))
+    return out.getvalue()
+
+
+def line_of(text: str, start: str) -> str:
+    return next(line for line in text.splitlines() if line.startswith(start))
+
+
+def test_a_line_tells_of_the_daemon() -> None:
+    assert shown(DAEMON).splitlines()[:2] == [
+        "streamd 0.1.0 at ipc:///run/streamd/streamd.sock",
+        "pid 4711, up 3 h 12 min; 8 workers 73% busy; memory 432 MiB of 1 GiB (42%)",
+    ]
+
+
+def test_a_line_tells_of_each_stream_and_each_trainer() -> None:
+    text = shown(replace(DAEMON, sessions=(replace(TRAINER, stream="x"),)))
+    assert line_of(text, "train ").split() == [
+        "train", "1,281,167", "5,005", "3", "41", "31,640", "1.02", "3", "12", "ok",
+    ]  # fmt: skip
+    assert line_of(text, "x ").split() == ["x", "1", "of", "4", "3", "412/1,250", "━━╸", "10,522", "reads", "2/8"]
+
+
+@pytest.mark.parametrize(("verdict", "colour"), [("none", ""), ("disk", "33")])
+def test_a_line_tells_where_the_time_of_a_trainers_last_epoch_went(verdict: Stage, colour: str) -> None:
+    timing = Timing(2, 43.0, 2.0, verdict, Supply(reading_s=3.0, working_s=1.0))
+    late = replace(TRAINER, session=3, rank=2, last_epoch=timing)
+    status = replace(DAEMON, sessions=(late, TRAINER))
+    text = " ".join(shown(status).split())
+    assert text.endswith(f"train, rank 2 of 4: {timing.line}")
+    assert "rank 1 of 4:" not in text
+    assert (f"\x1b[{colour}mtrain, rank" in shown(status, colour=True)) == bool(colour)
+
+
+def test_no_trainer_and_no_batch_are_said_so() -> None:
+    text = shown(replace(DAEMON, streams=(replace(TRAIN, decodes_per_batch=None),), sessions=()))
+    assert line_of(text, "train ").split()[6] == "-"
+    assert text.endswith("no trainers\n")
+
+
+@pytest.mark.parametrize(
+    ("doing", "words"),
+    [
+        ("gathering", "waits for others"),
+        ("waiting", "waits for batch"),
+        ("reading", "reads"),
+        ("resting", "rests"),
+        ("finished", "has finished"),
+    ],
+)
+def test_what_a_trainer_does_is_said_in_words(doing: Doing, words: str) -> None:
+    assert f" {words} " in shown(replace(DAEMON, sessions=(replace(TRAINER, doing=doing),)))
+
+
+def test_one_that_has_finished_stands_at_the_end_of_its_last_epoch() -> None:
+    ended = replace(TRAINER, stream="x", doing="finished", epoch=5, epochs=5, step=0)
+    fields = line_of(shown(replace(DAEMON, sessions=(ended,))), "x ").split()
+    assert fields[4:6] == ["4", "1,250/1,250"]
+
+
+def test_trainers_stand_in_the_order_of_stream_and_rank() -> None:
+    ranks = (3, 1, 0, 2)
+    sessions = tuple(replace(TRAINER, stream=stream, rank=rank) for stream in "ba" for rank in ranks)
+    lines = [line.split() for line in shown(replace(DAEMON, sessions=sessions)).splitlines()]
+    found = [(line[0], line[1]) for line in lines if line[:1] in (["a"], ["b"])]
+    assert found == [(stream, str(rank)) for stream in "ab" for rank in range(4)]
+
+
+@pytest.mark.parametrize(("decodes", "code"), [(1.0, "32"), (1.1, "32"), (1.2, "33"), (1.5, "31"), (4.0, "31")])
+def test_decodes_a_batch_turn_from_green_to_red(decodes: float, code: str) -> None:
+    text = shown(replace(DAEMON, streams=(replace(TRAIN, decodes_per_batch=decodes),)), colour=True)
+    assert f"\x1b[{code}m" in text
+    assert f"{decodes:.2f}" in text
+
+
+def test_a_remedy_and_every_trouble_are_sentences_below() -> None:
+    apart = replace(TRAIN, decodes_per_batch=2.4, remedy=remedy(2.4, apart=True), receipts_bad=2)
+    status = replace(DAEMON, streams=(apart,), draining=True)
+    text = " ".join(shown(status).split())
+    assert "stream 'train': each batch is decoded 2.4 times" in text
+    assert 'start={"together": K}' in text
+    assert "2 NOT OK" in text
+    for trouble in status.troubles:
+        assert f"trouble: {trouble}" in text
+
+
+def test_a_poor_mix_is_told_with_its_remedy() -> None:
+    poor = replace(TRAIN, shuffle_score=0.25, poorly_mixed="batches are poorly mixed: mix them")
+    assert "stream 'train': batches are poorly mixed: mix them" in shown(replace(DAEMON, streams=(poor,)))
+
+
+def test_a_file_in_a_trouble_is_named_without_its_escape_sequences() -> None:
+    text = shown(replace(DAEMON, streams=(replace(TRAIN, stopped="a\x1b[2J.jpg is bad"),)))
+    assert "a\\x1b[2J.jpg is bad" in text
+    assert "\x1b" not in text
+
+
+def test_what_is_wrong_comes_before_everything_else() -> None:
+    assert shown(replace(DAEMON, reload_failed=True)).startswith("trouble: the last reload failed")
+
+
+def test_workers_that_were_replaced_are_counted_beside_those_that_are_there() -> None:
+    assert "8 workers 73% busy, 3 replaced; " in shown(replace(DAEMON, worker_deaths=3))
+
+
+def test_a_daemon_without_trouble_gets_no_advice() -> None:
+    assert "trouble" not in shown(DAEMON)
+    assert "remedy" not in shown(DAEMON)
+
+
+def test_nothing_is_lost_or_wider_than_80_columns() -> None:
+    long = replace(
+        TRAIN, name="a-stream-of-a-long-name", samples=14_197_122, batches=1_774_640, sessions=256,
+        decoded_per_s=12345, samples_per_s=123456, bad=99999, receipts_ok=1234, receipts_bad=1,
+    )  # fmt: skip
+    trainer = replace(TRAINER, stream=long.name, rank=255, world=256, step=123456, steps=1234567, credit=1024, held=999)
+    text = shown(replace(DAEMON, streams=(long,), sessions=(replace(trainer, doing="waiting"),)))
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
+    for number in ("14,197,122", "1,774,640", "256", "12,345", "123,456", "99,999", "123,456/1,234,567", "999/1024"):
+        assert number in text
+
+
+def test_without_a_terminal_there_are_no_escapes() -> None:
+    assert "\x1b" not in shown(DAEMON)
+    assert "\x1b" in shown(DAEMON, colour=True)
+
+
+def test_names_are_text_and_never_markup() -> None:
+    assert "[red]" in shown(replace(DAEMON, streams=(replace(TRAIN, name="[red]"),)))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.4, "0 s"), (59.9, "59 s"), (60, "1 min 0 s"), (3600, "1 h 0 min"), (11565.3, "3 h 12 min"),
+        (90_061, "1 d 1 h"), (8_640_000, "100 d 0 h"),
+    ],
+)  # fmt: skip
+def test_a_span_is_said_in_its_two_largest_units(seconds: float, words: str) -> None:
+    assert span(seconds) == words
+
+
+@pytest.mark.parametrize(("per_s", "words"), [(0, "0"), (0.04, "0.0"), (5.25, "5.2"), (10, "10"), (31640.2, "31,640")])
+def test_a_slow_rate_shows_a_decimal(per_s: float, words: str) -> None:
+    assert rate(per_s) == words
+
+
+def test_a_span_for_a_narrow_column_is_said_in_its_largest_unit() -> None:
+    assert span(11565.3, units=1) == "3 h"

@@ -1,0 +1,71 @@
+"""Which loss, optimizer and precision a model learns with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from trainer_fakes import ANGLE, KIND, make_spec
+
+from streamd.cli.train.compile import choose_optimizer, compile_for
+from streamd.cli.train.models import builder
+from streamd.core.spec import LabelSpec
+from streamd.errors import ConfigError
+from streamd.frameworks.keras import load_keras
+
+TAGS = LabelSpec("tags", "tags", width=3, classes=("a", "b", "c"), counts=(1, 2, 3))
+
+
+class Compiled:
+    """Stands where a model does, and keeps what it is compiled with."""
+
+    def __init__(self) -> None:
+        self.how: tuple[Any, ...] = ()
+
+    def compile(self, optimizer: Any, loss: str, *, weighted_metrics: list[str]) -> None:
+        self.how = (optimizer, loss, weighted_metrics)
+
+
+@pytest.mark.parametrize(
+    ("label", "loss", "metric"),
+    [
+        (KIND, "sparse_categorical_crossentropy", "accuracy"),
+        (TAGS, "binary_crossentropy", "binary_accuracy"),
+        (ANGLE, "mse", "mae"),
+        (replace(ANGLE, width=4), "mse", "mae"),
+        (LabelSpec("age", "int"), "mse", "mae"),
+    ],
+)
+def test_the_label_tells_the_loss_and_the_metric_heeds_weights(label: LabelSpec, loss: str, metric: str) -> None:
+    model = Compiled()
+    compile_for(model, label, "sgd")
+    assert model.how == ("sgd", loss, [metric])
+
+
+@pytest.mark.train
+@pytest.mark.parametrize("label", [KIND, TAGS, ANGLE, replace(ANGLE, width=4)])
+def test_the_built_in_network_learns_a_label_of_any_shape_from_weighted_samples(label: LabelSpec) -> None:
+    model = builder(label, None)(make_spec(label))
+    compile_for(model, label)
+    images = np.zeros((4, 8, 8, 3), dtype=np.uint8)
+    values = np.ones((4, label.width) if label.width else 4, dtype=label.dtype)
+    loss, metric = model.train_on_batch(images, values, sample_weight=np.array([1, 1, 1, 0], np.float32))
+    assert np.isfinite([loss, metric]).all()
+
+
+@pytest.mark.train
+def test_an_optimizer_is_found_by_its_name_in_any_case_and_takes_the_rate() -> None:
+    optimizers = load_keras().optimizers
+    assert type(choose_optimizer(None, None)) is optimizers.Adam
+    assert type(choose_optimizer("AdamW", None)) is optimizers.AdamW
+    assert float(choose_optimizer("sgd", 0.25).learning_rate) == 0.25
+
+
+@pytest.mark.train
+def test_an_unknown_optimizer_is_refused_with_the_near_name_and_those_there_are() -> None:
+    with pytest.raises(ConfigError, match=r"no optimizer 'addam'; did you mean 'adam'.*; it has .*adam, .*sgd"):
+        choose_optimizer("addam", 0.1)
+    with pytest.raises(ConfigError, match="no optimizer 'LossScaleOptimizer'"):
+        choose_optimizer("LossScaleOptimizer", None)

@@ -1,0 +1,45 @@
+"""The curves of a training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamd.cli.train import report
+from streamd.cli.train.report import draw, panels
+
+HISTORY = {"mae": [3.0, 2.0], "loss": [1.0, 0.5], "val_loss": [1.5, 1.0], "val_mae": [2.5, 2.0], "val_only": [1.0, 2.0]}
+
+
+def test_a_metric_is_drawn_with_its_validation_and_the_loss_comes_first() -> None:
+    assert list(panels(HISTORY)) == ["loss", "mae", "only"]
+    assert panels(HISTORY)["loss"] == {"training": [1.0, 0.5], "validation": [1.5, 1.0]}
+    assert panels(HISTORY)["only"] == {"validation": [1.0, 2.0]}
+
+
+def test_a_history_without_a_loss_has_no_panel_for_it() -> None:
+    assert panels({"mae": [1.0]}) == {"mae": {"training": [1.0]}}
+
+
+@pytest.mark.train
+def test_every_number_is_on_the_picture_by_its_epoch_counted_from_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+    figure = report.load_figures().Figure
+
+    def keep(**how: Any) -> Any:
+        made.append(figure(**how))
+        return made[-1]
+
+    monkeypatch.setattr(report.load_figures(), "Figure", keep)
+    draw(HISTORY, tmp_path / "model.curves.png")
+    assert (tmp_path / "model.curves.png").read_bytes().startswith(b"\x89PNG")
+    lines = {
+        (axes.get_title(), line.get_label()): line.get_xydata().tolist() for axes in made[0].axes for line in axes.lines
+    }
+    assert lines["loss", "validation"] == [[1, 1.5], [2, 1.0]]
+    assert {title for title, _ in lines} == {"loss", "mae", "only"}
+    assert len(lines) == len(HISTORY)

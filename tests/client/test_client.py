@@ -1,0 +1,274 @@
+"""The door: finding a daemon, asking it, and what a caller is told who asks wrongly."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+from daemons import LIMIT_S, DaemonProcess, stream_config, write_images
+from forking import in_a_forked_child
+
+import streamd
+from streamd.client import Client, Stream, client
+from streamd.errors import (
+    BatchesHeldError,
+    ConfigError,
+    ConnectError,
+    ForkedClientError,
+    RefusedError,
+    StreamdError,
+)
+from streamd.limits import DEFAULT_CREDIT
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    place = tmp_path_factory.mktemp("d")
+    folder = write_images(place / "data", {"cat": 20, "dog": 20})
+    streams = {"train": stream_config(folder), "validation": stream_config(folder, shuffle="none")}
+    daemon = DaemonProcess(place, {"streams": streams}).start()
+    yield daemon.endpoint
+    daemon.kill()
+
+
+def test_a_client_knows_the_streams_and_their_specs(endpoint: str) -> None:
+    with streamd.connect(endpoint) as client:
+        streams = client.streams()
+        assert list(streams) == ["train", "validation"]
+        spec = streams["train"]
+        assert (spec.samples, spec.batches, spec.batch_size, spec.image_shape) == (40, 5, 8, (32, 32, 3))
+        assert spec.labels["label"].classes == ("cat", "dog")
+        assert spec.labels["label"].counts == (20, 20)
+        assert client.stats()["daemon"]["sessions"] == 0
+        assert repr(client) == f"<Client of {endpoint}, 0 streams>"
+
+
+def test_the_environment_names_the_endpoint(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMD_ENDPOINT", endpoint)
+    with streamd.connect() as client:
+        assert client.endpoint == endpoint
+
+
+def test_leaving_the_client_closes_its_streams(endpoint: str) -> None:
+    with streamd.connect(endpoint) as client:
+        stream = client.subscribe("train")
+        next(iter(stream))
+    with pytest.raises(ConnectError, match="this stream is closed; subscribe again"):
+        next(iter(stream))
+    with pytest.raises(ConnectError, match="closed"):
+        stream.seek(stream.token)
+    assert [receipt.complete for receipt in stream.receipts] == [False]
+
+
+def test_leaving_by_an_error_closes_too_and_lets_the_error_through(endpoint: str) -> None:
+    streams: list[Stream] = []
+
+    def fail() -> None:
+        with streamd.connect(endpoint) as client, client.subscribe("train") as stream:
+            streams.append(stream)
+            next(iter(stream))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert len(streams[0].receipts) == 1
+
+
+def test_nobody_there_is_a_connect_error_that_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConnectError, match=r"no answer within 0\.1 s; there is no such socket: start `streamd"
+    ) as raised:
+        streamd.connect(f"ipc://{tmp_path}/s", timeout=0.1)
+    assert raised.value.endpoint == f"ipc://{tmp_path}/s"
+
+
+def test_something_else_there_is_a_connect_error_too(tmp_path: Path) -> None:
+    (tmp_path / "s").write_text("not a socket")
+    with pytest.raises(ConnectError, match=r"no answer within 0\.1 s; is `streamd serve` running there\?"):
+        streamd.connect(f"ipc://{tmp_path}/s", timeout=0.1)
+
+
+@pytest.mark.parametrize(
+    ("wish", "error", "says"),
+    [
+        ({"stream": "trian"}, RefusedError, "no stream 'trian'; did you mean 'train'\\?; served: train, validation"),
+        ({"stream": "zzz"}, RefusedError, "no stream 'zzz'; served: train, validation"),
+        ({"rank": 2, "world": 2}, ConfigError, "rank 2 of world 2: rank counts from 0 to world - 1"),
+        ({"rank": -1}, ConfigError, "rank -1"),
+        ({"world": 0}, ConfigError, "world 0"),
+        ({"rank": "Auto"}, ConfigError, "rank='Auto': a number, or \"auto\" for what the launcher"),
+        ({"rank": "auto", "world": 3}, ConfigError, 'world=3 was given beside rank="auto", and here is a world of 1'),
+        ({"epochs": 0}, ConfigError, "epochs 0: a whole number, at least 1, or None"),
+        ({"epochs": 1 << 70}, ConfigError, "a whole number, at least 1, or None"),
+        ({"epochs": 1.5}, ConfigError, "epochs 1.5: a whole number"),
+        ({"epochs": True}, ConfigError, "epochs True: a whole number"),
+        ({"uneven": "Pad"}, ConfigError, 'uneven \'Pad\': "drop", "pad"'),
+        ({"prefetch": 1}, ConfigError, "prefetch 1: between 2 and 1024"),
+        ({"prefetch": 1025}, ConfigError, "prefetch 1025"),
+        ({"start": "alive"}, ConfigError, 'start=\'alive\': use "begin", "live"'),
+        ({"start": {"together": 0}}, ConfigError, "begin when K trainers are there, at most 256"),
+        ({"start": {"togther": 2}}, ConfigError, '{"together": K}'),
+        ({"start": {"together": 257}}, ConfigError, "at most 256"),
+        ({"batch_size": 5}, ConfigError, "use a divisor or a multiple of 8, such as 1, 2, 4, 16"),
+        ({"world": 6}, RefusedError, 'use fewer ranks, a smaller batch_size or uneven="pad"'),
+    ],
+)
+def test_a_wish_that_cannot_be_granted_says_why(
+    endpoint: str, wish: dict[str, Any], error: type[StreamdError], says: str
+) -> None:
+    with streamd.connect(endpoint) as client:
+        with pytest.raises(error, match=says):
+            client.subscribe(**{"stream": "train", **wish})
+        assert client.stats()["daemon"]["sessions"] == 0
+
+
+def test_curve_keys_are_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="curve keys are for tcp:// endpoints"):
+        streamd.connect("ipc:///run/x", curve=object())
+
+
+def test_the_launchers_rank_takes_its_own_batches(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with streamd.connect(endpoint) as client, client.subscribe("train", epochs=1, rank="auto") as stream:
+        assert [batch.index for batch in stream] == [1, 3]
+        assert stream.receipts[0].dropped == 8
+
+
+def test_prefetch_bounds_what_is_here_at_a_time(endpoint: str) -> None:
+    with streamd.connect(endpoint) as client, client.subscribe("train", prefetch=3) as stream:
+        held = list(islice(stream, 3))
+        assert stream._inbox.held() == [(0, 0), (0, 1), (0, 2)]
+        assert stream._inbox.take(stream._tally.cursor, 0.05) is None
+        assert len(held) == 3
+
+
+def test_holding_every_batch_is_an_error_that_names_them_and_dropping_one_cures_it(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamd.client.waiting.HELD_COLLECT_S", 0.01)
+    monkeypatch.setattr("streamd.client.waiting.HELD_ERROR_S", 0.05)
+    with streamd.connect(endpoint) as client, client.subscribe("train", prefetch=2) as stream:
+        batches = stream.epochs()
+        held = list(islice(next(batches), 2))
+        with pytest.raises(BatchesHeldError, match=r"epoch:index 0:0, 0:1.*keep batch.copy\(\) instead") as raised:
+            next(next(batches))
+        assert raised.value.held == ((0, 0), (0, 1))
+        held.pop()
+        assert next(next(batches)).index == 2
+
+
+def test_garbage_that_holds_batches_is_collected_before_anyone_complains(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamd.client.waiting.HELD_COLLECT_S", 0.01)
+    with streamd.connect(endpoint) as client, client.subscribe("train", prefetch=2, epochs=1) as stream:
+        for batch in stream:
+            ring: list[Any] = [batch.images]
+            ring.append(ring)
+            del ring, batch
+        assert stream.receipts[0].ok
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_is_refused_and_disturbs_nothing(endpoint: str) -> None:
+    with streamd.connect(endpoint) as client, client.subscribe("train", epochs=1) as stream:
+        batches = iter(stream)
+        first = next(batches)
+
+        def misuse() -> None:
+            for use in (
+                lambda: next(batches),
+                lambda: stream.seek(stream.token),
+                lambda: client.subscribe("train"),
+                client.streams,
+                client.stats,
+            ):
+                with pytest.raises(ForkedClientError, match=r"call streamd\.connect\(\) after fork, in the child"):
+                    use()
+            assert first.images.sum() > 0
+            client.close()
+
+        assert in_a_forked_child(misuse) == 0
+        assert [batch.index for batch in batches] == [1, 2, 3, 4]
+        assert stream.receipts[0].ok
+
+
+def test_a_daemon_that_stays_away_exhausts_patience(tmp_path: Path) -> None:
+    folder = write_images(tmp_path / "data", {"cat": 16})
+    daemon = DaemonProcess(tmp_path, {"workers": 1, "streams": {"train": stream_config(folder)}}).start()
+    try:
+        with streamd.connect(daemon.endpoint, patience=0.2) as client, client.subscribe("train") as stream:
+            batches = iter(stream)
+            next(batches)
+            daemon.process.kill()
+            daemon.process.wait()
+            started_s = time.monotonic()
+            with pytest.raises(ConnectError, match="the daemon has been away for 0 s, which is all the patience"):
+                list(batches)
+            assert 0.2 <= time.monotonic() - started_s < 5
+            assert stream.receipts == [] or stream.receipts[-1].ok
+    finally:
+        daemon.kill()
+
+
+def test_a_daemon_that_dies_between_the_first_answer_and_the_subscription_is_a_connect_error(
+    endpoint: str, tmp_path: Path
+) -> None:
+    with streamd.connect(endpoint) as known:
+        spec = known.streams()["train"]
+    lost = Client(f"ipc://{tmp_path}/s", 0.1, None)
+    lost.streams = lambda: {"train": spec}  # type: ignore[method-assign]  # as the daemon said when it was there
+    with pytest.raises(ConnectError, match=r"no answer to a subscription within 0\.1 s"):
+        lost.subscribe("train")
+    assert client._wish(spec, 1, 0, 1, None, None, "shared").credit == DEFAULT_CREDIT
+
+
+def test_a_question_that_meets_a_restart_is_asked_again(
+    start_daemon: Callable[..., DaemonProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamd.client.client.ASK_AGAIN_S", 0.05)
+    daemon = start_daemon(
+        {"workers": 1, "streams": {"train": stream_config(write_images(tmp_path / "data", {"cat": 8}))}}
+    )
+    with streamd.connect(daemon.endpoint) as client:
+        daemon.process.send_signal(signal.SIGSTOP)
+        asked: list[object] = []
+        asking = threading.Thread(target=lambda: asked.append(client.streams()))
+        asking.start()
+        daemon.restart_after_kill()
+        asking.join(LIMIT_S)
+        assert len(asked) == 1
+
+
+def test_a_question_to_a_daemon_that_is_gone_for_good_waits_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "ASK_AGAIN_S", 0.01)
+    nobody = Client(f"ipc://{tmp_path}/nobody", 1e6, None)
+    gone = threading.Timer(0.05, nobody._give_up, [ConnectError(nobody.endpoint, "it was killed")])
+    gone.start()
+    with pytest.raises(ConnectError, match="it was killed"):
+        nobody.status()
+    gone.join()
+
+
+def test_an_interrupt_while_a_question_is_asked_leaves_nothing_half_made(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with streamd.connect(endpoint) as asker:
+        with monkeypatch.context() as patch:
+            patch.setattr(zmq.Socket, "connect", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                asker.streams()
+        assert "train" in asker.streams()

@@ -1,0 +1,384 @@
+"""The thread that owns the socket, against a daemon that the test plays by hand, frame by frame."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zmq
+from daemons import wait_until
+from forking import in_a_forked_child
+from talking import SPEC
+
+from streamd.client.handoff import Delivery, Inbox
+from streamd.client.io_thread import Postman
+from streamd.client.session import Session, Wish
+from streamd.core.slot_layout import slot_bytes
+from streamd.core.spec import Cursor
+from streamd.errors import OtherVersionError, ProtocolError
+from streamd.ipc.frames import VERSION, Header, body, frame, pack, unpack_client
+from streamd.ipc.messages import (
+    BatchReady,
+    ClientMessage,
+    DaemonMessage,
+    Draining,
+    Goodbye,
+    Ping,
+    Progress,
+    Refused,
+    Subscribe,
+    Welcome,
+)
+
+LIMIT_S = 10.0
+BOOT = 5
+CREDIT = 8
+
+
+class Daemon:
+    """One end of everything a daemon has; the test says what it does."""
+
+    def __init__(self, folder: Path) -> None:
+        self.endpoint = f"ipc://{folder}/s"
+        self._context = zmq.Context(io_threads=1)
+        self._listen()
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.settimeout(LIMIT_S)
+        self._listener.bind(f"{folder}/s.fd")
+        self._listener.listen()
+        self._descriptors = f"{folder}/s.fd"
+        self._sessions = 0
+        self.identity = b""
+        self.lifeline: socket.socket | None = None
+
+    def _listen(self) -> None:
+        self.router = self._context.socket(zmq.ROUTER)
+        self.router.linger = 0
+        self.router.rcvtimeo = int(LIMIT_S * 1000)
+        wait_until(self._bound, "the last socket has left the endpoint")
+
+    def _bound(self) -> bool:
+        try:
+            self.router.bind(self.endpoint)
+        except zmq.ZMQError:
+            return False
+        return True
+
+    def hear(self) -> ClientMessage:
+        self.identity, data = self.router.recv_multipart()
+        return unpack_client(data)[1]
+
+    def heard_in_time(self, within_ms: int) -> bool:
+        return bool(self.router.poll(within_ms))
+
+    def say(self, message: DaemonMessage, number: int = 0, *, boot: int = BOOT, pixels: bytes | None = None) -> None:
+        parts = [self.identity, pack(Header(boot, self._sessions, number), message)]
+        self.router.send_multipart(parts if pixels is None else [*parts, pixels])
+
+    def admit(self) -> Subscribe:
+        """Welcomes whoever subscribes next, and hears their first grant of credit."""
+        subscribe = self.hear()
+        assert isinstance(subscribe, Subscribe)
+        self.hang_up()
+        self._sessions += 1
+        self.say(Welcome(SPEC, CREDIT, "inline", self._descriptors, b"s" * 16))
+        self.lifeline, _ = self._listener.accept()
+        self.lifeline.settimeout(LIMIT_S)
+        assert self.lifeline.recv(16) == b"s" * 16
+        assert self.hear() == Progress(CREDIT, (), 0, 0)
+        return subscribe
+
+    def deliver(self, number: int, *, boot: int = BOOT) -> None:
+        """Batch `number` of the first epoch, every byte of it the number."""
+        nbytes = slot_bytes(SPEC)
+        ready = BatchReady(0, number, SPEC.batch_size, 0, nbytes, inline=True)
+        self.say(ready, number, boot=boot, pixels=bytes([number]) * nbytes)
+
+    def cut(self) -> None:
+        """Drops every connection of the ROUTER, and listens again."""
+        self.router.close(0)
+        self._listen()
+
+    def hang_up(self) -> None:
+        if self.lifeline is not None:
+            self.lifeline.close()
+            self.lifeline = None
+
+    def close(self) -> None:
+        self.hang_up()
+        self._listener.close()
+        self.router.close(0)
+        self._context.term()
+
+
+@pytest.fixture
+def daemon() -> Iterator[Daemon]:
+    with tempfile.TemporaryDirectory(prefix="sd") as folder:
+        daemon = Daemon(Path(folder))
+        yield daemon
+        daemon.close()
+
+
+class Trainer:
+    """A postman with its session and inbox, and the loop's part of the work."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self.session = Session(Wish("train", 0, 1, None, "drop", CREDIT, "inline"))
+        self.inbox = Inbox(Cursor())
+        self.postman = Postman(daemon.endpoint, self.session, self.inbox)
+        self._cursor = Cursor()
+        self.postman.start()
+
+    def take(self) -> Delivery:
+        after = self._cursor.after_step(0, 1)
+        delivery = None
+        while delivery is None:  # ends early when the daemon goes away or comes back
+            delivery = self.inbox.take(after, LIMIT_S)
+        self._cursor = after
+        return delivery
+
+
+@pytest.fixture
+def trainer(daemon: Daemon) -> Iterator[list[Trainer]]:
+    """Filled by `begin`; a list, so that the fixture itself keeps no postman alive."""
+    begun: list[Trainer] = []
+    yield begun
+    daemon.hang_up()
+    for each in begun:
+        each.postman.stop()
+    begun.clear()
+
+
+def begin(daemon: Daemon, begun: list[Trainer]) -> Trainer:
+    begun.append(Trainer(daemon))
+    daemon.admit()
+    return begun[-1]
+
+
+def test_it_subscribes_pairs_its_lifeline_and_shows_the_welcome(daemon: Daemon, trainer: list[Trainer]) -> None:
+    trainer.append(Trainer(daemon))
+    subscribe = daemon.admit()
+    assert (subscribe.stream, subscribe.cursor, subscribe.credit, subscribe.resuming) == ("train", Cursor(), 8, False)
+    assert trainer[0].inbox.wait_welcome(LIMIT_S)
+
+
+def test_inline_pixels_reach_the_loop(daemon: Daemon, trainer: list[Trainer]) -> None:
+    one = begin(daemon, trainer)
+    daemon.deliver(0)
+    daemon.deliver(1)
+    for number in (0, 1):
+        delivery = one.take()
+        assert (delivery.number, delivery.batch.index) == (number, number)
+        assert np.frombuffer(delivery.memory, np.uint8).tolist() == [number] * slot_bytes(SPEC)
+
+
+def test_frames_of_another_boot_are_dropped_and_counted(daemon: Daemon, trainer: list[Trainer]) -> None:
+    one = begin(daemon, trainer)
+    daemon.deliver(0, boot=BOOT + 1)
+    daemon.deliver(0)
+    assert one.take().number == 0
+    assert one.session.stale_frames == 1
+    assert one.inbox.take(Cursor(), 0) is None
+
+
+@pytest.mark.parametrize("wrong", [0, 2])
+def test_a_batch_out_of_turn_ends_the_connection_and_never_reaches_the_loop(
+    daemon: Daemon, trainer: list[Trainer], wrong: int
+) -> None:
+    one = begin(daemon, trainer)
+    daemon.deliver(0)
+    one.take()
+    daemon.deliver(wrong)
+    again = daemon.admit()
+    assert (again.cursor, again.resuming) == (Cursor().after_step(0, 1), True)
+    assert one.session.gaps == 1
+
+
+def test_when_the_lifeline_ends_what_was_not_taken_is_asked_for_again(daemon: Daemon, trainer: list[Trainer]) -> None:
+    one = begin(daemon, trainer)
+    daemon.deliver(0)
+    daemon.deliver(1)
+    one.take()
+    wait_until(lambda: len(one.inbox._deliveries) == 1, "the second batch lies ready")
+    daemon.hang_up()
+    assert daemon.admit().cursor == Cursor().after_step(0, 1)
+    assert len(one.inbox._deliveries) == 0
+
+
+def test_a_daemon_that_drains_is_left_at_once_and_counts_as_away(daemon: Daemon, trainer: list[Trainer]) -> None:
+    one = begin(daemon, trainer)
+    assert one.inbox.wait_welcome(LIMIT_S)
+    daemon.say(Draining())
+    assert daemon.lifeline is not None
+    assert daemon.lifeline.recv(1) == b""
+    wait_until(lambda: one.inbox.away_since_s is not None, "the loop's patience begins")
+    assert daemon.admit().resuming
+
+
+def test_a_refusal_that_may_pass_is_asked_again_and_a_final_one_is_told(daemon: Daemon, trainer: list[Trainer]) -> None:
+    trainer.append(Trainer(daemon))
+    assert isinstance(daemon.hear(), Subscribe)
+    daemon.say(Refused("busy", "wait", 0.01))
+    assert isinstance(daemon.hear(), Subscribe)
+    daemon.say(Refused("usage", "not like that"))
+    with pytest.raises(Exception, match="not like that"):
+        trainer[0].inbox.wait_welcome(LIMIT_S)
+
+
+def test_a_daemon_of_another_version_is_told_to_the_loop_as_what_it_is(daemon: Daemon, trainer: list[Trainer]) -> None:
+    one = begin(daemon, trainer)
+    said = bytearray(frame(Header(1, 1, 1), body(Draining())))
+    said[2] = VERSION + 1
+    daemon.router.send_multipart([daemon.identity, bytes(said)])
+    with pytest.raises(OtherVersionError, match=str(VERSION + 1)):
+        one.take()
+
+
+def test_a_frame_that_makes_no_sense_is_told_to_the_loop(daemon: Daemon, trainer: list[Trainer]) -> None:
+    one = begin(daemon, trainer)
+    daemon.router.send_multipart([daemon.identity, b"no frame of streamd"])
+    with pytest.raises(ProtocolError):
+        one.take()
+
+
+def test_releases_are_told_together(daemon: Daemon, trainer: list[Trainer]) -> None:
+    one = begin(daemon, trainer)
+    for number in range(SPEC.batches):
+        daemon.deliver(number)
+    taken = [one.take() for _ in range(SPEC.batches)]
+    for delivery in taken:
+        one.postman.take_back(delivery)
+    one.postman.hurry(now=True)
+    told: list[int] = []
+    while len(told) < len(taken):
+        progress = daemon.hear()
+        assert isinstance(progress, Progress)
+        assert progress.upto == CREDIT + len(told) + len(progress.released)
+        told += progress.released
+    assert told == [0, 1, 2, 3, 4]
+
+
+def test_a_single_release_waits_for_company_unless_the_loop_waits_for_it(
+    daemon: Daemon, trainer: list[Trainer]
+) -> None:
+    one = begin(daemon, trainer)
+    daemon.deliver(0)
+    delivery = one.take()
+    one.postman.take_back(delivery)
+    assert not daemon.heard_in_time(100)
+    one.postman.hurry(now=True)
+    assert daemon.hear() == Progress(CREDIT + 1, (0,), 1, 0)
+
+
+def test_releases_of_an_earlier_connection_are_not_told_to_the_next(daemon: Daemon, trainer: list[Trainer]) -> None:
+    one = begin(daemon, trainer)
+    daemon.deliver(0)
+    delivery = one.take()
+    daemon.hang_up()
+    daemon.admit()
+    one.postman.hurry(now=True)
+    one.postman.take_back(delivery)
+    assert not daemon.heard_in_time(100)
+
+
+def test_stopping_says_goodbye_and_late_releases_do_no_harm(daemon: Daemon, trainer: list[Trainer]) -> None:
+    one = begin(daemon, trainer)
+    daemon.deliver(0)
+    delivery = one.take()
+    stopping = threading.Thread(target=one.postman.stop)
+    stopping.start()
+    assert isinstance(daemon.hear(), Goodbye)
+    daemon.hang_up()
+    stopping.join(LIMIT_S)
+    one.postman.take_back(delivery)
+    assert not one.postman._thread.is_alive()
+
+
+def test_leaving_says_goodbye_without_waiting_for_the_end(daemon: Daemon, trainer: list[Trainer]) -> None:
+    one = begin(daemon, trainer)
+    one.postman.leave()
+    assert isinstance(daemon.hear(), Goodbye)
+    assert one.postman._thread.is_alive()
+    daemon.hang_up()
+    wait_until(lambda: not one.postman._thread.is_alive(), "its thread ends")
+
+
+def test_a_postman_that_never_started_can_be_stopped(daemon: Daemon) -> None:
+    session = Session(Wish("train", 0, 1, None, "drop", CREDIT, "inline"))
+    Postman(daemon.endpoint, session, Inbox(Cursor())).stop()
+    assert not daemon.heard_in_time(0)
+
+
+def test_a_connection_that_is_cut_is_made_again_at_once_by_a_new_subscription(
+    daemon: Daemon, trainer: list[Trainer]
+) -> None:
+    one = begin(daemon, trainer)
+    daemon.deliver(0)
+    one.take()
+    daemon.cut()
+    again = daemon.admit()
+    assert (again.cursor, again.resuming) == (Cursor().after_step(0, 1), True)
+
+
+def test_a_daemon_that_dies_before_it_answers_is_not_waited_for(
+    daemon: Daemon, trainer: list[Trainer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamd.client.session.ANSWER_TIMEOUT_S", 10 * LIMIT_S)
+    trainer.append(Trainer(daemon))
+    assert isinstance(daemon.hear(), Subscribe)
+    daemon.cut()
+    daemon.admit()
+
+
+def test_a_daemon_that_never_answers_a_ping_is_left_and_patience_begins(
+    daemon: Daemon, trainer: list[Trainer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = begin(daemon, trainer)
+    monkeypatch.setattr("streamd.client.session.ANSWER_TIMEOUT_S", 0.05)
+    one.postman.order(lambda: one.session.ask(time.monotonic()))
+    assert isinstance(daemon.hear(), Progress)
+    assert isinstance(daemon.hear(), Ping)
+    wait_until(lambda: one.inbox.away_since_s is not None, "the daemon counts as away")
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_lease_that_a_forked_child_has_too_is_retired_when_it_ends(daemon: Daemon, trainer: list[Trainer]) -> None:
+    one = begin(daemon, trainer)
+    for number in range(3):
+        daemon.deliver(number)
+    before = [one.take(), one.take()]
+    assert in_a_forked_child(lambda: None) == 0
+    for delivery in [*before, one.take()]:
+        one.postman.take_back(delivery)
+    one.postman.hurry(now=True)
+    told: list[int] = []
+    retired: list[int] = []
+    while len(told) < 3:
+        progress = daemon.hear()
+        assert isinstance(progress, Progress)
+        told += progress.released
+        retired += progress.retired
+    assert (told, retired) == ([0, 1, 2], [0, 1])
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_keeps_no_connection_and_no_memory_that_nobody_there_sees(
+    daemon: Daemon, trainer: list[Trainer]
+) -> None:
+    one = begin(daemon, trainer)
+    daemon.deliver(0)
+    wait_until(lambda: len(one.inbox._deliveries) == 1, "a batch lies ready")
+
+    def look() -> None:
+        assert one.postman._lifeline is not None
+        assert one.postman._lifeline.fileno() == -1
+        assert not one.inbox._deliveries
+
+    assert in_a_forked_child(look) == 0
+    assert one.take().number == 0

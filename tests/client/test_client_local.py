@@ -1,0 +1,239 @@
+"""`streamd.local`: a daemon of one's own that comes and goes with its process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from daemons import LIMIT_S, stream_config, wait_until, write_images
+
+import streamd
+from streamd.client import Stream
+from streamd.client.local import PrivateClient
+from streamd.errors import ConfigError, ConnectError
+
+SCRIPT = """
+import json, sys
+import streamd
+client = streamd.local(json.loads(sys.argv[1]))
+print(client.pid, client.endpoint, flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> dict[str, object]:
+    folder = write_images(tmp_path / "data", {"cat": 20, "dog": 12})
+    return {"workers": 1, "memory": "32MiB", "streams": {"train": stream_config(folder)}}
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateClient]:
+    """One that no test changes, asked for with values of their libraries and with endpoints of its own."""
+    folder = write_images(tmp_path_factory.mktemp("d") / "data", {"cat": 20, "dog": 12})
+    source = {"kind": "folder", "path": folder}
+    stream = stream_config(folder, source=source, batch_size=np.int64(4), drop_remainder=np.True_)
+    listen = {"listen": ["ipc:///run/a", "ipc:///run/b"], "monitor": "127.0.0.1:0"}
+    with streamd.local({"memory": "32MiB", **listen, "workers": np.uint8(1), "streams": {"train": stream}}) as client:
+        yield client
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+
+
+def test_a_mapping_is_served_and_its_daemon_ends_quietly_with_the_client(
+    config: dict[str, object], capfd: pytest.CaptureFixture[str]
+) -> None:
+    with streamd.local(config) as client:
+        folder = Path(client.endpoint.removeprefix("ipc://")).parent
+        assert is_running(client.pid)
+        with client.subscribe("train", epochs=1) as stream:
+            assert sum(len(batch) for batch in stream) == 32
+            assert stream.receipts[0].ok
+    assert not is_running(client.pid)
+    assert not folder.exists()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_file_is_served_and_its_paths_are_relative_to_it(
+    config: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config["streams"] = {"train": stream_config(Path("data"))}
+    (tmp_path / "config.yaml").write_text(json.dumps(config))
+    with streamd.local(tmp_path / "config.yaml") as client:
+        assert client.streams()["train"].samples == 32
+    monkeypatch.chdir(tmp_path)
+    with streamd.local(config) as client:
+        assert client.streams()["train"].samples == 32
+
+
+def test_paths_and_numbers_may_be_of_their_libraries_and_endpoints_do_not_count(lasting: PrivateClient) -> None:
+    assert {name: (spec.samples, spec.batch_size) for name, spec in lasting.streams().items()} == {"train": (32, 4)}
+
+
+def test_two_daemons_of_one_process_do_not_meet_and_the_later_sees_the_files_that_came_since(
+    config: dict[str, object], tmp_path: Path
+) -> None:
+    with streamd.local(config) as one:
+        write_images(tmp_path / "data", {"emu": 4})
+        with streamd.local(config) as other:
+            assert one.endpoint != other.endpoint
+            assert [client.streams()["train"].samples for client in (one, other)] == [32, 36]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"streams": {}}, "streams"),
+        ({"memroy": "1GiB"}, "memroy: unknown key; did you mean 'memory'"),
+        ({"streams": {"train": stream_config(Path("/no/such/folder"))}}, "streams.train.source.path: .*no/such/folder"),
+    ],
+)
+def test_mistakes_are_told_here_and_leave_nothing_behind(
+    config: dict[str, object], change: dict[str, object], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    with pytest.raises(ConfigError, match=says):
+        streamd.local({**config, **change})
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [(object(), "is of type object; write"), (np.arange(2), "is of type ndarray; write"), ("a\udcff", "surrogates")],
+)
+def test_values_that_no_file_could_hold_are_mistakes_and_start_nothing(
+    config: dict[str, object], value: object, says: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        streamd.local({**config, "workers": value})
+    assert capfd.readouterr().err == ""
+
+
+def test_where_temporary_folders_have_names_too_long_for_a_socket_it_finds_another_place(
+    config: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    with streamd.local(config) as client:
+        assert list(client.streams()) == ["train"]
+        assert list(long.iterdir()) == []
+
+
+def test_a_client_that_nobody_closed_takes_its_daemon_along(config: dict[str, object]) -> None:
+    client = streamd.local(config)
+    pid = client.pid
+    del client
+    assert not is_running(pid)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, None])
+def test_the_daemon_ends_with_its_process_however_that_ends(
+    config: dict[str, object], number: signal.Signals | None
+) -> None:
+    command = [sys.executable, "-c", SCRIPT, json.dumps(config)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        pid, endpoint = process.stdout.readline().split()
+        folder = Path(endpoint.removeprefix("ipc://")).parent
+        if number is None:
+            process.stdin.close()
+        else:
+            process.send_signal(number)
+        process.wait()
+        wait_until(lambda: not is_running(int(pid)), "the daemon has ended")
+        wait_until(lambda: not folder.exists(), "its folder is gone")
+
+
+def test_a_signal_to_reload_finds_nothing_to_read_again_and_changes_nothing(
+    config: dict[str, object], capfd: pytest.CaptureFixture[str]
+) -> None:
+    with streamd.local(config) as client:
+        before = client.streams()
+        os.kill(client.pid, signal.SIGHUP)
+        said = ""
+
+        def heard() -> bool:
+            nonlocal said
+            said += capfd.readouterr().err
+            return "reload.nothing" in said
+
+        wait_until(heard, "the daemon says that there is nothing to reload")
+        assert client.streams() == before
+
+
+def test_a_forked_child_that_ends_does_not_end_the_daemon(lasting: PrivateClient) -> None:
+    child = os.fork()
+    if not child:
+        lasting.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert list(lasting.streams()) == ["train"]
+
+
+def test_a_daemon_that_is_killed_ends_every_wait_and_leaves_no_folder(config: dict[str, object]) -> None:
+    with streamd.local(config) as client, client.subscribe("train", start={"together": 2}) as stream:
+        folder = Path(client.endpoint.removeprefix("ipc://")).parent
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(next, iter(stream))  # for somebody who never comes
+            os.kill(client.pid, signal.SIGKILL)
+            with pytest.raises(ConnectError, match=rf"daemon of this process, pid {client.pid}, ended by SIGKILL"):
+                waiting.result(LIMIT_S)
+        assert not folder.exists()
+        for ask in (client.streams, lambda: client.batch("train", 0, 0), lambda: next(iter(stream))):
+            with pytest.raises(ConnectError, match=r"streamd\.local again: a stream goes on"):
+                ask()
+
+
+def raises_connect_error(stream: Stream) -> bool:
+    try:
+        next(iter(stream))
+    except ConnectError:
+        return True
+    return False
+
+
+def test_a_place_sought_after_the_daemons_end_is_not_waited_for_either(config: dict[str, object]) -> None:
+    with streamd.local(config) as client, client.subscribe("train") as stream:
+        token = next(iter(stream)).token
+        os.kill(client.pid, signal.SIGKILL)
+        wait_until(lambda: raises_connect_error(stream), "what came before it is read")
+        stream.seek(token)
+        with pytest.raises(ConnectError, match="ended by SIGKILL"):
+            next(iter(stream))
+
+
+def test_the_error_repeats_what_a_daemon_said_last_which_goes_to_stderr_as_well(
+    config: dict[str, object], capfd: pytest.CaptureFixture[str]
+) -> None:
+    with streamd.local(config) as client, client.subscribe("train", start={"together": 2}) as stream:
+        os.kill(client.pid, signal.SIGHUP)
+        said = ""
+
+        def heard() -> bool:
+            nonlocal said
+            said += capfd.readouterr().err
+            return "reload.nothing" in said
+
+        wait_until(heard, "the daemon says that there is nothing to reload")
+        os.kill(client.pid, signal.SIGABRT)
+        with pytest.raises(ConnectError, match=r"ended by SIGABRT; it last said: .*reload\.nothing: .*; call"):
+            next(iter(stream))

@@ -1,0 +1,84 @@
+"""Which rank a process is, by what its launcher says."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from streamd.client.ranks import from_environment
+from streamd.errors import ConfigError
+
+TORCH = {"RANK": "3", "WORLD_SIZE": "8"}
+SLURM = {"SLURM_PROCID": "1", "SLURM_NTASKS": "4", "SLURM_STEP_ID": "0"}
+MPI = {"OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "6"}
+ALONE = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_STEP_ID": "0"}
+
+
+def tf_config(kind: str, index: int, **cluster: int) -> dict[str, str]:
+    hosts = {name: [f"host{number}:1" for number in range(count)] for name, count in cluster.items()}
+    return {"TF_CONFIG": json.dumps({"cluster": hosts, "task": {"type": kind, "index": index}})}
+
+
+@pytest.mark.parametrize(
+    ("environ", "place"),
+    [
+        ({}, (0, 1)),
+        (TORCH, (3, 8)),
+        (SLURM, (1, 4)),
+        (MPI, (5, 6)),
+        ({"PMI_RANK": "0", "PMI_SIZE": "2"}, (0, 2)),
+        ({"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, (1, 2)),
+        (tf_config("worker", 1, worker=3), (1, 3)),
+        (tf_config("worker", 1, chief=1, worker=2, ps=2), (2, 3)),
+        (tf_config("chief", 0, chief=1, worker=2), (0, 3)),
+        ({"TF_CONFIG": "{}"}, (0, 1)),
+    ],
+)
+def test_every_launcher_is_understood(environ: dict[str, str], place: tuple[int, int]) -> None:
+    assert from_environment(environ) == place
+
+
+def test_a_batch_script_outside_of_a_step_is_no_rank() -> None:
+    assert from_environment({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("environ", "place"),
+    [
+        ({**TORCH, **SLURM, "TORCHELASTIC_RUN_ID": "none"}, (3, 8)),
+        ({**MPI, **SLURM}, (5, 6)),
+        ({**TORCH, **ALONE}, (3, 8)),
+        ({"RANK": "0", "WORLD_SIZE": "1", **SLURM}, (1, 4)),
+    ],
+    ids=["torchrun in srun", "mpirun in srun", "a shell of srun's", "one of a single"],
+)
+def test_the_launcher_that_another_has_started_knows_better(environ: dict[str, str], place: tuple[int, int]) -> None:
+    assert from_environment(environ) == place
+
+
+@pytest.mark.parametrize(
+    ("environ", "says"),
+    [
+        ({**TORCH, **SLURM}, "RANK=3, WORLD_SIZE=8 and SLURM_PROCID=1, SLURM_NTASKS=4 disagree.*unset those"),
+        ({"RANK": "0"}, "RANK=0 is set, and WORLD_SIZE is not"),
+        ({"RANK": "8", "WORLD_SIZE": "8"}, "RANK=8, WORLD_SIZE=8: rank 8 of world 8, and ranks count from 0"),
+        ({"PMI_RANK": "-1", "PMI_SIZE": "2"}, "PMI_RANK=-1, PMI_SIZE=2: rank -1 of world 2"),
+        ({"RANK": "one", "WORLD_SIZE": "2"}, "RANK=one, WORLD_SIZE=2: these must be whole numbers"),
+        (tf_config("ps", 0, worker=2, ps=1), "TF_CONFIG, task ps 0 of 2 worker: such a task is none of those that"),
+        (tf_config("worker", 2, worker=2), "task worker 2 of 2 worker: there is no such task"),
+        ({"TF_CONFIG": "worker"}, "TF_CONFIG is not as TensorFlow wants it .*: worker$"),
+        ({"TF_CONFIG": '{"cluster": 3}'}, "TF_CONFIG is not as TensorFlow wants it"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_the_variables(environ: dict[str, str], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        from_environment(environ)
+
+
+def test_a_world_that_was_given_must_be_the_one_that_was_started() -> None:
+    assert from_environment(TORCH, world=8) == (3, 8)
+    with pytest.raises(ConfigError, match=r'beside rank="auto", and here is a world of 8 \(RANK=3, WORLD_SIZE=8\)'):
+        from_environment(TORCH, world=4)
+    with pytest.raises(ConfigError, match=r"a world of 1 \(nothing in the environment\)"):
+        from_environment({}, world=2)

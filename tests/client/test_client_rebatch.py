@@ -1,0 +1,256 @@
+"""Batches cut into parts or put together: every row once, in order, whatever the size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sample_specs import some_spec
+
+from streamd.client.batch import Batch
+from streamd.client.rebatch import Cut, Fetch, Fetched, Recut
+from streamd.core.bad_samples import BadRow
+from streamd.core.spec import ImageSpec, Remainder, Segment, StreamSpec, Uneven
+from streamd.errors import ConfigError
+
+B: Final = 12
+
+
+def spec_of(samples: int, remainder: Remainder = "keep") -> StreamSpec:
+    whole, rest = divmod(samples, B)
+    batches = whole + bool(rest and remainder != "drop")
+    return some_spec(
+        samples=samples, batch_size=B, batches=batches, labels={}, image=ImageSpec(1, 2, 3), remainder=remainder
+    )
+
+
+def batch_of(spec: StreamSpec, index: int) -> Batch:
+    """Row r of the batch shows sample index * B + r, in every array."""
+    rows = spec.rows(index)
+    ids = np.arange(index * B, index * B + rows, dtype=np.int64)
+    ids[ids >= spec.samples] = -1
+    images = np.broadcast_to(ids.astype(np.uint8)[:, None, None, None], (rows, 1, 2, 3))
+    bad = (BadRow(1, int(ids[1]), "a.jpg", "broken", "masked"),) if rows > 1 else ()
+    weights = (ids >= 0).astype(np.float32)
+    return Batch(images, {"n": ids * 10}, weights, ids, bad, 0, index, lambda: f"after {index}", spec)
+
+
+class Source:
+    """The stream's batches in order, and which of them have been booked."""
+
+    def __init__(self, spec: StreamSpec, first: int = 0) -> None:
+        self._spec, self._indices = spec, iter(range(first, spec.batches))
+        self.booked: list[int] = []
+
+    def fetch(self) -> Fetched | None:
+        index = next(self._indices, None)
+        if index is None:
+            return None
+        batch = batch_of(self._spec, index)
+        return Fetched(batch, lambda: self.booked.append(index), self._token)
+
+    def _token(self, rows: int, world: int) -> str:
+        return f"{rows} rows behind {self.booked} in {world}"
+
+
+def all_of(recut: Recut, fetch: Fetch) -> Iterator[Batch]:
+    while (batch := recut.next(fetch)) is not None:
+        yield batch
+
+
+def cut(spec: StreamSpec, size: int, *, rows_taken: int = 0) -> tuple[list[Batch], Source, Recut]:
+    source = Source(spec)
+    recut = Recut(Cut.of(spec, size), 0, 1, rows_taken)
+    return list(all_of(recut, source.fetch)), source, recut
+
+
+def ids_of(batches: list[Batch]) -> list[int]:
+    return [int(each) for batch in batches for each in batch.sample_ids]
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.integers(1, 100), st.sampled_from([1, 2, 3, 4, 6, 12, 24, 36, 60]))
+def test_every_sample_comes_once_in_order_in_batches_of_the_size_asked_for(samples: int, size: int) -> None:
+    spec = spec_of(samples)
+    batches, source, _ = cut(spec, size)
+    assert ids_of(batches) == list(range(samples))
+    assert all(len(batch) <= size for batch in batches)
+    assert source.booked == list(range(spec.batches))
+    assert len(batches) == Cut.of(spec, size).spec.batches
+    assert [batch.index for batch in batches] == list(range(len(batches)))
+    for batch in batches:
+        assert batch.images[:, 0, 0, 0].tolist() == [each % 256 for each in batch.sample_ids.tolist()]
+        assert batch.labels["n"].tolist() == (batch.sample_ids * 10).tolist()
+        for bad in batch.bad:
+            assert batch.sample_ids[bad.row] == bad.sample_id
+
+
+def test_parts_are_views_and_groups_are_copies() -> None:
+    spec = spec_of(24)
+    whole = batch_of(spec, 0)
+    recut = Recut(Cut.of(spec, 4), 0, 1, 0)
+    part = recut.next(lambda: Fetched(whole, lambda: None, lambda *_: ""))
+    assert part is not None
+    assert np.shares_memory(part.images, whole.images)
+    (group,), _, _ = cut(spec, 24)
+    assert not group.images.flags.writeable
+    assert group.images.base is not whole.images
+
+
+def test_a_batch_is_booked_with_its_last_part_and_the_tokens_before_lie_within_it() -> None:
+    spec, source = spec_of(24), Source(spec_of(24))
+    recut = Recut(Cut.of(spec, 4), 0, 1, 0)
+    seen = [(batch.token, list(source.booked)) for batch in all_of(recut, source.fetch)]
+    assert seen[:4] == [
+        ("4 rows behind [] in 1", []),
+        ("8 rows behind [] in 1", []),
+        ("after 0", [0]),
+        ("4 rows behind [0] in 1", [0]),
+    ]
+
+
+@pytest.mark.parametrize("size", [4, 12, 24])
+def test_a_place_within_a_batch_is_gone_on_from_at_any_size(size: int) -> None:
+    batches, source, recut = cut(spec_of(40), size, rows_taken=8)
+    assert ids_of(batches) == list(range(8, 40))
+    assert source.booked == [0, 1, 2, 3]
+    assert recut.rows_taken == 0
+
+
+def test_a_group_that_is_not_full_is_dropped_where_the_stream_drops_and_its_rows_are_counted() -> None:
+    batches, source, recut = cut(spec_of(65, "drop"), 24)  # five batches: two groups and one left over
+    assert ids_of(batches) == list(range(48))
+    assert recut.unused == 12
+    assert source.booked == [0, 1, 2, 3, 4]
+
+
+def test_a_group_that_is_not_full_is_filled_up_where_the_stream_pads() -> None:
+    batches, _, _ = cut(spec_of(65, "pad"), 48)
+    assert [len(batch) for batch in batches] == [48, 48]
+    assert batches[1].sample_ids.tolist() == [*range(48, 65), *[-1] * 31]
+    assert batches[1].weights.tolist() == [1.0] * 17 + [0.0] * 31
+
+
+def test_what_was_gathered_before_an_error_is_not_lost() -> None:
+    spec, source, failing = spec_of(48), Source(spec_of(48)), iter([False, True, False, False, False, False])
+
+    def fetch() -> Fetched | None:
+        if next(failing):
+            raise ConnectionError
+        return source.fetch()
+
+    recut = Recut(Cut.of(spec, 24), 0, 1, 0)
+    with pytest.raises(ConnectionError):
+        recut.next(fetch)
+    assert ids_of(list(all_of(recut, fetch))) == list(range(48))
+
+
+@pytest.mark.parametrize("size", [5, 7, 13, 18, 0, -12])
+def test_a_size_that_does_not_fit_is_refused_with_sizes_that_do(size: int) -> None:
+    with pytest.raises(ConfigError, match=r"batches of 12.* use a divisor or a multiple of 12, such as ") as refusal:
+        Cut.of(spec_of(40), size)
+    named = [int(number) for number in str(refusal.value).rpartition("such as ")[2].split(", ")]
+    assert all(12 % number == 0 or number % 12 == 0 for number in named)
+
+
+def test_where_one_ranks_last_batch_is_short_every_rank_counts_as_many_steps() -> None:
+    halves = Cut.of(spec_of(40), 6)  # batches of 12, 12, 12 and 4: the last is one part, not two
+    assert [halves.steps([Segment(0, 2, rank, 2)]) for rank in (0, 1)] == [3, 3]
+    assert halves.steps([Segment(0, 1, 1, 2)]) == 2
+    assert halves.steps([Segment(0, 1, 0, 1), Segment(1, 3, 0, 1)]) == 7
+    assert halves.steps([Segment(0, 1, 2, 3)]) == 2
+    filled = Cut.of(spec_of(40), 6, "pad")
+    assert [filled.steps([Segment(0, 2, rank, 2)]) for rank in (0, 1)] == [4, 4]
+
+
+def of_rank(rank: int, cut: Cut) -> tuple[list[Batch], Recut]:
+    source = Source(cut.served, rank)
+    recut = Recut(cut, rank, 2, 0)
+    indices = iter(range(rank, cut.served.batches, 2))
+
+    def fetch() -> Fetched | None:
+        index = next(indices, None)
+        return None if index is None else Fetched(batch_of(cut.served, index), source.booked.clear, source._token)
+
+    return list(all_of(recut, fetch)), recut
+
+
+def test_parts_that_another_rank_lacks_are_dropped_and_counted() -> None:
+    first, recut = of_rank(0, Cut.of(spec_of(40), 4))
+    assert ids_of(first) == [*range(12), *range(24, 28)]
+    assert recut.unused == 8
+    second, recut = of_rank(1, Cut.of(spec_of(40), 4))
+    assert ids_of(second) == [*range(12, 24), *range(36, 40)]
+    assert recut.unused == 0
+
+
+def test_parts_that_a_rank_lacks_are_given_without_weight_where_the_subscription_pads() -> None:
+    batches, recut = of_rank(1, Cut.of(spec_of(40), 4, "pad"))
+    assert ids_of(batches) == [*range(12, 24), *range(36, 40), *[-1] * 8]
+    assert [float(batch.weights.sum()) for batch in batches] == [4, 4, 4, 4, 0, 0]
+    assert all(batch.images.shape[0] == len(batch) == 4 and not batch.images.flags.writeable for batch in batches[3:])
+    assert recut.unused == 0
+
+
+def test_text_of_rows_without_a_sample_is_empty() -> None:
+    spec = spec_of(15, "pad")
+
+    def named(index: int) -> Fetched:
+        batch = batch_of(spec, index)
+        return Fetched(replace(batch, labels={"name": batch.sample_ids.astype(str)}), lambda: None, lambda *_: "")
+
+    fetched = map(named, range(spec.batches))
+    group = Recut(Cut.of(spec, 36), 0, 1, 0).next(lambda: next(fetched, None))
+    assert group is not None
+    assert group.labels["name"].tolist()[13:] == ["13", "14", *["-1"] * 9, *[""] * 12]
+
+
+def test_the_trainers_spec_differs_in_nothing_but_the_size() -> None:
+    served = spec_of(40)
+    seen = Cut.of(served, 6).spec
+    assert (seen.batch_size, seen.batches) == (6, 7)
+    assert replace(seen, batch_size=served.batch_size, batches=served.batches) == served
+    assert Cut.of(served, None).spec == served
+
+
+@settings(derandomize=True, deadline=None)
+@given(
+    st.integers(1, 100),
+    st.sampled_from([1, 2, 3, 4, 6, 12, 24, 36]),
+    st.integers(0, 11),
+    st.sampled_from(["keep", "drop", "pad"]),
+)
+def test_the_steps_that_are_left_are_as_many_as_come_from_any_row_of_a_batch(
+    samples: int, size: int, rows_taken: int, remainder: Remainder
+) -> None:
+    spec = spec_of(samples, remainder)
+    if not spec.batches or rows_taken >= spec.rows(0):
+        return
+    source, recut = Source(spec), Recut(Cut.of(spec, size), 0, 1, rows_taken)
+    told = []
+    while True:
+        base = len(source.booked)
+        told.append(recut.steps_left(base, spec.batches - base))
+        if recut.next(source.fetch) is None:
+            break
+    assert told == list(range(len(told) - 1, -1, -1))
+
+
+@pytest.mark.parametrize(
+    ("size", "uneven", "steps"),
+    [(2, "drop", 16), (2, "pad", 18), (4, "drop", 8), (4, "pad", 9), (12, "drop", 3), (12, "pad", 3), (24, "drop", 2)],
+)
+def test_all_ranks_have_as_many_steps_left(size: int, uneven: Uneven, steps: int) -> None:
+    spec, world = spec_of(5 * B + 7), 2
+    for rank in range(world):
+        recut = Recut(Cut.of(spec, size, uneven), rank, world, 0)
+        left = recut.steps_left(0, 3)
+        mine = [Fetched(batch_of(spec, index), lambda: None, lambda *_: "") for index in range(rank, 6, world)]
+        fetch = partial(next, iter([*mine, None, None]))
+        assert sum(1 for _ in all_of(recut, fetch)) == left == steps, rank

@@ -1,0 +1,104 @@
+"""What is said about the rows of a batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sample_batches import CLASS, flat, some_batch
+
+from streamd.core.bad_samples import BadRow
+from streamd.core.captions import captions, heading, label_words, number_words
+from streamd.core.spec import LabelSpec
+
+ANGLE = LabelSpec("angle", "float")
+BOX = LabelSpec("box", "float", width=5)
+TAGS = LabelSpec("tags", "tags", width=3, classes=("red", "round", "shiny"))
+NOTE = LabelSpec("note", "string")
+COUNT = LabelSpec("count", "int")
+
+
+@pytest.mark.parametrize(
+    ("label", "value", "words"),
+    [
+        (CLASS, np.int64(1), "Zoë"),
+        (CLASS, np.int64(-1), "class -1"),
+        (CLASS, np.int64(2), "class 2"),
+        (LabelSpec("digit", "category", classes=(0, 7)), np.int64(1), "7"),
+        (ANGLE, np.float32(-0.12345), "-0.123"),
+        (COUNT, np.int64(1234567), "1,234,567"),
+        (BOX, np.array([1, 2.5, -0.3333, 4, 5], dtype=np.float32), "1 2.5 -0.333 …"),
+        (LabelSpec("pair", "int", width=2), np.array([3, 40000]), "3 40,000"),
+        (TAGS, np.array([1, 0, 1], dtype=np.float32), "red, shiny"),
+        (TAGS, np.zeros(3, dtype=np.float32), "no tags"),
+        (NOTE, np.str_("a b"), "a b"),
+    ],
+)
+def test_a_label_is_said_in_the_words_of_its_kind(label: LabelSpec, value: Any, words: str) -> None:
+    assert label_words(label, value) == words
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (0.0, "0"), (1.0, "1"), (99.96, "100"), (-123.4, "-123"), (12345.6, "12,346"), (2.5e9, "2.5e+09"),
+        (1e-7, "1e-07"), (float("nan"), "nan"), (float("-inf"), "-inf"), (12345678, "12,345,678"),
+    ],
+)  # fmt: skip
+def test_a_number_has_three_digits_and_whole_ones_all_of_theirs(number: float, words: str) -> None:
+    assert number_words(number) == words
+
+
+@pytest.mark.parametrize(
+    ("labels", "lines"),
+    [
+        ([(CLASS, [1])], ("Zoë",)),
+        ([(NOTE, ["hello"])], ("hello",)),
+        ([(ANGLE, [0.5])], ("angle 0.5",)),
+        ([(CLASS, [0]), (ANGLE, [0.5])], ("label cat", "angle 0.5")),
+        ([(NOTE, ["x" * 500])], ("x" * 119 + "…",)),
+    ],
+)
+def test_only_a_class_or_a_text_that_is_alone_goes_without_its_name(
+    labels: list[tuple[LabelSpec, Any]], lines: tuple[str, ...]
+) -> None:
+    (caption,) = captions(some_batch(flat(1), labels), 9)
+    assert caption.labels == lines
+
+
+def test_of_many_labels_the_first_are_named_and_the_rest_counted() -> None:
+    labels = [(LabelSpec(f"n{number}", "int"), [number]) for number in range(9)]
+    (caption,) = captions(some_batch(flat(1), labels), 1)
+    assert caption.labels == ("n0 0", "n1 1", "n2 2", "n3 3", "n4 4", "and 4 more labels")
+
+
+def test_what_is_unusual_about_a_row_is_its_mark() -> None:
+    bad = [BadRow(1, 7, "a.jpg", "cut short", "substituted"), BadRow(2, 8, "b.jpg", "no image", "masked")]
+    batch = some_batch(flat(5), without=[2, 3], bad=bad)
+    batch.weights[4] = 0
+    told = captions(batch, 5)
+    assert [each.mark for each in told] == ["", "substituted", "masked", "no sample", "weight 0"]
+    assert [each.bad for each in told] == [None, *bad, None, None]
+    assert [each.sample_id for each in told] == [100, 101, -1, -1, 104]
+
+
+def test_a_sample_that_weighs_nothing_has_its_labels_and_a_row_without_one_none() -> None:
+    batch = some_batch(flat(2), [(CLASS, [1, 0])], without=[1])
+    batch.weights[0] = 0
+    assert [each.labels for each in captions(batch, 2)] == [("Zoë",), ()]
+
+
+def test_a_row_that_does_not_count_claims_no_label() -> None:
+    told = captions(some_batch(flat(2), without=[0]), 2)
+    assert [each.labels for each in told] == [(), ("Zoë",)]
+
+
+def test_no_more_rows_are_told_than_asked_for_or_there() -> None:
+    batch = some_batch(flat(3))
+    assert [len(captions(batch, rows)) for rows in (1, 3, 9)] == [1, 3, 3]
+
+
+def test_the_heading_counts_the_samples_that_are_there() -> None:
+    assert heading(some_batch(flat(2000, 5, 7, 3), without=[0])) == "train 0:12 · 1,999 samples · 5x7 RGB"
+    assert heading(some_batch(flat(1, 5, 7, 1))) == "train 0:12 · 1 sample · 5x7 L"

@@ -1,0 +1,307 @@
+"""Tokens come back from their text, serve any rank of any world, and are refused when damaged or another's."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+from dataclasses import replace
+from itertools import islice
+from typing import Any, Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sample_specs import SPEC, some_spec
+
+from streamd.core.sampler import walked as walks
+from streamd.core.spec import Cursor, OrderId, PixelId, Segment, Uneven, steps_from
+from streamd.core.steps import Walk
+from streamd.core.token import Token, check_cursor, other_order, read_token
+from streamd.errors import TokenError
+from streamd.ipc.frames import NOBODY, pack
+from streamd.ipc.messages import Subscribe
+from streamd.limits import MAX_CLIENT_FRAME_BYTES, MAX_SEGMENTS
+
+CURSOR: Final = Cursor(4, (Segment(0, 2, 1, 3), Segment(6, 1, 0, 2)))
+TOKEN: Final = Token("train", SPEC.order_id, SPEC.pixel_id, CURSOR, "0123456789abcdef" * 2)
+
+
+# --- cursors from elsewhere
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        (),
+        (Segment(0, 11, 0, 1),),
+        (Segment(0, 3, 2, 4),),
+        (Segment(0, 2, 3, 4), Segment(8, 1, 0, 3)),
+        (Segment(0, 1, 5, 1000),),
+    ],
+    ids=str,
+)
+def test_a_cursor_that_a_trainer_could_have_is_accepted(history: tuple[Segment, ...]) -> None:
+    check_cursor(Cursor(2, history), batches=11)
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        Cursor(-1),
+        Cursor(1 << 40),
+        Cursor(0, (Segment(1, 1, 0, 1),)),
+        Cursor(0, (Segment(-1, 1, 0, 1),)),
+        Cursor(0, (Segment(0, 1, 0, 0),)),
+        Cursor(0, (Segment(0, 1, -1, 1),)),
+        Cursor(0, (Segment(0, 1, 2, 2),)),
+        Cursor(0, (Segment(0, 1, 0, 1 << 20),)),
+        Cursor(0, (Segment(0, -1, 0, 1),)),
+        Cursor(0, (Segment(0, 0, 0, 1),)),
+        Cursor(0, (Segment(0, 1 << 41, 0, 1),)),
+        Cursor(0, (Segment(0, 2, 0, 1), Segment(3, 1, 0, 1))),
+        Cursor(0, (Segment(0, 2, 0, 1), Segment(1, 1, 0, 1))),
+        Cursor(0, (Segment(0, 2, 0, 1), Segment(0, 2, 0, 1))),
+        Cursor(0, tuple(Segment(base, 1, 0, 1) for base in range(MAX_SEGMENTS + 1))),
+    ],
+    ids=lambda cursor: str(cursor)[:90],
+)
+def test_a_cursor_that_no_trainer_could_have_is_refused(cursor: Cursor) -> None:
+    with pytest.raises(TokenError):
+        check_cursor(cursor)
+
+
+@pytest.mark.parametrize("history", [(Segment(0, 12, 0, 1),), (Segment(0, 4, 0, 4),), (Segment(0, 1 << 39, 0, 1),)])
+def test_a_cursor_beyond_the_epochs_end_is_refused(history: tuple[Segment, ...]) -> None:
+    with pytest.raises(TokenError, match="does not add up"):
+        check_cursor(Cursor(0, history), batches=11)
+
+
+def test_the_longest_history_that_is_allowed_is_accepted() -> None:
+    check_cursor(Cursor(0, tuple(Segment(base, 1, 0, 1) for base in range(MAX_SEGMENTS))))
+
+
+# --- tokens
+
+
+def test_a_token_comes_back_from_its_text() -> None:
+    assert Token.from_json(TOKEN.to_json()) == TOKEN
+    assert read_token(TOKEN.to_json(), SPEC) == TOKEN
+    assert read_token(TOKEN.to_json().encode(), SPEC) == TOKEN
+    full = replace(TOKEN, samples=30, bad=2, rows=3, world=4, changed=True, order=SPEC.order)
+    assert read_token(full.to_json(), SPEC) == full
+
+
+def test_a_token_of_an_older_version_is_read() -> None:
+    old = {key: value for key, value in json.loads(TOKEN.to_json()).items() if key not in {"changed", "order"}}
+    assert read_token(json.dumps(old), SPEC) == TOKEN
+
+
+@pytest.mark.parametrize("text", [None, 5, 1.5, {}, [], ("{}",), bytearray(b"{}")], ids=repr)
+def test_what_is_no_text_is_refused_by_its_type(text: Any) -> None:
+    with pytest.raises(TokenError, match=f"a token is text, as batch.token gives it, .* type {type(text).__name__}$"):
+        Token.from_json(text)
+
+
+Stay = tuple[int, int, int, Uneven]  # a rank, its world, so many steps at most, what becomes of an uneven end
+BATCHES: Final = 40
+STAYS: Final = st.lists(
+    st.integers(1, 9).flatmap(
+        lambda world: st.tuples(
+            st.integers(0, world - 1), st.just(world), st.integers(0, 9), st.sampled_from(["drop", "pad"])
+        )
+    ),
+    max_size=60,
+)
+
+
+def reached(stays: list[Stay], begin: int = 0) -> Cursor:
+    """Where a trainer stands that was resumed in each of these worlds, as far as the epoch goes."""
+    cursor = Cursor(7, begin=begin)
+    for rank, world, steps, uneven in stays:
+        for _ in range(min(steps, steps_from(cursor.base, world, BATCHES, uneven))):
+            cursor = cursor.after_step(rank, world)
+    return cursor
+
+
+@settings(derandomize=True, deadline=None)
+@given(STAYS, st.integers(0, BATCHES - 1))
+def test_every_cursor_that_a_trainer_can_reach_survives_a_token(stays: list[Stay], begin: int) -> None:
+    token = replace(TOKEN, cursor=reached(stays, begin))
+    assert read_token(token.to_json(), some_spec(batches=BATCHES, samples=BATCHES * 10)) == token
+
+
+@settings(derandomize=True, deadline=None)
+@given(STAYS, st.integers(1, 9), st.sampled_from(["drop", "pad"]))
+def test_a_cursor_says_which_batches_were_walked_and_where_the_walk_goes_on(
+    stays: list[Stay], world: int, uneven: Uneven
+) -> None:
+    walked: list[int] = []
+    cursor = Cursor(7)
+    for rank, of, steps, rule in stays:
+        keys = Walk(BATCHES, rank, of, rule, 8).keys(cursor)
+        for _, index in islice(keys, steps):
+            walked.append(index)
+            cursor = cursor.after_step(rank, of)
+    assert cursor == reached(stays)
+    assert [index for walk in walks(cursor.history) for index in walk] == walked
+    rest = [index for rank in range(world) for _, index in Walk(BATCHES, rank, world, uneven, 8).keys(cursor)]
+    assert sorted(rest) == list(range(cursor.base, cursor.base + len(rest)))
+    assert len(rest) == steps_from(cursor.base, world, BATCHES, uneven) * world
+
+
+@settings(derandomize=True, deadline=None)
+@given(STAYS, st.integers(1, 9), st.integers(1, 5), st.data())
+def test_any_ranks_token_of_a_step_serves_every_rank_of_any_world(
+    stays: list[Stay], world: int, steps: int, data: st.DataObject
+) -> None:
+    before = reached(stays)
+    steps = min(steps, steps_from(before.base, world, BATCHES, "drop"))
+    cursors = [before] * world
+    for rank in range(world):
+        for _ in range(steps):
+            cursors[rank] = cursors[rank].after_step(rank, world)
+    other = data.draw(st.integers(1, 9))
+    going_on = {tuple(Walk(BATCHES, other - 1, other, "drop", 9).keys(cursor)) for cursor in cursors}
+    assert len(going_on) == 1
+
+
+def test_the_longest_history_fits_what_a_client_may_say() -> None:
+    segment = Segment(1 << 39, 1 << 39, (1 << 20) - 2, (1 << 20) - 1)
+    cursor = Cursor(1 << 39, (segment,) * MAX_SEGMENTS)
+    wish = Subscribe("n" * 200, 0, 1, None, cursor, "drop", 8, "shared", SPEC.order_id, resuming=True)
+    assert len(pack(NOBODY, wish)) < MAX_CLIENT_FRAME_BYTES
+
+
+def test_a_token_is_json_so_that_it_can_lie_beside_weights() -> None:
+    loaded = json.loads(TOKEN.to_json())
+    assert (loaded["version"], loaded["stream"], loaded["order_id"]) == (1, "train", SPEC.order_id)
+
+
+def test_other_pixels_do_not_make_a_token_useless() -> None:
+    assert read_token(TOKEN.to_json(), some_spec(pixel_id=PixelId("f" * 32))) == TOKEN
+
+
+def test_a_token_that_says_nothing_of_its_order_is_refused_with_both_identities() -> None:
+    with pytest.raises(TokenError, match=r"another order.*0123456789ab.*ffffffffffff"):
+        read_token(TOKEN.to_json(), some_spec(order_id=OrderId("f" * 32)))
+
+
+@pytest.mark.parametrize(
+    ("now", "says"),
+    [
+        ({"batch_size": 64}, "batch_size was 10 and is 64"),
+        ({"seed": 5, "shuffle": "none"}, "shuffle.kind was full and is none; shuffle.seed was 3 and is 5"),
+        ({"shuffle": "chunk", "chunk": 32, "buffer": 4}, "shuffle.kind was full and is chunk"),
+        ({"remainder": "drop"}, "drop_remainder was false and is true"),
+        ({"samples": 1104}, "the files or labels differ: 103 samples then, 1,104 now"),
+        ({"content_id": "f" * 32}, "the files or labels differ: 103 samples then, 103 now"),
+        (
+            {"seed": 5, "content_id": "f" * 32},
+            "shuffle.seed was 3 and is 5; the files or labels differ: 103 samples then, 103 now",
+        ),
+        ({}, "another version of streamd made it"),
+    ],
+)
+def test_a_token_of_another_order_is_refused_with_what_differs(now: dict[str, Any], says: str) -> None:
+    token = replace(TOKEN, order=SPEC.order)
+    with pytest.raises(TokenError) as refused:
+        read_token(token.to_json(), some_spec(order_id=OrderId("f" * 32), **now))
+    assert str(refused.value) == (
+        f"stream 'train' has another order now: {says}; serve it as it was to go on, or subscribe without a token to "
+        "begin anew"
+    )
+
+
+def test_other_chunks_are_another_order_and_said_so() -> None:
+    chunked = some_spec(shuffle="chunk", chunk=3200, buffer=16)
+    token = replace(TOKEN, order=chunked.order)
+    with pytest.raises(TokenError, match=r"shuffle\.chunk was 3200 and is 320; shuffle\.buffer was 16 and is 4;"):
+        read_token(token.to_json(), replace(chunked, order_id=OrderId("f" * 32), chunk=320, buffer=4))
+
+
+def test_a_token_of_another_stream_is_refused() -> None:
+    with pytest.raises(TokenError, match="of stream 'train', not 'validation'"):
+        read_token(TOKEN.to_json(), some_spec(name="validation"))
+
+
+def changed(**fields: Any) -> str:
+    return json.dumps({**json.loads(TOKEN.to_json()), **fields})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "no token",
+        "null",
+        "[]",
+        "{}",
+        b"\xff\xfe",
+        b'{"stream": "\xff"}',
+        '{"stream": "\udcff"}',
+        '{"x":' + "[" * 100_000,
+        TOKEN.to_json() + "x",
+        TOKEN.to_json()[:-1],
+        changed(version=2),
+        changed(version="1"),
+        changed(digest=""),
+        changed(digest="x" * 32),
+        changed(digest="-" + "0" * 31),
+        changed(digest=None),
+        changed(cursor=None),
+        changed(cursor={"epoch": -1, "history": []}),
+        changed(cursor={"epoch": 10**30, "history": []}),
+        changed(cursor={"epoch": 0, "history": [{"base": 0, "steps": 1 << 39, "rank": 0, "world": 1}]}),
+        changed(cursor={"epoch": 0, "history": [{"base": 5, "steps": 1, "rank": 0, "world": 1}]}),
+        changed(rows=10),
+        changed(rows=-1),
+        changed(samples=31),
+        changed(samples=-1),
+        changed(bad=31),
+        changed(bad=-1),
+        changed(order={}),
+    ],
+    ids=lambda text: repr(text)[:40],
+)
+def test_a_damaged_token_is_refused(text: str | bytes) -> None:
+    with pytest.raises(TokenError):
+        read_token(text, SPEC)
+
+
+@pytest.mark.parametrize(("done", "rows", "sound"), [(10, 2, True), (10, 3, False), (11, 0, True), (11, 1, False)])
+def test_rows_within_a_batch_are_fewer_than_it_has(done: int, rows: int, sound: bool) -> None:
+    token = replace(TOKEN, cursor=Cursor(0, (Segment(0, done, 0, 1),)), rows=rows)
+    with nullcontext() if sound else pytest.raises(TokenError, match=f"damaged: {rows} rows"):
+        read_token(token.to_json(), SPEC)
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(st.binary() | st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
+def test_anything_else_is_refused_as_a_token(text: str | bytes) -> None:
+    with pytest.raises(TokenError):
+        Token.from_json(text)
+
+
+def test_every_truncation_of_a_token_is_refused() -> None:
+    text = TOKEN.to_json().encode()
+    for end in range(len(text)):
+        with pytest.raises(TokenError):
+            read_token(text[:end], SPEC)
+
+
+@settings(derandomize=True, deadline=None, max_examples=200)
+@given(st.integers(0, len(TOKEN.to_json()) - 1), st.integers(0, 255))
+def test_a_token_with_one_other_byte_is_refused_or_sound(place: int, byte: int) -> None:
+    text = bytearray(TOKEN.to_json().encode())
+    text[place] = byte
+    try:
+        token = read_token(bytes(text), SPEC)
+    except TokenError:
+        return
+    check_cursor(token.cursor, SPEC.batches)
+    assert (token.stream, token.order_id) == (SPEC.name, SPEC.order_id)
+
+
+def test_who_was_reading_is_told_to_subscribe_again_and_who_has_a_token_to_leave_it() -> None:
+    assert "or subscribe again to begin anew" in other_order("f" * 32, None, SPEC, running=True)
+    assert "or subscribe without a token to begin anew" in other_order("f" * 32, None, SPEC)

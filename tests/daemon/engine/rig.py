@@ -1,0 +1,126 @@
+"""A local engine with real workers, on the test's own event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from served_folders import file_of
+
+from streamd.core.counters import Stats
+from streamd.core.slot_layout import layout, slot_bytes
+from streamd.core.spec import BatchKey
+from streamd.daemon.engine.batch_job import Production, Reporter
+from streamd.daemon.engine.engine import LocalEngine
+from streamd.daemon.streams.quarantine import Quarantine
+from streamd.daemon.streams.served_stream import ServedStream
+from streamd.decode.decoders import decode_into
+from streamd.ipc.slots import SlotStore
+from streamd.limits import ROW_DEADLINE_S
+
+ANSWER_S = 20.0
+PAUSE_S = 0.001  # between two looks at a condition
+
+Outcome = tuple[Production, str | None]
+
+
+class Rig:
+    """An engine with what it needs, and what it has reported."""
+
+    def __init__(self, stream: ServedStream, workers: int, row_deadline_s: float = ROW_DEADLINE_S) -> None:
+        self.stream = stream
+        self.slots = SlotStore()
+        self.stats = Stats()
+        self.engine = LocalEngine([stream], self.slots, self.stats, workers, row_deadline_s)
+        self.outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
+        self.recorded: list[dict[int, str]] = []
+        self.engine.report_to(Reporter(self._produced, lambda *outcome: self.outcomes.put_nowait(outcome)))
+
+    def _produced(self, productions: Sequence[Production]) -> None:
+        on_disk = Quarantine(self.stream.quarantine.path, lambda: self.stream.manifest.list_id)
+        on_disk.load()
+        for production in productions:
+            self.recorded.append(on_disk.reasons)
+            self.outcomes.put_nowait((production, None))
+
+    def produce(self, epoch: int = 0, index: int = 0, slot: int = 1) -> None:
+        self.engine.produce(BatchKey("train", epoch, index), slot, slot_bytes(self.stream.spec))
+
+    async def outcome(self) -> Outcome:
+        return await asyncio.wait_for(self.outcomes.get(), ANSWER_S)
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Lets the loop run until the condition holds."""
+        async with asyncio.timeout(ANSWER_S):
+            while not condition():  # noqa: ASYNC110 - conditions of other processes, which set no event of ours
+                await asyncio.sleep(PAUSE_S)
+
+    def images(self, slot: int = 1, rows: int = 8) -> npt.NDArray[np.generic]:
+        return layout(self.stream.spec, rows).images.view(self.slots.view(slot)).copy()
+
+    def weights(self, slot: int = 1, rows: int = 8) -> list[float]:
+        weights: list[float] = layout(self.stream.spec, rows).weights.view(self.slots.view(slot)).tolist()
+        return weights
+
+
+@asynccontextmanager
+async def running(stream: ServedStream, workers: int = 1, row_deadline_s: float = ROW_DEADLINE_S) -> AsyncIterator[Rig]:
+    """A running engine; errors of its callbacks fail the test."""
+    rig, failures = Rig(stream, workers, row_deadline_s), list[dict[str, Any]]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+    task = asyncio.create_task(rig.engine.run())
+    try:
+        yield rig
+    finally:
+        processes = [worker._process for worker in rig.engine._shifts.now.crew.workers]
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        for process in processes:
+            await asyncio.wait_for(process.wait(), ANSWER_S)
+        rig.slots.close()
+    assert failures == []
+
+
+def play(
+    stream: ServedStream,
+    scene: Callable[[Rig], Awaitable[None]],
+    workers: int = 1,
+    row_deadline_s: float = ROW_DEADLINE_S,
+) -> None:
+    async def run() -> None:
+        async with running(stream, workers, row_deadline_s) as rig:
+            await rig.engine.pixel_ids()
+            await rig.until(lambda: len(rig.engine.pids) == workers)
+            await scene(rig)
+
+    asyncio.run(run())
+
+
+def pixels(stream: ServedStream, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    """What the files of samples look like; zeros where there is none."""
+    rows = np.zeros((ids.size, *stream.spec.image_shape), np.uint8)
+    for row, sample_id in zip(rows, ids.tolist(), strict=True):
+        if sample_id >= 0:
+            decode_into(file_of(stream, sample_id).read_bytes(), row, stream.spec.image)
+    return rows
+
+
+@contextmanager
+def unreadable(path: Path) -> Iterator[None]:
+    """Puts a Unix socket in a file's place: opening it fails with ENXIO, which is none of the errors that last."""
+    aside = path.with_name("aside")
+    path.rename(aside)
+    with tempfile.TemporaryDirectory(prefix="sd") as short, socket.socket(socket.AF_UNIX) as link:
+        link.bind(f"{short}/s")
+        shutil.move(f"{short}/s", path)
+        yield
+    aside.rename(path)

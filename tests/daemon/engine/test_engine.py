@@ -1,0 +1,399 @@
+"""The local engine with real workers: batches come out whole whatever dies, and what is bad is on record."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from daemons import write_images
+from rig import Rig, pixels, play, running, unreadable
+from served_folders import file_of, serve, spoil
+
+from streamd.core.bad_samples import Verdict
+from streamd.daemon.engine import batch_job as production
+from streamd.daemon.engine import engine, row_cost, worker_pool
+from streamd.daemon.streams.served_stream import ServedStream
+from streamd.decode.pixel_id import pixel_id
+from streamd.limits import TASK_ROWS
+
+Serve = Callable[..., ServedStream]
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Serve]:
+    """Serves folders of 24 images, as one batch of 8 rows after the other."""
+    streams: list[ServedStream] = []
+
+    def make(count: int = 24, **changes: Any) -> ServedStream:
+        folder = write_images(tmp_path / "data", {"cat": count // 2, "dog": count - count // 2})
+        streams.append(serve(folder, tmp_path / "state", **changes))
+        return streams[-1]
+
+    yield make
+    for stream in streams:
+        stream.manifest.close()
+
+
+# --- whole batches
+
+
+def test_batches_come_out_whole(served: Serve) -> None:
+    stream = served(20)
+
+    async def scene(rig: Rig) -> None:
+        for index in range(3):
+            rig.produce(1, index, slot=index + 1)
+        for _ in range(3):
+            production, reason = await rig.outcome()
+            planned = stream.planned(1, production.key.index)
+            assert reason is None
+            assert production.delivered.tolist() == planned.tolist()
+            assert np.array_equal(rig.images(production.slot, planned.size), pixels(stream, planned))
+            assert rig.weights(production.slot, planned.size) == [1.0] * planned.size
+
+    play(stream, scene, workers=2)
+
+
+def test_a_batch_of_several_tasks_is_told_once(served: Serve) -> None:
+    rows = 2 * TASK_ROWS + 6
+    stream = served(rows, batch_size=rows)
+
+    async def scene(rig: Rig) -> None:
+        rig.produce()
+        production, reason = await rig.outcome()
+        assert reason is None
+        assert np.array_equal(rig.images(rows=rows), pixels(stream, production.delivered))
+        assert rig.outcomes.empty()
+        assert rig.stats.read()["stream.train"]["decode_count"] == rows
+
+    play(stream, scene, workers=2)
+
+
+def test_a_batch_of_dear_rows_is_shared_by_the_workers(served: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_cost, "_NS_A_BYTE", 1e6)
+    stream = served(8)
+
+    async def scene(rig: Rig) -> None:
+        rig.produce()
+        assert [len(worker.tasks) for worker in rig.engine._shifts.now.crew.workers] == [2, 2]
+        production, reason = await rig.outcome()
+        assert reason is None
+        assert np.array_equal(rig.images(), pixels(stream, production.delivered))
+
+    play(stream, scene, workers=2)
+
+
+def test_the_workers_tell_what_their_pipeline_makes(served: Serve) -> None:
+    stream = served(8)
+
+    async def scene(rig: Rig) -> None:
+        assert await rig.engine.pixel_ids() == {"train": pixel_id(stream.spec.image)}
+
+    play(stream, scene)
+
+
+# --- streams that come and go
+
+
+def test_a_new_version_is_used_when_it_is_open_and_batches_under_way_keep_their_own(
+    served: Serve, tmp_path: Path
+) -> None:
+    old = served(24)
+    new = serve(old.manifest.root, tmp_path / "new", shuffle="none")
+
+    async def scene(rig: Rig) -> None:
+        (pid,) = rig.engine.pids
+        os.kill(pid, signal.SIGSTOP)
+        rig.produce(0, 0, slot=1)
+        opening = asyncio.create_task(rig.engine.open(new))
+        os.kill(pid, signal.SIGCONT)
+        assert await opening == pixel_id(new.spec.image)
+        rig.produce(0, 0, slot=2)
+        outcomes = [await rig.outcome() for _ in range(2)]
+        found = {production.slot: production.delivered.tolist() for production, _ in outcomes}
+        assert found == {1: old.planned(0, 0).tolist(), 2: list(range(8))}
+        assert np.array_equal(rig.images(2), pixels(new, new.planned(0, 0)))
+
+    play(old, scene)
+    new.manifest.close()
+
+
+def test_workers_forget_a_closed_stream_when_its_last_batch_is_done(served: Serve) -> None:
+    stream = served()
+
+    def holds(pid: int) -> bool:
+        return str(stream.manifest_path) in Path(f"/proc/{pid}/maps").read_text()
+
+    async def scene(rig: Rig) -> None:
+        (pid,) = rig.engine.pids
+        os.kill(pid, signal.SIGSTOP)
+        rig.produce()
+        rig.engine.close("train")
+        with pytest.raises(KeyError):
+            rig.produce(0, 1, slot=2)
+        os.kill(pid, signal.SIGCONT)
+        production, reason = await rig.outcome()
+        assert reason is None
+        assert np.array_equal(rig.images(), pixels(stream, production.delivered))
+        await rig.until(lambda: not holds(pid))
+        assert rig.engine.restarts == 0
+
+    play(stream, scene)
+
+
+def test_a_worker_that_comes_later_knows_the_streams_that_were_opened_since(served: Serve, tmp_path: Path) -> None:
+    old = served(24)
+    new = serve(old.manifest.root, tmp_path / "new", shuffle="none")
+
+    async def scene(rig: Rig) -> None:
+        await rig.engine.open(new)
+        os.kill(rig.engine.pids[0], signal.SIGKILL)
+        await rig.until(lambda: rig.engine.restarts and rig.engine.pids)
+        rig.produce()
+        production, reason = await rig.outcome()
+        assert (production.delivered.tolist(), reason) == (list(range(8)), None)
+
+    play(old, scene)
+    new.manifest.close()
+
+
+# --- deaths
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_worker_killed_amid_its_tasks_costs_nothing(served: Serve, workers: int) -> None:
+    rows = 3 * TASK_ROWS
+    stream = served(rows, batch_size=rows)
+
+    async def scene(rig: Rig) -> None:
+        victim, *others = rig.engine.pids
+        for pid in (victim, *others):
+            os.kill(pid, signal.SIGSTOP)
+        rig.produce()
+        assert all(worker.tasks for worker in rig.engine._shifts.now.crew.workers)
+        os.kill(victim, signal.SIGKILL)
+        for pid in others:
+            os.kill(pid, signal.SIGCONT)
+        production, reason = await rig.outcome()
+        assert reason is None
+        assert np.array_equal(rig.images(rows=rows), pixels(stream, production.delivered))
+        await rig.until(lambda: len(rig.engine.pids) == workers)
+        assert victim not in rig.engine.pids
+        assert rig.engine.restarts == 1
+        assert stream.quarantine.reasons == {}
+
+    play(stream, scene, workers)
+
+
+def test_a_task_that_kills_every_worker_gives_its_stream_up(
+    served: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = served(8)
+    deadly = tmp_path / "deadly"
+    deadly.write_text(
+        f"#!{sys.executable} -SE\n"
+        "import os, signal, socket, sys\n"
+        "link = socket.socket(fileno=int(sys.argv[4]))\n"
+        "while data := link.recv(65536):\n"
+        "    if data[0] in (2, 8):  # a task, or several records\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    deadly.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(deadly))
+    monkeypatch.setattr(production, "WORKER_RESPAWN_S", 0.001)
+    monkeypatch.setattr(worker_pool, "WORKER_RESPAWN_S", 0.001)
+    monkeypatch.setattr(production, "TASK_ATTEMPTS", 4)
+    monkeypatch.setattr(production, "TASK_GIVE_UP_S", 0)
+
+    async def scene() -> None:
+        async with running(stream) as rig:
+            rig.produce()
+            _, reason = await rig.outcome()
+            first = stream.file(int(stream.planned(0, 0)[0]))
+            assert reason is not None
+            assert reason.startswith(f"4 workers died, the last killed by SIGKILL, at files beginning with {first}, ")
+            assert stream.quarantine.reasons == {}
+            await rig.until(lambda: rig.engine.pids)
+
+    asyncio.run(scene())
+
+
+def test_tasks_of_a_batch_that_was_given_up_die_with_their_worker(served: Serve) -> None:
+    async def scene(rig: Rig) -> None:
+        (victim,) = rig.engine.pids
+        os.kill(victim, signal.SIGSTOP)
+        rig.produce()
+        (job,) = rig.engine._jobs.values()
+        rig.engine._fail(job.production, "for a reason")
+        assert (await rig.outcome())[1] == "for a reason"
+        rig.slots.drop(1)
+        os.kill(victim, signal.SIGKILL)
+        await rig.until(lambda: rig.engine.restarts and rig.engine.pids)
+        assert (len(rig.slots), rig.engine._jobs, len(rig.engine._shifts.now.queue)) == (0, {}, 0)
+
+    play(served(8), scene)
+
+
+# --- bad samples
+
+
+def test_a_bad_sample_is_on_record_before_its_batch_is_told(served: Serve) -> None:
+    stream = served()
+    bad = int(stream.planned(0, 0)[3])
+    spoil(stream, bad)
+
+    async def scene(rig: Rig) -> None:
+        rig.produce()
+        production, reason = await rig.outcome()
+        planned = stream.planned(0, 0)
+        assert reason is None
+        assert list(rig.recorded[0]) == [bad]
+        assert "damaged JPEG" in rig.recorded[0][bad]
+        assert production.marks.tolist() == [0, 0, 0, 1, 0, 0, 0, 0]
+        assert production.delivered.tolist() == [*planned[:3], planned[4], *planned[4:]]
+        assert np.array_equal(rig.images(), pixels(stream, production.delivered))
+        assert rig.weights() == [1.0] * 8
+
+    play(stream, scene)
+
+
+def test_a_masked_sample_is_a_black_row_without_weight(served: Serve) -> None:
+    stream = served(bad_samples={"policy": "mask"})
+    spoil(stream, int(stream.planned(0, 0)[3]))
+
+    async def scene(rig: Rig) -> None:
+        rig.produce()
+        production, reason = await rig.outcome()
+        assert reason is None
+        assert production.delivered[3] == -1
+        assert np.array_equal(rig.images(), pixels(stream, production.delivered))
+        assert rig.weights() == [1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0]
+
+    play(stream, scene)
+
+
+def test_a_batch_without_a_good_row_is_masked_whole(served: Serve) -> None:
+    stream = served(16)
+    for sample_id in stream.planned(0, 0).tolist():
+        spoil(stream, sample_id)
+
+    async def scene(rig: Rig) -> None:
+        rig.produce()
+        production, reason = await rig.outcome()
+        assert reason is None
+        assert set(production.delivered.tolist()) == {-1}
+        assert not rig.images().any()
+        assert rig.weights() == [0.0] * 8
+
+    play(stream, scene)
+
+
+def test_the_policy_fail_stops_at_the_first_bad_sample_and_names_it(served: Serve) -> None:
+    stream = served(bad_samples={"policy": "fail"})
+    bad = int(stream.planned(0, 0)[3])
+    spoil(stream, bad)
+
+    async def scene(rig: Rig) -> None:
+        rig.produce()
+        _, reason = await rig.outcome()
+        assert reason is not None
+        assert stream.file(bad) in reason
+        assert "policy is fail" in reason
+        assert rig.recorded == []
+
+    play(stream, scene)
+
+
+def test_the_policy_fail_holds_after_a_restart(served: Serve) -> None:
+    stream = served(bad_samples={"policy": "fail"})
+    stream.quarantine.record([Verdict(3, "bad since yesterday")])
+
+    async def scene(rig: Rig) -> None:
+        rig.produce()
+        _, reason = await rig.outcome()
+        assert reason is not None
+        assert "bad since yesterday" in reason
+
+    play(stream, scene)
+
+
+def test_too_many_bad_samples_stop_the_stream_and_one_is_named(served: Serve) -> None:
+    stream = served(24, batch_size=24)
+    for sample_id in range(11):
+        spoil(stream, sample_id)
+
+    async def scene(rig: Rig) -> None:
+        rig.produce()
+        _, reason = await rig.outcome()
+        assert reason is not None
+        assert "11 of 24 samples are bad" in reason
+        assert any(stream.file(sample_id) in reason for sample_id in range(11))
+        assert rig.outcomes.empty()
+
+    play(stream, scene)
+
+
+# --- errors that may pass
+
+
+def test_a_read_error_that_passes_leaves_no_trace(served: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = served()
+    monkeypatch.setattr(engine, "_READ_RETRY_S", 0.05)
+
+    async def scene(rig: Rig) -> None:
+        with unreadable(file_of(stream, int(stream.planned(0, 0)[3]))):
+            rig.produce()
+            await rig.until(lambda: rig.stats.read().get("stream.train", {}).get("read_count", 0) >= 9)
+        production, reason = await rig.outcome()
+        assert reason is None
+        assert not production.marks.any()
+        assert np.array_equal(rig.images(), pixels(stream, stream.planned(0, 0)))
+        assert stream.quarantine.reasons == {}
+
+    play(stream, scene)
+
+
+def test_a_read_error_that_does_not_pass_stops_the_stream_and_condemns_nobody(
+    served: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = served()
+    monkeypatch.setattr(engine, "_READ_RETRY_S", 0.001)
+    ill = int(stream.planned(0, 0)[3])
+
+    async def scene(rig: Rig) -> None:
+        with unreadable(file_of(stream, ill)):
+            rig.produce()
+            _, reason = await rig.outcome()
+        assert reason == f"{stream.file(ill)} cannot be read: {os.strerror(6)}"
+        assert stream.quarantine.reasons == {}
+        assert rig.stats.read()["stream.train"]["read_count"] == 8 + engine._READ_RETRIES
+
+    play(stream, scene)
+
+
+# --- slots
+
+
+def test_dropped_slots_are_unmapped_by_every_worker(served: Serve) -> None:
+    def mapped(pid: int) -> int:
+        return Path(f"/proc/{pid}/maps").read_text().count("/memfd:streamd-")
+
+    async def scene(rig: Rig) -> None:
+        for index in range(3):
+            rig.produce(0, index, slot=index + 1)
+        for _ in range(3):
+            await rig.outcome()
+        assert sum(map(mapped, rig.engine.pids)) >= 3
+        rig.engine.drop((1, 3))
+        await rig.until(lambda: all(mapped(pid) <= 1 for pid in rig.engine.pids))
+        assert sum(map(mapped, rig.engine.pids)) >= 1
+        rig.engine.drop((1, 3))
+
+    play(served(24), scene, workers=2)

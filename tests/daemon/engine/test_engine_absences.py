@@ -1,0 +1,169 @@
+"""Data that are away are looked for until they are there, in threads that nobody waits for beyond a bound."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from daemons import write_images
+from served_folders import serve
+
+from streamd.daemon import slow_lookup
+from streamd.daemon.engine import absences
+from streamd.daemon.engine.absences import Absences, DataLook, require_data
+from streamd.daemon.streams.served_stream import ServedStream
+from streamd.dataset.paths.root_proof import expected_files
+from streamd.errors import DataAwayError
+from streamd.limits import RETURN_MAX_S
+
+ANSWER_S = 20.0
+QUICK_S = 0.001
+
+
+@pytest.fixture
+def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedStream]:
+    monkeypatch.setattr(absences, "RETURN_MIN_S", QUICK_S)
+    stream = serve(write_images(tmp_path / "data", {"cat": 20}, size=(8, 8)), tmp_path / "state")
+    yield stream
+    stream.manifest.close()
+
+
+class Heard:
+    """What an engine would hear."""
+
+    def __init__(self) -> None:
+        self.left: asyncio.Queue[tuple[int, str]] = asyncio.Queue()
+        self.came: asyncio.Queue[str] = asyncio.Queue()
+        self.absences = Absences(lambda *left: self.left.put_nowait(left), self.came.put_nowait)
+
+
+def play(scene: Callable[[Heard], Awaitable[None]]) -> None:
+    async def run() -> None:
+        heard = Heard()
+        running = asyncio.ensure_future(heard.absences.run())
+        await asyncio.sleep(0)
+        try:
+            await asyncio.wait_for(scene(heard), ANSWER_S)
+        finally:
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+
+    asyncio.run(run())
+
+
+def test_a_stream_is_away_until_its_folder_is_back_and_both_are_said_once(
+    stream: ServedStream, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("streamd"), "propagate", True)
+    caplog.set_level(logging.INFO, "streamd")
+    aside = (tmp_path / "data").rename(tmp_path / "aside")
+
+    async def scene(heard: Heard) -> None:
+        said = heard.absences.begin(7, stream, "it is gone")
+        assert said.startswith("it waits for its data: it is gone; mount or bring them back, and the stream goes on")
+        assert 7 in heard.absences
+        assert heard.absences.sentences == {"train": said}
+        aside.rename(tmp_path / "data")
+        assert await heard.came.get() == "train"
+        assert 7 not in heard.absences
+
+    play(scene)
+    assert [record.__dict__["event"] for record in caplog.records] == ["data.away", "data.back"]
+
+
+def test_who_looks_before_the_start_finds_those_that_are_away(stream: ServedStream, tmp_path: Path) -> None:
+    async def scene() -> None:
+        heard = Heard()
+        await heard.absences.find_among({3: stream})
+        assert heard.absences.sentences == {}
+        (tmp_path / "data").rename(tmp_path / "aside")
+        await heard.absences.find_among({3: stream})
+        assert 3 in heard.absences
+        with pytest.raises(DataAwayError, match=r"^streams\.train\.source: '.*data' cannot be opened"):
+            await require_data(stream)
+
+    asyncio.run(scene())
+
+
+@pytest.fixture
+def hung(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Looks that do not return before the event, and are given up at once."""
+    answers = threading.Event()
+    monkeypatch.setattr(absences, "find_absence", lambda _: "" if answers.wait(ANSWER_S) else "hung")
+    monkeypatch.setattr(slow_lookup, "PROOF_S", QUICK_S)
+    yield answers
+    answers.set()
+
+
+def test_a_file_system_that_does_not_answer_is_away_and_asked_by_one_thread_at_a_time(
+    stream: ServedStream, hung: threading.Event
+) -> None:
+    async def scene(heard: Heard) -> None:
+        look, before = DataLook(expected_files(stream.manifest)), threading.active_count()
+        for _ in range(3):
+            assert await look.absence() == f"'{stream.manifest.root}' does not answer within 10 s"
+        assert threading.active_count() == before + 1
+        heard.absences.begin(7, stream, await look.absence())
+        hung.set()
+        assert await heard.came.get() == "train"
+
+    play(scene)
+
+
+def test_a_process_that_hangs_on_a_look_can_end(stream: ServedStream, hung: threading.Event) -> None:
+    asyncio.run(DataLook(expected_files(stream.manifest)).absence())
+    hung.set()  # its answer finds no loop any more
+
+
+def test_a_stream_that_keeps_a_worker_waiting_is_asked_once_whether_it_is_there(
+    stream: ServedStream, tmp_path: Path
+) -> None:
+    async def scene(heard: Heard) -> None:
+        (tmp_path / "data").rename(tmp_path / "aside")
+        heard.absences.ask(8, stream)
+        heard.absences.ask(8, stream)
+        number, why = await heard.left.get()
+        assert (number, "cannot be opened" in why) == (8, True)
+        heard.absences.begin(8, stream, why)
+        heard.absences.ask(8, stream)
+        assert heard.left.empty()
+
+    play(scene)
+
+
+def test_who_is_served_no_more_is_looked_for_no_more(stream: ServedStream, tmp_path: Path) -> None:
+    aside = (tmp_path / "data").rename(tmp_path / "aside")
+
+    async def scene(heard: Heard) -> None:
+        heard.absences.begin(7, stream, "gone")
+        heard.absences.begin(8, stream, "gone")
+        heard.absences.end(7)
+        heard.absences.end(99)
+        aside.rename(tmp_path / "data")
+        await heard.came.get()
+        assert heard.came.empty()
+        assert 7 not in heard.absences
+
+    play(scene)
+
+
+def test_looks_that_are_contradicted_at_once_come_ever_more_seldom(stream: ServedStream) -> None:
+    async def scene(heard: Heard) -> None:
+        pauses_s = []
+        for _ in range(4):
+            heard.absences.begin(7, stream, "says a worker")
+            pauses_s.append(heard.absences._away[7].pause_s)
+            await heard.came.get()
+        assert pauses_s == [QUICK_S, 2 * QUICK_S, 4 * QUICK_S, 8 * QUICK_S]
+        heard.absences._returns[7] = heard.absences._returns[7][0] - 2 * RETURN_MAX_S, 1.0
+        heard.absences.begin(7, stream, "much later")
+        assert heard.absences._away[7].pause_s == QUICK_S
+        await heard.came.get()
+
+    play(scene)

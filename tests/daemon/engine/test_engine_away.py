@@ -1,0 +1,166 @@
+"""The local engine when the data of a stream are away: its batches come to nothing, and nobody is condemned."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from daemons import write_images
+from harmful import Broken
+from rig import Rig, pixels, play
+from served_folders import serve
+
+from streamd.daemon.engine import absences
+from streamd.daemon.engine.absences import require_data
+from streamd.daemon.engine.batch_job import Production, Reporter
+from streamd.daemon.streams.served_stream import ServedStream
+
+QUICK_S = 0.001
+
+
+@pytest.fixture
+def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedStream]:
+    monkeypatch.setattr(absences, "RETURN_MIN_S", QUICK_S)
+    stream = serve(write_images(tmp_path / "data", {"cat": 24}, size=(8, 8)), tmp_path / "state")
+    yield stream
+    stream.manifest.close()
+
+
+class Desk:
+    """Who hears of a rig's engine that data are away, and back."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.away: asyncio.Queue[tuple[str, str, Sequence[Production]]] = asyncio.Queue()
+        self.back: asyncio.Queue[str] = asyncio.Queue()
+        failed = lambda *outcome: rig.outcomes.put_nowait(outcome)  # noqa: E731 - as the rig has it
+        away = lambda *told: self.away.put_nowait(told)  # noqa: E731 - as above
+        rig.engine.report_to(Reporter(rig._produced, failed, away=away, back=self.back.put_nowait))
+
+
+def empty(folder: Path) -> Path:
+    """Leaves an empty folder; where its files are now."""
+    aside = folder.with_name("aside")
+    aside.mkdir()
+    for each in folder.iterdir():
+        each.rename(aside / each.name)
+    return aside
+
+
+def test_batches_of_data_that_are_away_come_to_nothing_and_are_made_when_they_are_back(stream: ServedStream) -> None:
+    folder = stream.manifest.root
+
+    async def scene(rig: Rig) -> None:
+        desk, aside = Desk(rig), empty(folder)
+        for index in range(2):
+            rig.produce(index=index, slot=index + 1)
+        name, why, productions = await desk.away.get()
+        assert (name, {each.slot for each in productions}) == ("train", {1, 2})
+        assert why.startswith("it waits for its data: ")
+        await rig.until(lambda: not rig.engine._shifts.now.productions)
+        folder.rmdir()
+        aside.rename(folder)
+        assert await desk.back.get() == "train"
+        rig.produce(slot=3)
+        production, reason = await rig.outcome()
+        assert reason is None
+        assert not production.marks.any()
+        assert np.array_equal(rig.images(3), pixels(stream, stream.planned(0, 0)))
+        assert stream.quarantine.reasons == {}
+        assert desk.away.empty()
+
+    play(stream, scene)
+
+
+def test_where_nobody_waits_for_data_a_batch_fails_and_condemns_nobody(stream: ServedStream) -> None:
+    async def scene(rig: Rig) -> None:
+        empty(stream.manifest.root)
+        rig.produce()
+        _, reason = await rig.outcome()
+        assert reason is not None
+        assert "is empty, or not the folder that was listed" in reason
+        assert stream.quarantine.reasons == {}
+
+    play(stream, scene)
+
+
+def test_a_new_version_whose_data_are_there_is_not_held_up_by_the_old_one(stream: ServedStream, tmp_path: Path) -> None:
+    elsewhere = serve(write_images(tmp_path / "other", {"cat": 24}, size=(8, 8)), tmp_path / "state")
+
+    async def scene(rig: Rig) -> None:
+        desk = Desk(rig)
+        empty(stream.manifest.root)
+        rig.produce()
+        await desk.away.get()
+        await require_data(elsewhere)
+        await rig.engine.open(elsewhere)
+        assert await desk.back.get() == "train"
+        rig.produce(slot=2)
+        assert (await rig.outcome())[1] is None
+        rig.engine.close("train")
+
+    play(stream, scene)
+    elsewhere.manifest.close()
+
+
+def test_data_of_an_old_version_that_are_away_end_its_batches_and_pause_nothing_new(stream: ServedStream) -> None:
+    async def scene(rig: Rig) -> None:
+        desk, engine = Desk(rig), rig.engine
+        rig.produce()
+        number = engine._register.add(replace(stream, max_bad_fraction=0.5))
+        engine._shifts.now.crew.tell(engine._register.opening(number))
+        engine._use(number)
+        engine._leave(0, "gone")
+        (old,) = desk.away.get_nowait()[2]
+        assert (old.number, desk.back.get_nowait()) == (0, "train")
+        rig.produce(slot=2)
+        production, reason = await rig.outcome()
+        assert (production.number, reason, desk.away.empty()) == (number, None, True)
+
+    play(stream, scene)
+
+
+def test_what_is_away_before_the_workers_start_is_told_to_who_asks_for_batches(stream: ServedStream) -> None:
+    async def scene(rig: Rig) -> None:
+        aside = empty(stream.manifest.root)
+        await rig.engine.find_absences()
+        desk = Desk(rig)
+        assert (await desk.away.get())[2] == ()
+        stream.manifest.root.rmdir()
+        aside.rename(stream.manifest.root)
+        assert await desk.back.get() == "train"
+
+    play(stream, scene)
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+def test_workers_that_wait_for_data_which_are_away_make_room_at_once_and_nobody_is_to_blame(
+    stream: ServedStream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_early: bool
+) -> None:
+    ills = Broken(tmp_path / "ills")
+    for name, value in ills.environment.items():
+        monkeypatch.setenv(name, value)
+
+    async def scene(rig: Rig) -> None:
+        desk, engine = Desk(rig), rig.engine
+        ills.hang_reads()
+        rig.produce()
+        (worker,) = engine._shifts.workers
+        await rig.until(lambda: worker.at.task in engine._jobs)
+        if is_early:
+            engine._absences.left(0, "its mount hangs")
+        else:  # it was somebody else's word, and this one is found later
+            engine._leave(0, "its mount hangs")
+            engine._waits(worker, worker.at)
+        assert (await desk.away.get())[0] == "train"
+        await rig.until(lambda: engine.restarts == 1 and not engine._shifts.now.productions)
+        ills.let_reads_go()
+        assert await desk.back.get() == "train"
+        rig.produce(slot=2)
+        assert (await rig.outcome())[1] is None
+        assert stream.quarantine.reasons == {}
+
+    play(stream, scene)

@@ -1,0 +1,60 @@
+"""Mounts that change wake those who wait, and a bound does."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from streamd.daemon.engine import mount_events
+from streamd.daemon.engine.mount_events import MountEvents
+
+LONG_S = 20.0
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """A socket in the place of the list of mounts: urgent data are an exception to it, as a change is."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as ours:
+        theirs, _ = server.accept()
+        descriptor = theirs.detach()
+        monkeypatch.setattr(mount_events, "_open_mounts", lambda: descriptor)
+        yield ours
+
+
+def test_nothing_wakes_before_the_bound_while_no_mount_changes() -> None:
+    async def scene() -> None:
+        events = MountEvents()
+        woken: list[None] = []
+        events._wake = lambda: woken.append(None)  # type: ignore[method-assign]  # what the loop would call
+        await events.change(0.01)
+        assert woken == []
+        events.close()
+
+    asyncio.run(scene())
+
+
+def test_all_who_wait_hear_of_a_change(stand_in: socket.socket) -> None:
+    async def scene() -> None:
+        events = MountEvents()
+        waits = [asyncio.ensure_future(events.change(1e6)) for _ in range(2)]
+        await asyncio.sleep(0)
+        stand_in.send(b"!", socket.MSG_OOB)
+        await asyncio.wait_for(asyncio.gather(*waits), LONG_S)
+        events.close()
+
+    asyncio.run(scene())
+
+
+def test_the_kernel_tells_of_mounts_as_of_urgent_data() -> None:
+    descriptor = os.open("/proc/self/mountinfo", os.O_RDONLY)
+    poll = select.poll()
+    poll.register(descriptor, select.POLLPRI)
+    assert poll.poll(0) == []  # it can be asked, and nothing has changed
+    os.close(descriptor)
+    assert Path("/proc/self/mountinfo").read_text()

@@ -1,0 +1,79 @@
+"""What a task leaves behind: verdicts on record, once each, and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from daemons import write_images
+from served_folders import serve
+
+from streamd.core.bad_samples import Verdict
+from streamd.core.counters import Stats
+from streamd.core.spec import BatchKey
+from streamd.daemon.engine.batch_job import Job, Production
+from streamd.daemon.engine.record_results import count_task, note_row_cost, record_verdicts
+from streamd.daemon.streams.served_stream import ServedStream
+from streamd.ipc.worker_messages import BadSample, CachePlace, Done, Task
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Iterator[ServedStream]:
+    stream = serve(write_images(tmp_path / "data", {"cat": 24}, size=(8, 8)), tmp_path / "state")
+    yield stream
+    stream.manifest.close()
+
+
+def test_a_verdict_is_counted_once_and_too_many_stop_the_stream(stream: ServedStream) -> None:
+    stats = Stats()
+    for _ in range(2):
+        assert record_verdicts(stream, [Verdict(3, "damaged")], stats) is None
+    assert stats.read()["stream.train"]["bad_samples"] == 1
+    assert stream.quarantine.path.read_text().count("\n") == 1
+    reason = record_verdicts(stream, [Verdict(each, "damaged") for each in range(11)], stats)
+    assert reason is not None
+    assert "11 of 24 samples are bad" in reason
+
+
+def test_a_verdict_that_cannot_be_kept_stops_the_stream(stream: ServedStream) -> None:
+    stream.quarantine.path.mkdir()
+    reason = record_verdicts(stream, [Verdict(3, "damaged")], Stats())
+    assert reason is not None
+    assert "the verdict on cat/0003.jpg (damaged) cannot be recorded: Is a directory" in reason
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_what_a_cache_held_is_counted_where_there_is_one(stream: ServedStream, *, cached: bool) -> None:
+    stats = Stats()
+    stream = replace(stream, cache=CachePlace("", None) if cached else None)
+    production = Production(BatchKey("train", 0, 0), stream, 0, 1, 4096)
+    task = Task(1, 0, 1, 4096, 8, np.arange(5, dtype=np.uint16), np.arange(5, dtype=np.int64))
+    count_task(Job(task, production, 0.0), Done(1, 10**9, 2 * 10**9, 0, gathered=3), stats)
+    numbers = stats.read()["stream.train"]
+    assert (numbers["read_count"], numbers["decode_count"]) == (5, 5)
+    assert [numbers.get(f"cache_{each}") for each in ("hits", "misses")] == ([3, 2] if cached else [None, None])
+
+
+MS = 10**6
+AWAY = BadSample(0, "gone", lasting=False, away=True)
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        Done(1, 0, 0, 0, bad=(AWAY,) * 32),
+        Done(1, 0, MS, 0, bad=(AWAY,)),
+        Done(1, 0, MS, 0, gathered=32),
+        Done(1, 0, 100 * MS, 0, gathered=31),
+    ],
+    ids=["unopened", "away", "held", "all but one held"],
+)
+def test_rows_that_were_not_decoded_make_no_row_of_a_stream_cheap(stream: ServedStream, report: Done) -> None:
+    production = Production(BatchKey("train", 0, 0), stream, 0, 1, 4096)
+    task = Task(1, 0, 1, 4096, 32, np.arange(32, dtype=np.uint16), np.arange(32, dtype=np.int64))
+    production.row_cost.note(2, 200 * MS)
+    note_row_cost(Job(task, production, 0.0), report)
+    assert production.row_cost.task_rows == 2

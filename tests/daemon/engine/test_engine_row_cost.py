@@ -1,0 +1,59 @@
+"""Tasks of dear rows are small, so that workers share a batch; all others are as large as they can be."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamd.daemon.engine.row_cost import RowCost
+from streamd.limits import MAX_TASKS_AHEAD, TASK_ROWS, TASK_S, TASKS_AHEAD_PER_WORKER
+
+MS = 1_000_000
+
+
+def of(rows: int, took_ms: float) -> RowCost:
+    cost = RowCost()
+    cost.note(rows, int(took_ms * MS))
+    return cost
+
+
+@pytest.mark.parametrize("row_ms", [0.05, 1, 7])
+def test_rows_that_are_quick_make_tasks_as_large_as_they_can_be(row_ms: float) -> None:
+    cost = of(TASK_ROWS, TASK_ROWS * row_ms)
+    assert (cost.task_rows, cost.tasks_ahead) == (TASK_ROWS, MAX_TASKS_AHEAD)
+
+
+@pytest.mark.parametrize(("row_ms", "rows"), [(25, 10), (100, 2), (200, 1), (4000, 1)])
+def test_rows_that_are_dear_make_tasks_that_end_in_time(row_ms: float, rows: int) -> None:
+    cost = of(8, 8 * row_ms)
+    assert (cost.task_rows, cost.tasks_ahead) == (rows, TASKS_AHEAD_PER_WORKER)
+    assert rows == 1 or rows * row_ms <= TASK_S * 1000
+
+
+def test_until_a_row_was_measured_its_files_size_counts() -> None:
+    cost = RowCost()
+    cost.expect(38_000)
+    assert cost.task_rows == TASK_ROWS
+    cost.expect(24_000_000)
+    assert (cost.task_rows, cost.known) == (1, False)
+    cost.note(1, MS)
+    assert (cost.task_rows, cost.known) == (TASK_ROWS, True)
+
+
+def test_one_dear_row_among_many_is_forgotten_soon() -> None:
+    cost = of(32, 32)
+    cost.note(1, 1000 * MS)
+    assert cost.task_rows < TASK_ROWS
+    for _ in range(20):
+        cost.note(cost.task_rows, cost.task_rows * MS)
+    assert cost.task_rows == TASK_ROWS
+
+
+def test_rows_that_needed_no_decoding_count_until_one_was_decoded() -> None:
+    cost = RowCost()
+    cost.expect(24_000_000)
+    cost.note_held(32, MS)
+    assert (cost.task_rows, cost.tasks_ahead) == (TASK_ROWS, MAX_TASKS_AHEAD)
+    cost.note(1, 100 * MS)
+    assert cost.task_rows == 2
+    cost.note_held(32, MS)
+    assert cost.task_rows == 2

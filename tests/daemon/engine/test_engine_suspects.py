@@ -1,0 +1,205 @@
+"""The local engine when workers die of a row, or hang at one: who is suspected, and what it takes to be condemned."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import harmful
+import numpy as np
+import pytest
+from daemons import write_images
+from harmful import Broken, mark
+from rig import Rig, pixels, play
+from served_folders import serve, spoil
+
+from streamd.core.spec import BatchKey
+from streamd.daemon.engine import batch_job as production
+from streamd.daemon.engine import worker_pool
+from streamd.daemon.engine.worker_handle import WorkerProcess
+from streamd.daemon.streams.quarantine import Quarantine
+from streamd.daemon.streams.served_stream import ServedStream
+from streamd.ipc.worker_messages import Task
+from streamd.limits import TASK_ROWS
+
+DEADLINE_S = 2.0
+Serve = Callable[..., ServedStream]
+CRASHES = "crashes its decoder: SIGSEGV"
+
+
+@pytest.fixture
+def ills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Broken:
+    ills = Broken(tmp_path / "ills")
+    for name, value in ills.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(production, "WORKER_RESPAWN_S", 0.001)
+    monkeypatch.setattr(worker_pool, "WORKER_RESPAWN_S", 0.001)
+    return ills
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Serve]:
+    """Serves a folder of images in stored order, of which some are marked."""
+    streams: list[ServedStream] = []
+
+    def make(marked: dict[int, bytes], count: int = 16, **changes: Any) -> ServedStream:
+        folder = write_images(tmp_path / "data", {"cat": count})
+        for number, what in marked.items():
+            mark(folder / f"cat/{number:04}.jpg", what)
+        streams.append(serve(folder, tmp_path / "state", shuffle="none", **changes))
+        return streams[-1]
+
+    yield make
+    for stream in streams:
+        stream.manifest.close()
+
+
+@pytest.mark.usefixtures("ills")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_sample_that_crashes_two_workers_is_condemned_and_its_row_filled_by_another(
+    served: Serve, workers: int
+) -> None:
+    stream = served({3: harmful.SEGV}, bad_samples={"policy": "substitute"})
+
+    async def scene(rig: Rig) -> None:
+        rig.produce()
+        production, reason = await rig.outcome()
+        assert reason is None
+        assert production.delivered.tolist() == [0, 1, 2, 4, 4, 5, 6, 7]
+        assert np.array_equal(rig.images(), pixels(stream, production.delivered))
+        assert rig.recorded == [{3: CRASHES}]
+        assert rig.engine.restarts == 2
+
+    play(stream, scene, workers)
+
+
+@pytest.mark.usefixtures("ills")
+def test_a_suspect_is_tried_alone_by_a_worker_that_has_done_nothing_else(
+    served: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = 2 * TASK_ROWS
+    stream = served({3: harmful.SEGV}, rows, batch_size=rows)
+    given: list[tuple[bool, list[int]]] = []
+    give = WorkerProcess.give
+
+    def noted(worker: WorkerProcess, task: Task, *rest: Any, alone: bool = False) -> None:
+        if task.ids.tolist() == [3]:
+            given.append((worker.fresh, list(worker.tasks)))
+        assert not worker.alone
+        give(worker, task, *rest, alone=alone)
+
+    monkeypatch.setattr(WorkerProcess, "give", noted)
+
+    async def scene(rig: Rig) -> None:
+        rig.produce()
+        production, reason = await rig.outcome()
+        assert (reason, given) == (None, [(True, [])])
+        assert np.array_equal(rig.images(rows=rows), pixels(stream, production.delivered))
+
+    play(stream, scene, workers=2)
+
+
+def test_a_crash_that_does_not_come_again_condemns_nobody(served: Serve, ills: Broken) -> None:
+    stream = served({3: harmful.KILLED})
+    ills.kill(signal.SIGSEGV)
+
+    async def scene(rig: Rig) -> None:
+        rig.produce()
+        production, reason = await rig.outcome()
+        assert (reason, production.delivered.tolist()) == (None, list(range(8)))
+        assert np.array_equal(rig.images(), pixels(stream, production.delivered))
+        assert (stream.quarantine.reasons, rig.engine.restarts) == ({}, 1)
+
+    play(stream, scene)
+
+
+def test_a_suspect_that_is_killed_from_outside_is_tried_again_and_cleared(served: Serve, ills: Broken) -> None:
+    stream = served({3: harmful.KILLED})
+    ills.kill(signal.SIGSEGV, signal.SIGKILL, signal.SIGKILL)
+
+    async def scene(rig: Rig) -> None:
+        rig.produce()
+        _, reason = await rig.outcome()
+        assert reason is None
+        assert (stream.quarantine.reasons, rig.engine.restarts, ills.kills_left) == ({}, 3, 0)
+
+    play(stream, scene)
+
+
+@pytest.mark.usefixtures("ills")
+def test_a_suspect_of_a_batch_that_is_given_up_is_let_go(served: Serve) -> None:
+    stream = served({3: harmful.SEGV}, bad_samples={"policy": "fail"})
+    spoil(stream, 9)
+
+    async def scene(rig: Rig) -> None:
+        rig.produce(0, 0, slot=1)
+        rig.produce(0, 1, slot=2)
+        reasons = [(await rig.outcome())[1] for _ in range(2)]
+        assert all(reason and "policy is fail" in reason for reason in reasons)
+        await rig.until(lambda: not rig.engine._jobs and rig.engine.pids)
+        assert not rig.engine._shifts.now.suspects
+        rig.engine.close("train")
+        await rig.until(lambda: not rig.engine._register.openings())
+
+    play(stream, scene)
+
+
+@pytest.mark.usefixtures("ills")
+def test_the_policy_fail_stops_at_a_sample_that_crashes(served: Serve) -> None:
+    stream = served({3: harmful.SEGV}, bad_samples={"policy": "fail"})
+
+    async def scene(rig: Rig) -> None:
+        rig.produce()
+        _, reason = await rig.outcome()
+        assert reason == f"sample 3, cat/0003.jpg, is bad ({CRASHES}), and bad_samples.policy is fail"
+
+    play(stream, scene)
+
+
+def test_a_worker_that_waits_for_a_file_is_told_of_then_replaced_and_no_sample_is_to_blame(
+    served: Serve, ills: Broken, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = served({})
+
+    async def scene(rig: Rig) -> None:
+        ills.hang_reads()
+        rig.produce()
+        await rig.until(lambda: rig.engine.restarts)
+        ills.let_reads_go()
+        _, reason = await rig.outcome()
+        assert (reason, stream.quarantine.reasons) == (None, {})
+        told = [each for each in caplog.records if "has waited" in each.getMessage()]
+        assert "cat/0000.jpg, cat/0001.jpg, cat/0002.jpg" in str(told[0].__dict__)
+
+    play(stream, scene, row_deadline_s=DEADLINE_S)
+
+
+def test_a_verdict_that_cannot_be_written_stops_the_stream_and_is_not_used(
+    served: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = served({})
+    spoil(stream, 3)
+
+    def full(_: int) -> None:
+        raise OSError(28, os.strerror(28))
+
+    async def scene(rig: Rig) -> None:
+        monkeypatch.setattr(os, "fdatasync", full)
+        rig.produce()
+        _, reason = await rig.outcome()
+        monkeypatch.undo()
+        assert reason is not None
+        assert reason.startswith("the verdict on cat/0003.jpg (a damaged JPEG")
+        assert "cannot be recorded: No space left on device; make room in the state directory" in reason
+        assert stream.quarantine.reasons == {}
+        on_disk = Quarantine(stream.quarantine.path, lambda: stream.manifest.list_id)
+        on_disk.load()
+        assert on_disk.reasons == {}
+        rig.produce(0, 0, slot=2)
+        production, reason = await rig.outcome()
+        assert (reason, production.key) == (None, BatchKey("train", 0, 0))
+
+    play(stream, scene)

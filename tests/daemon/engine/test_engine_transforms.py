@@ -1,0 +1,174 @@
+"""Transforms in real workers: all make the same, what no batch can carry stops the stream, new sources get new ones."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from daemons import write_images
+from programs import DRAWN, Write
+from rig import ANSWER_S, Rig, pixels, play
+from served_folders import serve
+
+from streamd.core.counters import Stats
+from streamd.daemon.engine import engine as local
+from streamd.daemon.engine.crashes import Charge
+from streamd.daemon.engine.engine import LocalEngine
+from streamd.daemon.streams.served_stream import ServedStream
+from streamd.dataset.transform_source import place_of
+from streamd.errors import ConfigError
+from streamd.ipc.slots import SlotStore
+
+Serve = Callable[..., ServedStream]
+
+
+@pytest.fixture
+def served(tmp_path: Path, program: Write) -> Iterator[Serve]:
+    """Serves 24 images by the transform `f` that is written beside them; again, with another one."""
+    plain = serve(write_images(tmp_path / "data", {"cat": 12, "dog": 12}), tmp_path / "state")
+
+    def make(text: str, name: str = "augment") -> ServedStream:
+        return replace(plain, transform=place_of(f"{name}:f", program(name, text).parent))
+
+    yield make
+    plain.manifest.close()
+
+
+DEADLINE_S = 2.0  # a busy host imports nothing in less
+INVERT = "def f(image, labels, rng):\n    return 255 - image, labels"
+
+
+def test_every_worker_draws_the_same_for_a_sample(served: Serve) -> None:
+    stream = served(DRAWN.replace("draw", "f"))
+    found: dict[int, set[bytes]] = {}
+
+    async def scene(rig: Rig) -> None:
+        first, second = rig.engine.pids
+        for stopped, goes in ((first, second), (second, first)):
+            os.kill(stopped, signal.SIGSTOP)
+            os.kill(goes, signal.SIGCONT)
+            rig.engine._shifts.now.crew.workers.reverse()  # whoever goes is asked first
+            rig.produce(3)
+            production, reason = await rig.outcome()
+            assert reason is None
+            for sample_id, image in zip(production.delivered.tolist(), rig.images(), strict=True):
+                found.setdefault(sample_id, set()).add(image.tobytes())
+        os.kill(second, signal.SIGCONT)
+
+    play(stream, scene, workers=2)
+    assert [len(images) for images in found.values()] == [1] * 8
+
+
+def test_what_no_batch_can_carry_stops_the_stream_at_once_and_condemns_nobody(served: Serve) -> None:
+    stream = served("def f(image, labels, rng):\n    return image[: 32 - labels['label']], labels")
+
+    async def scene(rig: Rig) -> None:
+        rig.produce()
+        _, reason = await rig.outcome()
+        assert reason is not None
+        assert reason.startswith(
+            "transform at augment.py:1: an image of uint8 (31, 32, 3) comes back; uint8 (32, 32, 3)"
+        )
+        assert "; the sample: dog/" in reason
+        assert stream.quarantine.reasons == {}
+        assert rig.engine.restarts == 0
+
+    play(stream, scene)
+
+
+def test_a_new_source_gets_new_workers_and_a_batch_under_way_is_finished_by_the_old_ones(
+    served: Serve,
+) -> None:
+    old = served(INVERT)
+
+    async def scene(rig: Rig) -> None:
+        (before,) = rig.engine.pids
+        os.kill(before, signal.SIGSTOP)
+        rig.produce(slot=1)
+        new = served("def f(image, labels, rng):\n    return image // 2, labels")
+        assert rig.engine.needs_new_workers([new])
+        pixel_ids = await rig.engine.open_in_new_workers([new])
+        assert len(set(rig.engine.pids)) == 2
+        rig.produce(slot=2)
+        assert (await rig.outcome())[0].slot == 2
+        os.kill(before, signal.SIGCONT)
+        production, reason = await rig.outcome()
+        assert (production.slot, reason) == (1, None)
+        plain = pixels(old, production.delivered)
+        assert np.array_equal(rig.images(1), 255 - plain)
+        assert np.array_equal(rig.images(2), plain // 2)
+        await rig.until(lambda: not Path(f"/proc/{before}").exists())
+        assert len(rig.engine.pids) == 1
+        assert not rig.engine.needs_new_workers([new])
+        assert await rig.engine.pixel_ids() == pixel_ids
+        assert rig.engine.restarts == 0
+
+    play(old, scene)
+
+
+def test_only_streams_without_a_transform_or_with_one_that_was_tried_need_no_new_workers(served: Serve) -> None:
+    one, another = served(INVERT), served(INVERT, "another")
+    plain = replace(one, transform=None)
+    slots = SlotStore()
+    unused = LocalEngine([plain], slots, Stats(), 1)
+    assert [unused.needs_new_workers(each) for each in ([plain], [one])] == [False, True]
+    engine = LocalEngine([one], slots, Stats(), 1)
+    assert [engine.needs_new_workers(each) for each in ([one, plain], [another], [one, another])] == [False, True, True]
+    edited = served(INVERT + "  # edited")
+    assert engine.needs_new_workers([edited])
+
+
+def test_new_workers_that_open_nothing_in_time_are_sent_away(served: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "NEW_WORKERS_S", 0.01)
+    stream = served(INVERT)
+
+    async def scene() -> None:
+        engine = LocalEngine([stream], SlotStore(), Stats(), workers=0)
+        running = asyncio.ensure_future(engine.run())
+        await asyncio.sleep(0)
+        with pytest.raises(ConfigError, match="no new worker has opened train within"):
+            await engine.open_in_new_workers([served(INVERT + "  # edited")])
+        assert engine._register.begin("train") == (0, stream)
+        await running
+
+    asyncio.run(scene())
+
+
+def test_a_transform_that_ends_who_tries_it_or_never_returns_is_refused_and_the_workers_at_work_hear_nothing_of_it(
+    served: Serve,
+) -> None:
+    good, ends = served(INVERT), served("import os\nos._exit(4)\ndef f(*_): pass", "ends")
+    endless = served("import time\ndef f(image, labels, rng):\n    time.sleep(1e6)", "endless")
+
+    async def scene(rig: Rig) -> None:
+        before = rig.engine.pids
+        with pytest.raises(ConfigError, match=r"^streams\.train\.transform: module 'ends' ends its process when"):
+            await rig.engine.open_in_new_workers([ends])
+        with pytest.raises(ConfigError, match=r"^streams\.train\.transform: transform at endless\.py:2 takes more"):
+            await asyncio.wait_for(rig.engine.open_in_new_workers([endless]), ANSWER_S)
+        rig.produce()
+        assert (await rig.outcome())[1] is None
+        assert (rig.engine.pids, rig.engine.restarts) == (before, 0)
+
+    play(good, scene, row_deadline_s=DEADLINE_S)
+
+
+def test_a_transform_that_ends_workers_later_stops_its_stream_for_good(served: Serve) -> None:
+    async def scene() -> None:
+        rig = Rig(served(INVERT), workers=0)
+        rig.produce()
+        for certain in (False, False):
+            assert rig.outcomes.empty()
+            rig.engine._accuse(Charge(0, "it ends its process", certain))
+        assert (await rig.outcome())[1] == "streams.train.transform: it ends its process"
+        rig.produce()
+        assert (await rig.outcome())[1] == "streams.train.transform: it ends its process"
+        rig.slots.close()
+
+    asyncio.run(scene())

@@ -1,0 +1,163 @@
+"""The watch over a worker: silent when all is well, and when there is nothing to do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from streamd.daemon.engine import watchdog
+from streamd.daemon.engine.crashes import Finding
+from streamd.daemon.engine.watchdog import Watch
+from streamd.ipc.progress_page import TRACK_BYTES, Phase, Track
+from streamd.ipc.slots import make_memory
+
+DEADLINE_S = 0.05
+LIMIT_S = 20.0
+
+
+@pytest.fixture
+def track() -> Iterator[Track]:
+    page = make_memory("track", TRACK_BYTES)
+    track = Track(page)
+    os.close(page)
+    yield track
+    track.close()
+
+
+def watched(track: Track, scene: Callable[[Watch, asyncio.Queue[Finding]], object], pid: int = 0) -> list[Finding]:
+    """What a watch has found when it has found something; `scene` sets it up."""
+
+    async def run() -> list[Finding]:
+        found: asyncio.Queue[Finding] = asyncio.Queue()
+
+        def tell(finding: Finding) -> None:
+            found.put_nowait(finding)
+            guard.close()  # a busy host would look once more before this is heard
+
+        guard = Watch(pid or os.getpid(), track.read, DEADLINE_S, tell)
+        scene(guard, found)
+        first = await asyncio.wait_for(found.get(), LIMIT_S)
+        return [first, *(found.get_nowait() for _ in range(found.qsize()))]
+
+    return asyncio.run(run())
+
+
+def test_a_row_that_takes_too_long_is_found(track: Track) -> None:
+    track.at(1, 0, Phase.DECODING)
+    assert watched(track, lambda guard, _: guard.begin()) == [Finding.SLOW]
+
+
+def test_a_transform_that_is_tried_for_too_long_is_found_whatever_the_rows_are_at(track: Track) -> None:
+    async def run() -> Finding:
+        found: asyncio.Queue[Finding] = asyncio.Queue()
+        guard = Watch(os.getpid(), track.trial, DEADLINE_S, found.put_nowait)
+        track.tries(0, "module 'augment'", Phase.IMPORTING)
+        guard.begin()
+        first = await asyncio.wait_for(found.get(), LIMIT_S)
+        guard.close()
+        return first
+
+    assert asyncio.run(run()) is Finding.ENDLESS
+
+
+def test_a_row_is_given_the_whole_deadline_from_its_own_beginning(track: Track) -> None:
+    began_ns: list[int] = []
+
+    def scene(guard: Watch, _: object) -> None:
+        def next_row() -> None:
+            track.at(1, 1, Phase.DECODING)
+            began_ns.append(track.read().began_ns)
+
+        guard.begin()
+        asyncio.get_running_loop().call_later(DEADLINE_S / 2, next_row)
+
+    assert watched(track, scene) == [Finding.SLOW]
+    assert time.monotonic_ns() - began_ns[0] >= DEADLINE_S * 1e9
+
+
+def test_work_that_was_given_just_now_is_not_overdue(track: Track) -> None:
+    track.at(1, 0, Phase.DECODING)  # the last row of long ago
+    given_ns: list[int] = []
+
+    def scene(guard: Watch, _: object) -> None:
+        def work() -> None:
+            guard.begin()
+            given_ns.append(time.monotonic_ns())
+
+        guard.begin()
+        guard.rest()
+        asyncio.get_running_loop().call_later(1.5 * DEADLINE_S, work)
+
+    assert watched(track, scene) == [Finding.SLOW]
+    assert time.monotonic_ns() - given_ns[0] >= DEADLINE_S * 0.9e9
+
+
+def test_a_worker_without_work_is_left_alone(track: Track) -> None:
+    track.at(1, 0, Phase.DECODING)
+
+    async def run() -> bool:
+        found: list[Finding] = []
+        guard = Watch(os.getpid(), track.read, DEADLINE_S, found.append)
+        guard.begin()
+        guard.rest()
+        rung = asyncio.Event()
+        asyncio.get_running_loop().call_later(2 * DEADLINE_S, rung.set)
+        await rung.wait()
+        return found == [] and guard._timer is None
+
+    assert asyncio.run(run())
+
+
+def test_a_stopped_process_is_found_whatever_it_was_doing(track: Track) -> None:
+    process = subprocess.Popen(["/bin/sh", "-c", "kill -STOP $$"])
+    os.waitpid(process.pid, os.WUNTRACED)
+    assert watched(track, lambda guard, _: guard.begin(), process.pid)[0] is Finding.STOPPED
+    process.kill()
+    process.wait()
+
+
+def test_a_process_that_is_gone_is_no_error(track: Track) -> None:
+    process = subprocess.Popen(["/bin/true"])
+    process.wait()
+    assert watched(track, lambda guard, _: guard.begin(), process.pid)[0] is Finding.WAITING
+
+
+def test_a_host_that_stood_still_is_given_another_deadline(track: Track, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watchdog, "_LATE_S", DEADLINE_S)
+    track.at(1, 0, Phase.DECODING)
+    looks: list[float] = []
+
+    def scene(guard: Watch, _: object) -> None:
+        guard.begin()
+        thawed_s = time.monotonic() + 3 * DEADLINE_S
+        while time.monotonic() < thawed_s:  # the loop stands still
+            pass
+        looks.append(time.monotonic())
+
+    assert watched(track, scene) == [Finding.SLOW]
+    assert time.monotonic() - looks[0] >= DEADLINE_S * 0.9
+
+
+def test_a_stopped_worker_is_found_long_before_a_rows_deadline(track: Track, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watchdog, "STOPPED_S", DEADLINE_S)
+    monkeypatch.setattr("streamd.daemon.engine.crashes.STOPPED_S", DEADLINE_S)
+
+    async def run(pid: int) -> Finding:
+        found: asyncio.Queue[Finding] = asyncio.Queue()
+        guard = Watch(pid, track.read, 10 * LIMIT_S, found.put_nowait)
+        guard.begin()
+        first = await asyncio.wait_for(found.get(), LIMIT_S)
+        guard.close()
+        return first
+
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as sleeper:
+        sleeper.send_signal(signal.SIGSTOP)
+        assert asyncio.run(run(sleeper.pid)) is Finding.STOPPED
+        sleeper.kill()

@@ -1,0 +1,192 @@
+"""A worker process as the engine sees it: what it maps, how it ends, and that the dead are spoken to in vain."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import signal
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from daemons import write_images
+from served_folders import serve
+
+from streamd.core.slot_layout import slot_bytes
+from streamd.daemon.engine.worker_handle import Listener, WorkerProcess
+from streamd.daemon.streams.served_stream import ServedStream
+from streamd.decode.pixel_id import pixel_id
+from streamd.ipc.progress_page import Phase
+from streamd.ipc.slots import SlotStore
+from streamd.ipc.worker_messages import Done, DropSlots, OpenStream, Ready, Report, Task
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Iterator[ServedStream]:
+    stream = serve(write_images(tmp_path / "data", {"cat": 8}, size=(8, 8)), tmp_path / "state")
+    yield stream
+    stream.manifest.close()
+
+
+ANSWER_S = 20.0
+Said = asyncio.Queue[Report]
+
+
+async def start() -> tuple[WorkerProcess, Said]:
+    said: Said = asyncio.Queue()
+
+    def heard(_: WorkerProcess, reports: Sequence[Report]) -> None:
+        for report in reports:
+            said.put_nowait(report)
+
+    listener = Listener(heard, lambda *_: None)
+    return await WorkerProcess.start(0, listener, ANSWER_S), said
+
+
+def one_row(stream: ServedStream, number: int, slot: int = 1) -> Task:
+    return Task(number, 0, slot, slot_bytes(stream.spec), 8, np.array([0], np.uint16), np.array([0], np.int64))
+
+
+def mapped(pid: int) -> int:
+    """How many slots a process has mapped."""
+    return Path(f"/proc/{pid}/maps").read_text().count("/memfd:streamd-")
+
+
+def threads(pid: int) -> int:
+    return len([*Path(f"/proc/{pid}/task").iterdir()])
+
+
+def test_a_worker_answers_and_its_slots_are_mapped_once(stream: ServedStream) -> None:
+    async def scene() -> None:
+        worker, said = await start()
+        slots = SlotStore()
+        worker.send(OpenStream(0, str(stream.manifest_path), stream.spec))
+        assert await said.get() == Ready(0, pixel_id(stream.spec.image))
+        for number in (1, 2):
+            worker.give(one_row(stream, number), slots)
+        assert worker.tasks == [1, 2]
+        for number in (1, 2):
+            report = await said.get()
+            assert isinstance(report, Done)
+            assert report.number == number
+            worker.finish(number)
+        assert (worker.tasks, worker.completed) == ([], 2)
+        assert mapped(worker.pid) == 1
+        assert worker.forget((1, 5))
+        assert not worker.forget((1, 5))
+        worker._link.shutdown(socket.SHUT_RDWR)
+        assert (await worker.ended()).words == "with exit status 0"
+        worker.close()
+        slots.close()
+
+    asyncio.run(scene())
+
+
+def test_a_worker_has_no_threads_for_linear_algebra(stream: ServedStream) -> None:
+    async def scene() -> None:
+        worker, said = await start()
+        worker.send(OpenStream(0, str(stream.manifest_path), stream.spec))
+        await said.get()
+        assert threads(worker.pid) <= 2  # its own, and one that opened the stream
+        worker._link.shutdown(socket.SHUT_RDWR)
+        await worker.ended()
+        worker.close()
+
+    asyncio.run(scene())
+
+
+def test_how_a_worker_ended_is_told_in_words() -> None:
+    async def scene() -> None:
+        worker, _ = await start()
+        os.kill(worker.pid, signal.SIGSEGV)
+        assert (await worker.ended()).words == "killed by SIGSEGV"
+        worker.close()
+
+    asyncio.run(scene())
+
+
+def test_a_dead_worker_is_spoken_to_in_vain_but_keeps_its_tasks(stream: ServedStream) -> None:
+    async def scene() -> None:
+        worker, _ = await start()
+        slots = SlotStore()
+        os.kill(worker.pid, signal.SIGKILL)
+        await worker.ended()
+        worker.send(DropSlots((1,)))
+        worker.give(one_row(stream, 7), slots)
+        assert worker.tasks == [7]
+        worker.close()
+        slots.close()
+
+    asyncio.run(scene())
+
+
+def test_a_workers_last_words_are_heard_after_its_death(stream: ServedStream) -> None:
+    async def scene() -> None:
+        worker, said = await start()
+        slots = SlotStore()
+        worker.send(OpenStream(0, str(stream.manifest_path), stream.spec))
+        await said.get()
+        asyncio.get_running_loop().remove_reader(worker._link)
+        worker.give(one_row(stream, 7), slots)
+        await asyncio.to_thread(select.select, [worker._link], [], [])
+        os.kill(worker.pid, signal.SIGKILL)
+        await worker.ended()
+        report = said.get_nowait()
+        assert isinstance(report, Done)
+        worker.close()
+        slots.close()
+
+    asyncio.run(scene())
+
+
+def test_a_worker_that_is_seen_off_has_ended() -> None:
+    async def see_off() -> tuple[int, int]:
+        idle, _ = await start()
+        await idle.see_off()
+        stopped, _ = await start()
+        os.kill(stopped.pid, signal.SIGSTOP)
+        await stopped.see_off()
+        return await idle._process.wait(), await stopped._process.wait()
+
+    assert asyncio.run(see_off()) == (0, -signal.SIGKILL)
+
+
+def test_a_worker_that_does_not_read_is_ended() -> None:
+    async def scene() -> None:
+        worker, _ = await start()
+        os.kill(worker.pid, signal.SIGSTOP)
+        for slot in range(100_000):
+            worker.send(DropSlots((slot,)))
+            if worker._killed_for is not None:
+                break
+        assert (await worker.ended()).words == "killed since it was not reading what it is told"
+        worker.close()
+
+    asyncio.run(scene())
+
+
+def test_where_a_worker_was_is_known_after_its_death(stream: ServedStream) -> None:
+    async def scene() -> None:
+        worker, said = await start()
+        slots = SlotStore()
+        worker.send(OpenStream(0, str(stream.manifest_path), stream.spec))
+        await said.get()
+        worker.give(one_row(stream, 7), slots)
+        await said.get()
+        os.kill(worker.pid, signal.SIGKILL)
+        death = await worker.ended()
+        assert (death.at.task, death.at.phase, death.blame) == (7, Phase.ELSEWHERE, None)
+        worker.close()
+        slots.close()
+
+    asyncio.run(scene())
+
+
+def test_a_program_that_is_not_there_leaves_no_socket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
+    with pytest.raises(FileNotFoundError):
+        asyncio.run(start())

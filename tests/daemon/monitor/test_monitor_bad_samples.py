@@ -1,0 +1,46 @@
+"""Reasons become kinds, by the very words that the code that finds them says."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamd.daemon.monitor.bad_samples import FAULTS, fault
+from streamd.dataset.hdf5.library_store import DAMAGED
+from streamd.decode.resize import BadImageError
+from streamd.decode.sniff import format_of
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        ("stale: changed since it was listed; restart with --rescan to list it anew", "stale"),
+        ("removed, or replaced by another", "stale"),
+        ("No such file or directory", "gone"),
+        ("it lies outside the data's root", "gone"),
+        ("a damaged JPEG: Premature end of JPEG file", "damaged"),
+        ("a pixel is no number (NaN)", "damaged"),
+        (DAMAGED, "damaged"),
+        ("12000x12000 pixels are more than 100,000,000: make it smaller", "large"),
+        ("300000000 bytes are more than 268435456", "large"),
+        ("more than 100,000,000 pixels: make it smaller", "large"),
+        ("crashes the decoder: SIGSEGV", "crash"),
+        ("takes more than 30 s to decode", "crash"),
+        ("needs more memory to decode than a worker has, 3 GiB", "crash"),
+        ("transform raised ValueError: a damaged thing", "transform"),
+        ("CIELAB colours, which need colour management: convert it to RGB", "unfit"),
+        ("something that nobody has thought of", "unfit"),
+    ],
+)
+def test_a_reason_is_of_one_kind(reason: str, kind: str) -> None:
+    assert fault(reason) == kind
+
+
+@pytest.mark.parametrize(("data", "kind"), [(b"", "damaged"), (bytes(100), "damaged"), (b"%PDF-1.7", "unfit")])
+def test_what_content_says_of_a_stranger_is_told_apart(data: bytes, kind: str) -> None:
+    with pytest.raises(BadImageError) as caught:
+        format_of(data)
+    assert fault(str(caught.value)) == kind
+
+
+def test_there_are_few_kinds_however_many_reasons() -> None:
+    assert {fault(f"{word} {number}") for word in ("stale", "a damaged", "x") for number in range(99)} < set(FAULTS)

@@ -1,0 +1,142 @@
+"""What somebody who looks sees of a batch that leaves, and that nobody else pays for it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from daemons import write_images
+from served_folders import serve
+
+from streamd.core.bad_samples import BadRow
+from streamd.core.sampler import PAD_ID
+from streamd.core.slot_layout import layout
+from streamd.daemon.monitor.batch_preview import Glimpse, Leaving, shown_rows
+from streamd.daemon.streams.served_stream import ServedStream
+from streamd.ipc.messages import BatchReady
+from streamd.ipc.slots import SlotStore
+from streamd.limits import SHOWN_BYTES, SHOWN_ROWS
+
+ROWS = SHOWN_ROWS + 3
+BAD = BadRow(0, 5, "cat/0005.jpg", "a damaged JPEG", "substituted")
+LATER = BadRow(SHOWN_ROWS, 6, "cat/0006.jpg", "a damaged JPEG", "substituted")
+READY = BatchReady(2, 3, ROWS, 7, 0, inline=False, bad=(BAD, LATER))
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Iterator[ServedStream]:
+    served = serve(write_images(tmp_path / "data", {"cat": 20}, size=(8, 8)), tmp_path / "state")
+    yield replace(served, spec=replace(served.spec, batch_size=ROWS))
+    served.manifest.close()
+
+
+@pytest.fixture
+def slots(stream: ServedStream) -> Iterator[SlotStore]:
+    """Slot 7 holds a batch whose every row is of values of its own, the last one without a sample."""
+    store, lies = SlotStore(), layout(stream.spec, ROWS)
+    descriptor = store.writable(7, lies.nbytes)
+    memory = np.zeros(lies.nbytes, np.uint8)
+    lies.images.view(memory.data)[:] = np.arange(1, ROWS + 1, dtype=np.uint8).reshape(-1, 1, 1, 1)
+    lies.sample_ids.view(memory.data)[:] = [*range(100, 99 + ROWS), PAD_ID]
+    lies.weights.view(memory.data)[:] = np.arange(ROWS)
+    lies.labels["label"].view(memory.data)[:] = np.arange(200, 200 + ROWS)
+    os.pwrite(descriptor, memory.data, 0)
+    yield store
+    store.close()
+
+
+def run(slots: SlotStore, play: Callable[[Leaving], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(play(Leaving(slots)))
+
+
+async def ask(leaving: Leaving, stream: str = "train") -> asyncio.Task[Glimpse]:
+    """Somebody who waits for a batch by now."""
+    asked = asyncio.ensure_future(leaving.next(stream))
+    await asyncio.sleep(0)
+    return asked
+
+
+def test_who_waits_sees_the_next_batch_with_its_first_pictures(stream: ServedStream, slots: SlotStore) -> None:
+    async def play(leaving: Leaving) -> None:
+        asked = await ask(leaving)
+        leaving.goes(stream, READY)
+        glimpse = await asked
+        batch = glimpse.first
+        assert (batch.epoch, batch.index, batch.bad) == (2, 3, (BAD,))
+        assert (glimpse.rows, glimpse.samples) == (ROWS, ROWS - 1)
+        assert batch.images[:, 0, 0, 0].tolist() == list(range(1, SHOWN_ROWS + 1))
+        assert batch.sample_ids.tolist() == list(range(100, 100 + SHOWN_ROWS))
+        assert batch.weights.tolist() == list(range(SHOWN_ROWS))
+        assert batch.labels["label"].tolist() == list(range(200, 200 + SHOWN_ROWS))
+
+    run(slots, play)
+
+
+@pytest.mark.parametrize(
+    ("rows", "side", "shown"), [(5, 8, 5), (4096, 8, SHOWN_ROWS), (32, 1024, SHOWN_BYTES // (3 << 20)), (8, 4000, 1)]
+)
+def test_of_large_images_fewer_are_copied(stream: ServedStream, rows: int, side: int, shown: int) -> None:
+    image = replace(stream.spec.image, height=side, width=side)
+    assert shown_rows(replace(stream.spec, image=image), rows) == shown
+
+
+def test_a_batch_that_cannot_be_copied_is_the_trouble_of_those_who_look(stream: ServedStream) -> None:
+    async def play(leaving: Leaving) -> None:
+        asked = await ask(leaving)
+        leaving.goes(stream, READY)
+        await asyncio.wait({asked})
+        assert asked.cancelled()
+        assert not leaving.is_awaited
+
+    run(SlotStore(), play)
+
+
+def test_all_who_wait_see_the_same_and_then_nobody_waits(stream: ServedStream, slots: SlotStore) -> None:
+    async def play(leaving: Leaving) -> None:
+        asked = [await ask(leaving), await ask(leaving)]
+        awaited = [leaving.is_awaited]
+        leaving.goes(stream, READY)
+        first, second = await asyncio.gather(*asked)
+        assert [*awaited, leaving.is_awaited] == [True, False]
+        assert first is second
+
+    run(slots, play)
+
+
+def test_at_the_end_nobody_waits(slots: SlotStore) -> None:
+    async def play(leaving: Leaving) -> None:
+        asked = [await ask(leaving), await ask(leaving, "other")]
+        leaving.close()
+        await asyncio.wait(asked)
+        assert [each.cancelled() for each in asked] == [True, True]
+        assert not leaving.is_awaited
+
+    run(slots, play)
+
+
+def test_while_nobody_waits_for_a_stream_nothing_of_it_is_read(
+    stream: ServedStream, slots: SlotStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[object] = []
+    monkeypatch.setattr(slots, "read", lambda *arguments: read.append(arguments))
+
+    async def play(leaving: Leaving) -> None:
+        leaving.goes(stream, READY)
+        asked = await ask(leaving, "other")
+        leaving.goes(stream, READY)
+        asked.cancel()
+        await asyncio.wait({asked})
+        assert not leaving.is_awaited
+        asked = await ask(leaving)
+        asked.cancel()
+        leaving.goes(stream, READY)  # in the same turn: the wait is over, and has not been told yet
+        await asyncio.wait({asked})
+
+    run(slots, play)
+    assert read == []

@@ -1,0 +1,213 @@
+"""What is answered over HTTP, and to whom; no daemon needed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final, cast
+
+import pytest
+from aiohttp import web
+from daemons import LIMIT_S, stream_config
+from made_figures import SESSION, STATUS, STREAM, Books
+from made_monitor import answer, answers, ask, monitor, say
+
+from streamd.core.status import DYING, DaemonStatus
+from streamd.daemon.daemon import Daemon
+from streamd.daemon.monitor.http_server import Monitor, _contain
+from streamd.errors import ConfigError, MissingExtraError
+from streamd.limits import MAX_MONITOR_CONNECTIONS, MAX_SESSIONS
+
+
+def test_a_daemon_that_starts_is_healthy_and_not_ready() -> None:
+    assert answer(None, "/healthz")[::2] == (200, "ok\n")
+    for path in ("/readyz", "/metrics"):
+        assert answer(None, path).status == 503
+        assert answer(None, path).body.startswith("starting")
+
+
+def of_stream(**changes: Any) -> DaemonStatus:
+    """Of a daemon with which all is well but for that."""
+    return replace(STATUS, streams=(replace(STREAM, **{"receipts_bad": 0, **changes}),))
+
+
+WELL: Final = of_stream()
+
+
+@pytest.mark.parametrize(
+    ("status", "says"),
+    [
+        (replace(WELL, draining=True), "draining: the daemon is going away\n"),
+        (of_stream(stopped="why"), "stream 'train' is stopped: see streamd status\n"),
+        (replace(WELL, sessions=(SESSION,) * MAX_SESSIONS), "full: 256 trainers are connected, which is the most\n"),
+    ],
+    ids=["draining", "stopped", "full"],
+)
+def test_it_is_not_ready_when_a_trainer_who_comes_would_not_be_served(status: DaemonStatus, says: str) -> None:
+    assert answer(Books(status), "/readyz")[::2] == (503, says)
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        of_stream(failed="why"),
+        of_stream(receipts_bad=1),
+        replace(WELL, deaths_lately=DYING),
+        replace(WELL, reload_failed=True),
+    ],
+    ids=["failed", "receipts", "deaths", "reload"],
+)
+def test_it_is_ready_and_has_troubles_when_somebody_has_to_act_and_trainers_are_served(status: DaemonStatus) -> None:
+    assert len(status.troubles) == 1
+    assert answer(Books(status), "/readyz")[::2] == (200, "ready, with 1 trouble: see streamd status\n")
+
+
+def test_it_is_ready_with_a_trainer_less_than_the_most_and_nothing_wrong() -> None:
+    books = Books(replace(WELL, sessions=(SESSION,) * (MAX_SESSIONS - 1)))
+    assert answer(books, "/readyz")[::2] == (200, "ready\n")
+
+
+def test_metrics_are_text_that_nobody_keeps() -> None:
+    said = answer(Books(), "/metrics")
+    assert said.status == 200
+    assert "content-type: text/plain; version=0.0.4; charset=utf-8" in said.headers
+    assert "cache-control: no-store" in said.headers
+    assert 'streamd_stream_samples{stream="train"} 1000.0' in said.body
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz"])
+def test_head_is_answered_as_get_without_the_body(path: str) -> None:
+    assert answer(Books(), path, "HEAD")[::2] == (200, "")
+
+
+@pytest.mark.parametrize(
+    "path", ["/metric", "/metrics/", "/../etc/passwd", "/%00", "/page/", "/page/no.js", "/page/..%2Fweb.py"]
+)
+def test_what_is_not_there_says_what_is(path: str) -> None:
+    said = answer(Books(), path)
+    assert (said.status, "/metrics, /healthz and /readyz" in said.body) == (404, True)
+
+
+def test_nothing_can_be_changed() -> None:
+    said = answer(Books(), "/metrics", "POST")
+    assert (said.status, "allow: get,head" in said.headers) == (405, True)
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/nothing"])
+def test_a_page_of_another_site_learns_nothing(path: str) -> None:
+    said = answer(Books(), path, host="evil.example")
+    assert (said.status, "streamd_" in said.body, "nothing here" in said.body) == (421, False, False)
+
+
+def test_our_own_name_and_nobodys_name_are_answered() -> None:
+    assert answer(Books(), "/healthz", host=f"{socket.gethostname()}:9191").status == 200
+    (said,) = answers(None, lambda to: say(to, b"GET /healthz HTTP/1.0\r\n\r\n"))
+    assert said.status == 200
+
+
+def test_what_is_no_http_costs_a_connection_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
+    said = answers(None, lambda to: say(to, b"\x16\x03\x01\r\n\r\n"), lambda to: ask(to, "/healthz"))
+    assert [each.status for each in said] == [400, 200]
+    assert caplog.text == ""
+
+
+def test_who_opens_many_connections_and_says_nothing_keeps_nobody_out() -> None:
+    async def run() -> tuple[bytes, int, int]:
+        async with monitor(Books()) as running:
+            place = ("127.0.0.1", int(running.url.rpartition(":")[2]))
+            with contextlib.ExitStack() as open_still:
+                many = range(2 * MAX_MONITOR_CONNECTIONS)
+                idle = [open_still.enter_context(socket.create_connection(place)) for _ in many]
+                said = await ask(running, "/readyz")
+                idle[0].setblocking(False)
+                async with asyncio.timeout(LIMIT_S):
+                    end = await asyncio.get_running_loop().sock_recv(idle[0], 1)  # the oldest goes
+                assert running._runner.server is not None
+                return end, said.status, len(running._runner.server.connections)
+
+    end, status, connections = asyncio.run(run())
+    assert (end, status, connections <= MAX_MONITOR_CONNECTIONS) == (b"", 200, True)
+
+
+def test_a_port_that_is_taken_is_a_mistake_that_says_what_to_do() -> None:
+    async def twice() -> None:
+        async with monitor() as first:
+            await Monitor(first.url.removeprefix("http://")).open()
+
+    with pytest.raises(ConfigError, match=r"monitor: cannot listen at 127.*: Address already in use; choose another"):
+        asyncio.run(twice())
+
+
+def test_a_name_that_nobody_has_is_a_mistake_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(ConfigError, match="monitor: cannot listen at nobody:0: Name or service not known; choose"):
+        asyncio.run(Monitor("nobody:0").open())
+
+
+def test_a_star_is_every_address_which_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> list[str]:
+        monitor = Monitor("*:0")
+        await monitor.open()
+        assert monitor._listener is not None
+        hosts = [each.getsockname()[0] for each in monitor._listener.sockets]
+        await monitor.close()
+        return hosts
+
+    caplog.set_level(logging.INFO, "streamd")
+    assert "0.0.0.0" in asyncio.run(run())  # noqa: S104 - what a star means
+    assert caplog.text.count("whoever reaches this address may read the figures") == 1
+
+
+def test_an_address_of_this_machine_alone_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "streamd")
+    answer(None, "/healthz")
+    assert caplog.text == ""
+
+
+def test_an_address_of_the_sixth_version_is_told_in_brackets() -> None:
+    monitor = Monitor("[::1]:9191")
+    listening = SimpleNamespace(getsockname=lambda: ("::1", 9191, 0, 0))
+    monitor._listener = cast("asyncio.Server", SimpleNamespace(sockets=[listening]))
+    assert (monitor._host, monitor.url) == ("::1", "http://[::1]:9191")
+
+
+@pytest.mark.parametrize(("bound", "name"), [("0.0.0.0", socket.gethostname()), ("::", "localhost")])  # noqa: S104 - every address
+def test_where_it_listens_at_every_address_it_tells_a_name(bound: str, name: str) -> None:
+    monitor = Monitor("*:9191")
+    monitor._listener = cast(
+        "asyncio.Server", SimpleNamespace(sockets=[SimpleNamespace(getsockname=lambda: (bound, 9191))])
+    )
+    assert monitor.url == f"http://{name}:9191"
+
+
+def test_without_its_libraries_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    config = {"listen": f"ipc://{tmp_path}/s", "monitor": "127.0.0.1:0", "streams": {"train": stream_config(tmp_path)}}
+    daemon = Daemon(config, state=tmp_path)
+    monkeypatch.delitem(sys.modules, "streamd.daemon.monitor.http_server")
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    with pytest.raises(MissingExtraError, match=r"monitor needs aiohttp, .*streamd\[monitor\]"):
+        asyncio.run(daemon._open_monitor(asyncio.TaskGroup()))
+    daemon._server.close()
+
+
+def test_a_failing_connection_is_not_the_daemons_end_and_any_other_failure_is(caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[object] = []
+    loop = asyncio.new_event_loop()
+    protocol = web.RequestHandler.__new__(web.RequestHandler)
+    _contain(
+        loop, {"message": "data_received() failed", "protocol": protocol}, lambda _, context: heard.append(context)
+    )
+    _contain(loop, {"message": "accept() failed", "socket": None}, lambda _, context: heard.append(context))
+    assert (heard, [record.levelno for record in caplog.records]) == ([], [logging.WARNING] * 2)
+    _contain(loop, {"message": "a callback failed"}, lambda _, context: heard.append(context))
+    loop.close()
+    assert heard == [{"message": "a callback failed"}]

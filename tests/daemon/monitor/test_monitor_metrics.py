@@ -1,0 +1,48 @@
+"""Families as Prometheus has them."""
+
+from __future__ import annotations
+
+from made_figures import NOTHING, values
+from prometheus_client import generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from streamd.core.counters import Spread
+from streamd.daemon.monitor.metrics import counter, gauge, histogram, info
+from streamd.daemon.monitor.snapshot import Histogram
+
+
+def test_what_has_no_value_has_no_line() -> None:
+    assert values([gauge("x", "text", ["s"], [(["a"], None), (["b"], 0)])]) == {"x{s=b}": 0}
+
+
+def test_a_counter_ends_in_total_and_facts_in_info() -> None:
+    assert values([counter("x", "text", [], [([], 2)])]) == {"x_total{}": 2}
+    assert values([info("x", "text", ["s"], [["a"]])]) == {"x_info{s=a}": 1}
+
+
+def test_buckets_count_everything_up_to_their_bound() -> None:
+    spread = Spread()
+    for seconds, count in ((0.001, 1), (0.0011, 2), (99.0, 4)):
+        spread.add(seconds * count, count)
+    told = values([histogram("x", "text", [], [([], Histogram(spread.cells, spread.total_s))])])
+    assert [told[f"x_bucket{{le={bound}}}"] for bound in ("0.0003", "0.001", "0.003", "10.0", "+Inf")] == [
+        0,
+        1,
+        3,
+        3,
+        7,
+    ]
+    assert (told["x_count{}"], told["x_sum{}"]) == (7, spread.total_s)
+
+
+def test_nothing_counted_is_zero_in_every_bucket() -> None:
+    assert set(values([histogram("x", "text", [], [([], NOTHING)])]).values()) == {0}
+
+
+def test_a_name_that_would_break_the_text_is_escaped() -> None:
+    class One(Collector):
+        def collect(self) -> list[Metric]:
+            return [gauge("x", "text", ["s"], [(['a"\n\\'], 1)])]
+
+    assert generate_latest(One()).splitlines()[-1] == b'streamd_x{s="a\\"\\n\\\\"} 1.0'

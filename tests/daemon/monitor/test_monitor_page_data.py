@@ -1,0 +1,84 @@
+"""What the page is told of a moment."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+from made_figures import SESSION, STATUS, STREAM, TIMING, figures
+
+from streamd.core.activity import WORDS, moment
+from streamd.core.status import Doing
+from streamd.daemon.monitor.page_data import Make, View, view
+from streamd.daemon.monitor.snapshot import Figures
+
+MAKES = {"train": Make("files", "128x96 RGB", cached=False)}
+
+
+def seen(now: Figures, before: Figures | None = None) -> View:
+    return view(moment(before, now), now, MAKES, "gpu1")
+
+
+def later(then: Figures, seconds: float) -> Figures:
+    return replace(then, status=replace(then.status, uptime_s=then.status.uptime_s + seconds))
+
+
+def test_the_daemon_says_which_it_is_and_what_it_takes() -> None:
+    told = seen(figures()).daemon
+    assert (told.host, told.pid, told.version, told.workers) == ("gpu1", STATUS.pid, STATUS.version, STATUS.workers)
+    assert (told.memory_used_bytes, told.memory_bytes) == (STATUS.memory_used_bytes, STATUS.memory_bytes)
+
+
+def test_after_a_first_look_nobody_knows_where_batches_wait() -> None:
+    first = figures(SESSION)
+    assert seen(first).way is None
+    way = seen(later(first, 1.0), first).way
+    assert way is not None
+    assert (way.limit, way.words) == ("none", WORDS["none"])
+
+
+def test_a_stream_has_what_was_sent_and_what_is_bad_by_kind() -> None:
+    now = replace(figures(numbers={"stream.train": {"sent_samples": 96.0}}), bad={"train": {"damaged": 2, "stale": 1}})
+    (told,) = seen(now).streams
+    assert (told.name, told.samples, told.sent_samples) == ("train", 1000, 96)
+    assert (told.receipts_ok, told.receipts_bad) == (4, 1)
+    assert (told.source, told.image, told.cached) == ("files", "128x96 RGB", False)
+    assert told.faults == {"damaged": 2, "stale": 1}
+
+
+def test_rates_are_those_of_this_moment() -> None:
+    then = figures(SESSION, numbers={"stream.train": {"produced": 0, "sent_samples": 0}})
+    now = later(figures(replace(SESSION, step=44), numbers={"stream.train": {"produced": 4, "sent_samples": 32}}), 2.0)
+    told = seen(now, then)
+    assert (told.streams[0].decoded_per_s, told.streams[0].samples_per_s) == (2.0, 16.0)
+    assert told.trainers[0].samples_per_s == 4 * STREAM.batch_size / 2.0
+
+
+def test_a_trainer_says_how_its_last_epoch_went_and_who_shares_its_decodes() -> None:
+    ahead = replace(SESSION, session=8, step=50)
+    away = replace(SESSION, session=9, step=5, last_epoch=None)
+    first, second, third = seen(figures(SESSION, ahead, away)).trainers
+    assert (first.verdict, first.verdict_words, first.lag) == ("disk", TIMING.line, 10)
+    assert (third.verdict, third.verdict_words, third.lag) == (None, None, 45)
+    assert [first.cohort, second.cohort, third.cohort] == [0, 0, 1]
+
+
+@pytest.mark.parametrize("doing", ["gathering", "finished"])
+def test_a_trainer_that_has_finished_is_in_no_cohort_and_at_its_end(doing: Doing) -> None:
+    (told,) = seen(figures(replace(SESSION, epoch=4, step=0, doing=doing))).trainers
+    at_its_end = doing == "finished"
+    assert (told.cohort, told.lag) == ((None, None) if at_its_end else (0, 0))
+    assert (told.epoch, told.step) == ((3, SESSION.steps) if at_its_end else (4, 0))
+
+
+def test_troubles_come_with_what_to_do() -> None:
+    assert seen(figures(streams=[replace(STREAM, stopped="why", receipts_bad=0)])).troubles == [
+        "stream 'train' is stopped: why"
+    ]
+
+
+def test_all_of_it_is_json() -> None:
+    told = msgspec.json.decode(msgspec.json.encode(seen(figures(SESSION))))
+    assert told["trainers"][0]["doing_words"] == "reads"
+    assert told["streams"][0]["sessions"] == 1

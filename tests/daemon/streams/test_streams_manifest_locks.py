@@ -1,0 +1,119 @@
+"""Daemons share the lock of a list; who lists it anew has it alone, and says whose it is otherwise."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from subprocess import PIPE
+from typing import Final
+
+import pytest
+
+from streamd.daemon.streams.manifest_locks import ListLock, ListLocks, have_alone, share_all
+from streamd.errors import ConfigError
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "0123456789abcdef.lock"
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
+    """What is logged, though a test before may have configured it away."""
+    monkeypatch.setattr(logging.getLogger("streamd"), "propagate", True)
+    return caplog
+
+
+def is_free(path: Path) -> bool:
+    try:
+        with have_alone(path, ["train"]):
+            return True
+    except ConfigError:
+        return False
+
+
+def test_any_number_of_daemons_share_a_lock_until_the_last_one_lets_go(path: Path) -> None:
+    one, other = ListLock(path), ListLock(path)
+    assert share_all([one, other])
+    one.release()
+    assert not is_free(path)
+    other.release()
+    assert is_free(path)
+
+
+def test_nothing_is_shared_while_somebody_lists(path: Path) -> None:
+    lock = ListLock(path)
+    with have_alone(path, ["train"]):
+        assert not lock.share()
+    assert lock.share()
+
+
+def test_a_lock_ends_with_the_last_stream_that_has_it(tmp_path: Path) -> None:
+    locks, paths = ListLocks(), {"a": tmp_path / "1.lock", "b": tmp_path / "1.lock", "c": tmp_path / "2.lock"}
+    had = locks.of(paths)
+    assert had["a"] is had["b"] is locks.of(paths)["a"]
+    assert share_all(had.values())
+    del had["a"], had["c"]
+    gc.collect()
+    assert [is_free(paths[name]) for name in "ac"] == [False, True]
+    had.clear()
+    gc.collect()
+    assert is_free(paths["a"])
+
+
+def test_a_lock_is_for_its_user_alone(path: Path) -> None:
+    assert is_free(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_folder_that_cannot_hold_locks_is_told_and_its_lists_are_served(
+    tmp_path: Path, log: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    lock = ListLock(tmp_path / "file" / "1.lock")
+    assert "cannot be locked (Not a directory)" in log.text
+    assert lock.share()
+    lock.release()
+
+
+def test_a_file_system_without_locks_is_told_and_its_lists_are_served(
+    path: Path, log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: int) -> None:
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with ExitStack() as held:
+        held.enter_context(have_alone(path, ["train"]))
+        assert ListLock(path).share()
+    assert "cannot be locked (No locks available)" in log.text
+
+
+HOLD: Final = """
+import fcntl, sys
+file = open(sys.argv[1])
+if sys.argv[2] == "hold":
+    fcntl.flock(file, fcntl.LOCK_SH)
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_who_holds_it_is_named_and_not_who_has_it_open(path: Path) -> None:
+    path.touch()
+    with ExitStack() as ended:
+        holder, reader = (
+            ended.enter_context(subprocess.Popen([sys.executable, "-c", HOLD, path, does], stdin=PIPE, stdout=PIPE))
+            for does in ("hold", "read")
+        )
+        for each in (holder, reader):
+            ended.callback(each.kill)
+            assert each.stdout is not None
+            assert each.stdout.readline() == b"open\n"
+        with pytest.raises(ConfigError, match=rf"another streamd \(pid {holder.pid}\) serves"):
+            ended.enter_context(have_alone(path, ["train"]))

@@ -1,0 +1,215 @@
+"""The daemon's life, seen from outside: start, serve, drain, shut down; and what it says when it cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+import pytest
+from daemons import DaemonProcess, stream_config, wait_until, write_images
+
+import streamd
+import streamd.daemon.daemon
+from streamd.core import log
+from streamd.daemon.daemon import Daemon
+from streamd.daemon.dispatcher import Service
+from streamd.daemon.systemd import Manager, Pulse
+
+Start = Callable[..., DaemonProcess]
+LIMIT_S = 20.0
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> dict[str, object]:
+    return {"streams": {"train": stream_config(write_images(tmp_path / "data", {"cat": 16, "dog": 16}))}}
+
+
+def sockets(daemon: DaemonProcess) -> list[bool]:
+    place = daemon.endpoint.removeprefix("ipc://")
+    return [Path(place).exists(), Path(f"{place}.fd").exists()]
+
+
+def serves(daemon: DaemonProcess) -> bool:
+    with streamd.connect(daemon.endpoint) as client, client.subscribe("train", epochs=1) as stream:
+        return len([batch.index for batch in stream]) == 4 and stream.receipts[0].ok
+
+
+def serve(config: Path, state: Path, *options: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "streamd.cli.main", "serve", "--config", str(config), *options]
+    environment = os.environ | {"STATE_DIRECTORY": str(state)}
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_in_good_order_and_gives_the_endpoint_up(
+    start_daemon: Start, config: dict[str, object], number: signal.Signals
+) -> None:
+    daemon = start_daemon(config)
+    workers = daemon.workers()
+    assert sockets(daemon) == [True, True]
+    daemon.process.send_signal(number)
+    assert daemon.process.wait(LIMIT_S) == 0
+    assert sockets(daemon) == [False, False]
+    assert "daemon.stopped: done" in daemon.log.read_text()
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), "its workers have ended")
+
+
+def test_its_workers_start_no_threads_for_products_of_matrices(
+    start_daemon: Start, config: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    for pid in start_daemon(config).workers():
+        assert b"\0OPENBLAS_NUM_THREADS=1\0" in Path(f"/proc/{pid}/environ").read_bytes()
+
+
+def test_a_second_daemon_is_refused_and_the_first_goes_on(start_daemon: Start, config: dict[str, object]) -> None:
+    first = start_daemon(config)
+    before = [path.stat() for path in sorted(first.state.iterdir())]
+    second = serve(first.config, first.state, "--rescan")
+    _, said = second.communicate(timeout=LIMIT_S)
+    assert second.returncode == 2
+    place = first.endpoint.removeprefix("ipc://")
+    assert said == f"streamd: another streamd serves {place}: stop it, or choose another endpoint with `listen:`\n"
+    assert [path.stat() for path in sorted(first.state.iterdir())] == before
+    assert sockets(first) == [True, True]
+    assert serves(first)
+
+
+def test_what_a_killed_daemon_left_is_replaced(start_daemon: Start, config: dict[str, object]) -> None:
+    daemon = start_daemon(config)
+    daemon.process.kill()
+    daemon.process.wait()
+    assert sockets(daemon) == [True, True]
+    daemon.start()
+    assert serves(daemon)
+
+
+def test_the_end_of_the_terminal_that_it_was_started_in_ends_it(config: dict[str, object], tmp_path: Path) -> None:
+    daemon = DaemonProcess(tmp_path, config)
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "streamd.cli.main", "serve", "--config", str(daemon.config)]
+    environment = os.environ | {"STATE_DIRECTORY": str(daemon.state)}
+    # As a shell starts it: in a session of its own, whose terminal this is.
+    enter = ["setsid", "--ctty", *command]
+    process = subprocess.Popen(enter, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    os.close(theirs)
+    try:
+        said = b""
+        while b"daemon.ready" not in said:
+            said += os.read(ours, 4096)
+    finally:
+        os.close(ours)  # the terminal's window is closed: SIGHUP to all who run in it
+    try:
+        assert process.wait(LIMIT_S) == 0
+        assert sockets(daemon) == [False, False]
+    finally:
+        daemon.kill()
+
+
+def test_samples_are_listed_once_and_again_only_when_asked(start_daemon: Start, config: dict[str, object]) -> None:
+    daemon = start_daemon(config, apart=True)
+    assert daemon.terminate() == 0
+    daemon.start()
+    assert daemon.terminate() == 0
+    assert daemon.log.read_text().count("manifest.made") == 1
+    assert daemon.log.read_text().count("manifest.reused") == 1
+    again = serve(daemon.config, daemon.state, "--rescan")
+    assert again.stderr is not None
+    line = again.stderr.readline()
+    again.kill()
+    again.communicate(timeout=LIMIT_S)
+    assert "manifest.made" in line
+
+
+def test_a_state_folder_that_fails_while_it_serves_stops_what_needs_it_and_says_why(
+    start_daemon: Start, tmp_path: Path
+) -> None:
+    folder = write_images(tmp_path / "data", {"cat": 16})
+    (folder / "cat" / "0003.jpg").write_bytes(b"\xff\xd8\xff no picture" * 9)
+    daemon = start_daemon({"workers": 1, "streams": {"train": stream_config(folder)}})
+    shutil.rmtree(daemon.state)
+    stopped = pytest.raises(streamd.StreamStoppedError, match=r"0003\.jpg .* cannot be recorded: No such file or dir")
+    with streamd.connect(daemon.endpoint) as client, client.subscribe("train", epochs=1) as stream, stopped:
+        assert sum(1 for _ in stream) < 2
+    assert "Traceback" not in daemon.log.read_text()
+    assert daemon.terminate() == 0
+
+
+class Said:
+    """What the service manager is told, a list of lines a datagram."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "notify"
+        self._link = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._link.bind(str(self.path))
+        self._link.settimeout(LIMIT_S)
+
+    def until(self, first: str) -> list[str]:
+        """The datagrams up to the one that begins with this line; their first lines, and its last."""
+        firsts = []
+        while True:
+            lines = self._link.recv(4096).decode().splitlines()
+            firsts.append(lines[0])
+            if lines[0] == first:
+                return [*firsts, lines[-1]]
+
+    def close(self) -> None:
+        self._link.close()
+
+
+@pytest.fixture
+def said() -> Iterator[Said]:
+    with tempfile.TemporaryDirectory(prefix="sd") as folder:
+        listener = Said(Path(folder))
+        yield listener
+        listener.close()
+
+
+def test_the_service_manager_hears_of_start_health_reloads_and_end(
+    start_daemon: Start, config: dict[str, object], said: Said
+) -> None:
+    environment = {"NOTIFY_SOCKET": str(said.path), "WATCHDOG_USEC": "100000"}
+    daemon = start_daemon(config, environment=environment, apart=False)
+    serves_nobody = "STATUS=serves train to 0 trainers"
+    assert said.until("READY=1") == ["STATUS=lists the samples", "STATUS=starts the workers", "READY=1", serves_nobody]
+    assert said.until("WATCHDOG=1") == ["WATCHDOG=1", serves_nobody]
+    daemon.config.write_text("nonsense")
+    daemon.process.send_signal(signal.SIGHUP)
+    assert "READY=1" not in said.until("RELOADING=1")
+    assert said.until("READY=1")[-1].startswith(f"{serves_nobody}; the last reload failed, see the log")
+    assert said.until("WATCHDOG=1")[-1].startswith(f"{serves_nobody}; the last reload failed, see the log")
+    daemon.process.terminate()
+    assert said.until("STOPPING=1")[-1] == "STATUS=sends 0 trainers away"
+
+
+def test_a_daemon_whose_work_is_stuck_says_so_and_is_not_well(
+    config: dict[str, object], said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stuck:
+        is_asked, moves = True, 0
+
+    daemon = Daemon(config, manager=Manager(str(said.path)))
+    monkeypatch.setattr(streamd.daemon.daemon, "Pulse", partial(Pulse, stalled_s=0.0))
+
+    async def be_watched() -> list[str]:
+        events: asyncio.Queue[str] = asyncio.Queue()
+        monkeypatch.setattr(log, "error", lambda event, _: events.put_nowait(event))
+        watching = asyncio.create_task(daemon._be_watched(cast("Service", Stuck()), 0.001))
+        found = [await events.get() for _ in range(3)]
+        watching.cancel()
+        return found
+
+    assert asyncio.run(asyncio.wait_for(be_watched(), LIMIT_S)) == ["daemon.stuck"] * 3
+    daemon._server.close()
+    daemon._manager.stopping("goes")
+    assert said.until("STOPPING=1") == ["STOPPING=1", "STATUS=goes"]

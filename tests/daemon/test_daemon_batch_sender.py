@@ -1,0 +1,220 @@
+"""When a batch leaves: at once if it lay ready, in company if it was just decoded and the trainer can spare that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+import pytest
+from daemons import write_images
+from served_folders import serve
+
+from streamd.core.counters import Stats
+from streamd.core.epoch_timing import Supply
+from streamd.core.spec import BatchKey
+from streamd.daemon.batch_sender import Deliveries
+from streamd.daemon.engine.batch_job import Production
+from streamd.daemon.monitor.batch_preview import Leaving
+from streamd.daemon.router import Server
+from streamd.daemon.sessions import Peer
+from streamd.daemon.status_builder import Overview
+from streamd.daemon.streams.served_stream import ServedStream
+from streamd.ipc.frames import parted, unpack_daemon
+from streamd.ipc.messages import BatchReady
+from streamd.ipc.slots import SlotStore
+from streamd.scheduler.actions import SendBatch
+
+BOOT = 77
+
+
+@dataclass
+class Outbox:
+    """A server that keeps what it is given."""
+
+    sent: list[tuple[bytes, int, BatchReady]] = field(default_factory=list)
+    messages: int = 0
+    reachable: bool = True
+    some: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def send(self, identity: bytes, data: bytes, pixels: memoryview | None = None) -> bool:
+        self.messages += 1
+        for record in parted(data):
+            header, message = unpack_daemon(record)
+            assert isinstance(message, BatchReady)
+            assert (pixels is not None) == message.inline
+            self.sent.append((identity, header.number, message))
+        self.some.set()
+        return self.reachable
+
+    @property
+    def numbers(self) -> list[int]:
+        return [number for _, number, _ in self.sent]
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Iterator[ServedStream]:
+    served = serve(write_images(tmp_path / "data", {"cat": 20}), tmp_path / "state")
+    yield served
+    served.manifest.close()
+
+
+@dataclass
+class Desk:
+    outbox: Outbox
+    deliveries: Deliveries
+    stream: ServedStream
+    lost: list[int]
+
+    def peer(self, *, credit: int = 8) -> Peer:
+        return Peer(b"me", 1, self.stream, "shared", 0, 1, credit)
+
+    def decoded(self, index: int, *, busy_s: float = 0.0, waited_s: float = 0.0, at_work: float = 0.0) -> SendBatch:
+        """Batch `index` is whole, in slot index + 1, and is the session's next."""
+        key = BatchKey("train", 0, index)
+        production = Production(key, self.stream, 0, index + 1, 4096, busy_s=busy_s, waited_s=waited_s, at_work=at_work)
+        self.deliveries.prepare(production)
+        return SendBatch(1, index, key, index + 1)
+
+
+def on_a_desk(stream: ServedStream, play: Callable[[Desk], object]) -> Desk:
+    """Runs `play` within an event loop."""
+    outbox, lost, slots, stats = Outbox(), list[int](), SlotStore(), Stats()
+    overview = Overview({"train": stream}, 1, 1, "ipc:///s", stats, began_s=0.0)
+    overview.began(1, ("train", 0, 1), 0.0)
+    deliveries = Deliveries(cast("Server", outbox), slots, stats, overview, Leaving(slots), BOOT, lost.append)
+    desk = Desk(outbox, deliveries, stream, lost)
+
+    async def run() -> None:
+        result = play(desk)
+        if asyncio.iscoroutine(result):
+            await result
+        desk.deliveries.close()
+
+    asyncio.run(run())
+    return desk
+
+
+def test_a_batch_that_lay_ready_leaves_at_once(stream: ServedStream) -> None:
+    def play(desk: Desk) -> None:
+        desk.deliveries.add(desk.peer(), desk.decoded(0))
+        desk.deliveries.settle(fresh=False)
+        assert desk.outbox.numbers == [0]
+
+    on_a_desk(stream, play)
+
+
+def test_samples_are_counted_as_they_leave(stream: ServedStream) -> None:
+    def play(desk: Desk) -> None:
+        peer = desk.peer()
+        for index in range(2):
+            desk.deliveries.add(peer, desk.decoded(index))
+        assert desk.deliveries._stats.read() == {}
+        desk.deliveries.settle(fresh=False)
+        counted = desk.deliveries._stats.read()["stream.train"]
+        assert (counted["sent_samples"], counted["send_count"]) == (2 * stream.spec.batch_size, 2)
+
+    on_a_desk(stream, play)
+
+
+def test_a_batch_just_decoded_waits_for_three_others_and_all_leave_in_order(stream: ServedStream) -> None:
+    def play(desk: Desk) -> None:
+        peer = desk.peer()
+        for index in range(3):
+            desk.deliveries.add(peer, desk.decoded(index))
+            desk.deliveries.settle(fresh=True)
+            assert desk.outbox.numbers == []
+        desk.deliveries.add(peer, desk.decoded(3))
+        desk.deliveries.settle(fresh=True)
+        assert desk.outbox.numbers == [0, 1, 2, 3]
+        assert desk.outbox.messages == 1
+
+    on_a_desk(stream, play)
+
+
+def test_what_was_waited_for_counts_with_what_it_took_and_what_lay_ready_by_number(stream: ServedStream) -> None:
+    def play(desk: Desk) -> None:
+        peer = desk.peer()
+        for index in range(2):
+            desk.deliveries.add(peer, desk.decoded(index, busy_s=4.0, waited_s=3.0, at_work=0.5), awaited=True)
+        for index in (2, 3, 4):
+            desk.deliveries.add(peer, desk.decoded(index, busy_s=100.0, at_work=1.0))
+        desk.deliveries.settle(fresh=False)
+        assert peer.supplying.take() == Supply(3, 2, 6.0, 2.0, 0.5)
+        assert peer.supplying.take() == Supply()
+
+    on_a_desk(stream, play)
+
+
+def test_a_batch_that_nobody_joins_leaves_after_a_moment(stream: ServedStream) -> None:
+    async def play(desk: Desk) -> None:
+        desk.deliveries.add(desk.peer(), desk.decoded(0))
+        desk.deliveries.settle(fresh=True)
+        async with asyncio.timeout(10):
+            await desk.outbox.some.wait()
+
+    assert on_a_desk(stream, play).outbox.numbers == [0]
+
+
+def test_a_batch_that_lay_ready_takes_those_that_wait_along(stream: ServedStream) -> None:
+    def play(desk: Desk) -> None:
+        peer = desk.peer()
+        desk.deliveries.add(peer, desk.decoded(0))
+        desk.deliveries.settle(fresh=True)
+        desk.deliveries.settle(fresh=False)
+        assert desk.outbox.numbers == [], "an event that sends nothing ends no wait"
+        desk.deliveries.add(peer, desk.decoded(1))
+        desk.deliveries.settle(fresh=False)
+        assert desk.outbox.numbers == [0, 1]
+
+    on_a_desk(stream, play)
+
+
+def test_a_trainer_with_little_credit_is_not_kept_waiting(stream: ServedStream) -> None:
+    def play(desk: Desk) -> None:
+        desk.deliveries.add(desk.peer(credit=7), desk.decoded(0))
+        desk.deliveries.settle(fresh=True)
+        assert desk.outbox.numbers == [0]
+
+    on_a_desk(stream, play)
+
+
+def test_whoever_is_gone_meanwhile_is_sent_nothing(stream: ServedStream) -> None:
+    def play(desk: Desk) -> None:
+        peer = desk.peer()
+        desk.deliveries.add(peer, desk.decoded(0))
+        desk.deliveries.settle(fresh=True)
+        peer.gone = True
+        desk.deliveries.forget((1,))
+        desk.deliveries.send_all()
+
+    assert on_a_desk(stream, play).outbox.numbers == []
+
+
+def test_whoever_cannot_be_reached_is_reported(stream: ServedStream) -> None:
+    def play(desk: Desk) -> None:
+        desk.outbox.reachable = False
+        desk.deliveries.add(desk.peer(), desk.decoded(0))
+        desk.deliveries.settle(fresh=False)
+
+    assert on_a_desk(stream, play).lost == [1]
+
+
+@pytest.mark.parametrize("other", [None, 7])
+def test_a_batch_given_back_before_it_was_sent_costs_only_who_did_so_its_session(
+    stream: ServedStream, other: int | None
+) -> None:
+    def play(desk: Desk) -> None:
+        early = desk.decoded(0)
+        desk.deliveries.add(desk.peer(), early)
+        desk.deliveries.settle(fresh=True)
+        desk.deliveries.forget((early.slot,))
+        if other is not None:  # the slot holds another batch by now
+            again = desk.decoded(other)
+            desk.deliveries.prepare(Production(again.key, stream, 0, early.slot, 4096))
+        desk.deliveries.send_all()
+
+    desk = on_a_desk(stream, play)
+    assert (desk.outbox.numbers, desk.lost) == ([], [1])

@@ -1,0 +1,100 @@
+"""How many trainers and batches fit into a number of descriptors."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from daemons import write_images
+from served_folders import serve
+
+from streamd.daemon.descriptor_allowance import Allowance, allow
+from streamd.daemon.engine.open_streams import Register
+from streamd.daemon.streams.manifest_locks import ListLocks
+from streamd.errors import ConfigError
+from streamd.limits import (
+    KNOCKS,
+    MAX_MONITOR_CONNECTIONS,
+    MAX_SESSIONS,
+    MAX_SLOTS,
+    MIN_CREDIT,
+    RELOADED_STREAMS,
+    SPARE_DESCRIPTORS,
+    STREAM_DESCRIPTORS,
+)
+
+
+def given(limit: int, *, workers: int = 1, streams: int = 1, is_monitored: bool = False) -> Allowance:
+    return allow(limit, workers=workers, streams=streams, is_monitored=is_monitored)
+
+
+@pytest.mark.parametrize("limit", [200, 256, 1024, 4096, 1 << 20])
+def test_all_that_is_allowed_together_fits_into_the_limit(limit: int) -> None:
+    allowed = given(limit)
+    processes = allowed.sessions
+    assert allowed.own + allowed.connections + allowed.lifelines + processes + allowed.slots <= limit
+    assert allowed.connections >= 2 * allowed.sessions + SPARE_DESCRIPTORS
+
+
+@pytest.mark.parametrize("limit", [200, 256, 1024])
+def test_each_session_has_its_batches_though_half_of_all_are_in_production(limit: int) -> None:
+    allowed = given(limit)
+    assert allowed.slots // 2 >= MIN_CREDIT * allowed.sessions
+
+
+def test_with_many_descriptors_other_bounds_hold() -> None:
+    allowed = given(1 << 20, workers=64)
+    assert (allowed.sessions, allowed.slots) == (MAX_SESSIONS, MAX_SLOTS)
+    assert allowed.refusal() == f"{MAX_SESSIONS} sessions are open, which is the most"
+
+
+def test_the_refusal_has_the_arithmetic_and_what_to_do() -> None:
+    allowed = given(256)
+    assert allowed.refusal() == (
+        f"{allowed.sessions} sessions are open, which is the most with 256 descriptors: the daemon and its workers "
+        f"take {allowed.own}, newcomers {SPARE_DESCRIPTORS + KNOCKS}, each session 4, and {allowed.slots} are for "
+        "batches; allow it more open files (ulimit -n, LimitNOFILE= of its unit)"
+    )
+
+
+def test_a_monitor_takes_what_its_visitors_may() -> None:
+    assert given(1024, is_monitored=True).own == given(1024).own + MAX_MONITOR_CONNECTIONS
+
+
+def test_too_few_for_one_trainer_are_refused_with_the_number_that_is_enough() -> None:
+    with pytest.raises(ConfigError, match="64 descriptors are too few to serve a trainer: 1 workers") as refused:
+        given(64)
+    needed = int(str(refused.value).partition("which makes ")[2].partition(";")[0])
+    assert given(needed).sessions == 1
+    with pytest.raises(ConfigError):
+        given(needed - 1)
+
+
+def test_streams_that_a_reload_adds_must_fit_beside_what_was_promised() -> None:
+    allowed = given(1024)
+    assert allowed.refusal_of(1) is None
+    assert allowed.refusal_of(0) is None
+    refusal = allowed.refusal_of(3) or ""
+    assert re.match(r"the descriptors of 2 more streams are 14, and of 1024 only \d+ are not promised to tr", refusal)
+    assert [given(limit).refusal_of(1 + RELOADED_STREAMS) for limit in (4096, 1 << 20)] == [None, None]
+    assert given(4096).refusal_of(2 + RELOADED_STREAMS) is not None
+
+
+def test_a_stream_that_is_reloaded_has_no_more_descriptors_open_than_are_counted(tmp_path: Path) -> None:
+    write_images(tmp_path / "data", {"cat": 3}, size=(8, 8))
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    locks = ListLocks().of({name: tmp_path / f"{name}.lock" for name in ("list", "verdicts", "next")})
+    now, then = (
+        serve(tmp_path / "data", tmp_path / "state", cache={"path": str(tmp_path / name)}) for name in ("a", "b")
+    )
+    now = replace(now, lock=locks["list"], verdicts_lock=locks["verdicts"])
+    then = replace(then, lock=locks["next"])
+    register = Register([now])
+    register.add(then)  # as its next version is opened
+    assert len(list(Path("/proc/self/fd").iterdir())) - before == STREAM_DESCRIPTORS
+    for path in list(register._locks._held):
+        register._locks.release(path)
+    for stream in (now, then):
+        stream.manifest.close()

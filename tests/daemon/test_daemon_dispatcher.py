@@ -1,0 +1,284 @@
+"""What a daemon makes of frames, told by hand over a raw socket: garbage, strangers, and those who ask too much."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+from daemons import DaemonProcess, stream_config, wait_until, write_images
+
+import streamd
+from streamd.core.epoch_timing import Supply, Timing
+from streamd.core.spec import Cursor, Segment
+from streamd.errors import OtherVersionError
+from streamd.ipc.fd_passing import Lifeline
+from streamd.ipc.frames import MAGIC, NOBODY, VERSION, Header, pack, parted, unpack_daemon
+from streamd.ipc.messages import (
+    AskStreams,
+    BatchReady,
+    ClientMessage,
+    DaemonMessage,
+    Goodbye,
+    NoSession,
+    Ping,
+    Pong,
+    Progress,
+    ReceiptSeen,
+    Refused,
+    Streams,
+    Subscribe,
+    Welcome,
+)
+
+WISH = Subscribe("train", 0, 1, None, Cursor(), "drop", 4, "shared", None, resuming=False)
+OTHER_VERSION = VERSION + 1
+SESSIONS = ("daemon", "sessions")
+LIMIT_MS = 10_000
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    place = tmp_path_factory.mktemp("d")
+    folder = write_images(place / "data", {"cat": 20, "dog": 20})
+    process = DaemonProcess(place, {"streams": {"train": stream_config(folder)}}).start()
+    yield process
+    assert process.terminate() == 0, process.log.read_text()
+    process.kill()
+
+
+class Raw:
+    """A client that says whatever it is told to."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._context = zmq.Context(io_threads=1)
+        self.socket = self._context.socket(zmq.DEALER)
+        self.socket.linger = 0
+        self.socket.rcvtimeo = LIMIT_MS
+        self.socket.connect(endpoint)
+        self.lifeline: Lifeline | None = None
+        self._records: list[bytes] = []
+
+    def say(self, message: ClientMessage, header: Header = NOBODY) -> None:
+        self.socket.send(pack(header, message))
+
+    def hear(self) -> tuple[Header, DaemonMessage]:
+        self._records = self._records or parted(self.socket.recv_multipart()[0])
+        return unpack_daemon(self._records.pop(0))
+
+    def ask(self, message: ClientMessage) -> DaemonMessage:
+        self.say(message)
+        return self.hear()[1]
+
+    def subscribe(self, wish: Subscribe = WISH) -> Header:
+        """A session with its lifeline; the header to speak with."""
+        self.say(wish)
+        header, welcome = self.hear()
+        assert isinstance(welcome, Welcome), welcome
+        self.lifeline = Lifeline(welcome.descriptors, welcome.secret)
+        return header
+
+    def close(self) -> None:
+        self.socket.close(0)
+        self._context.term()
+        if self.lifeline is not None:
+            self.lifeline.close()
+
+
+@pytest.fixture
+def raw(daemon: DaemonProcess) -> Iterator[Raw]:
+    client = Raw(daemon.endpoint)
+    yield client
+    client.close()
+    wait_until(lambda: number(daemon, *SESSIONS) == 0, "all sessions have ended")
+
+
+def number(daemon: DaemonProcess, group: str, name: str) -> float:
+    with streamd.connect(daemon.endpoint) as client:
+        return client.stats().get(group, {}).get(name, 0.0)
+
+
+def test_only_owner_and_group_may_open_either_socket(daemon: DaemonProcess) -> None:
+    place = Path(daemon.endpoint.removeprefix("ipc://"))
+    assert [stat.S_IMODE(Path(f"{place}{end}").stat().st_mode) for end in ("", ".fd")] == [0o660, 0o660]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [b""],
+        [b"\x00"],
+        [b"GET / HTTP/1.1\r\n\r\n"],
+        [b"sx" + bytes([VERSION]) + bytes(60)],
+        [MAGIC + bytes([VERSION]) + bytes(60)],
+        [pack(NOBODY, AskStreams())[:-1]],
+        [pack(NOBODY, AskStreams()), b"and more"],
+        [b"", pack(NOBODY, AskStreams())],
+        [pack(NOBODY, AskStreams()) + b"\x00"],
+        [pack(NOBODY, AskStreams())[:28] + b"\x91" * 50_000],
+    ],
+)
+def test_garbage_is_counted_and_the_next_question_is_answered(
+    daemon: DaemonProcess, raw: Raw, parts: list[bytes]
+) -> None:
+    before = number(daemon, "wire", "malformed")
+    raw.socket.send_multipart(parts)
+    assert isinstance(raw.ask(AskStreams()), Streams)
+    assert number(daemon, "wire", "malformed") == before + 1
+
+
+def test_frames_of_another_boot_or_session_are_counted_and_dropped(daemon: DaemonProcess, raw: Raw) -> None:
+    header = raw.subscribe()
+    before = number(daemon, "wire", "stale")
+    for stranger in (Header(header.boot ^ 1, header.session, 0), Header(header.boot, header.session + 1, 0), NOBODY):
+        for message in (Progress(4, (), 0, 0), Goodbye(), ReceiptSeen(0, "", ok=True)):
+            raw.say(message, stranger)
+        assert [raw.hear() for _ in range(2)] == [(stranger, NoSession())] * 2
+    assert isinstance(raw.ask(AskStreams()), Streams)
+    assert number(daemon, "wire", "stale") == before + 9
+    assert number(daemon, *SESSIONS) == 1
+
+
+def test_nobody_speaks_for_a_session_from_another_connection(daemon: DaemonProcess, raw: Raw) -> None:
+    header = raw.subscribe()
+    other = Raw(daemon.endpoint)
+    before = number(daemon, "wire", "stale")
+    other.say(Goodbye(), header)
+    assert isinstance(other.ask(AskStreams()), Streams)
+    assert number(daemon, "wire", "stale") == before + 1
+    assert number(daemon, *SESSIONS) == 1
+    other.close()
+
+
+def test_a_ping_is_answered_with_the_session_as_it_is_here(raw: Raw) -> None:
+    header = raw.subscribe()
+    raw.say(Progress(2, (), 0, 0), header)
+    assert [type(raw.hear()[1]) for _ in range(2)] == [BatchReady] * 2
+    raw.say(Progress(3, (0,), 1, 0), header)
+    assert isinstance(raw.hear()[1], BatchReady)
+    raw.say(Ping(), header)
+    assert raw.hear() == (header, Pong(3, 3, 1, 0))
+
+
+def test_a_goodbye_ends_the_session(daemon: DaemonProcess, raw: Raw) -> None:
+    header = raw.subscribe()
+    assert number(daemon, *SESSIONS) == 1
+    raw.say(Goodbye(), header)
+    wait_until(lambda: number(daemon, *SESSIONS) == 0, "the session has ended")
+
+
+def test_subscribing_anew_ends_the_earlier_session(daemon: DaemonProcess, raw: Raw) -> None:
+    first = raw.subscribe()
+    earlier = raw.lifeline
+    second = raw.subscribe()
+    assert earlier is not None
+    wait_until(earlier.ended, "the earlier lifeline has ended")
+    earlier.close()
+    assert second.session > first.session
+    assert number(daemon, *SESSIONS) == 1
+
+
+def test_batches_come_as_far_as_credit_goes_and_are_numbered(raw: Raw) -> None:
+    header = raw.subscribe()
+    raw.say(Progress(2, (), 0, 0), header)
+    batches = [raw.hear() for _ in range(2)]
+    assert [(each.number, message.index) for each, message in batches if isinstance(message, BatchReady)] == [
+        (0, 0),
+        (1, 1),
+    ]
+    assert isinstance(raw.ask(AskStreams()), Streams)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why", "says"),
+    [
+        ({"stream": "trian"}, "unknown", "no stream 'trian'; did you mean 'train'?; served: train"),
+        ({"rank": 1}, "usage", "rank 1 of world 1"),
+        ({"rank": -1}, "usage", "rank -1 of world 1"),
+        ({"world": 0}, "usage", "world 0"),
+        ({"epochs": -1}, "usage", "epochs -1"),
+        ({"world": 6}, "usage", "world 6 is more than the 5 batches of an epoch"),
+        ({"world": 1 << 60, "uneven": "pad"}, "usage", "not possible"),
+        ({"order_id": "0123456789abcdef"}, "token", "another order now"),
+        ({"cursor": Cursor(-1)}, "token", "out of range"),
+        ({"cursor": Cursor(0, (Segment(0, 2, 3, 2),))}, "token", "does not add up"),
+        ({"cursor": Cursor(0, (Segment(0, 1 << 39, 0, 1),))}, "token", "beyond the 5 batches"),
+        ({"cursor": Cursor(0, (Segment(0, 6, 0, 1),))}, "token", "beyond the 5 batches"),
+    ],
+)
+def test_a_subscription_that_cannot_be_is_refused_with_its_reason(
+    raw: Raw, changes: dict[str, Any], why: str, says: str
+) -> None:
+    wish = {name: getattr(WISH, name) for name in WISH.__struct_fields__} | changes
+    refused = raw.ask(Subscribe(**wish))
+    assert isinstance(refused, Refused), refused
+    assert (refused.why, refused.retry_s) == (why, None)
+    assert says in refused.text
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Progress(1 << 62, (), 0, 0),
+        Progress(-(1 << 62), (), -5, -5),
+        Progress(0, (7, 7, -1, 1 << 62), 1 << 62, 1 << 62),
+        ReceiptSeen(-1, "x" * 60_000, ok=False, timing=Timing(-1, float("nan"), -1e308, "disk", Supply(-1, 1))),
+    ],
+)
+def test_a_session_that_says_absurd_numbers_hurts_nobody(daemon: DaemonProcess, raw: Raw, message: Any) -> None:
+    header = raw.subscribe()
+    raw.say(message, header)
+    with streamd.connect(daemon.endpoint) as client, client.subscribe("train", epochs=1) as stream:
+        assert [batch.index for batch in stream] == [0, 1, 2, 3, 4]
+        assert stream.receipts[0].ok
+
+
+@pytest.mark.parametrize("cursor", [Cursor((1 << 40) - 1), Cursor(0, (Segment(0, 5, 0, 1),))])
+def test_the_edges_of_what_a_cursor_may_be_are_served(raw: Raw, cursor: Cursor) -> None:
+    header = raw.subscribe(replace_wish(cursor=cursor))
+    raw.say(Progress(1, (), 0, 0), header)
+    _, message = raw.hear()
+    while not isinstance(message, BatchReady):
+        _, message = raw.hear()
+    assert message.index == 0
+
+
+def replace_wish(**changes: Any) -> Subscribe:
+    return Subscribe(**{name: getattr(WISH, name) for name in WISH.__struct_fields__} | changes)
+
+
+def test_a_client_that_vanishes_without_a_word_is_noticed(daemon: DaemonProcess) -> None:
+    client = Raw(daemon.endpoint)
+    client.subscribe()
+    assert number(daemon, *SESSIONS) == 1
+    client.close()
+    wait_until(lambda: number(daemon, *SESSIONS) == 0, "its session has ended", limit_s=1)
+
+
+def test_many_who_ask_and_leave_are_no_trouble(daemon: DaemonProcess) -> None:
+    asking: list[Callable[[], object]] = []
+    for _ in range(20):
+        client = Raw(daemon.endpoint)
+        client.say(AskStreams())
+        asking.append(client.close)
+    for close in asking:
+        close()
+    assert number(daemon, *SESSIONS) == 0
+
+
+def test_a_client_of_another_version_hears_which_one_is_spoken_here(raw: Raw) -> None:
+    foreign = bytearray(pack(NOBODY, AskStreams()))
+    foreign[2] = OTHER_VERSION
+    raw.socket.send(bytes(foreign))
+    _, answer = raw.hear()
+    assert isinstance(answer, Refused)
+    assert f"protocol version {OTHER_VERSION} where {VERSION} is spoken" in answer.text
+
+
+def test_a_daemon_of_another_version_is_told_at_once(daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamd.ipc.frames.VERSION", OTHER_VERSION)
+    with pytest.raises(OtherVersionError, match="install the same streamd"):
+        streamd.connect(daemon.endpoint)

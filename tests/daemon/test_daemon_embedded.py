@@ -1,0 +1,51 @@
+"""The daemon's side of `streamd.local`: one line in, one line out, and an end with its input."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+from daemons import LIMIT_S, stream_config, write_images
+
+from streamd.ipc.local_daemon import READY, Errand
+
+COMMAND = [sys.executable, "-m", "streamd.daemon.embedded"]
+
+
+def test_it_says_ready_serves_and_ends_with_its_input(tmp_path: Path) -> None:
+    folder = write_images(tmp_path / "data", {"cat": 8})
+    (tmp_path / "own").mkdir()
+    errand = Errand({"workers": 1, "streams": {"train": stream_config(folder)}}, str(tmp_path / "own"))
+    with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(msgspec.json.encode(errand) + b"\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == READY
+        process.stdin.close()
+        assert process.wait(LIMIT_S) == 0
+    assert not (tmp_path / "own").exists()
+
+
+def test_what_is_wrong_is_said_on_its_output_with_the_status_of_the_mistake(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    line = msgspec.json.encode(Errand(str(tmp_path / "none.yaml"), str(tmp_path / "own"))) + b"\n"
+    said = subprocess.run(COMMAND, input=line, stdout=subprocess.PIPE, check=False, timeout=LIMIT_S)
+    assert said.returncode == 2
+    assert b"none.yaml: there is no such file" in said.stdout
+    assert not (tmp_path / "own").exists()
+
+
+def test_without_the_daemons_libraries_it_names_the_extra(tmp_path: Path) -> None:
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden" / "pydantic.py").write_text("raise ModuleNotFoundError('no', name='pydantic')")
+    (tmp_path / "own").mkdir()
+    line = msgspec.json.encode(Errand({"streams": {}}, str(tmp_path / "own"))) + b"\n"
+    path = f"{tmp_path}/hidden:{Path(__file__).resolve().parents[2]}"
+    said = subprocess.run(
+        COMMAND, input=line, stdout=subprocess.PIPE, check=False, timeout=LIMIT_S, env={"PYTHONPATH": path}
+    )
+    assert said.returncode == 2
+    assert b"streamd.local needs pydantic, which is not installed: run  pip install 'streamd[serve]'" in said.stdout

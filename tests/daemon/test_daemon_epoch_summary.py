@@ -1,0 +1,168 @@
+"""An epoch of a stream is told once, when the last trainer that was in it is through with it or gone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sample_specs import SPEC
+
+from streamd.core.bad_samples import unmarked
+from streamd.core.epoch_timing import Stage, Supply, Timing
+from streamd.core.spec import BatchKey, Cursor, Segment
+from streamd.daemon.epoch_summary import Epochs, Finished
+
+NONE_BAD = unmarked(10)  # SPEC: 103 samples, 11 batches of 10
+
+
+def timing(seconds: float, waited_s: float = 0.0, verdict: Stage = "none", epoch: int = 0) -> Timing:
+    return Timing(epoch, seconds, waited_s, verdict, Supply())
+
+
+class Daemon:
+    """Epochs, told of whole epochs at a time."""
+
+    def __init__(self) -> None:
+        self.epochs = Epochs()
+
+    def decode(self, epoch: int = 0, *, times: int = 1) -> None:
+        for _ in range(times):
+            for index in range(SPEC.batches):
+                self.epochs.produced(BatchKey("train", epoch, index), NONE_BAD)
+
+    def send(self, session: int, *, epoch: int = 0, first: int = 0, rank: int = 0, now_s: float = 0.0) -> None:
+        """A session's batches of an epoch, from the first on; it came two seconds before."""
+        self.epochs.began(session, now_s - 2.0)
+        for index in range(first, SPEC.batches):
+            self.epochs.sent(session, rank, BatchKey("train", epoch, index), now_s)
+
+    def end(
+        self, session: int, *, epoch: int = 0, timing: Timing | None = None, world: int = 1, now_s: float = 100.0
+    ) -> list[Finished]:
+        """It was sent all of the epoch, and says that it has had it."""
+        cursor = Cursor(epoch, (Segment(0, SPEC.batches // world, 0, world),))
+        self.epochs.ended(session, SPEC, cursor)
+        return self.epochs.confirmed(session, epoch, timing, now_s)
+
+
+@pytest.fixture
+def daemon() -> Daemon:
+    return Daemon()
+
+
+def test_one_trainers_epoch_is_told_with_all_its_figures(daemon: Daemon) -> None:
+    daemon.decode()
+    daemon.send(1)
+    marks = np.array([1, 1, 2, *[0] * 7], np.uint8)
+    for _ in range(2):  # made twice, and its bad rows are the same three
+        daemon.epochs.produced(BatchKey("train", 0, 4), marks)
+    assert daemon.end(1, timing=timing(20.6, 10.3, "decode")) == [
+        Finished("train", 0, 1, 103, 20.6, 103 / 20.6, 13 / 11, 3, "decode")
+    ]
+
+
+def test_trainers_in_step_share_one_line_that_comes_with_the_last(daemon: Daemon) -> None:
+    daemon.decode()
+    for session in (1, 2, 3):
+        daemon.send(session)
+    assert daemon.end(1, timing=timing(10.0, 1.0, "disk")) == []
+    assert daemon.end(2, timing=timing(30.0, 15.0, "decode")) == []
+    (finished,) = daemon.end(3, timing=timing(20.0))
+    assert (finished.trainers, finished.samples, finished.seconds) == (3, 103, 30.0)
+    assert finished.decodes_per_batch == 1.0
+    assert finished.verdict == "decode", "of the one that waited most"
+
+
+def test_ranks_share_one_line_and_samples_count_once(daemon: Daemon) -> None:
+    daemon.decode()
+    for rank in (0, 1):
+        daemon.send(rank, first=rank, rank=rank)
+    daemon.end(0, world=2)
+    (finished,) = daemon.end(1, world=2)
+    assert (finished.trainers, finished.samples) == (2, 100), "the eleventh batch is nobody's"
+    assert finished.decodes_per_batch == 1.1
+
+
+def test_who_has_gone_on_to_the_next_epoch_is_not_in_the_last_one_any_more(daemon: Daemon) -> None:
+    for session in (1, 2):
+        daemon.send(session)
+    daemon.send(1, epoch=1)
+    assert daemon.end(1) == []
+    assert [each.epoch for each in daemon.end(2)] == [0]
+    daemon.send(2, epoch=1)
+    assert daemon.end(2, epoch=1) == []
+    assert [(each.epoch, each.trainers) for each in daemon.end(1, epoch=1)] == [(1, 2)]
+
+
+def test_who_leaves_in_the_middle_holds_nothing_up_and_is_not_counted(daemon: Daemon) -> None:
+    for session in (1, 2):
+        daemon.send(session)
+    assert daemon.end(1) == []
+    (finished,) = daemon.epochs.left(2)
+    assert finished.trainers == 1
+
+
+def test_an_epoch_that_nobody_came_to_the_end_of_is_not_told(daemon: Daemon) -> None:
+    daemon.send(1)
+    assert daemon.epochs.left(1) == []
+    assert daemon.epochs.left(1) == []
+
+
+def test_who_comes_later_begins_another_account(daemon: Daemon) -> None:
+    daemon.decode()
+    daemon.send(1)
+    assert [each.decodes_per_batch for each in daemon.end(1)] == [1.0]
+    daemon.decode()
+    daemon.send(2)
+    assert [each.decodes_per_batch for each in daemon.end(2)] == [1.0]
+
+
+def test_who_begins_in_the_middle_has_had_what_came_from_there(daemon: Daemon) -> None:
+    daemon.send(1, first=8)
+    (finished,) = daemon.end(1)
+    assert finished.samples == 23
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0, 0.0, 62.1])
+def test_a_time_that_cannot_be_is_not_believed(daemon: Daemon, seconds: float) -> None:
+    daemon.send(1, now_s=40.0)
+    (finished,) = daemon.end(1, timing=timing(seconds, float("nan"), "disk"), now_s=100.0)
+    assert (finished.seconds, finished.verdict) == (60.0, "disk")
+
+
+def test_a_trainers_own_time_begins_with_its_wish_before_any_batch(daemon: Daemon) -> None:
+    daemon.send(1, now_s=40.0)
+    (finished,) = daemon.end(1, timing=timing(61.9, 1.0), now_s=100.0)
+    assert finished.seconds == 61.9
+
+
+def test_a_trainer_that_tells_no_time_has_the_daemons_and_no_verdict(daemon: Daemon) -> None:
+    daemon.send(1, now_s=40.0)
+    (finished,) = daemon.end(1, now_s=100.0)
+    assert (finished.seconds, finished.samples_per_s, finished.verdict) == (60.0, 103 / 60, None)
+
+
+def test_only_who_was_sent_an_epoch_ends_it(daemon: Daemon) -> None:
+    daemon.send(1)
+    assert daemon.epochs.confirmed(1, 0, timing(1.0), 2.0) == [], "it was not sent the last batch"
+    assert daemon.epochs.confirmed(2, 0, timing(1.0), 2.0) == []
+    assert daemon.epochs.confirmed(1, 7, timing(1.0), 2.0) == []
+    assert len(daemon.end(1)) == 1
+    assert daemon.end(1) == [], "it says so twice"
+
+
+def test_batches_made_ahead_count_for_who_comes_and_are_forgotten_with_the_last(daemon: Daemon) -> None:
+    daemon.decode(epoch=1)
+    daemon.send(1, epoch=1)
+    daemon.decode(epoch=2)
+    daemon.epochs.left(1)
+    daemon.send(2, epoch=2)
+    (finished,) = daemon.end(2, epoch=2)
+    assert finished.decodes_per_batch == 0.0
+
+
+def test_epochs_that_nobody_is_in_are_bounded(daemon: Daemon) -> None:
+    for epoch in range(10_000):
+        daemon.epochs.produced(BatchKey("train", epoch, 0), np.zeros(1, np.uint8))
+    daemon.send(1, epoch=9_999)
+    assert [each.decodes_per_batch for each in daemon.end(1, epoch=9_999)] == [1 / 11]
+    assert len(daemon.epochs._ahead) < 300

@@ -1,0 +1,358 @@
+"""A reload over real lists of samples: what the service and the engine are told, and what becomes of verdicts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from daemons import stream_config, write_images
+from programs import Write
+from served_folders import change_times
+
+from streamd.config import Config, load
+from streamd.config.locations import Places
+from streamd.core.bad_samples import Verdict
+from streamd.core.spec import PixelId
+from streamd.daemon.descriptor_allowance import allow
+from streamd.daemon.dispatcher import Service
+from streamd.daemon.engine.engine import LocalEngine
+from streamd.daemon.reload import Reloader, introduce
+from streamd.daemon.streams.catalog import list_samples, open_streams, unlisted
+from streamd.daemon.streams.served_stream import ServedStream
+from streamd.errors import ConfigError
+from streamd.ipc.worker_messages import CachePlace
+
+
+class Daemon:
+    """What a reload talks to: service and engine in one, and a list of what they were told, in order."""
+
+    def __init__(self, state: Path) -> None:
+        self.state = state
+        self.streams: dict[str, ServedStream] = {}
+        self.told: list[str] = []
+        self.closed_to: set[str] = set()  # streams that no worker can open
+        self.stale: set[str] = set()  # streams whose transforms need new workers
+
+    def read(self, streams: dict[str, Any], **settings: object) -> tuple[Config, list[ServedStream]]:
+        config = load({"streams": streams, **settings})
+        list_samples(config, self.state, lambda *_: None, names=unlisted(config, self.state))
+        return config, open_streams(config, self.state)
+
+    def start(self, streams: dict[str, Any]) -> Config:
+        config, served = self.read(streams)
+        self.streams = {stream.spec.name: stream for stream in served}
+        return config
+
+    def change(self, name: str, stream: ServedStream | None, why: str) -> None:
+        self.told.append(f"change {name}: {why}" if stream else f"remove {name}")
+        if stream:
+            assert stream.spec.pixel_id == "pixels"
+            self.streams[name] = stream
+        else:
+            del self.streams[name]
+
+    def renew(self, stream: ServedStream) -> None:
+        self.told.append(f"renew {stream.spec.name}")
+        self.streams[stream.spec.name] = stream
+
+    async def open(self, stream: ServedStream) -> PixelId:
+        self.told.append(f"open {stream.spec.name}")
+        if stream.spec.name in self.closed_to:
+            raise ConfigError(f"streams.{stream.spec.name}: cannot be opened: its folder is gone")
+        return PixelId("pixels")
+
+    def needs_new_workers(self, streams: Iterable[ServedStream]) -> bool:
+        return bool({stream.spec.name for stream in streams} & self.stale)
+
+    async def open_in_new_workers(self, streams: Sequence[ServedStream]) -> dict[str, PixelId]:
+        names = [stream.spec.name for stream in streams]
+        self.told.append(f"new workers for {' and '.join(names)}")
+        if self.closed_to & set(names):
+            raise ConfigError("it raises")
+        return {name: PixelId("pixels") for name in names}
+
+    def close(self, name: str) -> None:
+        self.told.append(f"close {name}")
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    daemon = Daemon(tmp_path / "state")
+    yield daemon
+    daemon.streams.clear()
+
+
+@pytest.fixture
+def a(tmp_path: Path) -> dict[str, Any]:
+    return stream_config(write_images(tmp_path / "a", {"cat": 5, "dog": 6}, size=(8, 8)), labels={"a": "category"})
+
+
+@pytest.fixture
+def b(tmp_path: Path) -> dict[str, Any]:
+    return stream_config(write_images(tmp_path / "b", {"cat": 5, "emu": 6}, size=(8, 8)), labels={"b": "category"})
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
+    """What is logged, though a test before may have configured it away."""
+    monkeypatch.setattr(logging.getLogger("streamd"), "propagate", True)
+    caplog.set_level(logging.INFO, "streamd")
+    return caplog
+
+
+def reload(daemon: Daemon, running: Config, streams: dict[str, Any], **settings: object) -> None:
+    async def read() -> tuple[Config, list[ServedStream]]:
+        return daemon.read(streams, **settings)
+
+    run(daemon, running, read)
+
+
+def run(daemon: Daemon, running: Config, read: Callable[[], Awaitable[tuple[Config, list[ServedStream]]]]) -> None:
+    asyncio.run(Reloader(running, read, cast("Service", daemon), cast("LocalEngine", daemon)).reload())
+
+
+def test_only_what_changed_is_opened_anew_and_taken_away_first(
+    daemon: Daemon, a: dict[str, Any], b: dict[str, Any]
+) -> None:
+    running = daemon.start({"a": a, "b": b, "c": a})
+    kept = daemon.streams["a"]
+    reload(daemon, running, {"d": b, "b": b | {"batch_size": 4}, "a": a})
+    removed, closed, opened, changed, *added = daemon.told
+    assert [removed, closed, opened, *added] == ["remove c", "close c", "open b", "open d", "change d: "]
+    assert changed.startswith("change b: stream 'b' has another order now: batch_size was 8 and is 4")
+    assert daemon.streams["a"] is kept
+
+
+def test_a_stream_that_no_worker_can_open_goes_on_as_it_was_and_others_change(
+    daemon: Daemon, a: dict[str, Any], b: dict[str, Any], log: pytest.LogCaptureFixture
+) -> None:
+    running = daemon.start({"a": a, "b": b})
+    before = daemon.streams["a"]
+    daemon.closed_to.add("a")
+
+    async def read() -> tuple[Config, list[ServedStream]]:
+        config, streams = daemon.read({"a": a | {"batch_size": 4}, "b": b | {"batch_size": 4}})
+        config._places = Places("config.yaml", {("streams", "a"): 3}, {})
+        return config, streams
+
+    run(daemon, running, read)
+    assert daemon.streams["a"] is before
+    assert daemon.streams["b"].spec.batch_size == 4
+    assert "config.yaml:3: streams.a: cannot be opened: its folder is gone; it goes on as it was, if it was" in log.text
+    done = next(record for record in log.records if "serving what it says, but for what failed" in record.getMessage())
+    assert "changed=b" in done.getMessage() or "b" in str(done.__dict__)
+
+
+def test_more_tolerance_for_bad_samples_ends_no_session(daemon: Daemon, a: dict[str, Any]) -> None:
+    running = daemon.start({"a": a})
+    was = daemon.streams["a"]
+    reload(daemon, running, {"a": a | {"bad_samples": {"max_fraction": 0.5}}})
+    assert daemon.told == ["open a", "renew a"]
+    now = daemon.streams["a"]
+    assert (now.max_bad_fraction, now.quarantine, now.manifest) == (0.5, was.quarantine, was.manifest)
+
+
+def test_another_cache_ends_no_session(daemon: Daemon, a: dict[str, Any], tmp_path: Path) -> None:
+    running = daemon.start({"a": a})
+    reload(daemon, running, {"a": a | {"cache": {"path": str(tmp_path / "cache"), "max": "1GiB"}}})
+    assert daemon.told == ["open a", "renew a"]
+    assert daemon.streams["a"].cache == CachePlace(str(tmp_path / "cache"), 1 << 30)
+
+
+def test_a_list_that_turns_out_the_same_is_kept_with_its_verdicts(
+    daemon: Daemon, a: dict[str, Any], b: dict[str, Any]
+) -> None:
+    running = daemon.start({"a": a})
+    kept = daemon.streams["a"]
+    kept.quarantine.record([Verdict(3, "bad")])
+    reload(daemon, running, {"a": a, "c": b | {"labels": {"a": "category"}}, "b": b})
+    assert "a" in daemon.streams
+    assert daemon.told[0].startswith("open a"), "the classes of b's folder are a's now, too"
+
+    daemon.told.clear()
+    kept = daemon.streams["a"]
+    kept.quarantine.record([Verdict(4, "bad")])
+    reload(daemon, running, {"a": a, "again": a, "c": b | {"labels": {"a": "category"}}, "b": b})
+    assert daemon.told == ["open again", "change again: "]
+    assert daemon.streams["a"] is kept
+    kept.quarantine.record([Verdict(5, "worse")])
+    _, (anew, *_) = daemon.read({"a": a, "again": a, "c": b | {"labels": {"a": "category"}}, "b": b})
+    assert anew.manifest_path != kept.manifest_path
+    assert anew.quarantine.reasons == {4: "bad", 5: "worse"}
+
+
+def test_more_streams_than_descriptors_allow_change_nothing(
+    daemon: Daemon, a: dict[str, Any], b: dict[str, Any], log: pytest.LogCaptureFixture
+) -> None:
+    running = daemon.start({"a": a})
+    allowed = allow(256, workers=1, streams=1, is_monitored=False)
+
+    async def read() -> tuple[Config, list[ServedStream]]:
+        return daemon.read({"a": a, "b": b})
+
+    reloader = Reloader(running, read, cast("Service", daemon), cast("LocalEngine", daemon), allowed)
+    assert not asyncio.run(reloader.reload())
+    assert daemon.told == []
+    assert "the descriptors of 1 more stream are 7, and of 256 only 1 are not promised to trainers" in log.text
+
+
+def test_files_that_were_written_since_end_a_kept_name_when_it_is_listed_anew(
+    daemon: Daemon, a: dict[str, Any]
+) -> None:
+    running = daemon.start({"a": a})
+    daemon.streams["a"].quarantine.record([Verdict(3, "bad")])
+    change_times(daemon.streams["a"].manifest.root / "cat" / "0000.jpg", 10**18)
+    reload(daemon, running, {"a": a, "again": a})
+    assert "its files were listed anew" in daemon.told[1]
+    assert daemon.streams["a"].quarantine.reasons == {}
+
+
+def test_a_new_version_of_the_same_list_knows_what_the_old_one_still_finds(daemon: Daemon, a: dict[str, Any]) -> None:
+    running = daemon.start({"a": a})
+    was = daemon.streams["a"]
+    reload(daemon, running, {"a": a | {"normalize": "unit"}})
+    was.quarantine.record([Verdict(3, "bad")])
+    assert daemon.streams["a"].quarantine.reasons == {3: "bad"}
+
+
+def test_a_list_made_anew_in_the_place_of_one_that_was_removed_has_no_verdicts_of_it(
+    daemon: Daemon, a: dict[str, Any]
+) -> None:
+    running = daemon.start({"a": a})
+    was = daemon.streams["a"]
+    was.quarantine.record([Verdict(3, "bad")])
+    was.manifest_path.unlink()
+    write_images(was.manifest.root, {"ant": 1}, size=(8, 8))
+    reload(daemon, running, {"a": a})
+    assert (daemon.streams["a"].spec.samples, daemon.streams["a"].quarantine.reasons) == (12, {})
+
+
+def test_a_mistake_changes_nothing_and_every_line_of_it_is_logged(
+    daemon: Daemon, a: dict[str, Any], log: pytest.LogCaptureFixture
+) -> None:
+    running = daemon.start({"a": a})
+    before = dict(daemon.streams)
+
+    async def read() -> tuple[Config, list[ServedStream]]:
+        raise ConfigError("config.yaml:1: one mistake\nconfig.yaml:2: another")
+
+    run(daemon, running, read)
+    assert daemon.streams == before
+    assert daemon.told == []
+    assert [record.getMessage() for record in log.records if record.levelno == logging.ERROR] == [
+        "config.yaml:1: one mistake",
+        "config.yaml:2: another",
+        "nothing is changed; mend it and send SIGHUP again",
+    ]
+
+
+def test_state_that_cannot_be_written_changes_nothing(
+    daemon: Daemon, a: dict[str, Any], log: pytest.LogCaptureFixture
+) -> None:
+    running = daemon.start({"a": a})
+
+    async def read() -> tuple[Config, list[ServedStream]]:
+        raise OSError(28, "No space left on device")
+
+    run(daemon, running, read)
+    assert daemon.told == []
+    assert "No space left on device" in log.text
+
+
+def test_settings_of_the_daemon_itself_are_named_and_the_rest_is_done(
+    daemon: Daemon, a: dict[str, Any], log: pytest.LogCaptureFixture
+) -> None:
+    running = daemon.start({"a": a})
+    reload(daemon, running, {"a": a | {"batch_size": 4}}, memory="2MiB", workers=1)
+    assert "memory, workers: as before, until the daemon is started anew" in log.text
+    assert daemon.streams["a"].spec.batch_size == 4
+
+
+def test_a_stream_whose_batches_hold_one_class_each_is_warned_of(
+    daemon: Daemon, tmp_path: Path, log: pytest.LogCaptureFixture
+) -> None:
+    folder = write_images(tmp_path / "sorted", {"cat": 16, "dog": 16}, size=(8, 8))
+    chunks = {"kind": "chunk", "chunk": 8, "buffer": 1}
+    config, streams = daemon.read(
+        {
+            name: stream_config(folder, shuffle=shuffle)
+            for name, shuffle in (("poor", chunks), ("kept", "none"), ("good", "full"))
+        }
+    )
+    introduce(streams, config)
+    (warning,) = [each.getMessage() for each in log.records if each.levelno == logging.WARNING]
+    assert "batches are poorly mixed, by a shuffle score of 0.00" in warning
+    assert "streamd pack poor DEST --shuffle" in warning
+
+
+def test_a_stream_that_nobody_can_subscribe_to_is_warned_of(
+    daemon: Daemon, a: dict[str, Any], log: pytest.LogCaptureFixture
+) -> None:
+    config, streams = daemon.read({"a": a | {"image": {"size": [900, 900]}}}, memory="1MiB", workers=1)
+    introduce(streams, config)
+    assert "nobody can subscribe" in log.text
+
+
+@pytest.fixture
+def transformed(
+    a: dict[str, Any], b: dict[str, Any], program: Write, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, dict[str, Any]]:
+    """Three streams, of which two have transforms of their own."""
+    monkeypatch.chdir(program("one", "").parent)
+    program("two", "")
+    return {"a": a | {"transform": "one:f"}, "b": b | {"transform": "two:f"}, "c": a}
+
+
+def test_a_transform_that_was_edited_changes_its_stream_alone_though_the_configuration_is_the_same(
+    daemon: Daemon, transformed: dict[str, Any], program: Write
+) -> None:
+    running = daemon.start(transformed)
+    program("two", "# edited")
+    reload(daemon, running, transformed)
+    opened, changed = daemon.told
+    assert opened == "open b"
+    assert changed.startswith("change b: stream 'b' changed: transform differs; subscribe again: its order is the same")
+
+
+def test_streams_whose_transforms_need_new_workers_are_opened_in_them_together(
+    daemon: Daemon, transformed: dict[str, Any], program: Write
+) -> None:
+    running = daemon.start(transformed)
+    daemon.stale = {"b"}
+    program("one", "# edited")
+    program("two", "# edited")
+    reload(daemon, running, transformed | {"c": transformed["c"] | {"batch_size": 4}})
+    assert [told.split(":")[0] for told in daemon.told] == [
+        "new workers for a and b", "change a", "change b", "open c", "change c",
+    ]  # fmt: skip
+
+
+def test_when_one_of_them_cannot_be_opened_all_go_on_as_they_were(
+    daemon: Daemon, transformed: dict[str, Any], program: Write, log: pytest.LogCaptureFixture
+) -> None:
+    running = daemon.start(transformed)
+    before = dict(daemon.streams)
+    daemon.stale, daemon.closed_to = {"b"}, {"b"}
+    program("one", "# edited")
+    program("two", "# edited")
+    reload(daemon, running, transformed | {"c": transformed["c"] | {"batch_size": 4}})
+    assert (daemon.streams["a"], daemon.streams["b"]) == (before["a"], before["b"])
+    assert daemon.streams["c"].spec.batch_size == 4
+    assert "it raises; it goes on as it was, if it was" in log.text
+
+
+def test_what_a_transform_raised_on_is_forgiven_when_it_is_edited_and_remembered_when_it_is_put_back(
+    daemon: Daemon, transformed: dict[str, Any], program: Write
+) -> None:
+    running = daemon.start(transformed)
+    daemon.streams["a"].quarantine.record([Verdict(0, "transform raised ValueError")])
+    program("one", "# edited")
+    reload(daemon, running, transformed)
+    assert daemon.streams["a"].quarantine.reasons == {}
+    program("one", "")
+    reload(daemon, running, transformed)
+    assert daemon.streams["a"].quarantine.reasons == {0: "transform raised ValueError"}

@@ -1,0 +1,137 @@
+"""What a reload means for each stream: what trainers would see decides, and they are told what to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sample_specs import SPEC, some_spec
+
+from streamd.core.spec import ImageSpec, LabelSpec, OrderId, PixelId, StreamSpec
+from streamd.daemon.reload_plan import Changes, compare, needing_restart
+
+OTHER_ORDER = OrderId("f" * 32)
+LABEL = SPEC.labels["label"]
+
+
+def named(*specs: StreamSpec) -> dict[str, StreamSpec]:
+    return {spec.name: spec for spec in specs}
+
+
+def told(**changes: Any) -> str:
+    """What the trainers of `train` hear when it changes so."""
+    return compare(named(SPEC), named(some_spec(**changes))).changed["train"]
+
+
+def with_label(label: LabelSpec) -> dict[str, LabelSpec]:
+    return {**SPEC.labels, label.name: label}
+
+
+def test_each_stream_is_judged_by_itself() -> None:
+    kept, changed, removed, added = (some_spec(name=name) for name in ("kept", "changed", "removed", "added"))
+    after = named(added, replace(changed, batch_size=5), kept)
+    changes = compare(named(kept, changed, removed), after)
+    assert (changes.kept, tuple(changes.changed), changes.added) == (("kept",), ("changed",), ("added",))
+    assert tuple(changes.removed) == ("removed",)
+
+
+def test_nothing_changes_when_nothing_did() -> None:
+    assert compare(named(SPEC), named(some_spec())) == Changes(("train",), {}, (), {})
+
+
+def test_a_label_without_a_mean_is_the_same_again() -> None:
+    nothing = LabelSpec("nothing", "float", mean=float("nan"), std=float("nan"))
+    again = LabelSpec("nothing", "float", mean=float("nan"), std=float("nan"))
+    specs = [named(some_spec(labels=with_label(label))) for label in (nothing, again)]
+    assert compare(*specs).kept == ("train",)
+
+
+def test_the_identity_of_the_pixels_is_not_known_yet_and_is_not_compared() -> None:
+    assert compare(named(SPEC), named(some_spec(pixel_id=PixelId("")))).kept == ("train",)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"order_id": OTHER_ORDER, "seed": 4},
+        {"image": ImageSpec(5, 8, 3)},
+        {"normalize": "unit"},
+        {"bad_policy": "mask"},
+        {"labels": with_label(replace(LABEL, counts=(61, 42)))},
+    ],
+    ids=str,
+)
+def test_whatever_a_trainer_would_see_ends_its_sessions(change: dict[str, Any]) -> None:
+    changes = compare(named(SPEC), named(some_spec(**change)))
+    assert (changes.kept, tuple(changes.changed)) == ((), ("train",))
+
+
+def test_files_written_anew_change_a_stream_though_nothing_else_shows_it() -> None:
+    changes = compare(named(SPEC), named(some_spec()), relisted={"train"})
+    assert changes.changed == {
+        "train": "stream 'train' changed: its files were listed anew; subscribe again: its order is the same, and "
+        "tokens of it fit"
+    }
+
+
+def test_another_order_is_named_and_tokens_do_not_fit() -> None:
+    assert told(order_id=OTHER_ORDER, batch_size=20) == (
+        "stream 'train' has another order now: batch_size was 10 and is 20; subscribe again to read it as it is, from "
+        "an epoch's beginning: tokens of the old order do not fit"
+    )
+
+
+def test_the_same_order_is_gone_on_with_by_its_tokens() -> None:
+    assert told(image=ImageSpec(6, 8, 3), bad_policy="mask") == (
+        "stream 'train' changed: image differs; bad_samples.policy was substitute and is mask; subscribe again: its "
+        "order is the same, and tokens of it fit"
+    )
+
+
+@pytest.mark.parametrize(
+    ("classes", "says"),
+    [
+        (("cat", "dog", "emu"), "'emu' came"),
+        (("cat",), "'dog' went"),
+        (("cat", "emu"), "'emu' came, 'dog' went"),
+        (("dog", "cat"), "their order"),
+        (("cat", "dog", 1, 2, 3, 4, 5, 6, 7), "1, 2, 3, 4, 5 and 2 more came"),
+    ],
+)
+def test_classes_that_another_stream_brought_are_named(classes: tuple[int | str, ...], says: str) -> None:
+    text = told(order_id=OTHER_ORDER, labels=with_label(replace(LABEL, classes=classes)))
+    assert f"the classes of label 'label', which all streams share, are others: {says}; subscribe" in text
+
+
+def test_labels_that_come_go_or_become_of_another_kind_are_named() -> None:
+    labels = {"label": replace(LABEL, type="string", classes=()), "new": LabelSpec("new", "int")}
+    text = told(order_id=OTHER_ORDER, labels=labels)
+    assert "label 'angle' is gone; label 'box' is gone" in text
+    assert "label 'label' was of type category and is of type string; label 'new' is new" in text
+
+
+@pytest.mark.parametrize(
+    ("left", "says"),
+    [
+        (["trains"], "; did you mean 'trains'?; served: trains"),
+        (["b", "a"], "; served: b, a"),
+    ],
+)
+def test_who_reads_a_removed_stream_hears_what_there_is(left: list[str], says: str) -> None:
+    changes = compare(named(SPEC), named(*(some_spec(name=name) for name in left)))
+    assert changes.removed == {"train": f"stream 'train' was taken out of the daemon's configuration{says}"}
+
+
+def test_settings_of_the_whole_daemon_are_named_when_they_differ() -> None:
+    running = {"memory": 1, "workers": "auto", "listen": None}
+    assert needing_restart(running, {"memory": 2, "workers": "auto", "listen": ("ipc:///s",)}) == ("memory", "listen")
+    assert needing_restart(running, dict(running)) == ()
+
+
+def test_another_transform_changes_a_stream_though_nothing_else_shows_it() -> None:
+    changes = compare(named(SPEC), named(some_spec()), transformed={"train"})
+    assert changes.changed == {
+        "train": "stream 'train' changed: transform differs; subscribe again: its order is the same, and tokens of it "
+        "fit"
+    }

@@ -1,0 +1,180 @@
+"""Who comes, who is let in, who goes and what they hear, with a book instead of sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+import pytest
+from daemons import write_images
+from served_folders import serve
+
+from streamd.core.counters import Stats
+from streamd.core.spec import Cursor
+from streamd.daemon.sessions import Peer, Reception
+from streamd.daemon.status_builder import Overview
+from streamd.daemon.streams.served_stream import ServedStream
+from streamd.ipc.fd_passing import DescriptorServer
+from streamd.ipc.messages import CreditNow, DaemonMessage, Refused, Stopped, Subscribe, Welcome
+from streamd.scheduler.actions import Admit, Lend, Refuse, StopStream
+
+MIB = 1 << 20
+WISH = Subscribe("train", 0, 1, None, Cursor(), "drop", 4, "shared", None, resuming=False)
+
+
+@dataclass
+class Door:
+    """The descriptor server: whom it expects. And everything that was said, to whom."""
+
+    expected: set[int] = field(default_factory=set)
+    said: list[tuple[int | bytes, DaemonMessage]] = field(default_factory=list)
+
+    def expect(self, session: int) -> bytes:
+        self.expected.add(session)
+        return b"secret"
+
+    def forget(self, session: int) -> None:
+        self.expected.discard(session)
+
+    def send(self, peer: Peer, message: DaemonMessage) -> None:
+        self.said.append((peer.session, message))
+
+    def tell(self, identity: bytes, message: DaemonMessage) -> None:
+        self.said.append((identity, message))
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Iterator[ServedStream]:
+    stream = serve(write_images(tmp_path / "data", {"cat": 10}, size=(8, 8)), tmp_path / "state")
+    yield stream
+    stream.manifest.close()
+
+
+@pytest.fixture
+def door() -> Door:
+    return Door()
+
+
+@pytest.fixture
+def reception(stream: ServedStream, door: Door) -> Reception:
+    streams = {"train": stream}
+    overview = Overview(streams, 2, 8 * MIB, "ipc:///s", Stats(), began_s=0.0)
+    return Reception(streams, cast("DescriptorServer", door), "/s.fd", overview, send=door.send, tell=door.tell)
+
+
+def begin(reception: Reception, identity: bytes) -> int:
+    """A session that was let in."""
+    asked = reception.ask(identity, WISH, draining=False)
+    assert asked is not None
+    reception.tell(Admit(asked.session, 4, None), 1.0)
+    return asked.session
+
+
+def test_who_may_come_is_asked_for_and_greeted_when_let_in(
+    reception: Reception, door: Door, stream: ServedStream
+) -> None:
+    asked = reception.ask(b"one", WISH, draining=False)
+    assert asked is not None
+    assert (asked.session, asked.stream, asked.credit, door.said) == (1, "train", 4, [])
+    reception.tell(Admit(1, 3, None), 1.0)
+    assert door.said == [(1, Welcome(stream.spec, 3, "shared", "/s.fd", b"secret", None))]
+    assert door.expected == {1}
+    peer = reception.peers.of(1)
+    assert peer is not None
+    assert peer.credit == 3
+
+
+def test_who_may_not_come_hears_why_and_leaves_no_trace(reception: Reception, door: Door) -> None:
+    assert reception.ask(b"one", WISH, draining=True) is None
+    ((identity, refusal),) = door.said
+    assert (identity, isinstance(refusal, Refused), len(reception.peers)) == (b"one", True, 0)
+
+
+def test_whom_the_window_refuses_is_told_by_name_and_struck_off(reception: Reception, door: Door) -> None:
+    reception.ask(b"one", WISH, draining=False)
+    reception.tell(Refuse(1, "memory", "too little", 2.0), 1.0)
+    assert door.said == [(b"one", Refused("memory", "too little", 2.0))]
+    assert len(reception.peers) == 0
+
+
+@pytest.mark.parametrize("changed", [True, False])
+def test_who_reads_a_stream_that_ends_is_told_why_and_hangs_up_itself(
+    reception: Reception, door: Door, *, changed: bool
+) -> None:
+    gone, stays = begin(reception, b"one"), begin(reception, b"two")
+    door.said.clear()
+    reception.tell(StopStream("train", (gone,), "for a reason", changed), 2.0)
+    assert door.said == [(gone, Stopped("for a reason", changed))]
+    assert reception.peers.of(gone) is None
+    assert reception.peers.of(stays) is not None
+    assert door.expected == {gone, stays}
+
+
+@pytest.mark.parametrize(("changed", "told"), [(False, [("train", "for a reason")]), (True, [])])
+def test_the_status_tells_why_trainers_were_ended_but_not_that_their_stream_has_changed(
+    reception: Reception, monkeypatch: pytest.MonkeyPatch, *, changed: bool, told: list[tuple[str, str]]
+) -> None:
+    heard: list[tuple[str, str]] = []
+    monkeypatch.setattr(Overview, "failed", lambda _, stream, reason: heard.append((stream, reason)))
+    reception.tell(StopStream("train", (begin(reception, b"one"),), "for a reason", changed), 2.0)
+    assert heard == told
+
+
+def test_a_session_ends_once_and_its_lifeline_with_it(reception: Reception, door: Door) -> None:
+    session = begin(reception, b"one")
+    assert reception.depart(session, "said goodbye")
+    assert not reception.depart(session, "lost")
+    assert door.expected == set()
+
+
+def test_the_last_one_out_ends_the_wait(reception: Reception) -> None:
+    async def wait() -> bool:
+        sessions = [begin(reception, b"one"), begin(reception, b"two")]
+        waiting = asyncio.ensure_future(reception.empty(asyncio.Event()))
+        reception.depart(sessions[0], "done")
+        await asyncio.sleep(0)
+        early = waiting.done()
+        reception.depart(sessions[1], "done")
+        await waiting
+        return early
+
+    assert not asyncio.run(wait())
+
+
+def test_nobody_is_waited_for_when_there_is_nobody_or_no_time(reception: Reception) -> None:
+    async def wait() -> None:
+        await reception.empty(asyncio.Event())
+        begin(reception, b"one")
+        hurry = asyncio.Event()
+        hurry.set()
+        await reception.empty(hurry)
+
+    asyncio.run(wait())
+    assert len(reception.peers) == 1
+
+
+def test_who_left_long_ago_does_not_end_the_wait_for_who_is_here(reception: Reception) -> None:
+    async def waits() -> bool:
+        reception.depart(begin(reception, b"long ago"), "done")
+        begin(reception, b"here")
+        waiting = asyncio.ensure_future(reception.empty(asyncio.Event()))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        still = not waiting.done()
+        waiting.cancel()
+        return still
+
+    assert asyncio.run(waits())
+
+
+def test_who_is_lent_more_or_less_is_told(reception: Reception, door: Door) -> None:
+    session = begin(reception, b"one")
+    reception.tell(Lend(session, 2), 2.0)
+    assert door.said[-1] == (session, CreditNow(2))
+    peer = reception.peers.of(session)
+    assert peer is not None
+    assert peer.credit == 2
+    reception.tell(Lend(99, 2), 2.0)

@@ -1,0 +1,38 @@
+"""A look at a file system that may not answer is bounded, and had by one thread at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from streamd.daemon import slow_lookup
+from streamd.daemon.slow_lookup import Look
+
+ANSWER_S = 20.0
+
+
+def test_a_look_that_is_not_answered_is_not_had_twice_and_its_answer_counts_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers, threads = threading.Event(), threading.active_count()
+
+    async def scene() -> None:
+        look = Look(lambda: "there" if answers.wait(ANSWER_S) else "hung")
+        monkeypatch.setattr(slow_lookup, "PROOF_S", 0.001)
+        for _ in range(3):
+            assert await look.answer("away") == "away"
+            assert look.is_unanswered
+        assert threading.active_count() == threads + 1
+        answers.set()
+        monkeypatch.setattr(slow_lookup, "PROOF_S", ANSWER_S)
+        assert await look.answer("away") == "there"
+        assert not look.is_unanswered
+
+    asyncio.run(scene())
+
+
+def test_what_a_look_raises_is_raised_where_it_is_awaited() -> None:
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(Look(lambda: 1 / 0).answer(0.0))

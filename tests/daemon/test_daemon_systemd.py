@@ -1,0 +1,114 @@
+"""What the service manager hears: the lines of sd_notify, and nothing where there is none."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from forking import in_a_forked_child
+
+from streamd.daemon.systemd import Manager
+
+
+@pytest.fixture(params=["path", "abstract"])
+def listener(request: pytest.FixtureRequest) -> Iterator[socket.socket]:
+    """A manager's socket, of either kind."""
+    with tempfile.TemporaryDirectory(prefix="sd") as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as link:
+        link.bind(f"{folder}/notify" if request.param == "path" else f"\0{folder}/notify")
+        link.settimeout(10)
+        yield link
+
+
+def address_of(listener: socket.socket) -> str:
+    name = listener.getsockname()
+    return name if isinstance(name, str) else f"@{name[1:].decode()}"
+
+
+def test_it_says_the_lines_of_the_protocol(listener: socket.socket) -> None:
+    manager = Manager(address_of(listener))
+    manager.starting("lists the samples")
+    manager.ready("serves train")
+    manager.well("serves train still")
+    manager.stopping("goes")
+    said = [listener.recv(4096) for _ in range(4)]
+    assert said == [
+        b"STATUS=lists the samples",
+        b"READY=1\nSTATUS=serves train",
+        b"WATCHDOG=1\nSTATUS=serves train still",
+        b"STOPPING=1\nSTATUS=goes",
+    ]
+
+
+def test_a_reload_carries_the_time_at_which_it_began(listener: socket.socket) -> None:
+    before_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+    Manager(address_of(listener)).reloading("reads")
+    found = re.fullmatch(rb"RELOADING=1\nMONOTONIC_USEC=(\d+)\nSTATUS=reads", listener.recv(4096))
+    assert found
+    assert before_us <= int(found[1]) <= time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+
+
+def test_a_status_cannot_bring_lines_of_its_own(listener: socket.socket) -> None:
+    Manager(address_of(listener)).ready("serves a\nSTOPPING=1")
+    assert listener.recv(4096) == b"READY=1\nSTATUS=serves a\\nSTOPPING=1"
+
+
+def test_the_environment_names_the_manager_and_children_do_not_inherit_it() -> None:
+    environment = {
+        "NOTIFY_SOCKET": "/run/n",
+        "WATCHDOG_USEC": "20000000",
+        "WATCHDOG_PID": str(os.getpid()),
+        "HOME": "/",
+    }
+    assert Manager.of(environment) == Manager("/run/n", 20.0)
+    assert environment == {"HOME": "/"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "manager"),
+    [
+        ({}, Manager()),
+        ({"NOTIFY_SOCKET": ""}, Manager()),
+        ({"NOTIFY_SOCKET": "vsock:2:1"}, Manager()),
+        ({"NOTIFY_SOCKET": "@n"}, Manager("@n")),
+        ({"NOTIFY_SOCKET": "/n", "WATCHDOG_USEC": "0"}, Manager("/n")),
+        ({"NOTIFY_SOCKET": "/n", "WATCHDOG_USEC": "soon"}, Manager("/n")),
+        ({"NOTIFY_SOCKET": "/n", "WATCHDOG_USEC": "1000000"}, Manager("/n", 1.0)),
+        ({"NOTIFY_SOCKET": "/n", "WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"}, Manager("/n")),
+    ],
+)
+def test_who_is_not_meant_says_nothing_and_is_not_watched(environment: dict[str, str], manager: Manager) -> None:
+    assert Manager.of(environment) == manager
+
+
+def test_without_a_manager_nothing_is_said_or_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "socket", lambda *_: pytest.fail("it opens a socket"))
+    Manager().ready("serves")
+
+
+def test_a_manager_that_is_gone_costs_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "streamd"):
+        Manager(str(tmp_path / "gone")).ready("serves")
+    assert "the service manager does not listen" in caplog.text
+
+
+def test_a_start_that_cannot_be_is_held_until_it_is_told_to_end(listener: socket.socket) -> None:
+    def hold() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        os.kill(os.getpid(), signal.SIGTERM)
+        Manager(address_of(listener)).hold_end("a mistake\nand another")
+
+    assert in_a_forked_child(hold) == 0
+    assert listener.recv(4096) == b"STATUS=cannot start, is tried again: a mistake\\nand another"
+
+
+def test_a_start_that_cannot_be_is_held_for_some_time(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamd.daemon.systemd.REFUSED_START_S", 0.01)
+    assert in_a_forked_child(lambda: Manager(address_of(listener)).hold_end("a mistake")) == 0

@@ -1,0 +1,142 @@
+"""Labels beside arrays of images: of every type, one row an image, and refused with both counts where they are not."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from asking import Label, Npy, Split, Stream, part_of, scanned
+
+from streamd.core.spec import LabelSpec
+from streamd.dataset.manifest.types import ListedValues
+from streamd.dataset.scan import scan
+from streamd.errors import ConfigError
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """Four images."""
+    np.save(tmp_path / "x.npy", np.zeros((4, 2, 2), np.uint8))
+    return str(tmp_path / "x.npy")
+
+
+def of_array(path: str, array: Any, kind: str, **more: Any) -> tuple[ListedValues, LabelSpec]:
+    """A label from an array beside the images."""
+    file = Path(path).with_name("y.npy")
+    np.save(file, array)
+    found = scanned(Npy(path), y=Label(kind, file, **more))
+    return found.labels["y"], found.specs["y"]
+
+
+@pytest.mark.parametrize(
+    ("array", "kind", "values"),
+    [
+        (np.array([3, -1, 0, 2], np.int8), "int", [3, -1, 0, 2]),
+        (np.array([3, 1, 0, 2], ">u2"), "int", [3, 1, 0, 2]),
+        (np.array([1.0, 2.0, 0.0, 7.0]), "int", [1, 2, 0, 7]),
+        (np.array([True, False, False, True]), "int", [1, 0, 0, 1]),
+        (np.array([0.5, 1, 2, -3], np.float16), "float", [0.5, 1, 2, -3]),
+        (np.array([0.5, 1, 2, -3], ">f8").reshape(4, 1), "float", [0.5, 1, 2, -3]),
+        (np.arange(8, dtype=np.float32).reshape(4, 2), "float", [[0, 1], [2, 3], [4, 5], [6, 7]]),
+        (np.arange(8).reshape(4, 2), "int", [[0, 1], [2, 3], [4, 5], [6, 7]]),
+        (np.array(["b", "ä", "", "b"]), "string", [b"b", "ä".encode(), b"", b"b"]),
+        (np.array([b"b", b"a", b"", b"b"]), "string", [b"b", b"a", b"", b"b"]),
+    ],
+    ids=lambda each: f"{each.dtype} {each.shape}" if isinstance(each, np.ndarray) else None,
+)
+def test_an_array_of_labels_says_what_a_column_would(path: str, array: Any, kind: str, values: list[Any]) -> None:
+    assert of_array(path, array, kind)[0].tolist() == values
+
+
+@pytest.mark.parametrize(
+    ("array", "numbers", "classes"),
+    [
+        (np.array([10, 2, 2, 0]), [2, 1, 1, 0], (0, 2, 10)),
+        (np.array([10, 2, 2, 0], np.uint8).reshape(4, 1), [2, 1, 1, 0], (0, 2, 10)),
+        (np.array([2.0, 1.0, 1.0, 0.0]), [2, 1, 1, 0], (0, 1, 2)),
+        (np.array(["dog", "cat", "cat", "eel"]), [1, 0, 0, 2], ("cat", "dog", "eel")),
+        (np.array([b"dog", b"cat", b"cat", b"eel"]), [1, 0, 0, 2], ("cat", "dog", "eel")),
+    ],
+    ids=lambda each: f"{each.dtype} {each.shape}" if isinstance(each, np.ndarray) else None,
+)
+def test_classes_of_an_array_are_numbered_as_those_of_a_column(
+    path: str, array: Any, numbers: list[int], classes: tuple[object, ...]
+) -> None:
+    values, spec = of_array(path, array, "category")
+    assert (values.tolist(), spec.classes) == (numbers, classes)
+
+
+def test_configured_classes_hold_for_an_array_and_its_row_is_named(path: str) -> None:
+    assert of_array(path, np.array([1, 0, 0, 2]), "category", classes=(2, 1, 0))[0].tolist() == [1, 2, 2, 0]
+    with pytest.raises(
+        ConfigError, match=r"labels\.y: '7' \(y\.npy\[2\]\) is not among the configured classes 2, 1, 0"
+    ):
+        of_array(path, np.array([1, 0, 7, 2]), "category", classes=(2, 1, 0))
+
+
+def test_a_vector_has_the_width_of_its_array(path: str) -> None:
+    values, spec = of_array(path, np.arange(12.0).reshape(4, 3), "float")
+    assert (values.shape, values.dtype.name, spec.width) == ((4, 3), "float32", 3)
+
+
+@pytest.mark.parametrize(
+    ("array", "kind", "told"),
+    [
+        (np.zeros(3), "float", "labels.y.from: 'y.npy' has 3 rows, and there are 4 images; it needs one row an image"),
+        (np.zeros((4, 2, 2)), "float", "holds float64 (4, 2, 2); labels are numbers or texts, (n,) or (n, k)"),
+        (np.zeros((), int), "int", "holds int64 (); labels are numbers or texts"),
+        (np.zeros(4, complex), "float", "holds complex128 (4,); labels are numbers or texts"),
+        (np.zeros((4, 2), int), "string", "labels.y.from: several numbers a row make a vector of type float or int"),
+        (np.array([0, np.nan, 0, 0]), "float", "labels.y: y.npy[1] holds nan, which is not a finite number"),
+        (np.array([0, 0.5, 0, 0]), "int", "labels.y: y.npy[1] holds 0.5, which is not a whole number"),
+        (np.array(["a", "b", "c", "d"]), "int", "labels.y: y.npy[0]: the array holds 'a', which is no number"),
+        (np.array([b"\xff", b"", b"", b""]), "string", "the array of y.npy holds binary, which is no text"),
+        (np.array(["a", "b", "", "d"]), "category", "labels.y: y.npy[2]: the array is empty"),
+        (np.array([2**63, 0, 0, 0], np.uint64), "int", "the array of y.npy holds uint64, which is no number"),
+    ],
+    ids=lambda each: f"{each.dtype} {each.shape}" if isinstance(each, np.ndarray) else None,
+)
+def test_an_array_that_makes_no_label_is_refused_with_its_row_or_shape(
+    path: str, array: Any, kind: str, told: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        of_array(path, array, kind)
+    assert told in str(caught.value).replace(f"{Path(path).parent}/", "")
+
+
+def test_a_table_that_is_too_short_or_too_long_is_refused_with_both_counts(path: str, tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    for rows in (3, 5):
+        table.write_text("y\n" + "1\n" * rows)
+        with pytest.raises(ConfigError) as caught:
+            scanned(Npy(path, table, {"y": 1}), y=Label("int"))
+        assert str(caught.value) == (
+            f"streams.train.source.table: '{table}' has {rows} rows, and there are 4 images; it needs one row an "
+            "image, in their order: correct it, or the path of the images"
+        )
+
+
+def test_a_label_that_nothing_holds_asks_for_a_table_or_an_array(path: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        scanned(Npy(path), angle=Label("float"))
+    assert str(caught.value) == (
+        "streams.train.labels.angle: there is no table that has 'angle'; add table: FILE to the source, or take the "
+        "label from an array, from: FILE.npy"
+    )
+
+
+def test_a_table_of_which_nothing_is_taken_is_spoken_of(
+    path: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "t.csv").write_text("y\n1\n")
+    with caplog.at_level(logging.WARNING):
+        scan(Stream(Npy(path, tmp_path / "t.csv"), {}), lambda _: None)
+    assert "nothing is taken from" in caplog.text
+
+
+def test_a_split_by_a_column_needs_a_table(path: str) -> None:
+    with pytest.raises(ConfigError, match=r"split\.by: there is no table that has 'drive'; add table: FILE"):
+        part_of(Npy(path, part="train"), Split(by="drive"))

@@ -1,0 +1,96 @@
+"""What holds images is known by its shape; what its numbers mean is never guessed."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from streamd.dataset.arrays.pixels import beyond, images_of, is_plain, may_be_images
+from streamd.dataset.manifest.types import Stored
+from streamd.errors import ConfigError
+
+
+def looked_at(array: Any, **settings: Any) -> tuple[tuple[int, int, int], Stored]:
+    return images_of("key: it", array.shape, array.dtype, Stored("s", "/x", **settings), lambda: array[:2])
+
+
+@pytest.mark.parametrize(
+    ("shape", "served", "channels_first"),
+    [
+        ((2, 4, 5), (4, 5, 1), False),
+        ((2, 4, 5, 1), (4, 5, 1), False),
+        ((2, 4, 5, 3), (4, 5, 3), False),
+        ((2, 3, 5, 3), (3, 5, 3), False),
+        ((2, 3, 4, 5), (4, 5, 3), True),
+        ((2, 1, 4, 5), (4, 5, 1), True),
+    ],
+    ids=str,
+)
+def test_channels_are_last_where_they_can_be_and_first_otherwise(
+    shape: tuple[int, ...], served: tuple[int, int, int], channels_first: bool
+) -> None:
+    array = np.zeros(shape, np.uint8)
+    assert looked_at(array) == (served, Stored("s", "/x", "|u1", None, channels_first))
+    assert may_be_images(array.shape, array.dtype)
+    assert is_plain(looked_at(array)[1]) is not channels_first
+
+
+@pytest.mark.parametrize(
+    ("numbers", "dtype", "advice"),
+    [
+        ([0, 0.5], "f4", "found 0 to 0.5 in the first 2 images, and pixels are 0-255: write range: [0, 1]"),
+        ([-0.9, 1], "f8", "write range: [-1, 1]"),
+        ([0, 254.5], "f4", "write range: [0, 255]"),
+        ([0, 60000], "u2", "write range: [0, 65535]"),
+        ([-3.5, 2.5], "f4", "write range: [-4, 3]"),
+        ([np.nan, 1.0], "f4", "found 1 to 1"),
+        ([np.nan, np.nan], "f4", "found no numbers in the first 2 images"),
+        ([-np.inf, 1.0], "f4", "found 1 to 1"),
+    ],
+    ids=str,
+)
+def test_numbers_without_a_range_are_refused_with_the_likely_one(numbers: list[float], dtype: str, advice: str) -> None:
+    array = np.array(numbers, dtype).reshape(2, 1, 1)
+    with pytest.raises(ConfigError) as caught:
+        looked_at(array)
+    assert advice in str(caught.value)
+    assert looked_at(array, range=(0.0, 1.0))[1].range == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("dtype", ["S4", "U4", "c8", "M8[s]", "O"])
+def test_what_is_no_number_is_no_pixel(dtype: str) -> None:
+    array = np.zeros((2, 4, 5, 3), dtype)
+    assert not may_be_images(array.shape, array.dtype)
+    with pytest.raises(ConfigError, match=r"pixels are numbers|rows of any length"):
+        looked_at(array, range=(0.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "bounds", "said"),
+    [
+        (
+            np.array([0, 1, 250, 255], np.uint8),
+            (0, 1),
+            "found 0 to 255 in the first 4 images, of which 50% lie beyond range [0, 1] .*; leave range out, unless",
+        ),
+        (np.array([-1, 0.5, 1, np.nan], np.float32), (0, 1), "33% lie beyond range [0, 1] .*; correct range, unless"),
+    ],
+    ids=["uint8", "float"],
+)
+def test_a_range_that_most_numbers_lie_beyond_is_told_of(
+    numbers: npt.NDArray[Any], bounds: tuple[float, float], said: str
+) -> None:
+    told = beyond(numbers, bounds)
+    assert told is not None
+    assert re.search(said.replace("[", r"\["), told)
+
+
+@pytest.mark.parametrize(
+    "few", [[0.0, 1.0], [*np.linspace(0, 1, 95), *[9.0] * 5], [np.nan]], ids=["none", "few", "nan"]
+)
+def test_a_few_outliers_are_what_a_range_is_for(few: list[float]) -> None:
+    assert beyond(np.array(few), (0, 1)) is None

@@ -1,0 +1,73 @@
+"""What caches were given is published without being asked for, together."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import cast
+
+from streamd.dataset.cache.store import DecodedCache, Saving
+
+ANSWER_S = 20.0
+
+
+class Given:
+    """Stands for a cache that was given something."""
+
+    def __init__(self) -> None:
+        self.unpublished = 1
+        self.published: list[threading.Thread] = []
+        self.again = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def publish(self) -> None:
+        self.published.append(threading.current_thread())
+        self.unpublished = 0
+        self._loop.call_soon_threadsafe(self.again.set)
+
+
+def note(saving: Saving, cache: Given) -> None:
+    saving.note(cast("DecodedCache", cache))
+
+
+async def published(saving: Saving, cache: Given) -> None:
+    """The next time that it is."""
+    cache.unpublished = 1
+    cache.again.clear()
+    for _ in range(5):
+        note(saving, cache)
+    await asyncio.wait_for(cache.again.wait(), ANSWER_S)
+    await asyncio.gather(*saving._under_way.values())
+
+
+def test_what_was_given_at_once_is_published_at_once_by_another_thread() -> None:
+    async def scene() -> None:
+        saving, cache = Saving(delay_s=0), Given()
+        await published(saving, cache)
+        assert len(cache.published) == 1
+        assert cache.published[0] is not threading.main_thread()
+
+    asyncio.run(scene())
+
+
+def test_what_is_given_afterwards_is_published_too() -> None:
+    async def scene() -> None:
+        saving, cache = Saving(delay_s=0), Given()
+        await published(saving, cache)
+        await published(saving, cache)
+        assert len(cache.published) == 2
+
+    asyncio.run(scene())
+
+
+def test_every_cache_has_its_turn_and_none_that_was_given_nothing() -> None:
+    async def scene() -> None:
+        saving, one, other, idle = Saving(delay_s=0), Given(), Given(), Given()
+        idle.unpublished = 0
+        note(saving, idle)
+        note(saving, one)
+        await published(saving, other)
+        await asyncio.wait_for(one.again.wait(), ANSWER_S)
+        assert (len(one.published), len(other.published), idle.published) == (1, 1, [])
+
+    asyncio.run(scene())

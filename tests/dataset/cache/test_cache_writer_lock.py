@@ -1,0 +1,97 @@
+"""One process writes a cache; who does not get to is told why."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from streamd.dataset.cache.writer_lock import WriterLocks
+
+_HOLD = "import fcntl, os, sys; fcntl.flock(os.open(sys.argv[1], 66), 2); print('held', flush=True); sys.stdin.read()"
+
+
+@contextmanager
+def held_elsewhere(path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Another process holds the lock."""
+    command = [sys.executable, "-c", _HOLD, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        yield process
+        process.kill()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "a/b/writer.lock"
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
+    """What is logged, though a test before may have configured it away."""
+    monkeypatch.setattr(logging.getLogger("streamd"), "propagate", True)
+    return caplog
+
+
+def is_free(path: Path) -> bool:
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    else:
+        return True
+    finally:
+        os.close(descriptor)
+
+
+def test_a_lock_is_held_until_it_was_given_back_as_often_as_taken(path: Path) -> None:
+    locks = WriterLocks()
+    assert locks.take(path)
+    assert locks.take(path)
+    locks.release(path)
+    assert not is_free(path)
+    locks.release(path)
+    assert is_free(path)
+    with pytest.raises(KeyError):
+        locks.release(path)
+
+
+def test_the_folder_is_made_for_this_user_alone(path: Path) -> None:
+    locks = WriterLocks()
+    assert locks.take(path)
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert path.stat().st_mode & 0o777 == 0o600
+    locks.release(path)
+
+
+def test_a_lock_of_another_process_is_not_had_and_that_is_said(path: Path, log: pytest.LogCaptureFixture) -> None:
+    path.parent.mkdir(parents=True)
+    with held_elsewhere(path):
+        assert not WriterLocks().take(path)
+    assert "another streamd writes it" in log.text
+    assert str(path.parent) in log.text
+
+
+def test_the_lock_of_a_process_that_was_killed_is_free(path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    with held_elsewhere(path) as process:
+        process.kill()
+        process.wait()
+        locks = WriterLocks()
+        assert locks.take(path)
+        locks.release(path)
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, log: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("")
+    assert not WriterLocks().take(tmp_path / "file/cache/writer.lock")
+    assert "it cannot be written (Not a directory)" in log.text

@@ -1,0 +1,230 @@
+"""A list of lines becomes samples in its own order, or an error that names the line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from asking import Filelist, Label, Stream, bits, put, scanned, unlabelled
+
+from streamd.dataset.files.filelist import cut
+from streamd.dataset.scan import scan
+from streamd.errors import ConfigError
+
+
+def written(folder: Path, text: str | bytes) -> Filelist:
+    path = folder / "list.txt"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return Filelist(path)
+
+
+def test_lines_become_samples_in_their_order_with_a_category(tmp_path: Path) -> None:
+    put(tmp_path, "b.jpg", "sub/a.png", "c.jpg")
+    found = scanned(written(tmp_path, "b.jpg 2\nsub/a.png 0\nc.jpg 1\nb.jpg 2\n"))
+    assert found.files == [b"b.jpg", b"sub/a.png", b"c.jpg", b"b.jpg"]
+    assert found.labels["label"].tolist() == [2, 0, 1, 2]
+    assert (found.specs["label"].classes, found.specs["label"].counts) == ((0, 1, 2), (1, 1, 2))
+    assert found.sizes.tolist() == [5, 9, 5, 5]
+    assert found.root == tmp_path
+
+
+def test_a_list_of_paths_alone_has_no_labels(tmp_path: Path) -> None:
+    put(tmp_path, "b b.jpg", "a")
+    found = scanned(written(tmp_path, "b b.jpg\na\n"))
+    assert (found.files, found.labels, found.specs) == ([b"b b.jpg", b"a"], {}, {})
+
+
+@pytest.mark.parametrize(
+    ("line", "path", "label"),
+    [
+        ("a.jpg 3", "a.jpg", "3"),
+        ("a.jpg\t3", "a.jpg", "3"),
+        ("a.jpg   3", "a.jpg", "3"),
+        ("a.jpg,3", "a.jpg", "3"),
+        ("a.jpg , 3", "a.jpg", "3"),
+        ("a.jpg;3", "a.jpg", "3"),
+        ("my dog, at sea.JPEG great white", "my dog, at sea.JPEG", "great white"),
+        ("a.jpg b.jpg 3", "a.jpg b.jpg", "3"),
+        ("a.jpg.txt 4", "a.jpg.txt", "4"),
+        ("a.jpg\tbelow b.jpg, left", "a.jpg", "below b.jpg, left"),
+        ("no suffix\tb.jpg 1", "no suffix", "b.jpg 1"),
+        ("jpg 4", "jpg", "4"),
+        ('"my dog.jpg" 3', "my dog.jpg", "3"),
+        ('"my dog",3', "my dog", "3"),
+        ('a.jpg "great white"', "a.jpg", "great white"),
+        ("2007_000032  1", "2007_000032", "1"),
+        ("no suffix 1", "no suffix", "1"),
+        ("no suffix\tgreat white", "no suffix", "great white"),
+        ("name,1", "name", "1"),
+        ("a.jpg", "a.jpg", ""),
+        ("bare", "bare", ""),
+    ],
+)
+def test_the_path_ends_where_a_person_sees_it_end(line: str, path: str, label: str) -> None:
+    for others in ([], ["x.jpg 1", "x 1", "x"]):
+        paths, rests = cut(pa.array([line, *others], pa.large_string()), words=1)
+        assert (paths[0].as_py(), rests[0].as_py()) == (path, label)
+
+
+def test_lines_without_a_suffix_have_as_many_words_behind_as_there_are_labels() -> None:
+    paths, rests = cut(pa.array(["x y 1 2", "x,1,2", "x y.jpg 1"], pa.large_string()), words=2)
+    assert (paths.to_pylist(), rests.to_pylist()) == (["x y", "x", "x y.jpg"], ["1 2", "1,2", "1"])
+
+
+def test_blank_lines_comments_and_other_line_ends_are_left_out_and_lines_still_counted(tmp_path: Path) -> None:
+    put(tmp_path, "a.jpg", "b.jpg")
+    text = "\ufeff# made by hand\r\n\r\n  a.jpg 1  \r\n\t# more\r\nb.jpg 0\r\n"
+    found = scanned(written(tmp_path, text))
+    assert (found.files, found.labels["label"].tolist()) == ([b"a.jpg", b"b.jpg"], [1, 0])
+    with pytest.raises(ConfigError, match=r"1 of 2 files of list\.txt .* 'c\.jpg', the first at list\.txt, line 5"):
+        scanned(written(tmp_path, text.replace("b.jpg", "c.jpg")))
+
+
+def test_lines_that_are_left_out_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    put(tmp_path, "a.jpg")
+    with caplog.at_level("INFO", "streamd.sources"):
+        scanned(written(tmp_path, "# made by hand\na.jpg 1\n#b.jpg 2\n"))
+    assert "2 lines of list.txt begin with # and are left out" in caplog.text
+
+
+def test_paths_are_relative_to_the_root_and_stay_in_it(tmp_path: Path) -> None:
+    put(tmp_path, "data/a.jpg", "b.jpg")
+    source = written(tmp_path, f"a.jpg 1\n{tmp_path}/data/a.jpg 0\n")
+    assert scanned(Filelist(source.path, tmp_path / "data")).files == [b"a.jpg"] * 2
+    source = written(tmp_path, "a.jpg 1\n../b.jpg 0\n")
+    with pytest.raises(ConfigError, match=r"source\.root: list\.txt, line 2 names '\.\./b\.jpg', which is no file in"):
+        scanned(Filelist(source.path, tmp_path / "data"))
+
+
+def test_when_all_files_are_missing_a_root_is_found_for_them(tmp_path: Path) -> None:
+    put(tmp_path, "images/a.jpg")
+    with pytest.raises(
+        ConfigError, match=r"none of the 1 files of list\.txt .*some are in '.*/images': set root to it"
+    ):
+        scanned(written(tmp_path, "a.jpg 1\n"))
+
+
+def test_one_number_is_a_number_and_several_are_a_vector(tmp_path: Path) -> None:
+    put(tmp_path, "a.jpg")
+    found = scanned(written(tmp_path, "a.jpg 0.5\na.jpg +1\n"), angle=Label("float"))
+    assert (found.labels["angle"].tolist(), found.specs["angle"].width) == ([0.5, 1.0], 0)
+    for text in ("a.jpg 0.5 1 2\na.jpg 3 4 5\n", "a.jpg,0.5, 1,2\na.jpg\t3\t4\t5\n"):
+        found = scanned(written(tmp_path, text), pose=Label("float"))
+        assert found.labels["pose"].tolist() == [[0.5, 1.0, 2.0], [3.0, 4.0, 5.0]]
+        assert (found.specs["pose"].width, found.labels["pose"].dtype.name) == (3, "float32")
+
+
+def test_vectors_of_unequal_length_and_cells_that_are_no_numbers_name_the_line(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"labels\.p: list\.txt, line 3: label 'p' holds 1 numbers where the first row"
+    ):
+        scanned(written(tmp_path, "a.jpg 1 2\n\na.jpg 3\n"), p=Label("float"))
+    with pytest.raises(ConfigError, match=r"labels\.p: list\.txt, line 2: label 'p' holds 'left', which is no number"):
+        scanned(written(tmp_path, "a.jpg 1 2\na.jpg 3 left\n"), p=Label("float"))
+
+
+@pytest.mark.parametrize("text", ["a.jpg 0.5 3 cat\n", "a.jpg\t0.5\t3\tcat", "a.jpg,0.5,3, cat", "noext 0.5 3 cat"])
+def test_several_labels_are_taken_in_their_order(tmp_path: Path, text: str) -> None:
+    put(tmp_path, "a.jpg", "noext")
+    found = scanned(written(tmp_path, text), angle=Label("float"), n=Label("int"), kind=Label())
+    assert (found.labels["angle"].tolist(), found.labels["n"].tolist()) == ([0.5], [3])
+    assert found.specs["kind"].classes == ("cat",)
+
+
+def test_values_with_spaces_stand_between_tabs_or_commas(tmp_path: Path) -> None:
+    put(tmp_path, "a.jpg")
+    for text in ("a.jpg\tgreat white\t3", "a.jpg, great white, 3"):
+        assert scanned(written(tmp_path, text), kind=Label(), n=Label("int")).specs["kind"].classes == ("great white",)
+
+
+def test_a_line_with_too_few_values_is_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"labels: a, b: list\.txt, line 2 has 1 values behind its path, and 2 labels"
+    ):
+        scanned(written(tmp_path, "a.jpg 1 2\na.jpg 3\n"), a=Label("int"), b=Label("int"))
+
+
+def test_a_line_without_its_label_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"labels\.label: list\.txt, line 2: label 'label' is empty \(and 1 more"):
+        scanned(written(tmp_path, "a.jpg 1\nb.jpg\nc.jpg\n"))
+
+
+def test_a_list_without_any_label_says_what_is_wanted(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no line of list\.txt has a label behind its path, but kind is wanted"):
+        scanned(written(tmp_path, "a.jpg\nb.jpg\n"), kind=Label())
+
+
+def test_configured_classes_refuse_a_label_by_its_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"'dgo' \(list\.txt, line 2\).*did you mean 'dog'"):
+        scanned(written(tmp_path, "a.jpg dog\na.jpg dgo\n"), kind=Label(classes=("dog", "cat")))
+
+
+def test_tags_and_text_take_all_that_is_behind_the_path(tmp_path: Path) -> None:
+    put(tmp_path, "a.jpg")
+    found = scanned(written(tmp_path, "a.jpg red;round\na.jpg\na.jpg round, tiny dot\n"), t=Label("tags"))
+    assert (found.specs["t"].classes, found.specs["t"].counts) == (("red", "round", "tiny dot"), (1, 2, 1))
+    assert bits(found.labels["t"], 3)[1] == [0, 0, 0]
+    found = scanned(written(tmp_path, "a.jpg a red dot, small\na.jpg\n"), text=Label("string"))
+    assert found.labels["text"].tolist() == [b"a red dot, small", b""]
+
+
+def test_a_column_is_refused_since_lists_have_none(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"labels\.kind\.from: a list has no column 'class'; .* kind table"):
+        scanned(written(tmp_path, "a.jpg 1\n"), kind=Label(source="class"))
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "names no file; write one line `path label`"),
+        (b"# nothing\n\n", "names no file"),
+        (b"a.jpg 1\n\xff.jpg 2\n", "is no UTF-8 text at line 2; save it as UTF-8"),
+        ("a.jpg 1\n".encode("utf-16"), "is no UTF-8 text at line 1"),
+    ],
+)
+def test_files_that_are_no_lists_are_refused(tmp_path: Path, data: bytes, says: str) -> None:
+    with pytest.raises(ConfigError, match=rf"source\.path: '.*/list\.txt' {says}"):
+        scanned(written(tmp_path, data))
+
+
+def test_a_missing_list_or_a_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"source\.path: there is no '.*/none\.txt'"):
+        scanned(Filelist(tmp_path / "none.txt"))
+    with pytest.raises(ConfigError, match="is a folder; kind filelist wants a file, kind folder takes folders"):
+        scanned(Filelist(tmp_path))
+
+
+def test_progress_counts_every_line(tmp_path: Path) -> None:
+    put(tmp_path, "a.jpg")
+    seen: list[int] = []
+    scan(Stream(written(tmp_path, "a.jpg 1\n" * 10_000)), seen.append)
+    assert seen[-1] == 10_000
+    assert len(seen) > 1
+
+
+def test_what_is_behind_the_paths_is_left_alone_where_no_label_is_wanted(tmp_path: Path) -> None:
+    put(tmp_path, "a.jpg", "b.jpg")
+    found = unlabelled(written(tmp_path, "a.jpg 2\nb.jpg 0\n"))
+    assert (found.files, found.labels) == ([b"a.jpg", b"b.jpg"], {})
+
+
+MIXED = (
+    '\ufeff# a comment\r\n"b b.jpg" 1 x\r\n\n  sub/a.png  2 y \rc.jpg 3 z\n#\n\r\n\nname 4 käse\n"d" 5  w\nc.jpg 6 last'
+)
+
+
+@pytest.mark.parametrize("block_bytes", [1, 7, 16, 40, 1000])
+def test_a_list_is_the_same_however_much_of_it_is_read_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int
+) -> None:
+    put(tmp_path, "b b.jpg", "sub/a.png", "c.jpg", "name", "d")
+    monkeypatch.setattr("streamd.dataset.files.filelist._BLOCK_BYTES", block_bytes)
+    found = scanned(written(tmp_path, MIXED), n=Label("int"), text=Label("string"))
+    assert found.files == [b"b b.jpg", b"sub/a.png", b"c.jpg", b"name", b"d", b"c.jpg"]
+    assert found.labels["n"].tolist() == [1, 2, 3, 4, 5, 6]
+    assert found.labels["text"].tolist() == [each.encode() for each in ("x", "y", "z", "käse", "w", "last")]
+    with pytest.raises(ConfigError, match=r"list\.txt, line 12 has 1 values behind its path"):
+        scanned(written(tmp_path, MIXED + "\nc.jpg 7"), n=Label("int"), text=Label("string"))
+    with pytest.raises(ConfigError, match=r"is no UTF-8 text at line 11"):
+        scanned(written(tmp_path, MIXED.encode() + b"\n\xff"))

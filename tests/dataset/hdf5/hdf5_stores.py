@@ -1,0 +1,63 @@
+"""Stores over an array in an HDF5 file, as a worker has them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from streamd.config import load
+from streamd.daemon.streams.catalog import list_samples, open_streams
+from streamd.dataset.arrays.store import Store
+from streamd.dataset.open_store import open_store
+
+PIXELS = np.random.default_rng(1).integers(0, 256, (20, 6, 8, 3), dtype=np.uint8)
+
+
+def written(path: Path, images: Any = PIXELS, **settings: Any) -> Path:
+    """A file with the array /x."""
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=images, **settings)
+    return path
+
+
+def written_as(path: Path, stored: h5py.h5t.TypeID, images: Any, chunks: Any = None) -> Path:
+    """A file with the array /x, whose numbers lie there in a type of HDF5 that need not be one of NumPy's."""
+    settings = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    if chunks is not None:
+        settings.set_chunk(chunks)
+    with h5py.File(path, "w") as file:
+        space = h5py.h5s.create_simple(images.shape)
+        h5py.h5d.create(file.id, b"x", stored, space, settings).write(h5py.h5s.ALL, h5py.h5s.ALL, images)
+    return path
+
+
+class Opened:
+    """A store over /x of a file; `source` are more keys of its configuration, `stream` of its stream's."""
+
+    def __init__(self, path: Path, stream: Mapping[str, Any] | None = None, **source: Any) -> None:
+        of_source = {"kind": "hdf5", "path": str(path), "images": "/x", **source}
+        config = load({"streams": {"train": {"source": of_source, **(stream or {})}}})
+        list_samples(config, path.parent / "state", lambda *_: None)
+        (self.stream,) = open_streams(config, path.parent / "state")
+        self.root = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        self.store = self.again()
+
+    def again(self) -> Store:
+        """Another store over the same."""
+        store = open_store(self.stream.manifest, self.root)
+        assert store is not None
+        return store
+
+    def gathered(self, *ids: int) -> tuple[Any, list[bool]]:
+        images = np.full((len(ids), *self.stream.spec.image_shape), 0xAA, np.uint8)
+        return images, self.store.gather(np.array(ids, np.int64), images).tolist()
+
+    def close(self) -> None:
+        self.store.close()
+        self.stream.manifest.close()
+        os.close(self.root)

@@ -1,0 +1,200 @@
+"""Rows in compressed chunks are decoded a chunk at a time, once for all who want some of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hdf5_stores import PIXELS, Opened, written, written_as
+from hdf5_types import bfloat16, biased, bits
+
+from streamd.core.sampler import PAD_ID
+from streamd.dataset.hdf5 import library_store
+from streamd.dataset.hdf5.chunk_cache import Kept
+from streamd.dataset.hdf5.library_store import DAMAGED, Hdf5Store
+from streamd.errors import ConfigError, MissingExtraError
+
+IDS = [19, 0, 7, 6, 8, 7]
+GZIP = {"compression": "gzip", "shuffle": True}
+CHUNK_BYTES = 3 * 6 * 8 * 3
+
+
+class Reads:
+    """A dataset that counts."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+        self.asked: list[tuple[int, int]] = []
+
+    def __getitem__(self, rows: slice) -> Any:
+        self.asked.append((rows.start, rows.stop))
+        return self._dataset[rows]
+
+
+@pytest.fixture(params=[(3, 6, 8, 3), (1, 4, 8, 3), (4, 4, 3, 2)], ids=str)
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
+    opened = Opened(written(tmp_path / "x.h5", chunks=request.param, **GZIP))
+    assert isinstance(opened.store, Hdf5Store)
+    yield opened
+    opened.close()
+
+
+def counted(opened: Opened) -> list[tuple[int, int]]:
+    """What a store reads from now on."""
+    assert isinstance(opened.store, Hdf5Store)
+    reads = Reads(opened.store._chunks._dataset)
+    opened.store._chunks._dataset = reads
+    return reads.asked
+
+
+def test_rows_are_gathered_in_the_order_asked_for(opened: Opened) -> None:
+    images, held = opened.gathered(*IDS, PAD_ID)
+    assert np.array_equal(images[:6], PIXELS[IDS])
+    assert held == [True] * 6 + [False]
+
+
+def test_a_chunk_is_read_whole_and_once_for_all_its_rows(tmp_path: Path) -> None:
+    opened = Opened(written(tmp_path / "x.h5", chunks=(3, 6, 8, 3), **GZIP))
+    asked = counted(opened)
+    opened.gathered(*IDS)
+    assert asked == [(0, 3), (6, 9), (18, 21)]
+    opened.gathered(18, 1)
+    assert len(asked) == 3
+    opened.close()
+
+
+def test_chunks_that_there_is_no_room_for_are_read_again_the_oldest_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library_store, "KEPT", Kept(2 * CHUNK_BYTES))
+    opened = Opened(written(tmp_path / "x.h5", chunks=(3, 6, 8, 3), **GZIP))
+    asked = counted(opened)
+    for row in (0, 3, 1, 6, 2, 3):
+        assert np.array_equal(opened.gathered(row)[0][0], PIXELS[row])
+    assert asked == [(0, 3), (3, 6), (6, 9), (3, 6)]
+    opened.close()
+
+
+def test_a_task_that_wants_more_than_there_is_room_for_begins_with_what_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library_store, "KEPT", Kept(2 * CHUNK_BYTES))
+    opened = Opened(written(tmp_path / "x.h5", chunks=(3, 6, 8, 3), **GZIP))
+    asked = counted(opened)
+    for _ in range(2):
+        assert np.array_equal(opened.gathered(7, 0, 5)[0], PIXELS[[7, 0, 5]])
+    assert asked == [(0, 3), (3, 6), (6, 9), (0, 3)]
+    assert isinstance(opened.store, Hdf5Store)
+    assert opened.store.unpacked[0] == 4
+    opened.close()
+
+
+def test_streams_share_the_room_and_the_chunks_of_one_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library_store, "KEPT", Kept(2 * CHUNK_BYTES))
+    (tmp_path / "other").mkdir()
+    first = Opened(written(tmp_path / "x.h5", chunks=(3, 6, 8, 3), **GZIP))
+    other = Opened(written(tmp_path / "other" / "x.h5", PIXELS[::-1], chunks=(3, 6, 8, 3), **GZIP))
+    asked, asked_other = counted(first), counted(other)
+    first.gathered(0, 3)
+    assert np.array_equal(other.gathered(0)[0][0], PIXELS[19])
+    first.gathered(3, 0)  # of which the other stream has driven out the one used longest ago
+    assert (asked, asked_other) == ([(0, 3), (3, 6), (0, 3)], [(0, 3)])
+    same = first.again()
+    images = np.zeros((1, 6, 8, 3), np.uint8)
+    assert same.gather(np.array([4]), images).all()
+    assert isinstance(same, Hdf5Store)
+    assert same.unpacked[0] == 0
+    for closing in (same, first, other):
+        closing.close()
+
+
+def test_rows_that_nobody_has_written_are_what_the_file_says_they_are(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", PIXELS.shape, np.uint8, chunks=(3, 6, 8, 3), fillvalue=7)[:3] = PIXELS[:3]
+    opened = Opened(tmp_path / "x.h5")
+    images, held = opened.gathered(2, 12)
+    assert np.array_equal(images[0], PIXELS[2])
+    assert (images[1] == 7).all()
+    assert held == [True, True]
+    opened.close()
+
+
+def test_a_damaged_chunk_costs_its_own_samples_and_says_so(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.h5", chunks=(3, 6, 8, 3), **GZIP)
+    with h5py.File(path) as file:
+        place = file["x"].id.get_chunk_info_by_coord((3, 0, 0, 0)).byte_offset
+    with path.open("r+b") as raw:
+        raw.seek(place)
+        raw.write(b"\0" * 8)
+    opened = Opened(path)
+    images, held = opened.gathered(2, 3, 6)
+    assert held == [True, False, True]
+    assert np.array_equal(images[[0, 2]], PIXELS[[2, 6]])
+    assert [opened.store.fault(row) for row in (2, 3, 6)] == ["", DAMAGED, ""]
+    opened.close()
+
+
+def test_what_the_system_refuses_is_held_against_no_sample(opened: Opened) -> None:
+    class Failing:
+        def __getitem__(self, rows: slice) -> Any:
+            raise OSError("Can't synchronously read data (file read failed: errno = 5, error message = 'I/O error')")
+
+    assert isinstance(opened.store, Hdf5Store)
+    opened.store._chunks._dataset = Failing()
+    with pytest.raises(OSError, match="errno = 5"):
+        opened.gathered(0)
+
+
+def test_a_file_written_since_and_a_missing_library_are_told_at_the_start(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "h5py", None)
+        with pytest.raises(MissingExtraError):
+            opened.again()
+    (tmp_path / "x.h5").write_bytes((tmp_path / "x.h5").read_bytes() + b"x")
+    with pytest.raises(ConfigError, match=r"'x.h5' is stale"):
+        opened.again()
+
+
+OTHERWISE: dict[str, tuple[h5py.h5t.TypeID, Any, dict[str, Any]]] = {
+    "the upper bits of two bytes": (bits(h5py.h5t.STD_U16LE, 8, 4), PIXELS.astype(np.uint16), {"range": [0, 255]}),
+    "some bits of a byte": (bits(h5py.h5t.STD_U8LE, 7, 1), PIXELS // 2, {}),
+    "bfloat16": (bfloat16(), PIXELS.astype(np.float32), {"range": [0, 255]}),
+    "another bias of the exponent": (biased(100), PIXELS.astype(np.float32), {"range": [0, 255]}),
+}
+
+
+@pytest.mark.parametrize("chunks", [None, (3, 6, 8, 3), (2, 4, 8, 3)], ids=["one piece", "chunks", "parts of rows"])
+@pytest.mark.parametrize("kind", OTHERWISE)
+def test_numbers_in_other_bits_than_numpys_are_converted(tmp_path: Path, kind: str, chunks: Any) -> None:
+    stored, images, source = OTHERWISE[kind]
+    opened = Opened(written_as(tmp_path / "x.h5", stored, images, chunks), **source)
+    found, held = opened.gathered(19, 0, 7, 6)
+    assert np.array_equal(found, images[[19, 0, 7, 6]].astype(np.uint8))
+    assert held == [True] * 4
+    opened.close()
+
+
+@pytest.mark.parametrize("chunks", [None, (3,)], ids=["one piece", "chunks"])
+def test_a_column_of_a_table_is_read_without_what_lies_between_its_rows(tmp_path: Path, chunks: Any) -> None:
+    table = np.zeros(20, [("before", "i4"), ("image", "u1", PIXELS.shape[1:]), ("after", "f8")])
+    table["image"] = PIXELS
+    opened = Opened(written(tmp_path / "x.h5", table, chunks=chunks), images="/x/image")
+    found, held = opened.gathered(19, 0, 7)
+    assert np.array_equal(found, PIXELS[[19, 0, 7]])
+    assert held == [True] * 3
+    opened.close()
+
+
+def test_an_array_in_one_piece_that_the_library_reads_is_not_read_whole_for_a_row(tmp_path: Path) -> None:
+    opened = Opened(written_as(tmp_path / "x.h5", bits(h5py.h5t.STD_U8LE, 7, 1), PIXELS // 2))
+    parts = counted(opened)
+    opened.gathered(19, 0)
+    assert sorted(parts) == [(0, 1), (19, 20)]
+    opened.close()

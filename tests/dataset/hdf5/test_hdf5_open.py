@@ -1,0 +1,105 @@
+"""An HDF5 file is opened by its descriptor, and what cannot be read says why."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from streamd.dataset.hdf5.open import UnfitHdf5Error, open_file
+from streamd.errors import MissingExtraError
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    with h5py.File(tmp_path / "x.h5", "w", userblock_size=1024) as file:
+        file["x"] = np.arange(3)
+    return tmp_path / "x.h5"
+
+
+@pytest.fixture
+def descriptor(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY)
+    yield descriptor
+    os.close(descriptor)
+
+
+def test_the_file_is_the_one_behind_the_descriptor_whatever_its_name_is_now(path: Path, descriptor: int) -> None:
+    path.rename(path.with_name("gone.h5"))
+    with h5py.File(path, "w") as other:
+        other["x"] = np.zeros(3)
+    with open_file(descriptor) as file:
+        assert file["x"][:].tolist() == [0, 1, 2]
+
+
+def test_a_lock_of_a_writer_is_told_of_and_a_disk_without_locks_is_none(
+    path: Path, descriptor: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with path.open("r+b") as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)
+        with pytest.raises(UnfitHdf5Error, match="another process has it open for writing"):
+            open_file(descriptor)
+
+    def no_locks(_: int, __: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    open_file(descriptor).close()
+
+
+def test_no_lock_is_kept(path: Path, descriptor: int) -> None:
+    with open_file(descriptor), path.open("r+b") as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "it is no HDF5 file"),
+        (b"\x93NUMPY" + bytes(4000), "it is no HDF5 file"),
+        (b"\x89HDF\r\n\x1a\n" + bytes(4000), "it is damaged: .*; copy it again"),
+    ],
+    ids=["empty", "another", "damaged"],
+)
+def test_what_is_no_hdf5_is_told_apart_from_what_is_damaged(tmp_path: Path, content: bytes, why: str) -> None:
+    (tmp_path / "y.h5").write_bytes(content)
+    descriptor = os.open(tmp_path / "y.h5", os.O_RDONLY)
+    with pytest.raises(UnfitHdf5Error, match=why):
+        open_file(descriptor)
+    os.close(descriptor)
+
+
+def test_a_file_that_its_writer_left_open_is_told_how_to_repair(tmp_path: Path) -> None:
+    writer = h5py.File(tmp_path / "y.h5", "w", libver="latest", locking=False)
+    writer["x"] = np.arange(3)
+    writer.flush()
+    (tmp_path / "copy.h5").write_bytes((tmp_path / "y.h5").read_bytes())
+    writer.close()
+    descriptor = os.open(tmp_path / "copy.h5", os.O_RDONLY)
+    with pytest.raises(UnfitHdf5Error, match="h5clear --status"):
+        open_file(descriptor)
+    os.close(descriptor)
+
+
+def test_without_the_library_the_extra_is_named(descriptor: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'streamd\[hdf5\]'"):
+        open_file(descriptor)
+
+
+def test_decompressors_that_somebody_has_installed_are_loaded(
+    tmp_path: Path, descriptor: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hdf5plugin.py").write_text("import os\nos.environ['PLUGINS'] = 'there'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PLUGINS", "")
+    open_file(descriptor).close()
+    monkeypatch.delitem(sys.modules, "hdf5plugin")
+    assert os.environ["PLUGINS"] == "there"

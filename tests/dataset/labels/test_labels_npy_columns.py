@@ -1,0 +1,83 @@
+"""Arrays of labels beside images of any source: a row an image, in the order that the samples have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from asking import Filelist, Folder, Label, Source, Split, Table, part_of, put, scanned, unlabelled
+
+from streamd.dataset.labels.npy_columns import column_of_array
+from streamd.errors import ConfigError
+
+NAMES = ("cat/1.jpg", "cat/2.jpg", "dog/1.jpg")
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> dict[str, Source]:
+    """The same three images, each source in an order of its own."""
+    put(tmp_path / "data", *NAMES)
+    (tmp_path / "t.csv").write_text("file,kind,use\ndata/dog/1.jpg,dog,1\ndata/cat/1.jpg,cat,0\ndata/cat/2.jpg,cat,1\n")
+    (tmp_path / "l.txt").write_text("data/cat/2.jpg\tcat\n\ndata/cat/1.jpg\tcat\ndata/dog/1.jpg\tdog\n")
+    return {
+        "folder": Folder(tmp_path / "data"),
+        "table": Table(tmp_path / "t.csv"),
+        "filelist": Filelist(tmp_path / "l.txt"),
+    }
+
+
+def saved(folder: Path, values: object, name: str = "y.npy") -> Path:
+    np.save(folder / name, np.array(values))
+    return folder / name
+
+
+@pytest.mark.parametrize("kind", ["folder", "table", "filelist"])
+def test_a_row_belongs_to_the_sample_at_its_place(sources: dict[str, Source], kind: str, tmp_path: Path) -> None:
+    found = scanned(sources[kind], y=Label("int", saved(tmp_path, [5, 6, 7])))
+    assert found.labels["y"].tolist() == [5, 6, 7]
+    assert found.files == unlabelled(sources[kind]).files
+
+
+@pytest.mark.parametrize("kind", ["folder", "table", "filelist"])
+def test_labels_of_the_source_and_of_files_are_in_the_order_of_the_configuration(
+    sources: dict[str, Source], kind: str, tmp_path: Path
+) -> None:
+    first, last = Label("float", saved(tmp_path, [0.5, 1, 2])), Label("category", saved(tmp_path, np.eye(3), "z.npy"))
+    found = scanned(sources[kind], a=first, kind=Label(), z=last)
+    assert list(found.labels) == list(found.specs) == ["a", "kind", "z"]
+    assert found.specs["kind"].classes == ("cat", "dog")
+    assert found.labels["z"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("kind", ["folder", "table", "filelist"])
+@pytest.mark.parametrize("rows", [2, 4])
+def test_too_few_rows_or_too_many_are_refused_with_both_counts(
+    sources: dict[str, Source], kind: str, rows: int, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=rf"labels\.y\.from: '.*y\.npy' has {rows} rows, and there are 3 images"):
+        scanned(sources[kind], y=Label("int", saved(tmp_path, list(range(rows)))))
+
+
+def test_rows_are_those_of_the_whole_table_whatever_is_taken_of_it(sources: dict[str, Source], tmp_path: Path) -> None:
+    source = sources["table"]
+    assert isinstance(source, Table)
+    found = scanned(Table(source.path, where={"use": 1}), y=Label("int", saved(tmp_path, [5, 6, 7])))
+    assert (found.labels["y"].tolist(), found.files) == ([5, 7], [b"data/dog/1.jpg", b"data/cat/2.jpg"])
+
+
+def test_the_parts_of_a_split_keep_the_rows_of_their_samples(tmp_path: Path) -> None:
+    put(tmp_path / "data", *(f"{number:02}.jpg" for number in range(30)))
+    label = Label("int", saved(tmp_path, list(range(30))))
+    parts = [part_of(Folder(tmp_path / "data", part), Split(0.3), y=label) for part in ("train", "validation")]
+    for part in parts:
+        assert part.labels["y"].tolist() == [int(name[:2]) for name in part.files]
+        assert part.specs["y"].mean == np.asarray(part.labels["y"]).mean()
+    assert sum(part.samples for part in parts) == 30
+
+
+def test_a_large_array_is_no_copy_on_its_way_to_the_classes() -> None:
+    values = np.zeros((8, 3), np.uint8)
+    column = column_of_array(values, Path("y.npy"), "y.npy", "labels.y", 8)
+    values[2, 1] = 7
+    assert column.cells[2].as_py() == [0, 7, 0]

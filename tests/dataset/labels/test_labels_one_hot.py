@@ -1,0 +1,167 @@
+"""Classes stored as 0 and 1: told from lists, arrays, columns and texts alike, or refused with the row that is none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from asking import Filelist, Folder, Label, Split, Table, bits, part_of, put, scanned
+
+from streamd.core.spec import LabelSpec
+from streamd.dataset.labels import one_hot
+from streamd.dataset.labels.cells import Column, Rows
+from streamd.dataset.labels.convert import labels_of
+from streamd.dataset.labels.npy_columns import column_of_array
+from streamd.dataset.manifest.types import ListedValues
+from streamd.dataset.scan import share_classes
+from streamd.errors import ConfigError
+
+ONE_HOT = [[0, 0, 1], [1, 0, 0], [0, 1, 0], [0, 0, 1]]
+MULTI_HOT = [[0, 1, 1], [0, 0, 0], [1, 0, 0], [1, 1, 1]]
+
+
+def column(cells: Any, what: str = "column 'y'") -> Column:
+    return Column(cells, what, Rows(Path("t.csv"), lambda row: f"t.csv, line {row + 2}"), "streams.train.labels.y")
+
+
+def label(columns: Sequence[Column], **wanted: Any) -> tuple[ListedValues, LabelSpec]:
+    values, specs, _ = labels_of({"y": Label(**wanted)}, {"y": columns})
+    return values["y"], specs["y"]
+
+
+def stores(rows: list[list[int]]) -> dict[str, list[Column]]:
+    """The same numbers as each kind of source has them."""
+    array = np.array(rows)
+    as_array = {
+        f"array of {dtype}": [column_of_array(array.astype(dtype), Path("y.npy"), "y.npy", "labels.y", len(rows))]
+        for dtype in ("u1", "?", ">i4", "f4", "f8")
+    }
+    lists = {
+        "lists": [column(pa.chunked_array([pa.array(rows[:1]), pa.array(rows[1:])]))],
+        "lists of fractions": [column(pa.array(array.astype(float).tolist()))],
+        "words": [column(pa.array([" ".join(map(str, row)) for row in rows]))],
+        "texts of lists": [column(pa.array([f"{[float(each) for each in row]}" for row in rows]))],
+    }
+    return as_array | lists
+
+
+KINDS = sorted(stores(ONE_HOT))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_hot_rows_become_the_numbers_of_their_classes(kind: str) -> None:
+    values, spec = label(stores(ONE_HOT)[kind], type="category")
+    assert (values.tolist(), values.dtype.name, spec.width) == ([2, 0, 1, 2], "int64", 0)
+    assert (spec.classes, spec.counts) == ((0, 1, 2), (1, 1, 2))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_of_several_ones_become_tags(kind: str) -> None:
+    values, spec = label(stores(MULTI_HOT)[kind], type="tags")
+    assert bits(values, spec.width) == MULTI_HOT
+    assert (spec.classes, spec.counts, spec.width) == ((0, 1, 2), (2, 2, 2), 3)
+
+
+@pytest.mark.parametrize(("kind", "rows"), [("category", ONE_HOT), ("tags", MULTI_HOT)])
+def test_several_columns_give_their_names_to_the_classes_in_their_order(kind: str, rows: list[list[int]]) -> None:
+    names = ("dog", "cat", "bird")
+    columns = [column(pa.array(np.array(rows)[:, place]), f"column {name!r}") for place, name in enumerate(names)]
+    values, specs, fixed = labels_of({"y": Label(kind, names)}, {"y": columns})
+    assert (specs["y"].classes, fixed) == (names, frozenset({"y"}))
+    assert (values["y"].tolist() if kind == "category" else bits(values["y"], 3)) == (
+        [2, 0, 1, 2] if kind == "category" else rows
+    )
+
+
+def test_parts_of_one_hot_samples_count_their_own_and_keep_all_classes(tmp_path: Path) -> None:
+    rows = [[number % 3 == place for place in range(3)] for number in range(30)]
+    put(tmp_path / "data", *(f"{number:02}.jpg" for number in range(30)))
+    np.save(tmp_path / "y.npy", rows)
+    label = Label("category", tmp_path / "y.npy", ("cat", "dog", "bird"))
+    parts = [part_of(Folder(tmp_path / "data", part), Split(0.3), y=label) for part in ("train", "validation")]
+    for part in parts:
+        assert part.labels["y"].tolist() == [int(name[:2]) % 3 for name in part.files]
+        assert part.specs["y"].counts == tuple(np.bincount(part.labels["y"], minlength=3).tolist())
+        assert part.specs["y"].classes == ("cat", "dog", "bird")
+
+
+def test_columns_of_classes_are_shared_with_a_stream_that_names_them(tmp_path: Path) -> None:
+    put(tmp_path, "a.jpg")
+    (tmp_path / "t.csv").write_text("file,dog,cat\na.jpg,0,1\na.jpg,1,0\n")
+    (tmp_path / "v.csv").write_text("file,y\na.jpg,cat\na.jpg,cat\n")
+    hot = scanned(Table(tmp_path / "t.csv"), y=Label("category", ("dog", "cat")))
+    shared = share_classes({"train": hot, "validation": scanned(Table(tmp_path / "v.csv"), y=Label())})
+    assert [each.specs["y"].classes for each in shared.values()] == [("dog", "cat")] * 2
+    assert [each.labels["y"].tolist() for each in shared.values()] == [[1, 0], [1, 1]]
+    assert [each.specs["y"].counts for each in shared.values()] == [(1, 1), (0, 2)]
+
+
+@pytest.mark.parametrize("between", [" ", ",", "\t"])
+def test_numbers_behind_the_paths_of_a_list_are_one_class(tmp_path: Path, between: str) -> None:
+    put(tmp_path, "a.jpg")
+    lines = (f"a.jpg\t{between.join(map(str, row))}\n" for row in ONE_HOT)
+    (tmp_path / "l.txt").write_text("".join(lines))
+    assert scanned(Filelist(tmp_path / "l.txt")).labels["label"].tolist() == [2, 0, 1, 2]
+
+
+def test_configured_classes_are_in_the_order_of_the_numbers() -> None:
+    values, spec = label(stores(ONE_HOT)["lists"], type="category", classes=("c", "a", "b"))
+    assert (values.tolist(), spec.classes) == ([2, 0, 1, 2], ("c", "a", "b"))
+    with pytest.raises(ConfigError, match=r"labels\.y: classes has 2 classes, and column 'y' holds 3 numbers a row"):
+        label(stores(ONE_HOT)["lists"], type="category", classes=("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("row", "kind", "told"),
+    [
+        ([0, 0, 0], "category", "t.csv, line 3 holds [0, 0, 0], where 0 are 1; a category has one 1 in every row"),
+        ([1, 0, 1], "category", "t.csv, line 3 holds [1, 0, 1], where 2 are 1; a category has one 1 in every row"),
+        ([0.25, 0, 0.75], "category", "t.csv, line 3 holds [0.25, 0, 0.75]; several numbers a row make a class where"),
+        ([0, 0, 2], "category", "t.csv, line 3 holds [0, 0, 2]; several numbers"),
+        ([0, 1], "category", "t.csv, line 3: column 'y' holds 2 numbers where the first row holds 3"),
+        (None, "category", "t.csv, line 3: column 'y' holds 0 numbers where the first row holds 3"),
+        ([0, None, 1], "category", "t.csv, line 3: column 'y' is empty"),
+        ([1, 0, 1], "string", "labels.y.from: several numbers a row make a vector of type float or int, a category or"),
+    ],
+)
+def test_a_row_that_is_no_class_is_named_with_what_it_holds(row: list[float] | None, kind: str, told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        label([column(pa.array([[0.0, 0, 1], row, [1, 0, 0]]))], type=kind)
+    assert told in str(caught.value)
+
+
+def test_soft_labels_in_an_array_are_no_tags() -> None:
+    soft = column_of_array(np.array([[0.1, 0.9], [1, 0]], "f4"), Path("y.npy"), "y.npy", "labels.y", 2)
+    with pytest.raises(ConfigError, match=r"y\.npy\[0\] holds \[0\.1, 0\.9\]; .* use type: float for a vector or for"):
+        label([soft], type="tags")
+
+
+def test_a_row_far_down_is_named_by_its_place_and_shown_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(one_hot, "_BLOCK_NUMBERS", 30)
+    rows = np.eye(10, dtype=np.uint8)[np.arange(20) % 10]
+    assert label([column_of_array(rows, Path("y"), "y", "y", 20)], type="category")[0].tolist() == [*range(10)] * 2
+    rows[17, 3] = 1
+    with pytest.raises(ConfigError, match=r"y\[17\] holds \[0, 0, 0, 1, 0, 0, 0, 1, \.\.\.\], where 2 are 1"):
+        label([column_of_array(rows, Path("y"), "y", "y", 20)], type="category")
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind", "classes"),
+    [
+        (["0 1", "1 1", "1 0"], "category", ("0 1", "1 0", "1 1")),
+        (["0 1", "cat", "1 0"], "category", ("0 1", "1 0", "cat")),
+        (["1", "0", "1"], "category", (0, 1)),
+        (["0 1", "1", "1 0"], "tags", (0, 1)),
+        ([[1], [0], [1]], "tags", (0, 1)),
+        ([[1, 0], [3, 5]], "tags", (0, 1, 3, 5)),
+        ([["a", "b"], ["b", "c"]], "tags", ("a", "b", "c")),
+    ],
+)
+def test_what_only_looks_like_zeros_and_ones_is_classes_by_name(
+    cells: Any, kind: str, classes: tuple[object, ...]
+) -> None:
+    assert label([column(pa.array(cells))], type=kind)[1].classes == classes

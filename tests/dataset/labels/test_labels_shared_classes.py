@@ -1,0 +1,106 @@
+"""Labels of one name mean the same in every stream of a configuration."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from asking import bits
+
+from streamd.dataset.labels.encode import category
+from streamd.dataset.labels.shared_classes import share_classes
+from streamd.dataset.labels.tags import Tagged, tags
+from streamd.dataset.manifest.types import Scanned
+from streamd.errors import ConfigError
+
+
+def place(row: int) -> str:
+    return f"line {row + 2}"
+
+
+def stream_of(*texts: str, fixed: tuple[int | str, ...] | None = None) -> Scanned:
+    """Samples with one category `animal`, a sample a text."""
+    levels = sorted(set(texts))
+    codes = np.array([levels.index(text) for text in texts], dtype=np.int64)
+    values, spec = category("animal", levels, codes, fixed, place, "labels.animal")
+    empty = np.zeros(len(texts), dtype=np.int64)
+    names = frozenset(["animal"] if fixed else [])
+    return Scanned(Path("/"), [b"x"] * len(texts), empty, empty, {"animal": values}, {"animal": spec}, names)
+
+
+def test_streams_with_a_category_of_one_name_share_its_classes() -> None:
+    shared = share_classes({"train": stream_of("cat", "dog", "dog"), "validation": stream_of("dog", "bee")})
+    assert [scanned.specs["animal"].classes for scanned in shared.values()] == [("bee", "cat", "dog")] * 2
+    assert shared["train"].labels["animal"].tolist() == [1, 2, 2]
+    assert shared["validation"].labels["animal"].tolist() == [2, 0]
+    assert shared["train"].specs["animal"].counts == (0, 1, 2)
+
+
+def test_sharing_numbers_with_names_makes_names_of_all() -> None:
+    shared = share_classes({"a": stream_of("2", "10"), "b": stream_of("x")})
+    assert shared["a"].specs["animal"].classes == ("10", "2", "x")
+    assert shared["a"].labels["animal"].tolist() == [1, 0]
+
+
+def test_a_whole_number_is_one_class_in_streams_with_fractions_and_without() -> None:
+    shared = share_classes({"a": stream_of("1.0", "2.0"), "b": stream_of("1.0", "1.5")})
+    assert shared["a"].specs["animal"].classes == ("1", "1.5", "2")
+    assert [shared[name].labels["animal"].tolist() for name in "ab"] == [[0, 2], [0, 1]]
+
+
+def test_a_configured_class_list_holds_for_the_streams_without_one() -> None:
+    shared = share_classes({"a": stream_of("cat"), "b": stream_of("dog", fixed=("dog", "cat", "ant"))})
+    assert shared["a"].specs["animal"].classes == ("dog", "cat", "ant")
+    assert shared["a"].labels["animal"].tolist() == [1]
+
+
+def test_a_class_that_the_configured_list_lacks_is_refused_with_both_streams() -> None:
+    with pytest.raises(ConfigError, match=r"streams\.a\.labels\.animal: .*'dgo'.*streams\.b.*did you mean 'dog'"):
+        share_classes({"a": stream_of("dgo"), "b": stream_of("dog", fixed=("dog", "cat"))})
+
+
+def test_configured_lists_that_differ_are_refused() -> None:
+    one, other = stream_of("cat", fixed=("cat", "dog")), stream_of("cat", fixed=("dog", "cat"))
+    with pytest.raises(ConfigError, match=r"cat, dog.*differ|differ.*cat, dog"):
+        share_classes({"a": one, "b": other})
+
+
+def test_streams_that_agree_are_left_as_they_are() -> None:
+    one = stream_of("cat", "dog")
+    shared = share_classes({"a": one, "b": replace(one)})
+    assert shared["a"].labels["animal"] is one.labels["animal"]
+
+
+def tagged(*cells: str, fixed: tuple[int | str, ...] | None = None) -> Scanned:
+    """Samples with tags `animal`, a sample a cell."""
+    pairs = [(row, tag) for row, cell in enumerate(cells) for tag in cell.split()]
+    levels = sorted({tag for _, tag in pairs})
+    rows, codes = np.array([row for row, _ in pairs]), np.array([levels.index(tag) for _, tag in pairs])
+    packed, spec = tags("animal", Tagged(len(cells), levels, rows, codes), fixed, place, "labels.animal")
+    empty = np.zeros(len(cells), dtype=np.int64)
+    names = frozenset(["animal"] if fixed else [])
+    return Scanned(Path("/"), [b"x"] * len(cells), empty, empty, {"animal": packed}, {"animal": spec}, names)
+
+
+def test_tags_are_shared_like_categories() -> None:
+    shared = share_classes({"a": tagged("dog cat", "", "cat"), "b": tagged("bee dog")})
+    assert [scanned.specs["animal"].classes for scanned in shared.values()] == [("bee", "cat", "dog")] * 2
+    assert shared["a"].specs["animal"].counts == (0, 2, 1)
+    assert shared["a"].specs["animal"].width == 3
+    assert bits(shared["a"].labels["animal"], 3) == [[0, 1, 1], [0, 0, 0], [0, 1, 0]]
+    assert bits(shared["b"].labels["animal"], 3) == [[1, 0, 1]]
+
+
+def test_tags_beyond_eight_keep_their_meaning_when_others_come_between() -> None:
+    many = [f"t{number:02}" for number in range(0, 40, 2)]
+    shared = share_classes({"a": tagged(*many), "b": tagged(*(f"t{number:02}" for number in range(1, 40, 2)))})
+    rows = bits(shared["a"].labels["animal"], 40)
+    assert [np.flatnonzero(row).tolist() for row in rows] == [[number] for number in range(0, 40, 2)]
+
+
+def test_a_category_and_tags_of_one_name_share_their_classes() -> None:
+    shared = share_classes({"a": stream_of("cat", "dog"), "b": tagged("ant dog")})
+    assert shared["a"].labels["animal"].tolist() == [1, 2]
+    assert shared["b"].specs["animal"].classes == ("ant", "cat", "dog")

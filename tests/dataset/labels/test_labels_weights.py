@@ -1,0 +1,146 @@
+"""Weights of samples: from a column or a file, whatever the source; they are no label, and some sample has one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from asking import Filelist, Folder, Hdf5, Label, Lmdb, Npy, Source, Split, Stream, Table, Tar, put
+from lmdbs import write_lmdb
+from packed_shards import pack
+
+from streamd.dataset.scan import Scanned, scan, take_part
+from streamd.errors import ConfigError
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    put(tmp_path, "a.jpg")
+    (tmp_path / "t.csv").write_text("file,kind,w\na.jpg,dog,0.5\na.jpg,cat,0\na.jpg,cat,3\n")
+    return Table(tmp_path / "t.csv")
+
+
+def weighed(source: Source, weights: str | Path, labels: Mapping[str, Label] | None = None) -> Scanned:
+    return scan(Stream(source, labels, weights=Label("weight", weights)), lambda _: None)
+
+
+def in_file(folder: Path, values: object) -> Path:
+    np.save(folder / "w.npy", np.array(values))
+    return folder / "w.npy"
+
+
+def test_a_column_weighs_the_samples_and_is_no_label(table: Table) -> None:
+    found = weighed(table, "w", {"kind": Label()})
+    assert found.weights is not None
+    assert (found.weights.dtype.name, found.weights.tolist()) == ("float32", [0.5, 0, 3])
+    assert list(found.labels) == list(found.specs) == ["kind"]
+
+
+def test_a_file_weighs_the_samples_of_any_source(table: Table, tmp_path: Path) -> None:
+    file = in_file(tmp_path, [1, 0.25, 2])
+    (tmp_path / "l.txt").write_text("a.jpg dog\n" * 3)
+    put(tmp_path / "data", "cat/1.jpg", "cat/2.jpg", "dog/1.jpg")
+    np.save(tmp_path / "x.npy", np.zeros((3, 2, 2), np.uint8))
+    sources: list[Source] = [
+        table,
+        Filelist(tmp_path / "l.txt"),
+        Folder(tmp_path / "data"),
+        Npy(str(tmp_path / "x.npy")),
+    ]
+    found = [weighed(source, file) for source in sources]
+    assert [None if each.weights is None else each.weights.tolist() for each in found] == [[1, 0.25, 2]] * 4
+    assert [list(each.labels) for each in found] == [[], ["label"], ["label"], []]
+    assert [list(weighed(source, file, {}).labels) for source in sources] == [[]] * 4
+
+
+def test_a_store_weighs_its_samples_by_an_array_or_field_of_its_own(tmp_path: Path) -> None:
+    pixels, weights = np.zeros((3, 4, 5, 3), np.uint8), np.array([1, 0.25, 2])
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["x"], file["w"] = pixels, weights.reshape(3, 1)
+    path = write_lmdb(
+        tmp_path / "x.lmdb", [{"X": image, "w": weight} for image, weight in zip(pixels, weights, strict=True)]
+    )
+    fields = {
+        f"{row}.{kind}": data for row in range(3) for kind, data in (("jpg", b"x"), ("txt", b"%g" % weights[row]))
+    }
+    cases: list[tuple[Source, str]] = [
+        (Hdf5(tmp_path / "x.h5"), "/w"),
+        (Lmdb(path), "w"),
+        (Tar(str(pack(tmp_path / "x.tar", fields))), "txt"),
+    ]
+    beside = {"y": Label("category", in_file(tmp_path, np.eye(3)))}
+    for source, name in cases:
+        found = weighed(source, name, beside)
+        assert found.weights is not None
+        assert (found.weights.tolist(), list(found.labels)) == ([1, 0.25, 2], ["y"])
+
+
+def test_a_tar_reads_weights_with_labels_that_are_named(tmp_path: Path) -> None:
+    shard = pack(tmp_path / "x.tar", {"1.jpg": b"x", "1.txt": b"1"})
+    assert weighed(Tar(str(shard)), "txt", {}).weights is not None
+    with pytest.raises(ConfigError, match=r"weights: of a tar they are read with its labels, .* add labels, or \{\}"):
+        weighed(Tar(str(shard)), "txt")
+
+
+def test_rows_that_are_left_out_take_their_weights_along(table: Table, tmp_path: Path) -> None:
+    some = replace(table, where={"kind": "cat"})
+    for weights in ("w", in_file(tmp_path, [0.5, 0, 3])):
+        found = weighed(some, weights)
+        assert found.weights is not None
+        assert found.weights.tolist() == [0, 3]
+
+
+def test_without_the_key_there_are_none(table: Table) -> None:
+    assert scan(Stream(table, {"w": Label("float")}), lambda _: None).weights is None
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ([1, np.nan, 0], "streams.train.weights: w.npy[1] holds nan, which is not a finite number"),
+        ([1, np.inf, 0], "streams.train.weights: w.npy[1] holds inf, which is not a finite number"),
+        ([1, 0, -0.5], "streams.train.weights: w.npy[2] holds -0.5; a sample weighs 0 or more"),
+        ([1, 0], "streams.train.weights.from: 'w.npy' has 2 rows, and there are 3 images"),
+        (["a", "b", "c"], "streams.train.weights: w.npy[0]: the array holds 'a', which is no number"),
+        ([[1, 2]] * 3, "streams.train.weights.from: several numbers a row make a vector"),
+    ],
+)
+def test_what_weighs_nothing_sensible_is_named_by_its_row(
+    table: Table, tmp_path: Path, values: object, told: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        weighed(table, in_file(tmp_path, values))
+    assert told in str(caught.value).replace(f"{tmp_path}/", "")
+
+
+def test_a_bad_weight_of_a_table_is_named_by_its_line(table: Table) -> None:
+    table.path.write_text("file,w\na.jpg,1\na.jpg,\n")
+    with pytest.raises(ConfigError, match=r"streams\.train\.weights: t\.csv, line 3: column 'w' is empty"):
+        weighed(table, "w")
+    with pytest.raises(ConfigError, match=r"streams\.train\.weights\.from: .* has no column 'v'"):
+        weighed(table, "v")
+
+
+def test_a_source_without_columns_asks_for_a_file(tmp_path: Path) -> None:
+    put(tmp_path, "a.jpg")
+    with pytest.raises(ConfigError, match=r"streams\.train\.weights: a folder has no column 'w'; .*weights: FILE\.npy"):
+        weighed(Folder(tmp_path), "w")
+
+
+def test_samples_that_all_weigh_nothing_are_refused_in_the_part_that_is_taken(tmp_path: Path) -> None:
+    put(tmp_path / "data", *(f"{number}.jpg" for number in range(10)))
+    split = Split(0.5)
+    folder = Folder(tmp_path / "data", part="validation")
+    held_out = take_part(Stream(folder, split=split), scan(Stream(folder), lambda _: None)).files
+    weights = [0.0 if f"{number}.jpg".encode() in held_out else 2.0 for number in range(10)]
+    stream = Stream(folder, weights=Label("weight", in_file(tmp_path, weights)), split=split)
+    whole = scan(stream, lambda _: None)
+    with pytest.raises(ConfigError, match=r"weights: all \d samples weigh 0, so nothing would be learnt"):
+        take_part(stream, whole)
+    train = take_part(replace(stream, source=replace(folder, part="train")), whole)
+    assert train.weights is not None
+    assert set(train.weights.tolist()) == {2.0}

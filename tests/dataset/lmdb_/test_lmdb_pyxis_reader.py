@@ -1,0 +1,133 @@
+"""Samples of an LMDB file come in order and from where they lie; of another file it is said what it holds."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import lmdb
+import numpy as np
+import pytest
+from lmdbs import put, value_of, write_lmdb
+
+from streamd.dataset.lmdb import pyxis_reader
+from streamd.dataset.lmdb.pyxis_layout import address_of
+from streamd.dataset.lmdb.pyxis_reader import mapped_at, opened
+from streamd.errors import ConfigError
+
+SAMPLES = [{"X": np.full((40, 40, 3), number, np.uint8), "y": number} for number in range(12)]
+KEY = "streams.train.source.path"
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(ConfigError) as caught, opened(path, KEY) as file:
+        list(file.values())
+    assert str(caught.value).startswith(f"{KEY}: '{path}' ")
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("pixels", [(40, 40, 3), (4, 4)], ids=["pages of their own", "many on a page"])
+def test_values_come_in_order_and_from_where_they_lie(tmp_path: Path, pixels: tuple[int, ...]) -> None:
+    samples = [{"X": np.full(pixels, number, np.uint8)} for number in range(12)]
+    path = write_lmdb(tmp_path / "d", samples) / "data.mdb"
+    with opened(path, KEY) as file, path.open("rb") as plain:
+        assert file.count == 12
+        for sample, value in zip(samples, file.values(), strict=True):
+            assert value == value_of(sample)
+            plain.seek(address_of(value) - mapped_at(value, file))
+            assert plain.read(len(value)) == value
+
+
+def test_a_file_is_read_without_a_trace_beside_it(tmp_path: Path) -> None:
+    path = write_lmdb(tmp_path / "x.lmdb", SAMPLES, subdir=False)
+    (tmp_path / "x.lmdb-lock").unlink()
+    before = path.stat()
+    with opened(path, KEY) as file:
+        assert len(list(file.values())) == 12
+    assert [each.name for each in tmp_path.iterdir()] == ["x.lmdb"]
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
+
+
+def test_a_count_says_how_many_samples_count(tmp_path: Path) -> None:
+    path = write_lmdb(tmp_path / "d", SAMPLES, count=5) / "data.mdb"
+    with opened(path, KEY) as file:
+        assert [value == value_of(sample) for sample, value in zip(SAMPLES, file.values(), strict=False)] == [True] * 5
+
+
+def test_a_missing_sample_is_named(tmp_path: Path) -> None:
+    path = write_lmdb(tmp_path / "d", SAMPLES, count=15) / "data.mdb"
+    assert "claims 15 samples, and has none under the key 0000000012; ml-pyxis has its samples" in refusal(path)
+
+
+@pytest.mark.parametrize(
+    ("count", "told"), [(0, "has no samples"), ("many", "does not say how many samples it has")], ids=str
+)
+def test_a_count_that_is_none_is_refused(tmp_path: Path, count: object, told: str) -> None:
+    assert told in refusal(write_lmdb(tmp_path / "d", SAMPLES, count=count) / "data.mdb")
+
+
+def test_a_writer_that_was_not_closed_is_told_of(tmp_path: Path) -> None:
+    put(tmp_path / "d", {b"0000000000": value_of(SAMPLES[0])})
+    put(tmp_path / "d", {}, b"meta_db")
+    assert "close its pyxis.Writer" in refusal(tmp_path / "d/data.mdb")
+
+
+def test_an_lmdb_of_another_layout_says_what_it_holds(tmp_path: Path) -> None:
+    put(tmp_path / "d", {b"%08d" % number: b"\xff\xd8\xff" for number in range(5)}, None)
+    told = refusal(tmp_path / "d/data.mdb")
+    assert "holds the keys '00000000', '00000001', '00000002', and no samples of ml-pyxis; " in told
+    assert told.endswith("or with streamd pack --format lmdb")
+
+
+def test_an_empty_lmdb_holds_nothing(tmp_path: Path) -> None:
+    put(tmp_path / "d", {b"x": b"y"}, None)
+    with lmdb.open(str(tmp_path / "d")) as environment, environment.begin(write=True) as transaction:
+        transaction.delete(b"x")
+    assert "holds nothing, and no samples of ml-pyxis" in refusal(tmp_path / "d/data.mdb")
+
+
+def test_a_key_that_is_no_database_is_another_layout(tmp_path: Path) -> None:
+    put(tmp_path / "d", {b"data_db": b"no database", b"meta_db": b"neither"}, None)
+    assert "holds the keys 'data_db', 'meta_db', and no samples" in refusal(tmp_path / "d/data.mdb")
+
+
+def test_a_file_of_something_else_is_no_lmdb_file(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"\x89HDF\r\n\x1a\n" * 2000)
+    assert "is no LMDB file, or one of another version" in refusal(tmp_path / "x")
+
+
+@pytest.mark.parametrize("part", [0.2, 0.5, 0.8])
+def test_a_file_that_is_cut_off_is_refused_before_lmdb_maps_it(tmp_path: Path, part: float) -> None:
+    path = write_lmdb(tmp_path / "d", SAMPLES) / "data.mdb"
+    size = path.stat().st_size
+    os.truncate(path, int(size * part))
+    assert f"is cut off: {int(size * part)} bytes of {size}" in refusal(path)
+
+
+def test_a_file_that_never_had_the_free_pages_at_its_end_is_read(tmp_path: Path) -> None:
+    path = write_lmdb(tmp_path / "d", SAMPLES) / "data.mdb"
+    with lmdb.open(str(tmp_path / "d"), map_size=1 << 24, max_dbs=4) as environment:
+        with environment.begin(environment.open_db(b"data_db"), write=True) as transaction:
+            transaction.put(b"large", bytes(500_000))
+            transaction.delete(b"large")
+        assert (environment.info()["last_pgno"] + 1) * 4096 > path.stat().st_size
+    with opened(path, KEY) as file:
+        assert len(list(file.values())) == 12
+
+
+def test_a_file_that_is_written_to_meanwhile_is_not_taken(tmp_path: Path) -> None:
+    path = write_lmdb(tmp_path / "d", SAMPLES) / "data.mdb"
+    copy = path.with_name("other")
+    copy.write_bytes(path.read_bytes())
+    put(path.parent, {b"nb_samples": b"13"}, b"meta_db")
+    with pytest.raises(ConfigError, match="was written to while its samples were listed"), opened(copy, KEY):
+        copy.write_bytes(path.read_bytes())
+
+
+def test_a_system_that_maps_elsewhere_than_it_says_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_lmdb(tmp_path / "d", SAMPLES) / "data.mdb"
+    monkeypatch.setattr(pyxis_reader, "_beginning", lambda address: address)
+    with opened(path, KEY) as file, pytest.raises(ConfigError, match="is not mapped where"):
+        mapped_at(next(file.values()), file)

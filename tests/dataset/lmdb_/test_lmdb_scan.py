@@ -1,0 +1,204 @@
+"""Samples of an LMDB file: in their order, with other arrays as labels, whole or split; and what is no such file."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from asking import Label, Lmdb, Split, Stream, part_of, scanned
+from lmdbs import put, value_of, write_lmdb
+
+from streamd.dataset.lmdb.file_head import COMMIT, OFFSETS
+from streamd.dataset.scan import Scanned, scan
+from streamd.errors import ConfigError
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (9, 30, 50, 3), dtype=np.uint8)
+
+
+def samples(pixels: Any = PIXELS, **labels: Iterable[Any]) -> list[dict[str, Any]]:
+    columns = zip(*labels.values(), strict=True) if labels else [()] * len(pixels)
+    return [
+        {"X": image, **dict(zip(labels, values, strict=True))} for image, values in zip(pixels, columns, strict=True)
+    ]
+
+
+def refusal(source: Lmdb, **labels: Label) -> str:
+    with pytest.raises(ConfigError) as caught:
+        scan(Stream(source, labels), lambda _: None)
+    return str(caught.value)
+
+
+def images_at(found: Scanned, path: Path) -> list[bytes]:
+    """What lies in the file where the images should."""
+    data = path.read_bytes()
+    assert found.arrays is not None
+    return [data[each : each + found.arrays.row_bytes] for each in found.extra[OFFSETS].tolist()]
+
+
+@pytest.mark.parametrize("subdir", [True, False], ids=["folder", "file"])
+def test_samples_are_in_the_order_of_their_numbers_and_lie_where_it_says(tmp_path: Path, *, subdir: bool) -> None:
+    path = write_lmdb(tmp_path / "x.lmdb", samples(), subdir=subdir)
+    file = path / "data.mdb" if subdir else path
+    found = scanned(Lmdb(path))
+    assert (found.samples, found.labels, found.rows, found.files) == (9, {}, None, [file.name.encode()])
+    assert [name.decode() for name in found.names()] == [f"{file.name}[{row}]" for row in range(9)]
+    assert (found.root, found.sizes.tolist(), found.mtimes_ns.tolist()) == (
+        file.parent, [file.stat().st_size], [file.stat().st_mtime_ns],
+    )  # fmt: skip
+    assert found.arrays is not None
+    assert (found.arrays.shape, found.arrays.starts) == ((30, 50, 3), (0, 9))
+    assert images_at(found, file) == [image.tobytes() for image in PIXELS]
+
+
+def test_a_write_to_the_file_gives_another_number(tmp_path: Path) -> None:
+    path = write_lmdb(tmp_path / "d", samples())
+    before = scanned(Lmdb(path)).extra[COMMIT].tolist()
+    put(path, {b"nb_samples": b"9"}, b"meta_db")
+    assert scanned(Lmdb(path)).extra[COMMIT].tolist() == [before[0] + 1]
+
+
+def test_images_that_come_after_labels_of_changing_length_are_found(tmp_path: Path) -> None:
+    names = ["a", "bc", "bc", "a", "def", "a", "bc", "a", "ghijk"]
+    mixed = [{"name": name, "X": image} for name, image in zip(names, PIXELS, strict=True)]
+    path = write_lmdb(tmp_path / "d", mixed)
+    found = scanned(Lmdb(path), name=Label())
+    assert images_at(found, path / "data.mdb") == [image.tobytes() for image in PIXELS]
+    classes = found.specs["name"].classes
+    assert [classes[each] for each in found.labels["name"].tolist()] == names
+
+
+def test_arrays_become_labels_by_name_shape_and_type(tmp_path: Path) -> None:
+    count = np.arange(9)
+    path = write_lmdb(
+        tmp_path / "d",
+        samples(y=count[:, None] * 3, angle=count / 4, box=np.stack([count, count + 1], 1).astype(np.float32),
+                hot=np.eye(3, dtype=np.uint8)[count % 3]),
+    )  # fmt: skip
+    np.save(tmp_path / "beside.npy", count * 2)
+    found = scanned(
+        Lmdb(path),
+        y=Label("int"), steer=Label("float", "angle"), box=Label("float"), kind=Label("category", "hot"),
+        both=Label("float", ("angle", "y")), other=Label("int", tmp_path / "beside.npy"),
+    )  # fmt: skip
+    assert found.labels["y"].tolist() == (count * 3).tolist()
+    assert np.allclose(found.labels["steer"], count / 4)
+    assert found.labels["box"].tolist() == [[each, each + 1] for each in range(9)]
+    assert found.labels["kind"].tolist() == (count % 3).tolist()
+    assert found.labels["both"].tolist() == [[each / 4, each * 3] for each in range(9)]
+    assert found.labels["other"].tolist() == (count * 2).tolist()
+
+
+def test_labels_of_other_widths_take_the_widest(tmp_path: Path) -> None:
+    values = [np.int16(each) if each < 4 else np.int64(each * 10**12) for each in range(9)]
+    found = scanned(Lmdb(write_lmdb(tmp_path / "d", samples(y=values))), y=Label("int"))
+    assert found.labels["y"].tolist() == [int(each) for each in values]
+
+
+@pytest.mark.parametrize(
+    ("pixels", "shape", "first"),
+    [
+        (PIXELS[..., 0], (30, 50, 1), False),
+        (PIXELS[..., :1], (30, 50, 1), False),
+        (PIXELS.transpose(0, 3, 1, 2), (30, 50, 3), True),
+        (PIXELS / np.float32(255), (30, 50, 3), False),
+    ],
+    ids=["grey", "one channel", "channels first", "fractions"],
+)
+def test_images_are_served_with_channels_last_in_uint8(
+    tmp_path: Path, pixels: Any, shape: tuple[int, ...], *, first: bool
+) -> None:
+    path = write_lmdb(tmp_path / "d", samples(pixels))
+    found = scanned(Lmdb(path, range=(0.0, 1.0) if pixels.dtype != np.uint8 else None))
+    assert found.arrays is not None
+    assert found.arrays.stored is not None
+    assert (found.arrays.shape, found.arrays.stored.channels_first) == (shape, first)
+    assert found.arrays.stored.dtype == pixels.dtype.str
+
+
+def test_fractions_without_a_range_are_told_what_to_write(tmp_path: Path) -> None:
+    path = write_lmdb(tmp_path / "d", samples(PIXELS / np.float32(255)))
+    told = refusal(Lmdb(path))
+    assert told.startswith(f"streams.train.source.images: 'X' of '{path}/data.mdb' holds float32 (9, 30, 50, 3); ")
+    assert "range: [0, 1]" in told
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "told"),
+    [
+        ("x", {}, "source.images: '…[0]' has no array 'x', only 'X' (uint8 (30, 50, 3)), 'y' (int64 ())"),
+        ("x", {}, "; did you mean 'X'?"),
+        ("y", {}, "source.images: 'y' of '…' holds int64 (9,); it looks like labels"),
+        ("X", {"angle": Label("float")}, "labels.angle.from: '…[0]' has no array 'angle', only 'X'"),
+        ("X", {"z": Label("int", "X")}, "labels.z.from: '…' holds uint8 (9, 30, 50, 3); labels are numbers or texts"),
+    ],
+)
+def test_what_is_not_there_is_named_with_what_is(
+    tmp_path: Path, images: str, labels: dict[str, Label], told: str
+) -> None:
+    path = write_lmdb(tmp_path / "d", samples(y=range(9)))
+    assert told.replace("…", f"{path}/data.mdb") in refusal(Lmdb(path, images), **labels)
+
+
+@pytest.mark.parametrize(
+    ("odd", "told"),
+    [
+        ({"X": PIXELS[0, :20], "y": 1}, "source.images: 'X' is uint8 (20, 50, 3) in '…[5]', and uint8 (30, 50, 3) in"),
+        ({"X": PIXELS[0].astype(np.int16), "y": 1}, "source.images: 'X' is int16 (30, 50, 3) in '…[5]', and uint8"),
+        ({"X": PIXELS[0], "y": [1, 2]}, "labels.y.from: 'y' is int64 (2,) in '…[5]', and int64 () in '…[0]'"),
+        ({"X": PIXELS[0], "y": "one"}, "labels.y.from: 'y' is <U3 () in '…[5]', and int64 () in '…[0]'"),
+        ({"X": PIXELS[0]}, "labels.y.from: '…[5]' has no array 'y', only 'X'"),
+        ({"X": PIXELS[0, :0], "y": 1}, "source.images: 'X' is uint8 (0, 50, 3) in '…[5]', which is empty"),
+    ],
+)
+def test_a_sample_unlike_the_first_is_refused_by_its_number(tmp_path: Path, odd: dict[str, Any], told: str) -> None:
+    several = samples(y=range(9))
+    several[5] = odd
+    path = write_lmdb(tmp_path / "d", several)
+    assert told.replace("…", f"{path}/data.mdb") in refusal(Lmdb(path), y=Label("int"))
+
+
+def test_a_value_that_is_no_sample_is_refused_by_its_number(tmp_path: Path) -> None:
+    path = write_lmdb(tmp_path / "d", samples())
+    put(path, {b"0000000003": b"\xff\xd8\xff\xe0 a JPEG"})
+    assert "data.mdb[3]' is not as ml-pyxis writes it: it is no msgpack map" in refusal(Lmdb(path))
+    broken = value_of({"X": PIXELS[0]}).replace(b"\x93\x1e\x32\x03", b"\x93\x1e\x32\x04")
+    put(path, {b"0000000003": broken})
+    assert "its 'X' claims to be uint8 (30, 50, 4) and has 4500 bytes" in refusal(Lmdb(path))
+
+
+@pytest.mark.parametrize("path", ["nothing", "empty"])
+def test_a_path_without_a_data_file_is_told_of(tmp_path: Path, path: str) -> None:
+    (tmp_path / "empty").mkdir()
+    said = {
+        "nothing": f"there is no '{tmp_path}/nothing'; ",
+        "empty": f"the folder '{tmp_path}/empty' holds no data.mdb, as LMDB's do; correct the path",
+    }
+    assert refusal(Lmdb(tmp_path / path)).startswith(f"streams.train.source.path: {said[path]}")
+
+
+def test_a_split_parts_the_samples_by_name(tmp_path: Path) -> None:
+    path = write_lmdb(tmp_path / "d", samples(PIXELS[np.arange(60) % 9], y=range(60)))
+    held_out = part_of(Lmdb(path, part="validation"), Split(0.3), y=Label("int"))
+    kept = part_of(Lmdb(path, part="train"), Split(0.3), y=Label("int"))
+    assert held_out.rows is not None
+    assert kept.rows is not None
+    assert sorted([*held_out.rows.tolist(), *kept.rows.tolist()]) == list(range(60))
+    assert 5 < held_out.samples < 30
+    assert held_out.labels["y"].tolist() == held_out.rows.tolist()
+    assert held_out.extra[OFFSETS].size == 60
+
+
+def test_progress_counts_the_samples(tmp_path: Path) -> None:
+    seen: list[int] = []
+    scan(Stream(Lmdb(write_lmdb(tmp_path / "d", samples())), {}), seen.append)
+    assert seen[-1] == 9
+
+
+def test_a_range_that_does_not_fit_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "streamd.sources"):
+        scanned(Lmdb(write_lmdb(tmp_path / "d", samples(PIXELS)), range=(0, 1)))
+    assert "lie beyond range [0, 1] and become black or white; leave range out, unless that is meant" in caplog.text

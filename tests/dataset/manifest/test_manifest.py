@@ -1,0 +1,386 @@
+"""The manifest gives back what was scanned, and never half of it."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+import os
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamd.core.spec import LabelSpec
+from streamd.dataset.manifest.manifest import Manifest, content_id, write
+from streamd.dataset.manifest.types import Arrays, ListedValues, Scanned, Shards
+from streamd.errors import ConfigError
+
+
+def scanned(files: list[bytes]) -> Scanned:
+    n = len(files)
+    angles = np.linspace(-1, 1, n, dtype=np.float32)
+    return Scanned(
+        root=Path("/data"),
+        files=files,
+        sizes=np.arange(n, dtype=np.int64) + 100,
+        mtimes_ns=np.arange(n, dtype=np.int64) + 10**18,
+        labels={"label": np.arange(n, dtype=np.int64) % 2, "angle": angles},
+        specs={
+            "label": LabelSpec("label", "category", classes=("cat", "dog"), counts=(n - n // 2, n // 2)),
+            "angle": LabelSpec("angle", "float", mean=0.0, std=0.5),
+        },
+    )
+
+
+def written(tmp_path: Path, what: Scanned) -> Path:
+    path = tmp_path / "train.manifest"
+    write(path, what, config_id="c1")
+    return path
+
+
+THREE = scanned([b"cat/a.jpg", b"dog/\xff\n.jpg", b"cat/b.jpg"])
+
+
+def test_a_manifest_gives_back_what_was_written(tmp_path: Path) -> None:
+    manifest = Manifest.open(written(tmp_path, THREE))
+    assert (manifest.samples, manifest.root, manifest.config_id) == (3, Path("/data"), "c1")
+    assert manifest.labels == THREE.specs
+    assert manifest.content_id == content_id(THREE)
+    assert manifest.sizes.tolist() == THREE.sizes.tolist()
+    assert manifest.mtimes_ns.tolist() == THREE.mtimes_ns.tolist()
+    for name, values in THREE.labels.items():
+        assert manifest.label(name).dtype == values.dtype
+        assert manifest.label(name).tolist() == values.tolist()
+    assert [manifest.file(row) for row in range(3)] == THREE.files
+    assert manifest.files(np.array([2, 0, 2])) == [THREE.files[2], THREE.files[0], THREE.files[2]]
+    assert manifest.files([]) == []
+
+
+@settings(max_examples=30)
+@given(st.lists(st.binary(min_size=1, max_size=20), min_size=1, max_size=50))
+def test_any_names_come_back(tmp_path_factory: pytest.TempPathFactory, names: list[bytes]) -> None:
+    path = written(tmp_path_factory.mktemp("any"), scanned(names))
+    assert Manifest.open(path).files(range(len(names))) == names
+
+
+@pytest.mark.parametrize("sample_id", [-1, 3, 2**40])
+def test_ids_outside_are_refused(tmp_path: Path, sample_id: int) -> None:
+    with pytest.raises(IndexError, match="asked of 3 samples"):
+        Manifest.open(written(tmp_path, THREE)).file(sample_id)
+
+
+def test_columns_are_read_only_views_of_the_mapping(tmp_path: Path) -> None:
+    manifest = Manifest.open(written(tmp_path, THREE))
+    assert not manifest.sizes.flags.owndata
+    assert manifest.sizes.ctypes.data % 64 == 0
+    assert manifest.label("angle").ctypes.data % 64 == 0
+    with pytest.raises(ValueError, match="read-only"):
+        manifest.sizes[0] = 1
+
+
+def test_views_outlive_close_and_the_mapping_ends_with_the_last(tmp_path: Path) -> None:
+    path = written(tmp_path, THREE)
+    manifest = Manifest.open(path)
+    sizes = manifest.sizes
+    manifest.close()
+    manifest.close()
+    with pytest.raises(ValueError, match="is closed"):
+        manifest.file(0)
+    assert sizes.tolist() == [100, 101, 102]
+    assert str(path) in Path("/proc/self/maps").read_text()
+    del sizes
+    gc.collect()
+    assert str(path) not in Path("/proc/self/maps").read_text()
+
+
+def test_the_file_is_for_its_user_alone_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+    path = written(tmp_path, THREE)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert os.listdir(tmp_path) == [path.name]  # noqa: PTH208 - names are what is compared
+
+
+def test_a_new_manifest_takes_the_place_of_a_mapped_one_and_leaves_it_whole(tmp_path: Path) -> None:
+    old = Manifest.open(written(tmp_path, THREE))
+    new = Manifest.open(written(tmp_path, scanned([b"x.jpg"])))
+    assert old.files(range(3)) == THREE.files
+    assert new.files([0]) == [b"x.jpg"]
+
+
+def test_a_full_disk_leaves_the_old_manifest_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path, THREE)
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("streamd.dataset.manifest.manifest.os.fsync", full)
+    with pytest.raises(ConfigError, match=r"cannot write the manifest .* No space left on device; make room"):
+        write(path, scanned([b"x.jpg"]), config_id="c2")
+    assert Manifest.open(path).config_id == "c1"
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_missing_state_directory_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot write the manifest '.*/none/m'"):
+        write(tmp_path / "none" / "m", THREE, config_id="")
+    with pytest.raises(ConfigError, match=r"there is no manifest at '.*/none/m'"):
+        Manifest.open(tmp_path / "none" / "m")
+
+
+def test_every_truncation_is_noticed(tmp_path: Path) -> None:
+    path = written(tmp_path, THREE)
+    whole = path.read_bytes()
+    for size in range(0, len(whole), 7):
+        path.write_bytes(whole[:size])
+        with pytest.raises(ConfigError, match=r"cannot be used: .*; remove it, it is built again"):
+            Manifest.open(path)
+
+
+def test_every_damage_to_the_header_is_noticed(tmp_path: Path) -> None:
+    path = written(tmp_path, THREE)
+    whole = path.read_bytes()
+    length = int.from_bytes(whole[12:16], "little")
+    for position in range(48 + length):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
+        with pytest.raises(ConfigError, match="cannot be used"):
+            Manifest.open(path)
+
+
+def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "m").write_bytes(b"\x7fELF" + bytes(1000))
+    with pytest.raises(ConfigError, match="it is no manifest"):
+        Manifest.open(tmp_path / "m")
+    with pytest.raises(ConfigError, match="cannot read the manifest"):
+        Manifest.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(THREE, files=[b"cat/a.jpgd", b"og/\xff\n.jpg", b"cat/b.jpg"]),
+        replace(THREE, sizes=THREE.sizes + 1),
+        replace(THREE, labels=THREE.labels | {"angle": np.asarray(THREE.labels["angle"]) * 2}),
+        replace(THREE, specs=THREE.specs | {"label": replace(THREE.specs["label"], classes=("cat", "dogs"))}),
+        replace(THREE, specs=THREE.specs | {"label": replace(THREE.specs["label"], classes=("catdog",))}),
+    ],
+    ids=["names", "sizes", "values", "classes", "one class"],
+)
+def test_the_content_id_tells_other_data(other: Scanned) -> None:
+    assert content_id(other) != content_id(THREE)
+
+
+def with_label(values: ListedValues, spec: LabelSpec) -> Scanned:
+    return replace(THREE, labels={spec.name: values}, specs={spec.name: spec})
+
+
+POSE = with_label(np.array([[1, 2], [3, 4], [5, 6]], np.float32), LabelSpec("x", "float", width=2))
+TEXT = with_label(np.array([b"one", b"", "drei€".encode()]), LabelSpec("x", "string", text_bytes=7))
+TAGS = with_label(
+    np.packbits([[1, 0, 0, 0, 0, 0, 0, 0, 1], [0] * 9, [1] * 9], axis=1),
+    LabelSpec("x", "tags", width=9, classes=tuple("abcdefghi"), counts=(2, 1, 1, 1, 1, 1, 1, 1, 2)),
+)
+WIDE = with_label(np.array([[1], [3], [5]], np.int64), LabelSpec("x", "int", width=1))
+FLAT = with_label(np.array([1, 3, 5], np.int64), LabelSpec("x", "int"))
+
+
+@pytest.mark.parametrize("what", [POSE, TEXT, TAGS, WIDE], ids=["vector", "string", "tags", "one wide"])
+def test_columns_of_every_kind_of_label_come_back(tmp_path: Path, what: Scanned) -> None:
+    manifest = Manifest.open(written(tmp_path, what))
+    assert manifest.labels == what.specs
+    assert manifest.label("x").dtype == what.labels["x"].dtype
+    assert manifest.label("x").tolist() == what.labels["x"].tolist()
+    assert manifest.sizes.tolist() == THREE.sizes.tolist()
+
+
+def test_rows_of_a_label_are_what_a_batch_carries(tmp_path: Path) -> None:
+    ids = np.array([2, 0, 2, 1])
+    rows = Manifest.open(written(tmp_path, TAGS)).label_rows("x", ids)
+    assert rows.tolist() == [[1] * 9, [1, 0, 0, 0, 0, 0, 0, 0, 1], [1] * 9, [0] * 9]
+    rows = Manifest.open(written(tmp_path, POSE)).label_rows("x", ids)
+    assert rows.tolist() == [[5, 6], [1, 2], [5, 6], [3, 4]]
+
+
+def test_the_content_id_covers_every_kind_of_label() -> None:
+    tags, text = (np.array(each.labels["x"]) for each in (TAGS, TEXT))
+    tags[1, 1], text[1] = 128, b"x"
+    others = [
+        *(POSE, TEXT, TAGS, WIDE, FLAT),
+        with_label(tags, TAGS.specs["x"]),
+        with_label(text, TEXT.specs["x"]),
+        with_label(np.asarray(POSE.labels["x"])[:, ::-1], POSE.specs["x"]),
+        with_label(TAGS.labels["x"], replace(TAGS.specs["x"], classes=tuple("abcdefghj"))),
+    ]
+    assert len({content_id(other) for other in others}) == len(others)
+
+
+def test_samples_weigh_what_is_written_and_one_where_nothing_is(tmp_path: Path) -> None:
+    ids = np.array([2, 0, 2])
+    plain = Manifest.open(written(tmp_path, THREE))
+    assert (plain.weighted, plain.weights(ids).tolist(), plain.weights(ids).dtype.name) == (False, [1] * 3, "float32")
+    weighted = replace(THREE, weights=np.array([0.5, 0, 3], np.float32))
+    manifest = Manifest.open(written(tmp_path, weighted))
+    assert (manifest.weighted, manifest.weights(ids).tolist()) == (True, [3, 0.5, 3])
+    assert manifest.labels == THREE.specs
+    others = [THREE, weighted, replace(THREE, weights=np.ones(3, np.float32))]
+    assert len({content_id(other) for other in others}) == len(others)
+
+
+def test_a_manifest_of_before_strings_is_read(tmp_path: Path) -> None:
+    path = written(tmp_path, THREE)
+    whole = path.read_bytes()
+    length = int.from_bytes(whole[12:16], "little")
+    header = json.loads(whole[48 : 48 + length])
+    assert [spec.pop("text_bytes") for spec in header["labels"].values()] == [0, 0]
+    older = json.dumps(header, separators=(",", ":")).encode().ljust(length)
+    path.write_bytes(whole[:16] + hashlib.blake2b(older, digest_size=32).digest() + older + whole[48 + length :])
+    manifest = Manifest.open(path)
+    assert (manifest.labels, manifest.content_id) == (THREE.specs, content_id(THREE))
+
+
+def test_the_content_id_is_the_same_wherever_and_whenever_the_data_were_copied() -> None:
+    labels = dict(reversed(THREE.labels.items()))
+    copied = replace(THREE, root=Path("/elsewhere"), mtimes_ns=THREE.mtimes_ns + 5, labels=labels)
+    assert content_id(copied) == content_id(THREE)
+
+
+def test_the_content_id_of_today_is_that_of_tomorrow() -> None:
+    assert content_id(THREE) == "985656078d46d69636aca18fdcb9e057"
+
+
+def test_a_sample_takes_under_a_hundred_bytes_beyond_its_name(tmp_path: Path) -> None:
+    names = [b"%d" % row for row in range(10_000)]
+    extra = written(tmp_path, scanned(names)).stat().st_size - sum(map(len, names))
+    assert extra / len(names) < 25
+
+
+def in_arrays(rows: list[int] | None = None) -> Scanned:
+    """Samples that are rows of two arrays, of 3 and of 4 rows, all of them or some."""
+    n = 7 if rows is None else len(rows)
+    return replace(
+        scanned([b"a.npy", b"b.npy"]),
+        labels={"angle": np.arange(n, dtype=np.float32)},
+        specs={"angle": LabelSpec("angle", "float")},
+        arrays=Arrays((4, 5, 3), (0, 3, 7), (128, 64)),
+        rows=None if rows is None else np.array(rows, np.int64),
+    )
+
+
+def test_samples_in_arrays_are_named_by_file_and_row(tmp_path: Path) -> None:
+    manifest = Manifest.open(written(tmp_path, in_arrays()))
+    assert (manifest.samples, manifest.arrays) == (7, Arrays((4, 5, 3), (0, 3, 7), (128, 64)))
+    assert manifest.files([0, 2, 3, 6]) == [b"a.npy[0]", b"a.npy[2]", b"b.npy[0]", b"b.npy[3]"]
+    assert manifest.array_files() == [b"a.npy", b"b.npy"]
+    assert (manifest.sizes.tolist(), manifest.bytes_of(np.array([0, 6])).tolist()) == ([100, 101], [60, 60])
+    assert manifest.rows(np.array([4, -1, 0])).tolist() == [4, -1, 0]
+    with pytest.raises(IndexError, match="asked of 7 samples"):
+        manifest.file(7)
+
+
+def test_samples_that_are_some_rows_of_arrays_keep_their_places(tmp_path: Path) -> None:
+    manifest = Manifest.open(written(tmp_path, in_arrays([6, 1, 3])))
+    assert (manifest.samples, manifest.files(range(3))) == (3, [b"b.npy[3]", b"a.npy[1]", b"b.npy[0]"])
+    assert manifest.rows(np.array([2, -1, 0])).tolist() == [3, -1, 6]
+
+
+def test_files_have_their_own_bytes_and_no_arrays(tmp_path: Path) -> None:
+    manifest = Manifest.open(written(tmp_path, THREE))
+    assert (manifest.arrays, manifest.array_files()) == (None, [])
+    assert manifest.bytes_of(np.array([2, 0])).tolist() == [102, 100]
+
+
+@pytest.mark.parametrize("change", ["shape", "starts", "rows"])
+def test_what_lies_where_in_arrays_is_part_of_the_content(change: str) -> None:
+    some = in_arrays([6, 1, 3])
+    assert some.arrays is not None
+    others = {
+        "shape": replace(some, arrays=replace(some.arrays, shape=(5, 4, 3))),
+        "starts": replace(some, arrays=replace(some.arrays, starts=(0, 4, 7))),
+        "rows": replace(some, rows=np.array([6, 2, 3], np.int64)),
+    }
+    assert content_id(some) != content_id(others[change])
+
+
+def test_a_sample_in_an_array_takes_no_more_than_its_labels(tmp_path: Path) -> None:
+    n = 100_000
+    many = replace(in_arrays(), labels={"y": np.zeros(n, np.int64)}, specs={"y": LabelSpec("y", "int")})
+    many = replace(many, arrays=Arrays((4, 5, 3), (0, 3, n), (128, 64)))
+    assert written(tmp_path, many).stat().st_size < 8 * n + 4096
+    assert written(tmp_path, replace(many, rows=np.arange(n))).stat().st_size < 16 * n + 4096
+
+
+def test_a_folder_costs_its_name_once(tmp_path: Path) -> None:
+    folder = b"a/long/way/down/into/a/folder/that/everything/lies/in/"
+    names = [folder + b"%d.jpg" % row for row in range(10_000)]
+    manifest = Manifest.open(written(tmp_path, scanned(names)))
+    assert manifest.path.stat().st_size / len(names) < 40
+    assert manifest.files([0, 9_999]) == [names[0], names[9_999]]
+
+
+def test_numbers_come_back_whatever_their_size(tmp_path: Path) -> None:
+    for edge in (2**7, 2**8, 2**15, 2**16, 2**31, 2**32, 2**62):
+        values = np.array([-edge, edge - 1, 0])
+        what = replace(with_label(values, LabelSpec("x", "int")), sizes=np.array([0, edge, 1]))
+        manifest = Manifest.open(written(tmp_path, what))
+        assert manifest.label("x").tolist() == values.tolist()
+        assert manifest.label("x").dtype == np.int64
+        assert manifest.label_rows("x", np.array([1])).dtype == np.int64
+        assert manifest.bytes_of(np.array([1, 0])).tolist() == [edge, 0]
+
+
+def test_a_manifest_of_before_folders_is_read(tmp_path: Path) -> None:
+    """Version 1: whole names in one blob, offsets in uint64."""
+    path = written(tmp_path, THREE)
+    whole = path.read_bytes()
+    header = json.loads(whole[48 : 48 + int.from_bytes(whole[12:16], "little")])
+    ends = np.cumsum([0, *map(len, THREE.files)]).astype("<u8")
+    columns = {
+        "names": np.frombuffer(b"".join(THREE.files), np.uint8),
+        "offsets": ends,
+        "sizes": THREE.sizes,
+        "mtimes_ns": THREE.mtimes_ns,
+        **{f"label.{name}": values for name, values in THREE.labels.items()},
+    }
+    body, header["columns"] = b"", {}
+    for name, column in columns.items():
+        body += bytes(-len(body) % 64)
+        header["columns"][name] = {"dtype": column.dtype.str, "shape": column.shape, "offset": len(body)}
+        body += np.asarray(column).tobytes()
+    older = json.dumps(header).encode()
+    start = b"streamdM" + struct.pack("<II", 1, len(older)) + hashlib.blake2b(older, digest_size=32).digest() + older
+    path.write_bytes(start + bytes(-len(start) % 64) + body)
+    manifest = Manifest.open(path)
+    assert manifest.files(range(3)) == THREE.files
+    assert (manifest.sizes.tolist(), manifest.content_id) == (THREE.sizes.tolist(), content_id(THREE))
+    assert manifest.label("label").tolist() == THREE.labels["label"].tolist()
+
+
+def test_samples_in_shards_are_as_old_as_their_shards_and_cost_no_column_of_times(tmp_path: Path) -> None:
+    shards = Shards((b"a.tar", b"\xff.tar"), (10_000, 20_000), (10**18, 10**18 + 7))
+    places = {"shard": np.array([0, 1, 1]), "offset": np.array([512, 512, 1 << 33])}
+    files = [b"a.tar/1.jpg", b"\xff.tar/1.jpg", b"\xff.tar/2.jpg"]
+    listed = replace(THREE, files=files, mtimes_ns=np.empty(0, np.int64), shards=shards, extra=places)
+    manifest = Manifest.open(written(tmp_path, listed))
+    assert (manifest.shards, manifest.samples, manifest.file(2)) == (shards, 3, files[2])
+    assert manifest.mtimes_ns.tolist() == [10**18, 10**18 + 7, 10**18 + 7]
+    assert manifest.mtimes_of(np.array([2, 0])).tolist() == [10**18 + 7, 10**18]
+    assert manifest.mtimes_of(np.array(0)).item() == 10**18
+    assert manifest.extra("offset").tolist() == [512, 512, 1 << 33]
+    assert manifest.bytes_of(np.array([1])).tolist() == [101]
+    moved = replace(listed, shards=replace(shards, mtimes_ns=(1, 2)), extra={})
+    assert content_id(moved) == manifest.content_id
+
+
+def test_ten_thousand_small_samples_in_shards_take_thirty_bytes_each(tmp_path: Path) -> None:
+    count = 10_000
+    listed = Scanned(
+        Path("/data"), [b"train-%04d.tar/%08d.jpg" % (row // 1000, row) for row in range(count)],
+        np.full(count, 120_000), np.empty(0, np.int64), {"label": np.arange(count) % 1000},
+        {"label": LabelSpec("label", "category", classes=tuple(range(1000)))},
+        shards=Shards((b"",) * 10, (1,) * 10, (1,) * 10),
+        extra={"shard": np.arange(count) // 1000, "offset": np.arange(count) * 120_000},
+    )  # fmt: skip
+    assert written(tmp_path, listed).stat().st_size < 33 * count

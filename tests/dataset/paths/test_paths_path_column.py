@@ -1,0 +1,45 @@
+"""Names cut from a column are those of a list, whatever is asked of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamd.dataset.paths import path_column
+from streamd.dataset.paths.path_column import Spelled
+
+
+def of(names: list[bytes]) -> Spelled:
+    return Spelled(memoryview(b"".join(names)), np.cumsum([0, *map(len, names)], dtype=np.int64))
+
+
+@given(st.lists(st.binary(max_size=6), max_size=20), st.slices(20), st.dictionaries(st.integers(0, 19), st.binary()))
+def test_it_is_what_a_list_would_be(names: list[bytes], some: slice, others: dict[int, bytes]) -> None:
+    column = of(names)
+    for row, name in others.items():
+        if row < len(names):
+            column[row] = names[row] = name
+    assert column == names
+    assert column[some] == names[some]
+    assert [column[row] for row in range(-len(names), len(names))] == names * 2
+    assert b"".join(column) == b"".join(names)
+
+
+def test_names_behind_those_cut_together_come_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(path_column, "_MANY", 3)
+    names = [b"%d" % row for row in range(11)]
+    assert list(of(names)) == names
+
+
+@pytest.mark.parametrize("row", [3, -4])
+def test_a_row_outside_is_refused(row: int) -> None:
+    with pytest.raises(IndexError):
+        of([b"a", b"b", b"c"])[row]
+
+
+def test_others_of_other_names_or_another_length_are_not_equal() -> None:
+    assert of([b"a", b"b"]) != [b"a", b"c"]
+    assert of([b"a", b"b"]) != [b"a"]
+    assert of([b"1"]) != 1

@@ -1,0 +1,205 @@
+"""Which .npy files a path names, and what their headers say; whatever is no whole array is refused with the remedy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamd.dataset.paths import patterns
+from streamd.dataset.paths.patterns import TARS, Files, Kind, find, read_header
+from streamd.errors import ConfigError
+
+PIXELS = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
+
+
+def saved(folder: Path, *names: str, array: Any = PIXELS) -> Path:
+    """The folder, with the array in files of these names."""
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        np.save(folder / name, array)
+    return folder
+
+
+def found(path: Path | str, besides: Collection[Path] = ()) -> Files:
+    return find(str(path), "k", besides, lambda _: None)
+
+
+@pytest.mark.parametrize("array", [PIXELS, PIXELS.astype(">f8"), np.array(["a", "bcd"]), np.zeros((0, 3))], ids=str)
+def test_a_header_says_where_an_array_lies(tmp_path: Path, array: Any) -> None:
+    header = read_header(saved(tmp_path, "a.npy", array=array) / "a.npy", "k")
+    assert (header.shape, header.dtype) == (array.shape, array.dtype)
+    data = (tmp_path / "a.npy").read_bytes()
+    assert (data[header.offset :], len(data)) == (array.tobytes(), header.end)
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)], ids=str)
+def test_every_version_of_the_format_is_read(tmp_path: Path, version: tuple[int, int]) -> None:
+    with (tmp_path / "a.npy").open("wb") as file:
+        np.lib.format.write_array(file, PIXELS, version)
+    assert read_header(tmp_path / "a.npy", "k").shape == (2, 3, 4)
+
+
+def test_an_array_that_is_cut_off_is_refused_with_its_bytes(tmp_path: Path) -> None:
+    path = saved(tmp_path, "a.npy") / "a.npy"
+    whole = path.stat().st_size
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ConfigError, match=rf"^k: '.*a\.npy' is cut off: {whole - 1} bytes of {whole}; write it anew$"):
+        read_header(path, "k")
+
+
+@pytest.mark.parametrize(
+    ("array", "told"),
+    [
+        (np.asfortranarray(PIXELS), "is in Fortran order"),
+        (np.array([{}, []], dtype=object), "holds Python objects"),
+    ],
+    ids=["fortran", "objects"],
+)
+def test_an_array_that_cannot_be_mapped_by_rows_is_refused(tmp_path: Path, array: Any, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        read_header(saved(tmp_path, "a.npy", array=array) / "a.npy", "k")
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\x93NUMPY", b"\x93NUMPY\x09\x00v\x00", b"\x93NUMPY\x01\x00\x02\x00{}", b"x" * 99]
+)
+def test_what_is_no_npy_file_is_refused(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "a.npy").write_bytes(data)
+    with pytest.raises(ConfigError, match=r"'.*a\.npy' is no \.npy file: .*; write it with np\.save"):
+        read_header(tmp_path / "a.npy", "k")
+
+
+def with_header(path: Path, text: str) -> Path:
+    """A file that begins with a header of our own, and has bytes behind it."""
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode() + bytes(99))
+    return path
+
+
+@pytest.mark.parametrize("shape", ["(-2, 3, 4)", "(2, -3, -4)", "(-1,)"])
+def test_a_header_of_negative_rows_is_damaged(tmp_path: Path, shape: str) -> None:
+    path = with_header(tmp_path / "a.npy", f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}}}")
+    with pytest.raises(ConfigError, match=rf"is damaged: its header speaks of an array of {re.escape(shape)}; write"):
+        read_header(path, "k")
+
+
+@pytest.mark.parametrize(
+    "text", ["{" * 99, "'''x", "{[]: 1}", "-" * 9000 + "1", "{'descr': ',u1', 'shape': (1,)}", "{b'a': 1, 'b': 1}"]
+)
+def test_a_header_that_is_no_python_is_refused_whatever_numpy_raises(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError, match=r"write it with np\.save"):
+        read_header(with_header(tmp_path / "a.npy", text), "k")
+
+
+def test_an_archive_of_arrays_is_told_from_an_array(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=PIXELS)
+    with pytest.raises(ConfigError, match=r"is an archive of arrays; save each with np\.save"):
+        read_header(tmp_path / "a.npz", "k")
+
+
+def test_a_file_is_named_by_itself_and_lies_in_its_folder(tmp_path: Path) -> None:
+    files = found(saved(tmp_path, "a.npy", "b.npy") / "b.npy")
+    assert (files.root, files.names) == (tmp_path, [b"b.npy"])
+    stat = (tmp_path / "b.npy").stat()
+    assert (files.sizes.tolist(), files.mtimes_ns.tolist()) == ([stat.st_size], [stat.st_mtime_ns])
+    assert files.path(0) == tmp_path / "b.npy"
+
+
+def test_a_file_that_is_a_link_lies_where_it_leads(tmp_path: Path) -> None:
+    saved(tmp_path / "far", "big.npy")
+    (tmp_path / "a.npy").symlink_to("far/big.npy")
+    files = found(tmp_path / "a.npy")
+    assert (files.root, files.names) == (tmp_path / "far", [b"big.npy"])
+
+
+def test_a_folder_names_its_arrays_by_bytes_of_their_names(tmp_path: Path) -> None:
+    saved(tmp_path, "b.npy", "a10.npy", "a9.npy", "B.npy", "é.npy", ".hidden.npy", "inner/c.npy")
+    (tmp_path / "notes.txt").write_text("x")
+    files = found(tmp_path)
+    assert (files.root, files.names) == (tmp_path, [b"B.npy", b"a10.npy", b"a9.npy", b"b.npy", "é.npy".encode()])
+
+
+def test_a_pattern_names_what_fits_it_below_its_last_plain_folder(tmp_path: Path) -> None:
+    saved(tmp_path, "day1/x-0.npy", "day2/x-1.npy", "day2/y.npy", "x-2.npy")
+    files = found(tmp_path / "day[0-9]" / "x-*.npy")
+    assert (files.root, files.names) == (tmp_path, [b"day1/x-0.npy", b"day2/x-1.npy"])
+
+
+def test_a_file_whose_name_looks_like_a_pattern_is_that_file(tmp_path: Path) -> None:
+    assert found(saved(tmp_path, "a[1].npy", "a1.npy") / "a[1].npy").names == [b"a[1].npy"]
+
+
+def test_arrays_of_labels_in_the_same_folder_are_no_images(tmp_path: Path) -> None:
+    saved(tmp_path, "x.npy", "y.npy")
+    assert found(tmp_path, [tmp_path / "." / "y.npy"]).names == [b"x.npy"]
+
+
+def test_more_files_than_a_worker_maps_are_refused(tmp_path: Path) -> None:
+    few = Kind(".npy", most=2)
+    saved(tmp_path, "a.npy", "b.npy")
+    assert len(find(str(tmp_path), "k", (), lambda _: None, few).names) == 2
+    saved(tmp_path, "c.npy")
+    with pytest.raises(ConfigError, match=r"names 3 files, .* 2 are the most: join some with np\.concatenate"):
+        find(str(tmp_path), "k", (), lambda _: None, few)
+
+
+def test_braces_are_answered_with_the_pattern_to_write(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"braces stand for nothing here; write '.*/a-\*\.tar'$"):
+        find(str(tmp_path / "a-{000..012}.tar"), "k", (), lambda _: None, TARS)
+    assert found(saved(tmp_path, "a-{0}.npy") / "a-{0}.npy").names == [b"a-{0}.npy"]
+
+
+def test_files_of_another_kind_are_found_by_their_own_suffix(tmp_path: Path) -> None:
+    saved(tmp_path, "a.npy", "b.tar.npy")
+    (tmp_path / "c.tar").touch()
+    assert find(str(tmp_path), "k", (), lambda _: None, TARS).names == [b"c.tar"]
+    with pytest.raises(ConfigError, match=r"names no \.tar file"):
+        find(str(tmp_path / "a*"), "k", [tmp_path / "a.npy"], lambda _: None, TARS)
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("none.npy", "there is no '.*none.npy'; the nearest folder that exists"),
+        ("none/*.npy", "there is no '.*none'; the nearest folder that exists"),
+        ("x*.npy", r"'.*x\*\.npy' names no \.npy file; correct it, or name the folder of the files"),
+        ("empty", r"'.*empty' names no \.npy file"),
+        ("*", r"'.*empty' is no regular file"),
+    ],
+)
+def test_a_path_that_names_nothing_is_refused(tmp_path: Path, path: str, told: str) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match=f"^k: {told}"):
+        found(tmp_path / path)
+
+
+def test_a_link_out_of_the_folder_is_refused_and_one_to_nowhere_too(tmp_path: Path) -> None:
+    saved(tmp_path, "far.npy", "in/a.npy")
+    (tmp_path / "in/b.npy").symlink_to(tmp_path / "far.npy")
+    with pytest.raises(ConfigError, match=re.escape("out of")):
+        found(tmp_path / "in")
+    (tmp_path / "far.npy").unlink()
+    (tmp_path / "in/b.npy").unlink()
+    (tmp_path / "in/b.npy").symlink_to("nowhere.npy")
+    with pytest.raises(ConfigError, match=r"the link 'b\.npy' leads nowhere"):
+        found(tmp_path / "in")
+
+
+def test_a_file_that_is_removed_while_its_folder_is_listed_is_told_and_no_link_is_spoken_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(tmp_path, "a.npy", "b.npy")
+    named = patterns._named
+
+    def listed(path: str, key: str, suffix: str) -> tuple[Path, list[bytes]]:
+        found = named(path, key, suffix)
+        (tmp_path / "b.npy").unlink()
+        return found
+
+    monkeypatch.setattr(patterns, "_named", listed)
+    with pytest.raises(ConfigError, match=r"^k: '.*b\.npy' was removed while the files were listed; list them again$"):
+        found(tmp_path)

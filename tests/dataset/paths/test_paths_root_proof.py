@@ -1,0 +1,128 @@
+"""Whether a root is the one that was listed: by names and sizes of a few files, and by nothing else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from daemons import write_images
+from packed_shards import pack
+from served_folders import change_times, serve
+
+from streamd.daemon.streams.served_stream import ServedStream
+from streamd.dataset.paths.root_proof import expected_files, find_absence, is_proven
+from streamd.limits import PROOF_SAMPLES
+
+Serve = Callable[..., ServedStream]
+COUNT = 40
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Serve]:
+    streams: list[ServedStream] = []
+
+    def make(**changes: Any) -> ServedStream:
+        streams.append(serve(tmp_path / "data", tmp_path / "state", **changes))
+        return streams[-1]
+
+    yield make
+    for stream in streams:
+        stream.manifest.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_images(tmp_path / "data", {"cat": COUNT // 2, "dog": COUNT // 2}, size=(8, 8))
+
+
+def absence(stream: ServedStream) -> str:
+    return find_absence(expected_files(stream.manifest))
+
+
+def test_sixteen_samples_are_drawn_the_same_for_equal_lists_and_others_for_others(
+    served: Serve, folder: Path, tmp_path: Path
+) -> None:
+    drawn = expected_files(served().manifest).drawn
+    assert len(set(drawn)) == PROOF_SAMPLES == 16
+    copy = serve(Path(shutil.copytree(folder, tmp_path / "copy")), tmp_path / "other")
+    assert expected_files(copy.manifest).drawn == drawn
+    (folder / "cat" / "0000.jpg").unlink()
+    assert expected_files(served(split={"validation": 0.1, "seed": 1}).manifest).drawn != drawn
+    copy.manifest.close()
+
+
+def test_a_small_list_is_proven_by_all_of_it(served: Serve, tmp_path: Path) -> None:
+    write_images(tmp_path / "data", {"cat": 3}, size=(8, 8))
+    assert min(expected_files(served().manifest).drawn)[0] == b"cat/0000.jpg"
+    assert len(expected_files(served().manifest).drawn) == 3
+
+
+@pytest.mark.parametrize(("missing", "proven"), [(0, True), (8, True), (9, False), (16, False)])
+def test_half_of_what_was_drawn_is_a_proof_and_less_is_none(
+    served: Serve, folder: Path, missing: int, *, proven: bool
+) -> None:
+    drawn = expected_files(served().manifest).drawn
+    for name, _ in drawn[:missing]:
+        (folder / os.fsdecode(name)).unlink()
+    root = os.open(folder, os.O_RDONLY)
+    assert is_proven(root, drawn) is proven
+    os.close(root)
+    assert (absence(served()) == "") is proven
+
+
+def test_files_of_other_sizes_and_folders_in_their_place_prove_nothing(served: Serve, folder: Path) -> None:
+    stream = served()
+    for number, path in enumerate(sorted(folder.glob("*/*"))):
+        path.unlink()
+        if number % 2:
+            path.mkdir()
+        else:
+            path.write_bytes(b"another picture")
+    assert absence(stream) == (
+        f"'{folder}' is empty, or not the folder that was listed: of 16 files drawn from the list, fewer than half are "
+        "there with their listed sizes"
+    )
+
+
+def test_neither_times_nor_inodes_nor_the_way_to_it_count(served: Serve, folder: Path, tmp_path: Path) -> None:
+    stream = served()
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    for path in copy.glob("*/*"):
+        change_times(path, 1)
+    shutil.rmtree(folder)
+    folder.symlink_to(copy)
+    assert absence(stream) == ""
+
+
+def test_a_root_that_is_gone_or_no_folder_is_named_with_the_systems_word(served: Serve, folder: Path) -> None:
+    stream = served()
+    shutil.rmtree(folder)
+    assert absence(stream) == f"'{folder}' cannot be opened: No such file or directory"
+    folder.write_text("a file")
+    assert absence(stream) == f"'{folder}' cannot be opened: Not a directory"
+
+
+def test_a_shard_that_is_missing_is_away_and_one_that_has_changed_is_not(served: Serve, tmp_path: Path) -> None:
+    for name in "ab":
+        pack(tmp_path / "data" / f"{name}.tar", {f"{name}{row}.jpg": b"x" * 300 for row in range(4)})
+    stream = served(source={"kind": "tar", "path": str(tmp_path / "data")}, labels={})
+    assert absence(stream) == ""
+    (tmp_path / "data" / "b.tar").write_bytes(b"other")
+    assert absence(stream) == ""
+    (tmp_path / "data" / "b.tar").unlink()
+    assert absence(stream) == f"'b.tar' is not in '{tmp_path / 'data'}'"
+
+
+def test_a_file_of_arrays_that_is_missing_is_away(served: Serve, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    np.save(tmp_path / "data" / "x.npy", np.zeros((9, 4, 4, 3), np.uint8))
+    stream = served(source={"kind": "npy", "path": str(tmp_path / "data")}, image={}, labels={})
+    size = (tmp_path / "data" / "x.npy").stat().st_size
+    assert (absence(stream), set(expected_files(stream.manifest).drawn)) == ("", {(b"x.npy", size)})
+    (tmp_path / "data" / "x.npy").unlink()
+    assert absence(stream) == f"'x.npy' is not in '{tmp_path / 'data'}'"

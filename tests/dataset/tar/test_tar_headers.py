@@ -1,0 +1,187 @@
+"""The files in a tar by its headers: of every format as the standard library sees them, whole or not at all."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from packed_shards import pack
+
+from streamd.dataset.tar.headers import BrokenTarError, Tar
+
+FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
+ABC = {"a.jpg": b"a" * 700, "b/b.jpg": b"", "c": b"c" * 512}
+
+
+def walk(path: Path) -> tuple[Tar, dict[bytes, bytes]]:
+    """The tar after a walk, and its files."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        tar = Tar(descriptor, path.stat().st_size)
+        return tar, {member.name: tar.read(member) for member in tar.members()}
+    finally:
+        os.close(descriptor)
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(BrokenTarError) as caught:
+        walk(path)
+    return str(caught.value)
+
+
+def cut(path: Path, size: int) -> Path:
+    os.truncate(path, size)
+    return path
+
+
+@pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
+def test_every_format_gives_the_files_that_the_standard_library_finds(tmp_path: Path, form: int) -> None:
+    files = {**ABC, "d" * 90 + "/" + "e" * 60 + ".jpg": b"long", "f" * 100: b"full", "ü.jpg": b"bytes"}
+    path = pack(tmp_path / "a.tar", files, form=form)
+    tar, found = walk(path)
+    with tarfile.open(path) as theirs:
+        assert list(found) == [os.fsencode(each.name) for each in theirs]
+    assert list(found.values()) == list(files.values())
+    assert (len(found), tar.ended) == (6, True)
+
+
+def test_names_longer_than_a_header_and_what_pax_says_beside_them_are_read(tmp_path: Path) -> None:
+    for form in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+        with tarfile.open(tmp_path / "a.tar", "w", format=form, pax_headers={"comment": "of all"}) as tar:
+            member = tarfile.TarInfo("x" * 3000 + ".jpg")
+            member.size, member.mtime = 3, 1.5  # a fraction stands in a header of its own
+            tar.addfile(member, io.BytesIO(b"abc"))
+        assert walk(tmp_path / "a.tar")[1] == {b"x" * 3000 + b".jpg": b"abc"}
+
+
+def test_a_size_beyond_octal_digits_stands_in_binary(tmp_path: Path) -> None:
+    member = tarfile.TarInfo("a.jpg")
+    member.size = 8 << 30
+    header = member.tobuf(tarfile.GNU_FORMAT)
+    (tmp_path / "a.tar").write_bytes(header)
+    os.truncate(tmp_path / "a.tar", 512 + (8 << 30))
+    descriptor = os.open(tmp_path / "a.tar", os.O_RDONLY)
+    assert next(Tar(descriptor, 512 + (8 << 30)).members()) == (b"a.jpg", 512, 8 << 30)
+    os.close(descriptor)
+
+
+def test_folders_and_devices_are_passed_over_and_links_are_noted(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for kind, name in [(tarfile.DIRTYPE, "d"), (tarfile.CHRTYPE, "c"), (tarfile.FIFOTYPE, "f")]:
+            member = tarfile.TarInfo(name)
+            member.type = kind
+            tar.addfile(member)
+        for kind, name in [(tarfile.LNKTYPE, "hard.jpg"), (tarfile.SYMTYPE, "soft.jpg")]:
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, "a.jpg"
+            tar.addfile(member)
+        tar.addfile(tarfile.TarInfo("a.jpg"))
+    tar_after, found = walk(tmp_path / "a.tar")
+    assert (found, tar_after.links) == ({b"a.jpg": b""}, [b"hard.jpg", b"soft.jpg"])
+
+
+@pytest.mark.parametrize(
+    ("size", "told"),
+    [
+        (300, "it is cut off at byte 300, in 'a.jpg', which ends at byte 1,212"),
+        (1100, "it is cut off at byte 1,100, in 'a.jpg', which ends at byte 1,212"),
+        (1600, "it is cut off at byte 1,600, in a header, which ends at byte 2,048"),
+        (2600, "it is cut off at byte 2,600, in 'c', which ends at byte 3,072"),
+    ],
+)
+def test_a_tar_that_is_cut_says_where(tmp_path: Path, size: int, told: str) -> None:
+    assert told in refusal(cut(pack(tmp_path / "a.tar", ABC), size))
+
+
+def test_a_tar_cut_between_two_files_is_whole_but_for_its_end(tmp_path: Path) -> None:
+    tar, found = walk(cut(pack(tmp_path / "a.tar", ABC), 2048))
+    assert (list(found), tar.ended) == ([b"a.jpg", b"b/b.jpg"], False)
+
+
+@pytest.mark.parametrize("place", [0, 100, 124, 148, 156, 300])
+def test_a_header_with_one_wrong_byte_is_found_out(tmp_path: Path, place: int) -> None:
+    path = pack(tmp_path / "a.tar", ABC)
+    data = bytearray(path.read_bytes())
+    data[1536 + place] ^= 0x11
+    path.write_bytes(data)
+    assert refusal(path) == "it is damaged: there is no header at byte 1,536; copy it anew"
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (
+            gzip.compress(b"x" * 5000),
+            "it is compressed, so that nothing in it can be read by itself: unpack it with gunzip",
+        ),
+        (bz2.compress(b"x" * 5000), "bunzip2"),
+        (lzma.compress(b"x" * 5000), "unxz"),
+        (b"\x28\xb5\x2f\xfd" + b"x" * 600, "unzstd"),
+        (b"\xff\xd8\xff" + b"x" * 5000, "it is no tar; name only tars, such as shards/*.tar"),
+        (b"short", "it is no tar"),
+    ],
+    ids=["gzip", "bzip2", "xz", "zstd", "picture", "short"],
+)
+def test_what_is_no_tar_is_told_apart(tmp_path: Path, data: bytes, told: str) -> None:
+    (tmp_path / "a.tar").write_bytes(data)
+    assert told in refusal(tmp_path / "a.tar")
+
+
+def test_tars_that_were_joined_are_not_taken_for_the_first_of_them(tmp_path: Path) -> None:
+    path = pack(tmp_path / "a.tar", ABC)
+    path.write_bytes(path.read_bytes() * 2)
+    assert refusal(path).startswith("more lies behind its end at byte 3,072, as where tars were joined with cat")
+
+
+def test_zeros_where_the_rest_should_be_are_no_end(tmp_path: Path) -> None:
+    path = pack(tmp_path / "a.tar", ABC)
+    os.truncate(path, 1 << 21)
+    assert refusal(path).startswith("from byte 3,072 on it holds zeros, as where a download stopped")
+
+
+def test_sparse_files_are_refused_in_both_ways_they_are_stored(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        member = tarfile.TarInfo("a.jpg")
+        member.type = b"S"
+        tar.addfile(member)
+    with tarfile.open(tmp_path / "b.tar", "w", format=tarfile.PAX_FORMAT) as tar:
+        member = tarfile.TarInfo("b.jpg")
+        member.pax_headers = {"GNU.sparse.name": "c.jpg"}
+        tar.addfile(member)
+    assert refusal(tmp_path / "a.tar") == "'a.jpg' in it is stored without its gaps: pack it anew without --sparse"
+    assert refusal(tmp_path / "b.tar").startswith("'c.jpg' in it")
+
+
+@pytest.mark.parametrize(
+    "records", [b"0 path=x\n", b"99 path=x\n", b"9 path:x\n", b"x path=x\n", b"-9 path=x\n", b"\0" * 9]
+)
+def test_a_pax_header_that_makes_no_sense_is_damage(tmp_path: Path, records: bytes) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        member = tarfile.TarInfo("pax")
+        member.type, member.size = b"x", len(records)
+        tar.fileobj.write(member.tobuf() + records.ljust(512, b"\0"))
+    assert "it is damaged: there is no header at byte 512" in refusal(tmp_path / "a.tar")
+
+
+def test_damage_anywhere_ends_a_walk_with_files_or_the_reason(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    whole = np.frombuffer(
+        pack(tmp_path / "a.tar", {**ABC, "x" * 200: b"y"}, form=tarfile.PAX_FORMAT).read_bytes(), np.uint8
+    )
+    refused = 0
+    for _ in range(100):
+        data = whole[: int(rng.integers(1, whole.size))].copy()
+        data[rng.integers(0, data.size, 3)] = rng.integers(0, 256, 3)
+        (tmp_path / "b.tar").write_bytes(data.tobytes())
+        try:
+            walk(tmp_path / "b.tar")
+        except BrokenTarError:
+            refused += 1
+    assert 50 < refused < 100

@@ -1,0 +1,140 @@
+"""Labels out of shards: from the files beside images, from JSON, from folders, and what is told where they are not."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from asking import Label
+from packed_shards import pack
+
+from streamd.dataset.labels.cells import Rows
+from streamd.dataset.tar.labels import Ask, Value, asks_of, columns_of, default_labels, values_of
+from streamd.dataset.tar.samples import read_shard
+from streamd.errors import ConfigError
+
+META = {"angle": -0.25, "tags": ["a", "b"], "ok": True, "n": 7, "none": None, "box": [[1, 2]], "at": {"x": 1}}
+FOUR = {
+    "1.jpg": b"", "1.cls": b"3\n", "1.txt": "grün".encode(), "1.json": json.dumps(META).encode(),
+    "2.jpg": b"", "2.cls": b"0", "2.txt": b"", "2.json": json.dumps({**META, "angle": 0.1, "tags": []}).encode(),
+}  # fmt: skip
+
+
+def found(tmp_path: Path, files: Mapping[str, bytes], **labels: Label) -> dict[str, list[list[Value]]]:
+    """The values of each label, by where they are taken from."""
+    path = pack(tmp_path / "a.tar", files)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        shard = read_shard(b"a.tar", descriptor, path.stat().st_size, "path", lambda _: None)
+        asks = asks_of("train", labels or default_labels(shard), shard)
+        values = values_of(shard, asks, "train")
+    finally:
+        os.close(descriptor)
+    return {name: [values[ask] for ask in several] for name, several in asks.items()}
+
+
+def refusal(tmp_path: Path, files: Mapping[str, bytes], **labels: Label) -> str:
+    with pytest.raises(ConfigError) as caught:
+        found(tmp_path, files, **labels)
+    return str(caught.value)
+
+
+def test_a_label_is_the_text_of_the_files_that_are_called_like_it(tmp_path: Path) -> None:
+    assert found(tmp_path, FOUR, txt=Label("string"), label=Label(), cls=Label("int")) == {
+        "txt": [["grün", ""]], "label": [["3\n", "0"]], "cls": [["3\n", "0"]],
+    }  # fmt: skip
+
+
+def test_from_names_a_suffix_or_a_field_of_json_and_several_make_a_vector(tmp_path: Path) -> None:
+    labels = {
+        "a": Label("float", "json:angle"),
+        "b": Label("float", (".JSON:n", "json:angle")),
+        "c": Label(source="cls"),
+    }
+    assert found(tmp_path, FOUR, **labels) == {
+        "a": [["-0.25", "0.1"]], "b": [["7", "7"], ["-0.25", "0.1"]], "c": [["3\n", "0"]],
+    }  # fmt: skip
+
+
+def test_json_is_taken_as_a_table_would_spell_it(tmp_path: Path) -> None:
+    labels = {key: Label("tags", f"json:{key}") for key in ("tags", "ok", "none")}
+    assert found(tmp_path, FOUR, **labels) == {
+        "tags": [[["a", "b"], []]], "ok": [["true", "true"]], "none": [["", ""]],
+    }  # fmt: skip
+
+
+def test_without_labels_cls_is_one_before_the_folder_and_a_flat_shard_has_none(tmp_path: Path) -> None:
+    folders = {"cat/1.jpg": b"", "dog/2.jpg": b""}
+    assert found(tmp_path, {**folders, "cat/1.cls": b"5", "dog/2.cls": b"6"}) == {"label": [["5", "6"]]}
+    assert found(tmp_path, folders) == {"label": [["cat", "dog"]]}
+    assert found(tmp_path, folders, animal=Label()) == {"animal": [["cat", "dog"]]}
+    assert found(tmp_path, {"1.jpg": b""}) == {}
+    assert found(tmp_path, {"a/b/1.jpg": b""}) == {}
+    assert found(tmp_path, {"1.jpg": b"", "b/1.jpg": b""}) == {}
+
+
+@pytest.mark.parametrize("source", ["", ".", "json:", "txt:angle", ":angle", ("cls", "txt:x")])
+def test_a_source_that_names_no_files_is_refused(tmp_path: Path, source: object) -> None:
+    message = refusal(tmp_path, FOUR, a=Label("float", source))
+    assert message.startswith("streams.train.labels.a.from: ")
+    assert "names no files of shards; write cls, txt or json:angle" in message
+
+
+def test_a_label_that_is_nowhere_is_told_what_there_is(tmp_path: Path) -> None:
+    assert refusal(tmp_path, FOUR, angle=Label("float")) == (
+        "streams.train.labels.angle: 'a.tar' has no files .angle beside its images, nor one folder a class; it has 2 "
+        ".cls, 2 .txt, 2 .json, 2 .jpg: write from: txt for the text of such files, from: json:angle for a field of "
+        "what is JSON in them, or labels: {} to do without"
+    )
+
+
+def test_an_image_without_its_label_is_named(tmp_path: Path) -> None:
+    files = {name: data for name, data in FOUR.items() if name != "2.cls"} | {"3.jpg": b""}
+    assert refusal(tmp_path, files, label=Label()) == (
+        "streams.train.labels.label: 'a.tar/2.jpg' has no .cls beside it (and 1 more like it); the shard has 3 .jpg, "
+        "2 .txt, 2 .json, 1 .cls: correct from, or pack the shard anew"
+    )
+    assert "'a.tar/1.jpg' has no .class beside it" in refusal(tmp_path, {"1.jpg": b""}, a=Label(source="class"))
+
+
+def test_an_image_outside_the_folders_of_classes_is_named(tmp_path: Path) -> None:
+    path = pack(tmp_path / "a.tar", {"cat/1.jpg": b"", "2.jpg": b""})
+    descriptor = os.open(path, os.O_RDONLY)
+    shard = read_shard(b"a.tar", descriptor, path.stat().st_size, "path", lambda _: None)
+    os.close(descriptor)
+    with pytest.raises(ConfigError, match=r"'a.tar/2.jpg' does not lie in one folder"):
+        values_of(shard, {"label": [Ask(b"")]}, "train")
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"{", "'a.tar/1.jpg': 'n' in its .json is no JSON object: "),
+        (b"[1]", "'a.tar/1.jpg': 'n' in its .json is no JSON object: "),
+        (b'{"nn": 1}', "'a.tar/1.jpg': there is no 'n' in its .json; did you mean 'nn'?; it has nn"),
+        (b"{}", "there is no 'n' in its .json; it has nothing"),
+        (b'{"n": {"x": 1}}', "'n' in its .json is an object or a list of lists"),
+        (b'{"n": [[1]]}', "'n' in its .json is an object or a list of lists"),
+        (b"\xff", "'a.tar/1.json' is no UTF-8 text; write it as such"),
+        (b" " * 1048577, "'a.tar/1.json' has 1,048,577 bytes, and a label at most 1,048,576"),
+    ],
+    ids=["cut", "list", "near", "empty", "object", "lists", "bytes", "long"],
+)
+def test_json_that_gives_no_value_is_told_by_sample(tmp_path: Path, data: bytes, told: str) -> None:
+    message = refusal(tmp_path, {"1.jpg": b"", "1.json": data}, a=Label("int", "json:n"))
+    assert message.startswith("streams.train.labels.a: ")
+    assert told in message
+
+
+def test_columns_hold_lists_where_any_value_is_one(tmp_path: Path) -> None:
+    text, tags = Ask(b"txt"), Ask(b"json", "tags")
+    columns = columns_of(
+        "train", {"a": [text], "b": [tags]}, {text: ["x", ""], tags: ["x", ["y", "z"]]}, Rows(tmp_path, str)
+    )
+    assert columns["a"][0].cells.to_pylist() == ["x", ""]
+    assert columns["b"][0].cells.to_pylist() == [["x"], ["y", "z"]]
+    assert (columns["a"][0].what, columns["b"][0].what) == ("its .txt", "'tags' in its .json")
+    assert columns["a"][0].key == "streams.train.labels.a"

@@ -1,0 +1,176 @@
+"""Images in shards are read where they lie, from shards that are the ones listed, a bounded number of them open."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from packed_shards import pack
+from served_folders import change_times, serve
+
+from streamd.core.sampler import PAD_ID
+from streamd.daemon.streams.served_stream import ServedStream
+from streamd.dataset.paths.open_beneath import UnfitFileError
+from streamd.dataset.tar import read
+from streamd.errors import ConfigError, DataAwayError
+from streamd.ipc.worker_messages import BadSample
+from streamd.limits import MAX_FILE_BYTES
+from streamd.worker.stream_reader import Source
+
+IMAGES = {f"{shard}{row}.jpg": f"{shard}{row}".encode() * (row * 300) for shard in "abc" for row in range(4)}
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    """Three shards of four images."""
+    for shard in "abc":
+        pack(tmp_path / f"shards/{shard}.tar", {name: data for name, data in IMAGES.items() if name.startswith(shard)})
+    return tmp_path / "shards"
+
+
+@pytest.fixture
+def stream(shards: Path, tmp_path: Path) -> Iterator[ServedStream]:
+    stream = serve(shards, tmp_path / "state", source={"kind": "tar", "path": str(shards)}, labels={})
+    yield stream
+    stream.manifest.close()
+
+
+@pytest.fixture
+def source(stream: ServedStream) -> Iterator[Source]:
+    source = Source.open(stream.spec, stream.manifest_path)
+    yield source
+    source.close()
+
+
+def open_shards() -> list[str]:
+    """The shards that this process has open."""
+    links = [link.readlink() for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    return sorted(link.name for link in links if link.suffix == ".tar")
+
+
+def reason(source: Source, sample_id: int) -> str:
+    """Why a sample cannot be read now, though nothing is held against it."""
+    (bad,) = source.read(np.array([sample_id], np.int64))
+    assert isinstance(bad, BadSample)
+    assert (bad.sample_id, bad.lasting) == (sample_id, False)
+    return bad.reason
+
+
+def test_a_group_has_the_bytes_of_its_images_and_none_for_padding(source: Source) -> None:
+    expected = list(IMAGES.values())
+    assert source.read(np.array([7, PAD_ID, 0, 11], np.int64)) == [expected[7], None, expected[0], expected[11]]
+    assert [source.read_one(sample_id) for sample_id in range(12)] == expected
+    assert source.manifest.file(6) == b"b.tar/b2.jpg"
+
+
+def test_no_more_shards_are_open_than_may_be_and_none_when_it_is_closed(
+    stream: ServedStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read, "MAX_OPEN_SHARDS", 2)
+    source = Source.open(stream.spec, stream.manifest_path)
+    for sample_id in (0, 4, 8, 9, 5):
+        source.read_one(sample_id)
+    assert open_shards() == ["b.tar", "c.tar"]
+    source.close()
+    assert open_shards() == []
+
+
+def test_threads_may_read_while_shards_are_let_go(stream: ServedStream, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read, "MAX_OPEN_SHARDS", 1)
+    source, expected = Source.open(stream.spec, stream.manifest_path), list(IMAGES.values())
+    ids = np.random.default_rng(0).integers(0, 12, (8, 100))
+    with ThreadPoolExecutor(8) as pool:
+        for row, blobs in zip(ids, pool.map(source.read, ids), strict=True):
+            assert blobs == [expected[sample_id] for sample_id in row]
+    source.close()
+
+
+def touch(path: Path) -> None:
+    change_times(path, 1)
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, 512)
+
+
+def replace(path: Path) -> None:
+    pack(path.with_suffix(".new"), {"other.jpg": b"other"}).replace(path)
+
+
+@pytest.mark.parametrize("change", [touch, cut, replace], ids=lambda change: change.__name__)
+def test_a_shard_that_changes_is_read_no_more_and_no_sample_is_condemned(
+    source: Source, shards: Path, change: Callable[[Path], None]
+) -> None:
+    assert source.read_one(5) == IMAGES["b1.jpg"]
+    change(shards / "b.tar")
+    assert (
+        reason(source, 5)
+        == reason(source, 6)
+        == ("'b.tar' has changed since it was listed; restart with --rescan to list it anew")
+    )
+    assert source.read_one(0) == IMAGES["a0.jpg"]
+    change(shards / "a.tar")
+    assert "'a.tar' has changed" in reason(source, 1)
+
+
+def test_a_shard_that_is_gone_is_away_and_read_again_when_it_is_back(source: Source, shards: Path) -> None:
+    assert source.read_one(5) == IMAGES["b1.jpg"]
+    kept = (shards / "b.tar").read_bytes()
+    mtime_ns = (shards / "b.tar").stat().st_mtime_ns
+    (shards / "b.tar").unlink()
+    away = source.read_one(5)
+    assert away == BadSample(5, "'b.tar' is not there: No such file or directory", lasting=False, away=True)
+    assert source.read_one(0) == IMAGES["a0.jpg"]
+    (shards / "b.tar").write_bytes(kept)
+    change_times(shards / "b.tar", mtime_ns)
+    assert source.read_one(5) == IMAGES["b1.jpg"]
+
+
+def test_shards_whose_folder_is_mounted_over_are_read_where_its_path_leads(source: Source, shards: Path) -> None:
+    below = shards.rename(shards.with_name("below"))  # as the folder under a mount point, which stays open
+    shards.mkdir()
+    for path in below.iterdir():
+        path.rename(shards / path.name)
+    assert source.read_one(5) == IMAGES["b1.jpg"]
+
+
+def test_a_shard_that_was_moved_while_it_is_open_is_still_the_one_listed(source: Source, shards: Path) -> None:
+    assert source.read_one(5) == IMAGES["b1.jpg"]
+    (shards / "b.tar").rename(shards / "moved")
+    assert source.read_one(6) == IMAGES["b2.jpg"]
+
+
+def test_a_changed_shard_is_refused_at_the_start(stream: ServedStream, shards: Path) -> None:
+    touch(shards / "c.tar")
+    with pytest.raises(ConfigError, match=r"^'c\.tar' is stale: changed since it was listed; restart with --rescan"):
+        Source.open(stream.spec, stream.manifest_path)
+    (shards / "b.tar").unlink()
+    with pytest.raises(DataAwayError, match=r"^'b\.tar' is not there: No such file or directory$"):
+        Source.open(stream.spec, stream.manifest_path)
+
+
+def test_an_image_larger_than_any_is_its_own_fault(source: Source) -> None:
+    assert source.enclosed is not None
+    with pytest.raises(UnfitFileError, match="268435457 bytes are more than 268435456"):
+        source.enclosed.read(0, MAX_FILE_BYTES + 1)
+
+
+def test_a_disk_is_asked_for_all_images_of_a_group_before_the_first_is_read(
+    source: Source, shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (shards / "c.tar").unlink()
+    asked: list[bytes] = []
+
+    def advise(descriptor: int, offset: int, nbytes: int, advice: int) -> None:
+        assert advice == os.POSIX_FADV_WILLNEED
+        asked.append(os.pread(descriptor, nbytes, offset))
+
+    monkeypatch.setattr(os, "posix_fadvise", advise)
+    (blob, pad, gone, other), _ = source.read_ahead(np.array([5, PAD_ID, 11, 2], np.int64))
+    assert [blob, other] == asked == [IMAGES["b1.jpg"], IMAGES["a2.jpg"]]
+    assert pad is None
+    assert isinstance(gone, BadSample)

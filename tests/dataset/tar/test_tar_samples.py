@@ -1,0 +1,112 @@
+"""Which files of a shard are one sample, which is its image, and what is in the way."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from packed_shards import pack
+
+from streamd.dataset.tar.samples import Shard, read_shard, spelled, strays
+from streamd.errors import ConfigError
+
+
+def shard_of(path: Path) -> Shard:
+    """The shard, closed."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return read_shard(os.fsencode(path.name), descriptor, path.stat().st_size, "path", lambda _: None)
+    finally:
+        os.close(descriptor)
+
+
+def images(tmp_path: Path, *names: str) -> list[str]:
+    shard = shard_of(pack(tmp_path / "a.tar", dict.fromkeys(names, b"x")))
+    return [image.name.decode() for image in shard.images.values()]
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(ConfigError) as caught:
+        shard_of(path)
+    return str(caught.value)
+
+
+def test_images_are_in_byte_order_of_their_names_however_they_are_packed(tmp_path: Path) -> None:
+    assert images(tmp_path, "b.jpg", "a/2.png", "Z.jpg", "a/10.WEBP", "a.jpg") == [
+        "Z.jpg", "a.jpg", "a/10.WEBP", "a/2.png", "b.jpg",
+    ]  # fmt: skip
+
+
+def test_what_one_key_names_stands_beside_its_image(tmp_path: Path) -> None:
+    names = ["a/1.jpg", "a/1.cls", "a/1.Meta.JSON", "a.b/1.cls", "a.b/1.jpg", "b.cls", "README"]
+    shard = shard_of(pack(tmp_path / "a.tar", dict.fromkeys(names, b"x")))
+    assert {suffix: list(files) for suffix, files in shard.beside.items()} == {
+        b"cls": [b"a/1", b"a.b/1", b"b"], b"meta.json": [b"a/1"], b"": [b"README"],
+    }  # fmt: skip
+    assert list(shard.images) == [b"a.b/1", b"a/1"]
+    assert strays(shard) == {b"cls": 1, b"": 1}
+    assert shard.suffixes == "3 .cls, 2 .jpg, 1 .meta.json, 1 without one"
+
+
+def test_names_begin_behind_the_root_and_hidden_ones_do_not_count(tmp_path: Path) -> None:
+    hidden = [".a.jpg", "./._b.jpg", "x/.cache/c.jpg", "__MACOSX/d.jpg"]
+    assert images(tmp_path, *hidden, "./e.jpg", "/f.jpg", "../../g.jpg", "h/../i.jpg") == [
+        "e.jpg", "f.jpg", "g.jpg", "h/../i.jpg",
+    ]  # fmt: skip
+
+
+def test_the_plain_suffix_is_the_image_beside_masks_and_a_longer_one_where_it_is_alone(tmp_path: Path) -> None:
+    assert images(tmp_path, "1.seg.png", "1.jpg", "2.left.jpg") == ["1.jpg", "2.left.jpg"]
+
+
+def test_two_images_of_one_sample_are_refused_by_name(tmp_path: Path) -> None:
+    assert refusal(pack(tmp_path / "a.tar", {"1.jpg": b"", "1.png": b""})) == (
+        "path: 'a.tar' holds '1.jpg' and '1.png', two images of one sample, being called the same up to the first dot; "
+        "a sample has one: pack the others elsewhere, or under other names"
+    )
+    assert "'1.left.jpg' and '1.right.jpg', two images" in refusal(
+        pack(tmp_path / "a.tar", {"1.left.jpg": b"", "1.right.jpg": b""})
+    )
+
+
+@pytest.mark.parametrize("name", ["1.jpg", "1.cls"])
+def test_a_name_that_is_there_twice_is_refused(tmp_path: Path, name: str) -> None:
+    path = pack(tmp_path / "a.tar", [("0.jpg", b""), (name, b"a"), (name, b"b")])
+    assert refusal(path) == f"path: 'a.tar' holds '{name}' twice; pack it anew with one of them"
+
+
+def test_links_in_the_place_of_images_are_refused_others_are_not(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        tar.addfile(tarfile.TarInfo("a.jpg"))
+        link = tarfile.TarInfo("latest")
+        link.type, link.linkname = tarfile.SYMTYPE, "a.jpg"
+        tar.addfile(link)
+    assert len(shard_of(tmp_path / "a.tar").images) == 1
+    with tarfile.open(tmp_path / "a.tar", "a") as tar:
+        link.name, link.type = "b.JPG", tarfile.LNKTYPE
+        tar.addfile(link)
+    assert refusal(tmp_path / "a.tar") == (
+        "path: 'a.tar' holds links in the place of images: 'b.JPG'; pack it anew with tar --dereference "
+        "--hard-dereference"
+    )
+
+
+def test_a_shard_that_is_cut_says_how_many_images_are_whole(tmp_path: Path) -> None:
+    path = pack(tmp_path / "a.tar", {"0.jpg": b"x" * 600, "0.cls": b"1", "1.jpg": b"y" * 600, "2.jpg": b"z" * 600})
+    os.truncate(path, path.read_bytes().index(b"z" * 600) + 300)
+    message = refusal(path)
+    assert message.startswith("path: 'a.tar': it is cut off at byte ")
+    assert message.endswith("; copy it anew, or keep 2 images of it with truncate -s 4096")
+
+
+def test_suffixes_are_spelled_by_number_and_the_rarest_left_out() -> None:
+    counts = shard_counts()
+    assert spelled(counts) == "9 .b8, 8 .b7, 7 .b6, 6 .b5, 5 .b4, 4 .b3, 3 .b2, 2 .b1"
+    assert spelled(Counter({b"\x1b[31m\xff": 2, b"": 1})) == r"2 .\x1b[31m\xff, 1 without one"
+
+
+def shard_counts() -> Counter[bytes]:
+    return Counter({b"b%d" % number: number + 1 for number in range(9)})

@@ -1,0 +1,35 @@
+"""Which store a list of samples gets."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from daemons import write_images
+from served_folders import serve
+
+from streamd.dataset.arrays.npy_store import ArrayStore
+from streamd.dataset.manifest.types import Stored
+from streamd.dataset.open_store import open_store
+from streamd.errors import ConfigError
+
+
+def test_files_have_no_store_arrays_have_theirs_and_an_unknown_one_is_an_error(tmp_path: Path) -> None:
+    np.save(tmp_path / "images.npy", np.zeros((4, 8, 8, 3), np.uint8))
+    rows = serve(tmp_path, tmp_path / "state", source={"kind": "npy", "path": str(tmp_path)}, labels={}, image={})
+    files = serve(write_images(tmp_path / "data", {"cat": 3}), tmp_path / "state")
+    assert open_store(files.manifest, 0) is None
+    root = os.open(tmp_path, os.O_RDONLY)
+    store = open_store(rows.manifest, root)
+    assert isinstance(store, ArrayStore)
+    store.close()
+    assert rows.manifest.arrays is not None
+    rows.manifest.arrays = replace(rows.manifest.arrays, stored=Stored("tape"))
+    with pytest.raises(ConfigError, match=r"'tape'.*--rescan"):
+        open_store(rows.manifest, root)
+    os.close(root)
+    for each in (rows, files):
+        each.manifest.close()

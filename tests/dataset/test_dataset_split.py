@@ -1,0 +1,182 @@
+"""A sample falls on its side by its own name or group, whatever else is listed."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from asking import Filelist, Folder, Hdf5, Label, Lmdb, Split, Table, bits, part_of, put, scanned
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamd.dataset.split import is_held_out
+from streamd.errors import ConfigError
+
+NAMES = [b"cat/%04d.jpg" % number for number in range(2000)]
+
+
+def folder_of(tmp_path: Path, count: int = 40) -> Path:
+    put(tmp_path / "data", *(f"{name}/{number:02}.jpg" for name in ("cat", "dog") for number in range(count // 2)))
+    return tmp_path / "data"
+
+
+def test_the_split_of_today_is_that_of_tomorrow() -> None:
+    assert np.flatnonzero(is_held_out(NAMES[:40], Split(0.2))).tolist() == [1, 21, 23, 28, 38]
+    assert np.flatnonzero(is_held_out(NAMES[:40], Split(0.2, seed=1))).tolist() == [0, 3, 4, 34]
+
+
+def test_the_fraction_is_about_what_was_asked_for() -> None:
+    for fraction in (0.05, 0.2, 0.7):
+        held_out = is_held_out(NAMES, Split(fraction)).mean()
+        assert abs(held_out - fraction) < 4 * (fraction * (1 - fraction) / len(NAMES)) ** 0.5
+    assert is_held_out(NAMES, Split(1.0)).all()
+
+
+@given(st.lists(st.binary(max_size=12)), st.binary(max_size=12), st.floats(0.01, 1), st.integers(0, 2**63 - 1))
+def test_the_side_of_a_name_depends_on_no_other(others: list[bytes], name: bytes, fraction: float, seed: int) -> None:
+    split = Split(fraction, seed)
+    assert is_held_out([*others, name], split)[-1] == is_held_out([name], split)[0]
+
+
+def test_a_larger_fraction_only_adds() -> None:
+    small, large = is_held_out(NAMES, Split(0.1)), is_held_out(NAMES, Split(0.3))
+    assert (large | ~small).all()
+    assert large.sum() > small.sum()
+
+
+def test_another_seed_is_another_split() -> None:
+    assert (is_held_out(NAMES, Split(0.5)) != is_held_out(NAMES, Split(0.5, seed=1))).sum() > 800
+
+
+def sides(source: Folder | Table | Filelist, split: Split, **labels: Label) -> tuple[list[bytes], list[bytes]]:
+    parts = (part_of(replace(source, part=part), split, **labels) for part in ("train", "validation"))
+    train, validation = (list(part.files) for part in parts)
+    return train, validation
+
+
+def test_the_parts_of_a_folder_are_apart_and_make_the_whole_in_its_order(tmp_path: Path) -> None:
+    data = folder_of(tmp_path)
+    train, validation = sides(Folder(data), Split(0.3))
+    assert sorted(train + validation) == scanned(Folder(data)).files
+    assert (train, validation) == (sorted(train), sorted(validation))
+    assert 0 < len(validation) < len(train)
+    assert part_of(Folder(data, part="all"), Split(0.3)).files == scanned(Folder(data)).files
+
+
+def test_files_that_are_added_and_a_root_that_moves_change_no_side(tmp_path: Path) -> None:
+    data = folder_of(tmp_path)
+    _, before = sides(Folder(data), Split(0.3))
+    put(data, *(f"cat/new-{number}.jpg" for number in range(20)), "ant/1.jpg")
+    moved = data.rename(tmp_path / "moved")
+    _, after = sides(Folder(moved), Split(0.3))
+    assert [name for name in after if b"new" not in name and not name.startswith(b"ant")] == before
+
+
+def test_a_folder_a_table_and_a_list_agree_on_the_sides(tmp_path: Path) -> None:
+    data = folder_of(tmp_path)
+    names = [name.decode() for name in scanned(Folder(data)).files]
+    (tmp_path / "all.csv").write_text("\n".join(["file", *names]))
+    (tmp_path / "list.txt").write_text("\n".join(f"{data}/./{name} 1" for name in names))
+    expected = sides(Folder(data), Split(0.3))
+    assert sides(Table(tmp_path / "all.csv", root=data), Split(0.3)) == expected
+    assert sides(Filelist(tmp_path / "list.txt", root=data), Split(0.3)) == expected
+
+
+def test_a_file_that_is_listed_twice_falls_on_one_side_however_it_is_named(tmp_path: Path) -> None:
+    put(tmp_path, *(f"{number}.jpg" for number in range(20)))
+    (tmp_path / "alias").symlink_to(".")
+    names = [name for number in range(20) for name in (f"{number}.jpg", f"alias/{number}.jpg", f"./{number}.jpg")]
+    (tmp_path / "list.txt").write_text("\n".join(names))
+    train, validation = sides(Filelist(tmp_path / "list.txt"), Split(0.4))
+    assert {*train} & {*validation} == set()
+    assert (len(train) % 3, len(validation) % 3) == (0, 0)
+
+
+def test_classes_are_those_of_all_parts_and_counts_those_of_one(tmp_path: Path) -> None:
+    put(tmp_path, *(f"cat/{number}.jpg" for number in range(30)), "owl/only.jpg")
+    found = [part_of(Folder(tmp_path, part=part), Split(0.2)) for part in ("train", "validation")]
+    assert [part.specs["label"].classes for part in found] == [("cat", "owl")] * 2
+    counts = np.array([part.specs["label"].counts for part in found])
+    assert counts.sum(axis=0).tolist() == [30, 1]
+    assert 0 in counts[:, 1]
+    for part in found:
+        assert np.bincount(part.labels["label"], minlength=2).tolist() == list(part.specs["label"].counts)
+
+
+def test_labels_of_every_type_go_with_their_samples(tmp_path: Path) -> None:
+    put(tmp_path, *(f"{number}.jpg" for number in range(30)))
+    rows = "".join(f"{number}.jpg,{number},t{number % 3},{number}.0,s{number}\n" for number in range(30))
+    (tmp_path / "all.csv").write_text(f"file,n,tags,x,text\n{rows}")
+    labels = {
+        "n": Label("int"), "tags": Label("tags"), "xy": Label("float", ("x", "n")), "text": Label("string"),
+    }  # fmt: skip
+    part = part_of(Table(tmp_path / "all.csv", part="validation"), Split(0.3), **labels)
+    numbers = [int(name.partition(b".")[0]) for name in part.files]
+    assert part.labels["n"].tolist() == numbers
+    assert part.labels["xy"].tolist() == [[number, number] for number in numbers]
+    assert part.labels["text"].tolist() == [b"s%d" % number for number in numbers]
+    tags = np.array(bits(part.labels["tags"], 3))
+    assert tags.argmax(axis=1).tolist() == [number % 3 for number in numbers]
+    assert part.specs["tags"].counts == tuple(tags.sum(axis=0).tolist())
+    assert part.specs["n"].mean == np.mean(numbers)
+    assert part.sizes.tolist() == [len(name) for name in part.files]
+
+
+def test_all_rows_of_a_group_fall_on_one_side(tmp_path: Path) -> None:
+    put(tmp_path, *(f"{number}.jpg" for number in range(60)))
+    rows = "".join(f"{number}.jpg,driver {number % 12}\n" for number in range(60))
+    (tmp_path / "all.csv").write_text(f"file,driver\n{rows}")
+    train, validation = sides(Table(tmp_path / "all.csv"), Split(0.3, by="driver"))
+    drivers = [{int(name.partition(b".")[0]) % 12 for name in part} for part in (train, validation)]
+    assert len(train) + len(validation) == 60
+    assert drivers[0] & drivers[1] == set()
+    assert len(drivers[0] | drivers[1]) == 12
+
+
+def test_a_group_column_that_is_missing_or_empty_is_named(tmp_path: Path) -> None:
+    put(tmp_path, "a.jpg")
+    (tmp_path / "all.csv").write_text("file,driver\na.jpg,\n")
+    source = Table(tmp_path / "all.csv", part="train")
+    with pytest.raises(ConfigError, match=r"split\.by: .*no column 'drvr'; did you mean 'driver'"):
+        part_of(source, Split(by="drvr"))
+    with pytest.raises(ConfigError, match=r"split\.by: all\.csv, line 2: column 'driver' is empty"):
+        part_of(source, Split(by="driver"))
+    assert part_of(replace(source, part="all"), Split(by="drvr")).files == [b"a.jpg"]
+
+
+@pytest.mark.parametrize("source", [Folder(Path("d"), "train"), Filelist(Path("l"), part="train")], ids=str)
+def test_folders_and_lists_have_no_column_to_split_by(source: Folder | Filelist) -> None:
+    with pytest.raises(ConfigError, match=rf"split\.by: a {source.kind} has no column 'driver'; leave `by` out"):
+        part_of(source, Split(by="driver"))
+
+
+@pytest.mark.parametrize("source", [Hdf5(Path("x.h5"), part="train"), Lmdb(Path("d"), part="train")], ids=str)
+def test_rows_of_one_file_are_split_one_by_one_and_the_way_out_is_told(source: Hdf5 | Lmdb) -> None:
+    says = rf"split\.by: rows of {source.kind} are split one by one, and by no array of theirs, such as 'driver'; leave"
+    with pytest.raises(ConfigError, match=says):
+        part_of(source, Split(by="driver"))
+
+
+@pytest.mark.parametrize(("part", "fraction", "remedy"), [("validation", 1e-9, "larger"), ("train", 1.0, "smaller")])
+def test_an_empty_part_says_of_how_many_and_what_to_do(tmp_path: Path, part: str, fraction: float, remedy: str) -> None:
+    data = folder_of(tmp_path)
+    says = rf"source\.part: none of 40 samples falls into part {part} of .*seed: 0}}; take a {remedy} fraction"
+    with pytest.raises(ConfigError, match=says):
+        part_of(Folder(data, part), Split(fraction))
+
+
+def test_an_empty_part_of_groups_says_how_many_groups(tmp_path: Path) -> None:
+    put(tmp_path, "a.jpg")
+    (tmp_path / "all.csv").write_text("file,driver\na.jpg,x\na.jpg,x\n")
+    with pytest.raises(ConfigError, match="none of 2 samples in 1 groups of column 'driver' falls into part train"):
+        part_of(Table(tmp_path / "all.csv", part="train"), Split(1.0, by="driver"))
+
+
+def test_a_split_without_a_part_gives_all_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    data = folder_of(tmp_path)
+    with caplog.at_level(logging.WARNING, "streamd.sources"):
+        assert len(part_of(Folder(data), Split(0.3)).files) == 40
+    assert "streams.train: split does nothing, since the source has no `part`" in caplog.text

@@ -1,0 +1,97 @@
+"""Where a transform is written, and which changes of that count."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from programs import Write
+
+from streamd.dataset.transform_source import beside, digest_of, place_of
+from streamd.errors import ConfigError
+
+
+def test_a_module_beside_the_configuration_is_found_without_being_run(program: Write) -> None:
+    folder = program("augment", "raise SystemExit('it ran')").parent
+    place = place_of("augment:flip", folder)
+    assert (place.module, place.function, place.folder) == ("augment", "flip", str(folder))
+    assert place.digest == digest_of("augment", folder)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import helper",
+        "import helper as other",
+        "from helper import thing",
+        "def later(): import helper",
+        "from package.inner import thing",
+        "from package import inner",
+        "import package.inner",
+        "import middle",
+    ],
+)
+def test_what_it_imports_from_its_folder_counts_to_any_depth(program: Write, line: str) -> None:
+    folder = program("augment", line).parent
+    program("middle", "import helper")
+    program("package/__init__", "")
+    program("package/inner", "from . import nearest\nfrom .. import beyond")
+    program("package/nearest", "import helper")
+    program("helper", "thing = 1")
+    before = digest_of("augment", folder)
+    program("stranger", "thing = 2")
+    assert digest_of("augment", folder) == before
+    program("helper", "thing = 2")
+    assert digest_of("augment", folder) != before
+
+
+def test_modules_that_import_each_other_have_an_end(program: Write) -> None:
+    program("one", "import two")
+    folder = program("two", "import one").parent
+    assert digest_of("one", folder) != digest_of("two", folder)
+
+
+def test_a_module_of_a_package_beside_counts_with_its_package(program: Write) -> None:
+    init = program("package/__init__", "")
+    folder = program("package/inner", "def f(): pass").parent.parent
+    before = digest_of("package.inner", folder)
+    init.write_text("import sys")
+    assert digest_of("package.inner", folder) != before
+    assert beside("package", folder) == init
+
+
+def test_an_installed_module_is_found_in_its_package_without_importing_that(
+    program: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = program("augment", "").parent
+    monkeypatch.delitem(sys.modules, "xml.sax.xmlreader", raising=False)
+    assert digest_of("xml.sax.xmlreader", folder) != digest_of("xml.sax", folder)
+    assert "xml.sax.xmlreader" not in sys.modules
+
+
+@pytest.mark.parametrize("name", ["augmet", "xml.nothing", "augment.inner", "__main__.f"])
+def test_a_module_that_is_nowhere_is_refused_by_name(program: Write, name: str) -> None:
+    folder = program("augment", "").parent
+    with pytest.raises(ConfigError, match=f"there is no module '{name}' in .*beside"):
+        place_of(f"{name}:f", folder)
+
+
+def test_a_slip_in_the_name_is_pointed_out(program: Write) -> None:
+    folder = program("augment", "").parent
+    with pytest.raises(ConfigError, match="did you mean 'augment'"):
+        place_of("augmnet:f", folder)
+
+
+def test_a_file_that_is_no_python_has_a_digest_and_its_import_will_say_so(program: Write) -> None:
+    folder = program("augment", "def broken(").parent
+    assert place_of("augment:broken", folder).digest
+
+
+def test_the_function_is_a_part_of_the_version_and_the_folder_is_not(program: Write) -> None:
+    folder = program("augment", "").parent
+    one, two = place_of("augment:one", folder), place_of("augment:two", folder)
+    assert one.version != two.version
+    copy = folder.parent / "copy"
+    copy.mkdir()
+    (copy / "augment.py").write_text("")
+    assert place_of("augment:one", copy).version == one.version

@@ -1,0 +1,73 @@
+"""Which way up: EXIF in every format that can hold it, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from golden_files import STORED, picture, turned
+from pictures import decoded, encoded
+from PIL import Image
+
+from streamd.core.spec import ImageSpec
+from streamd.decode.decoders import BadImageError
+from streamd.decode.exif import orientation_of, upright
+
+UPRIGHT = np.asarray(picture())
+IMAGE = ImageSpec(*UPRIGHT.shape)
+XMP = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:Description tiff:Orientation="6"/></x:xmpmeta>'
+LOSSLESS = [("PNG", {}), ("WEBP", {"lossless": True}), ("TIFF", {}), ("TIFF", {"compression": "tiff_lzw"})]
+
+
+def exif(value: int) -> bytes:
+    block = Image.Exif()
+    block[0x0112] = value
+    return block.tobytes()
+
+
+@pytest.mark.fault("29", "orientations 1 to 8 in PNG, WebP and TIFF")
+@pytest.mark.parametrize("orientation", STORED)
+@pytest.mark.parametrize(("name", "options"), LOSSLESS, ids=["png", "webp", "tiff", "tiff-lzw"])
+def test_every_orientation_is_undone(name: str, options: dict[str, Any], orientation: int) -> None:
+    assert np.array_equal(decoded(turned(orientation, name, **options), IMAGE), UPRIGHT)
+
+
+@pytest.mark.parametrize("orientation", STORED)
+def test_turning_is_the_other_way_round_than_storing(orientation: int) -> None:
+    turn = STORED[orientation]
+    stored = picture() if turn is None else picture().transpose(turn)
+    assert np.array_equal(np.asarray(upright(stored, orientation)), UPRIGHT)
+
+
+@pytest.mark.parametrize("orientation", STORED)
+def test_avif_is_turned_once(orientation: int) -> None:
+    data = turned(orientation, "AVIF", quality=95, subsampling="4:4:4")
+    assert np.abs(decoded(data, IMAGE).astype(int) - UPRIGHT).max() < 40
+
+
+@pytest.mark.parametrize("value", [0, 9, 65535])
+def test_a_number_that_means_nothing_is_upright(value: int) -> None:
+    assert orientation_of(exif(value)) == 1
+
+
+@pytest.mark.parametrize("prefix", [b"", b"Exif\0\0"])
+def test_the_block_is_read_with_and_without_its_prefix(prefix: bytes) -> None:
+    assert orientation_of(prefix + exif(8).removeprefix(b"Exif\0\0")) == 8
+
+
+def test_an_empty_block_is_upright() -> None:
+    assert orientation_of(b"Exif\0\0") == 1
+
+
+def test_a_block_that_cannot_be_read_is_bad() -> None:
+    with pytest.raises(BadImageError, match="unreadable EXIF data"):
+        orientation_of(b"Exif\0\0what is this")
+
+
+@pytest.mark.parametrize(("name", "options"), [("JPEG", {}), *LOSSLESS[1:3]], ids=["jpeg", "webp", "tiff"])
+def test_an_orientation_in_xmp_turns_nothing(name: str, options: dict[str, Any]) -> None:
+    told = {"tiffinfo": {700: XMP}} if name == "TIFF" else {"xmp": XMP}
+    data = encoded(picture(), name, **options, **told)
+    assert XMP in data
+    assert np.array_equal(decoded(data, IMAGE), decoded(encoded(picture(), name, **options), IMAGE))

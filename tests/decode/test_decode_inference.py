@@ -1,0 +1,95 @@
+"""One image for a trained model. What a daemon makes of the same files is held beside it in tests/system."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from daemons import write_images
+from trainer_fakes import make_spec
+
+import streamd
+from streamd.core import spec_file
+from streamd.core.spec import ImageSpec, PixelId
+from streamd.decode import inference
+from streamd.decode.decoders import decode_into
+from streamd.decode.pixel_id import pixel_id, stored_id
+from streamd.errors import ConfigError, MissingExtraError
+
+IMAGE = ImageSpec(16, 24, 3)
+SPEC = make_spec(image=IMAGE, pixel_id=pixel_id(IMAGE))
+
+
+@pytest.fixture
+def photograph(tmp_path: Path) -> Path:
+    return write_images(tmp_path, {"a": 1}) / "a" / "0000.jpg"
+
+
+def decoded(path: Path, image: ImageSpec) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    row = np.empty(image.shape, np.uint8)
+    decode_into(path.read_bytes(), row, image)
+    return row
+
+
+def test_a_path_bytes_and_an_open_file_give_the_pixels_that_are_decoded(photograph: Path) -> None:
+    wanted = decoded(photograph, IMAGE)
+    for file in (photograph, str(photograph), photograph.read_bytes(), BytesIO(photograph.read_bytes())):
+        pixels = streamd.load_image(file, SPEC)
+        np.testing.assert_array_equal(pixels, wanted)
+        assert (pixels.shape, pixels.dtype.name) == ((16, 24, 3), "uint8")
+
+
+def test_the_file_beside_a_model_says_as_much_as_the_stream(photograph: Path, tmp_path: Path) -> None:
+    path = tmp_path / "model.streamd.json"
+    spec_file.write(path, SPEC)
+    for known in (path, str(path)):
+        np.testing.assert_array_equal(streamd.load_image(photograph, known), streamd.load_image(photograph, SPEC))
+
+
+def test_a_random_crop_shows_the_middle(photograph: Path) -> None:
+    random = replace(IMAGE, resize="random_crop")
+    pixels = streamd.load_image(photograph, make_spec(image=random, pixel_id=pixel_id(random)))
+    np.testing.assert_array_equal(pixels, decoded(photograph, replace(IMAGE, resize="crop")))
+
+
+def test_pixels_that_are_not_those_of_the_stream_come_with_a_warning(photograph: Path) -> None:
+    with pytest.warns(UserWarning, match="'train' are not those made here: it has a transform") as told:
+        pixels = streamd.load_image(photograph, replace(SPEC, pixel_id=PixelId("other")))
+    assert told[0].filename == __file__
+    np.testing.assert_array_equal(pixels, decoded(photograph, IMAGE))
+
+
+def test_a_stream_of_arrays_is_refused_since_files_are_prepared_elsewhere(photograph: Path) -> None:
+    with pytest.raises(ConfigError, match=r"served from arrays.*make uint8 \(16, 24, 3\) of this one in the same way"):
+        streamd.load_image(photograph, replace(SPEC, pixel_id=stored_id(IMAGE)))
+
+
+def test_a_damaged_image_is_named_with_the_reason(tmp_path: Path) -> None:
+    path = tmp_path / "x.jpg"
+    path.write_bytes(bytes(7))
+    with path.open("rb") as opened:
+        files: list[tuple[inference.File, str]] = [
+            (path, "x.jpg"),
+            (bytes(7), "an image of 7 bytes"),
+            (opened, "x.jpg"),
+        ]
+        for file, name in files:
+            with pytest.raises(ConfigError, match=f"{name}: 7 zero bytes: a copy or"):
+                streamd.load_image(file, SPEC)
+
+
+def test_without_the_decoders_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.split(".")[:2] == ["streamd", "decode"]]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "simplejpeg", None)
+    with pytest.raises(MissingExtraError, match=r"load_image needs simplejpeg.*pip install 'streamd\[serve\]'"):
+        streamd.load_image(b"", SPEC)
+
+
+def test_a_spec_of_no_stream_is_refused(photograph: Path) -> None:
+    with pytest.raises(ConfigError, match=r"0000.jpg does not say how a stream makes its images"):
+        streamd.load_image(photograph, photograph)

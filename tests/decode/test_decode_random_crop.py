@@ -1,0 +1,240 @@
+"""Random crops: the ImageNet recipe, drawn from the sample's own numbers; the part is shown, and nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pictures import Pixels, apart, encoded, smooth
+from PIL import Image
+
+from streamd.core.spec import ImageSpec
+from streamd.decode import jpeg
+from streamd.decode.decoders import BadImageError, decode_into
+from streamd.decode.random_crop import Crop, Draw, drawn_crop, draws
+
+RANDOM = ImageSpec(24, 32, 3, "random_crop")
+SIZES = [(375, 500), (500, 375), (128, 128), (64, 1000), (1000, 64), (7, 5), (1, 1)]
+Uniform = Callable[[float, float], float]
+
+
+def drawn(image: ImageSpec, count: int, *, seed: int = 0, epoch: int = 0) -> list[Draw]:
+    """What is drawn for the first `count` samples."""
+    found = [each for each in draws(image, seed, epoch, np.arange(count)) if each is not None]
+    assert len(found) == count
+    return found
+
+
+def recipe(height: int, width: int, image: ImageSpec, uniform: Uniform) -> Crop:
+    """What torchvision's RandomResizedCrop does, by logarithms as it does, with numbers of `uniform` for torch's."""
+    least, most = image.ratio
+    for _ in range(10):
+        area = uniform(*image.scale) * height * width
+        ratio = math.exp(uniform(math.log(least), math.log(most)))
+        wide, high = round((area * ratio) ** 0.5), round((area / ratio) ** 0.5)
+        top, left = math.floor(uniform(0, height - high + 1)), math.floor(uniform(0, width - wide + 1))
+        if 1 <= wide <= width and 1 <= high <= height:
+            return Crop(left, top, wide, high)
+    if width / height < least:
+        wide, high = width, round(width / least)
+    elif width / height > most:
+        wide, high = round(height * most), height
+    else:
+        wide, high = width, height
+    return Crop((width - wide) // 2, (height - high) // 2, wide, high)
+
+
+def numbers_of(draw: Draw) -> Uniform:
+    """What stands for torch's generator: it gives the numbers of `draw` in turn."""
+    numbers = iter(draw.tolist())
+    return lambda low, high: low + (high - low) * float(next(numbers))
+
+
+@pytest.mark.parametrize("bounds", [{}, {"scale": (0.5, 0.6)}, {"ratio": (0.2, 5.0)}, {"ratio": (1.0, 1.0)}], ids=str)
+@pytest.mark.parametrize("size", SIZES)
+def test_a_crop_is_the_one_that_the_recipe_takes_of_the_same_numbers(
+    size: tuple[int, int], bounds: dict[str, Any]
+) -> None:
+    image = replace(RANDOM, **bounds)
+    for draw in drawn(image, 100):
+        assert drawn_crop(*size, image, draw) == recipe(*size, image, numbers_of(draw))
+
+
+def test_boxes_of_today_are_those_of_yesterday() -> None:
+    draws_of_five = drawn(RANDOM, 5, seed=3, epoch=2)
+    assert [drawn_crop(375, 500, RANDOM, draw).box for draw in draws_of_five] == [
+        (96, 25, 377, 263),
+        (99, 26, 454, 313),
+        (34, 19, 352, 360),
+        (226, 38, 446, 257),
+        (74, 48, 279, 217),
+    ]
+    assert {drawn_crop(64, 1000, RANDOM, draw).box for draw in draws_of_five} == {(457, 0, 542, 64)}  # none fits
+
+
+def test_areas_are_even_and_ratios_are_even_in_their_logarithm() -> None:
+    image = replace(RANDOM, scale=(0.1, 0.5))
+    boxes = [drawn_crop(4000, 6000, image, draw) for draw in drawn(image, 2000)]
+    areas = np.sort([box.width * box.height / 24e6 for box in boxes])
+    ratios = np.sort([math.log(box.width / box.height) for box in boxes])
+    even = (np.arange(2000) + 0.5) / 2000
+    assert np.abs(areas - (0.1 + 0.4 * even)).max() < 0.4 * 0.05  # Kolmogorov and Smirnov's distance
+    assert np.abs(ratios - (2 * even - 1) * math.log(4 / 3)).max() < 2 * math.log(4 / 3) * 0.05
+
+
+def test_every_place_of_the_picture_is_taken_alike() -> None:
+    image = replace(RANDOM, scale=(0.2, 0.2), ratio=(1.0, 1.0))
+    boxes = [drawn_crop(1000, 1000, image, draw) for draw in drawn(image, 2000)]
+    assert {(box.width, box.height) for box in boxes} == {(447, 447)}
+    for places in (np.sort([box.left for box in boxes]), np.sort([box.top for box in boxes])):
+        assert np.abs(places / 553 - (np.arange(2000) + 0.5) / 2000).max() < 0.05
+        assert places[0] >= 0
+        assert places[-1] <= 553
+    assert abs(np.corrcoef([box.left for box in boxes], [box.top for box in boxes])[0, 1]) < 0.1
+
+
+@given(
+    st.integers(1, 70),
+    st.integers(1, 70),
+    st.floats(0.0001, 1),
+    st.floats(0.0001, 1),
+    st.floats(0.01, 100),
+    st.floats(0.01, 100),
+    st.integers(0, 50),
+)
+def test_a_crop_lies_in_its_picture_whatever_the_bounds(
+    height: int, width: int, scale: float, other_scale: float, ratio: float, other_ratio: float, sample: int
+) -> None:
+    scales, ratios = sorted([scale, other_scale]), sorted([ratio, other_ratio])
+    image = replace(RANDOM, scale=(scales[0], scales[1]), ratio=(ratios[0], ratios[1]))
+    left, top, right, bottom = drawn_crop(height, width, image, drawn(image, sample + 1)[sample]).box
+    assert 0 <= left < right <= width
+    assert 0 <= top < bottom <= height
+
+
+@given(st.integers(1, 400), st.integers(1, 400), st.integers(0, 99), st.integers(0, 99), st.sampled_from([1, 2, 4, 8]))
+def test_a_crop_of_a_reduced_decode_lies_in_it_to_the_nearest_pixel(
+    begin: int, length: int, top: int, rest: int, reduction: int
+) -> None:
+    crop, size = Crop(begin, top, length, 1), (top + 1 + rest, begin + length + rest)
+    reduced = -(-size[0] // reduction), -(-size[1] // reduction)
+    found = crop.within(size, reduced)
+    assert 0 <= found.left < found.left + found.width <= reduced[1]
+    assert 0 <= found.top < found.top + found.height <= reduced[0]
+    assert found.left == reduced[1] - 1 or abs(found.left - begin * reduced[1] / size[1]) <= 0.5
+    assert found.width == 1 or abs(found.left + found.width - (begin + length) * reduced[1] / size[1]) <= 0.5
+    assert reduction > 1 or found == crop
+
+
+def test_a_sample_is_drawn_the_same_in_any_company_and_otherwise_in_another_epoch_or_seed() -> None:
+    ids = np.array([9, 2, 700, 2])
+    together = draws(RANDOM, 1, 4, ids)
+    alone = [draws(RANDOM, 1, 4, ids[place : place + 1])[0] for place in range(4)]
+    assert np.array_equal(together, alone)  # type: ignore[arg-type]  # none of them is None
+    others = [draws(RANDOM, 1, 5, ids), draws(RANDOM, 2, 4, ids)]
+    assert all(not np.array_equal(together, other) for other in others)  # type: ignore[arg-type]  # as above
+    assert len({str(each) for each in together}) == 3
+
+
+def test_nothing_is_drawn_where_nothing_is_cropped_at_random() -> None:
+    assert draws(ImageSpec(8, 8, 3, "crop"), 0, 0, np.arange(3)) == [None] * 3
+
+
+def shown(data: bytes, image: ImageSpec, draw: Draw | None) -> Pixels:
+    row = np.full(image.shape, 77, dtype=np.uint8)
+    decode_into(data, row, image, draw)
+    return row
+
+
+def reference(picture: Image.Image, image: ImageSpec, draw: Draw) -> Pixels:
+    """Pillow's, from full size: as exact as can be."""
+    box = drawn_crop(picture.height, picture.width, image, draw).box
+    cut = picture.convert("RGB" if image.channels == 3 else "L").crop(box)
+    return np.asarray(cut.resize((image.width, image.height), Image.Resampling.BILINEAR)).reshape(image.shape)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("name", ["PNG", "WEBP", "JPEG"])
+@pytest.mark.parametrize("size", [(24, 32), (9, 7), (200, 150)], ids=str)
+def test_the_drawn_part_is_shown_in_every_format_and_size(size: tuple[int, int], name: str, channels: int) -> None:
+    picture, image = smooth(90, 120), ImageSpec(*size, channels, "random_crop", exact=True)
+    options = {"lossless": True} if name == "WEBP" else {"quality": 98, "subsampling": 0} if name == "JPEG" else {}
+    data = encoded(picture, name, **options)
+    for draw in drawn(image, 5):
+        assert apart(shown(data, image, draw), reference(picture, image, draw)) <= (5 if name == "JPEG" else 0)
+
+
+def watched_sizes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The (height, width) of every JPEG as it was decoded."""
+    sizes: list[tuple[int, int]] = []
+    pixels = jpeg._pixels
+
+    def watched(*given: Any) -> Pixels:
+        found = pixels(*given)
+        sizes.append((found.shape[0], found.shape[1]))
+        return found
+
+    monkeypatch.setattr(jpeg, "_pixels", watched)
+    return sizes
+
+
+@pytest.mark.parametrize("size", [(120, 160), (60, 80), (30, 40), (15, 20), (300, 300)], ids=str)
+def test_a_reduced_decode_shows_nearly_the_same_and_has_all_the_pixels_it_needs(
+    size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picture, image = smooth(480, 640), ImageSpec(*size, 3, "random_crop")
+    data, sizes = encoded(picture), watched_sizes(monkeypatch)
+    for draw in drawn(image, 12):
+        mean = np.abs(shown(data, image, draw).astype(int) - reference(picture, image, draw)).mean()
+        assert mean < 255 / min(size) + 1  # the part is cut to a pixel of what is shown, and the picture is a ramp
+        crop, reduced = drawn_crop(480, 640, image, draw), sizes[-1]
+        assert crop.within((480, 640), reduced).covers(image) or reduced == (480, 640)
+    assert (min(sizes) < (480, 640)) == (size != (300, 300))
+
+
+def test_an_upright_crop_is_taken_of_a_turned_file() -> None:
+    picture, image = smooth(200, 320), ImageSpec(30, 40, 3, "random_crop")
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    turned = encoded(picture.transpose(Image.Transpose.ROTATE_90), exif=exif, quality=98, subsampling=0)
+    for exact in (False, True):
+        for draw in drawn(image, 6):
+            spec = replace(image, exact=exact)
+            assert apart(shown(turned, spec, draw), reference(picture, image, draw)) <= 12
+
+
+def test_a_crop_of_a_picture_of_the_target_size_is_enlarged() -> None:
+    image = replace(RANDOM, scale=(0.25, 0.25))
+    for name in ("JPEG", "PNG"):
+        (draw,) = drawn(image, 1)
+        data = encoded(smooth(24, 32), name)
+        assert apart(shown(data, image, draw), reference(smooth(24, 32), image, draw)) <= 16
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 300), (300, 1), (2, 3)])
+@pytest.mark.parametrize("name", ["JPEG", "PNG"])
+def test_the_smallest_pictures_fill_their_row(name: str, size: tuple[int, int]) -> None:
+    grey = Image.new("RGB", (size[1], size[0]), (90, 90, 90))
+    for image in (RANDOM, replace(RANDOM, channels=1, exact=True)):
+        for draw in drawn(image, 5):
+            assert (shown(encoded(grey, name), image, draw) == 90).all()
+
+
+def test_without_a_draw_the_middle_is_shown() -> None:
+    for name in ("JPEG", "PNG"):
+        data = encoded(smooth(200, 300), name)
+        assert np.array_equal(shown(data, RANDOM, None), shown(data, replace(RANDOM, resize="crop"), None))
+
+
+def test_four_inks_and_damage_are_treated_as_ever() -> None:
+    (draw,) = drawn(RANDOM, 1)
+    data = encoded(smooth(90, 120).convert("CMYK"))
+    assert apart(shown(data, RANDOM, draw), reference(smooth(90, 120), RANDOM, draw)) <= 12
+    with pytest.raises(BadImageError, match="a damaged JPEG"):
+        shown(encoded(smooth(90, 120))[:-400], RANDOM, draw)

@@ -1,0 +1,93 @@
+"""What a file is follows from its bytes; what is no image we decode is called by its name, with what to do about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from golden import FILES
+from pictures import decoded, encoded, smooth
+
+from streamd.core.spec import ImageSpec
+from streamd.decode.decoders import BadImageError
+from streamd.decode.sniff import format_of
+
+SUFFIXES = {
+    ".jpg": "JPEG",
+    ".png": "PNG",
+    ".webp": "WEBP",
+    ".gif": "GIF",
+    ".bmp": "BMP",
+    ".tif": "TIFF",
+    ".avif": "AVIF",
+    ".pbm": "PPM",
+    ".pgm": "PPM",
+    ".ppm": "PPM",
+}
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
+
+
+@pytest.mark.parametrize("file", sorted(FILES.iterdir()), ids=lambda file: str(file.name))
+def test_every_golden_file_is_what_it_is_called(file: Path) -> None:
+    assert format_of(file.read_bytes()) == SUFFIXES[file.suffix]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "^an empty file$"),
+        (bytes(4096), "^4096 zero bytes: a copy or download that was never finished$"),
+        (b"<!DOCTYPE html><html><body>404", "^an HTML page"),
+        (b"\xef\xbb\xbf\n  <HTML lang=en>", "^an HTML page"),
+        (b'<?xml version="1.0"?>\n<svg xmlns="http://www.w3.org/2000/svg"/>', "^an SVG drawing: convert it to PNG$"),
+        (b"<svg width='3'/>", "^an SVG drawing: convert it to PNG$"),
+        (b'<?xml version="1.0"?><Error><Code>AccessDenied</Code></Error>', "^an XML file$"),
+        (LFS, "^a Git LFS pointer: run git lfs pull$"),
+        (
+            b"/annex/objects/SHA256E-s31390--f50d7ac4c6b9031379986bc362fcefb65f1e52621ce1708d537e740fefc59cc0.jpg",
+            "annex",
+        ),
+        (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "^a HEIC image: convert it to JPEG or PNG$"),
+        (b"\0\0\0\x18ftypmif1\0\0\0\0mif1heic", "^a HEIC image"),
+        (b"\0\0\0\x18ftypisom\0\0\0\0isommp42", "^a video: extract its frames$"),
+        (b"\xff\x0a\xfa\x7f\x01\x90", "^a JPEG XL image"),
+        (b"\0\0\0\x0cJXL \r\n\x87\n", "^a JPEG XL image"),
+        (b"\0\0\0\x0cjP  \r\n\x87\n", "^a JPEG 2000 image"),
+        (b"8BPS\0\1", "^a Photoshop document"),
+        (b"%PDF-1.7\n", "^a PDF: convert its pages"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n", "^PostScript"),
+        (b"\0\x05\x16\x07\0\x02", "^what macOS keeps beside a file"),
+        (b'{"message": "not found"}', '^text: it begins with b\'{"message": "not found"}\'$'),
+        (b"RIFF\0\0\0\0WAVEfmt ", r"^neither JPEG, PNG, .* nor PNM: it begins with b'RIFF'$"),
+        (b"\xfe\xed\xfa\xce", r"^neither JPEG, PNG, .* nor PNM: it begins with b'\\xfe\\xed\\xfa\\xce'$"),
+        (b"P9 3 3 ", "^text: it begins with b'P9 3 3 '$"),
+    ],
+    ids=lambda value: None if isinstance(value, str) else str(value[:10]),
+)
+def test_what_is_no_image_is_called_by_its_name(data: bytes, reason: str) -> None:
+    with pytest.raises(BadImageError, match=reason):
+        format_of(data)
+
+
+def test_a_still_picture_in_a_general_container_is_known_by_any_of_its_brands() -> None:
+    data = encoded(smooth(16, 16), "AVIF")
+    general = data.replace(b"ftypavif", b"ftypmif1", 1)
+    assert general != data
+    assert format_of(general) == "AVIF"
+
+
+def test_a_container_that_says_it_has_a_million_brands_is_looked_at_briefly() -> None:
+    data = b"\xff\xff\xff\xffftypisom" + bytes(4) + b"isom" * 1000 + b"avif"
+    with pytest.raises(BadImageError, match="a video"):
+        format_of(data)
+
+
+def test_a_reason_never_holds_more_of_a_file_than_a_line() -> None:
+    with pytest.raises(BadImageError) as caught:
+        format_of(b"a" * 100_000)
+    assert len(str(caught.value)) < 80
+
+
+def test_what_was_saved_as_a_jpeg_and_is_none_costs_a_reason() -> None:
+    with pytest.raises(BadImageError, match="an HTML page: what was downloaded was not the image"):
+        decoded(b"<html><head><title>429 Too Many Requests</title></head></html>", ImageSpec(8, 8, 3))

@@ -1,0 +1,115 @@
+"""Each of Keras's backends with its own environment: the tests of `fit_data` run in it, on the library itself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from compare_environments import python_of
+from lent_arrays import Lender
+from trainer_fakes import ANGLE, FakeStream, make_spec
+
+from streamd.errors import ConfigError
+from streamd.frameworks.keras import fit_data, load_keras
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+
+pytestmark = [pytest.mark.train, pytest.mark.timeout(360)]  # it may have to install the backend
+
+
+def run_tests(backend: str, compiled: Path, *modules: str) -> str:
+    """What pytest says of these modules, where Keras runs on `backend`. The test fails when one of theirs does."""
+    # Its own configuration is ours, of which not all is installed there.
+    options = f"-q --noconftest -c {os.devnull} --rootdir={ROOT} -p no:cacheprovider -o markers=train".split()
+    warnings = ["-W", "error", "-W", "ignore:__array__ implementation:DeprecationWarning"]  # of Keras, beside NumPy 2
+    done = subprocess.run(
+        [python_of(f"keras_{backend}"), "-m", "pytest", *options, *warnings, *(HERE / name for name in modules)],
+        env={
+            **os.environ,
+            "KERAS_BACKEND": backend,
+            "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
+            "JAX_COMPILATION_CACHE_DIR": str(compiled),  # the tests' models are much the same
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+            "PYTHONPATH": f"{ROOT}:{HERE.parents[1]}",
+        },
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("backend", "modules"),
+    [
+        (
+            "jax",
+            (
+                "test_frameworks_keras_fit_data.py",
+                "test_frameworks_keras_calls.py",
+                "test_keras_nan_guard.py",
+                "jax_properties.py",
+            ),
+        ),
+        ("torch", ("test_frameworks_keras_fit_data.py", "test_frameworks_keras_calls.py", "test_keras_model_state.py")),
+    ],
+)
+def test_a_backend_keeps_every_property_of_fit_data(tmp_path: Path, backend: str, modules: tuple[str, ...]) -> None:
+    last = run_tests(backend, tmp_path, *modules).splitlines()[-1]
+    assert "passed" in last
+    assert "skipped" not in last
+
+
+def test_memory_is_lent_again_when_the_framework_has_let_go_of_it() -> None:
+    from streamd.frameworks.keras.backends import Sparing  # noqa: PLC0415 - imports Keras
+
+    lender, held = Lender(), list[object]()
+    sparing = Sparing(lambda array: array, np.copy, held.clear)
+    first, second, third = (lender.lend() for _ in range(3))
+    assert sparing(first) is first
+    held.append(first[1:])  # a view that is garbage, until it is collected
+    del first
+    assert sparing(second) is second
+    assert held == []
+    view = second[1:]
+    del second
+    copied = sparing(third)
+    assert copied is not third
+    np.testing.assert_array_equal(copied, third)
+    assert lender.held == 2
+    np.testing.assert_array_equal(view[0], 1)
+
+
+def test_labels_are_copied_since_their_owner_may_write_them() -> None:
+    from streamd.frameworks.keras.backends import converter  # noqa: PLC0415 - as above
+
+    labels = np.arange(4)
+    given = converter("jax")(labels)
+    labels[:] = 9
+    assert given.tolist() == [0, 1, 2, 3]
+
+
+def test_a_backend_that_is_not_known_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load_keras().backend, "backend", lambda: "openvino")
+    with pytest.raises(ConfigError, match="TensorFlow, JAX and torch, and here Keras runs on openvino: set KERAS_BACK"):
+        fit_data(FakeStream(make_spec(ANGLE)))
+
+
+def test_a_distribution_of_kerass_own_is_refused_where_it_would_do_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    keras = load_keras()
+    mesh = SimpleNamespace(shape=(2,), axis_names=["batch"])
+    both = SimpleNamespace(device_mesh=mesh, batch_dim_name="batch")
+    monkeypatch.setattr("keras.src.distribution.distribution_lib.distribution", lambda: both)
+    model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    with pytest.raises(ConfigError, match=r"on JAX only; on tensorflow one device would do all.*rank=\"auto\""):
+        model.fit(fit_data(FakeStream(make_spec(ANGLE))), verbose=0)

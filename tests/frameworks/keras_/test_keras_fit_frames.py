@@ -1,0 +1,75 @@
+"""What is found in the frames of a running `fit`, and not when it has ended."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamd.errors import ConfigError
+from streamd.frameworks.keras import load_keras
+
+pytestmark = pytest.mark.train
+
+X = np.zeros((12, 1), np.float32)
+
+
+def fit(callback: Any, *more: Any, **how: Any) -> None:
+    keras = load_keras()
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse", run_eagerly=True)
+    model.fit(X, X, batch_size=1, verbose=0, callbacks=[callback, *more], **how)
+
+
+def callback(**turns: Any) -> Any:
+    return load_keras().callbacks.LambdaCallback(**turns)
+
+
+def test_a_fit_runs_until_it_returns_or_fails() -> None:
+    from streamd.frameworks.keras.fit_frames import is_fitting  # noqa: PLC0415 - imports Keras, which takes long
+
+    seen: list[bool] = []
+    mine, other = callback(), callback()
+    fit(mine, callback(on_epoch_end=lambda *_: seen.append(is_fitting(weakref.ref(mine)))))
+    fit(callback(on_epoch_end=lambda *_: seen.append(is_fitting(weakref.ref(other)))))
+    assert seen == [True, False]
+    assert not is_fitting(weakref.ref(mine))
+    with pytest.raises(ZeroDivisionError) as failed:
+        fit(mine, callback(on_epoch_end=lambda *_: 1 / 0))
+    assert failed.traceback
+    assert not is_fitting(weakref.ref(mine))
+
+
+def test_a_callback_that_nobody_has_any_more_is_in_no_fit() -> None:
+    from streamd.frameworks.keras.fit_frames import is_fitting  # noqa: PLC0415 - as above
+
+    gone = callback()
+    reference = weakref.ref(gone)
+    del gone
+    gc.collect()
+    assert not is_fitting(reference)
+
+
+@pytest.mark.parametrize("how", [{}, {"steps_per_epoch": 12}])
+def test_the_next_epoch_has_as_many_steps_as_are_set_and_so_has_its_bar(how: dict[str, int]) -> None:
+    from streamd.frameworks.keras.fit_frames import set_epoch_steps  # noqa: PLC0415 - as above
+
+    bar, seen = load_keras().callbacks.ProgbarLogger(), list[tuple[int, int]]()
+    lengths = iter([3, 12])
+
+    def end(*_: Any) -> None:
+        seen.append((bar.seen, bar.target))
+        set_epoch_steps(next(lengths, 12))
+
+    fit(bar, callback(on_train_begin=lambda *_: set_epoch_steps(next(lengths)), on_epoch_end=end), epochs=3, **how)
+    assert seen == [(3, 3), (12, 12), (12, 12)]
+
+
+def test_what_no_list_of_callbacks_calls_is_told_where_it_belongs() -> None:
+    from streamd.frameworks.keras.fit_frames import find_callbacks  # noqa: PLC0415 - as above
+
+    with pytest.raises(ConfigError, match=r"called by none of Keras's: give it to  fit\(callbacks"):
+        find_callbacks()

@@ -1,0 +1,156 @@
+"""Where a stream is read from, as Keras's methods begin and end; test_keras_calls has them call."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from threading import Event, Thread
+
+import pytest
+from trainer_fakes import ANGLE, FakeStream, make_spec
+
+from streamd.errors import ConfigError
+from streamd.frameworks.keras.reader import Reader, reader_of
+from streamd.frameworks.model_inputs import Batch
+
+LIMIT_S = 30.0
+
+
+def make_stream() -> FakeStream:
+    return FakeStream(make_spec(ANGLE))
+
+
+def take(batches: Iterable[Batch], steps: int | None = None) -> list[tuple[int, int]]:
+    return [(batch.epoch, batch.index) for batch in islice(batches, steps)]
+
+
+def evaluate(reader: Reader, steps: int | None = None) -> list[tuple[int, int]]:
+    """What a call of `evaluate` takes."""
+    batches: Iterator[Batch] = reader.start_over()
+    taken = take(batches, steps)
+    reader.end_call()
+    return taken
+
+
+def test_each_evaluation_begins_at_the_first_batch_and_has_an_account() -> None:
+    stream = make_stream()
+    reader = reader_of(stream)
+    assert evaluate(reader, 2) == [(0, 0), (0, 1)]
+    assert evaluate(reader) == [(0, 0), (0, 1), (0, 2)]
+    assert evaluate(reader, 1) == [(0, 0)]
+    assert [(each.complete, each.ok) for each in stream.receipts] == [(False, True), (True, True), (False, True)]
+
+
+def test_fit_goes_on_where_it_was_before_an_evaluation() -> None:
+    reader = reader_of(make_stream())
+    assert take(reader.go_on(whole=True), 2) == [(0, 0), (0, 1)]
+    assert evaluate(reader, 1) == [(0, 0)]
+    assert take(reader.go_on(whole=True)) == [(0, 2)]
+    assert evaluate(reader) == [(0, 0), (0, 1), (0, 2)]
+    assert take(reader.go_on(whole=False), 4) == [(1, 0), (1, 1), (1, 2), (2, 0)]
+
+
+def test_an_evaluation_that_ends_where_fit_goes_on_has_an_account_of_its_own() -> None:
+    stream = make_stream()
+    reader = reader_of(stream)
+    take(reader.go_on(whole=True), 2)
+    assert evaluate(reader, 2) == [(0, 0), (0, 1)]
+    assert take(reader.go_on(whole=True)) == [(0, 2)]
+    assert [(each.steps, each.complete) for each in stream.receipts] == [(2, False), (2, False), (3, True)]
+
+
+def test_a_loop_of_ones_own_goes_on_where_it_was_before_an_evaluation() -> None:
+    stream = make_stream()
+    reader = reader_of(stream)
+    loop = stream.epochs()
+    assert take(next(loop), 2) == [(0, 0), (0, 1)]
+    for _ in range(2):
+        assert evaluate(reader, 1) == [(0, 0)]
+    assert take(next(loop)) == [(0, 2)]
+    evaluate(reader)
+    assert take(next(loop)) == [(1, 0), (1, 1), (1, 2)]
+
+
+def test_a_stream_waits_where_it_will_be_read_next() -> None:
+    """What its trainer will want is made while nobody reads."""
+    stream = make_stream()
+    reader = reader_of(stream)
+    evaluate(reader, 2)
+    assert (stream.epoch, stream.index) == (0, 0)
+    take(reader.go_on(whole=True), 1)
+    evaluate(reader, 2)
+    assert (stream.epoch, stream.index) == (0, 1)
+    assert stream.rewinds == 2
+
+
+def test_who_seeks_after_an_evaluation_has_fit_go_on_from_there() -> None:
+    stream = make_stream()
+    reader = reader_of(stream)
+    evaluate(reader)
+    stream.seek("4:0")
+    assert take(reader.go_on(whole=True)) == [(4, 1), (4, 2)]
+    evaluate(reader)
+    stream.seek("6:1")
+    evaluate(reader)
+    assert take(reader.go_on(whole=True)) == [(6, 2)]
+
+
+@pytest.mark.parametrize("taken", [0, 2, 3])
+def test_who_seeks_after_an_evaluation_that_was_interrupted_has_fit_go_on_from_there(taken: int) -> None:
+    """Of such a one, no method of Keras's comes to its end."""
+    stream = make_stream()
+    reader = reader_of(stream)
+    take(reader.go_on(whole=True), 1)
+    take(reader.start_over(), taken)
+    stream.seek("4:0")
+    assert take(reader.go_on(whole=True)) == [(4, 1), (4, 2)]
+
+
+@pytest.mark.parametrize("taken", [0, 2, 3])
+def test_fit_goes_on_where_it_was_after_an_evaluation_that_was_interrupted(taken: int) -> None:
+    reader = reader_of(make_stream())
+    take(reader.go_on(whole=True), 1)
+    take(reader.start_over(), taken)
+    assert take(reader.go_on(whole=True)) == [(0, 1), (0, 2)]
+
+
+class Asking:
+    """Stands for Keras's iterator of a call."""
+
+
+def begin(reader: Reader, asking: Asking) -> str:
+    """What a method of Keras's does, in whose frame this is called."""
+    return reader.begin([sys._getframe(1)], weakref.ref(asking))
+
+
+def test_what_a_call_of_another_thread_reads_is_not_taken_away_from_it_while_that_runs() -> None:
+    reader, asking, other = reader_of(make_stream()), Asking(), Asking()
+    begun, over = Event(), Event()
+
+    def fit() -> None:
+        begin(reader, asking)
+        begun.set()
+        assert over.wait(LIMIT_S)
+
+    def evaluate() -> str:
+        return begin(reader, other)
+
+    thread = Thread(target=fit)
+    thread.start()
+    assert begun.wait(LIMIT_S)
+    try:
+        with pytest.raises(ConfigError, match=r"evaluate would take stream 'train' away from the fit.*of its own"):
+            evaluate()
+    finally:
+        over.set()
+        thread.join()
+    assert evaluate() == "evaluate"
+
+
+def test_all_that_is_made_of_a_stream_shares_its_reader() -> None:
+    stream = make_stream()
+    reader = reader_of(stream)
+    assert reader_of(stream) is reader
+    assert reader_of(make_stream()) is not reader

@@ -1,0 +1,376 @@
+"""Trainings that end in their midst and go on in another process: what becomes of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from compare_environments import python_of
+from resumed_training import (
+    EPOCHS,
+    STEPS,
+    KilledError,
+    killed_at,
+    make_model,
+    make_stream,
+    same_bits,
+    train,
+    values,
+)
+from trainer_fakes import FakeStream
+
+from streamd.errors import ConfigError, TokenError
+from streamd.frameworks import keras as ours
+from streamd.frameworks.checkpoint import Checkpoints
+from streamd.frameworks.keras import fit_data, load_keras
+
+pytestmark = pytest.mark.train
+
+TESTS = Path(__file__).parents[2]
+QUICK = {  # without this, each process compiles anew on JAX
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+}
+
+
+class Unkilled(NamedTuple):
+    """What a training ends with that nobody kills, and the batches it took."""
+
+    values: list[Any]
+    history: Any
+    taken: list[tuple[int, int]]
+
+
+def states(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.glob("step-*"))
+
+
+def train_until_killed(directory: Path, step: int, **changes: Any) -> None:
+    with pytest.raises(KilledError):
+        train(directory, killed_at(step), **changes)
+
+
+@pytest.fixture(scope="module")
+def unkilled() -> Unkilled:
+    """What two epochs end with."""
+    model, history, stream = train(None, epochs=2)
+    return Unkilled(values(model), history, stream.taken)
+
+
+@pytest.fixture(scope="module")
+def first_epoch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What is saved behind the first of them, which was validated."""
+    directory = tmp_path_factory.mktemp("first")
+    train(directory, epochs=1, validated=True)
+    return directory
+
+
+@pytest.fixture
+def begun(first_epoch: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return shutil.copytree(first_epoch, tmp_path / "begun")
+
+
+@pytest.mark.timeout(240)  # it may have to install a backend
+@pytest.mark.parametrize("backend", ["tensorflow", "torch", "jax"])
+def test_ten_kills_end_in_the_bits_of_a_run_without(tmp_path: Path, backend: str) -> None:
+    python = python_of(None if backend == "tensorflow" else f"keras_{backend}")
+    command = [str(python), str(TESTS / "killed_training.py"), str(tmp_path)]
+    environment = {**os.environ, **QUICK, "KERAS_BACKEND": backend, "PYTHONPATH": f"{TESTS.parent}:{TESTS}"}
+    environment["JAX_COMPILATION_CACHE_DIR"] = str(tmp_path / "compiled")
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    account = json.loads(done.stdout)
+    assert account["statuses"] == [0, *[-9] * 10, 0]
+    unkilled, killed = account["ends"]
+    assert unkilled.pop("taken") == EPOCHS * STEPS
+    assert killed.pop("taken") == EPOCHS * STEPS - 28
+    assert killed == unkilled
+    goes_on = [line.rsplit(" ", 1)[1] for line in done.stderr.splitlines() if "goes on in" in line]
+    assert goes_on == ["2", "4", "6", "6", "8", "12", "12", "12", "5", "2"]
+
+
+def test_several_steps_an_execution_are_saved_when_they_are_finished(tmp_path: Path, unkilled: Unkilled) -> None:
+    train_until_killed(tmp_path, 3, steps_per_execution=4, every=5)  # 12 steps
+    assert states(tmp_path) == ["step-0000008", "step-0000012"]
+    model, _, stream = train(tmp_path, steps_per_execution=4, every=5, epochs=2)
+    assert stream.taken == unkilled.taken[12:]
+    assert same_bits(values(model), unkilled.values)
+
+
+def test_fewer_steps_than_the_streams_epoch_has_are_an_epoch_of_their_own(tmp_path: Path, unkilled: Unkilled) -> None:
+    train_until_killed(tmp_path, 15, steps=4, epochs=7, every=5)
+    model, history, stream = train(tmp_path, steps=4, epochs=7, every=5)
+    assert stream.taken[: 26 - 15] == unkilled.taken[15:]
+    assert len(stream.taken) == 7 * 4 - 15
+    assert len(history["loss"]) == 7
+    assert int(model.optimizer.iterations) == 7 * 4
+
+
+@pytest.mark.parametrize(("steps", "counts"), [(4, [1, 4, 4, 4]), (2, [2, 2, 2])])  # three steps are done of the fourth
+def test_a_state_of_a_version_that_knew_of_steps_of_one_size_is_gone_on_with(
+    tmp_path: Path, unkilled: Unkilled, steps: int, counts: list[int]
+) -> None:
+    train_until_killed(tmp_path, 15, steps=4, epochs=7, every=5)
+    kept = Checkpoints(tmp_path, 1, print)
+    saved = kept.newest()
+    assert saved is not None
+    kept.save(
+        15, {name: what for name, what in saved.content.items() if name not in {"interrupted", "rate"}}, saved.arrays
+    )
+    _, history, stream = train(tmp_path, steps=steps, epochs=7, every=5)
+    assert stream.taken[: 26 - 15] == unkilled.taken[15 : 15 + len(stream.taken)]
+    assert len(stream.taken) == sum(counts)
+    assert len(history["loss"]) == 3 + len(counts)
+
+
+def test_a_fit_that_another_callback_ends_before_its_first_step_leaves_nothing_to_a_later_one(tmp_path: Path) -> None:
+    train_until_killed(tmp_path, 7, steps=4, every=2)
+    model, stream = make_model(), make_stream()
+    data = fit_data(stream, steps=4)
+
+    def end(*_: object, **__: object) -> None:
+        raise KilledError
+
+    others = load_keras().callbacks.LambdaCallback(on_epoch_begin=end)
+    with pytest.raises(KilledError) as kept:  # with its frames, as a notebook keeps them
+        model.fit(data, epochs=2, verbose=0, callbacks=[ours.ResumeCallback(data, tmp_path), others])
+    assert list(model.fit(data, verbose=0).history) == ["loss", "mae"]
+    assert kept.tb is not None
+    assert len(stream.taken) == 4
+
+
+def test_a_run_that_is_through_is_only_loaded(begun: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    model, history, stream = train(begun, epochs=1, seed=2, rate=0.5)
+    assert stream.taken == []
+    assert int(model.optimizer.iterations) == STEPS
+    assert list(history) == ["loss", "mae", "val_loss", "val_mae"]
+    said = capfd.readouterr().err
+    assert "all 1 epochs are done; it is only loaded" in said
+    assert "learning rate" not in said
+
+
+def test_more_epochs_go_on_with_a_run_that_is_through(begun: Path, unkilled: Unkilled) -> None:
+    model, history, stream = train(begun, epochs=2, seed=2)
+    assert stream.taken == unkilled.taken[STEPS:]
+    assert same_bits(values(model), unkilled.values)
+    assert (history["loss"], history["mae"]) == (unkilled.history["loss"], unkilled.history["mae"])
+
+
+def test_a_second_fit_with_the_same_callback_goes_on_and_one_without_it_begins_anew(tmp_path: Path) -> None:
+    model, stream = make_model(), make_stream()
+    data = fit_data(stream)
+    resume = ours.ResumeCallback(data, tmp_path)
+    for epochs, epoch in ((1, 0), (2, 1)):
+        assert model.fit(data, epochs=epochs, verbose=0, callbacks=[resume]).epoch[-1] == epoch
+    assert model.fit(data, epochs=1, verbose=0).epoch == [0]
+    assert stream.taken == [(epoch, index) for epoch in range(3) for index in range(STEPS)]
+
+
+def test_a_run_that_a_callback_has_ended_stays_ended(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def stop() -> Any:
+        return load_keras().callbacks.EarlyStopping("loss", min_delta=100, restore_best_weights=True)
+
+    model, history, _ = train(tmp_path, stop())
+    assert len(history["loss"]) == 2
+    again, _, stream = train(tmp_path, stop(), seed=2)
+    assert stream.taken == []
+    assert same_bits(values(again), values(model))
+    assert "a callback ended this training after epoch 2; remove the folder" in capfd.readouterr().err
+
+
+def test_a_run_that_a_callback_has_left_within_an_epoch_goes_on_there(tmp_path: Path, unkilled: Unkilled) -> None:
+    def leave(batch: int, **_: Any) -> None:
+        callback.model.stop_training = batch == 4
+
+    callback = load_keras().callbacks.LambdaCallback(on_train_batch_end=leave)
+    train(tmp_path, callback, epochs=2)
+    assert states(tmp_path) == ["step-0000005"]
+    model, history, stream = train(tmp_path, epochs=2)
+    assert stream.taken == unkilled.taken[5:]
+    assert same_bits(values(model), unkilled.values)
+    assert history == unkilled.history
+
+
+def test_a_state_that_is_no_number_any_more_is_not_saved(tmp_path: Path) -> None:
+    def spoil(batch: int, **_: Any) -> None:
+        if batch == 4:
+            callback.model.optimizer.learning_rate = float("nan")
+
+    callback = load_keras().callbacks.LambdaCallback(on_train_batch_begin=spoil)
+    train(tmp_path, callback, load_keras().callbacks.TerminateOnNaN(), every=3)
+    assert states(tmp_path) == ["step-0000003"]
+
+
+def test_a_disk_that_is_full_costs_a_line_and_no_training(
+    begun: Path, unkilled: Unkilled, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("streamd.frameworks.checkpoint.os.fsync", full)
+    model, _, _ = train(begun, epochs=2)
+    assert same_bits(values(model), unkilled.values)
+    assert states(begun) == [f"step-{STEPS:07}"]
+    lines = [line for line in capfd.readouterr().err.splitlines() if "could not be saved" in line]
+    assert len(lines) == 1
+    assert f"after step {2 * STEPS} could not be saved in {begun} (No space left on device); the train" in lines[0]
+
+
+def test_a_folder_that_is_removed_is_made_again_with_a_word(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    directory = tmp_path / "run" / "a"
+
+    def remove(epoch: int, _: Any) -> None:
+        if epoch == 1:
+            shutil.rmtree(directory.parent)
+
+    train(directory, load_keras().callbacks.LambdaCallback(on_epoch_begin=remove))
+    assert states(directory) == [f"step-{2 * STEPS:07}", f"step-{3 * STEPS:07}"]
+    said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("streamd: ")]
+    assert said == [
+        f"streamd: {directory} was removed, and with it what was saved there: it is made again, for the states to come"
+    ]
+
+
+def test_where_no_folder_can_be_made_again_no_state_is_said_to_be_there(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    directory = tmp_path / "run"
+
+    def replace(epoch: int, _: Any) -> None:
+        if epoch == 1:
+            shutil.rmtree(directory)
+            directory.write_text("")
+
+    train(directory, load_keras().callbacks.LambdaCallback(on_epoch_begin=replace), epochs=2)
+    assert "(Not a directory); the training goes on, and no earlier one is still there" in capfd.readouterr().err
+
+
+def test_two_fits_of_one_process_at_a_time_have_a_folder_each(tmp_path: Path) -> None:
+    begun, done = threading.Event(), threading.Event()
+
+    def wait(*_: Any, **__: Any) -> None:
+        begun.set()
+        assert done.wait(50)
+
+    first = threading.Thread(target=train, args=(tmp_path, load_keras().callbacks.LambdaCallback(on_epoch_end=wait)))
+    first.start()
+    try:
+        assert begun.wait(50)
+        with pytest.raises(ConfigError, match=f"another fit of this process saves in {tmp_path}: give each one a fold"):
+            train(tmp_path)
+    finally:
+        done.set()
+        first.join()
+    assert train(tmp_path)[2].taken == []  # the first was through, and nothing of it is lost
+
+
+def test_a_fit_within_another_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    within = load_keras().callbacks.LambdaCallback(on_epoch_end=lambda *_, **__: train(tmp_path, epochs=1))
+    with pytest.raises(ConfigError, match="another fit of this process saves in"):
+        train(tmp_path, within)
+
+
+def test_it_is_said_that_the_learning_rate_of_the_state_counts_and_how_another_one_is_set(
+    begun: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model, _, _ = train(begun, epochs=2, rate=0.5)
+    assert float(model.optimizer.learning_rate) == pytest.approx(0.001)
+    line = "the learning rate is 0.001, as it was saved; the 0.5 of this program does not count: set model.optimizer."
+    assert capfd.readouterr().err.count(line) == 1
+    train(begun, epochs=3)
+    assert "learning rate" not in capfd.readouterr().err
+
+
+def test_nothing_is_said_of_a_rate_that_a_callback_has_changed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def halve(*_: Any) -> None:
+        callback.model.optimizer.learning_rate = float(callback.model.optimizer.learning_rate) / 2
+
+    callback = load_keras().callbacks.LambdaCallback(on_epoch_begin=halve)
+    train(tmp_path, callback, epochs=1)
+    assert float(train(tmp_path, callback, epochs=2)[0].optimizer.learning_rate) == pytest.approx(0.00025)
+    assert "learning rate" not in capfd.readouterr().err
+
+
+def test_the_schedule_of_the_program_counts_and_that_is_said_where_it_is_another_one(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    decay = load_keras().optimizers.schedules.ExponentialDecay
+    train(tmp_path, epochs=1, rate=decay(0.1, 10, 0.5))
+    train(tmp_path, epochs=2, rate=decay(0.1, 10, 0.5))
+    assert "learning rate" not in capfd.readouterr().err
+    train(tmp_path, epochs=3, rate=decay(0.2, 10, 0.5))
+    assert "the learning rate's schedule is another one than was saved: that of this p" in capfd.readouterr().err
+
+
+def test_it_is_said_how_long_epochs_are_where_steps_are_others(
+    tmp_path: Path, unkilled: Unkilled, capfd: pytest.CaptureFixture[str]
+) -> None:
+    train_until_killed(tmp_path, 3, steps=5, epochs=3, every=1)
+    bars = load_keras().callbacks.ProgbarLogger()
+    _, history, stream = train(tmp_path, bars, steps=1, epochs=3, every=1, steps_per_execution=2)
+    assert stream.taken == unkilled.taken[3 : 3 + 2 + 1 + 1]
+    assert len(history["loss"]) == 3
+    line = (
+        "an epoch had 5 steps, and has the 1 of this program from here on; before that, the rest of the epoch that was"
+    )
+    assert capfd.readouterr().err.count(line) == 1
+
+
+def test_another_model_is_refused_with_what_to_do(begun: Path) -> None:
+    with pytest.raises(ConfigError, match="holds another model; build it as it was, or name another folder"):
+        train(begun, epochs=2, width=5)
+
+
+def test_another_stream_is_refused_before_a_step_is_done(begun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: FakeStream, token: str, **_after: str) -> None:
+        raise TokenError(f"{token} is of another stream")
+
+    monkeypatch.setattr(FakeStream, "seek", refuse)
+    with pytest.raises(TokenError, match=f"0:{STEPS - 1} is of another stream"):
+        train(begun, epochs=2)
+
+
+def test_a_run_that_goes_on_is_validated_on_the_same_samples(begun: Path) -> None:
+    _, history, _ = train(None, epochs=2, validated=True)
+    assert train(begun, epochs=2, validated=True)[1]["val_loss"] == history["val_loss"]
+
+
+def test_what_cannot_be_counted_with_is_refused(tmp_path: Path) -> None:
+    data = fit_data(make_stream())
+    with pytest.raises(ConfigError, match=r"steps_per_epoch=5: give  fit_data\(stream, steps=5\)"):
+        make_model().fit(data, steps_per_epoch=5, callbacks=[ours.ResumeCallback(data, tmp_path)], verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"every": 0}, "every must be 'epoch' or a number of steps, not 0"),
+        ({"every": "10min"}, "every must be 'epoch' or a number of steps, not '10min'"),
+        ({"keep": 0}, "keep must be at least 1, not 0"),
+        ({"data": [1]}, "needs what fit_data gave to fit, not list"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_at_once(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ours.ResumeCallback(**{"data": fit_data(make_stream()), "directory": tmp_path, **changes})
+
+
+def test_a_callback_that_fit_does_not_know_of_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"give it to  fit\(callbacks=\[\.\.\.\]\)"):
+        ours.ResumeCallback(fit_data(make_stream()), tmp_path).set_model(make_model())
+
+
+def test_it_saves_in_the_step_itself_when_it_is_given_alone(tmp_path: Path) -> None:
+    model, data = make_model(), fit_data(make_stream())
+    model.fit(data, epochs=1, verbose=0, callbacks=ours.ResumeCallback(data, tmp_path, every=6, keep=9))
+    assert states(tmp_path) == ["step-0000006", "step-0000012", "step-0000013"]

@@ -1,0 +1,126 @@
+"""What is left of an epoch, in steps of another size, and what is said of it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamd.frameworks.keras.resume_plan import Geometry, Interrupted, count_rest, describe_change, describe_rates
+
+ONE = Geometry(rows=8, world=1, steps=4, whole=False)
+TWO = Geometry(rows=8, world=2, steps=4, whole=False)
+WHOLE = Geometry(rows=8, world=1, steps=13, whole=True)
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "rest"),
+    [
+        (ONE, ONE, 3),
+        (ONE, TWO, 2),  # the last half of a step is one
+        (TWO, ONE, 6),
+        (ONE, Geometry(rows=4, world=1, steps=4, whole=False), 6),  # more than a whole epoch has
+        (ONE, Geometry(rows=64, world=4, steps=1, whole=False), 1),
+        (ONE, WHOLE, 3),
+        (WHOLE, ONE, 7),
+        (WHOLE, WHOLE, 7),
+    ],
+    ids=str,
+)
+def test_the_samples_left_of_an_epoch_take_as_many_steps_as_hold_them(then: Geometry, now: Geometry, rest: int) -> None:
+    assert count_rest(Interrupted(then, length=then.steps, done=1, own=then.whole), now, left=7) == rest
+
+
+@settings(derandomize=True, deadline=None)
+@given(*[st.integers(1, 64)] * 5, st.data())
+def test_no_sample_is_left_behind_and_no_step_is_empty(
+    rows: int, world: int, more_rows: int, more_world: int, steps: int, data: st.DataObject
+) -> None:
+    done = data.draw(st.integers(0, steps - 1))
+    then, now = Geometry(rows, world, steps, whole=False), Geometry(more_rows, more_world, steps, whole=False)
+    rest = count_rest(Interrupted(then, steps, done, own=False), now, left=0)
+    samples = (steps - done) * rows * world
+    assert (rest - 1) * now.step_samples < samples <= rest * now.step_samples
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "rest", "said"),
+    [
+        (ONE, ONE, 3, None),
+        (WHOLE, WHOLE, None, None),
+        (
+            ONE,
+            TWO,
+            1,
+            (
+                "it was saved with batches of 8, and goes on with batches of 8 for each of 2 ranks; before that, the "
+                "rest of the epoch that was interrupted takes 1 step"
+            ),
+        ),
+        (
+            WHOLE,
+            Geometry(rows=16, world=1, steps=7, whole=True),
+            None,
+            "it was saved with batches of 8, and goes on with batches of 16",
+        ),
+        (
+            ONE,
+            Geometry(rows=8, world=1, steps=6, whole=False),
+            2,
+            (
+                "an epoch had 4 steps, and has the 6 of this program from here on; before that, the rest of the "
+                "epoch that was interrupted takes 2 steps"
+            ),
+        ),
+        (
+            WHOLE,
+            Geometry(rows=8, world=16, steps=1, whole=True),
+            0,
+            (
+                "it was saved with batches of 8, and goes on with batches of 8 for each of 16 ranks; what is left "
+                "of the epoch that was interrupted makes no step, so it is over, and not validated"
+            ),
+        ),
+    ],
+)
+def test_what_is_another_size_now_is_said_with_both_values(
+    then: Geometry, now: Geometry, rest: int | None, said: str | None
+) -> None:
+    assert describe_change(then, now, rest, left=rest or 0) == said
+
+
+@pytest.mark.parametrize(
+    ("rest", "left", "first"),
+    [
+        (None, 9, ", but the first of them has the 9 that are left of the stream's"),
+        (None, 13, ""),
+        (None, 0, ""),
+        (3, 12, ", but the first of them has the 9 that are left of the stream's"),
+        (3, 3, ""),
+        (3, 1, ", but the first of them has the 11 that are left of the stream's"),  # they reach into its next one
+    ],
+)
+def test_it_is_said_where_epochs_that_are_whole_now_begin_with_a_shorter_one(
+    rest: int | None, left: int, first: str
+) -> None:
+    said = describe_change(ONE, WHOLE, rest, left)
+    assert str(said).partition(";")[0] == f"an epoch had 4 steps, and has the 13 of this program from here on{first}"
+
+
+@pytest.mark.parametrize(
+    ("begun", "kept", "given", "said"),
+    [
+        (0.1, 0.1, 0.1, None),
+        (0.1, 0.025, 0.1, None),  # a callback has lowered it
+        (0.1, 0.025, 0.025, None),  # a second fit of one process
+        (None, None, None, None),
+        (0.1, 0.025, 0.5, "the learning rate is 0.025, as it was saved; the 0.5 of this program does not count: set "),
+        ("Decay of {'rate': 1}", None, "Decay of {'rate': 1}", None),
+        ("Decay of {'rate': 1}", None, "Decay of {'rate': 2}", "that of this program counts, Decay of {'rate': 2}"),
+    ],
+)
+def test_it_is_said_which_of_two_learning_rates_counts(
+    begun: float | str | None, kept: float | None, given: float | str | None, said: str | None
+) -> None:
+    line = describe_rates(begun, kept, given)
+    assert line is None if said is None else said in str(line)

@@ -1,0 +1,180 @@
+"""A stream in the place of a DataLoader, with a stand-in for torch that has NumPy's memory."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from typing import Any
+
+import pytest
+from torch_fakes import DIARY, make
+from trainer_fakes import ANGLE, KIND, FakeStream, make_spec
+
+from streamd.core.spec import LabelSpec
+from streamd.errors import ConfigError, MissingExtraError, NoDatasetError
+from streamd.frameworks.torch import loader
+
+CAPTION = LabelSpec("caption", "string", text_bytes=4)
+
+
+@pytest.fixture(autouse=True)
+def torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", make())
+
+
+@pytest.fixture
+def _two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", make(devices=2))
+
+
+def samples(images: Any) -> list[int]:
+    """Whose images these are: all pixels of a fake are the sample's number."""
+    values: list[int] = images[:, 0, 0, 0].tolist()
+    return values
+
+
+def test_each_loop_is_an_epoch_in_the_streams_order() -> None:
+    stream = FakeStream(make_spec(KIND), total_epochs=2)
+    data = loader(stream)
+    for epoch in range(2):
+        steps = [(samples(images), labels.tolist()) for images, labels in data]
+        wanted = [stream.ids(epoch, index) for index in range(3)]
+        assert steps == [(ids.tolist(), (ids % 3).tolist()) for ids in wanted]
+        assert len(steps) == len(data) == 3
+    assert [receipt.complete for receipt in stream.receipts] == [True, True]
+
+
+def test_a_loop_too_many_says_so() -> None:
+    data = loader(FakeStream(make_spec(KIND), total_epochs=1))
+    assert len(list(data)) == 3
+    with pytest.raises(ConfigError, match="'train' has no epoch left: subscribe with epochs=None"):
+        iter(data)
+
+
+def test_an_epoch_that_was_left_early_is_gone_on_with() -> None:
+    stream = FakeStream(make_spec(KIND))
+    data = loader(stream)
+    next(iter(data))
+    assert stream.taken == [(0, 0)]
+    assert [samples(images) for images, _ in data] == [stream.ids(0, index).tolist() for index in (1, 2)]
+
+
+def test_epochs_come_one_at_a_time_to_the_last() -> None:
+    stream = FakeStream(make_spec(KIND), total_epochs=2, index=2)
+    assert [len(list(steps)) for steps in loader(stream).epochs()] == [1, 3]
+
+
+def test_nothing_is_fetched_before_a_step_wants_it() -> None:
+    stream = FakeStream(make_spec(KIND))
+    steps = iter(loader(stream))
+    assert stream.taken == []
+    next(steps)
+    assert stream.taken == [(0, 0)]
+
+
+@pytest.mark.parametrize(("channels_first", "shape"), [(True, (4, 3, 8, 8)), (False, (4, 8, 8, 3))])
+def test_images_lie_over_the_batch_and_hold_its_lease(channels_first: bool, shape: tuple[int, ...]) -> None:
+    stream = FakeStream(make_spec(KIND))
+    steps = iter(loader(stream, channels_first=channels_first))
+    images, labels = next(steps)
+    assert (images.shape, images.dtype.name, labels.dtype.name) == (shape, "uint8", "int64")
+    channel = 1 if channels_first else 3
+    assert images.strides[channel] == 1  # the channels of a pixel lie together
+    assert stream.leases == 1
+    del images
+    assert stream.leases == 0
+
+
+def test_no_more_than_the_step_in_hand_and_the_one_to_come_are_held() -> None:
+    stream = FakeStream(make_spec(KIND))
+    for _, _ in loader(stream):
+        pass
+    assert stream.most_leases <= 2
+
+
+def test_several_labels_come_by_name_and_some_may_go_in_beside_the_images() -> None:
+    stream = FakeStream(make_spec(ANGLE, KIND))
+    _, labels = next(iter(loader(stream)))
+    assert {name: label.dtype.name for name, label in labels.items()} == {"angle": "float32", "kind": "int64"}
+    given, kinds = next(iter(loader(stream, inputs="angle")))
+    assert (given["images"].shape, given["angle"].shape, kinds.shape) == ((4, 3, 8, 8), (4,), (4,))
+
+
+@pytest.mark.parametrize("labels", [(), (CAPTION,)], ids=["none", "text"])
+def test_images_come_alone_where_there_is_nothing_to_learn(labels: tuple[LabelSpec, ...]) -> None:
+    images = next(iter(loader(FakeStream(make_spec(*labels)))))
+    assert images.shape == (4, 3, 8, 8)
+
+
+def test_weights_come_along_where_samples_can_be_masked() -> None:
+    stream = FakeStream(make_spec(ANGLE, bad_policy="mask"), weightless=frozenset({3}))
+    for images, _, weights in loader(stream):
+        assert (weights == 0).tolist() == [sample == 3 for sample in samples(images)]
+
+
+def test_text_is_refused_with_what_to_do() -> None:
+    with pytest.raises(ConfigError, match=r"'caption' of stream 'train' is text.*serve it as type category"):
+        loader(FakeStream(make_spec(CAPTION)), targets="caption")
+
+
+@pytest.mark.usefixtures("_two_gpus")
+@pytest.mark.parametrize(("device", "number"), [("cuda:1", 1), ("cuda", 0)])
+def test_a_gpu_copies_aside_and_its_work_waits_for_the_copy(device: str, number: int) -> None:
+    stream = FakeStream(make_spec())
+    images = next(iter(loader(stream, device)))
+    wanted = [
+        "pin",
+        f"to cuda:{number} on side of {number}, not waited for",
+        f"main of {number} waits for side of {number}",
+        f"kept for main of {number}",
+    ]
+    assert wanted == DIARY
+    assert (images.shape, images.strides[1]) == ((4, 3, 8, 8), 1)
+
+
+@pytest.mark.usefixtures("_two_gpus")
+@pytest.mark.parametrize("device", ["cuda", "mps"])
+def test_the_lease_ends_when_another_device_has_its_step(device: str) -> None:
+    stream = FakeStream(make_spec(KIND))
+    steps = iter(loader(stream, device))
+    images, _ = next(steps)
+    assert stream.leases == 0
+    assert samples(images) == stream.ids(0, 0).tolist()
+
+
+@pytest.mark.usefixtures("_two_gpus")
+@pytest.mark.parametrize("device", ["cpu", None])
+def test_the_cpu_copies_nothing(device: str | None) -> None:
+    next(iter(loader(FakeStream(make_spec(KIND)), device)))
+    assert DIARY == []
+
+
+def test_a_gpu_that_is_not_there_is_refused_before_anything_is_fetched() -> None:
+    with pytest.raises(ConfigError, match=r"device='cuda', and torch 2.0 sees 0 CUDA devices"):
+        loader(FakeStream(make_spec(KIND)), "cuda")
+
+
+@pytest.mark.usefixtures("_two_gpus")
+def test_a_gpu_too_many_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"device='cuda:2', and torch 2.0 sees 2 CUDA devices"):
+        loader(FakeStream(make_spec(KIND)), "cuda:2")
+
+
+@pytest.mark.parametrize("device", ["gpu", 1.5])
+def test_a_device_that_torch_does_not_know_is_refused(device: object) -> None:
+    with pytest.raises(ConfigError, match=f"device={device!r} is none that torch knows: [^\n]+$"):
+        loader(FakeStream(make_spec(KIND)), device)
+
+
+def test_what_a_data_loader_asks_for_is_refused_with_the_reason() -> None:
+    data = loader(FakeStream(make_spec(KIND)))
+    with pytest.raises(NoDatasetError, match=r"loader\(stream\) in the place of the DataLoader, not into it"):
+        data[0]
+    with pytest.raises(NoDatasetError):
+        pickle.dumps(data)
+
+
+def test_a_missing_torch_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingExtraError, match=r"a stream for torch needs torch.*pip install 'streamd\[torch\]'"):
+        loader(FakeStream(make_spec(KIND)))

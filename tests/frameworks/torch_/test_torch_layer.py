@@ -1,0 +1,77 @@
+"""Normalization as a torch module, with a stand-in for torch that has NumPy's arithmetic and names its buffers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from normalize_forms import FORMS
+from trainer_fakes import make_spec
+
+from streamd.core.spec import ImageSpec
+from streamd.errors import ConfigError, MissingExtraError
+from streamd.frameworks.torch import normalization
+
+LAYER = "streamd.frameworks.torch.layer"
+
+
+class Module:
+    """As far as torch.nn.Module is used."""
+
+    def __init__(self) -> None:
+        self.buffers: list[str] = []
+
+    def register_buffer(self, name: str, value: Any) -> None:
+        self.buffers.append(name)
+        setattr(self, name, value)
+
+
+@pytest.fixture
+def _stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    torch = SimpleNamespace(nn=SimpleNamespace(Module=Module), tensor=np.array, float32=np.float32)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    yield
+    sys.modules.pop(LAYER, None)  # it was made with the stand-in
+
+
+@pytest.mark.usefixtures("_stand_in")
+@pytest.mark.parametrize(("normalize", "black", "white"), FORMS, ids=str)
+def test_the_module_does_what_the_stream_says(normalize: Any, black: list[float], white: list[float]) -> None:
+    module = normalization(make_spec(normalize=normalize))
+    pixels = np.zeros((2, 3, 4, 5), np.uint8)
+    pixels[1] = 255
+    normalized = module.forward(pixels)
+    assert (normalized.shape, normalized.dtype.name) == ((2, 3, 4, 5), "float32")
+    for place, expected in enumerate((black, white)):
+        np.testing.assert_allclose(normalized[place, :, 3, 4], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.usefixtures("_stand_in")
+def test_its_numbers_are_saved_with_the_model() -> None:
+    module = normalization(make_spec(normalize="imagenet"))
+    assert module.buffers == ["mean", "std"]
+    assert (module.mean.shape, module.mean.dtype.name) == ((3, 1, 1), "float32")
+
+
+@pytest.mark.usefixtures("_stand_in")
+@pytest.mark.parametrize(("channels", "shape"), [(3, (2, 8, 8, 3)), (1, (2, 3, 8, 8)), (3, (8, 8)), (3, (3,))])
+def test_channels_elsewhere_are_refused_with_what_puts_them_first(channels: int, shape: tuple[int, ...]) -> None:
+    module = normalization(make_spec(normalize="unit", image=ImageSpec(8, 8, channels)))
+    with pytest.raises(ValueError, match=rf"\(batch, {channels}, height, width\) is needed: images.permute"):
+        module.forward(np.zeros(shape, np.uint8))
+
+
+@pytest.mark.usefixtures("_stand_in")
+def test_what_the_stream_does_not_say_rightly_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no normalize 'units'; did you mean 'unit'"):
+        normalization(make_spec(normalize="units"))
+
+
+def test_a_missing_torch_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingExtraError, match=r"normalization for torch needs torch.*pip install 'streamd\[torch\]'"):
+        normalization(make_spec())

@@ -1,0 +1,333 @@
+"""The descriptor socket: slots for those who know a secret, and news of a death at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import resource
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from descriptor_desk import NBYTES, Desk, answered, at_desk_of, ended, raw
+
+from streamd.errors import ConnectError
+from streamd.ipc import fd_passing
+from streamd.ipc.fd_passing import Lifeline
+from streamd.ipc.mapping import map_readable, map_writable
+from streamd.limits import SECRET_BYTES
+
+# A client that forks, in a process of its own: the child keeps the lifeline open for as long as its input lasts.
+FORKING = """
+import os, sys
+from streamd.ipc.fd_passing import Lifeline
+line = Lifeline(sys.argv[1], bytes.fromhex(sys.argv[2]))
+child = os.fork()
+if child == 0:
+    os.read(0, 1)
+    os._exit(0)
+os.close(0)
+print("paired", flush=True)
+os.waitpid(child, 0)
+"""
+
+
+def fork_a_client(path: str, secret: bytes, reading: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", FORKING, path, secret.hex()]
+    return subprocess.Popen(command, stdin=reading, stdout=subprocess.PIPE)
+
+
+@pytest.fixture
+def path() -> Iterator[str]:
+    """A short place, whatever pytest calls its folders."""
+    with tempfile.TemporaryDirectory(prefix="sd") as folder:
+        yield f"{folder}/d"
+
+
+@pytest.fixture
+def at_desk(path: str) -> Callable[[Callable[[Desk], Coroutine[Any, Any, None]]], None]:
+    """Runs a coroutine function on a desk."""
+
+    def run(scene: Callable[[Desk], Awaitable[None]]) -> None:
+        at_desk_of(path, scene)
+
+    return run
+
+
+AtDesk = Callable[[Callable[[Desk], Coroutine[Any, Any, None]]], None]
+
+
+def test_a_paired_client_gets_its_slots_read_only(at_desk: AtDesk) -> None:
+    async def scene(desk: Desk) -> None:
+        map_writable(desk.slots.writable(7, NBYTES), NBYTES)[:3] = b"abc"
+        line = await desk.connect()
+        for _ in range(2):
+            descriptor = await asyncio.to_thread(line.fetch, 7)
+            assert bytes(map_readable(descriptor, NBYTES)[:3]) == b"abc"
+            with pytest.raises(PermissionError):
+                map_writable(descriptor, NBYTES)
+            os.close(descriptor)
+        assert not line.ended()
+        line.close()
+        assert (await desk.news())[0] == 1
+
+    at_desk(scene)
+
+
+def test_a_slot_that_is_gone_is_said_to_be_gone(at_desk: AtDesk) -> None:
+    async def scene(desk: Desk) -> None:
+        line = await desk.connect()
+        with pytest.raises(ConnectError, match="slot 8 is gone"):
+            await asyncio.to_thread(line.fetch, 8)
+        os.close(await asyncio.to_thread(line.fetch, 7))
+        line.close()
+
+    at_desk(scene)
+
+
+def test_a_wrong_secret_is_shown_out(at_desk: AtDesk) -> None:
+    async def scene(desk: Desk) -> None:
+        secret = desk.server.expect(1)
+        with raw(desk.path) as link:
+            link.send(bytes(SECRET_BYTES))
+            assert await ended(link)
+        assert desk.lost == []
+        Lifeline(desk.path, secret).close()
+        assert (await desk.news())[0] == 1
+
+    at_desk(scene)
+
+
+def test_a_secret_opens_once(at_desk: AtDesk) -> None:
+    async def scene(desk: Desk) -> None:
+        secret = desk.server.expect(1)
+        with raw(desk.path) as first, raw(desk.path) as second:
+            first.send(secret)
+            await answered()
+            second.send(secret)
+            assert await ended(second)
+            assert desk.lost == []
+
+    at_desk(scene)
+
+
+def test_each_session_has_a_secret_of_its_own(at_desk: AtDesk) -> None:
+    async def scene(desk: Desk) -> None:
+        lines = [await desk.connect(session) for session in (1, 2)]
+        await answered()
+        lines[1].close()
+        assert (await desk.news())[0] == 2
+        lines[0].close()
+
+    at_desk(scene)
+
+
+def test_the_end_of_a_connection_is_told_once(at_desk: AtDesk) -> None:
+    async def scene(desk: Desk) -> None:
+        line = await desk.connect(4)
+        await answered()
+        line.close()
+        assert await desk.news() == (4, "its connection ended")
+
+    at_desk(scene)
+
+
+def test_a_killed_client_is_lost_while_its_child_keeps_the_connection(at_desk: AtDesk) -> None:
+    async def scene(desk: Desk) -> None:
+        secret = desk.server.expect(3)
+        reading, writing = os.pipe()
+        client = await asyncio.to_thread(fork_a_client, desk.path, secret, reading)
+        os.close(reading)
+        with client:
+            assert client.stdout is not None
+            assert await asyncio.to_thread(client.stdout.readline) == b"paired\n"
+            await answered()
+            assert desk.lost == []
+            client.send_signal(signal.SIGKILL)
+            try:
+                async with asyncio.timeout(1.0):
+                    assert await desk.news() == (3, f"its process {client.pid} is dead")
+            finally:
+                os.close(writing)
+
+    at_desk(scene)
+
+
+def test_a_client_that_never_pairs_is_given_up(at_desk: AtDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fd_passing, "PAIR_S", 0.02)
+
+    async def scene(desk: Desk) -> None:
+        secret = desk.server.expect(5)
+        assert await desk.news() == (5, "it did not open its lifeline within 0.02 s")
+        with raw(desk.path) as link:
+            link.send(secret)
+            assert await ended(link)
+
+    at_desk(scene)
+
+
+@pytest.mark.parametrize("nonsense", [b"x", bytes(7), bytes(9), bytes(16)])
+def test_a_client_that_speaks_nonsense_is_lost(at_desk: AtDesk, nonsense: bytes) -> None:
+    async def scene(desk: Desk) -> None:
+        with raw(desk.path) as link:
+            link.send(desk.server.expect(6))
+            link.send(nonsense)
+            assert await ended(link)
+        assert await desk.news() == (6, "it spoke nonsense on the descriptor socket")
+
+    at_desk(scene)
+
+
+def test_a_session_that_is_forgotten_is_not_lost(at_desk: AtDesk) -> None:
+    async def scene(desk: Desk) -> None:
+        line = await desk.connect(1)
+        await answered()
+        unused = desk.server.expect(2)
+        desk.server.forget(1)
+        desk.server.forget(2)
+        assert line.ended()
+        line.close()
+        with raw(desk.path) as link:
+            link.send(unused)
+            assert await ended(link)
+        assert desk.lost == []
+
+    at_desk(scene)
+
+
+def test_a_client_that_leaves_slots_unread_is_lost_and_blocks_nobody(at_desk: AtDesk) -> None:
+    async def scene(desk: Desk) -> None:
+        with raw(desk.path) as link:
+            link.send(desk.server.expect(1))
+            link.setblocking(False)
+            with contextlib.suppress(BrokenPipeError):
+                while not desk.lost:
+                    with contextlib.suppress(BlockingIOError):
+                        link.send(struct.pack("<Q", 7))
+                    await asyncio.sleep(0)
+        assert (await desk.news())[1].startswith("its descriptor socket failed")
+
+    at_desk(scene)
+
+
+def test_a_client_sees_the_end_of_its_daemon(at_desk: AtDesk) -> None:
+    async def scene(desk: Desk) -> None:
+        line = await desk.connect()
+        await answered()
+        desk.server.close()
+        assert line.ended()
+        with pytest.raises(ConnectError):
+            line.fetch(7)
+        line.close()
+
+    at_desk(scene)
+
+
+def test_no_daemon_is_a_connect_error(tmp_path: Path) -> None:
+    with pytest.raises(ConnectError, match="its descriptor socket: No such file"):
+        Lifeline(str(tmp_path / "none"), bytes(SECRET_BYTES))
+
+
+def test_the_socket_has_the_mode_it_was_given(at_desk: AtDesk) -> None:
+    async def scene(desk: Desk) -> None:
+        assert (await asyncio.to_thread(Path(desk.path).stat)).st_mode & 0o777 == 0o600
+
+    at_desk(scene)
+
+
+def test_running_out_of_descriptors_makes_newcomers_wait_and_ends_nothing(
+    at_desk: AtDesk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(fd_passing, "_REST_S", 0.01)
+
+    async def scene(desk: Desk) -> None:
+        failures = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+        line = await desk.connect()
+        await answered()
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with raw(desk.path) as link:
+            os.close(lowest := os.dup(link.fileno()))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, before[1]))
+            try:
+                await answered()
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, before)
+            link.send(b"x" * SECRET_BYTES)
+            assert await ended(link), "served later, and shown out for its secret"
+        assert not line.ended()
+        assert (failures, desk.lost) == ([], [])
+        assert "Too many open files" in caplog.text
+        line.close()
+
+    at_desk(scene)
+
+
+def test_without_descriptors_a_slot_is_handed_out_in_the_spare_ones_place(
+    at_desk: AtDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene(desk: Desk) -> None:
+        line = await desk.connect()
+        spare = desk.server._spare
+        assert spare is not None
+        open_slot, asked = desk.slots.open_readable, list[int]()
+
+        def starved(slot: int) -> int | None:
+            asked.append(slot)
+            if desk.server._spare is not None:
+                raise OSError(errno.EMFILE, "Too many open files")
+            return open_slot(slot)
+
+        monkeypatch.setattr(desk.server, "_open_slot", starved)
+        for _ in range(2):
+            os.close(await asyncio.to_thread(line.fetch, 7))
+        assert asked == [7] * 4
+        await answered()
+        assert desk.server._spare is not None
+        assert desk.lost == []
+        line.close()
+
+    at_desk(scene)
+
+
+def test_a_slot_that_no_descriptor_at_all_is_left_for_costs_one_session_its_connection(
+    at_desk: AtDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene(desk: Desk) -> None:
+        line = await desk.connect()
+
+        def starved(slot: int) -> int | None:
+            raise OSError(errno.EMFILE, "Too many open files", slot)
+
+        monkeypatch.setattr(desk.server, "_open_slot", starved)
+        with pytest.raises(ConnectError):
+            await asyncio.to_thread(line.fetch, 7)
+        assert (await desk.news())[0] == 1
+        line.close()
+
+    at_desk(scene)
+
+
+def test_who_says_no_secret_is_hung_up_on_at_once_when_there_are_many(
+    at_desk: AtDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fd_passing, "PAIR_S", 0.05)
+
+    async def scene(desk: Desk) -> None:
+        desk.server._most = 2
+        line = await desk.connect()
+        with raw(desk.path) as silent, raw(desk.path) as beyond:
+            assert await ended(beyond)
+            assert await ended(silent)
+        assert (line.ended(), desk.lost) == (False, [])
+        line.close()
+
+    at_desk(scene)

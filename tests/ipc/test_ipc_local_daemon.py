@@ -1,0 +1,28 @@
+"""What `streamd.local` asks of its daemon: one line, whatever a notebook's mapping holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streamd.errors import ConfigError
+from streamd.ipc.local_daemon import Errand, endpoint_in
+
+
+def test_an_errand_is_one_line_in_which_paths_and_numbers_of_numpy_are_plain() -> None:
+    line = Errand({"workers": np.uint8(1), "streams": {"train": {"source": Path("/data")}}}, "/a").line()
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    assert json.loads(line) == {"config": {"workers": 1, "streams": {"train": {"source": "/data"}}}, "folder": "/a"}
+
+
+def test_what_no_configuration_can_hold_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"it cannot be handed to a daemon: .* is of type object"):
+        Errand({"workers": object()}, "/a").line()
+
+
+def test_the_endpoint_lies_in_the_errands_folder() -> None:
+    assert Errand("config.yaml", "/a").endpoint == endpoint_in("/a") == "ipc:///a/s"

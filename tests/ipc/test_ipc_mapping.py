@@ -1,0 +1,177 @@
+"""A lent array keeps its memory while anything of it lives, and gives it back once."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamd.core.slot_layout import Tensor
+from streamd.ipc.mapping import lend, map_readable, map_writable
+
+TENSOR = Tensor("images", "uint8", (4, 6, 8, 3), 4096)
+NBYTES = 2 * 4096
+Array = npt.NDArray[np.uint8]
+
+WAYS: dict[str, Callable[[Array], Array]] = {
+    "slice": lambda array: array[1:3, ::2],
+    "row": lambda array: array[2],
+    "reshape": lambda array: array.reshape(4, -1),
+    "transpose": lambda array: array.transpose(0, 3, 1, 2),
+    "bytes": lambda array: array.view(np.int8).view(np.uint8),
+    "flat": np.ravel,
+    "asarray": np.asarray,
+    "memoryview": lambda array: np.asarray(array.data),
+    "frombuffer": lambda array: np.frombuffer(array, dtype=np.uint8),
+    "strided": lambda array: np.lib.stride_tricks.as_strided(array, array.shape, array.strides),
+    "dlpack": lambda array: np.asarray(np.from_dlpack(array), dtype=np.uint8),
+    "new axis": lambda array: array[None],
+}
+
+
+def memory() -> memoryview:
+    """A mapped file of 8 KiB, counting up."""
+    descriptor = os.memfd_create("test")
+    try:
+        os.write(descriptor, bytes(range(256)) * (NBYTES // 256))
+        return map_readable(descriptor, NBYTES)
+    finally:
+        os.close(descriptor)
+
+
+def test_the_array_is_the_memory_itself() -> None:
+    mapped = memory()
+    array = lend(mapped, TENSOR, lambda: None)
+    assert (array.shape, str(array.dtype), array.flags.c_contiguous) == (TENSOR.shape, "uint8", True)
+    assert np.shares_memory(array, np.frombuffer(mapped, np.uint8))
+    assert array.tobytes() == bytes(mapped)[4096 : 4096 + TENSOR.nbytes]
+
+
+def test_a_mapping_needs_no_descriptor() -> None:
+    def descriptors() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = descriptors()
+    mapped = [memory() for _ in range(3)]
+    assert descriptors() == before
+    assert mapped[2][257] == 1
+
+
+def test_a_mapping_ends_with_its_last_view() -> None:
+    def mappings() -> int:
+        return Path("/proc/self/maps").read_text().count("memfd:test")
+
+    mapped = memory()
+    view = np.frombuffer(mapped, np.uint8)[5:9]
+    del mapped
+    gc.collect()
+    assert mappings() == 1
+    del view
+    gc.collect()
+    assert mappings() == 0
+
+
+def test_what_a_client_maps_cannot_be_written() -> None:
+    with pytest.raises(TypeError, match="read-only"):
+        memory()[0] = 1
+
+
+def test_what_a_worker_writes_is_seen_by_a_client() -> None:
+    descriptor = os.memfd_create("test")
+    try:
+        os.truncate(descriptor, NBYTES)
+        ours, theirs = map_writable(descriptor, NBYTES), map_readable(descriptor, NBYTES)
+    finally:
+        os.close(descriptor)
+    ours[7] = 200
+    assert theirs[7] == 200
+
+
+def test_what_cannot_be_mapped_is_the_systems_error() -> None:
+    with pytest.raises(OSError, match="Bad file descriptor") as raised:
+        map_readable(-1, NBYTES)
+    assert raised.value.errno == errno.EBADF
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_view_of_any_kind_keeps_the_memory_lent(way: str) -> None:
+    returned: list[int] = []
+    array = lend(memory(), TENSOR, lambda: returned.append(1))
+    view = WAYS[way](array)
+    expected = view.copy()
+    del array
+    gc.collect()
+    assert returned == []
+    assert np.array_equal(view, expected)
+    del view
+    assert returned == [1]
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(sorted(WAYS)), max_size=8), st.randoms())
+def test_the_lease_ends_once_with_the_last_of_many_views(ways: list[str], order: Random) -> None:
+    returned: list[int] = []
+    array = lend(memoryview(bytes(NBYTES)), TENSOR, lambda: returned.append(1))
+    views = [array, *(WAYS[way](array) for way in ways)]
+    del array
+    order.shuffle(views)
+    while views:
+        assert returned == []
+        views.pop()
+    assert returned == [1]
+
+
+def test_two_arrays_of_one_memory_are_two_leases() -> None:
+    mapped, returned = memory(), list[str]()
+    one = lend(mapped, TENSOR, lambda: returned.append("one"))
+    two = lend(mapped, TENSOR, lambda: returned.append("two"))
+    del one
+    assert returned == ["one"]
+    del two
+    assert returned == ["one", "two"]
+
+
+def test_nothing_of_the_array_can_be_written() -> None:
+    array = lend(memory(), TENSOR, lambda: None)
+    for view in (array, array[0], array.reshape(-1)):
+        assert not view.flags.writeable
+        with pytest.raises(ValueError, match="read-only"):
+            view[0] = 1
+    with pytest.raises(ValueError, match="cannot set WRITEABLE"):
+        array.setflags(write=True)
+
+
+def test_memory_that_is_writable_is_lent_read_only_too() -> None:
+    array = lend(memoryview(bytearray(NBYTES)), TENSOR, lambda: None)
+    assert not array.flags.writeable
+
+
+def test_a_cycle_returns_its_lease_when_it_is_collected() -> None:
+    returned: list[int] = []
+    knot: list[object] = [lend(memory(), TENSOR, lambda: returned.append(1))]
+    knot.append(knot)
+    del knot
+    gc.collect()
+    assert returned == [1]
+
+
+def test_a_program_that_ends_with_lent_memory_ends_quietly() -> None:
+    code = (
+        "import sys, numpy; from streamd.core.slot_layout import Tensor; from streamd.ipc.mapping import lend\n"
+        "lent = lambda: lend(memoryview(bytes(64)), Tensor('images', 'uint8', (8, 8), 0), lambda: None)\n"
+        "kept, sys.kept, numpy.kept, knot = lent(), lent(), lent(), [lent()]\n"
+        "knot.append(knot)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")

@@ -1,0 +1,51 @@
+"""A helper does not outlive who started it, whatever it is doing."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from daemons import wait_until
+
+STUCK = """
+import os
+from streamd.ipc.parent_death import end_with
+end_with(int({parent}))
+print(os.getpid(), flush=True)
+while True: pass
+"""
+STARTER = """
+import os, subprocess, sys, time
+helper = subprocess.Popen([sys.executable, "-c", sys.argv[1].format(parent=os.getpid())])
+helper.wait()
+"""
+
+
+def runs(pid: int) -> bool:
+    try:
+        return "(zombie)" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def test_a_helper_that_is_stuck_ends_with_a_starter_that_is_killed() -> None:
+    with subprocess.Popen([sys.executable, "-c", STARTER, STUCK], stdout=subprocess.PIPE, text=True) as starter:
+        assert starter.stdout is not None
+        helper = int(starter.stdout.readline())
+        assert runs(helper)
+        starter.kill()
+    wait_until(lambda: not runs(helper), "the helper ends")
+
+
+def test_a_helper_whose_starter_is_gone_already_ends_at_once() -> None:
+    done = subprocess.run([sys.executable, "-c", STUCK.format(parent=1 << 22)], check=False, timeout=20)
+    assert done.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("module", ["streamd.cli.check.reader_process", "streamd.cli.probe.trainer_process"])
+def test_the_helpers_of_commands_do(module: str) -> None:
+    source = Path(__file__).parents[2].joinpath(*module.split(".")).with_suffix(".py").read_text()
+    assert "end_with(os.getppid())" in source.partition("def main()")[2]

@@ -1,0 +1,375 @@
+"""One window, step by step: order, credit, leases, ranks, ends. `World` checks the standing rules after every event."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+import pytest
+from driving import MIB, World, epoch_of, steps_told, train
+
+from streamd.core.spec import BatchKey, Cursor, Segment, Uneven
+from streamd.limits import TASKS_AHEAD_PER_WORKER
+from streamd.scheduler import Window
+from streamd.scheduler.actions import DropSlots, Produce, SendBatch, StopStream
+from streamd.scheduler.events import (
+    BatchProduced,
+    CreditGranted,
+    Event,
+    LeaseReleased,
+    ProgressReported,
+    SessionClosed,
+    SessionLost,
+    StreamChanged,
+    Subscribed,
+    TimePassed,
+)
+
+
+def test_a_lone_trainer_gets_all_batches_in_order_once_over_several_epochs() -> None:
+    world = World(train(7))
+    trainer = world.subscribe(epochs=3)
+
+    world.run()
+
+    assert trainer.taken == [(epoch, index) for epoch in range(3) for index in range(7)]
+    assert len(world.made) == 21
+
+
+def test_the_receipt_follows_the_last_batch_of_each_epoch_at_once_and_holds_all_its_steps() -> None:
+    world = World(train(5))
+    trainer = world.subscribe(epochs=2, credit=8)
+
+    world.run(until=lambda: trainer.sent == 5)
+    assert [cursor.epoch for cursor in trainer.receipts] == [0]
+    world.run()
+
+    assert [cursor.epoch for cursor in trainer.receipts] == [0, 1]
+    assert [steps_told(cursor) for cursor in trainer.receipts] == [[0, 1, 2, 3, 4]] * 2
+    assert trainer.receipts[1].history == (Segment(0, 5, 0, 1),)
+
+
+def test_epochs_count_in_total_so_that_a_trainer_past_them_is_sent_nothing() -> None:
+    world = World(train(5))
+
+    trainer = world.subscribe(epochs=2, cursor=Cursor(2))
+
+    assert trainer.open
+    assert not world.made
+    assert not trainer.receipts
+
+
+def test_without_a_number_of_epochs_it_runs_on() -> None:
+    world = World(train(3))
+    trainer = world.subscribe(epochs=None)
+
+    world.run(until=lambda: len(trainer.taken) >= 30)
+
+    assert trainer.taken[-1] >= (9, 0)
+
+
+def test_what_comes_together_is_answered_in_its_order_before_it_is_decided_what_is_produced_next() -> None:
+    window = Window([train(9)], memory=64 * MIB, workers=1)
+    wish = Subscribed(1, "train", 0, 1, "drop", 1, Cursor(), 4, resuming=False)
+    started = [action for action in window.handle(wish, 0.0) if isinstance(action, Produce)]
+    assert [made.key.index for made in started] == [0, 1]
+
+    came: list[Event] = [CreditGranted(1, 4), *(BatchProduced(made.key, made.slot) for made in started)]
+    actions = window.handle_all(came, 0.001)
+
+    assert [type(action) for action in actions[:3]] == [SendBatch, SendBatch, Produce]
+    assert [action.key.index for action in actions if isinstance(action, SendBatch)] == [0, 1]
+    assert [action.key.index for action in actions if isinstance(action, Produce)][:2] == [2, 3]
+
+
+def test_nothing_is_sent_before_credit_is_granted_but_production_is_ahead() -> None:
+    world = World(train(9))
+    trainer = world.subscribe(credit=4)
+    world.end(trainer, lost=False)
+    world.connect(trainer, grant=False)
+    while world.producing:
+        world.produce()
+
+    assert trainer.sent == 0
+    world.grant(trainer, 2)
+    assert trainer.sent == 2
+    world.grant(trainer, 4)
+    assert trainer.sent == 4
+
+
+def test_a_trainer_that_keeps_its_batches_gets_no_more_than_its_credit_whatever_it_grants() -> None:
+    world = World(train(50))
+    trainer = world.subscribe(credit=3)
+    world.grant(trainer, 1000)
+    while world.producing:
+        world.produce()
+
+    assert sorted(trainer.held) == [0, 1, 2]
+    world.release(trainer, 1)
+    assert sorted(trainer.held) == [0, 2, 3]
+
+
+def test_repeating_and_reordering_credit_is_harmless() -> None:
+    world = World(train(9))
+    trainer = world.subscribe(credit=6)
+    world.end(trainer, lost=False)
+    world.connect(trainer, grant=False)
+    for upto in (3, 3, 1, 0, 2, 3):
+        world.grant(trainer, upto)
+    while world.producing:
+        world.produce()
+
+    assert trainer.sent == 3
+
+
+def test_words_of_unknown_sessions_and_about_unknown_deliveries_are_harmless() -> None:
+    world = World(train(9))
+    trainer = world.subscribe(credit=3)
+    world.produce()
+    strange: list[Event] = [
+        CreditGranted(99, 5),
+        LeaseReleased(99, (0, 1)),
+        LeaseReleased(trainer.session, (7, 8, 1 << 60)),
+        ProgressReported(99, 1),
+        SessionLost(99),
+        SessionClosed(99),
+    ]
+
+    assert [action for event in strange for action in world.handle(event) if isinstance(action, SendBatch)] == []
+    world.run()
+    assert trainer.taken == trainer.batches_of_all(9)
+
+
+def test_a_release_told_twice_frees_once() -> None:
+    world = World(train(9))
+    one, other = world.subscribe(credit=4), world.subscribe(credit=4)
+    world.produce()
+    slot = one.held[0]
+
+    world.release(one, 0)
+    world.release(one, 0)
+
+    assert other.held[0] == slot
+    assert world.window._pool.by_slot[slot].holders == 1
+
+
+def test_progress_is_only_noted_and_never_runs_backwards() -> None:
+    world = World(train(9))
+    trainer = world.subscribe()
+    for taken in (2, 1):
+        assert world.handle(ProgressReported(trainer.session, taken)) == []
+
+    assert world.window.sessions[0].taken == 2
+
+
+def test_trainers_in_step_share_each_decode() -> None:
+    world = World(train(20))
+    trainers = [world.subscribe(epochs=2) for _ in range(4)]
+
+    world.run()
+
+    assert all(trainer.taken == trainer.batches_of_all(20) for trainer in trainers)
+    assert set(Counter(world.made).values()) == {1}
+
+
+def test_one_batch_for_several_trainers_lies_in_one_slot_until_the_last_lets_go() -> None:
+    world = World(train(9), workers=1)
+    one, other = world.subscribe(credit=2), world.subscribe(credit=2)
+    world.produce()
+    assert one.held == other.held
+
+    world.take(one)
+    assert other.held[0] not in world.window._pool.free.get(MIB, [])
+    world.take(other)
+    assert world.window._pool.by_slot.get(0) is None
+
+
+def test_workers_are_given_two_tasks_each_and_large_batches_fewer() -> None:
+    for tasks, running in ((1, 6), (2, 3), (4, 2), (100, 1)):
+        world = World(train(50, tasks=tasks), workers=3)
+        world.subscribe(credit=20)
+
+        assert len(world.producing) == running
+        assert world.tasks - tasks < 3 * TASKS_AHEAD_PER_WORKER
+
+
+@pytest.mark.parametrize("at", [0, 1, 4, 5])
+def test_a_cursor_anywhere_is_continued_with_the_step_after_it(at: int) -> None:
+    world = World(train(5))
+    cursor = Cursor(1, (Segment(0, at, 0, 1),) if at else ())
+    trainer = world.subscribe(epochs=3, cursor=cursor)
+
+    world.run()
+
+    assert trainer.taken == [(1, index) for index in range(at, 5)] + [(2, index) for index in range(5)]
+    assert [(told.epoch, steps_told(told)) for told in trainer.receipts] == [(1, [0, 1, 2, 3, 4]), (2, [0, 1, 2, 3, 4])]
+
+
+UNEVEN: tuple[Uneven, ...] = ("drop", "pad")
+
+
+@pytest.mark.parametrize(("world_size", "uneven"), list(itertools.product(range(1, 6), UNEVEN)))
+def test_ranks_take_every_batch_exactly_once_together(world_size: int, uneven: Uneven) -> None:
+    batches = 13
+    world = World(train(batches))
+    ranks = [world.subscribe(rank=rank, world=world_size, uneven=uneven) for rank in range(world_size)]
+
+    world.run()
+
+    steps = batches // world_size if uneven == "drop" else -(-batches // world_size)
+    assert all(len(rank.taken) == steps for rank in ranks)
+    assert sorted(index for rank in ranks for _, index in rank.taken) == list(range(steps * world_size))
+
+
+def test_a_world_may_change_in_the_middle_of_an_epoch() -> None:
+    world = World(train(11))
+    first = [world.subscribe(rank=rank, world=2) for rank in range(2)]
+    while len(first[0].inbox) < 2:
+        world.produce()
+    world.take(first[0], 2)
+    cursor = first[0].cursor
+    assert cursor.base == 4
+    for rank in first:
+        world.end(rank, lost=True)
+
+    second = [world.subscribe(rank=rank, world=3, cursor=cursor) for rank in range(3)]
+    world.run(*second)
+
+    assert sorted(index for rank in second for _, index in rank.taken) == list(range(4, 10))
+    assert second[0].receipts[0].history == (Segment(0, 2, 0, 2), Segment(4, 2, 0, 3))
+
+
+def test_what_ranks_must_get_is_counted_right_by_the_tests_themselves() -> None:
+    assert epoch_of(7, 0, 1, 3, "drop") == [1, 4]
+    assert epoch_of(7, 0, 1, 3, "pad") == [1, 4, 7]
+    assert epoch_of(6, 3, 2, 3, "pad") == [5]
+    assert epoch_of(6, 6, 0, 3, "pad") == []
+
+
+def test_a_failed_production_stops_its_stream_and_no_other() -> None:
+    world = World(train(9), train(9, name="validation"))
+    one, two, other = world.subscribe(), world.subscribe(), world.subscribe("validation")
+
+    failed, actions = world.fail("the disk is gone")
+
+    assert StopStream("train", (one.session, two.session), "the disk is gone", changed=False) in actions
+    assert DropSlots((failed.slot,)) in actions
+    world.run(other)
+    assert other.taken == other.batches_of_all(9)
+    assert not other.stopped
+
+
+def test_a_stopped_stream_can_be_subscribed_to_again() -> None:
+    world = World(train(9))
+    world.subscribe()
+    world.fail("no memory")
+
+    again = world.subscribe()
+    world.run(again)
+
+    assert again.taken == again.batches_of_all(9)
+
+
+def test_a_changed_stream_ends_its_sessions_and_serves_the_new_one_nothing_of_the_old() -> None:
+    world = World(train(9), train(9, name="validation"))
+    old, other = world.subscribe(), world.subscribe("validation")
+    world.run(until=lambda: len(old.taken) == 3)
+    old_jobs = {job.slot for job in world.producing if job.key.stream == "train"}
+    assert old_jobs
+
+    shape = world.shapes["train"] = train(5, slot_bytes=2 * MIB, tasks=3)
+    world.checking = False  # the old productions still run, in slots of the old size
+    actions = world.handle(StreamChanged("train", shape))
+    new = world.subscribe()
+    world.run(new, other)
+
+    assert StopStream("train", (old.session,), "its configuration changed", changed=True) in actions
+    assert old.stopped
+    assert new.taken == new.batches_of_all(5)
+    assert other.taken == other.batches_of_all(9)
+    assert world.window.producing == world.window._load._tasks == 0
+
+
+def test_a_stream_taken_away_while_it_is_produced_leaves_no_worker_counted_as_busy() -> None:
+    world = World(train(9, tasks=2), train(9, name="validation"), workers=1)
+    world.subscribe()
+    assert world.producing
+
+    world.handle(StreamChanged("train", None))
+    while world.producing:
+        world.produce()
+    other = world.subscribe("validation")
+    world.run(other)
+
+    assert other.taken == other.batches_of_all(9)
+    assert world.window._load._tasks == 0
+
+
+def test_a_production_of_the_old_stream_that_fails_late_does_not_stop_the_new_one() -> None:
+    world = World(train(9))
+    world.subscribe()
+    world.handle(StreamChanged("train", train(9)))
+    new = world.subscribe()
+
+    _, actions = world.fail("too late")
+
+    assert not any(isinstance(action, StopStream) for action in actions)
+    assert not new.stopped
+
+
+def test_a_draining_window_produces_nothing_more_but_delivers_what_is_on_its_way() -> None:
+    world = World(train(50), workers=2)
+    trainer = world.subscribe(credit=8)
+    made = len(world.made)
+
+    world.drain()
+    world.run()
+
+    assert len(world.made) == made
+    assert len(trainer.taken) == made
+
+
+def test_idle_memory_goes_back_half_a_minute_after_the_last_session() -> None:
+    world = World(train(9))
+    trainer = world.subscribe()
+    world.run()
+    assert world.window.deadline() is None
+
+    world.now_s = 100.0
+    world.end(trainer, lost=False)
+    assert world.window.used_bytes > 0
+    assert world.window.deadline() == 130.0
+    world.now_s = 129.0
+    assert world.handle(TimePassed()) == []
+    world.now_s = 130.0
+    dropped = world.handle(TimePassed())
+
+    assert [type(action) for action in dropped] == [DropSlots]
+    assert world.window.used_bytes == 0
+    assert world.window.deadline() is None
+
+
+def test_a_new_session_puts_the_giving_back_off() -> None:
+    world = World(train(9))
+    first = world.subscribe()
+    world.run()
+    world.end(first, lost=False)
+    assert world.window.deadline() is not None
+
+    world.subscribe(epochs=0)
+
+    assert world.window.deadline() is None
+    world.now_s = 1000.0
+    assert world.handle(TimePassed()) == []
+
+
+def test_a_window_that_nobody_has_used_has_no_deadline() -> None:
+    assert World(train(9)).window.deadline() is None
+
+
+def test_the_first_batch_is_given_to_the_workers_by_the_subscription_itself() -> None:
+    world = World(train(9))
+
+    world.subscribe()
+
+    assert world.producing[0] == Produce(BatchKey("train", 0, 0), 1, MIB)

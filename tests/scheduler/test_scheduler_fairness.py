@@ -1,0 +1,154 @@
+"""Who is decoded for when decoding is the bottleneck: a late joiner catches up, else time is shared by sessions."""
+
+from __future__ import annotations
+
+import pytest
+from driving import MIB, World, train
+
+from streamd.core.spec import BatchKey, Cursor, Segment
+from streamd.limits import CATCH_UP_S
+
+COST_S = 0.01
+
+
+def at(index: int) -> Cursor:
+    return Cursor(0, (Segment(0, index, 0, 1),))
+
+
+def test_a_joiner_five_seconds_behind_draws_level_and_the_leader_loses_no_more_than_that() -> None:
+    world = World(train(3000), memory=20 * MIB, check=False)
+    leader = world.subscribe(credit=8)
+    world.run(cost_s=COST_S, until=lambda: len(leader.taken) >= 500)
+    joined_s, made = world.now_s, len(world.made)
+    joiner = world.subscribe(credit=8)
+
+    world.run(cost_s=COST_S)
+
+    assert joiner.taken == joiner.batches_of_all(3000)
+    again = len(world.made) - made - 2500
+    assert 450 <= again <= 520, "what the leader had behind it is decoded once more, and nothing else"
+    assert world.now_s - joined_s <= (2500 + again + 10) * COST_S
+    assert (world.now_s - joined_s) - 2500 * COST_S <= CATCH_UP_S
+
+
+def test_once_level_both_share_every_decode() -> None:
+    world = World(train(3000), check=False)
+    leader = world.subscribe(credit=8)
+    world.run(cost_s=COST_S, until=lambda: len(leader.taken) >= 500)
+    joiner = world.subscribe(credit=8)
+    world.run(cost_s=COST_S, until=lambda: len(joiner.taken) >= 1000)
+    made = len(world.made)
+
+    world.run(cost_s=COST_S, until=lambda: len(joiner.taken) >= 2000)
+
+    assert (len(world.made) - made) / 1000 == pytest.approx(1.0, abs=0.02)
+
+
+def test_nobody_ever_loses_more_than_the_bound_for_those_behind() -> None:
+    world = World(train(4000), memory=256 * MIB, check=False)
+    trainers = [world.subscribe(credit=4, cursor=at(place)) for place in (2000, 1500, 1000, 500, 10)]
+    most_lost_s = 0.0
+
+    def watch() -> bool:
+        nonlocal most_lost_s
+        most_lost_s = max(most_lost_s, *(session.lost_s for session in world.window.sessions))
+        return len(trainers[0].taken) >= 1500
+
+    world.run(cost_s=COST_S, until=watch)
+
+    assert 1.0 < most_lost_s <= CATCH_UP_S
+
+
+def test_what_is_lost_is_forgiven_with_the_epoch() -> None:
+    world = World(train(1000), check=False)
+    leader, follower = world.subscribe(epochs=2, cursor=at(500)), world.subscribe(epochs=2, cursor=at(100))
+    world.run(cost_s=COST_S, until=lambda: len(follower.taken) >= 200)
+    assert world.window.sessions[0].lost_s > 1.0
+
+    world.run(cost_s=COST_S, until=lambda: leader.taken[-1][0] == 1)
+
+    assert world.window.sessions[0].lost_s < 1.0
+
+
+def test_one_too_far_behind_to_draw_level_gets_half_the_time() -> None:
+    world = World(train(9000), check=False)
+    leader, follower = world.subscribe(cursor=at(5000), credit=4), world.subscribe(cursor=at(10), credit=4)
+
+    world.run(cost_s=COST_S, until=lambda: len(world.made) >= 1000)
+
+    assert len(leader.taken) == pytest.approx(500, abs=20)
+    assert len(follower.taken) == pytest.approx(500, abs=20)
+
+
+def test_three_in_step_get_three_times_the_time_of_one_alone() -> None:
+    world = World(train(20000), check=False)
+    three = [world.subscribe(cursor=at(10000), credit=4) for _ in range(3)]
+    alone = world.subscribe(cursor=at(10), credit=4)
+
+    world.run(cost_s=COST_S, until=lambda: len(world.made) >= 2000)
+
+    assert len(three[0].taken) / len(alone.taken) == pytest.approx(3.0, rel=0.05)
+
+
+def test_a_stream_of_larger_batches_does_not_get_more_of_the_workers() -> None:
+    world = World(train(9000), train(9000, name="large", tasks=4), workers=4, check=False)
+    small, large = world.subscribe(credit=8), world.subscribe("large", credit=8)
+
+    world.run(cost_s=COST_S, until=lambda: len(world.made) >= 2000)
+
+    assert len(small.taken) / len(large.taken) == pytest.approx(4.0, rel=0.1)
+
+
+def test_who_slept_is_not_owed_for_the_sleep() -> None:
+    world = World(train(20000), check=False)
+    awake, sleeper = world.subscribe(cursor=at(10000), credit=4), world.subscribe(cursor=at(10), credit=4)
+    world.run(awake, cost_s=COST_S, until=lambda: len(awake.taken) >= 1000)
+    before = len(awake.taken)
+
+    world.run(cost_s=COST_S, until=lambda: len(sleeper.taken) >= 200)
+
+    assert len(awake.taken) - before == pytest.approx(200, abs=20)
+
+
+def test_who_asks_for_nothing_holds_nobody_and_is_not_chased_at_anybodys_cost() -> None:
+    world = World(train(2000), check=False)
+    resting, worker = world.subscribe(cursor=at(400), credit=4), world.subscribe(credit=4)
+
+    world.run(worker, cost_s=COST_S)
+
+    assert worker.taken == worker.batches_of_all(2000)
+    assert world.now_s == pytest.approx(2000 * COST_S, abs=0.1)
+    assert next(each for each in world.window.sessions if each.id == resting.session).lost_s == 0.0
+
+
+def test_one_of_another_rank_is_not_waited_for() -> None:
+    world = World(train(9000), check=False)
+    leader, rank = world.subscribe(cursor=at(500), credit=4), world.subscribe(rank=1, world=2, credit=4)
+
+    world.run(cost_s=COST_S, until=lambda: len(world.made) >= 60)
+
+    assert len(leader.taken) == pytest.approx(30, abs=6)
+    assert len(rank.taken) == pytest.approx(30, abs=6)
+
+
+def test_one_still_in_the_epoch_before_is_brought_level_too() -> None:
+    world = World(train(9000), check=False)
+    leader = world.subscribe(epochs=3, cursor=Cursor(1, (Segment(0, 100, 0, 1),)), credit=4)
+    behind = world.subscribe(epochs=3, cursor=at(8900), credit=4)
+
+    world.run(cost_s=COST_S, until=lambda: len(behind.taken) >= 400)
+
+    assert len(leader.taken) == 200
+    assert world.now_s == pytest.approx(400 * COST_S, abs=0.2)
+
+
+def test_a_slow_trainer_shares_what_still_lies_in_memory() -> None:
+    world = World(train(100), memory=256 * MIB)
+    fast, slow = world.subscribe(credit=4), world.subscribe(credit=4)
+
+    world.run(fast)
+    world.run(slow)
+
+    assert slow.taken == fast.taken
+    assert len(world.made) == 100
+    assert world.made[0] == BatchKey("train", 0, 0)

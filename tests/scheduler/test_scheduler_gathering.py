@@ -1,0 +1,120 @@
+"""Joining others where they are, and waiting for others to come."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from driving import MIB, World, train
+
+from streamd.core.spec import Cursor
+from streamd.scheduler import Window
+from streamd.scheduler.actions import Action, Admit, SendBatch
+from streamd.scheduler.events import BatchProduced, CreditGranted, Event, SessionLost, Subscribed
+from streamd.scheduler.session import Session
+
+
+def live(world: World, number: int, *, epochs: int | None = 2, rank: int = 0, of: int = 1) -> Cursor:
+    """A live session; where it begins."""
+    event = Subscribed(number, "train", rank, of, "drop", epochs, Cursor(), 4, resuming=False, live=True)
+    (admitted,) = [action for action in world.window.handle(event, 0.0) if isinstance(action, Admit)]
+    assert admitted.cursor is not None
+    return admitted.cursor
+
+
+class Gathering:
+    """A window whose trainers wait for one another."""
+
+    def __init__(self) -> None:
+        self.window = Window([train(10)], memory=64 * MIB, workers=2)
+        self._numbers = count(101)
+
+    def subscribe(self, together: int) -> Session:
+        number = next(self._numbers)
+        self.handle(Subscribed(number, "train", 0, 1, "drop", 1, Cursor(), 4, resuming=False, together=together))
+        self.handle(CreditGranted(number, 4))
+        return next(session for session in self.window.sessions if session.id == number)
+
+    def handle(self, event: Event) -> list[Action]:
+        return self.window.handle(event, 0.0)
+
+
+def test_alone_a_live_session_begins_at_the_beginning() -> None:
+    assert live(World(train(10)), 100) == Cursor()
+
+
+def test_a_live_session_begins_where_the_one_furthest_ahead_is() -> None:
+    world = World(train(10))
+    world.subscribe(cursor=Cursor(0).after_step(0, 1), epochs=9)
+    world.subscribe(cursor=Cursor(5).after_step(0, 1).after_step(0, 1), epochs=9)
+    cursor = live(world, 100)
+    assert cursor.epoch == 5
+    assert cursor.begin >= 2
+    assert cursor.history == ()
+    (joined,) = [session for session in world.window.sessions if session.id == 100]
+    assert joined.next_key.index == cursor.begin
+
+
+def test_its_epochs_count_from_there() -> None:
+    world = World(train(10))
+    world.subscribe(cursor=Cursor(7), epochs=None)
+    live(world, 100, epochs=2)
+    (joined,) = [session for session in world.window.sessions if session.id == 100]
+    assert joined.walk.epochs == 9
+
+
+def test_whoever_is_through_is_not_followed() -> None:
+    world = World(train(3))
+    world.subscribe(cursor=Cursor(4), epochs=4)
+    assert live(world, 100) == Cursor()
+
+
+def test_ranks_join_at_the_end_of_a_step_of_whatever_world() -> None:
+    world = World(train(12))
+    world.subscribe(rank=0, world=3, cursor=Cursor(0).after_step(0, 3), epochs=1, credit=2)
+    sent = next(session for session in world.window.sessions).sent
+    assert live(world, 100, rank=1, of=2).begin == 3 * (1 + sent)
+
+
+def test_the_account_of_a_joined_epoch_begins_where_it_was_joined() -> None:
+    world = World(train(4))
+    trainer = world.subscribe(cursor=Cursor(0, begin=3))
+    while world.producing:
+        world.produce()
+    assert [place for _, place in trainer.inbox][-1].index == 3
+    (receipt,) = trainer.receipts
+    assert (receipt.begin, receipt.base, receipt.history[0].base) == (3, 4, 3)
+
+
+def test_nothing_is_sent_before_all_are_there_and_then_to_all() -> None:
+    gathering = Gathering()
+    early = [gathering.subscribe(3), gathering.subscribe(3)]
+    assert [session.room for session in early] == [0, 0]
+    (produce,) = [job for job in gathering.window._pool.entries.values() if job.key.index == 0]
+    done = gathering.handle(BatchProduced(produce.key, produce.slot))
+    assert not [action for action in done if isinstance(action, SendBatch)]
+    number = early[0].id + 2
+    last = Subscribed(number, "train", 0, 1, "drop", 1, Cursor(), 4, resuming=False, together=3)
+    sent = [action.session for action in gathering.handle(last) if isinstance(action, SendBatch)]
+    assert sent == [session.id for session in early]  # the newcomer has yet to grant credit
+    assert [action.session for action in gathering.handle(CreditGranted(number, 4)) if isinstance(action, SendBatch)]
+
+
+def test_one_who_left_is_not_counted() -> None:
+    gathering = Gathering()
+    gathering.handle(SessionLost(gathering.subscribe(2).id))
+    left = gathering.subscribe(2)
+    assert left.together == 2
+    assert (gathering.subscribe(2).together, left.together) == (0, 0)
+
+
+def test_one_who_comes_back_to_those_who_have_begun_begins_at_once() -> None:
+    gathering = Gathering()
+    gathering.subscribe(2)
+    gathering.handle(SessionLost(gathering.subscribe(2).id))
+    assert gathering.subscribe(2).together == 0
+
+
+def test_what_they_wait_for_is_decoded_meanwhile() -> None:
+    gathering = Gathering()
+    gathering.subscribe(2)
+    assert gathering.window.producing > 0

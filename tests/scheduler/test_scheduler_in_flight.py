@@ -1,0 +1,117 @@
+"""What the workers can be given beside what they have."""
+
+from __future__ import annotations
+
+import pytest
+from driving import MIB, train
+
+from streamd.core.spec import StreamShape
+from streamd.limits import MAX_TASKS_AHEAD, TASKS_AHEAD_PER_WORKER
+from streamd.scheduler.in_flight import Workload
+
+WORKERS = 2
+DEAR_S = 0.5
+CHEAP_S = 0.0001
+
+
+def load(*shapes: StreamShape, memory: int = 1024 * MIB) -> Workload:
+    return Workload(shapes or (train(100),), memory=memory, workers=WORKERS)
+
+
+def produce(work: Workload, shape: StreamShape, cost_s: float, since_s: float = 0.0) -> None:
+    work.begin(shape, 1, since_s)
+    work.finish(1, since_s + cost_s)
+
+
+def filled(work: Workload, shape: StreamShape) -> int:
+    """How many batches go into production until there is no room for another one."""
+    before = len(work)
+    while work.has_room(shape.name):
+        work.begin(shape, len(work) + 100, 0.0)
+    return len(work) - before
+
+
+def test_a_worker_is_given_two_tasks_while_nothing_is_known_or_they_are_dear() -> None:
+    shape = train(100)
+    fresh, dear = load(shape), load(shape)
+    produce(dear, shape, DEAR_S)
+
+    assert filled(fresh, shape) == filled(dear, shape) == WORKERS * TASKS_AHEAD_PER_WORKER
+    assert fresh.is_full
+    assert dear.is_full
+
+
+def test_cheap_tasks_are_given_in_numbers_but_not_where_memory_is_scarce() -> None:
+    shape = train(100)
+    plenty, scarce = load(shape), load(shape)
+    for work in (plenty, scarce):
+        produce(work, shape, CHEAP_S)
+    scarce.scarce = True
+
+    assert filled(plenty, shape) == WORKERS * MAX_TASKS_AHEAD
+    assert filled(scarce, shape) == WORKERS * TASKS_AHEAD_PER_WORKER
+    assert not scarce.is_full
+
+
+def test_production_looks_as_far_ahead_as_the_workers_have_tasks() -> None:
+    shape = train(100)
+    work = load(shape)
+    assert work.ahead("train") == WORKERS * TASKS_AHEAD_PER_WORKER + 1
+
+    produce(work, shape, CHEAP_S)
+    assert work.ahead("train") == WORKERS * MAX_TASKS_AHEAD + 1
+
+    work.scarce = True
+    assert work.ahead("train") == WORKERS * TASKS_AHEAD_PER_WORKER + 1
+
+
+def test_a_stream_fills_no_more_slots_at_a_time_than_it_may() -> None:
+    shape = train(100)
+    work = load(shape, memory=5 * MIB)
+    slots = 0
+    while work.has_slots("train"):
+        slots += 1
+        work.begin(shape, slots, 0.0)
+
+    assert slots == 3
+    work.give_up(1)
+    assert work.has_slots("train")
+
+
+def test_a_batch_costs_what_passed_since_the_one_before_it() -> None:
+    shape = train(100)
+    work = load(shape)
+    work.begin(shape, 1, 0.0)
+    work.begin(shape, 2, 0.0)
+
+    work.finish(1, 1.0)
+    work.finish(2, 3.0)
+
+    assert work.costs_s["train"] == pytest.approx(1.0 + 0.1 * (2.0 - 1.0))
+
+
+def test_what_is_under_way_of_a_stream_that_changed_is_not_the_new_ones() -> None:
+    old, new = train(100), train(50)
+    work = load(old, memory=5 * MIB)
+    for slot in (1, 2, 3):
+        work.begin(old, slot, 0.0)
+    work.put(new)
+    assert work.has_slots("train")
+
+    work.finish(1, 1.0)
+    work.begin(new, 4, 1.0)
+
+    assert work.has_slots("train")
+    assert len(work) == 3
+
+
+def test_the_last_batch_of_a_stream_that_is_gone_is_counted_off() -> None:
+    shape = train(100)
+    work = load(shape)
+    work.begin(shape, 1, 0.0)
+    work.remove("train")
+
+    work.finish(1, CHEAP_S)
+
+    assert len(work) == 0
+    assert work.is_full

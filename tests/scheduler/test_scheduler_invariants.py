@@ -1,0 +1,345 @@
+"""The second set of books: silent while the window does as it must, and loud about each rule that it breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import msgspec
+import pytest
+from driving import MIB, World, train
+
+from streamd.core.spec import BatchKey, Cursor, Segment, Uneven
+from streamd.errors import BrokenRuleError
+from streamd.scheduler.actions import Action, Admit, DropSlots, Produce, SendBatch, SendReceipt, StopStream
+from streamd.scheduler.events import (
+    BatchProduced,
+    CreditGranted,
+    DrainRequested,
+    Event,
+    LeaseReleased,
+    ProductionFailed,
+    ProgressReported,
+    SessionClosed,
+    SessionLost,
+    StreamChanged,
+    Subscribed,
+)
+from streamd.scheduler.invariants import Ledger
+
+BATCHES = 6
+
+
+def key(index: int, epoch: int = 0) -> BatchKey:
+    return BatchKey("train", epoch, index)
+
+
+def receipt(session: int, *segments: tuple[int, int, int, int], epoch: int = 0) -> SendReceipt:
+    return SendReceipt(session, Cursor(epoch, tuple(Segment(*segment) for segment in segments)))
+
+
+class Book:
+    """A ledger, and a daemon that does as the test says: batch i lies in slot i + 1."""
+
+    def __init__(self, batches: int = BATCHES) -> None:
+        self.ledger = Ledger([train(batches), train(batches, name="other")], 8 * MIB)
+        self.used = 0
+
+    def enter(self, event: Event, *actions: Action) -> None:
+        self.used += sum(isinstance(action, Produce) and action.slot * MIB > self.used for action in actions) * MIB
+        self.ledger.enter(event, actions, self.used)
+
+    def subscribe(
+        self,
+        session: int = 1,
+        *,
+        rank: int = 0,
+        world: int = 1,
+        uneven: Uneven = "drop",
+        epochs: int | None = 2,
+        stream: str = "train",
+        credit: int = 4,
+    ) -> None:
+        wish = Subscribed(session, stream, rank, world, uneven, epochs, Cursor(), credit, resuming=False)
+        self.enter(wish, Admit(session, credit))
+        self.enter(CreditGranted(session, credit))
+
+    def produce(self, *indices: int, send: bool = False) -> None:
+        for index in indices:
+            self.enter(ProgressReported(0, 0), Produce(key(index), index + 1, MIB))
+            sent = [SendBatch(1, index, key(index), index + 1)] if send else []
+            self.enter(BatchProduced(key(index), index + 1), *sent)
+
+
+def wish(session: int) -> Subscribed:
+    return Subscribed(session, "train", 0, 1, "drop", 2, Cursor(), 2, resuming=True)
+
+
+def broken(rule: str, act: Callable[[], None]) -> str:
+    with pytest.raises(BrokenRuleError) as caught:
+        act()
+    assert caught.value.rule == rule
+    return str(caught.value)
+
+
+def test_it_counts_how_often_each_rule_was_checked() -> None:
+    world = World(train(20))
+    trainer = world.subscribe(epochs=2)
+    world.run()
+    checks = world.window.checks
+
+    assert len(trainer.taken) == 40
+    assert checks["steps_consecutive"] == checks["slot_holds_batch"] == 40
+    assert checks["receipt_after_last"] == checks["others_unmoved"] == 42
+    assert checks["slot_free_to_write"] == len(world.made)
+    assert checks["memory_within_budget"] > 80
+
+
+def test_the_message_names_the_rule_and_the_facts_and_says_what_to_do() -> None:
+    book = Book()
+    book.subscribe()
+    book.produce(0)
+
+    said = broken("numbers_dense", lambda: book.enter(CreditGranted(1, 4), SendBatch(1, 3, key(0), 1)))
+
+    assert "number=3" in said
+    assert "0 is the next number" in said
+    assert "start it again" in said
+
+
+@pytest.mark.parametrize(
+    ("rule", "sent"),
+    [
+        ("numbers_dense", SendBatch(1, 2, key(1), 2)),
+        ("numbers_dense", SendBatch(1, 0, key(1), 2)),
+        ("steps_consecutive", SendBatch(1, 1, key(0), 1)),
+        ("steps_consecutive", SendBatch(1, 1, key(2), 3)),
+        ("steps_consecutive", SendBatch(1, 1, key(1, epoch=1), 2)),
+        ("steps_consecutive", SendBatch(1, 1, BatchKey("other", 0, 1), 2)),
+        ("slot_holds_batch", SendBatch(1, 1, key(1), 3)),
+        ("slot_holds_batch", SendBatch(1, 1, key(1), 7)),
+        ("sent_within_grant", SendBatch(1, 4, key(1), 2)),
+        ("others_unmoved", SendBatch(2, 1, key(1), 2)),
+    ],
+)
+def test_a_batch_that_is_not_the_next_one_in_every_respect_is_seen(rule: str, sent: SendBatch) -> None:
+    book = Book()
+    book.subscribe()
+    book.produce(0, send=True)
+    book.produce(1, 2)
+
+    broken(rule, lambda: book.enter(CreditGranted(1, 4), sent))
+    assert rule in book.ledger.checks
+
+
+def test_a_batch_beyond_the_credit_granted_or_leased_is_seen() -> None:
+    book = Book()
+    book.subscribe()
+    book.produce(0, 1, 2, 3, send=True)
+    book.produce(4)
+    broken("sent_within_grant", lambda: book.enter(CreditGranted(1, 4), SendBatch(1, 4, key(4), 5)))
+
+    book = Book()
+    book.subscribe()
+    book.produce(0, 1, 2, 3, send=True)
+    book.produce(4)
+    broken("sent_within_grant", lambda: book.enter(CreditGranted(1, 9), SendBatch(1, 4, key(4), 5)))
+
+
+def test_a_batch_in_production_or_of_the_old_stream_is_not_to_be_sent() -> None:
+    book = Book()
+    book.subscribe()
+    book.enter(ProgressReported(1, 0), Produce(key(0), 1, MIB))
+    broken("slot_holds_batch", lambda: book.enter(CreditGranted(1, 5), SendBatch(1, 0, key(0), 1)))
+
+    book = Book()
+    book.produce(0)
+    book.enter(StreamChanged("train", train(BATCHES)), StopStream("train", (), "changed", changed=True))
+    book.subscribe()
+    broken("slot_holds_batch", lambda: book.enter(CreditGranted(1, 5), SendBatch(1, 0, key(0), 1)))
+
+
+@pytest.mark.parametrize(("uneven", "steps"), [("drop", 1), ("pad", 2)])
+def test_an_epochs_receipt_follows_its_last_step_at_once(uneven: Uneven, steps: int) -> None:
+    sent = [SendBatch(1, number, key(1 + 4 * number), 2 + 4 * number) for number in range(steps)]
+    told = receipt(1, (0, steps, 1, 4))
+    for answer, rule in (
+        (sent, "receipt_after_last"),
+        ([*sent, told], None),
+        ([*sent[:-1], told], "receipt_after_last"),
+    ):
+        book = Book()
+        book.subscribe(rank=1, world=4, uneven=uneven)
+        book.produce(*range(BATCHES))
+        if rule is None:
+            book.enter(CreditGranted(1, 4), *answer)
+        else:
+            broken(rule, lambda book=book, answer=answer: book.enter(CreditGranted(1, 4), *answer))  # type: ignore[misc]  # bound early
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        receipt(1, (0, 5, 0, 1)),
+        receipt(1, (0, 6, 0, 1), epoch=1),
+        receipt(1, (0, 2, 0, 3)),
+        receipt(1, (0, 3, 0, 1), (3, 1, 0, 3)),
+        receipt(1),
+    ],
+)
+def test_a_receipt_that_does_not_hold_the_steps_that_were_sent_is_seen(told: SendReceipt) -> None:
+    book = Book()
+    book.subscribe(credit=8)
+    book.produce(*range(5), send=True)
+    book.enter(ProgressReported(1, 0), Produce(key(5), 6, MIB))
+    last = SendBatch(1, 5, key(5), 6)
+
+    broken("receipt_after_last", lambda: book.enter(BatchProduced(key(5), 6), last, told))
+
+
+def lost_with_a_lease(book: Book) -> None:
+    book.produce(0, send=True)
+    book.enter(SessionLost(1))
+
+
+def held_over(book: Book) -> None:
+    book.produce(0, send=True)
+    book.enter(SessionClosed(1, (0,)))
+
+
+def retired(book: Book) -> None:
+    book.produce(0, send=True)
+    book.enter(LeaseReleased(1, (0,), (0,)))
+
+
+def failed(book: Book) -> None:
+    book.enter(ProgressReported(1, 0), Produce(key(0), 1, MIB))
+    book.enter(ProductionFailed(key(0), 1, "no"), StopStream("train", (1,), "no", changed=False))
+
+
+def dropped(book: Book) -> None:
+    book.produce(0)
+    book.used -= MIB
+    book.enter(ProgressReported(1, 0), DropSlots((1,)))
+    book.used += MIB
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        lambda book: book.produce(0, send=True),
+        lambda book: book.enter(ProgressReported(1, 0), Produce(key(0), 1, MIB)),
+        lost_with_a_lease,
+        held_over,
+        retired,
+        failed,
+        dropped,
+    ],
+    ids=["leased", "in production", "of the dead", "held over", "retired", "failed", "dropped"],
+)
+def test_a_slot_that_somebody_may_look_at_or_that_is_over_is_never_written(before: Callable[[Book], None]) -> None:
+    book = Book()
+    book.subscribe()
+    before(book)
+
+    broken("slot_free_to_write", lambda: book.enter(ProgressReported(1, 0), Produce(key(5), 1, MIB)))
+
+
+def test_a_released_slot_may_be_written_again_but_not_as_one_of_another_size_nor_while_draining() -> None:
+    for again, drain in ((Produce(key(5), 1, MIB), True), (Produce(key(5), 1, 2 * MIB), False)):
+        book = Book()
+        book.subscribe()
+        book.produce(0, send=True)
+        book.enter(LeaseReleased(1, (0,)))
+        if drain:
+            book.enter(ProgressReported(1, 0), msgspec.structs.replace(again, key=key(4)))
+            book.enter(BatchProduced(key(4), 1))
+            book.enter(DrainRequested())
+        broken("slot_free_to_write", lambda again=again, book=book: book.enter(ProgressReported(1, 0), again))  # type: ignore[misc]  # bound early
+
+
+def test_a_slot_that_is_leased_or_written_or_gone_is_never_dropped() -> None:
+    book = Book()
+    book.subscribe()
+    book.produce(0, send=True)
+    broken("slot_free_to_drop", lambda: book.enter(ProgressReported(1, 0), DropSlots((1,))))
+    book.enter(ProgressReported(1, 0), Produce(key(1), 2, MIB))
+    broken("slot_free_to_drop", lambda: book.enter(ProgressReported(1, 0), DropSlots((2,))))
+    broken("slot_free_to_drop", lambda: book.enter(ProgressReported(1, 0), DropSlots((3,))))
+
+
+def test_what_is_held_of_a_session_that_has_ended_is_not_dropped_before_it_is_given_back() -> None:
+    book = Book()
+    book.subscribe()
+    book.produce(0, 1, send=True)
+    book.enter(SessionClosed(1, (0,)))
+    broken("slot_free_to_drop", lambda: book.enter(ProgressReported(1, 0), DropSlots((1,))))
+    book.used -= MIB
+    book.enter(ProgressReported(1, 0), DropSlots((2,)))
+
+
+def test_what_is_held_of_an_earlier_session_counts_within_the_credit() -> None:
+    book = Book()
+    book.subscribe(1, credit=2)
+    book.produce(0, 1, send=True)
+    book.enter(SessionClosed(1, (0,)))
+    event = replace(wish(2), earlier=(1,))
+    book.enter(event, Admit(2, 2, None, (1,)))
+    book.produce(2)
+    book.enter(CreditGranted(2, 2), SendBatch(2, 0, key(0), 1))
+    broken("sent_within_grant", lambda: book.enter(CreditGranted(2, 2), SendBatch(2, 1, key(1), 2)))
+
+
+def test_what_counts_with_another_trainers_session_is_seen() -> None:
+    book = Book()
+    book.subscribe(1, credit=2)
+    book.produce(0, send=True)
+    book.enter(SessionClosed(1, (0,)))
+    broken("others_unmoved", lambda: book.enter(wish(2), Admit(2, 2, None, (1,))))
+    book = Book()
+    book.subscribe(1, credit=2)
+    book.produce(0, send=True)
+    book.enter(SessionClosed(1, (0,)))
+    book.enter(replace(wish(2), earlier=(1,)), Admit(2, 2, None, (1,)))
+    again = replace(wish(3), earlier=(1,))
+    broken("others_unmoved", lambda: book.enter(again, Admit(3, 2, None, (1,))))
+
+
+@pytest.mark.parametrize(
+    "event",
+    [CreditGranted(2, 9), LeaseReleased(2, (0,)), ProgressReported(2, 1), CreditGranted(77, 9)],
+)
+def test_what_happens_to_one_session_or_comes_of_none_sends_another_nothing(event: Event) -> None:
+    book = Book()
+    book.subscribe(1)
+    book.subscribe(2)
+    book.produce(0)
+
+    broken("others_unmoved", lambda: book.enter(event, SendBatch(1, 0, key(0), 1)))
+
+
+def test_a_stream_is_stopped_by_its_own_failure_or_change_and_takes_no_other_along() -> None:
+    book = Book()
+    book.subscribe(1)
+    book.subscribe(2, stream="other")
+    stop = StopStream("train", (1,), "changed", changed=True)
+
+    broken("others_unmoved", lambda: book.enter(SessionLost(9), stop))
+    changed = StreamChanged("train", None)
+    broken("others_unmoved", lambda: book.enter(changed, replace(stop, stream="other")))
+    broken("others_unmoved", lambda: book.enter(changed, replace(stop, sessions=(1, 2))))
+
+
+def test_an_admission_that_nobody_asked_for_is_seen() -> None:
+    book = Book()
+    book.subscribe(1)
+
+    broken("others_unmoved", lambda: book.enter(ProgressReported(1, 0), Admit(1, 4)))
+
+
+def test_memory_beyond_the_budget_or_other_than_accounted_is_seen() -> None:
+    book = Book()
+    broken("memory_within_budget", lambda: book.ledger.enter(ProgressReported(1, 0), [], MIB))
+    book = Book()
+    makes = [Produce(key(index), index + 1, MIB) for index in range(9)]
+    broken("memory_within_budget", lambda: book.ledger.enter(ProgressReported(1, 0), makes, 9 * MIB))

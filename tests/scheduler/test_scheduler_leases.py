@@ -1,0 +1,178 @@
+"""What trainers hold of sessions that have ended: on the books until they drop it, in the credit of who follows."""
+
+from __future__ import annotations
+
+import pytest
+from driving import MIB, Trainer, World, train
+
+from streamd.scheduler.events import LeaseReleased, SessionClosed, SessionLost, StreamChanged
+
+
+def holding(world: World, trainer: Trainer, batches: int) -> list[int]:
+    """The trainer's loop takes so many batches and keeps them; the slots that they lie in."""
+    slots = []
+    for _ in range(batches):
+        world.run(trainer, until=lambda: bool(trainer.inbox))
+        number = world.receive(trainer)
+        world.grant(trainer, number + 1 + trainer.credit)
+        slots.append(trainer.held[number])
+    return slots
+
+
+def tight(slots: int, *, credit: int = 2) -> tuple[World, Trainer]:
+    """A world with so much memory, one slot of it for production, and a trainer."""
+    world = World(train(40), memory=slots * MIB, workers=1)
+    return world, world.subscribe(credit=credit)
+
+
+def test_what_is_held_of_a_session_that_has_ended_stays_on_the_books_until_it_is_dropped() -> None:
+    world, trainer = tight(9, credit=4)
+    one, two = holding(world, trainer, 2)
+    session = trainer.session
+    world.close(trainer)
+    other = world.subscribe(credit=2)
+    world.run(other)
+    assert {one, two} <= world.slots.keys()
+    assert [each.held_bytes for each in world.window.ended.values()] == [2 * MIB]
+
+    world.drop(trainer, session, 0)
+    assert [each.held_bytes for each in world.window.ended.values()] == [MIB]
+    world.drop(trainer, session, 1)
+    assert not world.window.ended
+
+
+def test_what_was_sent_and_not_taken_is_free_at_once_and_its_slot_is_used_again() -> None:
+    world, trainer = tight(9, credit=4)
+    while len(trainer.held) < trainer.credit:
+        world.produce()
+    slots = set(trainer.held.values())
+    world.close(trainer)
+    assert not world.window.ended
+    world.run(world.subscribe(credit=4))
+    assert slots <= world.slots.keys()
+
+
+def test_who_dies_later_gives_back_all_and_no_slot_of_it_is_written_again() -> None:
+    world, trainer = tight(9, credit=4)
+    slots = set(holding(world, trainer, 2))
+    world.close(trainer)
+    world.die(trainer)
+    assert slots <= world.gone
+    assert not world.window.ended
+
+
+def test_who_has_not_said_what_it_holds_holds_all_that_it_was_sent() -> None:
+    world, trainer = tight(9, credit=4)
+    while len(trainer.held) < trainer.credit:
+        world.produce()
+    session, sent, taken = trainer.session, len(trainer.held), world.receive(trainer)
+    world.close(trainer, told=False)
+    assert len(world.window.ended[session].leases) == sent > 1
+    world.handle(SessionClosed(session, (taken,)))
+    assert list(world.window.ended[session].leases) == [taken]
+
+
+def test_a_trainer_that_seeks_in_memory_that_just_fits_goes_on_within_its_credit() -> None:
+    world, trainer = tight(3)
+    holding(world, trainer, 1)
+    session = trainer.session
+    world.close(trainer)
+    assert world.connect(trainer, resuming=True)
+    assert trainer.credit == 2
+
+    world.run(trainer, until=lambda: len(trainer.held) == 1)
+    while world.producing:
+        world.produce()
+    assert len(trainer.held) == 1, "one that it holds still, one that it was sent"
+    world.drop(trainer, session, 0)
+    while world.producing:
+        world.produce()
+    assert len(trainer.held) == 2
+
+
+def test_who_holds_all_its_credit_over_is_let_in_and_sent_nothing_until_it_drops_something() -> None:
+    world, trainer = tight(3)
+    holding(world, trainer, 2)
+    session = trainer.session
+    world.close(trainer)
+    assert world.connect(trainer, resuming=True)
+    while world.producing:
+        world.produce()
+    assert trainer.held == {}
+    world.drop(trainer, session, 0)
+    while world.producing:
+        world.produce()
+    assert len(trainer.held) == 1
+
+
+def test_a_trainer_that_holds_batches_over_has_its_whole_credit_beside_them_where_memory_allows() -> None:
+    world, trainer = tight(32, credit=4)
+    holding(world, trainer, 2)
+    session = trainer.session
+    world.close(trainer)
+    world.connect(trainer)
+    assert trainer.credit == 6
+    world.drop(trainer, session, 0, 1)
+    assert trainer.credit == 4
+
+
+@pytest.mark.parametrize("resuming", [True, False])
+def test_another_trainer_is_put_off_by_what_is_held_and_told_the_arithmetic(*, resuming: bool) -> None:
+    world, trainer = tight(3)
+    holding(world, trainer, 1)
+    session = trainer.session
+    world.close(trainer)
+    other = world.subscribe(credit=2)
+    refused = other.refused
+    assert refused is not None
+    assert refused.retry_s is not None
+    assert (
+        "come to 4.0 MiB beside the 1.0 MiB of 1 batches that trainers still hold of subscriptions that have ended"
+        in (refused.text)
+    )
+    assert "drop the arrays taken from batch.images" in refused.text
+    world.drop(trainer, session, 0)
+    assert world.connect(other, resuming=resuming)
+
+
+def test_what_another_session_counts_already_is_not_counted_twice() -> None:
+    world, trainer = tight(32, credit=4)
+    holding(world, trainer, 2)
+    world.close(trainer)
+    world.connect(trainer)
+    twin = world.subscribe(credit=4)
+    world.end(twin, lost=True)
+    twin.earlier = trainer.earlier
+    world.connect(twin)
+    assert (trainer.credit, twin.credit) == (6, 4)
+
+
+def test_batches_of_another_size_are_held_apart_from_the_credit() -> None:
+    world, trainer = tight(32, credit=4)
+    holding(world, trainer, 2)
+    shape = world.shapes["train"] = train(40, slot_bytes=2 * MIB)
+    world.handle(StreamChanged("train", shape))
+    assert trainer.stopped is not None
+    world.connect(trainer)
+    assert trainer.credit == 4
+    assert sum(each.held_bytes for each in world.window.ended.values()) == 2 * MIB
+
+
+def test_a_stream_that_changes_leaves_what_is_held_of_it_as_it_is() -> None:
+    world, trainer = tight(9, credit=4)
+    (slot,) = holding(world, trainer, 1)
+    session = trainer.session
+    world.handle(StreamChanged("train", None))
+    assert slot in world.slots
+    assert slot not in world.gone
+    world.handle(LeaseReleased(session, tuple(trainer.earlier.pop(session))))
+    assert not world.window.ended
+
+
+def test_words_of_a_session_that_nobody_knows_change_nothing() -> None:
+    world, trainer = tight(9)
+    world.run(trainer)
+    used = world.window.used_bytes
+    for late in (LeaseReleased(99, (0,)), SessionClosed(99, (0,)), SessionLost(99)):
+        assert world.handle(late) == []
+    assert world.window.used_bytes == used

@@ -1,0 +1,354 @@
+"""Memory: never more than was given, enough for everyone let in, and nothing rewritten that may be looked at."""
+
+from __future__ import annotations
+
+from driving import MIB, World, train
+
+from streamd.core.spec import BatchKey
+from streamd.limits import KEEP_COST_S, MIN_CREDIT
+from streamd.scheduler.actions import DropSlots
+from streamd.scheduler.events import SessionLost, StreamChanged, TimePassed
+
+
+def test_a_trainer_that_stops_for_ever_stops_nobody_and_memory_stays_within_its_bound() -> None:
+    world = World(train(300), memory=24 * MIB)
+    stopped, runner = world.subscribe(credit=4), world.subscribe(credit=4)
+
+    world.run(runner)
+
+    assert runner.taken == runner.batches_of_all(300)
+    assert len(stopped.held) == 4
+    assert world.window.used_bytes == 24 * MIB
+
+
+def test_a_stopped_trainer_that_wakes_gets_the_rest() -> None:
+    world = World(train(100), memory=16 * MIB)
+    sleeper, runner = world.subscribe(credit=4), world.subscribe(credit=4)
+    world.run(runner)
+
+    world.run(sleeper)
+
+    assert sleeper.taken == sleeper.batches_of_all(100)
+
+
+def test_every_session_finds_its_slots_though_others_keep_all_they_may() -> None:
+    world = World(train(100), memory=15 * MIB, workers=1)
+    keepers = [world.subscribe(credit=2) for _ in range(3)]
+    for keeper in keepers:
+        world.run(until=lambda keeper=keeper: len(keeper.held) == 2)  # type: ignore[misc]  # bound early
+    late = world.subscribe(credit=2)
+
+    world.run(late)
+
+    assert late.taken == late.batches_of_all(100)
+
+
+def test_the_smallest_memory_serves_a_trainer_that_keeps_one_batch() -> None:
+    world = World(train(30), memory=3 * MIB, workers=4)
+    trainer = world.subscribe(credit=8)
+    assert trainer.credit == MIN_CREDIT
+    world.produce()
+    kept = world.receive(trainer)
+
+    world.run()
+
+    assert kept in trainer.held
+    assert trainer.taken == trainer.batches_of_all(30)
+
+
+def test_production_ahead_never_makes_what_is_nearer_give_way() -> None:
+    world = World(train(200), memory=12 * MIB, workers=2)
+    behind, leader = world.subscribe(credit=2), world.subscribe(credit=2)
+    world.run(leader, until=lambda: len(leader.taken) >= 100)
+    while world.producing:
+        world.produce()
+    wanted = set(range(behind.sent, behind.sent + 3))
+
+    assert {key.index for key in world.window._pool.entries} >= wanted
+    decoded = world.made.count(BatchKey("train", 0, behind.sent))
+    world.run(behind, until=lambda: behind.taken[-1:] == [(0, behind.sent)])
+    assert decoded == 1
+
+
+def test_what_is_furthest_from_every_cursor_gives_way_first() -> None:
+    world = World(train(200), memory=12 * MIB, workers=2)
+    behind, leader = world.subscribe(credit=2), world.subscribe(credit=2)
+
+    world.run(leader, until=lambda: len(leader.taken) >= 60)
+
+    held = sorted(key.index for key in world.window._pool.entries if key.index > behind.sent)
+    near = [index for index in held if index < 30]
+    assert near == list(range(near[0], near[0] + len(near))), "the laggard's own are kept without a gap"
+    assert near[0] <= behind.sent + 1
+
+
+def test_a_small_stream_that_never_rests_does_not_starve_a_large_one() -> None:
+    small, large = train(400, name="small"), train(20, name="large", slot_bytes=30 * MIB)
+    world = World(small, large, memory=100 * MIB, workers=2)
+    busy, big = world.subscribe("small", epochs=None, credit=8), world.subscribe("large", credit=2)
+
+    world.run(until=lambda: len(big.taken) >= 20 or len(busy.taken) > 400)
+
+    assert big.taken == big.batches_of_all(20)
+    assert len(busy.taken) <= 100
+
+
+def test_while_someone_waits_for_memory_nothing_is_produced_ahead_for_others() -> None:
+    old_shape, new_shape = train(50, slot_bytes=3 * MIB), train(60, slot_bytes=3 * MIB)
+    world = World(old_shape, train(400, name="other"), memory=26 * MIB, workers=8, check=False)
+    world.subscribe(credit=2)
+    other = world.subscribe("other", credit=2)
+    assert world.window.used_bytes == world.memory
+    world.shapes["train"] = new_shape
+    world.handle(StreamChanged("train", new_shape))  # the old productions go on, and keep their memory
+    made = len(world.made)
+    world.subscribe(credit=2)
+    assert len(world.made) == made
+
+    while world.made[-1].stream == "other":
+        world.produce([job.key.stream for job in world.producing].index("other"))
+        world.take(other, len(other.inbox))
+
+    assert len(other.taken) <= 8
+
+
+def test_slots_of_a_lost_session_are_dropped_when_nobody_wants_their_batch_and_never_used_again() -> None:
+    world = World(train(40))
+    trainer = world.subscribe(credit=4)
+    world.run(until=lambda: len(trainer.taken) >= 8)
+    while len(trainer.held) < 4:
+        world.produce()
+    seen = set(trainer.held.values())
+
+    trainer.held, trainer.credit = {}, 0
+    actions = world.handle(SessionLost(trainer.session))
+
+    assert {slot for action in actions if isinstance(action, DropSlots) for slot in action.slots} == seen
+    assert world.gone >= seen
+    again = world.subscribe()
+    world.run(again)
+    assert again.taken == again.batches_of_all(40)
+
+
+def test_a_lost_sessions_batch_still_reaches_others_before_its_slot_is_dropped() -> None:
+    world = World(train(40), workers=1)
+    lost, other = world.subscribe(credit=2), world.subscribe(credit=2)
+    world.produce()
+    slot = lost.held[0]
+    world.end(lost, lost=True)
+    assert slot not in world.gone
+
+    world.take(other)
+
+    assert slot in world.gone
+    world.run(other)
+    assert other.taken == other.batches_of_all(40)
+
+
+def test_a_slot_that_a_forked_child_may_still_see_is_dropped_when_it_is_released_and_no_other_is() -> None:
+    world = World(train(40))
+    trainer = world.subscribe(credit=4)
+    while len(trainer.held) < 4:
+        world.produce()
+    numbers = [world.receive(trainer) for _ in range(3)]
+    slots = [trainer.held[number] for number in numbers]
+
+    world.release(trainer, *numbers, retired=(numbers[1],))
+
+    assert slots[1] in world.gone
+    assert {slots[0], slots[2]} & world.gone == set()
+    world.run()
+    assert trainer.taken == trainer.batches_of_all(40)
+    assert slots[1] not in world.slots
+
+
+def test_a_retired_slot_whose_batch_another_still_waits_for_goes_when_that_one_has_had_it() -> None:
+    world = World(train(40))
+    first = world.subscribe(credit=4)
+    second = world.subscribe(credit=4)
+    world.run(first, until=lambda: len(second.held) == 4)
+    while len(first.held) < 4:
+        world.produce()
+    number = world.receive(first)
+    slot = first.held[number]
+
+    world.release(first, number, retired=(number,))
+    assert slot in world.slots
+
+    world.run(second)
+    assert slot in world.gone
+
+
+def test_what_was_in_production_for_a_session_that_ended_is_free_again_when_it_is_done() -> None:
+    world = World(train(9), workers=1)
+    trainer = world.subscribe()
+    world.end(trainer, lost=True)
+    assert world.producing
+
+    while world.producing:
+        world.produce()
+
+    assert world.window._pool.entries == {}
+    assert not world.gone
+    assert sum(map(len, world.window._pool.free.values())) == len(world.slots)
+
+
+def test_slots_are_reused_last_in_first_out() -> None:
+    world = World(train(400), workers=1)
+    trainer = world.subscribe(credit=2)
+
+    world.run()
+
+    assert len(trainer.taken) == 400
+    assert len(world.slots) <= 6
+
+
+def test_what_was_dear_stays_for_latecomers_until_its_memory_is_needed_or_everyone_has_gone() -> None:
+    world = World(train(40), memory=64 * MIB)
+    first = world.subscribe(epochs=2)
+    world.run(cost_s=KEEP_COST_S)
+    made = len(world.made)
+    second = world.subscribe()
+
+    world.run(cost_s=KEEP_COST_S)
+
+    assert second.taken == second.batches_of_all(40)
+    assert len(world.made) - made <= 40 - 16, "the rest of the first epoch still lay in memory"
+    world.end(first, lost=False)
+    world.end(second, lost=False)
+    assert world.window._pool.entries == {}
+
+
+def test_what_is_decoded_in_no_time_is_not_kept() -> None:
+    world = World(train(40), memory=64 * MIB)
+    world.subscribe(epochs=2)
+
+    world.run(cost_s=0.5 * KEEP_COST_S)
+
+    assert world.window._pool.entries == {}
+
+
+def test_slots_of_one_size_give_way_to_another_size() -> None:
+    small, large = train(20, name="small"), train(20, name="large", slot_bytes=4 * MIB)
+    world = World(small, large, memory=16 * MIB)
+    first = world.subscribe("small", credit=8)
+    world.run()
+    world.end(first, lost=False)
+    assert set(world.slots.values()) == {MIB}
+
+    second = world.subscribe("large", credit=2)
+    world.run(second)
+
+    assert second.taken == second.batches_of_all(20)
+    assert world.window.used_bytes <= 16 * MIB
+
+
+def test_time_spent_waiting_for_memory_is_counted_while_it_lasts() -> None:
+    world = World(train(20), memory=9 * MIB, workers=8, check=False)
+    world.subscribe(credit=2)
+    assert len(world.producing) == 7
+    larger = world.shapes["train"] = train(20, slot_bytes=3 * MIB)
+    world.handle(StreamChanged("train", larger))
+
+    world.now_s = 1.0
+    late = world.subscribe(credit=2)
+    assert world.window.slot_wait_s == 0.0
+    world.now_s = 3.0
+    world.produce()  # one of the old ones: its memory goes to the new one at once
+
+    assert world.producing[-1].slot_bytes == 3 * MIB
+    assert world.window.slot_wait_s == 2.0
+    world.run(cost_s=1.0)
+    assert late.taken == late.batches_of_all(20)
+
+
+def test_a_host_without_room_for_a_slot_costs_no_batch_and_no_session() -> None:
+    world = World(train(30), memory=64 * MIB, workers=2, check=False)
+    behind, ahead = world.subscribe(credit=2), world.subscribe(credit=2)
+    world.run(ahead, until=lambda: len(ahead.taken) >= 6)
+    slots = len(world.slots) - 1
+
+    world.deny()
+    assert "no descriptor is left: no more than the " in world.warnings[-1]
+    world.run(ahead)
+
+    assert len(world.slots) == slots
+    assert ahead.taken == ahead.batches_of_all(30)
+    world.run(behind)
+    assert behind.taken == behind.batches_of_all(30)
+
+
+def test_a_host_without_room_for_a_single_slot_stops_the_stream_and_says_why() -> None:
+    world = World(train(30), workers=1, memory=4 * MIB, check=False)
+    one = world.subscribe(credit=2)
+    while len(world.producing) > 1:
+        world.deny()
+    world.deny()
+
+    assert one.stopped is not None
+    assert one.stopped.reason == "no descriptor is left"
+
+
+def test_slots_may_be_made_again_after_everybody_has_left() -> None:
+    world = World(train(30), check=False)
+    first = world.subscribe(credit=4)
+    while len(world.slots) > 2:
+        world.deny()
+    world.run()
+    assert first.taken == first.batches_of_all(30)
+    assert len(world.slots) == 2
+    world.end(first, lost=False)
+    world.now_s = 60.0
+    world.handle(TimePassed())
+
+    second = world.subscribe(credit=4)
+    world.run(second)
+    assert len(world.slots) > 2
+    assert second.taken == second.batches_of_all(30)
+
+
+def test_a_slot_denied_for_a_stream_that_changed_meanwhile_is_only_forgotten() -> None:
+    world = World(train(30), check=False)
+    world.subscribe(credit=2)
+    world.handle(StreamChanged("train", world.shapes["train"]))
+    used = world.window.used_bytes
+
+    world.deny()
+
+    assert world.window.used_bytes == used - MIB
+
+
+def test_after_not_a_single_slot_could_be_made_the_next_trainer_finds_out_anew() -> None:
+    world = World(train(9), memory=3 * MIB, workers=1)
+    first = world.subscribe()
+    world.deny()
+    assert first.stopped is not None
+
+    late = world.subscribe()
+    world.run(late)
+
+    assert late.taken == late.batches_of_all(9)
+
+
+def test_after_a_moment_without_room_ranks_that_hold_a_batch_each_still_get_the_next() -> None:
+    world = World(train(30), check=False)
+    ranks = [world.subscribe(rank=rank, world=2, credit=4) for rank in range(2)]
+    while len(world.slots) > 2:
+        world.deny()
+    due_s = world.window.deadline()
+    assert due_s is not None
+    while world.producing:
+        world.produce()
+    held = [(one, world.receive(one)) for one in ranks for _ in range(len(one.inbox))]
+    assert len(held) == 2
+    assert not world.producing, "what is held leaves no slot for more"
+
+    world.now_s = due_s
+    world.handle(TimePassed())
+
+    assert world.producing
+    for one, number in held:
+        world.release(one, number)
+        world.grant(one, number + 5)
+    world.run()
+    assert [one.taken for one in ranks] == [one.batches_of_all(30) for one in ranks]

@@ -1,0 +1,75 @@
+"""A stream whose data are away: nothing of it is begun, nobody else waits for it, and it goes on where it was."""
+
+from __future__ import annotations
+
+import pytest
+from driving import MIB, World, train
+
+from streamd.core.spec import BatchKey
+from streamd.errors import BrokenRuleError
+from streamd.scheduler.actions import DropSlots, Produce
+from streamd.scheduler.events import ProgressReported, StreamChanged
+
+
+def test_a_paused_stream_goes_on_where_it_was_and_each_batch_comes_once() -> None:
+    world = World(train(9))
+    one, two = world.subscribe(), world.subscribe()
+    world.produce()
+    in_work = [job.slot for job in world.producing]
+
+    actions = world.pause()
+
+    assert DropSlots(tuple(in_work)) in actions  # a worker may still write there
+    assert not world.producing
+    world.run()
+    assert [len(each.taken) for each in (one, two)] == [1, 1]
+    assert not one.stopped
+    assert [type(action) for action in world.resume()] == [Produce] * len(in_work)
+    world.run()
+    assert one.taken == two.taken == one.batches_of_all(9)
+
+
+def test_a_paused_stream_takes_nothing_from_others_neither_workers_nor_memory() -> None:
+    world = World(train(9), train(9, name="validation"), memory=12 * MIB, workers=1)
+    waits, other = world.subscribe(), world.subscribe("validation")
+    world.pause()
+    assert [job.key.stream for job in world.producing] == ["validation"] * 2
+    world.run(other)
+    assert other.taken == other.batches_of_all(9)
+    late = world.subscribe(credit=2)
+    assert late.open
+    world.resume()
+    world.run()
+    assert waits.taken == late.taken == waits.batches_of_all(9)
+
+
+def test_what_lay_whole_when_the_data_went_is_still_sent() -> None:
+    world = World(train(9))
+    trainer = world.subscribe(credit=2)
+    for _ in range(2):
+        world.produce()
+    while world.producing:
+        world.produce()
+    ready = len(world.window._pool.entries)
+    world.pause()
+    world.run()
+    assert len(trainer.taken) == ready > 2
+
+
+def test_another_stream_of_the_name_is_not_paused() -> None:
+    world = World(train(9))
+    world.subscribe()
+    world.pause()
+    world.handle(StreamChanged("train", train(9)))
+    again = world.subscribe()
+    world.run(again)
+    assert again.taken == again.batches_of_all(9)
+
+
+def test_the_ledger_breaks_when_something_of_a_paused_stream_is_begun() -> None:
+    world = World(train(9))
+    world.subscribe()
+    world.pause()
+    action = Produce(BatchKey("train", 0, 7), 99, MIB)
+    with pytest.raises(BrokenRuleError, match=r"slot_free_to_write .* while it is paused"):
+        world.window._ledger.enter(ProgressReported(1, 0), [action], world.window.used_bytes + MIB)

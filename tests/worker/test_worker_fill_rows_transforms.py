@@ -1,0 +1,181 @@
+"""Rows and labels as a transform makes them: by sample and epoch alone, and before them the cache."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from daemons import write_images
+from opened_sources import holding
+from programs import DRAWN, FLIP, Write
+from served_folders import serve, spoil
+
+from streamd.core.sampler import PAD_ID
+from streamd.core.slot_layout import layout
+from streamd.daemon.streams.served_stream import ServedStream
+from streamd.dataset.transform_source import place_of
+from streamd.ipc.progress_page import TRACK_BYTES, Phase, Track
+from streamd.ipc.slots import make_memory
+from streamd.ipc.worker_messages import CachePlace, OpenStream, Task
+from streamd.worker.fill_rows import Filling
+from streamd.worker.stream_reader import Source, opened
+from streamd.worker.transforms.call import UnfitTransformError
+
+Open = Callable[..., Source]
+Pixels = npt.NDArray[np.uint8]
+SAMPLES = 9
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[ServedStream]:
+    """Images with a steering angle each: sample k's is k + 1."""
+    folder = write_images(tmp_path / "data", {"a": SAMPLES})
+    rows = "".join(f"a/{number:04}.jpg,{number + 1}\n" for number in range(SAMPLES))
+    (tmp_path / "all.csv").write_text(f"file,angle\n{rows}")
+    table = {"kind": "table", "path": str(tmp_path / "all.csv"), "image": "file", "root": str(folder)}
+    stream = serve(folder, tmp_path / "state", source=table, labels={"angle": "float"})
+    yield stream
+    stream.manifest.close()
+
+
+@pytest.fixture
+def open_with(served: ServedStream, program: Write) -> Iterator[Open]:
+    """The stream as a worker has it open, with a transform."""
+    sources: list[Source] = []
+
+    def open_it(text: str, function: str, cache: CachePlace | None = None) -> Source:
+        name = f"module{len(sources)}"
+        place = place_of(f"{name}:{function}", program(name, text).parent)
+        source, _ = opened(OpenStream(0, str(served.manifest_path), served.spec, cache, place))
+        sources.append(source)
+        return source
+
+    yield open_it
+    for source in sources:
+        source.close()
+
+
+class Filled:
+    """What one task makes of a batch of its own."""
+
+    def __init__(self, source: Source, ids: list[int], epoch: int = 0) -> None:
+        place = layout(source.spec, len(ids))
+        memory = memoryview(bytearray(place.nbytes))
+        page = make_memory("track", TRACK_BYTES)
+        self.track = Track(page)
+        os.close(page)
+        rows = np.arange(len(ids), dtype=np.uint16)
+        task = Task(5, 0, 1, place.nbytes, len(ids), rows, np.array(ids, np.int64), epoch)
+        self.filling = Filling(source, task, memory, self.track)
+        blobs = [] if self.filling.gather() else source.read(task.ids)
+        self.filling.decode(blobs, 0, len(blobs))
+        if source.cache is not None:
+            self.filling.keep(source.cache)
+        self.filling.write_labels()
+        self.plain = place.images.view(memory).copy()
+        for start in range(0, len(ids), 3):
+            self.filling.transform(start, start + 3)
+        self.images: Pixels = place.images.view(memory)
+        self.angles: list[float] = place.labels["angle"].view(memory).tolist()
+        self.weights: list[float] = place.weights.view(memory).tolist()
+
+
+def test_a_flipped_image_has_its_angle_negated_and_others_stay(open_with: Open) -> None:
+    batch = Filled(open_with(FLIP, "flip"), list(range(SAMPLES)))
+    flipped = [not np.array_equal(*pair) for pair in zip(batch.images, batch.plain, strict=True)]
+    assert 0 < sum(flipped) < SAMPLES
+    for sample_id, turned in enumerate(flipped):
+        expected = batch.plain[sample_id, :, ::-1] if turned else batch.plain[sample_id]
+        assert np.array_equal(batch.images[sample_id], expected)
+        assert batch.angles[sample_id] == (-1 if turned else 1) * (sample_id + 1)
+
+
+def test_what_is_drawn_goes_by_sample_and_epoch_and_not_by_the_company(open_with: Open) -> None:
+    source = open_with(DRAWN, "draw")
+    whole = Filled(source, list(range(SAMPLES))).images
+    assert len({row.tobytes() for row in whole}) == SAMPLES
+    for ids in ([4], [7, 4], [PAD_ID, 0, 4]):
+        assert np.array_equal(Filled(source, ids).images[-1 if ids[-1] == 4 else 0], whole[4])
+    assert not np.array_equal(Filled(source, [4], epoch=1).images[0], whole[4])
+
+
+def test_two_workers_make_the_same_of_a_sample(open_with: Open) -> None:
+    first, second = open_with(DRAWN, "draw"), open_with(DRAWN, "draw")
+    assert np.array_equal(Filled(first, [3, 5], epoch=2).images, Filled(second, [3, 5], epoch=2).images)
+
+
+def test_rows_that_hold_no_sample_or_a_bad_one_are_left_alone(open_with: Open, served: ServedStream) -> None:
+    spoil(served, 2)
+    text = "def f(image, labels, rng):\n    return image | 1, {'angle': labels['angle'] + 100}"
+    batch = Filled(open_with(text, "f"), [1, PAD_ID, 2, 3])
+    assert (batch.angles, batch.weights) == ([102, 0, 3, 104], [1, 0, 1, 1])
+    assert not batch.images[1].any()
+    assert [bad.sample_id for bad in batch.filling.bad] == [2]
+
+
+def test_a_sample_that_it_raises_on_is_bad_for_good_with_the_line_and_others_are_not(open_with: Open) -> None:
+    text = """
+        def check(image, labels, rng):
+            if labels["angle"] == 4:
+                raise ValueError("no such angle")
+            return 255 - image, labels
+        """
+    batch = Filled(open_with(text, "check"), [2, 3, 4])
+    (bad,) = batch.filling.bad
+    assert (bad.sample_id, bad.lasting) == (3, True)
+    assert bad.reason == "transform raised ValueError at module0.py:4: no such angle"
+    assert np.array_equal(batch.images[2], 255 - batch.plain[2])
+
+
+def test_what_no_batch_can_carry_is_raised_with_the_sample(open_with: Open) -> None:
+    text = "def f(image, labels, rng):\n    return image[:, :16] if labels['angle'] == 6 else image, labels"
+    source = open_with(text, "f")
+    Filled(source, [4, 6])
+    with pytest.raises(UnfitTransformError, match=r"module0\.py:1: an image of uint8 \(32, 16, 3\).* a/0005\.jpg"):
+        Filled(source, [4, 5, 6])
+
+
+def test_the_cache_keeps_what_was_decoded_and_gives_it_to_the_transform(open_with: Open, tmp_path: Path) -> None:
+    cache = CachePlace(str(tmp_path), None, writable=True)
+    source = open_with("def f(image, labels, rng):\n    return 255 - image, labels", "f", cache)
+    first = Filled(source, [1, 2])
+    assert source.cache is not None
+    source.cache.publish()
+    again = Filled(source, [1, 2])
+    assert (first.filling.gathered, again.filling.gathered) == (0, 2)
+    assert np.array_equal(again.plain, first.plain)
+    assert np.array_equal(again.images, 255 - again.plain)
+
+
+def test_the_track_says_that_a_row_is_being_transformed(open_with: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, seen = open_with(DRAWN, "draw"), list[Any]()
+    assert source.transform is not None
+    call = type(source.transform.call)
+    apply = call.apply
+
+    def watched(self: Any, *arguments: Any) -> None:
+        seen.append(batch_track[0].read())
+        apply(self, *arguments)
+
+    batch_track = list[Track]()
+    at = Track.at
+
+    def noted(self: Track, *arguments: Any) -> None:
+        batch_track[:] = [self]
+        at(self, *arguments)
+
+    monkeypatch.setattr(Track, "at", noted)
+    monkeypatch.setattr(call, "apply", watched)
+    batch = Filled(source, [1, PAD_ID, 2])
+    assert [(each.place, each.phase) for each in seen] == [(0, Phase.TRANSFORMING), (2, Phase.TRANSFORMING)]
+    assert batch.track.read().phase is Phase.ELSEWHERE
+
+
+def test_samples_that_a_store_holds_are_transformed_too(open_with: Open) -> None:
+    stocked, _ = holding(open_with("def f(image, labels, rng):\n    return image + 1, labels", "f"), 3, 4)
+    assert [set(row.flat) for row in Filled(stocked, [4, 3]).images] == [{5}, {4}]

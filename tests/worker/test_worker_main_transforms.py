@@ -1,0 +1,70 @@
+"""A worker that runs a transform: its rows, its words, and what it is refused for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from daemons import wait_until
+from hands import ROWS, Hand, pixels, task
+from msgspec import structs
+from programs import Write
+
+from streamd.core.sampler import PAD_ID
+from streamd.core.slot_layout import layout, slot_bytes
+from streamd.daemon.streams.served_stream import ServedStream
+from streamd.dataset.transform_source import place_of
+from streamd.decode.pixel_id import pixel_id
+from streamd.ipc.progress_page import Phase
+from streamd.ipc.worker_messages import Done, OpenStream, Ready, Report, Unopened
+
+
+@pytest.fixture
+def hand() -> Iterator[Hand]:
+    with Hand() as hand:
+        yield hand
+
+
+WORDY = "def f(image, labels, rng):\n    print('a word')\n    return 255 - image, {'label': 1 - labels['label']}"
+LATE = "def f(image, labels, rng):\n    return image[: 32 - 8 * labels['label']], labels"
+WRONG = "def f(image, labels, rng):\n    return image.T, labels"
+
+
+def test_a_transform_has_its_way_with_rows_and_what_is_wrong_with_one_is_told_with_its_line(
+    hand: Hand, stream: ServedStream, program: Write
+) -> None:
+    def opened(number: int, text: str) -> Report:
+        folder = program(f"module{number}", text).parent
+        hand.send(
+            OpenStream(number, str(stream.manifest_path), stream.spec, None, place_of(f"module{number}:f", folder))
+        )
+        return hand.hear()
+
+    assert isinstance(ready := opened(0, WORDY), Ready)
+    assert ready.pixel_id != pixel_id(stream.spec.image)
+    nbytes = slot_bytes(stream.spec)
+    hand.send(task(stream, 1, [0, 1, 2], [5, PAD_ID, 0]), slot=1, nbytes=nbytes)
+    assert isinstance(done := hand.hear(), Done)
+    assert (done.bad, done.unfit) == ((), "")
+    place, memory = layout(stream.spec, ROWS), hand.slots.view(1)
+    assert np.array_equal(place.images.view(memory)[0], 255 - pixels(stream, 5))
+    assert place.labels["label"].view(memory)[:3].tolist() == [1, 0, 0]
+
+    assert isinstance(told := opened(1, WRONG), Unopened)
+    assert told.reason.startswith(
+        "streams.train.transform: transform at module1.py:1: an image of uint8 (3, 32, 32) comes back"
+    )
+
+    assert isinstance(opened(2, LATE), Ready)
+    hand.send(structs.replace(task(stream, 2, [0], [3]), stream=2))
+    assert isinstance(done := hand.hear(), Done)
+    assert done.unfit.startswith("transform at module2.py:1: an image of uint8 (24, 32, 3) comes back")
+    assert "; the sample: cat/0003.jpg; mend it" in done.unfit
+
+    folder = program("endless", "import time\ndef f(image, labels, rng):\n    time.sleep(1e6)").parent
+    hand.send(OpenStream(3, str(stream.manifest_path), stream.spec, None, place_of("endless:f", folder)))
+    wait_until(lambda: hand.track.trial().phase is Phase.TRYING, "the transform is tried")
+    assert (hand.track.trial().stream, hand.track.trial().subject) == (3, "transform at endless.py:2")
+    status, printed = hand.end()  # nobody waits for it
+    assert (status, set(printed.split("\n"))) == (0, {"a word", ""})

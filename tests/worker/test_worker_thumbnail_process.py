@@ -1,0 +1,73 @@
+"""What can be seen of a bad sample, in this process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from daemons import write_images
+from PIL import Image, ImageFile
+from served_folders import file_of, serve
+
+from streamd.daemon.streams.served_stream import ServedStream
+from streamd.errors import ConfigError
+from streamd.ipc.thumbnail_messages import LENGTH, Asked
+from streamd.worker.thumbnail_process import draw, thumbnails
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Iterator[ServedStream]:
+    folder = write_images(tmp_path / "data", {"cat": 4}, size=(200, 400))
+    whole = (folder / "cat" / "0001.jpg").read_bytes()
+    (folder / "cat" / "0001.jpg").write_bytes(whole[: len(whole) // 2])
+    (folder / "cat" / "0002.jpg").write_bytes(b"<html>")
+    served = serve(folder, tmp_path / "state")
+    yield served
+    served.manifest.close()
+
+
+@pytest.fixture(autouse=True)
+def truncated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the process has it."""
+    monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
+
+
+def drawn(stream: ServedStream, *ids: int) -> list[bytes]:
+    return list(thumbnails(Asked(str(stream.manifest_path), stream.spec, list(ids))))
+
+
+def test_of_a_file_that_was_cut_off_the_rest_is_seen(stream: ServedStream) -> None:
+    whole, half = (Image.open(BytesIO(each)) for each in drawn(stream, 0, 1))
+    assert whole.size == half.size == (160, 80)
+    assert np.asarray(half)[:20].std() > 1  # the upper part has a picture
+    assert np.asarray(half)[-20:].std() < 1  # below there is nothing
+
+
+def test_of_what_is_no_picture_nothing_is_seen(stream: ServedStream) -> None:
+    assert drawn(stream, 2) == [b""]
+
+
+def test_of_a_file_that_is_another_now_nothing_is_shown(stream: ServedStream) -> None:
+    file_of(stream, 3).write_bytes(file_of(stream, 0).read_bytes())
+    assert drawn(stream, 3) == [b""]
+
+
+def test_answers_are_a_length_and_so_many_bytes(stream: ServedStream) -> None:
+    answers = BytesIO()
+    draw(msgspec.json.encode(Asked(str(stream.manifest_path), stream.spec, [2, 0])), answers)
+    said = answers.getvalue()
+    assert LENGTH.unpack(said[:4]) == (0,)
+    assert LENGTH.unpack(said[4:8]) == (len(said) - 8,)
+    assert Image.open(BytesIO(said[8:])).format == "JPEG"
+
+
+def test_another_list_is_refused(stream: ServedStream) -> None:
+    asked = json.loads(msgspec.json.encode(Asked(str(stream.manifest_path), stream.spec, [0])))
+    asked["spec"]["content_id"] = "another"
+    with pytest.raises(ConfigError, match="listed anew"):
+        draw(json.dumps(asked).encode(), BytesIO())

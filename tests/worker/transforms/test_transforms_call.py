@@ -1,0 +1,174 @@
+"""What a transform is given, and that nothing but what was agreed gets into a batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+from streamd.core.spec import LabelSpec
+from streamd.worker.transforms.call import FailedTransformError, Transform, UnfitTransformError
+from streamd.worker.transforms.load import Function
+
+SPECS: Final = (
+    LabelSpec("kind", "category", classes=("cat", "dog", "emu")),
+    LabelSpec("count", "int"),
+    LabelSpec("angle", "float"),
+    LabelSpec("box", "float", width=4),
+    LabelSpec("steps", "int", width=2),
+    LabelSpec("tags", "tags", width=3, classes=("a", "b", "c")),
+    LabelSpec("text", "string", text_bytes=6),
+)
+VALUES: Final[dict[str, Any]] = {
+    "kind": 2, "count": -7, "angle": 0.25, "box": [1, 2, 3, 4], "steps": [5, 6], "tags": [0, 1, 1], "text": "zwölf",
+}  # fmt: skip
+RNG: Final = np.random.default_rng(0)
+
+
+class Batch:
+    """Two rows and their labels; the transform is called on the second."""
+
+    def __init__(self, *specs: LabelSpec) -> None:
+        self.specs = {spec.name: spec for spec in specs or SPECS}
+        self.images = np.arange(2 * 4 * 5 * 3, dtype=np.uint8).reshape(2, 4, 5, 3)
+        self.columns: dict[str, np.ndarray[Any, Any]] = {}
+        for name, spec in self.specs.items():
+            column = self.columns[name] = np.zeros((2, spec.width) if spec.width else 2, spec.dtype)
+            value = VALUES[name]
+            column[1] = value.encode() if isinstance(value, str) else value
+
+    def apply(self, function: Function) -> Any:
+        Transform(function, Path("/somewhere"), self.specs).apply(self.images[1], self.columns, 1, RNG)
+
+
+def test_a_transform_gets_a_copy_of_the_image_labels_as_python_has_them_and_the_generator() -> None:
+    batch, got = Batch(), list[Any]()
+
+    def look(image: Any, labels: Any, rng: Any) -> Any:
+        got.extend([image, labels, rng])
+        return image, labels
+
+    before = batch.images.copy()
+    batch.apply(look)
+    image, labels, rng = got
+    assert rng is RNG
+    assert (image.dtype, image.flags.writeable, image.flags.c_contiguous) == (np.uint8, True, True)
+    assert np.array_equal(image, before[1])
+    assert not np.shares_memory(image, batch.images)
+    scalars = {name: value for name, value in labels.items() if not isinstance(value, np.ndarray)}
+    assert scalars == {"kind": 2, "count": -7, "angle": 0.25, "text": "zwölf"}
+    assert [type(each) for each in scalars.values()] == [int, int, float, str]
+    arrays = {name: (value.tolist(), value.dtype.name) for name, value in labels.items() if name not in scalars}
+    assert arrays == {
+        "box": ([1, 2, 3, 4], "float32"), "steps": ([5, 6], "int64"), "tags": ([0, 1, 1], "float32"),
+    }  # fmt: skip
+    assert np.array_equal(batch.images, before)
+
+
+def test_what_comes_back_lies_in_its_row_and_in_no_other() -> None:
+    batch = Batch()
+    mirrored = batch.images[1, :, ::-1].copy()
+
+    def flip(image: Any, labels: Any, _: Any) -> Any:
+        labels["box"] *= -1
+        made = {"kind": np.int32(0), "count": 9, "angle": -labels["angle"], "box": labels["box"], "steps": [1, 2]}
+        return image[:, ::-1], made | {"tags": np.array([True, False, True]), "text": "öh"}
+
+    batch.apply(flip)
+    assert np.array_equal(batch.images[1], mirrored)
+    assert batch.images[0].tolist() == np.arange(60).reshape(4, 5, 3).tolist()
+    found = {name: column[1].tolist() for name, column in batch.columns.items()}
+    assert found == {
+        "kind": 0, "count": 9, "angle": -0.25, "box": [-1, -2, -3, -4], "steps": [1, 2], "tags": [1, 0, 1],
+        "text": "öh".encode(),
+    }  # fmt: skip
+    assert not any(column[0].any() for name, column in batch.columns.items() if name != "text")
+
+
+def test_what_it_keeps_is_no_batch() -> None:
+    batch, kept = Batch(), list[Any]()
+
+    def keep(image: Any, labels: Any, _: Any) -> Any:
+        kept.append(image)
+        return image, labels
+
+    batch.apply(keep)
+    before = batch.images.copy()
+    kept[0][:] = 0
+    assert np.array_equal(batch.images, before)
+
+
+def back(image: Any = None, **labels: Any) -> Function:
+    """A transform that gives this back, and what it got for the rest."""
+    return lambda given, values, _: (given if image is None else image, values | labels)
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (lambda *_: None, r"NoneType None comes back; the pair \(image, labels\) is wanted"),
+        (lambda image, *_: image, r"an array of uint8 \(4, 5, 3\) comes back; the pair"),
+        (lambda image, labels, _: (image, labels, 1), r"a tuple of 3 comes back; the pair"),
+        (back([1]), "an image of type list comes back; a NumPy array is wanted"),
+        (back(np.zeros((4, 5, 3))), r"an image of float64 \(4, 5, 3\) comes back; uint8 \(4, 5, 3\) is wanted"),
+        (back(np.zeros((5, 4, 3), np.uint8)), r"an image of uint8 \(5, 4, 3\) comes back; uint8 \(4, 5, 3\) is wanted"),
+        (lambda image, *_: (image, None), "labels of type NoneType come back; 'kind', "),
+        (lambda image, *_: (image, {"kind": 1}), "labels 'kind' come back; 'kind', 'count', 'angle'"),
+        (back(more=1), "'text', 'more' come back; 'kind', 'count'"),
+    ],
+)
+def test_an_image_or_labels_of_another_kind_are_refused(function: Function, says: str) -> None:
+    with pytest.raises(UnfitTransformError, match=says):
+        Batch().apply(function)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("kind", 1.0, "label 'kind' comes back as float 1.0; a whole number is wanted"),
+        ("kind", 3, "label 'kind' comes back as int 3; 0 to 2 is wanted"),
+        ("kind", -1, "0 to 2 is wanted"),
+        ("kind", "cat", "label 'kind' comes back as str 'cat'; a whole number is wanted"),
+        ("count", 1 << 63, "is wanted"),
+        ("angle", "0.5", "a number is wanted"),
+        ("angle", [0.5], "a number is wanted"),
+        ("angle", None, "a number is wanted"),
+        ("box", [1, 2, 3], r"numbers of shape \(4,\) is wanted"),
+        ("box", np.zeros((4, 1)), r"an array of float64 \(4, 1\); numbers of shape \(4,\) is wanted"),
+        ("box", [[1], [2, 3]], "label 'box' comes back as list"),
+        ("steps", [1.5, 2], r"whole numbers of shape \(2,\) is wanted"),
+        ("text", b"bytes", "a str is wanted"),
+        ("text", "seven b", "at most 6 bytes are wanted"),
+    ],
+)
+def test_a_label_of_another_kind_is_refused_with_what_is_wanted(name: str, value: Any, says: str) -> None:
+    with pytest.raises(UnfitTransformError, match=says):
+        Batch().apply(back(**{name: value}))
+
+
+def test_a_refusal_names_the_line_that_the_function_is_at() -> None:
+    def wrong(*_: Any) -> Any:
+        return 1
+
+    line = wrong.__code__.co_firstlineno
+    with pytest.raises(UnfitTransformError, match=f"transform at .*test_transforms_call.py:{line}: int 1 comes back"):
+        Batch().apply(wrong)
+
+
+@pytest.mark.parametrize("error", [ValueError("no box"), SystemExit(3), KeyboardInterrupt()])
+def test_whatever_it_raises_is_told_as_its_own(error: BaseException) -> None:
+    def fail(*_: Any) -> Any:
+        raise error
+
+    with pytest.raises(FailedTransformError, match=f"transform raised {type(error).__name__}"):
+        Batch().apply(fail)
+
+
+def test_memory_that_it_cannot_get_is_no_error_of_the_sample() -> None:
+    def fail(*_: Any) -> Any:
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        Batch().apply(fail)

@@ -1,0 +1,109 @@
+"""A transform is tried before it is used: what is wrong with it is said then, and what it does names its pixels."""
+
+from __future__ import annotations
+
+import pytest
+from programs import DRAWN, Write
+
+from streamd.dataset.transform_source import place_of
+from streamd.decode.pixel_id import probe_rows
+from streamd.errors import ConfigError
+from streamd.ipc.progress_page import Phase
+from streamd.worker.stream_reader import Source
+from streamd.worker.transforms.trial import Tried, open_transform
+
+SAME = "def f(image, labels, rng):\n    return image, labels\n"
+
+
+def tried(program: Write, source: Source, text: str, function: str = "f", name: str = "augment") -> Tried:
+    folder = program(name, text).parent
+    return open_transform(place_of(f"{name}:{function}", folder), source.manifest, source.spec.image, source.decoded_id)
+
+
+def test_one_that_fits_is_used_without_a_word(program: Write, source: Source) -> None:
+    assert tried(program, source, SAME).remark == ""
+
+
+def test_pixels_are_named_after_the_source_what_it_makes_and_what_it_gets(program: Write, source: Source) -> None:
+    ids = [
+        tried(program, source, SAME).pixel_id,
+        tried(program, source, SAME + "# a comment\n", name="a2").pixel_id,
+        tried(program, source, DRAWN, "draw", "a3").pixel_id,
+        source.decoded_id,
+    ]
+    assert len(set(ids)) == len(ids)
+    assert tried(program, source, SAME, name="augment").pixel_id == ids[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("def f(image, labels, rng): return image / 255, labels", r"augment\.py:1: an image of float64 .*uint8 \(32, "),
+        ("def f(image, labels, rng): return image, {}", "labels none come back; 'label' are wanted"),
+        (
+            "def f(image, labels): return image, labels",
+            r"augment\.py:1 is called as f\(image, labels, rng\), which it does not take: too many positional",
+        ),
+        ("def f(image, labels, rng): raise SystemExit(3)", r"transform raised SystemExit at augment\.py:1: 3"),
+        ("def f(image, labels, rng): raise KeyboardInterrupt", r"transform raised KeyboardInterrupt at augment\.py:1"),
+        (
+            "def f(image, labels, rng): raise MemoryError",
+            r"transform at augment\.py:1 needs more memory on a built-in image than a worker has, 3 GiB",
+        ),
+        ("def f(image, labels, rng): return [image, labels]", r"list \[array\([^\n]* comes back; the pair"),
+        (
+            "def f(image, labels, rng):\n  return imag, labels",
+            r"transform raised NameError at augment\.py:2: name 'imag'",
+        ),
+        (
+            "def f(image, labels, rng): return image, {'label': 7}",
+            "label 'label' comes back as int 7; 0 to 1 is wanted",
+        ),
+    ],
+)
+def test_a_mistake_is_refused_before_anything_is_served(program: Write, source: Source, text: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        tried(program, source, text)
+
+
+@pytest.mark.parametrize(
+    "draw", ["random.random() < 0.5", "np.random.default_rng().random() < 0.5", "next(count) % 24 < 12"]
+)
+def test_one_that_does_not_go_by_its_rng_is_refused(program: Write, source: Source, draw: str) -> None:
+    text = f"""
+        import itertools, random
+        import numpy as np
+        count = itertools.count()
+        def f(image, labels, rng):
+            return (image[::-1] if {draw} else image), labels
+        """
+    with pytest.raises(ConfigError, match="draw by chance from rng alone"):
+        tried(program, source, text)
+
+
+def test_one_that_raises_on_labels_of_zero_is_used_and_that_is_remarked(program: Write, source: Source) -> None:
+    text = "def f(image, labels, rng):\n  raise ValueError('an empty box')"
+    remark = tried(program, source, text).remark
+    assert remark == (
+        "on a built-in image with labels of zero, transform raised ValueError at augment.py:2: an empty box"
+    )
+
+
+def test_whoever_may_have_to_end_it_hears_what_is_at_hand_before_it_is_run(program: Write, source: Source) -> None:
+    told: list[tuple[str, Phase]] = []
+    place = place_of("augment:f", program("augment", SAME).parent)
+    open_transform(place, source.manifest, source.spec.image, source.decoded_id, lambda *said: told.append(said))
+    assert told[0] == ("module 'augment'", Phase.IMPORTING)
+    assert set(told[1:-1]) == {("transform at augment.py:1", Phase.TRYING)}
+    assert len(told[1:-1]) == 2 * len(list(probe_rows(source.spec.image)))
+    assert told[-1] == ("", Phase.ELSEWHERE)
+
+
+def test_nothing_is_at_hand_any_more_when_it_was_refused(program: Write, source: Source) -> None:
+    told: list[Phase] = []
+    place = place_of("augment:f", program("augment", "1 / 0").parent)
+    with pytest.raises(ConfigError, match="ZeroDivisionError"):
+        open_transform(
+            place, source.manifest, source.spec.image, source.decoded_id, lambda _, phase: told.append(phase)
+        )
+    assert told == [Phase.IMPORTING, Phase.ELSEWHERE]
