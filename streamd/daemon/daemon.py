@@ -172,10 +172,8 @@ class Daemon:
         self._server.listen(service.receive)
         if monitor is not None:
             monitor.watch(service, self._stats)
-        self._reloads = group.create_task(
-            self._reload(Reloader(config, partial(self._read, engine), service, engine, self._allowance), service),
-            name="reloads",
-        )
+        reloader = Reloader(config, partial(self._read, engine), service, engine, self._allowance)
+        self._reloads = group.create_task(self._reload(reloader, service), name="reloads")
         introduce(streams, config)
         warn_of_labels(config, (each for each in streams if each.spec.name not in engine.away))
         self._announce(group, service, time.monotonic() - began_s)

@@ -102,7 +102,7 @@ def test_an_interrupt_at_any_moment_of_a_wait_leaves_the_inbox_usable() -> None:
     for moment in itertools.count(1):
         inbox = make_inbox()
         thread = meanwhile(partial(offer_when_waited_for, inbox))
-        interrupter = Interrupter(moment, ("/inbox.py", "/threading.py"))
+        interrupter = Interrupter(moment, ("/handoff.py", "/threading.py"))
         try:
             assert interrupter.call(partial(inbox.take, after(1), LONG_S))
         except KeyboardInterrupt:

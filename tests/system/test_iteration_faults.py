@@ -26,8 +26,8 @@ SAMPLES: Final = 320
 SIZES: Final = [2, 8, 16]  # parts, whole batches, groups
 # What next() does; but for finalisers, which also run within it: Python lets no exception out of them.
 _LOOP: Final = (
-    *(f"/streamd/client/{name}.py" for name in ("stream", "inbox", "recut", "patience", "places")),
-    "/streamd/receipts.py",
+    *(f"/streamd/client/{name}.py" for name in ("stream", "handoff", "rebatch", "waiting")),
+    *(f"/streamd/core/{name}.py" for name in ("receipt", "token")),
     "/threading.py",
 )
 
