@@ -13,7 +13,7 @@ from typing import Final
 
 from streamd.config import StreamConfig
 from streamd.daemon.engine.mount_events import MountEvents
-from streamd.daemon.slow_lookup import NO_ANSWER, Look
+from streamd.daemon.slow_lookup import NO_ANSWER, SlowLookup
 from streamd.dataset.paths.confined import shown
 from streamd.limits import LOOK_FOR_DATA_S
 
@@ -44,7 +44,7 @@ class PlaceLooks:
     """Looks for the data that streams name, whose file systems may never answer."""
 
     def __init__(self, streams: Iterable[StreamConfig]) -> None:
-        self._looks = {path: Look(partial(find_absent, path)) for path in _named_paths(streams)}
+        self._looks = {path: SlowLookup(partial(find_absent, path)) for path in _named_paths(streams)}
 
     async def absences(self) -> list[str]:
         """Those that are not there, are folders with nothing in them, or cannot be reached now, as messages say it."""

@@ -1,6 +1,6 @@
 """Looks at file systems that may never answer.
 
-Each is had in a thread of its own, which nobody waits for beyond a bound, not even the end of the process.
+Each runs in a thread of its own. Its answer is awaited for a bounded time, and the process may end without it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Answer = TypeVar("Answer")
 NO_ANSWER: Final = f"does not answer within {PROOF_S:g} s"
 
 
-class Look(Generic[Answer]):
+class SlowLookup(Generic[Answer]):
     """Asks `question` of a file system; while one look is unanswered, there is no second."""
 
     def __init__(self, question: Callable[[], Answer]) -> None:

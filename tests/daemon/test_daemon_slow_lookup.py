@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from streamd.daemon import slow_lookup
-from streamd.daemon.slow_lookup import Look
+from streamd.daemon.slow_lookup import SlowLookup
 
 ANSWER_S = 20.0
 
@@ -19,7 +19,7 @@ def test_a_look_that_is_not_answered_is_not_had_twice_and_its_answer_counts_late
     answers, threads = threading.Event(), threading.active_count()
 
     async def scene() -> None:
-        look = Look(lambda: "there" if answers.wait(ANSWER_S) else "hung")
+        look = SlowLookup(lambda: "there" if answers.wait(ANSWER_S) else "hung")
         monkeypatch.setattr(slow_lookup, "PROOF_S", 0.001)
         for _ in range(3):
             assert await look.answer("away") == "away"
@@ -35,4 +35,4 @@ def test_a_look_that_is_not_answered_is_not_had_twice_and_its_answer_counts_late
 
 def test_what_a_look_raises_is_raised_where_it_is_awaited() -> None:
     with pytest.raises(ZeroDivisionError):
-        asyncio.run(Look(lambda: 1 / 0).answer(0.0))
+        asyncio.run(SlowLookup(lambda: 1 / 0).answer(0.0))

@@ -10,7 +10,7 @@ from typing import Final
 
 from streamd.core import log
 from streamd.daemon.engine.mount_events import MountEvents
-from streamd.daemon.slow_lookup import NO_ANSWER, Look
+from streamd.daemon.slow_lookup import NO_ANSWER, SlowLookup
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.paths.root_proof import ExpectedFiles, expected_files, find_absence
 from streamd.errors import DataAwayError
@@ -31,7 +31,7 @@ class DataLook:
 
     def __init__(self, expected: ExpectedFiles) -> None:
         self._root = expected.root
-        self._look = Look(lambda: find_absence(expected))
+        self._look = SlowLookup(lambda: find_absence(expected))
 
     @property
     def is_unanswered(self) -> bool:
