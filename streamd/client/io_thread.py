@@ -71,7 +71,7 @@ class Postman:
         self._said = True  # something was sent since the socket was last looked at, which may have eaten its news
         self._connection = 0
         self._whose = 0, 0  # boot and session of the connection
-        self._is_shared = False  # whether its batches lie in shared memory
+        self._is_shared = False  # whether its batches lie in shared memory; the next one may be wished otherwise
         self._pixel_id = ""
         self._maps: dict[int, memoryview] = {}
         self._waited_ns = 0
@@ -149,7 +149,7 @@ class Postman:
         """Says goodbye and waits for the daemon to hang up: a lifeline that ends before that looks like death."""
         self._collect()
         held, forked = self._inbox.part()
-        farewell = self._session.closed((*held, *forked.difference(held)) if self._shares_memory() else ())
+        farewell = self._session.closed((*held, *forked.difference(held)) if self._is_shared else ())
         self._do(farewell)
         if farewell and self._lifeline is not None:
             self._lifeline.wait_end(_FAREWELL_S)
@@ -349,10 +349,6 @@ class Postman:
 
     # --- what is held when a session ends
 
-    def _shares_memory(self) -> bool:
-        """Whether the present connection does: where that fails, the next one is wished otherwise."""
-        return self._is_shared
-
     def _counted(self, welcome: Welcome) -> list[EndedConnection]:
         """What of earlier sessions counts within the credit."""
         counted = {(self._whose[0], session) for session in welcome.earlier}
@@ -360,14 +356,14 @@ class Postman:
 
     def _tell_held(self) -> None:
         """The session is over, by the daemon's word: it is told what the loop may hold of it, as long as it does."""
-        if self._lifeline is not None and self._shares_memory():
+        if self._lifeline is not None and self._is_shared:
             with suppress(OSError):  # the lifeline's end says as much
                 self._lifeline.keep(self._inbox.outstanding())
 
     def _part(self, lifeline: Lifeline) -> None:
         """The connection is over: its lifeline ends with the last view of its batches, which may be now."""
         held, forked = self._inbox.part()
-        if not self._shares_memory():
+        if not self._is_shared:
             held = {}
         elif held or forked:
             with suppress(OSError):  # the daemon is gone: nobody counts any more
