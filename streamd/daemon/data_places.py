@@ -44,12 +44,15 @@ class PlaceLooks:
     """Looks for the data that streams name, whose file systems may never answer."""
 
     def __init__(self, streams: Iterable[StreamConfig]) -> None:
-        self._looks = {path: SlowLookup(partial(find_absent, path)) for path in _named_paths(streams)}
+        self._lookups = [
+            SlowLookup(partial(find_absent, path), f"{str(path)!r}: {NO_ANSWER}")
+            for path in dict.fromkeys(_named_paths(streams))
+        ]
 
     async def absences(self) -> list[str]:
         """Those that are not there, are folders with nothing in them, or cannot be reached now, as messages say it."""
-        ways = (look.answer(f"{str(path)!r}: {NO_ANSWER}") for path, look in self._looks.items())
-        return [absence for absence in dict.fromkeys(await asyncio.gather(*ways)) if absence]
+        answers = await asyncio.gather(*(lookup.get_answer() for lookup in self._lookups))
+        return [absence for absence in dict.fromkeys(answers) if absence]
 
 
 def find_absent(path: Path) -> str:

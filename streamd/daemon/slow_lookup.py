@@ -20,10 +20,14 @@ NO_ANSWER: Final = f"does not answer within {PROOF_S:g} s"
 
 
 class SlowLookup(Generic[Answer]):
-    """Asks `question` of a file system; while one look is unanswered, there is no second."""
+    """Asks `question` of a file system; while one look is unanswered, there is no second.
 
-    def __init__(self, question: Callable[[], Answer]) -> None:
+    `no_answer` stands for the answer of a file system that gives none in time.
+    """
+
+    def __init__(self, question: Callable[[], Answer], no_answer: Answer) -> None:
         self._question = question
+        self._no_answer = no_answer
         self._asked: asyncio.Future[Answer] | None = None
 
     @property
@@ -31,18 +35,18 @@ class SlowLookup(Generic[Answer]):
         """Whether the file system did not answer in time."""
         return self._asked is not None
 
-    async def answer(self, otherwise: Answer) -> Answer:
-        """What the file system says, or `otherwise` when it does not in time."""
+    async def get_answer(self) -> Answer:
+        """What the file system says, or `no_answer` when it does not in time."""
         if self._asked is None:
-            self._asked = ask_apart(self._question)
+            self._asked = ask_in_thread(self._question)
         await asyncio.wait({self._asked}, timeout=PROOF_S)
         if not self._asked.done():
-            return otherwise
+            return self._no_answer
         asked, self._asked = self._asked, None
         return asked.result()
 
 
-def ask_apart(question: Callable[[], Answer]) -> asyncio.Future[Answer]:
+def ask_in_thread(question: Callable[[], Answer]) -> asyncio.Future[Answer]:
     """Asks in a thread that the process may end without; the answer comes to the running loop."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Answer] = loop.create_future()

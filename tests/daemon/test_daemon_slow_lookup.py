@@ -19,20 +19,20 @@ def test_a_look_that_is_not_answered_is_not_had_twice_and_its_answer_counts_late
     answers, threads = threading.Event(), threading.active_count()
 
     async def scene() -> None:
-        look = SlowLookup(lambda: "there" if answers.wait(ANSWER_S) else "hung")
+        lookup = SlowLookup(lambda: "there" if answers.wait(ANSWER_S) else "hung", "away")
         monkeypatch.setattr(slow_lookup, "PROOF_S", 0.001)
         for _ in range(3):
-            assert await look.answer("away") == "away"
-            assert look.is_unanswered
+            assert await lookup.get_answer() == "away"
+            assert lookup.is_unanswered
         assert threading.active_count() == threads + 1
         answers.set()
         monkeypatch.setattr(slow_lookup, "PROOF_S", ANSWER_S)
-        assert await look.answer("away") == "there"
-        assert not look.is_unanswered
+        assert await lookup.get_answer() == "there"
+        assert not lookup.is_unanswered
 
     asyncio.run(scene())
 
 
 def test_what_a_look_raises_is_raised_where_it_is_awaited() -> None:
     with pytest.raises(ZeroDivisionError):
-        asyncio.run(SlowLookup(lambda: 1 / 0).answer(0.0))
+        asyncio.run(SlowLookup(lambda: 1 / 0, 0.0).get_answer())

@@ -6,13 +6,14 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from streamd.core import log
 from streamd.daemon.engine.mount_events import MountEvents
 from streamd.daemon.slow_lookup import NO_ANSWER, SlowLookup
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.dataset.paths.root_proof import ExpectedFiles, expected_files, find_absence
+from streamd.dataset.paths.root_proof import expected_files, find_absence
 from streamd.errors import DataAwayError
 from streamd.limits import RETURN_MAX_S, RETURN_MIN_S
 
@@ -26,33 +27,22 @@ def sentence_of(why: str) -> str:
     return f"it waits for its data: {why}; {_ADVICE}"
 
 
-class DataLook:
-    """Looks for the data of one stream."""
-
-    def __init__(self, expected: ExpectedFiles) -> None:
-        self._root = expected.root
-        self._look = SlowLookup(lambda: find_absence(expected))
-
-    @property
-    def is_unanswered(self) -> bool:
-        """Whether the file system did not answer in time, so that a worker would wait for it too."""
-        return self._look.is_unanswered
-
-    async def absence(self) -> str:
-        """Why the data are not there, nothing if they are."""
-        return await self._look.answer(f"{str(self._root)!r} {NO_ANSWER}")
+def data_lookup(stream: ServedStream) -> SlowLookup[str]:
+    """Looks for the data of a stream; its answer is why they are not there, nothing if they are."""
+    expected = expected_files(stream.manifest)
+    return SlowLookup(partial(find_absence, expected), f"{str(expected.root)!r} {NO_ANSWER}")
 
 
 async def require_data(stream: ServedStream) -> None:
     """Raises DataAwayError unless the data of a stream are there."""
-    if why := await DataLook(expected_files(stream.manifest)).absence():
+    if why := await data_lookup(stream).get_answer():
         raise DataAwayError(f"streams.{stream.spec.name}.source: {why}")
 
 
 @dataclass(slots=True)
 class _Absence:
     stream: str
-    look: DataLook
+    lookup: SlowLookup[str]
     why: str
     pause_s: float  # before the next look
     seeking: asyncio.Task[None] | None = None
@@ -96,8 +86,8 @@ class Absences:
         # Where looks and reads disagree, as they should not, this keeps them from doing so all the time.
         relapsed = time.monotonic() < returned_s + 2 * RETURN_MAX_S
         pause_s = min(max(2 * paused_s, RETURN_MIN_S), RETURN_MAX_S) if relapsed else RETURN_MIN_S
-        look = DataLook(expected_files(stream.manifest))
-        self._away[number] = _Absence(name, look, sentence_of(why), pause_s)
+        lookup = data_lookup(stream)
+        self._away[number] = _Absence(name, lookup, sentence_of(why), pause_s)
         log.error("data.away", self._away[number].why, stream=name)
         if self._group is not None:
             self._seek(number)
@@ -105,10 +95,11 @@ class Absences:
 
     async def find_among(self, streams: Mapping[int, ServedStream]) -> None:
         """Begins with those streams whose data are not there. What a cache has of them may do without."""
-        looks = {number: DataLook(expected_files(stream.manifest)) for number, stream in streams.items()}
-        absences = await asyncio.gather(*(look.absence() for look in looks.values()))
-        for (number, stream), look, why in zip(streams.items(), looks.values(), absences, strict=True):
-            if why and (stream.cache is None or look.is_unanswered):
+        lookups = [data_lookup(stream) for stream in streams.values()]
+        answers = await asyncio.gather(*(lookup.get_answer() for lookup in lookups))
+        for (number, stream), lookup, why in zip(streams.items(), lookups, answers, strict=True):
+            # Without an answer a worker would wait for the file system too, whatever the cache has.
+            if why and (stream.cache is None or lookup.is_unanswered):
                 self.begin(number, stream, why)
 
     def end(self, number: int) -> None:
@@ -122,10 +113,10 @@ class Absences:
         """Whether the data of a stream are there at all, which keep a worker waiting."""
         if self._group is not None and number not in self._away and number not in self._asked:
             self._asked.add(number)
-            self._group.create_task(self._answer(number, DataLook(expected_files(stream.manifest))), name="asking")
+            self._group.create_task(self._answer(number, data_lookup(stream)), name="asking")
 
-    async def _answer(self, number: int, look: DataLook) -> None:
-        why = await look.absence()
+    async def _answer(self, number: int, lookup: SlowLookup[str]) -> None:
+        why = await lookup.get_answer()
         self._asked.discard(number)
         if why and number not in self._away:
             self.left(number, why)
@@ -140,7 +131,7 @@ class Absences:
         assert self._mounts is not None  # noqa: S101 - as above
         while True:
             await self._mounts.change(absence.pause_s)
-            if not await absence.look.absence():
+            if not await absence.lookup.get_answer():
                 break
             absence.pause_s = min(2 * absence.pause_s, RETURN_MAX_S)
         del self._away[number]

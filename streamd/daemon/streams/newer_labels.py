@@ -15,7 +15,7 @@ from pathlib import Path
 from streamd.config import Config, StreamConfig
 from streamd.config.schema_sources import FolderSource, NpySource
 from streamd.core import log
-from streamd.daemon.slow_lookup import ask_apart
+from streamd.daemon.slow_lookup import ask_in_thread
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.paths.confined import shown
 
@@ -25,7 +25,7 @@ def warn_of_labels(config: Config, streams: Iterable[ServedStream]) -> None:
     for each in streams:
         files = list(_label_files(config.streams[each.spec.name]))
         if files:
-            asked = ask_apart(partial(find_written, files, each.manifest_path))
+            asked = ask_in_thread(partial(find_written, files, each.manifest_path))
             asked.add_done_callback(partial(_warn, each.spec.name))
 
 
