@@ -22,9 +22,9 @@ from streamd.ipc.slots import SlotStore, make_memory
 from streamd.ipc.worker_messages import (
     MAX_RECORD_BYTES,
     Command,
+    FillRows,
     OpenStream,
     Report,
-    Task,
     decode_report,
     encode_command,
 )
@@ -78,8 +78,8 @@ class Hand:
         return self.process.returncode, said.decode()
 
 
-def task(stream: ServedStream, number: int, rows: list[int], ids: list[int], slot: int = 1) -> Task:
-    return Task(number, 0, slot, slot_bytes(stream.spec), ROWS, np.array(rows, np.uint16), np.array(ids, np.int64))
+def task(stream: ServedStream, number: int, rows: list[int], ids: list[int], slot: int = 1) -> FillRows:
+    return FillRows(number, 0, slot, slot_bytes(stream.spec), ROWS, np.array(rows, np.uint16), np.array(ids, np.int64))
 
 
 def pixels(stream: ServedStream, sample_id: int) -> npt.NDArray[np.uint8]:

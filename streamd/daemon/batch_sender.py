@@ -19,7 +19,7 @@ from streamd.core.counters import Stats
 from streamd.core.epoch_timing import Effort
 from streamd.core.sampler import PAD_ID
 from streamd.core.spec import BatchKey
-from streamd.daemon.engine.batch_job import Production
+from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.monitor.batch_preview import Leaving
 from streamd.daemon.router import Server
 from streamd.daemon.sessions import Peer
@@ -82,13 +82,13 @@ class Deliveries:
         self._added = False  # something is held that `settle` has not seen
         self._timer: asyncio.TimerHandle | None = None
 
-    def prepare(self, production: Production) -> None:
+    def prepare(self, job: BatchJob) -> None:
         """Notes what a slot holds from now on."""
-        key, slot = production.key, production.slot
-        bad = production.stream.bad_rows(key.epoch, key.index, production.marks)
-        rows = production.delivered
-        ready = BatchReady(key.epoch, key.index, int(rows.size), slot, production.slot_bytes, inline=False, bad=bad)
-        effort = Effort(production.waited_s, production.busy_s - production.waited_s, production.at_work)
+        key, slot = job.key, job.slot
+        bad = job.stream.bad_rows(key.epoch, key.index, job.marks)
+        rows = job.delivered
+        ready = BatchReady(key.epoch, key.index, int(rows.size), slot, job.slot_bytes, inline=False, bad=bad)
+        effort = Effort(job.waited_s, job.busy_s - job.waited_s, job.at_work)
         self._lying[slot] = _Lying(key, ready, body(ready), int(np.count_nonzero(rows != PAD_ID)), effort)
 
     def forget(self, slots: tuple[int, ...]) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from streamd.core import log
 from streamd.core.counters import Stats as Numbers
@@ -14,7 +14,7 @@ from streamd.core.spec import Cursor
 from streamd.core.status import DaemonStatus
 from streamd.daemon.batch_sender import Deliveries
 from streamd.daemon.descriptor_allowance import Allowance
-from streamd.daemon.engine.batch_job import Production, Reporter
+from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.engine.engine import LocalEngine
 from streamd.daemon.expected_digests import Accounts, dropped_samples
 from streamd.daemon.monitor.batch_preview import Leaving
@@ -84,6 +84,8 @@ Spawn = Callable[[Coroutine[Any, Any, None]], object]
 class Service:
     """Everything that happens between the sockets. Lives on the event loop's thread."""
 
+    waits_for_data: Final = True  # its trainers do, so it asks the engine again for batches whose data return
+
     def __init__(
         self,
         streams: dict[str, ServedStream],
@@ -121,7 +123,7 @@ class Service:
             streams, self.descriptors, server.descriptors, overview, allowance, send=self._send, tell=self._tell
         )
         self._peers = self._reception.peers
-        engine.report_to(Reporter(self._produced, self._failed, self._died, self._paused, self._resumed))
+        engine.report_to(self)
 
     @property
     def streams(self) -> Mapping[str, ServedStream]:
@@ -231,26 +233,28 @@ class Service:
             paused = self._overview.is_paused(peer.stream.spec.name)
             self._send(peer, Pong(session.sent, session.upto, released, peer.receipts, paused))
 
-    def _produced(self, productions: Sequence[Production]) -> None:
+    # As the engine's listener: EngineListener says when each is called.
+
+    def on_batches_filled(self, jobs: Sequence[BatchJob]) -> None:
         now_s = time.monotonic()
-        for production in productions:
-            self._deliveries.prepare(production)
-            self._overview.produced(production, now_s)
-        self._happen(*[BatchProduced(production.key, production.slot) for production in productions], fresh=True)
+        for job in jobs:
+            self._deliveries.prepare(job)
+            self._overview.produced(job, now_s)
+        self._happen(*[BatchProduced(job.key, job.slot) for job in jobs], fresh=True)
 
-    def _failed(self, production: Production, reason: str) -> None:
-        self._happen(ProductionFailed(production.key, production.slot, reason))
+    def on_batch_failed(self, job: BatchJob, reason: str) -> None:
+        self._happen(ProductionFailed(job.key, job.slot, reason))
 
-    def _paused(self, name: str, why: str, productions: Sequence[Production]) -> None:
+    def on_data_missing(self, stream: str, reason: str, jobs: Sequence[BatchJob]) -> None:
         """The data of a stream are away: its trainers wait until they are there again."""
-        self._overview.paused(name, why)
-        self._happen(StreamPaused(name, tuple(production.slot for production in productions)))
+        self._overview.paused(stream, reason)
+        self._happen(StreamPaused(stream, tuple(job.slot for job in jobs)))
 
-    def _resumed(self, name: str) -> None:
-        self._overview.resumed(name)
-        self._happen(StreamResumed(name))
+    def on_data_returned(self, stream: str) -> None:
+        self._overview.resumed(stream)
+        self._happen(StreamResumed(stream))
 
-    def _died(self) -> None:
+    def on_worker_lost(self) -> None:
         self._overview.died(time.monotonic())
 
     def _subscribe(self, identity: bytes, wish: Subscribe) -> None:

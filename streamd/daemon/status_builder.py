@@ -14,7 +14,7 @@ from streamd import __version__
 from streamd.core.counters import Stats
 from streamd.core.epoch_timing import Timing
 from streamd.core.status import RESTING_S, DaemonStatus, Doing, SessionStatus, StreamStatus, remedy
-from streamd.daemon.engine.batch_job import Production
+from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.epoch_summary import Epochs
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.scheduler import Window
@@ -134,10 +134,10 @@ class Overview:
         self._left = {part: batches for part, batches in self._left.items() if part[0] != stream}
         self._produced[stream] = Recent(now_s)
 
-    def produced(self, production: Production, now_s: float) -> None:
-        self._produced[production.key.stream].add(now_s)
-        self._busy.add(now_s, production.busy_s)
-        self.epochs.produced(production.key, production.marks)
+    def produced(self, job: BatchJob, now_s: float) -> None:
+        self._produced[job.key.stream].add(now_s)
+        self._busy.add(now_s, job.busy_s)
+        self.epochs.produced(job.key, job.marks)
 
     def died(self, now_s: float) -> None:
         """A worker has died, and is replaced."""

@@ -82,7 +82,7 @@ class CloseStream:
     number: int
 
 
-class Task(msgspec.Struct, frozen=True, eq=False):
+class FillRows(msgspec.Struct, frozen=True, eq=False):
     """Fill `rows` of a batch of `batch_rows` in `slot` with samples `ids`. A new slot's descriptor comes with it.
 
     `epoch` is the batch's: what is drawn by chance for a sample is drawn anew in each.
@@ -159,7 +159,7 @@ class Done(msgspec.Struct, frozen=True):
     waited_ns: int = 0
 
 
-Command = OpenStream | CloseStream | Task | DropSlots
+Command = OpenStream | CloseStream | FillRows | DropSlots
 Report = Ready | Unopened | Remark | Done
 
 _open: Final = msgspec.msgpack.Decoder(OpenStream)
@@ -172,7 +172,7 @@ _told: Final = msgspec.msgpack.Decoder(tuple[tuple[BadSample, ...], str])
 def encode_command(command: Command) -> bytes:
     """One datagram for a worker. Raises ConfigError for a stream that has too many labels."""
     match command:
-        case Task():
+        case FillRows():
             head = _TASK_HEAD.pack(
                 _TASK,
                 command.rows.size,
@@ -221,13 +221,13 @@ def decode_command(data: bytes) -> Command:
         raise ProtocolError(f"a worker got a damaged record: {error}") from error
 
 
-def _decode_task(data: bytes) -> Task:
+def _decode_task(data: bytes) -> FillRows:
     _, count, stream, number, slot, slot_bytes, batch_rows, epoch = _TASK_HEAD.unpack_from(data)
     if not 0 < count <= TASK_ROWS or len(data) != _TASK_HEAD.size + 10 * count:
         raise ProtocolError(f"a task of {count} rows in {len(data)} bytes")
     rows = np.frombuffer(data, "<u2", count, _TASK_HEAD.size)
     ids = np.frombuffer(data, "<i8", count, _TASK_HEAD.size + 2 * count)
-    return Task(number, stream, slot, slot_bytes, batch_rows, rows, ids, epoch)
+    return FillRows(number, stream, slot, slot_bytes, batch_rows, rows, ids, epoch)
 
 
 def encode_report(report: Report) -> bytes:

@@ -12,18 +12,18 @@ from streamd.dataset.cache.store import DecodedCache
 from streamd.decode.decoders import BadImageError, decode_into
 from streamd.decode.random_crop import draws
 from streamd.ipc.progress_page import Phase, Track
-from streamd.ipc.worker_messages import BadSample, Task, short_reason
+from streamd.ipc.worker_messages import BadSample, FillRows, short_reason
 from streamd.worker.stream_reader import Blob, Source, Unread
 from streamd.worker.transforms.call import PURPOSE, Columns, FailedTransformError, Transform, UnfitTransformError
 
 
-class Filling:
+class TaskRunner:
     """The rows of one task, filled one by one so that the caller may look up in between.
 
     The track says at which row it is, and at none between two calls.
     """
 
-    def __init__(self, source: Source, task: Task, memory: memoryview, track: Track) -> None:
+    def __init__(self, source: Source, task: FillRows, memory: memoryview, track: Track) -> None:
         self._source = source
         self._task = task
         self._layout = source.layout(task.batch_rows)

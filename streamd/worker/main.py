@@ -38,17 +38,17 @@ from streamd.ipc.worker_messages import (
     CloseStream,
     Done,
     DropSlots,
+    FillRows,
     OpenStream,
     Ready,
     Remark,
-    Task,
     Unopened,
     decode_command,
     encode_report,
     short_reason,
 )
 from streamd.limits import MAX_REFUSAL_CHARS, WORKER_DATA_BYTES
-from streamd.worker.fill_rows import Filling
+from streamd.worker.fill_rows import TaskRunner
 from streamd.worker.stream_reader import Blob, ReadPace, Source, Unread, foresee_pixels, opened
 from streamd.worker.transforms.call import UnfitTransformError
 
@@ -74,7 +74,7 @@ class Worker:
         self._unopened: dict[int, OpenStream] = {}  # to be tried again with each task
         self._chores: set[asyncio.Future[None]] = set()
         self._slots: dict[int, memoryview] = {}
-        self._queue: deque[tuple[Task, memoryview, Reading]] = deque()
+        self._queue: deque[tuple[FillRows, memoryview, Reading]] = deque()
         self._pace = ReadPace()
         self._saving = Saving()
         self._done: list[bytes] = []  # reports that wait for company
@@ -104,7 +104,7 @@ class Worker:
         if self._track.trial().phase is not Phase.ELSEWHERE:
             os._exit(0)  # a thread is waited for otherwise, and a transform may never return
 
-    async def _produce(self, task: Task, memory: memoryview, reading: Reading, idle_ns: int) -> None:
+    async def _produce(self, task: FillRows, memory: memoryview, reading: Reading, idle_ns: int) -> None:
         started, worked = time.monotonic_ns(), time.thread_time_ns()
         self._track.at(task.number, 0, Phase.READING)
         if task.stream in self._unopened and (unread := await self._open_for(task)):
@@ -114,20 +114,20 @@ class Worker:
         if reading is not None and not reading.done():
             await self._tell()  # a disk is waited for: what is done must not wait with it
         early = await reading if reading is not None else None
-        filling = Filling(source, task, memory, self._track)
-        blobs, seconds = ([], 0.0) if filling.gather() else early or source.read_timed(task.ids)
+        runner = TaskRunner(source, task, memory, self._track)
+        blobs, seconds = ([], 0.0) if runner.gather() else early or source.read_timed(task.ids)
         self._pace.note(len(blobs) - blobs.count(Unread.LATER), seconds)
         read = time.monotonic_ns()
         waited_ns = max(0, read - started - (time.thread_time_ns() - worked))
-        await self._step_by_step(partial(filling.decode, blobs), len(blobs))
+        await self._step_by_step(partial(runner.decode, blobs), len(blobs))
         if source.cache is not None:
-            self._add_to(source.cache, filling, task.stream)
-        filling.write_labels()
-        unfit = "" if source.transform is None else await self._transform(filling, task.rows.size)
+            self._add_to(source.cache, runner, task.stream)
+        runner.write_labels()
+        unfit = "" if source.transform is None else await self._transform(runner, task.rows.size)
         done = time.monotonic_ns()
-        bad = tuple(filling.bad)
+        bad = tuple(runner.bad)
         times = read - started, done - read, idle_ns
-        await self._report(Done(task.number, *times, bad, filling.gathered, unfit, waited_ns))
+        await self._report(Done(task.number, *times, bad, runner.gathered, unfit, waited_ns))
 
     async def _step_by_step(self, fill: Callable[[int, int], None], rows: int) -> None:
         """Fills rows, with a look at the socket now and then."""
@@ -139,17 +139,17 @@ class Worker:
             if not self._queue:
                 await asyncio.sleep(0)
 
-    async def _transform(self, filling: Filling, rows: int) -> str:
+    async def _transform(self, runner: TaskRunner, rows: int) -> str:
         """Why the stream cannot go on, or nothing."""
         try:
-            await self._step_by_step(filling.transform, rows)
+            await self._step_by_step(runner.transform, rows)
         except UnfitTransformError as error:
             return short_reason(error, MAX_REFUSAL_CHARS)
         return ""
 
-    def _add_to(self, cache: DecodedCache, filling: Filling, stream: int) -> None:
+    def _add_to(self, cache: DecodedCache, runner: TaskRunner, stream: int) -> None:
         """Before the report: the slot is another's afterwards."""
-        filling.keep(cache)
+        runner.keep(cache)
         self._saving.note(cache)
         while cache.remarks:
             self._done.append(encode_report(Remark(stream, cache.remarks.pop(0))))
@@ -200,7 +200,7 @@ class Worker:
 
     def _obey(self, data: bytes, descriptors: list[int]) -> None:
         match decode_command(data):
-            case Task() as task:
+            case FillRows() as task:
                 self._map(task, descriptors)
                 self._queue.append((task, self._slots[task.slot], self._begin_reading(task)))
                 self._arrived.set()
@@ -238,7 +238,7 @@ class Worker:
         except (ConfigError, OSError) as error:
             self._send(encode_report(Unopened(number, short_reason(error, MAX_REFUSAL_CHARS))))
 
-    async def _open_for(self, task: Task) -> tuple[BadSample, ...]:
+    async def _open_for(self, task: FillRows) -> tuple[BadSample, ...]:
         """Opens the stream of a task; what becomes of it otherwise: all of it may be there the next time."""
         try:
             await self._open(self._unopened[task.stream])
@@ -263,7 +263,7 @@ class Worker:
         if remark:
             self._send(encode_report(Remark(number, remark)))
 
-    def _begin_reading(self, task: Task) -> Reading:
+    def _begin_reading(self, task: FillRows) -> Reading:
         if task.stream in self._unopened:
             return None
         source = self._sources[task.stream]
@@ -272,7 +272,7 @@ class Worker:
             return None
         return asyncio.ensure_future(_read_group(source, task.ids)) if source.lacking(task.ids).any() else None
 
-    def _map(self, task: Task, descriptors: list[int]) -> None:
+    def _map(self, task: FillRows, descriptors: list[int]) -> None:
         """Maps a slot that is new here: the descriptors of a datagram are those of its new slots, in their order."""
         if task.slot not in self._slots:
             descriptor = descriptors.pop(0)

@@ -16,7 +16,7 @@ from streamd.core.counters import Stats
 from streamd.core.epoch_timing import Supply
 from streamd.core.spec import BatchKey
 from streamd.daemon.batch_sender import Deliveries
-from streamd.daemon.engine.batch_job import Production
+from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.monitor.batch_preview import Leaving
 from streamd.daemon.router import Server
 from streamd.daemon.sessions import Peer
@@ -74,8 +74,8 @@ class Desk:
     def decoded(self, index: int, *, busy_s: float = 0.0, waited_s: float = 0.0, at_work: float = 0.0) -> SendBatch:
         """Batch `index` is whole, in slot index + 1, and is the session's next."""
         key = BatchKey("train", 0, index)
-        production = Production(key, self.stream, 0, index + 1, 4096, busy_s=busy_s, waited_s=waited_s, at_work=at_work)
-        self.deliveries.prepare(production)
+        job = BatchJob(key, self.stream, 0, index + 1, 4096, busy_s=busy_s, waited_s=waited_s, at_work=at_work)
+        self.deliveries.prepare(job)
         return SendBatch(1, index, key, index + 1)
 
 
@@ -213,7 +213,7 @@ def test_a_batch_given_back_before_it_was_sent_costs_only_who_did_so_its_session
         desk.deliveries.forget((early.slot,))
         if other is not None:  # the slot holds another batch by now
             again = desk.decoded(other)
-            desk.deliveries.prepare(Production(again.key, stream, 0, early.slot, 4096))
+            desk.deliveries.prepare(BatchJob(again.key, stream, 0, early.slot, 4096))
         desk.deliveries.send_all()
 
     desk = on_a_desk(stream, play)

@@ -14,7 +14,7 @@ from streamd.core.counters import Stats
 from streamd.core.epoch_timing import Supply, Timing
 from streamd.core.spec import BatchKey, Cursor
 from streamd.core.status import RESTING_S, SessionStatus
-from streamd.daemon.engine.batch_job import Production
+from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.status_builder import SPAN_S, Overview
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.daemon.streams.shuffle_score import Mixing
@@ -53,9 +53,9 @@ class Desk:
 
     def decode(self, batches: int, now_s: float, *, busy_s: float = 0.0) -> None:
         for index in range(batches):
-            production = Production(BatchKey("train", 0, index % self.stream.spec.batches), self.stream, 0, 1, 4096)
-            production.busy_s = busy_s
-            self.overview.produced(production, now_s)
+            job = BatchJob(BatchKey("train", 0, index % self.stream.spec.batches), self.stream, 0, 1, 4096)
+            job.busy_s = busy_s
+            self.overview.produced(job, now_s)
 
     def decodes_per_batch(self, now_s: float) -> float | None:
         (stream,) = self.overview.status(self.window, now_s, draining=False).streams

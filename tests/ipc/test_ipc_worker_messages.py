@@ -22,11 +22,11 @@ from streamd.ipc.worker_messages import (
     Command,
     Done,
     DropSlots,
+    FillRows,
     OpenStream,
     Ready,
     Remark,
     Report,
-    Task,
     TransformPlace,
     Unopened,
     decode_command,
@@ -40,8 +40,10 @@ from streamd.limits import MAX_BATCH_ROWS, MAX_REASON_CHARS, MAX_SLOTS, TASK_ROW
 Record = Command | Report
 
 
-def task(rows: list[int], ids: list[int], batch_rows: int = MAX_BATCH_ROWS) -> Task:
-    return Task(2**60, 2**31, 2**61, 2**40, batch_rows, np.array(rows, dtype=np.uint16), np.array(ids, dtype=np.int64))
+def task(rows: list[int], ids: list[int], batch_rows: int = MAX_BATCH_ROWS) -> FillRows:
+    return FillRows(
+        2**60, 2**31, 2**61, 2**40, batch_rows, np.array(rows, dtype=np.uint16), np.array(ids, dtype=np.int64)
+    )
 
 
 COMMANDS: Final[list[Command]] = [
@@ -74,10 +76,10 @@ def named(record: object) -> str:
 
 
 def plain(record: Record) -> object:
-    """A record as a value that can be compared; a Task holds arrays."""
-    if not isinstance(record, Task):
+    """A record as a value that can be compared; a FillRows holds arrays."""
+    if not isinstance(record, FillRows):
         return record
-    fields = {name: getattr(record, name) for name in Task.__struct_fields__}
+    fields = {name: getattr(record, name) for name in FillRows.__struct_fields__}
     return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in fields.items()}
 
 
@@ -111,7 +113,7 @@ def test_every_record_comes_back_as_it_was_sent(record: Record) -> None:
 @given(st.lists(st.tuples(st.integers(0, 65535), st.integers(0, 2**62)), min_size=1, max_size=TASK_ROWS))
 def test_rows_and_ids_of_a_task_keep_their_types_and_order(pairs: list[tuple[int, int]]) -> None:
     got = decode_command(encode_command(task([row for row, _ in pairs], [one for _, one in pairs])))
-    assert isinstance(got, Task)
+    assert isinstance(got, FillRows)
     assert got.rows.dtype == np.uint16
     assert got.ids.dtype == np.int64
     assert list(zip(got.rows.tolist(), got.ids.tolist(), strict=True)) == pairs
@@ -119,8 +121,8 @@ def test_rows_and_ids_of_a_task_keep_their_types_and_order(pairs: list[tuple[int
 
 def test_arrays_that_are_not_contiguous_are_sent_as_they_read() -> None:
     rows, ids = np.arange(20, dtype=np.uint16), np.arange(20, dtype=np.int64)
-    got = decode_command(encode_command(Task(1, 0, 2, 4096, 20, rows[::2], ids[::-2])))
-    assert isinstance(got, Task)
+    got = decode_command(encode_command(FillRows(1, 0, 2, 4096, 20, rows[::2], ids[::-2])))
+    assert isinstance(got, FillRows)
     assert got.rows.tolist() == list(range(0, 20, 2))
     assert got.ids.tolist() == list(range(19, 0, -2))
 

@@ -19,9 +19,9 @@ from streamd.decode.decoders import decode_into
 from streamd.decode.random_crop import draws
 from streamd.ipc.progress_page import TRACK_BYTES, Phase, Track, Whereabouts
 from streamd.ipc.slots import make_memory
-from streamd.ipc.worker_messages import BadSample, Task
+from streamd.ipc.worker_messages import BadSample, FillRows
 from streamd.worker import fill_rows, stream_reader
-from streamd.worker.fill_rows import Filling
+from streamd.worker.fill_rows import TaskRunner
 from streamd.worker.stream_reader import Source, Unread
 
 ROWS = 8
@@ -41,13 +41,13 @@ class Filled:
     def __init__(self, source: Source, rows: list[int], ids: list[int], epoch: int = 0) -> None:
         self.layout: Layout = layout(source.spec, ROWS)
         self.memory = memoryview(bytearray(b"\xaa" * self.layout.nbytes))
-        task = Task(1, 0, 1, self.layout.nbytes, ROWS, np.array(rows, np.uint16), np.array(ids, np.int64), epoch)
-        filling = Filling(source, task, self.memory, new_track())
-        blobs = [] if filling.gather() else source.read(task.ids)
+        task = FillRows(1, 0, 1, self.layout.nbytes, ROWS, np.array(rows, np.uint16), np.array(ids, np.int64), epoch)
+        runner = TaskRunner(source, task, self.memory, new_track())
+        blobs = [] if runner.gather() else source.read(task.ids)
         for start in range(0, len(blobs), 3):
-            filling.decode(blobs, start, start + 3)
-        filling.write_labels()
-        self.bad = filling.bad
+            runner.decode(blobs, start, start + 3)
+        runner.write_labels()
+        self.bad = runner.bad
         self.images = self.layout.images.view(self.memory)
         self.sample_ids = self.layout.sample_ids.view(self.memory)
         self.weights = self.layout.weights.view(self.memory)
@@ -124,8 +124,8 @@ def test_labels_of_every_kind_lie_in_the_slot_as_the_batch_carries_them(tmp_path
     place = layout(stream.spec, ROWS)
     memory = memoryview(bytearray(b"\xaa" * place.nbytes))
     ids = np.array([2, 0, PAD_ID, 1], np.int64)
-    task = Task(1, 0, 1, place.nbytes, ROWS, np.arange(4, dtype=np.uint16), ids)
-    Filling(source, task, memory, new_track()).write_labels()
+    task = FillRows(1, 0, 1, place.nbytes, ROWS, np.arange(4, dtype=np.uint16), ids)
+    TaskRunner(source, task, memory, new_track()).write_labels()
     found = {name: tensor.view(memory)[:4] for name, tensor in place.labels.items()}
     assert found["pose"].tolist() == [[5, 6], [1, 2], [0, 0], [3, 4]]
     assert (found["tags"].tolist(), found["tags"].dtype.name) == ([[0, 1], [1, 1], [0, 0], [0, 0]], "float32")
@@ -203,7 +203,7 @@ def test_the_track_says_at_which_row_a_task_is_and_at_none_afterwards(
     monkeypatch.setattr(fill_rows, "decode_into", lambda *_: seen.append(track.read()))
     monkeypatch.setattr(stream_reader, "READ_AHEAD_BYTES", int(source.manifest.sizes[[1, 2]].sum()))
     place = layout(source.spec, ROWS)
-    task = Task(77, 0, 1, place.nbytes, ROWS, np.arange(4, dtype=np.uint16), np.array([1, 2, PAD_ID, 3], np.int64))
+    task = FillRows(77, 0, 1, place.nbytes, ROWS, np.arange(4, dtype=np.uint16), np.array([1, 2, PAD_ID, 3], np.int64))
     blobs = source.read(task.ids)
     read_one = Source.read_one
 
@@ -212,7 +212,7 @@ def test_the_track_says_at_which_row_a_task_is_and_at_none_afterwards(
         return read_one(each, sample_id)
 
     monkeypatch.setattr(Source, "read_one", read_late)
-    Filling(source, task, memoryview(bytearray(place.nbytes)), track).decode(blobs, 0, 32)
+    TaskRunner(source, task, memoryview(bytearray(place.nbytes)), track).decode(blobs, 0, 32)
     decoding, reading = Phase.DECODING, Phase.READING
     assert [(each.task, each.place, each.phase) for each in seen] == [
         (77, 0, decoding), (77, 1, decoding), (77, 3, reading), (77, 3, decoding),
@@ -226,9 +226,9 @@ def test_memory_that_a_row_cannot_get_leaves_the_track_at_it(source: Source, mon
 
     monkeypatch.setattr(fill_rows, "decode_into", refuse)
     track, place = new_track(), layout(source.spec, ROWS)
-    task = Task(5, 0, 1, place.nbytes, ROWS, np.arange(2, dtype=np.uint16), np.array([PAD_ID, 1], np.int64))
+    task = FillRows(5, 0, 1, place.nbytes, ROWS, np.arange(2, dtype=np.uint16), np.array([PAD_ID, 1], np.int64))
     with pytest.raises(MemoryError):
-        Filling(source, task, memoryview(bytearray(place.nbytes)), track).decode(source.read(task.ids), 0, 2)
+        TaskRunner(source, task, memoryview(bytearray(place.nbytes)), track).decode(source.read(task.ids), 0, 2)
     found = track.read()
     assert (found.task, found.place, found.phase) == (5, 1, Phase.DECODING)
 
@@ -252,8 +252,8 @@ def test_the_track_stays_at_reading_until_all_is_there(source: Source) -> None:
     place, track = layout(source.spec, ROWS), new_track()
     for ids, phase in (([1, 3], Phase.READING), ([2, 1], Phase.ELSEWHERE)):
         track.at(9, 0, Phase.READING)
-        task = Task(9, 0, 1, place.nbytes, ROWS, np.arange(2, dtype=np.uint16), np.array(ids, np.int64))
-        whole = Filling(stocked, task, memoryview(bytearray(place.nbytes)), track).gather()
+        task = FillRows(9, 0, 1, place.nbytes, ROWS, np.arange(2, dtype=np.uint16), np.array(ids, np.int64))
+        whole = TaskRunner(stocked, task, memoryview(bytearray(place.nbytes)), track).gather()
         assert (whole, track.read().phase) == (phase is Phase.ELSEWHERE, phase)
 
 

@@ -13,7 +13,7 @@ from streamd.core.counters import Stats
 from streamd.core.sampler import Ids
 from streamd.core.slot_layout import layout, slot_bytes
 from streamd.core.spec import BatchKey, PixelId
-from streamd.daemon.engine.batch_job import Production, Reporter
+from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.engine.engine import LocalEngine
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.arrays.store import Pixels
@@ -38,15 +38,17 @@ class Decoded:
 class Decoding:
     """Decodes batches from `first` on. Made by `decoding`; `next` and `release` in turn."""
 
+    waits_for_data: Final = False  # a pack fails, and whoever starts it again goes on behind what is written
+
     def __init__(self, stream: ServedStream, engine: LocalEngine, slots: SlotStore, room: Room) -> None:
         self._stream, self._engine, self._slots, self._room = stream, engine, slots, room
         self._slot_bytes = slot_bytes(stream.spec)
         self._free = list(range(room.slots))
-        self._whole: dict[int, Production] = {}
+        self._whole: dict[int, BatchJob] = {}
         self._asked = self._given = 0
         self._failure: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._came = asyncio.Event()
-        engine.report_to(Reporter(self._produced, self._failed))
+        engine.report_to(self)
         asyncio.get_running_loop().set_exception_handler(self._raised)
 
     async def pixel_id(self) -> PixelId:
@@ -67,26 +69,26 @@ class Decoding:
         while self._given not in self._whole:
             self._came.clear()
             await self._unless_failed(asyncio.ensure_future(self._came.wait()))
-        production = self._whole.pop(self._given)
+        job = self._whole.pop(self._given)
         self._given += 1
-        return self._opened(production)
+        return self._opened(job)
 
     def release(self, decoded: Decoded) -> None:
         """Its memory may be written again, and is next: the processor has it in its cache."""
         self._free.append(decoded.slot)
         self._produce()
 
-    def _opened(self, production: Production) -> Decoded:
+    def _opened(self, job: BatchJob) -> Decoded:
         spec = self._stream.spec
-        images = layout(spec, production.delivered.size).images.view(self._slots.view(production.slot))
-        good = production.marks == 0
+        images = layout(spec, job.delivered.size).images.view(self._slots.view(job.slot))
+        good = job.marks == 0
         whole = bool(good.all())
         return Decoded(
-            production.key.index,
-            production.delivered if whole else production.delivered[good],
+            job.key.index,
+            job.delivered if whole else job.delivered[good],
             images if whole else images[good],
-            self._stream.bad_rows(0, production.key.index, production.marks),
-            production.slot,
+            self._stream.bad_rows(0, job.key.index, job.marks),
+            job.slot,
         )
 
     def _produce(self) -> None:
@@ -98,14 +100,25 @@ class Decoding:
             self._asked += 1
             self._engine.produce(key, self._free.pop(), self._slot_bytes)
 
-    def _produced(self, productions: Sequence[Production]) -> None:
-        self._whole |= {each.key.index: each for each in productions}
+    # As the engine's listener: EngineListener says when each is called.
+
+    def on_batches_filled(self, jobs: Sequence[BatchJob]) -> None:
+        self._whole |= {job.key.index: job for job in jobs}
         self._came.set()
         self._produce()
 
-    def _failed(self, production: Production, reason: str) -> None:
-        del production
+    def on_batch_failed(self, job: BatchJob, reason: str) -> None:
+        del job
         self._fail(PackError(f"{self._stream.spec.name}: {reason}"))
+
+    def on_worker_lost(self) -> None:
+        """Its tasks are done by others."""
+
+    def on_data_missing(self, stream: str, reason: str, jobs: Sequence[BatchJob]) -> None:
+        """Never called, since this waits for no data: such batches fail."""
+
+    def on_data_returned(self, stream: str) -> None:
+        """Never called, as above."""
 
     def _raised(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """A callback raised: what is known of the workers is not to be trusted any more."""

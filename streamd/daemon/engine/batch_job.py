@@ -1,55 +1,28 @@
-"""One batch on its way through the workers: which rows are still to be filled, and with what; and who hears of it."""
+"""One batch on its way through the workers: which rows are still to be filled, and with what."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
+from msgspec.structs import replace
 
 from streamd.core.bad_samples import Marks
-from streamd.core.sampler import Ids
+from streamd.core.counters import Stats
+from streamd.core.sampler import PAD_ID, Ids
 from streamd.core.spec import BatchKey
 from streamd.daemon.engine.row_cost import RowCost
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.ipc.worker_messages import BadSample, Rows, Task
+from streamd.ipc.worker_messages import BadSample, Done, FillRows, Rows
 from streamd.limits import TASK_ATTEMPTS, TASK_GIVE_UP_S, WORKER_RESPAWN_MAX_S, WORKER_RESPAWN_S
 
 
 @dataclass(slots=True, eq=False)
-class Job:
-    """A task in the engine's hands: whose it is, when it was queued, how often it was in vain.
-
-    A `suspect` is the task of one sample that was being decoded when a worker died of something that a sample may do.
-    """
-
-    task: Task
-    production: Production
-    queued_s: float
-    deaths: int = 0  # of workers, for reasons that are not the samples'
-    died_s: float | None = None  # when the first of them did
-    failures: int = 0  # of reads, which may pass
-    suspect: bool = False
-
-    def count_death(self, now_s: float) -> bool:
-        """One more worker has died at it; whether that is one too many."""
-        self.deaths += 1
-        self.died_s = now_s if self.died_s is None else self.died_s
-        return self.deaths >= TASK_ATTEMPTS and now_s - self.died_s >= TASK_GIVE_UP_S
-
-    @property
-    def pause_s(self) -> float:
-        """Before it is tried again, since a worker died at it."""
-        return min(WORKER_RESPAWN_S * ((1 << min(self.deaths - 1, 10)) - 1), WORKER_RESPAWN_MAX_S)
-
-    def files(self) -> str:
-        """The first of its files, by name."""
-        return ", ".join(self.production.stream.file(int(each)) for each in self.task.ids[:3] if each >= 0)
-
-
-@dataclass(slots=True, eq=False)
-class Production:
+class BatchJob:
     """A batch being filled. `delivered` follows the verdicts as they come in."""
 
     key: BatchKey
@@ -61,16 +34,16 @@ class Production:
     delivered: Ids = field(init=False)
     marks: Marks = field(init=False)
     verdicts: int = field(init=False)  # known when the batch was last resolved
-    pending: int = 0
+    pending: int = 0  # tasks that are not over
     given_up: bool = False
     busy_s: float = 0.0  # of workers' time, ...
     waited_s: float = 0.0  # ... in which they waited for reads
     at_work: float = 0.0  # the part of the workers that had a task when it was whole
 
     def __post_init__(self) -> None:
-        self._resolve()
+        self._resolve_ids()
 
-    def _resolve(self) -> None:
+    def _resolve_ids(self) -> None:
         self.verdicts = len(self.stream.quarantine.reasons)
         self.delivered, self.marks = self.stream.resolved(self.key.epoch, self.key.index)
 
@@ -80,50 +53,93 @@ class Production:
         if not self.row_cost.known and self.stream.manifest.arrays is None:  # rows of arrays are copied, not decoded
             self.row_cost.expect(float(self.stream.manifest.bytes_of(np.maximum(self.delivered, 0)).mean()))
         if rows.size <= self.row_cost.task_rows:
-            return [self._task(rows, self.delivered, next(numbers))]
-        return self._tasks(rows, numbers)
+            return [self._new_task(rows, self.delivered, next(numbers))]
+        return self._split_rows(rows, numbers)
 
-    def renew(self, numbers: Iterator[int]) -> list[Task]:
+    def tasks_for_changed_rows(self, numbers: Iterator[int]) -> list[Task]:
         """The tasks for rows that new verdicts have given another sample."""
         if self.verdicts == len(self.stream.quarantine.reasons):
             return []
         before = self.delivered
-        self._resolve()
-        return self._tasks(np.flatnonzero(before != self.delivered).astype(np.uint16), numbers)
+        self._resolve_ids()
+        return self._split_rows(np.flatnonzero(before != self.delivered).astype(np.uint16), numbers)
 
-    def again(self, task: Task, bad: tuple[BadSample, ...], numbers: Iterator[int]) -> Task:
-        """A task for the rows of `task` whose samples failed in a way that may pass."""
+    def retry_task(self, task: Task, bad: tuple[BadSample, ...], numbers: Iterator[int]) -> Task:
+        """A task for the rows of `task` whose samples failed in a way that may pass. Deaths do not count in it."""
         failed = np.isin(task.ids, [sample.sample_id for sample in bad if not sample.lasting])
-        return self._task(task.rows[failed], task.ids[failed], next(numbers))
+        return self._new_task(task.rows[failed], task.ids[failed], next(numbers), failures=task.failures + 1)
 
-    def parted(self, task: Task, sample_id: int, numbers: Iterator[int]) -> tuple[Task, list[Task]]:
-        """The rows of one sample in a task of their own, and those of all others, if there are any."""
-        own = task.ids == sample_id
-        others = [] if own.all() else [self._task(task.rows[~own], task.ids[~own], next(numbers))]
-        return self._task(task.rows[own], task.ids[own], next(numbers)), others
-
-    def _tasks(self, rows: Rows, numbers: Iterator[int]) -> list[Task]:
+    def _split_rows(self, rows: Rows, numbers: Iterator[int]) -> list[Task]:
         most = self.row_cost.task_rows
         pieces = [rows[start : start + most] for start in range(0, rows.size, most)]
-        return [self._task(piece, self.delivered[piece], next(numbers)) for piece in pieces]
+        return [self._new_task(piece, self.delivered[piece], next(numbers)) for piece in pieces]
 
-    def _task(self, rows: Rows, ids: Ids, number: int) -> Task:
-        return Task(number, self.number, self.slot, self.slot_bytes, self.delivered.size, rows, ids, self.key.epoch)
+    def _new_task(self, rows: Rows, ids: Ids, number: int, failures: int = 0) -> Task:
+        return Task(
+            number, self.number, self.slot, self.slot_bytes, self.delivered.size, rows, ids, self.key.epoch,
+            job=self, queued_s=time.monotonic(), failures=failures,
+        )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Reporter:
-    """Where the engine tells what became of batches, and that a worker died.
+class Task(FillRows, frozen=True, eq=False, kw_only=True):
+    """A worker's part of a batch, until its rows are filled. A worker gets the fields of FillRows alone.
 
-    `away`: the data of a stream are not there, for that reason, and these batches come to nothing; `back`: they are
-    there again. Where nobody waits for that, the batches fail.
+    A suspect is the task of one sample that was being decoded when a worker died of something that a sample may do.
     """
 
-    produced: Callable[[Sequence[Production]], None]
-    failed: Callable[[Production, str], None]
-    died: Callable[[], None] = lambda: None
-    away: Callable[[str, str, Sequence[Production]], None] | None = None
-    back: Callable[[str], None] = lambda _: None
+    job: BatchJob
+    queued_s: float  # on the monotonic clock
+    deaths: int = 0  # of workers, for reasons that are not the samples'
+    first_death_s: float = 0.0  # when the first of them died
+    failures: int = 0  # of reads, which may pass
+    is_suspect: bool = False
+
+    def after_death(self, now_s: float) -> Task:
+        """This task when one more worker has died at it."""
+        return replace(self, deaths=self.deaths + 1, first_death_s=self.first_death_s if self.deaths else now_s)
+
+    def is_hopeless(self, now_s: float) -> bool:
+        """Whether too many workers have died at it, over too long a time."""
+        return self.deaths >= TASK_ATTEMPTS and now_s - self.first_death_s >= TASK_GIVE_UP_S
+
+    @property
+    def pause_s(self) -> float:
+        """The time before it is tried again, since a worker died at it."""
+        return min(WORKER_RESPAWN_S * ((1 << min(self.deaths - 1, 10)) - 1), WORKER_RESPAWN_MAX_S)
+
+    @property
+    def file_names(self) -> str:
+        """The first of its files, by name."""
+        return ", ".join(self.job.stream.file(int(each)) for each in self.ids[:3] if each >= 0)
+
+    def split_suspect(self, sample_id: int, numbers: Iterator[int]) -> tuple[Task, list[Task]]:
+        """The rows of one sample as a suspect, and a task with those of all others, if there are any."""
+        own = self.ids == sample_id
+        others = [] if own.all() else [self._with_rows(~own, next(numbers))]
+        return replace(self._with_rows(own, next(numbers)), is_suspect=True), others
+
+    def _with_rows(self, chosen: npt.NDArray[np.bool_], number: int) -> Task:
+        return replace(self, number=number, rows=self.rows[chosen], ids=self.ids[chosen])
+
+    def count_results(self, report: Done, stats: Stats) -> None:
+        """Counts where the time of this task went, and how many of its rows a cache held."""
+        group, rows = f"stream.{self.job.key.stream}", self.rows.size
+        stats.spread(group, "read").add(report.read_ns / 1e9, rows)
+        stats.spread(group, "decode").add(report.decode_ns / 1e9, rows)
+        if self.job.stream.cache is not None:
+            stats.count(group, "cache_hits", report.gathered)
+            stats.count(group, "cache_misses", rows - report.gathered)
+
+    def note_row_cost(self, report: Done) -> None:
+        """Notes what a row of the stream takes; a task that did not make all its rows says nothing of that."""
+        samples, cost = int(np.count_nonzero(self.ids != PAD_ID)), self.job.row_cost
+        made = samples if self.job.stream.transform else samples - report.gathered
+        if samples == 0 or report.decode_ns == 0 or report.bad or report.unfit:
+            return
+        if made:
+            cost.note(made, report.decode_ns)
+        else:
+            cost.note_held(samples, report.decode_ns)
 
 
 @lru_cache(maxsize=64)

@@ -7,10 +7,10 @@ import contextlib
 import os
 import socket
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final, Self
+from collections.abc import Sequence
+from typing import Final, Protocol, Self
 
+from streamd.daemon.engine.batch_job import Task
 from streamd.daemon.engine.crashes import Death, Finding, death
 from streamd.daemon.engine.watchdog import Watch
 from streamd.ipc.frames import bundle, parted
@@ -23,7 +23,6 @@ from streamd.ipc.worker_messages import (
     OpenStream,
     Ready,
     Report,
-    Task,
     Unopened,
     decode_report,
     encode_command,
@@ -33,18 +32,27 @@ from streamd.limits import WORKER_ENVIRONMENT, WORKER_LEAVE_S
 _GROUPED_BYTES: Final = MAX_RECORD_BYTES // 2 // MAX_GROUP  # a larger record goes alone
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
-    """Who hears a worker: what it reports at a time, and, once, that it has waited for a file beyond the deadline."""
+class WorkerListener(Protocol):
+    """What the engine does when something happens to a worker. All calls come in the event loop's thread."""
 
-    heard: Callable[[WorkerProcess, list[Report]], None]
-    waits: Callable[[WorkerProcess, Whereabouts], None]
+    def on_worker_started(self, worker: WorkerProcess) -> None:
+        """A worker has started and knows no stream yet."""
+
+    def on_worker_reports(self, worker: WorkerProcess, reports: Sequence[Report]) -> None:
+        """A worker has sent these reports in one datagram."""
+
+    def on_worker_waiting(self, worker: WorkerProcess, at: Whereabouts) -> None:
+        """A worker has waited for a file beyond the deadline. This is said once of each place."""
+
+    def on_worker_died(self, worker: WorkerProcess, death: Death) -> None:
+        """A worker has ended; `worker.tasks` are those that it has not finished."""
 
 
 class WorkerProcess:
     """A running worker. Its socket never fills: a few small tasks at a time, and a word about slots that are over.
 
-    What is said within one turn of the event loop goes in one datagram.
+    What is said within one turn of the event loop goes in one datagram. `tasks` are those that it has, by number, in
+    the order in which they were given.
     """
 
     def __init__(
@@ -52,7 +60,7 @@ class WorkerProcess:
         process: asyncio.subprocess.Process,
         link: socket.socket,
         track: Track,
-        listener: Listener,
+        listener: WorkerListener,
         row_deadline_s: float,
     ) -> None:
         self._process = process
@@ -69,14 +77,14 @@ class WorkerProcess:
         self._records: list[bytes] = []  # to be sent with the turn's end
         self._descriptors: list[int] = []  # that go with them
         self._flushing: asyncio.Handle | None = None
-        self.tasks: list[int] = []
+        self.tasks: dict[int, Task] = {}
         self.fresh = True  # was never given a task
         self.alone = False  # gets nothing beside the task it has
         self.completed = 0
         asyncio.get_running_loop().add_reader(link, self._read)
 
     @classmethod
-    async def start(cls, place: int, listener: Listener, row_deadline_s: float) -> Self:
+    async def start(cls, place: int, listener: WorkerListener, row_deadline_s: float) -> Self:
         """Starts `python -m streamd.worker` with its end of a new socket pair and a new page."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         page = make_memory("streamd.track", TRACK_BYTES)
@@ -113,12 +121,12 @@ class WorkerProcess:
             self._trying.add(command.number)
         self._say(command, [])
 
-    def give(self, task: Task, slots: SlotStore, *, alone: bool = False) -> None:
-        """Hands over a task, with its slot's descriptor when the slot is new to this worker."""
+    def give(self, task: Task, slots: SlotStore) -> None:
+        """Sends a task, with its slot's descriptor when the slot is new to this worker. A suspect is alone there."""
         if not self.tasks:
             self._watch.begin()
-        self.fresh, self.alone = False, alone
-        self.tasks.append(task.number)
+        self.fresh, self.alone = False, task.is_suspect
+        self.tasks[task.number] = task
         descriptors = []
         if task.slot not in self._mapped:
             descriptors.append(slots.writable(task.slot, task.slot_bytes))
@@ -155,12 +163,14 @@ class WorkerProcess:
         except (BrokenPipeError, ConnectionResetError):
             return
 
-    def finish(self, number: int) -> None:
-        self.tasks.remove(number)
+    def finish(self, number: int) -> Task:
+        """Notes that a task is done, and returns it."""
+        task = self.tasks.pop(number)
         self.completed += 1
         self.alone = False
         if not self.tasks:
             self._watch.rest()
+        return task
 
     def forget(self, slots: tuple[int, ...]) -> bool:
         """Strikes slots off what this worker has mapped; whether it had any."""
@@ -188,7 +198,7 @@ class WorkerProcess:
             self._kill(finding)
         elif at != self._waited_at:
             self._waited_at = at
-            self._listener.waits(self, at)
+            self._listener.on_worker_waiting(self, at)
 
     def _found_at_trial(self, finding: Finding) -> None:
         """It may be long before a stream's transform has its turn: its files are opened first, and other streams."""
@@ -232,7 +242,7 @@ class WorkerProcess:
             reports = [decode_report(record) for record in parted(data)]
             if self._trying:
                 self._note_opened(reports)
-            self._listener.heard(self, reports)
+            self._listener.on_worker_reports(self, reports)
         else:
             asyncio.get_running_loop().remove_reader(self._link)
         return bool(data)

@@ -1,237 +1,256 @@
-"""The workers of this host: as many processes as there are places, each watched, and replaced when it dies.
+"""The worker processes of this host: started, given tasks, and replaced when they die.
 
-Crews of workers that take over from each other. A batch is finished by the shift that began it.
+Workers come in generations, since a process can import one version of a transform. A new generation starts beside the
+present one; from the switch on it begins all batches, and the one before it ends with the last batch that it began.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from streamd.core import log
 from streamd.core.counters import Stats
-from streamd.daemon.engine.batch_job import Job, Production
-from streamd.daemon.engine.crashes import Death
-from streamd.daemon.engine.worker_handle import Listener, WorkerProcess
+from streamd.daemon.engine.batch_job import BatchJob, Task
+from streamd.daemon.engine.crashes import is_waiting
+from streamd.daemon.engine.worker_handle import WorkerListener, WorkerProcess
+from streamd.ipc.slots import SlotStore
 from streamd.ipc.worker_messages import Command, DropSlots, TransformPlace
 from streamd.limits import WORKER_RESPAWN_MAX_S, WORKER_RESPAWN_S
 
 _PASSING: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})  # of starting a process
-Give = Callable[[WorkerProcess, Job], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Employer:
-    """Who is told what happens to the workers: one came, one said something, one died with its tasks unfinished."""
+@dataclass(slots=True, eq=False)
+class _Generation:
+    """Workers that started for the same transforms, and the tasks that wait for them."""
 
-    came: Callable[[WorkerProcess], None]
-    listener: Listener
-    died: Callable[[WorkerProcess, Death], None]
+    workers: list[WorkerProcess] = field(default_factory=list)
+    queue: deque[Task] = field(default_factory=deque)
+    suspects: deque[Task] = field(default_factory=deque)
+    deaths: int = 0
+    running: asyncio.Task[None] | None = None
+
+    def next_assignment(self) -> tuple[WorkerProcess, Task] | None:
+        """Takes the next task out of its queue, with the worker that gets it; None when nobody may have one.
+
+        A suspect goes to a worker that was never given a task. Each is there because a worker died, and the one that
+        starts in its place is fresh: no suspect waits in vain. All others go to the worker with the fewest tasks.
+        """
+        if self.suspects:
+            fresh = next((worker for worker in self.workers if worker.fresh), None)
+            if fresh is not None:
+                return fresh, self.suspects.popleft()
+        if not self.queue:
+            return None
+        found, fewest = None, self.queue[0].job.row_cost.tasks_ahead
+        for worker in self.workers:
+            if len(worker.tasks) < fewest and not worker.alone:
+                found, fewest = worker, len(worker.tasks)
+        return None if found is None else (found, self.queue.popleft())
+
+    def remove_tasks(self, job: BatchJob) -> int:
+        """Takes a batch's tasks out of the queues; how many there were."""
+        before = len(self.queue) + len(self.suspects)
+        self.queue, self.suspects = (
+            deque(task for task in tasks if task.job is not job) for tasks in (self.queue, self.suspects)
+        )
+        return before - len(self.queue) - len(self.suspects)
 
 
-class Crew:
-    """`count` worker processes, from `run` until it is cancelled."""
+class WorkerPool:
+    """`count` worker processes in each generation, from `run` until it is cancelled.
 
-    def __init__(self, count: int, row_deadline_s: float, stats: Stats, employer: Employer) -> None:
+    `transforms` are those that the workers which begin batches have imported, or tried to.
+    """
+
+    def __init__(
+        self, count: int, row_deadline_s: float, slots: SlotStore, stats: Stats, listener: WorkerListener
+    ) -> None:
         self._count = count
         self._row_deadline_s = row_deadline_s
+        self._slots = slots
         self._stats = stats
-        self._employer = employer
-        self.workers: list[WorkerProcess] = []
-        self.deaths = 0
+        self._listener = listener
+        self._queue_waits = stats.stage("engine", "queue")
+        self._group: asyncio.TaskGroup | None = None
+        self._generations = [_Generation()]  # the last one begins batches, those before it finish theirs
+        self._next: _Generation | None = None  # starts, and begins nothing before the switch
+        self._jobs: dict[BatchJob, _Generation] = {}  # that are not over, each with the one that began it
+        self._ended_deaths = 0  # in generations that have ended
+        self.transforms: set[TransformPlace] = set()
 
-    def tell(self, *commands: Command) -> None:
-        """Says something to every worker."""
-        for command in commands:
-            for worker in self.workers:
-                worker.send(command)
+    @property
+    def workers(self) -> Sequence[WorkerProcess]:
+        """All workers that begin or finish batches."""
+        return [worker for generation in self._generations for worker in generation.workers]
 
-    def drop(self, slots: tuple[int, ...]) -> None:
+    @property
+    def deaths(self) -> int:
+        """How many of these and of earlier workers have died."""
+        return self._ended_deaths + sum(generation.deaths for generation in self._generations)
+
+    def busy_fraction(self, speaker: WorkerProcess | None) -> float:
+        """The part of the workers that have a task, 0 to 1; `speaker` has just had one."""
+        workers = self._generations[-1].workers
+        return sum([bool(worker.tasks) or worker is speaker for worker in workers]) / max(1, len(workers))
+
+    # --- batches and their tasks
+
+    def add_job(self, job: BatchJob) -> None:
+        """A batch begins, in the newest generation."""
+        self._jobs[job] = self._generations[-1]
+
+    def remove_job(self, job: BatchJob) -> None:
+        """A batch has no task left. An earlier generation ends with its last one."""
+        self._end_if_done(self._jobs.pop(job))
+
+    def jobs_of(self, number: int) -> list[BatchJob]:
+        """The batches of a stream's number that are not over."""
+        return [job for job in self._jobs if job.number == number]
+
+    def queue_tasks(self, job: BatchJob, tasks: Sequence[Task]) -> None:
+        """Queues tasks of one batch behind all others."""
+        self._jobs[job].queue.extend(tasks)
+
+    def queue_suspect(self, task: Task) -> None:
+        """Queues a suspect behind the others."""
+        self._jobs[task.job].suspects.append(task)
+
+    def requeue_task(self, task: Task) -> None:
+        """Queues a task ahead of all others of its kind."""
+        generation = self._jobs[task.job]
+        (generation.suspects if task.is_suspect else generation.queue).appendleft(task)
+
+    def remove_tasks(self, job: BatchJob) -> int:
+        """Takes a batch's tasks out of the queues; how many there were."""
+        return self._jobs[job].remove_tasks(job)
+
+    def assign_tasks(self) -> None:
+        """Sends queued tasks to the workers that may have more."""
+        for generation in self._generations:
+            while assignment := generation.next_assignment():
+                worker, task = assignment
+                self._queue_waits.add(time.monotonic() - task.queued_s)
+                worker.give(task, self._slots)
+
+    # --- what workers are told
+
+    def send_to_all(self, *commands: Command) -> None:
+        """Sends commands to every worker, also to those of a generation that starts."""
+        for generation in self._generations if self._next is None else [*self._generations, self._next]:
+            _send_commands(generation, commands)
+
+    def send_to_newest(self, *commands: Command) -> None:
+        """Sends commands to the workers that begin batches."""
+        _send_commands(self._generations[-1], commands)
+
+    def drop_slots(self, slots: tuple[int, ...]) -> None:
         """Has every worker unmap slots that are over."""
         for worker in self.workers:
             if worker.forget(slots):
                 worker.send(DropSlots(slots))
 
-    def fresh(self) -> WorkerProcess | None:
-        """One that was never given a task."""
-        return next((worker for worker in self.workers if worker.fresh), None)
-
-    def free(self, most: int) -> WorkerProcess | None:
-        """The one with the fewest tasks that may have another, `most` being what it may have."""
-        found, fewest = None, most
+    def replace_waiting_workers(self, number: int) -> None:
+        """Kills the workers that wait for files of this stream's number; others start in their places."""
         for worker in self.workers:
-            if len(worker.tasks) < fewest and not worker.alone:
-                found, fewest = worker, len(worker.tasks)
-        return found
+            at = worker.at
+            task = worker.tasks.get(at.task)
+            if task is not None and task.stream == number and is_waiting(at):
+                worker.stop_waiting()
 
-    def at_work(self, speaker: WorkerProcess | None) -> float:
-        """The part of the workers that have a task, 0 to 1; `speaker` has just had one."""
-        return sum([bool(worker.tasks) or worker is speaker for worker in self.workers]) / max(1, len(self.workers))
+    # --- generations
+
+    def start_next_generation(self) -> None:
+        """Starts workers beside the present ones, which go on beginning batches until the switch. One at a time."""
+        self._next = _Generation()
+        self._start_generation(self._next)
+
+    def switch_to_next_generation(self) -> None:
+        """Has the new workers begin all batches from now on."""
+        assert self._next is not None  # noqa: S101 - it was started
+        earlier = self._generations[-1]
+        self._generations.append(self._next)
+        self._next = None
+        self._end_if_done(earlier)
+
+    def discard_next_generation(self) -> None:
+        """Ends the new workers; all is as before they started."""
+        generation, self._next = self._next, None
+        if generation is not None:
+            _end_generation(generation)
+
+    def _end_if_done(self, generation: _Generation) -> None:
+        if generation is self._generations[-1] or generation in self._jobs.values():
+            return
+        self._generations.remove(generation)
+        self._ended_deaths += generation.deaths
+        _end_generation(generation)
+
+    # --- processes
 
     async def run(self) -> None:
-        """Keeps the processes alive until cancelled; none is left when it returns."""
+        """Keeps all processes alive until cancelled; none is left when it returns."""
+        async with asyncio.TaskGroup() as self._group:
+            self._start_generation(self._generations[-1])
+
+    def _start_generation(self, generation: _Generation) -> None:
+        assert self._group is not None  # noqa: S101 - the pool runs
+        generation.running = self._group.create_task(self._run_generation(generation), name="workers")
+
+    async def _run_generation(self, generation: _Generation) -> None:
         try:
             async with asyncio.TaskGroup() as group:
                 for place in range(self._count):
-                    group.create_task(self._tend(place), name=f"worker-{place}")
-        finally:  # they have the manifests open, or are about to: who cleans up comes after them
-            workers, self.workers = self.workers, []
+                    group.create_task(self._keep_worker(generation, place), name=f"worker-{place}")
+        finally:
+            # Workers have manifests open, or are about to open them. The caller removes these files after this
+            # returns, so every process has to have ended, also when this is cancelled.
+            workers, generation.workers = generation.workers, []
             await asyncio.gather(*(worker.see_off() for worker in workers))
 
-    async def _start(self, place: int) -> WorkerProcess | None:
+    async def _keep_worker(self, generation: _Generation, place: int) -> None:
+        """Starts a worker, and another when it dies, after ever longer pauses while nothing gets done."""
+        pause_s = WORKER_RESPAWN_S
+        while True:
+            worker = await self._start_worker(place)
+            if worker is None:
+                await asyncio.sleep(WORKER_RESPAWN_MAX_S)
+                continue
+            generation.workers.append(worker)
+            self._listener.on_worker_started(worker)
+            death = await worker.ended()
+            generation.workers.remove(worker)
+            generation.deaths += 1
+            self._stats.count("engine", "worker_deaths")
+            pause_s = WORKER_RESPAWN_S if worker.completed else min(pause_s * 2, WORKER_RESPAWN_MAX_S)
+            log.warning("worker.died", f"a worker died, {death.words}; the next starts in {pause_s:g} s", place=place)
+            self._listener.on_worker_died(worker, death)
+            worker.close()
+            await asyncio.sleep(pause_s)
+
+    async def _start_worker(self, place: int) -> WorkerProcess | None:
         """A new worker; None when the host has no room for a process now."""
         try:
-            return await WorkerProcess.start(place, self._employer.listener, self._row_deadline_s)
+            return await WorkerProcess.start(place, self._listener, self._row_deadline_s)
         except OSError as error:
             if error.errno not in _PASSING:
                 raise
             log.warning("worker.denied", f"{error.strerror}; tried again in {WORKER_RESPAWN_MAX_S:g} s", place=place)
             return None
 
-    async def _tend(self, place: int) -> None:
-        """One worker's place: whoever dies there is replaced, ever more slowly while nothing gets done."""
-        pause_s = WORKER_RESPAWN_S
-        while True:
-            worker = await self._start(place)
-            if worker is None:
-                await asyncio.sleep(WORKER_RESPAWN_MAX_S)
-                continue
-            self.workers.append(worker)
-            self._employer.came(worker)
-            death = await worker.ended()
-            self.workers.remove(worker)
-            self.deaths += 1
-            self._stats.count("engine", "worker_deaths")
-            pause_s = WORKER_RESPAWN_S if worker.completed else min(pause_s * 2, WORKER_RESPAWN_MAX_S)
-            log.warning("worker.died", f"a worker died, {death.words}; the next starts in {pause_s:g} s", place=place)
-            self._employer.died(worker, death)
-            worker.close()
-            await asyncio.sleep(pause_s)
+
+def _send_commands(generation: _Generation, commands: Sequence[Command]) -> None:
+    for command in commands:
+        for worker in generation.workers:
+            worker.send(command)
 
 
-class Shift:
-    """A crew and the jobs that wait for it.
-
-    `imported` are the transforms that its workers have imported, or tried to: a process can have one version of each.
-    """
-
-    def __init__(self, crew: Crew) -> None:
-        self.crew = crew
-        self.queue: deque[Job] = deque()
-        self.suspects: deque[Job] = deque()
-        self.productions: set[Production] = set()  # under way
-        self.imported: set[TransformPlace] = set()
-        self._running: asyncio.Task[None] | None = None
-
-    def start(self, group: asyncio.TaskGroup) -> None:
-        """Begins to keep its processes alive."""
-        self._running = group.create_task(self.crew.run(), name="crew")
-
-    def end(self) -> None:
-        """Ends its processes."""
-        if self._running is not None:
-            self._running.cancel()
-
-    def dispatch(self, give: Give) -> None:
-        """Gives queued tasks to the workers that have the fewest, and a suspect to one that was never given any.
-
-        Every suspect is there because a worker died, and whoever takes that one's place is fresh: none waits in vain.
-        """
-        while self.suspects and (fresh := self.crew.fresh()):
-            give(fresh, self.suspects.popleft())
-        while self.queue and (free := self.crew.free(self.queue[0].production.row_cost.tasks_ahead)):
-            give(free, self.queue.popleft())
-
-    def withdraw(self, production: Production) -> int:
-        """Takes a batch's jobs out of the queues; how many there were."""
-        waiting = len(self.queue) + len(self.suspects)
-        self.queue, self.suspects = (
-            deque(job for job in jobs if job.production is not production) for jobs in (self.queue, self.suspects)
-        )
-        return waiting - len(self.queue) - len(self.suspects)
-
-
-class Shifts:
-    """The shift that begins batches, `now`, and those before it that have some left to finish."""
-
-    def __init__(self, hire: Callable[[], Crew]) -> None:
-        self._hire = hire
-        self._group: asyncio.TaskGroup | None = None
-        self._ended_deaths = 0
-        self._all = [Shift(hire())]
-        self._relief: Shift | None = None  # that comes
-
-    @property
-    def now(self) -> Shift:
-        return self._all[-1]
-
-    @property
-    def workers(self) -> Sequence[WorkerProcess]:
-        return [worker for shift in self._all for worker in shift.crew.workers]
-
-    @property
-    def deaths(self) -> int:
-        return self._ended_deaths + sum(shift.crew.deaths for shift in self._all)
-
-    async def run(self) -> None:
-        """Keeps all processes alive until cancelled; none is left when it returns."""
-        async with asyncio.TaskGroup() as self._group:
-            self.now.start(self._group)
-
-    def of(self, production: Production) -> Shift:
-        """The one that has begun a batch which is not over."""
-        return next(shift for shift in self._all if production in shift.productions)
-
-    def under_way(self, number: int) -> list[Production]:
-        """The batches of a stream's number that are not over."""
-        return [each for shift in self._all for each in shift.productions if each.number == number]
-
-    def over(self, production: Production) -> None:
-        """A batch has no task left."""
-        shift = self.of(production)
-        shift.productions.remove(production)
-        self._end_if_done(shift)
-
-    def relief(self) -> Shift:
-        """A new shift, whose workers come. It is not `now` before it takes over; one at a time."""
-        assert self._group is not None  # noqa: S101 - who is relieved runs
-        self._relief = Shift(self._hire())
-        self._relief.start(self._group)
-        return self._relief
-
-    def take_over(self, relief: Shift) -> None:
-        """Who was there begins nothing more, and ends with the last batch that is under way."""
-        relieved = self.now
-        self._relief = None
-        self._all.append(relief)
-        self._end_if_done(relieved)
-
-    def send_away(self, relief: Shift) -> None:
-        """All is as before it came."""
-        self._relief = None
-        relief.end()
-
-    def _end_if_done(self, shift: Shift) -> None:
-        if shift is not self.now and not shift.productions:
-            self._all.remove(shift)
-            self._ended_deaths += shift.crew.deaths
-            shift.end()
-
-    def dispatch(self, give: Give) -> None:
-        """Gives every worker what waits for it."""
-        for shift in self._all:
-            shift.dispatch(give)
-
-    def tell(self, *commands: Command) -> None:
-        """Says something to every worker, also to those that come."""
-        for shift in self._all if self._relief is None else [*self._all, self._relief]:
-            shift.crew.tell(*commands)
-
-    def drop(self, slots: tuple[int, ...]) -> None:
-        """Has every worker unmap slots that are over."""
-        for shift in self._all:
-            shift.crew.drop(slots)
+def _end_generation(generation: _Generation) -> None:
+    if generation.running is not None:
+        generation.running.cancel()

@@ -16,8 +16,8 @@ from streamd.cli.pack.batches import Decoded, Decoding, Room, decoding
 from streamd.cli.pack.select import in_pack_order
 from streamd.core.spec import BatchKey, PixelId
 from streamd.daemon.engine import engine as local
-from streamd.daemon.engine.batch_job import Production, Reporter
-from streamd.daemon.engine.engine import LocalEngine
+from streamd.daemon.engine.batch_job import BatchJob
+from streamd.daemon.engine.engine import EngineListener, LocalEngine
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import ConfigError, PackError
 from streamd.ipc.slots import SlotStore
@@ -66,10 +66,10 @@ class Engine:
 
     def __init__(self) -> None:
         self.begun: list[tuple[int, int]] = []
-        self.reporter: Reporter | None = None
+        self.listener: EngineListener | None = None
 
-    def report_to(self, reporter: Reporter) -> None:
-        self.reporter = reporter
+    def report_to(self, listener: EngineListener) -> None:
+        self.listener = listener
 
     async def pixel_ids(self) -> dict[str, PixelId]:
         return {"train": PixelId("p")}
@@ -98,9 +98,9 @@ def test_no_more_is_begun_than_the_workers_need_and_no_more_than_there_is_room_f
     def test(batches: Decoding, engine: Engine) -> None:
         batches.begin(0)
         assert [index for index, _ in engine.begun] == [0, 1]
-        assert engine.reporter is not None
+        assert engine.listener is not None
         for index, slot in ((1, 1), (0, 0), (2, 2)):
-            engine.reporter.produced([Production(BatchKey("train", 0, index), stream, 0, slot, 1)])
+            engine.listener.on_batches_filled([BatchJob(BatchKey("train", 0, index), stream, 0, slot, 1)])
         assert [index for index, _ in engine.begun] == [0, 1, 2]
         assert len({slot for _, slot in engine.begun}) == 3
 
@@ -111,11 +111,11 @@ def test_no_more_is_begun_than_the_workers_need_and_no_more_than_there_is_room_f
 def test_what_goes_wrong_ends_the_wait_for_the_next_batch(stream: ServedStream, cause: str) -> None:
     async def test(batches: Decoding, engine: Engine) -> None:
         batches.begin(0)
-        assert engine.reporter is not None
+        assert engine.listener is not None
         loop = asyncio.get_running_loop()
         match cause:
             case "a stream given up":
-                engine.reporter.failed(Production(BatchKey("train", 0, 0), stream, 0, 0, 1), "the disk is gone")
+                engine.listener.on_batch_failed(BatchJob(BatchKey("train", 0, 0), stream, 0, 0, 1), "the disk is gone")
                 wanted: type[Exception] = PackError
             case "a callback that raised":
                 loop.call_exception_handler({"message": "it", "exception": ConfigError("the disk is gone")})

@@ -18,7 +18,7 @@ from served_folders import file_of
 from streamd.core.counters import Stats
 from streamd.core.slot_layout import layout, slot_bytes
 from streamd.core.spec import BatchKey
-from streamd.daemon.engine.batch_job import Production, Reporter
+from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.engine.engine import LocalEngine
 from streamd.daemon.streams.quarantine import Quarantine
 from streamd.daemon.streams.served_stream import ServedStream
@@ -29,11 +29,13 @@ from streamd.limits import ROW_DEADLINE_S
 ANSWER_S = 20.0
 PAUSE_S = 0.001  # between two looks at a condition
 
-Outcome = tuple[Production, str | None]
+Outcome = tuple[BatchJob, str | None]
 
 
 class Rig:
-    """An engine with what it needs, and what it has reported."""
+    """An engine with what it needs, and what it has reported; the listener is the rig itself."""
+
+    waits_for_data = False
 
     def __init__(self, stream: ServedStream, workers: int, row_deadline_s: float = ROW_DEADLINE_S) -> None:
         self.stream = stream
@@ -42,14 +44,33 @@ class Rig:
         self.engine = LocalEngine([stream], self.slots, self.stats, workers, row_deadline_s)
         self.outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
         self.recorded: list[dict[int, str]] = []
-        self.engine.report_to(Reporter(self._produced, lambda *outcome: self.outcomes.put_nowait(outcome)))
+        self.missing: asyncio.Queue[tuple[str, str, Sequence[BatchJob]]] = asyncio.Queue()
+        self.returned: asyncio.Queue[str] = asyncio.Queue()
+        self.engine.report_to(self)
 
-    def _produced(self, productions: Sequence[Production]) -> None:
+    def on_batches_filled(self, jobs: Sequence[BatchJob]) -> None:
         on_disk = Quarantine(self.stream.quarantine.path, lambda: self.stream.manifest.list_id)
         on_disk.load()
-        for production in productions:
+        for job in jobs:
             self.recorded.append(on_disk.reasons)
-            self.outcomes.put_nowait((production, None))
+            self.outcomes.put_nowait((job, None))
+
+    def on_batch_failed(self, job: BatchJob, reason: str) -> None:
+        self.outcomes.put_nowait((job, reason))
+
+    def on_worker_lost(self) -> None:
+        """The engine counts them."""
+
+    def on_data_missing(self, stream: str, reason: str, jobs: Sequence[BatchJob]) -> None:
+        self.missing.put_nowait((stream, reason, jobs))
+
+    def on_data_returned(self, stream: str) -> None:
+        self.returned.put_nowait(stream)
+
+    def wait_for_data(self) -> None:
+        """From now on batches whose data are missing do not fail."""
+        self.waits_for_data = True
+        self.engine.report_to(self)
 
     def produce(self, epoch: int = 0, index: int = 0, slot: int = 1) -> None:
         self.engine.produce(BatchKey("train", epoch, index), slot, slot_bytes(self.stream.spec))
@@ -80,7 +101,7 @@ async def running(stream: ServedStream, workers: int = 1, row_deadline_s: float 
     try:
         yield rig
     finally:
-        processes = [worker._process for worker in rig.engine._shifts.now.crew.workers]
+        processes = [worker._process for worker in rig.engine._pool.workers]
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task

@@ -17,8 +17,7 @@ from rig import Rig, pixels, play, running, unreadable
 from served_folders import file_of, serve, spoil
 
 from streamd.core.bad_samples import Verdict
-from streamd.daemon.engine import batch_job as production
-from streamd.daemon.engine import engine, row_cost, worker_pool
+from streamd.daemon.engine import batch_job, engine, row_cost, worker_pool
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.decode.pixel_id import pixel_id
 from streamd.limits import TASK_ROWS
@@ -82,7 +81,7 @@ def test_a_batch_of_dear_rows_is_shared_by_the_workers(served: Serve, monkeypatc
 
     async def scene(rig: Rig) -> None:
         rig.produce()
-        assert [len(worker.tasks) for worker in rig.engine._shifts.now.crew.workers] == [2, 2]
+        assert [len(worker.tasks) for worker in rig.engine._pool.workers] == [2, 2]
         production, reason = await rig.outcome()
         assert reason is None
         assert np.array_equal(rig.images(), pixels(stream, production.delivered))
@@ -177,7 +176,7 @@ def test_a_worker_killed_amid_its_tasks_costs_nothing(served: Serve, workers: in
         for pid in (victim, *others):
             os.kill(pid, signal.SIGSTOP)
         rig.produce()
-        assert all(worker.tasks for worker in rig.engine._shifts.now.crew.workers)
+        assert all(worker.tasks for worker in rig.engine._pool.workers)
         os.kill(victim, signal.SIGKILL)
         for pid in others:
             os.kill(pid, signal.SIGCONT)
@@ -207,10 +206,10 @@ def test_a_task_that_kills_every_worker_gives_its_stream_up(
     )
     deadly.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(deadly))
-    monkeypatch.setattr(production, "WORKER_RESPAWN_S", 0.001)
+    monkeypatch.setattr(batch_job, "WORKER_RESPAWN_S", 0.001)
     monkeypatch.setattr(worker_pool, "WORKER_RESPAWN_S", 0.001)
-    monkeypatch.setattr(production, "TASK_ATTEMPTS", 4)
-    monkeypatch.setattr(production, "TASK_GIVE_UP_S", 0)
+    monkeypatch.setattr(batch_job, "TASK_ATTEMPTS", 4)
+    monkeypatch.setattr(batch_job, "TASK_GIVE_UP_S", 0)
 
     async def scene() -> None:
         async with running(stream) as rig:
@@ -230,13 +229,13 @@ def test_tasks_of_a_batch_that_was_given_up_die_with_their_worker(served: Serve)
         (victim,) = rig.engine.pids
         os.kill(victim, signal.SIGSTOP)
         rig.produce()
-        (job,) = rig.engine._jobs.values()
-        rig.engine._fail(job.production, "for a reason")
+        (job,) = rig.engine._pool.jobs_of(0)
+        rig.engine._fail_job(job, "for a reason")
         assert (await rig.outcome())[1] == "for a reason"
         rig.slots.drop(1)
         os.kill(victim, signal.SIGKILL)
         await rig.until(lambda: rig.engine.restarts and rig.engine.pids)
-        assert (len(rig.slots), rig.engine._jobs, len(rig.engine._shifts.now.queue)) == (0, {}, 0)
+        assert (len(rig.slots), rig.engine._pool.jobs_of(0), rig.engine._pool.workers[0].tasks) == (0, [], {})
 
     play(served(8), scene)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from served_folders import serve
 
 from streamd.daemon.engine import absences
 from streamd.daemon.engine.absences import require_data
-from streamd.daemon.engine.batch_job import Production, Reporter
 from streamd.daemon.streams.served_stream import ServedStream
 
 QUICK_S = 0.001
@@ -28,17 +26,6 @@ def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedSt
     stream = serve(write_images(tmp_path / "data", {"cat": 24}, size=(8, 8)), tmp_path / "state")
     yield stream
     stream.manifest.close()
-
-
-class Desk:
-    """Who hears of a rig's engine that data are away, and back."""
-
-    def __init__(self, rig: Rig) -> None:
-        self.away: asyncio.Queue[tuple[str, str, Sequence[Production]]] = asyncio.Queue()
-        self.back: asyncio.Queue[str] = asyncio.Queue()
-        failed = lambda *outcome: rig.outcomes.put_nowait(outcome)  # noqa: E731 - as the rig has it
-        away = lambda *told: self.away.put_nowait(told)  # noqa: E731 - as above
-        rig.engine.report_to(Reporter(rig._produced, failed, away=away, back=self.back.put_nowait))
 
 
 def empty(folder: Path) -> Path:
@@ -54,23 +41,24 @@ def test_batches_of_data_that_are_away_come_to_nothing_and_are_made_when_they_ar
     folder = stream.manifest.root
 
     async def scene(rig: Rig) -> None:
-        desk, aside = Desk(rig), empty(folder)
+        rig.wait_for_data()
+        aside = empty(folder)
         for index in range(2):
             rig.produce(index=index, slot=index + 1)
-        name, why, productions = await desk.away.get()
-        assert (name, {each.slot for each in productions}) == ("train", {1, 2})
+        name, why, jobs = await rig.missing.get()
+        assert (name, {each.slot for each in jobs}) == ("train", {1, 2})
         assert why.startswith("it waits for its data: ")
-        await rig.until(lambda: not rig.engine._shifts.now.productions)
+        await rig.until(lambda: not rig.engine._pool.jobs_of(0))
         folder.rmdir()
         aside.rename(folder)
-        assert await desk.back.get() == "train"
+        assert await rig.returned.get() == "train"
         rig.produce(slot=3)
         production, reason = await rig.outcome()
         assert reason is None
         assert not production.marks.any()
         assert np.array_equal(rig.images(3), pixels(stream, stream.planned(0, 0)))
         assert stream.quarantine.reasons == {}
-        assert desk.away.empty()
+        assert rig.missing.empty()
 
     play(stream, scene)
 
@@ -91,13 +79,13 @@ def test_a_new_version_whose_data_are_there_is_not_held_up_by_the_old_one(stream
     elsewhere = serve(write_images(tmp_path / "other", {"cat": 24}, size=(8, 8)), tmp_path / "state")
 
     async def scene(rig: Rig) -> None:
-        desk = Desk(rig)
+        rig.wait_for_data()
         empty(stream.manifest.root)
         rig.produce()
-        await desk.away.get()
+        await rig.missing.get()
         await require_data(elsewhere)
         await rig.engine.open(elsewhere)
-        assert await desk.back.get() == "train"
+        assert await rig.returned.get() == "train"
         rig.produce(slot=2)
         assert (await rig.outcome())[1] is None
         rig.engine.close("train")
@@ -108,17 +96,18 @@ def test_a_new_version_whose_data_are_there_is_not_held_up_by_the_old_one(stream
 
 def test_data_of_an_old_version_that_are_away_end_its_batches_and_pause_nothing_new(stream: ServedStream) -> None:
     async def scene(rig: Rig) -> None:
-        desk, engine = Desk(rig), rig.engine
+        engine = rig.engine
+        rig.wait_for_data()
         rig.produce()
-        number = engine._register.add(replace(stream, max_bad_fraction=0.5))
-        engine._shifts.now.crew.tell(engine._register.opening(number))
-        engine._use(number)
-        engine._leave(0, "gone")
-        (old,) = desk.away.get_nowait()[2]
-        assert (old.number, desk.back.get_nowait()) == (0, "train")
+        number = engine._streams.add(replace(stream, max_bad_fraction=0.5))
+        engine._pool.send_to_newest(engine._streams.opening(number))
+        engine._use_stream(number)
+        engine._pause_stream(0, "gone")
+        (old,) = rig.missing.get_nowait()[2]
+        assert (old.number, rig.returned.get_nowait()) == (0, "train")
         rig.produce(slot=2)
         production, reason = await rig.outcome()
-        assert (production.number, reason, desk.away.empty()) == (number, None, True)
+        assert (production.number, reason, rig.missing.empty()) == (number, None, True)
 
     play(stream, scene)
 
@@ -127,11 +116,11 @@ def test_what_is_away_before_the_workers_start_is_told_to_who_asks_for_batches(s
     async def scene(rig: Rig) -> None:
         aside = empty(stream.manifest.root)
         await rig.engine.find_absences()
-        desk = Desk(rig)
-        assert (await desk.away.get())[2] == ()
+        rig.wait_for_data()
+        assert (await rig.missing.get())[2] == ()
         stream.manifest.root.rmdir()
         aside.rename(stream.manifest.root)
-        assert await desk.back.get() == "train"
+        assert await rig.returned.get() == "train"
 
     play(stream, scene)
 
@@ -145,20 +134,21 @@ def test_workers_that_wait_for_data_which_are_away_make_room_at_once_and_nobody_
         monkeypatch.setenv(name, value)
 
     async def scene(rig: Rig) -> None:
-        desk, engine = Desk(rig), rig.engine
+        engine = rig.engine
+        rig.wait_for_data()
         ills.hang_reads()
         rig.produce()
-        (worker,) = engine._shifts.workers
-        await rig.until(lambda: worker.at.task in engine._jobs)
+        (worker,) = engine._pool.workers
+        await rig.until(lambda: worker.at.task in worker.tasks)
         if is_early:
             engine._absences.left(0, "its mount hangs")
         else:  # it was somebody else's word, and this one is found later
-            engine._leave(0, "its mount hangs")
-            engine._waits(worker, worker.at)
-        assert (await desk.away.get())[0] == "train"
-        await rig.until(lambda: engine.restarts == 1 and not engine._shifts.now.productions)
+            engine._pause_stream(0, "its mount hangs")
+            engine.on_worker_waiting(worker, worker.at)
+        assert (await rig.missing.get())[0] == "train"
+        await rig.until(lambda: engine.restarts == 1 and not engine._pool.jobs_of(0))
         ills.let_reads_go()
-        assert await desk.back.get() == "train"
+        assert await rig.returned.get() == "train"
         rig.produce(slot=2)
         assert (await rig.outcome())[1] is None
         assert stream.quarantine.reasons == {}

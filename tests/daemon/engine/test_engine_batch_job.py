@@ -14,10 +14,10 @@ from served_folders import serve
 from streamd.core.bad_samples import SUBSTITUTED, Verdict
 from streamd.core.spec import BatchKey
 from streamd.daemon.engine import row_cost
-from streamd.daemon.engine.batch_job import Production
+from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.ipc.worker_messages import BadSample
-from streamd.limits import TASK_ROWS
+from streamd.limits import TASK_ATTEMPTS, TASK_GIVE_UP_S, TASK_ROWS, WORKER_RESPAWN_MAX_S, WORKER_RESPAWN_S
 
 ROWS = 2 * TASK_ROWS + 6
 
@@ -32,12 +32,12 @@ def stream(tmp_path: Path) -> Iterator[ServedStream]:
 
 
 @pytest.fixture
-def production(stream: ServedStream) -> Production:
-    return Production(BatchKey("train", 1, 0), stream, 3, 9, 4096)
+def job(stream: ServedStream) -> BatchJob:
+    return BatchJob(BatchKey("train", 1, 0), stream, 3, 9, 4096)
 
 
-def test_a_batch_is_cut_into_tasks_that_cover_it_once(production: Production, stream: ServedStream) -> None:
-    tasks = production.first_tasks(itertools.count(5))
+def test_a_batch_is_cut_into_tasks_that_cover_it_once(job: BatchJob, stream: ServedStream) -> None:
+    tasks = job.first_tasks(itertools.count(5))
     assert [task.number for task in tasks] == [5, 6, 7]
     assert [task.rows.size for task in tasks] == [TASK_ROWS, TASK_ROWS, 6]
     assert np.concatenate([task.rows for task in tasks]).tolist() == list(range(ROWS))
@@ -45,74 +45,91 @@ def test_a_batch_is_cut_into_tasks_that_cover_it_once(production: Production, st
     assert {(task.stream, task.slot, task.slot_bytes, task.batch_rows) for task in tasks} == {(3, 9, 4096, ROWS)}
 
 
-def test_a_batch_of_dear_rows_is_cut_into_small_tasks(production: Production, stream: ServedStream) -> None:
-    production.row_cost.note(2, 200_000_000)
-    tasks = production.first_tasks(itertools.count())
+def test_a_batch_of_dear_rows_is_cut_into_small_tasks(job: BatchJob, stream: ServedStream) -> None:
+    job.row_cost.note(2, 200_000_000)
+    tasks = job.first_tasks(itertools.count())
     assert {task.rows.size for task in tasks} == {2}
     assert np.concatenate([task.ids for task in tasks]).tolist() == stream.planned(1, 0).tolist()
 
 
-def test_the_first_batch_is_cut_by_the_sizes_of_its_files(
-    production: Production, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_batch_is_cut_by_the_sizes_of_its_files(job: BatchJob, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_cost, "_NS_A_BYTE", 1e6)
-    assert [task.rows.size for task in production.first_tasks(itertools.count())] == [1] * ROWS
+    assert [task.rows.size for task in job.first_tasks(itertools.count())] == [1] * ROWS
 
 
-def test_nothing_is_renewed_while_nothing_is_known(production: Production) -> None:
-    assert production.renew(itertools.count()) == []
+def test_nothing_is_renewed_while_nothing_is_known(job: BatchJob) -> None:
+    assert job.tasks_for_changed_rows(itertools.count()) == []
 
 
-def test_a_verdict_renews_the_rows_it_changes_and_no_other(production: Production, stream: ServedStream) -> None:
+def test_a_verdict_renews_the_rows_it_changes_and_no_other(job: BatchJob, stream: ServedStream) -> None:
     planned = stream.planned(1, 0)
     stream.quarantine.record([Verdict(int(planned[row]), "bad") for row in (4, 40)])
-    (task,) = production.renew(itertools.count(50))
+    (task,) = job.tasks_for_changed_rows(itertools.count(50))
     assert (task.number, task.rows.tolist(), task.ids.tolist()) == (50, [4, 40], planned[[5, 41]].tolist())
-    assert np.flatnonzero(production.marks == SUBSTITUTED).tolist() == [4, 40]
-    assert production.renew(itertools.count()) == []
+    assert np.flatnonzero(job.marks == SUBSTITUTED).tolist() == [4, 40]
+    assert job.tasks_for_changed_rows(itertools.count()) == []
 
 
-def test_a_verdict_on_a_substitute_renews_every_row_it_stood_in_for(
-    production: Production, stream: ServedStream
-) -> None:
+def test_a_verdict_on_a_substitute_renews_every_row_it_stood_in_for(job: BatchJob, stream: ServedStream) -> None:
     planned = stream.planned(1, 0)
     stream.quarantine.record([Verdict(int(planned[4]), "bad")])
-    production.renew(itertools.count())
+    job.tasks_for_changed_rows(itertools.count())
     stream.quarantine.record([Verdict(int(planned[5]), "bad")])
-    (task,) = production.renew(itertools.count())
+    (task,) = job.tasks_for_changed_rows(itertools.count())
     assert (task.rows.tolist(), task.ids.tolist()) == ([4, 5], planned[[6, 6]].tolist())
 
 
 def test_a_verdict_on_a_sample_of_another_batch_renews_nothing(tmp_path: Path) -> None:
     stream = serve(write_images(tmp_path / "two", {"cat": 16}, size=(8, 8)), tmp_path / "state", batch_size=8)
-    production = Production(BatchKey("train", 0, 0), stream, 0, 1, 4096)
+    job = BatchJob(BatchKey("train", 0, 0), stream, 0, 1, 4096)
     stream.quarantine.record([Verdict(int(stream.planned(0, 1)[0]), "bad")])
-    assert production.renew(itertools.count()) == []
+    assert job.tasks_for_changed_rows(itertools.count()) == []
 
 
-def test_what_failed_for_now_is_asked_for_again_and_what_failed_for_good_is_not(production: Production) -> None:
-    first, *_ = production.first_tasks(itertools.count())
+def test_what_failed_for_now_is_asked_for_again_and_what_failed_for_good_is_not(job: BatchJob) -> None:
+    first, *_ = job.first_tasks(itertools.count())
     passing, lasting = (int(first.ids[row]) for row in (2, 3))
     bad = (BadSample(passing, "I/O error", lasting=False), BadSample(lasting, "damaged", lasting=True))
-    task = production.again(first, bad, itertools.count(9))
+    task = job.retry_task(first, bad, itertools.count(9))
     assert (task.number, task.rows.tolist(), task.ids.tolist()) == (9, [2], [passing])
+    assert (task.failures, first.failures) == (1, 0)
 
 
-def test_a_suspect_is_parted_from_the_rows_of_all_others(production: Production, stream: ServedStream) -> None:
+def test_a_suspect_is_parted_from_the_rows_of_all_others(job: BatchJob, stream: ServedStream) -> None:
     planned = stream.planned(1, 0)
     stream.quarantine.record([Verdict(int(planned[4]), "bad")])  # row 5 stands in for row 4 now
-    fresh = Production(production.key, stream, 3, 9, 4096)
+    fresh = BatchJob(job.key, stream, 3, 9, 4096)
     first, *_ = fresh.first_tasks(itertools.count())
-    alone, others = fresh.parted(first, int(planned[5]), itertools.count(90))
+    alone, others = first.split_suspect(int(planned[5]), itertools.count(90))
     (rest,) = others
     assert (alone.rows.tolist(), alone.ids.tolist()) == ([4, 5], planned[[5, 5]].tolist())
     assert rest.rows.tolist() == [row for row in range(TASK_ROWS) if row not in {4, 5}]
     assert rest.ids.tolist() == planned[rest.rows].tolist()
     assert {alone.number, rest.number} == {90, 91}
+    assert (alone.is_suspect, rest.is_suspect) == (True, False)
 
 
-def test_a_suspect_that_is_alone_leaves_no_others(production: Production) -> None:
-    first, *_ = production.first_tasks(itertools.count())
-    alone, _ = production.parted(first, int(first.ids[0]), itertools.count(90))
-    again, others = production.parted(alone, int(first.ids[0]), itertools.count(92))
+def test_a_suspect_that_is_alone_leaves_no_others(job: BatchJob) -> None:
+    first, *_ = job.first_tasks(itertools.count())
+    alone, _ = first.split_suspect(int(first.ids[0]), itertools.count(90))
+    again, others = alone.split_suspect(int(first.ids[0]), itertools.count(92))
     assert (again.rows.tolist(), others) == ([0], [])
+
+
+def test_a_task_is_hopeless_after_so_many_deaths_over_such_a_time(job: BatchJob) -> None:
+    task, *_ = job.first_tasks(itertools.count())
+    pauses_s = []
+    for death in range(TASK_ATTEMPTS):
+        assert not task.is_hopeless(100.0 + TASK_GIVE_UP_S)
+        task = task.after_death(100.0 + death)
+        pauses_s.append(task.pause_s)
+    assert (task.deaths, task.first_death_s) == (TASK_ATTEMPTS, 100.0)
+    assert [task.is_hopeless(100.0 + after_s) for after_s in (TASK_GIVE_UP_S - 1, TASK_GIVE_UP_S)] == [False, True]
+    assert (pauses_s[0], pauses_s[1], pauses_s[-1]) == (0, WORKER_RESPAWN_S, WORKER_RESPAWN_MAX_S)
+    assert pauses_s == sorted(pauses_s)
+
+
+def test_a_suspect_has_the_deaths_of_the_task_that_it_was_a_part_of(job: BatchJob) -> None:
+    first, *_ = job.first_tasks(itertools.count())
+    alone, (rest,) = first.after_death(5.0).split_suspect(int(first.ids[0]), itertools.count(90))
+    assert [(each.deaths, each.queued_s) for each in (alone, rest)] == [(1, first.queued_s)] * 2

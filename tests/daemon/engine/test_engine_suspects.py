@@ -17,12 +17,11 @@ from rig import Rig, pixels, play
 from served_folders import serve, spoil
 
 from streamd.core.spec import BatchKey
-from streamd.daemon.engine import batch_job as production
-from streamd.daemon.engine import worker_pool
+from streamd.daemon.engine import batch_job, worker_pool
+from streamd.daemon.engine.batch_job import Task
 from streamd.daemon.engine.worker_handle import WorkerProcess
 from streamd.daemon.streams.quarantine import Quarantine
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.ipc.worker_messages import Task
 from streamd.limits import TASK_ROWS
 
 DEADLINE_S = 2.0
@@ -35,7 +34,7 @@ def ills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Broken:
     ills = Broken(tmp_path / "ills")
     for name, value in ills.environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(production, "WORKER_RESPAWN_S", 0.001)
+    monkeypatch.setattr(batch_job, "WORKER_RESPAWN_S", 0.001)
     monkeypatch.setattr(worker_pool, "WORKER_RESPAWN_S", 0.001)
     return ills
 
@@ -85,11 +84,11 @@ def test_a_suspect_is_tried_alone_by_a_worker_that_has_done_nothing_else(
     given: list[tuple[bool, list[int]]] = []
     give = WorkerProcess.give
 
-    def noted(worker: WorkerProcess, task: Task, *rest: Any, alone: bool = False) -> None:
+    def noted(worker: WorkerProcess, task: Task, *rest: Any) -> None:
         if task.ids.tolist() == [3]:
             given.append((worker.fresh, list(worker.tasks)))
         assert not worker.alone
-        give(worker, task, *rest, alone=alone)
+        give(worker, task, *rest)
 
     monkeypatch.setattr(WorkerProcess, "give", noted)
 
@@ -139,10 +138,10 @@ def test_a_suspect_of_a_batch_that_is_given_up_is_let_go(served: Serve) -> None:
         rig.produce(0, 1, slot=2)
         reasons = [(await rig.outcome())[1] for _ in range(2)]
         assert all(reason and "policy is fail" in reason for reason in reasons)
-        await rig.until(lambda: not rig.engine._jobs and rig.engine.pids)
-        assert not rig.engine._shifts.now.suspects
+        await rig.until(lambda: not rig.engine._pool.jobs_of(0) and rig.engine.pids)
+        assert not rig.engine._pool._generations[0].suspects
         rig.engine.close("train")
-        await rig.until(lambda: not rig.engine._register.openings())
+        await rig.until(lambda: not rig.engine._streams.openings())
 
     play(stream, scene)
 

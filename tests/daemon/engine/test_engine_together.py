@@ -11,11 +11,11 @@ from served_folders import serve
 
 from streamd.core.counters import Stats
 from streamd.core.spec import BatchKey
-from streamd.daemon.engine.batch_job import Production, Reporter
+from streamd.daemon.engine.batch_job import BatchJob, Task
 from streamd.daemon.engine.engine import LocalEngine
 from streamd.daemon.engine.worker_handle import WorkerProcess
 from streamd.ipc.slots import SlotStore
-from streamd.ipc.worker_messages import Done, Task
+from streamd.ipc.worker_messages import Done
 
 
 class Idler:
@@ -24,35 +24,55 @@ class Idler:
     alone = fresh = False
 
     def __init__(self) -> None:
-        self.tasks: list[int] = []
+        self.tasks: dict[int, Task] = {}
 
-    def give(self, task: Task, _slots: SlotStore, *, alone: bool) -> None:
-        assert not alone
-        self.tasks.append(task.number)
+    def give(self, task: Task, _slots: SlotStore) -> None:
+        assert not task.is_suspect
+        self.tasks[task.number] = task
 
-    def finish(self, number: int) -> None:
-        self.tasks.remove(number)
+    def finish(self, number: int) -> Task:
+        return self.tasks.pop(number)
+
+
+class Notes:
+    """A listener that notes which batches come together, and what they took."""
+
+    waits_for_data = False
+
+    def __init__(self) -> None:
+        self.told: list[list[int]] = []
+        self.took: list[tuple[float, float, float]] = []
+
+    def on_batches_filled(self, jobs: Sequence[BatchJob]) -> None:
+        self.told.append([job.slot for job in jobs])
+        self.took.extend((job.busy_s, job.waited_s, job.at_work) for job in jobs)
+
+    def on_batch_failed(self, job: BatchJob, reason: str) -> None:
+        raise AssertionError(job, reason)
+
+    def on_worker_lost(self) -> None:
+        raise AssertionError
+
+    def on_data_missing(self, stream: str, reason: str, jobs: Sequence[BatchJob]) -> None:
+        raise AssertionError(stream, reason, jobs)
+
+    def on_data_returned(self, stream: str) -> None:
+        raise AssertionError(stream)
 
 
 def test_batches_that_one_word_makes_whole_are_told_together_and_in_order(tmp_path: Path) -> None:
     stream = serve(write_images(tmp_path / "data", {"cat": 24}), tmp_path / "state")
-    engine, worker, told = LocalEngine([stream], SlotStore(), Stats(), 1), Idler(), list[list[int]]()
-    took: list[tuple[float, float, float]] = []
-
-    def produced(productions: Sequence[Production]) -> None:
-        told.append([production.slot for production in productions])
-        took.extend((each.busy_s, each.waited_s, each.at_work) for each in productions)
-
-    engine.report_to(Reporter(produced, lambda *_: None))
-    engine._shifts.now.crew.workers.append(cast("WorkerProcess", worker))
+    engine, worker, notes = LocalEngine([stream], SlotStore(), Stats(), 1), Idler(), Notes()
+    engine.report_to(notes)
+    engine._pool._generations[0].workers.append(cast("WorkerProcess", worker))
     for slot in (1, 2, 3):
         engine.produce(BatchKey("train", 0, slot - 1), slot, 4096)
 
-    engine._heard(cast("WorkerProcess", worker), [Done(number, 0, 0, 0) for number in (1, 2)])
-    assert told == [[1, 2]]
-    engine._heard(cast("WorkerProcess", worker), [Done(3, 3 * 10**9, 10**9, 0, waited_ns=2 * 10**9)])
+    engine.on_worker_reports(cast("WorkerProcess", worker), [Done(number, 0, 0, 0) for number in (1, 2)])
+    assert notes.told == [[1, 2]]
+    engine.on_worker_reports(cast("WorkerProcess", worker), [Done(3, 3 * 10**9, 10**9, 0, waited_ns=2 * 10**9)])
 
-    assert told == [[1, 2], [3]]
-    assert took[2] == (4.0, 2.0, 1.0)
+    assert notes.told == [[1, 2], [3]]
+    assert notes.took[2] == (4.0, 2.0, 1.0)
     assert not worker.tasks
     stream.manifest.close()

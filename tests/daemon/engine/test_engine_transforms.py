@@ -53,7 +53,7 @@ def test_every_worker_draws_the_same_for_a_sample(served: Serve) -> None:
         for stopped, goes in ((first, second), (second, first)):
             os.kill(stopped, signal.SIGSTOP)
             os.kill(goes, signal.SIGCONT)
-            rig.engine._shifts.now.crew.workers.reverse()  # whoever goes is asked first
+            rig.engine._pool._generations[0].workers.reverse()  # whoever goes is asked first
             rig.produce(3)
             production, reason = await rig.outcome()
             assert reason is None
@@ -134,7 +134,7 @@ def test_new_workers_that_open_nothing_in_time_are_sent_away(served: Serve, monk
         await asyncio.sleep(0)
         with pytest.raises(ConfigError, match="no new worker has opened train within"):
             await engine.open_in_new_workers([served(INVERT + "  # edited")])
-        assert engine._register.begin("train") == (0, stream)
+        assert engine._streams.begin("train") == (0, stream)
         await running
 
     asyncio.run(scene())
@@ -165,7 +165,7 @@ def test_a_transform_that_ends_workers_later_stops_its_stream_for_good(served: S
         rig.produce()
         for certain in (False, False):
             assert rig.outcomes.empty()
-            rig.engine._accuse(Charge(0, "it ends its process", certain))
+            rig.engine._on_transform_crash(Charge(0, "it ends its process", certain))
         assert (await rig.outcome())[1] == "streams.train.transform: it ends its process"
         rig.produce()
         assert (await rig.outcome())[1] == "streams.train.transform: it ends its process"

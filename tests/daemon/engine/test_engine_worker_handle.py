@@ -17,12 +17,15 @@ from daemons import write_images
 from served_folders import serve
 
 from streamd.core.slot_layout import slot_bytes
-from streamd.daemon.engine.worker_handle import Listener, WorkerProcess
+from streamd.core.spec import BatchKey
+from streamd.daemon.engine.batch_job import BatchJob, Task
+from streamd.daemon.engine.crashes import Death
+from streamd.daemon.engine.worker_handle import WorkerProcess
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.decode.pixel_id import pixel_id
-from streamd.ipc.progress_page import Phase
+from streamd.ipc.progress_page import Phase, Whereabouts
 from streamd.ipc.slots import SlotStore
-from streamd.ipc.worker_messages import Done, DropSlots, OpenStream, Ready, Report, Task
+from streamd.ipc.worker_messages import Done, DropSlots, OpenStream, Ready, Report
 
 
 @pytest.fixture
@@ -36,19 +39,32 @@ ANSWER_S = 20.0
 Said = asyncio.Queue[Report]
 
 
-async def start() -> tuple[WorkerProcess, Said]:
-    said: Said = asyncio.Queue()
+class Ear:
+    """A listener that keeps what the worker says."""
 
-    def heard(_: WorkerProcess, reports: Sequence[Report]) -> None:
+    def __init__(self) -> None:
+        self.said: Said = asyncio.Queue()
+
+    def on_worker_reports(self, _worker: WorkerProcess, reports: Sequence[Report]) -> None:
         for report in reports:
-            said.put_nowait(report)
+            self.said.put_nowait(report)
 
-    listener = Listener(heard, lambda *_: None)
-    return await WorkerProcess.start(0, listener, ANSWER_S), said
+    def on_worker_started(self, worker: WorkerProcess) -> None: ...
+
+    def on_worker_waiting(self, worker: WorkerProcess, at: Whereabouts) -> None: ...
+
+    def on_worker_died(self, worker: WorkerProcess, death: Death) -> None: ...
+
+
+async def start() -> tuple[WorkerProcess, Said]:
+    ear = Ear()
+    return await WorkerProcess.start(0, ear, ANSWER_S), ear.said
 
 
 def one_row(stream: ServedStream, number: int, slot: int = 1) -> Task:
-    return Task(number, 0, slot, slot_bytes(stream.spec), 8, np.array([0], np.uint16), np.array([0], np.int64))
+    job = BatchJob(BatchKey("train", 0, 0), stream, 0, slot, slot_bytes(stream.spec))
+    rows, ids = np.array([0], np.uint16), np.array([0], np.int64)
+    return Task(number, 0, slot, job.slot_bytes, 8, rows, ids, job=job, queued_s=0.0)
 
 
 def mapped(pid: int) -> int:
@@ -68,13 +84,13 @@ def test_a_worker_answers_and_its_slots_are_mapped_once(stream: ServedStream) ->
         assert await said.get() == Ready(0, pixel_id(stream.spec.image))
         for number in (1, 2):
             worker.give(one_row(stream, number), slots)
-        assert worker.tasks == [1, 2]
+        assert list(worker.tasks) == [1, 2]
         for number in (1, 2):
             report = await said.get()
             assert isinstance(report, Done)
             assert report.number == number
-            worker.finish(number)
-        assert (worker.tasks, worker.completed) == ([], 2)
+            assert worker.finish(number).number == number
+        assert (worker.tasks, worker.completed) == ({}, 2)
         assert mapped(worker.pid) == 1
         assert worker.forget((1, 5))
         assert not worker.forget((1, 5))
@@ -117,7 +133,7 @@ def test_a_dead_worker_is_spoken_to_in_vain_but_keeps_its_tasks(stream: ServedSt
         await worker.ended()
         worker.send(DropSlots((1,)))
         worker.give(one_row(stream, 7), slots)
-        assert worker.tasks == [7]
+        assert list(worker.tasks) == [7]
         worker.close()
         slots.close()
 

@@ -1,4 +1,4 @@
-"""The crew: who gets work, and that a place is filled again whoever dies there."""
+"""The worker pool: which worker gets a task, and that another starts when one dies."""
 
 from __future__ import annotations
 
@@ -6,113 +6,192 @@ import asyncio
 import errno
 import os
 import signal
+from collections.abc import Sequence
 from contextlib import suppress
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pool_rig import PoolRig, WorkerFake, new_job, new_task, play, turn, with_workers
 
 from streamd.core.counters import Stats
-from streamd.daemon.engine import worker_pool as crew
+from streamd.daemon.engine import worker_pool
 from streamd.daemon.engine.crashes import Death
-from streamd.daemon.engine.worker_handle import Listener, WorkerProcess
-from streamd.daemon.engine.worker_pool import Crew, Employer
+from streamd.daemon.engine.worker_handle import WorkerProcess
+from streamd.daemon.engine.worker_pool import WorkerPool
+from streamd.ipc.progress_page import Phase, Whereabouts
+from streamd.ipc.slots import SlotStore
+from streamd.ipc.worker_messages import DropSlots, Report
 from streamd.limits import MAX_TASKS_AHEAD, ROW_DEADLINE_S
 
 LIMIT_S = 20.0
 
 
-def nobody(*_: object) -> None:
-    """Hears nothing."""
-
-
-def of(*workers: Any) -> Crew:
-    """A crew of workers that are none."""
-    crew = Crew(0, ROW_DEADLINE_S, Stats(), Employer(nobody, Listener(nobody, nobody), nobody))
-    crew.workers = list(workers)
-    return crew
-
-
-def worker(tasks: int, *, fresh: bool = False, alone: bool = False) -> Any:
-    return SimpleNamespace(tasks=list(range(tasks)), fresh=fresh, alone=alone)
+def given(*workers: WorkerFake, tasks_ahead: int = MAX_TASKS_AHEAD, is_suspect: bool = False) -> list[int]:
+    """How many of these workers get one more task."""
+    pool = with_workers(*workers)
+    job = new_job(pool, tasks_ahead=tasks_ahead)
+    pool.requeue_task(new_task(job, is_suspect=is_suspect))
+    pool.assign_tasks()
+    return [len(worker.given) for worker in workers]
 
 
 def test_the_worker_with_the_fewest_tasks_gets_the_next() -> None:
-    idle = worker(0)
-    assert of(worker(1), idle, worker(1)).free(MAX_TASKS_AHEAD) is idle
+    assert given(WorkerFake(1), WorkerFake(0), WorkerFake(1)) == [0, 1, 0]
 
 
-def test_nobody_gets_more_tasks_than_the_window_may_have_meant_for_him() -> None:
-    assert of(worker(MAX_TASKS_AHEAD), worker(MAX_TASKS_AHEAD)).free(MAX_TASKS_AHEAD) is None
+def test_no_worker_gets_more_tasks_than_the_scheduler_may_have_meant_for_it() -> None:
+    assert given(WorkerFake(MAX_TASKS_AHEAD), WorkerFake(MAX_TASKS_AHEAD)) == [0, 0]
 
 
-def test_nobody_gets_more_dear_tasks_than_one_ahead() -> None:
-    other = worker(1)
-    assert of(worker(2), other).free(2) is other
-    assert of(worker(2), worker(3)).free(2) is None
+def test_no_worker_gets_more_dear_tasks_than_one_ahead() -> None:
+    assert given(WorkerFake(2), WorkerFake(1), tasks_ahead=2) == [0, 1]
+    assert given(WorkerFake(2), WorkerFake(3), tasks_ahead=2) == [0, 0]
 
 
-def test_who_has_a_suspect_gets_nothing_beside_it() -> None:
-    other = worker(1)
-    assert of(worker(1, alone=True), other).free(MAX_TASKS_AHEAD) is other
-    assert of(worker(1, alone=True)).free(MAX_TASKS_AHEAD) is None
-
-
-def test_who_has_a_task_or_has_just_had_one_is_at_work() -> None:
-    speaker = worker(0)
-    crew = of(worker(2), worker(0), worker(1), speaker)
-    assert [crew.at_work(speaker), crew.at_work(None)] == [0.75, 0.5]
-    assert of().at_work(None) == 0
+def test_a_worker_with_a_suspect_gets_nothing_beside_it() -> None:
+    assert given(WorkerFake(1, alone=True), WorkerFake(1)) == [0, 1]
+    assert given(WorkerFake(1, alone=True)) == [0]
 
 
 def test_a_suspect_gets_a_worker_that_was_never_given_anything() -> None:
-    fresh = worker(0, fresh=True)
-    assert of(worker(0), fresh).fresh() is fresh
-    assert of(worker(0)).fresh() is None
+    assert given(WorkerFake(0), WorkerFake(0, fresh=True), is_suspect=True) == [0, 1]
+    assert given(WorkerFake(0), is_suspect=True) == [0]
 
 
-def test_a_place_is_filled_again_and_the_death_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "WORKER_RESPAWN_S", 0.001)
+def test_a_suspect_that_waits_holds_up_no_other_task() -> None:
+    worker = WorkerFake(0)
+    pool = with_workers(worker)
+    job = new_job(pool)
+    pool.queue_suspect(new_task(job, 1, is_suspect=True))
+    pool.queue_tasks(job, [new_task(job, 2), new_task(job, 3)])
+    pool.assign_tasks()
+    assert [task.number for task in worker.given] == [2, 3]
+
+
+def test_a_task_that_is_queued_again_is_the_next() -> None:
+    worker = WorkerFake(0)
+    pool = with_workers(worker)
+    job = new_job(pool)
+    pool.queue_tasks(job, [new_task(job, 1), new_task(job, 2)])
+    pool.requeue_task(new_task(job, 3))
+    pool.assign_tasks()
+    assert [task.number for task in worker.given] == [3, 1, 2]
+
+
+def test_a_batch_whose_tasks_are_removed_leaves_those_of_others() -> None:
+    worker = WorkerFake(0)
+    pool = with_workers(worker)
+    stays, goes = new_job(pool), new_job(pool)
+    for job, number in ((goes, 1), (stays, 2), (goes, 3)):
+        pool.queue_tasks(job, [new_task(job, number)])
+    pool.queue_suspect(new_task(goes, 4, is_suspect=True))
+    assert pool.remove_tasks(goes) == 3
+    worker.fresh = True
+    pool.assign_tasks()
+    assert [task.number for task in worker.given] == [2]
+
+
+def test_a_worker_that_has_a_task_or_has_just_had_one_is_busy() -> None:
+    speaker = WorkerFake(0)
+    workers = WorkerFake(2), WorkerFake(0), WorkerFake(1), speaker
+    pool: Any = with_workers(*workers)
+    assert [pool.busy_fraction(speaker), pool.busy_fraction(None)] == [0.75, 0.5]
+    assert with_workers().busy_fraction(None) == 0
+
+
+def test_only_the_workers_that_wait_for_a_streams_files_are_replaced() -> None:
+    waiting, decoding, other, done = (WorkerFake() for _ in range(4))
+    pool = with_workers(waiting, decoding, other, done)
+    for task, (worker, stream, phase) in enumerate(
+        ((waiting, 7, Phase.READING), (decoding, 7, Phase.DECODING), (other, 8, Phase.READING)), start=1
+    ):
+        worker.give(new_task(new_job(pool, stream), task), SlotStore())
+        worker.at = Whereabouts(task, 0, phase, 0)
+    done.at = Whereabouts(99, 0, Phase.READING, 0)
+    pool.replace_waiting_workers(7)
+    assert [worker.was_stopped for worker in (waiting, decoding, other, done)] == [True, False, False, False]
+
+
+def test_slots_are_dropped_by_every_worker() -> None:
+    worker = WorkerFake()
+    with_workers(worker).drop_slots((1, 2))
+    assert worker.commands == [DropSlots((1, 2))]
+
+
+def test_a_dead_worker_is_replaced_after_its_listener_has_its_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_pool, "WORKER_RESPAWN_S", 0.001)
+
+    async def scene(rig: PoolRig) -> None:
+        (first,) = rig.started
+        job = new_job(rig.pool)
+        rig.pool.queue_tasks(job, [new_task(job)])
+        rig.pool.assign_tasks()
+        rig.has_started.clear()
+        first.die()
+        await turn()
+        assert (rig.died, rig.workers, rig.pool.deaths) == ([first], [], 1)
+        assert list(first.tasks) == [1]
+        await asyncio.wait_for(rig.has_started.wait(), LIMIT_S)
+        assert rig.workers == [rig.started[1]]
+
+    play(monkeypatch, scene)
+
+
+class Deaths:
+    """A listener that notes who starts and who dies, of real workers."""
+
+    def __init__(self) -> None:
+        self.started: asyncio.Queue[WorkerProcess] = asyncio.Queue()
+        self.died: list[tuple[WorkerProcess, Death]] = []
+
+    def on_worker_started(self, worker: WorkerProcess) -> None:
+        self.started.put_nowait(worker)
+
+    def on_worker_reports(self, worker: WorkerProcess, reports: Sequence[Report]) -> None: ...
+
+    def on_worker_waiting(self, worker: WorkerProcess, at: Whereabouts) -> None: ...
+
+    def on_worker_died(self, worker: WorkerProcess, death: Death) -> None:
+        self.died.append((worker, death))
+
+
+def test_a_real_worker_that_is_killed_is_replaced_and_the_death_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_pool, "WORKER_RESPAWN_S", 0.001)
 
     async def scene() -> None:
-        came: asyncio.Queue[WorkerProcess] = asyncio.Queue()
-        died: list[tuple[WorkerProcess, Death]] = []
-        employer = Employer(came.put_nowait, Listener(nobody, nobody), lambda *each: died.append(each))
-        stats = Stats()
-        crew = Crew(1, ROW_DEADLINE_S, stats, employer)
-        running = asyncio.create_task(crew.run())
-        first = await asyncio.wait_for(came.get(), LIMIT_S)
+        listener, stats = Deaths(), Stats()
+        pool = WorkerPool(1, ROW_DEADLINE_S, SlotStore(), stats, listener)
+        running = asyncio.create_task(pool.run())
+        first = await asyncio.wait_for(listener.started.get(), LIMIT_S)
         os.kill(first.pid, signal.SIGKILL)
-        second = await asyncio.wait_for(came.get(), LIMIT_S)
-        assert [(each is first, death.words) for each, death in died] == [(True, "killed by SIGKILL")]
-        assert (crew.workers, crew.deaths) == ([second], 1)
+        second = await asyncio.wait_for(listener.started.get(), LIMIT_S)
+        assert [(each is first, death.words) for each, death in listener.died] == [(True, "killed by SIGKILL")]
+        assert (pool.workers, pool.deaths) == ([second], 1)
         assert stats.read()["engine"]["worker_deaths"] == 1
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
-        assert crew.workers == []  # that no process is left, conftest sees to
+        assert pool.workers == []  # that no process is left, conftest sees to
 
     asyncio.run(scene())
 
 
 @pytest.mark.parametrize("code", [errno.EAGAIN, errno.EMFILE])
 def test_a_worker_that_cannot_be_started_now_is_started_later(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    monkeypatch.setattr(crew, "WORKER_RESPAWN_MAX_S", 0.001)
+    monkeypatch.setattr(worker_pool, "WORKER_RESPAWN_MAX_S", 0.001)
     start, refusals = WorkerProcess.start, [OSError(code, os.strerror(code))] * 2
 
-    async def refused(*wish: Any) -> WorkerProcess:
+    async def refused(*arguments: Any) -> WorkerProcess:
         if refusals:
             raise refusals.pop()
-        return await start(*wish)
+        return await start(*arguments)
 
     monkeypatch.setattr(WorkerProcess, "start", refused)
 
     async def scene() -> None:
-        came: asyncio.Queue[WorkerProcess] = asyncio.Queue()
-        running = asyncio.create_task(
-            Crew(1, ROW_DEADLINE_S, Stats(), Employer(came.put_nowait, Listener(nobody, nobody), nobody)).run()
-        )
-        await asyncio.wait_for(came.get(), LIMIT_S)
+        listener = Deaths()
+        running = asyncio.create_task(WorkerPool(1, ROW_DEADLINE_S, SlotStore(), Stats(), listener).run())
+        await asyncio.wait_for(listener.started.get(), LIMIT_S)
         assert refusals == []
         running.cancel()
         with suppress(asyncio.CancelledError):

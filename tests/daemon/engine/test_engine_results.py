@@ -14,10 +14,10 @@ from served_folders import serve
 from streamd.core.bad_samples import Verdict
 from streamd.core.counters import Stats
 from streamd.core.spec import BatchKey
-from streamd.daemon.engine.batch_job import Job, Production
-from streamd.daemon.engine.record_results import count_task, note_row_cost, record_verdicts
+from streamd.daemon.engine.batch_job import BatchJob, Task
+from streamd.daemon.engine.engine import record_verdicts
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.ipc.worker_messages import BadSample, CachePlace, Done, Task
+from streamd.ipc.worker_messages import BadSample, CachePlace, Done
 
 
 @pytest.fixture
@@ -45,13 +45,19 @@ def test_a_verdict_that_cannot_be_kept_stops_the_stream(stream: ServedStream) ->
     assert "the verdict on cat/0003.jpg (damaged) cannot be recorded: Is a directory" in reason
 
 
+def task_of(job: BatchJob, rows: int) -> Task:
+    """The first rows of a batch."""
+    places, ids = np.arange(rows, dtype=np.uint16), np.arange(rows, dtype=np.int64)
+    return Task(1, 0, 1, 4096, 32, places, ids, job=job, queued_s=0.0)
+
+
 @pytest.mark.parametrize("cached", [False, True])
 def test_what_a_cache_held_is_counted_where_there_is_one(stream: ServedStream, *, cached: bool) -> None:
     stats = Stats()
     stream = replace(stream, cache=CachePlace("", None) if cached else None)
-    production = Production(BatchKey("train", 0, 0), stream, 0, 1, 4096)
-    task = Task(1, 0, 1, 4096, 8, np.arange(5, dtype=np.uint16), np.arange(5, dtype=np.int64))
-    count_task(Job(task, production, 0.0), Done(1, 10**9, 2 * 10**9, 0, gathered=3), stats)
+    job = BatchJob(BatchKey("train", 0, 0), stream, 0, 1, 4096)
+    task = task_of(job, 5)
+    task.count_results(Done(1, 10**9, 2 * 10**9, 0, gathered=3), stats)
     numbers = stats.read()["stream.train"]
     assert (numbers["read_count"], numbers["decode_count"]) == (5, 5)
     assert [numbers.get(f"cache_{each}") for each in ("hits", "misses")] == ([3, 2] if cached else [None, None])
@@ -72,8 +78,8 @@ AWAY = BadSample(0, "gone", lasting=False, away=True)
     ids=["unopened", "away", "held", "all but one held"],
 )
 def test_rows_that_were_not_decoded_make_no_row_of_a_stream_cheap(stream: ServedStream, report: Done) -> None:
-    production = Production(BatchKey("train", 0, 0), stream, 0, 1, 4096)
-    task = Task(1, 0, 1, 4096, 32, np.arange(32, dtype=np.uint16), np.arange(32, dtype=np.int64))
-    production.row_cost.note(2, 200 * MS)
-    note_row_cost(Job(task, production, 0.0), report)
-    assert production.row_cost.task_rows == 2
+    job = BatchJob(BatchKey("train", 0, 0), stream, 0, 1, 4096)
+    task = task_of(job, 32)
+    job.row_cost.note(2, 200 * MS)
+    task.note_row_cost(report)
+    assert job.row_cost.task_rows == 2

@@ -1,0 +1,152 @@
+"""A worker pool whose workers are none: they take tasks and commands, and die when a test says so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, cast
+
+import pytest
+
+from streamd.core.counters import Stats
+from streamd.daemon.engine.batch_job import BatchJob, Task
+from streamd.daemon.engine.crashes import Death
+from streamd.daemon.engine.row_cost import RowCost
+from streamd.daemon.engine.worker_handle import WorkerProcess
+from streamd.daemon.engine.worker_pool import WorkerPool
+from streamd.ipc.progress_page import Phase, Whereabouts
+from streamd.ipc.slots import SlotStore
+from streamd.ipc.worker_messages import Command, Report
+from streamd.limits import ROW_DEADLINE_S
+
+NOWHERE = Whereabouts(0, 0, Phase.ELSEWHERE, 0)
+
+
+class WorkerFake:
+    """A worker of a generation; `commands` are what it was sent."""
+
+    def __init__(self, tasks: int = 0, *, fresh: bool = False, alone: bool = False) -> None:
+        self.tasks: dict[int, Task] = {-number - 1: cast("Task", None) for number in range(tasks)}
+        self.fresh = fresh
+        self.alone = alone
+        self.completed = 0
+        self.commands: list[Command] = []
+        self.at = NOWHERE
+        self.is_running = True
+        self.was_stopped = False
+        self._death: asyncio.Future[Death] | None = None
+
+    @property
+    def given(self) -> list[Task]:
+        """What it was given, without what it had before."""
+        return [task for number, task in self.tasks.items() if number > 0]
+
+    def give(self, task: Task, _slots: SlotStore) -> None:
+        self.tasks[task.number] = task
+        self.fresh, self.alone = False, task.is_suspect
+
+    def send(self, command: Command) -> None:
+        self.commands.append(command)
+
+    def forget(self, slots: tuple[int, ...]) -> bool:
+        return bool(slots)
+
+    def stop_waiting(self) -> None:
+        self.was_stopped = True
+
+    def die(self) -> None:
+        assert self._death is not None
+        self._death.set_result(Death("killed by SIGKILL", self.at))
+
+    async def ended(self) -> Death:
+        self._death = asyncio.get_running_loop().create_future()
+        death = await self._death
+        self.is_running = False
+        return death
+
+    async def see_off(self) -> None:
+        self.is_running = False
+
+    def close(self) -> None: ...
+
+
+class PoolRig:
+    """A pool of `count` fakes in each generation, and what its listener hears."""
+
+    def __init__(self, count: int = 1) -> None:
+        self.pool = WorkerPool(count, ROW_DEADLINE_S, SlotStore(), Stats(), self)
+        self.started: list[WorkerFake] = []
+        self.has_started = asyncio.Event()  # set at the first start after it was cleared
+        self.died: list[WorkerFake] = []
+
+    @property
+    def workers(self) -> list[WorkerFake]:
+        return [cast("WorkerFake", worker) for worker in self.pool.workers]
+
+    def on_worker_started(self, worker: WorkerProcess) -> None:
+        self.started.append(cast("WorkerFake", worker))
+        self.has_started.set()
+
+    def on_worker_reports(self, worker: WorkerProcess, reports: Sequence[Report]) -> None:
+        raise AssertionError(worker, reports)
+
+    def on_worker_waiting(self, worker: WorkerProcess, at: Whereabouts) -> None:
+        raise AssertionError(worker, at)
+
+    def on_worker_died(self, worker: WorkerProcess, death: Death) -> None:
+        assert death.words == "killed by SIGKILL"
+        self.died.append(cast("WorkerFake", worker))
+
+
+def with_workers(*workers: WorkerFake) -> WorkerPool:
+    """A pool that does not run and has these workers."""
+    pool = PoolRig(0).pool
+    pool._generations[0].workers = [cast("WorkerProcess", worker) for worker in workers]
+    return pool
+
+
+def new_job(pool: WorkerPool, number: int = 0, tasks_ahead: int | None = None) -> BatchJob:
+    """A batch that the pool has begun."""
+    job = object.__new__(BatchJob)
+    job.number, job.row_cost = number, RowCost()
+    if tasks_ahead is not None:
+        job.row_cost.tasks_ahead = tasks_ahead
+    pool.add_job(job)
+    return job
+
+
+def new_task(job: BatchJob, number: int = 1, *, is_suspect: bool = False) -> Task:
+    nothing: Any = None
+    return Task(
+        number, job.number, 0, 0, 0, nothing, nothing, job=job, queued_s=0.0, is_suspect=is_suspect
+    )  # fmt: skip
+
+
+async def turn() -> None:
+    """What was asked for in this turn of the loop happens."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def play(monkeypatch: pytest.MonkeyPatch, scene: Callable[[PoolRig], Awaitable[None]], count: int = 1) -> None:
+    """A scene of a pool that runs; no worker is left at its end."""
+
+    async def start(*_: object) -> WorkerFake:
+        return WorkerFake(fresh=True)
+
+    monkeypatch.setattr(WorkerProcess, "start", start)
+
+    async def run() -> None:
+        rig = PoolRig(count)
+        running = asyncio.ensure_future(rig.pool.run())
+        await turn()
+        assert len(rig.started) == count
+        await scene(rig)
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        assert not any(worker.is_running for worker in rig.started)
+        assert rig.workers == []
+
+    asyncio.run(run())
