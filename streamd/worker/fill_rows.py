@@ -17,7 +17,7 @@ from streamd.worker.stream_reader import Blob, Source, Unread
 from streamd.worker.transforms.call import PURPOSE, Columns, FailedTransformError, Transform, UnfitTransformError
 
 
-class TaskRunner:
+class Filling:
     """The rows of one task, filled one by one so that the caller may look up in between.
 
     The track says at which row it is, and at none between two calls.

@@ -48,7 +48,7 @@ from streamd.ipc.worker_messages import (
     short_reason,
 )
 from streamd.limits import MAX_REFUSAL_CHARS, WORKER_DATA_BYTES
-from streamd.worker.fill_rows import TaskRunner
+from streamd.worker.fill_rows import Filling
 from streamd.worker.stream_reader import Blob, ReadPace, Source, Unread, foresee_pixels, opened
 from streamd.worker.transforms.call import UnfitTransformError
 
@@ -114,20 +114,20 @@ class Worker:
         if reading is not None and not reading.done():
             await self._tell()  # a disk is waited for: what is done must not wait with it
         early = await reading if reading is not None else None
-        runner = TaskRunner(source, task, memory, self._track)
-        blobs, seconds = ([], 0.0) if runner.gather() else early or source.read_timed(task.ids)
+        filling = Filling(source, task, memory, self._track)
+        blobs, seconds = ([], 0.0) if filling.gather() else early or source.read_timed(task.ids)
         self._pace.note(len(blobs) - blobs.count(Unread.LATER), seconds)
         read = time.monotonic_ns()
         waited_ns = max(0, read - started - (time.thread_time_ns() - worked))
-        await self._step_by_step(partial(runner.decode, blobs), len(blobs))
+        await self._step_by_step(partial(filling.decode, blobs), len(blobs))
         if source.cache is not None:
-            self._add_to(source.cache, runner, task.stream)
-        runner.write_labels()
-        unfit = "" if source.transform is None else await self._transform(runner, task.rows.size)
+            self._add_to(source.cache, filling, task.stream)
+        filling.write_labels()
+        unfit = "" if source.transform is None else await self._transform(filling, task.rows.size)
         done = time.monotonic_ns()
-        bad = tuple(runner.bad)
+        bad = tuple(filling.bad)
         times = read - started, done - read, idle_ns
-        await self._report(Done(task.number, *times, bad, runner.gathered, unfit, waited_ns))
+        await self._report(Done(task.number, *times, bad, filling.gathered, unfit, waited_ns))
 
     async def _step_by_step(self, fill: Callable[[int, int], None], rows: int) -> None:
         """Fills rows, with a look at the socket now and then."""
@@ -139,17 +139,17 @@ class Worker:
             if not self._queue:
                 await asyncio.sleep(0)
 
-    async def _transform(self, runner: TaskRunner, rows: int) -> str:
+    async def _transform(self, filling: Filling, rows: int) -> str:
         """Why the stream cannot go on, or nothing."""
         try:
-            await self._step_by_step(runner.transform, rows)
+            await self._step_by_step(filling.transform, rows)
         except UnfitTransformError as error:
             return short_reason(error, MAX_REFUSAL_CHARS)
         return ""
 
-    def _add_to(self, cache: DecodedCache, runner: TaskRunner, stream: int) -> None:
+    def _add_to(self, cache: DecodedCache, filling: Filling, stream: int) -> None:
         """Before the report: the slot is another's afterwards."""
-        runner.keep(cache)
+        filling.keep(cache)
         self._saving.note(cache)
         while cache.remarks:
             self._done.append(encode_report(Remark(stream, cache.remarks.pop(0))))

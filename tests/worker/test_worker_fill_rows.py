@@ -21,7 +21,7 @@ from streamd.ipc.progress_page import TRACK_BYTES, Phase, Track, Whereabouts
 from streamd.ipc.slots import make_memory
 from streamd.ipc.worker_messages import BadSample, FillRows
 from streamd.worker import fill_rows, stream_reader
-from streamd.worker.fill_rows import TaskRunner
+from streamd.worker.fill_rows import Filling
 from streamd.worker.stream_reader import Source, Unread
 
 ROWS = 8
@@ -42,12 +42,12 @@ class Filled:
         self.layout: Layout = layout(source.spec, ROWS)
         self.memory = memoryview(bytearray(b"\xaa" * self.layout.nbytes))
         task = FillRows(1, 0, 1, self.layout.nbytes, ROWS, np.array(rows, np.uint16), np.array(ids, np.int64), epoch)
-        runner = TaskRunner(source, task, self.memory, new_track())
-        blobs = [] if runner.gather() else source.read(task.ids)
+        filling = Filling(source, task, self.memory, new_track())
+        blobs = [] if filling.gather() else source.read(task.ids)
         for start in range(0, len(blobs), 3):
-            runner.decode(blobs, start, start + 3)
-        runner.write_labels()
-        self.bad = runner.bad
+            filling.decode(blobs, start, start + 3)
+        filling.write_labels()
+        self.bad = filling.bad
         self.images = self.layout.images.view(self.memory)
         self.sample_ids = self.layout.sample_ids.view(self.memory)
         self.weights = self.layout.weights.view(self.memory)
@@ -125,7 +125,7 @@ def test_labels_of_every_kind_lie_in_the_slot_as_the_batch_carries_them(tmp_path
     memory = memoryview(bytearray(b"\xaa" * place.nbytes))
     ids = np.array([2, 0, PAD_ID, 1], np.int64)
     task = FillRows(1, 0, 1, place.nbytes, ROWS, np.arange(4, dtype=np.uint16), ids)
-    TaskRunner(source, task, memory, new_track()).write_labels()
+    Filling(source, task, memory, new_track()).write_labels()
     found = {name: tensor.view(memory)[:4] for name, tensor in place.labels.items()}
     assert found["pose"].tolist() == [[5, 6], [1, 2], [0, 0], [3, 4]]
     assert (found["tags"].tolist(), found["tags"].dtype.name) == ([[0, 1], [1, 1], [0, 0], [0, 0]], "float32")
@@ -212,7 +212,7 @@ def test_the_track_says_at_which_row_a_task_is_and_at_none_afterwards(
         return read_one(each, sample_id)
 
     monkeypatch.setattr(Source, "read_one", read_late)
-    TaskRunner(source, task, memoryview(bytearray(place.nbytes)), track).decode(blobs, 0, 32)
+    Filling(source, task, memoryview(bytearray(place.nbytes)), track).decode(blobs, 0, 32)
     decoding, reading = Phase.DECODING, Phase.READING
     assert [(each.task, each.place, each.phase) for each in seen] == [
         (77, 0, decoding), (77, 1, decoding), (77, 3, reading), (77, 3, decoding),
@@ -228,7 +228,7 @@ def test_memory_that_a_row_cannot_get_leaves_the_track_at_it(source: Source, mon
     track, place = new_track(), layout(source.spec, ROWS)
     task = FillRows(5, 0, 1, place.nbytes, ROWS, np.arange(2, dtype=np.uint16), np.array([PAD_ID, 1], np.int64))
     with pytest.raises(MemoryError):
-        TaskRunner(source, task, memoryview(bytearray(place.nbytes)), track).decode(source.read(task.ids), 0, 2)
+        Filling(source, task, memoryview(bytearray(place.nbytes)), track).decode(source.read(task.ids), 0, 2)
     found = track.read()
     assert (found.task, found.place, found.phase) == (5, 1, Phase.DECODING)
 
@@ -253,7 +253,7 @@ def test_the_track_stays_at_reading_until_all_is_there(source: Source) -> None:
     for ids, phase in (([1, 3], Phase.READING), ([2, 1], Phase.ELSEWHERE)):
         track.at(9, 0, Phase.READING)
         task = FillRows(9, 0, 1, place.nbytes, ROWS, np.arange(2, dtype=np.uint16), np.array(ids, np.int64))
-        whole = TaskRunner(stocked, task, memoryview(bytearray(place.nbytes)), track).gather()
+        whole = Filling(stocked, task, memoryview(bytearray(place.nbytes)), track).gather()
         assert (whole, track.read().phase) == (phase is Phase.ELSEWHERE, phase)
 
 

@@ -19,7 +19,7 @@ from streamd.decode.pixel_id import pixel_id
 from streamd.ipc.progress_page import TRACK_BYTES, Track
 from streamd.ipc.slots import make_memory
 from streamd.ipc.worker_messages import BadSample, FillRows
-from streamd.worker.fill_rows import TaskRunner
+from streamd.worker.fill_rows import Filling
 from streamd.worker.stream_reader import Source
 
 
@@ -40,11 +40,11 @@ def filled(source: Source, ids: Ids) -> tuple[Pixels, list[BadSample]]:
     memory = memoryview(bytearray(b"\xaa" * place.nbytes))
     task = FillRows(1, 0, 1, place.nbytes, ids.size, np.arange(ids.size, dtype=np.uint16), ids)
     page = make_memory("track", TRACK_BYTES)
-    runner = TaskRunner(source, task, memory, Track(page))
+    filling = Filling(source, task, memory, Track(page))
     os.close(page)
-    if not runner.gather():
-        runner.decode(source.read(ids), 0, ids.size)
-    return place.images.view(memory), runner.bad
+    if not filling.gather():
+        filling.decode(source.read(ids), 0, ids.size)
+    return place.images.view(memory), filling.bad
 
 
 def test_stored_pixels_need_no_file_read_and_a_row_without_a_sample_is_zero(arrays: Source) -> None:

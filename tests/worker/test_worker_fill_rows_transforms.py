@@ -22,7 +22,7 @@ from streamd.dataset.transform_source import place_of
 from streamd.ipc.progress_page import TRACK_BYTES, Phase, Track
 from streamd.ipc.slots import make_memory
 from streamd.ipc.worker_messages import CachePlace, FillRows, OpenStream
-from streamd.worker.fill_rows import TaskRunner
+from streamd.worker.fill_rows import Filling
 from streamd.worker.stream_reader import Source, opened
 from streamd.worker.transforms.call import UnfitTransformError
 
@@ -71,15 +71,15 @@ class Filled:
         os.close(page)
         rows = np.arange(len(ids), dtype=np.uint16)
         task = FillRows(5, 0, 1, place.nbytes, len(ids), rows, np.array(ids, np.int64), epoch)
-        self.runner = TaskRunner(source, task, memory, self.track)
-        blobs = [] if self.runner.gather() else source.read(task.ids)
-        self.runner.decode(blobs, 0, len(blobs))
+        self.filling = Filling(source, task, memory, self.track)
+        blobs = [] if self.filling.gather() else source.read(task.ids)
+        self.filling.decode(blobs, 0, len(blobs))
         if source.cache is not None:
-            self.runner.keep(source.cache)
-        self.runner.write_labels()
+            self.filling.keep(source.cache)
+        self.filling.write_labels()
         self.plain = place.images.view(memory).copy()
         for start in range(0, len(ids), 3):
-            self.runner.transform(start, start + 3)
+            self.filling.transform(start, start + 3)
         self.images: Pixels = place.images.view(memory)
         self.angles: list[float] = place.labels["angle"].view(memory).tolist()
         self.weights: list[float] = place.weights.view(memory).tolist()
@@ -115,7 +115,7 @@ def test_rows_that_hold_no_sample_or_a_bad_one_are_left_alone(open_with: Open, s
     batch = Filled(open_with(text, "f"), [1, PAD_ID, 2, 3])
     assert (batch.angles, batch.weights) == ([102, 0, 3, 104], [1, 0, 1, 1])
     assert not batch.images[1].any()
-    assert [bad.sample_id for bad in batch.runner.bad] == [2]
+    assert [bad.sample_id for bad in batch.filling.bad] == [2]
 
 
 def test_a_sample_that_it_raises_on_is_bad_for_good_with_the_line_and_others_are_not(open_with: Open) -> None:
@@ -126,7 +126,7 @@ def test_a_sample_that_it_raises_on_is_bad_for_good_with_the_line_and_others_are
             return 255 - image, labels
         """
     batch = Filled(open_with(text, "check"), [2, 3, 4])
-    (bad,) = batch.runner.bad
+    (bad,) = batch.filling.bad
     assert (bad.sample_id, bad.lasting) == (3, True)
     assert bad.reason == "transform raised ValueError at module0.py:4: no such angle"
     assert np.array_equal(batch.images[2], 255 - batch.plain[2])
@@ -147,7 +147,7 @@ def test_the_cache_keeps_what_was_decoded_and_gives_it_to_the_transform(open_wit
     assert source.cache is not None
     source.cache.publish()
     again = Filled(source, [1, 2])
-    assert (first.runner.gathered, again.runner.gathered) == (0, 2)
+    assert (first.filling.gathered, again.filling.gathered) == (0, 2)
     assert np.array_equal(again.plain, first.plain)
     assert np.array_equal(again.images, 255 - again.plain)
 

@@ -27,7 +27,7 @@ def sentence_of(why: str) -> str:
     return f"it waits for its data: {why}; {_ADVICE}"
 
 
-def data_lookup(stream: ServedStream) -> SlowLookup[str]:
+def make_data_lookup(stream: ServedStream) -> SlowLookup[str]:
     """Looks for the data of a stream; its answer is why they are not there, nothing if they are."""
     expected = expected_files(stream.manifest)
     return SlowLookup(partial(find_absence, expected), f"{str(expected.root)!r} {NO_ANSWER}")
@@ -35,7 +35,7 @@ def data_lookup(stream: ServedStream) -> SlowLookup[str]:
 
 async def require_data(stream: ServedStream) -> None:
     """Raises DataAwayError unless the data of a stream are there."""
-    if why := await data_lookup(stream).get_answer():
+    if why := await make_data_lookup(stream).get_answer():
         raise DataAwayError(f"streams.{stream.spec.name}.source: {why}")
 
 
@@ -50,10 +50,14 @@ class _Absence:
 
 @dataclass(slots=True)
 class Absences:
-    """The streams whose data are away, by number. `left` is told of one by its number and why, `came` by its name."""
+    """The streams whose data are missing, by number.
 
-    left: Callable[[int, str], None]
-    came: Callable[[str], None]
+    `on_missing` is called with a number and a reason when a check finds that data are missing, `on_returned` with a
+    stream's name when they are there again.
+    """
+
+    on_missing: Callable[[int, str], None]
+    on_returned: Callable[[str], None]
     _away: dict[int, _Absence] = field(default_factory=dict)
     _asked: set[int] = field(default_factory=set)  # whether their data are there
     _returns: dict[int, tuple[float, float]] = field(default_factory=dict)  # when, and the pause before
@@ -86,7 +90,7 @@ class Absences:
         # Where looks and reads disagree, as they should not, this keeps them from doing so all the time.
         relapsed = time.monotonic() < returned_s + 2 * RETURN_MAX_S
         pause_s = min(max(2 * paused_s, RETURN_MIN_S), RETURN_MAX_S) if relapsed else RETURN_MIN_S
-        lookup = data_lookup(stream)
+        lookup = make_data_lookup(stream)
         self._away[number] = _Absence(name, lookup, sentence_of(why), pause_s)
         log.error("data.away", self._away[number].why, stream=name)
         if self._group is not None:
@@ -95,7 +99,7 @@ class Absences:
 
     async def find_among(self, streams: Mapping[int, ServedStream]) -> None:
         """Begins with those streams whose data are not there. What a cache has of them may do without."""
-        lookups = [data_lookup(stream) for stream in streams.values()]
+        lookups = [make_data_lookup(stream) for stream in streams.values()]
         answers = await asyncio.gather(*(lookup.get_answer() for lookup in lookups))
         for (number, stream), lookup, why in zip(streams.items(), lookups, answers, strict=True):
             # Without an answer a worker would wait for the file system too, whatever the cache has.
@@ -113,13 +117,13 @@ class Absences:
         """Whether the data of a stream are there at all, which keep a worker waiting."""
         if self._group is not None and number not in self._away and number not in self._asked:
             self._asked.add(number)
-            self._group.create_task(self._answer(number, data_lookup(stream)), name="asking")
+            self._group.create_task(self._answer(number, make_data_lookup(stream)), name="asking")
 
     async def _answer(self, number: int, lookup: SlowLookup[str]) -> None:
         why = await lookup.get_answer()
         self._asked.discard(number)
         if why and number not in self._away:
-            self.left(number, why)
+            self.on_missing(number, why)
 
     def _seek(self, number: int) -> None:
         assert self._group is not None  # noqa: S101 - it runs
@@ -137,4 +141,4 @@ class Absences:
         del self._away[number]
         self._returns[number] = time.monotonic(), absence.pause_s
         log.notice("data.back", "its data are there again: it goes on", stream=absence.stream)
-        self.came(absence.stream)
+        self.on_returned(absence.stream)

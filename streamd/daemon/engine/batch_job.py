@@ -47,7 +47,7 @@ class BatchJob:
         self.verdicts = len(self.stream.quarantine.reasons)
         self.delivered, self.marks = self.stream.resolved(self.key.epoch, self.key.index)
 
-    def first_tasks(self, numbers: Iterator[int]) -> list[Task]:
+    def make_first_tasks(self, numbers: Iterator[int]) -> list[Task]:
         """The tasks that fill the whole batch."""
         rows = _all_rows(self.delivered.size)
         if not self.row_cost.known and self.stream.manifest.arrays is None:  # rows of arrays are copied, not decoded
@@ -56,7 +56,7 @@ class BatchJob:
             return [self._new_task(rows, self.delivered, next(numbers))]
         return self._split_rows(rows, numbers)
 
-    def tasks_for_changed_rows(self, numbers: Iterator[int]) -> list[Task]:
+    def make_refill_tasks(self, numbers: Iterator[int]) -> list[Task]:
         """The tasks for rows that new verdicts have given another sample."""
         if self.verdicts == len(self.stream.quarantine.reasons):
             return []
@@ -64,7 +64,7 @@ class BatchJob:
         self._resolve_ids()
         return self._split_rows(np.flatnonzero(before != self.delivered).astype(np.uint16), numbers)
 
-    def retry_task(self, task: Task, bad: tuple[BadSample, ...], numbers: Iterator[int]) -> Task:
+    def make_retry_task(self, task: Task, bad: tuple[BadSample, ...], numbers: Iterator[int]) -> Task:
         """A task for the rows of `task` whose samples failed in a way that may pass. Deaths do not count in it."""
         failed = np.isin(task.ids, [sample.sample_id for sample in bad if not sample.lasting])
         return self._new_task(task.rows[failed], task.ids[failed], next(numbers), failures=task.failures + 1)

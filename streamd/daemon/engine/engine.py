@@ -69,8 +69,8 @@ class LocalEngine:
         self._row_deadline_s = row_deadline_s
         self._pool = WorkerPool(workers, row_deadline_s, slots, stats, self)
         self._pool.transforms = self._streams.transforms()
-        self._absences = Absences(left=self._release_waiting_workers, came=self._resume_stream)
-        self._filled: list[BatchJob] = []  # that the listener has yet to hear of
+        self._absences = Absences(on_missing=self._release_waiting_workers, on_returned=self._resume_stream)
+        self._filled: list[BatchJob] = []  # not yet reported to the listener
         self._idle_times = stats.stage("engine", "idle")
         self._task_numbers = itertools.count(1)
         self._listener: EngineListener | None = None
@@ -89,7 +89,7 @@ class LocalEngine:
         return self._absences.sentences.keys()
 
     def report_to(self, listener: EngineListener) -> None:
-        """Names the listener, and tells it at once of the streams whose data are missing."""
+        """Sets the listener, and calls it at once for each stream whose data are missing."""
         self._listener = listener
         if listener.waits_for_data:
             for name, why in self._absences.sentences.items():
@@ -98,18 +98,18 @@ class LocalEngine:
     # --- the streams
 
     async def pixel_ids(self) -> dict[str, PixelId]:
-        """What the workers' pipeline makes of each stream, once the first worker is up."""
+        """The identity of the pixels that workers make of each stream, once a worker has opened it."""
         return await self._streams.pixel_ids(self._streams.current())
 
     async def find_absences(self) -> None:
-        """Before the workers start: streams whose data are away wait for them, and hold up no other."""
+        """Finds the streams whose data are missing, before the workers start, so that they hold up no other stream."""
         await self._absences.find_among(self._streams.served())
 
     async def open(self, stream: ServedStream) -> PixelId:
-        """Serves a new stream, or a new version of one, in all workers; what their pipeline makes of it.
+        """Opens a new stream, or a new version of one, in all workers; returns the identity of its pixels.
 
-        Its data are there. Batches that are begun after the return are the new version's; those under way keep their
-        own. Who awaits this itself, not in a task, goes on before any other callback runs.
+        Its data have to be there. Batches that begin after the return are of the new version; those under way keep
+        theirs. A caller that awaits this directly, not in a task, goes on before any other callback runs.
         """
         number = self._streams.add(stream)
         try:
@@ -124,12 +124,12 @@ class LocalEngine:
     def needs_new_workers(self, streams: Iterable[ServedStream]) -> bool:
         """Whether these streams have transforms that the workers have not imported, or not in this version.
 
-        A program that was never tried may hang or crash who imports it, which nobody's batches shall wait for.
+        A program that was never tried may hang or crash the worker that imports it; no batch should wait for that.
         """
         return not {stream.transform for stream in streams if stream.transform is not None} <= self._pool.transforms
 
     async def open_in_new_workers(self, streams: Sequence[ServedStream]) -> dict[str, PixelId]:
-        """As `open`, for several streams, in new workers that take the places of all others when every one is open.
+        """Opens several streams in new workers, which replace all others when every stream is open.
 
         Batches under way are finished by the workers that began them. Raises ConfigError when a stream cannot be
         opened, or is not in time; the workers are as they were then.
@@ -156,35 +156,37 @@ class LocalEngine:
         return pixel_ids
 
     def close(self, name: str) -> None:
-        """Serves a stream no longer; workers forget it when its last batch under way is done. KeyError if unknown."""
+        """Begins no more batches of a stream; workers close it after its last one. Raises KeyError if unknown."""
         self._absences.end(self._streams.current()[name])
         self._pool.send_to_all(*self._streams.close(name))
 
     def _use_stream(self, number: int) -> None:
-        """A stream's name stands for this number from now on, whose data are there."""
+        """Lets a stream's name stand for this number from now on. The data of this version are there."""
         name = self._streams.stream(number).spec.name
         earlier = self._streams.current().get(name)
         if earlier is not None and earlier in self._absences:
             self._absences.end(earlier)
-            asyncio.get_running_loop().call_soon(self._resume_stream, name)  # after its place is taken
+            asyncio.get_running_loop().call_soon(
+                self._resume_stream, name
+            )  # after the caller has replaced the old version
         self._pool.send_to_all(*self._streams.use(number))
 
     # --- the path of a batch
 
     def produce(self, key: BatchKey, slot: int, slot_bytes: int) -> None:
-        """Begins a batch; the listener hears of its end."""
+        """Begins a batch. The listener gets its outcome, never before this returns."""
         number, stream = self._streams.begin(key.stream)
         job = BatchJob(key, stream, number, slot, slot_bytes, self._streams.row_cost(number))
         self._pool.add_job(job)
         reason = self._streams.given_up(number) or stream.too_many_bad()
-        if reason is not None:  # by the verdicts of an earlier run, perhaps
+        if reason is not None:  # known from an earlier run, perhaps
             asyncio.get_running_loop().call_soon(self._fail_job, job, reason)
             return
-        self._queue_tasks(job, job.first_tasks(self._task_numbers))
+        self._queue_tasks(job, job.make_first_tasks(self._task_numbers))
         self._pool.assign_tasks()
 
     def drop(self, slots: tuple[int, ...]) -> None:
-        """Has every worker unmap slots that are over."""
+        """Has every worker unmap these slots."""
         self._pool.drop_slots(slots)
 
     def _queue_tasks(self, job: BatchJob, tasks: Sequence[Task]) -> None:
@@ -192,11 +194,11 @@ class LocalEngine:
         self._pool.queue_tasks(job, tasks)
 
     def on_worker_reports(self, worker: WorkerProcess, reports: Sequence[Report]) -> None:
-        """Acts on what a worker has said in one datagram; what follows is decided once."""
+        """Acts on the reports of one datagram, then reports the batches they have completed and sends new tasks."""
         for report in reports:
             match report:
                 case Done():
-                    self._end_task(worker.finish(report.number), report)
+                    self._end_task(worker.finish_task(report.number), report)
                 case Ready(stream, pixel_id):
                     self._streams.agree(stream, PixelId(pixel_id))
                 case Unopened(stream, reason):
@@ -228,10 +230,10 @@ class LocalEngine:
             self._finish_job(job)
 
     def _handle_bad_rows(self, task: Task, report: Done) -> bool:
-        """Records lasting verdicts, tries passing errors again; False when the stream is given up."""
+        """Records samples that are bad for good, and reads others again later. False when the batch has failed."""
         job, stream = task.job, task.job.stream
         lasting = [Verdict(each.sample_id, each.reason) for each in report.bad if each.lasting]
-        reason = record_verdicts(stream, lasting, self._stats)
+        reason = record_bad_samples(stream, lasting, self._stats)
         passing = [sample for sample in report.bad if not sample.lasting]
         if reason is None and passing and task.failures >= _READ_RETRIES:
             reason = stream.unread(passing[0].sample_id, passing[0].reason)
@@ -240,7 +242,7 @@ class LocalEngine:
             return False
         if passing:
             job.pending += 1
-            again = job.retry_task(task, report.bad, self._task_numbers)
+            again = job.make_retry_task(task, report.bad, self._task_numbers)
             asyncio.get_running_loop().call_later(_READ_RETRY_S * 2**task.failures, self._requeue_task, again)
         return True
 
@@ -252,8 +254,8 @@ class LocalEngine:
         self._pool.assign_tasks()
 
     def _finish_job(self, job: BatchJob) -> None:
-        """All rows are filled; those that verdicts have changed meanwhile are filled again."""
-        tasks = job.tasks_for_changed_rows(self._task_numbers)
+        """Ends a batch whose rows are all filled, unless samples turned bad meanwhile: their rows are filled again."""
+        tasks = job.make_refill_tasks(self._task_numbers)
         if tasks:
             self._queue_tasks(job, tasks)
             return
@@ -262,7 +264,7 @@ class LocalEngine:
         self._filled.append(job)
 
     def _report_filled(self, speaker: WorkerProcess | None = None) -> None:
-        """Tells of all batches that one datagram of a worker has completed: what follows is decided once."""
+        """Reports all batches that one datagram of a worker has completed, so that what follows is decided once."""
         if self._filled:
             assert self._listener is not None  # noqa: S101 - the daemon names it before it lets anyone in
             filled, self._filled = self._filled, []
@@ -271,10 +273,10 @@ class LocalEngine:
                 job.at_work = at_work
             self._listener.on_batches_filled(filled)
 
-    # --- batches that are given up
+    # --- batches that end unfilled
 
     def _fail_job(self, job: BatchJob, reason: str) -> None:
-        """Gives a batch up; its tasks that still run end unheard."""
+        """Fails a batch. Results of its tasks that still run are ignored."""
         if job.given_up:
             return
         self._give_up_job(job)
@@ -286,7 +288,7 @@ class LocalEngine:
         self._subtract_pending(job, self._pool.remove_tasks(job))
 
     def _pause_stream(self, number: int, why: str) -> None:
-        """The data of a stream are away: its batches come to nothing, and are begun again when the data are there."""
+        """Ends the batches of a stream whose data are missing. The listener asks again when the data return."""
         jobs = [job for job in self._pool.jobs_of(number) if not job.given_up]
         if not jobs:
             return
@@ -301,11 +303,11 @@ class LocalEngine:
         if number == current[name]:
             why = self._absences.begin(number, stream, why)
         self._listener.on_data_missing(name, why, jobs)
-        if current[name] not in self._absences:  # of another version: this one may have its data elsewhere
+        if current[name] not in self._absences:  # only an earlier version has lost its data
             self._listener.on_data_returned(name)
 
     def _release_waiting_workers(self, number: int, why: str) -> None:
-        """As `_pause_stream`, of data that workers wait for in vain: these are replaced now, for other streams."""
+        """Pauses a stream, and replaces the workers that wait for its files: other streams need them."""
         self._pause_stream(number, why)
         self._pool.replace_waiting_workers(number)
 
@@ -314,17 +316,17 @@ class LocalEngine:
             self._listener.on_data_returned(name)
 
     def _subtract_pending(self, job: BatchJob, count: int) -> None:
-        """So many tasks of a batch are over. The last one of a batch that was given up lets go of its stream."""
+        """Counts tasks of a batch that are over. The last one of a batch that was given up releases it."""
         job.pending -= count
         if job.given_up and job.pending == 0:
             self._release_job(job)
 
     def _release_job(self, job: BatchJob) -> None:
-        """A batch has no task left in any worker."""
+        """Ends a batch that has no task left in any worker; its stream may be closed then."""
         self._pool.send_to_all(*self._streams.end(job.number))
         self._pool.remove_job(job)
 
-    # --- the life of the workers
+    # --- workers
 
     async def run(self) -> None:
         """Keeps `workers` processes alive until cancelled; none is left when it returns."""
@@ -334,13 +336,13 @@ class LocalEngine:
             seeking.cancel()
 
     def on_worker_started(self, worker: WorkerProcess) -> None:
-        """Opens all streams in a new worker, and gives it tasks that wait."""
+        """Opens all streams in a new worker, and sends it tasks that wait."""
         for command in self._streams.openings():
             worker.send(replace(command, away=command.number in self._absences))
         self._pool.assign_tasks()
 
     def on_worker_waiting(self, worker: WorkerProcess, at: Whereabouts) -> None:
-        """Warns of a disk or network that keeps a worker waiting, which is replaced when this goes on."""
+        """Warns that a worker waits for files, and asks whether its stream's data are there at all."""
         task = worker.tasks.get(at.task)
         log.warning(
             "worker.waiting",
@@ -356,7 +358,7 @@ class LocalEngine:
             self._absences.ask(task.job.number, task.job.stream)
 
     def on_worker_died(self, worker: WorkerProcess, death: Death) -> None:
-        """Queues a dead worker's tasks again, and holds its end against what it was at."""
+        """Queues a dead worker's tasks again, and holds its end against the row or transform it was at."""
         if self._listener is not None:
             self._listener.on_worker_lost()
         if death.charge is not None:
@@ -366,10 +368,11 @@ class LocalEngine:
         self._pool.assign_tasks()
 
     def _requeue_tasks_of(self, worker: WorkerProcess, death: Death) -> None:
-        """Queues a dead worker's tasks ahead of all others. The one that it was at counts the death."""
+        """Queues a dead worker's tasks ahead of all others. The death counts for the task that it was at."""
         tasks = list(worker.tasks.values())
         at = worker.tasks.get(death.at.task)
         first = at or next(iter(tasks), None)
+        # Each goes to the head of the queue, so the last one goes first.
         for task in reversed(tasks):
             if task.job.given_up:  # its slot is gone
                 self._subtract_pending(task.job, 1)
@@ -381,13 +384,13 @@ class LocalEngine:
                 self._pool.requeue_task(task)
 
     def _on_transform_crash(self, charge: Charge) -> None:
-        """A worker died of a transform that it tried: a stream that goes on like this is given up."""
+        """Counts a crash in a transform that a worker tried; fails the stream's batches when there are too many."""
         reason = self._streams.charge(charge)
         for job in self._pool.jobs_of(charge.stream) if reason else ():
             self._fail_job(job, reason)
 
     def _on_row_crash(self, task: Task, sample_id: int, blame: str) -> None:
-        """A worker died of what a sample may do to it: the sample is tried alone in a fresh worker, then bad."""
+        """Suspects the sample at which a worker crashed, and tries it alone; marks it bad at the second crash."""
         if task.is_suspect:
             self._mark_bad(task.job, Verdict(sample_id, blame))
             return
@@ -400,30 +403,30 @@ class LocalEngine:
             self._pool.requeue_task(other)
 
     def _mark_bad(self, job: BatchJob, verdict: Verdict) -> None:
-        """The last task of a suspect is over: its row is filled again with what the verdict makes of it."""
+        """Records a bad sample, whose own task is over; its rows are filled again by the stream's policy."""
         self._subtract_pending(job, 1)
-        reason = record_verdicts(job.stream, [verdict], self._stats)
+        reason = record_bad_samples(job.stream, [verdict], self._stats)
         if reason is not None:
             self._fail_job(job, reason)
         elif job.pending == 0:
             self._finish_job(job)
 
     def _retry_after_death(self, task: Task, death: Death) -> None:
-        """A task outlives a worker that died of something else, up to a limit, each time after a longer pause."""
+        """Queues a task again after a pause that grows, when its worker died of something else; fails it at a limit."""
         now_s = time.monotonic()
         task = task.after_death(now_s)
         if task.is_hopeless(now_s):
             words = f"{task.deaths} workers died, the last {death.words}, at files beginning with {task.file_names}"
             self._fail_job(task.job, words)
             self._subtract_pending(task.job, 1)
-        elif task.is_suspect:  # it waits for the worker that starts in the dead one's place
+        elif task.is_suspect:  # it waits for the worker that replaces the dead one, so for a pause
             self._pool.requeue_task(task)
         else:
             asyncio.get_running_loop().call_later(task.pause_s, self._requeue_task, task)
 
 
-def record_verdicts(stream: ServedStream, verdicts: Sequence[Verdict], stats: Stats) -> str | None:
-    """Puts verdicts that are new on record; why the stream must stop, if it must."""
+def record_bad_samples(stream: ServedStream, verdicts: Sequence[Verdict], stats: Stats) -> str | None:
+    """Writes new bad samples to the quarantine and syncs it; returns why the stream must stop, if it must."""
     try:
         new = stream.quarantine.record(verdicts)
     except OSError as error:

@@ -33,7 +33,7 @@ _GROUPED_BYTES: Final = MAX_RECORD_BYTES // 2 // MAX_GROUP  # a larger record go
 
 
 class WorkerListener(Protocol):
-    """What the engine does when something happens to a worker. All calls come in the event loop's thread."""
+    """Gets the events of workers. All calls come in the event loop's thread."""
 
     def on_worker_started(self, worker: WorkerProcess) -> None:
         """A worker has started and knows no stream yet."""
@@ -49,10 +49,10 @@ class WorkerListener(Protocol):
 
 
 class WorkerProcess:
-    """A running worker. Its socket never fills: a few small tasks at a time, and a word about slots that are over.
+    """A running worker. Its socket never fills: it gets a few small tasks at a time, and commands about slots.
 
-    What is said within one turn of the event loop goes in one datagram. `tasks` are those that it has, by number, in
-    the order in which they were given.
+    Records of one turn of the event loop go in one datagram. `tasks` are those that it has, by number, in the order in
+    which they were given; the engine takes them back when it dies.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class WorkerProcess:
             self._trying.add(command.number)
         self._say(command, [])
 
-    def give(self, task: Task, slots: SlotStore) -> None:
+    def give_task(self, task: Task, slots: SlotStore) -> None:
         """Sends a task, with its slot's descriptor when the slot is new to this worker. A suspect is alone there."""
         if not self.tasks:
             self._watch.begin()
@@ -163,7 +163,7 @@ class WorkerProcess:
         except (BrokenPipeError, ConnectionResetError):
             return
 
-    def finish(self, number: int) -> Task:
+    def finish_task(self, number: int) -> Task:
         """Notes that a task is done, and returns it."""
         task = self.tasks.pop(number)
         self.completed += 1

@@ -80,7 +80,7 @@ class WorkerPool:
         self._queue_waits = stats.stage("engine", "queue")
         self._group: asyncio.TaskGroup | None = None
         self._generations = [_Generation()]  # the last one begins batches, those before it finish theirs
-        self._next: _Generation | None = None  # starts, and begins nothing before the switch
+        self._next_generation: _Generation | None = None  # starts, and begins nothing before the switch
         self._jobs: dict[BatchJob, _Generation] = {}  # that are not over, each with the one that began it
         self._ended_deaths = 0  # in generations that have ended
         self.transforms: set[TransformPlace] = set()
@@ -137,13 +137,15 @@ class WorkerPool:
             while assignment := generation.next_assignment():
                 worker, task = assignment
                 self._queue_waits.add(time.monotonic() - task.queued_s)
-                worker.give(task, self._slots)
+                worker.give_task(task, self._slots)
 
     # --- what workers are told
 
     def send_to_all(self, *commands: Command) -> None:
         """Sends commands to every worker, also to those of a generation that starts."""
-        for generation in self._generations if self._next is None else [*self._generations, self._next]:
+        for generation in (
+            self._generations if self._next_generation is None else [*self._generations, self._next_generation]
+        ):
             _send_commands(generation, commands)
 
     def send_to_newest(self, *commands: Command) -> None:
@@ -168,20 +170,20 @@ class WorkerPool:
 
     def start_next_generation(self) -> None:
         """Starts workers beside the present ones, which go on beginning batches until the switch. One at a time."""
-        self._next = _Generation()
-        self._start_generation(self._next)
+        self._next_generation = _Generation()
+        self._start_generation(self._next_generation)
 
     def switch_to_next_generation(self) -> None:
         """Has the new workers begin all batches from now on."""
-        assert self._next is not None  # noqa: S101 - it was started
+        assert self._next_generation is not None  # noqa: S101 - it was started
         earlier = self._generations[-1]
-        self._generations.append(self._next)
-        self._next = None
+        self._generations.append(self._next_generation)
+        self._next_generation = None
         self._end_if_done(earlier)
 
     def discard_next_generation(self) -> None:
         """Ends the new workers; all is as before they started."""
-        generation, self._next = self._next, None
+        generation, self._next_generation = self._next_generation, None
         if generation is not None:
             _end_generation(generation)
 

@@ -42,7 +42,7 @@ class WorkerFake:
         """What it was given, without what it had before."""
         return [task for number, task in self.tasks.items() if number > 0]
 
-    def give(self, task: Task, _slots: SlotStore) -> None:
+    def give_task(self, task: Task, _slots: SlotStore) -> None:
         self.tasks[task.number] = task
         self.fresh, self.alone = False, task.is_suspect
 

@@ -15,7 +15,7 @@ from served_folders import serve
 
 from streamd.daemon import slow_lookup
 from streamd.daemon.engine import absences
-from streamd.daemon.engine.absences import Absences, data_lookup, require_data
+from streamd.daemon.engine.absences import Absences, make_data_lookup, require_data
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import DataAwayError
 from streamd.limits import RETURN_MAX_S
@@ -104,7 +104,7 @@ def test_a_file_system_that_does_not_answer_is_away_and_asked_by_one_thread_at_a
     stream: ServedStream, hung: threading.Event
 ) -> None:
     async def scene(heard: Heard) -> None:
-        lookup, before = data_lookup(stream), threading.active_count()
+        lookup, before = make_data_lookup(stream), threading.active_count()
         for _ in range(3):
             assert await lookup.get_answer() == f"'{stream.manifest.root}' does not answer within 10 s"
         assert threading.active_count() == before + 1
@@ -116,7 +116,7 @@ def test_a_file_system_that_does_not_answer_is_away_and_asked_by_one_thread_at_a
 
 
 def test_a_process_that_hangs_on_a_look_can_end(stream: ServedStream, hung: threading.Event) -> None:
-    asyncio.run(data_lookup(stream).get_answer())
+    asyncio.run(make_data_lookup(stream).get_answer())
     hung.set()  # its answer finds no loop any more
 
 

@@ -141,7 +141,7 @@ def test_workers_that_wait_for_data_which_are_away_make_room_at_once_and_nobody_
         (worker,) = engine._pool.workers
         await rig.until(lambda: worker.at.task in worker.tasks)
         if is_early:
-            engine._absences.left(0, "its mount hangs")
+            engine._absences.on_missing(0, "its mount hangs")
         else:  # it was somebody else's word, and this one is found later
             engine._pause_stream(0, "its mount hangs")
             engine.on_worker_waiting(worker, worker.at)

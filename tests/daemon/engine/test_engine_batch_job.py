@@ -37,7 +37,7 @@ def job(stream: ServedStream) -> BatchJob:
 
 
 def test_a_batch_is_cut_into_tasks_that_cover_it_once(job: BatchJob, stream: ServedStream) -> None:
-    tasks = job.first_tasks(itertools.count(5))
+    tasks = job.make_first_tasks(itertools.count(5))
     assert [task.number for task in tasks] == [5, 6, 7]
     assert [task.rows.size for task in tasks] == [TASK_ROWS, TASK_ROWS, 6]
     assert np.concatenate([task.rows for task in tasks]).tolist() == list(range(ROWS))
@@ -47,35 +47,35 @@ def test_a_batch_is_cut_into_tasks_that_cover_it_once(job: BatchJob, stream: Ser
 
 def test_a_batch_of_dear_rows_is_cut_into_small_tasks(job: BatchJob, stream: ServedStream) -> None:
     job.row_cost.note(2, 200_000_000)
-    tasks = job.first_tasks(itertools.count())
+    tasks = job.make_first_tasks(itertools.count())
     assert {task.rows.size for task in tasks} == {2}
     assert np.concatenate([task.ids for task in tasks]).tolist() == stream.planned(1, 0).tolist()
 
 
 def test_the_first_batch_is_cut_by_the_sizes_of_its_files(job: BatchJob, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_cost, "_NS_A_BYTE", 1e6)
-    assert [task.rows.size for task in job.first_tasks(itertools.count())] == [1] * ROWS
+    assert [task.rows.size for task in job.make_first_tasks(itertools.count())] == [1] * ROWS
 
 
 def test_nothing_is_renewed_while_nothing_is_known(job: BatchJob) -> None:
-    assert job.tasks_for_changed_rows(itertools.count()) == []
+    assert job.make_refill_tasks(itertools.count()) == []
 
 
 def test_a_verdict_renews_the_rows_it_changes_and_no_other(job: BatchJob, stream: ServedStream) -> None:
     planned = stream.planned(1, 0)
     stream.quarantine.record([Verdict(int(planned[row]), "bad") for row in (4, 40)])
-    (task,) = job.tasks_for_changed_rows(itertools.count(50))
+    (task,) = job.make_refill_tasks(itertools.count(50))
     assert (task.number, task.rows.tolist(), task.ids.tolist()) == (50, [4, 40], planned[[5, 41]].tolist())
     assert np.flatnonzero(job.marks == SUBSTITUTED).tolist() == [4, 40]
-    assert job.tasks_for_changed_rows(itertools.count()) == []
+    assert job.make_refill_tasks(itertools.count()) == []
 
 
 def test_a_verdict_on_a_substitute_renews_every_row_it_stood_in_for(job: BatchJob, stream: ServedStream) -> None:
     planned = stream.planned(1, 0)
     stream.quarantine.record([Verdict(int(planned[4]), "bad")])
-    job.tasks_for_changed_rows(itertools.count())
+    job.make_refill_tasks(itertools.count())
     stream.quarantine.record([Verdict(int(planned[5]), "bad")])
-    (task,) = job.tasks_for_changed_rows(itertools.count())
+    (task,) = job.make_refill_tasks(itertools.count())
     assert (task.rows.tolist(), task.ids.tolist()) == ([4, 5], planned[[6, 6]].tolist())
 
 
@@ -83,14 +83,14 @@ def test_a_verdict_on_a_sample_of_another_batch_renews_nothing(tmp_path: Path) -
     stream = serve(write_images(tmp_path / "two", {"cat": 16}, size=(8, 8)), tmp_path / "state", batch_size=8)
     job = BatchJob(BatchKey("train", 0, 0), stream, 0, 1, 4096)
     stream.quarantine.record([Verdict(int(stream.planned(0, 1)[0]), "bad")])
-    assert job.tasks_for_changed_rows(itertools.count()) == []
+    assert job.make_refill_tasks(itertools.count()) == []
 
 
 def test_what_failed_for_now_is_asked_for_again_and_what_failed_for_good_is_not(job: BatchJob) -> None:
-    first, *_ = job.first_tasks(itertools.count())
+    first, *_ = job.make_first_tasks(itertools.count())
     passing, lasting = (int(first.ids[row]) for row in (2, 3))
     bad = (BadSample(passing, "I/O error", lasting=False), BadSample(lasting, "damaged", lasting=True))
-    task = job.retry_task(first, bad, itertools.count(9))
+    task = job.make_retry_task(first, bad, itertools.count(9))
     assert (task.number, task.rows.tolist(), task.ids.tolist()) == (9, [2], [passing])
     assert (task.failures, first.failures) == (1, 0)
 
@@ -99,7 +99,7 @@ def test_a_suspect_is_parted_from_the_rows_of_all_others(job: BatchJob, stream: 
     planned = stream.planned(1, 0)
     stream.quarantine.record([Verdict(int(planned[4]), "bad")])  # row 5 stands in for row 4 now
     fresh = BatchJob(job.key, stream, 3, 9, 4096)
-    first, *_ = fresh.first_tasks(itertools.count())
+    first, *_ = fresh.make_first_tasks(itertools.count())
     alone, others = first.split_suspect(int(planned[5]), itertools.count(90))
     (rest,) = others
     assert (alone.rows.tolist(), alone.ids.tolist()) == ([4, 5], planned[[5, 5]].tolist())
@@ -110,14 +110,14 @@ def test_a_suspect_is_parted_from_the_rows_of_all_others(job: BatchJob, stream: 
 
 
 def test_a_suspect_that_is_alone_leaves_no_others(job: BatchJob) -> None:
-    first, *_ = job.first_tasks(itertools.count())
+    first, *_ = job.make_first_tasks(itertools.count())
     alone, _ = first.split_suspect(int(first.ids[0]), itertools.count(90))
     again, others = alone.split_suspect(int(first.ids[0]), itertools.count(92))
     assert (again.rows.tolist(), others) == ([0], [])
 
 
 def test_a_task_is_hopeless_after_so_many_deaths_over_such_a_time(job: BatchJob) -> None:
-    task, *_ = job.first_tasks(itertools.count())
+    task, *_ = job.make_first_tasks(itertools.count())
     pauses_s = []
     for death in range(TASK_ATTEMPTS):
         assert not task.is_hopeless(100.0 + TASK_GIVE_UP_S)
@@ -130,6 +130,6 @@ def test_a_task_is_hopeless_after_so_many_deaths_over_such_a_time(job: BatchJob)
 
 
 def test_a_suspect_has_the_deaths_of_the_task_that_it_was_a_part_of(job: BatchJob) -> None:
-    first, *_ = job.first_tasks(itertools.count())
+    first, *_ = job.make_first_tasks(itertools.count())
     alone, (rest,) = first.after_death(5.0).split_suspect(int(first.ids[0]), itertools.count(90))
     assert [(each.deaths, each.queued_s) for each in (alone, rest)] == [(1, first.queued_s)] * 2

@@ -15,7 +15,7 @@ from streamd.core.bad_samples import Verdict
 from streamd.core.counters import Stats
 from streamd.core.spec import BatchKey
 from streamd.daemon.engine.batch_job import BatchJob, Task
-from streamd.daemon.engine.engine import record_verdicts
+from streamd.daemon.engine.engine import record_bad_samples
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.ipc.worker_messages import BadSample, CachePlace, Done
 
@@ -30,17 +30,17 @@ def stream(tmp_path: Path) -> Iterator[ServedStream]:
 def test_a_verdict_is_counted_once_and_too_many_stop_the_stream(stream: ServedStream) -> None:
     stats = Stats()
     for _ in range(2):
-        assert record_verdicts(stream, [Verdict(3, "damaged")], stats) is None
+        assert record_bad_samples(stream, [Verdict(3, "damaged")], stats) is None
     assert stats.read()["stream.train"]["bad_samples"] == 1
     assert stream.quarantine.path.read_text().count("\n") == 1
-    reason = record_verdicts(stream, [Verdict(each, "damaged") for each in range(11)], stats)
+    reason = record_bad_samples(stream, [Verdict(each, "damaged") for each in range(11)], stats)
     assert reason is not None
     assert "11 of 24 samples are bad" in reason
 
 
 def test_a_verdict_that_cannot_be_kept_stops_the_stream(stream: ServedStream) -> None:
     stream.quarantine.path.mkdir()
-    reason = record_verdicts(stream, [Verdict(3, "damaged")], Stats())
+    reason = record_bad_samples(stream, [Verdict(3, "damaged")], Stats())
     assert reason is not None
     assert "the verdict on cat/0003.jpg (damaged) cannot be recorded: Is a directory" in reason
 

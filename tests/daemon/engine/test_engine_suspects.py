@@ -82,15 +82,15 @@ def test_a_suspect_is_tried_alone_by_a_worker_that_has_done_nothing_else(
     rows = 2 * TASK_ROWS
     stream = served({3: harmful.SEGV}, rows, batch_size=rows)
     given: list[tuple[bool, list[int]]] = []
-    give = WorkerProcess.give
+    give_task = WorkerProcess.give_task
 
     def noted(worker: WorkerProcess, task: Task, *rest: Any) -> None:
         if task.ids.tolist() == [3]:
             given.append((worker.fresh, list(worker.tasks)))
         assert not worker.alone
-        give(worker, task, *rest)
+        give_task(worker, task, *rest)
 
-    monkeypatch.setattr(WorkerProcess, "give", noted)
+    monkeypatch.setattr(WorkerProcess, "give_task", noted)
 
     async def scene(rig: Rig) -> None:
         rig.produce()

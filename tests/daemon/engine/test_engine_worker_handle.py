@@ -83,13 +83,13 @@ def test_a_worker_answers_and_its_slots_are_mapped_once(stream: ServedStream) ->
         worker.send(OpenStream(0, str(stream.manifest_path), stream.spec))
         assert await said.get() == Ready(0, pixel_id(stream.spec.image))
         for number in (1, 2):
-            worker.give(one_row(stream, number), slots)
+            worker.give_task(one_row(stream, number), slots)
         assert list(worker.tasks) == [1, 2]
         for number in (1, 2):
             report = await said.get()
             assert isinstance(report, Done)
             assert report.number == number
-            assert worker.finish(number).number == number
+            assert worker.finish_task(number).number == number
         assert (worker.tasks, worker.completed) == ({}, 2)
         assert mapped(worker.pid) == 1
         assert worker.forget((1, 5))
@@ -132,7 +132,7 @@ def test_a_dead_worker_is_spoken_to_in_vain_but_keeps_its_tasks(stream: ServedSt
         os.kill(worker.pid, signal.SIGKILL)
         await worker.ended()
         worker.send(DropSlots((1,)))
-        worker.give(one_row(stream, 7), slots)
+        worker.give_task(one_row(stream, 7), slots)
         assert list(worker.tasks) == [7]
         worker.close()
         slots.close()
@@ -147,7 +147,7 @@ def test_a_workers_last_words_are_heard_after_its_death(stream: ServedStream) ->
         worker.send(OpenStream(0, str(stream.manifest_path), stream.spec))
         await said.get()
         asyncio.get_running_loop().remove_reader(worker._link)
-        worker.give(one_row(stream, 7), slots)
+        worker.give_task(one_row(stream, 7), slots)
         await asyncio.to_thread(select.select, [worker._link], [], [])
         os.kill(worker.pid, signal.SIGKILL)
         await worker.ended()
@@ -191,7 +191,7 @@ def test_where_a_worker_was_is_known_after_its_death(stream: ServedStream) -> No
         slots = SlotStore()
         worker.send(OpenStream(0, str(stream.manifest_path), stream.spec))
         await said.get()
-        worker.give(one_row(stream, 7), slots)
+        worker.give_task(one_row(stream, 7), slots)
         await said.get()
         os.kill(worker.pid, signal.SIGKILL)
         death = await worker.ended()

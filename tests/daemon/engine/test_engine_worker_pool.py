@@ -105,7 +105,7 @@ def test_only_the_workers_that_wait_for_a_streams_files_are_replaced() -> None:
     for task, (worker, stream, phase) in enumerate(
         ((waiting, 7, Phase.READING), (decoding, 7, Phase.DECODING), (other, 8, Phase.READING)), start=1
     ):
-        worker.give(new_task(new_job(pool, stream), task), SlotStore())
+        worker.give_task(new_task(new_job(pool, stream), task), SlotStore())
         worker.at = Whereabouts(task, 0, phase, 0)
     done.at = Whereabouts(99, 0, Phase.READING, 0)
     pool.replace_waiting_workers(7)
