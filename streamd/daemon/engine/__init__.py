@@ -1,8 +1,8 @@
-"""Batches made on this host: `engine` cuts them into tasks for the `worker_pool`.
+"""Batches made on this host, in decode processes that are watched and replaced.
 
-batch_job      one batch on its way             open_streams    the streams that workers know
-worker_handle  one worker, with its watchdog    crashes         what a worker's end says of a sample
-absences       streams whose data are away      mount_events    when mounts change
-row_cost       how many rows a task has
-record_results what a task leaves behind
+engine        produces batches, judges what comes of them; owns the rest, and calls its EngineListener
+worker_pool   the processes, in generations: which of them gets which task
+worker_handle, watchdog, crashes   one process: its socket, its deadline, what its end says of a row
+batch_job, row_cost   one batch and its tasks, and how many rows a task has
+open_streams, absences, mount_events   the streams that workers know, and those whose data are missing
 """
