@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from streamd.core.spec import StreamShape
-from streamd.limits import MAX_SLOTS, TASKS_AHEAD_PER_WORKER
-from streamd.scheduler.admission import ahead_slots, batches_ahead, tasks_ahead
+from streamd.limits import TASKS_AHEAD_PER_WORKER
+from streamd.scheduler.admission import SchedulerLimits, ahead_slots, batches_ahead, tasks_ahead
 
 _COST_SMOOTHING: Final = 0.1
 
@@ -35,12 +35,10 @@ class _Job:
 
 
 class Workload:
-    """Counts batches and tasks as they begin and end. `memory` in bytes bounds what is filled at a time."""
+    """Counts batches and tasks as they begin and end. `limits` bounds what is filled at a time."""
 
-    def __init__(
-        self, shapes: Iterable[StreamShape], *, memory: int, workers: int, most_slots: int = MAX_SLOTS
-    ) -> None:
-        self._memory, self._workers, self._most_slots = memory, workers, most_slots
+    def __init__(self, shapes: Iterable[StreamShape], limits: SchedulerLimits) -> None:
+        self._limits = limits
         self._streams: dict[str, _Stream] = {}
         self._jobs: dict[int, _Job] = {}  # by slot
         self._tasks = self._most_tasks = 0
@@ -56,9 +54,9 @@ class Workload:
 
     def put(self, shape: StreamShape) -> None:
         """A stream is new, or another one from now on."""
-        most = ahead_slots(shape, self._workers, self._memory, self._most_slots)
+        most = ahead_slots(shape, self._limits)
         stream = self._streams[shape.name] = _Stream(shape, most)
-        stream.ahead_at_least = min(most, batches_ahead(shape, self._workers, TASKS_AHEAD_PER_WORKER))
+        stream.ahead_at_least = min(most, batches_ahead(shape, self._limits.workers, TASKS_AHEAD_PER_WORKER))
         self._deepen(stream)
 
     def remove(self, name: str) -> None:
@@ -83,7 +81,7 @@ class Workload:
     def has_room(self, stream: str) -> bool:
         """Whether a worker could do with another batch of this stream."""
         depth = TASKS_AHEAD_PER_WORKER if self.scarce else self._streams[stream].depth
-        return self._tasks < self._workers * depth
+        return self._tasks < self._limits.workers * depth
 
     def has_slots(self, stream: str) -> bool:
         """Whether one more batch of this stream may be filled at a time."""
@@ -126,8 +124,8 @@ class Workload:
     def _deepen(self, stream: _Stream) -> None:
         """Fits what a worker is given to what a task costs."""
         shape = stream.shape
-        depth = tasks_ahead(self.costs_s.get(shape.name, 0.0) * self._workers / shape.tasks)
+        depth = tasks_ahead(self.costs_s.get(shape.name, 0.0) * self._limits.workers / shape.tasks)
         if depth != stream.depth or not stream.ahead:
             stream.depth = depth
-            stream.ahead = min(stream.most, batches_ahead(shape, self._workers, depth))
-            self._most_tasks = self._workers * max((each.depth for each in self._streams.values()), default=0)
+            stream.ahead = min(stream.most, batches_ahead(shape, self._limits.workers, depth))
+            self._most_tasks = self._limits.workers * max((each.depth for each in self._streams.values()), default=0)

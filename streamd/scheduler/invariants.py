@@ -124,9 +124,9 @@ def _steps(cursor: Cursor) -> Counter[tuple[int, int]]:
 class Ledger:
     """Every rule of the window, checked with each event and each action in time that does not grow with anything."""
 
-    def __init__(self, shapes: Iterable[StreamShape], memory: int) -> None:
+    def __init__(self, shapes: Iterable[StreamShape], memory_bytes: int) -> None:
         self._batches = {shape.name: shape.batches for shape in shapes}
-        self._memory, self._bytes = memory, 0
+        self._memory_bytes, self._bytes = memory_bytes, 0
         self._sessions: dict[int, _Account] = {}
         self._ended: dict[int, _Account] = {}  # whose trainers hold something still
         self._slots: dict[int, _Slot] = {}
@@ -147,8 +147,8 @@ class Ledger:
             self._see(action)
         if self._owed is not None:
             self._broken("receipt_after_last", f"session {self._owed} has all its steps, yet no receipt")
-        if not self._bytes == used_bytes <= self._memory:
-            facts = f"slots of {self._bytes} bytes, {used_bytes} accounted, {self._memory} allowed"
+        if not self._bytes == used_bytes <= self._memory_bytes:
+            facts = f"slots of {self._bytes} bytes, {used_bytes} accounted, {self._memory_bytes} allowed"
             self._broken("memory_within_budget", facts)
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from streamd.core.spec import BatchKey
 from streamd.limits import KEEP_COST_S, MIN_CREDIT
 from streamd.scheduler.actions import Action, Lend
-from streamd.scheduler.admission import regrown
+from streamd.scheduler.admission import SchedulerLimits, regrown
 from streamd.scheduler.ended_sessions import EndedSession, EndedSessions
 from streamd.scheduler.events import LeaseReleased
 from streamd.scheduler.in_flight import Workload
@@ -19,12 +19,12 @@ from streamd.scheduler.slot_pool import Entry, Pool
 class Leases:
     """Works on the window's own `sessions`, `pool` and `load`; `ended` are the sessions of which something is held."""
 
-    def __init__(self, sessions: dict[int, Session], pool: Pool, load: Workload, workers: int) -> None:
+    def __init__(self, sessions: dict[int, Session], pool: Pool, load: Workload, limits: SchedulerLimits) -> None:
         self.ended = EndedSessions()
         self._sessions = sessions
         self._pool = pool
         self._load = load
-        self._workers = workers
+        self._limits = limits
 
     def lose(self, number: int) -> list[Action]:
         """Ends a session and its leases; what it never released may still be mapped: those slots are not used again."""
@@ -66,10 +66,7 @@ class Leases:
 
     def _regrow(self, actions: list[Action]) -> None:
         held_over = self.ended.beside(self._sessions)
-        self.lend(
-            regrown(tuple(self._sessions.values()), self._workers, self._pool.memory, self._pool.bound, held_over),
-            actions,
-        )
+        self.lend(regrown(tuple(self._sessions.values()), self._limits, held_over), actions)
 
     def _fit_heir(self, ended: EndedSession, actions: list[Action]) -> None:
         """Something of an earlier session is free: the one that follows is sent more, within what it asked for."""

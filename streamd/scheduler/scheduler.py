@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from streamd.core.spec import BatchKey, StreamShape
-from streamd.limits import MAX_SLOTS
 from streamd.scheduler import fair_share
 from streamd.scheduler.actions import (
     Action,
@@ -17,7 +16,7 @@ from streamd.scheduler.actions import (
     StopStream,
     Warn,
 )
-from streamd.scheduler.admission import Denial, admit
+from streamd.scheduler.admission import Denial, SchedulerLimits, admit
 from streamd.scheduler.ended_sessions import EndedSession
 from streamd.scheduler.events import (
     BatchProduced,
@@ -50,21 +49,18 @@ _DENIED_S: Final = 5.0  # after the host had no room for a slot; trainers that h
 class Window:
     """The batches now held, and everyone who wants them.
 
-    `memory` in bytes bounds all slots together, and `most_slots` their number; `workers` bounds how much is in
-    production at a time.
+    `limits` bounds all slots together, in bytes and in number, and by its workers what is in production at a time.
     """
 
-    def __init__(
-        self, shapes: Iterable[StreamShape], *, memory: int, workers: int, most_slots: int = MAX_SLOTS
-    ) -> None:
+    def __init__(self, shapes: Iterable[StreamShape], limits: SchedulerLimits) -> None:
         self._shapes = {shape.name: shape for shape in shapes}
-        self._ledger = Ledger(self._shapes.values(), memory)
-        self._workers = workers
-        self._pool = Pool(memory, bound=most_slots, most_slots=most_slots)
+        self._ledger = Ledger(self._shapes.values(), limits.memory_bytes)
+        self._limits = limits
+        self._pool = Pool(limits.memory_bytes, bound=limits.most_slots, most_slots=limits.most_slots)
         self._sessions: dict[int, Session] = {}
         self._demand = Demand(self._cursors, self._worth)
-        self._load = Workload(self._shapes.values(), memory=memory, workers=workers, most_slots=most_slots)
-        self._leases = Leases(self._sessions, self._pool, self._load, workers)
+        self._load = Workload(self._shapes.values(), limits)
+        self._leases = Leases(self._sessions, self._pool, self._load, limits)
         self._turn = 0.0
         self._idle_since_s: float | None = None
         self._ask_again_s: float | None = None  # whether the host has room for more slots by then
@@ -171,7 +167,7 @@ class Window:
         shape = self._shapes[event.stream]
         earlier = self._leases.ended.inherited(event, shape, self._sessions)
         held_over = self._leases.ended.beside(self._sessions, earlier)
-        verdict = admit(event, shape, self.sessions, self._workers, self._pool.memory, self._pool.bound, held_over)
+        verdict = admit(event, shape, self.sessions, self._limits, held_over)
         actions: list[Action] = []
         if verdict.shrunk:
             actions.append(

@@ -38,7 +38,7 @@ class Demand:
 class Pool:
     """Which batch lies in which slot."""
 
-    memory: int
+    memory_bytes: int
     used: int = 0
     entries: dict[BatchKey, Entry] = field(default_factory=dict)
     by_slot: dict[int, Entry] = field(default_factory=dict)
@@ -133,7 +133,7 @@ class Pool:
         while True:
             if free := self.free.get(slot_bytes):
                 return free.pop()
-            if self.used + slot_bytes <= self.memory and self._slots < self.most_slots:
+            if self.used + slot_bytes <= self.memory_bytes and self._slots < self.most_slots:
                 return self._make(slot_bytes)
             if not self._could_hold(slot_bytes) or not self._give_way(slot_bytes, demand, modest):
                 return None
@@ -141,7 +141,7 @@ class Pool:
     def _could_hold(self, slot_bytes: int) -> bool:
         """Whether there is room when all that may give way does; if not, nothing should in vain."""
         empty = sum(size * len(slots) for size, slots in self.free.items())
-        return self.used - empty - self._idle_bytes + slot_bytes <= self.memory
+        return self.used - empty - self._idle_bytes + slot_bytes <= self.memory_bytes
 
     def _make(self, slot_bytes: int) -> int:
         slot = self._next_slot

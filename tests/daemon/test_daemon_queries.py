@@ -28,7 +28,7 @@ from streamd.ipc.messages import (
     Streams,
 )
 from streamd.ipc.slots import SlotStore
-from streamd.scheduler import Window
+from streamd.scheduler import SchedulerLimits, Window
 from streamd.scheduler.events import TimePassed
 
 MIB = 1 << 20
@@ -43,7 +43,7 @@ def streams(tmp_path: Path) -> Iterator[dict[str, ServedStream]]:
 
 @pytest.fixture
 def answers(streams: dict[str, ServedStream]) -> Answers:
-    stats, window = Numbers(), Window([each.shape for each in streams.values()], memory=8 * MIB, workers=2)
+    stats, window = Numbers(), Window([each.shape for each in streams.values()], SchedulerLimits(8 * MIB, workers=2))
     overview = Overview(streams, 2, 8 * MIB, "ipc:///s", stats, began_s=0.0)
     return Answers(streams, window, SlotStore(), stats, overview)
 

@@ -16,7 +16,7 @@ from itertools import count
 from streamd.core.sampler import walked
 from streamd.core.spec import BatchKey, Cursor, StreamShape, Uneven
 from streamd.limits import TASKS_AHEAD_PER_WORKER
-from streamd.scheduler import Window
+from streamd.scheduler import SchedulerLimits, Window
 from streamd.scheduler.actions import (
     Action,
     Admit,
@@ -108,8 +108,8 @@ class World:
 
     def __init__(self, *shapes: StreamShape, memory: int = 64 * MIB, workers: int = 2, check: bool = True) -> None:
         self.shapes = {shape.name: shape for shape in shapes}
-        self.memory, self.workers, self.checking = memory, workers, check
-        self.window = Window(shapes, memory=memory, workers=workers)
+        self.limits, self.checking = SchedulerLimits(memory, workers), check
+        self.window = Window(shapes, self.limits)
         self.now_s = 0.0
         self.trainers: list[Trainer] = []
         self.producing: deque[Produce] = deque()
@@ -340,7 +340,7 @@ class World:
 
     def check(self) -> None:
         assert self.window.producing == len(self.producing)
-        if not self.draining and self.tasks < self.workers * TASKS_AHEAD_PER_WORKER:
+        if not self.draining and self.tasks < self.limits.workers * TASKS_AHEAD_PER_WORKER:
             self._check_no_worker_idles()
 
     @property
@@ -351,13 +351,13 @@ class World:
         needed = self.leased | {job.slot for job in self.producing}
         if len(needed) >= self.window._pool.most_slots:
             return
-        left = self.memory - sum(self.slots[slot] for slot in needed)
+        left = self.limits.memory_bytes - sum(self.slots[slot] for slot in needed)
         for session in self.window.sessions:
             if session.shape.name in self.paused:
                 continue
             missing = [key for key in session.ahead(session.room) if key not in self.window._pool.entries]
             running = sum(job.key.stream == session.shape.name for job in self.producing)
-            most = ahead_slots(session.shape, self.workers, self.memory)
+            most = ahead_slots(session.shape, self.limits)
             assert not missing or left < session.shape.slot_bytes or running >= most, f"{missing[0]} is not produced"
 
 

@@ -7,7 +7,7 @@ from itertools import count
 from driving import MIB, World, train
 
 from streamd.core.spec import Cursor
-from streamd.scheduler import Window
+from streamd.scheduler import SchedulerLimits, Window
 from streamd.scheduler.actions import Action, Admit, SendBatch
 from streamd.scheduler.events import BatchProduced, CreditGranted, Event, SessionLost, Subscribed
 from streamd.scheduler.session import Session
@@ -25,7 +25,7 @@ class Gathering:
     """A window whose trainers wait for one another."""
 
     def __init__(self) -> None:
-        self.window = Window([train(10)], memory=64 * MIB, workers=2)
+        self.window = Window([train(10)], SchedulerLimits(64 * MIB, workers=2))
         self._numbers = count(101)
 
     def subscribe(self, together: int) -> Session:

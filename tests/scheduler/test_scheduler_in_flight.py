@@ -7,6 +7,7 @@ from driving import MIB, train
 
 from streamd.core.spec import StreamShape
 from streamd.limits import MAX_TASKS_AHEAD, TASKS_AHEAD_PER_WORKER
+from streamd.scheduler.admission import SchedulerLimits
 from streamd.scheduler.in_flight import Workload
 
 WORKERS = 2
@@ -15,7 +16,7 @@ CHEAP_S = 0.0001
 
 
 def load(*shapes: StreamShape, memory: int = 1024 * MIB) -> Workload:
-    return Workload(shapes or (train(100),), memory=memory, workers=WORKERS)
+    return Workload(shapes or (train(100),), SchedulerLimits(memory, WORKERS))
 
 
 def produce(work: Workload, shape: StreamShape, cost_s: float, since_s: float = 0.0) -> None:
