@@ -12,7 +12,7 @@ from streamd.core import log
 from streamd.core.counters import Stats as Numbers
 from streamd.core.spec import Cursor
 from streamd.core.status import DaemonStatus
-from streamd.daemon.batch_sender import Deliveries
+from streamd.daemon.batch_sender import BatchSender
 from streamd.daemon.descriptor_allowance import Allowance
 from streamd.daemon.engine.batch_job import Production, Reporter
 from streamd.daemon.engine.engine import LocalEngine
@@ -111,7 +111,7 @@ class Service:
         self._accounts = Accounts()
         self._unreachable: list[int] = []
         self.leaving = Leaving(slots)
-        self._deliveries = Deliveries(server, slots, stats, overview, self.leaving, self._boot, self._miss)
+        self._batch_sender = BatchSender(server, slots, stats, overview, self.leaving, self._boot, self._miss)
         self._timer: asyncio.TimerHandle | None = None
         self._due_s: float | None = None  # when it rings
         self._draining = False
@@ -157,7 +157,7 @@ class Service:
     def close(self) -> None:
         """Ends the lifelines and the timer; nothing is heard from now on."""
         self.descriptors.close()
-        self._deliveries.close()
+        self._batch_sender.close()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -217,7 +217,7 @@ class Service:
                 self._stats.count(f"stream.{peer.stream.spec.name}", "receipts_ok" if ok else "receipts_bad")
                 self._reception.conclude(self._overview.epochs.confirmed(peer.session, epoch, timing, time.monotonic()))
             case Ping():
-                self._deliveries.send_all()
+                self._batch_sender.flush()
                 self._answer(peer)
                 self._happen()
             case Goodbye(kept):
@@ -234,7 +234,7 @@ class Service:
     def _produced(self, productions: Sequence[Production]) -> None:
         now_s = time.monotonic()
         for production in productions:
-            self._deliveries.prepare(production)
+            self._batch_sender.add_batch(production)
             self._overview.produced(production, now_s)
         self._happen(*[BatchProduced(production.key, production.slot) for production in productions], fresh=True)
 
@@ -324,7 +324,7 @@ class Service:
         if events:
             now_s = time.monotonic()
             self._act(self._window.handle_all(events, now_s), now_s, fresh=fresh)
-        self._deliveries.settle(fresh=fresh)
+        self._batch_sender.flush_or_wait(is_fresh=fresh)
         while self._unreachable:
             self._parted(self._unreachable.pop(), None, "it cannot be reached, or does not read")
         self._set_timer()
@@ -332,10 +332,10 @@ class Service:
     def _act(self, actions: list[Action], now_s: float, *, fresh: bool) -> None:
         for action in actions:
             match action:
-                case SendBatch(session):
+                case SendBatch(session, number, key, slot):
                     if peer := self._peers.of(session):
-                        self._deliveries.add(peer, action, awaited=fresh)
-                        self._overview.epochs.sent(session, peer.rank, action.key, now_s)
+                        self._batch_sender.queue(peer, number, slot, is_awaited=fresh)
+                        self._overview.epochs.sent(session, peer.rank, key, now_s)
                 case Produce():
                     self._produce(action)
                 case SendReceipt(session, cursor):
@@ -362,7 +362,7 @@ class Service:
             return
         digest = await self._accounts.digest(peer.stream, cursor)
         peer.receipts += 1
-        self._deliveries.send_all()  # the epoch's last batches belong to its supply
+        self._batch_sender.flush()  # the epoch's last batches belong to its supply
         dropped = dropped_samples(peer.stream, cursor)
         self._overview.epochs.ended(session, peer.stream.spec, cursor)
         self._send(peer, ReceiptDue(cursor.epoch, digest, dropped, peer.supplying.take()))
@@ -372,7 +372,7 @@ class Service:
         self._engine.drop(slots)
         for slot in slots:
             self._slots.drop(slot)
-        self._deliveries.forget(slots)
+        self._batch_sender.forget_slots(slots)
         for peer in self._peers.all():
             if peer.transport == "shared":
                 self._send(peer, SlotsGone(slots))
