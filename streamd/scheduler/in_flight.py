@@ -26,21 +26,14 @@ class _Stream:
     paused: bool = False
 
 
-@dataclass(slots=True)
-class _Job:
-    """A batch in production, of a stream as it was at the start: another one may have its name since."""
-
-    stream: _Stream
-    since_s: float
-
-
 class Workload:
     """Counts batches and tasks as they begin and end. `limits` bounds what is filled at a time."""
 
     def __init__(self, shapes: Iterable[StreamShape], limits: SchedulerLimits) -> None:
         self._limits = limits
         self._streams: dict[str, _Stream] = {}
-        self._jobs: dict[int, _Job] = {}  # by slot
+        # By slot: the stream as it was when the batch was begun, for another one may have its name since.
+        self._running: dict[int, _Stream] = {}
         self._tasks = self._most_tasks = 0
         self._last_done_s = 0.0
         self.costs_s: dict[str, float] = {}  # of a batch, with all workers at work
@@ -50,7 +43,7 @@ class Workload:
 
     def __len__(self) -> int:
         """Batches in production."""
-        return len(self._jobs)
+        return len(self._running)
 
     def put(self, shape: StreamShape) -> None:
         """A stream is new, or another one from now on."""
@@ -95,31 +88,31 @@ class Workload:
 
     # --- what becomes of it
 
-    def begin(self, shape: StreamShape, slot: int, now_s: float) -> None:
+    def start_batch(self, shape: StreamShape, slot: int) -> None:
         """A batch goes into production."""
         stream = self._streams[shape.name]
         stream.running += 1
         self._tasks += shape.tasks
-        self._jobs[slot] = _Job(stream, now_s)
+        self._running[slot] = stream
 
-    def give_up(self, slot: int) -> None:
+    def abandon_batch(self, slot: int) -> None:
         """A batch has come to nothing."""
         self._end(slot)
 
-    def finish(self, slot: int, now_s: float) -> None:
+    def finish_batch(self, slot: int, started_s: float, now_s: float) -> None:
         """A batch is whole, and shows what one costs."""
-        job = self._end(slot)
-        name, cost_s = job.stream.shape.name, now_s - max(job.since_s, self._last_done_s)
+        stream = self._end(slot)
+        name, cost_s = stream.shape.name, now_s - max(started_s, self._last_done_s)
         known_s = self.costs_s.get(name, cost_s)
         self.costs_s[name] = known_s + _COST_SMOOTHING * (cost_s - known_s)
         self._last_done_s = now_s
-        self._deepen(job.stream)
+        self._deepen(stream)
 
-    def _end(self, slot: int) -> _Job:
-        job = self._jobs.pop(slot)
-        job.stream.running -= 1
-        self._tasks -= job.stream.shape.tasks
-        return job
+    def _end(self, slot: int) -> _Stream:
+        stream = self._running.pop(slot)
+        stream.running -= 1
+        self._tasks -= stream.shape.tasks
+        return stream
 
     def _deepen(self, stream: _Stream) -> None:
         """Fits what a worker is given to what a task costs."""

@@ -35,6 +35,7 @@ from streamd.scheduler.events import (
     Subscribed,
     TimePassed,
 )
+from streamd.scheduler.fair_share import Groups
 from streamd.scheduler.in_flight import Workload
 from streamd.scheduler.invariants import Ledger, Rule
 from streamd.scheduler.leases import Leases
@@ -206,8 +207,8 @@ class Window:
     # --- batches
 
     def _produced(self, slot: int, now_s: float) -> list[Action]:
-        self._load.finish(slot, now_s)
         entry = self._pool.finish(slot)
+        self._load.finish_batch(slot, entry.started_s, now_s)
         actions: list[Action] = []
         if self._pool.entries.get(entry.key) is entry:
             for session in self._sessions.values():
@@ -223,7 +224,7 @@ class Window:
 
     def _give_up(self, slot: int) -> bool:
         """What is in production in a slot comes to nothing, and a worker may still write there; was it wanted?"""
-        self._load.give_up(slot)
+        self._load.abandon_batch(slot)
         entry = self._pool.by_slot[slot]
         wanted = self._pool.entries.get(entry.key) is entry
         entry.tainted = True
@@ -243,7 +244,7 @@ class Window:
     def _denied(self, key: BatchKey, slot: int, reason: str, now_s: float) -> list[Action]:
         """Goes on with the slots there are for a while: what nobody holds gives way, as where memory is short."""
         self._ask_again_s = now_s + _DENIED_S
-        self._load.give_up(slot)
+        self._load.abandon_batch(slot)
         if not self._pool.forgo(self._pool.by_slot[slot]):
             return self._stop(key.stream, reason, changed=False)
         for session in self._sessions.values():
@@ -276,44 +277,48 @@ class Window:
         full: set[BatchKey] = set()  # what there is no memory for now
         starved = False
         while not self._draining and not self._load.is_full:
-            near, far = fair_share.wishes(self._sessions.values(), self._load.ahead, self._pool.entries.__contains__)
+            near, far, in_reach = fair_share.find_wanted_batches(
+                self._sessions.values(), self._load.ahead, self._pool.entries.__contains__
+            )
             near = self._startable(near, full)
-            groups = near or ([] if starved else self._startable(far, full))
+            groups = near or ({} if starved else self._startable(far, full))
             if not groups:
                 break
-            wish, lost_s = self._choose(groups, now_s)
-            if not self._load.has_room(wish.key.stream):
+            key, lost_s = self._choose_batch(groups, now_s)
+            if not self._load.has_room(key.stream):
                 break
-            action = self._start(wish, now_s)
+            action = self._start_batch(key, groups[key], now_s, modest=key not in in_reach)
             if action is None:
-                full.add(wish.key)
-                starved = starved or wish.in_reach
+                full.add(key)
+                starved = starved or key in in_reach
                 continue
             actions.append(action)
             if lost_s:
-                for session in fair_share.others(near, wish):
+                for session in fair_share.waiting_sessions(near, key):
                     session.lost_s += lost_s
         self._note_starvation(starved, now_s)
 
-    def _startable(self, wishes: list[fair_share.Wish], full: set[BatchKey]) -> list[fair_share.Wish]:
-        return [wish for wish in wishes if wish.key not in full and self._load.has_slots(wish.key.stream)]
+    def _startable(self, groups: Groups, full: set[BatchKey]) -> Groups:
+        return {key: members for key, members in groups.items() if key not in full and self._load.has_slots(key.stream)}
 
-    def _choose(self, groups: list[fair_share.Wish], now_s: float) -> tuple[fair_share.Wish, float]:
+    def _choose_batch(self, groups: Groups, now_s: float) -> tuple[BatchKey, float]:
         if len(groups) == 1:
-            return groups[0], 0.0
+            return next(iter(groups)), 0.0
         chasing = fair_share.chasers(self.sessions, self._pool.entries, self._load.costs_s, now_s)
-        return fair_share.choose(groups, chasing, self._load.costs_s, self._turn)
+        return fair_share.choose_batch(groups, chasing, self._load.costs_s, self._turn)
 
-    def _start(self, wish: fair_share.Wish, now_s: float) -> Produce | None:
-        shape = wish.members[0].shape
-        entry = self._pool.place(wish.key, shape.slot_bytes, self._demand, modest=not wish.in_reach)
+    def _start_batch(self, key: BatchKey, members: Sequence[Session], now_s: float, *, modest: bool) -> Produce | None:
+        """Finds a slot and begins; None when there is none, or none that a `modest` batch may have."""
+        shape = members[0].shape
+        entry = self._pool.place(key, shape.slot_bytes, self._demand, modest=modest)
         if self._pool.evicted:
             self._forget_evicted()
         if entry is None:
             return None
-        self._turn = fair_share.charge(wish.members, self._turn)
-        self._load.begin(shape, entry.slot, now_s)
-        return Produce(wish.key, entry.slot, shape.slot_bytes)
+        entry.started_s = now_s
+        self._turn = fair_share.charge(members, self._turn)
+        self._load.start_batch(shape, entry.slot)
+        return Produce(key, entry.slot, shape.slot_bytes)
 
     def _forget_evicted(self) -> None:
         for evicted in self._pool.evicted:

@@ -12,7 +12,7 @@ from streamd.limits import MAX_SLOTS
 
 @dataclass(slots=True)
 class Entry:
-    """A batch in a slot: in production until `ready`; `holders` leases keep it. A `tainted` slot is never rewritten.
+    """A batch in a slot, in production until `ready`; `holders` leases keep it. A `tainted` slot is never rewritten.
 
     Once it is whole and nobody holds it, it is discarded or put to `rest`.
     """
@@ -20,6 +20,7 @@ class Entry:
     key: BatchKey
     slot: int
     slot_bytes: int
+    started_s: float = 0.0  # when its production began
     ready: bool = False
     holders: int = 0
     tainted: bool = False
