@@ -96,13 +96,14 @@ class BatchSender:
         for slot in slots:
             self._batches.pop(slot, None)
 
-    def queue(self, connection: Peer, number: int, slot: int, *, is_awaited: bool = False) -> None:
+    def queue(self, connection: Peer, number: int, slot: int, *, is_awaited: bool = False) -> OutgoingBatch:
         """Queues what a slot holds as delivery `number` of a session, which may have waited for its decoding."""
         batch = self._batches[slot]
         if is_awaited:
             batch.awaited_by.add(connection.session)
         self._queue.append((connection, (number, batch)))
         self._has_new = True
+        return batch
 
     def flush_or_wait(self, *, is_fresh: bool) -> None:
         """Sends what was queued, or lets it wait: only batches that were just decoded (`is_fresh`) ever do."""

@@ -236,10 +236,10 @@ class Service:
         for production in productions:
             self._batch_sender.add_batch(production)
             self._overview.produced(production, now_s)
-        self._happen(*[BatchProduced(production.key, production.slot) for production in productions], fresh=True)
+        self._happen(*[BatchProduced(production.slot) for production in productions], fresh=True)
 
     def _failed(self, production: Production, reason: str) -> None:
-        self._happen(ProductionFailed(production.key, production.slot, reason))
+        self._happen(ProductionFailed(production.slot, reason))
 
     def _paused(self, name: str, why: str, productions: Sequence[Production]) -> None:
         """The data of a stream are away: its trainers wait until they are there again."""
@@ -332,10 +332,10 @@ class Service:
     def _act(self, actions: list[Action], now_s: float, *, fresh: bool) -> None:
         for action in actions:
             match action:
-                case SendBatch(session, number, key, slot):
+                case SendBatch(session, number, slot):
                     if peer := self._peers.of(session):
-                        self._batch_sender.queue(peer, number, slot, is_awaited=fresh)
-                        self._overview.epochs.sent(session, peer.rank, key, now_s)
+                        batch = self._batch_sender.queue(peer, number, slot, is_awaited=fresh)
+                        self._overview.epochs.sent(session, peer.rank, batch.key, now_s)
                 case Produce():
                     self._produce(action)
                 case SendReceipt(session, cursor):
@@ -352,7 +352,7 @@ class Service:
             self._slots.writable(action.slot, action.slot_bytes)
         except OSError as error:
             reason = f"no memory for another batch of {action.slot_bytes} bytes: {error.strerror}"
-            asyncio.get_running_loop().call_soon(self._happen, SlotDenied(action.key, action.slot, reason))
+            asyncio.get_running_loop().call_soon(self._happen, SlotDenied(action.slot, reason))
             return
         self._engine.produce(action.key, action.slot, action.slot_bytes)
 

@@ -132,7 +132,7 @@ class Window:
                 return self._grant(session, upto)
             case LeaseReleased():
                 return self._leases.release(event)
-            case BatchProduced(_, slot):
+            case BatchProduced(slot):
                 return self._produced(slot, now_s)
             case ProgressReported(session, taken):
                 if found := self._sessions.get(session):
@@ -144,10 +144,10 @@ class Window:
                 return self._leases.lose(session)
             case SessionClosed(session, kept):
                 return self._leases.close(session, kept)
-            case ProductionFailed(key, slot, reason):
-                return self._failed(key.stream, slot, reason)
-            case SlotDenied(key, slot, reason):
-                return self._denied(key, slot, reason, now_s)
+            case ProductionFailed(slot, reason):
+                return self._failed(slot, reason)
+            case SlotDenied(slot, reason):
+                return self._denied(slot, reason, now_s)
             case StreamChanged(stream, shape, reason):
                 return self._changed(stream, shape, reason)
             case StreamPaused(stream, slots):
@@ -219,7 +219,8 @@ class Window:
             self._pool.discard(entry)
         return actions
 
-    def _failed(self, stream: str, slot: int, reason: str) -> list[Action]:
+    def _failed(self, slot: int, reason: str) -> list[Action]:
+        stream = self._pool.by_slot[slot].key.stream
         return self._stop(stream, reason, changed=False) if self._give_up(slot) else []
 
     def _give_up(self, slot: int) -> bool:
@@ -241,14 +242,15 @@ class Window:
                     session.forget(key)
         return []
 
-    def _denied(self, key: BatchKey, slot: int, reason: str, now_s: float) -> list[Action]:
+    def _denied(self, slot: int, reason: str, now_s: float) -> list[Action]:
         """Goes on with the slots there are for a while: what nobody holds gives way, as where memory is short."""
         self._ask_again_s = now_s + _DENIED_S
         self._load.abandon_batch(slot)
-        if not self._pool.forgo(self._pool.by_slot[slot]):
-            return self._stop(key.stream, reason, changed=False)
+        entry = self._pool.by_slot[slot]
+        if not self._pool.forgo(entry):
+            return self._stop(entry.key.stream, reason, changed=False)
         for session in self._sessions.values():
-            session.forget(key)
+            session.forget(entry.key)
         return [Warn(f"{reason}: no more than the {self._pool.most_slots} slots there are, for {_DENIED_S:g} s")]
 
     def _changed(self, stream: str, shape: StreamShape | None, reason: str) -> list[Action]:

@@ -18,4 +18,4 @@ def deliver(session: Session, pool: Pool, actions: list[Action]) -> None:
         if entry is None or not entry.ready:
             return
         pool.hold(entry)
-        actions.append(SendBatch(session.id, session.send(entry.slot), entry.key, entry.slot))
+        actions.append(SendBatch(session.id, session.send(entry.slot), entry.slot))

@@ -116,6 +116,7 @@ class World:
         self.made: list[BatchKey] = []  # everything that was ever given to the workers
         self.warnings: list[str] = []
         self.slots: dict[int, int] = {}  # serial -> bytes
+        self.lying: dict[int, BatchKey] = {}  # serial -> what was written there last
         self.gone: set[int] = set()
         self.paused: set[str] = set()
         self.draining = False
@@ -165,14 +166,14 @@ class World:
         """The workers finish a batch, the oldest unless told otherwise."""
         job = self.producing[at]
         del self.producing[at]
-        self.handle(BatchProduced(job.key, job.slot))
+        self.handle(BatchProduced(job.slot))
         return job.key
 
     def fail(self, reason: str, *, stream: str = "train") -> tuple[Produce, list[Action]]:
         """The oldest production of a stream fails."""
         job = next(job for job in self.producing if job.key.stream == stream)
         self.producing.remove(job)
-        return job, self.handle(ProductionFailed(job.key, job.slot, reason))
+        return job, self.handle(ProductionFailed(job.slot, reason))
 
     def pause(self, *, stream: str = "train") -> list[Action]:
         """The data of a stream are away: all its productions come to nothing."""
@@ -190,7 +191,7 @@ class World:
         """The host has no room for the slot that was asked for last."""
         job = self.producing.pop()
         del self.slots[job.slot]
-        return self.handle(SlotDenied(job.key, job.slot, "no descriptor is left"))
+        return self.handle(SlotDenied(job.slot, "no descriptor is left"))
 
     def take(self, trainer: Trainer, batches: int = 1) -> None:
         """The loop takes batches, drops each at once, and tells so."""
@@ -315,16 +316,19 @@ class World:
 
     def _see_production(self, action: Produce) -> None:
         self.slots[action.slot] = action.slot_bytes
+        self.lying[action.slot] = action.key
         assert action.key.stream not in self.paused, "nothing is begun of a stream that waits for its data"
         self.producing.append(action)
         self.made.append(action.key)
 
     def _see_batch(self, action: SendBatch) -> None:
         trainer = self._of(action.session)
-        assert next(trainer.due) == (action.key.epoch, action.key.index), "each batch once and in order"
+        key = self.lying[action.slot]
+        assert key.stream == trainer.stream, "nothing is sent of another stream"
+        assert next(trainer.due) == (key.epoch, key.index), "each batch once and in order"
         trainer.sent += 1
         trainer.held[action.number] = action.slot
-        trainer.inbox.append((action.number, action.key))
+        trainer.inbox.append((action.number, key))
 
     def _see_drop(self, slots: Sequence[int]) -> None:
         for slot in slots:

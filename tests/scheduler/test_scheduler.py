@@ -74,11 +74,11 @@ def test_what_comes_together_is_answered_in_its_order_before_it_is_decided_what_
     started = [action for action in window.handle(wish, 0.0) if isinstance(action, Produce)]
     assert [made.key.index for made in started] == [0, 1]
 
-    came: list[Event] = [CreditGranted(1, 4), *(BatchProduced(made.key, made.slot) for made in started)]
+    came: list[Event] = [CreditGranted(1, 4), *(BatchProduced(made.slot) for made in started)]
     actions = window.handle_all(came, 0.001)
 
     assert [type(action) for action in actions[:3]] == [SendBatch, SendBatch, Produce]
-    assert [action.key.index for action in actions if isinstance(action, SendBatch)] == [0, 1]
+    assert [action.slot for action in actions if isinstance(action, SendBatch)] == [made.slot for made in started]
     assert [action.key.index for action in actions if isinstance(action, Produce)][:2] == [2, 3]
 
 

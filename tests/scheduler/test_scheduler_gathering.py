@@ -90,7 +90,7 @@ def test_nothing_is_sent_before_all_are_there_and_then_to_all() -> None:
     early = [gathering.subscribe(3), gathering.subscribe(3)]
     assert [session.room for session in early] == [0, 0]
     (produce,) = [job for job in gathering.window._pool.entries.values() if job.key.index == 0]
-    done = gathering.handle(BatchProduced(produce.key, produce.slot))
+    done = gathering.handle(BatchProduced(produce.slot))
     assert not [action for action in done if isinstance(action, SendBatch)]
     number = early[0].id + 2
     last = Subscribed(number, "train", 0, 1, "drop", 1, Cursor(), 4, resuming=False, together=3)
