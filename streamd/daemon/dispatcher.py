@@ -18,10 +18,9 @@ from streamd.daemon.engine.batch_job import Production, Reporter
 from streamd.daemon.engine.engine import LocalEngine
 from streamd.daemon.expected_digests import Accounts, dropped_samples
 from streamd.daemon.monitor.batch_preview import Leaving
-from streamd.daemon.queries import Answers
 from streamd.daemon.router import Server
 from streamd.daemon.sessions import Peer, Reception
-from streamd.daemon.status_builder import Overview
+from streamd.daemon.status_builder import Answers, Overview
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import OtherVersionError, ProtocolError
 from streamd.ipc.fd_passing import DescriptorServer, News

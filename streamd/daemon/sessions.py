@@ -20,12 +20,12 @@ from streamd.core.spec import StreamSpec
 from streamd.core.token import check_cursor, other_order
 from streamd.daemon.descriptor_allowance import AMPLE, Allowance
 from streamd.daemon.epoch_summary import Finished
-from streamd.daemon.status_builder import Overview
+from streamd.daemon.status_builder import Overview, unknown_stream
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.errors import TokenError, near_name
+from streamd.errors import TokenError
 from streamd.ipc.fd_passing import DescriptorServer
-from streamd.ipc.messages import AskNames, CreditNow, DaemonMessage, Refused, Stopped, Subscribe, Transport, Welcome
-from streamd.limits import MAX_NAMES, MAX_SESSIONS
+from streamd.ipc.messages import CreditNow, DaemonMessage, Refused, Stopped, Subscribe, Transport, Welcome
+from streamd.limits import MAX_SESSIONS
 from streamd.scheduler.actions import Admit, Lend, Refuse, StopStream
 from streamd.scheduler.events import Subscribed
 
@@ -97,7 +97,7 @@ def objection(
     """
     stream = streams.get(wish.stream)
     if stream is None:
-        return _unknown(wish.stream, streams)
+        return unknown_stream(wish.stream, streams)
     if not 0 <= wish.together <= MAX_SESSIONS:
         return Refused("usage", f"{wish.together} trainers together: from 1 to {MAX_SESSIONS}")
     if not 0 <= wish.rank < wish.world < _MAX_WORLD or (wish.epochs is not None and wish.epochs < 0):
@@ -107,24 +107,6 @@ def objection(
     if sessions >= allowance.sessions:
         return Refused("busy", allowance.refusal(ended), _FULL_RETRY_S)
     return _misplaced(wish, stream.spec)
-
-
-def names_objection(question: AskNames, streams: Mapping[str, ServedStream]) -> Refused | None:
-    """Why names cannot be told."""
-    stream = streams.get(question.stream)
-    if stream is None:
-        return _unknown(question.stream, streams)
-    if len(question.sample_ids) > MAX_NAMES:
-        return Refused("usage", f"{len(question.sample_ids)} names asked for at once; {MAX_NAMES} are the most")
-    samples = stream.spec.samples
-    strange = next((each for each in question.sample_ids if not 0 <= each < samples), None)
-    if strange is not None:
-        return Refused("usage", f"stream {question.stream!r} has sample ids 0 to {samples - 1}, not {strange}")
-    return None
-
-
-def _unknown(name: str, streams: Iterable[str]) -> Refused:
-    return Refused("unknown", f"no stream {name!r}{near_name(name, streams)}; served: {', '.join(streams)}")
 
 
 def _misplaced(wish: Subscribe, spec: StreamSpec) -> Refused | None:

@@ -38,8 +38,7 @@ from streamd.scheduler.events import (
 from streamd.scheduler.fair_share import Groups
 from streamd.scheduler.in_flight import Workload
 from streamd.scheduler.invariants import Ledger, Rule
-from streamd.scheduler.leases import Leases
-from streamd.scheduler.sending import deliver
+from streamd.scheduler.leases import Leases, deliver
 from streamd.scheduler.session import Session, joined
 from streamd.scheduler.slot_pool import Demand, Pool
 

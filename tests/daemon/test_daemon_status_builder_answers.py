@@ -11,8 +11,7 @@ from daemons import write_images
 from served_folders import serve
 
 from streamd.core.counters import Stats as Numbers
-from streamd.daemon.queries import Answers
-from streamd.daemon.status_builder import Overview
+from streamd.daemon.status_builder import Answers, Overview
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.ipc.messages import (
     AskMonitor,

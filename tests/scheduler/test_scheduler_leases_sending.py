@@ -5,7 +5,7 @@ from __future__ import annotations
 from streamd.core.spec import BatchKey, Cursor, StreamShape
 from streamd.scheduler.actions import Action, SendBatch, SendReceipt
 from streamd.scheduler.events import Subscribed
-from streamd.scheduler.sending import deliver
+from streamd.scheduler.leases import deliver
 from streamd.scheduler.session import Session
 from streamd.scheduler.slot_pool import Demand, Pool
 
