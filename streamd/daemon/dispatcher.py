@@ -174,9 +174,9 @@ class Service:
             return
         match message:
             case Progress() | ReceiptSeen() | Goodbye() | Ping():
-                peer = self._peers.speaking(identity)
-                if peer is not None and header.boot == self._boot and header.session == peer.session:
-                    self._hear(peer, message)
+                connection = self._peers.speaking(identity)
+                if connection is not None and header.boot == self._boot and header.session == connection.session:
+                    self._hear(connection, message)
                 else:
                     self._correct(identity, header, message)
             case Subscribe():
@@ -191,44 +191,46 @@ class Service:
         if not isinstance(message, Goodbye):
             self._server.send(identity, frame(Header(header.boot, header.session, 0), body(NoSession())))
 
-    def _hear(self, peer: Peer, message: Progress | ReceiptSeen | Goodbye | Ping) -> None:
+    def _hear(self, connection: Peer, message: Progress | ReceiptSeen | Goodbye | Ping) -> None:
         match message:
             case Progress(upto, released, taken, waited_ns, retired):
-                self._stats.time(f"stream.{peer.stream.spec.name}", "client_wait", waited_ns / 1e9, len(released))
+                self._stats.time(f"stream.{connection.stream.spec.name}", "client_wait", waited_ns / 1e9, len(released))
                 self._happen(
-                    LeaseReleased(peer.session, released, retired),
-                    ProgressReported(peer.session, taken),
-                    CreditGranted(peer.session, upto),
+                    LeaseReleased(connection.session, released, retired),
+                    ProgressReported(connection.session, taken),
+                    CreditGranted(connection.session, upto),
                 )
             case ReceiptSeen(epoch, digest, ok, timing):
                 if timing is not None:
-                    self._overview.timed(peer.session, timing)
+                    self._overview.timed(connection.session, timing)
                 note = log.info if ok else log.error
                 text = "epoch accounted for" if ok else "the trainer's account of the epoch does not add up"
                 note(
                     "receipt.ok" if ok else "receipt.bad",
                     text,
-                    stream=peer.stream.spec.name,
-                    session=peer.session,
+                    stream=connection.stream.spec.name,
+                    session=connection.session,
                     epoch=epoch,
                     digest=digest,
                 )
-                self._stats.count(f"stream.{peer.stream.spec.name}", "receipts_ok" if ok else "receipts_bad")
-                self._reception.conclude(self._overview.epochs.confirmed(peer.session, epoch, timing, time.monotonic()))
+                self._stats.count(f"stream.{connection.stream.spec.name}", "receipts_ok" if ok else "receipts_bad")
+                self._reception.conclude(
+                    self._overview.epochs.confirmed(connection.session, epoch, timing, time.monotonic())
+                )
             case Ping():
                 self._batch_sender.flush()
-                self._answer(peer)
+                self._answer(connection)
                 self._happen()
             case Goodbye(kept):
-                self._parted(peer.session, kept, "said goodbye")
+                self._parted(connection.session, kept, "said goodbye")
 
-    def _answer(self, peer: Peer) -> None:
+    def _answer(self, connection: Peer) -> None:
         """Tells a client its session as it is here."""
-        session = next((each for each in self._window.sessions if each.id == peer.session), None)
+        session = next((each for each in self._window.sessions if each.id == connection.session), None)
         if session is not None:
             released = session.sent - len(session.leases)
-            paused = self._overview.is_paused(peer.stream.spec.name)
-            self._send(peer, Pong(session.sent, session.upto, released, peer.receipts, paused))
+            paused = self._overview.is_paused(connection.stream.spec.name)
+            self._send(connection, Pong(session.sent, session.upto, released, connection.receipts, paused))
 
     def _produced(self, productions: Sequence[Production]) -> None:
         now_s = time.monotonic()
@@ -290,8 +292,8 @@ class Service:
         """Produces nothing more and tells everyone to come back to the next daemon."""
         self._draining = True
         self._happen(DrainRequested())
-        for peer in self._peers.all():
-            self._send(peer, Draining())
+        for connection in self._peers.all():
+            self._send(connection, Draining())
         self._happen()
 
     def change(self, name: str, stream: ServedStream | None, why: str) -> None:
@@ -332,9 +334,9 @@ class Service:
         for action in actions:
             match action:
                 case SendBatch(session, number, slot):
-                    if peer := self._peers.of(session):
-                        batch = self._batch_sender.queue(peer, number, slot, is_awaited=fresh)
-                        self._overview.epochs.sent(session, peer.rank, batch.key, now_s)
+                    if connection := self._peers.of(session):
+                        batch = self._batch_sender.queue(connection, number, slot, is_awaited=fresh)
+                        self._overview.epochs.sent(session, connection.rank, batch.key, now_s)
                 case Produce():
                     self._produce(action)
                 case SendReceipt(session, cursor):
@@ -356,15 +358,15 @@ class Service:
         self._engine.produce(action.key, action.slot, action.slot_bytes)
 
     async def _send_receipt(self, session: int, cursor: Cursor) -> None:
-        peer = self._peers.of(session)
-        if peer is None:
+        connection = self._peers.of(session)
+        if connection is None:
             return
-        digest = await self._accounts.digest(peer.stream, cursor)
-        peer.receipts += 1
+        digest = await self._accounts.digest(connection.stream, cursor)
+        connection.receipts += 1
         self._batch_sender.flush()  # the epoch's last batches belong to its supply
-        dropped = dropped_samples(peer.stream, cursor)
-        self._overview.epochs.ended(session, peer.stream.spec, cursor)
-        self._send(peer, ReceiptDue(cursor.epoch, digest, dropped, peer.supplying.take()))
+        dropped = dropped_samples(connection.stream, cursor)
+        self._overview.epochs.ended(session, connection.stream.spec, cursor)
+        self._send(connection, ReceiptDue(cursor.epoch, digest, dropped, connection.supplying.take()))
         self._happen()
 
     def _drop(self, slots: tuple[int, ...]) -> None:
@@ -372,14 +374,14 @@ class Service:
         for slot in slots:
             self._slots.drop(slot)
         self._batch_sender.forget_slots(slots)
-        for peer in self._peers.all():
-            if peer.transport == "shared":
-                self._send(peer, SlotsGone(slots))
+        for connection in self._peers.all():
+            if connection.transport == "shared":
+                self._send(connection, SlotsGone(slots))
 
-    def _send(self, peer: Peer, message: DaemonMessage) -> None:
-        header = Header(self._boot, peer.session, 0)
-        if not self._server.send(peer.identity, frame(header, body(message))):
-            self._miss(peer.session)
+    def _send(self, connection: Peer, message: DaemonMessage) -> None:
+        header = Header(self._boot, connection.session, 0)
+        if not self._server.send(connection.identity, frame(header, body(message))):
+            self._miss(connection.session)
 
     def _tell(self, identity: bytes, message: DaemonMessage) -> None:
         self._server.send(identity, frame(Header(self._boot, 0, 0), body(message)))

@@ -64,9 +64,9 @@ class Peers:
         """A copy, safe to remove from while walking."""
         return list(self._by_session.values())
 
-    def add(self, peer: Peer) -> None:
-        self._by_session[peer.session] = peer
-        self._by_identity[peer.identity] = peer
+    def add(self, connection: Peer) -> None:
+        self._by_session[connection.session] = connection
+        self._by_identity[connection.identity] = connection
 
     def of(self, session: int) -> Peer | None:
         return self._by_session.get(session)
@@ -75,11 +75,11 @@ class Peers:
         return self._by_identity.get(identity)
 
     def remove(self, session: int) -> Peer | None:
-        peer = self._by_session.pop(session, None)
-        if peer is not None:
-            peer.gone = True
-            self._by_identity.pop(peer.identity, None)
-        return peer
+        connection = self._by_session.pop(session, None)
+        if connection is not None:
+            connection.gone = True
+            self._by_identity.pop(connection.identity, None)
+        return connection
 
 
 def objection(
@@ -124,7 +124,7 @@ def _misplaced(wish: Subscribe, spec: StreamSpec) -> Refused | None:
 
 
 class Reception:
-    """Keeps the book of peers. `send` speaks within a session, `tell` to who has none.
+    """Keeps the book of connections. `send` speaks within a session, `tell` to who has none.
 
     `door` is the path of the descriptor socket, where a session ties its lifeline.
     """
@@ -208,16 +208,16 @@ class Reception:
 
     def depart(self, session: int, reason: str, *, hang_up: bool = True) -> bool:
         """A session ends; whether there was one."""
-        peer = self.peers.remove(session)
+        connection = self.peers.remove(session)
         self._overview.ended(session, time.monotonic())
         if hang_up:
             self._descriptors.forget(session)
-        if peer is not None:
-            log.info("session.ended", reason, stream=peer.stream.spec.name, session=session)
+        if connection is not None:
+            log.info("session.ended", reason, stream=connection.stream.spec.name, session=session)
             self.conclude(self._overview.epochs.left(session))
             if not len(self.peers):
                 self._emptied.set()
-        return peer is not None
+        return connection is not None
 
     def conclude(self, finished: Iterable[Finished]) -> None:
         """Says once for all trainers how an epoch went that they are through with."""
@@ -226,36 +226,39 @@ class Reception:
 
     def _welcome(self, action: Admit, now_s: float) -> None:
         session, credit = action.session, action.credit
-        peer = self.peers.of(session)
-        if peer is None:
+        connection = self.peers.of(session)
+        if connection is None:
             return
-        peer.credit = credit
-        self._overview.began(session, (peer.stream.spec.name, peer.rank, peer.world), now_s)
+        connection.credit = credit
+        self._overview.began(session, (connection.stream.spec.name, connection.rank, connection.world), now_s)
         secret = self._descriptors.expect(session)
         log.info(
             "session.began",
             "a trainer subscribed",
-            stream=peer.stream.spec.name,
+            stream=connection.stream.spec.name,
             session=session,
-            rank=f"{peer.rank}/{peer.world}",
+            rank=f"{connection.rank}/{connection.world}",
             credit=credit,
-            transport=peer.transport,
+            transport=connection.transport,
         )
         self._send(
-            peer, Welcome(peer.stream.spec, credit, peer.transport, self._door, secret, action.cursor, action.earlier)
+            connection,
+            Welcome(
+                connection.stream.spec, credit, connection.transport, self._door, secret, action.cursor, action.earlier
+            ),
         )
 
     def _lend(self, session: int, credit: int) -> None:
-        peer = self.peers.of(session)
-        if peer is not None:
-            peer.credit = credit
-            self._send(peer, CreditNow(credit))
+        connection = self.peers.of(session)
+        if connection is not None:
+            connection.credit = credit
+            self._send(connection, CreditNow(credit))
 
     def _refuse(self, action: Refuse) -> None:
-        peer = self.peers.remove(action.session)
-        if peer is not None:
-            log.warning("session.refused", action.text, stream=peer.stream.spec.name)
-            self._tell(peer.identity, Refused(action.why, action.text, action.retry_s))
+        connection = self.peers.remove(action.session)
+        if connection is not None:
+            log.warning("session.refused", action.text, stream=connection.stream.spec.name)
+            self._tell(connection.identity, Refused(action.why, action.text, action.retry_s))
 
     def _stop(self, action: StopStream) -> None:
         if not action.sessions:
@@ -266,8 +269,8 @@ class Reception:
             log.error("stream.stopped", action.reason, stream=action.stream)
             self._overview.failed(action.stream, action.reason)
         for session in action.sessions:
-            peer = self.peers.of(session)
-            if peer is not None:
-                self._send(peer, Stopped(action.reason, action.changed))
+            connection = self.peers.of(session)
+            if connection is not None:
+                self._send(connection, Stopped(action.reason, action.changed))
                 # It hangs up itself when it has read why: the end of its lifeline could overtake the message.
                 self.depart(session, "its stream stopped", hang_up=False)

@@ -167,22 +167,22 @@ class Window:
         shape = self._shapes[event.stream]
         earlier = self._leases.ended.inherited(event, shape, self._sessions)
         held_over = self._leases.ended.beside(self._sessions, earlier)
-        verdict = admit(event, shape, self.sessions, self._limits, held_over)
+        answer = admit(event, shape, self.sessions, self._limits, held_over)
         actions: list[Action] = []
-        if verdict.shrunk:
+        if answer.shrunk:
             actions.append(
-                Warn(f"memory is short: sessions {list(verdict.shrunk)} get fewer batches for another's sake")
+                Warn(f"memory is short: sessions {list(answer.shrunk)} get fewer batches for another's sake")
             )
-            self._leases.lend(verdict.shrunk, actions)
-        if isinstance(verdict, Denial):
-            return [*actions, Refuse(event.session, verdict.why, verdict.text, verdict.retry_s)]
+            self._leases.lend(answer.shrunk, actions)
+        if isinstance(answer, Denial):
+            return [*actions, Refuse(event.session, answer.why, answer.text, answer.retry_s)]
         if event.live:
             event = joined(event, self.sessions)
-        session = Session.of(event, shape, verdict.credit, tuple(earlier.values()))
+        session = Session.of(event, shape, answer.credit, tuple(earlier.values()))
         self._sessions[session.id] = session
         for each in session.earlier:
             each.heir = session.id
-        actions.append(Admit(session.id, verdict.credit, event.cursor if event.live else None, tuple(earlier)))
+        actions.append(Admit(session.id, answer.credit, event.cursor if event.live else None, tuple(earlier)))
         deliver(session, self._pool, actions)
         self._gather(shape.name, actions)
         return actions
