@@ -97,7 +97,10 @@ class BatchSender:
             self._batches.pop(slot, None)
 
     def queue(self, connection: Peer, number: int, slot: int, *, is_awaited: bool = False) -> OutgoingBatch:
-        """Queues what a slot holds as delivery `number` of a session, which may have waited for its decoding."""
+        """Queues what a slot holds as delivery `number` of a session, and returns that batch.
+
+        `is_awaited`: the session had to wait for its decoding.
+        """
         batch = self._batches[slot]
         if is_awaited:
             batch.awaited_by.add(connection.session)
