@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -28,143 +29,166 @@ from streamd.ipc.frames import Header, body, bundle, frame
 from streamd.ipc.messages import BatchReady
 from streamd.ipc.slots import SlotStore
 from streamd.limits import SEND_COMPANY_CREDIT, SEND_COMPANY_S
-from streamd.scheduler.actions import SendBatch
 
 _ENOUGH: Final = 4  # batches that go out together at the latest
 _MOST: Final = 64  # of a message
 
 
-class _Lying(NamedTuple):
-    """What lies in a slot, as the clients are told, how many samples are among its rows, and what it took."""
+@dataclass(slots=True, eq=False)
+class OutgoingBatch:
+    """A whole batch in its slot, its message encoded once for all sessions.
+
+    `samples` of its rows are no padding, and decoding it took `effort`. `awaited_by` are the sessions that had room for
+    it before it was decoded.
+    """
 
     key: BatchKey
-    ready: BatchReady
+    message: BatchReady
     encoded: bytes
     samples: int
     effort: Effort
+    awaited_by: set[int] = field(default_factory=set)
 
 
-class _Parcel(NamedTuple):
-    """What is about to be told one client, and the slots of those batches that it had to wait for."""
-
-    peer: Peer
-    actions: list[SendBatch]
-    awaited: list[int]
-
-    @property
-    def may_wait(self) -> bool:
-        return self.peer.credit >= SEND_COMPANY_CREDIT
+_Delivery = tuple[int, OutgoingBatch]  # with its number in the session
 
 
-class Deliveries:
-    """What lies in the slots, as clients are told of it, and what is about to be told."""
+class BatchSender:
+    """Queues batches for connections, and flushes the queue at once or after a moment. Lives on the event loop.
+
+    `on_unreachable` is called with the session that a batch could not be sent to.
+    """
 
     def __init__(
         self,
-        server: Server,
+        router: Server,
         slots: SlotStore,
         stats: Stats,
         overview: Overview,
-        leaving: Leaving,
+        preview: Leaving,
         boot: int,
         on_unreachable: Callable[[int], None],
     ) -> None:
-        self._server = server
+        self._router = router
         self._slots = slots
         self._stats = stats
         self._overview = overview
-        self._leaving = leaving
+        self._preview = preview
         self._boot = boot
         self._on_unreachable = on_unreachable
-        self._lying: dict[int, _Lying] = {}  # by slot
-        self._held: dict[int, _Parcel] = {}  # by session
-        self._held_slots: set[int] = set()
-        self._added = False  # something is held that `settle` has not seen
+        self._batches: dict[int, OutgoingBatch] = {}  # by slot
+        self._queue: list[tuple[Peer, _Delivery]] = []
+        self._has_new = False  # something is queued that `flush_or_wait` has not seen
         self._timer: asyncio.TimerHandle | None = None
 
-    def prepare(self, job: BatchJob) -> None:
-        """Notes what a slot holds from now on."""
+    def add_batch(self, job: BatchJob) -> None:
+        """Encodes what a slot holds from now on."""
         key, slot = job.key, job.slot
         bad = job.stream.bad_rows(key.epoch, key.index, job.marks)
         rows = job.delivered
-        ready = BatchReady(key.epoch, key.index, int(rows.size), slot, job.slot_bytes, inline=False, bad=bad)
+        message = BatchReady(key.epoch, key.index, int(rows.size), slot, job.slot_bytes, inline=False, bad=bad)
         effort = Effort(job.waited_s, job.busy_s - job.waited_s, job.at_work)
-        self._lying[slot] = _Lying(key, ready, body(ready), int(np.count_nonzero(rows != PAD_ID)), effort)
+        samples = int(np.count_nonzero(rows != PAD_ID))
+        self._batches[slot] = OutgoingBatch(key, message, body(message), samples, effort)
 
-    def forget(self, slots: tuple[int, ...]) -> None:
+    def forget_slots(self, slots: Iterable[int]) -> None:
+        """These slots are over: nothing is sent of them any more."""
         for slot in slots:
-            self._lying.pop(slot, None)
+            self._batches.pop(slot, None)
 
-    def add(self, peer: Peer, action: SendBatch, *, awaited: bool = False) -> None:
-        """Takes a batch for a client, which may have waited for it; `settle` decides when it leaves."""
-        parcel = self._held.get(action.session)
-        if parcel is None:
-            parcel = self._held[action.session] = _Parcel(peer, [], [])
-        parcel.actions.append(action)
-        if awaited:
-            parcel.awaited.append(action.slot)
-        self._held_slots.add(action.slot)
-        self._added = True
+    def queue(self, connection: Peer, number: int, slot: int, *, is_awaited: bool = False) -> OutgoingBatch:
+        """Queues what a slot holds as delivery `number` of a session, and returns that batch.
 
-    def settle(self, *, fresh: bool) -> None:
-        """Sends what was added, or lets it wait: only batches that were just decoded (`fresh`) ever do."""
-        if not self._added:
+        `is_awaited`: the session had to wait for its decoding.
+        """
+        batch = self._batches[slot]
+        if is_awaited:
+            batch.awaited_by.add(connection.session)
+        self._queue.append((connection, (number, batch)))
+        self._has_new = True
+        return batch
+
+    def flush_or_wait(self, *, is_fresh: bool) -> None:
+        """Sends what was queued, or lets it wait: only batches that were just decoded (`is_fresh`) ever do."""
+        if not self._has_new:
             return
-        self._added = False
-        if fresh and len(self._held_slots) < _ENOUGH and all(each.may_wait for each in self._held.values()):
+        self._has_new = False
+        if is_fresh and self._may_wait():
             if self._timer is None:
-                self._timer = asyncio.get_running_loop().call_later(SEND_COMPANY_S, self.send_all)
+                self._timer = asyncio.get_running_loop().call_later(SEND_COMPANY_S, self.flush)
         else:
-            self.send_all()
+            self.flush()
 
-    def send_all(self) -> None:
-        """Sends everything, in the order it was added."""
+    def _may_wait(self) -> bool:
+        """Whether too few batches are queued to fill a message, and all their connections have credit to spare."""
+        slots = {batch.message.slot for _, (_, batch) in self._queue}
+        return len(slots) < _ENOUGH and all(each.credit >= SEND_COMPANY_CREDIT for each, _ in self._queue)
+
+    def flush(self) -> None:
+        """Sends everything, to each connection in the order in which it was queued."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        held, self._held = self._held, {}
-        self._held_slots.clear()
-        for parcel in held.values():
-            efforts = [self._lying[slot].effort for slot in parcel.awaited if slot in self._lying]
-            parcel.peer.supplying.add(len(parcel.actions), efforts)
-            for start in range(0, len(parcel.actions), _MOST):
-                self._send(parcel.peer, parcel.actions[start : start + _MOST])
+        queue, self._queue = self._queue, []
+        connections = {connection.session: connection for connection, _ in queue}
+        deliveries: dict[int, list[_Delivery]] = {session: [] for session in connections}
+        for connection, delivery in queue:
+            deliveries[connection.session].append(delivery)
+        for session, connection in connections.items():
+            self._count_supply(connection, [batch for _, batch in deliveries[session]])
+            for start in range(0, len(deliveries[session]), _MOST):
+                self._send(connection, deliveries[session][start : start + _MOST])
 
-    def _send(self, peer: Peer, actions: Sequence[SendBatch]) -> None:
-        """Sends batches to one client."""
-        if peer.gone:
+    def _count_supply(self, connection: Peer, batches: Sequence[OutgoingBatch]) -> None:
+        """Counts the batches that leave, and what those among them took that the connection had to wait for."""
+        awaited = [batch for batch in batches if connection.session in batch.awaited_by]
+        connection.supplying.add(len(batches), [batch.effort for batch in awaited if self._is_there(batch)])
+
+    def _is_there(self, batch: OutgoingBatch) -> bool:
+        """Whether a batch still lies in its slot, which may be another's or nobody's by now."""
+        return self._batches.get(batch.message.slot) is batch
+
+    def _send(self, connection: Peer, deliveries: Sequence[_Delivery]) -> None:
+        """Sends batches to one client, unless it is gone."""
+        if connection.gone:
             return
         started_s = time.monotonic()
-        lying = [each for action in actions if (each := self._lying.get(action.slot)) and each.key == action.key]
-        if len(lying) < len(actions):
-            self._on_unreachable(peer.session)  # it gave a batch back before it was sent: no trainer of ours does
+        batches = [batch for _, batch in deliveries]
+        if not all(map(self._is_there, batches)):
+            self._on_unreachable(connection.session)  # it gave one back before it was sent: no trainer of ours does
             return
-        headers = [Header(self._boot, action.session, action.number) for action in actions]
-        if self._leaving.is_awaited:
-            self._leaving.goes(peer.stream, lying[-1].ready)
-        sent = (self._refer if peer.transport == "shared" else self._pour)(peer, headers, lying)
-        if not sent:
-            self._on_unreachable(peer.session)
+        if self._preview.is_awaited:
+            self._preview.goes(connection.stream, batches[-1].message)
+        send = self._send_slots if connection.transport == "shared" else self._send_pixels
+        if not send(connection, deliveries):
+            self._on_unreachable(connection.session)
         now_s = time.monotonic()
-        group, samples = f"stream.{peer.stream.spec.name}", sum([each.samples for each in lying])
-        self._overview.sent(peer.session, len(lying), samples, now_s)
-        self._stats.time(group, "send", now_s - started_s, len(lying))
+        group, samples = f"stream.{connection.stream.spec.name}", sum([each.samples for each in batches])
+        self._overview.sent(connection.session, len(batches), samples, now_s)
+        self._stats.time(group, "send", now_s - started_s, len(batches))
         self._stats.count(group, "sent_samples", samples)
 
-    def _refer(self, peer: Peer, headers: list[Header], lying: list[_Lying]) -> bool:
-        """Says in which slots the batches lie; whether the client could be told."""
-        frames = [frame(header, each.encoded) for header, each in zip(headers, lying, strict=True)]
-        return self._server.send(peer.identity, bundle(frames))
+    def _send_slots(self, connection: Peer, deliveries: Sequence[_Delivery]) -> bool:
+        """Sends one message that says in which slots the batches lie; whether the client could be reached."""
+        frames = [frame(self._header(connection, number), batch.encoded) for number, batch in deliveries]
+        return self._router.send(connection.identity, bundle(frames))
 
-    def _pour(self, peer: Peer, headers: list[Header], lying: list[_Lying]) -> bool:
-        """Sends the pixels themselves."""
-        for header, each in zip(headers, lying, strict=True):
-            inline = msgspec.structs.replace(each.ready, slot=0, inline=True)
-            if not self._server.send(peer.identity, frame(header, body(inline)), self._slots.view(each.ready.slot)):
+    def _send_pixels(self, connection: Peer, deliveries: Sequence[_Delivery]) -> bool:
+        """Sends the pixels themselves, a message a batch; whether the client could be reached."""
+        for number, batch in deliveries:
+            inline = msgspec.structs.replace(batch.message, slot=0, inline=True)
+            pixels = self._slots.view(batch.message.slot)
+            if not self._router.send(
+                connection.identity, frame(self._header(connection, number), body(inline)), pixels
+            ):
                 return False
         return True
 
+    def _header(self, connection: Peer, number: int) -> Header:
+        return Header(self._boot, connection.session, number)
+
     def close(self) -> None:
+        """Drops what is queued."""
         if self._timer is not None:
             self._timer.cancel()
-        self._held.clear()
+        self._queue.clear()

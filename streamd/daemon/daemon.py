@@ -47,7 +47,7 @@ from streamd.ipc import endpoint
 from streamd.ipc.messages import MonitorAt
 from streamd.ipc.slots import SlotStore
 from streamd.limits import DRAIN_S
-from streamd.scheduler import Window
+from streamd.scheduler import SchedulerLimits, Window
 
 if TYPE_CHECKING:
     from streamd.daemon.monitor.http_server import Monitor  # an extra
@@ -181,7 +181,7 @@ class Daemon:
 
     def _window(self, streams: Sequence[ServedStream]) -> Window:
         shapes, config = [each.shape for each in streams], self._config
-        return Window(shapes, memory=config.memory, workers=config.worker_count, most_slots=self._allowance.slots)
+        return Window(shapes, SchedulerLimits(config.memory, config.worker_count, self._allowance.slots))
 
     def _announce(self, group: asyncio.TaskGroup, service: Service, seconds: float) -> None:
         """Tells everybody who waits for it that trainers are served now."""

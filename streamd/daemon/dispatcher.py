@@ -12,16 +12,15 @@ from streamd.core import log
 from streamd.core.counters import Stats as Numbers
 from streamd.core.spec import Cursor
 from streamd.core.status import DaemonStatus
-from streamd.daemon.batch_sender import Deliveries
+from streamd.daemon.batch_sender import BatchSender
 from streamd.daemon.descriptor_allowance import Allowance
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.engine.engine import LocalEngine
 from streamd.daemon.expected_digests import Accounts, dropped_samples
 from streamd.daemon.monitor.batch_preview import Leaving
-from streamd.daemon.queries import Answers
 from streamd.daemon.router import Server
 from streamd.daemon.sessions import Peer, Reception
-from streamd.daemon.status_builder import Overview
+from streamd.daemon.status_builder import Answers, Overview
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import OtherVersionError, ProtocolError
 from streamd.ipc.fd_passing import DescriptorServer, News
@@ -113,7 +112,7 @@ class Service:
         self._accounts = Accounts()
         self._unreachable: list[int] = []
         self.leaving = Leaving(slots)
-        self._deliveries = Deliveries(server, slots, stats, overview, self.leaving, self._boot, self._miss)
+        self._batch_sender = BatchSender(server, slots, stats, overview, self.leaving, self._boot, self._miss)
         self._timer: asyncio.TimerHandle | None = None
         self._due_s: float | None = None  # when it rings
         self._draining = False
@@ -159,7 +158,7 @@ class Service:
     def close(self) -> None:
         """Ends the lifelines and the timer; nothing is heard from now on."""
         self.descriptors.close()
-        self._deliveries.close()
+        self._batch_sender.close()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -177,9 +176,9 @@ class Service:
             return
         match message:
             case Progress() | ReceiptSeen() | Goodbye() | Ping():
-                peer = self._peers.speaking(identity)
-                if peer is not None and header.boot == self._boot and header.session == peer.session:
-                    self._hear(peer, message)
+                connection = self._peers.speaking(identity)
+                if connection is not None and header.boot == self._boot and header.session == connection.session:
+                    self._hear(connection, message)
                 else:
                     self._correct(identity, header, message)
             case Subscribe():
@@ -194,56 +193,58 @@ class Service:
         if not isinstance(message, Goodbye):
             self._server.send(identity, frame(Header(header.boot, header.session, 0), body(NoSession())))
 
-    def _hear(self, peer: Peer, message: Progress | ReceiptSeen | Goodbye | Ping) -> None:
+    def _hear(self, connection: Peer, message: Progress | ReceiptSeen | Goodbye | Ping) -> None:
         match message:
             case Progress(upto, released, taken, waited_ns, retired):
-                self._stats.time(f"stream.{peer.stream.spec.name}", "client_wait", waited_ns / 1e9, len(released))
+                self._stats.time(f"stream.{connection.stream.spec.name}", "client_wait", waited_ns / 1e9, len(released))
                 self._happen(
-                    LeaseReleased(peer.session, released, retired),
-                    ProgressReported(peer.session, taken),
-                    CreditGranted(peer.session, upto),
+                    LeaseReleased(connection.session, released, retired),
+                    ProgressReported(connection.session, taken),
+                    CreditGranted(connection.session, upto),
                 )
             case ReceiptSeen(epoch, digest, ok, timing):
                 if timing is not None:
-                    self._overview.timed(peer.session, timing)
+                    self._overview.timed(connection.session, timing)
                 note = log.info if ok else log.error
                 text = "epoch accounted for" if ok else "the trainer's account of the epoch does not add up"
                 note(
                     "receipt.ok" if ok else "receipt.bad",
                     text,
-                    stream=peer.stream.spec.name,
-                    session=peer.session,
+                    stream=connection.stream.spec.name,
+                    session=connection.session,
                     epoch=epoch,
                     digest=digest,
                 )
-                self._stats.count(f"stream.{peer.stream.spec.name}", "receipts_ok" if ok else "receipts_bad")
-                self._reception.conclude(self._overview.epochs.confirmed(peer.session, epoch, timing, time.monotonic()))
+                self._stats.count(f"stream.{connection.stream.spec.name}", "receipts_ok" if ok else "receipts_bad")
+                self._reception.conclude(
+                    self._overview.epochs.confirmed(connection.session, epoch, timing, time.monotonic())
+                )
             case Ping():
-                self._deliveries.send_all()
-                self._answer(peer)
+                self._batch_sender.flush()
+                self._answer(connection)
                 self._happen()
             case Goodbye(kept):
-                self._parted(peer.session, kept, "said goodbye")
+                self._parted(connection.session, kept, "said goodbye")
 
-    def _answer(self, peer: Peer) -> None:
+    def _answer(self, connection: Peer) -> None:
         """Tells a client its session as it is here."""
-        session = next((each for each in self._window.sessions if each.id == peer.session), None)
+        session = next((each for each in self._window.sessions if each.id == connection.session), None)
         if session is not None:
             released = session.sent - len(session.leases)
-            paused = self._overview.is_paused(peer.stream.spec.name)
-            self._send(peer, Pong(session.sent, session.upto, released, peer.receipts, paused))
+            paused = self._overview.is_paused(connection.stream.spec.name)
+            self._send(connection, Pong(session.sent, session.upto, released, connection.receipts, paused))
 
     # As the engine's listener: EngineListener says when each is called.
 
     def on_batches_filled(self, jobs: Sequence[BatchJob]) -> None:
         now_s = time.monotonic()
         for job in jobs:
-            self._deliveries.prepare(job)
+            self._batch_sender.add_batch(job)
             self._overview.produced(job, now_s)
-        self._happen(*[BatchProduced(job.key, job.slot) for job in jobs], fresh=True)
+        self._happen(*[BatchProduced(job.slot) for job in jobs], fresh=True)
 
     def on_batch_failed(self, job: BatchJob, reason: str) -> None:
-        self._happen(ProductionFailed(job.key, job.slot, reason))
+        self._happen(ProductionFailed(job.slot, reason))
 
     def on_data_missing(self, stream: str, reason: str, jobs: Sequence[BatchJob]) -> None:
         """The data of a stream are away: its trainers wait until they are there again."""
@@ -295,8 +296,8 @@ class Service:
         """Produces nothing more and tells everyone to come back to the next daemon."""
         self._draining = True
         self._happen(DrainRequested())
-        for peer in self._peers.all():
-            self._send(peer, Draining())
+        for connection in self._peers.all():
+            self._send(connection, Draining())
         self._happen()
 
     def change(self, name: str, stream: ServedStream | None, why: str) -> None:
@@ -328,7 +329,7 @@ class Service:
         if events:
             now_s = time.monotonic()
             self._act(self._window.handle_all(events, now_s), now_s, fresh=fresh)
-        self._deliveries.settle(fresh=fresh)
+        self._batch_sender.flush_or_wait(is_fresh=fresh)
         while self._unreachable:
             self._parted(self._unreachable.pop(), None, "it cannot be reached, or does not read")
         self._set_timer()
@@ -336,10 +337,10 @@ class Service:
     def _act(self, actions: list[Action], now_s: float, *, fresh: bool) -> None:
         for action in actions:
             match action:
-                case SendBatch(session):
-                    if peer := self._peers.of(session):
-                        self._deliveries.add(peer, action, awaited=fresh)
-                        self._overview.epochs.sent(session, peer.rank, action.key, now_s)
+                case SendBatch(session, number, slot):
+                    if connection := self._peers.of(session):
+                        batch = self._batch_sender.queue(connection, number, slot, is_awaited=fresh)
+                        self._overview.epochs.sent(session, connection.rank, batch.key, now_s)
                 case Produce():
                     self._produce(action)
                 case SendReceipt(session, cursor):
@@ -356,35 +357,35 @@ class Service:
             self._slots.writable(action.slot, action.slot_bytes)
         except OSError as error:
             reason = f"no memory for another batch of {action.slot_bytes} bytes: {error.strerror}"
-            asyncio.get_running_loop().call_soon(self._happen, SlotDenied(action.key, action.slot, reason))
+            asyncio.get_running_loop().call_soon(self._happen, SlotDenied(action.slot, reason))
             return
         self._engine.produce(action.key, action.slot, action.slot_bytes)
 
     async def _send_receipt(self, session: int, cursor: Cursor) -> None:
-        peer = self._peers.of(session)
-        if peer is None:
+        connection = self._peers.of(session)
+        if connection is None:
             return
-        digest = await self._accounts.digest(peer.stream, cursor)
-        peer.receipts += 1
-        self._deliveries.send_all()  # the epoch's last batches belong to its supply
-        dropped = dropped_samples(peer.stream, cursor)
-        self._overview.epochs.ended(session, peer.stream.spec, cursor)
-        self._send(peer, ReceiptDue(cursor.epoch, digest, dropped, peer.supplying.take()))
+        digest = await self._accounts.digest(connection.stream, cursor)
+        connection.receipts += 1
+        self._batch_sender.flush()  # the epoch's last batches belong to its supply
+        dropped = dropped_samples(connection.stream, cursor)
+        self._overview.epochs.ended(session, connection.stream.spec, cursor)
+        self._send(connection, ReceiptDue(cursor.epoch, digest, dropped, connection.supplying.take()))
         self._happen()
 
     def _drop(self, slots: tuple[int, ...]) -> None:
         self._engine.drop(slots)
         for slot in slots:
             self._slots.drop(slot)
-        self._deliveries.forget(slots)
-        for peer in self._peers.all():
-            if peer.transport == "shared":
-                self._send(peer, SlotsGone(slots))
+        self._batch_sender.forget_slots(slots)
+        for connection in self._peers.all():
+            if connection.transport == "shared":
+                self._send(connection, SlotsGone(slots))
 
-    def _send(self, peer: Peer, message: DaemonMessage) -> None:
-        header = Header(self._boot, peer.session, 0)
-        if not self._server.send(peer.identity, frame(header, body(message))):
-            self._miss(peer.session)
+    def _send(self, connection: Peer, message: DaemonMessage) -> None:
+        header = Header(self._boot, connection.session, 0)
+        if not self._server.send(connection.identity, frame(header, body(message))):
+            self._miss(connection.session)
 
     def _tell(self, identity: bytes, message: DaemonMessage) -> None:
         self._server.send(identity, frame(Header(self._boot, 0, 0), body(message)))

@@ -22,7 +22,7 @@ from streamd.daemon.engine.engine import LocalEngine
 from streamd.daemon.reload_plan import Changes, compare, needing_restart
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import ConfigError, StreamdError
-from streamd.scheduler.admission import least_bytes
+from streamd.scheduler.admission import SchedulerLimits, least_bytes
 
 Read = Callable[[], Awaitable[tuple[Config, list[ServedStream]]]]
 
@@ -194,7 +194,7 @@ def introduce(streams: Iterable[ServedStream], config: Config) -> None:
         )
         if each.poorly_mixed is not None:
             log.warning("stream.poorly_mixed", each.poorly_mixed, stream=spec.name)
-        needed = least_bytes(shape, config.worker_count, config.memory)
+        needed = least_bytes(shape, SchedulerLimits(config.memory, config.worker_count))
         if needed > config.memory:
             log.warning(
                 "stream.too_large",

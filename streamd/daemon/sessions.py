@@ -20,12 +20,12 @@ from streamd.core.spec import StreamSpec
 from streamd.core.token import check_cursor, other_order
 from streamd.daemon.descriptor_allowance import AMPLE, Allowance
 from streamd.daemon.epoch_summary import Finished
-from streamd.daemon.status_builder import Overview
+from streamd.daemon.status_builder import Overview, unknown_stream
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.errors import TokenError, near_name
+from streamd.errors import TokenError
 from streamd.ipc.fd_passing import DescriptorServer
-from streamd.ipc.messages import AskNames, CreditNow, DaemonMessage, Refused, Stopped, Subscribe, Transport, Welcome
-from streamd.limits import MAX_NAMES, MAX_SESSIONS
+from streamd.ipc.messages import CreditNow, DaemonMessage, Refused, Stopped, Subscribe, Transport, Welcome
+from streamd.limits import MAX_SESSIONS
 from streamd.scheduler.actions import Admit, Lend, Refuse, StopStream
 from streamd.scheduler.events import Subscribed
 
@@ -64,9 +64,9 @@ class Peers:
         """A copy, safe to remove from while walking."""
         return list(self._by_session.values())
 
-    def add(self, peer: Peer) -> None:
-        self._by_session[peer.session] = peer
-        self._by_identity[peer.identity] = peer
+    def add(self, connection: Peer) -> None:
+        self._by_session[connection.session] = connection
+        self._by_identity[connection.identity] = connection
 
     def of(self, session: int) -> Peer | None:
         return self._by_session.get(session)
@@ -75,11 +75,11 @@ class Peers:
         return self._by_identity.get(identity)
 
     def remove(self, session: int) -> Peer | None:
-        peer = self._by_session.pop(session, None)
-        if peer is not None:
-            peer.gone = True
-            self._by_identity.pop(peer.identity, None)
-        return peer
+        connection = self._by_session.pop(session, None)
+        if connection is not None:
+            connection.gone = True
+            self._by_identity.pop(connection.identity, None)
+        return connection
 
 
 def objection(
@@ -97,7 +97,7 @@ def objection(
     """
     stream = streams.get(wish.stream)
     if stream is None:
-        return _unknown(wish.stream, streams)
+        return unknown_stream(wish.stream, streams)
     if not 0 <= wish.together <= MAX_SESSIONS:
         return Refused("usage", f"{wish.together} trainers together: from 1 to {MAX_SESSIONS}")
     if not 0 <= wish.rank < wish.world < _MAX_WORLD or (wish.epochs is not None and wish.epochs < 0):
@@ -107,24 +107,6 @@ def objection(
     if sessions >= allowance.sessions:
         return Refused("busy", allowance.refusal(ended), _FULL_RETRY_S)
     return _misplaced(wish, stream.spec)
-
-
-def names_objection(question: AskNames, streams: Mapping[str, ServedStream]) -> Refused | None:
-    """Why names cannot be told."""
-    stream = streams.get(question.stream)
-    if stream is None:
-        return _unknown(question.stream, streams)
-    if len(question.sample_ids) > MAX_NAMES:
-        return Refused("usage", f"{len(question.sample_ids)} names asked for at once; {MAX_NAMES} are the most")
-    samples = stream.spec.samples
-    strange = next((each for each in question.sample_ids if not 0 <= each < samples), None)
-    if strange is not None:
-        return Refused("usage", f"stream {question.stream!r} has sample ids 0 to {samples - 1}, not {strange}")
-    return None
-
-
-def _unknown(name: str, streams: Iterable[str]) -> Refused:
-    return Refused("unknown", f"no stream {name!r}{near_name(name, streams)}; served: {', '.join(streams)}")
 
 
 def _misplaced(wish: Subscribe, spec: StreamSpec) -> Refused | None:
@@ -142,7 +124,7 @@ def _misplaced(wish: Subscribe, spec: StreamSpec) -> Refused | None:
 
 
 class Reception:
-    """Keeps the book of peers. `send` speaks within a session, `tell` to who has none.
+    """Keeps the book of connections. `send` speaks within a session, `tell` to who has none.
 
     `door` is the path of the descriptor socket, where a session ties its lifeline.
     """
@@ -226,16 +208,16 @@ class Reception:
 
     def depart(self, session: int, reason: str, *, hang_up: bool = True) -> bool:
         """A session ends; whether there was one."""
-        peer = self.peers.remove(session)
+        connection = self.peers.remove(session)
         self._overview.ended(session, time.monotonic())
         if hang_up:
             self._descriptors.forget(session)
-        if peer is not None:
-            log.info("session.ended", reason, stream=peer.stream.spec.name, session=session)
+        if connection is not None:
+            log.info("session.ended", reason, stream=connection.stream.spec.name, session=session)
             self.conclude(self._overview.epochs.left(session))
             if not len(self.peers):
                 self._emptied.set()
-        return peer is not None
+        return connection is not None
 
     def conclude(self, finished: Iterable[Finished]) -> None:
         """Says once for all trainers how an epoch went that they are through with."""
@@ -244,36 +226,39 @@ class Reception:
 
     def _welcome(self, action: Admit, now_s: float) -> None:
         session, credit = action.session, action.credit
-        peer = self.peers.of(session)
-        if peer is None:
+        connection = self.peers.of(session)
+        if connection is None:
             return
-        peer.credit = credit
-        self._overview.began(session, (peer.stream.spec.name, peer.rank, peer.world), now_s)
+        connection.credit = credit
+        self._overview.began(session, (connection.stream.spec.name, connection.rank, connection.world), now_s)
         secret = self._descriptors.expect(session)
         log.info(
             "session.began",
             "a trainer subscribed",
-            stream=peer.stream.spec.name,
+            stream=connection.stream.spec.name,
             session=session,
-            rank=f"{peer.rank}/{peer.world}",
+            rank=f"{connection.rank}/{connection.world}",
             credit=credit,
-            transport=peer.transport,
+            transport=connection.transport,
         )
         self._send(
-            peer, Welcome(peer.stream.spec, credit, peer.transport, self._door, secret, action.cursor, action.earlier)
+            connection,
+            Welcome(
+                connection.stream.spec, credit, connection.transport, self._door, secret, action.cursor, action.earlier
+            ),
         )
 
     def _lend(self, session: int, credit: int) -> None:
-        peer = self.peers.of(session)
-        if peer is not None:
-            peer.credit = credit
-            self._send(peer, CreditNow(credit))
+        connection = self.peers.of(session)
+        if connection is not None:
+            connection.credit = credit
+            self._send(connection, CreditNow(credit))
 
     def _refuse(self, action: Refuse) -> None:
-        peer = self.peers.remove(action.session)
-        if peer is not None:
-            log.warning("session.refused", action.text, stream=peer.stream.spec.name)
-            self._tell(peer.identity, Refused(action.why, action.text, action.retry_s))
+        connection = self.peers.remove(action.session)
+        if connection is not None:
+            log.warning("session.refused", action.text, stream=connection.stream.spec.name)
+            self._tell(connection.identity, Refused(action.why, action.text, action.retry_s))
 
     def _stop(self, action: StopStream) -> None:
         if not action.sessions:
@@ -284,8 +269,8 @@ class Reception:
             log.error("stream.stopped", action.reason, stream=action.stream)
             self._overview.failed(action.stream, action.reason)
         for session in action.sessions:
-            peer = self.peers.of(session)
-            if peer is not None:
-                self._send(peer, Stopped(action.reason, action.changed))
+            connection = self.peers.of(session)
+            if connection is not None:
+                self._send(connection, Stopped(action.reason, action.changed))
                 # It hangs up itself when it has read why: the end of its lifeline could overtake the message.
                 self.depart(session, "its stream stopped", hang_up=False)

@@ -1,27 +1,51 @@
 """What the daemon knows of itself: who reads what, how fast, and whether each decode is shared.
 
-What happened in the last half minute: a count that forgets.
+What happened in the last half minute: a count that forgets. And what the daemon tells anyone who asks, without a
+session: what is served, how it goes, what files are called.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from streamd import __version__
-from streamd.core.counters import Stats
+from streamd.core.counters import Stats as Counters
 from streamd.core.epoch_timing import Timing
 from streamd.core.status import RESTING_S, DaemonStatus, Doing, SessionStatus, StreamStatus, remedy
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.epoch_summary import Epochs
 from streamd.daemon.streams.served_stream import ServedStream
+from streamd.errors import near_name
+from streamd.ipc.messages import (
+    AskMonitor,
+    AskNames,
+    AskStats,
+    AskStatus,
+    AskStreams,
+    MonitorAt,
+    Names,
+    Refused,
+    Stats,
+    StatusNow,
+    Streams,
+)
+from streamd.ipc.slots import SlotStore
+from streamd.limits import MAX_NAMES
 from streamd.scheduler import Window
 from streamd.scheduler.session import Session
 
 SPAN_S: Final = 30
 _CELL_S: Final = 2  # what is counted together, and forgotten together
+_NO_MONITOR: Final = (
+    "this daemon has no dashboard: give its configuration a line such as `monitor: 127.0.0.1:9191` and start it anew"
+)
+
+Question = AskStreams | AskStats | AskStatus | AskMonitor | AskNames
+Answer = Streams | Stats | StatusNow | MonitorAt | Names | Refused
 Part = tuple[str, int, int]  # a stream, and whose batches of it: rank and world
 
 
@@ -80,7 +104,7 @@ class Overview:
     workers: int
     memory_bytes: int
     endpoint: str
-    stats: Stats
+    stats: Counters
     began_s: float
     epochs: Epochs = field(default_factory=Epochs)
     _sessions: dict[int, _Seen] = field(default_factory=dict)
@@ -258,3 +282,66 @@ def _doing(session: Session, quiet_s: float) -> Doing:
     if session.room > 0:
         return "waiting"
     return "resting" if quiet_s >= RESTING_S else "reading"
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """`streams` are those served now: a reload changes the mapping. `monitor` is None where there is none."""
+
+    streams: Mapping[str, ServedStream]
+    window: Window
+    slots: SlotStore
+    stats: Counters
+    overview: Overview
+    monitor: MonitorAt | None = None
+
+    def to(self, question: Question, *, sessions: int, draining: bool) -> Answer:
+        """The answer as of now."""
+        match question:
+            case AskStreams():
+                return Streams({name: stream.spec for name, stream in self.streams.items()})
+            case AskStats():
+                return Stats(self.numbers(sessions))
+            case AskStatus():
+                return StatusNow(self.overview.status(self.window, time.monotonic(), draining=draining))
+            case AskMonitor():
+                return self.monitor or Refused("usage", _NO_MONITOR)
+            case AskNames():
+                return self._names(question)
+
+    def _names(self, question: AskNames) -> Names | Refused:
+        refusal = names_objection(question, self.streams)
+        if refusal is not None:
+            return refusal
+        stream = self.streams[question.stream]
+        return Names(tuple(stream.file(sample_id) for sample_id in question.sample_ids))
+
+    def numbers(self, sessions: int) -> dict[str, dict[str, float]]:
+        """All that is counted, and what goes up and down as it is now."""
+        self.stats.gauge("daemon", "sessions", sessions)
+        self.stats.gauge("daemon", "memory_used_bytes", self.window.used_bytes)
+        self.stats.gauge("daemon", "slots", len(self.slots))
+        self.stats.gauge("daemon", "producing", self.window.producing)
+        self.stats.gauge("daemon", "slot_wait_s", self.window.slot_wait_s)
+        for rule, checks in self.window.checks.items():
+            self.stats.gauge("rules", rule, checks)
+        return self.stats.read()
+
+
+def names_objection(question: AskNames, streams: Mapping[str, ServedStream]) -> Refused | None:
+    """Why names cannot be told."""
+    stream = streams.get(question.stream)
+    if stream is None:
+        return unknown_stream(question.stream, streams)
+    if len(question.sample_ids) > MAX_NAMES:
+        return Refused("usage", f"{len(question.sample_ids)} names asked for at once; {MAX_NAMES} are the most")
+    samples = stream.spec.samples
+    strange = next((each for each in question.sample_ids if not 0 <= each < samples), None)
+    if strange is not None:
+        return Refused("usage", f"stream {question.stream!r} has sample ids 0 to {samples - 1}, not {strange}")
+    return None
+
+
+def unknown_stream(name: str, streams: Iterable[str]) -> Refused:
+    """Why nothing is known of a stream."""
+    return Refused("unknown", f"no stream {name!r}{near_name(name, streams)}; served: {', '.join(streams)}")

@@ -5,13 +5,13 @@ Pure: events in, actions out, time an argument. `Window.handle` is the only way 
     scheduler   the decision             events, actions   what comes in, what goes out
     session     a trainer's place        slot_pool         the slots, and what lies in them
     admission   who may begin            fair_share        whose batch is next
-    in_flight   what is in production    sending           what lies ready, and receipts
-    invariants  a second set of books    leases            how they end, and what becomes of slots
-    ended_sessions   what trainers still hold of sessions that have ended
+    in_flight   what is in production    leases            how they begin and end, and what becomes of slots
+    invariants  a second set of books    ended_sessions    what trainers still hold of sessions that have ended
 """
 
 from __future__ import annotations
 
+from streamd.scheduler.admission import SchedulerLimits
 from streamd.scheduler.scheduler import Window
 
-__all__ = ["Window"]
+__all__ = ["SchedulerLimits", "Window"]

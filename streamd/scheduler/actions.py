@@ -50,11 +50,10 @@ class Produce(msgspec.Struct, frozen=True, gc=False):
 
 
 class SendBatch(msgspec.Struct, frozen=True, gc=False):
-    """Send a whole batch as delivery `number` of a session."""
+    """Send the batch in a slot as delivery `number` of a session."""
 
     session: int
     number: int
-    key: BatchKey
     slot: int
 
 

@@ -30,6 +30,15 @@ _NOTHING: Final = HeldOver()
 
 
 @dataclass(frozen=True, slots=True)
+class SchedulerLimits:
+    """What all sessions share: the bytes of all slots together and their number, and the workers that fill them."""
+
+    memory_bytes: int
+    workers: int
+    most_slots: int = MAX_SLOTS
+
+
+@dataclass(frozen=True, slots=True)
 class Grant:
     """A new session's credit; `shrunk` tells what others have left for its sake: session -> credit."""
 
@@ -51,27 +60,27 @@ class Denial:
 class _Room:
     """What there is for sessions: bytes, and slots, since each is a descriptor in the daemon and in every worker."""
 
-    memory: int
+    memory_bytes: int
     slots: int
 
     def beside(self, sessions: Sequence[Session], counts: Mapping[int, int]) -> _Room:
         """What is left when each session has so many slots; may be less than nothing."""
         taken = sum(counts[session.id] * session.shape.slot_bytes for session in sessions)
-        return _Room(self.memory - taken, self.slots - sum(counts.values()))
+        return _Room(self.memory_bytes - taken, self.slots - sum(counts.values()))
 
     def batches(self, slot_bytes: int) -> int:
         """How many batches of a size fit."""
-        return min(self.memory // slot_bytes, self.slots)
+        return min(self.memory_bytes // slot_bytes, self.slots)
 
 
-def ahead_slots(shape: StreamShape, workers: int, memory: int, most_slots: int = MAX_SLOTS) -> int:
+def ahead_slots(shape: StreamShape, limits: SchedulerLimits) -> int:
     """Slots that production may fill at a time, as far as two are left for a session.
 
     Two tasks a worker, or as many as a worker is ever given where that is a small part of the memory.
     """
-    least, most = (batches_ahead(shape, workers, tasks) for tasks in (TASKS_AHEAD_PER_WORKER, MAX_TASKS_AHEAD))
-    wanted = max(least, min(most, memory // AHEAD_SHARE // shape.slot_bytes))
-    return max(1, min(wanted, memory // shape.slot_bytes - MIN_CREDIT, most_slots // 2))
+    least, most = (batches_ahead(shape, limits.workers, tasks) for tasks in (TASKS_AHEAD_PER_WORKER, MAX_TASKS_AHEAD))
+    wanted = max(least, min(most, limits.memory_bytes // AHEAD_SHARE // shape.slot_bytes))
+    return max(1, min(wanted, limits.memory_bytes // shape.slot_bytes - MIN_CREDIT, limits.most_slots // 2))
 
 
 def batches_ahead(shape: StreamShape, workers: int, tasks: int) -> int:
@@ -85,26 +94,22 @@ def tasks_ahead(task_s: float) -> int:
     return max(TASKS_AHEAD_PER_WORKER, min(MAX_TASKS_AHEAD, wanted))
 
 
-def working_bytes(
-    sessions: Sequence[Session], workers: int, memory: int, shape: StreamShape, most_slots: int = MAX_SLOTS
-) -> int:
+def working_bytes(sessions: Sequence[Session], limits: SchedulerLimits, shape: StreamShape) -> int:
     """Bytes that the workers fill at a time, for `shape` and all streams in use."""
     shapes = {session.shape.name: session.shape for session in sessions} | {shape.name: shape}
-    return max(ahead_slots(each, workers, memory, most_slots) * each.slot_bytes for each in shapes.values())
+    return max(ahead_slots(each, limits) * each.slot_bytes for each in shapes.values())
 
 
-def least_bytes(shape: StreamShape, workers: int, memory: int, most_slots: int = MAX_SLOTS) -> int:
-    """What a stream takes when its one session has the smallest credit: over `memory`, nobody can subscribe."""
-    return (MIN_CREDIT + ahead_slots(shape, workers, memory, most_slots)) * shape.slot_bytes
+def least_bytes(shape: StreamShape, limits: SchedulerLimits) -> int:
+    """What a stream takes when its one session has the smallest credit: over `memory_bytes`, nobody can subscribe."""
+    return (MIN_CREDIT + ahead_slots(shape, limits)) * shape.slot_bytes
 
 
 def admit(
     event: Subscribed,
     shape: StreamShape,
     sessions: Sequence[Session],
-    workers: int,
-    memory: int,
-    most_slots: int = MAX_SLOTS,
+    limits: SchedulerLimits,
     held_over: HeldOver = _NOTHING,
 ) -> Grant | Denial:
     """The credit of a new session, and of those whose credit has to shrink for it; or why not.
@@ -117,17 +122,17 @@ def admit(
             f"world {event.world} is more than the {shape.batches} batches of an epoch: every step would be dropped; "
             'use fewer ranks, a smaller batch_size or uneven="pad"',
         )
-    alone = least_bytes(shape, workers, memory, most_slots)
-    if alone > memory:
-        return Denial("memory", _arithmetic(shape, memory, alone, []))
-    room = _room(sessions, workers, memory, shape, most_slots, held_over)
+    alone = least_bytes(shape, limits)
+    if alone > limits.memory_bytes:
+        return Denial("memory", _arithmetic(shape, limits, alone, []))
+    room = _room(sessions, limits, shape, held_over)
     least = max(MIN_CREDIT, held_over.own_slots)
     wanted = wanted_credit(event) + held_over.own_slots
     shares = _share(wanted, least, shape.slot_bytes, sessions, room)
     if shares is None:
         others = sum(session.least_credit * session.shape.slot_bytes for session in sessions)
-        needed = memory - room.memory + least * shape.slot_bytes + others
-        text = _arithmetic(shape, memory, needed, sessions, held_over)
+        needed = limits.memory_bytes - room.memory_bytes + least * shape.slot_bytes + others
+        text = _arithmetic(shape, limits, needed, sessions, held_over)
         return Denial("memory", text, RETRY_S if event.resuming or held_over.apart_slots else None)
     shrunk = {session.id: shares[session.id] for session in sessions if shares[session.id] < session.credit}
     held = {session.id: max(shares[session.id], session.held) for session in sessions}
@@ -138,20 +143,11 @@ def admit(
     return Denial("memory", text, RETRY_S, shrunk)
 
 
-def _room(
-    sessions: Sequence[Session],
-    workers: int,
-    memory: int,
-    shape: StreamShape,
-    most_slots: int,
-    held_over: HeldOver,
-) -> _Room:
+def _room(sessions: Sequence[Session], limits: SchedulerLimits, shape: StreamShape, held_over: HeldOver) -> _Room:
     """What the workers, and what is held of ended sessions, leave to the sessions, and to one more, of `shape`."""
-    ahead = max(
-        ahead_slots(each, workers, memory, most_slots) for each in (shape, *(session.shape for session in sessions))
-    )
-    taken = working_bytes(sessions, workers, memory, shape, most_slots) + held_over.apart_bytes
-    return _Room(memory - taken, most_slots - ahead - held_over.apart_slots)
+    ahead = max(ahead_slots(each, limits) for each in (shape, *(session.shape for session in sessions)))
+    taken = working_bytes(sessions, limits, shape) + held_over.apart_bytes
+    return _Room(limits.memory_bytes - taken, limits.most_slots - ahead - held_over.apart_slots)
 
 
 def _share(
@@ -175,19 +171,13 @@ def _share(
     return shares
 
 
-def regrown(
-    sessions: Sequence[Session],
-    workers: int,
-    memory: int,
-    most_slots: int = MAX_SLOTS,
-    held_over: HeldOver = _NOTHING,
-) -> dict[int, int]:
+def regrown(sessions: Sequence[Session], limits: SchedulerLimits, held_over: HeldOver = _NOTHING) -> dict[int, int]:
     """The credits that may be larger now that somebody has left: to each at most half of what is free beside others."""
     counts = {session.id: max(session.credit, session.held) for session in sessions}
     grown = {}
     for session in sessions:
         beside = counts | {session.id: 0}
-        room = _room(sessions, workers, memory, session.shape, most_slots, held_over).beside(sessions, beside)
+        room = _room(sessions, limits, session.shape, held_over).beside(sessions, beside)
         credit = min(session.wanted + session.held_over, room.batches(session.shape.slot_bytes) // 2)
         if credit > session.credit:
             grown[session.id] = credit
@@ -196,7 +186,11 @@ def regrown(
 
 
 def _arithmetic(
-    shape: StreamShape, memory: int, needed: int, sessions: Sequence[Session], held_over: HeldOver = _NOTHING
+    shape: StreamShape,
+    limits: SchedulerLimits,
+    needed: int,
+    sessions: Sequence[Session],
+    held_over: HeldOver = _NOTHING,
 ) -> str:
     batch = shape.slot_bytes / MIB
     beside, drop = [], ""
@@ -212,6 +206,6 @@ def _arithmetic(
     return (
         f"stream {shape.name!r} does not fit into memory: one batch takes {batch:.1f} MiB; {MIN_CREDIT} for the "
         f"trainer and those in production come to {needed / MIB:.1f} MiB{others}; memory is "
-        f"{memory / MIB:.1f} MiB: {drop}set memory to at least {-(-needed // MIB)}MiB, or make batch_size or "
-        "image.size smaller"
+        f"{limits.memory_bytes / MIB:.1f} MiB: {drop}set memory to at least {-(-needed // MIB)}MiB, or make batch_size "
+        "or image.size smaller"
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from streamd.core.spec import BatchKey, Cursor, StreamShape, Uneven
+from streamd.core.spec import Cursor, StreamShape, Uneven
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,26 +51,23 @@ class LeaseReleased(msgspec.Struct, frozen=True, gc=False):
 
 
 class BatchProduced(msgspec.Struct, frozen=True, gc=False):
-    """A batch is whole in its slot."""
+    """The batch in a slot is whole."""
 
-    key: BatchKey
     slot: int
 
 
 @dataclass(frozen=True, slots=True)
 class ProductionFailed:
-    """A batch cannot be made, for a reason that is not one sample's: its stream ends."""
+    """The batch in a slot cannot be made, for a reason that is not one sample's: its stream ends."""
 
-    key: BatchKey
     slot: int
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class SlotDenied:
-    """The host has no memory or no descriptor for a new slot: the batch goes without, until one is free."""
+    """The host has no memory or no descriptor for a new slot: its batch goes without, until one is free."""
 
-    key: BatchKey
     slot: int
     reason: str
 

@@ -1,4 +1,4 @@
-"""Whose wish is decoded next.
+"""Whose batch is decoded next.
 
 Work-conserving stride scheduling (Waldspurger and Weihl, MIT/LCS/TM-528, 1995) over groups of sessions that want the
 same batch: a group is charged once, its members in equal parts, so a group of three is served three times as often as a
@@ -10,7 +10,6 @@ than a bounded time an epoch. A gap too large for one epoch is closed in several
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
 from typing import Final
@@ -22,65 +21,52 @@ from streamd.scheduler.session import Session
 _LOOK_AGAIN_S: Final = 1.0  # between two looks at a follower that was too far behind
 
 
-@dataclass(slots=True)
-class Wish:
-    """A batch and who wants it. `in_reach`: somebody's credit reaches as far, so it cannot be refused a slot."""
-
-    key: BatchKey
-    members: list[Session]
-    in_reach: bool
+Groups = Mapping[BatchKey, Sequence[Session]]  # the sessions that want each batch
 
 
-def wishes(
+def find_wanted_batches(
     sessions: Iterable[Session], ahead: Callable[[str], int], known: Callable[[BatchKey], bool]
-) -> tuple[list[Wish], list[Wish]]:
-    """The first batch on each session's way that is not `known`, and who wants it.
+) -> tuple[Groups, Groups, set[BatchKey]]:
+    """The first batch of each session that is not `known`, with the sessions that want it.
 
     First those that could be sent at once, then those that will be wanted within `ahead` more of their stream. For
     a chaser that asks both are one: were its gaps filled one by one as it comes to them, each would throw it back
-    further.
+    further. Last the batches that lie within somebody's credit, which cannot be refused a slot.
     """
-    near: dict[BatchKey, Wish] = {}
-    far: dict[BatchKey, Wish] = {}
+    near: dict[BatchKey, list[Session]] = {}
+    far: dict[BatchKey, list[Session]] = {}
+    in_reach: set[BatchKey] = set()
     for session in sessions:
         room = session.room
         missing = session.first_missing(room + ahead(session.shape.name), known)
         if missing is not None:
             key, before = missing
-            in_reach = before < room
-            urgent = in_reach or (room > 0 and session.chasing is not None)
-            _join(near if urgent else far, key, session, in_reach=in_reach)
-    return list(near.values()), list(far.values())
+            if before < room:
+                in_reach.add(key)
+            urgent = before < room or (room > 0 and session.chasing is not None)
+            (near if urgent else far).setdefault(key, []).append(session)
+    return near, far, in_reach
 
 
-def _join(some: dict[BatchKey, Wish], key: BatchKey, session: Session, *, in_reach: bool) -> None:
-    wish = some.get(key)
-    if wish is None:
-        some[key] = Wish(key, [session], in_reach)
-    else:
-        wish.members.append(session)
-        wish.in_reach = wish.in_reach or in_reach
-
-
-def choose(
-    groups: Sequence[Wish], chasing: Sequence[Session], costs_s: Mapping[str, float], turn: float
-) -> tuple[Wish, float]:
-    """The group to serve: that of the first chaser that all others can afford, else the one that has had the least.
+def choose_batch(
+    groups: Groups, chasing: Sequence[Session], costs_s: Mapping[str, float], turn: float
+) -> tuple[BatchKey, float]:
+    """The batch to decode: that of the first chaser that all others can afford, else of the group that had the least.
 
     With it comes the time in seconds that each session of the other groups loses for a chaser's sake.
     """
     for chaser in chasing:
-        wish = next((wish for wish in groups if chaser in wish.members), None)
-        if wish is not None:
-            cost_s = costs_s.get(wish.key.stream, 0.0)
-            if all(session.lost_s + cost_s <= CATCH_UP_S for session in others(groups, wish)):
-                return wish, cost_s
-    return min(groups, key=lambda wish: _account(wish.members, turn)), 0.0
+        key = next((key for key, members in groups.items() if chaser in members), None)
+        if key is not None:
+            cost_s = costs_s.get(key.stream, 0.0)
+            if all(session.lost_s + cost_s <= CATCH_UP_S for session in waiting_sessions(groups, key)):
+                return key, cost_s
+    return min(groups, key=lambda key: _account(groups[key], turn)), 0.0
 
 
-def others(groups: Iterable[Wish], served: Wish) -> list[Session]:
-    """Everyone who has to wait while a group is served."""
-    return [session for wish in groups if wish is not served for session in wish.members]
+def waiting_sessions(groups: Groups, served: BatchKey) -> list[Session]:
+    """Everyone who has to wait while the group of one batch is served."""
+    return [session for key, members in groups.items() if key != served for session in members]
 
 
 def _account(members: Sequence[Session], turn: float) -> float:

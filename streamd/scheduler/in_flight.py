@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from streamd.core.spec import StreamShape
-from streamd.limits import MAX_SLOTS, TASKS_AHEAD_PER_WORKER
-from streamd.scheduler.admission import ahead_slots, batches_ahead, tasks_ahead
+from streamd.limits import TASKS_AHEAD_PER_WORKER
+from streamd.scheduler.admission import SchedulerLimits, ahead_slots, batches_ahead, tasks_ahead
 
 _COST_SMOOTHING: Final = 0.1
 
@@ -26,23 +26,14 @@ class _Stream:
     paused: bool = False
 
 
-@dataclass(slots=True)
-class _Job:
-    """A batch in production, of a stream as it was at the start: another one may have its name since."""
-
-    stream: _Stream
-    since_s: float
-
-
 class Workload:
-    """Counts batches and tasks as they begin and end. `memory` in bytes bounds what is filled at a time."""
+    """Counts batches and tasks as they begin and end. `limits` bounds what is filled at a time."""
 
-    def __init__(
-        self, shapes: Iterable[StreamShape], *, memory: int, workers: int, most_slots: int = MAX_SLOTS
-    ) -> None:
-        self._memory, self._workers, self._most_slots = memory, workers, most_slots
+    def __init__(self, shapes: Iterable[StreamShape], limits: SchedulerLimits) -> None:
+        self._limits = limits
         self._streams: dict[str, _Stream] = {}
-        self._jobs: dict[int, _Job] = {}  # by slot
+        # By slot: the stream as it was when the batch was begun, for another one may have its name since.
+        self._running: dict[int, _Stream] = {}
         self._tasks = self._most_tasks = 0
         self._last_done_s = 0.0
         self.costs_s: dict[str, float] = {}  # of a batch, with all workers at work
@@ -52,13 +43,13 @@ class Workload:
 
     def __len__(self) -> int:
         """Batches in production."""
-        return len(self._jobs)
+        return len(self._running)
 
     def put(self, shape: StreamShape) -> None:
         """A stream is new, or another one from now on."""
-        most = ahead_slots(shape, self._workers, self._memory, self._most_slots)
+        most = ahead_slots(shape, self._limits)
         stream = self._streams[shape.name] = _Stream(shape, most)
-        stream.ahead_at_least = min(most, batches_ahead(shape, self._workers, TASKS_AHEAD_PER_WORKER))
+        stream.ahead_at_least = min(most, batches_ahead(shape, self._limits.workers, TASKS_AHEAD_PER_WORKER))
         self._deepen(stream)
 
     def remove(self, name: str) -> None:
@@ -83,7 +74,7 @@ class Workload:
     def has_room(self, stream: str) -> bool:
         """Whether a worker could do with another batch of this stream."""
         depth = TASKS_AHEAD_PER_WORKER if self.scarce else self._streams[stream].depth
-        return self._tasks < self._workers * depth
+        return self._tasks < self._limits.workers * depth
 
     def has_slots(self, stream: str) -> bool:
         """Whether one more batch of this stream may be filled at a time."""
@@ -97,37 +88,37 @@ class Workload:
 
     # --- what becomes of it
 
-    def begin(self, shape: StreamShape, slot: int, now_s: float) -> None:
+    def start_batch(self, shape: StreamShape, slot: int) -> None:
         """A batch goes into production."""
         stream = self._streams[shape.name]
         stream.running += 1
         self._tasks += shape.tasks
-        self._jobs[slot] = _Job(stream, now_s)
+        self._running[slot] = stream
 
-    def give_up(self, slot: int) -> None:
+    def abandon_batch(self, slot: int) -> None:
         """A batch has come to nothing."""
         self._end(slot)
 
-    def finish(self, slot: int, now_s: float) -> None:
+    def finish_batch(self, slot: int, started_s: float, now_s: float) -> None:
         """A batch is whole, and shows what one costs."""
-        job = self._end(slot)
-        name, cost_s = job.stream.shape.name, now_s - max(job.since_s, self._last_done_s)
+        stream = self._end(slot)
+        name, cost_s = stream.shape.name, now_s - max(started_s, self._last_done_s)
         known_s = self.costs_s.get(name, cost_s)
         self.costs_s[name] = known_s + _COST_SMOOTHING * (cost_s - known_s)
         self._last_done_s = now_s
-        self._deepen(job.stream)
+        self._deepen(stream)
 
-    def _end(self, slot: int) -> _Job:
-        job = self._jobs.pop(slot)
-        job.stream.running -= 1
-        self._tasks -= job.stream.shape.tasks
-        return job
+    def _end(self, slot: int) -> _Stream:
+        stream = self._running.pop(slot)
+        stream.running -= 1
+        self._tasks -= stream.shape.tasks
+        return stream
 
     def _deepen(self, stream: _Stream) -> None:
         """Fits what a worker is given to what a task costs."""
         shape = stream.shape
-        depth = tasks_ahead(self.costs_s.get(shape.name, 0.0) * self._workers / shape.tasks)
+        depth = tasks_ahead(self.costs_s.get(shape.name, 0.0) * self._limits.workers / shape.tasks)
         if depth != stream.depth or not stream.ahead:
             stream.depth = depth
-            stream.ahead = min(stream.most, batches_ahead(shape, self._workers, depth))
-            self._most_tasks = self._workers * max((each.depth for each in self._streams.values()), default=0)
+            stream.ahead = min(stream.most, batches_ahead(shape, self._limits.workers, depth))
+            self._most_tasks = self._limits.workers * max((each.depth for each in self._streams.values()), default=0)

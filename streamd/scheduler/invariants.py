@@ -36,7 +36,7 @@ Rule = Literal[
     "sent_within_grant",  # deliveries are numbered below what was granted, and no more are leased than the credit
     "numbers_dense",  # 0, 1, 2, ... in every session
     "steps_consecutive",  # each batch of a session's way once, in order, whatever becomes of others
-    "slot_holds_batch",  # what is sent lies whole in its slot
+    "slot_holds_batch",  # a slot that is sent holds a whole batch
     "receipt_after_last",  # an epoch's receipt follows its last batch at once, and holds every step
     "slot_free_to_write",  # nothing is written where a lease, a production or a dead session's child may look
     "slot_free_to_drop",  # no slot goes that is leased or written, nor one that a trainer holds of an ended session
@@ -52,6 +52,7 @@ class _Slot:
     """What is known of a slot. `key` is None when nothing of worth lies in it; `seen`: perhaps mapped for ever."""
 
     slot_bytes: int
+    stream: str = ""  # of the batch that was written last, under whatever version of its stream
     key: BatchKey | None = None
     writing: bool = False
     leases: int = 0
@@ -124,9 +125,9 @@ def _steps(cursor: Cursor) -> Counter[tuple[int, int]]:
 class Ledger:
     """Every rule of the window, checked with each event and each action in time that does not grow with anything."""
 
-    def __init__(self, shapes: Iterable[StreamShape], memory: int) -> None:
+    def __init__(self, shapes: Iterable[StreamShape], memory_bytes: int) -> None:
         self._batches = {shape.name: shape.batches for shape in shapes}
-        self._memory, self._bytes = memory, 0
+        self._memory_bytes, self._bytes = memory_bytes, 0
         self._sessions: dict[int, _Account] = {}
         self._ended: dict[int, _Account] = {}  # whose trainers hold something still
         self._slots: dict[int, _Slot] = {}
@@ -135,6 +136,7 @@ class Ledger:
         self._paused: set[str] = set()
         self._came: Event = TimePassed()
         self._reach = _EVERYBODY  # whom this event may have something sent to: a session
+        self._failed_stream: str | None = None  # of which this event says that a batch cannot be made
         self._owed: int | None = None  # the session whose receipt must come next
         self._events = self._sent = self._receipts = self._produced = self._dropped = 0
 
@@ -147,8 +149,8 @@ class Ledger:
             self._see(action)
         if self._owed is not None:
             self._broken("receipt_after_last", f"session {self._owed} has all its steps, yet no receipt")
-        if not self._bytes == used_bytes <= self._memory:
-            facts = f"slots of {self._bytes} bytes, {used_bytes} accounted, {self._memory} allowed"
+        if not self._bytes == used_bytes <= self._memory_bytes:
+            facts = f"slots of {self._bytes} bytes, {used_bytes} accounted, {self._memory_bytes} allowed"
             self._broken("memory_within_budget", facts)
 
     @property
@@ -169,7 +171,7 @@ class Ledger:
     # --- what came
 
     def _hear(self, event: Event) -> None:  # noqa: C901, PLR0912 - one line an event
-        self._reach = _NOBODY
+        self._reach, self._failed_stream = _NOBODY, None
         match event:
             case CreditGranted(session, upto):
                 self._reach = session
@@ -179,7 +181,7 @@ class Ledger:
                 # Memory that is free again, of a session that has ended, may be anybody's.
                 self._reach = _EVERYBODY if event.session in self._ended else event.session
                 self._release(event)
-            case BatchProduced(_, slot):
+            case BatchProduced(slot):
                 self._reach = _EVERYBODY
                 self._slots[slot].writing = False
             case ProgressReported():
@@ -192,9 +194,11 @@ class Ledger:
             case SessionClosed(session, kept):
                 self._reach = _EVERYBODY
                 self._end(session, kept)
-            case ProductionFailed(_, slot):
+            case ProductionFailed(slot):
+                self._failed_stream = self._slots[slot].stream
                 self._fail(slot)
-            case SlotDenied(_, slot):
+            case SlotDenied(slot):
+                self._failed_stream = self._slots[slot].stream
                 self._bytes -= self._slots.pop(slot).slot_bytes
             case StreamChanged(stream, shape):
                 self._change(stream, shape)
@@ -290,16 +294,16 @@ class Ledger:
 
     def _see_batch(self, action: SendBatch) -> None:
         self._sent += 1
-        account, slot, key = self._may_hear(action.session), self._slots.get(action.slot), action.key
+        account, slot = self._may_hear(action.session), self._slots.get(action.slot)
         if action.number >= account.upto or account.leased() >= account.credit:
             facts = f"{action}: {account.upto} were granted, {account.leased()} of {account.credit} are leased"
             self._broken("sent_within_grant", facts)
         if action.number != account.sent:
             self._broken("numbers_dense", f"{action}: {account.sent} is the next number")
-        if not account.is_next(key):
-            self._broken("steps_consecutive", f"{action}, yet the account is {account}")
-        if slot is None or slot.writing or slot.key != key:
+        if slot is None or slot.writing or slot.key is None:
             self._broken("slot_holds_batch", f"{action}: its slot is {slot}")
+        if not account.is_next(slot.key):
+            self._broken("steps_consecutive", f"{action} of {slot.key}, yet the account is {account}")
         account.sent += 1
         account.steps += 1
         account.base += account.world
@@ -328,7 +332,7 @@ class Ledger:
             self._broken("slot_free_to_write", f"{action}: its slot is {slot}")
         if self._draining or action.key.stream in self._paused:
             self._broken("slot_free_to_write", f"{action}, while {'draining' if self._draining else 'it is paused'}")
-        slot.key, slot.writing = action.key, True
+        slot.key, slot.stream, slot.writing = action.key, action.key.stream, True
 
     def _see_drop(self, number: int) -> None:
         self._dropped += 1
@@ -340,7 +344,7 @@ class Ledger:
     def _see_stop(self, action: StopStream) -> None:
         came = self._came
         of_the_stream = (isinstance(came, StreamChanged) and came.stream == action.stream) or (
-            isinstance(came, ProductionFailed | SlotDenied) and came.key.stream == action.stream
+            self._failed_stream == action.stream
         )
         wrong = [number for number in action.sessions if self._sessions[number].stream != action.stream]
         if not of_the_stream or wrong:

@@ -1,4 +1,7 @@
-"""How sessions and their leases end, and what becomes of the slots: free, kept for others, or never used again."""
+"""How leases begin and end, and what becomes of the slots: free, kept for others, or never used again.
+
+What lies ready for a session is sent as far as it may be, and an epoch's receipt right behind its last batch.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +9,38 @@ from collections.abc import Mapping
 
 from streamd.core.spec import BatchKey
 from streamd.limits import KEEP_COST_S, MIN_CREDIT
-from streamd.scheduler.actions import Action, Lend
-from streamd.scheduler.admission import regrown
+from streamd.scheduler.actions import Action, Lend, SendBatch, SendReceipt
+from streamd.scheduler.admission import SchedulerLimits, regrown
 from streamd.scheduler.ended_sessions import EndedSession, EndedSessions
 from streamd.scheduler.events import LeaseReleased
 from streamd.scheduler.in_flight import Workload
-from streamd.scheduler.sending import deliver
 from streamd.scheduler.session import Session
 from streamd.scheduler.slot_pool import Entry, Pool
+
+
+def deliver(session: Session, pool: Pool, actions: list[Action]) -> None:
+    """Sends a session all that lies ready for it and that it may have."""
+    while True:
+        while session.at_epoch_end:
+            actions.append(SendReceipt(session.id, session.end_epoch()))
+        if session.room <= 0:
+            return
+        entry = pool.entries.get(session.next_key)
+        if entry is None or not entry.ready:
+            return
+        pool.hold(entry)
+        actions.append(SendBatch(session.id, session.send(entry.slot), entry.slot))
 
 
 class Leases:
     """Works on the window's own `sessions`, `pool` and `load`; `ended` are the sessions of which something is held."""
 
-    def __init__(self, sessions: dict[int, Session], pool: Pool, load: Workload, workers: int) -> None:
+    def __init__(self, sessions: dict[int, Session], pool: Pool, load: Workload, limits: SchedulerLimits) -> None:
         self.ended = EndedSessions()
         self._sessions = sessions
         self._pool = pool
         self._load = load
-        self._workers = workers
+        self._limits = limits
 
     def lose(self, number: int) -> list[Action]:
         """Ends a session and its leases; what it never released may still be mapped: those slots are not used again."""
@@ -66,10 +82,7 @@ class Leases:
 
     def _regrow(self, actions: list[Action]) -> None:
         held_over = self.ended.beside(self._sessions)
-        self.lend(
-            regrown(tuple(self._sessions.values()), self._workers, self._pool.memory, self._pool.bound, held_over),
-            actions,
-        )
+        self.lend(regrown(tuple(self._sessions.values()), self._limits, held_over), actions)
 
     def _fit_heir(self, ended: EndedSession, actions: list[Action]) -> None:
         """Something of an earlier session is free: the one that follows is sent more, within what it asked for."""

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from streamd.core.spec import BatchKey, StreamShape
-from streamd.limits import MAX_SLOTS
 from streamd.scheduler import fair_share
 from streamd.scheduler.actions import (
     Action,
@@ -17,7 +16,7 @@ from streamd.scheduler.actions import (
     StopStream,
     Warn,
 )
-from streamd.scheduler.admission import Denial, admit
+from streamd.scheduler.admission import Denial, SchedulerLimits, admit
 from streamd.scheduler.ended_sessions import EndedSession
 from streamd.scheduler.events import (
     BatchProduced,
@@ -36,10 +35,10 @@ from streamd.scheduler.events import (
     Subscribed,
     TimePassed,
 )
+from streamd.scheduler.fair_share import Groups
 from streamd.scheduler.in_flight import Workload
 from streamd.scheduler.invariants import Ledger, Rule
-from streamd.scheduler.leases import Leases
-from streamd.scheduler.sending import deliver
+from streamd.scheduler.leases import Leases, deliver
 from streamd.scheduler.session import Session, joined
 from streamd.scheduler.slot_pool import Demand, Pool
 
@@ -50,21 +49,18 @@ _DENIED_S: Final = 5.0  # after the host had no room for a slot; trainers that h
 class Window:
     """The batches now held, and everyone who wants them.
 
-    `memory` in bytes bounds all slots together, and `most_slots` their number; `workers` bounds how much is in
-    production at a time.
+    `limits` bounds all slots together, in bytes and in number, and by its workers what is in production at a time.
     """
 
-    def __init__(
-        self, shapes: Iterable[StreamShape], *, memory: int, workers: int, most_slots: int = MAX_SLOTS
-    ) -> None:
+    def __init__(self, shapes: Iterable[StreamShape], limits: SchedulerLimits) -> None:
         self._shapes = {shape.name: shape for shape in shapes}
-        self._ledger = Ledger(self._shapes.values(), memory)
-        self._workers = workers
-        self._pool = Pool(memory, bound=most_slots, most_slots=most_slots)
+        self._ledger = Ledger(self._shapes.values(), limits.memory_bytes)
+        self._limits = limits
+        self._pool = Pool(limits.memory_bytes, bound=limits.most_slots, most_slots=limits.most_slots)
         self._sessions: dict[int, Session] = {}
         self._demand = Demand(self._cursors, self._worth)
-        self._load = Workload(self._shapes.values(), memory=memory, workers=workers, most_slots=most_slots)
-        self._leases = Leases(self._sessions, self._pool, self._load, workers)
+        self._load = Workload(self._shapes.values(), limits)
+        self._leases = Leases(self._sessions, self._pool, self._load, limits)
         self._turn = 0.0
         self._idle_since_s: float | None = None
         self._ask_again_s: float | None = None  # whether the host has room for more slots by then
@@ -135,7 +131,7 @@ class Window:
                 return self._grant(session, upto)
             case LeaseReleased():
                 return self._leases.release(event)
-            case BatchProduced(_, slot):
+            case BatchProduced(slot):
                 return self._produced(slot, now_s)
             case ProgressReported(session, taken):
                 if found := self._sessions.get(session):
@@ -147,10 +143,10 @@ class Window:
                 return self._leases.lose(session)
             case SessionClosed(session, kept):
                 return self._leases.close(session, kept)
-            case ProductionFailed(key, slot, reason):
-                return self._failed(key.stream, slot, reason)
-            case SlotDenied(key, slot, reason):
-                return self._denied(key, slot, reason, now_s)
+            case ProductionFailed(slot, reason):
+                return self._failed(slot, reason)
+            case SlotDenied(slot, reason):
+                return self._denied(slot, reason, now_s)
             case StreamChanged(stream, shape, reason):
                 return self._changed(stream, shape, reason)
             case StreamPaused(stream, slots):
@@ -171,22 +167,22 @@ class Window:
         shape = self._shapes[event.stream]
         earlier = self._leases.ended.inherited(event, shape, self._sessions)
         held_over = self._leases.ended.beside(self._sessions, earlier)
-        verdict = admit(event, shape, self.sessions, self._workers, self._pool.memory, self._pool.bound, held_over)
+        answer = admit(event, shape, self.sessions, self._limits, held_over)
         actions: list[Action] = []
-        if verdict.shrunk:
+        if answer.shrunk:
             actions.append(
-                Warn(f"memory is short: sessions {list(verdict.shrunk)} get fewer batches for another's sake")
+                Warn(f"memory is short: sessions {list(answer.shrunk)} get fewer batches for another's sake")
             )
-            self._leases.lend(verdict.shrunk, actions)
-        if isinstance(verdict, Denial):
-            return [*actions, Refuse(event.session, verdict.why, verdict.text, verdict.retry_s)]
+            self._leases.lend(answer.shrunk, actions)
+        if isinstance(answer, Denial):
+            return [*actions, Refuse(event.session, answer.why, answer.text, answer.retry_s)]
         if event.live:
             event = joined(event, self.sessions)
-        session = Session.of(event, shape, verdict.credit, tuple(earlier.values()))
+        session = Session.of(event, shape, answer.credit, tuple(earlier.values()))
         self._sessions[session.id] = session
         for each in session.earlier:
             each.heir = session.id
-        actions.append(Admit(session.id, verdict.credit, event.cursor if event.live else None, tuple(earlier)))
+        actions.append(Admit(session.id, answer.credit, event.cursor if event.live else None, tuple(earlier)))
         deliver(session, self._pool, actions)
         self._gather(shape.name, actions)
         return actions
@@ -210,8 +206,8 @@ class Window:
     # --- batches
 
     def _produced(self, slot: int, now_s: float) -> list[Action]:
-        self._load.finish(slot, now_s)
         entry = self._pool.finish(slot)
+        self._load.finish_batch(slot, entry.started_s, now_s)
         actions: list[Action] = []
         if self._pool.entries.get(entry.key) is entry:
             for session in self._sessions.values():
@@ -222,12 +218,13 @@ class Window:
             self._pool.discard(entry)
         return actions
 
-    def _failed(self, stream: str, slot: int, reason: str) -> list[Action]:
+    def _failed(self, slot: int, reason: str) -> list[Action]:
+        stream = self._pool.by_slot[slot].key.stream
         return self._stop(stream, reason, changed=False) if self._give_up(slot) else []
 
     def _give_up(self, slot: int) -> bool:
         """What is in production in a slot comes to nothing, and a worker may still write there; was it wanted?"""
-        self._load.give_up(slot)
+        self._load.abandon_batch(slot)
         entry = self._pool.by_slot[slot]
         wanted = self._pool.entries.get(entry.key) is entry
         entry.tainted = True
@@ -244,14 +241,15 @@ class Window:
                     session.forget(key)
         return []
 
-    def _denied(self, key: BatchKey, slot: int, reason: str, now_s: float) -> list[Action]:
+    def _denied(self, slot: int, reason: str, now_s: float) -> list[Action]:
         """Goes on with the slots there are for a while: what nobody holds gives way, as where memory is short."""
         self._ask_again_s = now_s + _DENIED_S
-        self._load.give_up(slot)
-        if not self._pool.forgo(self._pool.by_slot[slot]):
-            return self._stop(key.stream, reason, changed=False)
+        self._load.abandon_batch(slot)
+        entry = self._pool.by_slot[slot]
+        if not self._pool.forgo(entry):
+            return self._stop(entry.key.stream, reason, changed=False)
         for session in self._sessions.values():
-            session.forget(key)
+            session.forget(entry.key)
         return [Warn(f"{reason}: no more than the {self._pool.most_slots} slots there are, for {_DENIED_S:g} s")]
 
     def _changed(self, stream: str, shape: StreamShape | None, reason: str) -> list[Action]:
@@ -280,44 +278,48 @@ class Window:
         full: set[BatchKey] = set()  # what there is no memory for now
         starved = False
         while not self._draining and not self._load.is_full:
-            near, far = fair_share.wishes(self._sessions.values(), self._load.ahead, self._pool.entries.__contains__)
+            near, far, in_reach = fair_share.find_wanted_batches(
+                self._sessions.values(), self._load.ahead, self._pool.entries.__contains__
+            )
             near = self._startable(near, full)
-            groups = near or ([] if starved else self._startable(far, full))
+            groups = near or ({} if starved else self._startable(far, full))
             if not groups:
                 break
-            wish, lost_s = self._choose(groups, now_s)
-            if not self._load.has_room(wish.key.stream):
+            key, lost_s = self._choose_batch(groups, now_s)
+            if not self._load.has_room(key.stream):
                 break
-            action = self._start(wish, now_s)
+            action = self._start_batch(key, groups[key], now_s, modest=key not in in_reach)
             if action is None:
-                full.add(wish.key)
-                starved = starved or wish.in_reach
+                full.add(key)
+                starved = starved or key in in_reach
                 continue
             actions.append(action)
             if lost_s:
-                for session in fair_share.others(near, wish):
+                for session in fair_share.waiting_sessions(near, key):
                     session.lost_s += lost_s
         self._note_starvation(starved, now_s)
 
-    def _startable(self, wishes: list[fair_share.Wish], full: set[BatchKey]) -> list[fair_share.Wish]:
-        return [wish for wish in wishes if wish.key not in full and self._load.has_slots(wish.key.stream)]
+    def _startable(self, groups: Groups, full: set[BatchKey]) -> Groups:
+        return {key: members for key, members in groups.items() if key not in full and self._load.has_slots(key.stream)}
 
-    def _choose(self, groups: list[fair_share.Wish], now_s: float) -> tuple[fair_share.Wish, float]:
+    def _choose_batch(self, groups: Groups, now_s: float) -> tuple[BatchKey, float]:
         if len(groups) == 1:
-            return groups[0], 0.0
+            return next(iter(groups)), 0.0
         chasing = fair_share.chasers(self.sessions, self._pool.entries, self._load.costs_s, now_s)
-        return fair_share.choose(groups, chasing, self._load.costs_s, self._turn)
+        return fair_share.choose_batch(groups, chasing, self._load.costs_s, self._turn)
 
-    def _start(self, wish: fair_share.Wish, now_s: float) -> Produce | None:
-        shape = wish.members[0].shape
-        entry = self._pool.place(wish.key, shape.slot_bytes, self._demand, modest=not wish.in_reach)
+    def _start_batch(self, key: BatchKey, members: Sequence[Session], now_s: float, *, modest: bool) -> Produce | None:
+        """Finds a slot and begins; None when there is none, or none that a `modest` batch may have."""
+        shape = members[0].shape
+        entry = self._pool.place(key, shape.slot_bytes, self._demand, modest=modest)
         if self._pool.evicted:
             self._forget_evicted()
         if entry is None:
             return None
-        self._turn = fair_share.charge(wish.members, self._turn)
-        self._load.begin(shape, entry.slot, now_s)
-        return Produce(wish.key, entry.slot, shape.slot_bytes)
+        entry.started_s = now_s
+        self._turn = fair_share.charge(members, self._turn)
+        self._load.start_batch(shape, entry.slot)
+        return Produce(key, entry.slot, shape.slot_bytes)
 
     def _forget_evicted(self) -> None:
         for evicted in self._pool.evicted:

@@ -12,7 +12,7 @@ from streamd.limits import MAX_SLOTS
 
 @dataclass(slots=True)
 class Entry:
-    """A batch in a slot: in production until `ready`; `holders` leases keep it. A `tainted` slot is never rewritten.
+    """A batch in a slot, in production until `ready`; `holders` leases keep it. A `tainted` slot is never rewritten.
 
     Once it is whole and nobody holds it, it is discarded or put to `rest`.
     """
@@ -20,6 +20,7 @@ class Entry:
     key: BatchKey
     slot: int
     slot_bytes: int
+    started_s: float = 0.0  # when its production began
     ready: bool = False
     holders: int = 0
     tainted: bool = False
@@ -38,7 +39,7 @@ class Demand:
 class Pool:
     """Which batch lies in which slot."""
 
-    memory: int
+    memory_bytes: int
     used: int = 0
     entries: dict[BatchKey, Entry] = field(default_factory=dict)
     by_slot: dict[int, Entry] = field(default_factory=dict)
@@ -133,7 +134,7 @@ class Pool:
         while True:
             if free := self.free.get(slot_bytes):
                 return free.pop()
-            if self.used + slot_bytes <= self.memory and self._slots < self.most_slots:
+            if self.used + slot_bytes <= self.memory_bytes and self._slots < self.most_slots:
                 return self._make(slot_bytes)
             if not self._could_hold(slot_bytes) or not self._give_way(slot_bytes, demand, modest):
                 return None
@@ -141,7 +142,7 @@ class Pool:
     def _could_hold(self, slot_bytes: int) -> bool:
         """Whether there is room when all that may give way does; if not, nothing should in vain."""
         empty = sum(size * len(slots) for size, slots in self.free.items())
-        return self.used - empty - self._idle_bytes + slot_bytes <= self.memory
+        return self.used - empty - self._idle_bytes + slot_bytes <= self.memory_bytes
 
     def _make(self, slot_bytes: int) -> int:
         slot = self._next_slot

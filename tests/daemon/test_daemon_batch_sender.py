@@ -15,7 +15,7 @@ from served_folders import serve
 from streamd.core.counters import Stats
 from streamd.core.epoch_timing import Supply
 from streamd.core.spec import BatchKey
-from streamd.daemon.batch_sender import Deliveries
+from streamd.daemon.batch_sender import BatchSender
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.monitor.batch_preview import Leaving
 from streamd.daemon.router import Server
@@ -64,7 +64,7 @@ def stream(tmp_path: Path) -> Iterator[ServedStream]:
 @dataclass
 class Desk:
     outbox: Outbox
-    deliveries: Deliveries
+    sender: BatchSender
     stream: ServedStream
     lost: list[int]
 
@@ -75,8 +75,11 @@ class Desk:
         """Batch `index` is whole, in slot index + 1, and is the session's next."""
         key = BatchKey("train", 0, index)
         job = BatchJob(key, self.stream, 0, index + 1, 4096, busy_s=busy_s, waited_s=waited_s, at_work=at_work)
-        self.deliveries.prepare(job)
-        return SendBatch(1, index, key, index + 1)
+        self.sender.add_batch(job)
+        return SendBatch(1, index, index + 1)
+
+    def queue(self, connection: Peer, action: SendBatch, *, is_awaited: bool = False) -> None:
+        self.sender.queue(connection, action.number, action.slot, is_awaited=is_awaited)
 
 
 def on_a_desk(stream: ServedStream, play: Callable[[Desk], object]) -> Desk:
@@ -84,14 +87,14 @@ def on_a_desk(stream: ServedStream, play: Callable[[Desk], object]) -> Desk:
     outbox, lost, slots, stats = Outbox(), list[int](), SlotStore(), Stats()
     overview = Overview({"train": stream}, 1, 1, "ipc:///s", stats, began_s=0.0)
     overview.began(1, ("train", 0, 1), 0.0)
-    deliveries = Deliveries(cast("Server", outbox), slots, stats, overview, Leaving(slots), BOOT, lost.append)
-    desk = Desk(outbox, deliveries, stream, lost)
+    sender = BatchSender(cast("Server", outbox), slots, stats, overview, Leaving(slots), BOOT, lost.append)
+    desk = Desk(outbox, sender, stream, lost)
 
     async def run() -> None:
         result = play(desk)
         if asyncio.iscoroutine(result):
             await result
-        desk.deliveries.close()
+        desk.sender.close()
 
     asyncio.run(run())
     return desk
@@ -99,8 +102,8 @@ def on_a_desk(stream: ServedStream, play: Callable[[Desk], object]) -> Desk:
 
 def test_a_batch_that_lay_ready_leaves_at_once(stream: ServedStream) -> None:
     def play(desk: Desk) -> None:
-        desk.deliveries.add(desk.peer(), desk.decoded(0))
-        desk.deliveries.settle(fresh=False)
+        desk.queue(desk.peer(), desk.decoded(0))
+        desk.sender.flush_or_wait(is_fresh=False)
         assert desk.outbox.numbers == [0]
 
     on_a_desk(stream, play)
@@ -110,10 +113,10 @@ def test_samples_are_counted_as_they_leave(stream: ServedStream) -> None:
     def play(desk: Desk) -> None:
         peer = desk.peer()
         for index in range(2):
-            desk.deliveries.add(peer, desk.decoded(index))
-        assert desk.deliveries._stats.read() == {}
-        desk.deliveries.settle(fresh=False)
-        counted = desk.deliveries._stats.read()["stream.train"]
+            desk.queue(peer, desk.decoded(index))
+        assert desk.sender._stats.read() == {}
+        desk.sender.flush_or_wait(is_fresh=False)
+        counted = desk.sender._stats.read()["stream.train"]
         assert (counted["sent_samples"], counted["send_count"]) == (2 * stream.spec.batch_size, 2)
 
     on_a_desk(stream, play)
@@ -123,11 +126,11 @@ def test_a_batch_just_decoded_waits_for_three_others_and_all_leave_in_order(stre
     def play(desk: Desk) -> None:
         peer = desk.peer()
         for index in range(3):
-            desk.deliveries.add(peer, desk.decoded(index))
-            desk.deliveries.settle(fresh=True)
+            desk.queue(peer, desk.decoded(index))
+            desk.sender.flush_or_wait(is_fresh=True)
             assert desk.outbox.numbers == []
-        desk.deliveries.add(peer, desk.decoded(3))
-        desk.deliveries.settle(fresh=True)
+        desk.queue(peer, desk.decoded(3))
+        desk.sender.flush_or_wait(is_fresh=True)
         assert desk.outbox.numbers == [0, 1, 2, 3]
         assert desk.outbox.messages == 1
 
@@ -138,10 +141,10 @@ def test_what_was_waited_for_counts_with_what_it_took_and_what_lay_ready_by_numb
     def play(desk: Desk) -> None:
         peer = desk.peer()
         for index in range(2):
-            desk.deliveries.add(peer, desk.decoded(index, busy_s=4.0, waited_s=3.0, at_work=0.5), awaited=True)
+            desk.queue(peer, desk.decoded(index, busy_s=4.0, waited_s=3.0, at_work=0.5), is_awaited=True)
         for index in (2, 3, 4):
-            desk.deliveries.add(peer, desk.decoded(index, busy_s=100.0, at_work=1.0))
-        desk.deliveries.settle(fresh=False)
+            desk.queue(peer, desk.decoded(index, busy_s=100.0, at_work=1.0))
+        desk.sender.flush_or_wait(is_fresh=False)
         assert peer.supplying.take() == Supply(3, 2, 6.0, 2.0, 0.5)
         assert peer.supplying.take() == Supply()
 
@@ -150,8 +153,8 @@ def test_what_was_waited_for_counts_with_what_it_took_and_what_lay_ready_by_numb
 
 def test_a_batch_that_nobody_joins_leaves_after_a_moment(stream: ServedStream) -> None:
     async def play(desk: Desk) -> None:
-        desk.deliveries.add(desk.peer(), desk.decoded(0))
-        desk.deliveries.settle(fresh=True)
+        desk.queue(desk.peer(), desk.decoded(0))
+        desk.sender.flush_or_wait(is_fresh=True)
         async with asyncio.timeout(10):
             await desk.outbox.some.wait()
 
@@ -161,12 +164,12 @@ def test_a_batch_that_nobody_joins_leaves_after_a_moment(stream: ServedStream) -
 def test_a_batch_that_lay_ready_takes_those_that_wait_along(stream: ServedStream) -> None:
     def play(desk: Desk) -> None:
         peer = desk.peer()
-        desk.deliveries.add(peer, desk.decoded(0))
-        desk.deliveries.settle(fresh=True)
-        desk.deliveries.settle(fresh=False)
+        desk.queue(peer, desk.decoded(0))
+        desk.sender.flush_or_wait(is_fresh=True)
+        desk.sender.flush_or_wait(is_fresh=False)
         assert desk.outbox.numbers == [], "an event that sends nothing ends no wait"
-        desk.deliveries.add(peer, desk.decoded(1))
-        desk.deliveries.settle(fresh=False)
+        desk.queue(peer, desk.decoded(1))
+        desk.sender.flush_or_wait(is_fresh=False)
         assert desk.outbox.numbers == [0, 1]
 
     on_a_desk(stream, play)
@@ -174,8 +177,8 @@ def test_a_batch_that_lay_ready_takes_those_that_wait_along(stream: ServedStream
 
 def test_a_trainer_with_little_credit_is_not_kept_waiting(stream: ServedStream) -> None:
     def play(desk: Desk) -> None:
-        desk.deliveries.add(desk.peer(credit=7), desk.decoded(0))
-        desk.deliveries.settle(fresh=True)
+        desk.queue(desk.peer(credit=7), desk.decoded(0))
+        desk.sender.flush_or_wait(is_fresh=True)
         assert desk.outbox.numbers == [0]
 
     on_a_desk(stream, play)
@@ -184,11 +187,11 @@ def test_a_trainer_with_little_credit_is_not_kept_waiting(stream: ServedStream) 
 def test_whoever_is_gone_meanwhile_is_sent_nothing(stream: ServedStream) -> None:
     def play(desk: Desk) -> None:
         peer = desk.peer()
-        desk.deliveries.add(peer, desk.decoded(0))
-        desk.deliveries.settle(fresh=True)
+        desk.queue(peer, desk.decoded(0))
+        desk.sender.flush_or_wait(is_fresh=True)
         peer.gone = True
-        desk.deliveries.forget((1,))
-        desk.deliveries.send_all()
+        desk.sender.forget_slots((1,))
+        desk.sender.flush()
 
     assert on_a_desk(stream, play).outbox.numbers == []
 
@@ -196,8 +199,8 @@ def test_whoever_is_gone_meanwhile_is_sent_nothing(stream: ServedStream) -> None
 def test_whoever_cannot_be_reached_is_reported(stream: ServedStream) -> None:
     def play(desk: Desk) -> None:
         desk.outbox.reachable = False
-        desk.deliveries.add(desk.peer(), desk.decoded(0))
-        desk.deliveries.settle(fresh=False)
+        desk.queue(desk.peer(), desk.decoded(0))
+        desk.sender.flush_or_wait(is_fresh=False)
 
     assert on_a_desk(stream, play).lost == [1]
 
@@ -208,13 +211,12 @@ def test_a_batch_given_back_before_it_was_sent_costs_only_who_did_so_its_session
 ) -> None:
     def play(desk: Desk) -> None:
         early = desk.decoded(0)
-        desk.deliveries.add(desk.peer(), early)
-        desk.deliveries.settle(fresh=True)
-        desk.deliveries.forget((early.slot,))
+        desk.queue(desk.peer(), early)
+        desk.sender.flush_or_wait(is_fresh=True)
+        desk.sender.forget_slots((early.slot,))
         if other is not None:  # the slot holds another batch by now
-            again = desk.decoded(other)
-            desk.deliveries.prepare(BatchJob(again.key, stream, 0, early.slot, 4096))
-        desk.deliveries.send_all()
+            desk.sender.add_batch(BatchJob(BatchKey("train", 0, other), stream, 0, early.slot, 4096))
+        desk.sender.flush()
 
     desk = on_a_desk(stream, play)
     assert (desk.outbox.numbers, desk.lost) == ([], [1])

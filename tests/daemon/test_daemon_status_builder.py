@@ -18,7 +18,7 @@ from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.status_builder import SPAN_S, Overview
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.daemon.streams.shuffle_score import Mixing
-from streamd.scheduler import Window
+from streamd.scheduler import SchedulerLimits, Window
 from streamd.scheduler.events import CreditGranted, ProgressReported, Subscribed
 
 MIB = 1 << 20
@@ -29,7 +29,7 @@ class Desk:
 
     def __init__(self, stream: ServedStream) -> None:
         self.stream, self.stats = stream, Stats()
-        self.window = Window([stream.shape], memory=64 * MIB, workers=2)
+        self.window = Window([stream.shape], SchedulerLimits(64 * MIB, workers=2))
         self.overview = Overview({"train": stream}, 2, 64 * MIB, "ipc:///s", self.stats, began_s=0.0)
 
     def subscribe(

@@ -57,8 +57,8 @@ FAULTS: Final = (
     Fault(
         "memory has room for one slot more than it has",
         "scheduler/slot_pool.py",
-        "if self.used + slot_bytes <= self.memory and self._slots < self.most_slots:",
-        "if self.used <= self.memory and self._slots < self.most_slots:",
+        "if self.used + slot_bytes <= self.memory_bytes and self._slots < self.most_slots:",
+        "if self.used <= self.memory_bytes and self._slots < self.most_slots:",
     ),
     Fault(
         "the memory of slots that are over is not accounted as free",

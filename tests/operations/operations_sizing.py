@@ -27,7 +27,7 @@ from streamd.limits import (
     TASK_ROWS,
     WORKER_DESCRIPTORS,
 )
-from streamd.scheduler.admission import ahead_slots, least_bytes
+from streamd.scheduler.admission import SchedulerLimits, ahead_slots, least_bytes
 
 DAEMON_BYTES: Final = 64 * MIB  # of its own, and what the soak saw is less; a worker as well
 WORKER_BYTES: Final = 64 * MIB
@@ -88,8 +88,12 @@ def need(trainers: int = TRAINERS) -> Need:
     """What the example's trainers take, in whole MiB of memory."""
     one = shape(stream())
     count = workers()
-    easy = bisect_left(range(1 << 13), trainers, key=lambda mib: room([one], count, mib * MIB).at_ease) * MIB
-    return Need(one, count, easy, least_bytes(one, count, MEMORY), room([one], count, MEMORY))
+    easy = (
+        bisect_left(range(1 << 13), trainers, key=lambda mib: room([one], SchedulerLimits(mib * MIB, count)).at_ease)
+        * MIB
+    )
+    limits = SchedulerLimits(MEMORY, count)
+    return Need(one, count, easy, least_bytes(one, limits), room([one], limits))
 
 
 def ram_bytes(need: Need) -> int:
@@ -110,7 +114,7 @@ def example() -> str:
 
 
 def _for_batches(found: Need) -> Iterator[tuple[str, str, str]]:
-    batch, ahead = found.shape.slot_bytes, ahead_slots(found.shape, found.workers, MEMORY)
+    batch, ahead = found.shape.slot_bytes, ahead_slots(found.shape, SchedulerLimits(MEMORY, found.workers))
     spread = f"{WANTED_PER_S:,} samples/s x {DECODE_S * 1000:g} ms each, shared by {TRAINERS} trainers"
     easy = f"(({TRAINERS} + 1) x {DEFAULT_CREDIT} + {ahead}) x a batch"
     fit = f"{found.room.at_ease} trainers, or {found.room.at_most} with fewer batches each"

@@ -9,18 +9,18 @@ from operations_table import PAGE, ROOT, prose
 
 from streamd.cli.check.trainers_that_fit import room
 from streamd.limits import DEFAULT_CREDIT, MIB, MIN_CREDIT
-from streamd.scheduler.admission import ahead_slots
+from streamd.scheduler.admission import SchedulerLimits, ahead_slots
 
 
 def test_the_formulas_give_what_the_daemon_admits() -> None:
     found, one, text = need(), shape(stream()), prose(PAGE.read_text(encoding="utf-8"))
-    ahead = ahead_slots(one, found.workers, MEMORY)
+    ahead = ahead_slots(one, SchedulerLimits(MEMORY, found.workers))
     by_formula = ((TRAINERS + 1) * DEFAULT_CREDIT + ahead) * one.slot_bytes
     assert 0 <= found.easy_bytes - by_formula < MIB
     assert f"(({TRAINERS} + 1) x {DEFAULT_CREDIT} + {ahead}) x a batch" in example()
     assert "((trainers + 1) x 16 + batches ahead) x a batch" in text
     least = (MIN_CREDIT * TRAINERS + ahead) * one.slot_bytes
-    assert room([one], found.workers, least).at_most >= TRAINERS
+    assert room([one], SchedulerLimits(least, found.workers)).at_most >= TRAINERS
     assert "(2 x trainers + batches ahead) x a batch" in text
 
 

@@ -16,7 +16,7 @@ from itertools import count
 from streamd.core.sampler import walked
 from streamd.core.spec import BatchKey, Cursor, StreamShape, Uneven
 from streamd.limits import TASKS_AHEAD_PER_WORKER
-from streamd.scheduler import Window
+from streamd.scheduler import SchedulerLimits, Window
 from streamd.scheduler.actions import (
     Action,
     Admit,
@@ -108,14 +108,15 @@ class World:
 
     def __init__(self, *shapes: StreamShape, memory: int = 64 * MIB, workers: int = 2, check: bool = True) -> None:
         self.shapes = {shape.name: shape for shape in shapes}
-        self.memory, self.workers, self.checking = memory, workers, check
-        self.window = Window(shapes, memory=memory, workers=workers)
+        self.limits, self.checking = SchedulerLimits(memory, workers), check
+        self.window = Window(shapes, self.limits)
         self.now_s = 0.0
         self.trainers: list[Trainer] = []
         self.producing: deque[Produce] = deque()
         self.made: list[BatchKey] = []  # everything that was ever given to the workers
         self.warnings: list[str] = []
         self.slots: dict[int, int] = {}  # serial -> bytes
+        self.lying: dict[int, BatchKey] = {}  # serial -> what was written there last
         self.gone: set[int] = set()
         self.paused: set[str] = set()
         self.draining = False
@@ -165,14 +166,14 @@ class World:
         """The workers finish a batch, the oldest unless told otherwise."""
         job = self.producing[at]
         del self.producing[at]
-        self.handle(BatchProduced(job.key, job.slot))
+        self.handle(BatchProduced(job.slot))
         return job.key
 
     def fail(self, reason: str, *, stream: str = "train") -> tuple[Produce, list[Action]]:
         """The oldest production of a stream fails."""
         job = next(job for job in self.producing if job.key.stream == stream)
         self.producing.remove(job)
-        return job, self.handle(ProductionFailed(job.key, job.slot, reason))
+        return job, self.handle(ProductionFailed(job.slot, reason))
 
     def pause(self, *, stream: str = "train") -> list[Action]:
         """The data of a stream are away: all its productions come to nothing."""
@@ -190,7 +191,7 @@ class World:
         """The host has no room for the slot that was asked for last."""
         job = self.producing.pop()
         del self.slots[job.slot]
-        return self.handle(SlotDenied(job.key, job.slot, "no descriptor is left"))
+        return self.handle(SlotDenied(job.slot, "no descriptor is left"))
 
     def take(self, trainer: Trainer, batches: int = 1) -> None:
         """The loop takes batches, drops each at once, and tells so."""
@@ -315,16 +316,19 @@ class World:
 
     def _see_production(self, action: Produce) -> None:
         self.slots[action.slot] = action.slot_bytes
+        self.lying[action.slot] = action.key
         assert action.key.stream not in self.paused, "nothing is begun of a stream that waits for its data"
         self.producing.append(action)
         self.made.append(action.key)
 
     def _see_batch(self, action: SendBatch) -> None:
         trainer = self._of(action.session)
-        assert next(trainer.due) == (action.key.epoch, action.key.index), "each batch once and in order"
+        key = self.lying[action.slot]
+        assert key.stream == trainer.stream, "nothing is sent of another stream"
+        assert next(trainer.due) == (key.epoch, key.index), "each batch once and in order"
         trainer.sent += 1
         trainer.held[action.number] = action.slot
-        trainer.inbox.append((action.number, action.key))
+        trainer.inbox.append((action.number, key))
 
     def _see_drop(self, slots: Sequence[int]) -> None:
         for slot in slots:
@@ -340,7 +344,7 @@ class World:
 
     def check(self) -> None:
         assert self.window.producing == len(self.producing)
-        if not self.draining and self.tasks < self.workers * TASKS_AHEAD_PER_WORKER:
+        if not self.draining and self.tasks < self.limits.workers * TASKS_AHEAD_PER_WORKER:
             self._check_no_worker_idles()
 
     @property
@@ -351,13 +355,13 @@ class World:
         needed = self.leased | {job.slot for job in self.producing}
         if len(needed) >= self.window._pool.most_slots:
             return
-        left = self.memory - sum(self.slots[slot] for slot in needed)
+        left = self.limits.memory_bytes - sum(self.slots[slot] for slot in needed)
         for session in self.window.sessions:
             if session.shape.name in self.paused:
                 continue
             missing = [key for key in session.ahead(session.room) if key not in self.window._pool.entries]
             running = sum(job.key.stream == session.shape.name for job in self.producing)
-            most = ahead_slots(session.shape, self.workers, self.memory)
+            most = ahead_slots(session.shape, self.limits)
             assert not missing or left < session.shape.slot_bytes or running >= most, f"{missing[0]} is not produced"
 
 

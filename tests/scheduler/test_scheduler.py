@@ -10,7 +10,7 @@ from driving import MIB, World, epoch_of, steps_told, train
 
 from streamd.core.spec import BatchKey, Cursor, Segment, Uneven
 from streamd.limits import TASKS_AHEAD_PER_WORKER
-from streamd.scheduler import Window
+from streamd.scheduler import SchedulerLimits, Window
 from streamd.scheduler.actions import DropSlots, Produce, SendBatch, StopStream
 from streamd.scheduler.events import (
     BatchProduced,
@@ -69,16 +69,16 @@ def test_without_a_number_of_epochs_it_runs_on() -> None:
 
 
 def test_what_comes_together_is_answered_in_its_order_before_it_is_decided_what_is_produced_next() -> None:
-    window = Window([train(9)], memory=64 * MIB, workers=1)
+    window = Window([train(9)], SchedulerLimits(64 * MIB, workers=1))
     wish = Subscribed(1, "train", 0, 1, "drop", 1, Cursor(), 4, resuming=False)
     started = [action for action in window.handle(wish, 0.0) if isinstance(action, Produce)]
     assert [made.key.index for made in started] == [0, 1]
 
-    came: list[Event] = [CreditGranted(1, 4), *(BatchProduced(made.key, made.slot) for made in started)]
+    came: list[Event] = [CreditGranted(1, 4), *(BatchProduced(made.slot) for made in started)]
     actions = window.handle_all(came, 0.001)
 
     assert [type(action) for action in actions[:3]] == [SendBatch, SendBatch, Produce]
-    assert [action.key.index for action in actions if isinstance(action, SendBatch)] == [0, 1]
+    assert [action.slot for action in actions if isinstance(action, SendBatch)] == [made.slot for made in started]
     assert [action.key.index for action in actions if isinstance(action, Produce)][:2] == [2, 3]
 
 

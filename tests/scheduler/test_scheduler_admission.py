@@ -7,7 +7,16 @@ from driving import MIB, World, train
 
 from streamd.core.spec import Cursor, StreamShape, Uneven
 from streamd.limits import MAX_CREDIT, MAX_SLOTS
-from streamd.scheduler.admission import RETRY_S, Denial, Grant, admit, ahead_slots, tasks_ahead, working_bytes
+from streamd.scheduler.admission import (
+    RETRY_S,
+    Denial,
+    Grant,
+    SchedulerLimits,
+    admit,
+    ahead_slots,
+    tasks_ahead,
+    working_bytes,
+)
 from streamd.scheduler.events import ProgressReported, Subscribed
 from streamd.scheduler.session import Session
 
@@ -28,7 +37,7 @@ def session(number: int, credit: int, *, held: int = 0, shape: StreamShape = SHA
 
 
 def ask(memory_mib: int, *sessions: Session, event: Subscribed | None = None) -> Grant | Denial:
-    return admit(event or wish(), SHAPE, sessions, WORKERS, memory_mib * MIB)
+    return admit(event or wish(), SHAPE, sessions, SchedulerLimits(memory_mib * MIB, WORKERS))
 
 
 def denied(verdict: Grant | Denial) -> Denial:
@@ -40,12 +49,12 @@ def denied(verdict: Grant | Denial) -> Denial:
     ("tasks", "workers", "slots"), [(1, 2, 17), (1, 16, 129), (2, 2, 9), (3, 2, 7), (4, 2, 5), (64, 2, 2)]
 )
 def test_the_workers_fill_eight_tasks_each_and_one_batch_more(tasks: int, workers: int, slots: int) -> None:
-    assert ahead_slots(train(9, tasks=tasks), workers, 1 << 40) == slots
+    assert ahead_slots(train(9, tasks=tasks), SchedulerLimits(1 << 40, workers)) == slots
 
 
 @pytest.mark.parametrize(("memory", "slots"), [(800, 17), (100, 12), (48, 6), (40, 5), (8, 5)])
 def test_more_than_two_tasks_each_take_an_eighth_of_the_memory_at_most(memory: int, slots: int) -> None:
-    assert ahead_slots(SHAPE, WORKERS, memory * MIB) == slots
+    assert ahead_slots(SHAPE, SchedulerLimits(memory * MIB, WORKERS)) == slots
 
 
 @pytest.mark.parametrize(
@@ -57,14 +66,14 @@ def test_cheap_tasks_lie_with_a_worker_in_numbers_and_dear_ones_by_two(task_s: f
 
 @pytest.mark.parametrize(("memory", "slots"), [(7, 5), (6, 4), (4, 2), (3, 1), (1, 1)])
 def test_where_memory_is_small_production_leaves_two_slots_to_a_session(memory: int, slots: int) -> None:
-    assert ahead_slots(SHAPE, WORKERS, memory * MIB) == slots
+    assert ahead_slots(SHAPE, SchedulerLimits(memory * MIB, WORKERS)) == slots
 
 
 def test_the_workers_memory_is_that_of_the_largest_stream_in_use() -> None:
     large = train(9, name="large", slot_bytes=4 * MIB)
 
-    assert working_bytes([], WORKERS, 40 * MIB, SHAPE) == 5 * MIB
-    assert working_bytes([session(1, 2, shape=large)], WORKERS, 40 * MIB, SHAPE) == 20 * MIB
+    assert working_bytes([], SchedulerLimits(40 * MIB, WORKERS), SHAPE) == 5 * MIB
+    assert working_bytes([session(1, 2, shape=large)], SchedulerLimits(40 * MIB, WORKERS), SHAPE) == 20 * MIB
 
 
 def test_a_session_gets_the_credit_it_wants_where_memory_permits() -> None:
@@ -113,11 +122,13 @@ def test_a_stream_that_does_not_fit_at_all_is_refused_with_the_arithmetic() -> N
 
 
 def test_what_the_message_advises_is_enough() -> None:
-    no = denied(admit(wish(), train(100, slot_bytes=5 * MIB + 4096), [], WORKERS, 11 * MIB))
+    no = denied(admit(wish(), train(100, slot_bytes=5 * MIB + 4096), [], SchedulerLimits(11 * MIB, WORKERS)))
     advised = int(no.text.split("at least ")[1].split("MiB")[0])
 
     assert advised > 11
-    assert isinstance(admit(wish(), train(100, slot_bytes=5 * MIB + 4096), [], WORKERS, advised * MIB), Grant)
+    assert isinstance(
+        admit(wish(), train(100, slot_bytes=5 * MIB + 4096), [], SchedulerLimits(advised * MIB, WORKERS)), Grant
+    )
 
 
 def test_the_newcomer_takes_less_before_others_shrink() -> None:
@@ -172,21 +183,21 @@ def test_batches_that_are_held_beyond_a_shrunk_credit_are_waited_for() -> None:
 
 
 def test_more_ranks_than_batches_are_refused_where_steps_are_dropped() -> None:
-    no = denied(admit(wish(world=101), SHAPE, [], WORKERS, 99 * MIB))
+    no = denied(admit(wish(world=101), SHAPE, [], SchedulerLimits(99 * MIB, WORKERS)))
 
     assert no.why == "usage"
     assert no.retry_s is None
     assert "world 101 is more than the 100 batches" in no.text
-    assert isinstance(admit(wish(world=100), SHAPE, [], WORKERS, 99 * MIB), Grant)
+    assert isinstance(admit(wish(world=100), SHAPE, [], SchedulerLimits(99 * MIB, WORKERS)), Grant)
 
 
 def test_more_ranks_than_batches_are_let_in_where_steps_are_padded() -> None:
-    assert isinstance(admit(wish(world=101, uneven="pad"), SHAPE, [], WORKERS, 99 * MIB), Grant)
+    assert isinstance(admit(wish(world=101, uneven="pad"), SHAPE, [], SchedulerLimits(99 * MIB, WORKERS)), Grant)
 
 
 @pytest.mark.parametrize("uneven", ["drop", "pad"])
 def test_a_stream_without_a_batch_is_refused(uneven: Uneven) -> None:
-    assert denied(admit(wish(uneven=uneven), train(0), [], WORKERS, 99 * MIB)).why == "usage"
+    assert denied(admit(wish(uneven=uneven), train(0), [], SchedulerLimits(99 * MIB, WORKERS))).why == "usage"
 
 
 def test_the_window_shrinks_others_says_so_and_lets_the_newcomer_in() -> None:

@@ -8,7 +8,7 @@ from driving import train
 from streamd.core.spec import BatchKey, Cursor, Segment
 from streamd.limits import CATCH_UP_S
 from streamd.scheduler.events import Subscribed
-from streamd.scheduler.fair_share import Wish, charge, chasers, choose, leaders, others, wishes
+from streamd.scheduler.fair_share import charge, chasers, choose_batch, find_wanted_batches, leaders, waiting_sessions
 from streamd.scheduler.session import Session
 
 SHAPE = train(10_000)
@@ -41,33 +41,31 @@ def key(index: int) -> BatchKey:
     return BatchKey("train", 0, index)
 
 
-def wish(wanted: BatchKey, *members: Session) -> Wish:
-    return Wish(wanted, list(members), in_reach=True)
-
-
 def test_sessions_that_want_the_same_batch_are_one_group() -> None:
     one, two, far = session(1, 5), session(2, 5), session(3, 9)
 
-    near, ahead = wishes([one, two, far], lambda _: 3, nothing)
+    near, ahead, in_reach = find_wanted_batches([one, two, far], lambda _: 3, nothing)
 
-    assert near == [Wish(key(5), [one, two], in_reach=True), Wish(key(9), [far], in_reach=True)]
-    assert ahead == []
+    assert near == {key(5): [one, two], key(9): [far]}
+    assert in_reach == {key(5), key(9)}
+    assert ahead == {}
 
 
 def test_what_lies_beyond_the_credit_is_wished_for_apart() -> None:
     one, two = session(1, 0), session(2, 3)
     pool = {key(index) for index in range(5)}
 
-    near, ahead = wishes([one, two], lambda _: 3, pool.__contains__)
+    near, ahead, in_reach = find_wanted_batches([one, two], lambda _: 3, pool.__contains__)
 
-    assert near == [Wish(key(5), [two], in_reach=True)]
-    assert ahead == [Wish(key(5), [one], in_reach=False)]
+    assert near == {key(5): [two]}
+    assert ahead == {key(5): [one]}
+    assert in_reach == {key(5)}
 
 
 def test_nobody_wishes_beyond_what_production_looks_ahead() -> None:
     one = session(1, 0)
 
-    assert wishes([one], lambda _: 3, lambda wanted: wanted.index < 7) == ([], [])
+    assert find_wanted_batches([one], lambda _: 3, lambda wanted: wanted.index < 7) == ({}, {}, set())
 
 
 def test_a_chaser_that_asks_wishes_beyond_its_credit_as_well_and_one_that_rests_does_not() -> None:
@@ -75,18 +73,19 @@ def test_a_chaser_that_asks_wishes_beyond_its_credit_as_well_and_one_that_rests_
     chaser.chasing = leader.id
     pool = {key(index) for index in range(5)}
 
-    beyond = Wish(key(5), [chaser], in_reach=False)
-    assert beyond in wishes([leader, chaser], lambda _: 3, pool.__contains__)[0]
+    near, _, in_reach = find_wanted_batches([leader, chaser], lambda _: 3, pool.__contains__)
+    assert near[key(5)] == [chaser]
+    assert key(5) not in in_reach
     chaser.upto = 0
-    assert beyond not in wishes([leader, chaser], lambda _: 9, pool.__contains__)[0]
+    assert key(5) not in find_wanted_batches([leader, chaser], lambda _: 9, pool.__contains__)[0]
 
 
 def test_who_has_had_the_least_is_next() -> None:
     one, two = session(1, 5), session(2, 900)
     one.turn, two.turn = 7.0, 6.0
-    groups = [wish(key(5), one), wish(key(900), two)]
+    groups = {key(5): [one], key(900): [two]}
 
-    assert choose(groups, [], {}, 0.0) == (groups[1], 0.0)
+    assert choose_batch(groups, [], {}, 0.0) == (key(900), 0.0)
 
 
 def test_a_group_pays_once_its_members_in_parts_and_larger_batches_cost_more() -> None:
@@ -109,35 +108,36 @@ def test_the_scheduler_clock_never_runs_backwards() -> None:
 def test_a_chaser_is_served_first_and_its_price_is_told() -> None:
     leader, follower = session(1, 500), session(2, 5)
     follower.turn = 100.0
-    groups = [wish(key(500), leader), wish(key(5), follower)]
+    groups = {key(500): [leader], key(5): [follower]}
 
-    assert choose(groups, [follower], {"train": 0.25}, 0.0) == (groups[1], 0.25)
+    assert choose_batch(groups, [follower], {"train": 0.25}, 0.0) == (key(5), 0.25)
 
 
 def test_a_chaser_is_served_first_only_while_everyone_else_can_afford_it() -> None:
     leader, bystander, follower = session(1, 500), session(3, 7, large=True), session(2, 5)
     follower.turn = 100.0
-    groups = [wish(key(500), leader), wish(key(5), follower), wish(BatchKey("large", 0, 7), bystander)]
-    assert choose(groups, [follower], {"train": 0.25}, 0.0)[0] is groups[1]
+    groups = {key(500): [leader], key(5): [follower], BatchKey("large", 0, 7): [bystander]}
+    assert choose_batch(groups, [follower], {"train": 0.25}, 0.0)[0] == key(5)
 
     bystander.lost_s = CATCH_UP_S - 0.1
 
-    assert choose(groups, [follower], {"train": 0.25}, 0.0) == (groups[0], 0.0)
+    assert choose_batch(groups, [follower], {"train": 0.25}, 0.0) == (key(500), 0.0)
 
 
 def test_the_first_of_the_chasers_is_served_first() -> None:
     leader, near, far = session(1, 500), session(2, 400), session(3, 5)
-    groups = [wish(key(500), leader), wish(key(400), near), wish(key(5), far)]
+    groups = {key(500): [leader], key(400): [near], key(5): [far]}
 
-    assert choose(groups, [far, near], {"train": 0.25}, 0.0)[0] is groups[2]
-    assert choose(groups[:2], [far, near], {"train": 0.25}, 0.0)[0] is groups[1]
+    assert choose_batch(groups, [far, near], {"train": 0.25}, 0.0)[0] == key(5)
+    del groups[key(5)]
+    assert choose_batch(groups, [far, near], {"train": 0.25}, 0.0)[0] == key(400)
 
 
 def test_all_but_the_served_group_wait() -> None:
     one, two, three = session(1, 1), session(2, 2), session(3, 3)
-    groups = [wish(key(1), one), wish(key(2), two), wish(key(3), three)]
+    groups = {key(1): [one], key(2): [two], key(3): [three]}
 
-    assert others(groups, groups[1]) == [one, three]
+    assert waiting_sessions(groups, key(2)) == [one, three]
 
 
 def test_the_leader_is_the_nearest_ahead() -> None:

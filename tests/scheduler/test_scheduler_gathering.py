@@ -7,7 +7,7 @@ from itertools import count
 from driving import MIB, World, train
 
 from streamd.core.spec import Cursor
-from streamd.scheduler import Window
+from streamd.scheduler import SchedulerLimits, Window
 from streamd.scheduler.actions import Action, Admit, SendBatch
 from streamd.scheduler.events import BatchProduced, CreditGranted, Event, SessionLost, Subscribed
 from streamd.scheduler.session import Session
@@ -25,7 +25,7 @@ class Gathering:
     """A window whose trainers wait for one another."""
 
     def __init__(self) -> None:
-        self.window = Window([train(10)], memory=64 * MIB, workers=2)
+        self.window = Window([train(10)], SchedulerLimits(64 * MIB, workers=2))
         self._numbers = count(101)
 
     def subscribe(self, together: int) -> Session:
@@ -90,7 +90,7 @@ def test_nothing_is_sent_before_all_are_there_and_then_to_all() -> None:
     early = [gathering.subscribe(3), gathering.subscribe(3)]
     assert [session.room for session in early] == [0, 0]
     (produce,) = [job for job in gathering.window._pool.entries.values() if job.key.index == 0]
-    done = gathering.handle(BatchProduced(produce.key, produce.slot))
+    done = gathering.handle(BatchProduced(produce.slot))
     assert not [action for action in done if isinstance(action, SendBatch)]
     number = early[0].id + 2
     last = Subscribed(number, "train", 0, 1, "drop", 1, Cursor(), 4, resuming=False, together=3)

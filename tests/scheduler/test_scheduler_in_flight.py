@@ -7,6 +7,7 @@ from driving import MIB, train
 
 from streamd.core.spec import StreamShape
 from streamd.limits import MAX_TASKS_AHEAD, TASKS_AHEAD_PER_WORKER
+from streamd.scheduler.admission import SchedulerLimits
 from streamd.scheduler.in_flight import Workload
 
 WORKERS = 2
@@ -15,19 +16,19 @@ CHEAP_S = 0.0001
 
 
 def load(*shapes: StreamShape, memory: int = 1024 * MIB) -> Workload:
-    return Workload(shapes or (train(100),), memory=memory, workers=WORKERS)
+    return Workload(shapes or (train(100),), SchedulerLimits(memory, WORKERS))
 
 
 def produce(work: Workload, shape: StreamShape, cost_s: float, since_s: float = 0.0) -> None:
-    work.begin(shape, 1, since_s)
-    work.finish(1, since_s + cost_s)
+    work.start_batch(shape, 1)
+    work.finish_batch(1, since_s, since_s + cost_s)
 
 
 def filled(work: Workload, shape: StreamShape) -> int:
     """How many batches go into production until there is no room for another one."""
     before = len(work)
     while work.has_room(shape.name):
-        work.begin(shape, len(work) + 100, 0.0)
+        work.start_batch(shape, len(work) + 100)
     return len(work) - before
 
 
@@ -71,21 +72,21 @@ def test_a_stream_fills_no_more_slots_at_a_time_than_it_may() -> None:
     slots = 0
     while work.has_slots("train"):
         slots += 1
-        work.begin(shape, slots, 0.0)
+        work.start_batch(shape, slots)
 
     assert slots == 3
-    work.give_up(1)
+    work.abandon_batch(1)
     assert work.has_slots("train")
 
 
 def test_a_batch_costs_what_passed_since_the_one_before_it() -> None:
     shape = train(100)
     work = load(shape)
-    work.begin(shape, 1, 0.0)
-    work.begin(shape, 2, 0.0)
+    work.start_batch(shape, 1)
+    work.start_batch(shape, 2)
 
-    work.finish(1, 1.0)
-    work.finish(2, 3.0)
+    work.finish_batch(1, 0.0, 1.0)
+    work.finish_batch(2, 0.0, 3.0)
 
     assert work.costs_s["train"] == pytest.approx(1.0 + 0.1 * (2.0 - 1.0))
 
@@ -94,12 +95,12 @@ def test_what_is_under_way_of_a_stream_that_changed_is_not_the_new_ones() -> Non
     old, new = train(100), train(50)
     work = load(old, memory=5 * MIB)
     for slot in (1, 2, 3):
-        work.begin(old, slot, 0.0)
+        work.start_batch(old, slot)
     work.put(new)
     assert work.has_slots("train")
 
-    work.finish(1, 1.0)
-    work.begin(new, 4, 1.0)
+    work.finish_batch(1, 0.0, 1.0)
+    work.start_batch(new, 4)
 
     assert work.has_slots("train")
     assert len(work) == 3
@@ -108,10 +109,10 @@ def test_what_is_under_way_of_a_stream_that_changed_is_not_the_new_ones() -> Non
 def test_the_last_batch_of_a_stream_that_is_gone_is_counted_off() -> None:
     shape = train(100)
     work = load(shape)
-    work.begin(shape, 1, 0.0)
+    work.start_batch(shape, 1)
     work.remove("train")
 
-    work.finish(1, CHEAP_S)
+    work.finish_batch(1, 0.0, CHEAP_S)
 
     assert len(work) == 0
     assert work.is_full

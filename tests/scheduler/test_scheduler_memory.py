@@ -98,7 +98,7 @@ def test_while_someone_waits_for_memory_nothing_is_produced_ahead_for_others() -
     world = World(old_shape, train(400, name="other"), memory=26 * MIB, workers=8, check=False)
     world.subscribe(credit=2)
     other = world.subscribe("other", credit=2)
-    assert world.window.used_bytes == world.memory
+    assert world.window.used_bytes == world.limits.memory_bytes
     world.shapes["train"] = new_shape
     world.handle(StreamChanged("train", new_shape))  # the old productions go on, and keep their memory
     made = len(world.made)

@@ -35,7 +35,7 @@ from streamd.ipc.messages import (
     Welcome,
 )
 from streamd.limits import PAIR_S
-from streamd.scheduler import Window
+from streamd.scheduler import SchedulerLimits, Window
 from streamd.scheduler.actions import (
     Action,
     Admit,
@@ -89,7 +89,7 @@ class Daemon:
         self._data, self._hardware = stage.data, stage.hardware
         self._agenda, self._rng, self._story, self._network = stage.agenda, stage.rng, stage.story, stage.network
         memory = self._hardware.slots * SLOT_BYTES
-        self.window = Window([self._data.shape], memory=memory, workers=self._hardware.workers)
+        self.window = Window([self._data.shape], SchedulerLimits(memory, self._hardware.workers))
         self.engine = VirtualEngine(stage, self.process, self._happen)
         self._speaking: dict[int, Peer] = {}
         self._lifelines: dict[int, Lifeline] = {}

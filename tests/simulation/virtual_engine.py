@@ -83,7 +83,7 @@ class VirtualEngine:
             return
         self.running.remove(job)
         self._fill(job)
-        self._report(BatchProduced(key, job.action.slot))
+        self._report(BatchProduced(job.action.slot))
         self._work()
 
     def _fill(self, job: Job) -> None:
@@ -125,5 +125,5 @@ class VirtualEngine:
     def _fail(self, job: Job) -> None:
         self.running.remove(job)
         job.attempt += 1
-        self._report(ProductionFailed(job.action.key, job.action.slot, "the disk is gone"))
+        self._report(ProductionFailed(job.action.slot, "the disk is gone"))
         self._work()

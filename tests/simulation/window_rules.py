@@ -8,7 +8,7 @@ from synthetic import SLOT_BYTES
 
 from streamd.core.spec import StreamShape
 from streamd.limits import TASKS_AHEAD_PER_WORKER
-from streamd.scheduler import Window
+from streamd.scheduler import SchedulerLimits, Window
 from streamd.scheduler.admission import ahead_slots
 
 
@@ -32,7 +32,7 @@ def check_no_worker_idles(story: Story, window: Window, shape: StreamShape, hard
         return
     entries = window._pool.by_slot.values()
     left = hardware.slots - sum(not entry.ready or entry.holders > 0 for entry in entries)
-    most = ahead_slots(shape, hardware.workers, hardware.slots * SLOT_BYTES)
+    most = ahead_slots(shape, SchedulerLimits(hardware.slots * SLOT_BYTES, hardware.workers))
     known = window._pool.entries
     missing = [key for each in window.sessions for key in each.ahead(each.room) if key not in known]
     story.require(

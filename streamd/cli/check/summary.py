@@ -32,7 +32,7 @@ from streamd.core.text import counted
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.daemon.streams.shuffle_score import stored
 from streamd.limits import DEFAULT_CREDIT
-from streamd.scheduler.admission import ahead_slots
+from streamd.scheduler.admission import SchedulerLimits, ahead_slots
 
 _SIZES: Final = 20  # the most frequent ones are kept
 
@@ -55,7 +55,7 @@ def summed_up(
         memory_bytes=config.memory,
         workers=config.worker_count,
         streams={tally.stream.spec.name: _of_stream(tally, config, processes, groups) for tally in tallies},
-        together=room(shapes, config.worker_count, config.memory) if len(shapes) > 1 else None,
+        together=room(shapes, _limits(config)) if len(shapes) > 1 else None,
         leaks=[_leak(each, streams) for each in shared if told.isdisjoint((each.first, each.second))],
         contradictions=list(_contradictions(groups, streams)),
         refused=refused,
@@ -147,13 +147,17 @@ def _stops(tally: Tally) -> str | None:
 
 def _memory(stream: ServedStream, config: Config) -> Memory:
     shape = stream.shape
-    ahead = ahead_slots(shape, config.worker_count, config.memory)
+    limits = _limits(config)
     return Memory(
         shape.slot_bytes,
         DEFAULT_CREDIT * shape.slot_bytes,
-        ahead * shape.slot_bytes,
-        room([shape], config.worker_count, config.memory),
+        ahead_slots(shape, limits) * shape.slot_bytes,
+        room([shape], limits),
     )
+
+
+def _limits(config: Config) -> SchedulerLimits:
+    return SchedulerLimits(config.memory, config.worker_count)
 
 
 def _epoch(tally: Tally, processes: int, chunks: Unpacking | None) -> EpochTime:

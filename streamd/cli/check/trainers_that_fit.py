@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from streamd.core.spec import Cursor, StreamShape
 from streamd.limits import DEFAULT_CREDIT, MAX_SESSIONS
-from streamd.scheduler.admission import Denial, admit
+from streamd.scheduler.admission import Denial, SchedulerLimits, admit
 from streamd.scheduler.events import Subscribed
 from streamd.scheduler.session import Session
 
@@ -24,12 +24,12 @@ class Room:
     refusal: str | None = None
 
 
-def room(shapes: Sequence[StreamShape], workers: int, memory: int) -> Room:
-    """Room for trainers that each read all of `shapes`; `memory` in bytes. No more than a daemon takes at all."""
+def room(shapes: Sequence[StreamShape], limits: SchedulerLimits) -> Room:
+    """Room for trainers that each read all of `shapes`. No more than a daemon takes at all."""
     sessions: list[Session] = []
     at_ease = 0
     while len(sessions) + len(shapes) <= MAX_SESSIONS:
-        denial = next((each for shape in shapes if (each := _enter(sessions, shape, workers, memory))), None)
+        denial = next((each for shape in shapes if (each := _enter(sessions, shape, limits))), None)
         if denial is not None:
             trainers = len(sessions) // len(shapes)
             return Room(at_ease, trainers, None if trainers else denial.text)
@@ -38,10 +38,10 @@ def room(shapes: Sequence[StreamShape], workers: int, memory: int) -> Room:
     return Room(at_ease, len(sessions) // len(shapes))
 
 
-def _enter(sessions: list[Session], shape: StreamShape, workers: int, memory: int) -> Denial | None:
+def _enter(sessions: list[Session], shape: StreamShape, limits: SchedulerLimits) -> Denial | None:
     """Lets one more session of `shape` in, or says why not."""
     wish = Subscribed(len(sessions), shape.name, 0, 1, "drop", None, Cursor(), DEFAULT_CREDIT, resuming=False)
-    verdict = admit(wish, shape, sessions, workers, memory)
+    verdict = admit(wish, shape, sessions, limits)
     if isinstance(verdict, Denial):
         return verdict
     for number, credit in verdict.shrunk.items():

@@ -11,8 +11,7 @@ from daemons import write_images
 from served_folders import serve
 
 from streamd.core.counters import Stats as Numbers
-from streamd.daemon.queries import Answers
-from streamd.daemon.status_builder import Overview
+from streamd.daemon.status_builder import Answers, Overview
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.ipc.messages import (
     AskMonitor,
@@ -28,7 +27,7 @@ from streamd.ipc.messages import (
     Streams,
 )
 from streamd.ipc.slots import SlotStore
-from streamd.scheduler import Window
+from streamd.scheduler import SchedulerLimits, Window
 from streamd.scheduler.events import TimePassed
 
 MIB = 1 << 20
@@ -43,7 +42,7 @@ def streams(tmp_path: Path) -> Iterator[dict[str, ServedStream]]:
 
 @pytest.fixture
 def answers(streams: dict[str, ServedStream]) -> Answers:
-    stats, window = Numbers(), Window([each.shape for each in streams.values()], memory=8 * MIB, workers=2)
+    stats, window = Numbers(), Window([each.shape for each in streams.values()], SchedulerLimits(8 * MIB, workers=2))
     overview = Overview(streams, 2, 8 * MIB, "ipc:///s", stats, began_s=0.0)
     return Answers(streams, window, SlotStore(), stats, overview)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from streamd.core.spec import BatchKey, Cursor, StreamShape
 from streamd.scheduler.actions import Action, SendBatch, SendReceipt
 from streamd.scheduler.events import Subscribed
-from streamd.scheduler.sending import deliver
+from streamd.scheduler.leases import deliver
 from streamd.scheduler.session import Session
 from streamd.scheduler.slot_pool import Demand, Pool
 
@@ -36,7 +36,7 @@ def sent(session: Session, pool: Pool) -> list[Action]:
 
 
 def test_what_lies_ready_is_sent_up_to_the_first_that_does_not() -> None:
-    assert sent(session(), pool(0, 2)) == [SendBatch(1, 0, BatchKey("train", 0, 0), 1)]
+    assert sent(session(), pool(0, 2)) == [SendBatch(1, 0, 1)]
 
 
 def test_no_more_is_sent_than_was_granted() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from streamd.daemon.listener import Door
+from streamd.daemon.router import Door
 from streamd.limits import KNOCKS
 
 LIMIT_S = 10.0
@@ -154,7 +154,7 @@ def test_what_a_killed_daemon_left_beside_the_path_is_no_obstacle(place: Path) -
 def test_a_folder_that_may_not_be_written_any_more_costs_newcomers_a_pause(
     place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("streamd.daemon.listener._REST_S", 0.01)
+    monkeypatch.setattr("streamd.daemon.router._REST_S", 0.01)
 
     async def scene(house: House) -> None:
         listen, refused = house.door._listen, iter([OSError(28, "No space left on device")])
