@@ -29,7 +29,7 @@ class Delivery:
     pixel_id: str
 
 
-class Inbox:
+class Handoff:
     """Guarded by one lock: what the loop takes and what a reconnection discards must never overlap.
 
     An interrupt (Ctrl-C) may fall anywhere into the loop. In threading.Condition, which is Python code, it leaves the
@@ -142,7 +142,7 @@ class Inbox:
     def fork_ends(self) -> None:
         """In the parent: what the loop takes from now on no child has."""
         with self._changed:
-            self._forks = max(0, self._forks - 1)  # one that began before there was this inbox is none of its own
+            self._forks = max(0, self._forks - 1)  # one that began before there was this handoff is none of its own
 
     def let_go(self) -> None:
         """In the child, which has one thread: what nobody there can take keeps no memory."""

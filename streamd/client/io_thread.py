@@ -19,7 +19,7 @@ from typing import Final
 import zmq
 
 from streamd.client.forks import watch_forks
-from streamd.client.handoff import Delivery, Inbox
+from streamd.client.handoff import Delivery, Handoff
 from streamd.client.held_over import EndedConnection, held_over
 from streamd.client.returns import Returns
 from streamd.client.session import (
@@ -49,13 +49,13 @@ _JOIN_S: Final = 5.0
 _FAREWELL_S: Final = 1.0
 
 
-class Postman:
+class IOThread:
     """Runs a `Session` against the world. `start` and `stop` belong to the trainer, the rest to the thread."""
 
-    def __init__(self, endpoint: str, session: Session, inbox: Inbox) -> None:
+    def __init__(self, endpoint: str, session: Session, handoff: Handoff) -> None:
         self._endpoint = endpoint
         self._session = session
-        self._inbox = inbox
+        self._handoff = handoff
         self._returns = Returns()
         self._orders: deque[Callable[[], Iterable[Do]]] = deque()
         self._stopping = False
@@ -83,7 +83,7 @@ class Postman:
         self._starting = start_apart(self._thread, self._fail_to_start)
 
     def _fail_to_start(self, error: RuntimeError) -> None:
-        self._inbox.fail(ConnectError(self._endpoint, f"{error}: raise this user's limit on threads (ulimit -u)"))
+        self._handoff.fail(ConnectError(self._endpoint, f"{error}: raise this user's limit on threads (ulimit -u)"))
 
     def stop(self) -> None:
         """Says goodbye and ends the thread."""
@@ -114,16 +114,16 @@ class Postman:
 
     def fork_begins(self) -> None:
         """Called before a fork, in the thread that forks."""
-        self._inbox.fork_begins()
+        self._handoff.fork_begins()
         self._returns.fork_begins()
 
     def fork_ends(self) -> None:
         """Called after a fork, in the parent."""
-        self._inbox.fork_ends()
+        self._handoff.fork_ends()
 
     def forked(self) -> None:
         """Called in the child, where the I/O thread is not: what no view needs is unmapped, the lifelines ended."""
-        self._inbox.let_go()
+        self._handoff.let_go()
         self._maps.clear()
         if self._lifeline is not None:
             self._lifeline.close()
@@ -138,9 +138,9 @@ class Postman:
                 self._turn()
             self._say_goodbye()
         except StreamdError as error:
-            self._inbox.fail(error)
+            self._handoff.fail(error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the loop must hear of it and not wait for ever
-            self._inbox.fail(ProtocolError(f"the client's I/O thread failed: {type(error).__name__}: {error}"))
+            self._handoff.fail(ProtocolError(f"the client's I/O thread failed: {type(error).__name__}: {error}"))
         finally:
             self._disconnect(linger_ms=0)
             self._context.term()
@@ -148,7 +148,7 @@ class Postman:
     def _say_goodbye(self) -> None:
         """Says goodbye and waits for the daemon to hang up: a lifeline that ends before that looks like death."""
         self._collect()
-        held, forked = self._inbox.part()
+        held, forked = self._handoff.part()
         farewell = self._session.closed((*held, *forked.difference(held)) if self._is_shared else ())
         self._do(farewell)
         if farewell and self._lifeline is not None:
@@ -216,7 +216,7 @@ class Postman:
     def _collect(self) -> None:
         """Hears what the loop and the finalisers had to say."""
         numbers = self._returns.gather(self._connection)
-        taken, retired = self._inbox.returned(self._connection, numbers)
+        taken, retired = self._handoff.returned(self._connection, numbers)
         waited_ns, self._waited_ns = self._waited_ns, 0
         if numbers and self._session.state == "over" and self._lifeline is not None:
             with suppress(OSError):  # the lifeline's end says as much
@@ -249,10 +249,10 @@ class Postman:
                     offers += self._delivery(do, inline)
                     continue
                 if isinstance(do, Fail):  # what came before it is the loop's, and is told to be
-                    self._inbox.offer(offers)
+                    self._handoff.offer(offers)
                     offers = []
                 self._do_one(do)
-        self._inbox.offer(offers)
+        self._handoff.offer(offers)
 
     def _do(self, what: Iterable[Do]) -> None:
         for do in what:
@@ -272,16 +272,16 @@ class Postman:
                 self._unmap(slots)
             case Lent(credit):
                 self._returns.worth_ringing = grant_size(credit)
-                self._inbox.lend(credit)
+                self._handoff.lend(credit)
             case OfferReceipt() | Fail():
                 self._tell_loop(do)
 
     def _tell_loop(self, do: OfferReceipt | Fail) -> None:
         match do:
             case OfferReceipt(receipt):
-                self._inbox.offer_receipt(receipt)
+                self._handoff.offer_receipt(receipt)
             case Fail(error):
-                self._inbox.fail(error)
+                self._handoff.fail(error)
                 self._tell_held()
                 self._unwatch()
 
@@ -293,7 +293,7 @@ class Postman:
         self._disconnect(linger_ms=0)
         if self._context is None:
             return
-        self._connection, cursor = self._inbox.begin_connection()
+        self._connection, cursor = self._handoff.begin_connection()
         earlier = [each.whose for each in held_over(self._session.wish.stream)]
         self._session.earlier = tuple(earlier[:MAX_SESSIONS])  # of one daemon there are no more
         self._socket = make_socket(self._context, self._endpoint)
@@ -304,7 +304,7 @@ class Postman:
 
     def _greet(self, welcome: Welcome) -> None:
         if welcome.cursor is not None:
-            self._inbox.move(welcome.cursor)
+            self._handoff.move(welcome.cursor)
         self._whose = self._session.whose
         self._is_shared = welcome.transport == "shared"
         try:
@@ -316,7 +316,7 @@ class Postman:
             return
         self._returns.worth_ringing = grant_size(welcome.credit)
         self._pixel_id = welcome.spec.pixel_id
-        self._inbox.welcome(welcome.credit, self._counted(welcome))
+        self._handoff.welcome(welcome.credit, self._counted(welcome))
 
     def _delivery(self, offer: Offer, inline: memoryview | None) -> list[Delivery]:
         """The batch with its memory; none, and the connection lost, where that cannot be had."""
@@ -358,11 +358,11 @@ class Postman:
         """The session is over, by the daemon's word: it is told what the loop may hold of it, as long as it does."""
         if self._lifeline is not None and self._is_shared:
             with suppress(OSError):  # the lifeline's end says as much
-                self._lifeline.keep(self._inbox.outstanding())
+                self._lifeline.keep(self._handoff.outstanding())
 
     def _part(self, lifeline: Lifeline) -> None:
         """The connection is over: its lifeline ends with the last view of its batches, which may be now."""
-        held, forked = self._inbox.part()
+        held, forked = self._handoff.part()
         if not self._is_shared:
             held = {}
         elif held or forked:
@@ -381,7 +381,7 @@ class Postman:
     def _lose(self) -> None:
         self._disconnect(linger_ms=0)
         self._do(self._session.lost(time.monotonic()))
-        self._inbox.away()
+        self._handoff.away()
 
     def _disconnect(self, *, linger_ms: int) -> None:
         self._maps.clear()

@@ -22,7 +22,7 @@ from streamd.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class BatchSplit:
     """`parts` of each of the stream's batches, or a `group` of them together, are one batch of `rows` rows.
 
     All ranks of a world take equally many steps. So where one of them has a last batch too short for all its parts, the
@@ -36,14 +36,14 @@ class Cut:
     uneven: Uneven = "drop"
 
     @staticmethod
-    def of(served: StreamSpec, batch_size: int | None, uneven: Uneven = "drop") -> Cut:
+    def for_size(served: StreamSpec, batch_size: int | None, uneven: Uneven = "drop") -> BatchSplit:
         """Raises ConfigError unless `batch_size` divides the stream's or is a multiple of it."""
         whole = served.batch_size
         rows = whole if batch_size is None else batch_size
         if rows > 0 and whole % rows == 0:
-            return Cut(served, rows, parts=whole // rows, uneven=uneven)
+            return BatchSplit(served, rows, parts=whole // rows, uneven=uneven)
         if rows > 0 and rows % whole == 0:
-            return Cut(served, rows, group=rows // whole, uneven=uneven)
+            return BatchSplit(served, rows, group=rows // whole, uneven=uneven)
         near = [size for size in (*_divisors(whole), whole * 2, whole * 3, whole * 4) if size != whole]
         nearest = ", ".join(map(str, sorted(sorted(near, key=lambda size: abs(size - rows))[:4])))
         raise ConfigError(
@@ -101,10 +101,10 @@ def part(batch: Batch, start: int, stop: int, index: int) -> Batch:
 class Group:
     """Batches put together, copied as they come, so that none of them is held for long."""
 
-    def __init__(self, cut: Cut) -> None:
-        self._cut = cut
+    def __init__(self, split: BatchSplit) -> None:
+        self._split = split
         self._batches: list[Batch] = []
-        self._images: npt.NDArray[np.uint8] = np.empty((cut.rows, *cut.served.image_shape), dtype=np.uint8)
+        self._images: npt.NDArray[np.uint8] = np.empty((split.rows, *split.served.image_shape), dtype=np.uint8)
         self.rows = 0
 
     def __len__(self) -> int:
@@ -129,7 +129,7 @@ class Group:
 
     def batch(self, index: int) -> Batch:
         """One batch of all; with rows of weight 0 behind them where the stream fills up its last one."""
-        empty = self._cut.rows - self.rows if self._cut.served.remainder == "pad" else 0
+        empty = self._split.rows - self.rows if self._split.served.remainder == "pad" else 0
         self._images[self.rows : self.rows + empty] = 0
         images = self._images[: self.rows + empty]
         images.setflags(write=False)
@@ -173,15 +173,15 @@ class Loose:
 Fetch = Callable[[], Fetched | None]  # None at the epoch's end
 
 
-class Recut:
+class Rebatcher:
     """Makes the trainer's batches of the stream's. What was begun when a loop is left is gone on with by the next."""
 
-    def __init__(self, cut: Cut, rank: int, world: int, rows_taken: int) -> None:
-        self._cut, self._rank, self._world = cut, rank, world
+    def __init__(self, split: BatchSplit, rank: int, world: int, rows_taken: int) -> None:
+        self._split, self._rank, self._world = split, rank, world
         self._fetched: Fetched | None = None
         self._group: Group | None = None
-        self._levels = cut.parts > 1 and world > 1
-        self._whole = cut.parts == cut.group == 1
+        self._levels = split.parts > 1 and world > 1
+        self._whole = split.parts == split.group == 1
         self.rows_taken = rows_taken  # of the stream's batch at hand, or of the next one
         self.unused = 0  # samples of this epoch that did not fill a last batch
 
@@ -189,7 +189,7 @@ class Recut:
         """The trainer's next batch; None at the epoch's end."""
         if self._whole and not self.rows_taken:
             return self._next_whole(fetch)
-        return self._next_group(fetch) if self._cut.group > 1 else self._next_part(fetch)
+        return self._next_group(fetch) if self._split.group > 1 else self._next_part(fetch)
 
     def loose(self) -> Loose:
         """What an account must know of a batch that is begun."""
@@ -197,17 +197,17 @@ class Recut:
             return Loose(gathered=len(self._group), samples=-self._group.samples)
         begun = self._fetched
         samples = _samples(begun.batch.sample_ids[: self.rows_taken]) if begun else self.rows_taken
-        return Loose(self.rows_taken // self._cut.rows, samples=samples)
+        return Loose(self.rows_taken // self._split.rows, samples=samples)
 
     def steps_left(self, base: int, steps: int) -> int:
         """The trainer's steps in what is left of an epoch: `steps` of the stream's own from its batch `base` on."""
-        cut, world = self._cut, self._world
-        left = cut.steps([Segment(base, steps, self._rank, world)], gathered=-self.loose().gathered)
-        if not self.rows_taken or cut.group > 1 or not steps:
+        split, world = self._split, self._world
+        left = split.steps([Segment(base, steps, self._rank, world)], gathered=-self.loose().gathered)
+        if not self.rows_taken or split.group > 1 or not steps:
             return left
-        parts = cut.parts_at(base + world, world)
-        rows = cut.served.rows(base) if world == 1 else parts * cut.rows  # ranks fill theirs up to each other's
-        return left - parts - (self.rows_taken - rows) // cut.rows
+        parts = split.parts_at(base + world, world)
+        rows = split.served.rows(base) if world == 1 else parts * split.rows  # ranks fill theirs up to each other's
+        return left - parts - (self.rows_taken - rows) // split.rows
 
     def close(self) -> None:
         """Lets go of the batch at hand."""
@@ -230,7 +230,7 @@ class Recut:
         if self._levels and self._fetched is None:
             fetched = self._levelled(fetched)
         batch, start = fetched.batch, self.rows_taken
-        stop = len(batch) if self._cut.group > 1 else min(start + self._cut.rows, len(batch))
+        stop = len(batch) if self._split.group > 1 else min(start + self._split.rows, len(batch))
         if stop == len(batch):
             self._fetched, self.rows_taken = None, 0
             fetched.book()
@@ -239,34 +239,34 @@ class Recut:
             self._fetched, self.rows_taken = fetched, stop
             assert fetched.token_within is not None  # noqa: S101 - it has parts
             batch = replace(batch, make_token=partial(fetched.token_within, stop, self._world))
-        if stop - start == len(batch) and self._cut.parts == 1:
+        if stop - start == len(batch) and self._split.parts == 1:
             return batch
-        return part(batch, start, stop, self._cut.part_index(batch, start))
+        return part(batch, start, stop, self._split.part_index(batch, start))
 
     def _levelled(self, fetched: Fetched) -> Fetched:
         """The batch with as many parts as every other rank's of the same step."""
-        batch, cut = fetched.batch, self._cut
-        parts = cut.parts_at(batch.index - self._rank + self._world, self._world)
-        if parts > -(-len(batch) // cut.rows):
-            return fetched._replace(batch=_filled(batch, parts * cut.rows))
-        if parts * cut.rows >= len(batch):
+        batch, split = fetched.batch, self._split
+        parts = split.parts_at(batch.index - self._rank + self._world, self._world)
+        if parts > -(-len(batch) // split.rows):
+            return fetched._replace(batch=_filled(batch, parts * split.rows))
+        if parts * split.rows >= len(batch):
             return fetched
-        kept = part(batch, 0, parts * cut.rows, batch.index)
+        kept = part(batch, 0, parts * split.rows, batch.index)
         return fetched._replace(batch=kept, unused=_samples(batch.sample_ids[len(kept) :]))
 
     def _next_group(self, fetch: Fetch) -> Batch | None:
         """Several of the stream's batches as one; what does not fill a last one is dropped where the stream does so."""
-        group = self._group = self._group or Group(self._cut)
-        while len(group) < self._cut.group and (batch := self._next_part(fetch)) is not None:
+        group = self._group = self._group or Group(self._split)
+        while len(group) < self._split.group and (batch := self._next_part(fetch)) is not None:
             group.add(batch)
             del batch  # its memory goes back before the next one is waited for
         self._group = None
         if not len(group):
             return None
-        if len(group) < self._cut.group and self._cut.served.remainder == "drop":
+        if len(group) < self._split.group and self._split.served.remainder == "drop":
             self.unused += group.samples
             return None
-        return group.batch(self._cut.group_index(group.first_index(), self._rank, self._world))
+        return group.batch(self._split.group_index(group.first_index(), self._rank, self._world))
 
 
 def _filled(batch: Batch, rows: int) -> Batch:
