@@ -19,7 +19,7 @@ from typing import Final
 import zmq
 
 from streamd.client.forks import watch_forks
-from streamd.client.handoff import Delivery, Handoff
+from streamd.client.handoff import Handoff
 from streamd.client.held_over import EndedConnection, held_over
 from streamd.client.returns import Returns
 from streamd.client.session import (
@@ -27,9 +27,9 @@ from streamd.client.session import (
     Fail,
     Greet,
     Lent,
-    Offer,
     OfferReceipt,
     OpenSocket,
+    ReceivedBatch,
     Say,
     Session,
     Unmap,
@@ -95,9 +95,9 @@ class IOThread:
         self._stopping = True
         self._returns.ring()
 
-    def take_back(self, delivery: Delivery) -> None:
+    def take_back(self, received: ReceivedBatch) -> None:
         """The last view of a batch is gone. Called by finalisers, in any thread, even within the garbage collector."""
-        self._returns.give_back(delivery.connection, delivery.number)
+        self._returns.give_back(received.connection, received.number)
 
     def hurry(self, *, now: bool) -> None:
         """While `now`, every lease that ended is told: the loop waits and the daemon has no credit left to send on."""
@@ -241,18 +241,18 @@ class IOThread:
 
     def _hear(self, frames: Iterable[bytes], inline: memoryview | None) -> None:
         """Takes the frames of one message; the batches among them reach the loop together."""
-        offers: list[Delivery] = []
+        batches: list[ReceivedBatch] = []
         for data in frames:
             header, message = unpack_daemon(data)
             for do in self._session.heard(header, message, time.monotonic()):
-                if isinstance(do, Offer):
-                    offers += self._delivery(do, inline)
+                if isinstance(do, ReceivedBatch):
+                    batches += self._with_memory(do, inline)
                     continue
                 if isinstance(do, Fail):  # what came before it is the loop's, and is told to be
-                    self._handoff.offer(offers)
-                    offers = []
+                    self._handoff.offer(batches)
+                    batches = []
                 self._do_one(do)
-        self._handoff.offer(offers)
+        self._handoff.offer(batches)
 
     def _do(self, what: Iterable[Do]) -> None:
         for do in what:
@@ -318,11 +318,11 @@ class IOThread:
         self._pixel_id = welcome.spec.pixel_id
         self._handoff.welcome(welcome.credit, self._counted(welcome))
 
-    def _delivery(self, offer: Offer, inline: memoryview | None) -> list[Delivery]:
+    def _with_memory(self, received: ReceivedBatch, inline: memoryview | None) -> list[ReceivedBatch]:
         """The batch with its memory; none, and the connection lost, where that cannot be had."""
-        number, batch = offer.number, offer.batch
+        header = received.header
         try:
-            memory = inline if batch.inline else self._mapped(batch.slot, batch.slot_bytes)
+            memory = inline if header.inline else self._mapped(header.slot, header.slot_bytes)
         except ConnectError:
             memory = None
         except OSError as error:
@@ -332,9 +332,9 @@ class IOThread:
         if memory is None:
             self._lose()
             return []
-        delivery = Delivery(self._connection, number, batch, memory, self._pixel_id)
-        self._returns.expect(delivery)
-        return [delivery]
+        ready = received.with_memory(self._connection, memory, self._pixel_id)
+        self._returns.expect(ready)
+        return [ready]
 
     def _mapped(self, slot: int, nbytes: int) -> memoryview:
         if slot not in self._maps:

@@ -6,8 +6,8 @@ import os
 import weakref
 from collections import deque
 
-from streamd.client.handoff import Delivery
 from streamd.client.held_over import EndedConnection
+from streamd.client.session import ReceivedBatch
 
 
 class Returns:
@@ -19,7 +19,7 @@ class Returns:
         # Views that outlive the stream still ring it, so it closes with the last of them, not with the thread.
         # At the interpreter's end the thread still polls it, and its number may be another file's by then.
         weakref.finalize(self, os.close, self.bell).atexit = False
-        self._lent: dict[tuple[int, int], weakref.ref[Delivery]] = {}  # by connection and number
+        self._lent: dict[tuple[int, int], weakref.ref[ReceivedBatch]] = {}  # by connection and number
         self._returned: deque[tuple[int, int]] = deque()  # (connection, number), appended by finalisers
         self._ended: dict[int, EndedConnection] = {}  # by connection: those of which the loop holds something
         self._hurried = False
@@ -30,15 +30,15 @@ class Returns:
     def ring(self) -> None:
         os.eventfd_write(self.bell, 1)
 
-    def expect(self, delivery: Delivery) -> None:
-        """A lease begins; it ends when it is given back, or else with the delivery."""
-        whose, mine = (delivery.connection, delivery.number), weakref.ref(self)
+    def expect(self, received: ReceivedBatch) -> None:
+        """A lease begins; it ends when it is given back, or else with the batch."""
+        whose, mine = (received.connection, received.number), weakref.ref(self)
 
         def give_back(_: object) -> None:
             if (returns := mine()) is not None:
                 returns.give_back(*whose)
 
-        self._lent[whose] = weakref.ref(delivery, give_back)
+        self._lent[whose] = weakref.ref(received, give_back)
 
     def give_back(self, connection: int, number: int) -> None:
         """A lease ended, which counts once. Called by finalisers, in any thread, even within the garbage collector.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -13,11 +13,11 @@ from types import TracebackType
 from typing import Literal, NoReturn, Self
 
 from streamd.client.batch import Batch, open_batch, planned_ids
-from streamd.client.handoff import Delivery, Handoff
+from streamd.client.handoff import Handoff
 from streamd.client.held_over import check_held_over
 from streamd.client.io_thread import IOThread
-from streamd.client.rebatch import BatchSplit, Fetched, Loose, Rebatcher
-from streamd.client.session import Session, Wish
+from streamd.client.rebatch import BatchSplit, Rebatcher
+from streamd.client.session import ReceivedBatch, Session, Wish
 from streamd.client.waiting import WaitPolicy
 from streamd.core.epoch_timing import EpochClock, Timing
 from streamd.core.receipt import Receipt
@@ -77,6 +77,7 @@ class Stream:
         self._settling = False
         self._asked = True
         self._placed: tuple[int, Layout] | None = None
+        self._count: Callable[[], None] = lambda: None  # counts the batch that was fetched last
         self._begin(start)
         self._first_epoch = self.epoch
         self._open()
@@ -269,7 +270,7 @@ class Stream:
     def _take(self) -> Batch | None:
         """The trainer's next batch; None at the epoch's end."""
         try:
-            return self._rebatcher.next(self._fetch)
+            return self._rebatcher.next_batch(self._fetch, self._book, self._token_within)
         except ProtocolError:
             self._torn = True  # the batch was taken, and is none
             raise
@@ -292,29 +293,35 @@ class Stream:
         wish = self._wish
         return steps_from(self._tally.cursor.base, wish.world, self._served.batches, wish.uneven)
 
-    def _fetch(self) -> Fetched | None:
-        """Waits for the stream's next batch; None at the epoch's end."""
+    def _fetch(self) -> Batch | None:
+        """Waits for the stream's next batch, which `_book` counts; None at the epoch's end."""
         if not self._steps_left():
             return None
         tally = self._tally
         after = tally.cursor.after_step(self._wish.rank, self._wish.world)
-        delivery = self._wait_for_batch(after)
-        tally.show(delivery.pixel_id)
-        header = delivery.batch
+        received = self._wait_for_batch(after)
+        tally.show(received.pixel_id)
+        header = received.header
         placed = self._layout(header.rows)
-        ids = placed.sample_ids.view(delivery.memory).copy()
+        ids = placed.sample_ids.view(received.memory).copy()
         planned, marks = planned_ids(ids, header.bad, self._served.bad_policy)
-        batch = open_batch(
-            delivery.memory,
+        self._count = partial(tally.take, header.index, planned, marks, after)
+        return open_batch(
+            received.memory,
             placed,
             header,
             self.spec,
             token=partial(write_place, self._served, tally.after(header.index, planned, marks, after)),
-            on_return=partial(self._io_thread.take_back, delivery),
+            on_return=partial(self._io_thread.take_back, received),
         )
-        count = partial(tally.take, header.index, planned, marks, after)
-        within = partial(write_place, self._served, tally.snapshot()) if self._split.parts > 1 else None
-        return Fetched(batch, count, within)
+
+    def _book(self) -> None:
+        """Counts the batch that was fetched last."""
+        self._count()
+
+    def _token_within(self, rows: int) -> Callable[[], str]:
+        """What makes the token behind so many rows of the batch that was fetched last."""
+        return partial(write_place, self._served, self._tally.snapshot(), rows, self.world)
 
     def _layout(self, rows: int) -> Layout:
         """The same one as long as batches have as many rows."""
@@ -322,20 +329,20 @@ class Stream:
             self._placed = rows, layout(self._served, rows)
         return self._placed[1]
 
-    def _wait_for_batch(self, after: Cursor) -> Delivery:
+    def _wait_for_batch(self, after: Cursor) -> ReceivedBatch:
         started_ns = time.monotonic_ns()
         if self._clock.began_ns is None:
             self._clock.begin(started_ns, self.wait_s)
-        delivery = self._handoff.take(after, 0)
-        if delivery is None:
-            delivery = self._wait_long(after)
+        received = self._handoff.take(after, 0)
+        if received is None:
+            received = self._wait_long(after)
         self._clock.ended_ns = ended_ns = time.monotonic_ns()
         waited_ns = ended_ns - started_ns
         self.wait_s += waited_ns / 1e9
         self._io_thread.add_wait(waited_ns)
-        return delivery
+        return received
 
-    def _wait_long(self, after: Cursor) -> Delivery:
+    def _wait_long(self, after: Cursor) -> ReceivedBatch:
         session = self._session
         waiting = WaitPolicy(
             self._handoff,
@@ -347,15 +354,15 @@ class Stream:
         )
         self._io_thread.hurry(now=bool(self._handoff.held()))
         try:
-            if (delivery := self._handoff.take(after, PROGRESS_DELAY_S)) is not None:
-                return delivery
+            if (received := self._handoff.take(after, PROGRESS_DELAY_S)) is not None:
+                return received
             # The daemon may have shrunk the credit since: what was returned is told now, worth a message or not.
             self._io_thread.hurry(now=True)
-            while (delivery := self._handoff.take(after, waiting.next_wait_s())) is None:
+            while (received := self._handoff.take(after, waiting.next_wait_s())) is None:
                 waiting.check()
         finally:
             self._io_thread.hurry(now=False)
-        return delivery
+        return received
 
     def _ask(self) -> None:
         self._io_thread.order(lambda: self._session.ask(time.monotonic()))
@@ -378,7 +385,7 @@ class Stream:
     def _settle_last(self) -> None:
         """An epoch whose last batch was taken is complete, though nobody has asked for what comes after it."""
         at_end = (
-            self._tally.steps and not self._over() and not self._steps_left() and self._rebatcher.loose() == Loose()
+            self._tally.steps and not self._over() and not self._steps_left() and self._rebatcher.is_between_batches
         )
         if not at_end or self._torn or self._settling or self._pid != os.getpid():
             return
@@ -397,7 +404,7 @@ class Stream:
         self.receipts += [receipt]
         self.timings += [timing]
         self._clock = clock
-        self._rebatcher.unused = 0
+        self._rebatcher.unused_samples = 0
         self._tally = following
         self._handoff.move(following.cursor)
         self._io_thread.order(partial(self._session.checked, epoch, receipt.digest, ok=receipt.ok, timing=timing))
@@ -409,16 +416,17 @@ class Stream:
 
     def _receipt(self, due: ReceiptDue | None) -> Receipt:
         """Closes the account, in this trainer's own steps; without the daemon's word when the epoch is left early."""
-        loose = self._rebatcher.loose()
+        rebatcher = self._rebatcher
         receipt = self._tally.receipt(
             expected_digest=due.digest if due else None,
             steps_left=self._steps_left() if due else 0,
-            dropped=(due.dropped if due else 0) + self._rebatcher.unused,
+            dropped=(due.dropped if due else 0) + rebatcher.unused_samples,
         )
+        steps = self._split.steps(self._tally.cursor.history, gathered=rebatcher.gathered_batches)
         return replace(
             receipt,
-            steps=self._split.steps(self._tally.cursor.history, gathered=loose.gathered) + loose.steps,
-            samples=receipt.samples + loose.samples - self._rebatcher.unused,
+            steps=steps + rebatcher.unbooked_steps,
+            samples=receipt.samples + rebatcher.unbooked_samples - rebatcher.unused_samples,
         )
 
     def _closed_error(self) -> ClosedError:

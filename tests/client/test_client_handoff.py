@@ -11,7 +11,8 @@ import pytest
 from daemons import wait_until
 from interrupting import Interrupter
 
-from streamd.client.handoff import Delivery, Handoff
+from streamd.client.handoff import Handoff
+from streamd.client.session import ReceivedBatch
 from streamd.core.spec import Cursor
 from streamd.errors import RefusedError, StreamStoppedError
 from streamd.ipc.messages import BatchReady, ReceiptDue
@@ -20,8 +21,8 @@ START = Cursor()
 LONG_S = 20.0
 
 
-def delivery(connection: int, number: int) -> Delivery:
-    return Delivery(connection, number, BatchReady(0, number, 1, 7, 64, inline=False), memoryview(b""), "pixels")
+def batch_of(connection: int, number: int) -> ReceivedBatch:
+    return ReceivedBatch(number, BatchReady(0, number, 1, 7, 64, inline=False), connection)
 
 
 def after(steps: int) -> Cursor:
@@ -53,43 +54,43 @@ def handoff() -> Handoff:
 def offer_when_waited_for(handoff: Handoff) -> None:
     """Two batches, as soon as the loop waits."""
     wait_until(lambda: handoff._waiters, "the loop waits")
-    handoff.offer([delivery(1, 0), delivery(1, 1)])
+    handoff.offer([batch_of(1, 0), batch_of(1, 1)])
 
 
 def test_batches_are_taken_in_the_order_they_were_offered(handoff: Handoff) -> None:
     for number in range(3):
-        handoff.offer([delivery(1, number)])
+        handoff.offer([batch_of(1, number)])
     taken = [handoff.take(after(step), 0) for step in (1, 2, 3)]
     assert [each.number for each in taken if each] == [0, 1, 2]
     assert handoff.take(after(4), 0) is None
 
 
 def test_a_waiting_loop_wakes_when_a_batch_is_offered(handoff: Handoff) -> None:
-    thread = meanwhile(lambda: handoff.offer([delivery(1, 0)]))
+    thread = meanwhile(lambda: handoff.offer([batch_of(1, 0)]))
     taken = handoff.take(after(1), LONG_S)
     thread.join()
     assert taken is not None
 
 
 def test_a_new_connection_begins_behind_what_the_loop_took_and_discards_the_rest(handoff: Handoff) -> None:
-    handoff.offer([delivery(1, 0)])
-    handoff.offer([delivery(1, 1)])
+    handoff.offer([batch_of(1, 0)])
+    handoff.offer([batch_of(1, 1)])
     handoff.take(after(1), 0)
     assert handoff.begin_connection() == (2, after(1))
     assert handoff.take(after(2), 0) is None
 
 
 def test_of_a_connection_that_is_over_nothing_more_is_taken_and_what_is_held_is_named(handoff: Handoff) -> None:
-    handoff.offer([delivery(1, 0), delivery(1, 1)])
+    handoff.offer([batch_of(1, 0), batch_of(1, 1)])
     handoff.take(after(1), 0)
     handoff.fork_begins()
     handoff.fork_ends()
     assert sorted(handoff.outstanding()) == [0, 1]
     assert handoff.part() == ({0: (0, 0)}, {0})
-    handoff.offer([delivery(1, 2)])
+    handoff.offer([batch_of(1, 2)])
     assert handoff.take(after(2), 0) is None
     handoff.begin_connection()
-    handoff.offer([delivery(2, 0)])
+    handoff.offer([batch_of(2, 0)])
     assert handoff.take(after(2), 0) is not None
 
 
@@ -117,7 +118,7 @@ def test_an_interrupt_at_any_moment_of_a_wait_leaves_the_inbox_usable() -> None:
 
 def test_held_batches_are_named_only_when_they_are_all_the_credit(handoff: Handoff) -> None:
     for number in range(2):
-        handoff.offer([delivery(1, number)])
+        handoff.offer([batch_of(1, number)])
         assert handoff.held() == []
         handoff.take(after(number + 1), 0)
     assert handoff.held() == [(0, 0), (0, 1)]
@@ -126,11 +127,11 @@ def test_held_batches_are_named_only_when_they_are_all_the_credit(handoff: Hando
 
 
 def test_leases_of_an_earlier_connection_say_nothing_about_this_one(handoff: Handoff) -> None:
-    handoff.offer([delivery(1, 0)])
+    handoff.offer([batch_of(1, 0)])
     handoff.take(after(1), 0)
     handoff.begin_connection()
-    handoff.offer([delivery(2, 0)])
-    handoff.offer([delivery(2, 1)])
+    handoff.offer([batch_of(2, 0)])
+    handoff.offer([batch_of(2, 1)])
     handoff.take(after(2), 0)
     handoff.take(after(3), 0)
     assert handoff.returned(1, [0]) == (2, [])
@@ -138,7 +139,7 @@ def test_leases_of_an_earlier_connection_say_nothing_about_this_one(handoff: Han
 
 
 def test_batches_that_came_before_an_error_are_taken_first(handoff: Handoff) -> None:
-    handoff.offer([delivery(1, 0)])
+    handoff.offer([batch_of(1, 0)])
     handoff.fail(StreamStoppedError("the first reason"))
     handoff.fail(StreamStoppedError("a later one"))
     assert handoff.take(after(1), 0) is not None
@@ -196,7 +197,7 @@ def test_moving_the_cursor_moves_the_next_connection(handoff: Handoff) -> None:
 
 
 def test_a_closed_inbox_lets_go_of_what_was_not_taken_and_wakes_who_waits(handoff: Handoff) -> None:
-    handoff.offer([delivery(1, 0)])
+    handoff.offer([batch_of(1, 0)])
     handoff.close(RefusedError("closed"))
     with pytest.raises(RefusedError, match="closed"):
         handoff.take(after(1), 0)
@@ -208,7 +209,7 @@ def test_a_closed_inbox_lets_go_of_what_was_not_taken_and_wakes_who_waits(handof
 
 def test_what_the_loop_holds_at_a_fork_is_told_when_it_comes_back(handoff: Handoff) -> None:
     for number in range(3):
-        handoff.offer([delivery(1, number)])
+        handoff.offer([batch_of(1, number)])
         if number < 2:
             handoff.take(after(number + 1), 0)
     handoff.returned(1, [0])
@@ -219,12 +220,12 @@ def test_what_the_loop_holds_at_a_fork_is_told_when_it_comes_back(handoff: Hando
 
 
 def test_a_fork_in_an_earlier_connection_is_forgotten_with_it(handoff: Handoff) -> None:
-    handoff.offer([delivery(1, 0)])
+    handoff.offer([batch_of(1, 0)])
     handoff.take(after(1), 0)
     handoff.fork_begins()
     handoff.fork_ends()
     handoff.begin_connection()
-    handoff.offer([delivery(2, 0)])
+    handoff.offer([batch_of(2, 0)])
     handoff.take(after(1), 0)
     assert handoff.returned(2, [0]) == (1, [])
 
@@ -232,7 +233,7 @@ def test_a_fork_in_an_earlier_connection_is_forgotten_with_it(handoff: Handoff) 
 def test_a_credit_that_shrinks_below_what_the_loop_holds_is_a_reason_to_name_it(handoff: Handoff) -> None:
     handoff.welcome(4)
     for number in range(2):
-        handoff.offer([delivery(1, number)])
+        handoff.offer([batch_of(1, number)])
         handoff.take(after(number + 1), 0)
     assert handoff.held() == []
     handoff.lend(2)
@@ -241,7 +242,7 @@ def test_a_credit_that_shrinks_below_what_the_loop_holds_is_a_reason_to_name_it(
 
 def test_what_the_loop_takes_while_a_fork_is_under_way_may_be_the_childs_too(handoff: Handoff) -> None:
     for number in range(3):
-        handoff.offer([delivery(1, number)])
+        handoff.offer([batch_of(1, number)])
     handoff.take(after(1), 0)
     handoff.fork_begins()
     handoff.take(after(2), 0)

@@ -16,9 +16,9 @@ from daemons import wait_until
 from forking import in_a_forked_child
 from talking import SPEC
 
-from streamd.client.handoff import Delivery, Handoff
+from streamd.client.handoff import Handoff
 from streamd.client.io_thread import IOThread
-from streamd.client.session import Session, Wish
+from streamd.client.session import ReceivedBatch, Session, Wish
 from streamd.core.slot_layout import slot_bytes
 from streamd.core.spec import Cursor
 from streamd.errors import OtherVersionError, ProtocolError
@@ -135,13 +135,13 @@ class Trainer:
         self._cursor = Cursor()
         self.io_thread.start()
 
-    def take(self) -> Delivery:
+    def take(self) -> ReceivedBatch:
         after = self._cursor.after_step(0, 1)
-        delivery = None
-        while delivery is None:  # ends early when the daemon goes away or comes back
-            delivery = self.handoff.take(after, LIMIT_S)
+        received = None
+        while received is None:  # ends early when the daemon goes away or comes back
+            received = self.handoff.take(after, LIMIT_S)
         self._cursor = after
-        return delivery
+        return received
 
 
 @pytest.fixture
@@ -173,9 +173,9 @@ def test_inline_pixels_reach_the_loop(daemon: Daemon, trainer: list[Trainer]) ->
     daemon.deliver(0)
     daemon.deliver(1)
     for number in (0, 1):
-        delivery = one.take()
-        assert (delivery.number, delivery.batch.index) == (number, number)
-        assert np.frombuffer(delivery.memory, np.uint8).tolist() == [number] * slot_bytes(SPEC)
+        received = one.take()
+        assert (received.number, received.header.index) == (number, number)
+        assert np.frombuffer(received.memory, np.uint8).tolist() == [number] * slot_bytes(SPEC)
 
 
 def test_frames_of_another_boot_are_dropped_and_counted(daemon: Daemon, trainer: list[Trainer]) -> None:
@@ -205,10 +205,10 @@ def test_when_the_lifeline_ends_what_was_not_taken_is_asked_for_again(daemon: Da
     daemon.deliver(0)
     daemon.deliver(1)
     one.take()
-    wait_until(lambda: len(one.handoff._deliveries) == 1, "the second batch lies ready")
+    wait_until(lambda: len(one.handoff._received) == 1, "the second batch lies ready")
     daemon.hang_up()
     assert daemon.admit().cursor == Cursor().after_step(0, 1)
-    assert len(one.handoff._deliveries) == 0
+    assert len(one.handoff._received) == 0
 
 
 def test_a_daemon_that_drains_is_left_at_once_and_counts_as_away(daemon: Daemon, trainer: list[Trainer]) -> None:
@@ -252,8 +252,8 @@ def test_releases_are_told_together(daemon: Daemon, trainer: list[Trainer]) -> N
     for number in range(SPEC.batches):
         daemon.deliver(number)
     taken = [one.take() for _ in range(SPEC.batches)]
-    for delivery in taken:
-        one.io_thread.take_back(delivery)
+    for received in taken:
+        one.io_thread.take_back(received)
     one.io_thread.hurry(now=True)
     told: list[int] = []
     while len(told) < len(taken):
@@ -269,8 +269,8 @@ def test_a_single_release_waits_for_company_unless_the_loop_waits_for_it(
 ) -> None:
     one = begin(daemon, trainer)
     daemon.deliver(0)
-    delivery = one.take()
-    one.io_thread.take_back(delivery)
+    received = one.take()
+    one.io_thread.take_back(received)
     assert not daemon.heard_in_time(100)
     one.io_thread.hurry(now=True)
     assert daemon.hear() == Progress(CREDIT + 1, (0,), 1, 0)
@@ -279,24 +279,24 @@ def test_a_single_release_waits_for_company_unless_the_loop_waits_for_it(
 def test_releases_of_an_earlier_connection_are_not_told_to_the_next(daemon: Daemon, trainer: list[Trainer]) -> None:
     one = begin(daemon, trainer)
     daemon.deliver(0)
-    delivery = one.take()
+    received = one.take()
     daemon.hang_up()
     daemon.admit()
     one.io_thread.hurry(now=True)
-    one.io_thread.take_back(delivery)
+    one.io_thread.take_back(received)
     assert not daemon.heard_in_time(100)
 
 
 def test_stopping_says_goodbye_and_late_releases_do_no_harm(daemon: Daemon, trainer: list[Trainer]) -> None:
     one = begin(daemon, trainer)
     daemon.deliver(0)
-    delivery = one.take()
+    received = one.take()
     stopping = threading.Thread(target=one.io_thread.stop)
     stopping.start()
     assert isinstance(daemon.hear(), Goodbye)
     daemon.hang_up()
     stopping.join(LIMIT_S)
-    one.io_thread.take_back(delivery)
+    one.io_thread.take_back(received)
     assert not one.io_thread._thread.is_alive()
 
 
@@ -354,8 +354,8 @@ def test_a_lease_that_a_forked_child_has_too_is_retired_when_it_ends(daemon: Dae
         daemon.deliver(number)
     before = [one.take(), one.take()]
     assert in_a_forked_child(lambda: None) == 0
-    for delivery in [*before, one.take()]:
-        one.io_thread.take_back(delivery)
+    for received in [*before, one.take()]:
+        one.io_thread.take_back(received)
     one.io_thread.hurry(now=True)
     told: list[int] = []
     retired: list[int] = []
@@ -373,12 +373,12 @@ def test_a_forked_child_keeps_no_connection_and_no_memory_that_nobody_there_sees
 ) -> None:
     one = begin(daemon, trainer)
     daemon.deliver(0)
-    wait_until(lambda: len(one.handoff._deliveries) == 1, "a batch lies ready")
+    wait_until(lambda: len(one.handoff._received) == 1, "a batch lies ready")
 
     def look() -> None:
         assert one.io_thread._lifeline is not None
         assert one.io_thread._lifeline.fileno() == -1
-        assert not one.handoff._deliveries
+        assert not one.handoff._received
 
     assert in_a_forked_child(look) == 0
     assert one.take().number == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sample_specs import some_spec
 
 from streamd.client.batch import Batch
-from streamd.client.rebatch import BatchSplit, Fetch, Fetched, Rebatcher
+from streamd.client.rebatch import BatchSplit, Rebatcher
 from streamd.core.bad_samples import BadRow
 from streamd.core.spec import ImageSpec, Remainder, Segment, StreamSpec, Uneven
 from streamd.errors import ConfigError
@@ -44,30 +44,40 @@ def batch_of(spec: StreamSpec, index: int) -> Batch:
 class Source:
     """The stream's batches in order, and which of them have been booked."""
 
-    def __init__(self, spec: StreamSpec, first: int = 0) -> None:
-        self._spec, self._indices = spec, iter(range(first, spec.batches))
+    def __init__(self, batches: Iterable[Batch]) -> None:
+        self._batches = iter(batches)
+        self._fetched = -1
         self.booked: list[int] = []
 
-    def fetch(self) -> Fetched | None:
-        index = next(self._indices, None)
-        if index is None:
-            return None
-        batch = batch_of(self._spec, index)
-        return Fetched(batch, lambda: self.booked.append(index), self._token)
+    def fetch(self) -> Batch | None:
+        batch = next(self._batches, None)
+        if batch is not None:
+            self._fetched = batch.index
+        return batch
 
-    def _token(self, rows: int, world: int) -> str:
-        return f"{rows} rows behind {self.booked} in {world}"
+    def book(self) -> None:
+        self.booked.append(self._fetched)
+
+    def token_within(self, rows: int) -> Callable[[], str]:
+        return partial("{} rows behind {}".format, rows, list(self.booked))
+
+    def next_of(self, rebatcher: Rebatcher) -> Batch | None:
+        return rebatcher.next_batch(self.fetch, self.book, self.token_within)
 
 
-def all_of(rebatcher: Rebatcher, fetch: Fetch) -> Iterator[Batch]:
-    while (batch := rebatcher.next(fetch)) is not None:
+def source_of(spec: StreamSpec, *, rank: int = 0, world: int = 1) -> Source:
+    return Source(batch_of(spec, index) for index in range(rank, spec.batches, world))
+
+
+def all_of(rebatcher: Rebatcher, source: Source) -> Iterator[Batch]:
+    while (batch := source.next_of(rebatcher)) is not None:
         yield batch
 
 
 def batches_of_size(spec: StreamSpec, size: int, *, rows_taken: int = 0) -> tuple[list[Batch], Source, Rebatcher]:
-    source = Source(spec)
+    source = source_of(spec)
     rebatcher = Rebatcher(BatchSplit.for_size(spec, size), 0, 1, rows_taken)
-    return list(all_of(rebatcher, source.fetch)), source, rebatcher
+    return list(all_of(rebatcher, source)), source, rebatcher
 
 
 def ids_of(batches: list[Batch]) -> list[int]:
@@ -95,7 +105,7 @@ def test_parts_are_views_and_groups_are_copies() -> None:
     spec = spec_of(24)
     whole = batch_of(spec, 0)
     rebatcher = Rebatcher(BatchSplit.for_size(spec, 4), 0, 1, 0)
-    part = rebatcher.next(lambda: Fetched(whole, lambda: None, lambda *_: ""))
+    part = Source([whole]).next_of(rebatcher)
     assert part is not None
     assert np.shares_memory(part.images, whole.images)
     (group,), _, _ = batches_of_size(spec, 24)
@@ -104,14 +114,14 @@ def test_parts_are_views_and_groups_are_copies() -> None:
 
 
 def test_a_batch_is_booked_with_its_last_part_and_the_tokens_before_lie_within_it() -> None:
-    spec, source = spec_of(24), Source(spec_of(24))
+    spec, source = spec_of(24), source_of(spec_of(24))
     rebatcher = Rebatcher(BatchSplit.for_size(spec, 4), 0, 1, 0)
-    seen = [(batch.token, list(source.booked)) for batch in all_of(rebatcher, source.fetch)]
+    seen = [(batch.token, list(source.booked)) for batch in all_of(rebatcher, source)]
     assert seen[:4] == [
-        ("4 rows behind [] in 1", []),
-        ("8 rows behind [] in 1", []),
+        ("4 rows behind []", []),
+        ("8 rows behind []", []),
         ("after 0", [0]),
-        ("4 rows behind [0] in 1", [0]),
+        ("4 rows behind [0]", [0]),
     ]
 
 
@@ -126,7 +136,7 @@ def test_a_place_within_a_batch_is_gone_on_from_at_any_size(size: int) -> None:
 def test_a_group_that_is_not_full_is_dropped_where_the_stream_drops_and_its_rows_are_counted() -> None:
     batches, source, rebatcher = batches_of_size(spec_of(65, "drop"), 24)  # five batches: two groups and one left over
     assert ids_of(batches) == list(range(48))
-    assert rebatcher.unused == 12
+    assert rebatcher.unused_samples == 12
     assert source.booked == [0, 1, 2, 3, 4]
 
 
@@ -138,17 +148,18 @@ def test_a_group_that_is_not_full_is_filled_up_where_the_stream_pads() -> None:
 
 
 def test_what_was_gathered_before_an_error_is_not_lost() -> None:
-    spec, source, failing = spec_of(48), Source(spec_of(48)), iter([False, True, False, False, False, False])
+    spec, failing = spec_of(48), iter([False, True, False, False, False, False])
 
-    def fetch() -> Fetched | None:
-        if next(failing):
-            raise ConnectionError
-        return source.fetch()
+    class Failing(Source):
+        def fetch(self) -> Batch | None:
+            if next(failing):
+                raise ConnectionError
+            return super().fetch()
 
-    rebatcher = Rebatcher(BatchSplit.for_size(spec, 24), 0, 1, 0)
+    rebatcher, source = Rebatcher(BatchSplit.for_size(spec, 24), 0, 1, 0), Failing(source_of(spec)._batches)
     with pytest.raises(ConnectionError):
-        rebatcher.next(fetch)
-    assert ids_of(list(all_of(rebatcher, fetch))) == list(range(48))
+        source.next_of(rebatcher)
+    assert ids_of(list(all_of(rebatcher, source))) == list(range(48))
 
 
 @pytest.mark.parametrize("size", [5, 7, 13, 18, 0, -12])
@@ -170,24 +181,17 @@ def test_where_one_ranks_last_batch_is_short_every_rank_counts_as_many_steps() -
 
 
 def of_rank(rank: int, split: BatchSplit) -> tuple[list[Batch], Rebatcher]:
-    source = Source(split.served, rank)
     rebatcher = Rebatcher(split, rank, 2, 0)
-    indices = iter(range(rank, split.served.batches, 2))
-
-    def fetch() -> Fetched | None:
-        index = next(indices, None)
-        return None if index is None else Fetched(batch_of(split.served, index), source.booked.clear, source._token)
-
-    return list(all_of(rebatcher, fetch)), rebatcher
+    return list(all_of(rebatcher, source_of(split.served, rank=rank, world=2))), rebatcher
 
 
 def test_parts_that_another_rank_lacks_are_dropped_and_counted() -> None:
     first, rebatcher = of_rank(0, BatchSplit.for_size(spec_of(40), 4))
     assert ids_of(first) == [*range(12), *range(24, 28)]
-    assert rebatcher.unused == 8
+    assert rebatcher.unused_samples == 8
     second, rebatcher = of_rank(1, BatchSplit.for_size(spec_of(40), 4))
     assert ids_of(second) == [*range(12, 24), *range(36, 40)]
-    assert rebatcher.unused == 0
+    assert rebatcher.unused_samples == 0
 
 
 def test_parts_that_a_rank_lacks_are_given_without_weight_where_the_subscription_pads() -> None:
@@ -195,18 +199,17 @@ def test_parts_that_a_rank_lacks_are_given_without_weight_where_the_subscription
     assert ids_of(batches) == [*range(12, 24), *range(36, 40), *[-1] * 8]
     assert [float(batch.weights.sum()) for batch in batches] == [4, 4, 4, 4, 0, 0]
     assert all(batch.images.shape[0] == len(batch) == 4 and not batch.images.flags.writeable for batch in batches[3:])
-    assert rebatcher.unused == 0
+    assert rebatcher.unused_samples == 0
 
 
 def test_text_of_rows_without_a_sample_is_empty() -> None:
     spec = spec_of(15, "pad")
 
-    def named(index: int) -> Fetched:
+    def named(index: int) -> Batch:
         batch = batch_of(spec, index)
-        return Fetched(replace(batch, labels={"name": batch.sample_ids.astype(str)}), lambda: None, lambda *_: "")
+        return replace(batch, labels={"name": batch.sample_ids.astype(str)})
 
-    fetched = map(named, range(spec.batches))
-    group = Rebatcher(BatchSplit.for_size(spec, 36), 0, 1, 0).next(lambda: next(fetched, None))
+    group = Source(map(named, range(spec.batches))).next_of(Rebatcher(BatchSplit.for_size(spec, 36), 0, 1, 0))
     assert group is not None
     assert group.labels["name"].tolist()[13:] == ["13", "14", *["-1"] * 9, *[""] * 12]
 
@@ -232,12 +235,12 @@ def test_the_steps_that_are_left_are_as_many_as_come_from_any_row_of_a_batch(
     spec = spec_of(samples, remainder)
     if not spec.batches or rows_taken >= spec.rows(0):
         return
-    source, rebatcher = Source(spec), Rebatcher(BatchSplit.for_size(spec, size), 0, 1, rows_taken)
+    source, rebatcher = source_of(spec), Rebatcher(BatchSplit.for_size(spec, size), 0, 1, rows_taken)
     told = []
     while True:
         base = len(source.booked)
         told.append(rebatcher.steps_left(base, spec.batches - base))
-        if rebatcher.next(source.fetch) is None:
+        if source.next_of(rebatcher) is None:
             break
     assert told == list(range(len(told) - 1, -1, -1))
 
@@ -251,6 +254,5 @@ def test_all_ranks_have_as_many_steps_left(size: int, uneven: Uneven, steps: int
     for rank in range(world):
         rebatcher = Rebatcher(BatchSplit.for_size(spec, size, uneven), rank, world, 0)
         left = rebatcher.steps_left(0, 3)
-        mine = [Fetched(batch_of(spec, index), lambda: None, lambda *_: "") for index in range(rank, 6, world)]
-        fetch = partial(next, iter([*mine, None, None]))
-        assert sum(1 for _ in all_of(rebatcher, fetch)) == left == steps, rank
+        mine = Source([batch_of(spec, index) for index in range(rank, 6, world)])
+        assert sum(1 for _ in all_of(rebatcher, mine)) == left == steps, rank

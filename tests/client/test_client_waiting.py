@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from streamd.client import waiting as module
-from streamd.client.handoff import Delivery, Handoff
+from streamd.client.handoff import Handoff
+from streamd.client.session import ReceivedBatch
 from streamd.client.waiting import WaitPolicy, say
 from streamd.core.spec import Cursor
 from streamd.errors import BatchesHeldError, ConnectError
@@ -49,7 +50,7 @@ def nobody_asks() -> None:
 def hold(handoff: Handoff, count: int) -> None:
     cursor = Cursor(3)
     for index in range(count):
-        handoff.offer([Delivery(1, index, BatchReady(3, index, 1, 7, 64, inline=False), memoryview(b""), "pixels")])
+        handoff.offer([ReceivedBatch(index, BatchReady(3, index, 1, 7, 64, inline=False), 1)])
         cursor = cursor.after_step(0, 1)
         handoff.take(cursor, 0)
 

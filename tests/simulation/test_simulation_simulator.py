@@ -16,8 +16,8 @@ from simulator import Simulation
 from steps import steps_of
 from virtual_trainer import Trainer
 
-from streamd.client.handoff import Delivery, Handoff
-from streamd.client.session import Do, Session
+from streamd.client.handoff import Handoff
+from streamd.client.session import Do, ReceivedBatch, Session
 from streamd.core.receipt import Tally
 from streamd.core.spec import Cursor
 from streamd.ipc.messages import Pong
@@ -118,7 +118,7 @@ def broken(scenario: Scenario, *, seeds: int = 30) -> str:
 def test_a_cursor_that_stays_behind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     take = Handoff.take
 
-    def forgetful(self: Handoff, after: Cursor, wait_s: float) -> Delivery | None:
+    def forgetful(self: Handoff, after: Cursor, wait_s: float) -> ReceivedBatch | None:
         return take(self, self.cursor if wait_s == 0 else after, wait_s)
 
     monkeypatch.setattr(Handoff, "take", forgetful)

@@ -12,16 +12,16 @@ from virtual_daemon import Daemon
 from virtual_network import Lifeline, Link, Network
 from virtual_time import Process
 
-from streamd.client.handoff import Delivery, Handoff
+from streamd.client.handoff import Handoff
 from streamd.client.held_over import EndedConnection
 from streamd.client.session import (
     Do,
     Fail,
     Greet,
     Lent,
-    Offer,
     OfferReceipt,
     OpenSocket,
+    ReceivedBatch,
     Say,
     Session,
     Unmap,
@@ -29,7 +29,7 @@ from streamd.client.session import (
 )
 from streamd.ipc.fd_passing import Lifeline as RealLifeline
 from streamd.ipc.frames import Header
-from streamd.ipc.messages import BatchReady, DaemonMessage, Welcome
+from streamd.ipc.messages import DaemonMessage, Welcome
 
 _WAKE_S: Final = 0.0005  # a bell until its thread runs, at most
 _FAREWELL_S: Final = 1.0
@@ -244,8 +244,8 @@ class VirtualIOThread:
     def _do(self, what: Iterable[Do]) -> None:
         for do in what:
             match do:
-                case Offer(number, batch):
-                    self._offer(number, batch)
+                case ReceivedBatch():
+                    self._offer(do)
                 case Say(header, message):
                     if self.link is not None:
                         self._network.say(self.link, header, message)
@@ -298,12 +298,12 @@ class VirtualIOThread:
         self.handoff.welcome(welcome.credit, [each for each in self._held_over if each.whose in counted])
         self._on_news()
 
-    def _offer(self, number: int, batch: BatchReady) -> None:
-        slot = self._mapped(batch.slot)
+    def _offer(self, received: ReceivedBatch) -> None:
+        slot = self._mapped(received.header.slot)
         if slot is None:
             self.lose()
             return
-        self.handoff.offer([Delivery(self._connection, number, batch, memoryview(slot), self._pixel_id)])
+        self.handoff.offer([received.with_memory(self._connection, memoryview(slot), self._pixel_id)])
         self._on_news()
 
     def _mapped(self, serial: int) -> Slot | None:

@@ -14,9 +14,9 @@ from virtual_client import VirtualIOThread
 from virtual_time import Process
 
 from streamd.client.batch import planned_ids
-from streamd.client.handoff import Delivery, Handoff
+from streamd.client.handoff import Handoff
 from streamd.client.held_over import EndedConnection
-from streamd.client.session import Session, Wish
+from streamd.client.session import ReceivedBatch, Session, Wish
 from streamd.core.receipt import Place as TallyPlace
 from streamd.core.receipt import Receipt, Tally, Totals, from_hex, to_hex
 from streamd.core.spec import Cursor, Uneven
@@ -160,9 +160,9 @@ class Trainer:
             self._finish()
         elif self._walk.start(tally.cursor).steps:
             after = tally.cursor.after_step(seat.rank, seat.world)
-            delivery = self.handoff.take(after, 0)
-            if delivery is not None:
-                self._take(delivery, after)
+            received = self.handoff.take(after, 0)
+            if received is not None:
+                self._take(received, after)
             else:
                 self._wait()
         else:
@@ -172,26 +172,26 @@ class Trainer:
             else:
                 self._wait()
 
-    def _take(self, delivery: Delivery, after: Cursor) -> None:
+    def _take(self, received: ReceivedBatch, after: Cursor) -> None:
         self._waiting = False
         self.io_thread.hurry(now=False)
-        seat, header, memory = self.seat, delivery.batch, delivery.memory
+        seat, header, memory = self.seat, received.header, received.memory
         place = header.epoch, header.index
         due = seat.expected[len(seat.taken)] if len(seat.taken) < len(seat.expected) else None
         self._story.require("each step once, in order", place == due, "{} takes {} where {} is due", self, place, due)
-        said = (*place, int(delivery.pixel_id))
+        said = (*place, int(received.pixel_id))
         self._story.require("a slot shows what it is sent as", lies_in(memory) == said, "{} is told {}", self, said)
         slot = memory.obj
         assert isinstance(slot, Slot)
         planned, marks = planned_ids(ids_in(memory), header.bad, self._spec.bad_policy)
         right = planned.tobytes() == self._stage.data.planned(*place).tobytes()
         self._story.require("a batch holds its samples, or what verdicts make of them", right, "{}", place)
-        self.tally.show(delivery.pixel_id)
+        self.tally.show(received.pixel_id)
         self.tally.take(header.index, planned, marks, after)
         seat.taken.append(place)
-        seat.pixels.append(delivery.pixel_id)
+        seat.pixels.append(received.pixel_id)
         slot.watchers += 1
-        self.held.append(Held(self.io_thread, delivery.connection, delivery.number, slot, bytes(slot)))
+        self.held.append(Held(self.io_thread, received.connection, received.number, slot, bytes(slot)))
         self._story.counts["batches"] += 1
         self._story.note(seat.name, "takes {}:{}", *place)
         if self._rng.random() < _SAVES:
