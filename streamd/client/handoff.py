@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from streamd.client.held_over import EndedConnection
+from streamd.client.leases import EndedConnection
 from streamd.client.session import ReceivedBatch
 from streamd.core.spec import Cursor
 from streamd.errors import StreamdError

@@ -6,6 +6,7 @@ that moment are told to be retired when they end: what lies in their memory stay
 
 from __future__ import annotations
 
+import _thread
 import os
 import select
 import threading
@@ -18,10 +19,8 @@ from typing import Final
 
 import zmq
 
-from streamd.client.forks import watch_forks
 from streamd.client.handoff import Handoff
-from streamd.client.held_over import EndedConnection, held_over
-from streamd.client.returns import Returns
+from streamd.client.leases import EndedConnection, Returns, held_over, watch_forks
 from streamd.client.session import (
     Do,
     Fail,
@@ -36,7 +35,6 @@ from streamd.client.session import (
     grant_size,
 )
 from streamd.client.sockets import has_input, make_socket
-from streamd.client.starting import join_apart, start_apart
 from streamd.client.waiting import say
 from streamd.errors import ConnectError, ProtocolError, StreamdError
 from streamd.ipc.fd_passing import Lifeline
@@ -396,3 +394,40 @@ class IOThread:
         if self._socket is not None:
             self._socket.close(linger_ms)
             self._socket = None
+
+
+# --- starting a thread where an interrupt may fall
+
+
+def start_apart(thread: threading.Thread, fail: Callable[[RuntimeError], None]) -> threading.Lock:
+    """Has another thread start it, which no interrupt reaches, and does not wait for it. `fail` gets why it could not.
+
+    Thread.start itself waits, with Python's own locks: an interrupt (Ctrl-C) comes out of it as a RuntimeError, or
+    leaves a lock held that the new thread needs. The lock that is returned is held until the start is over.
+    """
+    starting = threading.Lock()
+    starting.acquire()
+    try:
+        _thread.start_new_thread(_start, (thread, fail, starting))
+    except RuntimeError as error:  # no thread can be started at all
+        starting.release()
+        fail(error)
+    return starting
+
+
+def _start(thread: threading.Thread, fail: Callable[[RuntimeError], None], starting: threading.Lock) -> None:
+    try:
+        thread.start()
+    except RuntimeError as error:
+        fail(error)
+    finally:
+        starting.release()
+
+
+def join_apart(thread: threading.Thread, starting: threading.Lock | None, timeout_s: float) -> None:
+    """Waits for the end of a thread that was started so; `starting` is None where an interrupt came before."""
+    if starting is not None:
+        with starting:
+            pass
+    if thread.is_alive():
+        thread.join(timeout_s)

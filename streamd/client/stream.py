@@ -14,8 +14,8 @@ from typing import Literal, NoReturn, Self
 
 from streamd.client.batch import Batch, open_batch, planned_ids
 from streamd.client.handoff import Handoff
-from streamd.client.held_over import check_held_over
 from streamd.client.io_thread import IOThread
+from streamd.client.leases import check_held_over
 from streamd.client.rebatch import BatchSplit, Rebatcher
 from streamd.client.session import ReceivedBatch, Session, Wish
 from streamd.client.waiting import WaitPolicy

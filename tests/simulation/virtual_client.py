@@ -13,7 +13,7 @@ from virtual_network import Lifeline, Link, Network
 from virtual_time import Process
 
 from streamd.client.handoff import Handoff
-from streamd.client.held_over import EndedConnection
+from streamd.client.leases import EndedConnection
 from streamd.client.session import (
     Do,
     Fail,

@@ -15,7 +15,7 @@ from virtual_time import Process
 
 from streamd.client.batch import planned_ids
 from streamd.client.handoff import Handoff
-from streamd.client.held_over import EndedConnection
+from streamd.client.leases import EndedConnection
 from streamd.client.session import ReceivedBatch, Session, Wish
 from streamd.core.receipt import Place as TallyPlace
 from streamd.core.receipt import Receipt, Tally, Totals, from_hex, to_hex

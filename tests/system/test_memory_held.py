@@ -15,7 +15,7 @@ from reloads import reload
 from shared_memory import family, slot_memory_bytes
 
 import streamd
-from streamd.client.held_over import HELD_OVER
+from streamd.client.leases import HELD_OVER
 from streamd.client.session import Do
 from streamd.errors import BatchesHeldError, RefusedError, StreamChangedError
 

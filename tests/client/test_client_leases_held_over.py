@@ -6,9 +6,9 @@ from typing import cast
 
 import pytest
 
-from streamd.client import held_over as module
+from streamd.client import leases as module
 from streamd.client.handoff import Handoff
-from streamd.client.held_over import EndedConnection, check_held_over, held_over
+from streamd.client.leases import EndedConnection, check_held_over, held_over
 from streamd.core.spec import Cursor
 from streamd.errors import BatchesHeldError
 from streamd.ipc.fd_passing import Lifeline

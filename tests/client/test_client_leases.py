@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from typing import cast
 
-from streamd.client.held_over import EndedConnection
-from streamd.client.returns import Returns
+from streamd.client.leases import EndedConnection, Returns
 from streamd.client.session import ReceivedBatch
 from streamd.ipc.fd_passing import Lifeline
 from streamd.ipc.messages import BatchReady
