@@ -15,7 +15,7 @@ import zmq
 
 from streamd.client.batch import Batch
 from streamd.client.ranks import from_environment
-from streamd.client.rebatch import Cut
+from streamd.client.rebatch import BatchSplit
 from streamd.client.session import Wish
 from streamd.client.sockets import make_socket
 from streamd.client.stream import Stream
@@ -150,7 +150,7 @@ class Client:
             )
         wish = Wish(stream, 0, 1, epoch + 1, "drop", MIN_CREDIT, "shared")
         there = Cursor(epoch, begin=index)
-        with self._adopt(Stream(self.endpoint, Cut.of(spec, None), wish, there, self._patience_s)) as one:
+        with self._adopt(Stream(self.endpoint, BatchSplit.for_size(spec, None), wish, there, self._patience_s)) as one:
             one.wait_until_open(self._timeout_s)
             return next(iter(one)).copy()
 
@@ -208,7 +208,7 @@ class Client:
         asked = wish(spec)
         token = None if resume is None else read_place(resume, spec, asked.world, batch_size)
         stream = self._adopt(
-            Stream(self.endpoint, Cut.of(spec, batch_size, asked.uneven), asked, token, self._patience_s)
+            Stream(self.endpoint, BatchSplit.for_size(spec, batch_size, asked.uneven), asked, token, self._patience_s)
         )
         try:
             stream.wait_until_open(self._timeout_s)

@@ -6,30 +6,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-from streamd.client.held_over import EndedConnection
+from streamd.client.leases import EndedConnection
+from streamd.client.session import ReceivedBatch
 from streamd.core.spec import Cursor
 from streamd.errors import StreamdError
-from streamd.ipc.messages import BatchReady, ReceiptDue
+from streamd.ipc.messages import ReceiptDue
 from streamd.limits import MAX_CREDIT
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Delivery:
-    """A batch ready for the loop: its memory, what its lease is called, and how its pixels were made.
-
-    The lease ends with this object, which the lent memory keeps: so also where an interrupt falls before it is lent.
-    """
-
-    connection: int
-    number: int
-    batch: BatchReady
-    memory: memoryview
-    pixel_id: str
-
-
-class Inbox:
+class Handoff:
     """Guarded by one lock: what the loop takes and what a reconnection discards must never overlap.
 
     An interrupt (Ctrl-C) may fall anywhere into the loop. In threading.Condition, which is Python code, it leaves the
@@ -39,7 +25,7 @@ class Inbox:
     def __init__(self, cursor: Cursor) -> None:
         self._changed = threading.RLock()
         self._waiters: list[threading.Lock] = []  # each held until something changes
-        self._deliveries: deque[Delivery] = deque()
+        self._received: deque[ReceivedBatch] = deque()
         self._receipts: dict[int, ReceiptDue] = {}
         self._error: StreamdError | None = None
         self._cursor = cursor
@@ -60,7 +46,7 @@ class Inbox:
     def begin_connection(self) -> tuple[int, Cursor]:
         """Discards what the loop has not taken; the new connection's number, and the cursor it begins at."""
         with self._changed:
-            self._deliveries.clear()
+            self._received.clear()
             self._held.clear()
             self._forked.clear()
             self._retired.clear()
@@ -79,14 +65,14 @@ class Inbox:
     def part(self) -> tuple[dict[int, tuple[int, int]], set[int]]:
         """Discards what the loop has not taken; what it holds of this connection, and what a child may see of it."""
         with self._changed:
-            self._deliveries.clear()
+            self._received.clear()
             self._parted = True
             return dict(self._held), self._forked.union(self._retired)
 
     def outstanding(self) -> list[int]:
         """All deliveries that the loop holds or may still take, or that a child of it sees."""
         with self._changed:
-            return list({*self._held, *self._retired, *(each.number for each in self._deliveries)})
+            return list({*self._held, *self._retired, *(each.number for each in self._received)})
 
     def lend(self, credit: int) -> None:
         """The loop may hold so many batches from now on."""
@@ -100,13 +86,13 @@ class Inbox:
                 self.away_since_s = time.monotonic()
                 self._wake_all()
 
-    def offer(self, deliveries: Sequence[Delivery]) -> None:
+    def offer(self, batches: Sequence[ReceivedBatch]) -> None:
         """Batches for the loop, those of a connection that has ended by now excepted."""
-        if not deliveries:
+        if not batches:
             return
         with self._changed:
             if not self._parted:
-                self._deliveries += [each for each in deliveries if each.connection == self._connection]
+                self._received += [each for each in batches if each.connection == self._connection]
                 self._wake_all()
 
     def offer_receipt(self, receipt: ReceiptDue) -> None:
@@ -142,32 +128,32 @@ class Inbox:
     def fork_ends(self) -> None:
         """In the parent: what the loop takes from now on no child has."""
         with self._changed:
-            self._forks = max(0, self._forks - 1)  # one that began before there was this inbox is none of its own
+            self._forks = max(0, self._forks - 1)  # one that began before there was this handoff is none of its own
 
     def let_go(self) -> None:
         """In the child, which has one thread: what nobody there can take keeps no memory."""
-        self._deliveries.clear()
+        self._received.clear()
 
     # --- the loop
 
-    def take(self, after: Cursor, wait_s: float) -> Delivery | None:
+    def take(self, after: Cursor, wait_s: float) -> ReceivedBatch | None:
         """The next batch, with the cursor moved to `after`; None when none came in time. Raises the stream's error.
 
         Batches that came before an error are taken first: they are as good as any.
         """
-        if wait_s and not self._deliveries:
-            self._wait(lambda: self._deliveries, wait_s)
+        if wait_s and not self._received:
+            self._wait(lambda: self._received, wait_s)
         with self._changed:
-            if not self._deliveries:
+            if not self._received:
                 self._raise()
                 return None
-            delivery = self._deliveries.popleft()
+            received = self._received.popleft()
             self._cursor = after
             self._taken += 1
-            self._held[delivery.number] = (delivery.batch.epoch, delivery.batch.index)
+            self._held[received.number] = (received.header.epoch, received.header.index)
             if self._forks:
-                self._forked.add(delivery.number)
-            return delivery
+                self._forked.add(received.number)
+            return received
 
     def find_receipt(self, epoch: int, wait_s: float) -> ReceiptDue | None:
         """The daemon's word on an epoch; None when it did not come in time. Raises the stream's error.
@@ -206,7 +192,7 @@ class Inbox:
     def close(self, error: StreamdError) -> None:
         """What the loop has not taken is let go, and whoever waits for it hears why."""
         with self._changed:
-            self._deliveries.clear()
+            self._received.clear()
             self._error = error
             self._wake_all()
 

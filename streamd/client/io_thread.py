@@ -6,6 +6,7 @@ that moment are told to be retired when they end: what lies in their memory stay
 
 from __future__ import annotations
 
+import _thread
 import os
 import select
 import threading
@@ -18,25 +19,22 @@ from typing import Final
 
 import zmq
 
-from streamd.client.forks import watch_forks
-from streamd.client.handoff import Delivery, Inbox
-from streamd.client.held_over import EndedConnection, held_over
-from streamd.client.returns import Returns
+from streamd.client.handoff import Handoff
+from streamd.client.leases import EndedConnection, Returns, held_over, watch_forks
 from streamd.client.session import (
     Do,
     Fail,
     Greet,
     Lent,
-    Offer,
     OfferReceipt,
     OpenSocket,
+    ReceivedBatch,
     Say,
     Session,
     Unmap,
     grant_size,
 )
 from streamd.client.sockets import has_input, make_socket
-from streamd.client.starting import join_apart, start_apart
 from streamd.client.waiting import say
 from streamd.errors import ConnectError, ProtocolError, StreamdError
 from streamd.ipc.fd_passing import Lifeline
@@ -49,13 +47,13 @@ _JOIN_S: Final = 5.0
 _FAREWELL_S: Final = 1.0
 
 
-class Postman:
+class IOThread:
     """Runs a `Session` against the world. `start` and `stop` belong to the trainer, the rest to the thread."""
 
-    def __init__(self, endpoint: str, session: Session, inbox: Inbox) -> None:
+    def __init__(self, endpoint: str, session: Session, handoff: Handoff) -> None:
         self._endpoint = endpoint
         self._session = session
-        self._inbox = inbox
+        self._handoff = handoff
         self._returns = Returns()
         self._orders: deque[Callable[[], Iterable[Do]]] = deque()
         self._stopping = False
@@ -83,7 +81,7 @@ class Postman:
         self._starting = start_apart(self._thread, self._fail_to_start)
 
     def _fail_to_start(self, error: RuntimeError) -> None:
-        self._inbox.fail(ConnectError(self._endpoint, f"{error}: raise this user's limit on threads (ulimit -u)"))
+        self._handoff.fail(ConnectError(self._endpoint, f"{error}: raise this user's limit on threads (ulimit -u)"))
 
     def stop(self) -> None:
         """Says goodbye and ends the thread."""
@@ -95,9 +93,9 @@ class Postman:
         self._stopping = True
         self._returns.ring()
 
-    def take_back(self, delivery: Delivery) -> None:
+    def take_back(self, received: ReceivedBatch) -> None:
         """The last view of a batch is gone. Called by finalisers, in any thread, even within the garbage collector."""
-        self._returns.give_back(delivery.connection, delivery.number)
+        self._returns.give_back(received.connection, received.number)
 
     def hurry(self, *, now: bool) -> None:
         """While `now`, every lease that ended is told: the loop waits and the daemon has no credit left to send on."""
@@ -114,16 +112,16 @@ class Postman:
 
     def fork_begins(self) -> None:
         """Called before a fork, in the thread that forks."""
-        self._inbox.fork_begins()
+        self._handoff.fork_begins()
         self._returns.fork_begins()
 
     def fork_ends(self) -> None:
         """Called after a fork, in the parent."""
-        self._inbox.fork_ends()
+        self._handoff.fork_ends()
 
     def forked(self) -> None:
         """Called in the child, where the I/O thread is not: what no view needs is unmapped, the lifelines ended."""
-        self._inbox.let_go()
+        self._handoff.let_go()
         self._maps.clear()
         if self._lifeline is not None:
             self._lifeline.close()
@@ -138,9 +136,9 @@ class Postman:
                 self._turn()
             self._say_goodbye()
         except StreamdError as error:
-            self._inbox.fail(error)
+            self._handoff.fail(error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the loop must hear of it and not wait for ever
-            self._inbox.fail(ProtocolError(f"the client's I/O thread failed: {type(error).__name__}: {error}"))
+            self._handoff.fail(ProtocolError(f"the client's I/O thread failed: {type(error).__name__}: {error}"))
         finally:
             self._disconnect(linger_ms=0)
             self._context.term()
@@ -148,7 +146,7 @@ class Postman:
     def _say_goodbye(self) -> None:
         """Says goodbye and waits for the daemon to hang up: a lifeline that ends before that looks like death."""
         self._collect()
-        held, forked = self._inbox.part()
+        held, forked = self._handoff.part()
         farewell = self._session.closed((*held, *forked.difference(held)) if self._is_shared else ())
         self._do(farewell)
         if farewell and self._lifeline is not None:
@@ -216,7 +214,7 @@ class Postman:
     def _collect(self) -> None:
         """Hears what the loop and the finalisers had to say."""
         numbers = self._returns.gather(self._connection)
-        taken, retired = self._inbox.returned(self._connection, numbers)
+        taken, retired = self._handoff.returned(self._connection, numbers)
         waited_ns, self._waited_ns = self._waited_ns, 0
         if numbers and self._session.state == "over" and self._lifeline is not None:
             with suppress(OSError):  # the lifeline's end says as much
@@ -241,18 +239,18 @@ class Postman:
 
     def _hear(self, frames: Iterable[bytes], inline: memoryview | None) -> None:
         """Takes the frames of one message; the batches among them reach the loop together."""
-        offers: list[Delivery] = []
+        batches: list[ReceivedBatch] = []
         for data in frames:
             header, message = unpack_daemon(data)
             for do in self._session.heard(header, message, time.monotonic()):
-                if isinstance(do, Offer):
-                    offers += self._delivery(do, inline)
+                if isinstance(do, ReceivedBatch):
+                    batches += self._with_memory(do, inline)
                     continue
                 if isinstance(do, Fail):  # what came before it is the loop's, and is told to be
-                    self._inbox.offer(offers)
-                    offers = []
+                    self._handoff.offer(batches)
+                    batches = []
                 self._do_one(do)
-        self._inbox.offer(offers)
+        self._handoff.offer(batches)
 
     def _do(self, what: Iterable[Do]) -> None:
         for do in what:
@@ -272,16 +270,16 @@ class Postman:
                 self._unmap(slots)
             case Lent(credit):
                 self._returns.worth_ringing = grant_size(credit)
-                self._inbox.lend(credit)
+                self._handoff.lend(credit)
             case OfferReceipt() | Fail():
                 self._tell_loop(do)
 
     def _tell_loop(self, do: OfferReceipt | Fail) -> None:
         match do:
             case OfferReceipt(receipt):
-                self._inbox.offer_receipt(receipt)
+                self._handoff.offer_receipt(receipt)
             case Fail(error):
-                self._inbox.fail(error)
+                self._handoff.fail(error)
                 self._tell_held()
                 self._unwatch()
 
@@ -293,7 +291,7 @@ class Postman:
         self._disconnect(linger_ms=0)
         if self._context is None:
             return
-        self._connection, cursor = self._inbox.begin_connection()
+        self._connection, cursor = self._handoff.begin_connection()
         earlier = [each.whose for each in held_over(self._session.wish.stream)]
         self._session.earlier = tuple(earlier[:MAX_SESSIONS])  # of one daemon there are no more
         self._socket = make_socket(self._context, self._endpoint)
@@ -304,7 +302,7 @@ class Postman:
 
     def _greet(self, welcome: Welcome) -> None:
         if welcome.cursor is not None:
-            self._inbox.move(welcome.cursor)
+            self._handoff.move(welcome.cursor)
         self._whose = self._session.whose
         self._is_shared = welcome.transport == "shared"
         try:
@@ -316,13 +314,13 @@ class Postman:
             return
         self._returns.worth_ringing = grant_size(welcome.credit)
         self._pixel_id = welcome.spec.pixel_id
-        self._inbox.welcome(welcome.credit, self._counted(welcome))
+        self._handoff.welcome(welcome.credit, self._counted(welcome))
 
-    def _delivery(self, offer: Offer, inline: memoryview | None) -> list[Delivery]:
+    def _with_memory(self, received: ReceivedBatch, inline: memoryview | None) -> list[ReceivedBatch]:
         """The batch with its memory; none, and the connection lost, where that cannot be had."""
-        number, batch = offer.number, offer.batch
+        header = received.header
         try:
-            memory = inline if batch.inline else self._mapped(batch.slot, batch.slot_bytes)
+            memory = inline if header.inline else self._mapped(header.slot, header.slot_bytes)
         except ConnectError:
             memory = None
         except OSError as error:
@@ -332,9 +330,9 @@ class Postman:
         if memory is None:
             self._lose()
             return []
-        delivery = Delivery(self._connection, number, batch, memory, self._pixel_id)
-        self._returns.expect(delivery)
-        return [delivery]
+        ready = received.with_memory(self._connection, memory, self._pixel_id)
+        self._returns.expect(ready)
+        return [ready]
 
     def _mapped(self, slot: int, nbytes: int) -> memoryview:
         if slot not in self._maps:
@@ -358,11 +356,11 @@ class Postman:
         """The session is over, by the daemon's word: it is told what the loop may hold of it, as long as it does."""
         if self._lifeline is not None and self._is_shared:
             with suppress(OSError):  # the lifeline's end says as much
-                self._lifeline.keep(self._inbox.outstanding())
+                self._lifeline.keep(self._handoff.outstanding())
 
     def _part(self, lifeline: Lifeline) -> None:
         """The connection is over: its lifeline ends with the last view of its batches, which may be now."""
-        held, forked = self._inbox.part()
+        held, forked = self._handoff.part()
         if not self._is_shared:
             held = {}
         elif held or forked:
@@ -381,7 +379,7 @@ class Postman:
     def _lose(self) -> None:
         self._disconnect(linger_ms=0)
         self._do(self._session.lost(time.monotonic()))
-        self._inbox.away()
+        self._handoff.away()
 
     def _disconnect(self, *, linger_ms: int) -> None:
         self._maps.clear()
@@ -396,3 +394,40 @@ class Postman:
         if self._socket is not None:
             self._socket.close(linger_ms)
             self._socket = None
+
+
+# --- starting a thread where an interrupt may fall
+
+
+def start_apart(thread: threading.Thread, fail: Callable[[RuntimeError], None]) -> threading.Lock:
+    """Has another thread start it, which no interrupt reaches, and does not wait for it. `fail` gets why it could not.
+
+    Thread.start itself waits, with Python's own locks: an interrupt (Ctrl-C) comes out of it as a RuntimeError, or
+    leaves a lock held that the new thread needs. The lock that is returned is held until the start is over.
+    """
+    starting = threading.Lock()
+    starting.acquire()
+    try:
+        _thread.start_new_thread(_start, (thread, fail, starting))
+    except RuntimeError as error:  # no thread can be started at all
+        starting.release()
+        fail(error)
+    return starting
+
+
+def _start(thread: threading.Thread, fail: Callable[[RuntimeError], None], starting: threading.Lock) -> None:
+    try:
+        thread.start()
+    except RuntimeError as error:
+        fail(error)
+    finally:
+        starting.release()
+
+
+def join_apart(thread: threading.Thread, starting: threading.Lock | None, timeout_s: float) -> None:
+    """Waits for the end of a thread that was started so; `starting` is None where an interrupt came before."""
+    if starting is not None:
+        with starting:
+            pass
+    if thread.is_alive():
+        thread.join(timeout_s)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from streamd.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class BatchSplit:
     """`parts` of each of the stream's batches, or a `group` of them together, are one batch of `rows` rows.
 
     All ranks of a world take equally many steps. So where one of them has a last batch too short for all its parts, the
@@ -36,14 +36,14 @@ class Cut:
     uneven: Uneven = "drop"
 
     @staticmethod
-    def of(served: StreamSpec, batch_size: int | None, uneven: Uneven = "drop") -> Cut:
+    def for_size(served: StreamSpec, batch_size: int | None, uneven: Uneven = "drop") -> BatchSplit:
         """Raises ConfigError unless `batch_size` divides the stream's or is a multiple of it."""
         whole = served.batch_size
         rows = whole if batch_size is None else batch_size
         if rows > 0 and whole % rows == 0:
-            return Cut(served, rows, parts=whole // rows, uneven=uneven)
+            return BatchSplit(served, rows, parts=whole // rows, uneven=uneven)
         if rows > 0 and rows % whole == 0:
-            return Cut(served, rows, group=rows // whole, uneven=uneven)
+            return BatchSplit(served, rows, group=rows // whole, uneven=uneven)
         near = [size for size in (*_divisors(whole), whole * 2, whole * 3, whole * 4) if size != whole]
         nearest = ", ".join(map(str, sorted(sorted(near, key=lambda size: abs(size - rows))[:4])))
         raise ConfigError(
@@ -98,13 +98,13 @@ def part(batch: Batch, start: int, stop: int, index: int) -> Batch:
     )
 
 
-class Group:
+class BatchGroup:
     """Batches put together, copied as they come, so that none of them is held for long."""
 
-    def __init__(self, cut: Cut) -> None:
-        self._cut = cut
+    def __init__(self, split: BatchSplit) -> None:
+        self._split = split
         self._batches: list[Batch] = []
-        self._images: npt.NDArray[np.uint8] = np.empty((cut.rows, *cut.served.image_shape), dtype=np.uint8)
+        self._images: npt.NDArray[np.uint8] = np.empty((split.rows, *split.served.image_shape), dtype=np.uint8)
         self.rows = 0
 
     def __len__(self) -> int:
@@ -129,7 +129,7 @@ class Group:
 
     def batch(self, index: int) -> Batch:
         """One batch of all; with rows of weight 0 behind them where the stream fills up its last one."""
-        empty = self._cut.rows - self.rows if self._cut.served.remainder == "pad" else 0
+        empty = self._split.rows - self.rows if self._split.served.remainder == "pad" else 0
         self._images[self.rows : self.rows + empty] = 0
         images = self._images[: self.rows + empty]
         images.setflags(write=False)
@@ -145,128 +145,126 @@ class Group:
         )
 
 
-class Fetched(NamedTuple):
-    """The stream's next batch, what books it, and what makes the token of a place within it, of (rows, world).
+Fetch = Callable[[], Batch | None]  # waits for the stream's next batch; None at the epoch's end
+Book = Callable[[], None]  # counts the batch that was fetched last
+TokenWithin = Callable[[int], Callable[[], str]]  # makes the token behind so many of its rows, when that is asked for
 
-    `unused`: samples that were cut off its end.
+
+class Rebatcher:
+    """Makes the trainer's batches of the stream's. What was begun when a loop is left is gone on with by the next.
+
+    A batch counts when all of it was handed over. Until then an account has to add `unbooked_steps`, `unbooked_samples`
+    and `gathered_batches` to what was counted.
     """
 
-    batch: Batch
-    book: Callable[[], None]
-    token_within: Callable[[int, int], str] | None  # None where a batch has one part
-    unused: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Loose:
-    """What lies between the trainer's account and the stream's batches, in the midst of an epoch.
-
-    `steps` taken of a batch that is not booked yet; `gathered` batches that are booked and not handed over; `samples`
-    that are handed over and not booked, or, below 0, the other way round.
-    """
-
-    steps: int = 0
-    gathered: int = 0
-    samples: int = 0
-
-
-Fetch = Callable[[], Fetched | None]  # None at the epoch's end
-
-
-class Recut:
-    """Makes the trainer's batches of the stream's. What was begun when a loop is left is gone on with by the next."""
-
-    def __init__(self, cut: Cut, rank: int, world: int, rows_taken: int) -> None:
-        self._cut, self._rank, self._world = cut, rank, world
-        self._fetched: Fetched | None = None
-        self._group: Group | None = None
-        self._levels = cut.parts > 1 and world > 1
-        self._whole = cut.parts == cut.group == 1
+    def __init__(self, split: BatchSplit, rank: int, world: int, rows_taken: int) -> None:
+        self._split, self._rank, self._world = split, rank, world
+        self._begun: Batch | None = None  # some of its parts were handed over
+        self._group: BatchGroup | None = None
+        self._levels = split.parts > 1 and world > 1
+        self._whole = split.parts == split.group == 1
+        self._cut_off = 0  # samples at the end of the batch at hand, which other ranks have no part for
         self.rows_taken = rows_taken  # of the stream's batch at hand, or of the next one
-        self.unused = 0  # samples of this epoch that did not fill a last batch
+        self.unused_samples = 0  # of this epoch, that did not fill a last batch
 
-    def next(self, fetch: Fetch) -> Batch | None:
+    def next_batch(self, fetch: Fetch, book: Book, token_within: TokenWithin) -> Batch | None:
         """The trainer's next batch; None at the epoch's end."""
         if self._whole and not self.rows_taken:
-            return self._next_whole(fetch)
-        return self._next_group(fetch) if self._cut.group > 1 else self._next_part(fetch)
+            return self._next_whole(fetch, book)
+        if self._split.group > 1:
+            return self._next_group(partial(self._next_part, fetch, book, token_within))
+        return self._next_part(fetch, book, token_within)
 
-    def loose(self) -> Loose:
-        """What an account must know of a batch that is begun."""
+    @property
+    def is_between_batches(self) -> bool:
+        """Whether all that was fetched of the stream was handed over and counted."""
+        return not self._group and not self.rows_taken
+
+    @property
+    def gathered_batches(self) -> int:
+        """The stream's batches that are counted and not handed over yet."""
+        return len(self._group) if self._group else 0
+
+    @property
+    def unbooked_steps(self) -> int:
+        """The trainer's steps within a batch that is not counted yet."""
+        return self.rows_taken // self._split.rows
+
+    @property
+    def unbooked_samples(self) -> int:
+        """Samples that were handed over and are not counted; below 0, those counted and not handed over."""
         if self._group:
-            return Loose(gathered=len(self._group), samples=-self._group.samples)
-        begun = self._fetched
-        samples = _samples(begun.batch.sample_ids[: self.rows_taken]) if begun else self.rows_taken
-        return Loose(self.rows_taken // self._cut.rows, samples=samples)
+            return -self._group.samples
+        return self.rows_taken if self._begun is None else _samples(self._begun.sample_ids[: self.rows_taken])
 
     def steps_left(self, base: int, steps: int) -> int:
         """The trainer's steps in what is left of an epoch: `steps` of the stream's own from its batch `base` on."""
-        cut, world = self._cut, self._world
-        left = cut.steps([Segment(base, steps, self._rank, world)], gathered=-self.loose().gathered)
-        if not self.rows_taken or cut.group > 1 or not steps:
+        split, world = self._split, self._world
+        left = split.steps([Segment(base, steps, self._rank, world)], gathered=-self.gathered_batches)
+        if not self.rows_taken or split.group > 1 or not steps:
             return left
-        parts = cut.parts_at(base + world, world)
-        rows = cut.served.rows(base) if world == 1 else parts * cut.rows  # ranks fill theirs up to each other's
-        return left - parts - (self.rows_taken - rows) // cut.rows
+        parts = split.parts_at(base + world, world)
+        rows = split.served.rows(base) if world == 1 else parts * split.rows  # ranks fill theirs up to each other's
+        return left - parts - (self.rows_taken - rows) // split.rows
 
     def close(self) -> None:
         """Lets go of the batch at hand."""
-        self._fetched = self._group = None
+        self._begun = self._group = None
 
     @staticmethod
-    def _next_whole(fetch: Fetch) -> Batch | None:
+    def _next_whole(fetch: Fetch, book: Book) -> Batch | None:
         """The stream's next batch as it is, which is what nearly all trainers take."""
-        fetched = fetch()
-        if fetched is None:
-            return None
-        fetched.book()
-        return fetched.batch
+        batch = fetch()
+        if batch is not None:
+            book()
+        return batch
 
-    def _next_part(self, fetch: Fetch) -> Batch | None:
-        """A part of the stream's next batch, which is booked when its last part is handed over."""
-        fetched = self._fetched or fetch()
-        if fetched is None:
+    def _next_part(self, fetch: Fetch, book: Book, token_within: TokenWithin) -> Batch | None:
+        """A part of the stream's next batch, which is counted when its last part is handed over."""
+        batch = self._fetch_level(fetch) if self._begun is None else self._begun
+        if batch is None:
             return None
-        if self._levels and self._fetched is None:
-            fetched = self._levelled(fetched)
-        batch, start = fetched.batch, self.rows_taken
-        stop = len(batch) if self._cut.group > 1 else min(start + self._cut.rows, len(batch))
+        start = self.rows_taken
+        stop = len(batch) if self._split.group > 1 else min(start + self._split.rows, len(batch))
         if stop == len(batch):
-            self._fetched, self.rows_taken = None, 0
-            fetched.book()
-            self.unused += fetched.unused
+            self._begun, self.rows_taken = None, 0
+            book()
+            self.unused_samples += self._cut_off
         else:
-            self._fetched, self.rows_taken = fetched, stop
-            assert fetched.token_within is not None  # noqa: S101 - it has parts
-            batch = replace(batch, make_token=partial(fetched.token_within, stop, self._world))
-        if stop - start == len(batch) and self._cut.parts == 1:
+            self._begun, self.rows_taken = batch, stop
+            batch = replace(batch, make_token=token_within(stop))
+        if stop - start == len(batch) and self._split.parts == 1:
             return batch
-        return part(batch, start, stop, self._cut.part_index(batch, start))
+        return part(batch, start, stop, self._split.part_index(batch, start))
 
-    def _levelled(self, fetched: Fetched) -> Fetched:
-        """The batch with as many parts as every other rank's of the same step."""
-        batch, cut = fetched.batch, self._cut
-        parts = cut.parts_at(batch.index - self._rank + self._world, self._world)
-        if parts > -(-len(batch) // cut.rows):
-            return fetched._replace(batch=_filled(batch, parts * cut.rows))
-        if parts * cut.rows >= len(batch):
-            return fetched
-        kept = part(batch, 0, parts * cut.rows, batch.index)
-        return fetched._replace(batch=kept, unused=_samples(batch.sample_ids[len(kept) :]))
+    def _fetch_level(self, fetch: Fetch) -> Batch | None:
+        """The stream's next batch, with as many parts as every other rank's of the same step."""
+        batch, split = fetch(), self._split
+        self._cut_off = 0
+        if batch is None or not self._levels:
+            return batch
+        parts = split.parts_at(batch.index - self._rank + self._world, self._world)
+        if parts > -(-len(batch) // split.rows):
+            return _filled(batch, parts * split.rows)
+        if parts * split.rows >= len(batch):
+            return batch
+        kept = part(batch, 0, parts * split.rows, batch.index)
+        self._cut_off = _samples(batch.sample_ids[len(kept) :])
+        return kept
 
-    def _next_group(self, fetch: Fetch) -> Batch | None:
+    def _next_group(self, next_part: Fetch) -> Batch | None:
         """Several of the stream's batches as one; what does not fill a last one is dropped where the stream does so."""
-        group = self._group = self._group or Group(self._cut)
-        while len(group) < self._cut.group and (batch := self._next_part(fetch)) is not None:
+        group = self._group = self._group or BatchGroup(self._split)
+        while len(group) < self._split.group and (batch := next_part()) is not None:
             group.add(batch)
             del batch  # its memory goes back before the next one is waited for
         self._group = None
         if not len(group):
             return None
-        if len(group) < self._cut.group and self._cut.served.remainder == "drop":
-            self.unused += group.samples
+        if len(group) < self._split.group and self._split.served.remainder == "drop":
+            self.unused_samples += group.samples
             return None
-        return group.batch(self._cut.group_index(group.first_index(), self._rank, self._world))
+        return group.batch(self._split.group_index(group.first_index(), self._rank, self._world))
 
 
 def _filled(batch: Batch, rows: int) -> Batch:

@@ -40,6 +40,7 @@ from streamd.ipc.messages import (
 from streamd.limits import ANSWER_TIMEOUT_S, BACKOFF_MAX_S, BACKOFF_MIN_S, PROGRESS_DELAY_S
 
 _GRANTS_A_CREDIT: Final = 2  # releases are told together, this many times while the credit is used up once
+_NO_MEMORY: Final = memoryview(b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +85,23 @@ class Greet:
     welcome: Welcome
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """The next batch for the loop."""
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class ReceivedBatch:
+    """The next batch for the loop: its number within the connection, and what the daemon says of it.
+
+    The I/O thread adds its connection, its memory and how its pixels were made. The lease ends with the object that has
+    the memory: the lent images keep it, so the lease also ends where an interrupt falls before anything was lent.
+    """
 
     number: int
-    batch: BatchReady
+    header: BatchReady
+    connection: int = 0
+    memory: memoryview = field(default=_NO_MEMORY, repr=False, compare=False)
+    pixel_id: str = ""
+
+    def with_memory(self, connection: int, memory: memoryview, pixel_id: str) -> ReceivedBatch:
+        """The same batch, ready to be taken."""
+        return ReceivedBatch(self.number, self.header, connection, memory, pixel_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +132,7 @@ class Fail:
     error: StreamdError
 
 
-Do = OpenSocket | Say | Greet | Offer | OfferReceipt | Unmap | Lent | Fail
+Do = OpenSocket | Say | Greet | ReceivedBatch | OfferReceipt | Unmap | Lent | Fail
 State = Literal["away", "asking", "active", "over"]
 
 
@@ -368,7 +380,7 @@ class Session:
             return self.lost(now_s)
         self._expected += 1
         self._backoff_s = BACKOFF_MIN_S  # not with the welcome: what comes of it may fail each time
-        return [Offer(number, batch)]
+        return [ReceivedBatch(number, batch)]
 
     def _tell(self, now_s: float) -> list[Do]:
         del now_s  # progress is told whole: nothing of it stays to be told later

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -13,12 +13,12 @@ from types import TracebackType
 from typing import Literal, NoReturn, Self
 
 from streamd.client.batch import Batch, open_batch, planned_ids
-from streamd.client.handoff import Delivery, Inbox
-from streamd.client.held_over import check_held_over
-from streamd.client.io_thread import Postman
-from streamd.client.rebatch import Cut, Fetched, Loose, Recut
-from streamd.client.session import Session, Wish
-from streamd.client.waiting import Patience
+from streamd.client.handoff import Handoff
+from streamd.client.io_thread import IOThread
+from streamd.client.leases import check_held_over
+from streamd.client.rebatch import BatchSplit, Rebatcher
+from streamd.client.session import ReceivedBatch, Session, Wish
+from streamd.client.waiting import WaitPolicy
 from streamd.core.epoch_timing import EpochClock, Timing
 from streamd.core.receipt import Receipt
 from streamd.core.slot_layout import Layout, layout
@@ -54,18 +54,18 @@ class Stream:
     """
 
     def __init__(
-        self, endpoint: str, cut: Cut, wish: Wish, start: Token | Cursor | None, patience_s: float | None
+        self, endpoint: str, split: BatchSplit, wish: Wish, start: Token | Cursor | None, patience_s: float | None
     ) -> None:
-        check_held_over(cut.served.name)
-        self.spec = cut.spec
+        check_held_over(split.served.name)
+        self.spec = split.spec
         self.world = wish.world
         self.receipts: list[Receipt] = []
         self.timings: list[Timing] = []
         self.wait_s = 0.0
         self.keeps: object = None  # lives as long as this stream: the client, whose end may be its private daemon's
         self._endpoint = endpoint
-        self._cut = cut
-        self._served = cut.served
+        self._split = split
+        self._served = split.served
         self._wish = wish
         self._patience_s = patience_s
         self._walk = self._walk_of(wish)
@@ -77,6 +77,7 @@ class Stream:
         self._settling = False
         self._asked = True
         self._placed: tuple[int, Layout] | None = None
+        self._count: Callable[[], None] = lambda: None  # counts the batch that was fetched last
         self._begin(start)
         self._first_epoch = self.epoch
         self._open()
@@ -92,16 +93,16 @@ class Stream:
         self._tally = account_at(token, whose, self._walk) if token else new_account(cursor, whose, whose.pixel_id)
         self._last_token = token.to_json if token else partial(write_place, self._served, self._tally.snapshot())
         self._begun = self._last_token  # the same as long as nothing was taken from here on
-        self._recut = Recut(self._cut, self._wish.rank, self._wish.world, token.rows if token else 0)
+        self._rebatcher = Rebatcher(self._split, self._wish.rank, self._wish.world, token.rows if token else 0)
         self._clock = EpochClock()
 
     def _open(self, *, running: bool = False) -> None:
-        self._inbox = Inbox(self._tally.cursor)
+        self._handoff = Handoff(self._tally.cursor)
         self._session = Session(self._wish, self._served, resuming=running)
-        self._postman = Postman(self._endpoint, self._session, self._inbox)
-        self._forgotten = weakref.finalize(self, self._postman.leave)
+        self._io_thread = IOThread(self._endpoint, self._session, self._handoff)
+        self._forgotten = weakref.finalize(self, self._io_thread.leave)
         self._forgotten.atexit = False  # the daemon sees the end of a process by itself
-        self._postman.start()
+        self._io_thread.start()
         if self._given_up is not None:
             self.give_up(self._given_up)
 
@@ -110,7 +111,7 @@ class Stream:
         check_held_over(self._served.name)
         self._torn = True
         self._forgotten.detach()
-        self._postman.stop()
+        self._io_thread.stop()
         self._wish = self._session.next_wish
         self._begin(place)
         self._open(running=True)
@@ -118,32 +119,32 @@ class Stream:
 
     def wait_until_open(self, timeout_s: float) -> None:
         """Returns when the daemon has admitted the session. Raises RefusedError, TokenError or ConnectError."""
-        if not self._inbox.wait_welcome(timeout_s):
+        if not self._handoff.wait_welcome(timeout_s):
             if self._session.refusal is not None:
                 raise RefusedError(f"{self._session.refusal} (tried for {timeout_s:g} s)")
             raise ConnectError(self._endpoint, f"no answer to a subscription within {timeout_s:g} s")
         if self._wish.live:
             self._wish = self._session.wish
             self._walk = self._walk_of(self._wish)
-            self._begin(self._inbox.cursor)
+            self._begin(self._handoff.cursor)
             self._first_epoch = self.epoch
 
     def give_up(self, error: StreamdError) -> None:
         """Ends every wait, now and later, with `error`: its daemon will not come back. Called in any thread."""
         self._given_up = error  # first: whoever opens the next session in this moment will see it
-        self._inbox.fail(error)
-        self._postman.order(self._session.closed)
+        self._handoff.fail(error)
+        self._io_thread.order(self._session.closed)
 
     # --- for the trainer
 
     def __len__(self) -> int:
         """Steps of a whole epoch."""
-        return self._cut.steps([Segment(0, self._walk.steps, self._wish.rank, self._wish.world)])
+        return self._split.steps([Segment(0, self._walk.steps, self._wish.rank, self._wish.world)])
 
     @property
     def steps_left(self) -> int:
         """Steps of the present epoch that are still to come; 0 behind its last one, until the next epoch begins."""
-        return 0 if self._over() else self._recut.steps_left(self._tally.cursor.base, self._steps_left())
+        return 0 if self._over() else self._rebatcher.steps_left(self._tally.cursor.base, self._steps_left())
 
     @property
     def epoch(self) -> int:
@@ -190,13 +191,13 @@ class Stream:
         if after == "epoch":
             self._go_to(read_token(token, self._served).next_epoch())
         else:
-            self._go_to(read_place(token, self._served, self.world, self._cut.rows))
+            self._go_to(read_place(token, self._served, self.world, self._split.rows))
 
     def rewind(self) -> None:
         """Goes to index 0 of the subscription's first epoch. An epoch left in its midst gets a receipt that says so."""
         self._check_usable()
         start = Cursor(self._first_epoch)
-        is_elsewhere = self._tally.cursor != start or self._recut.rows_taken > 0
+        is_elsewhere = self._tally.cursor != start or self._rebatcher.rows_taken > 0
         if self._torn or self._last_token is not self._begun or is_elsewhere:
             self._leave_epoch()
             self._go_to(start)
@@ -226,12 +227,12 @@ class Stream:
         self._closed = True
         if self._pid == os.getpid():
             self._forgotten.detach()
-            self._postman.stop()
-            self._inbox.close(self._closed_error())
+            self._io_thread.stop()
+            self._handoff.close(self._closed_error())
         receipt = self._receipt(None)
         if receipt.steps and not self._over():
             self.receipts.append(receipt)
-        self._recut.close()
+        self._rebatcher.close()
 
     def __enter__(self) -> Self:
         return self
@@ -269,7 +270,7 @@ class Stream:
     def _take(self) -> Batch | None:
         """The trainer's next batch; None at the epoch's end."""
         try:
-            return self._recut.next(self._fetch)
+            return self._rebatcher.next_batch(self._fetch, self._book, self._token_within)
         except ProtocolError:
             self._torn = True  # the batch was taken, and is none
             raise
@@ -292,29 +293,35 @@ class Stream:
         wish = self._wish
         return steps_from(self._tally.cursor.base, wish.world, self._served.batches, wish.uneven)
 
-    def _fetch(self) -> Fetched | None:
-        """Waits for the stream's next batch; None at the epoch's end."""
+    def _fetch(self) -> Batch | None:
+        """Waits for the stream's next batch, which `_book` counts; None at the epoch's end."""
         if not self._steps_left():
             return None
         tally = self._tally
         after = tally.cursor.after_step(self._wish.rank, self._wish.world)
-        delivery = self._wait_for_batch(after)
-        tally.show(delivery.pixel_id)
-        header = delivery.batch
+        received = self._wait_for_batch(after)
+        tally.show(received.pixel_id)
+        header = received.header
         placed = self._layout(header.rows)
-        ids = placed.sample_ids.view(delivery.memory).copy()
+        ids = placed.sample_ids.view(received.memory).copy()
         planned, marks = planned_ids(ids, header.bad, self._served.bad_policy)
-        batch = open_batch(
-            delivery.memory,
+        self._count = partial(tally.take, header.index, planned, marks, after)
+        return open_batch(
+            received.memory,
             placed,
             header,
             self.spec,
             token=partial(write_place, self._served, tally.after(header.index, planned, marks, after)),
-            on_return=partial(self._postman.take_back, delivery),
+            on_return=partial(self._io_thread.take_back, received),
         )
-        count = partial(tally.take, header.index, planned, marks, after)
-        within = partial(write_place, self._served, tally.snapshot()) if self._cut.parts > 1 else None
-        return Fetched(batch, count, within)
+
+    def _book(self) -> None:
+        """Counts the batch that was fetched last."""
+        self._count()
+
+    def _token_within(self, rows: int) -> Callable[[], str]:
+        """What makes the token behind so many rows of the batch that was fetched last."""
+        return partial(write_place, self._served, self._tally.snapshot(), rows, self.world)
 
     def _layout(self, rows: int) -> Layout:
         """The same one as long as batches have as many rows."""
@@ -322,66 +329,68 @@ class Stream:
             self._placed = rows, layout(self._served, rows)
         return self._placed[1]
 
-    def _wait_for_batch(self, after: Cursor) -> Delivery:
+    def _wait_for_batch(self, after: Cursor) -> ReceivedBatch:
         started_ns = time.monotonic_ns()
         if self._clock.began_ns is None:
             self._clock.begin(started_ns, self.wait_s)
-        delivery = self._inbox.take(after, 0)
-        if delivery is None:
-            delivery = self._wait_long(after)
+        received = self._handoff.take(after, 0)
+        if received is None:
+            received = self._wait_long(after)
         self._clock.ended_ns = ended_ns = time.monotonic_ns()
         waited_ns = ended_ns - started_ns
         self.wait_s += waited_ns / 1e9
-        self._postman.add_wait(waited_ns)
-        return delivery
+        self._io_thread.add_wait(waited_ns)
+        return received
 
-    def _wait_long(self, after: Cursor) -> Delivery:
+    def _wait_long(self, after: Cursor) -> ReceivedBatch:
         session = self._session
-        waiting = Patience(
-            self._inbox,
+        waiting = WaitPolicy(
+            self._handoff,
             self._endpoint,
             self._patience_s,
             self._ask,
             session.awaited,
             put_off=lambda: session.refusal or "",
         )
-        self._postman.hurry(now=bool(self._inbox.held()))
+        self._io_thread.hurry(now=bool(self._handoff.held()))
         try:
-            if (delivery := self._inbox.take(after, PROGRESS_DELAY_S)) is not None:
-                return delivery
+            if (received := self._handoff.take(after, PROGRESS_DELAY_S)) is not None:
+                return received
             # The daemon may have shrunk the credit since: what was returned is told now, worth a message or not.
-            self._postman.hurry(now=True)
-            while (delivery := self._inbox.take(after, waiting.turn_s())) is None:
-                waiting.look()
+            self._io_thread.hurry(now=True)
+            while (received := self._handoff.take(after, waiting.next_wait_s())) is None:
+                waiting.check()
         finally:
-            self._postman.hurry(now=False)
-        return delivery
+            self._io_thread.hurry(now=False)
+        return received
 
     def _ask(self) -> None:
-        self._postman.order(lambda: self._session.ask(time.monotonic()))
+        self._io_thread.order(lambda: self._session.ask(time.monotonic()))
 
     def _settle(self) -> None:
         """Waits for the daemon's word at an epoch's end, and compares."""
         self._check_usable()
-        waiting = Patience(self._inbox, self._endpoint, self._patience_s, self._ask, for_batch=False)
+        waiting = WaitPolicy(self._handoff, self._endpoint, self._patience_s, self._ask, for_batch=False)
         due: ReceiptDue | None = None
         self._settling = True
         try:
             while due is None:
-                due = self._inbox.find_receipt(self._tally.cursor.epoch, waiting.turn_s())
+                due = self._handoff.find_receipt(self._tally.cursor.epoch, waiting.next_wait_s())
                 if due is None:
-                    waiting.look()
+                    waiting.check()
         finally:
             self._settling = False
         self._compare(due)
 
     def _settle_last(self) -> None:
         """An epoch whose last batch was taken is complete, though nobody has asked for what comes after it."""
-        at_end = self._tally.steps and not self._over() and not self._steps_left() and self._recut.loose() == Loose()
+        at_end = (
+            self._tally.steps and not self._over() and not self._steps_left() and self._rebatcher.is_between_batches
+        )
         if not at_end or self._torn or self._settling or self._pid != os.getpid():
             return
         with suppress(StreamdError):  # its receipt says so, or that there is none
-            due = self._inbox.find_receipt(self._tally.cursor.epoch, 0 if self._inbox.away_since_s else LAST_WORD_S)
+            due = self._handoff.find_receipt(self._tally.cursor.epoch, 0 if self._handoff.away_since_s else LAST_WORD_S)
             if due is not None:
                 self._compare(due)
 
@@ -395,10 +404,10 @@ class Stream:
         self.receipts += [receipt]
         self.timings += [timing]
         self._clock = clock
-        self._recut.unused = 0
+        self._rebatcher.unused_samples = 0
         self._tally = following
-        self._inbox.move(following.cursor)
-        self._postman.order(partial(self._session.checked, epoch, receipt.digest, ok=receipt.ok, timing=timing))
+        self._handoff.move(following.cursor)
+        self._io_thread.order(partial(self._session.checked, epoch, receipt.digest, ok=receipt.ok, timing=timing))
         if not receipt.ok:
             raise ReceiptError(
                 f"epoch {epoch} of stream {self.spec.name!r} does not add up: missed {receipt.missed}, repeated "
@@ -407,16 +416,17 @@ class Stream:
 
     def _receipt(self, due: ReceiptDue | None) -> Receipt:
         """Closes the account, in this trainer's own steps; without the daemon's word when the epoch is left early."""
-        loose = self._recut.loose()
+        rebatcher = self._rebatcher
         receipt = self._tally.receipt(
             expected_digest=due.digest if due else None,
             steps_left=self._steps_left() if due else 0,
-            dropped=(due.dropped if due else 0) + self._recut.unused,
+            dropped=(due.dropped if due else 0) + rebatcher.unused_samples,
         )
+        steps = self._split.steps(self._tally.cursor.history, gathered=rebatcher.gathered_batches)
         return replace(
             receipt,
-            steps=self._cut.steps(self._tally.cursor.history, gathered=loose.gathered) + loose.steps,
-            samples=receipt.samples + loose.samples - self._recut.unused,
+            steps=steps + rebatcher.unbooked_steps,
+            samples=receipt.samples + rebatcher.unbooked_samples - rebatcher.unused_samples,
         )
 
     def _closed_error(self) -> ClosedError:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from streamd.client.handoff import Inbox
+from streamd.client.handoff import Handoff
 from streamd.errors import BatchesHeldError, ConnectError
 from streamd.limits import AWAY_LINE_S, HELD_COLLECT_S, HELD_ERROR_S, SILENCE_S
 
@@ -19,8 +19,8 @@ def say(text: str) -> None:
         sys.stderr.write(f"streamd: {text}\n")
 
 
-class Patience:
-    """One wait. `turn_s` says how long to sleep, `look` what to make of having slept in vain.
+class WaitPolicy:
+    """One wait. `next_wait_s` is how long to sleep, `check` decides what to do when the sleep brought nothing.
 
     `ask` asks a daemon that is there whether it still knows of this session: one that was stopped, or lost a frame, is
     thereby found out. `awaited` says whom or what it waits for, "" for nothing: that is told, and no patience counts.
@@ -30,7 +30,7 @@ class Patience:
 
     def __init__(
         self,
-        inbox: Inbox,
+        handoff: Handoff,
         endpoint: str,
         patience_s: float | None,
         ask: Callable[[], None],
@@ -39,7 +39,7 @@ class Patience:
         put_off: Callable[[], str] = str,
         for_batch: bool = True,
     ) -> None:
-        self._inbox = inbox
+        self._handoff = handoff
         self._endpoint = endpoint
         self._patience_s = patience_s
         self._ask = ask
@@ -50,11 +50,11 @@ class Patience:
         self._said_s = self._since_s
         self._collected = False
 
-    def turn_s(self) -> float:
+    def next_wait_s(self) -> float:
         """Until the next thing that could be worth doing."""
         if self._held():
             return HELD_ERROR_S if self._collected else HELD_COLLECT_S
-        away_since_s = self._inbox.away_since_s
+        away_since_s = self._handoff.away_since_s
         if away_since_s is None:
             return SILENCE_S
         if self._patience_s is None:
@@ -62,22 +62,22 @@ class Patience:
         left_s = max(away_since_s, self._since_s) + self._patience_s - time.monotonic()
         return max(0.001, min(AWAY_LINE_S, left_s))
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Raises BatchesHeldError when the caller itself is the reason, ConnectError when patience is over."""
         held = self._held()
         if held and self._collected:
-            raise BatchesHeldError(held, self._inbox.held_earlier())
+            raise BatchesHeldError(held, self._handoff.held_earlier())
         if held:
             gc.collect()
             self._collected = True
             return
-        self._look_for_daemon(time.monotonic())
+        self._check_daemon(time.monotonic())
 
     def _held(self) -> list[tuple[int, int]]:
-        return self._inbox.held() if self._for_batch else []
+        return self._handoff.held() if self._for_batch else []
 
-    def _look_for_daemon(self, now_s: float) -> None:
-        away_since_s = self._inbox.away_since_s
+    def _check_daemon(self, now_s: float) -> None:
+        away_since_s = self._handoff.away_since_s
         if away_since_s is None:
             self._ask()
             if awaited := self._awaited():

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from streamd.core.sampler import PAD_ID
 from streamd.core.spec import LabelSpec, StreamSpec
 from streamd.errors import ConfigError, StreamdError, near_name
 
@@ -209,3 +210,31 @@ def _position(label: LabelSpec, name: int | str) -> int:
         return name
     hint = near_name(str(name), map(str, label.classes))
     raise ConfigError(f"class_weight: {label.name!r} has no class {name!r}{hint}")
+
+
+# --- a batch to build a model by
+
+
+@dataclass(frozen=True, slots=True)
+class BlankBatch:
+    """Black images, labels of value 0 and weights of 1: see `streamd.client.batch.Batch`. It is nowhere in a stream."""
+
+    images: npt.NDArray[np.uint8]
+    labels: Mapping[str, npt.NDArray[Any]]
+    weights: npt.NDArray[np.float32]
+    sample_ids: npt.NDArray[np.int64]
+    epoch: int = 0
+    index: int = 0
+    make_token: Callable[[], str] = str
+
+
+def blank_batch(spec: StreamSpec) -> BlankBatch:
+    """A whole batch of the stream. Its images take no memory."""
+    rows = spec.batch_size
+    images = np.broadcast_to(np.uint8(0), (rows, *spec.image_shape))
+    labels = {name: _blank_label(label, rows) for name, label in spec.labels.items()}
+    return BlankBatch(images, labels, np.ones(rows, np.float32), np.full(rows, PAD_ID))
+
+
+def _blank_label(label: LabelSpec, rows: int) -> npt.NDArray[Any]:
+    return np.zeros((rows, label.width) if label.width else rows, label.dtype)

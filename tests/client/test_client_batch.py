@@ -125,9 +125,9 @@ def test_the_last_view_ends_the_lease_and_the_credit_returns(client: Client) -> 
         batches = iter(stream)
         row = next(batches).images[0, :4, :4, 0].T[::2]
         images = next(batches).images
-        assert stream._inbox.held() == [(0, 0), (0, 1)]
+        assert stream._handoff.held() == [(0, 0), (0, 1)]
         del row
-        wait_until(lambda: stream._inbox.held() == [], "the first lease has ended")
+        wait_until(lambda: stream._handoff.held() == [], "the first lease has ended")
         assert next(batches).index == 2
         assert images.shape == (8, 32, 32, 3)
 

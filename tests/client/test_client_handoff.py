@@ -11,7 +11,8 @@ import pytest
 from daemons import wait_until
 from interrupting import Interrupter
 
-from streamd.client.handoff import Delivery, Inbox
+from streamd.client.handoff import Handoff
+from streamd.client.session import ReceivedBatch
 from streamd.core.spec import Cursor
 from streamd.errors import RefusedError, StreamStoppedError
 from streamd.ipc.messages import BatchReady, ReceiptDue
@@ -20,8 +21,8 @@ START = Cursor()
 LONG_S = 20.0
 
 
-def delivery(connection: int, number: int) -> Delivery:
-    return Delivery(connection, number, BatchReady(0, number, 1, 7, 64, inline=False), memoryview(b""), "pixels")
+def batch_of(connection: int, number: int) -> ReceivedBatch:
+    return ReceivedBatch(number, BatchReady(0, number, 1, 7, 64, inline=False), connection)
 
 
 def after(steps: int) -> Cursor:
@@ -38,214 +39,214 @@ def meanwhile(what: Callable[[], object]) -> threading.Thread:
     return thread
 
 
-def make_inbox() -> Inbox:
-    inbox = Inbox(START)
-    assert inbox.begin_connection() == (1, START)
-    inbox.welcome(credit=2)
-    return inbox
+def make_handoff() -> Handoff:
+    handoff = Handoff(START)
+    assert handoff.begin_connection() == (1, START)
+    handoff.welcome(credit=2)
+    return handoff
 
 
 @pytest.fixture
-def inbox() -> Inbox:
-    return make_inbox()
+def handoff() -> Handoff:
+    return make_handoff()
 
 
-def offer_when_waited_for(inbox: Inbox) -> None:
+def offer_when_waited_for(handoff: Handoff) -> None:
     """Two batches, as soon as the loop waits."""
-    wait_until(lambda: inbox._waiters, "the loop waits")
-    inbox.offer([delivery(1, 0), delivery(1, 1)])
+    wait_until(lambda: handoff._waiters, "the loop waits")
+    handoff.offer([batch_of(1, 0), batch_of(1, 1)])
 
 
-def test_batches_are_taken_in_the_order_they_were_offered(inbox: Inbox) -> None:
+def test_batches_are_taken_in_the_order_they_were_offered(handoff: Handoff) -> None:
     for number in range(3):
-        inbox.offer([delivery(1, number)])
-    taken = [inbox.take(after(step), 0) for step in (1, 2, 3)]
+        handoff.offer([batch_of(1, number)])
+    taken = [handoff.take(after(step), 0) for step in (1, 2, 3)]
     assert [each.number for each in taken if each] == [0, 1, 2]
-    assert inbox.take(after(4), 0) is None
+    assert handoff.take(after(4), 0) is None
 
 
-def test_a_waiting_loop_wakes_when_a_batch_is_offered(inbox: Inbox) -> None:
-    thread = meanwhile(lambda: inbox.offer([delivery(1, 0)]))
-    taken = inbox.take(after(1), LONG_S)
+def test_a_waiting_loop_wakes_when_a_batch_is_offered(handoff: Handoff) -> None:
+    thread = meanwhile(lambda: handoff.offer([batch_of(1, 0)]))
+    taken = handoff.take(after(1), LONG_S)
     thread.join()
     assert taken is not None
 
 
-def test_a_new_connection_begins_behind_what_the_loop_took_and_discards_the_rest(inbox: Inbox) -> None:
-    inbox.offer([delivery(1, 0)])
-    inbox.offer([delivery(1, 1)])
-    inbox.take(after(1), 0)
-    assert inbox.begin_connection() == (2, after(1))
-    assert inbox.take(after(2), 0) is None
+def test_a_new_connection_begins_behind_what_the_loop_took_and_discards_the_rest(handoff: Handoff) -> None:
+    handoff.offer([batch_of(1, 0)])
+    handoff.offer([batch_of(1, 1)])
+    handoff.take(after(1), 0)
+    assert handoff.begin_connection() == (2, after(1))
+    assert handoff.take(after(2), 0) is None
 
 
-def test_of_a_connection_that_is_over_nothing_more_is_taken_and_what_is_held_is_named(inbox: Inbox) -> None:
-    inbox.offer([delivery(1, 0), delivery(1, 1)])
-    inbox.take(after(1), 0)
-    inbox.fork_begins()
-    inbox.fork_ends()
-    assert sorted(inbox.outstanding()) == [0, 1]
-    assert inbox.part() == ({0: (0, 0)}, {0})
-    inbox.offer([delivery(1, 2)])
-    assert inbox.take(after(2), 0) is None
-    inbox.begin_connection()
-    inbox.offer([delivery(2, 0)])
-    assert inbox.take(after(2), 0) is not None
+def test_of_a_connection_that_is_over_nothing_more_is_taken_and_what_is_held_is_named(handoff: Handoff) -> None:
+    handoff.offer([batch_of(1, 0), batch_of(1, 1)])
+    handoff.take(after(1), 0)
+    handoff.fork_begins()
+    handoff.fork_ends()
+    assert sorted(handoff.outstanding()) == [0, 1]
+    assert handoff.part() == ({0: (0, 0)}, {0})
+    handoff.offer([batch_of(1, 2)])
+    assert handoff.take(after(2), 0) is None
+    handoff.begin_connection()
+    handoff.offer([batch_of(2, 0)])
+    assert handoff.take(after(2), 0) is not None
 
 
-def test_a_loop_that_took_nothing_does_not_move_the_cursor(inbox: Inbox) -> None:
-    assert inbox.take(after(1), 0) is None
-    assert inbox.begin_connection()[1] == START
+def test_a_loop_that_took_nothing_does_not_move_the_cursor(handoff: Handoff) -> None:
+    assert handoff.take(after(1), 0) is None
+    assert handoff.begin_connection()[1] == START
 
 
 def test_an_interrupt_at_any_moment_of_a_wait_leaves_the_inbox_usable() -> None:
     for moment in itertools.count(1):
-        inbox = make_inbox()
-        thread = meanwhile(partial(offer_when_waited_for, inbox))
+        handoff = make_handoff()
+        thread = meanwhile(partial(offer_when_waited_for, handoff))
         interrupter = Interrupter(moment, ("/handoff.py", "/threading.py"))
         try:
-            assert interrupter.call(partial(inbox.take, after(1), LONG_S))
+            assert interrupter.call(partial(handoff.take, after(1), LONG_S))
         except KeyboardInterrupt:
-            first = inbox.take(after(2), LONG_S)  # the other one, where the first was taken in that moment
+            first = handoff.take(after(2), LONG_S)  # the other one, where the first was taken in that moment
             assert first is not None
         thread.join(LONG_S)
-        assert not thread.is_alive(), f"the inbox is locked after an interrupt at moment {moment}"
+        assert not thread.is_alive(), f"the handoff is locked after an interrupt at moment {moment}"
         if interrupter.passed < moment:
             break
     assert moment > 10
 
 
-def test_held_batches_are_named_only_when_they_are_all_the_credit(inbox: Inbox) -> None:
+def test_held_batches_are_named_only_when_they_are_all_the_credit(handoff: Handoff) -> None:
     for number in range(2):
-        inbox.offer([delivery(1, number)])
-        assert inbox.held() == []
-        inbox.take(after(number + 1), 0)
-    assert inbox.held() == [(0, 0), (0, 1)]
-    assert inbox.returned(1, [0]) == (2, [])
-    assert inbox.held() == []
+        handoff.offer([batch_of(1, number)])
+        assert handoff.held() == []
+        handoff.take(after(number + 1), 0)
+    assert handoff.held() == [(0, 0), (0, 1)]
+    assert handoff.returned(1, [0]) == (2, [])
+    assert handoff.held() == []
 
 
-def test_leases_of_an_earlier_connection_say_nothing_about_this_one(inbox: Inbox) -> None:
-    inbox.offer([delivery(1, 0)])
-    inbox.take(after(1), 0)
-    inbox.begin_connection()
-    inbox.offer([delivery(2, 0)])
-    inbox.offer([delivery(2, 1)])
-    inbox.take(after(2), 0)
-    inbox.take(after(3), 0)
-    assert inbox.returned(1, [0]) == (2, [])
-    assert len(inbox.held()) == 2
+def test_leases_of_an_earlier_connection_say_nothing_about_this_one(handoff: Handoff) -> None:
+    handoff.offer([batch_of(1, 0)])
+    handoff.take(after(1), 0)
+    handoff.begin_connection()
+    handoff.offer([batch_of(2, 0)])
+    handoff.offer([batch_of(2, 1)])
+    handoff.take(after(2), 0)
+    handoff.take(after(3), 0)
+    assert handoff.returned(1, [0]) == (2, [])
+    assert len(handoff.held()) == 2
 
 
-def test_batches_that_came_before_an_error_are_taken_first(inbox: Inbox) -> None:
-    inbox.offer([delivery(1, 0)])
-    inbox.fail(StreamStoppedError("the first reason"))
-    inbox.fail(StreamStoppedError("a later one"))
-    assert inbox.take(after(1), 0) is not None
+def test_batches_that_came_before_an_error_are_taken_first(handoff: Handoff) -> None:
+    handoff.offer([batch_of(1, 0)])
+    handoff.fail(StreamStoppedError("the first reason"))
+    handoff.fail(StreamStoppedError("a later one"))
+    assert handoff.take(after(1), 0) is not None
     with pytest.raises(StreamStoppedError, match="the first reason"):
-        inbox.take(after(2), 0)
+        handoff.take(after(2), 0)
 
 
-def test_a_receipt_is_found_by_its_epoch_until_the_loop_has_moved_on(inbox: Inbox) -> None:
+def test_a_receipt_is_found_by_its_epoch_until_the_loop_has_moved_on(handoff: Handoff) -> None:
     due = ReceiptDue(3, "00", 0)
-    inbox.offer_receipt(due)
-    assert inbox.find_receipt(2, 0) is None
-    assert inbox.find_receipt(3, 0) is due
-    assert inbox.find_receipt(3, 0) is due
-    inbox.move(Cursor(4))
-    assert inbox.find_receipt(3, 0) is None
-    inbox.move(Cursor(3))
-    inbox.offer_receipt(due)
-    inbox.fail(StreamStoppedError("gone"))
-    assert inbox.find_receipt(3, 0) is due
+    handoff.offer_receipt(due)
+    assert handoff.find_receipt(2, 0) is None
+    assert handoff.find_receipt(3, 0) is due
+    assert handoff.find_receipt(3, 0) is due
+    handoff.move(Cursor(4))
+    assert handoff.find_receipt(3, 0) is None
+    handoff.move(Cursor(3))
+    handoff.offer_receipt(due)
+    handoff.fail(StreamStoppedError("gone"))
+    assert handoff.find_receipt(3, 0) is due
     with pytest.raises(StreamStoppedError):
-        inbox.find_receipt(4, 0)
+        handoff.find_receipt(4, 0)
 
 
 def test_a_welcome_ends_the_wait_for_it_and_a_refusal_raises() -> None:
-    inbox = Inbox(START)
-    assert inbox.wait_welcome(0) is False
-    thread = meanwhile(lambda: inbox.welcome(4))
-    assert inbox.wait_welcome(LONG_S) is True
+    handoff = Handoff(START)
+    assert handoff.wait_welcome(0) is False
+    thread = meanwhile(lambda: handoff.welcome(4))
+    assert handoff.wait_welcome(LONG_S) is True
     thread.join()
-    refused = Inbox(START)
+    refused = Handoff(START)
     refused.fail(RefusedError("no"))
     with pytest.raises(RefusedError):
         refused.wait_welcome(LONG_S)
 
 
-@pytest.mark.parametrize("wait", [Inbox.take, Inbox.find_receipt])
+@pytest.mark.parametrize("wait", [Handoff.take, Handoff.find_receipt])
 def test_a_daemon_that_goes_away_ends_the_wait_so_that_patience_can_be_counted(
-    inbox: Inbox, wait: Callable[..., object]
+    handoff: Handoff, wait: Callable[..., object]
 ) -> None:
-    place = after(1) if wait is Inbox.take else 0
+    place = after(1) if wait is Handoff.take else 0
     answers: list[object] = []
-    thread = meanwhile(lambda: answers.append(wait(inbox, place, LONG_S)))
-    wait_until(lambda: inbox._waiters, "the loop waits")
-    inbox.away()
+    thread = meanwhile(lambda: answers.append(wait(handoff, place, LONG_S)))
+    wait_until(lambda: handoff._waiters, "the loop waits")
+    handoff.away()
     thread.join(LONG_S / 2)
     assert answers == [None]
-    since_s = inbox.away_since_s
-    inbox.away()
-    assert inbox.away_since_s == since_s
+    since_s = handoff.away_since_s
+    handoff.away()
+    assert handoff.away_since_s == since_s
 
 
-def test_moving_the_cursor_moves_the_next_connection(inbox: Inbox) -> None:
-    inbox.move(Cursor(5))
-    assert inbox.begin_connection() == (2, Cursor(5))
+def test_moving_the_cursor_moves_the_next_connection(handoff: Handoff) -> None:
+    handoff.move(Cursor(5))
+    assert handoff.begin_connection() == (2, Cursor(5))
 
 
-def test_a_closed_inbox_lets_go_of_what_was_not_taken_and_wakes_who_waits(inbox: Inbox) -> None:
-    inbox.offer([delivery(1, 0)])
-    inbox.close(RefusedError("closed"))
+def test_a_closed_inbox_lets_go_of_what_was_not_taken_and_wakes_who_waits(handoff: Handoff) -> None:
+    handoff.offer([batch_of(1, 0)])
+    handoff.close(RefusedError("closed"))
     with pytest.raises(RefusedError, match="closed"):
-        inbox.take(after(1), 0)
-    thread = meanwhile(lambda: inbox.close(RefusedError("closed again")))
+        handoff.take(after(1), 0)
+    thread = meanwhile(lambda: handoff.close(RefusedError("closed again")))
     with pytest.raises(RefusedError):
-        inbox.find_receipt(0, LONG_S)
+        handoff.find_receipt(0, LONG_S)
     thread.join()
 
 
-def test_what_the_loop_holds_at_a_fork_is_told_when_it_comes_back(inbox: Inbox) -> None:
+def test_what_the_loop_holds_at_a_fork_is_told_when_it_comes_back(handoff: Handoff) -> None:
     for number in range(3):
-        inbox.offer([delivery(1, number)])
+        handoff.offer([batch_of(1, number)])
         if number < 2:
-            inbox.take(after(number + 1), 0)
-    inbox.returned(1, [0])
-    inbox.fork_begins()
-    inbox.fork_ends()
-    inbox.take(after(3), 0)
-    assert inbox.returned(1, [1, 2]) == (3, [1])
+            handoff.take(after(number + 1), 0)
+    handoff.returned(1, [0])
+    handoff.fork_begins()
+    handoff.fork_ends()
+    handoff.take(after(3), 0)
+    assert handoff.returned(1, [1, 2]) == (3, [1])
 
 
-def test_a_fork_in_an_earlier_connection_is_forgotten_with_it(inbox: Inbox) -> None:
-    inbox.offer([delivery(1, 0)])
-    inbox.take(after(1), 0)
-    inbox.fork_begins()
-    inbox.fork_ends()
-    inbox.begin_connection()
-    inbox.offer([delivery(2, 0)])
-    inbox.take(after(1), 0)
-    assert inbox.returned(2, [0]) == (1, [])
+def test_a_fork_in_an_earlier_connection_is_forgotten_with_it(handoff: Handoff) -> None:
+    handoff.offer([batch_of(1, 0)])
+    handoff.take(after(1), 0)
+    handoff.fork_begins()
+    handoff.fork_ends()
+    handoff.begin_connection()
+    handoff.offer([batch_of(2, 0)])
+    handoff.take(after(1), 0)
+    assert handoff.returned(2, [0]) == (1, [])
 
 
-def test_a_credit_that_shrinks_below_what_the_loop_holds_is_a_reason_to_name_it(inbox: Inbox) -> None:
-    inbox.welcome(4)
+def test_a_credit_that_shrinks_below_what_the_loop_holds_is_a_reason_to_name_it(handoff: Handoff) -> None:
+    handoff.welcome(4)
     for number in range(2):
-        inbox.offer([delivery(1, number)])
-        inbox.take(after(number + 1), 0)
-    assert inbox.held() == []
-    inbox.lend(2)
-    assert inbox.held() == [(0, 0), (0, 1)]
+        handoff.offer([batch_of(1, number)])
+        handoff.take(after(number + 1), 0)
+    assert handoff.held() == []
+    handoff.lend(2)
+    assert handoff.held() == [(0, 0), (0, 1)]
 
 
-def test_what_the_loop_takes_while_a_fork_is_under_way_may_be_the_childs_too(inbox: Inbox) -> None:
+def test_what_the_loop_takes_while_a_fork_is_under_way_may_be_the_childs_too(handoff: Handoff) -> None:
     for number in range(3):
-        inbox.offer([delivery(1, number)])
-    inbox.take(after(1), 0)
-    inbox.fork_begins()
-    inbox.take(after(2), 0)
-    inbox.fork_ends()
-    inbox.fork_ends()
-    inbox.take(after(3), 0)
-    assert inbox.returned(1, [0, 1, 2]) == (3, [0, 1])
+        handoff.offer([batch_of(1, number)])
+    handoff.take(after(1), 0)
+    handoff.fork_begins()
+    handoff.take(after(2), 0)
+    handoff.fork_ends()
+    handoff.fork_ends()
+    handoff.take(after(3), 0)
+    assert handoff.returned(1, [0, 1, 2]) == (3, [0, 1])

@@ -16,9 +16,9 @@ from daemons import wait_until
 from forking import in_a_forked_child
 from talking import SPEC
 
-from streamd.client.handoff import Delivery, Inbox
-from streamd.client.io_thread import Postman
-from streamd.client.session import Session, Wish
+from streamd.client.handoff import Handoff
+from streamd.client.io_thread import IOThread
+from streamd.client.session import ReceivedBatch, Session, Wish
 from streamd.core.slot_layout import slot_bytes
 from streamd.core.spec import Cursor
 from streamd.errors import OtherVersionError, ProtocolError
@@ -126,32 +126,32 @@ def daemon() -> Iterator[Daemon]:
 
 
 class Trainer:
-    """A postman with its session and inbox, and the loop's part of the work."""
+    """A io_thread with its session and handoff, and the loop's part of the work."""
 
     def __init__(self, daemon: Daemon) -> None:
         self.session = Session(Wish("train", 0, 1, None, "drop", CREDIT, "inline"))
-        self.inbox = Inbox(Cursor())
-        self.postman = Postman(daemon.endpoint, self.session, self.inbox)
+        self.handoff = Handoff(Cursor())
+        self.io_thread = IOThread(daemon.endpoint, self.session, self.handoff)
         self._cursor = Cursor()
-        self.postman.start()
+        self.io_thread.start()
 
-    def take(self) -> Delivery:
+    def take(self) -> ReceivedBatch:
         after = self._cursor.after_step(0, 1)
-        delivery = None
-        while delivery is None:  # ends early when the daemon goes away or comes back
-            delivery = self.inbox.take(after, LIMIT_S)
+        received = None
+        while received is None:  # ends early when the daemon goes away or comes back
+            received = self.handoff.take(after, LIMIT_S)
         self._cursor = after
-        return delivery
+        return received
 
 
 @pytest.fixture
 def trainer(daemon: Daemon) -> Iterator[list[Trainer]]:
-    """Filled by `begin`; a list, so that the fixture itself keeps no postman alive."""
+    """Filled by `begin`; a list, so that the fixture itself keeps no io_thread alive."""
     begun: list[Trainer] = []
     yield begun
     daemon.hang_up()
     for each in begun:
-        each.postman.stop()
+        each.io_thread.stop()
     begun.clear()
 
 
@@ -165,7 +165,7 @@ def test_it_subscribes_pairs_its_lifeline_and_shows_the_welcome(daemon: Daemon, 
     trainer.append(Trainer(daemon))
     subscribe = daemon.admit()
     assert (subscribe.stream, subscribe.cursor, subscribe.credit, subscribe.resuming) == ("train", Cursor(), 8, False)
-    assert trainer[0].inbox.wait_welcome(LIMIT_S)
+    assert trainer[0].handoff.wait_welcome(LIMIT_S)
 
 
 def test_inline_pixels_reach_the_loop(daemon: Daemon, trainer: list[Trainer]) -> None:
@@ -173,9 +173,9 @@ def test_inline_pixels_reach_the_loop(daemon: Daemon, trainer: list[Trainer]) ->
     daemon.deliver(0)
     daemon.deliver(1)
     for number in (0, 1):
-        delivery = one.take()
-        assert (delivery.number, delivery.batch.index) == (number, number)
-        assert np.frombuffer(delivery.memory, np.uint8).tolist() == [number] * slot_bytes(SPEC)
+        received = one.take()
+        assert (received.number, received.header.index) == (number, number)
+        assert np.frombuffer(received.memory, np.uint8).tolist() == [number] * slot_bytes(SPEC)
 
 
 def test_frames_of_another_boot_are_dropped_and_counted(daemon: Daemon, trainer: list[Trainer]) -> None:
@@ -184,7 +184,7 @@ def test_frames_of_another_boot_are_dropped_and_counted(daemon: Daemon, trainer:
     daemon.deliver(0)
     assert one.take().number == 0
     assert one.session.stale_frames == 1
-    assert one.inbox.take(Cursor(), 0) is None
+    assert one.handoff.take(Cursor(), 0) is None
 
 
 @pytest.mark.parametrize("wrong", [0, 2])
@@ -205,19 +205,19 @@ def test_when_the_lifeline_ends_what_was_not_taken_is_asked_for_again(daemon: Da
     daemon.deliver(0)
     daemon.deliver(1)
     one.take()
-    wait_until(lambda: len(one.inbox._deliveries) == 1, "the second batch lies ready")
+    wait_until(lambda: len(one.handoff._received) == 1, "the second batch lies ready")
     daemon.hang_up()
     assert daemon.admit().cursor == Cursor().after_step(0, 1)
-    assert len(one.inbox._deliveries) == 0
+    assert len(one.handoff._received) == 0
 
 
 def test_a_daemon_that_drains_is_left_at_once_and_counts_as_away(daemon: Daemon, trainer: list[Trainer]) -> None:
     one = begin(daemon, trainer)
-    assert one.inbox.wait_welcome(LIMIT_S)
+    assert one.handoff.wait_welcome(LIMIT_S)
     daemon.say(Draining())
     assert daemon.lifeline is not None
     assert daemon.lifeline.recv(1) == b""
-    wait_until(lambda: one.inbox.away_since_s is not None, "the loop's patience begins")
+    wait_until(lambda: one.handoff.away_since_s is not None, "the loop's patience begins")
     assert daemon.admit().resuming
 
 
@@ -228,7 +228,7 @@ def test_a_refusal_that_may_pass_is_asked_again_and_a_final_one_is_told(daemon: 
     assert isinstance(daemon.hear(), Subscribe)
     daemon.say(Refused("usage", "not like that"))
     with pytest.raises(Exception, match="not like that"):
-        trainer[0].inbox.wait_welcome(LIMIT_S)
+        trainer[0].handoff.wait_welcome(LIMIT_S)
 
 
 def test_a_daemon_of_another_version_is_told_to_the_loop_as_what_it_is(daemon: Daemon, trainer: list[Trainer]) -> None:
@@ -252,9 +252,9 @@ def test_releases_are_told_together(daemon: Daemon, trainer: list[Trainer]) -> N
     for number in range(SPEC.batches):
         daemon.deliver(number)
     taken = [one.take() for _ in range(SPEC.batches)]
-    for delivery in taken:
-        one.postman.take_back(delivery)
-    one.postman.hurry(now=True)
+    for received in taken:
+        one.io_thread.take_back(received)
+    one.io_thread.hurry(now=True)
     told: list[int] = []
     while len(told) < len(taken):
         progress = daemon.hear()
@@ -269,49 +269,49 @@ def test_a_single_release_waits_for_company_unless_the_loop_waits_for_it(
 ) -> None:
     one = begin(daemon, trainer)
     daemon.deliver(0)
-    delivery = one.take()
-    one.postman.take_back(delivery)
+    received = one.take()
+    one.io_thread.take_back(received)
     assert not daemon.heard_in_time(100)
-    one.postman.hurry(now=True)
+    one.io_thread.hurry(now=True)
     assert daemon.hear() == Progress(CREDIT + 1, (0,), 1, 0)
 
 
 def test_releases_of_an_earlier_connection_are_not_told_to_the_next(daemon: Daemon, trainer: list[Trainer]) -> None:
     one = begin(daemon, trainer)
     daemon.deliver(0)
-    delivery = one.take()
+    received = one.take()
     daemon.hang_up()
     daemon.admit()
-    one.postman.hurry(now=True)
-    one.postman.take_back(delivery)
+    one.io_thread.hurry(now=True)
+    one.io_thread.take_back(received)
     assert not daemon.heard_in_time(100)
 
 
 def test_stopping_says_goodbye_and_late_releases_do_no_harm(daemon: Daemon, trainer: list[Trainer]) -> None:
     one = begin(daemon, trainer)
     daemon.deliver(0)
-    delivery = one.take()
-    stopping = threading.Thread(target=one.postman.stop)
+    received = one.take()
+    stopping = threading.Thread(target=one.io_thread.stop)
     stopping.start()
     assert isinstance(daemon.hear(), Goodbye)
     daemon.hang_up()
     stopping.join(LIMIT_S)
-    one.postman.take_back(delivery)
-    assert not one.postman._thread.is_alive()
+    one.io_thread.take_back(received)
+    assert not one.io_thread._thread.is_alive()
 
 
 def test_leaving_says_goodbye_without_waiting_for_the_end(daemon: Daemon, trainer: list[Trainer]) -> None:
     one = begin(daemon, trainer)
-    one.postman.leave()
+    one.io_thread.leave()
     assert isinstance(daemon.hear(), Goodbye)
-    assert one.postman._thread.is_alive()
+    assert one.io_thread._thread.is_alive()
     daemon.hang_up()
-    wait_until(lambda: not one.postman._thread.is_alive(), "its thread ends")
+    wait_until(lambda: not one.io_thread._thread.is_alive(), "its thread ends")
 
 
 def test_a_postman_that_never_started_can_be_stopped(daemon: Daemon) -> None:
     session = Session(Wish("train", 0, 1, None, "drop", CREDIT, "inline"))
-    Postman(daemon.endpoint, session, Inbox(Cursor())).stop()
+    IOThread(daemon.endpoint, session, Handoff(Cursor())).stop()
     assert not daemon.heard_in_time(0)
 
 
@@ -341,10 +341,10 @@ def test_a_daemon_that_never_answers_a_ping_is_left_and_patience_begins(
 ) -> None:
     one = begin(daemon, trainer)
     monkeypatch.setattr("streamd.client.session.ANSWER_TIMEOUT_S", 0.05)
-    one.postman.order(lambda: one.session.ask(time.monotonic()))
+    one.io_thread.order(lambda: one.session.ask(time.monotonic()))
     assert isinstance(daemon.hear(), Progress)
     assert isinstance(daemon.hear(), Ping)
-    wait_until(lambda: one.inbox.away_since_s is not None, "the daemon counts as away")
+    wait_until(lambda: one.handoff.away_since_s is not None, "the daemon counts as away")
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -354,9 +354,9 @@ def test_a_lease_that_a_forked_child_has_too_is_retired_when_it_ends(daemon: Dae
         daemon.deliver(number)
     before = [one.take(), one.take()]
     assert in_a_forked_child(lambda: None) == 0
-    for delivery in [*before, one.take()]:
-        one.postman.take_back(delivery)
-    one.postman.hurry(now=True)
+    for received in [*before, one.take()]:
+        one.io_thread.take_back(received)
+    one.io_thread.hurry(now=True)
     told: list[int] = []
     retired: list[int] = []
     while len(told) < 3:
@@ -373,12 +373,12 @@ def test_a_forked_child_keeps_no_connection_and_no_memory_that_nobody_there_sees
 ) -> None:
     one = begin(daemon, trainer)
     daemon.deliver(0)
-    wait_until(lambda: len(one.inbox._deliveries) == 1, "a batch lies ready")
+    wait_until(lambda: len(one.handoff._received) == 1, "a batch lies ready")
 
     def look() -> None:
-        assert one.postman._lifeline is not None
-        assert one.postman._lifeline.fileno() == -1
-        assert not one.inbox._deliveries
+        assert one.io_thread._lifeline is not None
+        assert one.io_thread._lifeline.fileno() == -1
+        assert not one.handoff._received
 
     assert in_a_forked_child(look) == 0
     assert one.take().number == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sample_specs import some_spec
 
 from streamd.client.batch import Batch
-from streamd.client.rebatch import Cut, Fetch, Fetched, Recut
+from streamd.client.rebatch import BatchSplit, Rebatcher
 from streamd.core.bad_samples import BadRow
 from streamd.core.spec import ImageSpec, Remainder, Segment, StreamSpec, Uneven
 from streamd.errors import ConfigError
@@ -44,30 +44,40 @@ def batch_of(spec: StreamSpec, index: int) -> Batch:
 class Source:
     """The stream's batches in order, and which of them have been booked."""
 
-    def __init__(self, spec: StreamSpec, first: int = 0) -> None:
-        self._spec, self._indices = spec, iter(range(first, spec.batches))
+    def __init__(self, batches: Iterable[Batch]) -> None:
+        self._batches = iter(batches)
+        self._fetched = -1
         self.booked: list[int] = []
 
-    def fetch(self) -> Fetched | None:
-        index = next(self._indices, None)
-        if index is None:
-            return None
-        batch = batch_of(self._spec, index)
-        return Fetched(batch, lambda: self.booked.append(index), self._token)
+    def fetch(self) -> Batch | None:
+        batch = next(self._batches, None)
+        if batch is not None:
+            self._fetched = batch.index
+        return batch
 
-    def _token(self, rows: int, world: int) -> str:
-        return f"{rows} rows behind {self.booked} in {world}"
+    def book(self) -> None:
+        self.booked.append(self._fetched)
+
+    def token_within(self, rows: int) -> Callable[[], str]:
+        return partial("{} rows behind {}".format, rows, list(self.booked))
+
+    def next_of(self, rebatcher: Rebatcher) -> Batch | None:
+        return rebatcher.next_batch(self.fetch, self.book, self.token_within)
 
 
-def all_of(recut: Recut, fetch: Fetch) -> Iterator[Batch]:
-    while (batch := recut.next(fetch)) is not None:
+def source_of(spec: StreamSpec, *, rank: int = 0, world: int = 1) -> Source:
+    return Source(batch_of(spec, index) for index in range(rank, spec.batches, world))
+
+
+def all_of(rebatcher: Rebatcher, source: Source) -> Iterator[Batch]:
+    while (batch := source.next_of(rebatcher)) is not None:
         yield batch
 
 
-def cut(spec: StreamSpec, size: int, *, rows_taken: int = 0) -> tuple[list[Batch], Source, Recut]:
-    source = Source(spec)
-    recut = Recut(Cut.of(spec, size), 0, 1, rows_taken)
-    return list(all_of(recut, source.fetch)), source, recut
+def batches_of_size(spec: StreamSpec, size: int, *, rows_taken: int = 0) -> tuple[list[Batch], Source, Rebatcher]:
+    source = source_of(spec)
+    rebatcher = Rebatcher(BatchSplit.for_size(spec, size), 0, 1, rows_taken)
+    return list(all_of(rebatcher, source)), source, rebatcher
 
 
 def ids_of(batches: list[Batch]) -> list[int]:
@@ -78,11 +88,11 @@ def ids_of(batches: list[Batch]) -> list[int]:
 @given(st.integers(1, 100), st.sampled_from([1, 2, 3, 4, 6, 12, 24, 36, 60]))
 def test_every_sample_comes_once_in_order_in_batches_of_the_size_asked_for(samples: int, size: int) -> None:
     spec = spec_of(samples)
-    batches, source, _ = cut(spec, size)
+    batches, source, _ = batches_of_size(spec, size)
     assert ids_of(batches) == list(range(samples))
     assert all(len(batch) <= size for batch in batches)
     assert source.booked == list(range(spec.batches))
-    assert len(batches) == Cut.of(spec, size).spec.batches
+    assert len(batches) == BatchSplit.for_size(spec, size).spec.batches
     assert [batch.index for batch in batches] == list(range(len(batches)))
     for batch in batches:
         assert batch.images[:, 0, 0, 0].tolist() == [each % 256 for each in batch.sample_ids.tolist()]
@@ -94,129 +104,122 @@ def test_every_sample_comes_once_in_order_in_batches_of_the_size_asked_for(sampl
 def test_parts_are_views_and_groups_are_copies() -> None:
     spec = spec_of(24)
     whole = batch_of(spec, 0)
-    recut = Recut(Cut.of(spec, 4), 0, 1, 0)
-    part = recut.next(lambda: Fetched(whole, lambda: None, lambda *_: ""))
+    rebatcher = Rebatcher(BatchSplit.for_size(spec, 4), 0, 1, 0)
+    part = Source([whole]).next_of(rebatcher)
     assert part is not None
     assert np.shares_memory(part.images, whole.images)
-    (group,), _, _ = cut(spec, 24)
+    (group,), _, _ = batches_of_size(spec, 24)
     assert not group.images.flags.writeable
     assert group.images.base is not whole.images
 
 
 def test_a_batch_is_booked_with_its_last_part_and_the_tokens_before_lie_within_it() -> None:
-    spec, source = spec_of(24), Source(spec_of(24))
-    recut = Recut(Cut.of(spec, 4), 0, 1, 0)
-    seen = [(batch.token, list(source.booked)) for batch in all_of(recut, source.fetch)]
+    spec, source = spec_of(24), source_of(spec_of(24))
+    rebatcher = Rebatcher(BatchSplit.for_size(spec, 4), 0, 1, 0)
+    seen = [(batch.token, list(source.booked)) for batch in all_of(rebatcher, source)]
     assert seen[:4] == [
-        ("4 rows behind [] in 1", []),
-        ("8 rows behind [] in 1", []),
+        ("4 rows behind []", []),
+        ("8 rows behind []", []),
         ("after 0", [0]),
-        ("4 rows behind [0] in 1", [0]),
+        ("4 rows behind [0]", [0]),
     ]
 
 
 @pytest.mark.parametrize("size", [4, 12, 24])
 def test_a_place_within_a_batch_is_gone_on_from_at_any_size(size: int) -> None:
-    batches, source, recut = cut(spec_of(40), size, rows_taken=8)
+    batches, source, rebatcher = batches_of_size(spec_of(40), size, rows_taken=8)
     assert ids_of(batches) == list(range(8, 40))
     assert source.booked == [0, 1, 2, 3]
-    assert recut.rows_taken == 0
+    assert rebatcher.rows_taken == 0
 
 
 def test_a_group_that_is_not_full_is_dropped_where_the_stream_drops_and_its_rows_are_counted() -> None:
-    batches, source, recut = cut(spec_of(65, "drop"), 24)  # five batches: two groups and one left over
+    batches, source, rebatcher = batches_of_size(spec_of(65, "drop"), 24)  # five batches: two groups and one left over
     assert ids_of(batches) == list(range(48))
-    assert recut.unused == 12
+    assert rebatcher.unused_samples == 12
     assert source.booked == [0, 1, 2, 3, 4]
 
 
 def test_a_group_that_is_not_full_is_filled_up_where_the_stream_pads() -> None:
-    batches, _, _ = cut(spec_of(65, "pad"), 48)
+    batches, _, _ = batches_of_size(spec_of(65, "pad"), 48)
     assert [len(batch) for batch in batches] == [48, 48]
     assert batches[1].sample_ids.tolist() == [*range(48, 65), *[-1] * 31]
     assert batches[1].weights.tolist() == [1.0] * 17 + [0.0] * 31
 
 
 def test_what_was_gathered_before_an_error_is_not_lost() -> None:
-    spec, source, failing = spec_of(48), Source(spec_of(48)), iter([False, True, False, False, False, False])
+    spec, failing = spec_of(48), iter([False, True, False, False, False, False])
 
-    def fetch() -> Fetched | None:
-        if next(failing):
-            raise ConnectionError
-        return source.fetch()
+    class Failing(Source):
+        def fetch(self) -> Batch | None:
+            if next(failing):
+                raise ConnectionError
+            return super().fetch()
 
-    recut = Recut(Cut.of(spec, 24), 0, 1, 0)
+    rebatcher, source = Rebatcher(BatchSplit.for_size(spec, 24), 0, 1, 0), Failing(source_of(spec)._batches)
     with pytest.raises(ConnectionError):
-        recut.next(fetch)
-    assert ids_of(list(all_of(recut, fetch))) == list(range(48))
+        source.next_of(rebatcher)
+    assert ids_of(list(all_of(rebatcher, source))) == list(range(48))
 
 
 @pytest.mark.parametrize("size", [5, 7, 13, 18, 0, -12])
 def test_a_size_that_does_not_fit_is_refused_with_sizes_that_do(size: int) -> None:
     with pytest.raises(ConfigError, match=r"batches of 12.* use a divisor or a multiple of 12, such as ") as refusal:
-        Cut.of(spec_of(40), size)
+        BatchSplit.for_size(spec_of(40), size)
     named = [int(number) for number in str(refusal.value).rpartition("such as ")[2].split(", ")]
     assert all(12 % number == 0 or number % 12 == 0 for number in named)
 
 
 def test_where_one_ranks_last_batch_is_short_every_rank_counts_as_many_steps() -> None:
-    halves = Cut.of(spec_of(40), 6)  # batches of 12, 12, 12 and 4: the last is one part, not two
+    halves = BatchSplit.for_size(spec_of(40), 6)  # batches of 12, 12, 12 and 4: the last is one part, not two
     assert [halves.steps([Segment(0, 2, rank, 2)]) for rank in (0, 1)] == [3, 3]
     assert halves.steps([Segment(0, 1, 1, 2)]) == 2
     assert halves.steps([Segment(0, 1, 0, 1), Segment(1, 3, 0, 1)]) == 7
     assert halves.steps([Segment(0, 1, 2, 3)]) == 2
-    filled = Cut.of(spec_of(40), 6, "pad")
+    filled = BatchSplit.for_size(spec_of(40), 6, "pad")
     assert [filled.steps([Segment(0, 2, rank, 2)]) for rank in (0, 1)] == [4, 4]
 
 
-def of_rank(rank: int, cut: Cut) -> tuple[list[Batch], Recut]:
-    source = Source(cut.served, rank)
-    recut = Recut(cut, rank, 2, 0)
-    indices = iter(range(rank, cut.served.batches, 2))
-
-    def fetch() -> Fetched | None:
-        index = next(indices, None)
-        return None if index is None else Fetched(batch_of(cut.served, index), source.booked.clear, source._token)
-
-    return list(all_of(recut, fetch)), recut
+def of_rank(rank: int, split: BatchSplit) -> tuple[list[Batch], Rebatcher]:
+    rebatcher = Rebatcher(split, rank, 2, 0)
+    return list(all_of(rebatcher, source_of(split.served, rank=rank, world=2))), rebatcher
 
 
 def test_parts_that_another_rank_lacks_are_dropped_and_counted() -> None:
-    first, recut = of_rank(0, Cut.of(spec_of(40), 4))
+    first, rebatcher = of_rank(0, BatchSplit.for_size(spec_of(40), 4))
     assert ids_of(first) == [*range(12), *range(24, 28)]
-    assert recut.unused == 8
-    second, recut = of_rank(1, Cut.of(spec_of(40), 4))
+    assert rebatcher.unused_samples == 8
+    second, rebatcher = of_rank(1, BatchSplit.for_size(spec_of(40), 4))
     assert ids_of(second) == [*range(12, 24), *range(36, 40)]
-    assert recut.unused == 0
+    assert rebatcher.unused_samples == 0
 
 
 def test_parts_that_a_rank_lacks_are_given_without_weight_where_the_subscription_pads() -> None:
-    batches, recut = of_rank(1, Cut.of(spec_of(40), 4, "pad"))
+    batches, rebatcher = of_rank(1, BatchSplit.for_size(spec_of(40), 4, "pad"))
     assert ids_of(batches) == [*range(12, 24), *range(36, 40), *[-1] * 8]
     assert [float(batch.weights.sum()) for batch in batches] == [4, 4, 4, 4, 0, 0]
     assert all(batch.images.shape[0] == len(batch) == 4 and not batch.images.flags.writeable for batch in batches[3:])
-    assert recut.unused == 0
+    assert rebatcher.unused_samples == 0
 
 
 def test_text_of_rows_without_a_sample_is_empty() -> None:
     spec = spec_of(15, "pad")
 
-    def named(index: int) -> Fetched:
+    def named(index: int) -> Batch:
         batch = batch_of(spec, index)
-        return Fetched(replace(batch, labels={"name": batch.sample_ids.astype(str)}), lambda: None, lambda *_: "")
+        return replace(batch, labels={"name": batch.sample_ids.astype(str)})
 
-    fetched = map(named, range(spec.batches))
-    group = Recut(Cut.of(spec, 36), 0, 1, 0).next(lambda: next(fetched, None))
+    group = Source(map(named, range(spec.batches))).next_of(Rebatcher(BatchSplit.for_size(spec, 36), 0, 1, 0))
     assert group is not None
     assert group.labels["name"].tolist()[13:] == ["13", "14", *["-1"] * 9, *[""] * 12]
 
 
 def test_the_trainers_spec_differs_in_nothing_but_the_size() -> None:
     served = spec_of(40)
-    seen = Cut.of(served, 6).spec
+    seen = BatchSplit.for_size(served, 6).spec
     assert (seen.batch_size, seen.batches) == (6, 7)
     assert replace(seen, batch_size=served.batch_size, batches=served.batches) == served
-    assert Cut.of(served, None).spec == served
+    assert BatchSplit.for_size(served, None).spec == served
 
 
 @settings(derandomize=True, deadline=None)
@@ -232,12 +235,12 @@ def test_the_steps_that_are_left_are_as_many_as_come_from_any_row_of_a_batch(
     spec = spec_of(samples, remainder)
     if not spec.batches or rows_taken >= spec.rows(0):
         return
-    source, recut = Source(spec), Recut(Cut.of(spec, size), 0, 1, rows_taken)
+    source, rebatcher = source_of(spec), Rebatcher(BatchSplit.for_size(spec, size), 0, 1, rows_taken)
     told = []
     while True:
         base = len(source.booked)
-        told.append(recut.steps_left(base, spec.batches - base))
-        if recut.next(source.fetch) is None:
+        told.append(rebatcher.steps_left(base, spec.batches - base))
+        if source.next_of(rebatcher) is None:
             break
     assert told == list(range(len(told) - 1, -1, -1))
 
@@ -249,8 +252,7 @@ def test_the_steps_that_are_left_are_as_many_as_come_from_any_row_of_a_batch(
 def test_all_ranks_have_as_many_steps_left(size: int, uneven: Uneven, steps: int) -> None:
     spec, world = spec_of(5 * B + 7), 2
     for rank in range(world):
-        recut = Recut(Cut.of(spec, size, uneven), rank, world, 0)
-        left = recut.steps_left(0, 3)
-        mine = [Fetched(batch_of(spec, index), lambda: None, lambda *_: "") for index in range(rank, 6, world)]
-        fetch = partial(next, iter([*mine, None, None]))
-        assert sum(1 for _ in all_of(recut, fetch)) == left == steps, rank
+        rebatcher = Rebatcher(BatchSplit.for_size(spec, size, uneven), rank, world, 0)
+        left = rebatcher.steps_left(0, 3)
+        mine = Source([batch_of(spec, index) for index in range(rank, 6, world)])
+        assert sum(1 for _ in all_of(rebatcher, mine)) == left == steps, rank

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from talking import BOOT, HERE, NUMBER, SPEC, WISH, active, asking, deliver, failure, ready, welcome
 
-from streamd.client.session import Do, Greet, Offer, OfferReceipt, OpenSocket, Say, Session, Unmap
+from streamd.client.session import Do, Greet, OfferReceipt, OpenSocket, ReceivedBatch, Say, Session, Unmap
 from streamd.core.epoch_timing import Supply, Timing
 from streamd.core.spec import Cursor, ImageSpec, OrderId, PixelId, Segment
 from streamd.errors import RefusedError, StreamChangedError, StreamStoppedError, TokenError
@@ -156,7 +156,7 @@ def test_a_new_connection_counts_deliveries_from_zero_at_the_cursor() -> None:
 
     offered = session.heard(Header(BOOT + 1, NUMBER, 0), ready(0, 2), 2.0)
 
-    assert offered == [Offer(0, ready(0, 2))]
+    assert offered == [ReceivedBatch(0, ready(0, 2))]
     assert session.reconnects == 1
 
 
@@ -221,7 +221,7 @@ def test_frames_of_another_boot_or_session_are_dropped_and_counted(header: Heade
     assert session.heard(header, Stopped("old news", changed=False), 1.0) == []
     assert session.stale_frames == 2
     assert session.state == "active"
-    assert deliver(session, 0, 0, 0) == [Offer(0, ready(0, 0))]
+    assert deliver(session, 0, 0, 0) == [ReceivedBatch(0, ready(0, 0))]
 
 
 def test_frames_that_come_while_away_or_before_the_welcome_are_dropped() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from talking import HERE, WISH, active, deliver, ready, told, welcome
 
-from streamd.client.session import Offer, Say
+from streamd.client.session import ReceivedBatch, Say
 from streamd.core.spec import Cursor, Segment
 from streamd.ipc.messages import Progress
 from streamd.limits import BACKOFF_MIN_S, PROGRESS_DELAY_S
@@ -18,16 +18,16 @@ def test_batches_in_order_are_offered_over_the_end_of_an_epoch() -> None:
     steps = [(epoch, index) for epoch in range(2) for index in range(5)]
 
     for number, (epoch, index) in enumerate(steps):
-        assert deliver(session, number, epoch, index) == [Offer(number, ready(epoch, index))]
+        assert deliver(session, number, epoch, index) == [ReceivedBatch(number, ready(epoch, index))]
     assert session.gaps == 0
 
 
 def test_a_rank_expects_its_own_batches() -> None:
     session = active(replace(WISH, rank=1, world=2))
 
-    assert deliver(session, 0, 0, 1) == [Offer(0, ready(0, 1))]
-    assert deliver(session, 1, 0, 3) == [Offer(1, ready(0, 3))]
-    assert deliver(session, 2, 1, 1) == [Offer(2, ready(1, 1))]
+    assert deliver(session, 0, 0, 1) == [ReceivedBatch(0, ready(0, 1))]
+    assert deliver(session, 1, 0, 3) == [ReceivedBatch(1, ready(0, 3))]
+    assert deliver(session, 2, 1, 1) == [ReceivedBatch(2, ready(1, 1))]
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_rank_expects_its_own_batches() -> None:
 def test_the_first_batch_follows_the_cursor(base: int, first: tuple[int, int]) -> None:
     session = active(cursor=Cursor(0, (Segment(0, base, 0, 1),) if base else ()))
 
-    assert deliver(session, 0, *first) == [Offer(0, ready(*first))]
+    assert deliver(session, 0, *first) == [ReceivedBatch(0, ready(*first))]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from talking import SPEC
 
-from streamd.client.session import Do, Offer, OpenSocket, Say, Session, Wish
+from streamd.client.session import Do, OpenSocket, ReceivedBatch, Say, Session, Wish
 from streamd.core.spec import Cursor
 from streamd.ipc.frames import Header
 from streamd.ipc.messages import BatchReady, DaemonMessage, Goodbye, NoSession, Ping, Pong, Progress, Subscribe, Welcome
@@ -77,7 +77,7 @@ class Talk(RuleBasedStateMachine):
                     self.do(self.session.opened(self.cursor, self.now_s))
                 case Say(header, message):
                     self.hear(header, message)
-                case Offer(number, batch):
+                case ReceivedBatch(number, batch):
                     self.see(number, batch)
 
     def hear(self, header: Header, message: object) -> None:

@@ -9,8 +9,9 @@ import sys
 import pytest
 
 from streamd.client import waiting as module
-from streamd.client.handoff import Delivery, Inbox
-from streamd.client.waiting import Patience, say
+from streamd.client.handoff import Handoff
+from streamd.client.session import ReceivedBatch
+from streamd.client.waiting import WaitPolicy, say
 from streamd.core.spec import Cursor
 from streamd.errors import BatchesHeldError, ConnectError
 from streamd.ipc.messages import BatchReady
@@ -35,66 +36,66 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def served_inbox(credit: int = 2) -> Inbox:
-    inbox = Inbox(Cursor())
-    inbox.begin_connection()
-    inbox.welcome(credit)
-    return inbox
+def served_handoff(credit: int = 2) -> Handoff:
+    handoff = Handoff(Cursor())
+    handoff.begin_connection()
+    handoff.welcome(credit)
+    return handoff
 
 
 def nobody_asks() -> None:
     """Where it does not matter."""
 
 
-def hold(inbox: Inbox, count: int) -> None:
+def hold(handoff: Handoff, count: int) -> None:
     cursor = Cursor(3)
     for index in range(count):
-        inbox.offer([Delivery(1, index, BatchReady(3, index, 1, 7, 64, inline=False), memoryview(b""), "pixels")])
+        handoff.offer([ReceivedBatch(index, BatchReady(3, index, 1, 7, 64, inline=False), 1)])
         cursor = cursor.after_step(0, 1)
-        inbox.take(cursor, 0)
+        handoff.take(cursor, 0)
 
 
 def test_a_daemon_that_is_there_but_slow_never_exhausts_patience_and_is_asked_for_a_sign_of_life(clock: Clock) -> None:
     asked: list[float] = []
-    waiting = Patience(served_inbox(), ENDPOINT, 2.0, lambda: asked.append(clock.now_s))
+    waiting = WaitPolicy(served_handoff(), ENDPOINT, 2.0, lambda: asked.append(clock.now_s))
     clock.now_s += 1000
-    assert waiting.turn_s() == SILENCE_S
-    waiting.look()
+    assert waiting.next_wait_s() == SILENCE_S
+    waiting.check()
     assert asked == [1100.0]
 
 
 def test_patience_counts_from_when_the_daemon_went_away(clock: Clock) -> None:
-    inbox = served_inbox()
-    waiting = Patience(inbox, ENDPOINT, 2.0, nobody_asks)
+    handoff = served_handoff()
+    waiting = WaitPolicy(handoff, ENDPOINT, 2.0, nobody_asks)
     clock.now_s += 10
-    inbox.away()
-    assert waiting.turn_s() == pytest.approx(2.0)
+    handoff.away()
+    assert waiting.next_wait_s() == pytest.approx(2.0)
     clock.now_s += 1.5
-    waiting.look()
-    assert waiting.turn_s() == pytest.approx(0.5)
+    waiting.check()
+    assert waiting.next_wait_s() == pytest.approx(0.5)
     clock.now_s += 0.5
     with pytest.raises(ConnectError, match=f"at {ENDPOINT}: the daemon has been away for 2 s, which is all the pat"):
-        waiting.look()
+        waiting.check()
 
 
 def test_what_the_daemon_was_away_before_the_wait_does_not_count(clock: Clock) -> None:
-    inbox = served_inbox()
-    inbox.away()
+    handoff = served_handoff()
+    handoff.away()
     clock.now_s += 50
-    waiting = Patience(inbox, ENDPOINT, 2.0, nobody_asks)
-    assert waiting.turn_s() == pytest.approx(2.0)
-    waiting.look()
+    waiting = WaitPolicy(handoff, ENDPOINT, 2.0, nobody_asks)
+    assert waiting.next_wait_s() == pytest.approx(2.0)
+    waiting.check()
 
 
 def test_without_patience_a_line_every_30_s_says_that_the_daemon_is_away(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    inbox = served_inbox()
-    inbox.away()
-    waiting = Patience(inbox, ENDPOINT, None, nobody_asks)
+    handoff = served_handoff()
+    handoff.away()
+    waiting = WaitPolicy(handoff, ENDPOINT, None, nobody_asks)
     for _ in range(7):
         clock.now_s += 10
-        waiting.look()
+        waiting.check()
     lines = capsys.readouterr().err.splitlines()
     assert lines == [f"streamd: no daemon at {ENDPOINT} for {seconds} s; still waiting" for seconds in (30, 60)]
 
@@ -102,11 +103,11 @@ def test_without_patience_a_line_every_30_s_says_that_the_daemon_is_away(
 def test_a_daemon_that_puts_a_stream_off_is_not_said_to_be_away(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    inbox = served_inbox()
-    inbox.away()
-    waiting = Patience(inbox, ENDPOINT, None, nobody_asks, put_off=lambda: "20 sessions are open")
+    handoff = served_handoff()
+    handoff.away()
+    waiting = WaitPolicy(handoff, ENDPOINT, None, nobody_asks, put_off=lambda: "20 sessions are open")
     clock.now_s += 30
-    waiting.look()
+    waiting.check()
     said = "streamd: the daemon has put this stream off for 30 s: 20 sessions are open; still waiting\n"
     assert capsys.readouterr().err == said
 
@@ -115,11 +116,11 @@ def test_a_wait_for_others_is_told_every_30_s_for_as_long_as_it_lasts_and_no_pat
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     awaited = ["3 trainers of stream 'train'"]
-    waiting = Patience(served_inbox(), ENDPOINT, 2.0, nobody_asks, lambda: awaited[0])
+    waiting = WaitPolicy(served_handoff(), ENDPOINT, 2.0, nobody_asks, lambda: awaited[0])
     for seconds in range(10, 100, 10):
         awaited[0] = awaited[0] if seconds < 80 else ""
         clock.now_s += 10
-        waiting.look()
+        waiting.check()
     line = "streamd: waiting until 3 trainers of stream 'train' are there; `streamd status` says more"
     assert capsys.readouterr().err.splitlines() == [line] * 2
 
@@ -129,38 +130,38 @@ def test_holding_everything_collects_garbage_first_and_then_names_the_batches(
 ) -> None:
     collections: list[float] = []
     monkeypatch.setattr(gc, "collect", lambda: collections.append(clock.now_s))
-    inbox = served_inbox()
-    hold(inbox, 2)
-    waiting = Patience(inbox, ENDPOINT, None, nobody_asks)
-    assert waiting.turn_s() == HELD_COLLECT_S
-    waiting.look()
+    handoff = served_handoff()
+    hold(handoff, 2)
+    waiting = WaitPolicy(handoff, ENDPOINT, None, nobody_asks)
+    assert waiting.next_wait_s() == HELD_COLLECT_S
+    waiting.check()
     assert len(collections) == 1
-    assert waiting.turn_s() == HELD_ERROR_S
+    assert waiting.next_wait_s() == HELD_ERROR_S
     with pytest.raises(BatchesHeldError, match=r"2 batches are still held \(epoch:index 3:0, 3:1\)") as raised:
-        waiting.look()
+        waiting.check()
     assert raised.value.held == ((3, 0), (3, 1))
 
 
 def test_what_is_held_is_not_in_the_way_of_the_daemons_word_on_an_epoch(clock: Clock) -> None:
-    inbox, asked = served_inbox(), list[float]()
-    hold(inbox, 2)
-    waiting = Patience(inbox, ENDPOINT, None, lambda: asked.append(clock.now_s), for_batch=False)
+    handoff, asked = served_handoff(), list[float]()
+    hold(handoff, 2)
+    waiting = WaitPolicy(handoff, ENDPOINT, None, lambda: asked.append(clock.now_s), for_batch=False)
     for _ in range(3):
-        assert waiting.turn_s() == SILENCE_S
+        assert waiting.next_wait_s() == SILENCE_S
         clock.now_s += SILENCE_S
-        waiting.look()
+        waiting.check()
     assert asked == [110.0, 120.0, 130.0]
 
 
 def test_a_batch_given_back_in_time_ends_the_matter(clock: Clock) -> None:
-    inbox = served_inbox()
-    hold(inbox, 2)
-    waiting = Patience(inbox, ENDPOINT, None, nobody_asks)
-    waiting.look()
-    inbox.returned(1, [1])
+    handoff = served_handoff()
+    hold(handoff, 2)
+    waiting = WaitPolicy(handoff, ENDPOINT, None, nobody_asks)
+    waiting.check()
+    handoff.returned(1, [1])
     clock.now_s += 10
-    waiting.look()
-    assert waiting.turn_s() == SILENCE_S
+    waiting.check()
+    assert waiting.next_wait_s() == SILENCE_S
 
 
 @pytest.mark.parametrize("stderr", [None, "closed", "broken"])

@@ -147,7 +147,7 @@ def say(*words: object) -> None:
 
 def lying_ready(stream: Stream) -> int:
     """Batches that were sent and that the loop has not taken."""
-    return len(stream._inbox._deliveries)
+    return len(stream._handoff._received)
 
 
 def fork_a_child() -> int:

@@ -223,8 +223,8 @@ FAULTS: Final = (
     Fault(
         "the cursor moves before the loop has taken the batch",
         "client/handoff.py",
-        "if wait_s and not self._deliveries:",
-        "self._cursor = after\n        if wait_s and not self._deliveries:",
+        "if wait_s and not self._received:",
+        "self._cursor = after\n        if wait_s and not self._received:",
     ),
     Fault(
         "the accounts of client and daemon are not compared when frames may have been lost",

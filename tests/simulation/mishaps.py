@@ -230,10 +230,10 @@ class Mishaps:
 
     def _cut(self, *, noticed: bool) -> bool:
         victim = self._victim()
-        link = victim.postman.link if victim else None
+        link = victim.io_thread.link if victim else None
         if victim is None or link is None or not link.identity:
             return False
-        lifeline = victim.postman.lifeline
+        lifeline = victim.io_thread.lifeline
         if lifeline is not None and self._rng.random() < 0.3:
             lifeline.lag_s = self._a_while_s(10.0)  # the other side hears of it late
             self._disturb(lifeline.lag_s)
@@ -263,7 +263,7 @@ class Mishaps:
 
     def _repeat(self) -> bool:
         victim = self._victim()
-        link = victim.postman.link if victim else None
+        link = victim.io_thread.link if victim else None
         return link is not None and self._stage.network.repeat(link, self._rng.choice(("up", "down")))
 
     def _mislead(self, how: Mischief) -> bool:

@@ -16,8 +16,8 @@ from simulator import Simulation
 from steps import steps_of
 from virtual_trainer import Trainer
 
-from streamd.client.handoff import Delivery, Inbox
-from streamd.client.session import Do, Session
+from streamd.client.handoff import Handoff
+from streamd.client.session import Do, ReceivedBatch, Session
 from streamd.core.receipt import Tally
 from streamd.core.spec import Cursor
 from streamd.ipc.messages import Pong
@@ -116,12 +116,12 @@ def broken(scenario: Scenario, *, seeds: int = 30) -> str:
 
 
 def test_a_cursor_that_stays_behind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    take = Inbox.take
+    take = Handoff.take
 
-    def forgetful(self: Inbox, after: Cursor, wait_s: float) -> Delivery | None:
+    def forgetful(self: Handoff, after: Cursor, wait_s: float) -> ReceivedBatch | None:
         return take(self, self.cursor if wait_s == 0 else after, wait_s)
 
-    monkeypatch.setattr(Inbox, "take", forgetful)
+    monkeypatch.setattr(Handoff, "take", forgetful)
 
     assert broken(some_scenario("a connection breaks")).startswith("each step once, in order")
 
@@ -140,7 +140,7 @@ def test_a_slot_freed_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_fork_that_nobody_tells_of_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Inbox, "fork_begins", lambda _: None)
+    monkeypatch.setattr(Handoff, "fork_begins", lambda _: None)
 
     assert broken(some_scenario("a trainer forks", batches=50)).startswith("what somebody sees is never rewritten")
 

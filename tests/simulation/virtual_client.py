@@ -1,4 +1,4 @@
-"""A trainer's I/O thread in virtual time: the real Session and Inbox, with what `client.io_thread` does around them."""
+"""A trainer's I/O thread in virtual time: the real Session and Handoff, and what `client.io_thread` does."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from virtual_daemon import Daemon
 from virtual_network import Lifeline, Link, Network
 from virtual_time import Process
 
-from streamd.client.handoff import Delivery, Inbox
-from streamd.client.held_over import EndedConnection
+from streamd.client.handoff import Handoff
+from streamd.client.leases import EndedConnection
 from streamd.client.session import (
     Do,
     Fail,
     Greet,
     Lent,
-    Offer,
     OfferReceipt,
     OpenSocket,
+    ReceivedBatch,
     Say,
     Session,
     Unmap,
@@ -29,7 +29,7 @@ from streamd.client.session import (
 )
 from streamd.ipc.fd_passing import Lifeline as RealLifeline
 from streamd.ipc.frames import Header
-from streamd.ipc.messages import BatchReady, DaemonMessage, Welcome
+from streamd.ipc.messages import DaemonMessage, Welcome
 
 _WAKE_S: Final = 0.0005  # a bell until its thread runs, at most
 _FAREWELL_S: Final = 1.0
@@ -51,7 +51,7 @@ class End:
         self._network.let_go(self._lifeline)
 
 
-class VirtualPostman:
+class VirtualIOThread:
     """`held_over`: what its process holds of ended sessions. `on_news`: something may have come for the loop."""
 
     def __init__(
@@ -59,13 +59,13 @@ class VirtualPostman:
         seat: str,
         process: Process,
         session: Session,
-        inbox: Inbox,
+        handoff: Handoff,
         stage: Stage,
         held_over: set[EndedConnection],
         on_news: Callable[[], None],
     ) -> None:
         self.seat, self.process = seat, process
-        self.session, self.inbox = session, inbox
+        self.session, self.handoff = session, handoff
         self.link: Link | None = None
         self.lifeline: Lifeline | None = None
         self.slots: dict[int, Slot] = {}  # serial -> what it is mapped to
@@ -109,7 +109,7 @@ class VirtualPostman:
         """Says goodbye, and waits for the daemon to hang up: at most a second."""
         self._collect()
         self.closed = True
-        held, forked = self.inbox.part()
+        held, forked = self.handoff.part()
         farewell = self.session.closed((*held, *forked.difference(held)))
         self._do(farewell)
         if farewell and self.lifeline is not None:
@@ -147,7 +147,7 @@ class VirtualPostman:
         self._arm()
 
     def frame(self, link: Link, header: Header, message: DaemonMessage) -> None:
-        """As Postman._receive."""
+        """As IOThread._receive."""
         if link is not self.link or self.closed:
             return
         mine = self.session._header
@@ -204,8 +204,8 @@ class VirtualPostman:
             self.link = None
 
     def _part(self, lifeline: Lifeline) -> None:
-        """As Postman._part."""
-        held, forked = self.inbox.part()
+        """As IOThread._part."""
+        held, forked = self.handoff.part()
         if held or forked:
             self._network.drop(lifeline, (), forked.difference(held))
             self._network.keep(lifeline, held)
@@ -223,9 +223,9 @@ class VirtualPostman:
                 ended.give_back(number)
 
     def _away(self) -> None:
-        if self.inbox.away_since_s is None:
+        if self.handoff.away_since_s is None:
             self._story.note(self.seat, "the daemon is away")
-        self.inbox.away()
+        self.handoff.away()
 
     def _collect(self) -> None:
         numbers = []
@@ -233,7 +233,7 @@ class VirtualPostman:
             connection, number = self._returned.popleft()
             if connection == self._connection:
                 numbers.append(number)
-        taken, retired = self.inbox.returned(self._connection, numbers)
+        taken, retired = self.handoff.returned(self._connection, numbers)
         if numbers and self.session.state == "over" and self.lifeline is not None:
             self._network.drop(self.lifeline, set(numbers).difference(retired), retired)
         elif numbers:
@@ -244,8 +244,8 @@ class VirtualPostman:
     def _do(self, what: Iterable[Do]) -> None:
         for do in what:
             match do:
-                case Offer(number, batch):
-                    self._offer(number, batch)
+                case ReceivedBatch():
+                    self._offer(do)
                 case Say(header, message):
                     if self.link is not None:
                         self._network.say(self.link, header, message)
@@ -257,18 +257,18 @@ class VirtualPostman:
                     self._unmap(slots)
                 case Lent(credit):
                     self._worth_ringing = grant_size(credit)
-                    self.inbox.lend(credit)
+                    self.handoff.lend(credit)
                     self._on_news()
                 case OfferReceipt() | Fail():
                     self._tell_loop(do)
 
     def _tell_loop(self, do: OfferReceipt | Fail) -> None:
         if isinstance(do, OfferReceipt):
-            self.inbox.offer_receipt(do.receipt)
+            self.handoff.offer_receipt(do.receipt)
         else:
-            self.inbox.fail(do.error)
+            self.handoff.fail(do.error)
             if self.lifeline is not None:
-                self._network.keep(self.lifeline, self.inbox.outstanding())
+                self._network.keep(self.lifeline, self.handoff.outstanding())
         self._on_news()
 
     def _unmap(self, slots: tuple[int, ...]) -> None:
@@ -277,7 +277,7 @@ class VirtualPostman:
 
     def _connect(self) -> None:
         self.disconnect()
-        self._connection, cursor = self.inbox.begin_connection()
+        self._connection, cursor = self.handoff.begin_connection()
         self.session.earlier = tuple(each.whose for each in self._held_over)
         self.link = self._network.connect(self)
         self._story.counts["connections"] += 1
@@ -286,7 +286,7 @@ class VirtualPostman:
 
     def _greet(self, welcome: Welcome) -> None:
         if welcome.cursor is not None:
-            self.inbox.move(welcome.cursor)
+            self.handoff.move(welcome.cursor)
         boot, number = self._whose = self.session.whose
         self.lifeline = self._network.pair(self, boot, number)
         if self.lifeline is None:
@@ -295,15 +295,15 @@ class VirtualPostman:
         self._pixel_id = welcome.spec.pixel_id
         self._worth_ringing = grant_size(welcome.credit)
         counted = {(self._whose[0], session) for session in welcome.earlier}
-        self.inbox.welcome(welcome.credit, [each for each in self._held_over if each.whose in counted])
+        self.handoff.welcome(welcome.credit, [each for each in self._held_over if each.whose in counted])
         self._on_news()
 
-    def _offer(self, number: int, batch: BatchReady) -> None:
-        slot = self._mapped(batch.slot)
+    def _offer(self, received: ReceivedBatch) -> None:
+        slot = self._mapped(received.header.slot)
         if slot is None:
             self.lose()
             return
-        self.inbox.offer([Delivery(self._connection, number, batch, memoryview(slot), self._pixel_id)])
+        self.handoff.offer([received.with_memory(self._connection, memoryview(slot), self._pixel_id)])
         self._on_news()
 
     def _mapped(self, serial: int) -> Slot | None:

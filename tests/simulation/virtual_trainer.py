@@ -10,13 +10,13 @@ from typing import Final
 from stage import Stage
 from steps import Place, steps_of
 from synthetic import Slot, ids_in, lies_in
-from virtual_client import VirtualPostman
+from virtual_client import VirtualIOThread
 from virtual_time import Process
 
 from streamd.client.batch import planned_ids
-from streamd.client.handoff import Delivery, Inbox
-from streamd.client.held_over import EndedConnection
-from streamd.client.session import Session, Wish
+from streamd.client.handoff import Handoff
+from streamd.client.leases import EndedConnection
+from streamd.client.session import ReceivedBatch, Session, Wish
 from streamd.core.receipt import Place as TallyPlace
 from streamd.core.receipt import Receipt, Tally, Totals, from_hex, to_hex
 from streamd.core.spec import Cursor, Uneven
@@ -63,7 +63,7 @@ class Seat:
 class Held:
     """A view of a batch, and what it showed when it was taken."""
 
-    lender: VirtualPostman
+    lender: VirtualIOThread
     connection: int
     number: int
     slot: Slot
@@ -90,7 +90,7 @@ class Trainer:
         self._spec = stage.data.spec
         self._walk = Walk(self._spec.batches, seat.rank, seat.world, seat.uneven, seat.epochs)
         self._hold = self._rng.randint(0, seat.credit)
-        self._left: list[VirtualPostman] = []  # of sessions before a seek
+        self._left: list[VirtualIOThread] = []  # of sessions before a seek
         self._held_over: set[EndedConnection] = set()
         self._waits = 0
         self._waiting = self._busy = self.over = False
@@ -110,10 +110,10 @@ class Trainer:
         wish = Wish(
             self._spec.name, seat.rank, seat.world, seat.epochs, seat.uneven, seat.credit, "shared", live=seat.live
         )
-        self.inbox = Inbox(self.tally.cursor)
+        self.handoff = Handoff(self.tally.cursor)
         self.session = Session(wish, self._spec, resuming=running)
-        one = seat.name, self.process, self.session, self.inbox, self._stage, self._held_over
-        self.postman = VirtualPostman(*one, self.turn)
+        one = seat.name, self.process, self.session, self.handoff, self._stage, self._held_over
+        self.io_thread = VirtualIOThread(*one, self.turn)
 
     def _tally_at(self, token: Token) -> Tally:
         cursor = token.cursor
@@ -140,9 +140,9 @@ class Trainer:
 
     def _find_place(self) -> bool:
         """As Stream.wait_until_open: whether a live trainer knows by now where it begins."""
-        if not self.inbox.wait_welcome(0):
+        if not self.handoff.wait_welcome(0):
             return False
-        seat, cursor = self.seat, self.inbox.cursor
+        seat, cursor = self.seat, self.handoff.cursor
         seat.live, seat.epochs = False, self.session.wish.epochs or 0
         start, batches = (cursor.epoch, cursor.base), self._spec.batches
         seat.expected = list(steps_of(batches, seat.epochs, start, seat.world, seat.uneven))
@@ -160,38 +160,38 @@ class Trainer:
             self._finish()
         elif self._walk.start(tally.cursor).steps:
             after = tally.cursor.after_step(seat.rank, seat.world)
-            delivery = self.inbox.take(after, 0)
-            if delivery is not None:
-                self._take(delivery, after)
+            received = self.handoff.take(after, 0)
+            if received is not None:
+                self._take(received, after)
             else:
                 self._wait()
         else:
-            due = self.inbox.find_receipt(tally.cursor.epoch, 0)
+            due = self.handoff.find_receipt(tally.cursor.epoch, 0)
             if due is not None:
                 self._settle(due)
             else:
                 self._wait()
 
-    def _take(self, delivery: Delivery, after: Cursor) -> None:
+    def _take(self, received: ReceivedBatch, after: Cursor) -> None:
         self._waiting = False
-        self.postman.hurry(now=False)
-        seat, header, memory = self.seat, delivery.batch, delivery.memory
+        self.io_thread.hurry(now=False)
+        seat, header, memory = self.seat, received.header, received.memory
         place = header.epoch, header.index
         due = seat.expected[len(seat.taken)] if len(seat.taken) < len(seat.expected) else None
         self._story.require("each step once, in order", place == due, "{} takes {} where {} is due", self, place, due)
-        said = (*place, int(delivery.pixel_id))
+        said = (*place, int(received.pixel_id))
         self._story.require("a slot shows what it is sent as", lies_in(memory) == said, "{} is told {}", self, said)
         slot = memory.obj
         assert isinstance(slot, Slot)
         planned, marks = planned_ids(ids_in(memory), header.bad, self._spec.bad_policy)
         right = planned.tobytes() == self._stage.data.planned(*place).tobytes()
         self._story.require("a batch holds its samples, or what verdicts make of them", right, "{}", place)
-        self.tally.show(delivery.pixel_id)
+        self.tally.show(received.pixel_id)
         self.tally.take(header.index, planned, marks, after)
         seat.taken.append(place)
-        seat.pixels.append(delivery.pixel_id)
+        seat.pixels.append(received.pixel_id)
         slot.watchers += 1
-        self.held.append(Held(self.postman, delivery.connection, delivery.number, slot, bytes(slot)))
+        self.held.append(Held(self.io_thread, received.connection, received.number, slot, bytes(slot)))
         self._story.counts["batches"] += 1
         self._story.note(seat.name, "takes {}:{}", *place)
         if self._rng.random() < _SAVES:
@@ -231,14 +231,14 @@ class Trainer:
         sums = to_hex(totals.lanes), totals.samples, totals.bad
         return Token(*ids, place.cursor, *sums, changed=place.changed).to_json()
 
-    # --- waiting, as Stream._wait_long and Patience
+    # --- waiting, as Stream._wait_long and WaitPolicy
 
     def _wait(self) -> None:
         if self._waiting:
             return
         self._waiting = True
         self._waits += 1
-        self.postman.hurry(now=bool(self.inbox.held()))
+        self.io_thread.hurry(now=bool(self.handoff.held()))
         self.process.after(PROGRESS_DELAY_S, self._hurry, self._waits)
         self.process.after(SILENCE_S, self._ask, self._waits)
         if self.held:
@@ -249,12 +249,12 @@ class Trainer:
 
     def _hurry(self, wait: int) -> None:
         if self._waits_still(wait):
-            self.postman.hurry(now=True)
+            self.io_thread.hurry(now=True)
 
     def _ask(self, wait: int) -> None:
         if self._waits_still(wait):
-            if self.inbox.away_since_s is None:
-                self.postman.order(lambda: self.session.ask(self._stage.agenda.now_s))
+            if self.handoff.away_since_s is None:
+                self.io_thread.order(lambda: self.session.ask(self._stage.agenda.now_s))
             self.process.after(SILENCE_S, self._ask, wait)
 
     def _let_go(self, wait: int) -> None:
@@ -272,8 +272,8 @@ class Trainer:
         self._story.counts["receipts"] += 1
         self._story.note(self.seat.name, "has epoch {} accounted for", epoch)
         self.tally = self._new_tally(self.tally.cursor.next_epoch(), self.tally.pixel_id)
-        self.inbox.move(self.tally.cursor)
-        self.postman.order(lambda: self.session.checked(epoch, receipt.digest, ok=receipt.ok))
+        self.handoff.move(self.tally.cursor)
+        self.io_thread.order(lambda: self.session.checked(epoch, receipt.digest, ok=receipt.ok))
         self.turn()
 
     def _judge_change(self, receipt: Receipt) -> None:
@@ -290,7 +290,7 @@ class Trainer:
         """All done: says goodbye; what is held goes in its own time."""
         self.over = self.seat.done = True
         self._story.note(self.seat.name, "is done")
-        self.postman.close()
+        self.io_thread.close()
         self.process.after(self._rng.random(), self._release_all)
         self._on_end(self, None)
 
@@ -319,14 +319,14 @@ class Trainer:
         self._drop_views()
         self.over = True
         self.process.kill()
-        for postman in (*self._left, self.postman):
-            postman.die()
+        for io_thread in (*self._left, self.io_thread):
+            io_thread.die()
 
     def fork(self) -> None:
         """A child has every view that is held now, for as long as it likes."""
-        self.inbox.fork_begins()
-        self.inbox.fork_ends()
-        self.postman.shared = True
+        self.handoff.fork_begins()
+        self.handoff.fork_ends()
+        self.io_thread.shared = True
         for held in self.held:
             held.slot.watchers += 1
             held.slot.forked = True
@@ -345,13 +345,13 @@ class Trainer:
         """An orderly end in the middle: saved, said goodbye; somebody goes on from there later."""
         self.save()
         self.over = True
-        self.postman.close()
+        self.io_thread.close()
         self.process.after(self._rng.random(), self._release_all)
 
     def seek(self, saved: Saved) -> None:
         """As Stream.seek: another session, from that place on; views stay."""
         self._story.note(self.seat.name, "seeks step {}", saved.steps)
-        self.postman.close()
-        self._left.append(self.postman)
+        self.io_thread.close()
+        self._left.append(self.io_thread)
         self._waiting = False
         self._begin(saved, running=True)

@@ -72,7 +72,7 @@ def test_a_daemon_that_is_asked_to_end_sends_its_trainers_to_the_next_one(daemon
         assert time.monotonic() - began_s < DRAIN_S - 1
         assert "daemon.drain_timeout" not in daemon.log.read_text()
         assert any(len(each.keys) < 4 * BATCHES for each in several)
-        assert all(each.stream._inbox.away_since_s for each in several)
+        assert all(each.stream._handoff.away_since_s for each in several)
         before = [len(each.keys) for each in several]
         daemon.start()
         wait_until(lambda: all(len(each.keys) > n for each, n in zip(several, before, strict=True)), "all go on", 3)
@@ -118,7 +118,7 @@ def test_a_daemon_that_is_away_for_a_while_is_waited_for(
         daemon.process.wait()
         wait_until(lambda: waiting.stream._session._backoff_s >= 0.4, "it has asked often, ever more slowly")
         monkeypatch.undo()
-        assert waiting.stream._inbox.away_since_s is not None
+        assert waiting.stream._handoff.away_since_s is not None
         daemon.start()
         assert ok(waiting)
         assert waiting.stream.reconnects == 1

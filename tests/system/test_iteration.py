@@ -11,7 +11,7 @@ from daemons import DaemonProcess, stream_config, wait_until, write_images
 
 import streamd
 from streamd.client import Batch, Client, Stream
-from streamd.client.handoff import Delivery
+from streamd.client.session import ReceivedBatch
 from streamd.errors import BatchesHeldError, ConnectError, StreamdError, TokenError
 
 SAMPLES: Final = 44  # five batches of 8 and one of 4
@@ -61,7 +61,7 @@ def account(stream: Stream) -> list[tuple[bool, bool, int, int]]:
     return [(each.complete, each.ok, each.steps, each.samples) for each in stream.receipts]
 
 
-def fail() -> Delivery:
+def fail() -> ReceivedBatch:
     raise ConnectError("ipc:///run/x", "the patience is over")
 
 

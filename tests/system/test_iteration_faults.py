@@ -78,7 +78,7 @@ def mapped_slots() -> int:
 
 
 def is_waiting(stream: Stream) -> bool:
-    return bool(stream._inbox._waiters)
+    return bool(stream._handoff._waiters)
 
 
 # --- closing
@@ -240,7 +240,7 @@ def test_an_interrupt_between_taking_and_booking_loses_nothing(
         assert stream.receipts[0].ok
 
 
-@pytest.mark.parametrize("step", ["streamd.client.stream.Stream._receipt", "streamd.client.stream.Inbox.move"])
+@pytest.mark.parametrize("step", ["streamd.client.stream.Stream._receipt", "streamd.client.stream.Handoff.move"])
 def test_an_interrupt_at_an_epochs_account_loses_neither_account_nor_batches(
     client: Client, rows: list[int], monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -263,7 +263,7 @@ def test_an_interrupted_seek_leaves_the_stream_where_it_was(
         taken = rows_of(islice(batches, 4))
         for step in ("stop", "start"):
             with monkeypatch.context() as patch:
-                patch.setattr(f"streamd.client.stream.Postman.{step}", interrupted)
+                patch.setattr(f"streamd.client.stream.IOThread.{step}", interrupted)
                 with pytest.raises(KeyboardInterrupt):
                     stream.seek(start)
             if step == "stop":
@@ -338,7 +338,7 @@ def test_when_patience_is_over_the_same_iterator_goes_on_with_the_daemon_that_co
             with pytest.raises(ConnectError, match="all the patience allowed"):
                 taken.extend(int(each) for batch in batches for each in batch.sample_ids)
         own_daemon.start()
-        wait_until(lambda: stream._inbox.away_since_s is None, "the session stands again")
+        wait_until(lambda: stream._handoff.away_since_s is None, "the session stands again")
         assert taken + rows_of(batches) == rows[:SAMPLES]
         assert stream.receipts[0].ok
 

@@ -15,7 +15,7 @@ from reloads import reload
 from shared_memory import family, slot_memory_bytes
 
 import streamd
-from streamd.client.held_over import HELD_OVER
+from streamd.client.leases import HELD_OVER
 from streamd.client.session import Do
 from streamd.errors import BatchesHeldError, RefusedError, StreamChangedError
 
@@ -63,10 +63,10 @@ def lose_connection(stream: streamd.Stream) -> None:
     """As after a frame that did not come: the client gives the connection up, and begins another one."""
 
     def lose() -> tuple[Do, ...]:
-        stream._postman._lose()
+        stream._io_thread._lose()
         return ()
 
-    stream._postman.order(lose)
+    stream._io_thread.order(lose)
 
 
 def descriptors() -> int:

@@ -74,7 +74,7 @@ class Trainer:
     @property
     def undelivered(self) -> int:
         """Batches that came and that the loop has not taken."""
-        return len(self.stream._inbox._deliveries)
+        return len(self.stream._handoff._received)
 
     def finish(self) -> list[Receipt]:
         """Lets it read to its end; raises what it raised."""

@@ -25,21 +25,12 @@ from keras.src.trainers.epoch_iterator import EpochIterator
 
 from streamd.core.spec import StreamSpec
 from streamd.errors import ConfigError
-from streamd.frameworks.empty_batch import blank_batch
-from streamd.frameworks.keras.backends import (
-    Convert,
-    asking_iterator,
-    asking_strategy,
-    check_distribution,
-    converter,
-    is_building,
-    looks_ahead,
-    running_methods,
-)
+from streamd.frameworks.keras.backends import Convert, check_distribution, converter, looks_ahead
 from streamd.frameworks.keras.finished_steps import Finished
+from streamd.frameworks.keras.frames import asking_iterator, asking_strategy, is_building, running_methods
 from streamd.frameworks.keras.reader import reader_of
 from streamd.frameworks.keras.resume_plan import Geometry
-from streamd.frameworks.model_inputs import Batch, Feed, Stream
+from streamd.frameworks.model_inputs import Batch, Feed, Stream, blank_batch
 
 MakeToken = Callable[[], str]
 Asking = weakref.ref[EpochIterator] | None

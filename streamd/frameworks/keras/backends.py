@@ -1,19 +1,16 @@
-"""What differs between Keras's backends: what the arrays of a batch become, and who asks for a batch. Imports Keras."""
+"""What differs between Keras's backends: what the arrays of a batch become, and who shares them. Imports Keras."""
 
 from __future__ import annotations
 
 import gc
-import sys
 import weakref
 from collections.abc import Callable, Iterable
 from importlib import import_module
-from types import FrameType
-from typing import Any, Final
+from typing import Any
 
 import keras
 import numpy as np
 from keras.src.distribution import distribution_lib
-from keras.src.trainers.epoch_iterator import EpochIterator
 
 from streamd.errors import ConfigError
 from streamd.frameworks import tensorflow, torch
@@ -22,18 +19,6 @@ from streamd.frameworks.lazy_import import load
 from streamd.frameworks.torch.data_loader import mover
 
 Convert = Callable[[Array], Any]
-
-# Keras's own iterators, which hand on what they are asked for.
-_BETWEEN: Final = frozenset({"__next__", "_one_batch_ahead_iterator", "_get_distributed_iterator"})
-_METHODS: Final = frozenset({"fit", "evaluate", "predict"})
-_TRAINERS: Final = "keras.src.backend."  # where each backend has the trainer with these methods
-# Who takes a batch to see its shapes, and drops it; on TensorFlow, under a strategy only. On JAX `predict` does so
-# itself; its steps ask from elsewhere.
-_BUILDERS: Final = {
-    "tensorflow": frozenset({"_maybe_symbolic_build"}),
-    "jax": frozenset({"_symbolic_build", "predict"}),
-    "torch": frozenset({"_symbolic_build"}),
-}
 
 
 class Sparing:
@@ -104,49 +89,6 @@ def _torch_converter() -> Convert:
         return Sparing(torch.tensor, lambda array: library.from_numpy(array.copy()), _collect_young)
     move = mover(library, device)
     return lambda array: move(torch.tensor(array))
-
-
-def is_building() -> bool:
-    """Whether Keras asks for a batch only to build a model of its shapes, before the first step.
-
-    Such a batch would be missing from the epoch. Nothing but the function that asks tells it from a step's.
-    """
-    return _asking(sys._getframe(2)) in _BUILDERS[keras.backend.backend()]  # noqa: SLF001 - inspect's own is far slower
-
-
-def _asking(frame: FrameType | None) -> str:
-    """The name of the function that wants a batch, seen from `frame`."""
-    while frame is not None and frame.f_code.co_name in _BETWEEN:
-        frame = frame.f_back
-    return frame.f_code.co_name if frame is not None else ""
-
-
-def running_methods() -> list[FrameType]:
-    """The frames of Keras's fit, evaluate and predict that this thread is in, the innermost first.
-
-    Keras tells its adapter neither which of them asks nor when it is over.
-    """
-    frames = []
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - as above
-    while frame is not None:
-        if frame.f_code.co_name in _METHODS and frame.f_globals.get("__name__", "").startswith(_TRAINERS):
-            frames.append(frame)
-        frame = frame.f_back
-    return frames
-
-
-def asking_iterator() -> weakref.ref[EpochIterator] | None:
-    """Keras's own iterator, whose method asks the adapter's that calls this; None in a loop of one's own."""
-    asking = sys._getframe(2).f_locals.get("self")  # noqa: SLF001 - as above
-    return weakref.ref(asking) if isinstance(asking, EpochIterator) else None
-
-
-def asking_strategy() -> Any:
-    """The tf.distribute strategy whose model is to be fed; None where there is no such thing.
-
-    Keras tells it to none but its own iterator, which asks for the dataset.
-    """
-    return getattr(sys._getframe(2).f_locals.get("self"), "_distribute_strategy", None)  # noqa: SLF001 - as above
 
 
 def check_distribution(row_counts: Iterable[int]) -> None:

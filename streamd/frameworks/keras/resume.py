@@ -19,13 +19,19 @@ import keras
 from streamd.client.waiting import say
 from streamd.errors import ConfigError
 from streamd.frameworks.checkpoint import Checkpoints, Saved, claim
-from streamd.frameworks.keras import generators
 from streamd.frameworks.keras.adapter import StreamAdapter
-from streamd.frameworks.keras.callback_state import OtherCallbacks
 from streamd.frameworks.keras.finished_steps import Finished
-from streamd.frameworks.keras.fit_frames import FirstEpoch, find_callbacks, is_fitting, set_epoch_steps
-from streamd.frameworks.keras.model_state import build, describe_rate, put_back, take
+from streamd.frameworks.keras.frames import FirstEpoch, find_callbacks, is_fitting, set_epoch_steps
 from streamd.frameworks.keras.resume_plan import Geometry, Interrupted, count_rest, describe_change, describe_rates
+from streamd.frameworks.keras.training_state import (
+    OtherCallbacks,
+    build_variables,
+    describe_rate,
+    restore_generators,
+    restore_variables,
+    take_generators,
+    take_variables,
+)
 from streamd.frameworks.plain_data import Array, Packer, unpack
 
 
@@ -193,9 +199,9 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             "place": asdict(Place(epoch, step, self._total, token, over=over)),
             "interrupted": asdict(Interrupted(self._data.geometry, self._length(), step, self._data.epoch_is_own)),
             "rate": self._rate,
-            "variables": take(self.model, packer),
+            "variables": take_variables(self.model, packer),
             "callbacks": self._others.take(packer),
-            "generators": packer.pack(generators.take()),
+            "generators": packer.pack(take_generators()),
         }
         self._write(content, packer.arrays)
         self._saved = self._total
@@ -217,7 +223,7 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
     # --- going on
 
     def _go_on(self, saved: Saved, place: Place) -> None:
-        build(self.model, self._data.example())
+        build_variables(self.model, self._data.example())
         self._put_back(saved)
         changed = self._settle_rate(saved.content)
         epochs = self.params["epochs"]
@@ -271,9 +277,9 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         return describe_rates(self._rate, kept if isinstance(kept, float) else None, given)
 
     def _put_back(self, saved: Saved) -> None:
-        put_back(self.model, saved.content["variables"], saved.arrays, str(saved.folder))
+        restore_variables(self.model, saved.content["variables"], saved.arrays, str(saved.folder))
         self._others.put_back(saved.content["callbacks"], saved.arrays)
-        generators.put_back(unpack(saved.content["generators"], saved.arrays, keras.ops))
+        restore_generators(unpack(saved.content["generators"], saved.arrays, keras.ops))
 
 
 def _interrupted(content: dict[str, Any]) -> Interrupted | None:

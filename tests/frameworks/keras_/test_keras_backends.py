@@ -60,7 +60,10 @@ def run_tests(backend: str, compiled: Path, *modules: str) -> str:
                 "jax_properties.py",
             ),
         ),
-        ("torch", ("test_frameworks_keras_fit_data.py", "test_frameworks_keras_calls.py", "test_keras_model_state.py")),
+        (
+            "torch",
+            ("test_frameworks_keras_fit_data.py", "test_frameworks_keras_calls.py", "test_keras_training_state.py"),
+        ),
     ],
 )
 def test_a_backend_keeps_every_property_of_fit_data(tmp_path: Path, backend: str, modules: tuple[str, ...]) -> None:

@@ -6,9 +6,9 @@ from typing import cast
 
 import pytest
 
-from streamd.client import held_over as module
-from streamd.client.handoff import Inbox
-from streamd.client.held_over import EndedConnection, check_held_over, held_over
+from streamd.client import leases as module
+from streamd.client.handoff import Handoff
+from streamd.client.leases import EndedConnection, check_held_over, held_over
 from streamd.core.spec import Cursor
 from streamd.errors import BatchesHeldError
 from streamd.ipc.fd_passing import Lifeline
@@ -100,15 +100,15 @@ def test_only_what_is_held_of_the_stream_is_named(line: Line) -> None:
 
 
 def test_what_is_held_of_earlier_connections_counts_within_the_credit(ended: EndedConnection) -> None:
-    inbox = Inbox(Cursor())
-    inbox.begin_connection()
-    inbox.welcome(2, [ended])
-    assert inbox.held() == [(0, 3), (0, 5)]
-    assert inbox.held_earlier() == 2
+    handoff = Handoff(Cursor())
+    handoff.begin_connection()
+    handoff.welcome(2, [ended])
+    assert handoff.held() == [(0, 3), (0, 5)]
+    assert handoff.held_earlier() == 2
     ended.give_back(3)
-    assert (inbox.held(), inbox.held_earlier()) == ([], 1)
-    inbox.begin_connection()
-    assert inbox.held_earlier() == 0
+    assert (handoff.held(), handoff.held_earlier()) == ([], 1)
+    handoff.begin_connection()
+    assert handoff.held_earlier() == 0
 
 
 def test_one_process_may_hold_batches_of_so_many_ended_sessions_of_a_stream(

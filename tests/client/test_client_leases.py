@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from typing import cast
 
-from streamd.client.handoff import Delivery
-from streamd.client.held_over import EndedConnection
-from streamd.client.returns import Returns
+from streamd.client.leases import EndedConnection, Returns
+from streamd.client.session import ReceivedBatch
 from streamd.ipc.fd_passing import Lifeline
 from streamd.ipc.messages import BatchReady
 
@@ -24,8 +23,8 @@ class Silent:
         """Nothing is open."""
 
 
-def delivery(number: int, connection: int = 1) -> Delivery:
-    return Delivery(connection, number, BatchReady(0, number, 1, 7, 64, inline=False), memoryview(b""), "pixels")
+def batch_of(number: int, connection: int = 1) -> ReceivedBatch:
+    return ReceivedBatch(number, BatchReady(0, number, 1, 7, 64, inline=False), connection)
 
 
 def rings(returns: Returns) -> bool:
@@ -37,7 +36,7 @@ def rings(returns: Returns) -> bool:
 
 def test_a_lease_ends_once_whether_it_is_given_back_or_its_delivery_is_gone() -> None:
     returns = Returns()
-    one, two = delivery(0), delivery(1)
+    one, two = batch_of(0), batch_of(1)
     returns.expect(one)
     returns.expect(two)
     returns.give_back(1, 0)
@@ -50,7 +49,7 @@ def test_a_lease_ends_once_whether_it_is_given_back_or_its_delivery_is_gone() ->
 def test_the_bell_rings_when_as_many_have_ended_as_are_worth_it_or_at_once_in_a_hurry() -> None:
     returns = Returns()
     returns.worth_ringing = 2
-    all_of_them = [delivery(number) for number in range(4)]
+    all_of_them = [batch_of(number) for number in range(4)]
     for each in all_of_them:
         returns.expect(each)
     returns.give_back(1, 0)
@@ -68,7 +67,7 @@ def test_the_bell_rings_when_as_many_have_ended_as_are_worth_it_or_at_once_in_a_
 
 def test_what_ends_after_its_connection_is_told_by_itself() -> None:
     returns = Returns()
-    early, late = delivery(0), delivery(1)
+    early, late = batch_of(0), batch_of(1)
     returns.expect(early)
     returns.expect(late)
     returns.give_back(1, 0)
@@ -83,7 +82,7 @@ def test_what_ends_after_its_connection_is_told_by_itself() -> None:
 
 def test_what_is_held_of_an_ended_connection_is_heard_of_when_nothing_else_of_it_is_left() -> None:
     returns = Returns()
-    kept = delivery(0)
+    kept = batch_of(0)
     returns.expect(kept)
     line, known = Silent(), set[EndedConnection]()
     returns.hold_over(1, EndedConnection(cast("Lifeline", line), (7, 1), "train", {0: (0, 0)}, (), known))

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 from interrupting import Interrupter
 
-from streamd.client.starting import join_apart, start_apart
+from streamd.client.io_thread import join_apart, start_apart
 
 BEFORE: Final = 3  # moments in which nothing was started yet
 
@@ -21,7 +21,7 @@ def test_a_thread_runs_whatever_interrupt_falls_into_its_start() -> None:
     for moment in itertools.count(1):
         ran: queue.Queue[str] = queue.Queue()
         thread = threading.Thread(target=ran.put, args=("it ran",))
-        interrupter = Interrupter(moment, ("/starting.py", "/threading.py"))
+        interrupter = Interrupter(moment, ("/io_thread.py", "/threading.py"))
         try:
             interrupter.call(partial(start_apart, thread, lambda _: None))
         except KeyboardInterrupt:

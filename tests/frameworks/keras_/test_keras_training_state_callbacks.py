@@ -25,7 +25,7 @@ class Own:
 
 
 def kept(callbacks: list[Any], said: list[str]) -> Any:
-    from streamd.frameworks.keras.callback_state import OtherCallbacks  # noqa: PLC0415 - imports Keras
+    from streamd.frameworks.keras.training_state import OtherCallbacks  # noqa: PLC0415 - imports Keras
 
     return OtherCallbacks(callbacks, said.append)
 

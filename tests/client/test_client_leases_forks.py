@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from forking import in_a_forked_child
 
-from streamd.client.forks import watch_forks
+from streamd.client.leases import watch_forks
 
 
 class Watcher:

@@ -8,8 +8,7 @@ import numpy as np
 from trainer_fakes import ANGLE, KIND, FakeStream, make_spec
 
 from streamd.core.spec import LabelSpec
-from streamd.frameworks.empty_batch import blank_batch
-from streamd.frameworks.model_inputs import choose
+from streamd.frameworks.model_inputs import blank_batch, choose
 
 
 def test_it_has_the_shapes_and_types_of_the_streams_own() -> None:

@@ -10,8 +10,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamd.frameworks.keras import generators
+from streamd.frameworks.keras import load_keras
 from streamd.frameworks.plain_data import Packer, unpack
+
+pytestmark = pytest.mark.train
+
+
+def take() -> dict[str, Any]:
+    load_keras()
+    from streamd.frameworks.keras.training_state import take_generators  # noqa: PLC0415 - imports Keras
+
+    return take_generators()
+
+
+def restore(states: dict[str, Any]) -> None:
+    from streamd.frameworks.keras.training_state import restore_generators  # noqa: PLC0415 - as above
+
+    restore_generators(states)
 
 
 def draw() -> list[float]:
@@ -24,10 +39,10 @@ def through_packing(states: dict[str, Any]) -> Any:
 
 
 def test_what_is_drawn_next_is_drawn_again() -> None:
-    states = through_packing(generators.take())
+    states = through_packing(take())
     drawn = draw()
     assert draw() != drawn
-    generators.put_back(states)
+    restore(states)
     assert draw() == drawn
 
 
@@ -37,9 +52,9 @@ def test_torch_takes_part_where_it_is_loaded(monkeypatch: pytest.MonkeyPatch) ->
         get_rng_state=lambda: SimpleNamespace(numpy=lambda: held[-1]), from_numpy=list, set_rng_state=held.append
     )
     monkeypatch.setitem(sys.modules, "torch", torch)
-    states = through_packing(generators.take())
-    generators.put_back(states)
+    states = through_packing(take())
+    restore(states)
     assert held[-1] == [1, 2]
     monkeypatch.delitem(sys.modules, "torch")
-    generators.put_back(states)
+    restore(states)
     assert len(held) == 2

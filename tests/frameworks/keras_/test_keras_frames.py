@@ -29,7 +29,7 @@ def callback(**turns: Any) -> Any:
 
 
 def test_a_fit_runs_until_it_returns_or_fails() -> None:
-    from streamd.frameworks.keras.fit_frames import is_fitting  # noqa: PLC0415 - imports Keras, which takes long
+    from streamd.frameworks.keras.frames import is_fitting  # noqa: PLC0415 - imports Keras, which takes long
 
     seen: list[bool] = []
     mine, other = callback(), callback()
@@ -44,7 +44,7 @@ def test_a_fit_runs_until_it_returns_or_fails() -> None:
 
 
 def test_a_callback_that_nobody_has_any_more_is_in_no_fit() -> None:
-    from streamd.frameworks.keras.fit_frames import is_fitting  # noqa: PLC0415 - as above
+    from streamd.frameworks.keras.frames import is_fitting  # noqa: PLC0415 - as above
 
     gone = callback()
     reference = weakref.ref(gone)
@@ -55,7 +55,7 @@ def test_a_callback_that_nobody_has_any_more_is_in_no_fit() -> None:
 
 @pytest.mark.parametrize("how", [{}, {"steps_per_epoch": 12}])
 def test_the_next_epoch_has_as_many_steps_as_are_set_and_so_has_its_bar(how: dict[str, int]) -> None:
-    from streamd.frameworks.keras.fit_frames import set_epoch_steps  # noqa: PLC0415 - as above
+    from streamd.frameworks.keras.frames import set_epoch_steps  # noqa: PLC0415 - as above
 
     bar, seen = load_keras().callbacks.ProgbarLogger(), list[tuple[int, int]]()
     lengths = iter([3, 12])
@@ -69,7 +69,7 @@ def test_the_next_epoch_has_as_many_steps_as_are_set_and_so_has_its_bar(how: dic
 
 
 def test_what_no_list_of_callbacks_calls_is_told_where_it_belongs() -> None:
-    from streamd.frameworks.keras.fit_frames import find_callbacks  # noqa: PLC0415 - as above
+    from streamd.frameworks.keras.frames import find_callbacks  # noqa: PLC0415 - as above
 
     with pytest.raises(ConfigError, match=r"called by none of Keras's: give it to  fit\(callbacks"):
         find_callbacks()

@@ -36,17 +36,17 @@ def all_values(model: Any) -> list[Any]:
 
 
 def taken(model: Any) -> tuple[dict[str, Any], list[Any]]:
-    from streamd.frameworks.keras.model_state import take  # noqa: PLC0415 - imports Keras
+    from streamd.frameworks.keras.training_state import take_variables  # noqa: PLC0415 - imports Keras
 
     packer = Packer(load_keras().ops)
-    return take(model, packer), packer.arrays
+    return take_variables(model, packer), packer.arrays
 
 
 def put_back(model: Any, state: dict[str, Any], arrays: list[Any]) -> None:
-    from streamd.frameworks.keras.model_state import build, put_back  # noqa: PLC0415 - as above
+    from streamd.frameworks.keras.training_state import build_variables, restore_variables  # noqa: PLC0415 - as above
 
-    build(model, EXAMPLE)
-    put_back(model, state, arrays, "run/step-0000004")
+    build_variables(model, EXAMPLE)
+    restore_variables(model, state, arrays, "run/step-0000004")
 
 
 def assert_equal(model: Any, other: Any) -> None:
@@ -95,7 +95,7 @@ def test_an_optimizer_made_otherwise_is_refused(state: Any) -> None:
 
 @pytest.mark.parametrize("error", [None, NotImplementedError, AttributeError])
 def test_a_schedule_of_ones_own_is_described_alike_in_each_process(error: type[Exception] | None) -> None:
-    from streamd.frameworks.keras.model_state import describe_rate  # noqa: PLC0415 - imports Keras
+    from streamd.frameworks.keras.training_state import describe_rate  # noqa: PLC0415 - imports Keras
 
     keras = load_keras()
 

@@ -1,0 +1,215 @@
+"""Leases: those that ended, on their way to the daemon; those that outlive their session; those that a child shares.
+
+The daemon counts what a loop still holds of a session that has ended, and hears on that session's lifeline when it is
+free. The lifeline stays open as long as a view of its batches lives in this process.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import weakref
+from collections import deque
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from functools import partial
+from typing import Final, Protocol
+
+from streamd.client.session import ReceivedBatch
+from streamd.errors import BatchesHeldError
+from streamd.ipc.fd_passing import Lifeline
+from streamd.limits import MAX_HELD_OVER
+
+Place = tuple[int, int]  # epoch, index
+
+HELD_OVER: Final[set[EndedConnection]] = set()  # of this process, from a session's end to that of its last view
+
+
+class EndedConnection:
+    """The deliveries `held` of session `whose` (boot, session), by number. `forked`: a child sees them as well.
+
+    It is one of `known` as long as something of it is held.
+    """
+
+    def __init__(
+        self,
+        lifeline: Lifeline,
+        whose: tuple[int, int],
+        stream: str,
+        held: dict[int, Place],
+        forked: Collection[int],
+        known: set[EndedConnection] = HELD_OVER,
+    ) -> None:
+        self.whose = whose
+        self.stream = stream
+        self._lifeline = lifeline
+        self._held = held
+        self._forked = set(forked)
+        self._known = known
+        self._is_copy = False
+        self.keeps: object = None  # what hears of the ends of its leases, which has to live as long as they do
+        known.add(self)
+
+    @property
+    def held(self) -> list[Place]:
+        """(epoch, index) of what the loop has of it."""
+        return list(self._held.values())
+
+    def give_back(self, number: int) -> None:
+        """A lease ended. Called by finalisers, in any thread, even within the garbage collector: it never waits.
+
+        A word that does not get through, since the daemon is gone or stopped, is said by the end of the lifeline.
+        """
+        if self._held.pop(number, None) is None:
+            return
+        if not self._is_copy:
+            with suppress(OSError):
+                (self._lifeline.retire if number in self._forked else self._lifeline.drop)((number,))
+        if not self._held:
+            self._known.discard(self)
+            self._lifeline.close()
+            self.keeps = None
+
+    def fork_begins(self) -> None:
+        """A child will have views of all that is held now; nobody hears when it drops them."""
+        self._forked.update(self._held)
+
+    def forked(self) -> None:
+        """In the child, which says nothing of what its parent holds."""
+        self._is_copy = True
+        self._known.discard(self)
+        self._lifeline.close()
+
+
+def held_over(stream: str) -> list[EndedConnection]:
+    """All of a stream's that this process has now."""
+    known = list(HELD_OVER)  # a copy: made without a pause, while finalisers take some out
+    return sorted((each for each in known if each.stream == stream), key=lambda each: each.whose)
+
+
+def check_held_over(stream: str) -> None:
+    """Raises BatchesHeldError where this process holds batches of as many ended sessions as one trainer may have.
+
+    Each counts as a session at the daemon, of which there are so many for all trainers together.
+    """
+    if len(held_over(stream)) < MAX_HELD_OVER:
+        return
+    gc.collect()
+    ended = held_over(stream)
+    if len(ended) >= MAX_HELD_OVER:
+        places = [place for each in ended for place in each.held]
+        raise BatchesHeldError(places, len(places), ended=len(ended))
+
+
+class Returns:
+    """`bell` wakes the I/O thread. Whatever is called by finalisers neither locks nor waits."""
+
+    def __init__(self) -> None:
+        self.worth_ringing = 1
+        self.bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        # Views that outlive the stream still ring it, so it closes with the last of them, not with the thread.
+        # At the interpreter's end the thread still polls it, and its number may be another file's by then.
+        weakref.finalize(self, os.close, self.bell).atexit = False
+        self._lent: dict[tuple[int, int], weakref.ref[ReceivedBatch]] = {}  # by connection and number
+        self._returned: deque[tuple[int, int]] = deque()  # (connection, number), appended by finalisers
+        self._ended: dict[int, EndedConnection] = {}  # by connection: those of which the loop holds something
+        self._hurried = False
+
+    def __bool__(self) -> bool:
+        return bool(self._returned)
+
+    def ring(self) -> None:
+        os.eventfd_write(self.bell, 1)
+
+    def expect(self, received: ReceivedBatch) -> None:
+        """A lease begins; it ends when it is given back, or else with the batch."""
+        whose, mine = (received.connection, received.number), weakref.ref(self)
+
+        def give_back(_: object) -> None:
+            if (returns := mine()) is not None:
+                returns.give_back(*whose)
+
+        self._lent[whose] = weakref.ref(received, give_back)
+
+    def give_back(self, connection: int, number: int) -> None:
+        """A lease ended, which counts once. Called by finalisers, in any thread, even within the garbage collector.
+
+        Rings only for as many as are worth telling: with fewer returned there is credit left at the daemon, and the
+        next batch to arrive wakes the thread anyway; unless the loop holds the rest, see `hurry`.
+        """
+        if self._lent.pop((connection, number), None) is None:
+            return
+        self._returned.append((connection, number))
+        # Asked after that: a connection that ends is noted first, then what lies here is looked through.
+        if (ended := self._ended.get(connection)) is not None:
+            ended.give_back(number)
+        elif self._hurried or len(self._returned) >= self.worth_ringing:
+            self.ring()
+
+    def hurry(self, *, now: bool) -> None:
+        """While `now`, every lease that ended is told: the loop waits and the daemon has no credit left to send on."""
+        self._hurried = now
+        if now and self._returned:
+            self.ring()
+
+    def gather(self, connection: int) -> list[int]:
+        """The leases of this connection that have ended; those of earlier ones are told by themselves."""
+        numbers = []
+        while self._returned:
+            its_connection, number = self._returned.popleft()
+            if its_connection == connection:
+                numbers.append(number)
+        return numbers
+
+    def hold_over(self, connection: int, ended: EndedConnection) -> None:
+        """A connection is over, of which the loop holds something."""
+        ended.keeps = self
+        self._ended = {each: held for each, held in self._ended.items() if held.held} | {connection: ended}
+        for number in self.gather(connection):
+            ended.give_back(number)
+
+    def fork_begins(self) -> None:
+        """Called before a fork, in the thread that forks."""
+        for ended in list(self._ended.values()):
+            ended.fork_begins()
+
+    def forked(self) -> None:
+        """Called in the child."""
+        for ended in self._ended.values():
+            ended.forked()
+
+
+# --- around a fork
+
+
+class Forking(Protocol):
+    """What is told of forks."""
+
+    def fork_begins(self) -> None: ...
+
+    def fork_ends(self) -> None: ...
+
+    def forked(self) -> None: ...
+
+
+_known: Final[set[weakref.ref[Forking]]] = set()
+
+
+def watch_forks(one: Forking) -> None:
+    """From now on it is told of each fork: before, in the thread that forks, and after, in the parent or the child."""
+    _known.add(weakref.ref(one, _known.discard))
+
+
+def _each(meet: Callable[[Forking], None]) -> None:
+    for reference in list(_known):  # a copy: made without a pause, while others come and go
+        one = reference()
+        if one is not None:
+            meet(one)
+
+
+if hasattr(os, "register_at_fork"):  # Windows, where the client works over TCP, has no fork
+    os.register_at_fork(
+        before=partial(_each, lambda one: one.fork_begins()),
+        after_in_parent=partial(_each, lambda one: one.fork_ends()),
+        after_in_child=partial(_each, lambda one: one.forked()),
+    )
