@@ -46,7 +46,6 @@ UNTESTED: Final[frozenset[str]] = frozenset(
         "streamd/config/schema_sections.py",
         "streamd/config/schema_sources.py",
         "streamd/cli/demo/judge.py",
-        "streamd/cli/demo/run.py",
         "streamd/frameworks/keras/adapter.py",
     }
 )
