@@ -34,7 +34,5 @@ def test_a_trainer_counts_the_batches_and_the_time_of_the_epochs_that_count(tmp_
 
 
 def test_a_trainer_that_fails_ends_the_benchmark_with_its_words(tmp_path: Path) -> None:
-    with pytest.raises(
-        SystemExit, match=r"batch_cost: the trainer ended with 1:(.|\n)*RefusedError|batch_cost: the trainer"
-    ):
+    with pytest.raises(SystemExit, match=r"batch_cost: the trainer ended with 1:\n(.|\n)*nonsense"):
         run_trainer(f"nonsense://{tmp_path}", 1, epochs=1)
