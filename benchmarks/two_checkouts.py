@@ -1,14 +1,15 @@
 """Compares the processor time of a batch in two checkouts, in alternation, on the same data.
 
-    python benchmarks/two_checkouts.py OLD NEW [--rounds 9] [--epochs 4] [--data FOLDER] [--results FILE.json]
+    python benchmarks/two_checkouts.py OLD NEW [--rounds 9] [--epochs 2] [--data FOLDER] [--results FILE.json]
 
 OLD and NEW are folders, as `git worktree add FOLDER COMMIT` makes them. Both run with this interpreter and its
 libraries, each with its own streamd, which PYTHONPATH puts first. A checkout's daemon is started by the entry point in
 its pyproject.toml, and its trainer uses the public client alone, so the modules within may have other names.
 
-A round measures both, in turns the one and the other first: a fresh daemon, one epoch that does not count, then EPOCHS
-that do. Exit status 1 when NEW is slower: the ratio of the medians, NEW to OLD, is over 1.03, and its 95 % interval
-does not contain 1.
+A round has a fresh daemon of each, and four trainers one after the other: old, new, new, old, and the reverse in the
+next round, so that a drift falls on both. Each drains one epoch that does not count, then EPOCHS that do. The daemon
+that waits uses no processor time. Exit status 1 when NEW is slower: the ratio of the medians, NEW to OLD, is over 1.03,
+and its 95 % interval does not contain 1.
 """
 
 from __future__ import annotations
@@ -98,9 +99,28 @@ class Ratio:
 # --- measuring
 
 
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A checkout whose daemon runs."""
+
+    checkout: Checkout
+    endpoint: str
+    pid: int
+
+    def measure(self, epochs: int) -> BatchCost:
+        """One trainer's epochs. Exits when a process has run other code than the checkout's."""
+        path = self.checkout.path
+        drained = batch_cost.run_trainer(self.endpoint, self.pid, epochs, self.checkout.environment)
+        pids = (self.pid, *processes.children(self.pid))
+        paths = {processes.environment_of(each).get("PYTHONPATH") for each in pids}
+        if drained.package != str(path / "streamd") or paths != {str(path)}:
+            sys.exit(f"two_checkouts: {path} was not measured: {drained.package} was, or one of {paths}")
+        return drained.cost
+
+
 @contextmanager
-def serve_checkout(checkout: Checkout, data: Path) -> Iterator[tuple[str, int]]:
-    """A daemon of the checkout that serves the data as `train`: its endpoint and its pid. Stopped at the end."""
+def serve_checkout(checkout: Checkout, data: Path) -> Iterator[Serving]:
+    """A daemon of the checkout that serves the data as `train`, stopped at the end."""
     with tempfile.TemporaryDirectory(prefix="streamd-two-") as folder:
         home = Path(folder)
         endpoint, config = f"ipc://{home}/streamd.sock", home / "config.yaml"
@@ -110,7 +130,7 @@ def serve_checkout(checkout: Checkout, data: Path) -> Iterator[tuple[str, int]]:
         with (home / "log").open("wb") as log:
             serving = subprocess.Popen(command, stderr=log, env=environment, cwd=home)
         try:
-            yield endpoint, serving.pid
+            yield Serving(checkout, endpoint, serving.pid)
         except BaseException:
             print((home / "log").read_text(), file=sys.stderr)
             raise
@@ -119,21 +139,17 @@ def serve_checkout(checkout: Checkout, data: Path) -> Iterator[tuple[str, int]]:
             serving.wait(STOP_S)
 
 
-def measure_checkout(checkout: Checkout, data: Path, epochs: int) -> BatchCost:
-    """One measurement. Exits when a process has run other code than the checkout's."""
-    with serve_checkout(checkout, data) as (endpoint, pid):
-        drained = batch_cost.run_trainer(endpoint, pid, epochs, checkout.environment)
-        paths = {processes.environment_of(each).get("PYTHONPATH") for each in (pid, *processes.children(pid))}
-        if drained.package != str(checkout.path / "streamd") or paths != {str(checkout.path)}:
-            sys.exit(f"two_checkouts: {checkout.path} was not measured: {drained.package} was, or one of {paths}")
-        return drained.cost
-
-
 def measure_round(number: int, old: Checkout, new: Checkout, data: Path, epochs: int) -> Round:
-    """Both, the old one first in odd rounds and the new one first in even ones."""
-    order = (old, new) if number % 2 else (new, old)
-    costs = {checkout.path: measure_checkout(checkout, data, epochs) for checkout in order}
+    """Both, twice: in odd rounds the old one first and last, in even rounds the new one."""
+    with serve_checkout(old, data) as old_serving, serve_checkout(new, data) as new_serving:
+        outer, inner = (old_serving, new_serving) if number % 2 else (new_serving, old_serving)
+        first, second, third, fourth = (each.measure(epochs) for each in (outer, inner, inner, outer))
+    costs = {outer.checkout.path: mean_cost(first, fourth), inner.checkout.path: mean_cost(second, third)}
     return Round(costs[old.path], costs[new.path])
+
+
+def mean_cost(one: BatchCost, other: BatchCost) -> BatchCost:
+    return BatchCost((one.daemon_ms + other.daemon_ms) / 2, (one.trainer_ms + other.trainer_ms) / 2)
 
 
 # --- judging
@@ -180,7 +196,7 @@ def main() -> None:
     parser.add_argument("old", type=Path, metavar="OLD")
     parser.add_argument("new", type=Path, metavar="NEW")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--data", type=Path, default=make_data.DEFAULT_FOLDER)
     parser.add_argument("--results", type=Path, help="also write the rounds there, as JSON")
     options = parser.parse_args()

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import two_checkouts
 from batch_cost import BatchCost
 from daemons import write_images
-from two_checkouts import Checkout, Ratio, Round, compare_medians, measure_round, open_checkout, render_verdict
+from two_checkouts import (
+    Checkout,
+    Ratio,
+    Round,
+    Serving,
+    compare_medians,
+    measure_round,
+    open_checkout,
+    render_verdict,
+    serve_checkout,
+)
 
 ROOT = Path(two_checkouts.__file__).parents[1]
 NOISE = (0.97, 1.04, 1.0, 0.98, 1.03, 1.01, 0.99, 1.02, 1.0)
@@ -61,19 +72,22 @@ def test_a_checkout_is_started_by_its_own_entry_point(tmp_path: Path) -> None:
         open_checkout(tmp_path / "elsewhere")
 
 
-def test_the_checkouts_take_turns_in_going_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_checkouts_take_turns_so_that_a_drift_falls_on_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old, new = Checkout(Path("/old"), "a:b"), Checkout(Path("/new"), "a:b")
     measured: list[Checkout] = []
 
-    def measure(checkout: Checkout, *_: object) -> BatchCost:
-        measured.append(checkout)
-        return BatchCost(1.0 if checkout is old else 2.0, 0.0)
+    def measure(serving: Serving, _: int) -> BatchCost:
+        measured.append(serving.checkout)
+        return BatchCost(len(measured), 10 * len(measured))
 
-    monkeypatch.setattr(two_checkouts, "measure_checkout", measure)
-    assert {measure_round(number, old, new, tmp_path, 1) for number in (1, 2)} == {
-        Round(BatchCost(1.0, 0.0), BatchCost(2.0, 0.0))
-    }
+    monkeypatch.setattr(two_checkouts, "serve_checkout", lambda checkout, _: nullcontext(Serving(checkout, "", 1)))
+    monkeypatch.setattr(Serving, "measure", measure)
+    assert measure_round(1, old, new, tmp_path, 1) == Round(BatchCost(2.5, 25.0), BatchCost(2.5, 25.0))
     assert measured == [old, new, new, old]
+    assert measure_round(2, old, new, tmp_path, 1) == Round(BatchCost(6.5, 65.0), BatchCost(6.5, 65.0))
+    assert measured[4:] == [new, old, old, new]
 
 
 def test_fewer_rounds_than_tell_anything_are_refused(
@@ -87,6 +101,7 @@ def test_fewer_rounds_than_tell_anything_are_refused(
 
 @pytest.mark.bench
 def test_this_checkout_is_measured_by_a_daemon_and_a_trainer_of_its_own(tmp_path: Path) -> None:
-    cost = two_checkouts.measure_checkout(open_checkout(ROOT), write_images(tmp_path / "data", {"cat": 40}), epochs=2)
+    with serve_checkout(open_checkout(ROOT), write_images(tmp_path / "data", {"cat": 40})) as serving:
+        cost = serving.measure(epochs=2)
     assert cost.daemon_ms > 0
     assert cost.trainer_ms > 0
