@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from batch_cost import BatchCost
 from pages import RESULTS, Page, median_head, median_row
 
 _MIB: Final = 1 << 20
@@ -29,11 +30,15 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One interleaved round, in samples a second. `four` has one entry a trainer."""
+    """One interleaved round, in samples a second. `four` has one entry a trainer.
+
+    `cost` is the processor time of one trainer's batches; None in results that are older than it.
+    """
 
     limit: float
     one: float
     four: tuple[float, ...]
+    cost: BatchCost | None = None
 
     @property
     def four_each(self) -> float:
@@ -90,10 +95,21 @@ _RATIOS: Final[tuple[tuple[str, Callable[[Round], float]], ...]] = (
     ("one trainer / limit", lambda each: each.one_of_limit),
     ("four trainers, each / one trainer", lambda each: each.four_each_of_one),
 )
+_COSTS: Final[tuple[tuple[str, str, Callable[[BatchCost], float]], ...]] = (
+    ("daemon_ms", "processor time a batch, daemon and workers, ms", lambda cost: cost.daemon_ms),
+    ("trainer_ms", "processor time a batch, the trainer, ms", lambda cost: cost.trainer_ms),
+)
+
+
+def _costs(spine: Spine) -> list[BatchCost]:
+    """One a round; none at all when any round lacks it."""
+    costs = [each.cost for each in spine.rounds if each.cost]
+    return costs if len(costs) == len(spine.rounds) else []
 
 
 def medians(spine: Spine) -> dict[str, float]:
     """The figures to quote: medians over rounds, the ratios being medians of each round's ratio."""
+    costs = _costs(spine)
     return {
         "limit": spine.median(lambda each: each.limit),
         "one": spine.median(lambda each: each.one),
@@ -101,12 +117,13 @@ def medians(spine: Spine) -> dict[str, float]:
         "four_sum": spine.median(lambda each: each.four_sum),
         "one_of_limit": spine.median(lambda each: each.one_of_limit),
         "four_each_of_one": spine.median(lambda each: each.four_each_of_one),
+        **{key: statistics.median(map(figure, costs)) for key, _, figure in _COSTS if costs},
     }
 
 
 def render(spine: Spine) -> str:
     """The page: a table of rates and ratios, a line a round's column, and the upkeep below it."""
-    where, upkeep, count = spine.machine, spine.upkeep, len(spine.rounds)
+    where, upkeep, count, costs = spine.machine, spine.upkeep, len(spine.rounds), _costs(spine)
     lines = [
         "# The spine: JPEGs to batches, one trainer and four",
         "",
@@ -116,6 +133,7 @@ def render(spine: Spine) -> str:
         *median_head(count),
         *(median_row(name, [figure(each) for each in spine.rounds], ",.0f") for name, figure in _RATES),
         *(median_row(name, [figure(each) for each in spine.rounds], ".2f") for name, figure in _RATIOS),
+        *(median_row(name, [figure(each) for each in costs], ".3f") for _, name, figure in _COSTS if costs),
         "",
         "| the daemon | |",
         "|---|--:|",

@@ -3,7 +3,8 @@
     python benchmarks/run.py [--rounds 5] [--data FOLDER] [--results FILE.json]
 
 A machine's speed drifts, so each round takes every measurement once and ratios are taken within a round. Every rate of
-streamd comes from a daemon of its own, freshly started, and covers the first epoch and the second.
+streamd comes from a daemon of its own, freshly started, and covers the first epoch and the second. The processor time
+of a batch covers two more epochs of one trainer, after one that does not count.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+import batch_cost
 import make_data
 import processes
 import report
@@ -122,6 +124,12 @@ def measure_rates(data: Path, trainers: int) -> tuple[float, ...]:
         return tuple(run_json(serving.probe(trainers=trainers, epochs=EPOCHS))["samples_per_s"])
 
 
+def measure_cost(data: Path) -> batch_cost.BatchCost:
+    """Processor time a batch of a fresh daemon with its workers, and of the one trainer that reads from it."""
+    with daemon(data) as serving:
+        return batch_cost.run_trainer(serving.endpoint, serving.pid, EPOCHS).cost
+
+
 def measure_limit(data: Path) -> float:
     cores = len(os.sched_getaffinity(0))  # as many as streamd has workers
     command = [sys.executable, str(HERE / "limit.py"), str(data), "--passes", str(EPOCHS), "--processes", str(cores)]
@@ -131,7 +139,7 @@ def measure_limit(data: Path) -> float:
 def measure_round(data: Path) -> report.Round:
     limit = measure_limit(data)
     (one,) = measure_rates(data, 1)
-    return report.Round(limit=limit, one=one, four=measure_rates(data, TRAINERS))
+    return report.Round(limit=limit, one=one, four=measure_rates(data, TRAINERS), cost=measure_cost(data))
 
 
 def measure_upkeep(data: Path) -> report.Upkeep:
@@ -168,6 +176,14 @@ def machine() -> report.Machine:
     return report.Machine(commit, datetime.now(UTC).date().isoformat(), cores, platform.python_version())
 
 
+def describe_round(found: report.Round) -> str:
+    rates = f"limit {found.limit:,.0f}, one {found.one:,.0f}, four {found.four_each:,.0f} each"
+    if not found.cost:
+        return rates
+    costs = f"{found.cost.daemon_ms:.3f} ms of daemon and workers, {found.cost.trainer_ms:.3f} ms of the trainer"
+    return f"{rates}; a batch {costs}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="The spine benchmark: the limit, one trainer, four trainers.")
     parser.add_argument("--rounds", type=int, default=5)
@@ -179,7 +195,7 @@ def main() -> None:
     for number in range(1, options.rounds + 1):
         rounds.append(measure_round(options.data))
         last = rounds[-1]
-        print(f"round {number}: limit {last.limit:,.0f}, one {last.one:,.0f}, four {last.four_each:,.0f} each")
+        print(f"round {number}: {describe_round(last)}")
     spine = report.Spine(machine(), tuple(rounds), measure_upkeep(options.data))
     report.PAGE.save(spine, options.results, medians=report.medians(spine))
     print(report.render(spine))

@@ -19,6 +19,7 @@ A folder is one process, or one layer that processes share. Each may import what
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from streamd.errors import (
@@ -35,6 +36,7 @@ from streamd.errors import (
 )
 
 if TYPE_CHECKING:
+    from streamd import headroom
     from streamd.client import connect
     from streamd.client.local import local
     from streamd.decode.inference import load_image
@@ -53,6 +55,7 @@ __all__ = [
     "StreamdError",
     "TokenError",
     "connect",
+    "headroom",
     "load_image",
     "local",
 ]
@@ -72,4 +75,6 @@ def __getattr__(name: str) -> Any:
         from streamd.decode.inference import load_image  # noqa: PLC0415 - as above
 
         return load_image
+    if name == "headroom":
+        return importlib.import_module("streamd.headroom")
     raise AttributeError(f"module 'streamd' has no attribute {name!r}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import islice
 from types import SimpleNamespace
@@ -14,6 +16,30 @@ import streamd
 from streamd.client import Batch
 from streamd.errors import ConfigError, StreamdError
 from streamd.headroom import Replay, hold, rate
+
+PUBLIC_LIBRARIES = {"msgspec", "numpy", "zmq"}  # all that a trainer installs
+THEIR_OWN = {"cython_runtime", "typing_extensions"}  # what pyzmq brings of itself, where it is there
+
+
+def modules_after(program: str) -> set[str]:
+    """The modules, but those of the standard library, that `program` brings into a fresh interpreter."""
+    lines = ["import sys", "before = set(sys.modules)", program, "print(*set(sys.modules) - before)"]
+    command = [sys.executable, "-c", "\n".join(lines)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    return {name for name in done.stdout.split() if name.partition(".")[0] not in sys.stdlib_module_names}
+
+
+def libraries_after(program: str) -> set[str]:
+    names = {name.partition(".")[0] for name in modules_after(program)}
+    return {name for name in names - THEIR_OWN - {"streamd"} if not name.startswith("_cython_")}
+
+
+def test_the_package_gives_it_without_an_import_of_its_own() -> None:
+    assert libraries_after("import streamd; streamd.headroom.hold") == PUBLIC_LIBRARIES
+
+
+def test_the_package_brings_it_and_its_libraries_only_when_it_is_asked_for() -> None:
+    assert modules_after("import streamd") == {"streamd", "streamd.errors"}
 
 
 @pytest.fixture(scope="module")

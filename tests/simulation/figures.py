@@ -119,7 +119,18 @@ class Figures:
         return sorted(self.failures)[:_TOLD]
 
 
-def write_page(path: Path, figures: Figures) -> None:
+def stopped_early(figures: Figures, wanted_epochs: int, processes: int) -> str:
+    """Why there are fewer epochs than were wanted, and how long those would have taken; empty when there are not."""
+    if figures.epochs >= wanted_epochs or not figures.epochs:
+        return ""
+    minutes = figures.wall_s / figures.epochs * wanted_epochs / 60
+    return (
+        f"The command's time was up before its {wanted_epochs:,} epochs were done. At the rate of this run, they take\n"
+        f"{minutes:,.0f} minutes in {processes} processes, or {minutes * processes:,.0f} minutes of one core.\n"
+    )
+
+
+def write_page(path: Path, figures: Figures, wanted_epochs: int, processes: int) -> None:
     """The figures as Markdown."""
     commit = _git("rev-parse", "--short", "HEAD") + ("+" if _git("status", "--porcelain", "streamd", "tests") else "")
     date = datetime.now(UTC).date().isoformat()
@@ -127,6 +138,7 @@ def write_page(path: Path, figures: Figures) -> None:
     parts = [
         _HEAD,
         f"{date}, commit {commit}: **{figures.sums()}** in {figures.wall_s:,.0f} s. **{kept}**\n",
+        *filter(None, [stopped_early(figures, wanted_epochs, processes)]),
         *(f"- seed {seed}: {broken} (`scripts/simulate --seed {seed}`)\n" for seed, broken in figures.told()),
         _table("What went wrong", figures.faults()),
         _table("What came of it", figures.consequences()),

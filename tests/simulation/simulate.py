@@ -33,10 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _tell(options.seed)
     if options.chunks:
         return _work(options.first, options.stride)
-    figures = _run(options.epochs, options.seconds, options.processes or os.cpu_count() or 1, options.first)
+    processes = options.processes or os.cpu_count() or 1
+    figures = _run(options.epochs, options.seconds, processes, options.first)
     sys.stdout.write(figures.text())
     if options.report is not None:
-        write_page(options.report, figures)
+        write_page(options.report, figures, options.epochs, processes)
     return _BROKEN if figures.failures else _GOOD
 
 

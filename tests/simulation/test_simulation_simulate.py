@@ -50,7 +50,7 @@ def test_a_failing_seed_is_named_with_its_command(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("simulator.Simulation._look_back", lambda _: 1 / 0)
     figures = Figures()
     figures.add(Simulation(41).run())
-    write_page(tmp_path / "page.md", figures)
+    write_page(tmp_path / "page.md", figures, wanted_epochs=1, processes=1)
 
     assert "scripts/simulate --seed 41" in figures.text()
     assert "1 runs broke a promise" in figures.text()
@@ -66,3 +66,11 @@ def test_figures_travel_and_add_up() -> None:
 
     assert (one.batches, one.runs) == (batches, runs)
     assert one.counts["connections"] > other.counts["connections"]
+
+
+def test_a_page_of_fewer_epochs_than_were_wanted_says_why_and_what_the_rest_costs(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    for epochs in (50_000, 1_000_000):
+        write_page(page, Figures(runs=1, epochs=epochs, wall_s=120.0), wanted_epochs=1_000_000, processes=2)
+        assert ("time was up before its 1,000,000 epochs" in page.read_text()) == (epochs == 50_000)
+        assert ("40 minutes in 2 processes, or 80 minutes of one core" in page.read_text()) == (epochs == 50_000)

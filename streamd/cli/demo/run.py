@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final, Self
+from typing import IO, Final, Self, TextIO
 
 from rich.console import Console
 from rich.progress import Progress
@@ -29,6 +30,14 @@ _READY_S: Final = 30.0
 _STOP_S: Final = 15.0
 _KILL_AFTER_EPOCH: Final = 1  # the daemon dies after this epoch of training, in its validation or right after it
 _SEED: Final = 7
+
+# TensorFlow writes these before its log level counts. Every other line is shown, so a real error is.
+_STARTUP_NOTE: Final = re.compile(
+    r"WARNING: All log messages before absl::InitializeLog\(\)"
+    r"|I\d{4} [\d:.]+ +\d+ \S+\.cc:\d+\] "  # a note, as of oneDNN and of the processor's instructions
+    r"|To enable the following instructions: "  # the second line of such a note
+    r"|E\d{4} .*failed call to cuInit: .*\(303\)$"  # there is no driver of a GPU
+)
 
 _CONFIG: Final = """\
 listen: [{endpoint}]
@@ -145,7 +154,7 @@ class _Daemon:
             if "stream=train session=" in line and f"epoch={_KILL_AFTER_EPOCH} " in line:
                 self._time_to_die.set()
 
-    def kill_in_the_middle(self, trainer: subprocess.Popen[bytes]) -> None:
+    def kill_in_the_middle(self, trainer: subprocess.Popen[str]) -> None:
         """Waits for the moment, kills the daemon with -9, and starts it again."""
         watch = threading.Thread(target=self._die_with, args=(trainer,), name="demo-trainer")
         watch.start()
@@ -162,7 +171,7 @@ class _Daemon:
             self._start()
         watch.join()
 
-    def _die_with(self, trainer: subprocess.Popen[bytes]) -> None:
+    def _die_with(self, trainer: subprocess.Popen[str]) -> None:
         trainer.wait()
         self._time_to_die.set()
 
@@ -179,8 +188,9 @@ def _train(console: Console, daemon: _Daemon, epochs: int, output: Path) -> dict
     options = ["--stream", "train", "--validation", "validation", "--epochs", str(epochs), "--seed", str(_SEED)]
     where = ["--endpoint", daemon.endpoint, "--save", str(output / "model.keras"), "--receipts", str(account)]
     console.print(f"   $ streamd-train {' '.join(options)} --save {output / 'model.keras'}")
-    trainer = subprocess.Popen([sys.executable, "-m", "streamd.cli.train.command", *options, *where])
-    with _ended(trainer):
+    command = [sys.executable, "-m", "streamd.cli.train.command", *options, *where]
+    trainer = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace")
+    with _errors_shown(trainer), _ended(trainer):
         daemon.kill_in_the_middle(trainer)
     if trainer.returncode:
         raise StreamdError(f"the trainer failed with exit status {trainer.returncode}; its message is above")
@@ -193,13 +203,33 @@ def _train(console: Console, daemon: _Daemon, epochs: int, output: Path) -> dict
 
 
 @contextlib.contextmanager
-def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
+def _ended(process: subprocess.Popen[str]) -> Iterator[None]:
     try:
         yield
     finally:
         if process.poll() is None:
             process.terminate()
         process.wait()
+
+
+@contextlib.contextmanager
+def _errors_shown(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Shows what the process writes to stderr, without TensorFlow's notes at its start. It must end within."""
+    assert process.stderr is not None  # noqa: S101 - a pipe was asked for
+    reader = threading.Thread(target=copy_errors, args=(process.stderr, sys.stderr), name="demo-errors", daemon=True)
+    reader.start()
+    try:
+        yield
+    finally:
+        reader.join()
+
+
+def copy_errors(source: IO[str], target: TextIO) -> None:
+    """Copies lines until the source ends, and leaves out the notes that TensorFlow writes at its start."""
+    for line in source:
+        if not _STARTUP_NOTE.match(line):
+            target.write(line)
+            target.flush()
 
 
 def _account(console: Console, receipts: dict[str, list[dict[str, object]]], daemon: _Daemon) -> None:
@@ -230,7 +260,10 @@ def _judge(endpoint: str, output: Path) -> list[str]:
         str(output / "model.keras"),
         str(output / "predictions.png"),
     ]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
+    judge = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
+    with _errors_shown(judge), _ended(judge):
+        assert judge.stdout is not None  # noqa: S101 - a pipe was asked for
+        lines = judge.stdout.read().splitlines()
+    if judge.returncode:
         raise StreamdError("the trained model is no better than predicting the mean, or could not be judged: see above")
-    return done.stdout.splitlines()
+    return lines
