@@ -2,7 +2,8 @@
 
     load       text -> data -> streams -> models          yaml_lines   YAML to plain data, with the line of each key
     inherit    `like:` and stream names (pure)            error_text   what the models refuse, as sentences (pure)
-    schema     the models; _sections, _sources, fields    parsers      single values (pure)
+    schema     the models; _sections, fields, and         parsers      single values (pure)
+               _sources, made of what formats declare
     json_schema    the models, as editors read them (pure); config.schema.json is what `streamd schema` prints
     unsupported    what is valid but not served yet (pure)    locations    a place and a sentence (pure)
     hints      what people mean who write otherwise (pure)    units        1GiB, 10s (pure)

@@ -1,7 +1,7 @@
 """The configuration, as frozen models: what config.yaml may say, with its defaults and bounds.
 
     Config ── listen, memory, workers, ...
-      └─ streams: name -> StreamConfig ── source (schema_sources), the rest (schema_parts)
+      └─ streams: name -> StreamConfig ── source (schema_sources), the rest (schema_sections)
 
 A `ValueError` raised here is a whole sentence for the person who wrote the file; `error_text` puts the place
 before it.
@@ -42,8 +42,9 @@ from streamd.config.schema_sections import (
     SplitConfig,
     WeightsConfig,
 )
-from streamd.config.schema_sources import CHUNKED_KINDS, FILE_KINDS, Source
+from streamd.config.schema_sources import CHUNKED_KINDS, FilledSource
 from streamd.core.spec import BadPolicy, LabelType, Remainder, Shuffle
+from streamd.dataset.sources import LabelSource, ListingRequest, SplitRule
 from streamd.limits import GIB
 
 _REMAINDERS: Final[dict[bool | str, Remainder]] = {True: "drop", False: "keep", "pad": "pad"}
@@ -54,11 +55,15 @@ Listen = Annotated[
 ]
 
 
+def _label_source(label: LabelConfig | WeightsConfig) -> LabelSource:
+    return LabelSource(label.type, label.source, label.file, label.classes)
+
+
 class StreamConfig(Model):
     """A stream: the batches that trainers subscribe to by its name."""
 
     name: str
-    source: Source
+    source: FilledSource
     """Where the samples are."""
     split: SplitConfig | None = None
     """Holds a part of the samples back, for the streams that say part: train or part: validation."""
@@ -114,6 +119,28 @@ class StreamConfig(Model):
         return tuple(file for file in files if file)
 
     @property
+    def listing_request(self) -> ListingRequest:
+        """Which samples the stream has, as formats read it."""
+        split, labels, weights = self.split, self.labels, self.weights
+        return ListingRequest(
+            self.name,
+            self.source,
+            None if split is None else SplitRule(split.validation, split.seed, split.by),
+            None if labels is None else {name: _label_source(label) for name, label in labels.items()},
+            None if weights is None else _label_source(weights),
+        )
+
+    @property
+    def data_paths(self) -> tuple[Path, ...]:
+        """The files and folders that source, labels and weights name, patterns as they are written."""
+        return (*self.source.data_paths, *self.array_files)
+
+    @property
+    def label_files(self) -> tuple[Path, ...]:
+        """The files that labels and weights are taken from."""
+        return (*self.source.label_files, *self.array_files)
+
+    @property
     def remainder(self) -> Remainder:
         """`drop_remainder` in a StreamSpec's words."""
         return _REMAINDERS[self.drop_remainder]
@@ -142,7 +169,7 @@ class StreamConfig(Model):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         problems = [*self._size_problems(), *self._crop_problems(), *self._channel_problems()]
-        if self.source.kind not in FILE_KINDS and self.cache is not None:
+        if not self.source.is_encoded and self.cache is not None:
             problems.append((("cache",), "keeps what is decoded, and arrays need no decoding; leave it out"))
         if problems:
             raise refused(*problems)
@@ -150,9 +177,9 @@ class StreamConfig(Model):
 
     def _size_problems(self) -> list[tuple[tuple[str, ...], str]]:
         kind, size = self.source.kind, self.image.size
-        if kind in FILE_KINDS and size is None:
+        if self.source.is_encoded and size is None:
             return [(("image", "size"), f"is missing; a {kind} holds images of any size, add size: [height, width]")]
-        if kind in FILE_KINDS and size == "stored":
+        if self.source.is_encoded and size == "stored":
             return [(("image", "size"), f"found 'stored', which is for arrays; a {kind} needs [height, width]")]
         return []
 
@@ -160,7 +187,7 @@ class StreamConfig(Model):
         if self.image.resize != "random_crop":
             return []
         problems: list[tuple[tuple[str, ...], str]] = []
-        if self.source.kind not in FILE_KINDS:
+        if not self.source.is_encoded:
             why = f"random_crop is for files, and images of kind {self.source.kind} are served as they are"
             problems.append((("image", "resize"), f"{why}; leave it out, and crop in a transform"))
         if self.cache is not None:

@@ -21,7 +21,7 @@ from streamd.config import Config, Given, load, located, not_served
 from streamd.core import log
 from streamd.core.counters import Stats
 from streamd.core.text import counted
-from streamd.daemon.data_places import PlaceLooks, wait_for_mount
+from streamd.daemon.data_places import PlaceLooks, wait_for_mount, warn_of_labels
 from streamd.daemon.descriptor_allowance import allow
 from streamd.daemon.dispatcher import Service
 from streamd.daemon.engine.engine import LocalEngine
@@ -39,7 +39,6 @@ from streamd.daemon.streams.catalog import (
 )
 from streamd.daemon.streams.listing_process import list_apart
 from streamd.daemon.streams.manifest_locks import ListLock, ListLocks, share_all
-from streamd.daemon.streams.newer_labels import warn_of_labels
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.daemon.systemd import Manager, Pulse, headline
 from streamd.errors import ConfigError, MissingExtraError, StreamdError

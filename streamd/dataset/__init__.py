@@ -8,6 +8,7 @@
 
     scan               the samples of a source, whatever its kind     open_store   the store that a list needs
     split              train and validation (pure)                    transform_source    the user's function, not run
+    sources            what a stream asks of its data (pure)
 
     files/     images in folders, tables, lists      tar/     in WebDataset shards
     arrays/    rows of .npy files; what all stores of rows have in common
@@ -15,6 +16,7 @@
     cache/     what was decoded, kept on disk        labels/  columns and cells to numbers and classes
     paths/     files below their root, and no others         manifest/    the list, one mapped file
 
-A new format is a folder with a `scan(stream name, source, labels, progress) -> Scanned` and, where its samples are rows
-rather than files, a store; `scan` and `open_store` name it in one line each.
+A format is a folder: its settings in `__init__`, which the configuration reads, a `scan(stream, source, labels,
+progress) -> Scanned`, and what reads its samples, unless they are files of their own. `scan` and `open_store` name it
+in one line each. CONTRIBUTING writes one from beginning to end.
 """

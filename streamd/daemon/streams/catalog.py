@@ -168,11 +168,11 @@ def _scan_all(streams: Iterable[StreamConfig], progress: Progress) -> dict[str, 
 def _scan(stream: StreamConfig, wholes: dict[str, Scanned], progress: Progress) -> Scanned:
     """A stream's samples, out of `wholes` if another stream has listed them."""
     started_s = time.monotonic()
-    source = stream.source.model_copy(update={"part": None})
-    key = f"{source!r} {stream.labels!r} {group_column(stream)!r}{_weights(stream)}"
+    request = stream.listing_request
+    key = f"{stream.source.with_all_parts()!r} {stream.labels!r} {group_column(request)!r}{_weights(stream)}"
     if key not in wholes:
-        wholes[key] = scan(stream, partial(progress, stream.name))
-    scanned = take_part(stream, wholes[key])
+        wholes[key] = scan(request, partial(progress, stream.name))
+    scanned = take_part(request, wholes[key])
     log.info(
         "manifest.made",
         "listed the samples",

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from streamd.dataset.arrays import NpySource
 from streamd.dataset.files import table
 from streamd.dataset.labels import cells, columns, npy_columns
 from streamd.dataset.labels.cells import Column
 from streamd.dataset.labels.columns import rows_where
-from streamd.dataset.manifest.types import Int64s, WantedLabel, WantedNpy
+from streamd.dataset.manifest.types import Int64s
 from streamd.dataset.paths import patterns
 from streamd.dataset.paths.confined import shown
+from streamd.dataset.sources import LabelSource
 from streamd.errors import ConfigError
 
 _log: Final = logging.getLogger("streamd.sources")
@@ -30,7 +32,7 @@ class Beside:
 
 
 def read(
-    stream: str, source: WantedNpy, labels: Mapping[str, WantedLabel], group_column: str | None, images: int
+    stream: str, source: NpySource, labels: Mapping[str, LabelSource], group_column: str | None, images: int
 ) -> Beside:
     """Reads what the configuration asks for. Raises ConfigError unless it has as many rows as there are `images`."""
     where, by = f"streams.{stream}.source.where", f"streams.{stream}.split.by"

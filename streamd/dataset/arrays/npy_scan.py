@@ -14,13 +14,15 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from streamd.dataset.arrays import NpySource
 from streamd.dataset.arrays.label_table import read
 from streamd.dataset.arrays.pixels import FEW, Range, Shape, beyond, images_of, is_plain
 from streamd.dataset.labels.convert import labels_of
-from streamd.dataset.manifest.types import Arrays, Scanned, Stored, WantedLabel, WantedNpy
+from streamd.dataset.manifest.types import Arrays, Scanned, Stored
 from streamd.dataset.paths import patterns
 from streamd.dataset.paths.confined import shown
 from streamd.dataset.paths.patterns import Files, Header
+from streamd.dataset.sources import LabelSource
 from streamd.errors import ConfigError
 
 _log: Final = logging.getLogger("streamd.sources")
@@ -28,10 +30,10 @@ _log: Final = logging.getLogger("streamd.sources")
 
 def scan(
     stream: str,
-    source: WantedNpy,
-    labels: Mapping[str, WantedLabel],
-    group_column: str | None,
+    source: NpySource,
+    labels: Mapping[str, LabelSource],
     progress: Callable[[int], None],
+    group_column: str | None = None,
 ) -> Scanned:
     """Lists the rows of arrays. `group_column` is the column of the table that a split goes by."""
     key = f"streams.{stream}.source.path"

@@ -21,12 +21,13 @@ from streamd.dataset.arrays.pixels import FEW, beyond, images_of
 from streamd.dataset.labels import npy_columns
 from streamd.dataset.labels.cells import Column
 from streamd.dataset.labels.convert import labels_of
-from streamd.dataset.lmdb import pyxis_reader
+from streamd.dataset.lmdb import LmdbSource, pyxis_reader
 from streamd.dataset.lmdb.file_head import COMMIT, OFFSETS
 from streamd.dataset.lmdb.pyxis_layout import Field, Template, UnfitValueError, address_of
 from streamd.dataset.lmdb.pyxis_reader import PyxisFile
-from streamd.dataset.manifest.types import Arrays, Int64s, Scanned, Stored, WantedLabel, WantedLmdb, key_of, name_of_row
+from streamd.dataset.manifest.types import Arrays, Int64s, Scanned, Stored, key_of, name_of_row
 from streamd.dataset.paths.confined import PROGRESS_FILES, Fence, reading, shown, stat_files
+from streamd.dataset.sources import LabelSource
 from streamd.errors import ConfigError, near_name
 
 _log: Final = logging.getLogger("streamd.sources")
@@ -34,7 +35,7 @@ _DATA_FILE: Final = "data.mdb"
 
 
 def scan(
-    stream: str, source: WantedLmdb, labels: Mapping[str, WantedLabel], progress: Callable[[int], None]
+    stream: str, source: LmdbSource, labels: Mapping[str, LabelSource], progress: Callable[[int], None]
 ) -> Scanned:
     """Lists the samples of an LMDB file. Raises ConfigError."""
     key = f"streams.{stream}.source.path"
@@ -66,7 +67,7 @@ def _data_file(path: Path, key: str) -> Path:
         return data.resolve(strict=True)
 
 
-def _asked(name: str, label: WantedLabel) -> list[str]:
+def _asked(name: str, label: LabelSource) -> list[str]:
     """The arrays of each sample that a label is made of."""
     return [str(each) for each in label.source] if isinstance(label.source, tuple) else [str(label.source or name)]
 
@@ -98,7 +99,7 @@ class _Column:
 class _Listing:
     """Reads a file once. `keys` of the configuration ask for the arrays of labels, by the arrays' names."""
 
-    def __init__(self, file: PyxisFile, source: WantedLmdb, images_key: str, keys: Mapping[str, str]) -> None:
+    def __init__(self, file: PyxisFile, source: LmdbSource, images_key: str, keys: Mapping[str, str]) -> None:
         self._file = file
         self._images = source.images
         self._range = source.range

@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from streamd.core.text import printable
 from streamd.dataset.labels.cells import Cells, Column, Rows
-from streamd.dataset.manifest.types import DefaultLabel, WantedLabel, key_of
+from streamd.dataset.manifest.types import key_of
 from streamd.dataset.paths.confined import shown
+from streamd.dataset.sources import LabelSource
 from streamd.dataset.tar.headers import Member
 from streamd.dataset.tar.samples import Shard
 from streamd.errors import ConfigError, near_name
@@ -43,17 +44,17 @@ class Ask:
 Asks = Mapping[str, Sequence[Ask]]  # by label
 
 
-def default_labels(shard: Shard) -> dict[str, WantedLabel]:
+def default_labels(shard: Shard) -> dict[str, LabelSource]:
     """What a shard with images says by itself: `.cls` beside them, else folders of one level; or nothing."""
-    return {"label": DefaultLabel()} if _CLASS in shard.beside or _has_classes(shard) else {}
+    return {"label": LabelSource()} if _CLASS in shard.beside or _has_classes(shard) else {}
 
 
-def asks_of(stream: str, labels: Mapping[str, WantedLabel], shard: Shard) -> Asks:
+def asks_of(stream: str, labels: Mapping[str, LabelSource], shard: Shard) -> Asks:
     """Where labels are, told by the first shard that holds images where the configuration does not say it."""
     return {name: _asks(name, label, shard, key_of(stream, name)) for name, label in labels.items()}
 
 
-def _asks(name: str, label: WantedLabel, shard: Shard, key: str) -> list[Ask]:
+def _asks(name: str, label: LabelSource, shard: Shard, key: str) -> list[Ask]:
     match label.source:
         case None:
             return [_own(name, shard, key)]

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from asking import Filelist, Folder, Label, Source, Split, Table, part_of, put, scanned, unlabelled
+from asking import Filelist, Folder, Label, Split, Table, part_of, put, scanned, unlabelled
 
 from streamd.dataset.labels.npy_columns import column_of_array
+from streamd.dataset.sources import Source
 from streamd.errors import ConfigError
 
 NAMES = ("cat/1.jpg", "cat/2.jpg", "dog/1.jpg")

@@ -9,11 +9,12 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from asking import Filelist, Folder, Hdf5, Label, Lmdb, Npy, Source, Split, Stream, Table, Tar, put
+from asking import Filelist, Folder, Hdf5, Label, Lmdb, Npy, Split, Stream, Table, Tar, put
 from lmdbs import write_lmdb
 from packed_shards import pack
 
 from streamd.dataset.scan import Scanned, scan, take_part
+from streamd.dataset.sources import Source
 from streamd.errors import ConfigError
 
 
