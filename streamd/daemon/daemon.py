@@ -39,7 +39,7 @@ from streamd.daemon.streams.catalog import (
 )
 from streamd.daemon.streams.listing_process import list_apart
 from streamd.daemon.streams.manifest_locks import ListLock, ListLocks, share_all
-from streamd.daemon.streams.served_stream import ServedStream
+from streamd.daemon.streams.served_stream import ServedStream, measure_shuffles
 from streamd.daemon.systemd import Manager, Pulse, headline
 from streamd.errors import ConfigError, MissingExtraError, StreamdError
 from streamd.ipc import endpoint
@@ -145,8 +145,10 @@ class Daemon:
         await engine.find_absences()
         self._manager.starting("starts the workers")
         group.create_task(engine.run(), name="engine")
+        measuring = group.create_task(measure_shuffles(streams), name="measuring shuffles")
         with located(config):
             pixel_ids = await engine.pixel_ids()
+        await measuring  # before anything is shown of the streams
         monitor = await opening
         served = {
             each.spec.name: replace(each, spec=replace(each.spec, pixel_id=pixel_ids[each.spec.name]))

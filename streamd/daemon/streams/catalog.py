@@ -22,7 +22,7 @@ from streamd.core.spec import ImageSpec, OrderId, PixelId, StreamSpec, identity
 from streamd.core.text import counted, is_text
 from streamd.daemon.streams.quarantine import Quarantine
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.daemon.streams.shuffle_score import mixing
+from streamd.daemon.streams.shuffle_score import ShuffleMeter
 from streamd.dataset.hdf5.chunk_cost import Packed
 from streamd.dataset.manifest import manifest
 from streamd.dataset.manifest.manifest import Manifest
@@ -215,9 +215,9 @@ def _serve(stream: StreamConfig, path: Path, folder: Path) -> ServedStream:
         Order.of(spec),
         quarantine,
         stream.bad_samples.max_fraction,
+        ShuffleMeter(spec, listed.label_rows, is_packed=packed is not None and not packed.fits),
         cache,
         transform,
-        mixing(spec, listed.label_rows, packed=packed is not None and not packed.fits),
     )
 
 
