@@ -8,7 +8,7 @@
 
     scan               the samples of a source, whatever its kind     open_store   the store that a list needs
     split              train and validation (pure)                    transform_source    the user's function, not run
-    sources            what a stream asks of its data (pure)
+    sources            what a stream asks of its data (pure)      shard_reader   images that lie in larger files
 
     files/     images in folders, tables, lists      tar/     in WebDataset shards
     arrays/    rows of .npy files; what all stores of rows have in common

@@ -70,11 +70,15 @@ class Arrays:
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """Files that each hold many encoded images: their `names`, relative to the root, `sizes` in bytes, and mtimes."""
+    """Files that each hold many encoded images: their `names`, relative to the root, `sizes` in bytes, and mtimes.
+
+    `format` is the kind of source whose reader knows how images lie in them.
+    """
 
     names: tuple[bytes, ...]
     sizes: tuple[int, ...]
     mtimes_ns: tuple[int, ...]
+    format: str = "tar"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Images in WebDataset shards: `scan` lists them by their `headers`; `read` reads one where it lies.
+"""Images in WebDataset shards: `scan` lists them by their `headers`; `shard_reader` reads one where it lies.
 
 `samples` puts files of one key together, `labels` what stands beside an image.
 """

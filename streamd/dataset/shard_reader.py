@@ -29,7 +29,7 @@ class ShardChangedError(Exception):
     """A shard is not the one that was listed."""
 
 
-class _Open:
+class _OpenShard:
     """A shard, closed when nobody reads from it any more: another thread may still, when it is no longer kept."""
 
     __slots__ = ("__weakref__", "descriptor", "mtime_ns", "size")
@@ -48,7 +48,7 @@ class _Open:
             raise UnfitFileError("removed, or replaced by another")
 
 
-def _expect(root: int, name: bytes, size: int, mtime_ns: int) -> None:
+def _check_shard(root: int, name: bytes, size: int, mtime_ns: int) -> None:
     try:
         check_unchanged(os.stat(name, dir_fd=root), size, mtime_ns)
     except UnfitFileError as error:
@@ -64,8 +64,8 @@ def _refuse_absent(name: bytes, error: OSError) -> None:
         raise DataAwayError(f"{os.fsdecode(name)!r} is not there: {error.strerror}") from error
 
 
-class Enclosed:
-    """The images of a manifest that lie in shards, below the directory descriptor `root`. Threads may share it."""
+class ShardReader:
+    """Reads images that lie in shards, below the directory descriptor `root`. Threads may share it."""
 
     def __init__(self, manifest: Manifest, shards: Shards, root: int) -> None:
         """Raises ConfigError when a shard is not the one that was listed, DataAwayError when it is not there."""
@@ -74,14 +74,18 @@ class Enclosed:
         self._sizes = manifest.sizes
         self._files = list(zip(shards.names, shards.sizes, shards.mtimes_ns, strict=True))
         for file in self._files:
-            _expect(root, *file)
-        self._open = lru_cache(MAX_OPEN_SHARDS)(lambda number: _Open(root, *self._files[number]))
+            _check_shard(root, *file)
+        self._open = lru_cache(MAX_OPEN_SHARDS)(lambda number: _OpenShard(root, *self._files[number]))
 
     def read(self, sample_id: int, size: int) -> bytes:
         """The bytes of one image. Raises UnfitFileError when it is too large, ShardChangedError, DataAwayError,
         OSError.
         """
         check_bytes(size)
+        return self.read_stored(sample_id, size)
+
+    def read_stored(self, sample_id: int, size: int) -> bytes:
+        """The first `size` bytes from where an image begins. Raises as `read`, but for what is too large."""
         number = self._shard[sample_id]
         try:
             shard = self._open(number)
@@ -94,11 +98,11 @@ class Enclosed:
             raise
         return data
 
-    def forget(self) -> None:
+    def close_shards(self) -> None:
         """Opens shards anew from now on, where the root leads to now."""
         self._open.cache_clear()
 
-    def ask(self, ids: Ids) -> None:
+    def request_readahead(self, ids: Ids) -> None:
         """Has a disk look for images without waiting for them: cold ones came two to four times as fast so."""
         for sample_id, size in zip(ids.tolist(), self._sizes[ids].tolist(), strict=True):
             with contextlib.suppress(UnfitFileError, OSError):  # which reading will tell
