@@ -145,10 +145,9 @@ class Daemon:
         await engine.find_absences()
         self._manager.starting("starts the workers")
         group.create_task(engine.run(), name="engine")
-        measuring = group.create_task(measure_shuffles(streams), name="measuring shuffles")
+        await measure_shuffles(streams)  # while the workers start, before anything is shown of the streams
         with located(config):
             pixel_ids = await engine.pixel_ids()
-        await measuring  # before anything is shown of the streams
         monitor = await opening
         served = {
             each.spec.name: replace(each, spec=replace(each.spec, pixel_id=pixel_ids[each.spec.name]))

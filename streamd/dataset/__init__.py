@@ -2,7 +2,7 @@
 
     table → columns ─────────────┐         ┌ convert → encode, tags ──┐
     filelist                     ┼→ cells ─┴ lookup → confined        ┼→ Scanned → split → shared_classes → manifest
-    npy_scan → patterns, label_table ┤                                │
+    npy_scan → patterns, table ──┤                                    │
     tar: headers → samples → labels ┘                                 │
     folder → encode, confined                                         ┘
 

@@ -52,7 +52,7 @@ def test_a_table_or_a_list_without_pyarrow_names_the_extra(
 
 
 def test_an_lmdb_file_without_its_library_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("scan", "pyxis_reader"):
+    for name in ("scan",):
         monkeypatch.delitem(sys.modules, f"streamd.dataset.lmdb.{name}", raising=False)
         monkeypatch.delattr(f"streamd.dataset.lmdb.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "lmdb", None)
