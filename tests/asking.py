@@ -14,7 +14,7 @@ from streamd.dataset.hdf5 import Hdf5Source
 from streamd.dataset.lmdb import LmdbSource
 from streamd.dataset.manifest.types import ListedValues
 from streamd.dataset.scan import Scanned, scan, take_part
-from streamd.dataset.sources import LabelSource, ListingRequest, Part, Scalar, Source, SplitRule
+from streamd.dataset.sources import DataSource, LabelSource, ListingRequest, Part, Scalar, SplitRule
 from streamd.dataset.tar import TarSource
 
 Folder = FolderSource
@@ -69,7 +69,7 @@ class Stream(ListingRequest):
 
     def __init__(
         self,
-        source: Source,
+        source: DataSource,
         labels: Mapping[str, LabelSource] | None = None,
         split: SplitRule | None = None,
         weights: LabelSource | None = None,
@@ -85,7 +85,7 @@ def put(root: Path, *names: str) -> None:
         (root / name).write_text(name)
 
 
-def scanned(source: Source, **labels: Label) -> Scanned:
+def scanned(source: DataSource, **labels: Label) -> Scanned:
     return scan(Stream(source, labels or None), lambda _: None)
 
 
@@ -95,10 +95,10 @@ def bits(packed: ListedValues, width: int) -> list[list[int]]:
     return unpacked
 
 
-def part_of(source: Source, split: Split, **labels: Label) -> Scanned:
+def part_of(source: DataSource, split: Split, **labels: Label) -> Scanned:
     stream = Stream(source, labels or None, split=split)
     return take_part(stream, scan(stream, lambda _: None))
 
 
-def unlabelled(source: Source) -> Scanned:
+def unlabelled(source: DataSource) -> Scanned:
     return scan(Stream(source, {}), lambda _: None)

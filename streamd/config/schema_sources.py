@@ -14,7 +14,7 @@ from pydantic_core import CoreSchema, core_schema
 from streamd.config.fields import DataGlob, DataPath, Model, PixelRange, Text, refused
 from streamd.config.fields import Scalar as ScalarValue
 from streamd.dataset.scan import FORMATS
-from streamd.dataset.sources import IS_PATTERN, Scalar, Source
+from streamd.dataset.sources import IS_PATTERN, DataSource, Scalar
 
 # What a setting of a format is in a configuration; types that are not here are taken as they are.
 _READERS: Final[dict[object, object]] = {
@@ -28,20 +28,20 @@ _READERS: Final[dict[object, object]] = {
 class SourceModel(Model):
     """The keys below `source`, of one kind."""
 
-    settings: ClassVar[type[Source]]
+    settings: ClassVar[type[DataSource]]
 
-    def fill(self) -> Source:
+    def build_source(self) -> DataSource:
         """The settings of the format, as they are written here."""
         return self.settings(**{name: value for name, value in self if name != "kind"})
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if mistakes := [((key,), sentence) for key, sentence in self.fill().find_mistakes()]:
+        if mistakes := [((key,), sentence) for key, sentence in self.build_source().find_mistakes()]:
             raise refused(*mistakes)
         return self
 
 
-def _make_model(settings: type[Source]) -> type[SourceModel]:
+def _make_model(settings: type[DataSource]) -> type[SourceModel]:
     hints = get_type_hints(settings, include_extras=True)
     declared: Any = settings  # a dataclass, as every format is
     keys = {each.name: _make_key(hints[each.name], each.default) for each in fields(declared) if each.init}
@@ -74,7 +74,7 @@ class _FilledSource:
 
     def __get_pydantic_core_schema__(self, _source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         models: Any = Annotated[Union[tuple(SOURCES.values())], Field(discriminator="kind")]  # noqa: UP007 - of a tuple
-        return core_schema.no_info_after_validator_function(SourceModel.fill, handler.generate_schema(models))
+        return core_schema.no_info_after_validator_function(SourceModel.build_source, handler.generate_schema(models))
 
 
-FilledSource = Annotated[Source, _FilledSource()]
+FilledSource = Annotated[DataSource, _FilledSource()]

@@ -19,7 +19,7 @@ from streamd.dataset.labels.shared_classes import share_classes
 from streamd.dataset.labels.weights import asked, split_by_file, weighed
 from streamd.dataset.lmdb import LmdbSource
 from streamd.dataset.manifest.types import Scanned
-from streamd.dataset.sources import LabelSource, ListingRequest, Source
+from streamd.dataset.sources import DataSource, LabelSource, ListingRequest
 from streamd.dataset.split import group_column, take_part
 from streamd.dataset.tar import TarSource
 from streamd.errors import ConfigError, MissingExtraError
@@ -34,7 +34,7 @@ class SourceFormat:
     Modules are imported when their kind is listed: they load libraries that take a while, or may be missing.
     """
 
-    settings: type[Source]
+    settings: type[DataSource]
     module: str
     read_by_pyarrow: str = "the labels"
 

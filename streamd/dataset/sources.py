@@ -1,7 +1,7 @@
 """What a stream asks of its data: where the samples are, which labels they have, and which part of them it takes.
 
-The configuration fills these; no format knows the library that reads it. A format declares a `Source` of its own in its
-folder's `__init__`, and each field says beside its type what a user should know of the key.
+The configuration fills these; no format knows the library that reads it. A format declares a `DataSource` of its own
+in its folder's `__init__`, and each field says beside its type what a user should know of the key.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RangeKey = Annotated[
 ]
 
 
-class Source:
+class DataSource:
     """Where the samples of a stream are: a frozen dataclass for each `kind`, whose docstring users read.
 
     `part` None means all samples. The class variables say what is true of every source of the kind.
@@ -98,7 +98,7 @@ class ListingRequest:
     """
 
     name: str
-    source: Source
+    source: DataSource
     split: SplitRule | None = None
     labels: Mapping[str, LabelSource] | None = None
     weights: LabelSource | None = None

@@ -22,7 +22,7 @@ from streamd.dataset.labels import encode as labelling
 from streamd.dataset.labels.tags import with_tag_counts
 from streamd.dataset.labels.weights import with_some_weight
 from streamd.dataset.manifest.types import Int64s, ListedValues, Scanned
-from streamd.dataset.sources import ListingRequest, Source, SplitRule
+from streamd.dataset.sources import DataSource, ListingRequest, SplitRule
 from streamd.errors import ConfigError
 
 _log: Final = logging.getLogger("streamd.sources")
@@ -51,7 +51,7 @@ def _no_column(kind: str, by: str) -> str:
     return f"a {kind} has no column {by!r}; leave `by` out to split by file name, or use kind table"
 
 
-def _has_columns(source: Source) -> bool:
+def _has_columns(source: DataSource) -> bool:
     return isinstance(source, TableSource) or (isinstance(source, NpySource) and source.table is not None)
 
 

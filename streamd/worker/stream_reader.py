@@ -117,7 +117,7 @@ class Source:
         """As `read_timed`, of what may come from a disk: it is asked for all images of shards before the first."""
         started_s = time.monotonic()
         if self.shard_reader is not None:
-            self.shard_reader.request_readahead(ids[self.lacking(ids)])
+            self.shard_reader.prefetch_images(ids[self.lacking(ids)])
         blobs, _ = self.read_timed(ids)
         return blobs, time.monotonic() - started_s
 
@@ -176,7 +176,7 @@ class Source:
 
     def _bytes_of(self, sample_id: int, size: int, mtime_ns: int) -> bytes:
         if self.shard_reader is not None:
-            return self.shard_reader.read(sample_id, size)
+            return self.shard_reader.read_image(sample_id, size)
         return read_file(self.root, self.manifest.file(sample_id), size, mtime_ns)
 
     def _read_again(self, sample_id: int, size: int, mtime_ns: int) -> bytes | BadSample:

@@ -43,7 +43,7 @@ def test_images_in_shards_have_the_reader_of_their_format_and_an_unknown_one_is_
     root = os.open(shards, os.O_RDONLY)
     reader = open_shards(stream.manifest, root)
     assert isinstance(reader, ShardReader)
-    assert reader.read(0, 1) == b"x"
+    assert reader.read_image(0, 1) == b"x"
     reader.close()
     assert stream.manifest.shards is not None
     stream.manifest.shards = replace(stream.manifest.shards, format="tape")

@@ -11,7 +11,7 @@ import pytest
 from asking import Filelist, Folder, Lmdb, Stream, Table, put
 
 from streamd.dataset.scan import scan
-from streamd.dataset.sources import Part, Source
+from streamd.dataset.sources import DataSource, Part
 from streamd.errors import ConfigError, MissingExtraError
 
 
@@ -25,7 +25,7 @@ def test_each_kind_finds_its_source(tmp_path: Path) -> None:
 
 
 @dataclass(frozen=True)
-class TapeSource(Source):
+class TapeSource(DataSource):
     kind: str = field(default="tape", init=False)
     path: Path
     part: Part | None = None

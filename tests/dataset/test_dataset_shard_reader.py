@@ -156,7 +156,7 @@ def test_a_changed_shard_is_refused_at_the_start(stream: ServedStream, shards: P
 def test_an_image_larger_than_any_is_its_own_fault(source: Source) -> None:
     assert source.shard_reader is not None
     with pytest.raises(UnfitFileError, match="268435457 bytes are more than 268435456"):
-        source.shard_reader.read(0, MAX_FILE_BYTES + 1)
+        source.shard_reader.read_image(0, MAX_FILE_BYTES + 1)
 
 
 def test_a_disk_is_asked_for_all_images_of_a_group_before_the_first_is_read(

@@ -10,7 +10,7 @@ import pytest
 from asking import Filelist, Folder, Npy, Table, Tar
 
 from streamd.dataset.scan import FORMATS
-from streamd.dataset.sources import Source
+from streamd.dataset.sources import DataSource
 
 ROOT, FILE = Path("/r"), Path("/f.csv")
 
@@ -26,10 +26,10 @@ ROOT, FILE = Path("/r"), Path("/f.csv")
         (Npy("/p/*.npy", FILE), [Path("/p/*.npy"), FILE], [FILE]),
         (Tar("/s"), [Path("/s")], [Path("/s")]),
     ],
-    ids=lambda each: each.kind if isinstance(each, Source) else "",
+    ids=lambda each: each.kind if isinstance(each, DataSource) else "",
 )
 def test_a_source_names_its_data_and_those_of_them_that_hold_labels(
-    source: Source, data: list[Path], labels: list[Path]
+    source: DataSource, data: list[Path], labels: list[Path]
 ) -> None:
     assert (list(source.data_paths), list(source.label_files)) == (data, labels)
 

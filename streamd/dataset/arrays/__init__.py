@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from streamd.dataset.sources import FilePattern, PartKey, RangeKey, Scalar, Source
+from streamd.dataset.sources import DataSource, FilePattern, PartKey, RangeKey, Scalar
 
 
 @dataclass(frozen=True)
-class NpySource(Source):
+class NpySource(DataSource):
     """Memory-mapped pixels in .npy files, with labels from `table` or from other .npy files."""
 
     is_encoded: ClassVar[bool] = False

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from streamd.dataset.sources import PartKey, Scalar, Source
+from streamd.dataset.sources import DataSource, PartKey, Scalar
 
 
 @dataclass(frozen=True)
-class FolderSource(Source):
+class FolderSource(DataSource):
     """Images in one sub-folder a class, or flat without labels."""
 
     kind: Literal["folder"] = field(default="folder", init=False)
@@ -25,7 +25,7 @@ class FolderSource(Source):
 
 
 @dataclass(frozen=True)
-class TableSource(Source):
+class TableSource(DataSource):
     """A CSV, TSV or Parquet file, one row a sample."""
 
     has_columns: ClassVar[bool] = True
@@ -46,7 +46,7 @@ class TableSource(Source):
 
 
 @dataclass(frozen=True)
-class FilelistSource(Source):
+class FilelistSource(DataSource):
     """A text file with lines `path label`."""
 
     kind: Literal["filelist"] = field(default="filelist", init=False)

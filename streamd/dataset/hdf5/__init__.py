@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from streamd.dataset.sources import PartKey, RangeKey, Source
+from streamd.dataset.sources import DataSource, PartKey, RangeKey
 
 
 @dataclass(frozen=True)
-class Hdf5Source(Source):
+class Hdf5Source(DataSource):
     """An array in an HDF5 file: PyTables EArrays or any other."""
 
     is_encoded: ClassVar[bool] = False

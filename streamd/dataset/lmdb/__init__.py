@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from streamd.dataset.sources import PartKey, Source
+from streamd.dataset.sources import DataSource, PartKey
 
 
 @dataclass(frozen=True)
-class LmdbSource(Source):
+class LmdbSource(DataSource):
     """An LMDB environment in the ml-pyxis layout; `images` is the name of its images."""
 
     is_encoded: ClassVar[bool] = False

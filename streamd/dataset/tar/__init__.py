@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
-from streamd.dataset.sources import FilePattern, PartKey, Source
+from streamd.dataset.sources import DataSource, FilePattern, PartKey
 
 
 @dataclass(frozen=True)
-class TarSource(Source):
+class TarSource(DataSource):
     """WebDataset shards, or other tars of images. What is called the same up to the first dot is one sample.
 
     A label is the text of the file beside the image whose suffix is the label's name, or what `from` says: `txt`, or
