@@ -16,7 +16,7 @@
     cache/     what was decoded, kept on disk        labels/  columns and cells to numbers and classes
     paths/     files below their root, and no others         manifest/    the list, one mapped file
 
-A format is a folder: its settings in `__init__`, which the configuration reads, a `scan(stream, source, labels,
-progress) -> Scanned`, and what reads its samples, unless they are files of their own. `scan` and `open_store` name it
-in one line each. CONTRIBUTING writes one from beginning to end.
+A format is a folder: its settings in `__init__`, which the configuration reads, a function that lists its samples, and
+what reads them, unless they are files of their own. `scan` and `open_store` name it in one line each. CONTRIBUTING
+writes one from beginning to end.
 """

@@ -1,7 +1,7 @@
 """The samples of a source, whatever its kind.
 
-A new kind is one folder, with its settings and `scan(stream name, source, labels, progress) -> Scanned`, and one line
-in `FORMATS`.
+A new kind is one folder, with its settings and a function of (stream, source, labels, progress) that lists it, and one
+line in `FORMATS`.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ __all__ = ["FORMATS", "Scanned", "group_column", "scan", "share_classes", "take_
 
 @dataclass(frozen=True, slots=True)
 class SourceFormat:
-    """One kind of source: its settings, the module whose `scan` lists it, and what pyarrow reads there.
+    """One kind of source: its settings, the function that lists it, as `module:function`, and what pyarrow reads there.
 
-    Modules are imported when their kind is listed: they load libraries that take a while, or may be missing.
+    The module is imported when its kind is listed: it loads libraries that take a while, or may be missing.
     """
 
     settings: type[DataSource]
-    module: str
+    function: str
     read_by_pyarrow: str = "the labels"
 
 
 FORMATS: Final[dict[str, SourceFormat]] = {
     each.settings.kind: each
     for each in (
-        SourceFormat(FolderSource, "streamd.dataset.files.folder"),
-        SourceFormat(TableSource, "streamd.dataset.files.table", "the table"),
-        SourceFormat(FilelistSource, "streamd.dataset.files.filelist", "the list"),
-        SourceFormat(Hdf5Source, "streamd.dataset.hdf5.scan"),
-        SourceFormat(LmdbSource, "streamd.dataset.lmdb.scan"),
-        SourceFormat(NpySource, "streamd.dataset.arrays.npy_scan"),
-        SourceFormat(TarSource, "streamd.dataset.tar.scan"),
+        SourceFormat(FolderSource, "streamd.dataset.files.folder:scan_folder"),
+        SourceFormat(TableSource, "streamd.dataset.files.table:scan_table", "the table"),
+        SourceFormat(FilelistSource, "streamd.dataset.files.filelist:scan_filelist", "the list"),
+        SourceFormat(Hdf5Source, "streamd.dataset.hdf5.scan:scan_hdf5"),
+        SourceFormat(LmdbSource, "streamd.dataset.lmdb.scan:scan_lmdb"),
+        SourceFormat(NpySource, "streamd.dataset.arrays.npy_scan:scan_npy"),
+        SourceFormat(TarSource, "streamd.dataset.tar.scan:scan_tar"),
     )
 }
 
@@ -75,14 +75,15 @@ def _scan(
 ) -> Scanned:
     name, kind = request.name, request.source.kind
     by = group_column(request)
-    grouping = {} if by is None else {"group_column": by}  # only what has columns is asked for one
+    grouping = () if by is None else (by,)  # only what has columns is asked for one
     found = FORMATS.get(kind)
     if found is None:
         known = ", ".join(FORMATS)
         raise ConfigError(f"streams.{name}.source: kind {kind} is not served by this version; use one of {known}")
     with _naming_extras(f"{found.read_by_pyarrow} of stream {name!r}", f"the samples of stream {name!r}"):
-        scan_format = import_module(found.module).scan
-    scanned: Scanned = scan_format(stream=name, source=request.source, labels=labels, progress=progress, **grouping)
+        module, _, function = found.function.partition(":")
+        scan_format = getattr(import_module(module), function)
+    scanned: Scanned = scan_format(name, request.source, labels, progress, *grouping)
     return scanned
 
 

@@ -32,7 +32,7 @@ from streamd.errors import ConfigError
 _log: Final = logging.getLogger("streamd.sources")
 
 
-def scan(
+def scan_npy(
     stream: str,
     source: NpySource,
     labels: Mapping[str, LabelSource],

@@ -42,7 +42,7 @@ _BLOCK_BYTES: Final = 4 * MIB  # of a list, cut at a time
 _BETWEEN: Final = (r"\s*\t\s*", r"\s*[,;]\s*", r"\s+")  # values, the first that a list has
 
 
-def scan(
+def scan_filelist(
     stream: str, source: FilelistSource, labels: Mapping[str, LabelSource] | None, progress: Callable[[int], None]
 ) -> Scanned:
     """Lists the lines of a file."""

@@ -105,7 +105,7 @@ class _Walk:
                 self.take(join(inside, name))
 
 
-def scan(
+def scan_folder(
     stream: str, source: FolderSource, labels: Mapping[str, LabelSource] | None, progress: Callable[[int], None]
 ) -> Scanned:
     """Lists the images of a folder; the names of its sub-folders, if it has any, become the one label.

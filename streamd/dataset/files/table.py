@@ -27,7 +27,7 @@ class Ask:
     named_by: str
 
 
-def scan(
+def scan_table(
     stream: str,
     source: TableSource,
     labels: Mapping[str, LabelSource],

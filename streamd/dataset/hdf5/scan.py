@@ -41,7 +41,7 @@ CHUNKS: Final = "chunks"  # the store that copies rows from where they lie
 Images = tuple[Arrays, dict[str, Int64s]]
 
 
-def scan(
+def scan_hdf5(
     stream: str, source: Hdf5Source, labels: Mapping[str, LabelSource], progress: Callable[[int], None]
 ) -> Scanned:
     """Lists the rows of an array in an HDF5 file. Raises ConfigError."""

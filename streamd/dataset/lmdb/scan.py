@@ -55,7 +55,7 @@ _KEY_CHARS: Final = 40  # of a key that is shown
 _MAPS: Final = Path("/proc/self/maps")
 
 
-def scan(
+def scan_lmdb(
     stream: str, source: LmdbSource, labels: Mapping[str, LabelSource], progress: Callable[[int], None]
 ) -> Scanned:
     """Lists the samples of an LMDB file. Raises ConfigError."""

@@ -36,7 +36,7 @@ _QUICK_SAMPLE_S: Final = 200e-6  # memory answers in a tenth of this, where thre
 _IMAGES: Final = b" ".join(IMAGE_SUFFIXES).decode()
 
 
-def scan(
+def scan_tar(
     stream: str, source: TarSource, labels: Mapping[str, LabelSource] | None, progress: Callable[[int], None]
 ) -> Scanned:
     """Lists the images in shards, and what stands beside them."""
