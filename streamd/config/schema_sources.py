@@ -11,8 +11,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self, Union, get_ar
 from pydantic import Field, GetCoreSchemaHandler, create_model, model_validator
 from pydantic_core import CoreSchema, core_schema
 
-from streamd.config.fields import DataGlob, DataPath, Model, PixelRange, Text, refused
-from streamd.config.fields import Scalar as ScalarValue
+from streamd.config.fields import DataGlob, DataPath, Model, PixelRange, ScalarValue, Text, refused
 from streamd.dataset.scan import FORMATS
 from streamd.dataset.sources import IS_PATTERN, DataSource, Scalar
 
