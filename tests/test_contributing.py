@@ -93,7 +93,7 @@ def test_the_example_names_every_file_that_it_is_made_of() -> None:
     assert [(str(path), kind) for path, kind, _ in blocks()] == [
         ("streamd/dataset/zip/__init__.py", "python"),
         ("streamd/dataset/zip/scan.py", "python"),
-        ("streamd/dataset/scan.py", "diff"),
+        ("streamd/dataset/formats.py", "diff"),
         ("streamd/dataset/zip/read.py", "python"),
         ("streamd/dataset/open_store.py", "diff"),
     ]

@@ -12,7 +12,7 @@ from pydantic import Field, GetCoreSchemaHandler, create_model, model_validator
 from pydantic_core import CoreSchema, core_schema
 
 from streamd.config.fields import DataGlob, DataPath, Model, PixelRange, ScalarValue, Text, refused
-from streamd.dataset.scan import FORMATS
+from streamd.dataset.formats import FORMATS
 from streamd.dataset.sources import IS_PATTERN, DataSource, Scalar
 
 # What a setting of a format is in a configuration; types that are not here are taken as they are.

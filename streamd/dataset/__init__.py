@@ -8,6 +8,7 @@
 
     scan               the samples of a source, whatever its kind     open_store   the store that a list needs
     split              train and validation (pure)                    transform_source    the user's function, not run
+    formats            the kinds of sources (pure)
     sources            what a stream asks of its data (pure)      shard_reader   images that lie in larger files
 
     files/     images in folders, tables, lists      tar/     in WebDataset shards
@@ -17,6 +18,6 @@
     paths/     files below their root, and no others         manifest/    the list, one mapped file
 
 A format is a folder: its settings in `__init__`, which the configuration reads, a function that lists its samples, and
-what reads them, unless they are files of their own. `scan` and `open_store` name it in one line each. CONTRIBUTING
+what reads them, unless they are files of their own. `formats` and `open_store` name it in one line each. CONTRIBUTING
 writes one from beginning to end.
 """

@@ -1,56 +1,20 @@
-"""The samples of a source, whatever its kind.
-
-A new kind is one folder, with its settings and a function of (stream, source, labels, progress) that lists it, and one
-line in `FORMATS`.
-"""
+"""The samples of a source, whatever its kind, and the part of them that a stream has."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import import_module
-from typing import Final
 
-from streamd.dataset.arrays import NpySource
-from streamd.dataset.files import FilelistSource, FolderSource, TableSource
-from streamd.dataset.hdf5 import Hdf5Source
+from streamd.dataset.formats import FORMATS
 from streamd.dataset.labels.shared_classes import share_classes
 from streamd.dataset.labels.weights import asked, split_by_file, weighed
-from streamd.dataset.lmdb import LmdbSource
 from streamd.dataset.manifest.types import Scanned
-from streamd.dataset.sources import DataSource, LabelSource, ListingRequest
+from streamd.dataset.sources import LabelSource, ListingRequest
 from streamd.dataset.split import group_column, take_part
-from streamd.dataset.tar import TarSource
 from streamd.errors import ConfigError, MissingExtraError
 
-__all__ = ["FORMATS", "Scanned", "group_column", "scan", "share_classes", "take_part"]
-
-
-@dataclass(frozen=True, slots=True)
-class SourceFormat:
-    """One kind of source: its settings, the function that lists it, as `module:function`, and what pyarrow reads there.
-
-    The module is imported when its kind is listed: it loads libraries that take a while, or may be missing.
-    """
-
-    settings: type[DataSource]
-    function: str
-    read_by_pyarrow: str = "the labels"
-
-
-FORMATS: Final[dict[str, SourceFormat]] = {
-    each.settings.kind: each
-    for each in (
-        SourceFormat(FolderSource, "streamd.dataset.files.folder:scan_folder"),
-        SourceFormat(TableSource, "streamd.dataset.files.table:scan_table", "the table"),
-        SourceFormat(FilelistSource, "streamd.dataset.files.filelist:scan_filelist", "the list"),
-        SourceFormat(Hdf5Source, "streamd.dataset.hdf5.scan:scan_hdf5"),
-        SourceFormat(LmdbSource, "streamd.dataset.lmdb.scan:scan_lmdb"),
-        SourceFormat(NpySource, "streamd.dataset.arrays.npy_scan:scan_npy"),
-        SourceFormat(TarSource, "streamd.dataset.tar.scan:scan_tar"),
-    )
-}
+__all__ = ["Scanned", "group_column", "scan", "share_classes", "take_part"]
 
 
 def scan(request: ListingRequest, progress: Callable[[int], None]) -> Scanned:

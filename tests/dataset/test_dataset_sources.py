@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import pytest
 from asking import Filelist, Folder, Npy, Table, Tar
 
-from streamd.dataset.scan import FORMATS
 from streamd.dataset.sources import DataSource
 
 ROOT, FILE = Path("/r"), Path("/f.csv")
@@ -42,13 +39,3 @@ def test_a_source_with_all_parts_is_the_same_whatever_part_it_was() -> None:
 def test_conditions_without_a_table_are_a_mistake() -> None:
     assert [key for key, _ in Npy("/a.npy", where={"split": "train"}).find_mistakes()] == ["where"]
     assert list(Npy("/a.npy", FILE, {"split": "train"}).find_mistakes()) == []
-
-
-@pytest.mark.parametrize("kind", FORMATS)
-def test_what_identifies_a_list_begins_with_the_kind_and_ends_with_the_part(kind: str) -> None:
-    """The text of a source is part of the name of its manifest: another one would list all data anew."""
-    settings: Any = FORMATS[kind].settings
-    names = [each.name for each in fields(settings)]
-    assert (names[0], names[-1], settings.kind) == ("kind", "part", kind)
-    if kind == "folder":
-        assert repr(settings(ROOT)) == "FolderSource(kind='folder', path=PosixPath('/r'), part=None)"
