@@ -8,98 +8,74 @@ from pathlib import Path
 
 import numpy as np
 
-from streamd.dataset.manifest.types import ListedValues, Scalar
+from streamd.dataset.arrays import NpySource
+from streamd.dataset.files import FilelistSource, FolderSource, TableSource
+from streamd.dataset.hdf5 import Hdf5Source
+from streamd.dataset.lmdb import LmdbSource
+from streamd.dataset.manifest.types import ListedValues
 from streamd.dataset.scan import Scanned, scan, take_part
+from streamd.dataset.sources import DataSource, LabelSource, ListingRequest, Part, Scalar, SplitRule
+from streamd.dataset.tar import TarSource
+
+Folder = FolderSource
+Filelist = FilelistSource
+Tar = TarSource
+Split = SplitRule
+
+
+class Label(LabelSource):
+    """A label, from a file where `source` is a path."""
+
+    def __init__(
+        self,
+        type: str = "category",  # noqa: A002 - as in a configuration
+        source: object = None,
+        classes: tuple[object, ...] | None = None,
+    ) -> None:
+        super().__init__(type, source, source if isinstance(source, Path) else None, classes)
 
 
 @dataclass(frozen=True)
-class Label:
-    type: str = "category"
-    source: object = None
-    classes: tuple[object, ...] | None = None
-
-    @property
-    def file(self) -> Path | None:
-        return self.source if isinstance(self.source, Path) else None
-
-
-@dataclass(frozen=True)
-class Folder:
-    path: Path
-    part: str | None = None
-    kind: str = "folder"
-
-
-@dataclass(frozen=True)
-class Table:
-    path: Path
+class Table(TableSource):
     image: str = "file"
-    root: Path | None = None
-    where: Mapping[str, Scalar] | None = None
-    part: str | None = None
-    kind: str = "table"
 
 
 @dataclass(frozen=True)
-class Filelist:
-    path: Path
-    root: Path | None = None
-    part: str | None = None
-    kind: str = "filelist"
-
-
-@dataclass(frozen=True)
-class Npy:
-    path: str
-    table: Path | None = None
-    where: Mapping[str, Scalar] | None = None
-    part: str | None = None
-    range: tuple[float, float] | None = None
-    kind: str = "npy"
-
-
-@dataclass(frozen=True)
-class Lmdb:
-    path: Path
+class Lmdb(LmdbSource):
     images: str = "X"
-    range: tuple[float, float] | None = None
-    part: str | None = None
-    kind: str = "lmdb"
 
 
 @dataclass(frozen=True)
-class Hdf5:
-    path: Path
+class Hdf5(Hdf5Source):
     images: str = "/x"
-    range: tuple[float, float] | None = None
-    part: str | None = None
-    kind: str = "hdf5"
 
 
-@dataclass(frozen=True)
-class Tar:
-    path: str
-    part: str | None = None
-    kind: str = "tar"
+class Npy(NpySource):
+    """Arrays, with what tests vary most in front."""
+
+    def __init__(
+        self,
+        path: str,
+        table: Path | None = None,
+        where: Mapping[str, Scalar] | None = None,
+        part: Part | None = None,
+        range: tuple[float, float] | None = None,  # noqa: A002 - as above
+    ) -> None:
+        super().__init__(path, range, table, where, part)
 
 
-@dataclass(frozen=True)
-class Split:
-    validation: float = 0.2
-    seed: int = 0
-    by: str | None = None
+class Stream(ListingRequest):
+    """What the stream `train` asks for."""
 
-
-Source = Folder | Table | Filelist | Npy | Hdf5 | Lmdb | Tar
-
-
-@dataclass(frozen=True)
-class Stream:
-    source: Source
-    labels: Mapping[str, Label] | None = None
-    name: str = "train"
-    split: Split | None = None
-    weights: Label | None = None
+    def __init__(
+        self,
+        source: DataSource,
+        labels: Mapping[str, LabelSource] | None = None,
+        split: SplitRule | None = None,
+        weights: LabelSource | None = None,
+        name: str = "train",
+    ) -> None:
+        super().__init__(name, source, split, labels, weights)
 
 
 def put(root: Path, *names: str) -> None:
@@ -109,7 +85,7 @@ def put(root: Path, *names: str) -> None:
         (root / name).write_text(name)
 
 
-def scanned(source: Source, **labels: Label) -> Scanned:
+def scanned(source: DataSource, **labels: Label) -> Scanned:
     return scan(Stream(source, labels or None), lambda _: None)
 
 
@@ -119,10 +95,10 @@ def bits(packed: ListedValues, width: int) -> list[list[int]]:
     return unpacked
 
 
-def part_of(source: Source, split: Split, **labels: Label) -> Scanned:
+def part_of(source: DataSource, split: Split, **labels: Label) -> Scanned:
     stream = Stream(source, labels or None, split=split)
     return take_part(stream, scan(stream, lambda _: None))
 
 
-def unlabelled(source: Source) -> Scanned:
+def unlabelled(source: DataSource) -> Scanned:
     return scan(Stream(source, {}), lambda _: None)

@@ -1,17 +1,16 @@
 """The configuration: config.yaml -> a frozen `Config`, or a ConfigError that names every line to mend.
 
-    load       text -> data -> streams -> models          yaml_lines   YAML to plain data, with the line of each key
-    inherit    `like:` and stream names (pure)            error_text   what the models refuse, as sentences (pure)
-    schema     the models; _sections, _sources, fields    parsers      single values (pure)
+    load       text -> data -> streams -> models          error_text   what the models refuse, as sentences (pure)
+    inherit    `like:` and stream names (pure)            locations    a place and a sentence (pure)
+    schema     the models; _sections, fields, and         parsers      single values (pure)
+               _sources, made of what formats declare
     json_schema    the models, as editors read them (pure); config.schema.json is what `streamd schema` prints
-    unsupported    what is valid but not served yet (pure)    locations    a place and a sentence (pure)
     hints      what people mean who write otherwise (pure)    units        1GiB, 10s (pure)
 
 Only this package knows pydantic and ruamel.yaml.
 """
 
 from streamd.config.load import Given, load, located
-from streamd.config.schema import Config, StreamConfig
-from streamd.config.unsupported import not_served
+from streamd.config.schema import Config, StreamConfig, not_served
 
 __all__ = ["Config", "Given", "StreamConfig", "load", "located", "not_served"]

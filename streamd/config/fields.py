@@ -135,7 +135,7 @@ _NOT_EMPTY: Final = _shown_as(type="string", minLength=1)
 _SIZE: Final = _quantity("[kKmMgGtT]?[iI]?[bB]", examples=["512MiB", "1GiB", "20GB"])
 
 Text = Annotated[str, BeforeValidator(read_text), _NOT_EMPTY]
-Scalar = Annotated[str | int | float | bool, BeforeValidator(read_scalar)]
+ScalarValue = Annotated[str | int | float | bool, BeforeValidator(read_scalar)]
 DataPath = Annotated[Path, BeforeValidator(_data_path), _NOT_EMPTY]
 DataGlob = Annotated[Text, AfterValidator(absolute)]
 Endpoint = Annotated[

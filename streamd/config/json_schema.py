@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from streamd.config.schema import Config
-from streamd.config.schema_sources import FILE_KINDS
+from streamd.config.schema_sources import ENCODED_KINDS
 
 Schema = dict[str, Any]
 
@@ -40,7 +40,10 @@ def _stream(schema: Schema) -> Schema:
     """A stream has no key for its name, may copy another one, and if not, needs a source, and a size for files."""
     properties = {key: value for key, value in schema["properties"].items() if key != "name"}
     like = {"type": "string", "description": "A stream whose keys are copied, but for those given here."}
-    files = {"properties": {"source": {"properties": {"kind": {"enum": sorted(FILE_KINDS)}}}}, "required": ["source"]}
+    files = {
+        "properties": {"source": {"properties": {"kind": {"enum": sorted(ENCODED_KINDS)}}}},
+        "required": ["source"],
+    }
     sized = {"properties": {"image": {"required": ["size"]}}, "required": ["image"]}
     return {
         **schema,

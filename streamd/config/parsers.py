@@ -35,23 +35,23 @@ def short(key: str) -> Callable[[object], object]:
 def whole(low: int, high: int) -> Callable[[object], int]:
     """A reader of whole numbers from `low` to `high`; true and false are none."""
 
-    def read(value: object) -> int:
+    def read_value(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             raise ValueError(f"found {show(value)}; use a whole number from {low} to {high}{whole_number(value)}")
         return value
 
-    return read
+    return read_value
 
 
 def number_between(low: float, high: float, hint: Hint) -> Callable[[object], float]:
     """A reader of numbers above `low`, up to and including `high`; `hint` ends the message for any other value."""
 
-    def read(value: object) -> float:
+    def read_value(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not low < value <= high:
             raise ValueError(f"found {show(value)}; use a number above {low:g}, up to {high:g}{hint(value)}")
         return value
 
-    return read
+    return read_value
 
 
 def read_scalar(value: object) -> object:
@@ -114,14 +114,14 @@ def _near_size(value: object) -> str:
 def read_bounds(low: float, high: float) -> Callable[[object], object]:
     """A reader of [least, most], both from `low` to `high`."""
 
-    def read(value: object) -> object:
+    def read_value(value: object) -> object:
         ends = value if isinstance(value, list | tuple) else ()
         numbers = all(type(end) in {int, float} for end in ends)
         if len(ends) != _ENDS or not numbers or not low <= ends[0] <= ends[1] <= high:
             raise ValueError(f"found {show(value)}; use [least, most], both from {low:g} to {high:g}")
         return tuple(ends)
 
-    return read
+    return read_value
 
 
 def read_range(value: object) -> object:

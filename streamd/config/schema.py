@@ -1,7 +1,7 @@
 """The configuration, as frozen models: what config.yaml may say, with its defaults and bounds.
 
     Config ── listen, memory, workers, ...
-      └─ streams: name -> StreamConfig ── source (schema_sources), the rest (schema_parts)
+      └─ streams: name -> StreamConfig ── source (schema_sources), the rest (schema_sections)
 
 A `ValueError` raised here is a whole sentence for the person who wrote the file; `error_text` puts the place
 before it.
@@ -10,7 +10,7 @@ before it.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -41,9 +41,12 @@ from streamd.config.schema_sections import (
     ShuffleConfig,
     SplitConfig,
     WeightsConfig,
+    npy_file,
 )
-from streamd.config.schema_sources import CHUNKED_KINDS, FILE_KINDS, Source
+from streamd.config.schema_sources import CHUNKED_KINDS, FilledSource
 from streamd.core.spec import BadPolicy, LabelType, Remainder, Shuffle
+from streamd.core.text import is_text
+from streamd.dataset.sources import LabelSource, ListingRequest, SplitRule
 from streamd.limits import GIB
 
 _REMAINDERS: Final[dict[bool | str, Remainder]] = {True: "drop", False: "keep", "pad": "pad"}
@@ -54,11 +57,15 @@ Listen = Annotated[
 ]
 
 
+def _label_source(label: LabelConfig | WeightsConfig) -> LabelSource:
+    return LabelSource(label.type, label.source, label.file, label.classes)
+
+
 class StreamConfig(Model):
     """A stream: the batches that trainers subscribe to by its name."""
 
     name: str
-    source: Source
+    source: FilledSource
     """Where the samples are."""
     split: SplitConfig | None = None
     """Holds a part of the samples back, for the streams that say part: train or part: validation."""
@@ -114,6 +121,28 @@ class StreamConfig(Model):
         return tuple(file for file in files if file)
 
     @property
+    def listing_request(self) -> ListingRequest:
+        """Which samples the stream has, as formats read it."""
+        split, labels, weights = self.split, self.labels, self.weights
+        return ListingRequest(
+            self.name,
+            self.source,
+            None if split is None else SplitRule(split.validation, split.seed, split.by),
+            None if labels is None else {name: _label_source(label) for name, label in labels.items()},
+            None if weights is None else _label_source(weights),
+        )
+
+    @property
+    def data_paths(self) -> tuple[Path, ...]:
+        """The files and folders that source, labels and weights name, patterns as they are written."""
+        return (*self.source.data_paths, *self.array_files)
+
+    @property
+    def label_files(self) -> tuple[Path, ...]:
+        """The files that labels and weights are taken from."""
+        return (*self.source.label_files, *self.array_files)
+
+    @property
     def remainder(self) -> Remainder:
         """`drop_remainder` in a StreamSpec's words."""
         return _REMAINDERS[self.drop_remainder]
@@ -142,7 +171,7 @@ class StreamConfig(Model):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         problems = [*self._size_problems(), *self._crop_problems(), *self._channel_problems()]
-        if self.source.kind not in FILE_KINDS and self.cache is not None:
+        if not self.source.is_encoded and self.cache is not None:
             problems.append((("cache",), "keeps what is decoded, and arrays need no decoding; leave it out"))
         if problems:
             raise refused(*problems)
@@ -150,9 +179,9 @@ class StreamConfig(Model):
 
     def _size_problems(self) -> list[tuple[tuple[str, ...], str]]:
         kind, size = self.source.kind, self.image.size
-        if kind in FILE_KINDS and size is None:
+        if self.source.is_encoded and size is None:
             return [(("image", "size"), f"is missing; a {kind} holds images of any size, add size: [height, width]")]
-        if kind in FILE_KINDS and size == "stored":
+        if self.source.is_encoded and size == "stored":
             return [(("image", "size"), f"found 'stored', which is for arrays; a {kind} needs [height, width]")]
         return []
 
@@ -160,7 +189,7 @@ class StreamConfig(Model):
         if self.image.resize != "random_crop":
             return []
         problems: list[tuple[tuple[str, ...], str]] = []
-        if self.source.kind not in FILE_KINDS:
+        if not self.source.is_encoded:
             why = f"random_crop is for files, and images of kind {self.source.kind} are served as they are"
             problems.append((("image", "resize"), f"{why}; leave it out, and crop in a transform"))
         if self.cache is not None:
@@ -238,3 +267,51 @@ class Config(Model):
             curve = "curve: {secret: FILE, clients: FOLDER}"
             raise ValueError(f"{open_door} is open to the network; use ipc:///path/to/socket, or add {curve}")
         return value
+
+
+def not_served(config: Config) -> list[str]:
+    """One sentence, with its key path, for each thing in `config` that is valid but not served by this version."""
+    return [f"{place}: {what} not served by this version; {remedy}" for place, what, remedy in _all(config)]
+
+
+_Finding = tuple[str, str, str]  # key path, what ("... is"), what to do instead
+
+
+def _all(config: Config) -> Iterator[_Finding]:
+    for endpoint in config.listen or ():
+        if not endpoint.startswith("ipc://"):
+            yield "listen", f"{endpoint} is", "use ipc:// endpoints"
+    if sum(endpoint.startswith("ipc://") for endpoint in config.listen or ()) > 1:
+        yield "listen", "more than one endpoint is", "name one"
+    if config.curve is not None:
+        yield "curve", "CURVE keys are", "leave curve out"
+    if config.engine.kind != "local":
+        yield "engine", f"kind {config.engine.kind} is", "use local"
+    if not is_text(str(config.base)):  # the processes that list and decode are told of it in UTF-8
+        yield "streams", f"a configuration in {str(config.base)!a}, no name in UTF-8, is", "keep it elsewhere"
+    for name, stream in config.streams.items():
+        for place, what, remedy in _of_stream(stream):
+            yield f"streams.{name}.{place}", what, remedy
+
+
+def _of_stream(stream: StreamConfig) -> Iterator[_Finding]:
+    yield from _of_arrays(stream)
+    if stream.pace.lockstep_s is not None:
+        yield "pace", "lockstep is", "use free"
+
+
+def _of_arrays(stream: StreamConfig) -> Iterator[_Finding]:
+    """Files of labels stand beside any source; arrays that have names, only in a file of kind hdf5."""
+    froms = {f"labels.{name}": label.source for name, label in (stream.labels or {}).items()}
+    if stream.weights is not None:
+        froms["weights"] = stream.weights.source
+    for key, source in froms.items():
+        if isinstance(source, tuple) and any(_is_array(each) or npy_file(each) for each in source):
+            yield f"{key}.from", "an array among columns is", "use columns, or one array of several numbers a row"
+        elif stream.source.kind != "hdf5" and _is_array(source):
+            yield f"{key}.from", f"an array of kind {stream.source.kind} is", "use a column, or a file: labels.npy"
+
+
+def _is_array(source: object) -> bool:
+    """Whether `from` names an array in a file."""
+    return isinstance(source, str) and source.startswith("/") and npy_file(source) is None

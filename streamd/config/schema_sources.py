@@ -1,131 +1,79 @@
-"""Where a stream's samples come from: one model a kind, told apart by `kind`."""
+"""Where a stream's samples come from: one model a kind, told apart by `kind`, made of what the format declares."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, Self
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, Union, get_args, get_origin, get_type_hints
 
-from pydantic import Field, model_validator
+from pydantic import Field, GetCoreSchemaHandler, create_model, model_validator
+from pydantic_core import CoreSchema, core_schema
 
-from streamd.config.fields import DataGlob, DataPath, Model, PixelRange, Scalar, Text, refused
+from streamd.config.fields import DataGlob, DataPath, Model, PixelRange, ScalarValue, Text, refused
+from streamd.dataset.formats import FORMATS
+from streamd.dataset.sources import IS_PATTERN, DataSource, Scalar
 
-Part = Literal["train", "validation", "all"]
-
-
-class FolderSource(Model):
-    """Images in one sub-folder a class, or flat without labels."""
-
-    kind: Literal["folder"]
-    path: DataPath
-    """The folder."""
-    part: Part | None = None
-    """Which side of the split: train, validation or all."""
-
-
-class TableSource(Model):
-    """A CSV, TSV or Parquet file, one row a sample."""
-
-    kind: Literal["table"]
-    path: DataPath
-    """The table: .csv, .tsv or .parquet."""
-    image: Text
-    """The column of file names."""
-    root: DataPath | None = None
-    """The folder that file names are relative to; without it the table's own."""
-    where: dict[str, Scalar] | None = None
-    """Keeps the rows whose columns have these values: {split: train}."""
-    part: Part | None = None
-    """Which side of the split: train, validation or all."""
+# What a setting of a format is in a configuration; types that are not here are taken as they are.
+_READERS: Final[dict[object, object]] = {
+    Path: DataPath,
+    str: Text,
+    tuple[float, float]: PixelRange,
+    Mapping[str, Scalar]: dict[str, ScalarValue],
+}
 
 
-class FilelistSource(Model):
-    """A text file with lines `path label`."""
+class SourceModel(Model):
+    """The keys below `source`, of one kind."""
 
-    kind: Literal["filelist"]
-    path: DataPath
-    """The list."""
-    root: DataPath | None = None
-    """The folder that paths are relative to; without it the list's own."""
-    part: Part | None = None
-    """Which side of the split: train, validation or all."""
+    settings: ClassVar[type[DataSource]]
 
-
-class Hdf5Source(Model):
-    """An array in an HDF5 file: PyTables EArrays or any other."""
-
-    kind: Literal["hdf5"]
-    path: DataPath
-    """The file."""
-    images: Text
-    """The array of images in it, such as /training_samples."""
-    range: PixelRange | None = None
-    """The numbers that become 0 and 255, such as [0, 1]; needed for all but uint8. What lies beyond is cut off."""
-    part: Part | None = None
-    """Which side of the split: train, validation or all."""
-
-
-class LmdbSource(Model):
-    """An LMDB environment in the ml-pyxis layout; `images` is the name of its images."""
-
-    kind: Literal["lmdb"]
-    path: DataPath
-    """The folder of data.mdb, or a data file of another name."""
-    images: Text
-    """The name of its images, such as X."""
-    range: PixelRange | None = None
-    """The numbers of black and of white, [0, 1] or [-1, 1], where pixels are no uint8."""
-    part: Part | None = None
-    """Which side of the split: train, validation or all."""
-
-
-class NpySource(Model):
-    """Memory-mapped pixels in .npy files, with labels from `table` or from other .npy files."""
-
-    kind: Literal["npy"]
-    path: DataGlob
-    """An .npy file of images, channels last or first, a folder of such files, or several: pixels/*.npy."""
-    range: PixelRange | None = None
-    """The numbers that become 0 and 255, such as [0, 1]; needed for all but uint8. What lies beyond is cut off."""
-    table: DataPath | None = None
-    """The table of labels, one row an image, in the order of the images: .csv, .tsv or .parquet."""
-    where: dict[str, Scalar] | None = None
-    """Keeps the rows whose columns in the table have these values: {split: train}."""
-    part: Part | None = None
-    """Which side of the split: train, validation or all."""
+    def build_source(self) -> DataSource:
+        """The settings of the format, as they are written here."""
+        return self.settings(**{name: value for name, value in self if name != "kind"})
 
     @model_validator(mode="after")
-    def _conditions_need_a_table(self) -> Self:
-        if self.where and self.table is None:
-            raise refused((("where",), "asks for columns, and there is no table; add table: FILE, or leave where out"))
+    def _fits_together(self) -> Self:
+        if mistakes := [((key,), sentence) for key, sentence in self.build_source().find_mistakes()]:
+            raise refused(*mistakes)
         return self
 
 
-class TarSource(Model):
-    """WebDataset shards, or other tars of images. What is called the same up to the first dot is one sample.
+def _make_model(settings: type[DataSource]) -> type[SourceModel]:
+    hints = get_type_hints(settings, include_extras=True)
+    declared: Any = settings  # a dataclass, as every format is
+    keys = {each.name: _make_key(hints[each.name], each.default) for each in fields(declared) if each.init}
+    kind = Literal.__getitem__(settings.kind)
+    model = create_model(  # type: ignore[call-overload]  # the keys are known when this runs
+        settings.__name__, __base__=SourceModel, __doc__=settings.__doc__, kind=(kind, ...), **keys
+    )
+    model.settings = settings
+    made: type[SourceModel] = model
+    return made
 
-    A label is the text of the file beside the image whose suffix is the label's name, or what `from` says: `txt`, or
-    `json:angle` for a field of what is JSON in it. `label` is found in `.cls`, too, or is the folder of the images.
-    """
 
-    kind: Literal["tar"]
-    path: DataGlob
-    """The shards: one tar, a folder of them, or several: shards/*.tar."""
-    part: Part | None = None
-    """Which side of the split: train, validation or all."""
+def _make_key(hint: Any, default: object) -> tuple[Any, Any]:
+    """The type and the field of a key; the text of a setting is what editors show of it."""
+    kind, *marks = get_args(hint)
+    about = next(mark for mark in marks if isinstance(mark, str))
+    is_optional = get_origin(kind) in {Union, UnionType} and NoneType in get_args(kind)
+    plain = next(each for each in get_args(kind) if each is not NoneType) if is_optional else kind
+    reader: Any = DataGlob if IS_PATTERN in marks else _READERS.get(plain, plain)
+    return (reader | None if is_optional else reader), Field(... if default is MISSING else default, description=about)
 
 
-Source = Annotated[
-    FolderSource | TableSource | FilelistSource | Hdf5Source | LmdbSource | NpySource | TarSource,
-    Field(discriminator="kind"),
-]
+SOURCES: Final[dict[str, type[SourceModel]]] = {kind: _make_model(each.settings) for kind, each in FORMATS.items()}
+ENCODED_KINDS: Final = frozenset(kind for kind, model in SOURCES.items() if model.settings.is_encoded)
+CHUNKED_KINDS: Final = frozenset(kind for kind, model in SOURCES.items() if model.settings.is_chunked)
 
-SOURCES: Final[dict[str, type[Model]]] = {
-    "folder": FolderSource,
-    "table": TableSource,
-    "filelist": FilelistSource,
-    "hdf5": Hdf5Source,
-    "lmdb": LmdbSource,
-    "npy": NpySource,
-    "tar": TarSource,
-}
-CHUNKED_KINDS: Final = frozenset({"hdf5", "lmdb", "tar"})  # what lies together is read together: mixed in chunks
-FILE_KINDS: Final = frozenset({"folder", "table", "filelist", "tar"})  # encoded images, of any size
+
+class _FilledSource:
+    """Tells pydantic to validate by the models, and to hand out the settings that they fill."""
+
+    def __get_pydantic_core_schema__(self, _source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        models: Any = Annotated[Union[tuple(SOURCES.values())], Field(discriminator="kind")]  # noqa: UP007 - of a tuple
+        return core_schema.no_info_after_validator_function(SourceModel.build_source, handler.generate_schema(models))
+
+
+FilledSource = Annotated[DataSource, _FilledSource()]

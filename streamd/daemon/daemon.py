@@ -21,7 +21,7 @@ from streamd.config import Config, Given, load, located, not_served
 from streamd.core import log
 from streamd.core.counters import Stats
 from streamd.core.text import counted
-from streamd.daemon.data_places import PlaceLooks, wait_for_mount
+from streamd.daemon.data_places import PlaceLooks, wait_for_mount, warn_of_labels
 from streamd.daemon.descriptor_allowance import allow
 from streamd.daemon.dispatcher import Service
 from streamd.daemon.engine.engine import LocalEngine
@@ -39,8 +39,7 @@ from streamd.daemon.streams.catalog import (
 )
 from streamd.daemon.streams.listing_process import list_apart
 from streamd.daemon.streams.manifest_locks import ListLock, ListLocks, share_all
-from streamd.daemon.streams.newer_labels import warn_of_labels
-from streamd.daemon.streams.served_stream import ServedStream
+from streamd.daemon.streams.served_stream import ServedStream, measure_shuffles
 from streamd.daemon.systemd import Manager, Pulse, headline
 from streamd.errors import ConfigError, MissingExtraError, StreamdError
 from streamd.ipc import endpoint
@@ -146,6 +145,7 @@ class Daemon:
         await engine.find_absences()
         self._manager.starting("starts the workers")
         group.create_task(engine.run(), name="engine")
+        await measure_shuffles(streams)  # while the workers start, before anything is shown of the streams
         with located(config):
             pixel_ids = await engine.pixel_ids()
         monitor = await opening

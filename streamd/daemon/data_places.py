@@ -1,4 +1,8 @@
-"""Where the data of a configuration lie, and whether they are there yet: file systems may be mounted late."""
+"""The files that a configuration names: whether they are there yet, and whether labels are newer than their listing.
+
+File systems may be mounted late, or never answer. Images have their mtimes in the manifest; a table or a list, whose
+labels are there too, has none: until --rescan, the list's labels are served.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,18 @@ import asyncio
 import errno
 import glob
 import os
-from collections.abc import Iterable, Iterator
+import stat
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from streamd.config import StreamConfig
+from streamd.config import Config, StreamConfig
+from streamd.core import log
 from streamd.daemon.engine.mount_events import MountEvents
-from streamd.daemon.slow_lookup import NO_ANSWER, SlowLookup
+from streamd.daemon.slow_lookup import NO_ANSWER, SlowLookup, ask_in_thread
+from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.paths.confined import shown
 from streamd.limits import LOOK_FOR_DATA_S
 
@@ -22,15 +30,7 @@ _MISTAKES: Final = frozenset({errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EL
 
 def data_places(streams: Iterable[StreamConfig]) -> list[Path]:
     """The files and folders that sources, labels and weights name, each once; of a pattern, its first folder."""
-    return list(dict.fromkeys(map(_without_pattern, _named_paths(streams))))
-
-
-def _named_paths(streams: Iterable[StreamConfig]) -> Iterator[Path]:
-    """As they are written, without a look at them."""
-    for stream in streams:
-        named = (getattr(stream.source, name, None) for name in ("path", "root", "table"))
-        yield from (Path(each) for each in named if each is not None)
-        yield from stream.array_files
+    return list(dict.fromkeys(_without_pattern(path) for stream in streams for path in stream.data_paths))
 
 
 def _without_pattern(path: Path) -> Path:
@@ -46,7 +46,7 @@ class PlaceLooks:
     def __init__(self, streams: Iterable[StreamConfig]) -> None:
         self._lookups = [
             SlowLookup(partial(find_absent, path), f"{str(path)!r}: {NO_ANSWER}")
-            for path in dict.fromkeys(_named_paths(streams))
+            for path in dict.fromkeys(path for stream in streams for path in stream.data_paths)
         ]
 
     async def absences(self) -> list[str]:
@@ -86,3 +86,32 @@ async def wait_for_mount(wanted: asyncio.Event) -> None:
             way.cancel()
         await asyncio.wait(ways)
         mounts.close()
+
+
+def warn_of_labels(config: Config, streams: Iterable[ServedStream]) -> None:
+    """Warns of such files of these streams, once their file systems have answered; it does not wait for that."""
+    for each in streams:
+        if files := config.streams[each.spec.name].label_files:
+            asked = ask_in_thread(partial(find_written, files, each.manifest_path))
+            asked.add_done_callback(partial(_warn, each.spec.name))
+
+
+def _warn(stream: str, asked: asyncio.Future[list[str]]) -> None:
+    for file in asked.result():
+        log.warning(
+            "manifest.older",
+            f"{file} was written after its samples were listed: --rescan lists them anew, until then labels and files "
+            "are those of before",
+            stream=stream,
+        )
+
+
+def find_written(files: Collection[Path], manifest: Path) -> list[str]:
+    """Those that were written after the manifest, as messages name them. It asks file systems, as long as they take."""
+    written: list[str] = []
+    for file in files:
+        with suppress(OSError):  # the looks for the data say what is wrong with them
+            found = file.stat()
+            if stat.S_ISREG(found.st_mode) and found.st_mtime > manifest.stat().st_mtime:
+                written.append(shown(file))
+    return written

@@ -20,7 +20,7 @@ from streamd.daemon.dispatcher import Service
 from streamd.daemon.engine.absences import require_data
 from streamd.daemon.engine.engine import LocalEngine
 from streamd.daemon.reload_plan import Changes, compare, needing_restart
-from streamd.daemon.streams.served_stream import ServedStream
+from streamd.daemon.streams.served_stream import ServedStream, measure_shuffles
 from streamd.errors import ConfigError, StreamdError
 from streamd.scheduler.admission import SchedulerLimits, least_bytes
 
@@ -148,12 +148,14 @@ class Reloader:
             self._service.renew(renewed)
 
     async def _serve(self, version: _Version) -> None:
+        await measure_shuffles([version.stream])
         pixel_id = await self._engine.open(version.stream)
         # From here to the change nothing else may run: what is begun now shows the new version.
         self._change(version, pixel_id)
 
     async def _serve_from_new_workers(self, versions: Sequence[_Version]) -> None:
         """All of them or none: workers import a module once."""
+        await measure_shuffles(each.stream for each in versions)
         pixel_ids = await self._engine.open_in_new_workers([each.stream for each in versions])
         for each in versions:  # as above
             self._change(each, pixel_ids[each.name])

@@ -2,12 +2,14 @@
 
     table → columns ─────────────┐         ┌ convert → encode, tags ──┐
     filelist                     ┼→ cells ─┴ lookup → confined        ┼→ Scanned → split → shared_classes → manifest
-    npy_scan → patterns, label_table ┤                                │
+    npy_scan → patterns, table ──┤                                    │
     tar: headers → samples → labels ┘                                 │
     folder → encode, confined                                         ┘
 
     scan               the samples of a source, whatever its kind     open_store   the store that a list needs
     split              train and validation (pure)                    transform_source    the user's function, not run
+    formats            the kinds of sources (pure)
+    sources            what a stream asks of its data (pure)      shard_reader   images that lie in larger files
 
     files/     images in folders, tables, lists      tar/     in WebDataset shards
     arrays/    rows of .npy files; what all stores of rows have in common
@@ -15,6 +17,7 @@
     cache/     what was decoded, kept on disk        labels/  columns and cells to numbers and classes
     paths/     files below their root, and no others         manifest/    the list, one mapped file
 
-A new format is a folder with a `scan(stream name, source, labels, progress) -> Scanned` and, where its samples are rows
-rather than files, a store; `scan` and `open_store` name it in one line each.
+A format is a folder: its settings in `__init__`, which the configuration reads, a function that lists its samples, and
+what reads them, unless they are files of their own. `formats` and `open_store` name it in one line each. CONTRIBUTING
+writes one from beginning to end.
 """

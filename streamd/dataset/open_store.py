@@ -1,6 +1,11 @@
-"""Which store a list of samples is gathered from, if they need no decoding."""
+"""What reads the samples of a list: a store of rows that need no decoding, or a reader of images in larger files.
+
+Images in files of their own need neither.
+"""
 
 from __future__ import annotations
+
+from typing import Final
 
 from streamd.dataset.arrays.npy_store import ArrayStore
 from streamd.dataset.arrays.store import Store
@@ -8,7 +13,13 @@ from streamd.dataset.hdf5.library_store import Hdf5Store
 from streamd.dataset.hdf5.mapped_store import ChunkStore
 from streamd.dataset.lmdb.store import LmdbStore
 from streamd.dataset.manifest.manifest import Manifest
+from streamd.dataset.shard_reader import ShardReader
 from streamd.errors import ConfigError
+
+_LIST_ANEW: Final = "list the samples anew with --rescan"
+_SHARD_READERS: Final[dict[str, type[ShardReader]]] = {
+    "tar": ShardReader,
+}
 
 
 def open_store(manifest: Manifest, root: int) -> Store | None:
@@ -30,4 +41,18 @@ def open_store(manifest: Manifest, root: int) -> Store | None:
             return ChunkStore(manifest, arrays, root)
         case "hdf5":
             return Hdf5Store(manifest, arrays, arrays.stored, root)
-    raise ConfigError(f"no store of kind {arrays.stored.store!r} in this version: list the samples anew with --rescan")
+    raise ConfigError(f"no store of kind {arrays.stored.store!r} in this version: {_LIST_ANEW}")
+
+
+def open_shards(manifest: Manifest, root: int) -> ShardReader | None:
+    """The reader of a manifest's images, below the directory descriptor `root`; None: they do not lie in shards.
+
+    Raises ConfigError when a shard is not the one that was listed, DataAwayError when it is not there.
+    """
+    shards = manifest.shards
+    if shards is None:
+        return None
+    reader = _SHARD_READERS.get(shards.format)
+    if reader is None:
+        raise ConfigError(f"no reader of {shards.format!r} files in this version: {_LIST_ANEW}")
+    return reader(manifest, shards, root)

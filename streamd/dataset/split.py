@@ -10,24 +10,19 @@ import hashlib
 import logging
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final, cast
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from streamd.core.spec import LabelSpec
+from streamd.dataset.arrays import NpySource
+from streamd.dataset.files import TableSource
 from streamd.dataset.labels import encode as labelling
 from streamd.dataset.labels.tags import with_tag_counts
 from streamd.dataset.labels.weights import with_some_weight
-from streamd.dataset.manifest.types import (
-    Int64s,
-    ListedValues,
-    Scanned,
-    WantedNpy,
-    WantedSource,
-    WantedSplit,
-    WantedStream,
-)
+from streamd.dataset.manifest.types import Int64s, ListedValues, Scanned
+from streamd.dataset.sources import DataSource, ListingRequest, SplitRule
 from streamd.errors import ConfigError
 
 _log: Final = logging.getLogger("streamd.sources")
@@ -35,7 +30,7 @@ _ONE_FILE: Final = frozenset({"hdf5", "lmdb"})  # of which the rows have numbers
 _PERSON: Final = b"streamd split 1"
 
 
-def group_column(stream: WantedStream) -> str | None:
+def group_column(stream: ListingRequest) -> str | None:
     """The column that the split goes by, if the stream is a part and it goes by one. Raises ConfigError."""
     split = _split(stream)
     if split is None or split.by is None:
@@ -56,11 +51,11 @@ def _no_column(kind: str, by: str) -> str:
     return f"a {kind} has no column {by!r}; leave `by` out to split by file name, or use kind table"
 
 
-def _has_columns(source: WantedSource) -> bool:
-    return source.kind == "table" or (source.kind == "npy" and cast("WantedNpy", source).table is not None)
+def _has_columns(source: DataSource) -> bool:
+    return isinstance(source, TableSource) or (isinstance(source, NpySource) and source.table is not None)
 
 
-def take_part(stream: WantedStream, scanned: Scanned) -> Scanned:
+def take_part(stream: ListingRequest, scanned: Scanned) -> Scanned:
     """The samples of the stream's part, in their order, with the classes of all. Raises ConfigError for none."""
     split = _split(stream)
     if split is None:
@@ -74,11 +69,11 @@ def take_part(stream: WantedStream, scanned: Scanned) -> Scanned:
     return with_some_weight(stream, _only(scanned, rows))
 
 
-def _split(stream: WantedStream) -> WantedSplit | None:
+def _split(stream: ListingRequest) -> SplitRule | None:
     return stream.split if stream.source.part in {"train", "validation"} else None
 
 
-def is_held_out(names: Iterable[bytes], split: WantedSplit) -> npt.NDArray[np.bool_]:
+def is_held_out(names: Iterable[bytes], split: SplitRule) -> npt.NDArray[np.bool_]:
     """Which of `names` fall into the validation part, (n,)."""
     key = split.seed.to_bytes(8, "little")
     digests = [hashlib.blake2b(name, digest_size=8, key=key, person=_PERSON).digest() for name in names]
@@ -87,7 +82,7 @@ def is_held_out(names: Iterable[bytes], split: WantedSplit) -> npt.NDArray[np.bo
     return held_out
 
 
-def _empty(stream: WantedStream, split: WantedSplit, scanned: Scanned) -> ConfigError:
+def _empty(stream: ListingRequest, split: SplitRule, scanned: Scanned) -> ConfigError:
     samples, part = scanned.samples, stream.source.part
     groups = "" if scanned.groups is None else f" in {len(set(scanned.groups))} groups of column {split.by!r}"
     other = "larger" if part == "validation" else "smaller"

@@ -20,10 +20,10 @@ from streamd.dataset.arrays.store import Mask, Store
 from streamd.dataset.cache.file import UnfitCacheError
 from streamd.dataset.cache.store import DecodedCache
 from streamd.dataset.manifest.manifest import Manifest
-from streamd.dataset.open_store import open_store
+from streamd.dataset.open_store import open_shards, open_store
 from streamd.dataset.paths.open_beneath import UnfitFileError, read_file
 from streamd.dataset.paths.root_proof import ExpectedFiles, expected_files, open_root, require_files
-from streamd.dataset.tar.read import Enclosed, ShardChangedError
+from streamd.dataset.shard_reader import ShardChangedError, ShardReader
 from streamd.decode.pixel_id import pixel_id, stored_id
 from streamd.errors import ConfigError, DataAwayError
 from streamd.ipc.progress_page import Track
@@ -61,7 +61,7 @@ class Source:
     store: Store | None = None
     cache: DecodedCache | None = None  # the store, if it takes what is decoded
     transform: Tried | None = None
-    enclosed: Enclosed | None = None  # the images, where they are no files of their own
+    shard_reader: ShardReader | None = None  # the images, where they are no files of their own
     _layouts: dict[int, Layout] = field(default_factory=dict)
 
     @staticmethod
@@ -75,11 +75,11 @@ class Source:
         root = _root_of(manifest, may_lack=may_lack_root)
         try:
             store = open_store(manifest, root)
-            enclosed = None if manifest.shards is None else Enclosed(manifest, manifest.shards, root)
+            shard_reader = open_shards(manifest, root)
         except BaseException:
             os.close(root)
             raise
-        return Source(spec, manifest, root, expected_files(manifest), store, enclosed=enclosed)
+        return Source(spec, manifest, root, expected_files(manifest), store, shard_reader=shard_reader)
 
     def layout(self, rows: int) -> Layout:
         """Of a batch of `rows`."""
@@ -90,8 +90,8 @@ class Source:
     def close(self) -> None:
         if self.store is not None:
             self.store.close()
-        if self.enclosed is not None:
-            self.enclosed.close()
+        if self.shard_reader is not None:
+            self.shard_reader.close()
         os.close(self.root)
         self.manifest.close()
 
@@ -116,8 +116,8 @@ class Source:
     def read_ahead(self, ids: Ids) -> tuple[list[Blob], float]:
         """As `read_timed`, of what may come from a disk: it is asked for all images of shards before the first."""
         started_s = time.monotonic()
-        if self.enclosed is not None:
-            self.enclosed.ask(ids[self.lacking(ids)])
+        if self.shard_reader is not None:
+            self.shard_reader.prefetch_images(ids[self.lacking(ids)])
         blobs, _ = self.read_timed(ids)
         return blobs, time.monotonic() - started_s
 
@@ -175,8 +175,8 @@ class Source:
             return self._read_again(sample_id, size, mtime_ns)
 
     def _bytes_of(self, sample_id: int, size: int, mtime_ns: int) -> bytes:
-        if self.enclosed is not None:
-            return self.enclosed.read(sample_id, size)
+        if self.shard_reader is not None:
+            return self.shard_reader.read_image(sample_id, size)
         return read_file(self.root, self.manifest.file(sample_id), size, mtime_ns)
 
     def _read_again(self, sample_id: int, size: int, mtime_ns: int) -> bytes | BadSample:
@@ -195,7 +195,7 @@ class Source:
             reason, lasting = short_reason(error), True
         except OSError as error:
             reason = error.strerror or type(error).__name__
-            lasting = self.enclosed is None and error.errno in _LASTING_ERRORS
+            lasting = self.shard_reader is None and error.errno in _LASTING_ERRORS
         try:
             self._seek_root()
         except DataAwayError as error:
@@ -211,10 +211,10 @@ class Source:
         root = open_root(self.manifest.root)
         os.dup2(root, self.root, inheritable=False)  # in one step: other threads read with the same number
         os.close(root)
-        if self.enclosed is None:
+        if self.shard_reader is None:
             require_files(self.root, self.expected)
         else:
-            self.enclosed.forget()  # each shard that is read says by itself whether it is there
+            self.shard_reader.close_shards()  # each shard that is read says by itself whether it is there
 
 
 def _root_of(manifest: Manifest, *, may_lack: bool) -> int:

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft7Validator
 
-from streamd.config import load, yaml_lines
+from streamd.config import load
 from streamd.config.json_schema import json_schema
+from streamd.config.load import parse_yaml
 from streamd.errors import ConfigError
 
 REPOSITORY = Path(__file__).parents[2]
@@ -94,7 +95,7 @@ def test_the_example_names_the_schema_by_a_path_that_needs_no_network() -> None:
 def test_what_is_right_is_accepted_by_models_and_schema(text: str, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(text)
     load(tmp_path / "config.yaml")
-    assert objections(yaml_lines.parse(text, "f").data) == []
+    assert objections(parse_yaml(text, "f").data) == []
 
 
 def test_the_readme_has_examples() -> None:

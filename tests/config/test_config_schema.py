@@ -9,7 +9,8 @@ from pydantic import ValidationError
 
 from streamd.config import Config, StreamConfig, load
 from streamd.config.schema_sections import MeanStd
-from streamd.dataset.manifest.types import WantedStream
+from streamd.dataset.files import FolderSource
+from streamd.dataset.sources import LabelSource, SplitRule
 from streamd.errors import ConfigError
 
 FILES = {"source": {"kind": "folder", "path": "d"}, "image": {"size": [8, 9]}}
@@ -88,11 +89,17 @@ def test_the_shuffle_that_nobody_wrote_is_not_copied_to_a_stream_of_another_kind
     assert [streams[name].shuffle.kind for name in ("store", "images", "written")] == ["chunk", "full", "chunk"]
 
 
-def test_a_stream_is_what_the_sources_want() -> None:
-    wanted: WantedStream = stream(labels={"a": {"type": "category", "from": "b", "classes": ["x", 1]}})
-    assert wanted.labels is not None
-    label = wanted.labels["a"]
-    assert (wanted.source.kind, label.type, label.source, label.classes) == ("folder", "category", "b", ("x", 1))
+def test_a_stream_asks_a_format_for_its_samples() -> None:
+    labels = {"a": {"type": "category", "from": "b", "classes": ["x", 1]}, "c": {"type": "int", "from": "/c.npy"}}
+    asked = stream(labels=labels, split={"seed": 7}, weights="/w.npy").listing_request
+    assert isinstance(asked.source, FolderSource)
+    assert (asked.name, asked.source.kind, asked.split) == ("s", "folder", SplitRule(0.2, 7))
+    assert asked.labels == {
+        "a": LabelSource("category", "b", None, ("x", 1)),
+        "c": LabelSource("int", "/c.npy", Path("/c.npy")),
+    }
+    assert asked.weights == LabelSource("weight", "/w.npy", Path("/w.npy"))
+    assert (stream().listing_request.labels, stream().listing_request.weights) == (None, None)
 
 
 def test_nothing_can_be_changed_afterwards() -> None:

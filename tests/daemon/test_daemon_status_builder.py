@@ -17,7 +17,7 @@ from streamd.core.status import RESTING_S, SessionStatus
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.status_builder import SPAN_S, Overview
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.daemon.streams.shuffle_score import Mixing
+from streamd.daemon.streams.shuffle_score import Mixing, ShuffleMeter
 from streamd.scheduler import SchedulerLimits, Window
 from streamd.scheduler.events import CreditGranted, ProgressReported, Subscribed
 
@@ -247,10 +247,12 @@ def test_a_reload_that_failed_is_told_until_one_succeeds(desk: Desk) -> None:
         assert desk.overview.status(desk.window, 1.0, draining=False).reload_failed == failed
 
 
-def test_the_mixing_of_a_stream_is_told_with_what_to_do_about_it(desk: Desk) -> None:
+def test_the_mixing_of_a_stream_is_told_with_what_to_do_about_it(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     (plain,) = desk.overview.status(desk.window, 1.0, draining=False).streams
     assert (plain.shuffle_score, plain.poorly_mixed) == (None, None)  # of one class
-    poor = replace(desk.stream, mixing=Mixing("label", 0.25, 0.01, "mix it"))
+    meter = ShuffleMeter(desk.stream.spec, desk.stream.manifest.label_rows)
+    monkeypatch.setattr(meter, "measure_mixing", lambda: Mixing("label", 0.25, 0.01, "mix it"))
+    poor = replace(desk.stream, shuffle_meter=meter)
     desk.overview.streams = {"train": poor}
     (told,) = desk.overview.status(desk.window, 1.0, draining=False).streams
     assert (told.shuffle_score, told.poorly_mixed) == (0.25, "mix it")

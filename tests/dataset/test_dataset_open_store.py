@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from daemons import write_images
+from packed_shards import pack
 from served_folders import serve
 
 from streamd.dataset.arrays.npy_store import ArrayStore
 from streamd.dataset.manifest.types import Stored
-from streamd.dataset.open_store import open_store
+from streamd.dataset.open_store import open_shards, open_store
+from streamd.dataset.shard_reader import ShardReader
 from streamd.errors import ConfigError
 
 
@@ -33,3 +35,21 @@ def test_files_have_no_store_arrays_have_theirs_and_an_unknown_one_is_an_error(t
     os.close(root)
     for each in (rows, files):
         each.manifest.close()
+
+
+def test_images_in_shards_have_the_reader_of_their_format_and_an_unknown_one_is_an_error(tmp_path: Path) -> None:
+    shards = pack(tmp_path / "shards" / "0.tar", {"0.jpg": b"x"}).parent
+    stream = serve(shards, tmp_path / "state", source={"kind": "tar", "path": str(shards)}, labels={})
+    root = os.open(shards, os.O_RDONLY)
+    reader = open_shards(stream.manifest, root)
+    assert isinstance(reader, ShardReader)
+    assert reader.read_image(0, 1) == b"x"
+    reader.close()
+    assert stream.manifest.shards is not None
+    stream.manifest.shards = replace(stream.manifest.shards, format="tape")
+    with pytest.raises(ConfigError, match=r"'tape' files.*--rescan"):
+        open_shards(stream.manifest, root)
+    stream.manifest.shards = None
+    assert open_shards(stream.manifest, root) is None
+    os.close(root)
+    stream.manifest.close()

@@ -12,6 +12,7 @@ from asking import Filelist, Folder, Hdf5, Label, Lmdb, Split, Table, bits, part
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamd.dataset.sources import Part
 from streamd.dataset.split import is_held_out
 from streamd.errors import ConfigError
 
@@ -161,7 +162,9 @@ def test_rows_of_one_file_are_split_one_by_one_and_the_way_out_is_told(source: H
 
 
 @pytest.mark.parametrize(("part", "fraction", "remedy"), [("validation", 1e-9, "larger"), ("train", 1.0, "smaller")])
-def test_an_empty_part_says_of_how_many_and_what_to_do(tmp_path: Path, part: str, fraction: float, remedy: str) -> None:
+def test_an_empty_part_says_of_how_many_and_what_to_do(
+    tmp_path: Path, part: Part, fraction: float, remedy: str
+) -> None:
     data = folder_of(tmp_path)
     says = rf"source\.part: none of 40 samples falls into part {part} of .*seed: 0}}; take a {remedy} fraction"
     with pytest.raises(ConfigError, match=says):

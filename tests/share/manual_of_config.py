@@ -10,9 +10,8 @@ from typing import Any, Final
 from roff import bold, example, italic, marked, paragraphs, plain, title
 
 from streamd.config.json_schema import json_schema
-from streamd.config.schema import Config
+from streamd.config.schema import Config, not_served
 from streamd.config.units import format_bytes
-from streamd.config.unsupported import not_served
 
 Schema = dict[str, Any]
 

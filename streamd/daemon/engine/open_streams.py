@@ -14,8 +14,7 @@ from streamd.core.spec import PixelId, StreamSpec
 from streamd.daemon.engine.crashes import Charge
 from streamd.daemon.engine.row_cost import RowCost
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.dataset.cache.file import lock_name
-from streamd.dataset.cache.writer_lock import WriterLocks
+from streamd.dataset.cache.file import WriterLocks, lock_name
 from streamd.errors import ConfigError, OtherPixelsError, unopened
 from streamd.ipc.worker_messages import CloseStream, OpenStream, TransformPlace
 

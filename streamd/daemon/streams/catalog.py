@@ -22,7 +22,7 @@ from streamd.core.spec import ImageSpec, OrderId, PixelId, StreamSpec, identity
 from streamd.core.text import counted, is_text
 from streamd.daemon.streams.quarantine import Quarantine
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.daemon.streams.shuffle_score import mixing
+from streamd.daemon.streams.shuffle_score import ShuffleMeter
 from streamd.dataset.hdf5.chunk_cost import Packed
 from streamd.dataset.manifest import manifest
 from streamd.dataset.manifest.manifest import Manifest
@@ -168,11 +168,11 @@ def _scan_all(streams: Iterable[StreamConfig], progress: Progress) -> dict[str, 
 def _scan(stream: StreamConfig, wholes: dict[str, Scanned], progress: Progress) -> Scanned:
     """A stream's samples, out of `wholes` if another stream has listed them."""
     started_s = time.monotonic()
-    source = stream.source.model_copy(update={"part": None})
-    key = f"{source!r} {stream.labels!r} {group_column(stream)!r}{_weights(stream)}"
+    request = stream.listing_request
+    key = f"{stream.source.with_all_parts()!r} {stream.labels!r} {group_column(request)!r}{_weights(stream)}"
     if key not in wholes:
-        wholes[key] = scan(stream, partial(progress, stream.name))
-    scanned = take_part(stream, wholes[key])
+        wholes[key] = scan(request, partial(progress, stream.name))
+    scanned = take_part(request, wholes[key])
     log.info(
         "manifest.made",
         "listed the samples",
@@ -215,9 +215,9 @@ def _serve(stream: StreamConfig, path: Path, folder: Path) -> ServedStream:
         Order.of(spec),
         quarantine,
         stream.bad_samples.max_fraction,
+        ShuffleMeter(spec, listed.label_rows, is_packed=packed is not None and not packed.fits),
         cache,
         transform,
-        mixing(spec, listed.label_rows, packed=packed is not None and not packed.fits),
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from streamd.core.slot_layout import slot_bytes
 from streamd.core.spec import StreamShape, StreamSpec
 from streamd.daemon.streams.manifest_locks import ListLock
 from streamd.daemon.streams.quarantine import Quarantine
-from streamd.daemon.streams.shuffle_score import Mixing
+from streamd.daemon.streams.shuffle_score import ShuffleMeter
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.ipc.worker_messages import TRANSFORM_RAISED, CachePlace, TransformPlace
 from streamd.limits import TASK_ROWS
@@ -26,9 +28,9 @@ _LEAST_BAD = 10  # so few bad samples never stop a stream, however small it is
 class ServedStream:
     """`max_bad_fraction` of the samples may be bad before the stream stops; `cache` is where decoded ones are kept.
 
-    `mixing` is how well its batches mix the labels, None where there is nothing to mix. As long as `lock` is there,
-    nobody lists the samples anew in the place of `manifest_path`; and with `verdicts_lock`, where its verdicts go if
-    that is another place: a reload moves them beside the list that the configuration has then.
+    `shuffle_meter` tells how well its batches mix the labels. As long as `lock` is there, nobody lists the samples anew
+    in the place of `manifest_path`; and with `verdicts_lock`, where its verdicts go if that is another place: a reload
+    moves them beside the list that the configuration has then.
     """
 
     spec: StreamSpec
@@ -37,9 +39,9 @@ class ServedStream:
     order: Order
     quarantine: Quarantine
     max_bad_fraction: float
+    shuffle_meter: ShuffleMeter
     cache: CachePlace | None = None
     transform: TransformPlace | None = None
-    mixing: Mixing | None = None
     lock: ListLock | None = None
     verdicts_lock: ListLock | None = None
 
@@ -55,12 +57,14 @@ class ServedStream:
     @property
     def shuffle_score(self) -> float | None:
         """How well the shuffle mixes the labels, 1 as a full one; None where nothing is shuffled, or to be mixed."""
-        return None if self.mixing is None or self.spec.shuffle == "none" else self.mixing.score
+        mixing = self.shuffle_meter.measure_mixing()
+        return None if mixing is None or self.spec.shuffle == "none" else mixing.score
 
     @property
     def poorly_mixed(self) -> str | None:
         """What to do about batches of like labels, if they are."""
-        return None if self.mixing is None else self.mixing.advice
+        mixing = self.shuffle_meter.measure_mixing()
+        return None if mixing is None else mixing.advice
 
     def planned(self, epoch: int, index: int) -> Ids:
         return batch_ids(self.order, epoch, index, self.spec.rows(index))
@@ -112,3 +116,9 @@ class ServedStream:
             f"{_MEND_TRANSFORM if reason.startswith(TRANSFORM_RAISED) else 'or remove them'}, or set a larger "
             "max_fraction: streamd check names them all"
         )
+
+
+async def measure_shuffles(streams: Iterable[ServedStream]) -> None:
+    """Has shuffle scores worked out in a thread, so that the event loop finds them ready when it shows them."""
+    for stream in streams:
+        await asyncio.to_thread(stream.shuffle_meter.measure_mixing)

@@ -50,6 +50,25 @@ class _Sample:
     rows: Ids
 
 
+class ShuffleMeter:
+    """How well one stream is mixed, worked out when somebody first asks for it, and remembered.
+
+    That may take a tenth of a second, so a daemon asks in a thread before it shows the stream: see `measure_shuffles`.
+    """
+
+    def __init__(self, spec: StreamSpec, rows_of: RowsOf, *, is_packed: bool = False) -> None:
+        self._spec, self._rows_of, self._is_packed = spec, rows_of, is_packed
+        self._found: Mixing | None = None
+        self._is_measured = False
+
+    def measure_mixing(self) -> Mixing | None:
+        """See `mixing`."""
+        if not self._is_measured:
+            self._found = mixing(self._spec, self._rows_of, packed=self._is_packed)
+            self._is_measured = True
+        return self._found
+
+
 def mixing(spec: StreamSpec, rows_of: RowsOf, *, packed: bool = False) -> Mixing | None:
     """How well a stream is mixed; None where nothing can be: without labels, of one alone, or one sample a batch.
 

@@ -1,5 +1,51 @@
 """Images that are rows of arrays: `npy_scan` lists them, `npy_store` gathers them from the mapped files.
 
-Also what all stores of rows have in common: the protocol (`store`), labels beside the images (`label_table`), which
+Also what all stores of rows have in common: the protocol (`store`), which
 numbers are `pixels`, how others become them (`to_uint8`), `readahead` from the disk, `stale_files`.
 """
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from streamd.dataset.sources import DataSource, FilePattern, PartKey, RangeKey, Scalar
+
+
+@dataclass(frozen=True)
+class NpySource(DataSource):
+    """Memory-mapped pixels in .npy files, with labels from `table` or from other .npy files."""
+
+    is_encoded: ClassVar[bool] = False
+    has_columns: ClassVar[bool] = True
+
+    kind: Literal["npy"] = field(default="npy", init=False)
+    path: Annotated[
+        FilePattern,
+        "An .npy file of images, channels last or first, a folder of such files, or several: pixels/*.npy.",
+    ]
+    range: RangeKey = None
+    table: Annotated[
+        Path | None, "The table of labels, one row an image, in the order of the images: .csv, .tsv or .parquet."
+    ] = None
+    where: Annotated[
+        Mapping[str, Scalar] | None, "Keeps the rows whose columns in the table have these values: {split: train}."
+    ] = None
+    part: PartKey = None
+
+    @property
+    def data_paths(self) -> tuple[Path, ...]:
+        """The arrays, and the table of labels."""
+        return (Path(self.path), *self.label_files)
+
+    @property
+    def label_files(self) -> tuple[Path, ...]:
+        """The table; arrays of labels are named by the labels."""
+        return () if self.table is None else (self.table,)
+
+    def find_mistakes(self) -> Iterator[tuple[str, str]]:
+        """Conditions are put on columns of the table."""
+        if self.where and self.table is None:
+            yield "where", "asks for columns, and there is no table; add table: FILE, or leave where out"

@@ -24,7 +24,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from streamd.core import log
 from streamd.core.spec import PixelId, StreamSpec, identity
+from streamd.core.text import printable
 from streamd.ipc.mapping import map_readable, map_writable
 from streamd.ipc.worker_messages import CachePlace
 from streamd.limits import GIB, PAGE_BYTES
@@ -35,6 +37,7 @@ _VERSION: Final = 1
 _MODE: Final = 0o600
 _BLOCK_BYTES: Final = 512  # what st_blocks counts, whatever the file system
 RECORD: Final = np.dtype([("mtime_ns", "<i8"), ("checksum", "<u8")])
+_FOLDER_MODE = 0o700
 
 
 class UnfitCacheError(Exception):
@@ -200,3 +203,51 @@ def _write(descriptor: int, data: bytes | memoryview, offset: int) -> None:
     written = os.pwrite(descriptor, data, offset)
     if written < len(data):  # the disk is full, or a limit reached
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+class WriterLocks:
+    """The locks of this process, by path, each held as often as it was taken: two streams may share a cache.
+
+    They end with the process, however it ends.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[Path, tuple[int, int]] = {}  # descriptor, how often
+
+    def take(self, path: Path) -> bool:
+        """Whether this process may write from now on. If not, it is said why."""
+        descriptor, times = self._held.get(path) or (_locked(path), 0)
+        if descriptor is None:
+            return False
+        self._held[path] = descriptor, times + 1
+        return True
+
+    def release(self, path: Path) -> None:
+        """Gives back what `take` gave. KeyError for a lock that is not held."""
+        descriptor, times = self._held.pop(path)
+        if times > 1:
+            self._held[path] = descriptor, times - 1
+        else:
+            os.close(descriptor)
+
+
+def _locked(path: Path) -> int | None:
+    """A descriptor that holds the lock of `path`; None when another has it, or it cannot be made."""
+    try:
+        path.parent.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _MODE)
+    except OSError as error:
+        _warn(path, f"it cannot be written ({error.strerror})")
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        _warn(path, "another streamd writes it" if isinstance(error, BlockingIOError) else f"no lock: {error.strerror}")
+        return None
+    return descriptor
+
+
+def _warn(path: Path, why: str) -> None:
+    folder = printable(str(path.parent))
+    log.warning("cache.read_only", f"of the cache in {folder} only what is there is used, nothing is added: {why}")

@@ -23,11 +23,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamd.dataset.files import lookup
+from streamd.dataset.files import FilelistSource, lookup
 from streamd.dataset.labels.cells import Column, Rows, Texts, is_empty
 from streamd.dataset.labels.convert import labels_of
-from streamd.dataset.manifest.types import DefaultLabel, Int64s, Scanned, WantedFilelist, WantedLabel
+from streamd.dataset.manifest.types import Int64s, Scanned
 from streamd.dataset.paths.confined import IMAGE_SUFFIXES, reading, shown
+from streamd.dataset.sources import LabelSource
 from streamd.errors import ConfigError
 from streamd.limits import MIB
 
@@ -41,8 +42,8 @@ _BLOCK_BYTES: Final = 4 * MIB  # of a list, cut at a time
 _BETWEEN: Final = (r"\s*\t\s*", r"\s*[,;]\s*", r"\s+")  # values, the first that a list has
 
 
-def scan(
-    stream: str, source: WantedFilelist, labels: Mapping[str, WantedLabel] | None, progress: Callable[[int], None]
+def scan_filelist(
+    stream: str, source: FilelistSource, labels: Mapping[str, LabelSource] | None, progress: Callable[[int], None]
 ) -> Scanned:
     """Lists the lines of a file."""
     key = f"streams.{stream}.source"
@@ -148,12 +149,12 @@ def _either(found: Any, one: str, other: str) -> Texts:
 
 
 def _wanted(
-    rows: Rows, rests: ManyTexts, labels: Mapping[str, WantedLabel] | None, key: str
-) -> Mapping[str, WantedLabel]:
+    rows: Rows, rests: ManyTexts, labels: Mapping[str, LabelSource] | None, key: str
+) -> Mapping[str, LabelSource]:
     """The labels of the configuration, or the one that a list with labels has without it."""
     has_labels = not pc.all(is_empty(rests)).as_py()
     if labels is None:
-        return {"label": DefaultLabel()} if has_labels else {}
+        return {"label": LabelSource()} if has_labels else {}
     for name, label in labels.items():
         if label.source not in {None, name}:
             raise ConfigError(
@@ -168,7 +169,7 @@ def _wanted(
     return labels
 
 
-def _columns(rows: Rows, rests: ManyTexts, wanted: Mapping[str, WantedLabel], key: str) -> dict[str, list[Column]]:
+def _columns(rows: Rows, rests: ManyTexts, wanted: Mapping[str, LabelSource], key: str) -> dict[str, list[Column]]:
     if len(wanted) == 1:
         (label,) = wanted.values()
         several = [_numbers(rests) if label.type in {"int", "float"} else rests]

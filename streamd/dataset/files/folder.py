@@ -18,9 +18,11 @@ import numpy as np
 
 from streamd.core.spec import LabelSpec
 from streamd.core.text import counted
+from streamd.dataset.files import FolderSource
 from streamd.dataset.labels import encode as labelling
-from streamd.dataset.manifest.types import DefaultLabel, Int64s, ListedValues, Scanned, WantedFolder, WantedLabel
+from streamd.dataset.manifest.types import Int64s, ListedValues, Scanned
 from streamd.dataset.paths.confined import IMAGE_SUFFIXES, PROGRESS_FILES, Fence, join, reading, shown, some
+from streamd.dataset.sources import LabelSource
 from streamd.errors import ConfigError
 
 _log: Final = logging.getLogger("streamd.sources")
@@ -103,8 +105,8 @@ class _Walk:
                 self.take(join(inside, name))
 
 
-def scan(
-    stream: str, source: WantedFolder, labels: Mapping[str, WantedLabel] | None, progress: Callable[[int], None]
+def scan_folder(
+    stream: str, source: FolderSource, labels: Mapping[str, LabelSource] | None, progress: Callable[[int], None]
 ) -> Scanned:
     """Lists the images of a folder; the names of its sub-folders, if it has any, become the one label.
 
@@ -196,7 +198,7 @@ def _text(where: str, folder: bytes) -> str:
 
 
 def _labels(
-    stream: str, texts: list[str], counts: list[int], wanted: Mapping[str, WantedLabel]
+    stream: str, texts: list[str], counts: list[int], wanted: Mapping[str, LabelSource]
 ) -> tuple[dict[str, ListedValues], dict[str, LabelSpec], frozenset[str]]:
     """The label that the names of the sub-folders make: its values, its spec, and its name if its classes are fixed."""
     if not texts and not wanted:
@@ -209,7 +211,7 @@ def _labels(
 
 
 def _label(
-    name: str, label: WantedLabel, texts: list[str], codes: Int64s, where: str
+    name: str, label: LabelSource, texts: list[str], codes: Int64s, where: str
 ) -> tuple[ListedValues, LabelSpec]:
     """The label of samples whose sub-folders are `codes` (n,) of `texts`."""
 
@@ -231,7 +233,7 @@ def _label(
     )
 
 
-def _one_label(stream: str, has_classes: bool, wanted: Mapping[str, WantedLabel]) -> tuple[str, WantedLabel]:
+def _one_label(stream: str, has_classes: bool, wanted: Mapping[str, LabelSource]) -> tuple[str, LabelSource]:
     names = ", ".join(wanted)
     if not has_classes:
         raise ConfigError(
@@ -243,7 +245,7 @@ def _one_label(stream: str, has_classes: bool, wanted: Mapping[str, WantedLabel]
             f"streams.{stream}.labels: a folder gives one label, the name of the sub-folder, but {names} are wanted; "
             "keep one, or use kind table with a file of labels"
         )
-    name, label = next(iter(wanted.items()), ("label", DefaultLabel()))
+    name, label = next(iter(wanted.items()), ("label", LabelSource()))
     if label.source not in (None, name):
         raise ConfigError(
             f"streams.{stream}.labels.{name}.from: a folder has no column {label.source!r}; its one label is the name "

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from streamd.dataset.files import lookup
+from streamd.dataset.files import TableSource, lookup
 from streamd.dataset.labels import cells, columns, npy_columns
 from streamd.dataset.labels.cells import Column, Rows
 from streamd.dataset.labels.columns import rows_where
 from streamd.dataset.labels.convert import labels_of
 from streamd.dataset.manifest.text_column import by_piece
-from streamd.dataset.manifest.types import Int64s, Scalar, Scanned, WantedLabel, WantedTable, key_of
+from streamd.dataset.manifest.types import Int64s, Scanned, key_of
+from streamd.dataset.sources import LabelSource, Scalar
 from streamd.errors import ConfigError
 
 
@@ -26,12 +27,12 @@ class Ask:
     named_by: str
 
 
-def scan(
+def scan_table(
     stream: str,
-    source: WantedTable,
-    labels: Mapping[str, WantedLabel],
-    group_column: str | None,
+    source: TableSource,
+    labels: Mapping[str, LabelSource],
     progress: Callable[[int], None],
+    group_column: str | None = None,
 ) -> Scanned:
     """Lists the rows of a table. `group_column` is the one that a split goes by."""
     key = f"streams.{stream}.source"
@@ -51,10 +52,10 @@ def scan(
 
 def _taken(
     stream: str,
-    source: WantedTable,
+    source: TableSource,
     table: columns.Table,
     image: Ask,
-    labels: Mapping[str, WantedLabel],
+    labels: Mapping[str, LabelSource],
     group_column: str | None,
 ) -> tuple[dict[Ask, Column], dict[str, list[Column]]]:
     """The columns of the file names and of the groups, and those of the labels, of the rows that are samples."""
@@ -71,12 +72,12 @@ def _taken(
     return {ask: found[ask] for ask in own}, wanted
 
 
-def asked_of(stream: str, labels: Mapping[str, WantedLabel]) -> dict[str, list[Ask]]:
+def asked_of(stream: str, labels: Mapping[str, LabelSource]) -> dict[str, list[Ask]]:
     """The columns that each label is made of, but for those that files hold."""
     return {name: _asks_of(name, label, key_of(stream, name)) for name, label in labels.items() if not label.file}
 
 
-def _asks_of(name: str, label: WantedLabel, key: str) -> list[Ask]:
+def _asks_of(name: str, label: LabelSource, key: str) -> list[Ask]:
     """The columns that a label is made of; `key` is the label's own."""
     match label.source:
         case None:

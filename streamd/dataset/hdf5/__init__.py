@@ -3,3 +3,26 @@
 `mapped_store` gathers rows that lie in the file as they are, `library_store` those that are compressed, with a
 `chunk_cache`. `chunk_grid` is how an array is cut, `chunk_cost` what compressed chunks cost, `open` a file only read.
 """
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from streamd.dataset.sources import DataSource, PartKey, RangeKey
+
+
+@dataclass(frozen=True)
+class Hdf5Source(DataSource):
+    """An array in an HDF5 file: PyTables EArrays or any other."""
+
+    is_encoded: ClassVar[bool] = False
+    is_chunked: ClassVar[bool] = True
+    has_columns: ClassVar[bool] = True
+
+    kind: Literal["hdf5"] = field(default="hdf5", init=False)
+    path: Annotated[Path, "The file."]
+    images: Annotated[str, "The array of images in it, such as /training_samples."]
+    range: RangeKey = None
+    part: PartKey = None

@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from streamd.dataset.arrays.pixels import FEW, Shape, beyond, images_of, is_plain, may_be_images
+from streamd.dataset.hdf5 import Hdf5Source
 from streamd.dataset.hdf5 import arrays as hdf5array
 from streamd.dataset.hdf5.arrays import Found
 from streamd.dataset.hdf5.chunk_cost import LIBRARY, Packed
@@ -26,8 +27,9 @@ from streamd.dataset.hdf5.open import UnfitHdf5Error, open_file
 from streamd.dataset.labels import npy_columns
 from streamd.dataset.labels.cells import Column
 from streamd.dataset.labels.convert import labels_of
-from streamd.dataset.manifest.types import Arrays, Int64s, Scanned, Stored, WantedHdf5, WantedLabel, key_of
+from streamd.dataset.manifest.types import Arrays, Int64s, Scanned, Stored, key_of
 from streamd.dataset.paths.confined import Fence, reading, shown, some, stat_files
+from streamd.dataset.sources import LabelSource
 from streamd.errors import ConfigError
 from streamd.limits import MAX_CHUNK_BYTES, MIB
 
@@ -39,8 +41,8 @@ CHUNKS: Final = "chunks"  # the store that copies rows from where they lie
 Images = tuple[Arrays, dict[str, Int64s]]
 
 
-def scan(
-    stream: str, source: WantedHdf5, labels: Mapping[str, WantedLabel], progress: Callable[[int], None]
+def scan_hdf5(
+    stream: str, source: Hdf5Source, labels: Mapping[str, LabelSource], progress: Callable[[int], None]
 ) -> Scanned:
     """Lists the rows of an array in an HDF5 file. Raises ConfigError."""
     key = f"streams.{stream}.source"
@@ -85,7 +87,7 @@ def _opened(path: Path, key: str, seen: tuple[int, int]) -> Iterator[Any]:
         raise ConfigError(f"{key}: {shown(path)} is being written; list it when it is whole")
 
 
-def _columns(file: Any, stream: str, name: str, label: WantedLabel, path: Path, images: int) -> list[Column]:
+def _columns(file: Any, stream: str, name: str, label: LabelSource, path: Path, images: int) -> list[Column]:
     """The arrays of a label: one, or those that are listed; without `from` the one of its own name."""
     key = key_of(stream, name)
     several = label.source if isinstance(label.source, tuple) else (label.source or name,)

@@ -24,8 +24,9 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from streamd.dataset.labels.cells import Cells, Column, Texts, as_any_texts, as_levels
-from streamd.dataset.manifest.types import Int64s, Scalar
+from streamd.dataset.manifest.types import Int64s
 from streamd.dataset.paths.confined import reading, shown
+from streamd.dataset.sources import Scalar
 from streamd.errors import ConfigError, near_name
 from streamd.limits import MIB
 

@@ -23,7 +23,8 @@ from streamd.dataset.labels import encode as labelling
 from streamd.dataset.labels.cells import Column
 from streamd.dataset.labels.tags import Tagged, tags
 from streamd.dataset.manifest.text_column import TextColumn
-from streamd.dataset.manifest.types import ListedValues, WantedLabel
+from streamd.dataset.manifest.types import ListedValues
+from streamd.dataset.sources import LabelSource
 from streamd.errors import ConfigError
 
 _log: Final = logging.getLogger("streamd.sources")
@@ -33,7 +34,7 @@ Label = tuple[ListedValues, LabelSpec]
 Labels = tuple[dict[str, ListedValues], dict[str, LabelSpec], frozenset[str]]  # as Scanned has them
 
 
-def labels_of(wanted: Mapping[str, WantedLabel], columns: Mapping[str, Sequence[Column]]) -> Labels:
+def labels_of(wanted: Mapping[str, LabelSource], columns: Mapping[str, Sequence[Column]]) -> Labels:
     """All labels, each from its columns: one, or several where `source` lists them. Raises ConfigError."""
     found = {name: _label(name, label, columns[name]) for name, label in wanted.items()}
     return (
@@ -43,12 +44,12 @@ def labels_of(wanted: Mapping[str, WantedLabel], columns: Mapping[str, Sequence[
     )
 
 
-def _stands_in_columns(label: WantedLabel) -> bool:
+def _stands_in_columns(label: LabelSource) -> bool:
     """Whether the columns that the configuration lists are classes."""
     return isinstance(label.source, tuple) and label.type in {"category", "tags"}
 
 
-def _label(name: str, wanted: WantedLabel, columns: Sequence[Column]) -> Label:
+def _label(name: str, wanted: LabelSource, columns: Sequence[Column]) -> Label:
     column = columns[0]
     listed = isinstance(wanted.source, tuple)
     match wanted.type:
@@ -87,7 +88,7 @@ def _weights(name: str, column: Column) -> tuple[labelling.Numbers, LabelSpec]:
     return values, spec
 
 
-def _category(name: str, wanted: WantedLabel, columns: Sequence[Column]) -> Label:
+def _category(name: str, wanted: LabelSource, columns: Sequence[Column]) -> Label:
     column, fixed = columns[0], _fixed(wanted, columns[0])
     marks = one_hot.stored(columns, listed=isinstance(wanted.source, tuple), single=True)
     if marks:
@@ -96,7 +97,7 @@ def _category(name: str, wanted: WantedLabel, columns: Sequence[Column]) -> Labe
     return labelling.category(name, texts, codes, fixed, column.rows.place, column.key)
 
 
-def _tags(name: str, wanted: WantedLabel, columns: Sequence[Column]) -> Label:
+def _tags(name: str, wanted: LabelSource, columns: Sequence[Column]) -> Label:
     column, fixed = columns[0], _fixed(wanted, columns[0])
     marks = one_hot.stored(columns, listed=isinstance(wanted.source, tuple), single=False)
     if marks:
@@ -104,7 +105,7 @@ def _tags(name: str, wanted: WantedLabel, columns: Sequence[Column]) -> Label:
     return tags(name, _tagged(column), fixed, column.rows.place, column.key)
 
 
-def _fixed(wanted: WantedLabel, column: Column) -> tuple[labelling.Class, ...] | None:
+def _fixed(wanted: LabelSource, column: Column) -> tuple[labelling.Class, ...] | None:
     """The classes that the configuration lists: as such, or as the columns that they are stored in."""
     listed = wanted.source if isinstance(wanted.source, tuple) else None
     classes = wanted.classes if wanted.classes is not None else listed

@@ -13,16 +13,17 @@ import pyarrow as pa
 
 from streamd.dataset.labels.cells import Column, Rows
 from streamd.dataset.labels.convert import labels_of
-from streamd.dataset.manifest.types import WEIGHTS, Scanned, WantedLabel, WantedStream, key_of
+from streamd.dataset.manifest.types import WEIGHTS, Scanned, key_of
 from streamd.dataset.paths import patterns
 from streamd.dataset.paths.confined import shown
+from streamd.dataset.sources import LabelSource, ListingRequest
 from streamd.errors import ConfigError
 
 _KINDS: Final = "biufSU"  # of dtypes: numbers and texts
 _VECTOR: Final = 2  # dimensions
 
 
-def beside(stream: WantedStream, files: Mapping[str, WantedLabel], scanned: Scanned) -> Scanned:
+def beside(stream: ListingRequest, files: Mapping[str, LabelSource], scanned: Scanned) -> Scanned:
     """What was found, and the labels that `files` hold, a row a sample; all in the order of the configuration."""
     values, specs, fixed = labels_of(files, of_files(stream.name, files, scanned.samples))
     values, specs = scanned.labels | values, scanned.specs | specs
@@ -35,7 +36,7 @@ def beside(stream: WantedStream, files: Mapping[str, WantedLabel], scanned: Scan
     )
 
 
-def of_files(stream: str, labels: Mapping[str, WantedLabel], images: int) -> dict[str, list[Column]]:
+def of_files(stream: str, labels: Mapping[str, LabelSource], images: int) -> dict[str, list[Column]]:
     """The columns of those of the `labels` that .npy files hold. Raises ConfigError unless each has a row an image."""
     files = {name: file for name, label in labels.items() if (file := label.file)}
     return {name: [_of_file(file, key_of(stream, name), images)] for name, file in files.items()}

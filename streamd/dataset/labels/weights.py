@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
 
 import numpy as np
 
-from streamd.dataset.manifest.types import WEIGHTS, Scanned, WantedLabel, WantedStream
+from streamd.dataset.manifest.types import WEIGHTS, Scanned
+from streamd.dataset.sources import LabelSource, ListingRequest
 from streamd.errors import ConfigError
 
-_WITH_FIELDS: Final = frozenset({"tar"})  # which stand beside each image
 
-
-def asked(stream: WantedStream) -> Mapping[str, WantedLabel]:
+def asked(stream: ListingRequest) -> Mapping[str, LabelSource]:
     """The labels that are configured, and the weights."""
     labels = stream.labels or {}
     return labels if stream.weights is None else {**labels, WEIGHTS: stream.weights}
 
 
-def split_by_file(stream: WantedStream) -> tuple[Mapping[str, WantedLabel] | None, dict[str, WantedLabel]]:
-    """For a source that has no columns: what it has by itself, None as WantedStream has it, and what files hold.
+def split_by_file(stream: ListingRequest) -> tuple[Mapping[str, LabelSource] | None, dict[str, LabelSource]]:
+    """For a source that has no columns: what it has by itself, None as ListingRequest has it, and what files hold.
 
     Raises ConfigError for weights that it cannot have by itself.
     """
@@ -33,9 +31,9 @@ def split_by_file(stream: WantedStream) -> tuple[Mapping[str, WantedLabel] | Non
     return own, files
 
 
-def _refuse_column(stream: WantedStream, weights: WantedLabel) -> None:
+def _refuse_column(stream: ListingRequest, weights: LabelSource) -> None:
     key, kind = f"streams.{stream.name}.weights", stream.source.kind
-    if kind not in _WITH_FIELDS:
+    if not stream.source.has_fields:
         raise ConfigError(
             f"{key}: a {kind} has no column {weights.source!r}; save one number a sample, in the order of its images, "
             "with np.save, and name that file: weights: FILE.npy"
@@ -56,7 +54,7 @@ def weighed(scanned: Scanned) -> Scanned:
     )
 
 
-def with_some_weight(stream: WantedStream, scanned: Scanned) -> Scanned:
+def with_some_weight(stream: ListingRequest, scanned: Scanned) -> Scanned:
     """What was found. Raises ConfigError where no sample weighs anything, since nothing would be learnt."""
     if scanned.weights is not None and scanned.weights.size and not scanned.weights.any():
         raise ConfigError(

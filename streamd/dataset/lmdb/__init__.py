@@ -1,5 +1,30 @@
 """Images in LMDB files that ml-pyxis wrote: `scan` lists them with the library, `store` copies them without it.
 
-`pyxis_layout` is how their values are made up (pure), `pyxis_reader` their samples in order, `file_head` whether a file
+`pyxis_layout` is how their values are made up (pure), `file_head` whether a file
 is whole (pure).
 """
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from streamd.dataset.sources import DataSource, PartKey
+
+
+@dataclass(frozen=True)
+class LmdbSource(DataSource):
+    """An LMDB environment in the ml-pyxis layout; `images` is the name of its images."""
+
+    is_encoded: ClassVar[bool] = False
+    is_chunked: ClassVar[bool] = True
+    has_columns: ClassVar[bool] = True
+
+    kind: Literal["lmdb"] = field(default="lmdb", init=False)
+    path: Annotated[Path, "The folder of data.mdb, or a data file of another name."]
+    images: Annotated[str, "The name of its images, such as X."]
+    range: Annotated[
+        tuple[float, float] | None, "The numbers of black and of white, [0, 1] or [-1, 1], where pixels are no uint8."
+    ] = None
+    part: PartKey = None

@@ -1,7 +1,4 @@
-"""The seams of a source: what it is asked for and what it gives back.
-
-What is asked for comes as structural types, so that no source knows the library that reads the configuration.
-"""
+"""What a format gives back when its samples are listed, and how images lie in files that hold many."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +15,6 @@ import numpy.typing as npt
 from streamd.core.spec import LabelSpec
 from streamd.dataset.manifest.text_column import TextColumn
 
-Scalar = str | int | float | bool
 Int64s = npt.NDArray[np.int64]
 LabelValues = npt.NDArray[np.int64] | npt.NDArray[np.float32] | npt.NDArray[np.uint8] | npt.NDArray[np.bytes_]
 ListedValues = LabelValues | TextColumn
@@ -30,179 +26,6 @@ WEIGHTS: Final = "\0weights"  # the label as which sources read weights; no text
 def key_of(stream: str, label: str) -> str:
     """The key of the configuration that wants a label, or the weights."""
     return f"streams.{stream}.weights" if label == WEIGHTS else f"streams.{stream}.labels.{label}"
-
-
-class WantedLabel(Protocol):
-    """One configured label."""
-
-    @property
-    def type(self) -> str:
-        """`category`, `int`, `float`, `string` or `tags`; `weight` for the weights of samples."""
-
-    @property
-    def source(self) -> object:
-        """The column or columns it is taken from; None means the label's own name."""
-
-    @property
-    def file(self) -> Path | None:
-        """The .npy file it is taken from, if it is from one."""
-
-    @property
-    def classes(self) -> tuple[object, ...] | None:
-        """The classes in their fixed order; None means that the data decide."""
-
-
-@dataclass(frozen=True, slots=True)
-class DefaultLabel:
-    """What folders and lists that name classes have where no label is configured: `label`, a category."""
-
-    type: str = "category"
-    source: object = None
-    file: Path | None = None
-    classes: tuple[object, ...] | None = None
-
-
-class WantedSource(Protocol):
-    """Where the samples are; `kind` says which of the protocols below it also fits."""
-
-    @property
-    def kind(self) -> str: ...
-
-    @property
-    def part(self) -> str | None:
-        """`train`, `validation` or `all`; None is all."""
-
-
-class WantedFolder(WantedSource, Protocol):
-    """`kind: folder`."""
-
-    @property
-    def path(self) -> Path: ...
-
-
-class WantedTable(WantedSource, Protocol):
-    """`kind: table`."""
-
-    @property
-    def path(self) -> Path: ...
-
-    @property
-    def image(self) -> str:
-        """The column that holds file names."""
-
-    @property
-    def root(self) -> Path | None:
-        """What file names are relative to; None means the table's own folder."""
-
-    @property
-    def where(self) -> Mapping[str, Scalar] | None:
-        """The values that columns must have in the rows that are taken; None takes all rows."""
-
-
-class WantedFilelist(WantedSource, Protocol):
-    """`kind: filelist`."""
-
-    @property
-    def path(self) -> Path: ...
-
-    @property
-    def root(self) -> Path | None:
-        """What file names are relative to; None means the list's own folder."""
-
-
-class WantedNpy(WantedSource, Protocol):
-    """`kind: npy`."""
-
-    @property
-    def path(self) -> str:
-        """A file, a folder of files, or a pattern with the wildcards * ? and []."""
-
-    @property
-    def range(self) -> tuple[float, float] | None:
-        """The numbers that become 0 and 255; None for uint8 as it is."""
-
-    @property
-    def table(self) -> Path | None:
-        """The table of labels, a row an image; None where files hold them, or there are none."""
-
-    @property
-    def where(self) -> Mapping[str, Scalar] | None:
-        """The values that columns of the table must have in the rows that are taken; None takes all rows."""
-
-
-class WantedTar(WantedSource, Protocol):
-    """`kind: tar`."""
-
-    @property
-    def path(self) -> str:
-        """A file, a folder of files, or a pattern with the wildcards * ? and []."""
-
-
-class WantedLmdb(WantedSource, Protocol):
-    """`kind: lmdb`."""
-
-    @property
-    def path(self) -> Path:
-        """The folder that holds data.mdb, or a data file of another name."""
-
-    @property
-    def images(self) -> str:
-        """The name of the images among the arrays of a sample."""
-
-    @property
-    def range(self) -> tuple[float, float] | None:
-        """The numbers that become 0 and 255, for images that are not uint8."""
-
-
-class WantedHdf5(WantedSource, Protocol):
-    """`kind: hdf5`."""
-
-    @property
-    def path(self) -> Path: ...
-
-    @property
-    def images(self) -> str:
-        """The array of images, such as /training_samples."""
-
-    @property
-    def range(self) -> tuple[float, float] | None:
-        """The numbers that become 0 and 255; None for uint8 as it is."""
-
-
-class WantedSplit(Protocol):
-    """How a source is split in two."""
-
-    @property
-    def validation(self) -> float:
-        """The fraction held back, above 0."""
-
-    @property
-    def seed(self) -> int: ...
-
-    @property
-    def by(self) -> str | None:
-        """The column whose equal values stay together; None splits by file name."""
-
-
-class WantedStream(Protocol):
-    """One configured stream, as far as sources care."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def source(self) -> WantedSource: ...
-
-    @property
-    def split(self) -> WantedSplit | None: ...
-
-    @property
-    def labels(self) -> Mapping[str, WantedLabel] | None:
-        """None: those that the source has by itself; empty: none at all."""
-
-    @property
-    def weights(self) -> WantedLabel | None:
-        """Where the weights of the samples are; None: they weigh 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,11 +70,15 @@ class Arrays:
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """Files that each hold many encoded images: their `names`, relative to the root, `sizes` in bytes, and mtimes."""
+    """Files that each hold many encoded images: their `names`, relative to the root, `sizes` in bytes, and mtimes.
+
+    `format` is the kind of source whose reader knows how images lie in them.
+    """
 
     names: tuple[bytes, ...]
     sizes: tuple[int, ...]
     mtimes_ns: tuple[int, ...]
+    format: str = "tar"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from streamd.core.text import printable
 from streamd.dataset.labels.cells import Cells, Column, Rows
-from streamd.dataset.manifest.types import DefaultLabel, WantedLabel, key_of
+from streamd.dataset.manifest.types import key_of
 from streamd.dataset.paths.confined import shown
+from streamd.dataset.sources import LabelSource
 from streamd.dataset.tar.headers import Member
 from streamd.dataset.tar.samples import Shard
 from streamd.errors import ConfigError, near_name
@@ -43,17 +44,17 @@ class Ask:
 Asks = Mapping[str, Sequence[Ask]]  # by label
 
 
-def default_labels(shard: Shard) -> dict[str, WantedLabel]:
+def default_labels(shard: Shard) -> dict[str, LabelSource]:
     """What a shard with images says by itself: `.cls` beside them, else folders of one level; or nothing."""
-    return {"label": DefaultLabel()} if _CLASS in shard.beside or _has_classes(shard) else {}
+    return {"label": LabelSource()} if _CLASS in shard.beside or _has_classes(shard) else {}
 
 
-def asks_of(stream: str, labels: Mapping[str, WantedLabel], shard: Shard) -> Asks:
+def asks_of(stream: str, labels: Mapping[str, LabelSource], shard: Shard) -> Asks:
     """Where labels are, told by the first shard that holds images where the configuration does not say it."""
     return {name: _asks(name, label, shard, key_of(stream, name)) for name, label in labels.items()}
 
 
-def _asks(name: str, label: WantedLabel, shard: Shard, key: str) -> list[Ask]:
+def _asks(name: str, label: LabelSource, shard: Shard, key: str) -> list[Ask]:
     match label.source:
         case None:
             return [_own(name, shard, key)]
@@ -104,14 +105,31 @@ def _texts(shard: Shard, ask: Ask, key: str) -> list[Value]:
     if not ask.suffix:
         return [_folder(shard, image.name, key) for image in shard.images.values()]
     files = shard.beside.get(ask.suffix, {})
-    lacking = [image.name for sample, image in shard.images.items() if sample not in files]
+    lacking = [sample for sample in shard.images if sample not in files]
     if lacking:
         more = f" (and {len(lacking) - 1} more like it)" if lacking[1:] else ""
         raise ConfigError(
-            f"{key}: {_place(shard, lacking[0])} has no .{ask.suffix.decode()} beside it{more}; the shard has "
-            f"{shard.suffixes}: correct from, or pack the shard anew"
+            f"{key}: {_place(shard, shard.images[lacking[0]].name)} has no .{ask.suffix.decode()} beside it{more}; the "
+            f"shard has {shard.suffixes}: {_suggest_field(shard, lacking[0], ask.suffix.decode())}"
         )
     return [_text(shard, files[sample], key) for sample in shard.images]
+
+
+def _suggest_field(shard: Shard, sample: bytes, wanted: str) -> str:
+    """What to do about a label that is no file: name the field of the sample's JSON, where one is called so."""
+    for suffix, files in shard.beside.items():
+        member = files.get(sample)
+        if member is None or suffix.rpartition(b".")[2].decode(errors="replace") != _JSON or member.size > _MOST_BYTES:
+            continue
+        try:
+            record = _record.decode(shard.tar.read(member))
+        except msgspec.DecodeError:
+            continue  # what is no object has no fields to name
+        field = next((name for name in record if name.casefold() == wanted.casefold()), None)
+        if field is not None:
+            spelled = suffix.decode(errors="backslashreplace")
+            return f"write from: {printable(f'{spelled}:{field}')} for that field of its .{printable(spelled)}"
+    return "correct from, or pack the shard anew"
 
 
 def _place(shard: Shard, name: bytes) -> str:

@@ -20,10 +20,12 @@ import numpy as np
 from streamd.core.text import counted
 from streamd.dataset.labels.cells import Rows
 from streamd.dataset.labels.convert import labels_of
-from streamd.dataset.manifest.types import Int64s, Scanned, Shards, WantedLabel, WantedTar
+from streamd.dataset.manifest.types import Int64s, Scanned, Shards
 from streamd.dataset.paths import patterns
 from streamd.dataset.paths.confined import IMAGE_SUFFIXES, reading, shown, some
 from streamd.dataset.paths.patterns import Files
+from streamd.dataset.sources import LabelSource
+from streamd.dataset.tar import TarSource
 from streamd.dataset.tar.labels import Ask, Asks, Value, asks_of, columns_of, default_labels, values_of
 from streamd.dataset.tar.samples import Shard, read_shard, spelled, strays
 from streamd.errors import ConfigError
@@ -34,8 +36,8 @@ _QUICK_SAMPLE_S: Final = 200e-6  # memory answers in a tenth of this, where thre
 _IMAGES: Final = b" ".join(IMAGE_SUFFIXES).decode()
 
 
-def scan(
-    stream: str, source: WantedTar, labels: Mapping[str, WantedLabel] | None, progress: Callable[[int], None]
+def scan_tar(
+    stream: str, source: TarSource, labels: Mapping[str, LabelSource] | None, progress: Callable[[int], None]
 ) -> Scanned:
     """Lists the images in shards, and what stands beside them."""
     key = f"streams.{stream}.source.path"
@@ -75,7 +77,7 @@ def _no_images(listing: _Listing) -> ConfigError:
 class _Plan:
     """The labels that are wanted, and where they are in every shard."""
 
-    labels: Mapping[str, WantedLabel]
+    labels: Mapping[str, LabelSource]
     asks: Asks
 
 
@@ -97,7 +99,7 @@ class _Listing:
 
     stream: str
     files: Files
-    labels: Mapping[str, WantedLabel] | None
+    labels: Mapping[str, LabelSource] | None
     progress: Callable[[int], None]
     plan: _Plan | None = None
     samples: int = 0

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from served_folders import change_times, serve
 
 from streamd.config import load
 from streamd.core.bad_samples import Verdict
+from streamd.core.sampler import Ids
 from streamd.core.spec import ImageSpec
 from streamd.daemon.streams.catalog import (
     _order_id,
@@ -24,8 +28,9 @@ from streamd.daemon.streams.catalog import (
     state_directory,
     unlisted,
 )
-from streamd.daemon.streams.served_stream import ServedStream
-from streamd.daemon.streams.shuffle_score import mixing
+from streamd.daemon.streams.served_stream import ServedStream, measure_shuffles
+from streamd.daemon.streams.shuffle_score import ShuffleMeter, mixing
+from streamd.dataset.manifest.manifest import Manifest
 from streamd.errors import ConfigError
 
 
@@ -139,12 +144,43 @@ def test_order_ids_are_what_they_always_were() -> None:
     assert _order_id(some_spec(shuffle="chunk", chunk=3200, buffer=16), "content") == "7beeb5458b54bb9b8d2d015b3efb353e"
 
 
-def test_a_stream_knows_how_well_it_is_mixed(folder: Path, state: Path) -> None:
+def test_a_stream_tells_how_well_it_is_mixed(folder: Path, state: Path) -> None:
     sorted_by_class = serve(folder, state, shuffle={"kind": "chunk", "chunk": 1, "buffer": 1}, batch_size=2)
-    assert sorted_by_class.mixing == mixing(sorted_by_class.spec, sorted_by_class.manifest.label_rows)
-    assert sorted_by_class.shuffle_score == (sorted_by_class.mixing and sorted_by_class.mixing.score)
+    found = mixing(sorted_by_class.spec, sorted_by_class.manifest.label_rows)
+    assert found is not None
+    assert (sorted_by_class.shuffle_score, sorted_by_class.poorly_mixed) == (found.score, found.advice)
     kept = serve(folder, state, shuffle="none")
     assert (kept.shuffle_score, kept.poorly_mixed) == (None, None)
+
+
+def test_opening_a_stream_reads_no_labels_and_its_score_is_worked_out_once(
+    folder: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    label_rows = Manifest.label_rows
+
+    def noted(self: Manifest, name: str, ids: Ids) -> Any:
+        read.append(name)
+        return label_rows(self, name, ids)
+
+    monkeypatch.setattr(Manifest, "label_rows", noted)
+    stream = serve(folder, state)
+    assert read == []
+    scores = [stream.shuffle_score, replace(stream, max_bad_fraction=0.5).shuffle_score, stream.poorly_mixed]
+    assert (read, scores[0]) == (["label"], scores[1])
+
+
+def test_scores_are_worked_out_in_a_thread_before_they_are_shown(folder: Path, state: Path) -> None:
+    threads: list[int] = []
+    stream = serve(folder, state)
+
+    def rows_of(name: str, ids: Ids) -> Any:
+        threads.append(threading.get_ident())
+        return stream.manifest.label_rows(name, ids)
+
+    asyncio.run(measure_shuffles([replace(stream, shuffle_meter=ShuffleMeter(stream.spec, rows_of))]))
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 def test_a_changed_name_or_size_changes_the_order_id(folder: Path, state: Path) -> None:

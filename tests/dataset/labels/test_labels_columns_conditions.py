@@ -10,7 +10,7 @@ import pytest
 
 from streamd.dataset.labels.cells import Column, Rows
 from streamd.dataset.labels.columns import rows_where
-from streamd.dataset.manifest.types import Scalar
+from streamd.dataset.sources import Scalar
 from streamd.errors import ConfigError
 
 ROWS = Rows(Path("all.csv"), lambda row: f"all.csv, line {row + 2}")

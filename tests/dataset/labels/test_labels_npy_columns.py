@@ -6,16 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from asking import Filelist, Folder, Label, Source, Split, Table, part_of, put, scanned, unlabelled
+from asking import Filelist, Folder, Label, Split, Table, part_of, put, scanned, unlabelled
 
 from streamd.dataset.labels.npy_columns import column_of_array
+from streamd.dataset.sources import DataSource
 from streamd.errors import ConfigError
 
 NAMES = ("cat/1.jpg", "cat/2.jpg", "dog/1.jpg")
 
 
 @pytest.fixture
-def sources(tmp_path: Path) -> dict[str, Source]:
+def sources(tmp_path: Path) -> dict[str, DataSource]:
     """The same three images, each source in an order of its own."""
     put(tmp_path / "data", *NAMES)
     (tmp_path / "t.csv").write_text("file,kind,use\ndata/dog/1.jpg,dog,1\ndata/cat/1.jpg,cat,0\ndata/cat/2.jpg,cat,1\n")
@@ -33,7 +34,7 @@ def saved(folder: Path, values: object, name: str = "y.npy") -> Path:
 
 
 @pytest.mark.parametrize("kind", ["folder", "table", "filelist"])
-def test_a_row_belongs_to_the_sample_at_its_place(sources: dict[str, Source], kind: str, tmp_path: Path) -> None:
+def test_a_row_belongs_to_the_sample_at_its_place(sources: dict[str, DataSource], kind: str, tmp_path: Path) -> None:
     found = scanned(sources[kind], y=Label("int", saved(tmp_path, [5, 6, 7])))
     assert found.labels["y"].tolist() == [5, 6, 7]
     assert found.files == unlabelled(sources[kind]).files
@@ -41,7 +42,7 @@ def test_a_row_belongs_to_the_sample_at_its_place(sources: dict[str, Source], ki
 
 @pytest.mark.parametrize("kind", ["folder", "table", "filelist"])
 def test_labels_of_the_source_and_of_files_are_in_the_order_of_the_configuration(
-    sources: dict[str, Source], kind: str, tmp_path: Path
+    sources: dict[str, DataSource], kind: str, tmp_path: Path
 ) -> None:
     first, last = Label("float", saved(tmp_path, [0.5, 1, 2])), Label("category", saved(tmp_path, np.eye(3), "z.npy"))
     found = scanned(sources[kind], a=first, kind=Label(), z=last)
@@ -53,13 +54,15 @@ def test_labels_of_the_source_and_of_files_are_in_the_order_of_the_configuration
 @pytest.mark.parametrize("kind", ["folder", "table", "filelist"])
 @pytest.mark.parametrize("rows", [2, 4])
 def test_too_few_rows_or_too_many_are_refused_with_both_counts(
-    sources: dict[str, Source], kind: str, rows: int, tmp_path: Path
+    sources: dict[str, DataSource], kind: str, rows: int, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match=rf"labels\.y\.from: '.*y\.npy' has {rows} rows, and there are 3 images"):
         scanned(sources[kind], y=Label("int", saved(tmp_path, list(range(rows)))))
 
 
-def test_rows_are_those_of_the_whole_table_whatever_is_taken_of_it(sources: dict[str, Source], tmp_path: Path) -> None:
+def test_rows_are_those_of_the_whole_table_whatever_is_taken_of_it(
+    sources: dict[str, DataSource], tmp_path: Path
+) -> None:
     source = sources["table"]
     assert isinstance(source, Table)
     found = scanned(Table(source.path, where={"use": 1}), y=Label("int", saved(tmp_path, [5, 6, 7])))

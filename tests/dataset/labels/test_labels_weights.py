@@ -9,11 +9,12 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from asking import Filelist, Folder, Hdf5, Label, Lmdb, Npy, Source, Split, Stream, Table, Tar, put
+from asking import Filelist, Folder, Hdf5, Label, Lmdb, Npy, Split, Stream, Table, Tar, put
 from lmdbs import write_lmdb
 from packed_shards import pack
 
 from streamd.dataset.scan import Scanned, scan, take_part
+from streamd.dataset.sources import DataSource
 from streamd.errors import ConfigError
 
 
@@ -24,7 +25,7 @@ def table(tmp_path: Path) -> Table:
     return Table(tmp_path / "t.csv")
 
 
-def weighed(source: Source, weights: str | Path, labels: Mapping[str, Label] | None = None) -> Scanned:
+def weighed(source: DataSource, weights: str | Path, labels: Mapping[str, Label] | None = None) -> Scanned:
     return scan(Stream(source, labels, weights=Label("weight", weights)), lambda _: None)
 
 
@@ -45,7 +46,7 @@ def test_a_file_weighs_the_samples_of_any_source(table: Table, tmp_path: Path) -
     (tmp_path / "l.txt").write_text("a.jpg dog\n" * 3)
     put(tmp_path / "data", "cat/1.jpg", "cat/2.jpg", "dog/1.jpg")
     np.save(tmp_path / "x.npy", np.zeros((3, 2, 2), np.uint8))
-    sources: list[Source] = [
+    sources: list[DataSource] = [
         table,
         Filelist(tmp_path / "l.txt"),
         Folder(tmp_path / "data"),
@@ -67,7 +68,7 @@ def test_a_store_weighs_its_samples_by_an_array_or_field_of_its_own(tmp_path: Pa
     fields = {
         f"{row}.{kind}": data for row in range(3) for kind, data in (("jpg", b"x"), ("txt", b"%g" % weights[row]))
     }
-    cases: list[tuple[Source, str]] = [
+    cases: list[tuple[DataSource, str]] = [
         (Hdf5(tmp_path / "x.h5"), "/w"),
         (Lmdb(path), "w"),
         (Tar(str(pack(tmp_path / "x.tar", fields))), "txt"),

@@ -15,8 +15,8 @@ from daemons import stream_config, write_images
 from served_folders import change_times
 
 from streamd.config import Config, load
+from streamd.daemon.data_places import find_written, warn_of_labels
 from streamd.daemon.streams.catalog import is_listed, list_samples, open_streams
-from streamd.daemon.streams.newer_labels import find_written, warn_of_labels
 from streamd.daemon.streams.served_stream import ServedStream
 
 LIMIT_S = 20.0

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
+from streamd.config.load import parse_yaml
 from streamd.config.locations import Problem
-from streamd.config.yaml_lines import parse
 from streamd.errors import ConfigError
 
 
 def test_every_key_and_list_item_has_its_line() -> None:
-    document = parse("a: 1\nb:\n  c:\n    - x\n    - {d: 2}\n", "f")
+    document = parse_yaml("a: 1\nb:\n  c:\n    - x\n    - {d: 2}\n", "f")
     assert document.data == {"a": 1, "b": {"c": ["x", {"d": 2}]}}
     assert document.lines == {
         (): 1,
@@ -22,36 +22,36 @@ def test_every_key_and_list_item_has_its_line() -> None:
 
 
 def test_json_is_yaml_even_with_tabs() -> None:
-    assert parse('{\n\t"a": [1, 2.5, true, null],\n\t"b": "\\u00e9"\n}', "f").data == {
+    assert parse_yaml('{\n\t"a": [1, 2.5, true, null],\n\t"b": "\\u00e9"\n}', "f").data == {
         "a": [1, 2.5, True, None],
         "b": "é",
     }
 
 
 def test_words_such_as_yes_and_dates_stay_text() -> None:
-    assert parse("a: yes\nb: none\nc: 2020-99-99\n", "f").data == {"a": "yes", "b": "none", "c": "2020-99-99"}
+    assert parse_yaml("a: yes\nb: none\nc: 2020-99-99\n", "f").data == {"a": "yes", "b": "none", "c": "2020-99-99"}
 
 
 def test_keys_are_text_as_they_are_written() -> None:
-    assert parse("2026: 1\nno: {1_0: 2, ~: 3, true: 4}\n", "f").data == {
+    assert parse_yaml("2026: 1\nno: {1_0: 2, ~: 3, true: 4}\n", "f").data == {
         "2026": 1,
         "no": {"1_0": 2, "~": 3, "true": 4},
     }
 
 
 def test_an_empty_text_has_no_data() -> None:
-    assert parse("# nothing\n", "f").data is None
+    assert parse_yaml("# nothing\n", "f").data is None
 
 
 def test_anchors_and_merges_are_followed() -> None:
-    assert parse("a: &x {b: 1, c: 2}\nd:\n  <<: *x\n  c: 3\n", "f").data == {
+    assert parse_yaml("a: &x {b: 1, c: 2}\nd:\n  <<: *x\n  c: 3\n", "f").data == {
         "a": {"b": 1, "c": 2},
         "d": {"b": 1, "c": 3},
     }
 
 
 def test_every_key_written_twice_is_a_problem_with_both_lines() -> None:
-    document = parse("a: 1\nb: {c: 1, c: 2}\na: 3\n", "f")
+    document = parse_yaml("a: 1\nb: {c: 1, c: 2}\na: 3\n", "f")
     assert set(document.problems) == {
         Problem(("a",), "is written twice, first at line 1; keep one"),
         Problem(("b", "c"), "is written twice, first at line 2; keep one"),
@@ -95,10 +95,10 @@ def test_every_key_written_twice_is_a_problem_with_both_lines() -> None:
 )
 def test_what_is_no_yaml_is_told_with_its_place(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
-        parse(text, "f")
+        parse_yaml(text, "f")
     assert "\n" not in str(caught.value)
 
 
 def test_aliases_that_repeat_without_end_are_surveyed_once() -> None:
     doubled = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60))
-    assert len(parse(doubled, "f").lines) < 300
+    assert len(parse_yaml(doubled, "f").lines) < 300

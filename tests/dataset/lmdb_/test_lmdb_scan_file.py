@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from lmdbs import put, value_of, write_lmdb
 
-from streamd.dataset.lmdb import pyxis_reader
+from streamd.dataset.lmdb import scan
 from streamd.dataset.lmdb.pyxis_layout import address_of
-from streamd.dataset.lmdb.pyxis_reader import mapped_at, opened
+from streamd.dataset.lmdb.scan import mapped_at, opened
 from streamd.errors import ConfigError
 
 SAMPLES = [{"X": np.full((40, 40, 3), number, np.uint8), "y": number} for number in range(12)]
@@ -128,6 +128,6 @@ def test_a_system_that_maps_elsewhere_than_it_says_is_not_believed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_lmdb(tmp_path / "d", SAMPLES) / "data.mdb"
-    monkeypatch.setattr(pyxis_reader, "_beginning", lambda address: address)
+    monkeypatch.setattr(scan, "_beginning", lambda address: address)
     with opened(path, KEY) as file, pytest.raises(ConfigError, match="is not mapped where"):
         mapped_at(next(file.values()), file)

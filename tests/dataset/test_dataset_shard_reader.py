@@ -14,8 +14,8 @@ from served_folders import change_times, serve
 
 from streamd.core.sampler import PAD_ID
 from streamd.daemon.streams.served_stream import ServedStream
+from streamd.dataset import shard_reader
 from streamd.dataset.paths.open_beneath import UnfitFileError
-from streamd.dataset.tar import read
 from streamd.errors import ConfigError, DataAwayError
 from streamd.ipc.worker_messages import BadSample
 from streamd.limits import MAX_FILE_BYTES
@@ -70,7 +70,7 @@ def test_a_group_has_the_bytes_of_its_images_and_none_for_padding(source: Source
 def test_no_more_shards_are_open_than_may_be_and_none_when_it_is_closed(
     stream: ServedStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(read, "MAX_OPEN_SHARDS", 2)
+    monkeypatch.setattr(shard_reader, "MAX_OPEN_SHARDS", 2)
     source = Source.open(stream.spec, stream.manifest_path)
     for sample_id in (0, 4, 8, 9, 5):
         source.read_one(sample_id)
@@ -80,7 +80,7 @@ def test_no_more_shards_are_open_than_may_be_and_none_when_it_is_closed(
 
 
 def test_threads_may_read_while_shards_are_let_go(stream: ServedStream, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read, "MAX_OPEN_SHARDS", 1)
+    monkeypatch.setattr(shard_reader, "MAX_OPEN_SHARDS", 1)
     source, expected = Source.open(stream.spec, stream.manifest_path), list(IMAGES.values())
     ids = np.random.default_rng(0).integers(0, 12, (8, 100))
     with ThreadPoolExecutor(8) as pool:
@@ -154,9 +154,9 @@ def test_a_changed_shard_is_refused_at_the_start(stream: ServedStream, shards: P
 
 
 def test_an_image_larger_than_any_is_its_own_fault(source: Source) -> None:
-    assert source.enclosed is not None
+    assert source.shard_reader is not None
     with pytest.raises(UnfitFileError, match="268435457 bytes are more than 268435456"):
-        source.enclosed.read(0, MAX_FILE_BYTES + 1)
+        source.shard_reader.read_image(0, MAX_FILE_BYTES + 1)
 
 
 def test_a_disk_is_asked_for_all_images_of_a_group_before_the_first_is_read(

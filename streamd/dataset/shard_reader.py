@@ -29,7 +29,7 @@ class ShardChangedError(Exception):
     """A shard is not the one that was listed."""
 
 
-class _Open:
+class _OpenShardFile:
     """A shard, closed when nobody reads from it any more: another thread may still, when it is no longer kept."""
 
     __slots__ = ("__weakref__", "descriptor", "mtime_ns", "size")
@@ -40,7 +40,7 @@ class _Open:
         self.size, self.mtime_ns = size, mtime_ns
         weakref.finalize(self, os.close, self.descriptor)
 
-    def check(self) -> None:
+    def check_as_listed(self) -> None:
         """Raises UnfitFileError unless it is as it was listed."""
         found = os.fstat(self.descriptor)
         check_unchanged(found, self.size, self.mtime_ns)
@@ -48,24 +48,24 @@ class _Open:
             raise UnfitFileError("removed, or replaced by another")
 
 
-def _expect(root: int, name: bytes, size: int, mtime_ns: int) -> None:
+def _check_listed_shard(root: int, name: bytes, size: int, mtime_ns: int) -> None:
     try:
         check_unchanged(os.stat(name, dir_fd=root), size, mtime_ns)
     except UnfitFileError as error:
         raise ConfigError(f"{os.fsdecode(name)!r} is {error}") from error
     except OSError as error:
-        _refuse_absent(name, error)
+        _raise_if_absent(name, error)
         raise
 
 
-def _refuse_absent(name: bytes, error: OSError) -> None:
+def _raise_if_absent(name: bytes, error: OSError) -> None:
     """Raises DataAwayError for an error of the system that says so."""
     if error.errno in ABSENT:
         raise DataAwayError(f"{os.fsdecode(name)!r} is not there: {error.strerror}") from error
 
 
-class Enclosed:
-    """The images of a manifest that lie in shards, below the directory descriptor `root`. Threads may share it."""
+class ShardReader:
+    """Reads images that lie in shards, below the directory descriptor `root`. Threads may share it."""
 
     def __init__(self, manifest: Manifest, shards: Shards, root: int) -> None:
         """Raises ConfigError when a shard is not the one that was listed, DataAwayError when it is not there."""
@@ -74,39 +74,43 @@ class Enclosed:
         self._sizes = manifest.sizes
         self._files = list(zip(shards.names, shards.sizes, shards.mtimes_ns, strict=True))
         for file in self._files:
-            _expect(root, *file)
-        self._open = lru_cache(MAX_OPEN_SHARDS)(lambda number: _Open(root, *self._files[number]))
+            _check_listed_shard(root, *file)
+        self._open_shard = lru_cache(MAX_OPEN_SHARDS)(lambda number: _OpenShardFile(root, *self._files[number]))
 
-    def read(self, sample_id: int, size: int) -> bytes:
+    def read_image(self, sample_id: int, size: int) -> bytes:
         """The bytes of one image. Raises UnfitFileError when it is too large, ShardChangedError, DataAwayError,
         OSError.
         """
         check_bytes(size)
+        return self.read_stored(sample_id, size)
+
+    def read_stored(self, sample_id: int, size: int) -> bytes:
+        """The first `size` bytes from where an image begins. Raises as `read_image`, but for what is too large."""
         number = self._shard[sample_id]
         try:
-            shard = self._open(number)
+            shard = self._open_shard(number)
             data = os.pread(shard.descriptor, size, self._offsets[sample_id])
-            shard.check()
+            shard.check_as_listed()
         except UnfitFileError as error:
             raise ShardChangedError(f"{os.fsdecode(self._files[number][0])!r} {_CHANGED}") from error
         except OSError as error:
-            _refuse_absent(self._files[number][0], error)
+            _raise_if_absent(self._files[number][0], error)
             raise
         return data
 
-    def forget(self) -> None:
+    def close_shards(self) -> None:
         """Opens shards anew from now on, where the root leads to now."""
-        self._open.cache_clear()
+        self._open_shard.cache_clear()
 
-    def ask(self, ids: Ids) -> None:
+    def prefetch_images(self, ids: Ids) -> None:
         """Has a disk look for images without waiting for them: cold ones came two to four times as fast so."""
         for sample_id, size in zip(ids.tolist(), self._sizes[ids].tolist(), strict=True):
             with contextlib.suppress(UnfitFileError, OSError):  # which reading will tell
-                shard = self._open(self._shard[sample_id])
+                shard = self._open_shard(self._shard[sample_id])
                 os.posix_fadvise(shard.descriptor, self._offsets[sample_id], size, os.POSIX_FADV_WILLNEED)
 
     def close(self) -> None:
         """Lets go of the shards and of the manifest."""
-        self._open.cache_clear()
+        self._open_shard.cache_clear()
         self._shard = self._offsets = memoryview(b"")
         self._sizes = np.empty(0, np.int64)

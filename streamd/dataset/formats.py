@@ -1,0 +1,43 @@
+"""The kinds of sources, each with what lists it. The configuration reads this, so that nothing large is imported here.
+
+A new kind is one folder, with its settings and a function of (stream, source, labels, progress) that lists it, and one
+line in `FORMATS`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from streamd.dataset.arrays import NpySource
+from streamd.dataset.files import FilelistSource, FolderSource, TableSource
+from streamd.dataset.hdf5 import Hdf5Source
+from streamd.dataset.lmdb import LmdbSource
+from streamd.dataset.sources import DataSource
+from streamd.dataset.tar import TarSource
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFormat:
+    """One kind of source: its settings, the function that lists it, as `module:function`, and what pyarrow reads there.
+
+    The module is imported when its kind is listed: it loads libraries that take a while, or may be missing.
+    """
+
+    settings: type[DataSource]
+    function: str
+    read_by_pyarrow: str = "the labels"
+
+
+FORMATS: Final[dict[str, SourceFormat]] = {
+    each.settings.kind: each
+    for each in (
+        SourceFormat(FolderSource, "streamd.dataset.files.folder:scan_folder"),
+        SourceFormat(TableSource, "streamd.dataset.files.table:scan_table", "the table"),
+        SourceFormat(FilelistSource, "streamd.dataset.files.filelist:scan_filelist", "the list"),
+        SourceFormat(Hdf5Source, "streamd.dataset.hdf5.scan:scan_hdf5"),
+        SourceFormat(LmdbSource, "streamd.dataset.lmdb.scan:scan_lmdb"),
+        SourceFormat(NpySource, "streamd.dataset.arrays.npy_scan:scan_npy"),
+        SourceFormat(TarSource, "streamd.dataset.tar.scan:scan_tar"),
+    )
+}

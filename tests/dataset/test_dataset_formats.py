@@ -1,0 +1,30 @@
+"""What all kinds of sources have in common, and what importing them costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamd.dataset.formats import FORMATS
+
+ROOT = Path("/r")
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_what_identifies_a_list_begins_with_the_kind_and_ends_with_the_part(kind: str) -> None:
+    """The text of a source is part of the name of its manifest: another one would list all data anew."""
+    settings: Any = FORMATS[kind].settings
+    names = [each.name for each in fields(settings)]
+    assert (names[0], names[-1], settings.kind) == ("kind", "part", kind)
+    if kind == "folder":
+        assert repr(settings(ROOT)) == "FolderSource(kind='folder', path=PosixPath('/r'), part=None)"
+
+
+def test_the_configuration_knows_all_kinds_without_the_libraries_that_read_them() -> None:
+    code = "import sys, streamd.config; sys.exit(not {'numpy', 'pyarrow', 'h5py', 'lmdb'}.isdisjoint(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=30).returncode == 0

@@ -1,0 +1,41 @@
+"""What formats declare of themselves: the files they name, and what a configuration is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from asking import Filelist, Folder, Npy, Table, Tar
+
+from streamd.dataset.sources import DataSource
+
+ROOT, FILE = Path("/r"), Path("/f.csv")
+
+
+@pytest.mark.parametrize(
+    ("source", "data", "labels"),
+    [
+        (Folder(ROOT), [ROOT], []),
+        (Table(FILE), [FILE], [FILE]),
+        (Table(FILE, root=ROOT), [FILE, ROOT], [FILE]),
+        (Filelist(FILE, ROOT), [FILE, ROOT], [FILE]),
+        (Npy("/p/*.npy"), [Path("/p/*.npy")], []),
+        (Npy("/p/*.npy", FILE), [Path("/p/*.npy"), FILE], [FILE]),
+        (Tar("/s"), [Path("/s")], [Path("/s")]),
+    ],
+    ids=lambda each: each.kind if isinstance(each, DataSource) else "",
+)
+def test_a_source_names_its_data_and_those_of_them_that_hold_labels(
+    source: DataSource, data: list[Path], labels: list[Path]
+) -> None:
+    assert (list(source.data_paths), list(source.label_files)) == (data, labels)
+
+
+def test_a_source_with_all_parts_is_the_same_whatever_part_it_was() -> None:
+    whole = Table(FILE, root=ROOT)
+    assert Table(FILE, root=ROOT, part="train").with_all_parts() == whole == whole.with_all_parts()
+
+
+def test_conditions_without_a_table_are_a_mistake() -> None:
+    assert [key for key, _ in Npy("/a.npy", where={"split": "train"}).find_mistakes()] == ["where"]
+    assert list(Npy("/a.npy", FILE, {"split": "train"}).find_mistakes()) == []

@@ -1,0 +1,40 @@
+"""A process that lists a data set and reads all of it through the package that PYTHONPATH has, and tells as JSON."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import streamd
+from streamd.config import load
+from streamd.daemon.streams.catalog import list_samples, open_streams
+from streamd.ipc.worker_messages import BadSample
+from streamd.worker.stream_reader import Source
+
+
+def main(config: Path, state: Path) -> None:
+    """Writes name, label and bytes of each sample, or why it is bad."""
+    loaded = load(config)
+    list_samples(loaded, state, lambda *_: None)
+    (stream,) = open_streams(loaded, state)
+    source = Source.open(stream.spec, stream.manifest_path)
+    ids = np.arange(stream.spec.samples, dtype=np.int64)
+    source.read_ahead(ids)
+    labels = stream.manifest.label_rows("label", ids).tolist()
+    blobs = [source.read_one(sample_id) for sample_id in ids.tolist()]
+    samples = [
+        [stream.file(row), label, {"bad": blob.reason, "lasting": blob.lasting} if isinstance(blob, BadSample) else
+         base64.b64encode(blob).decode()]
+        for row, (label, blob) in enumerate(zip(labels, blobs, strict=True))
+    ]  # fmt: skip
+    source.close()
+    classes = stream.spec.labels["label"].classes
+    json.dump({"package": streamd.__file__, "classes": classes, "samples": samples}, sys.stdout)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
