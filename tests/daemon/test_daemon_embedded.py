@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import msgspec
+import pytest
 from daemons import LIMIT_S, stream_config, write_images
 
 from streamd.ipc.local_daemon import READY, Errand
@@ -14,6 +15,7 @@ from streamd.ipc.local_daemon import READY, Errand
 COMMAND = [sys.executable, "-m", "streamd.daemon.embedded"]
 
 
+@pytest.mark.long
 def test_it_says_ready_serves_and_ends_with_its_input(tmp_path: Path) -> None:
     folder = write_images(tmp_path / "data", {"cat": 8})
     (tmp_path / "own").mkdir()

@@ -66,6 +66,7 @@ def test_one_trainer_too_many_is_refused_with_the_arithmetic_and_the_others_go_o
     assert daemon.process.poll() is None
 
 
+@pytest.mark.long
 @pytest.mark.fault(
     "44", "more connections than there are descriptors, by those who say nothing", departs="200 descriptors"
 )

@@ -191,6 +191,7 @@ def test_those_who_wait_for_each_other_begin_together(daemon: DaemonProcess, cli
 Start = Callable[..., DaemonProcess]
 
 
+@pytest.mark.long
 def test_those_who_wait_for_each_other_find_each_other_again_after_a_restart(
     start_daemon: Start, tmp_path: Path
 ) -> None:

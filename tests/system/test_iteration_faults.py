@@ -130,6 +130,7 @@ def test_a_stream_that_nobody_refers_to_ends_its_session_and_its_thread(client: 
     assert batch.token
 
 
+@pytest.mark.long
 def test_a_stream_keeps_the_daemon_of_its_private_client(folder: Path) -> None:
     stream = streamd.local({"workers": 1, "streams": {"train": stream_config(folder)}}).subscribe("train", epochs=1)
     gc.collect()

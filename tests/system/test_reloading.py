@@ -184,6 +184,7 @@ def manifests(daemon: DaemonProcess) -> list[str]:
     return [link for link in links if link.endswith(".manifest")]
 
 
+@pytest.mark.long
 def test_tokens_of_a_kept_stream_fit_after_a_restart_with_the_new_file(start_daemon: Start, tmp_path: Path) -> None:
     streams = two_streams(tmp_path)
     (tmp_path / "other" / "cat" / "0003.jpg").write_bytes(b"\xff\xd8\xff no picture" * 9)
@@ -260,6 +261,7 @@ def begin_listing(daemon: DaemonProcess, gate: Path, streams: Streams, folder: P
     return (set(daemon.workers()) - before).pop()
 
 
+@pytest.mark.long
 @pytest.mark.fault("43", "SIGTERM during a reload")
 def test_a_daemon_that_is_told_to_end_ends_its_reload(
     gated: tuple[DaemonProcess, Path], streams: Streams, tmp_path: Path
@@ -273,6 +275,7 @@ def test_a_daemon_that_is_told_to_end_ends_its_reload(
     assert said(daemon, "reload.done") == said(daemon, "reload.failed") == []
 
 
+@pytest.mark.long
 def test_reloads_asked_for_during_one_are_one_more_after_it(
     gated: tuple[DaemonProcess, Path], streams: Streams, tmp_path: Path
 ) -> None:

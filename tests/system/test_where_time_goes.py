@@ -78,6 +78,7 @@ def test_a_slow_transform_is_found_to_keep_all_workers_busy(client: Client) -> N
     assert epoch_of(client, "toil").verdict == "decode"
 
 
+@pytest.mark.long
 def test_a_slow_way_to_the_trainer_is_found_while_batches_lie_ready(
     client: Client, endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,6 +100,7 @@ def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 MAIN = "from streamd.cli.main import main; main()"
 
 
+@pytest.mark.long
 def test_a_pipe_gets_plain_text_and_a_quick_check_is_silent_on_stderr(config: Path) -> None:
     done = run_python(MAIN, "--config", str(config))
     assert (done.returncode, done.stderr) == (0, "")
@@ -139,6 +140,7 @@ def test_a_missing_library_names_the_extra() -> None:
     assert "pip install 'streamd[serve]'" in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_it_without_a_word_and_without_leaving_anything(
     tmp_path: Path, config: Path, number: signal.Signals, status: int

@@ -64,6 +64,7 @@ def test_a_file_that_crashes_the_decoder_is_found_and_costs_no_other(tmp_path: P
     assert notes == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("what", "reason"),
     [
@@ -87,6 +88,7 @@ def test_a_file_that_takes_for_ever_or_all_memory_is_told_with_the_reason(
     assert notes == []
 
 
+@pytest.mark.long
 def test_a_group_that_kills_only_as_a_whole_is_noted(tmp_path: Path) -> None:
     animals(tmp_path)
     code = (
@@ -101,6 +103,7 @@ def test_a_group_that_kills_only_as_a_whole_is_noted(tmp_path: Path) -> None:
     assert "with exit status 3, over 3 files of which each can be read by itself" in note
 
 
+@pytest.mark.long
 def test_when_every_file_crashes_it_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader_pool, "_MOST_CRASHES", 2)
     folder = animals(tmp_path)

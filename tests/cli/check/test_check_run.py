@@ -37,6 +37,7 @@ def test_unreadable_files_are_named_with_their_reasons(tmp_path: Path) -> None:
         assert reason in found[name].reason
 
 
+@pytest.mark.long
 def test_a_file_that_crashes_the_decoder_is_trouble_by_name(tmp_path: Path) -> None:
     folder = animals(tmp_path)
     with (folder / "dog" / "0001.jpg").open("ab") as file:
@@ -141,6 +142,7 @@ def test_what_serve_would_not_start_with_is_the_same_error(tmp_path: Path) -> No
         surveyed(tmp_path, animals(tmp_path), batch_size=9, drop_remainder=True)
 
 
+@pytest.mark.long
 def test_nothing_is_left_behind_and_files_are_seen_as_they_are_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

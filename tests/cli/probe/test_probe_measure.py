@@ -68,6 +68,7 @@ def test_headroom_is_measured_with_the_users_own_function_and_its_batches_are_no
     assert (len(result.receipts), result.ok) == (1, True)
 
 
+@pytest.mark.long
 def test_a_function_that_is_not_there_fails_before_anything_is_drained(
     endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -61,6 +61,7 @@ def test_batches_come_out_whole(served: Serve) -> None:
     play(stream, scene, workers=2)
 
 
+@pytest.mark.long
 def test_a_batch_of_several_tasks_is_told_once(served: Serve) -> None:
     rows = 2 * TASK_ROWS + 6
     stream = served(rows, batch_size=rows)
@@ -76,6 +77,7 @@ def test_a_batch_of_several_tasks_is_told_once(served: Serve) -> None:
     play(stream, scene, workers=2)
 
 
+@pytest.mark.long
 def test_a_batch_of_dear_rows_is_shared_by_the_workers(served: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_cost, "_NS_A_BYTE", 1e6)
     stream = served(8)
@@ -148,6 +150,7 @@ def test_workers_forget_a_closed_stream_when_its_last_batch_is_done(served: Serv
     play(stream, scene)
 
 
+@pytest.mark.long
 def test_a_worker_that_comes_later_knows_the_streams_that_were_opened_since(served: Serve, tmp_path: Path) -> None:
     old = served(24)
     new = serve(old.manifest.root, tmp_path / "new", shuffle="none")
@@ -167,7 +170,7 @@ def test_a_worker_that_comes_later_knows_the_streams_that_were_opened_since(serv
 # --- deaths
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_worker_killed_amid_its_tasks_costs_nothing(served: Serve, workers: int) -> None:
     rows = 3 * TASK_ROWS
     stream = served(rows, batch_size=rows)
@@ -225,6 +228,7 @@ def test_a_task_that_kills_every_worker_gives_its_stream_up(
     asyncio.run(scene())
 
 
+@pytest.mark.long
 def test_tasks_of_a_batch_that_was_given_up_die_with_their_worker(served: Serve) -> None:
     async def scene(rig: Rig) -> None:
         (victim,) = rig.engine.pids
@@ -381,6 +385,7 @@ def test_a_read_error_that_does_not_pass_stops_the_stream_and_condemns_nobody(
 # --- slots
 
 
+@pytest.mark.long
 def test_dropped_slots_are_unmapped_by_every_worker(served: Serve) -> None:
     def mapped(pid: int) -> int:
         return Path(f"/proc/{pid}/maps").read_text().count("/memfd:streamd-")

@@ -37,6 +37,7 @@ def test_what_was_listed_apart_can_be_opened_here(tmp_path: Path) -> None:
     assert [stream.spec.samples for stream in open_streams(load(config), state)] == [7]
 
 
+@pytest.mark.long
 def test_what_is_known_is_listed_again_only_when_asked(tmp_path: Path) -> None:
     config = config_of(tmp_path, write_images(tmp_path / "data", {"cat": 3}))
     state = tmp_path / "state"
@@ -89,6 +90,7 @@ def test_what_another_process_lists_just_now_is_waited_for_and_not_listed_again(
     asyncio.run(list_together())
 
 
+@pytest.mark.long
 def test_what_a_daemon_serves_is_not_listed_anew_and_its_pid_is_told(tmp_path: Path) -> None:
     path = config_of(tmp_path, write_images(tmp_path / "data", {"cat": 3}))
     state = tmp_path / "state"
