@@ -380,6 +380,18 @@ def test_what_scripts_test_does_unasked_has_budgets_of_150_s_of_processor_time()
     assert sum(budgets_of("QUICK").values()) <= MAX_QUICK_BUDGET_S
 
 
+def test_every_mark_that_the_quick_parts_leave_out_has_a_part_of_its_own() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    marks = {re.split(r"\W", mark, maxsplit=1)[0] for mark in settings["tool"]["pytest"]["ini_options"]["markers"]}
+    (own,) = re.findall(r'^OWN="(.*)"$', (ROOT / "scripts/test").read_text(encoding="utf-8"), re.MULTILINE)
+
+    assert {"long", *own.split(" or ")} == marks - {"fault"} == marks & budgets_of("LONG").keys()
+
+
+def test_the_quick_parts_go_the_whole_main_path() -> None:
+    assert "mark.long" not in (ROOT / "tests/system/test_the_main_path.py").read_text(encoding="utf-8")
+
+
 SKIPS: Final = """
 import pytest
 

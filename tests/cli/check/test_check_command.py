@@ -71,7 +71,14 @@ def test_json_is_one_object_alone_on_standard_output(config: Path, folder: Path,
     assert [each["file"] for each in found["streams"]["train"]["unreadable"]] == ["cat/page.jpg"] * spoilt
 
 
-@pytest.mark.parametrize(("options", "read"), [(["--sample", "3"], 3), (["--quick"], 8), ([], 8)])
+@pytest.mark.parametrize(
+    ("options", "read"),
+    [
+        (["--sample", "3"], 3),
+        pytest.param(["--quick"], 8, marks=pytest.mark.long),
+        pytest.param([], 8, marks=pytest.mark.long),
+    ],
+)
 def test_a_sample_is_as_large_as_was_asked_for(config: Path, options: list[str], read: int) -> None:
     assert json.loads(check(config, "--json", *options).stdout)["streams"]["train"]["read"] == read
 
@@ -107,6 +114,7 @@ def test_a_pipe_gets_plain_text_and_a_quick_check_is_silent_on_stderr(config: Pa
     assert "\x1b" not in done.stdout
 
 
+@pytest.mark.long
 def test_names_that_are_escape_sequences_or_line_ends_reach_no_terminal(config: Path, folder: Path) -> None:
     (folder / "cat" / "a\x1b[2J\n[red]b.jpg").write_bytes(b"")
     done = check(config)
@@ -114,6 +122,7 @@ def test_names_that_are_escape_sequences_or_line_ends_reach_no_terminal(config: 
     assert "\x1b" not in done.stdout
 
 
+@pytest.mark.long
 def test_a_folder_that_is_no_utf_8_is_reported_all_the_same(tmp_path: Path, folder: Path) -> None:
     odd = Path(os.fsdecode(bytes(tmp_path) + b"/\xff"))
     odd.mkdir()

@@ -74,6 +74,7 @@ def test_files_that_train_and_validation_share_are_leakage(tmp_path: Path) -> No
     assert found.together.at_most <= found.streams["train"].memory.trainers.at_most
 
 
+@pytest.mark.long
 def test_numbers_that_differ_between_copies_are_only_a_warning(tmp_path: Path) -> None:
     folder = animals(tmp_path)
     table = tmp_path / "all.csv"
@@ -87,6 +88,7 @@ def test_numbers_that_differ_between_copies_are_only_a_warning(tmp_path: Path) -
     assert (found.streams["train"].labels["angle"].least, found.streams["train"].labels["angle"].most) == (0.25, 1)
 
 
+@pytest.mark.long
 def test_vectors_tags_and_strings_are_described_and_tags_contradict_by_name(tmp_path: Path) -> None:
     folder = animals(tmp_path)
     table = tmp_path / "all.csv"
@@ -115,6 +117,7 @@ def test_a_stream_that_nobody_can_subscribe_to_is_trouble(tmp_path: Path) -> Non
     assert found.streams["train"].memory.trainers.at_most == 0
 
 
+@pytest.mark.long
 def test_a_sample_is_evenly_spread_and_progress_is_told_of_it(tmp_path: Path) -> None:
     folder = write_images(tmp_path / "data", {"a": 50, "b": 50}, size=(8, 8))
     heard = Silence()
@@ -123,6 +126,7 @@ def test_a_sample_is_evenly_spread_and_progress_is_told_of_it(tmp_path: Path) ->
     assert (heard.expected, heard.done) == (10, 10)
 
 
+@pytest.mark.long
 def test_what_is_not_served_is_trouble_and_the_rest_is_read(tmp_path: Path) -> None:
     folder = animals(tmp_path)
     store = stream_config(folder, pace={"lockstep": "1s"})

@@ -283,6 +283,7 @@ def test_a_masked_sample_is_a_black_row_without_weight(served: Serve) -> None:
     play(stream, scene)
 
 
+@pytest.mark.long
 def test_a_batch_without_a_good_row_is_masked_whole(served: Serve) -> None:
     stream = served(16)
     for sample_id in stream.planned(0, 0).tolist():
@@ -315,6 +316,7 @@ def test_the_policy_fail_stops_at_the_first_bad_sample_and_names_it(served: Serv
     play(stream, scene)
 
 
+@pytest.mark.long
 def test_the_policy_fail_holds_after_a_restart(served: Serve) -> None:
     stream = served(bad_samples={"policy": "fail"})
     stream.quarantine.record([Verdict(3, "bad since yesterday")])
@@ -364,6 +366,7 @@ def test_a_read_error_that_passes_leaves_no_trace(served: Serve, monkeypatch: py
     play(stream, scene)
 
 
+@pytest.mark.long
 def test_a_read_error_that_does_not_pass_stops_the_stream_and_condemns_nobody(
     served: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
