@@ -195,6 +195,7 @@ def test_a_forked_child_that_ends_does_not_end_the_daemon(lasting: PrivateClient
     assert list(lasting.streams()) == ["train"]
 
 
+@pytest.mark.long
 def test_a_daemon_that_is_killed_ends_every_wait_and_leaves_no_folder(config: dict[str, object]) -> None:
     with streamd.local(config) as client, client.subscribe("train", start={"together": 2}) as stream:
         folder = Path(client.endpoint.removeprefix("ipc://")).parent

@@ -133,6 +133,7 @@ def test_samples_are_listed_once_and_again_only_when_asked(start_daemon: Start, 
     assert "manifest.made" in line
 
 
+@pytest.mark.long
 def test_a_state_folder_that_fails_while_it_serves_stops_what_needs_it_and_says_why(
     start_daemon: Start, tmp_path: Path
 ) -> None:

@@ -42,6 +42,7 @@ def test_jpegs_are_the_same_with_any_vector_code(switch: str) -> None:
     assert differences(shown(**{switch: "1"})["digests"], golden()) == []
 
 
+@pytest.mark.long
 def test_resampling_is_the_same_without_vector_code() -> None:
     assert opencv_vector_code() != [], "there is none here, so nothing would be shown"
     found = shown(OPENCV_CPU_DISABLE=",".join(opencv_vector_code()))

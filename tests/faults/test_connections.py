@@ -83,6 +83,7 @@ def hasty(stage: Scene, tmp_path: Path) -> Iterator[tuple[Relay, LoggedTrainer]]
         yield relay, trainer
 
 
+@pytest.mark.long
 @pytest.mark.fault(
     "cut",
     "nothing arrives any more over a connection that stands, in mid-epoch",

@@ -71,6 +71,7 @@ def test_a_daemon_that_stood_still_costs_nothing_but_the_time(stage: Scene, tmp_
         assert undisturbed(stage, *trainers)
 
 
+@pytest.mark.long
 @pytest.mark.fault("9", "worker stopped with SIGSTOP under load until nothing comes any more, and continued")
 def test_a_worker_that_stood_still_costs_nothing_but_the_time(stage: Scene, tmp_path: Path) -> None:
     worker, *others = stage.daemon.workers()

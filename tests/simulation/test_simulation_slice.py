@@ -21,6 +21,7 @@ def test_every_promise_is_kept(first: int) -> None:
     assert figures.counts["connections"] > 3 * RUNS
 
 
+@pytest.mark.long
 def test_every_kind_of_fault_comes_about_and_every_rule_is_checked() -> None:
     figures = Figures()
     for seed in range(5000, 5150):

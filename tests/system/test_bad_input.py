@@ -62,6 +62,7 @@ def test_a_label_that_is_no_number_is_told_by_the_listing_through_the_daemon(tmp
     assert "all.csv, line 3: column 'angle' holds 'left'" in ended.lines[0]
 
 
+@pytest.mark.long
 def test_two_mistakes_have_a_line_each(tmp_path: Path) -> None:
     ended = serve(tmp_path, usual(tmp_path, batchsize=4, shufle="none"))
     assert (ended.status, len(ended.lines)) == (2, 2)

@@ -179,6 +179,7 @@ def test_read_errors_that_pass_leave_no_trace(serve: Start, ills: Broken) -> Non
     assert verdicts(daemon) == []
 
 
+@pytest.mark.long
 @pytest.mark.fault("27", "read errors that stay")
 def test_read_errors_that_stay_stop_the_stream_and_condemn_nobody(
     serve: Start, folder: Path, tmp_path: Path, ills: Broken

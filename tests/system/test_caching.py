@@ -232,6 +232,7 @@ def test_a_cache_cut_off_under_its_readers_condemns_no_sample(
     wait_until(lambda: epoch(daemon) == plain and published(folder) == SAMPLES, "the cache is full again")
 
 
+@pytest.mark.long
 def test_bad_samples_are_not_kept(start_daemon: Start, data: Path, folder: Path) -> None:
     (data / "cat/0007.jpg").write_bytes(b"\xff\xd8\xff" + bytes(500))
     daemon = start_daemon(cached(data, folder, bad_samples={"policy": "mask"}))

@@ -229,6 +229,7 @@ def test_a_stream_that_stopped_for_bad_samples_goes_on_when_more_are_allowed(
         assert (receipt.ok, trainer.keys) == (True, keys())
 
 
+@pytest.mark.long
 def test_a_folder_that_is_gone_stops_the_reload_and_no_stream(daemon: DaemonProcess, streams: Streams) -> None:
     folder = Path(streams["train"]["source"]["path"])
     with trainers(Trainer(daemon.endpoint, "other", epochs=1, allowed=SOME)) as (trainer,):

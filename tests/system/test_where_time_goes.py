@@ -74,6 +74,7 @@ def test_a_slow_disk_is_found_to_be_the_limit(client: Client) -> None:
     assert epoch_of(client, "far").verdict == "disk"
 
 
+@pytest.mark.long
 def test_a_slow_transform_is_found_to_keep_all_workers_busy(client: Client) -> None:
     assert epoch_of(client, "toil").verdict == "decode"
 

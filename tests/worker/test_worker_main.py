@@ -336,6 +336,7 @@ def test_what_a_worker_decoded_is_kept_and_gathered_the_next_time(
     assert not images(2)[2].any()
 
 
+@pytest.mark.long
 def test_a_stream_that_is_closed_publishes_what_it_kept(hand: Hand, stream: ServedStream, tmp_path: Path) -> None:
     open_cached(hand, stream, tmp_path)
     hand.send(task(stream, 1, [0], [5]), slot=1, nbytes=slot_bytes(stream.spec))

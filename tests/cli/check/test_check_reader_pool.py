@@ -131,6 +131,7 @@ def test_a_transform_that_never_returns_is_named(tmp_path: Path, program: Write)
     stream.manifest.close()
 
 
+@pytest.mark.long
 def test_cancelling_ends_the_processes_in_the_middle_of_their_work(tmp_path: Path) -> None:
     animals(tmp_path)
     stream = serve(tmp_path / "data", tmp_path / "state")

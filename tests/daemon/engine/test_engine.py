@@ -92,6 +92,7 @@ def test_a_batch_of_dear_rows_is_shared_by_the_workers(served: Serve, monkeypatc
     play(stream, scene, workers=2)
 
 
+@pytest.mark.long
 def test_the_workers_tell_what_their_pipeline_makes(served: Serve) -> None:
     stream = served(8)
 
@@ -127,6 +128,7 @@ def test_a_new_version_is_used_when_it_is_open_and_batches_under_way_keep_their_
     new.manifest.close()
 
 
+@pytest.mark.long
 def test_workers_forget_a_closed_stream_when_its_last_batch_is_done(served: Serve) -> None:
     stream = served()
 
@@ -248,6 +250,7 @@ def test_tasks_of_a_batch_that_was_given_up_die_with_their_worker(served: Serve)
 # --- bad samples
 
 
+@pytest.mark.long
 def test_a_bad_sample_is_on_record_before_its_batch_is_told(served: Serve) -> None:
     stream = served()
     bad = int(stream.planned(0, 0)[3])

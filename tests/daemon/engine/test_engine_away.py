@@ -50,6 +50,7 @@ def empty(folder: Path) -> Path:
     return aside
 
 
+@pytest.mark.long
 def test_batches_of_data_that_are_away_come_to_nothing_and_are_made_when_they_are_back(stream: ServedStream) -> None:
     folder = stream.manifest.root
 

@@ -83,6 +83,7 @@ def test_what_no_batch_can_carry_stops_the_stream_at_once_and_condemns_nobody(se
     play(stream, scene)
 
 
+@pytest.mark.long
 def test_a_new_source_gets_new_workers_and_a_batch_under_way_is_finished_by_the_old_ones(
     served: Serve,
 ) -> None:
