@@ -25,7 +25,7 @@ LOCKS: Final = sorted((ROOT / "requirements").glob("*.txt"))
 
 MAX_FILE_LINES: Final = 500
 MAX_FUNCTION_LINES: Final = 45
-MAX_BUDGET_S: Final = 45 * 60
+MAX_BUDGET_S: Final = 2 * 45 * 60  # two cores for 45 minutes
 MAX_QUICK_BUDGET_S: Final = 150
 
 # Plain values and protocols: there is nothing in them that could be wrong by itself.
@@ -369,14 +369,14 @@ def budgets_of(table: str) -> dict[str, int]:
     return {name: int(budget_s) for name, budget_s in re.findall(r"^(\w+) +(\d+) +\S", rows, re.MULTILINE)}
 
 
-def test_the_parts_of_the_checks_have_budgets_that_stay_under_45_minutes() -> None:
+def test_the_parts_of_the_checks_have_budgets_that_two_cores_spend_in_under_45_minutes() -> None:
     budgets = budgets_of("")
 
     assert {"lint", "format", "types", "imports", "tests", "long", "train", "bench", "demo", "faults"} <= budgets.keys()
     assert sum(budgets.values()) < MAX_BUDGET_S
 
 
-def test_what_scripts_test_does_unasked_has_budgets_of_150_s_of_processor_time() -> None:
+def test_the_quick_parts_have_budgets_of_150_s_in_all() -> None:
     assert sum(budgets_of("QUICK").values()) <= MAX_QUICK_BUDGET_S
 
 
@@ -405,7 +405,11 @@ def test_fails_as_expected(): assert False
 
 
 @pytest.mark.parametrize(
-    ("ci", "counts"), [("1", "1 failed, 1 passed, 1 skipped, 1 xfailed"), ("", "1 passed, 2 skipped, 1 xfailed")]
+    ("ci", "counts"),
+    [
+        ("1", "1 failed, 1 passed, 1 skipped, 1 xfailed"),
+        pytest.param("", "1 passed, 2 skipped, 1 xfailed", marks=pytest.mark.long),
+    ],
 )
 def test_in_ci_a_skip_is_a_failure_unless_it_wants_a_gpu(tmp_path: Path, ci: str, counts: str) -> None:
     (tmp_path / "test_skips.py").write_text(SKIPS)

@@ -44,7 +44,7 @@ class Checkout:
         table = "\n".join(parts)
         script = re.sub(r'(?ms)^QUICK_PARTS=".*?^"', f'QUICK_PARTS="{table}"', SCRIPT.read_text(encoding="utf-8"))
         if limit:
-            script = script.replace("$1 * 4 + 300", limit)
+            script = script.replace("$1 * 2 + 900", limit)
         (self._place / "scripts" / "test").write_text(script)
         environment = {**os.environ, "CI": ci, "TMPDIR": str(self._place)}
         command = [shutil.which("bash") or "bash", str(self._place / "scripts" / "test")]

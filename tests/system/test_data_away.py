@@ -117,7 +117,8 @@ def test_a_daemon_whose_data_are_away_serves_others_and_goes_on_by_itself(
     assert verdicts(daemon) == []
 
 
-@pytest.mark.parametrize("leave", [pytest.param(take_away, marks=pytest.mark.long), mount_another], ids=named)
+@pytest.mark.long
+@pytest.mark.parametrize("leave", [take_away, mount_another], ids=named)
 def test_data_that_go_in_the_middle_of_an_epoch_cost_a_pause(start_daemon: Start, tmp_path: Path, leave: Leave) -> None:
     folder = write_images(tmp_path / "data", {"cat": 160}, size=(16, 16))
     truth = Path(shutil.copytree(folder, tmp_path / "truth"))

@@ -103,6 +103,7 @@ def test_a_list_is_free_when_its_daemon_was_killed(first: DaemonProcess, second:
             anew.kill()
 
 
+@pytest.mark.long
 def test_two_daemons_of_one_list_serve_the_same_samples_and_record_what_both_find(
     first: DaemonProcess, second: DaemonProcess, folder: Path
 ) -> None:

@@ -139,6 +139,7 @@ def test_a_mistake_is_told_as_at_a_start_and_nothing_changes(
     assert reload(daemon).endswith("kept=train,other changed='' added='' removed=''")
 
 
+@pytest.mark.long
 def test_a_class_that_comes_to_one_stream_changes_the_one_that_shares_the_list(
     start_daemon: Start, streams: Streams, tmp_path: Path
 ) -> None:

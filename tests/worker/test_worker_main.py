@@ -68,6 +68,7 @@ def images(hand: Hand, stream: ServedStream) -> Callable[[int], npt.NDArray[np.g
 Images = Callable[[int], npt.NDArray[np.generic]]
 
 
+@pytest.mark.long
 def test_a_worker_tells_what_its_pipeline_makes_of_a_stream(hand: Hand, stream: ServedStream) -> None:
     assert hand.open(stream) == Ready(0, pixel_id(stream.spec.image))
 
@@ -264,6 +265,7 @@ def test_a_word_that_makes_no_sense_ends_a_worker_loudly(hand: Hand, words: byte
     assert "ProtocolError" in said
 
 
+@pytest.mark.long
 def test_why_a_stream_cannot_be_opened_is_told(hand: Hand, stream: ServedStream) -> None:
     stream.manifest_path.write_bytes(b"damaged")
     said = hand.open(stream)

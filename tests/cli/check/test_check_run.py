@@ -49,6 +49,7 @@ def test_a_file_that_crashes_the_decoder_is_trouble_by_name(tmp_path: Path) -> N
     assert len(found.troubles) == 2
 
 
+@pytest.mark.long
 def test_copies_are_a_warning_within_a_class_and_trouble_across(tmp_path: Path) -> None:
     folder = animals(tmp_path)
     shutil.copy(folder / "cat" / "0000.jpg", folder / "cat" / "again.jpg")

@@ -271,6 +271,7 @@ def test_a_bad_sample_is_on_record_before_its_batch_is_told(served: Serve) -> No
     play(stream, scene)
 
 
+@pytest.mark.long
 def test_a_masked_sample_is_a_black_row_without_weight(served: Serve) -> None:
     stream = served(bad_samples={"policy": "mask"})
     spoil(stream, int(stream.planned(0, 0)[3]))
@@ -352,6 +353,7 @@ def test_too_many_bad_samples_stop_the_stream_and_one_is_named(served: Serve) ->
 # --- errors that may pass
 
 
+@pytest.mark.long
 def test_a_read_error_that_passes_leaves_no_trace(served: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = served()
     monkeypatch.setattr(engine, "_READ_RETRY_S", 0.05)

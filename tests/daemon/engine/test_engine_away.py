@@ -141,7 +141,8 @@ def test_what_is_away_before_the_workers_start_is_told_to_who_asks_for_batches(s
     play(stream, scene)
 
 
-@pytest.mark.parametrize("is_early", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("is_early", [True, False])
 def test_workers_that_wait_for_data_which_are_away_make_room_at_once_and_nobody_is_to_blame(
     stream: ServedStream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_early: bool
 ) -> None:
