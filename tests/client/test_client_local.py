@@ -99,8 +99,8 @@ def test_two_daemons_of_one_process_do_not_meet_and_the_later_sees_the_files_tha
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"streams": {}}, "streams"),
-        ({"memroy": "1GiB"}, "memroy: unknown key; did you mean 'memory'"),
+        pytest.param({"streams": {}}, "streams", marks=pytest.mark.long),
+        pytest.param({"memroy": "1GiB"}, "memroy: unknown key; did you mean 'memory'", marks=pytest.mark.long),
         ({"streams": {"train": stream_config(Path("/no/such/folder"))}}, "streams.train.source.path: .*no/such/folder"),
     ],
 )

@@ -155,6 +155,7 @@ class Hostile:
         raise AssertionError(f"the daemon did not send a {kind.__name__}")
 
 
+@pytest.mark.long
 @pytest.mark.fault("19", "all frames of an ended session replayed, and frames forged for another client's session")
 def test_frames_of_sessions_that_are_not_the_senders_free_nothing_and_are_counted(stage: Scene, tmp_path: Path) -> None:
     endpoint = stage.daemon.endpoint

@@ -344,6 +344,7 @@ def test_when_patience_is_over_the_same_iterator_goes_on_with_the_daemon_that_co
         assert stream.receipts[0].ok
 
 
+@pytest.mark.long
 def test_a_daemon_that_dies_costs_no_row_and_repeats_none_wherever_and_however_a_trainer_is(
     own_daemon: DaemonProcess, rows: list[int]
 ) -> None:

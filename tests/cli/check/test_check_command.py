@@ -58,7 +58,7 @@ def test_warnings_alone_are_exit_status_0(config: Path, folder: Path) -> None:
     assert ".txt" in done.stdout
 
 
-@pytest.mark.parametrize(("spoilt", "status"), [(False, 0), (True, 1)])
+@pytest.mark.parametrize(("spoilt", "status"), [pytest.param(False, 0, marks=pytest.mark.long), (True, 1)])
 def test_json_is_one_object_alone_on_standard_output(config: Path, folder: Path, *, spoilt: bool, status: int) -> None:
     if spoilt:
         (folder / "cat" / "page.jpg").write_bytes(b"<html>")

@@ -43,6 +43,7 @@ def ids(heard: Sequence[Seen]) -> list[int]:
     return sorted(sample_id for seen in heard for sample_id in seen.ids)
 
 
+@pytest.mark.long
 def test_every_sample_is_read_once_by_however_many_processes(tmp_path: Path) -> None:
     animals(tmp_path)
     heard, notes = read(tmp_path, [Group(0, [0, 1, 2]), Group(0, [3]), Group(0, [4, 5, 6, 7])], count=3)
