@@ -79,6 +79,7 @@ def produced(client: Client) -> float:
     return client.stats().get("stream.train", {}).get("produced", 0.0)
 
 
+@pytest.mark.long
 def test_trainers_of_a_search_that_start_one_after_another_share_each_decode(
     example: Import,
     taken: dict[int, list[int]],

@@ -36,6 +36,9 @@ def test_of_no_row(): pass
 RUN: Final = r"\d+\.\d \| 77 \| \w[^|]*"  # seconds, seed, commit
 
 
+pytestmark = pytest.mark.long
+
+
 @pytest.fixture(scope="module", params=["0", "2"], ids=["alone", "side by side"])
 def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The page of TESTS, run in one process and in several."""

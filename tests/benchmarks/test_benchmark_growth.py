@@ -22,6 +22,7 @@ def test_a_table_goes_round_the_files_until_it_has_so_many_rows(tmp_path: Path, 
     assert rows == [f"{file},{file[:3]}" for file in (*files, *files, files[0])]
 
 
+@pytest.mark.long
 def test_a_listing_counts_its_manifest_and_a_start_takes_that_one(tmp_path: Path, data: Path) -> None:
     table = growth.write_table(tmp_path / "table", data, 400)
     listing = growth.list_samples(table)
@@ -35,6 +36,7 @@ def test_a_listing_counts_its_manifest_and_a_start_takes_that_one(tmp_path: Path
     assert manifest.stat().st_mtime_ns == listed
 
 
+@pytest.mark.long
 def test_a_listing_that_fails_says_why(tmp_path: Path, data: Path) -> None:
     table = growth.write_table(tmp_path / "table", data, 3)
     (table.home / "all.csv").write_text("path,label\ncat/none.jpg,cat\n")

@@ -68,6 +68,7 @@ def test_a_mapping_is_served_and_its_daemon_ends_quietly_with_the_client(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.long
 def test_a_file_is_served_and_its_paths_are_relative_to_it(
     config: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,6 +85,7 @@ def test_paths_and_numbers_may_be_of_their_libraries_and_endpoints_do_not_count(
     assert {name: (spec.samples, spec.batch_size) for name, spec in lasting.streams().items()} == {"train": (32, 4)}
 
 
+@pytest.mark.long
 def test_two_daemons_of_one_process_do_not_meet_and_the_later_sees_the_files_that_came_since(
     config: dict[str, object], tmp_path: Path
 ) -> None:
@@ -97,8 +99,8 @@ def test_two_daemons_of_one_process_do_not_meet_and_the_later_sees_the_files_tha
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"streams": {}}, "streams"),
-        ({"memroy": "1GiB"}, "memroy: unknown key; did you mean 'memory'"),
+        pytest.param({"streams": {}}, "streams", marks=pytest.mark.long),
+        pytest.param({"memroy": "1GiB"}, "memroy: unknown key; did you mean 'memory'", marks=pytest.mark.long),
         ({"streams": {"train": stream_config(Path("/no/such/folder"))}}, "streams.train.source.path: .*no/such/folder"),
     ],
 )
@@ -124,6 +126,7 @@ def test_values_that_no_file_could_hold_are_mistakes_and_start_nothing(
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.long
 def test_where_temporary_folders_have_names_too_long_for_a_socket_it_finds_another_place(
     config: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,6 +138,7 @@ def test_where_temporary_folders_have_names_too_long_for_a_socket_it_finds_anoth
         assert list(long.iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_client_that_nobody_closed_takes_its_daemon_along(config: dict[str, object]) -> None:
     client = streamd.local(config)
     pid = client.pid
@@ -142,6 +146,7 @@ def test_a_client_that_nobody_closed_takes_its_daemon_along(config: dict[str, ob
     assert not is_running(pid)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, None])
 def test_the_daemon_ends_with_its_process_however_that_ends(
     config: dict[str, object], number: signal.Signals | None
@@ -163,6 +168,7 @@ def test_the_daemon_ends_with_its_process_however_that_ends(
         wait_until(lambda: not folder.exists(), "its folder is gone")
 
 
+@pytest.mark.long
 def test_a_signal_to_reload_finds_nothing_to_read_again_and_changes_nothing(
     config: dict[str, object], capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -189,6 +195,7 @@ def test_a_forked_child_that_ends_does_not_end_the_daemon(lasting: PrivateClient
     assert list(lasting.streams()) == ["train"]
 
 
+@pytest.mark.long
 def test_a_daemon_that_is_killed_ends_every_wait_and_leaves_no_folder(config: dict[str, object]) -> None:
     with streamd.local(config) as client, client.subscribe("train", start={"together": 2}) as stream:
         folder = Path(client.endpoint.removeprefix("ipc://")).parent
@@ -211,6 +218,7 @@ def raises_connect_error(stream: Stream) -> bool:
     return False
 
 
+@pytest.mark.long
 def test_a_place_sought_after_the_daemons_end_is_not_waited_for_either(config: dict[str, object]) -> None:
     with streamd.local(config) as client, client.subscribe("train") as stream:
         token = next(iter(stream)).token
@@ -221,6 +229,7 @@ def test_a_place_sought_after_the_daemons_end_is_not_waited_for_either(config: d
             next(iter(stream))
 
 
+@pytest.mark.long
 def test_the_error_repeats_what_a_daemon_said_last_which_goes_to_stderr_as_well(
     config: dict[str, object], capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -109,6 +109,7 @@ def test_larger_orders_are_what_they_always_were() -> None:
 # --- how it mixes (fixed seeds: these cannot fail by chance, only by a change)
 
 
+@pytest.mark.long
 def test_a_sample_visits_all_positions_about_equally_often() -> None:
     n, epochs = 50, 2000
     orders = np.stack([whole(n, epoch=epoch) for epoch in range(epochs)])

@@ -50,7 +50,7 @@ def serve(config: Path, state: Path, *options: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_a_signal_ends_it_in_good_order_and_gives_the_endpoint_up(
     start_daemon: Start, config: dict[str, object], number: signal.Signals
 ) -> None:
@@ -94,6 +94,7 @@ def test_what_a_killed_daemon_left_is_replaced(start_daemon: Start, config: dict
     assert serves(daemon)
 
 
+@pytest.mark.long
 def test_the_end_of_the_terminal_that_it_was_started_in_ends_it(config: dict[str, object], tmp_path: Path) -> None:
     daemon = DaemonProcess(tmp_path, config)
     ours, theirs = os.openpty()
@@ -116,6 +117,7 @@ def test_the_end_of_the_terminal_that_it_was_started_in_ends_it(config: dict[str
         daemon.kill()
 
 
+@pytest.mark.long
 def test_samples_are_listed_once_and_again_only_when_asked(start_daemon: Start, config: dict[str, object]) -> None:
     daemon = start_daemon(config, apart=True)
     assert daemon.terminate() == 0
@@ -131,6 +133,7 @@ def test_samples_are_listed_once_and_again_only_when_asked(start_daemon: Start, 
     assert "manifest.made" in line
 
 
+@pytest.mark.long
 def test_a_state_folder_that_fails_while_it_serves_stops_what_needs_it_and_says_why(
     start_daemon: Start, tmp_path: Path
 ) -> None:

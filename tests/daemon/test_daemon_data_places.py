@@ -90,7 +90,9 @@ class Late:
             (self.path / "cat").mkdir(parents=True)
 
 
-@pytest.mark.parametrize(("manager", "waits"), [(Manager("/no/such/socket"), 2), (Manager(), 0)])
+@pytest.mark.parametrize(
+    ("manager", "waits"), [(Manager("/no/such/socket"), 2), pytest.param(Manager(), 0, marks=pytest.mark.long)]
+)
 def test_a_service_waits_for_its_data_and_at_a_terminal_nobody_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manager: Manager, waits: int
 ) -> None:
@@ -150,6 +152,7 @@ def test_a_service_whose_mount_hangs_says_so_and_ends_when_it_is_asked_to(
     answers.set()
 
 
+@pytest.mark.long
 def test_a_service_that_waits_for_its_data_reads_the_configuration_again_when_it_is_asked_to(tmp_path: Path) -> None:
     (tmp_path / "right" / "cat").mkdir(parents=True)
     written = tmp_path / "config.yaml"

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import msgspec
+import pytest
 from daemons import LIMIT_S, stream_config, write_images
 
 from streamd.ipc.local_daemon import READY, Errand
@@ -14,6 +15,7 @@ from streamd.ipc.local_daemon import READY, Errand
 COMMAND = [sys.executable, "-m", "streamd.daemon.embedded"]
 
 
+@pytest.mark.long
 def test_it_says_ready_serves_and_ends_with_its_input(tmp_path: Path) -> None:
     folder = write_images(tmp_path / "data", {"cat": 8})
     (tmp_path / "own").mkdir()
@@ -29,6 +31,7 @@ def test_it_says_ready_serves_and_ends_with_its_input(tmp_path: Path) -> None:
     assert not (tmp_path / "own").exists()
 
 
+@pytest.mark.long
 def test_what_is_wrong_is_said_on_its_output_with_the_status_of_the_mistake(tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
     line = msgspec.json.encode(Errand(str(tmp_path / "none.yaml"), str(tmp_path / "own"))) + b"\n"

@@ -33,13 +33,16 @@ def test_every_golden_file_gives_the_pixels_that_are_written_down() -> None:
     assert differences(current(), golden()) == [], f"written down with {PINNED}, made with {found}"
 
 
-@pytest.mark.parametrize("switch", SIMD_SWITCHES)
+@pytest.mark.parametrize(
+    "switch", [SIMD_SWITCHES[0], *(pytest.param(each, marks=pytest.mark.long) for each in SIMD_SWITCHES[1:])]
+)
 def test_jpegs_are_the_same_with_any_vector_code(switch: str) -> None:
     library = Path(simplejpeg._jpeg.__file__).read_bytes()
     assert switch.encode() in library, "this libjpeg-turbo knows no such switch, so nothing would be shown"
     assert differences(shown(**{switch: "1"})["digests"], golden()) == []
 
 
+@pytest.mark.long
 def test_resampling_is_the_same_without_vector_code() -> None:
     assert opencv_vector_code() != [], "there is none here, so nothing would be shown"
     found = shown(OPENCV_CPU_DISABLE=",".join(opencv_vector_code()))
@@ -47,12 +50,14 @@ def test_resampling_is_the_same_without_vector_code() -> None:
     assert differences(found["digests"], golden()) == []
 
 
+@pytest.mark.long
 def test_webps_are_the_same_without_vector_code() -> None:
     found = shown("--plain-webp")
     assert found["webp_asked"] > 0
     assert differences(found["digests"], golden()) == []
 
 
+@pytest.mark.long
 def test_deep_levels_are_the_same_without_numpys_vector_code() -> None:
     found = shown(NPY_DISABLE_CPU_FEATURES=" ".join(NUMPY_VECTOR_CODE))
     assert found["numpy"] == []

@@ -19,6 +19,7 @@ BLOCK_S: Final = str(times(50, 5) / 10)
 BLOCKS: Final = times(5, 2)
 
 
+@pytest.mark.long
 @pytest.mark.fault(
     "41",
     "each look at the wall clock, in daemon, workers and trainers, finds it set a day on or back",

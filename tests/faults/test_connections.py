@@ -83,6 +83,7 @@ def hasty(stage: Scene, tmp_path: Path) -> Iterator[tuple[Relay, LoggedTrainer]]
         yield relay, trainer
 
 
+@pytest.mark.long
 @pytest.mark.fault(
     "cut",
     "nothing arrives any more over a connection that stands, in mid-epoch",
@@ -154,6 +155,7 @@ class Hostile:
         raise AssertionError(f"the daemon did not send a {kind.__name__}")
 
 
+@pytest.mark.long
 @pytest.mark.fault("19", "all frames of an ended session replayed, and frames forged for another client's session")
 def test_frames_of_sessions_that_are_not_the_senders_free_nothing_and_are_counted(stage: Scene, tmp_path: Path) -> None:
     endpoint = stage.daemon.endpoint
@@ -192,6 +194,7 @@ def test_frames_of_sessions_that_are_not_the_senders_free_nothing_and_are_counte
         assert victim.steps[-1].connection == 0
 
 
+@pytest.mark.long
 @pytest.mark.fault("40", "a second daemon started on the endpoint of a first that has a trainer")
 def test_a_second_daemon_on_one_endpoint_refuses_and_disturbs_nobody(stage: Scene, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "streamd.cli.main", "serve", "--config", str(stage.daemon.config)]
@@ -207,6 +210,7 @@ def test_a_second_daemon_on_one_endpoint_refuses_and_disturbs_nobody(stage: Scen
         assert trainer.steps[-1].connection == 0
 
 
+@pytest.mark.long
 @pytest.mark.fault("40", "a second daemon started on the state directory of a first, at an endpoint of its own")
 def test_two_daemons_on_one_state_directory_serve_the_same(stage: Scene, tmp_path: Path) -> None:
     (tmp_path / "second").mkdir()
@@ -227,6 +231,7 @@ def test_two_daemons_on_one_state_directory_serve_the_same(stage: Scene, tmp_pat
         assert problems(stage.truth, trainer) == []
 
 
+@pytest.mark.long
 @pytest.mark.fault(
     "44",
     "the daemon's descriptors used up while one trainer reads on, one waits far behind, and a third knocks",

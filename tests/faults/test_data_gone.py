@@ -48,6 +48,7 @@ class Mount:
         self._aside.rename(self._folder)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(450)
 @pytest.mark.fault("49", "the folder emptied, removed, or away when the daemon starts, at random batch counts")
 def test_data_that_go_often_in_an_epoch_cost_two_trainers_nothing_but_time(

@@ -49,6 +49,7 @@ def read_epoch(client: streamd.Client) -> int:
         return sum(1 for _ in stream)
 
 
+@pytest.mark.long
 @pytest.mark.fault("44", "as many trainers as there are descriptors for, and more", departs="200 of them")
 def test_one_trainer_too_many_is_refused_with_the_arithmetic_and_the_others_go_on(
     daemon: Confined, record_property: Record
@@ -66,6 +67,7 @@ def test_one_trainer_too_many_is_refused_with_the_arithmetic_and_the_others_go_o
     assert daemon.process.poll() is None
 
 
+@pytest.mark.long
 @pytest.mark.fault(
     "44", "more connections than there are descriptors, by those who say nothing", departs="200 descriptors"
 )

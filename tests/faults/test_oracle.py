@@ -54,6 +54,7 @@ def change(lines: Lines, place: int, **facts: object) -> None:
     lines[place] = msgspec.structs.replace(lines[place], **facts)
 
 
+@pytest.mark.long
 def test_a_good_log_has_no_fault_and_its_resumption_is_counted(stage: Scene) -> None:
     account = judge(stage.truth, stage.place / "alone.log", epochs=2)
     assert (account.steps, account.lives, account.again, account.epochs) == (20, 2, 2, 2)

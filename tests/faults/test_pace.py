@@ -71,6 +71,7 @@ def test_a_daemon_that_stood_still_costs_nothing_but_the_time(stage: Scene, tmp_
         assert undisturbed(stage, *trainers)
 
 
+@pytest.mark.long
 @pytest.mark.fault("9", "worker stopped with SIGSTOP under load until nothing comes any more, and continued")
 def test_a_worker_that_stood_still_costs_nothing_but_the_time(stage: Scene, tmp_path: Path) -> None:
     worker, *others = stage.daemon.workers()
@@ -89,6 +90,7 @@ def test_a_worker_that_stood_still_costs_nothing_but_the_time(stage: Scene, tmp_
         assert undisturbed(stage, *trainers)
 
 
+@pytest.mark.long
 @pytest.mark.fault(
     "10",
     "trainer in one long step, its credit of 8 used up, while another reads two epochs",
@@ -114,6 +116,7 @@ def test_a_busy_trainer_keeps_its_session_and_costs_no_more_memory_than_its_cred
         assert undisturbed(stage, busy, other)
 
 
+@pytest.mark.long
 @pytest.mark.fault(
     "11",
     "one of four trainers stopped for ever, with batches that it had taken and others lying ready",
@@ -135,6 +138,7 @@ def test_a_trainer_that_stops_for_ever_lets_the_others_read_all(stage: Scene, tm
         assert undisturbed(stage, *others)
 
 
+@pytest.mark.long
 @pytest.mark.fault(
     "12",
     "one trainer takes a batch for each ten of two others, memory for a twentieth of the epoch",

@@ -29,6 +29,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         yield stage
 
 
+@pytest.mark.long
 @pytest.mark.fault("1", "three trainers, two epochs")
 def test_all_trainers_get_two_epochs_in_the_same_order(stage: Scene, tmp_path: Path) -> None:
     with running(*stage.at(tmp_path).trainers(times(3, 2), epochs=2)) as trainers:
@@ -37,6 +38,7 @@ def test_all_trainers_get_two_epochs_in_the_same_order(stage: Scene, tmp_path: P
         assert problems(stage.truth, *trainers) == []
 
 
+@pytest.mark.long
 @pytest.mark.fault("2", "four ranks of one world, one epoch whose last step is not whole")
 def test_four_ranks_share_an_epoch_and_leave_out_only_its_tail(stage: Scene, tmp_path: Path) -> None:
     here = stage.at(tmp_path)
@@ -113,6 +115,7 @@ def die(stage: Scene, doomed: list[LoggedTrainer], *, forked: bool) -> float:
     return time.monotonic() - began_s
 
 
+@pytest.mark.long
 @pytest.mark.fault(
     "8",
     "trainers killed with -9 while they hold mapped slots, 200 times, every fourth with a forked child that lives on",

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from textwrap import dedent
 
+import pytest
+
 CLAIM = dedent(
     """
     import os, shutil, sys
@@ -52,6 +54,7 @@ def attempts(folder: Path) -> list[str]:
     )
 
 
+@pytest.mark.long
 def test_a_folder_belongs_to_the_process_that_claimed_it_and_not_to_its_child(tmp_path: Path) -> None:
     refused = OTHER_PROCESS.format(tmp_path)
     assert attempts(tmp_path) == ["claimed", "claimed", refused]

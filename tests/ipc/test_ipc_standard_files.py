@@ -47,6 +47,7 @@ def test_those_that_are_open_stay_as_they_are(tmp_path: Path) -> None:
     assert places[2:] == ["/dev/null", "/dev/null"]
 
 
+@pytest.mark.long
 def test_a_daemon_whose_standard_error_is_closed_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
     folder = write_images(tmp_path / "data", {"cat": 8})

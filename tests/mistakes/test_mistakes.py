@@ -30,11 +30,20 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     daemon.kill()
 
 
+def is_made_apart(mistake: Mistake) -> bool:
+    """Whether it takes a process of its own."""
+    return mistake.unprivileged or mistake.without is not None
+
+
 def pattern(says: str) -> str:
     return re.escape(says).replace("…", ".*")
 
 
-@pytest.mark.parametrize("mistake", ALL, ids=lambda mistake: str(mistake.did).replace(" ", "-"))
+@pytest.mark.parametrize(
+    "mistake",
+    [pytest.param(each, marks=[pytest.mark.long] if is_made_apart(each) else []) for each in ALL],
+    ids=lambda mistake: str(mistake.did).replace(" ", "-"),
+)
 def test_a_mistake_is_answered_with_what_the_page_says(
     mistake: Mistake,
     tmp_path: Path,
@@ -46,7 +55,7 @@ def test_a_mistake_is_answered_with_what_the_page_says(
     prepared = arrange(mistake, tmp_path, found)
     if mistake.command.startswith("client."):
         ended = run_code(mistake, endpoint)
-    elif mistake.without or mistake.unprivileged:
+    elif is_made_apart(mistake):
         ended = run_apart(mistake, tmp_path, found)
     else:
         ended = run_here(mistake, tmp_path, found, monkeypatch, capfd)

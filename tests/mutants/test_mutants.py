@@ -32,6 +32,7 @@ def test_every_fault_has_a_name_of_its_own() -> None:
     assert len({fault.name for fault in FAULTS}) == len(FAULTS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", EVERY_DAY, ids=named)
 def test_a_fault_of_the_core_is_found_by_checks_that_know_nothing_of_it(fault: Fault, tmp_path: Path) -> None:
     finds = hunted(copied(tmp_path, fault), QUICK)

@@ -44,6 +44,7 @@ def test_once_level_both_share_every_decode() -> None:
     assert (len(world.made) - made) / 1000 == pytest.approx(1.0, abs=0.02)
 
 
+@pytest.mark.long
 def test_nobody_ever_loses_more_than_the_bound_for_those_behind() -> None:
     world = World(train(4000), memory=256 * MIB, check=False)
     trainers = [world.subscribe(credit=4, cursor=at(place)) for place in (2000, 1500, 1000, 500, 10)]

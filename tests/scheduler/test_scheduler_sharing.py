@@ -39,7 +39,12 @@ def epochs_s(made: Machine) -> list[list[float]]:
 
 @pytest.mark.parametrize(
     ("epoch_s", "decoders", "tasks", "slots"),
-    [(20.0, 2, 1, 12), (20.0, 4, 8, 64), (600.0, 2, 1, 64), (600.0, 4, 8, 12)],
+    [
+        (20.0, 2, 1, 12),
+        (20.0, 4, 8, 64),
+        pytest.param(600.0, 2, 1, 64, marks=pytest.mark.long),
+        pytest.param(600.0, 4, 8, 12, marks=pytest.mark.long),
+    ],
 )
 def test_one_who_comes_five_seconds_late_shares_before_the_epoch_is_over(
     epoch_s: float, decoders: int, tasks: int, slots: int

@@ -123,6 +123,7 @@ def fish(folder: Path) -> Iterator[Complete]:
     yield complete
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shell", [each for each in (bash, zsh, fish) if shutil.which(each.__name__)])
 def test_a_tab_offers_what_may_come(shell: Callable[[Path], AbstractContextManager[Complete]], folder: Path) -> None:
     with shell(folder) as complete:

@@ -16,6 +16,7 @@ from streamd.client.handoff import Handoff
 COMMAND = Path(simulate.__file__)
 
 
+@pytest.mark.long
 def test_many_runs_are_added_up_over_processes(tmp_path: Path) -> None:
     report = tmp_path / "page.md"
     command = [sys.executable, str(COMMAND), "--epochs", "100", "--processes", "2", "--report", str(report)]

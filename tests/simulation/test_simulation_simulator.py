@@ -36,6 +36,7 @@ def test_the_same_seed_is_the_same_run(seed: int) -> None:
     assert list(one.story.lines()) == list(other.story.lines())
 
 
+@pytest.mark.long
 def test_the_story_does_not_depend_on_the_hash_seed() -> None:
     def told(hash_seed: str) -> str:
         path = os.pathsep.join(str(folder) for folder in (HERE, ROOT / "tests"))

@@ -10,7 +10,7 @@ from simulator import Simulation
 RUNS = 60
 
 
-@pytest.mark.parametrize("first", range(0, 4 * RUNS, RUNS))
+@pytest.mark.parametrize("first", [0, *(pytest.param(each * RUNS, marks=pytest.mark.long) for each in (1, 2, 3))])
 def test_every_promise_is_kept(first: int) -> None:
     figures = Figures()
     for seed in range(first, first + RUNS):
@@ -21,6 +21,7 @@ def test_every_promise_is_kept(first: int) -> None:
     assert figures.counts["connections"] > 3 * RUNS
 
 
+@pytest.mark.long
 def test_every_kind_of_fault_comes_about_and_every_rule_is_checked() -> None:
     figures = Figures()
     for seed in range(5000, 5150):

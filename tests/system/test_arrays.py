@@ -117,6 +117,7 @@ def test_a_file_that_changes_stops_the_stream_and_condemns_no_sample(
     assert verdicts(daemon) == []
 
 
+@pytest.mark.long
 def test_a_changed_file_is_refused_at_the_start_until_it_is_listed_anew(start_daemon: Start, folder: Path) -> None:
     daemon = start_daemon({"streams": {"train": arrays(folder)}})
     assert daemon.terminate() == 0
@@ -135,6 +136,7 @@ def test_a_changed_file_is_refused_at_the_start_until_it_is_listed_anew(start_da
         anew.communicate(timeout=30)
 
 
+@pytest.mark.long
 def test_check_tells_of_arrays_as_of_files(folder: Path, tmp_path: Path) -> None:
     twin = PIXELS[90:].copy()
     twin[5] = PIXELS[0]

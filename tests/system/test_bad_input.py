@@ -52,6 +52,7 @@ def usual(tmp_path: Path, **changes: Any) -> dict[str, Any]:
     return {"listen": [f"ipc://{tmp_path}/s"], "workers": 1, "streams": {"train": {**stream_config(folder), **changes}}}
 
 
+@pytest.mark.long
 def test_a_label_that_is_no_number_is_told_by_the_listing_through_the_daemon(tmp_path: Path) -> None:
     (tmp_path / "all.csv").write_text("path,angle\ncat/0000.jpg,0.5\ncat/0001.jpg,left\n")
     source = {"kind": "table", "path": "all.csv", "image": "path", "root": "data"}
@@ -61,6 +62,7 @@ def test_a_label_that_is_no_number_is_told_by_the_listing_through_the_daemon(tmp
     assert "all.csv, line 3: column 'angle' holds 'left'" in ended.lines[0]
 
 
+@pytest.mark.long
 def test_two_mistakes_have_a_line_each(tmp_path: Path) -> None:
     ended = serve(tmp_path, usual(tmp_path, batchsize=4, shufle="none"))
     assert (ended.status, len(ended.lines)) == (2, 2)
@@ -142,6 +144,7 @@ def test_images_that_are_all_unreadable_stop_the_stream_with_a_message(daemon: D
             assert len([batch.index for batch in stream]) == 2
 
 
+@pytest.mark.long
 def test_a_disk_that_takes_no_more(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(json.dumps(usual(tmp_path)))

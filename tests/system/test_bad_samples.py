@@ -58,6 +58,7 @@ HARMS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.fault("26", "a sample that crashes its decoder, eats its memory, or takes for ever")
 def test_a_sample_that_ends_two_workers_is_bad_and_costs_no_other_row(
     start_daemon: Start, tmp_path: Path, ills: Broken
@@ -82,6 +83,7 @@ def test_a_sample_that_ends_two_workers_is_bad_and_costs_no_other_row(
     assert number(daemon, "engine", "worker_deaths") == 0
 
 
+@pytest.mark.long
 @pytest.mark.fault("26", "several samples that crash their decoder, in one batch")
 def test_each_of_several_culprits_in_one_batch_is_found(serve: Start, folder: Path) -> None:
     culprits = ["cat/0001.jpg", "cat/0002.jpg", "cat/0007.jpg"]
@@ -96,6 +98,7 @@ def test_each_of_several_culprits_in_one_batch_is_found(serve: Start, folder: Pa
 # --- what comes from outside
 
 
+@pytest.mark.long
 @pytest.mark.fault("26", "workers killed from outside, fifty times in an epoch")
 @pytest.mark.timeout(240)  # each kill waits for a worker to start
 def test_worker_after_worker_killed_from_outside_condemns_nobody_and_loses_nothing(
@@ -120,6 +123,7 @@ def test_worker_after_worker_killed_from_outside_condemns_nobody_and_loses_nothi
     wait_until(lambda: number(daemon, "engine", "worker_deaths") == KILLS, "all deaths are counted")
 
 
+@pytest.mark.long
 @pytest.mark.fault("26", "workers killed from outside in the middle of one and the same row")
 def test_a_kill_from_outside_is_not_held_against_the_row_that_it_met(serve: Start, folder: Path, ills: Broken) -> None:
     mark(folder / CULPRIT, harmful.KILLED)
@@ -132,6 +136,7 @@ def test_a_kill_from_outside_is_not_held_against_the_row_that_it_met(serve: Star
     assert (epoch.bad, verdicts(daemon)) == ([], [])
 
 
+@pytest.mark.long
 @pytest.mark.fault("26", "workers killed from outside for ever")
 def test_kills_that_do_not_end_stop_the_stream_by_name_and_no_other(
     serve: Start, folder: Path, tmp_path: Path, ills: Broken
@@ -146,6 +151,7 @@ def test_kills_that_do_not_end_stop_the_stream_by_name_and_no_other(
     assert sorted(Epoch(daemon, other, "other").ids) == list(range(16))
 
 
+@pytest.mark.long
 @pytest.mark.fault("26", "a worker stopped for ever")
 def test_a_worker_that_is_stopped_for_ever_holds_nobody_up(serve: Start, folder: Path) -> None:
     daemon = serve(workers=2)
@@ -173,6 +179,7 @@ def test_read_errors_that_pass_leave_no_trace(serve: Start, ills: Broken) -> Non
     assert verdicts(daemon) == []
 
 
+@pytest.mark.long
 @pytest.mark.fault("27", "read errors that stay")
 def test_read_errors_that_stay_stop_the_stream_and_condemn_nobody(
     serve: Start, folder: Path, tmp_path: Path, ills: Broken
@@ -190,6 +197,7 @@ def test_read_errors_that_stay_stop_the_stream_and_condemn_nobody(
 # --- verdicts and restarts
 
 
+@pytest.mark.long
 @pytest.mark.fault("26", "the daemon killed between a verdict and its first use")
 def test_a_daemon_killed_between_a_verdict_and_its_use_comes_back_to_the_same_batches(
     serve: Start, folder: Path, ills: Broken

@@ -115,6 +115,7 @@ def test_the_second_epoch_reads_no_file_and_neither_does_the_next_daemon(
     assert "data.away" not in daemon.log.read_text()
 
 
+@pytest.mark.long
 def test_rows_that_a_daemon_had_just_kept_are_there_after_it_ended(
     start_daemon: Start, data: Path, folder: Path
 ) -> None:
@@ -153,6 +154,7 @@ def test_a_daemon_killed_while_it_fills_the_cache_never_shows_a_torn_row(
     assert epoch(daemon) == plain
 
 
+@pytest.mark.long
 def test_damage_on_the_disk_is_noticed_and_mended(
     start_daemon: Start, data: Path, folder: Path, plain: Pictures
 ) -> None:
@@ -198,6 +200,7 @@ def test_streams_of_one_daemon_share_a_cache(start_daemon: Start, data: Path, fo
     assert "cache.read_only" not in daemon.log.read_text()
 
 
+@pytest.mark.long
 def test_a_cache_deleted_while_it_is_used_goes_on_and_is_made_anew_at_the_next_start(
     start_daemon: Start, data: Path, folder: Path, plain: Pictures
 ) -> None:
@@ -213,6 +216,7 @@ def test_a_cache_deleted_while_it_is_used_goes_on_and_is_made_anew_at_the_next_s
     wait_for_rows(folder)
 
 
+@pytest.mark.long
 @pytest.mark.fault("26", "the cache cut off under the workers that map it, and allocated again")
 def test_a_cache_cut_off_under_its_readers_condemns_no_sample(
     start_daemon: Start, data: Path, folder: Path, plain: Pictures
@@ -228,6 +232,7 @@ def test_a_cache_cut_off_under_its_readers_condemns_no_sample(
     wait_until(lambda: epoch(daemon) == plain and published(folder) == SAMPLES, "the cache is full again")
 
 
+@pytest.mark.long
 def test_bad_samples_are_not_kept(start_daemon: Start, data: Path, folder: Path) -> None:
     (data / "cat/0007.jpg").write_bytes(b"\xff\xd8\xff" + bytes(500))
     daemon = start_daemon(cached(data, folder, bad_samples={"policy": "mask"}))
@@ -261,6 +266,7 @@ def test_a_disk_without_room_is_told_once_and_the_stream_goes_on(
     assert "make room, or set a smaller max" in line
 
 
+@pytest.mark.long
 def test_other_images_have_a_cache_of_their_own(start_daemon: Start, data: Path, folder: Path) -> None:
     daemon = start_daemon(cached(data, folder))
     epoch(daemon)

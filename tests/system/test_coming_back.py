@@ -85,6 +85,7 @@ def test_a_stream_that_seeks_meanwhile_hears_the_same(alone: DaemonProcess, fold
             list(stream)
 
 
+@pytest.mark.long
 @pytest.mark.fault("31", "the daemon comes back with a decoder that makes other pixels: noted in that epoch's receipt")
 def test_a_running_stream_notes_that_its_daemon_came_back_with_other_pixels(
     start_daemon: Start, folder: Path, tmp_path: Path

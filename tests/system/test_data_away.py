@@ -77,6 +77,7 @@ def mounting_later(daemon: DaemonProcess, folder: Path, aside: Path) -> Iterator
         bringing.join()
 
 
+@pytest.mark.long
 def test_labels_written_since_they_were_listed_are_spoken_of_at_a_start_and_at_a_reload(
     start_daemon: Start, tmp_path: Path
 ) -> None:
@@ -91,7 +92,7 @@ def test_labels_written_since_they_were_listed_are_spoken_of_at_a_start_and_at_a
     wait_until(lambda: len(said(daemon, "manifest.older")) == 2, "it speaks of them at a start")
 
 
-@pytest.mark.parametrize("leave", [unmount, take_away], ids=named)
+@pytest.mark.parametrize("leave", [pytest.param(unmount, marks=pytest.mark.long), take_away], ids=named)
 def test_a_daemon_whose_data_are_away_serves_others_and_goes_on_by_itself(
     start_daemon: Start, tmp_path: Path, leave: Leave
 ) -> None:
@@ -116,6 +117,7 @@ def test_a_daemon_whose_data_are_away_serves_others_and_goes_on_by_itself(
     assert verdicts(daemon) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("leave", [take_away, mount_another], ids=named)
 def test_data_that_go_in_the_middle_of_an_epoch_cost_a_pause(start_daemon: Start, tmp_path: Path, leave: Leave) -> None:
     folder = write_images(tmp_path / "data", {"cat": 160}, size=(16, 16))
@@ -150,6 +152,7 @@ def stores(tmp_path: Path) -> dict[str, dict[str, object]]:
     }
 
 
+@pytest.mark.long
 def test_stores_whose_files_are_away_wait_for_them_at_the_start_and_later(start_daemon: Start, tmp_path: Path) -> None:
     streams, place, aside = stores(tmp_path), tmp_path / "stores", tmp_path / "aside"
     daemon = start_daemon({"streams": streams})

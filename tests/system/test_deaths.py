@@ -79,6 +79,7 @@ def test_a_daemon_that_is_asked_to_end_sends_its_trainers_to_the_next_one(daemon
         assert all(ok(each, epochs=4) for each in several)
 
 
+@pytest.mark.long
 @pytest.mark.fault("43", "SIGTERM twice, while a trainer is stopped", departs="no systemd")
 def test_a_second_signal_ends_the_daemon_though_a_trainer_does_not_leave(daemon: DaemonProcess) -> None:
     with TrainerProcess(daemon.endpoint, hold=2) as stopped:

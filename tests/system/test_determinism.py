@@ -109,6 +109,7 @@ def test_a_daemon_that_is_killed_in_mid_epoch_goes_on_with_the_golden_bytes(
     assert stream.reconnects == len(DEATHS)
 
 
+@pytest.mark.long
 @pytest.mark.fault("30", "the data made elsewhere in another order, folders listed backwards, another hash seed")
 @pytest.mark.parametrize("seed", ["0", "1", "4294967295"] if FULL else ["1"])
 def test_other_directories_orders_of_listing_and_hash_seeds_make_the_golden_bytes(
@@ -128,6 +129,7 @@ def test_other_directories_orders_of_listing_and_hash_seeds_make_the_golden_byte
     assert of_daemon(daemon.endpoint) == golden()
 
 
+@pytest.mark.long
 @pytest.mark.fault("30", "the data copied to another directory, with other times")
 def test_copied_data_make_the_golden_bytes(start_daemon: Start, data: Path, tmp_path: Path) -> None:
     copied = shutil.copytree(data, tmp_path / "copy", copy_function=shutil.copyfile)

@@ -179,6 +179,7 @@ def test_a_live_trainers_token_goes_on_where_it_was(daemon: DaemonProcess, clien
     assert taken == list(range(taken[0], BATCHES))
 
 
+@pytest.mark.long
 def test_those_who_wait_for_each_other_begin_together(daemon: DaemonProcess, client: Client) -> None:
     with trainers(*(Trainer(daemon.endpoint, epochs=1, start={"together": 3}) for _ in range(2))) as early:
         wait_until(lambda: [each.doing for each in client.status().sessions] == ["gathering"] * 2, "two wait")
@@ -191,6 +192,7 @@ def test_those_who_wait_for_each_other_begin_together(daemon: DaemonProcess, cli
 Start = Callable[..., DaemonProcess]
 
 
+@pytest.mark.long
 def test_those_who_wait_for_each_other_find_each_other_again_after_a_restart(
     start_daemon: Start, tmp_path: Path
 ) -> None:

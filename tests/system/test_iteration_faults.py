@@ -130,6 +130,7 @@ def test_a_stream_that_nobody_refers_to_ends_its_session_and_its_thread(client: 
     assert batch.token
 
 
+@pytest.mark.long
 def test_a_stream_keeps_the_daemon_of_its_private_client(folder: Path) -> None:
     stream = streamd.local({"workers": 1, "streams": {"train": stream_config(folder)}}).subscribe("train", epochs=1)
     gc.collect()
@@ -343,6 +344,7 @@ def test_when_patience_is_over_the_same_iterator_goes_on_with_the_daemon_that_co
         assert stream.receipts[0].ok
 
 
+@pytest.mark.long
 def test_a_daemon_that_dies_costs_no_row_and_repeats_none_wherever_and_however_a_trainer_is(
     own_daemon: DaemonProcess, rows: list[int]
 ) -> None:

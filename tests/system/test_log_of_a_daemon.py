@@ -32,6 +32,7 @@ def daemon(tmp_path: Path) -> JsonDaemon:
     return JsonDaemon(tmp_path, {"streams": {"train": stream_config(folder)}}, apart=True)
 
 
+@pytest.mark.long
 def test_every_line_is_an_event_and_an_epoch_is_told_once_for_all_its_trainers(daemon: JsonDaemon) -> None:
     daemon.start()
     try:

@@ -64,6 +64,7 @@ def bad_files(daemon: DaemonProcess) -> set[str]:
         return {bad.file for batch in stream for bad in batch.bad}
 
 
+@pytest.mark.long
 def test_a_second_daemon_does_not_list_anew_what_a_first_serves(
     first: DaemonProcess, second: DaemonProcess, folder: Path
 ) -> None:
@@ -88,6 +89,7 @@ def test_a_second_daemon_does_not_list_anew_what_a_first_serves(
     assert bad_files(first) == bad
 
 
+@pytest.mark.long
 def test_a_list_is_free_when_its_daemon_was_killed(first: DaemonProcess, second: DaemonProcess, folder: Path) -> None:
     write_images(folder, {"ant": 10})
     first.process.kill()
@@ -101,6 +103,7 @@ def test_a_list_is_free_when_its_daemon_was_killed(first: DaemonProcess, second:
             anew.kill()
 
 
+@pytest.mark.long
 def test_two_daemons_of_one_list_serve_the_same_samples_and_record_what_both_find(
     first: DaemonProcess, second: DaemonProcess, folder: Path
 ) -> None:
@@ -116,6 +119,7 @@ def test_two_daemons_of_one_list_serve_the_same_samples_and_record_what_both_fin
     assert bad_files(first) == bad
 
 
+@pytest.mark.long
 def test_a_reload_makes_a_list_that_was_removed_unless_another_daemon_serves_its_family(
     first: DaemonProcess, second: DaemonProcess
 ) -> None:
@@ -131,6 +135,7 @@ def test_a_reload_makes_a_list_that_was_removed_unless_another_daemon_serves_its
         assert len(all_rows(client)) == client.streams()["train"].samples
 
 
+@pytest.mark.long
 def test_a_list_that_lost_its_kin_in_a_reload_keeps_its_verdicts_from_a_second_daemon(
     first: DaemonProcess, second: DaemonProcess, folder: Path
 ) -> None:

@@ -139,6 +139,7 @@ def test_a_mistake_is_told_as_at_a_start_and_nothing_changes(
     assert reload(daemon).endswith("kept=train,other changed='' added='' removed=''")
 
 
+@pytest.mark.long
 def test_a_class_that_comes_to_one_stream_changes_the_one_that_shares_the_list(
     start_daemon: Start, streams: Streams, tmp_path: Path
 ) -> None:
@@ -184,6 +185,7 @@ def manifests(daemon: DaemonProcess) -> list[str]:
     return [link for link in links if link.endswith(".manifest")]
 
 
+@pytest.mark.long
 def test_tokens_of_a_kept_stream_fit_after_a_restart_with_the_new_file(start_daemon: Start, tmp_path: Path) -> None:
     streams = two_streams(tmp_path)
     (tmp_path / "other" / "cat" / "0003.jpg").write_bytes(b"\xff\xd8\xff no picture" * 9)
@@ -228,6 +230,7 @@ def test_a_stream_that_stopped_for_bad_samples_goes_on_when_more_are_allowed(
         assert (receipt.ok, trainer.keys) == (True, keys())
 
 
+@pytest.mark.long
 def test_a_folder_that_is_gone_stops_the_reload_and_no_stream(daemon: DaemonProcess, streams: Streams) -> None:
     folder = Path(streams["train"]["source"]["path"])
     with trainers(Trainer(daemon.endpoint, "other", epochs=1, allowed=SOME)) as (trainer,):
@@ -260,6 +263,7 @@ def begin_listing(daemon: DaemonProcess, gate: Path, streams: Streams, folder: P
     return (set(daemon.workers()) - before).pop()
 
 
+@pytest.mark.long
 @pytest.mark.fault("43", "SIGTERM during a reload")
 def test_a_daemon_that_is_told_to_end_ends_its_reload(
     gated: tuple[DaemonProcess, Path], streams: Streams, tmp_path: Path
@@ -273,6 +277,7 @@ def test_a_daemon_that_is_told_to_end_ends_its_reload(
     assert said(daemon, "reload.done") == said(daemon, "reload.failed") == []
 
 
+@pytest.mark.long
 def test_reloads_asked_for_during_one_are_one_more_after_it(
     gated: tuple[DaemonProcess, Path], streams: Streams, tmp_path: Path
 ) -> None:

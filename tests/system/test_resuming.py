@@ -321,6 +321,7 @@ def test_other_pixels_are_noted_in_the_epochs_receipt_however_often_it_resumes(c
     assert [(receipt.changed, receipt.ok) for receipt in stream.receipts] == [(True, True), (False, True)]
 
 
+@pytest.mark.long
 def test_pixels_that_changed_between_two_epochs_are_noted_in_the_second(client: Client, smaller: str) -> None:
     _, token = taken(client, STEPS)
     with streamd.connect(smaller) as other:

@@ -127,6 +127,7 @@ def test_who_comes_late_finds_in_memory_what_was_slow_to_decode(slow_daemon: Cal
     assert produced(daemon) == BATCHES
 
 
+@pytest.mark.long
 def test_trainers_whose_credit_was_shrunk_for_each_other_both_come_to_their_end(
     start_daemon: Start, tmp_path: Path
 ) -> None:

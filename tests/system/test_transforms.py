@@ -48,6 +48,7 @@ def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
     daemon.kill()
 
 
+@pytest.mark.long
 def test_an_edited_transform_is_used_after_a_reload_by_new_workers_and_other_streams_go_on(
     daemon: DaemonProcess, tmp_path: Path
 ) -> None:

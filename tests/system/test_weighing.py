@@ -37,6 +37,7 @@ def client(tmp_path: Path) -> Iterator[streamd.Client]:
         yield client
 
 
+@pytest.mark.long
 def test_each_row_weighs_what_the_sample_in_it_does(client: streamd.Client) -> None:
     spec = client.streams()["train"]
     assert spec.weighted

@@ -74,10 +74,12 @@ def test_a_slow_disk_is_found_to_be_the_limit(client: Client) -> None:
     assert epoch_of(client, "far").verdict == "disk"
 
 
+@pytest.mark.long
 def test_a_slow_transform_is_found_to_keep_all_workers_busy(client: Client) -> None:
     assert epoch_of(client, "toil").verdict == "decode"
 
 
+@pytest.mark.long
 def test_a_slow_way_to_the_trainer_is_found_while_batches_lie_ready(
     client: Client, endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,6 +68,7 @@ def images(hand: Hand, stream: ServedStream) -> Callable[[int], npt.NDArray[np.g
 Images = Callable[[int], npt.NDArray[np.generic]]
 
 
+@pytest.mark.long
 def test_a_worker_tells_what_its_pipeline_makes_of_a_stream(hand: Hand, stream: ServedStream) -> None:
     assert hand.open(stream) == Ready(0, pixel_id(stream.spec.image))
 
@@ -178,6 +179,7 @@ def test_a_dropped_slot_is_unmapped(hand: Hand, stream: ServedStream) -> None:
     assert isinstance(hand.hear(), Done)
 
 
+@pytest.mark.long
 def test_a_slot_dropped_while_its_task_waits_does_no_harm(hand: Hand, stream: ServedStream, images: Images) -> None:
     hand.open(stream)
     nbytes = slot_bytes(stream.spec)
@@ -196,10 +198,12 @@ def test_a_worker_ends_with_its_daemon(hand: Hand, stream: ServedStream) -> None
     assert hand.end() == (0, "")
 
 
+@pytest.mark.long
 def test_a_worker_that_was_told_nothing_ends_with_its_daemon_too(hand: Hand) -> None:
     assert hand.end() == (0, "")
 
 
+@pytest.mark.long
 def test_a_worker_amid_its_tasks_ends_with_its_daemon(hand: Hand, stream: ServedStream) -> None:
     hand.open(stream)
     for number in range(6):
@@ -212,6 +216,7 @@ def test_a_worker_amid_its_tasks_ends_with_its_daemon(hand: Hand, stream: Served
     assert status in {0, 1}
 
 
+@pytest.mark.long
 def test_signals_to_the_daemons_group_do_not_end_a_worker(hand: Hand, stream: ServedStream) -> None:
     hand.open(stream)
     hand.process.send_signal(signal.SIGTERM)
@@ -234,6 +239,7 @@ def test_a_worker_is_nice_bounded_and_leaves_no_core(hand: Hand, stream: ServedS
     assert scores[1] == min(1000, scores[0] + 300)
 
 
+@pytest.mark.long
 def test_what_pillow_would_print_of_a_damaged_file_is_left_to_the_verdict(hand: Hand, tmp_path: Path) -> None:
     page = io.BytesIO()
     Image.new("RGB", (8, 8)).save(page, "TIFF")
@@ -250,7 +256,7 @@ def test_what_pillow_would_print_of_a_damaged_file_is_left_to_the_verdict(hand: 
     assert hand.end() == (0, "")
 
 
-@pytest.mark.parametrize("words", [b"\x63nonsense", b"\x02short"])
+@pytest.mark.parametrize("words", [b"\x63nonsense", pytest.param(b"\x02short", marks=pytest.mark.long)])
 def test_a_word_that_makes_no_sense_ends_a_worker_loudly(hand: Hand, words: bytes) -> None:
     hand.link.send(words)
     assert hand.link.recv(1) == b""
@@ -259,6 +265,7 @@ def test_a_word_that_makes_no_sense_ends_a_worker_loudly(hand: Hand, words: byte
     assert "ProtocolError" in said
 
 
+@pytest.mark.long
 def test_why_a_stream_cannot_be_opened_is_told(hand: Hand, stream: ServedStream) -> None:
     stream.manifest_path.write_bytes(b"damaged")
     said = hand.open(stream)
@@ -266,6 +273,7 @@ def test_why_a_stream_cannot_be_opened_is_told(hand: Hand, stream: ServedStream)
     assert "cannot be used: it is too short" in said.reason
 
 
+@pytest.mark.long
 def test_a_stream_whose_data_are_away_is_left_alone_until_a_task_wants_it(hand: Hand, stream: ServedStream) -> None:
     root = Path(stream.manifest.root)
     hand.send(OpenStream(0, str(stream.manifest_path), stream.spec, away=True))
@@ -277,6 +285,7 @@ def test_a_stream_whose_data_are_away_is_left_alone_until_a_task_wants_it(hand: 
     assert report.bad == ()
 
 
+@pytest.mark.long
 def test_a_stream_that_is_out_of_reach_fails_its_tasks_until_it_is_back(hand: Hand, stream: ServedStream) -> None:
     root = Path(stream.manifest.root)
     aside = root.rename(root.with_name("aside"))
@@ -329,6 +338,7 @@ def test_what_a_worker_decoded_is_kept_and_gathered_the_next_time(
     assert not images(2)[2].any()
 
 
+@pytest.mark.long
 def test_a_stream_that_is_closed_publishes_what_it_kept(hand: Hand, stream: ServedStream, tmp_path: Path) -> None:
     open_cached(hand, stream, tmp_path)
     hand.send(task(stream, 1, [0], [5]), slot=1, nbytes=slot_bytes(stream.spec))
@@ -338,6 +348,7 @@ def test_a_stream_that_is_closed_publishes_what_it_kept(hand: Hand, stream: Serv
     assert hand.end() == (0, "")
 
 
+@pytest.mark.long
 def test_a_cache_that_cannot_be_opened_is_remarked_and_done_without(
     hand: Hand, stream: ServedStream, tmp_path: Path
 ) -> None:

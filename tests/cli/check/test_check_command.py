@@ -58,7 +58,7 @@ def test_warnings_alone_are_exit_status_0(config: Path, folder: Path) -> None:
     assert ".txt" in done.stdout
 
 
-@pytest.mark.parametrize(("spoilt", "status"), [(False, 0), (True, 1)])
+@pytest.mark.parametrize(("spoilt", "status"), [pytest.param(False, 0, marks=pytest.mark.long), (True, 1)])
 def test_json_is_one_object_alone_on_standard_output(config: Path, folder: Path, *, spoilt: bool, status: int) -> None:
     if spoilt:
         (folder / "cat" / "page.jpg").write_bytes(b"<html>")
@@ -71,7 +71,14 @@ def test_json_is_one_object_alone_on_standard_output(config: Path, folder: Path,
     assert [each["file"] for each in found["streams"]["train"]["unreadable"]] == ["cat/page.jpg"] * spoilt
 
 
-@pytest.mark.parametrize(("options", "read"), [(["--sample", "3"], 3), (["--quick"], 8), ([], 8)])
+@pytest.mark.parametrize(
+    ("options", "read"),
+    [
+        (["--sample", "3"], 3),
+        pytest.param(["--quick"], 8, marks=pytest.mark.long),
+        pytest.param([], 8, marks=pytest.mark.long),
+    ],
+)
 def test_a_sample_is_as_large_as_was_asked_for(config: Path, options: list[str], read: int) -> None:
     assert json.loads(check(config, "--json", *options).stdout)["streams"]["train"]["read"] == read
 
@@ -100,12 +107,14 @@ def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 MAIN = "from streamd.cli.main import main; main()"
 
 
+@pytest.mark.long
 def test_a_pipe_gets_plain_text_and_a_quick_check_is_silent_on_stderr(config: Path) -> None:
     done = run_python(MAIN, "--config", str(config))
     assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b" not in done.stdout
 
 
+@pytest.mark.long
 def test_names_that_are_escape_sequences_or_line_ends_reach_no_terminal(config: Path, folder: Path) -> None:
     (folder / "cat" / "a\x1b[2J\n[red]b.jpg").write_bytes(b"")
     done = check(config)
@@ -113,6 +122,7 @@ def test_names_that_are_escape_sequences_or_line_ends_reach_no_terminal(config: 
     assert "\x1b" not in done.stdout
 
 
+@pytest.mark.long
 def test_a_folder_that_is_no_utf_8_is_reported_all_the_same(tmp_path: Path, folder: Path) -> None:
     odd = Path(os.fsdecode(bytes(tmp_path) + b"/\xff"))
     odd.mkdir()
@@ -139,6 +149,7 @@ def test_a_missing_library_names_the_extra() -> None:
     assert "pip install 'streamd[serve]'" in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_it_without_a_word_and_without_leaving_anything(
     tmp_path: Path, config: Path, number: signal.Signals, status: int

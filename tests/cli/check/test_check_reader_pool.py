@@ -43,6 +43,7 @@ def ids(heard: Sequence[Seen]) -> list[int]:
     return sorted(sample_id for seen in heard for sample_id in seen.ids)
 
 
+@pytest.mark.long
 def test_every_sample_is_read_once_by_however_many_processes(tmp_path: Path) -> None:
     animals(tmp_path)
     heard, notes = read(tmp_path, [Group(0, [0, 1, 2]), Group(0, [3]), Group(0, [4, 5, 6, 7])], count=3)
@@ -64,6 +65,7 @@ def test_a_file_that_crashes_the_decoder_is_found_and_costs_no_other(tmp_path: P
     assert notes == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("what", "reason"),
     [
@@ -87,6 +89,7 @@ def test_a_file_that_takes_for_ever_or_all_memory_is_told_with_the_reason(
     assert notes == []
 
 
+@pytest.mark.long
 def test_a_group_that_kills_only_as_a_whole_is_noted(tmp_path: Path) -> None:
     animals(tmp_path)
     code = (
@@ -101,6 +104,7 @@ def test_a_group_that_kills_only_as_a_whole_is_noted(tmp_path: Path) -> None:
     assert "with exit status 3, over 3 files of which each can be read by itself" in note
 
 
+@pytest.mark.long
 def test_when_every_file_crashes_it_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader_pool, "_MOST_CRASHES", 2)
     folder = animals(tmp_path)
@@ -128,6 +132,7 @@ def test_a_transform_that_never_returns_is_named(tmp_path: Path, program: Write)
     stream.manifest.close()
 
 
+@pytest.mark.long
 def test_cancelling_ends_the_processes_in_the_middle_of_their_work(tmp_path: Path) -> None:
     animals(tmp_path)
     stream = serve(tmp_path / "data", tmp_path / "state")

@@ -37,6 +37,7 @@ def test_unreadable_files_are_named_with_their_reasons(tmp_path: Path) -> None:
         assert reason in found[name].reason
 
 
+@pytest.mark.long
 def test_a_file_that_crashes_the_decoder_is_trouble_by_name(tmp_path: Path) -> None:
     folder = animals(tmp_path)
     with (folder / "dog" / "0001.jpg").open("ab") as file:
@@ -48,6 +49,7 @@ def test_a_file_that_crashes_the_decoder_is_trouble_by_name(tmp_path: Path) -> N
     assert len(found.troubles) == 2
 
 
+@pytest.mark.long
 def test_copies_are_a_warning_within_a_class_and_trouble_across(tmp_path: Path) -> None:
     folder = animals(tmp_path)
     shutil.copy(folder / "cat" / "0000.jpg", folder / "cat" / "again.jpg")
@@ -73,6 +75,7 @@ def test_files_that_train_and_validation_share_are_leakage(tmp_path: Path) -> No
     assert found.together.at_most <= found.streams["train"].memory.trainers.at_most
 
 
+@pytest.mark.long
 def test_numbers_that_differ_between_copies_are_only_a_warning(tmp_path: Path) -> None:
     folder = animals(tmp_path)
     table = tmp_path / "all.csv"
@@ -86,6 +89,7 @@ def test_numbers_that_differ_between_copies_are_only_a_warning(tmp_path: Path) -
     assert (found.streams["train"].labels["angle"].least, found.streams["train"].labels["angle"].most) == (0.25, 1)
 
 
+@pytest.mark.long
 def test_vectors_tags_and_strings_are_described_and_tags_contradict_by_name(tmp_path: Path) -> None:
     folder = animals(tmp_path)
     table = tmp_path / "all.csv"
@@ -114,6 +118,7 @@ def test_a_stream_that_nobody_can_subscribe_to_is_trouble(tmp_path: Path) -> Non
     assert found.streams["train"].memory.trainers.at_most == 0
 
 
+@pytest.mark.long
 def test_a_sample_is_evenly_spread_and_progress_is_told_of_it(tmp_path: Path) -> None:
     folder = write_images(tmp_path / "data", {"a": 50, "b": 50}, size=(8, 8))
     heard = Silence()
@@ -122,6 +127,7 @@ def test_a_sample_is_evenly_spread_and_progress_is_told_of_it(tmp_path: Path) ->
     assert (heard.expected, heard.done) == (10, 10)
 
 
+@pytest.mark.long
 def test_what_is_not_served_is_trouble_and_the_rest_is_read(tmp_path: Path) -> None:
     folder = animals(tmp_path)
     store = stream_config(folder, pace={"lockstep": "1s"})
@@ -141,6 +147,7 @@ def test_what_serve_would_not_start_with_is_the_same_error(tmp_path: Path) -> No
         surveyed(tmp_path, animals(tmp_path), batch_size=9, drop_remainder=True)
 
 
+@pytest.mark.long
 def test_nothing_is_left_behind_and_files_are_seen_as_they_are_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from daemons import stream_config
 from messy import Silence, animals, config_of, spoil
 from packed_shards import pack_folder
@@ -11,6 +12,7 @@ from packed_shards import pack_folder
 from streamd.cli.check.run import Wish, survey
 
 
+@pytest.mark.long
 def test_check_reads_shards_as_it_reads_files_and_knows_copies_across_both(tmp_path: Path) -> None:
     folder = animals(tmp_path)
     reasons = spoil(folder)

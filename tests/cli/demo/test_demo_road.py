@@ -86,12 +86,14 @@ def test_dashes_are_painted_or_not_when_near_and_an_even_grey_when_far() -> None
     assert {0.0, 1.0} <= {round(float(value), 3) for value in share[-30:]}
 
 
+@pytest.mark.long
 def test_angles_are_spread_widely_around_zero() -> None:
     angles = [road.draw(np.random.default_rng([11, number]))[1] for number in range(200)]
     assert np.std(angles) == pytest.approx(0.4, abs=0.05)
     assert abs(np.mean(angles)) < 0.08
 
 
+@pytest.mark.long
 def test_the_angle_can_be_read_from_the_picture() -> None:
     drawn = [road.draw(np.random.default_rng([12, number])) for number in range(300)]
     features = np.stack([_small(pixels) for pixels, _ in drawn])

@@ -61,6 +61,7 @@ def test_without_json_it_prints_lines_and_by_default_drains_one_epoch_once(monke
     assert asked == {"stream": "train", "endpoint": None, **wish}
 
 
+@pytest.mark.long
 def test_headroom_is_told_by_trainer_beside_what_they_reached(endpoint: str) -> None:
     done = CliRunner().invoke(
         app, ["probe", "train", "--endpoint", endpoint, "--trainers", "2", "--headroom", "--json"]

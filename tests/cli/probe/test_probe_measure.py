@@ -48,6 +48,7 @@ def test_neither_digest_nor_headroom_are_there_unless_asked_for(endpoint: str) -
     assert (result.digest, result.headroom_samples_per_s, result.headroom_fraction) == (None, None, None)
 
 
+@pytest.mark.long
 def test_headroom_is_measured_with_the_users_own_function_and_its_batches_are_not_counted(
     endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,6 +69,7 @@ def test_headroom_is_measured_with_the_users_own_function_and_its_batches_are_no
     assert (len(result.receipts), result.ok) == (1, True)
 
 
+@pytest.mark.long
 def test_a_function_that_is_not_there_fails_before_anything_is_drained(
     endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -60,6 +60,7 @@ def test_batches_come_out_whole(served: Serve) -> None:
     play(stream, scene, workers=2)
 
 
+@pytest.mark.long
 def test_a_batch_of_several_tasks_is_told_once(served: Serve) -> None:
     rows = 2 * TASK_ROWS + 6
     stream = served(rows, batch_size=rows)
@@ -75,6 +76,7 @@ def test_a_batch_of_several_tasks_is_told_once(served: Serve) -> None:
     play(stream, scene, workers=2)
 
 
+@pytest.mark.long
 def test_a_batch_of_dear_rows_is_shared_by_the_workers(served: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_cost, "_NS_A_BYTE", 1e6)
     stream = served(8)
@@ -89,6 +91,7 @@ def test_a_batch_of_dear_rows_is_shared_by_the_workers(served: Serve, monkeypatc
     play(stream, scene, workers=2)
 
 
+@pytest.mark.long
 def test_the_workers_tell_what_their_pipeline_makes(served: Serve) -> None:
     stream = served(8)
 
@@ -124,6 +127,7 @@ def test_a_new_version_is_used_when_it_is_open_and_batches_under_way_keep_their_
     new.manifest.close()
 
 
+@pytest.mark.long
 def test_workers_forget_a_closed_stream_when_its_last_batch_is_done(served: Serve) -> None:
     stream = served()
 
@@ -147,6 +151,7 @@ def test_workers_forget_a_closed_stream_when_its_last_batch_is_done(served: Serv
     play(stream, scene)
 
 
+@pytest.mark.long
 def test_a_worker_that_comes_later_knows_the_streams_that_were_opened_since(served: Serve, tmp_path: Path) -> None:
     old = served(24)
     new = serve(old.manifest.root, tmp_path / "new", shuffle="none")
@@ -166,7 +171,7 @@ def test_a_worker_that_comes_later_knows_the_streams_that_were_opened_since(serv
 # --- deaths
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_worker_killed_amid_its_tasks_costs_nothing(served: Serve, workers: int) -> None:
     rows = 3 * TASK_ROWS
     stream = served(rows, batch_size=rows)
@@ -224,6 +229,7 @@ def test_a_task_that_kills_every_worker_gives_its_stream_up(
     asyncio.run(scene())
 
 
+@pytest.mark.long
 def test_tasks_of_a_batch_that_was_given_up_die_with_their_worker(served: Serve) -> None:
     async def scene(rig: Rig) -> None:
         (victim,) = rig.engine.pids
@@ -243,6 +249,7 @@ def test_tasks_of_a_batch_that_was_given_up_die_with_their_worker(served: Serve)
 # --- bad samples
 
 
+@pytest.mark.long
 def test_a_bad_sample_is_on_record_before_its_batch_is_told(served: Serve) -> None:
     stream = served()
     bad = int(stream.planned(0, 0)[3])
@@ -263,6 +270,7 @@ def test_a_bad_sample_is_on_record_before_its_batch_is_told(served: Serve) -> No
     play(stream, scene)
 
 
+@pytest.mark.long
 def test_a_masked_sample_is_a_black_row_without_weight(served: Serve) -> None:
     stream = served(bad_samples={"policy": "mask"})
     spoil(stream, int(stream.planned(0, 0)[3]))
@@ -278,6 +286,7 @@ def test_a_masked_sample_is_a_black_row_without_weight(served: Serve) -> None:
     play(stream, scene)
 
 
+@pytest.mark.long
 def test_a_batch_without_a_good_row_is_masked_whole(served: Serve) -> None:
     stream = served(16)
     for sample_id in stream.planned(0, 0).tolist():
@@ -310,6 +319,7 @@ def test_the_policy_fail_stops_at_the_first_bad_sample_and_names_it(served: Serv
     play(stream, scene)
 
 
+@pytest.mark.long
 def test_the_policy_fail_holds_after_a_restart(served: Serve) -> None:
     stream = served(bad_samples={"policy": "fail"})
     stream.quarantine.record([Verdict(3, "bad since yesterday")])
@@ -342,6 +352,7 @@ def test_too_many_bad_samples_stop_the_stream_and_one_is_named(served: Serve) ->
 # --- errors that may pass
 
 
+@pytest.mark.long
 def test_a_read_error_that_passes_leaves_no_trace(served: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = served()
     monkeypatch.setattr(engine, "_READ_RETRY_S", 0.05)
@@ -359,6 +370,7 @@ def test_a_read_error_that_passes_leaves_no_trace(served: Serve, monkeypatch: py
     play(stream, scene)
 
 
+@pytest.mark.long
 def test_a_read_error_that_does_not_pass_stops_the_stream_and_condemns_nobody(
     served: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -380,6 +392,7 @@ def test_a_read_error_that_does_not_pass_stops_the_stream_and_condemns_nobody(
 # --- slots
 
 
+@pytest.mark.long
 def test_dropped_slots_are_unmapped_by_every_worker(served: Serve) -> None:
     def mapped(pid: int) -> int:
         return Path(f"/proc/{pid}/maps").read_text().count("/memfd:streamd-")

@@ -37,6 +37,7 @@ def empty(folder: Path) -> Path:
     return aside
 
 
+@pytest.mark.long
 def test_batches_of_data_that_are_away_come_to_nothing_and_are_made_when_they_are_back(stream: ServedStream) -> None:
     folder = stream.manifest.root
 
@@ -63,6 +64,7 @@ def test_batches_of_data_that_are_away_come_to_nothing_and_are_made_when_they_ar
     play(stream, scene)
 
 
+@pytest.mark.long
 def test_where_nobody_waits_for_data_a_batch_fails_and_condemns_nobody(stream: ServedStream) -> None:
     async def scene(rig: Rig) -> None:
         empty(stream.manifest.root)
@@ -75,6 +77,7 @@ def test_where_nobody_waits_for_data_a_batch_fails_and_condemns_nobody(stream: S
     play(stream, scene)
 
 
+@pytest.mark.long
 def test_a_new_version_whose_data_are_there_is_not_held_up_by_the_old_one(stream: ServedStream, tmp_path: Path) -> None:
     elsewhere = serve(write_images(tmp_path / "other", {"cat": 24}, size=(8, 8)), tmp_path / "state")
 
@@ -94,6 +97,7 @@ def test_a_new_version_whose_data_are_there_is_not_held_up_by_the_old_one(stream
     elsewhere.manifest.close()
 
 
+@pytest.mark.long
 def test_data_of_an_old_version_that_are_away_end_its_batches_and_pause_nothing_new(stream: ServedStream) -> None:
     async def scene(rig: Rig) -> None:
         engine = rig.engine
@@ -112,6 +116,7 @@ def test_data_of_an_old_version_that_are_away_end_its_batches_and_pause_nothing_
     play(stream, scene)
 
 
+@pytest.mark.long
 def test_what_is_away_before_the_workers_start_is_told_to_who_asks_for_batches(stream: ServedStream) -> None:
     async def scene(rig: Rig) -> None:
         aside = empty(stream.manifest.root)
@@ -125,6 +130,7 @@ def test_what_is_away_before_the_workers_start_is_told_to_who_asks_for_batches(s
     play(stream, scene)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_early", [True, False])
 def test_workers_that_wait_for_data_which_are_away_make_room_at_once_and_nobody_is_to_blame(
     stream: ServedStream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_early: bool

@@ -57,7 +57,7 @@ def served(tmp_path: Path) -> Iterator[Serve]:
 
 
 @pytest.mark.usefixtures("ills")
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_a_sample_that_crashes_two_workers_is_condemned_and_its_row_filled_by_another(
     served: Serve, workers: int
 ) -> None:
@@ -75,6 +75,7 @@ def test_a_sample_that_crashes_two_workers_is_condemned_and_its_row_filled_by_an
     play(stream, scene, workers)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ills")
 def test_a_suspect_is_tried_alone_by_a_worker_that_has_done_nothing_else(
     served: Serve, monkeypatch: pytest.MonkeyPatch
@@ -101,6 +102,7 @@ def test_a_suspect_is_tried_alone_by_a_worker_that_has_done_nothing_else(
     play(stream, scene, workers=2)
 
 
+@pytest.mark.long
 def test_a_crash_that_does_not_come_again_condemns_nobody(served: Serve, ills: Broken) -> None:
     stream = served({3: harmful.KILLED})
     ills.kill(signal.SIGSEGV)
@@ -115,6 +117,7 @@ def test_a_crash_that_does_not_come_again_condemns_nobody(served: Serve, ills: B
     play(stream, scene)
 
 
+@pytest.mark.long
 def test_a_suspect_that_is_killed_from_outside_is_tried_again_and_cleared(served: Serve, ills: Broken) -> None:
     stream = served({3: harmful.KILLED})
     ills.kill(signal.SIGSEGV, signal.SIGKILL, signal.SIGKILL)
@@ -128,6 +131,7 @@ def test_a_suspect_that_is_killed_from_outside_is_tried_again_and_cleared(served
     play(stream, scene)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ills")
 def test_a_suspect_of_a_batch_that_is_given_up_is_let_go(served: Serve) -> None:
     stream = served({3: harmful.SEGV}, bad_samples={"policy": "fail"})
@@ -146,6 +150,7 @@ def test_a_suspect_of_a_batch_that_is_given_up_is_let_go(served: Serve) -> None:
     play(stream, scene)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ills")
 def test_the_policy_fail_stops_at_a_sample_that_crashes(served: Serve) -> None:
     stream = served({3: harmful.SEGV}, bad_samples={"policy": "fail"})
@@ -158,6 +163,7 @@ def test_the_policy_fail_stops_at_a_sample_that_crashes(served: Serve) -> None:
     play(stream, scene)
 
 
+@pytest.mark.long
 def test_a_worker_that_waits_for_a_file_is_told_of_then_replaced_and_no_sample_is_to_blame(
     served: Serve, ills: Broken, caplog: pytest.LogCaptureFixture
 ) -> None:

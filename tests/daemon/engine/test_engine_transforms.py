@@ -44,6 +44,7 @@ DEADLINE_S = 2.0  # a busy host imports nothing in less
 INVERT = "def f(image, labels, rng):\n    return 255 - image, labels"
 
 
+@pytest.mark.long
 def test_every_worker_draws_the_same_for_a_sample(served: Serve) -> None:
     stream = served(DRAWN.replace("draw", "f"))
     found: dict[int, set[bytes]] = {}
@@ -82,6 +83,7 @@ def test_what_no_batch_can_carry_stops_the_stream_at_once_and_condemns_nobody(se
     play(stream, scene)
 
 
+@pytest.mark.long
 def test_a_new_source_gets_new_workers_and_a_batch_under_way_is_finished_by_the_old_ones(
     served: Serve,
 ) -> None:
@@ -140,6 +142,7 @@ def test_new_workers_that_open_nothing_in_time_are_sent_away(served: Serve, monk
     asyncio.run(scene())
 
 
+@pytest.mark.long
 def test_a_transform_that_ends_who_tries_it_or_never_returns_is_refused_and_the_workers_at_work_hear_nothing_of_it(
     served: Serve,
 ) -> None:

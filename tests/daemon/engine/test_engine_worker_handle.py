@@ -102,6 +102,7 @@ def test_a_worker_answers_and_its_slots_are_mapped_once(stream: ServedStream) ->
     asyncio.run(scene())
 
 
+@pytest.mark.long
 def test_a_worker_has_no_threads_for_linear_algebra(stream: ServedStream) -> None:
     async def scene() -> None:
         worker, said = await start()
@@ -159,6 +160,7 @@ def test_a_workers_last_words_are_heard_after_its_death(stream: ServedStream) ->
     asyncio.run(scene())
 
 
+@pytest.mark.long
 def test_a_worker_that_is_seen_off_has_ended() -> None:
     async def see_off() -> tuple[int, int]:
         idle, _ = await start()

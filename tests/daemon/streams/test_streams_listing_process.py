@@ -37,6 +37,7 @@ def test_what_was_listed_apart_can_be_opened_here(tmp_path: Path) -> None:
     assert [stream.spec.samples for stream in open_streams(load(config), state)] == [7]
 
 
+@pytest.mark.long
 def test_what_is_known_is_listed_again_only_when_asked(tmp_path: Path) -> None:
     config = config_of(tmp_path, write_images(tmp_path / "data", {"cat": 3}))
     state = tmp_path / "state"
@@ -49,6 +50,7 @@ def test_what_is_known_is_listed_again_only_when_asked(tmp_path: Path) -> None:
     assert samples == [4, 4, 6]
 
 
+@pytest.mark.long
 def test_what_is_wrong_with_the_data_is_told_in_its_own_words(tmp_path: Path) -> None:
     config = config_of(tmp_path, tmp_path / "nothing")
 
@@ -71,6 +73,7 @@ def test_cancelling_ends_the_process_and_leaves_no_manifest(tmp_path: Path) -> N
     assert not is_listed(load(config), tmp_path / "state")
 
 
+@pytest.mark.long
 def test_what_another_process_lists_just_now_is_waited_for_and_not_listed_again(tmp_path: Path) -> None:
     path = config_of(tmp_path, write_images(tmp_path / "data", {"cat": 3}))
     state, config = tmp_path / "state", load(path)
@@ -89,6 +92,7 @@ def test_what_another_process_lists_just_now_is_waited_for_and_not_listed_again(
     asyncio.run(list_together())
 
 
+@pytest.mark.long
 def test_what_a_daemon_serves_is_not_listed_anew_and_its_pid_is_told(tmp_path: Path) -> None:
     path = config_of(tmp_path, write_images(tmp_path / "data", {"cat": 3}))
     state = tmp_path / "state"

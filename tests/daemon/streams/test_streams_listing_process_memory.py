@@ -61,6 +61,7 @@ def stream(path: Path, **source: object) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 def test_long_labels_are_listed_in_at_most_twice_their_memory(written: Path, tmp_path: Path) -> None:
     kinds: list[tuple[str, dict[str, object]]] = [(kind, {}) for kind in ("csv", "parquet", "txt")] + [
         ("csv", {"where": {"side": "a"}})

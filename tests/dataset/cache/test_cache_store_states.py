@@ -14,6 +14,7 @@ from typing import Final, cast
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 from exploring import explored, seldom
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -157,5 +158,5 @@ class Caching(RuleBasedStateMachine):
         shutil.rmtree(self._folder)
 
 
-TestCaching = Caching.TestCase
+TestCaching = pytest.mark.long(Caching.TestCase)
 TestCaching.settings = explored()
