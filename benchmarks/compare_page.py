@@ -8,7 +8,7 @@ from typing import Final
 import compare_peers as peers
 from compare_results import TARGETS, Comparison, Target, figures
 
-from streamd.core.text import counted
+from streamd.core.text import format_count
 
 _NONE: Final = "-"
 
@@ -55,7 +55,7 @@ def _head(found: Comparison) -> str:
         "# Beside other loaders\n\n"
         "Written by `python benchmarks/compare.py`, from `benchmarks/results/compare.json`; do not edit.\n"
         f"{where.date}, commit {where.commit}, {terms.cores} cores of {terms.processor}, Python {where.python}, "
-        f"{counted(len(found.rounds), 'round')}.\n\n"
+        f"{format_count(len(found.rounds), 'round')}.\n\n"
         + "\n".join(f"- `{name}`: {what}" for name, what in peers.SETS.items())
         + "\n"
     )

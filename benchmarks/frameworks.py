@@ -34,13 +34,13 @@ import streamd.frameworks.jax
 import streamd.frameworks.tensorflow
 import streamd.frameworks.torch
 from streamd.client import Batch
-from streamd.core.slot_layout import Tensor
-from streamd.ipc.mapping import lend
+from streamd.core.slot_layout import SlotTensor
+from streamd.ipc.mapping import lease_array
 
 Array = npt.NDArray[np.uint8]
 Make = Callable[[Iterable[Array]], Iterable[Any]]  # batches become tensors, one by one
 
-IMAGES: Final = Tensor("images", "uint8", (32, 128, 128, 3), 0)
+IMAGES: Final = SlotTensor("images", "uint8", (32, 128, 128, 3), 0)
 HELD: Final = 8  # batches that there are: as many as a trainer's credit
 MEASURED_S: Final = 1.0
 WARM: Final = 100  # batches before the clock runs
@@ -54,9 +54,9 @@ def lent_batches() -> list[Array]:
 
 
 def _lent(number: int) -> Array:
-    memory = memoryview(mmap.mmap(-1, IMAGES.nbytes))
-    IMAGES.view(memory)[:] = number
-    return lend(memory, IMAGES, lambda: None)
+    memory = memoryview(mmap.mmap(-1, IMAGES.size_bytes))
+    IMAGES.array_in(memory)[:] = number
+    return lease_array(memory, IMAGES, lambda: None)
 
 
 def each(make: Callable[[Array], Any]) -> Make:

@@ -178,14 +178,14 @@ class OtherVersionError(ProtocolError):
         )
 
 
-def near_name(wanted: str, known: Iterable[str]) -> str:
+def suggest_name(wanted: str, known: Iterable[str]) -> str:
     """A hint such as `; did you mean 'train'?`, or an empty string when nothing is close; capitals do not count."""
     spelled = {name.casefold(): name for name in known}
     close = difflib.get_close_matches(wanted.casefold(), spelled, n=1, cutoff=0.5)
     return f"; did you mean {spelled[close[0]]!r}?" if close else ""
 
 
-def unopened(stream: str, reason: str) -> str:
+def format_open_failure(stream: str, reason: str) -> str:
     """Why a stream cannot be opened, under its key path; a reason that has one is left as it is."""
     key = f"streams.{stream}"
     return reason if reason.startswith((f"{key}:", f"{key}.")) else f"{key}: cannot be opened: {reason}"

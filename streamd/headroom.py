@@ -18,10 +18,10 @@ from streamd.client import Batch, Stream
 from streamd.core.spec import StreamSpec
 from streamd.errors import ConfigError, StreamdError
 
-HELD: Final = 16  # batches: more than caches keep, so that each must be read from memory as a new one would
+HELD_BATCHES: Final = 16  # batches: more than caches keep, so that each must be read from memory as a new one would
 REPLAY_S: Final = 2.0  # enough for a rate; the user waits for it
 
-Work = Callable[[Batch], Any]
+TrainerStep = Callable[[Batch], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Replay:
     def epochs(self) -> Iterator[Iterator[Batch]]:
         """One iterator an epoch."""
         numbers = itertools.count() if self.epochs_wanted is None else range(self.epochs_wanted)
-        return map(self._epoch, numbers)
+        return map(self._replay_epoch, numbers)
 
     @property
     def steps_left(self) -> int:
@@ -72,12 +72,12 @@ class Replay:
     def return_to(self, token: str) -> None:
         """Stays where it is, as above."""
 
-    def _epoch(self, epoch: int) -> Iterator[Batch]:
+    def _replay_epoch(self, epoch: int) -> Iterator[Batch]:
         again = itertools.islice(itertools.cycle(self.held), self.steps)
         return (replace(batch, epoch=epoch, index=index) for index, batch in enumerate(again))
 
 
-def hold(stream: Stream, batches: int = HELD, epochs: int | None = None) -> Replay:
+def hold(stream: Stream, batches: int = HELD_BATCHES, epochs: int | None = None) -> Replay:
     """Takes the stream's next batches, fewer where its epochs end before, and gives them for `epochs` epochs.
 
     They lie in memory of their own, so that none of the daemon's is held. Raises ConfigError when `batches` is no
@@ -91,7 +91,7 @@ def hold(stream: Stream, batches: int = HELD, epochs: int | None = None) -> Repl
     return Replay(held, len(stream), epochs)
 
 
-def rate(held: Sequence[Batch], work: Work, at_least_s: float = REPLAY_S) -> float:
+def measure_rate(held: Sequence[Batch], work: TrainerStep, at_least_s: float = REPLAY_S) -> float:
     """Samples a second that `work` takes when each batch is there already: over so many seconds, and each batch."""
     began_s, samples = time.monotonic(), 0
     for number, batch in enumerate(itertools.cycle(held), 1):

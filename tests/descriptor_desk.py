@@ -7,7 +7,7 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from streamd.ipc.fd_passing import DescriptorServer, Lifeline, News
+from streamd.ipc.fd_passing import DescriptorServer, Lifeline, LifelineCallbacks
 from streamd.ipc.slots import SlotStore
 
 NBYTES = 4096
@@ -22,7 +22,9 @@ class Desk:
         self.slots = SlotStore()
         self.lost: list[tuple[int, str]] = []
         self.told: list[tuple[object, ...]] = []
-        news = News(self._lose, lambda *what: self._tell("parted", *what), lambda *what: self._tell("dropped", *what))
+        news = LifelineCallbacks(
+            self._lose, lambda *what: self._tell("parted", *what), lambda *what: self._tell("dropped", *what)
+        )
         self.server = DescriptorServer(self.slots.open_readable, news)
         self._news = asyncio.Event()
 
@@ -41,7 +43,7 @@ class Desk:
         return self.lost[0]
 
     async def connect(self, session: int = 1) -> Lifeline:
-        return await asyncio.to_thread(Lifeline, self.path, self.server.expect(session))
+        return await asyncio.to_thread(Lifeline, self.path, self.server.issue_secret(session))
 
 
 async def answered() -> None:
@@ -65,8 +67,8 @@ def raw(path: str) -> socket.socket:
 @contextlib.asynccontextmanager
 async def opened(path: str) -> AsyncIterator[Desk]:
     desk = Desk(path)
-    desk.server.listen(path, 0o600)
-    desk.slots.writable(7, NBYTES)
+    desk.server.start_listening(path, 0o600)
+    desk.slots.ensure_slot(7, NBYTES)
     try:
         yield desk
     finally:

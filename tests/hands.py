@@ -13,18 +13,18 @@ import numpy as np
 import numpy.typing as npt
 from served_folders import file_of
 
-from streamd.core.slot_layout import slot_bytes
+from streamd.core.slot_layout import compute_slot_bytes
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.decode.decoders import decode_into
-from streamd.ipc.frames import parted
-from streamd.ipc.progress_page import TRACK_BYTES, Track
-from streamd.ipc.slots import SlotStore, make_memory
+from streamd.decode.decoders import decode_image
+from streamd.ipc.frames import split_records
+from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage
+from streamd.ipc.slots import SlotStore, create_memfd
 from streamd.ipc.worker_messages import (
     MAX_RECORD_BYTES,
-    Command,
     FillRows,
     OpenStream,
-    Report,
+    WorkerCommand,
+    WorkerReport,
     decode_report,
     encode_command,
 )
@@ -41,8 +41,8 @@ class Hand:
         self.link.settimeout(ANSWER_S)
         self._records: list[bytes] = []
         self.slots = SlotStore()
-        page = make_memory("track", TRACK_BYTES)
-        self.track = Track(page)
+        page = create_memfd("track", PROGRESS_PAGE_BYTES)
+        self.track = ProgressPage(page)
         command = [sys.executable, "-P", "-m", "streamd.worker", str(theirs.fileno()), str(page), "0"]
         with theirs:
             self.process = subprocess.Popen(command, pass_fds=[theirs.fileno(), page], stderr=subprocess.PIPE)
@@ -59,15 +59,15 @@ class Hand:
             self.process.kill()
         self.process.communicate()
 
-    def send(self, command: Command, *, slot: int | None = None, nbytes: int = 0) -> None:
-        descriptors = [] if slot is None else [self.slots.writable(slot, nbytes)]
+    def send(self, command: WorkerCommand, *, slot: int | None = None, nbytes: int = 0) -> None:
+        descriptors = [] if slot is None else [self.slots.ensure_slot(slot, nbytes)]
         socket.send_fds(self.link, [encode_command(command)], descriptors)
 
-    def hear(self) -> Report:
-        self._records = self._records or parted(self.link.recv(MAX_RECORD_BYTES))
+    def hear(self) -> WorkerReport:
+        self._records = self._records or split_records(self.link.recv(MAX_RECORD_BYTES))
         return decode_report(self._records.pop(0))
 
-    def open(self, stream: ServedStream) -> Report:
+    def open(self, stream: ServedStream) -> WorkerReport:
         self.send(OpenStream(0, str(stream.manifest_path), stream.spec))
         return self.hear()
 
@@ -79,10 +79,12 @@ class Hand:
 
 
 def task(stream: ServedStream, number: int, rows: list[int], ids: list[int], slot: int = 1) -> FillRows:
-    return FillRows(number, 0, slot, slot_bytes(stream.spec), ROWS, np.array(rows, np.uint16), np.array(ids, np.int64))
+    return FillRows(
+        number, 0, slot, compute_slot_bytes(stream.spec), ROWS, np.array(rows, np.uint16), np.array(ids, np.int64)
+    )
 
 
 def pixels(stream: ServedStream, sample_id: int) -> npt.NDArray[np.uint8]:
     row = np.empty(stream.spec.image_shape, np.uint8)
-    decode_into(file_of(stream, sample_id).read_bytes(), row, stream.spec.image)
+    decode_image(file_of(stream, sample_id).read_bytes(), row, stream.spec.image)
     return row

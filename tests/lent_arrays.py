@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamd.core.slot_layout import Tensor
-from streamd.ipc.mapping import lend
+from streamd.core.slot_layout import SlotTensor
+from streamd.ipc.mapping import lease_array
 
-IMAGES = Tensor("images", "uint8", (4, 8, 8, 3), 0)
+IMAGES = SlotTensor("images", "uint8", (4, 8, 8, 3), 0)
 
 
 class Lender:
@@ -22,10 +22,10 @@ class Lender:
 
     def lend(self) -> npt.NDArray[np.uint8]:
         """uint8 (4, 8, 8, 3), read-only, at a page's beginning."""
-        memory = memoryview(mmap.mmap(-1, IMAGES.nbytes))
-        IMAGES.view(memory)[:] = np.arange(4, dtype=np.uint8)[:, None, None, None]
+        memory = memoryview(mmap.mmap(-1, IMAGES.size_bytes))
+        IMAGES.array_in(memory)[:] = np.arange(4, dtype=np.uint8)[:, None, None, None]
         self.held += 1
-        return lend(memory, IMAGES, self._give_back)
+        return lease_array(memory, IMAGES, self._give_back)
 
     def _give_back(self) -> None:
         self.held -= 1

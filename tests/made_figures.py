@@ -8,19 +8,19 @@ from dataclasses import dataclass, field, replace
 from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Sample
 
-from streamd.core.counters import SPREAD_S
-from streamd.core.epoch_timing import Supply, Timing
+from streamd.core.counters import BUCKET_BOUNDS_S
+from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.status import DaemonStatus, SessionStatus, StreamStatus
 from streamd.daemon.monitor.batch_preview import Leaving
 from streamd.daemon.monitor.snapshot import Figures, Histogram, Numbers
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.ipc.slots import SlotStore
 
-TIMING = Timing(0, 43.0, 2.0, "disk", Supply())
+TIMING = EpochTiming(0, 43.0, 2.0, "disk", BatchSupply())
 STREAM = StreamStatus("train", 1000, 8, 125, 1, 10.0, 80.0, 1.25, 3, 4, 1, shuffle_score=0.75)
 SESSION = SessionStatus(7, "train", 1, 2, 3, None, 40, 62, 16, 5, "reading", 80.0, 60.0, TIMING)
 STATUS = DaemonStatus("1.2", 4321, "ipc:///s", 60.0, 4, 0.5, 1 << 30, 1 << 20, draining=False, streams=(STREAM,))
-NOTHING = Histogram([0] * (len(SPREAD_S) + 1), 0.0)
+NOTHING = Histogram([0] * (len(BUCKET_BOUNDS_S) + 1), 0.0)
 
 
 def figures(

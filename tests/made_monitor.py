@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from made_figures import Books
 
-from streamd.core.counters import Stats
+from streamd.core.counters import ProcessStats
 from streamd.daemon.monitor.http_server import Monitor
 
 
@@ -27,7 +27,7 @@ async def monitor(books: Books | None = None) -> AsyncIterator[Monitor]:
     monitor = Monitor("127.0.0.1:0")
     await monitor.open()
     if books is not None:
-        monitor.watch(books, Stats())
+        monitor.watch(books, ProcessStats())
     running = asyncio.ensure_future(monitor.run())
     try:
         yield monitor

@@ -14,7 +14,7 @@ from served_folders import serve
 from streamd.core.sampler import Ids
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.arrays.store import Mask, Pixels
-from streamd.worker.stream_reader import Source
+from streamd.worker.stream_reader import StreamReader
 
 LABELS = {"label": {"type": "category", "classes": ["dog", "cat"]}}  # sample 0 has a label other than 0
 
@@ -28,8 +28,8 @@ def stream(tmp_path: Path) -> Iterator[ServedStream]:
 
 
 @pytest.fixture
-def source(stream: ServedStream) -> Iterator[Source]:
-    source = Source.open(stream.spec, stream.manifest_path)
+def source(stream: ServedStream) -> Iterator[StreamReader]:
+    source = StreamReader.open(stream.spec, stream.manifest_path)
     yield source
     source.close()
 
@@ -63,6 +63,6 @@ class Held:
         self.closed = True
 
 
-def holding(source: Source, *held: int) -> tuple[Source, Held]:
+def holding(source: StreamReader, *held: int) -> tuple[StreamReader, Held]:
     store = Held(set(held))
     return replace(source, store=store), store

@@ -12,8 +12,8 @@ import numpy as np
 import streamd
 from streamd.config import load
 from streamd.daemon.streams.catalog import list_samples, open_streams
-from streamd.ipc.worker_messages import BadSample
-from streamd.worker.stream_reader import Source
+from streamd.ipc.worker_messages import UnfilledRow
+from streamd.worker.stream_reader import StreamReader
 
 
 def main(config: Path, state: Path) -> None:
@@ -21,13 +21,13 @@ def main(config: Path, state: Path) -> None:
     loaded = load(config)
     list_samples(loaded, state, lambda *_: None)
     (stream,) = open_streams(loaded, state)
-    source = Source.open(stream.spec, stream.manifest_path)
+    source = StreamReader.open(stream.spec, stream.manifest_path)
     ids = np.arange(stream.spec.samples, dtype=np.int64)
-    source.read_ahead(ids)
+    source.read_files_ahead(ids)
     labels = stream.manifest.label_rows("label", ids).tolist()
-    blobs = [source.read_one(sample_id) for sample_id in ids.tolist()]
+    blobs = [source.read_sample(sample_id) for sample_id in ids.tolist()]
     samples = [
-        [stream.file(row), label, {"bad": blob.reason, "lasting": blob.lasting} if isinstance(blob, BadSample) else
+        [stream.file(row), label, {"bad": blob.reason, "lasting": blob.lasting} if isinstance(blob, UnfilledRow) else
          base64.b64encode(blob).decode()]
         for row, (label, blob) in enumerate(zip(labels, blobs, strict=True))
     ]  # fmt: skip

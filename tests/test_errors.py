@@ -20,7 +20,7 @@ from streamd.errors import (
     StreamdError,
     StreamStoppedError,
     TokenError,
-    near_name,
+    suggest_name,
 )
 
 ALL: Final = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)]
@@ -74,8 +74,8 @@ def test_a_forked_client_says_where_to_connect() -> None:
     [("trian", "; did you mean 'train'?"), ("valid", "; did you mean 'validation'?"), ("xyz", ""), ("", "")],
 )
 def test_a_near_name_is_offered_and_a_far_one_is_not(wanted: str, hint: str) -> None:
-    assert near_name(wanted, ["train", "validation"]) == hint
+    assert suggest_name(wanted, ["train", "validation"]) == hint
 
 
 def test_there_is_no_near_name_among_none() -> None:
-    assert near_name("train", []) == ""
+    assert suggest_name("train", []) == ""

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from streamd.config import load, not_served
-from streamd.core.sample_rng import generators
+from streamd.core.sample_rng import build_generators
 from streamd.core.spec import ImageSpec, LabelSpec, PixelId
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.transform_source import place_of
 from streamd.limits import WORKER_ENVIRONMENT
-from streamd.worker.transforms.call import PURPOSE
+from streamd.worker.transforms.call import RNG_PURPOSE
 from streamd.worker.transforms.trial import open_transform
 
 FOLDER: Final = Path(__file__).parent.parent / "examples" / "transforms"
@@ -47,8 +47,8 @@ def transformed(stream: str, epoch: int = 0) -> tuple[list[Any], list[float]]:
     assert tried.remark == ""
     images = np.broadcast_to(np.arange(0, 240, 10, dtype=np.uint8)[None, None, :, None], (SAMPLES, 16, 24, 3)).copy()
     labels = {label.name: np.ones(SAMPLES, label.dtype)}
-    for place, rng in enumerate(generators(0, epoch, np.arange(SAMPLES), PURPOSE)):
-        tried.call.apply(images[place], labels, place, rng)
+    for place, rng in enumerate(build_generators(0, epoch, np.arange(SAMPLES), RNG_PURPOSE)):
+        tried.call.transform_row(images[place], labels, place, rng)
     return list(images), labels[label.name].tolist()
 
 

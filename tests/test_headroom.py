@@ -15,7 +15,7 @@ from daemons import DaemonProcess, stream_config, write_images
 import streamd
 from streamd.client import Batch
 from streamd.errors import ConfigError, StreamdError
-from streamd.headroom import Replay, hold, rate
+from streamd.headroom import Replay, hold, measure_rate
 
 PUBLIC_LIBRARIES = {"msgspec", "numpy", "zmq"}  # all that a trainer installs
 THEIR_OWN = {"cython_runtime", "typing_extensions"}  # what pyzmq brings of itself, where it is there
@@ -105,8 +105,8 @@ def test_a_rate_is_that_of_the_work_over_the_time_that_was_asked_for(
 
     held = held_of(endpoint, 2).held
     monkeypatch.setattr("streamd.headroom.time", SimpleNamespace(monotonic=lambda: now_s))
-    assert rate(held, work, 3.0) == 6 * 8 / 3.0
-    assert rate(held, work, 0.0) == 2 * 8 / 1.0  # each at least once
+    assert measure_rate(held, work, 3.0) == 6 * 8 / 3.0
+    assert measure_rate(held, work, 0.0) == 2 * 8 / 1.0  # each at least once
 
 
 @pytest.mark.train

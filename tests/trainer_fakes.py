@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.client import Batch
-from streamd.core.epoch_timing import Timing
+from streamd.core.epoch_timing import EpochTiming
 from streamd.core.receipt import Receipt
 from streamd.core.sampler import Ids
-from streamd.core.slot_layout import layout
+from streamd.core.slot_layout import compute_layout
 from streamd.core.spec import ImageSpec, LabelSpec, OrderId, PixelId, StreamSpec
-from streamd.errors import ReceiptError, RefusedError, near_name
-from streamd.ipc.mapping import lend
+from streamd.errors import ReceiptError, RefusedError, suggest_name
+from streamd.ipc.mapping import lease_array
 
 ANGLE = LabelSpec("angle", "float", mean=0.1, std=0.5)
 KIND = LabelSpec("kind", "category", classes=("car", "cat", "dog"), counts=(6, 2, 2))
@@ -69,7 +69,7 @@ class FakeStream:
     spoiled: frozenset[int] = frozenset()  # whose labels that are floats are NaN
     missed: int = 0
     receipts: list[Receipt] = field(default_factory=list)
-    timings: list[Timing] = field(default_factory=list)
+    timings: list[EpochTiming] = field(default_factory=list)
     wait_s: float = 0.0
     taken: list[tuple[int, int]] = field(default_factory=list)
     leases: int = 0
@@ -87,7 +87,7 @@ class FakeStream:
 
     def ids(self, epoch: int, index: int) -> Ids:
         order = np.random.default_rng(epoch).permutation(self.spec.samples)
-        return order[index * self.spec.batch_size :][: self.spec.rows(index)].astype(np.int64)
+        return order[index * self.spec.batch_size :][: self.spec.batch_rows(index)].astype(np.int64)
 
     def epochs(self) -> Iterator[Iterator[FakeBatch]]:
         """One iterator an epoch; one that was left early is gone on with."""
@@ -141,12 +141,12 @@ class FakeStream:
         return FakeBatch(self._images(ids), labels, weights, ids, epoch, index, partial("{}:{}".format, epoch, index))
 
     def _images(self, ids: Ids) -> npt.NDArray[np.uint8]:
-        place = layout(self.spec, ids.size).images
-        memory = mmap.mmap(-1, place.nbytes)
-        place.view(memoryview(memory))[:] = ids[:, None, None, None]
+        place = compute_layout(self.spec, ids.size).images
+        memory = mmap.mmap(-1, place.size_bytes)
+        place.array_in(memoryview(memory))[:] = ids[:, None, None, None]
         self.leases += 1
         self.most_leases = max(self.most_leases, self.leases)
-        return lend(memoryview(memory), place, self._returned)
+        return lease_array(memoryview(memory), place, self._returned)
 
     def _returned(self) -> None:
         self.leases -= 1
@@ -159,7 +159,7 @@ class FakeStream:
         return values
 
     def _receive(self, *, complete: bool) -> None:
-        samples = sum(self.spec.rows(index) for index in range(self.index))
+        samples = sum(self.spec.batch_rows(index) for index in range(self.index))
         self.receipts.append(
             Receipt(
                 stream=self.spec.name,
@@ -209,7 +209,7 @@ class FakeClient:
 
     def spec(self, name: str) -> StreamSpec:
         if name not in self._specs:
-            raise RefusedError(f"no stream {name!r}{near_name(name, self._specs)}")
+            raise RefusedError(f"no stream {name!r}{suggest_name(name, self._specs)}")
         return self._specs[name]
 
     def subscribe(self, name: str, *, epochs: int | None = None, start: object = "begin") -> Subscription:

@@ -96,9 +96,9 @@ def _written(config: Path) -> Iterable[str]:
 
 def _served(endpoint: str | None) -> Iterable[str]:
     """The streams of the daemon; where none can be, that is found out before NumPy and ZeroMQ are read."""
-    from streamd.ipc.endpoint import find  # noqa: PLC0415 - only when it is needed
+    from streamd.ipc.endpoint import find_endpoint  # noqa: PLC0415 - only when it is needed
 
-    found = find(endpoint)
+    found = find_endpoint(endpoint)
     from streamd import connect  # noqa: PLC0415 - as above
 
     with connect(found, timeout=LIMIT_S) as client:

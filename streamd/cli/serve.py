@@ -77,7 +77,7 @@ def _run(config: Path, manager: Manager, handed: Handed, *, rescan: bool, level:
     for library in ("PIL", "aiofiles", "cv2", "simplejpeg"):  # the workers', which would die of it one after the other
         if importlib.util.find_spec(library) is None:
             raise MissingExtraError(library, "serve", "streamd serve")
-    log.configure(level=level, as_json=as_json)
+    log.configure_logging(level=level, as_json=as_json)
 
     async def run() -> None:
         await Daemon(config, rescan=rescan, manager=manager, handed=handed).run()

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import PurePath
 from typing import Final
 
-from streamd.core.text import is_text
+from streamd.core.text import is_encodable
 from streamd.errors import ConfigError
 
 _UNIT_NAME_BYTES: Final = 255
@@ -27,7 +27,7 @@ def quoted_path(path: PurePath | str) -> str:
     text = str(path)
     if _UNQUOTED.issuperset(text):
         return text
-    if not is_text(text) or not text.isprintable():
+    if not is_encodable(text) or not text.isprintable():
         raise ConfigError(f"a unit of systemd cannot name {text!a}: install streamd at a path of printable UTF-8")
     for mark, written in (("\\", r"\\"), ('"', r"\""), ("%", "%%")):
         text = text.replace(mark, written)

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamd.core.bad_samples import BadRow, Marks, resolve, unmarked
+from streamd.core.bad_samples import BadRow, RowStatus, build_good_status, resolve_bad_samples
 from streamd.core.sampler import Ids
-from streamd.core.slot_layout import Layout
+from streamd.core.slot_layout import SlotLayout
 from streamd.core.spec import BadPolicy, StreamSpec
 from streamd.errors import ProtocolError
-from streamd.ipc.mapping import lend
+from streamd.ipc.mapping import lease_array
 from streamd.ipc.messages import BatchReady
 
 
@@ -64,7 +64,7 @@ class Batch:
 
 def open_batch(
     memory: memoryview,
-    layout: Layout,
+    layout: SlotLayout,
     header: BatchReady,
     spec: StreamSpec,
     *,
@@ -74,12 +74,12 @@ def open_batch(
     """The batch that lies in `memory`; `on_return` runs when the last view of its images is gone."""
     start = layout.sample_ids.offset
     # What lies behind the images is small: copied in one piece, for the caller to keep.
-    own = memoryview(bytearray(memory[start : layout.nbytes]))
+    own = memoryview(bytearray(memory[start : layout.size_bytes]))
     return Batch(
-        lend(memory, layout.images, on_return),
-        {name: _label(tensor.view(own, start)) for name, tensor in layout.labels.items()},
-        layout.weights.view(own, start),
-        layout.sample_ids.view(own, start),
+        lease_array(memory, layout.images, on_return),
+        {name: _label(tensor.array_in(own, start)) for name, tensor in layout.labels.items()},
+        layout.weights.array_in(own, start),
+        layout.sample_ids.array_in(own, start),
         header.bad,
         header.epoch,
         header.index,
@@ -93,16 +93,16 @@ def _label(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
 
 
-def planned_ids(delivered: Ids, bad: tuple[BadRow, ...], policy: BadPolicy) -> tuple[Ids, Marks]:
+def planned_ids(delivered: Ids, bad: tuple[BadRow, ...], policy: BadPolicy) -> tuple[Ids, RowStatus]:
     """The ids that the plan has for a batch, and the marks of its rows.
 
     Raises ProtocolError when what was delivered is not what the verdicts in `bad` make of them.
     """
     if not bad:
-        return delivered, unmarked(delivered.size)
+        return delivered, build_good_status(delivered.size)
     planned = delivered.copy()
     planned[[row.row for row in bad]] = [row.sample_id for row in bad]
-    resolved, marks = resolve(planned, {row.sample_id for row in bad}, policy)
+    resolved, marks = resolve_bad_samples(planned, {row.sample_id for row in bad}, policy)
     if not np.array_equal(resolved, delivered):
         raise ProtocolError(f"samples {delivered.tolist()} are not what {bad} make of samples {planned.tolist()}")
     return planned, marks

@@ -20,9 +20,9 @@ from streamd.client.session import Wish
 from streamd.client.sockets import make_socket
 from streamd.client.stream import Stream
 from streamd.core.sampler import PAD_ID
-from streamd.core.spec import Cursor, StreamSpec, Uneven
+from streamd.core.spec import Cursor, StreamSpec, UnevenPolicy
 from streamd.core.status import DaemonStatus
-from streamd.core.token import read_place
+from streamd.core.token import parse_token_for_rank
 from streamd.errors import (
     ClosedError,
     ConfigError,
@@ -31,10 +31,10 @@ from streamd.errors import (
     RefusedError,
     StreamdError,
     TokenError,
-    near_name,
+    suggest_name,
 )
 from streamd.ipc import endpoint as places
-from streamd.ipc.frames import NOBODY, pack, unpack_daemon
+from streamd.ipc.frames import EMPTY_HEADER, decode_daemon_frame, encode_frame
 from streamd.ipc.messages import (
     AskMonitor,
     AskNames,
@@ -79,7 +79,7 @@ def connect(
     """
     if curve is not None:
         raise ConfigError("curve keys are for tcp:// endpoints, which this version does not serve")
-    client = Client(places.find(endpoint), timeout, patience)
+    client = Client(places.find_endpoint(endpoint), timeout, patience)
     client.streams()
     return client
 
@@ -105,7 +105,7 @@ class Client:
         """What the daemon serves under `name`. Raises RefusedError, with the near name, when that is nothing."""
         known = self.streams()
         if name not in known:
-            raise RefusedError(f"no stream {name!r}{near_name(name, known)}; served: {', '.join(known)}")
+            raise RefusedError(f"no stream {name!r}{suggest_name(name, known)}; served: {', '.join(known)}")
         return known[name]
 
     def stats(self) -> dict[str, dict[str, float]]:
@@ -165,7 +165,7 @@ class Client:
         resume: str | bytes | None = None,
         batch_size: int | None = None,
         prefetch: int | None = None,
-        uneven: Uneven | None = None,
+        uneven: UnevenPolicy | None = None,
         transport: Literal["shared", "inline"] = "shared",
     ) -> Stream:
         """Opens a stream of batches.
@@ -206,7 +206,7 @@ class Client:
         """Asks what a stream is, subscribes, and waits until the daemon has let it in."""
         spec = self.spec(name)
         asked = wish(spec)
-        token = None if resume is None else read_place(resume, spec, asked.world, batch_size)
+        token = None if resume is None else parse_token_for_rank(resume, spec, asked.world, batch_size)
         stream = self._adopt(
             Stream(self.endpoint, BatchSplit.for_size(spec, batch_size, asked.uneven), asked, token, self._patience_s)
         )
@@ -263,7 +263,7 @@ class Client:
             raise self._gone
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         try:
-            return self._answered(context, pack(NOBODY, question), answer)
+            return self._answered(context, encode_frame(EMPTY_HEADER, question), answer)
         finally:
             context.destroy(linger=0)  # and every socket, also one that an interrupt left half made
 
@@ -274,14 +274,16 @@ class Client:
             while self._gone is None and (left_s := deadline_s - time.monotonic()) > 0:
                 socket.send(frame)
                 while socket.poll(int(min(left_s, ASK_AGAIN_S) * 1000) + 1):
-                    _, heard = unpack_daemon(socket.recv_multipart()[0])
+                    _, heard = decode_daemon_frame(socket.recv_multipart()[0])
                     if isinstance(heard, answer):
                         return heard
                     if isinstance(heard, Refused):
                         raise RefusedError(heard.text)
         if self._gone is not None:
             raise self._gone
-        raise ConnectError(self.endpoint, f"no answer within {self._timeout_s:g} s; {places.silence(self.endpoint)}")
+        raise ConnectError(
+            self.endpoint, f"no answer within {self._timeout_s:g} s; {places.explain_silence(self.endpoint)}"
+        )
 
 
 def _start(start: Start, *, resuming: bool) -> tuple[bool, int]:
@@ -315,7 +317,7 @@ def _wish(
     epochs: int | None,
     rank: int,
     world: int,
-    uneven: Uneven | None,
+    uneven: UnevenPolicy | None,
     prefetch: int | None,
     transport: Transport,
 ) -> Wish:
@@ -328,5 +330,5 @@ def _wish(
     credit = DEFAULT_CREDIT if prefetch is None else prefetch
     if not MIN_CREDIT <= credit <= MAX_CREDIT:
         raise ConfigError(f"prefetch {credit}: between {MIN_CREDIT} and {MAX_CREDIT}")
-    rule: Uneven = uneven or ("pad" if spec.shuffle == "none" else "drop")
+    rule: UnevenPolicy = uneven or ("pad" if spec.shuffle == "none" else "drop")
     return Wish(spec.name, rank, world, epochs, rule, credit, transport)

@@ -38,7 +38,7 @@ from streamd.client.sockets import has_input, make_socket
 from streamd.client.waiting import say
 from streamd.errors import ConnectError, ProtocolError, StreamdError
 from streamd.ipc.fd_passing import Lifeline
-from streamd.ipc.frames import pack, parted, unpack_daemon
+from streamd.ipc.frames import decode_daemon_frame, encode_frame, split_records
 from streamd.ipc.mapping import map_readable
 from streamd.ipc.messages import Welcome
 from streamd.limits import MAX_SESSIONS
@@ -150,7 +150,7 @@ class IOThread:
         farewell = self._session.closed((*held, *forked.difference(held)) if self._is_shared else ())
         self._do(farewell)
         if farewell and self._lifeline is not None:
-            self._lifeline.wait_end(_FAREWELL_S)
+            self._lifeline.wait_until_closed(_FAREWELL_S)
 
     def _turn(self) -> None:
         """Waits for the next thing to happen, and deals with it."""
@@ -172,7 +172,7 @@ class IOThread:
     def _look_for_end(self) -> None:
         """Whether the connection has ended; called after what had still arrived was read."""
         if (self._monitor is not None and has_input(self._monitor)) or (
-            self._lifeline is not None and self._lifeline.ended()
+            self._lifeline is not None and self._lifeline.has_ended()
         ):
             self._lose()
 
@@ -218,8 +218,8 @@ class IOThread:
         waited_ns, self._waited_ns = self._waited_ns, 0
         if numbers and self._session.state == "over" and self._lifeline is not None:
             with suppress(OSError):  # the lifeline's end says as much
-                self._lifeline.retire(retired)
-                self._lifeline.drop(set(numbers).difference(retired))
+                self._lifeline.report_retired(retired)
+                self._lifeline.report_dropped(set(numbers).difference(retired))
         elif numbers:
             self._do(self._session.released(numbers, taken, waited_ns, time.monotonic(), retired))
         while self._orders:
@@ -233,7 +233,7 @@ class IOThread:
             inline = None
             if self._session.wish.transport == "inline" and socket.getsockopt(zmq.RCVMORE):
                 inline = socket.recv(zmq.DONTWAIT, copy=False).buffer
-            self._hear(parted(head), inline)
+            self._hear(split_records(head), inline)
             if self._session.state == "away":  # it gave this connection up: a daemon that drains waits for the end
                 self._lose()
 
@@ -241,7 +241,7 @@ class IOThread:
         """Takes the frames of one message; the batches among them reach the loop together."""
         batches: list[ReceivedBatch] = []
         for data in frames:
-            header, message = unpack_daemon(data)
+            header, message = decode_daemon_frame(data)
             for do in self._session.heard(header, message, time.monotonic()):
                 if isinstance(do, ReceivedBatch):
                     batches += self._with_memory(do, inline)
@@ -261,7 +261,7 @@ class IOThread:
             case Say(header, message):
                 self._said = True
                 if self._socket is not None:
-                    self._socket.send(pack(header, message), zmq.DONTWAIT)
+                    self._socket.send(encode_frame(header, message), zmq.DONTWAIT)
             case OpenSocket():
                 self._connect()
             case Greet(welcome):
@@ -338,7 +338,7 @@ class IOThread:
         if slot not in self._maps:
             if self._lifeline is None:
                 raise ConnectError("the descriptor socket", "not connected")
-            descriptor = self._lifeline.fetch(slot)
+            descriptor = self._lifeline.fetch_descriptor(slot)
             try:
                 self._maps[slot] = map_readable(descriptor, nbytes)
             finally:
@@ -356,7 +356,7 @@ class IOThread:
         """The session is over, by the daemon's word: it is told what the loop may hold of it, as long as it does."""
         if self._lifeline is not None and self._is_shared:
             with suppress(OSError):  # the lifeline's end says as much
-                self._lifeline.keep(self._handoff.outstanding())
+                self._lifeline.report_held(self._handoff.outstanding())
 
     def _part(self, lifeline: Lifeline) -> None:
         """The connection is over: its lifeline ends with the last view of its batches, which may be now."""
@@ -365,8 +365,8 @@ class IOThread:
             held = {}
         elif held or forked:
             with suppress(OSError):  # the daemon is gone: nobody counts any more
-                lifeline.retire(forked.difference(held))
-                lifeline.keep(held)
+                lifeline.report_retired(forked.difference(held))
+                lifeline.report_held(held)
         self._hold_over(lifeline, held, forked)
 
     def _hold_over(self, lifeline: Lifeline, held: dict[int, tuple[int, int]], forked: Collection[int]) -> None:

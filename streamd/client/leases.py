@@ -64,7 +64,7 @@ class EndedConnection:
             return
         if not self._is_copy:
             with suppress(OSError):
-                (self._lifeline.retire if number in self._forked else self._lifeline.drop)((number,))
+                (self._lifeline.report_retired if number in self._forked else self._lifeline.report_dropped)((number,))
         if not self._held:
             self._known.discard(self)
             self._lifeline.close()

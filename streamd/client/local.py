@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Final
 
 from streamd.client import Client
-from streamd.core.text import printable
+from streamd.core.text import escape_unprintable
 from streamd.errors import ConfigError, ConnectError, StreamdError
 from streamd.ipc import endpoint
-from streamd.ipc.local_daemon import READY, Errand, endpoint_in
+from streamd.ipc.local_daemon import READY_LINE, LocalDaemonRequest, endpoint_in_folder
 from streamd.limits import CONNECT_TIMEOUT_S, DRAIN_S
 
 _SHORT: Final = "/tmp"  # noqa: S108 - mkdtemp makes a folder there that nobody else may enter
@@ -44,7 +44,7 @@ def local(config: Given, *, timeout: float = CONNECT_TIMEOUT_S, patience: float 
     Raises ConfigError for whatever is wrong with the configuration or the data.
     """
     given = dict(config) if isinstance(config, Mapping) else os.path.abspath(os.fsdecode(config))  # noqa: PTH100 - links stay as they are
-    errand = Errand(given, _folder())
+    errand = LocalDaemonRequest(given, _folder())
     try:
         helper = _Helper(errand)
     except BaseException:
@@ -61,7 +61,7 @@ def local(config: Given, *, timeout: float = CONNECT_TIMEOUT_S, patience: float 
 def _folder() -> str:
     """A new folder for socket and manifests: where programs make theirs, unless the socket's path is too long there."""
     folder = tempfile.mkdtemp(prefix="streamd-")
-    if endpoint.fits(endpoint_in(folder)):
+    if endpoint.is_short_enough(endpoint_in_folder(folder)):
         return folder
     Path(folder).rmdir()
     return tempfile.mkdtemp(prefix="streamd-", dir=_SHORT)
@@ -73,8 +73,8 @@ class _Helper:
     The thread hears of the end at once, however it comes, and removes the folder: nobody else is left to do it.
     """
 
-    def __init__(self, errand: Errand) -> None:
-        line = errand.line()
+    def __init__(self, errand: LocalDaemonRequest) -> None:
+        line = errand.encode_line()
         command = [sys.executable, "-P", "-m", "streamd.daemon.embedded"]
         environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ}  # as `streamd serve` has it
         # A session of its own: Ctrl-C is for the script, and reaches the daemon as the end of its input.
@@ -102,7 +102,7 @@ class _Helper:
             given.write(self._line)
             given.flush()
             said = answers.readline()
-            if said == READY:
+            if said == READY_LINE:
                 return
             said += answers.read()
         except BrokenPipeError:
@@ -179,7 +179,7 @@ class _Helper:
 
     def _words(self) -> str:
         said = b" | ".join(line.strip() for line in self._last if line.strip()).decode(errors="replace")
-        return f"; it last said: {printable(said)}" if said else ""
+        return f"; it last said: {escape_unprintable(said)}" if said else ""
 
 
 def _way(status: int) -> str:
@@ -189,7 +189,7 @@ def _way(status: int) -> str:
 class PrivateClient(Client):
     """A client whose daemon is its own. Made by `streamd.local`."""
 
-    def __init__(self, helper: _Helper, errand: Errand, timeout_s: float, patience_s: float | None) -> None:
+    def __init__(self, helper: _Helper, errand: LocalDaemonRequest, timeout_s: float, patience_s: float | None) -> None:
         super().__init__(errand.endpoint, timeout_s, patience_s)
         self.pid = helper.pid
         self._daemon = weakref.finalize(self, _stop_here, os.getpid(), helper)

@@ -16,9 +16,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from streamd.core.captions import Caption, CaptionedBatch, captions, heading
+from streamd.core.captions import Caption, CaptionedBatch, build_captions, format_batch_heading
 from streamd.core.sampler import PAD_ID
-from streamd.core.text import printable
+from streamd.core.text import escape_unprintable
 
 _SHOWN_ROWS: Final = 32
 _LARGE_PX: Final = 160  # images with a longer side are thinned out to fit
@@ -38,7 +38,7 @@ _CLIPPED: Final = "overflow:hidden;text-overflow:ellipsis;white-space:nowrap"
 def of(batch: CaptionedBatch) -> str:
     """Up to 32 rows of a batch, fewer where large pictures would make too large a page; all text is escaped."""
     tiles, left_bytes = [], _MAX_BYTES
-    for row, caption in enumerate(captions(batch, _SHOWN_ROWS)):
+    for row, caption in enumerate(build_captions(batch, _SHOWN_ROWS)):
         picture = _encoded(thinned(batch.images[row]))
         left_bytes -= len(picture)
         if left_bytes < 0:
@@ -52,9 +52,9 @@ def page(batch: CaptionedBatch, files: Mapping[int, str]) -> str:
     shape = batch.images.shape[1:3]
     tiles = [
         _tile(_encoded(batch.images[row]), shape, caption, files.get(caption.sample_id, ""))
-        for row, caption in enumerate(captions(batch, len(batch)))
+        for row, caption in enumerate(build_captions(batch, len(batch)))
     ]
-    head = f'<head><meta charset="utf-8"><title>{_text(heading(batch))}</title></head>'
+    head = f'<head><meta charset="utf-8"><title>{_text(format_batch_heading(batch))}</title></head>'
     return f"<!doctype html><html>{head}<body>{_sheet(batch, tiles)}</body></html>\n"
 
 
@@ -62,7 +62,7 @@ def _sheet(batch: CaptionedBatch, tiles: Sequence[str]) -> str:
     more = len(batch) - len(tiles)
     return _div(
         "font:12px/1.4 system-ui,sans-serif",
-        _div("font-weight:600;margin:4px 0 8px", _text(heading(batch))),
+        _div("font-weight:600;margin:4px 0 8px", _text(format_batch_heading(batch))),
         _div("display:flex;flex-wrap:wrap;gap:10px", *tiles),
         _div("margin-top:8px;opacity:.7", f"and {more:,} more") if more else "",
     )
@@ -73,7 +73,7 @@ def _encoded(image: npt.NDArray[np.uint8]) -> str:
 
 
 def _text(text: str) -> str:
-    return html.escape(printable(text))
+    return html.escape(escape_unprintable(text))
 
 
 def _div(style: str, *inside: str, title: str = "") -> str:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from streamd.client.batch import Batch
 from streamd.core.bad_samples import BadRow
 from streamd.core.sampler import PAD_ID
-from streamd.core.spec import Segment, StreamSpec, Uneven
+from streamd.core.spec import Segment, StreamSpec, UnevenPolicy
 from streamd.errors import ConfigError
 
 
@@ -33,10 +33,10 @@ class BatchSplit:
     rows: int
     parts: int = 1
     group: int = 1
-    uneven: Uneven = "drop"
+    uneven: UnevenPolicy = "drop"
 
     @staticmethod
-    def for_size(served: StreamSpec, batch_size: int | None, uneven: Uneven = "drop") -> BatchSplit:
+    def for_size(served: StreamSpec, batch_size: int | None, uneven: UnevenPolicy = "drop") -> BatchSplit:
         """Raises ConfigError unless `batch_size` divides the stream's or is a multiple of it."""
         whole = served.batch_size
         rows = whole if batch_size is None else batch_size
@@ -62,14 +62,14 @@ class BatchSplit:
         taken = sum(segment.steps for segment in walked) - gathered
         if self.group > 1:
             return taken // self.group if self.served.remainder == "drop" else -(-taken // self.group)
-        ends = [self.parts - self.parts_at(segment.end, segment.world) for segment in walked if segment.steps]
+        ends = [self.parts - self.parts_at(segment.next_base, segment.world) for segment in walked if segment.steps]
         return taken * self.parts - max(ends, default=0)
 
     def parts_at(self, end: int, world: int) -> int:
         """The parts of each batch of a step that ends before the stream's batch `end`."""
         if end < self.served.batches or (world > 1 and self.uneven == "pad"):
             return self.parts
-        return -(-self.served.rows(self.served.batches - 1) // self.rows)
+        return -(-self.served.batch_rows(self.served.batches - 1) // self.rows)
 
     def part_index(self, batch: Batch, start: int) -> int:
         """The index of the part of `batch` that begins at row `start`."""
@@ -204,7 +204,9 @@ class Rebatcher:
         if not self.rows_taken or split.group > 1 or not steps:
             return left
         parts = split.parts_at(base + world, world)
-        rows = split.served.rows(base) if world == 1 else parts * split.rows  # ranks fill theirs up to each other's
+        rows = (
+            split.served.batch_rows(base) if world == 1 else parts * split.rows
+        )  # ranks fill theirs up to each other's
         return left - parts - (self.rows_taken - rows) // split.rows
 
     def close(self) -> None:

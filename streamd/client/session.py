@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from streamd.core.epoch_timing import Timing
-from streamd.core.spec import Cursor, StreamSpec, Uneven
-from streamd.core.steps import Walk
+from streamd.core.epoch_timing import EpochTiming
+from streamd.core.spec import Cursor, StreamSpec, UnevenPolicy
+from streamd.core.steps import RankSteps
 from streamd.errors import (
     RefusedError,
     StreamChangedError,
@@ -16,7 +16,7 @@ from streamd.errors import (
     StreamStoppedError,
     TokenError,
 )
-from streamd.ipc.frames import NOBODY, Header
+from streamd.ipc.frames import EMPTY_HEADER, FrameHeader
 from streamd.ipc.messages import (
     BatchReady,
     ClientMessage,
@@ -55,7 +55,7 @@ class Wish:
     rank: int
     world: int
     epochs: int | None
-    uneven: Uneven
+    uneven: UnevenPolicy
     credit: int
     transport: Transport
     live: bool = False
@@ -74,7 +74,7 @@ class OpenSocket:
 class Say:
     """Send a message."""
 
-    header: Header
+    header: FrameHeader
     message: ClientMessage
 
 
@@ -166,7 +166,7 @@ class Session:
     reconnects: int = -1
     refusal: str | None = None  # why the daemon put it off when last asked
     earlier: tuple[tuple[int, int], ...] = ()  # (boot, session) of which its process still holds batches
-    _header: Header = NOBODY
+    _header: FrameHeader = EMPTY_HEADER
     _keys: Iterator[tuple[int, int]] = field(default_factory=lambda: iter(()))
     _expected: int = 0
     _credit: int = 0
@@ -231,7 +231,7 @@ class Session:
         """A new socket is there; `cursor` lies behind the last batch that the loop took."""
         wish = self.wish = self.next_wish
         self.state, self._due_s, self._cursor = "asking", now_s + ANSWER_TIMEOUT_S, cursor
-        self._header, self._expected = NOBODY, 0
+        self._header, self._expected = EMPTY_HEADER, 0
         self._released, self._retired, self._released_total = [], [], 0
         self._told_upto, self._taken, self._receipts = 0, 0, 0
         subscribe = Subscribe(
@@ -247,16 +247,16 @@ class Session:
             self.resuming,
             wish.live,
             wish.together,
-            self.spec.order if self.spec else None,
+            self.spec.order_facts if self.spec else None,
             self.earlier,
         )
-        return [Say(NOBODY, subscribe)]
+        return [Say(EMPTY_HEADER, subscribe)]
 
     def lost(self, now_s: float) -> list[Do]:
         """The connection is gone, or no use: try again after a pause."""
         if self.state in {"away", "over"}:
             return []  # nothing is left to lose, and the pause is not doubled for one loss heard of twice
-        self.state, self._header = "away", NOBODY
+        self.state, self._header = "away", EMPTY_HEADER
         self._asked, self._answer_due_s = None, None
         self._due_s = now_s + self._backoff_s
         self._backoff_s = min(self._backoff_s * 2, BACKOFF_MAX_S)
@@ -292,7 +292,7 @@ class Session:
         self._asked, self._answer_due_s = (self._told_upto, self._released_total), now_s + ANSWER_TIMEOUT_S
         return [*said, Say(self._header, Ping())]
 
-    def checked(self, epoch: int, digest: str, *, ok: bool, timing: Timing | None = None) -> list[Do]:
+    def checked(self, epoch: int, digest: str, *, ok: bool, timing: EpochTiming | None = None) -> list[Do]:
         """The loop has compared an epoch's receipt, and knows where its time went."""
         return [Say(self._header, ReceiptSeen(epoch, digest, ok, timing))] if self.state == "active" else []
 
@@ -302,7 +302,7 @@ class Session:
         self._end()
         return said
 
-    def heard(self, header: Header, message: DaemonMessage, now_s: float) -> list[Do]:
+    def heard(self, header: FrameHeader, message: DaemonMessage, now_s: float) -> list[Do]:
         """A frame of the daemon."""
         match message:
             case Welcome() if self.state == "asking":
@@ -316,7 +316,7 @@ class Session:
 
     # --- inside
 
-    def _heard_in_session(self, header: Header, message: DaemonMessage, now_s: float) -> list[Do]:
+    def _heard_in_session(self, header: FrameHeader, message: DaemonMessage, now_s: float) -> list[Do]:
         answer: list[Do] = []
         match message:
             case BatchReady():
@@ -337,20 +337,25 @@ class Session:
                 answer = self._fail(StreamChangedError(text) if changed else StreamStoppedError(text))
         return answer
 
-    def _welcomed(self, header: Header, welcome: Welcome) -> list[Do]:
+    def _welcomed(self, header: FrameHeader, welcome: Welcome) -> list[Do]:
         spec = welcome.spec
-        if others := self.spec.others(spec) if self.spec else None:
-            return [Say(Header(header.boot, header.session, 0), Goodbye()), *self._fail(_other_stream(spec, others))]
+        if others := self.spec.differing_fields(spec) if self.spec else None:
+            return [
+                Say(FrameHeader(header.boot, header.session, 0), Goodbye()),
+                *self._fail(_other_stream(spec, others)),
+            ]
         self.spec = spec
         self.state, self._due_s = "active", None
         self.reconnects += 1
         self.resuming = True
-        self._header = Header(header.boot, header.session, 0)
+        self._header = FrameHeader(header.boot, header.session, 0)
         self._credit = welcome.credit
         if self.wish.live and welcome.cursor is not None:
             self._settle_at(welcome.cursor)
         wish = self.wish
-        self._keys = Walk(spec.batches, wish.rank, wish.world, wish.uneven, wish.epochs).keys(self._cursor)
+        self._keys = RankSteps(spec.batches, wish.rank, wish.world, wish.uneven, wish.epochs).iterate_batches(
+            self._cursor
+        )
         self._told_upto = welcome.credit
         return [Greet(welcome), Say(self._header, Progress(welcome.credit, (), 0, 0))]
 

@@ -19,12 +19,12 @@ from streamd.client.leases import check_held_over
 from streamd.client.rebatch import BatchSplit, Rebatcher
 from streamd.client.session import ReceivedBatch, Session, Wish
 from streamd.client.waiting import WaitPolicy
-from streamd.core.epoch_timing import EpochClock, Timing
+from streamd.core.epoch_timing import EpochClock, EpochTiming
 from streamd.core.receipt import Receipt
-from streamd.core.slot_layout import Layout, layout
-from streamd.core.spec import Cursor, Segment, steps_from
-from streamd.core.steps import Walk
-from streamd.core.token import Token, account_at, new_account, read_place, read_token, write_place
+from streamd.core.slot_layout import SlotLayout, compute_layout
+from streamd.core.spec import Cursor, Segment, count_steps_left
+from streamd.core.steps import RankSteps
+from streamd.core.token import Token, encode_token, parse_token, parse_token_for_rank, resume_tally, start_tally
 from streamd.errors import (
     ClosedError,
     ConnectError,
@@ -60,7 +60,7 @@ class Stream:
         self.spec = split.spec
         self.world = wish.world
         self.receipts: list[Receipt] = []
-        self.timings: list[Timing] = []
+        self.timings: list[EpochTiming] = []
         self.wait_s = 0.0
         self.keeps: object = None  # lives as long as this stream: the client, whose end may be its private daemon's
         self._endpoint = endpoint
@@ -76,22 +76,22 @@ class Stream:
         self._handed = Cursor()  # behind the last batch that the loop got
         self._settling = False
         self._asked = True
-        self._placed: tuple[int, Layout] | None = None
+        self._placed: tuple[int, SlotLayout] | None = None
         self._count: Callable[[], None] = lambda: None  # counts the batch that was fetched last
         self._begin(start)
         self._first_epoch = self.epoch
         self._open()
 
-    def _walk_of(self, wish: Wish) -> Walk:
-        return Walk(self._served.batches, wish.rank, wish.world, wish.uneven, wish.epochs)
+    def _walk_of(self, wish: Wish) -> RankSteps:
+        return RankSteps(self._served.batches, wish.rank, wish.world, wish.uneven, wish.epochs)
 
     def _begin(self, start: Token | Cursor | None) -> None:
         """Takes the place that a token names, or a cursor without a past, or the first."""
         token = start if isinstance(start, Token) else None
         cursor = start if isinstance(start, Cursor) else Cursor()
         whose = self._served
-        self._tally = account_at(token, whose, self._walk) if token else new_account(cursor, whose, whose.pixel_id)
-        self._last_token = token.to_json if token else partial(write_place, self._served, self._tally.snapshot())
+        self._tally = resume_tally(token, whose, self._walk) if token else start_tally(cursor, whose, whose.pixel_id)
+        self._last_token = token.to_json if token else partial(encode_token, self._served, self._tally.take_snapshot())
         self._begun = self._last_token  # the same as long as nothing was taken from here on
         self._rebatcher = Rebatcher(self._split, self._wish.rank, self._wish.world, token.rows if token else 0)
         self._clock = EpochClock()
@@ -139,12 +139,12 @@ class Stream:
 
     def __len__(self) -> int:
         """Steps of a whole epoch."""
-        return self._split.steps([Segment(0, self._walk.steps, self._wish.rank, self._wish.world)])
+        return self._split.steps([Segment(0, self._walk.steps_per_epoch, self._wish.rank, self._wish.world)])
 
     @property
     def steps_left(self) -> int:
         """Steps of the present epoch that are still to come; 0 behind its last one, until the next epoch begins."""
-        return 0 if self._over() else self._rebatcher.steps_left(self._tally.cursor.base, self._steps_left())
+        return 0 if self._over() else self._rebatcher.steps_left(self._tally.cursor.next_base, self._steps_left())
 
     @property
     def epoch(self) -> int:
@@ -189,9 +189,9 @@ class Stream:
         """
         self._check_usable()
         if after == "epoch":
-            self._go_to(read_token(token, self._served).next_epoch())
+            self._go_to(parse_token(token, self._served).at_next_epoch())
         else:
-            self._go_to(read_place(token, self._served, self.world, self._split.rows))
+            self._go_to(parse_token_for_rank(token, self._served, self.world, self._split.rows))
 
     def rewind(self) -> None:
         """Goes to index 0 of the subscription's first epoch. An epoch left in its midst gets a receipt that says so."""
@@ -248,7 +248,7 @@ class Stream:
 
     def __repr__(self) -> str:
         cursor = self._tally.cursor
-        return f"<Stream {self.spec.name!r} at {cursor.epoch}:{cursor.base}, {len(self)} steps an epoch>"
+        return f"<Stream {self.spec.name!r} at {cursor.epoch}:{cursor.next_base}, {len(self)} steps an epoch>"
 
     # --- an epoch
 
@@ -291,7 +291,7 @@ class Stream:
     def _steps_left(self) -> int:
         """Of the epoch, from here on."""
         wish = self._wish
-        return steps_from(self._tally.cursor.base, wish.world, self._served.batches, wish.uneven)
+        return count_steps_left(self._tally.cursor.next_base, wish.world, self._served.batches, wish.uneven)
 
     def _fetch(self) -> Batch | None:
         """Waits for the stream's next batch, which `_book` counts; None at the epoch's end."""
@@ -300,18 +300,18 @@ class Stream:
         tally = self._tally
         after = tally.cursor.after_step(self._wish.rank, self._wish.world)
         received = self._wait_for_batch(after)
-        tally.show(received.pixel_id)
+        tally.note_pixels(received.pixel_id)
         header = received.header
         placed = self._layout(header.rows)
-        ids = placed.sample_ids.view(received.memory).copy()
+        ids = placed.sample_ids.array_in(received.memory).copy()
         planned, marks = planned_ids(ids, header.bad, self._served.bad_policy)
-        self._count = partial(tally.take, header.index, planned, marks, after)
+        self._count = partial(tally.add_batch, header.index, planned, marks, after)
         return open_batch(
             received.memory,
             placed,
             header,
             self.spec,
-            token=partial(write_place, self._served, tally.after(header.index, planned, marks, after)),
+            token=partial(encode_token, self._served, tally.take_snapshot_after(header.index, planned, marks, after)),
             on_return=partial(self._io_thread.take_back, received),
         )
 
@@ -321,18 +321,18 @@ class Stream:
 
     def _token_within(self, rows: int) -> Callable[[], str]:
         """What makes the token behind so many rows of the batch that was fetched last."""
-        return partial(write_place, self._served, self._tally.snapshot(), rows, self.world)
+        return partial(encode_token, self._served, self._tally.take_snapshot(), rows, self.world)
 
-    def _layout(self, rows: int) -> Layout:
+    def _layout(self, rows: int) -> SlotLayout:
         """The same one as long as batches have as many rows."""
         if self._placed is None or self._placed[0] != rows:
-            self._placed = rows, layout(self._served, rows)
+            self._placed = rows, compute_layout(self._served, rows)
         return self._placed[1]
 
     def _wait_for_batch(self, after: Cursor) -> ReceivedBatch:
         started_ns = time.monotonic_ns()
         if self._clock.began_ns is None:
-            self._clock.begin(started_ns, self.wait_s)
+            self._clock.start_epoch(started_ns, self.wait_s)
         received = self._handoff.take(after, 0)
         if received is None:
             received = self._wait_long(after)
@@ -385,7 +385,10 @@ class Stream:
     def _settle_last(self) -> None:
         """An epoch whose last batch was taken is complete, though nobody has asked for what comes after it."""
         at_end = (
-            self._tally.steps and not self._over() and not self._steps_left() and self._rebatcher.is_between_batches
+            self._tally.steps_taken
+            and not self._over()
+            and not self._steps_left()
+            and self._rebatcher.is_between_batches
         )
         if not at_end or self._torn or self._settling or self._pid != os.getpid():
             return
@@ -398,8 +401,8 @@ class Stream:
         """Compares accounts, keeps the receipt, and goes on to the next epoch."""
         epoch = self._tally.cursor.epoch
         receipt = self._receipt(due)
-        timing, clock = self._clock.timing(epoch, self.wait_s, due.supply), EpochClock()
-        following = new_account(self._tally.cursor.next_epoch(), self._served, self._tally.pixel_id)
+        timing, clock = self._clock.compute_timing(epoch, self.wait_s, due.supply), EpochClock()
+        following = start_tally(self._tally.cursor.at_next_epoch(), self._served, self._tally.pixel_id)
         # Nothing is called between these five, so that an interrupt falls before all of them, or after.
         self.receipts += [receipt]
         self.timings += [timing]
@@ -417,7 +420,7 @@ class Stream:
     def _receipt(self, due: ReceiptDue | None) -> Receipt:
         """Closes the account, in this trainer's own steps; without the daemon's word when the epoch is left early."""
         rebatcher = self._rebatcher
-        receipt = self._tally.receipt(
+        receipt = self._tally.build_receipt(
             expected_digest=due.digest if due else None,
             steps_left=self._steps_left() if due else 0,
             dropped=(due.dropped if due else 0) + rebatcher.unused_samples,

@@ -15,7 +15,7 @@ from streamd.config.schema import Config, StreamConfig
 from streamd.config.schema_sections import PARTS, LabelConfig
 from streamd.config.schema_sources import SOURCES
 from streamd.config.units import show
-from streamd.errors import near_name
+from streamd.errors import suggest_name
 
 
 def explain(errors: Iterable[ErrorDetails]) -> list[Problem]:
@@ -86,7 +86,7 @@ def _wanted(error: ErrorDetails) -> Iterator[Keys]:
     owner = _owner(error["loc"])
     if owner is Config and (key == "stream" or _looks_like_a_stream(error["input"]) or key in _known(StreamConfig)):
         yield ("streams",)
-    meant = near_name(str(key), _known(owner))
+    meant = suggest_name(str(key), _known(owner))
     yield from ((*above, known) for known in _known(owner) if repr(known) in meant)
 
 
@@ -106,7 +106,7 @@ def _unknown_key(place: Keys, value: object) -> str:
         return "unknown key; put a space behind the colon"
     if key.casefold() in ELSEWHERE and key.casefold() not in map(str.casefold, _known(owner)):
         return f"unknown key; {ELSEWHERE[key.casefold()]}"
-    return f"unknown key{near_name(key, _known(owner)) or f'; use {_either(_known(owner))}'}"
+    return f"unknown key{suggest_name(key, _known(owner)) or f'; use {_either(_known(owner))}'}"
 
 
 def _kinds_with(key: str, value: object = None) -> list[str]:

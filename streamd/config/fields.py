@@ -35,9 +35,9 @@ from streamd.config.parsers import (
     whole,
 )
 from streamd.config.units import parse_bytes, parse_seconds, show
-from streamd.core.text import is_text
+from streamd.core.text import is_encodable
 from streamd.errors import ConfigError
-from streamd.ipc.endpoint import check
+from streamd.ipc.endpoint import check_endpoint
 from streamd.limits import MAX_BATCH_ROWS
 
 _IPC: Final = "ipc://"
@@ -70,7 +70,7 @@ class Model(BaseModel):
 
 def absolute(path: str, info: ValidationInfo) -> str:
     """`path` as seen from the configuration's folder, which `load` passes as the context."""
-    if not is_text(path):
+    if not is_encodable(path):
         raise ValueError(f"found {path!a}, whose name is not UTF-8; rename it, or name a link to it")
     base: Path = (info.context or {}).get("base", Path())
     return os.path.join(base.absolute(), os.path.expanduser(path))  # noqa: PTH111,PTH118 - pathlib would rewrite globs such as a//*.tar
@@ -95,7 +95,7 @@ def _endpoint(value: object, info: ValidationInfo) -> str:
         raise ValueError(f"found {show(value)}, a folder; name a socket in it, such as {text}streamd.sock")
     address = f"{_IPC}{absolute(path, info)}"
     try:
-        check(address)
+        check_endpoint(address)
     except ConfigError as error:
         raise ValueError(str(error)) from error
     return address

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from streamd.config.units import show
-from streamd.errors import near_name
+from streamd.errors import suggest_name
 
 # What to write where a mapping is needed, by the key that holds it.
 EXAMPLES: Final[dict[str | int, str]] = {
@@ -130,7 +130,7 @@ def meant(value: object, choices: list[str]) -> str:
         return ""
     text = show(value) if isinstance(value, bool) else value or "null"
     word = _WORDS.get(text.casefold())
-    return f"; did you mean {word!r}?" if word in choices else near_name(text, choices)
+    return f"; did you mean {word!r}?" if word in choices else suggest_name(text, choices)
 
 
 def switch(value: object) -> str:

@@ -10,7 +10,7 @@ from typing import Final
 from streamd.config.hints import MISSING
 from streamd.config.locations import Problem
 from streamd.config.units import show
-from streamd.errors import near_name
+from streamd.errors import suggest_name
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -84,7 +84,7 @@ def _chain(name: str, streams: Raw) -> tuple[list[str] | None, list[Problem]]:
 
 def _unknown(name: str, wanted: object, streams: Raw) -> Problem:
     others = [str(other) for other in streams if other != name]
-    hint = near_name(str(wanted), others) or (f"; use one of {', '.join(others)}" if others else "")
+    hint = suggest_name(str(wanted), others) or (f"; use one of {', '.join(others)}" if others else "")
     return Problem(("streams", name, "like"), f"found {show(wanted)}, which is no stream of this file{hint}")
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from streamd.config.hints import switch, whole_number
 from streamd.config.units import format_bytes, parse_bytes, show
-from streamd.errors import near_name
+from streamd.errors import suggest_name
 from streamd.limits import MIB
 
 Hint = Callable[[object], str]  # the end of a message: `; did you mean 0.2?`, or empty
@@ -96,7 +96,7 @@ def read_size(value: object) -> object:
         return value
     sides = value if isinstance(value, list | tuple) else ()
     if len(sides) != _SIDES or not all(type(side) is int and 1 <= side <= MAX_SIDE for side in sides):
-        near = near_name(value, ["stored"]) if isinstance(value, str) else ""
+        near = suggest_name(value, ["stored"]) if isinstance(value, str) else ""
         near = near or _near_size(value)
         raise ValueError(f"found {show(value)}; use [height, width], each from 1 to {MAX_SIDE} pixels{near}")
     return tuple(sides)
@@ -191,7 +191,7 @@ def read_pace(value: object) -> object:
     if value == "free":
         return {}
     if not isinstance(value, Mapping) or not value:
-        near = near_name(value, ["free"]) if isinstance(value, str) else ""
+        near = suggest_name(value, ["free"]) if isinstance(value, str) else ""
         raise ValueError(f"found {show(value)}; use free or {{lockstep: 10s}}{near}")
     return value
 
@@ -199,14 +199,14 @@ def read_pace(value: object) -> object:
 def read_remainder(value: object) -> object:
     if not isinstance(value, bool) and value != "pad":
         words = {"keep": "; did you mean false?", "drop": "; did you mean true?"}
-        near = words.get(value) or switch(value) or near_name(value, ["pad"]) if isinstance(value, str) else ""
+        near = words.get(value) or switch(value) or suggest_name(value, ["pad"]) if isinstance(value, str) else ""
         raise ValueError(f"found {show(value)}; use true, false or pad{near}")
     return value
 
 
 def read_workers(value: object) -> object:
     if value != "auto" and (type(value) is not int or not 1 <= value <= MAX_WORKERS):
-        near = near_name(value, ["auto"]) if isinstance(value, str) else ""
+        near = suggest_name(value, ["auto"]) if isinstance(value, str) else ""
         near = whole_number(value) or near
         raise ValueError(f"found {show(value)}; use auto or a whole number from 1 to {MAX_WORKERS}{near}")
     return value

@@ -44,12 +44,12 @@ from streamd.config.schema_sections import (
     npy_file,
 )
 from streamd.config.schema_sources import CHUNKED_KINDS, FilledSource
-from streamd.core.spec import BadPolicy, LabelType, Remainder, Shuffle
-from streamd.core.text import is_text
+from streamd.core.spec import BadPolicy, LabelType, RemainderPolicy, Shuffle
+from streamd.core.text import is_encodable
 from streamd.dataset.sources import LabelSource, ListingRequest, SplitRule
 from streamd.limits import GIB
 
-_REMAINDERS: Final[dict[bool | str, Remainder]] = {True: "drop", False: "keep", "pad": "pad"}
+_REMAINDERS: Final[dict[bool | str, RemainderPolicy]] = {True: "drop", False: "keep", "pad": "pad"}
 Label = Annotated[LabelConfig, BeforeValidator(short("type"), json_schema_input_type=LabelType | LabelConfig)]
 Listen = Annotated[
     tuple[Endpoint, ...] | None,
@@ -143,7 +143,7 @@ class StreamConfig(Model):
         return (*self.source.label_files, *self.array_files)
 
     @property
-    def remainder(self) -> Remainder:
+    def remainder(self) -> RemainderPolicy:
         """`drop_remainder` in a StreamSpec's words."""
         return _REMAINDERS[self.drop_remainder]
 
@@ -287,7 +287,7 @@ def _all(config: Config) -> Iterator[_Finding]:
         yield "curve", "CURVE keys are", "leave curve out"
     if config.engine.kind != "local":
         yield "engine", f"kind {config.engine.kind} is", "use local"
-    if not is_text(str(config.base)):  # the processes that list and decode are told of it in UTF-8
+    if not is_encodable(str(config.base)):  # the processes that list and decode are told of it in UTF-8
         yield "streams", f"a configuration in {str(config.base)!a}, no name in UTF-8, is", "keep it elsewhere"
     for name, stream in config.streams.items():
         for place, what, remedy in _of_stream(stream):

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from streamd.core.sampler import PAD_ID, Ids
 from streamd.core.spec import BadPolicy
 
-Marks = npt.NDArray[np.uint8]
+RowStatus = npt.NDArray[np.uint8]
 
 GOOD: Final = 0
 SUBSTITUTED: Final = 1
@@ -21,7 +21,7 @@ MASKED: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class BadSample:
     """Why a sample is bad: recorded once, before the first batch that uses it is sent."""
 
     sample_id: int
@@ -40,14 +40,14 @@ class BadRow:
 
 
 @lru_cache(maxsize=64)
-def unmarked(rows: int) -> Marks:
+def build_good_status(rows: int) -> RowStatus:
     """The marks of a batch without bad rows, read-only."""
     marks = np.zeros(rows, dtype=np.uint8)
     marks.setflags(write=False)
     return marks
 
 
-def resolve(planned: Ids, bad: Collection[int], policy: BadPolicy) -> tuple[Ids, Marks]:
+def resolve_bad_samples(planned: Ids, bad: Collection[int], policy: BadPolicy) -> tuple[Ids, RowStatus]:
     """The samples really delivered for the `planned` ids, and a mark for each row.
 
     Under `substitute` the next good row of the same batch, cyclically, takes a bad one's place; a batch without a
@@ -55,7 +55,7 @@ def resolve(planned: Ids, bad: Collection[int], policy: BadPolicy) -> tuple[Ids,
     """
     rows = [sample_id in bad for sample_id in planned.tolist()] if bad else []
     if not any(rows):
-        return planned, unmarked(planned.size)
+        return planned, build_good_status(planned.size)
     delivered, marks = planned.copy(), np.zeros(planned.size, dtype=np.uint8)
     good = [row for row, is_bad in enumerate(rows) if not is_bad and planned[row] != PAD_ID]
     for row, is_bad in enumerate(rows):

@@ -56,50 +56,54 @@ class Caption:
     bad: BadRow | None
 
 
-def captions(batch: CaptionedBatch, rows: int) -> list[Caption]:
+def build_captions(batch: CaptionedBatch, rows: int) -> list[Caption]:
     """The captions of the first `rows` rows."""
     verdicts = {verdict.row: verdict for verdict in batch.bad}
-    return [_caption(batch, row, verdicts.get(row)) for row in range(min(rows, len(batch)))]
+    return [_build_caption(batch, row, verdicts.get(row)) for row in range(min(rows, len(batch)))]
 
 
-def heading(batch: CaptionedBatch) -> str:
+def format_batch_heading(batch: CaptionedBatch) -> str:
     """Such as `train 0:12 · 32 samples · 128x128 RGB`."""
-    return heading_of(batch, int(np.count_nonzero(batch.sample_ids != PAD_ID)))
+    return format_heading_with_count(batch, int(np.count_nonzero(batch.sample_ids != PAD_ID)))
 
 
-def heading_of(batch: CaptionedBatch, samples: int) -> str:
+def format_heading_with_count(batch: CaptionedBatch, samples: int) -> str:
     """The same, where `batch` is only the beginning of one with so many samples."""
     return (
         f"{batch.spec.name} {batch.epoch}:{batch.index} · {samples:,} sample{'' if samples == 1 else 's'} · "
-        f"{shape_words(*batch.images.shape[1:])}"
+        f"{format_image_shape(*batch.images.shape[1:])}"
     )
 
 
-def shape_words(height: int, width: int, channels: int) -> str:
+def format_image_shape(height: int, width: int, channels: int) -> str:
     """Such as `128x96 RGB`; height first, as in the configuration."""
     return f"{height}x{width} {'L' if channels == 1 else 'RGB'}"
 
 
-def _caption(batch: CaptionedBatch, row: int, verdict: BadRow | None) -> Caption:
+def _build_caption(batch: CaptionedBatch, row: int, bad_row: BadRow | None) -> Caption:
     sample_id, weight = int(batch.sample_ids[row]), float(batch.weights[row])
     # The labels of a row without a sample are zeros, which would read as the first class.
     labels = {} if sample_id == PAD_ID else {name: values[row] for name, values in batch.labels.items()}
     return Caption(
-        sample_id, _label_lines(batch.spec.labels, labels), weight, _mark(sample_id, weight, verdict), verdict
+        sample_id,
+        _format_label_lines(batch.spec.labels, labels),
+        weight,
+        _format_mark(sample_id, weight, bad_row),
+        bad_row,
     )
 
 
-def _mark(sample_id: int, weight: float, verdict: BadRow | None) -> str:
-    if verdict is not None:
-        return verdict.action
+def _format_mark(sample_id: int, weight: float, bad_row: BadRow | None) -> str:
+    if bad_row is not None:
+        return bad_row.action
     if weight:
         return ""
     return "no sample" if sample_id == PAD_ID else "weight 0"
 
 
-def _label_lines(specs: Mapping[str, LabelSpec], values: Mapping[str, Any]) -> tuple[str, ...]:
+def _format_label_lines(specs: Mapping[str, LabelSpec], values: Mapping[str, Any]) -> tuple[str, ...]:
     """A line a label, six at most. A class or a text that is alone needs no name."""
-    said = {name: label_words(specs[name], value) for name, value in values.items()}
+    said = {name: format_label(specs[name], value) for name, value in values.items()}
     if len(said) == 1 and specs[next(iter(said))].type in {"category", "string"}:
         lines = list(said.values())
     else:
@@ -109,24 +113,24 @@ def _label_lines(specs: Mapping[str, LabelSpec], values: Mapping[str, Any]) -> t
     return tuple(line if len(line) <= _LINE_CHARS else f"{line[: _LINE_CHARS - 1]}…" for line in lines)
 
 
-def label_words(label: LabelSpec, value: Any) -> str:
+def format_label(label: LabelSpec, value: Any) -> str:
     """One sample's label as people say it: the class, the tags, the text, or numbers of three digits."""
     if label.type == "tags":
         return ", ".join(str(label.classes[place]) for place in np.flatnonzero(value)) or "no tags"
     if label.type == "string":
         return str(value)
     if label.type == "category" and not label.width:
-        return _class_name(label, int(value))
+        return _lookup_class_name(label, int(value))
     numbers = np.atleast_1d(value)
     more = " …" if numbers.size > _SHOWN_NUMBERS else ""
-    return " ".join(number_words(each) for each in numbers[:_SHOWN_NUMBERS].tolist()) + more
+    return " ".join(format_number(each) for each in numbers[:_SHOWN_NUMBERS].tolist()) + more
 
 
-def _class_name(label: LabelSpec, code: int) -> str:
+def _lookup_class_name(label: LabelSpec, code: int) -> str:
     return str(label.classes[code]) if 0 <= code < len(label.classes) else f"class {code}"
 
 
-def number_words(number: float) -> str:
+def format_number(number: float) -> str:
     """Three digits, whole numbers whole: `-0.123`, `12.5`, `1,234`, `1.2e+09`."""
     if isinstance(number, int) or _WHOLE_FROM <= abs(number) < _POWERS_FROM:
         return f"{number:,.0f}"

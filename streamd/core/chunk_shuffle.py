@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamd.core.permutation import Ids, epoch_keys, mix64, permute
+from streamd.core.permutation import Ids, derive_epoch_keys, mix64, permute_positions
 
 
-class _Row(NamedTuple):
+class _ChunkSequence(NamedTuple):
     """The chunks of one epoch, in a row: `whole` ones of `chunk` samples, and at place `short` one of `rest`, if any.
 
     `span` is what a buffer holds whose chunks are all there and whole.
@@ -32,78 +32,82 @@ class _Row(NamedTuple):
     short: int
 
     @property
-    def gap(self) -> int:
+    def short_chunk_gap(self) -> int:
         """What the short chunk lacks."""
         return self.chunk - self.rest if self.rest else 0
 
     @property
-    def short_buffer(self) -> int:
+    def short_buffer_number(self) -> int:
         """The buffer that the short chunk is in."""
         return self.short * self.chunk // self.span
 
     @property
-    def last_buffer(self) -> int:
-        return (self.samples + self.gap - 1) // self.span
+    def last_buffer_number(self) -> int:
+        return (self.samples + self.short_chunk_gap - 1) // self.span
 
-    def begin(self, buffer: int) -> int:
+    def buffer_start(self, buffer: int) -> int:
         """The position of a buffer's first sample."""
-        return buffer * self.span - (self.gap if buffer > self.short_buffer else 0)
+        return buffer * self.span - (self.short_chunk_gap if buffer > self.short_buffer_number else 0)
 
-    def size(self, buffer: int) -> int:
+    def buffer_samples(self, buffer: int) -> int:
         """The samples in a buffer."""
-        return min(self.begin(buffer + 1), self.samples) - self.begin(buffer)
+        return min(self.buffer_start(buffer + 1), self.samples) - self.buffer_start(buffer)
 
 
-def chunk_ids(positions: Ids, samples: int, chunk: int, buffer: int, seed: int, epoch: int) -> Ids:
+def shuffle_in_chunks(positions: Ids, samples: int, chunk: int, buffer: int, seed: int, epoch: int) -> Ids:
     """Maps positions in [0, samples) to sample ids in [0, samples); a bijection for all that decides it."""
-    row = _row(samples, chunk, buffer, seed, epoch)
-    behind = positions >= row.begin(row.short_buffer + 1)
-    buffers = (positions + behind * row.gap) // row.span
-    begins = buffers * row.span - behind * row.gap
-    return _stored(begins + _mixed(positions - begins, buffers, row, seed, epoch), row, seed, epoch)
+    row = _build_chunk_sequence(samples, chunk, buffer, seed, epoch)
+    behind = positions >= row.buffer_start(row.short_buffer_number + 1)
+    buffers = (positions + behind * row.short_chunk_gap) // row.span
+    begins = buffers * row.span - behind * row.short_chunk_gap
+    return _compute_stored_ids(
+        begins + _shuffle_in_buffers(positions - begins, buffers, row, seed, epoch), row, seed, epoch
+    )
 
 
 @lru_cache(maxsize=64)
-def _row(samples: int, chunk: int, buffer: int, seed: int, epoch: int) -> _Row:
+def _build_chunk_sequence(samples: int, chunk: int, buffer: int, seed: int, epoch: int) -> _ChunkSequence:
     whole, rest = divmod(samples, chunk)
     # The short chunk's place is drawn by itself: within a bijection of all chunks it would have to be searched for.
-    short = int(epoch_keys(seed, epoch, "short chunk")[0, 0]) % (whole + 1) if rest else whole
+    short = int(derive_epoch_keys(seed, epoch, "short chunk")[0, 0]) % (whole + 1) if rest else whole
     span = chunk * min(buffer, whole + 1)  # a larger one is the same, and its positions need not fit into 64 bits
-    return _Row(samples, chunk, span, whole, rest, short)
+    return _ChunkSequence(samples, chunk, span, whole, rest, short)
 
 
-def _mixed(places: Ids, buffers: Ids, row: _Row, seed: int, epoch: int) -> Ids:
+def _shuffle_in_buffers(places: Ids, buffers: Ids, sequence: _ChunkSequence, seed: int, epoch: int) -> Ids:
     """Places within buffers, mixed: all buffers of a size in one go, and there are three sizes at most."""
-    base = epoch_keys(seed, epoch, "buffers")
+    base = derive_epoch_keys(seed, epoch, "buffers")
     own = mix64(mix64(buffers.astype(np.uint64) ^ base[0]) ^ base[1])  # a number alone would relate buffers to others
-    sizes = np.full(places.size, row.span, dtype=np.int64)
-    for odd in {row.short_buffer, row.last_buffer}:
-        sizes[buffers == odd] = row.size(odd)
+    sizes = np.full(places.size, sequence.span, dtype=np.int64)
+    for odd in {sequence.short_buffer_number, sequence.last_buffer_number}:
+        sizes[buffers == odd] = sequence.buffer_samples(odd)
     if (sizes == sizes[:1]).all():
-        return permute(places, int(sizes[0]) if sizes.size else 0, base ^ own)
+        return permute_positions(places, int(sizes[0]) if sizes.size else 0, base ^ own)
     mixed = np.empty_like(places)
     for size in np.unique(sizes).tolist():
         here = np.flatnonzero(sizes == size)
-        mixed[here] = permute(places[here], size, base ^ own[here])
+        mixed[here] = permute_positions(places[here], size, base ^ own[here])
     return mixed
 
 
-def _stored(places: Ids, row: _Row, seed: int, epoch: int) -> Ids:
+def _compute_stored_ids(places: Ids, sequence: _ChunkSequence, seed: int, epoch: int) -> Ids:
     """The samples at `places` in the row of mixed chunks."""
-    begin = row.short * row.chunk
-    behind = places >= begin + row.rest
-    whole = places - behind * row.rest
-    numbers = np.minimum(whole // row.chunk, row.whole - 1)  # the short chunk may come behind them all
-    ids: Ids = _chunk_numbers(numbers, row.whole, seed, epoch) * row.chunk + whole - numbers * row.chunk
+    begin = sequence.short * sequence.chunk
+    behind = places >= begin + sequence.rest
+    whole = places - behind * sequence.rest
+    numbers = np.minimum(whole // sequence.chunk, sequence.whole - 1)  # the short chunk may come behind them all
+    ids: Ids = (
+        _compute_chunk_numbers(numbers, sequence.whole, seed, epoch) * sequence.chunk + whole - numbers * sequence.chunk
+    )
     is_short = (places >= begin) & ~behind
-    ids[is_short] = places[is_short] - begin + row.whole * row.chunk
+    ids[is_short] = places[is_short] - begin + sequence.whole * sequence.chunk
     return ids
 
 
-def _chunk_numbers(places: Ids, chunks: int, seed: int, epoch: int) -> Ids:
+def _compute_chunk_numbers(places: Ids, chunks: int, seed: int, epoch: int) -> Ids:
     """Which of the whole chunks come at `places`: worked out once for each of them where they lie close together."""
-    keys = epoch_keys(seed, epoch, "chunks")
+    keys = derive_epoch_keys(seed, epoch, "chunks")
     first, last = int(places.min(initial=0)), int(places.max(initial=0))
     if last - first >= places.size:
-        return permute(places, chunks, keys)
-    return permute(np.arange(first, last + 1, dtype=np.int64), chunks, keys)[places - first]
+        return permute_positions(places, chunks, keys)
+    return permute_positions(np.arange(first, last + 1, dtype=np.int64), chunks, keys)[places - first]

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from streamd.errors import ConfigError, near_name
+from streamd.errors import ConfigError, suggest_name
 
-_NAMED: Final = 5  # functions, where none is like the one that is missing
+_SHOWN_FUNCTIONS: Final = 5  # functions, where none is like the one that is missing
 
 
 def load_function(name: str, what: str, example: str) -> Callable[..., Any]:
@@ -21,27 +21,27 @@ def load_function(name: str, what: str, example: str) -> Callable[..., Any]:
     module_name, colon, function_name = name.partition(":")
     if not (module_name and colon and function_name):
         raise ConfigError(f"{what} is given as module:function, such as  {example},  not {name!r}")
-    return function_in(_import(module_name), module_name, function_name)
+    return lookup_function(_import_module(module_name), module_name, function_name)
 
 
-def function_in(module: ModuleType, module_name: str, function_name: str) -> Callable[..., Any]:
+def lookup_function(module: ModuleType, module_name: str, function_name: str) -> Callable[..., Any]:
     """The function of a module that is imported. Raises ConfigError."""
     function = getattr(module, function_name, None)
     if not callable(function):
         known = [known for known, value in vars(module).items() if inspect.isfunction(value)]
-        hint = near_name(function_name, known) or _listed(known)
+        hint = suggest_name(function_name, known) or _format_known_functions(known)
         raise ConfigError(f"module {module_name!r} has no function {function_name!r}{hint}")
     return function  # type: ignore[no-any-return]  # callable was asked above
 
 
-def _listed(known: Sequence[str]) -> str:
+def _format_known_functions(known: Sequence[str]) -> str:
     if not known:
         return ", nor any other"
-    more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
-    return f"; it has {', '.join(map(repr, known[:_NAMED]))}{more}"
+    more = f" and {len(known) - _SHOWN_FUNCTIONS} more" if len(known) > _SHOWN_FUNCTIONS else ""
+    return f"; it has {', '.join(map(repr, known[:_SHOWN_FUNCTIONS]))}{more}"
 
 
-def _import(module_name: str) -> Any:
+def _import_module(module_name: str) -> Any:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -50,13 +50,13 @@ def _import(module_name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise ConfigError(f"module {module_name!r} cannot be imported: {error}") from error
-        hint = near_name(module_name, (path.stem for path in Path(here).glob("*.py")))
+        hint = suggest_name(module_name, (path.stem for path in Path(here).glob("*.py")))
         raise ConfigError(f"no module {module_name!r} in {here} or on Python's path{hint}") from error
     except Exception as error:
-        raise ConfigError(f"module {module_name!r} cannot be imported: {located(error)}") from error
+        raise ConfigError(f"module {module_name!r} cannot be imported: {format_located_error(error)}") from error
 
 
-def located(error: Exception) -> str:
+def format_located_error(error: Exception) -> str:
     """An error of the user's code with its place, since commands show no traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-PLAN_VERSION: Final = 1  # part of every order_id: a changed order must never pass for the old one
+ORDER_VERSION: Final = 1  # part of every order_id: a changed order must never pass for the old one
 
 Ids = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
@@ -32,15 +32,15 @@ def mix64(words: Words) -> Words:
 
 
 @lru_cache(maxsize=64)
-def epoch_keys(seed: int, epoch: int, purpose: str = "") -> Words:
+def derive_epoch_keys(seed: int, epoch: int, purpose: str = "") -> Words:
     """The keys of an epoch, one a round: (rounds, 1), read-only. Each `purpose` has its own."""
-    facts = f"streamd plan {PLAN_VERSION} seed {seed} epoch {epoch}{purpose and f' {purpose}'}"
+    facts = f"streamd plan {ORDER_VERSION} seed {seed} epoch {epoch}{purpose and f' {purpose}'}"
     keys = np.frombuffer(hashlib.blake2b(facts.encode()).digest(), dtype="<u8").astype(np.uint64)[:, None]
     keys.setflags(write=False)
     return keys
 
 
-def permute(positions: Ids, n: int, keys: Words) -> Ids:
+def permute_positions(positions: Ids, n: int, keys: Words) -> Ids:
     """Maps positions in [0, n) to [0, n), a bijection for all keys, (rounds, 1).
 
     With keys (rounds, positions) each position goes by its own column: a bijection for those of equal columns.
@@ -49,26 +49,26 @@ def permute(positions: Ids, n: int, keys: Words) -> Ids:
         return positions.copy()
     high = math.isqrt(n - 1) + 1
     low = -(-n // high)
-    ids = _encipher(positions.astype(np.uint64), high, low, keys)
+    ids = _apply_feistel(positions.astype(np.uint64), high, low, keys)
     outside = np.flatnonzero(ids >= n)
     while outside.size:
-        ids[outside] = _encipher(ids[outside], high, low, keys if keys.shape[1] == 1 else keys[:, outside])
+        ids[outside] = _apply_feistel(ids[outside], high, low, keys if keys.shape[1] == 1 else keys[:, outside])
         outside = outside[ids[outside] >= n]
     return ids.astype(np.int64)
 
 
-def _encipher(positions: Words, high: int, low: int, keys: Words) -> Words:
+def _apply_feistel(positions: Words, high: int, low: int, keys: Words) -> Words:
     """One pass of the network over Z_high x Z_low."""
     a, b = np.uint64(high), np.uint64(low)
     left = positions // b
     right = positions - left * b
     for number in range(0, _ROUNDS, 2):
-        left = _sum_mod(left, mix64(right ^ keys[number]), a)
-        right = _sum_mod(right, mix64(left ^ keys[number + 1]), b)
+        left = _add_modulo(left, mix64(right ^ keys[number]), a)
+        right = _add_modulo(right, mix64(left ^ keys[number + 1]), b)
     return left * b + right
 
 
-def _sum_mod(small: Words, words: Words, n: np.uint64) -> Words:
+def _add_modulo(small: Words, words: Words, n: np.uint64) -> Words:
     """(small + words) mod n for `small` below n. NumPy divides by a scalar far faster than it takes a remainder."""
     total = words - words // n * n
     total += small

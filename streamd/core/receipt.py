@@ -17,18 +17,18 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from streamd.core.bad_samples import MASKED, Marks
+from streamd.core.bad_samples import MASKED, RowStatus
 from streamd.core.permutation import Words, mix64
-from streamd.core.sampler import Ids, walked
-from streamd.core.spec import DIGEST, Cursor, Segment
+from streamd.core.sampler import Ids, compute_index_ranges
+from streamd.core.spec import DIGEST_PATTERN, Cursor, Segment
 
 _LANE: Final = 1 << 64
 _EMPTY: Final = (0, 0)
 _FLUSH_BATCHES: Final = 64  # batches digested together, to share NumPy's cost a call
 
 Lanes = tuple[int, int]
-Counted = tuple[int, Ids, Marks]  # index, planned ids and verdict marks of one batch
-Planned = tuple[Ids, Ids]  # ids of batches, one behind the other, and the rows of each
+CountedBatch = tuple[int, Ids, RowStatus]  # index, planned ids and verdict marks of one batch
+PlannedBatches = tuple[Ids, Ids]  # ids of batches, one behind the other, and the rows of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,57 +50,57 @@ class Receipt:
 
 
 @lru_cache(maxsize=64)
-def _keys(order_id: str, epoch: int) -> Words:
+def _derive_digest_keys(order_id: str, epoch: int) -> Words:
     material = hashlib.blake2b(f"streamd receipt {order_id} epoch {epoch}".encode(), digest_size=16).digest()
     return np.frombuffer(material, dtype="<u8").astype(np.uint64)
 
 
 def digest_rows(order_id: str, epoch: int, places: Words, ids: Ids) -> Lanes:
     """The digest of rows: `places` is index * 2^16 + row, `ids` what was planned there."""
-    keys = _keys(order_id, epoch)
+    keys = _derive_digest_keys(order_id, epoch)
     contents = mix64(ids.view(np.uint64))
     lanes = [int(mix64(mix64(places ^ key) + contents).sum(dtype=np.uint64)) for key in keys]
     return lanes[0], lanes[1]
 
 
-def add(one: Lanes, other: Lanes) -> Lanes:
+def add_lanes(one: Lanes, other: Lanes) -> Lanes:
     return (one[0] + other[0]) % _LANE, (one[1] + other[1]) % _LANE
 
 
-def to_hex(lanes: Lanes) -> str:
+def format_digest(lanes: Lanes) -> str:
     return f"{lanes[1]:016x}{lanes[0]:016x}"
 
 
-def from_hex(text: str) -> Lanes:
+def parse_digest(text: str) -> Lanes:
     """Raises ValueError when the text is no digest."""
-    if not DIGEST.fullmatch(text):
+    if not DIGEST_PATTERN.fullmatch(text):
         raise ValueError(f"a digest has 32 hexadecimal digits, which {text[:40]!r} has not")
     return int(text[16:], 16), int(text[:16], 16)
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class TallyTotals:
     """What a tally adds up to: the digest's lanes, samples delivered, rows with a verdict."""
 
     lanes: Lanes = _EMPTY
     samples: int = 0
     bad: int = 0
 
-    def plus(self, order_id: str, epoch: int, batches: Sequence[Counted]) -> Totals:
+    def with_batches(self, order_id: str, epoch: int, batches: Sequence[CountedBatch]) -> TallyTotals:
         """These totals and `batches`, digested together to share NumPy's cost a call."""
         if not batches:
             return self
         indices, all_ids, all_marks = zip(*batches, strict=True)
         ids, marks = np.concatenate(all_ids), np.concatenate(all_marks)
-        lanes = digest_rows(order_id, epoch, places_of(indices, [each.size for each in all_ids]), ids)
-        return Totals(
-            add(self.lanes, lanes),
+        lanes = digest_rows(order_id, epoch, compute_row_places(indices, [each.size for each in all_ids]), ids)
+        return TallyTotals(
+            add_lanes(self.lanes, lanes),
             self.samples + int(np.count_nonzero((ids >= 0) & (marks != MASKED))),
             self.bad + int(np.count_nonzero(marks)),
         )
 
 
-def places_of(indices: Ids | Sequence[int], rows: Ids | Sequence[int]) -> Words:
+def compute_row_places(indices: Ids | Sequence[int], rows: Ids | Sequence[int]) -> Words:
     """The places of batches one after the other: `rows[i]` rows of batch `indices[i]`, as `digest_rows` takes them."""
     ends = np.cumsum(rows)
     row = np.arange(ends[-1], dtype=np.uint64) - np.repeat(ends - rows, rows).astype(np.uint64)
@@ -109,13 +109,13 @@ def places_of(indices: Ids | Sequence[int], rows: Ids | Sequence[int]) -> Words:
     return places
 
 
-def expected_digest(
+def compute_expected_digest(
     order_id: str,
     epoch: int,
     segments: Sequence[Segment],
-    planned: Callable[[range], Planned],
+    planned: Callable[[range], PlannedBatches],
     *,
-    together: int = _FLUSH_BATCHES,
+    batches_at_once: int = _FLUSH_BATCHES,
 ) -> str:
     """What the digest of `segments` must be.
 
@@ -123,15 +123,15 @@ def expected_digest(
     asked for `together` of them at a time.
     """
     lanes = _EMPTY
-    for walk in walked(segments):
-        for start in range(0, len(walk), together):
-            group = walk[start : start + together]
+    for walk in compute_index_ranges(segments):
+        for start in range(0, len(walk), batches_at_once):
+            group = walk[start : start + batches_at_once]
             ids, rows = planned(group)
-            lanes = add(lanes, digest_rows(order_id, epoch, places_of(group, rows), ids))
-    return to_hex(lanes)
+            lanes = add_lanes(lanes, digest_rows(order_id, epoch, compute_row_places(group, rows), ids))
+    return format_digest(lanes)
 
 
-class Place(NamedTuple):
+class TallySnapshot(NamedTuple):
     """A tally's state at one moment; what it adds up to is worked out when somebody asks.
 
     A tuple, since one is made for every batch and few are looked at.
@@ -141,22 +141,22 @@ class Place(NamedTuple):
     pixel_id: str
     changed: bool
     order_id: str
-    before: Totals
-    waiting: list[Counted]  # the tally's own, which only grows, ...
+    before: TallyTotals
+    waiting: list[CountedBatch]  # the tally's own, which only grows, ...
     length: int  # ... and how much of it was there
-    last: Counted | None
+    last: CountedBatch | None
 
-    def totals(self) -> Totals:
+    def compute_totals(self) -> TallyTotals:
         last = [] if self.last is None else [self.last]
-        return self.before.plus(self.order_id, self.cursor.epoch, self.waiting[: self.length] + last)
+        return self.before.with_batches(self.order_id, self.cursor.epoch, self.waiting[: self.length] + last)
 
     @property
-    def digest(self) -> str:
-        return to_hex(self.totals().lanes)
+    def order_digest(self) -> str:
+        return format_digest(self.compute_totals().lanes)
 
 
 @dataclass(slots=True)
-class Tally:
+class EpochTally:
     """What one trainer took of one epoch, counted at the moment its loop took it.
 
     `pixel_id` is that of the last pixels it was shown, `changed` whether they became others within the epoch.
@@ -165,74 +165,76 @@ class Tally:
     stream: str
     order_id: str
     cursor: Cursor
-    start: Totals = Totals()
+    start: TallyTotals = TallyTotals()
     repeated: int = 0
     pixel_id: str = ""
     changed: bool = False
     _seen: bytearray = field(default_factory=bytearray)  # by index: 1 where it was taken
-    _waiting: list[Counted] = field(default_factory=list)
-    _totals: Totals = field(init=False)
+    _waiting: list[CountedBatch] = field(default_factory=list)
+    _totals: TallyTotals = field(init=False)
 
     def __post_init__(self) -> None:
         self._totals = self.start
-        for walk in walked(self.cursor.history):
-            self._make_room(walk.stop)
+        for walk in compute_index_ranges(self.cursor.history):
+            self._extend_seen(walk.stop)
             self._seen[walk.start : walk.stop : walk.step] = b"\1" * len(walk)
 
-    def show(self, pixel_id: str) -> None:
+    def note_pixels(self, pixel_id: str) -> None:
         """The next batch has these pixels."""
         self.changed |= pixel_id != self.pixel_id
         self.pixel_id = pixel_id
 
-    def take(self, index: int, ids: Ids, marks: Marks, after: Cursor) -> None:
+    def add_batch(self, index: int, ids: Ids, marks: RowStatus, after: Cursor) -> None:
         """Counts one batch, `ids` as planned, and moves the cursor behind it. Neither array may be changed later."""
-        self._make_room(index + 1)
+        self._extend_seen(index + 1)
         self.repeated += self._seen[index]
         self._seen[index] = 1
         self._waiting.append((index, ids, marks))
         if len(self._waiting) >= _FLUSH_BATCHES:
-            self._flush()
+            self._digest_waiting()
         self.cursor = after
 
-    def _make_room(self, indices: int) -> None:
+    def _extend_seen(self, indices: int) -> None:
         if indices > len(self._seen):
             self._seen.extend(bytes(max(indices - len(self._seen), len(self._seen))))
 
-    def after(self, index: int, ids: Ids, marks: Marks, after: Cursor) -> Place:
+    def take_snapshot_after(self, index: int, ids: Ids, marks: RowStatus, after: Cursor) -> TallySnapshot:
         """The moment when this batch has been taken too."""
-        return self._place(after, (index, ids, marks))
+        return self._build_snapshot(after, (index, ids, marks))
 
-    def _flush(self) -> Totals:
-        self._totals = self._totals.plus(self.order_id, self.cursor.epoch, self._waiting)
+    def _digest_waiting(self) -> TallyTotals:
+        self._totals = self._totals.with_batches(self.order_id, self.cursor.epoch, self._waiting)
         self._waiting = []  # a new one, for places know the old one
         return self._totals
 
-    def snapshot(self) -> Place:
+    def take_snapshot(self) -> TallySnapshot:
         """This moment, unmoved by what is taken later."""
-        return self._place(self.cursor, None)
+        return self._build_snapshot(self.cursor, None)
 
-    def _place(self, cursor: Cursor, last: Counted | None) -> Place:
+    def _build_snapshot(self, cursor: Cursor, last: CountedBatch | None) -> TallySnapshot:
         waiting = self._waiting
-        return Place(cursor, self.pixel_id, self.changed, self.order_id, self._totals, waiting, len(waiting), last)
+        return TallySnapshot(
+            cursor, self.pixel_id, self.changed, self.order_id, self._totals, waiting, len(waiting), last
+        )
 
     @property
-    def digest(self) -> str:
-        return to_hex(self._flush().lanes)
+    def order_digest(self) -> str:
+        return format_digest(self._digest_waiting().lanes)
 
     @property
-    def steps(self) -> int:
+    def steps_taken(self) -> int:
         return sum(segment.steps for segment in self.cursor.history)
 
-    def receipt(self, *, expected_digest: str | None, steps_left: int, dropped: int) -> Receipt:
+    def build_receipt(self, *, expected_digest: str | None, steps_left: int, dropped: int) -> Receipt:
         """Closes the account; `expected_digest` is the daemon's word, None when the epoch was stopped early."""
-        totals, complete = self._flush(), expected_digest is not None
-        digest = to_hex(totals.lanes)
-        missed = self.steps + (steps_left if complete else 0) - self._seen.count(1)
+        totals, complete = self._digest_waiting(), expected_digest is not None
+        digest = format_digest(totals.lanes)
+        missed = self.steps_taken + (steps_left if complete else 0) - self._seen.count(1)
         agrees = expected_digest is None or expected_digest == digest
         return Receipt(
             stream=self.stream,
             epoch=self.cursor.epoch,
-            steps=self.steps,
+            steps=self.steps_taken,
             samples=totals.samples,
             missed=missed,
             repeated=self.repeated,

@@ -22,26 +22,26 @@ _MANTISSA: Final = np.uint64(11)  # of 64 bits 53 remain, as many as a float64 h
 
 
 @lru_cache(maxsize=64)
-def _keys(seed: int, epoch: int, purpose: str) -> Words:
+def _derive_sample_keys(seed: int, epoch: int, purpose: str) -> Words:
     material = hashlib.blake2b(f"streamd chance 1 {purpose} seed {seed} epoch {epoch}".encode(), digest_size=16)
     return np.frombuffer(material.digest(), dtype="<u8").astype(np.uint64)
 
 
-def _words(seed: int, epoch: int, ids: Ids, count: int, purpose: str) -> Words:
+def _compute_sample_words(seed: int, epoch: int, ids: Ids, count: int, purpose: str) -> Words:
     """(len(ids), count) words, each sample's its own."""
-    keys = _keys(seed, epoch, purpose)
+    keys = _derive_sample_keys(seed, epoch, purpose)
     samples = mix64(ids.astype(np.uint64) ^ keys[0])[:, None]
     numbers = (np.arange(1, count + 1, dtype=np.uint64) * _STEP)[None, :]
     return mix64(mix64(samples + numbers) ^ keys[1])
 
 
-def uniforms(seed: int, epoch: int, ids: Ids, count: int, purpose: str) -> npt.NDArray[np.float64]:
+def compute_uniforms(seed: int, epoch: int, ids: Ids, count: int, purpose: str) -> npt.NDArray[np.float64]:
     """`count` numbers in [0, 1) for each sample, (len(ids), count). Another `purpose` draws others."""
-    words = _words(seed, epoch, ids, count, purpose) >> _MANTISSA
+    words = _compute_sample_words(seed, epoch, ids, count, purpose) >> _MANTISSA
     return words.astype(np.float64) * np.float64(2.0**-53)
 
 
-class _Seeded(ISeedSequence):
+class _FixedSeedSequence(ISeedSequence):
     """The words that a PCG64 begins with; NumPy's own way to them takes longer than all else here. It spawns none."""
 
     def __init__(self, words: Words) -> None:
@@ -53,8 +53,8 @@ class _Seeded(ISeedSequence):
         return self._words
 
 
-def generators(seed: int, epoch: int, ids: Ids, purpose: str) -> Iterator[np.random.Generator]:
+def build_generators(seed: int, epoch: int, ids: Ids, purpose: str) -> Iterator[np.random.Generator]:
     """A generator of its own for each sample, PCG64 seeded by 256 bits of it."""
-    words = _words(seed, epoch, ids, 4, purpose)
-    seeds: Iterator[Any] = map(_Seeded, words)  # NumPy's stubs know its own seeds only
+    words = _compute_sample_words(seed, epoch, ids, 4, purpose)
+    seeds: Iterator[Any] = map(_FixedSeedSequence, words)  # NumPy's stubs know its own seeds only
     return (np.random.Generator(np.random.PCG64(each)) for each in seeds)

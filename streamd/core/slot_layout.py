@@ -16,7 +16,7 @@ from streamd.limits import PAGE_BYTES, TENSOR_ALIGN_BYTES
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class SlotTensor:
     """One array in a slot: `offset` in bytes, C-contiguous."""
 
     name: str
@@ -25,44 +25,46 @@ class Tensor:
     offset: int
 
     @property
-    def nbytes(self) -> int:
+    def size_bytes(self) -> int:
         return prod(self.shape) * np.dtype(self.dtype).itemsize
 
-    def view(self, memory: memoryview, start: int = 0) -> npt.NDArray[Any]:
+    def array_in(self, memory: memoryview, start: int = 0) -> npt.NDArray[Any]:
         """The array at its place in `memory`, the slot's bytes from `start` on; writable when the memory is."""
         return np.ndarray(self.shape, self.dtype, memory, self.offset - start)
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class SlotLayout:
     """The tensors of one batch and the bytes they take together."""
 
-    images: Tensor
-    sample_ids: Tensor
-    weights: Tensor
-    labels: Mapping[str, Tensor]
-    nbytes: int
+    images: SlotTensor
+    sample_ids: SlotTensor
+    weights: SlotTensor
+    labels: Mapping[str, SlotTensor]
+    size_bytes: int
 
     @property
-    def tensors(self) -> tuple[Tensor, ...]:
+    def all_tensors(self) -> tuple[SlotTensor, ...]:
         """All of them, in their order."""
         return self.images, self.sample_ids, self.weights, *self.labels.values()
 
 
-def _aligned(offset: int, to: int) -> int:
-    return -(-offset // to) * to
+def _align_up(offset: int, alignment: int) -> int:
+    return -(-offset // alignment) * alignment
 
 
-def layout(spec: StreamSpec, rows: int) -> Layout:
+def compute_layout(spec: StreamSpec, rows: int) -> SlotLayout:
     """The layout of a batch of `rows`. Equal on both sides, since both compute it from the spec alone."""
     key = tuple((label.name, label.dtype, label.width) for label in spec.labels.values())
-    return _layout(spec.image_shape, key, rows)
+    return _place_tensors(spec.image_shape, key, rows)
 
 
 @lru_cache(maxsize=256)
-def _layout(image_shape: tuple[int, int, int], labels: tuple[tuple[str, str, int], ...], rows: int) -> Layout:
+def _place_tensors(
+    image_shape: tuple[int, int, int], labels: tuple[tuple[str, str, int], ...], rows: int
+) -> SlotLayout:
     offset = 0
-    placed: list[Tensor] = []
+    placed: list[SlotTensor] = []
     wanted = [
         ("images", "uint8", (rows, *image_shape)),
         ("sample_ids", "int64", (rows,)),
@@ -70,13 +72,13 @@ def _layout(image_shape: tuple[int, int, int], labels: tuple[tuple[str, str, int
     ]
     wanted += [(name, dtype, (rows, width) if width else (rows,)) for name, dtype, width in labels]
     for name, dtype, shape in wanted:
-        tensor = Tensor(name, dtype, shape, _aligned(offset, TENSOR_ALIGN_BYTES))
-        offset = tensor.offset + tensor.nbytes
+        tensor = SlotTensor(name, dtype, shape, _align_up(offset, TENSOR_ALIGN_BYTES))
+        offset = tensor.offset + tensor.size_bytes
         placed.append(tensor)
     images, sample_ids, weights, *rest = placed
-    return Layout(images, sample_ids, weights, {tensor.name: tensor for tensor in rest}, max(offset, 1))
+    return SlotLayout(images, sample_ids, weights, {tensor.name: tensor for tensor in rest}, max(offset, 1))
 
 
-def slot_bytes(spec: StreamSpec) -> int:
+def compute_slot_bytes(spec: StreamSpec) -> int:
     """Bytes of a slot for any batch of the stream, whole pages."""
-    return _aligned(layout(spec, spec.batch_size).nbytes, PAGE_BYTES)
+    return _align_up(compute_layout(spec, spec.batch_size).size_bytes, PAGE_BYTES)

@@ -15,13 +15,17 @@ PixelId = NewType("PixelId", str)
 
 LabelType = Literal["category", "int", "float", "string", "tags"]
 Shuffle = Literal["full", "none", "chunk"]
-Remainder = Literal["keep", "drop", "pad"]  # of the last batch; the configuration's false, true, pad
+RemainderPolicy = Literal["keep", "drop", "pad"]  # of the last batch; the configuration's false, true, pad
 BadPolicy = Literal["substitute", "mask", "fail"]
 Resize = Literal["stretch", "crop", "pad", "random_crop"]
-Uneven = Literal["drop", "pad"]
+UnevenPolicy = Literal["drop", "pad"]
 
-_DROPPED: Final[Mapping[Remainder, str]] = {"keep": "false", "drop": "true", "pad": "pad"}  # as the configuration says
-DIGEST: Final = re.compile(r"[0-9a-f]{32}")  # an order digest as text: two lanes of sixteen digits
+_DROPPED: Final[Mapping[RemainderPolicy, str]] = {
+    "keep": "false",
+    "drop": "true",
+    "pad": "pad",
+}  # as the configuration says
+DIGEST_PATTERN: Final = re.compile(r"[0-9a-f]{32}")  # an order digest as text: two lanes of sixteen digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +84,13 @@ class OrderFacts:
     samples: int
     content_id: str
     batch_size: int
-    remainder: Remainder
+    remainder: RemainderPolicy
     shuffle: Shuffle
     seed: int
     chunk: int = 0  # samples; 0, as `buffer` is, unless shuffle is chunk
     buffer: int = 0  # chunks
 
-    def difference(self, now: OrderFacts) -> str:
+    def describe_difference(self, now: OrderFacts) -> str:
         """What has become of these facts, in the words of the configuration."""
         settings = [
             ("batch_size", self.batch_size, now.batch_size),
@@ -119,7 +123,7 @@ class StreamSpec:
     normalize: str | Mapping[str, list[float]]
     shuffle: Shuffle
     seed: int
-    remainder: Remainder
+    remainder: RemainderPolicy
     bad_policy: BadPolicy
     order_id: OrderId
     pixel_id: PixelId
@@ -129,12 +133,12 @@ class StreamSpec:
     weighted: bool = False
 
     @property
-    def order(self) -> OrderFacts:
+    def order_facts(self) -> OrderFacts:
         """What `order_id` is made of."""
         settings = self.batch_size, self.remainder, self.shuffle, self.seed, self.chunk, self.buffer
         return OrderFacts(self.samples, self.content_id, *settings)
 
-    def others(self, now: StreamSpec) -> list[str]:
+    def differing_fields(self, now: StreamSpec) -> list[str]:
         """What is another thing `now`, by name; but for the identity of the pixels, which a receipt notes."""
         names = [field.name for field in fields(self) if field.name != "pixel_id"]
         # As text, since a mean may be NaN, which equals nothing.
@@ -145,7 +149,7 @@ class StreamSpec:
         """(height, width, channels) of one image."""
         return self.image.shape
 
-    def rows(self, index: int) -> int:
+    def batch_rows(self, index: int) -> int:
         """Rows of batch `index`; beyond the last batch lie the whole, weightless ones of `uneven="pad"`."""
         last_is_short = self.remainder == "keep" and index == self.batches - 1
         return self.samples - index * self.batch_size if last_is_short else self.batch_size
@@ -172,7 +176,7 @@ class Segment:
     world: int
 
     @property
-    def end(self) -> int:
+    def next_base(self) -> int:
         """The base of what follows."""
         return self.base + self.steps * self.world
 
@@ -189,8 +193,8 @@ class Cursor:
     begin: int = 0
 
     @property
-    def base(self) -> int:
-        return self.history[-1].end if self.history else self.begin
+    def next_base(self) -> int:
+        return self.history[-1].next_base if self.history else self.begin
 
     def after_step(self, rank: int, world: int) -> Cursor:
         """The cursor when one more step of (rank, world) is done."""
@@ -199,43 +203,43 @@ class Cursor:
             if (last.rank, last.world) == (rank, world):
                 longer = Segment(last.base, last.steps + 1, rank, world)
                 return Cursor(self.epoch, (*self.history[:-1], longer), self.begin)
-        return Cursor(self.epoch, (*self.history, Segment(self.base, 1, rank, world)), self.begin)
+        return Cursor(self.epoch, (*self.history, Segment(self.next_base, 1, rank, world)), self.begin)
 
-    def next_epoch(self) -> Cursor:
+    def at_next_epoch(self) -> Cursor:
         return Cursor(self.epoch + 1)
 
 
-def steps_from(base: int, world: int, batches: int, uneven: Uneven) -> int:
+def count_steps_left(base: int, world: int, batches: int, uneven: UnevenPolicy) -> int:
     """Steps that remain of an epoch of `batches` when the next one begins at `base`."""
     left = max(0, batches - base)
     return -(-left // world) if uneven == "pad" else left // world
 
 
-def identity(*parts: bytes | str | int) -> str:
+def compute_identity(*parts: bytes | str | int) -> str:
     """A short digest over parts, each delimited by its length."""
-    digest = Digest()
+    digest = IdentityDigest()
     for part in parts:
-        digest.add(part)
-    return digest.text()
+        digest.add_part(part)
+    return digest.hex_text()
 
 
-class Digest:
+class IdentityDigest:
     """What `identity` makes, of parts that come one after the other."""
 
     def __init__(self) -> None:
         self._digest = hashlib.blake2b(digest_size=16)
 
-    def add(self, part: bytes | str | int) -> None:
+    def add_part(self, part: bytes | str | int) -> None:
         data = part if isinstance(part, bytes) else str(part).encode()
-        self.add_pieces(len(data), [data])
+        self.add_part_in_pieces(len(data), [data])
 
-    def add_pieces(self, part_bytes: int, pieces: Iterable[bytes | memoryview]) -> None:
+    def add_part_in_pieces(self, part_bytes: int, pieces: Iterable[bytes | memoryview]) -> None:
         """One part, which need not be in memory as a whole."""
         self._digest.update(part_bytes.to_bytes(8, "little"))
         for piece in pieces:
             self._digest.update(piece)
 
-    def text(self) -> str:
+    def hex_text(self) -> str:
         return self._digest.hexdigest()
 
 

@@ -13,17 +13,17 @@ from streamd.errors import ConfigError
 _spec: Final = msgspec.json.Decoder(StreamSpec)
 
 
-def beside(model: Path) -> Path:
+def spec_file_path(model: Path) -> Path:
     """Where the stream of a model lies: `model.streamd.json` beside `model.keras`."""
     return model.with_suffix(".streamd.json")
 
 
-def write(path: Path, spec: StreamSpec) -> None:
+def write_spec(path: Path, spec: StreamSpec) -> None:
     """Writes what a stream says of itself, as JSON. Raises OSError."""
     path.write_bytes(msgspec.json.format(msgspec.json.encode(spec), indent=2) + b"\n")
 
 
-def read(path: Path) -> StreamSpec:
+def read_spec(path: Path) -> StreamSpec:
     """What `write` wrote, here or by an older streamd. Raises ConfigError for anything else, OSError."""
     try:
         return _spec.decode(path.read_bytes())

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from streamd.core.epoch_timing import Timing
-from streamd.core.text import counted
+from streamd.core.epoch_timing import EpochTiming
+from streamd.core.text import format_count
 
 # What a session is at: `gathering` waits for other trainers to come (start={"together": K}), `waiting` wants a batch
 # that is not ready yet, `reading` takes batches as fast as it can use them, `resting` has asked for nothing for a while
 # (validation, compiling, a notebook at rest), `finished` has been sent all its epochs.
-Doing = Literal["gathering", "waiting", "reading", "resting", "finished"]
+SessionState = Literal["gathering", "waiting", "reading", "resting", "finished"]
 
-DOING_WORDS: Final[dict[Doing, str]] = {
+STATE_WORDS: Final[dict[SessionState, str]] = {
     "gathering": "waits for others",
     "waiting": "waits for batch",
     "reading": "reads",
@@ -25,7 +25,7 @@ RESTING_S: Final = 5.0  # asking for nothing for so long is rest, not a slow ste
 WELL_SHARED: Final = 1.1  # decodes a batch; beyond it trainers are apart
 # Deaths of workers in half a minute. Two are what a sample costs that crashes its decoder, before it is set aside; a
 # single worker that never lives to finish a task makes five, since its successors come ever more slowly.
-DYING: Final = 4
+MANY_DEATHS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,10 @@ class SessionStatus:
     steps: int
     credit: int
     held: int
-    doing: Doing
+    doing: SessionState
     samples_per_s: float
     age_s: float
-    last_epoch: Timing | None = None
+    last_epoch: EpochTiming | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,24 +107,27 @@ class DaemonStatus:
     held_over_bytes: int = 0
 
     @property
-    def troubles(self) -> list[str]:
+    def all_troubles(self) -> list[str]:
         """What is wrong and what to do, a sentence each: what `streamd status` ends with an exit status of 1 for."""
-        return [*(each for stream in self.streams for each in _wrong_with(stream)), *_wrong_with_all(self)]
+        return [
+            *(each for stream in self.streams for each in _find_stream_troubles(stream)),
+            *_find_daemon_troubles(self),
+        ]
 
 
-def in_order(sessions: Iterable[SessionStatus]) -> list[SessionStatus]:
+def sort_sessions(sessions: Iterable[SessionStatus]) -> list[SessionStatus]:
     """By stream and rank."""
     return sorted(sessions, key=lambda each: (each.stream, each.world, each.rank, each.session))
 
 
-def place(session: SessionStatus) -> tuple[int, int]:
+def find_reached_step(session: SessionStatus) -> tuple[int, int]:
     """(epoch, step) of a trainer: of one that has finished, the end of its last epoch, not the beginning of none."""
     if session.doing == "finished" and session.step == 0 and session.epoch:
         return session.epoch - 1, session.steps
     return session.epoch, session.step
 
 
-def _wrong_with(stream: StreamStatus) -> Iterator[str]:
+def _find_stream_troubles(stream: StreamStatus) -> Iterator[str]:
     if stream.stopped:
         yield f"stream {stream.name!r} is stopped: {stream.stopped}"
     elif stream.failed:
@@ -134,10 +137,11 @@ def _wrong_with(stream: StreamStatus) -> Iterator[str]:
         yield f"stream {stream.name!r}: {receipts} not add up; see the daemon's log"
 
 
-def _wrong_with_all(daemon: DaemonStatus) -> Iterator[str]:
-    if daemon.deaths_lately >= DYING:
+def _find_daemon_troubles(daemon: DaemonStatus) -> Iterator[str]:
+    if daemon.deaths_lately >= MANY_DEATHS:
         yield (
-            f"{counted(daemon.deaths_lately, 'worker')} died within half a minute; the daemon's log says of what: look "
+            f"{format_count(daemon.deaths_lately, 'worker')} died within half a minute; the daemon's log says of "
+            "what: look "
             "for worker.died"
         )
     if daemon.reload_failed:
@@ -146,9 +150,9 @@ def _wrong_with_all(daemon: DaemonStatus) -> Iterator[str]:
         yield "the daemon is going away"
 
 
-def remedy(decodes_per_batch: float | None, *, apart: bool) -> str | None:
+def suggest_remedy(decodes_per_batch: float | None, *, are_apart: bool) -> str | None:
     """What to do about trainers that do not share their decodes; None when they do, or have just drawn level."""
-    if decodes_per_batch is None or not apart or decodes_per_batch <= WELL_SHARED:
+    if decodes_per_batch is None or not are_apart or decodes_per_batch <= WELL_SHARED:
         return None
     return (
         f"each batch is decoded {decodes_per_batch:.1f} times, since the trainers are apart; those a few seconds apart "

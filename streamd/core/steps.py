@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from streamd.core.spec import Cursor, Uneven, steps_from
+from streamd.core.spec import Cursor, UnevenPolicy, count_steps_left
 
 
-class Step(msgspec.Struct, frozen=True, gc=False):
+class StepPosition(msgspec.Struct, frozen=True, gc=False):
     """A place on the way: step `step` of the `steps` from `base` in `epoch`."""
 
     epoch: int
@@ -19,59 +19,61 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     steps: int
 
     @property
-    def at_epoch_end(self) -> bool:
+    def is_at_epoch_end(self) -> bool:
         return self.step >= self.steps
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class RankSteps:
     """Rank `rank` of `world` takes base + k * world + rank of `batches` an epoch; `epochs` in total, None runs on."""
 
     batches: int
     rank: int
     world: int
-    uneven: Uneven
+    uneven: UnevenPolicy
     epochs: int | None
 
-    def start(self, cursor: Cursor) -> Step:
+    def step_after(self, cursor: Cursor) -> StepPosition:
         """The step that follows what the cursor has behind it."""
-        return Step(cursor.epoch, cursor.base, 0, steps_from(cursor.base, self.world, self.batches, self.uneven))
+        return StepPosition(
+            cursor.epoch, cursor.next_base, 0, count_steps_left(cursor.next_base, self.world, self.batches, self.uneven)
+        )
 
     @property
-    def steps(self) -> int:
+    def steps_per_epoch(self) -> int:
         """Steps of a whole epoch."""
-        return steps_from(0, self.world, self.batches, self.uneven)
+        return count_steps_left(0, self.world, self.batches, self.uneven)
 
-    def index(self, step: Step) -> int:
+    def batch_index(self, step: StepPosition) -> int:
         return step.base + step.step * self.world + self.rank
 
-    def next_epoch(self, step: Step) -> Step:
-        return Step(step.epoch + 1, 0, 0, self.steps)
+    def start_of_next_epoch(self, step: StepPosition) -> StepPosition:
+        return StepPosition(step.epoch + 1, 0, 0, self.steps_per_epoch)
 
-    def following(self, step: Step) -> Step:
+    def next_step(self, step: StepPosition) -> StepPosition:
         """The next step, in the next epoch where this one ends; it may lie beyond the last epoch."""
-        after = Step(step.epoch, step.base, step.step + 1, step.steps)
-        return self.next_epoch(after) if after.at_epoch_end else after
+        after = StepPosition(step.epoch, step.base, step.step + 1, step.steps)
+        return self.start_of_next_epoch(after) if after.is_at_epoch_end else after
 
-    def keys(self, cursor: Cursor) -> Iterator[tuple[int, int]]:
+    def iterate_batches(self, cursor: Cursor) -> Iterator[tuple[int, int]]:
         """(epoch, index) of every batch from the cursor on, in order."""
-        step = self.start(cursor)
-        while not self.is_over(step) and (self.steps or not step.at_epoch_end):
+        step = self.step_after(cursor)
+        while not self.is_beyond_end(step) and (self.steps_per_epoch or not step.is_at_epoch_end):
             for number in range(step.step, step.steps):
                 yield step.epoch, step.base + number * self.world + self.rank
-            step = self.next_epoch(step)
+            step = self.start_of_next_epoch(step)
 
-    def is_over(self, step: Step) -> bool:
+    def is_beyond_end(self, step: StepPosition) -> bool:
         return self.epochs is not None and step.epoch >= self.epochs
 
-    def distance(self, here: Step, epoch: int, index: int) -> int | None:
+    def count_steps_to(self, here: StepPosition, epoch: int, index: int) -> int | None:
         """Steps from `here` to batch epoch:index; None when it is behind, beyond the end, or another rank's."""
         if epoch < here.epoch or (self.epochs is not None and epoch >= self.epochs):
             return None
         same = epoch == here.epoch
         step, other = divmod(index - (here.base if same else 0) - self.rank, self.world)
-        if other or not (here.step if same else 0) <= step < (here.steps if same else self.steps):
+        if other or not (here.step if same else 0) <= step < (here.steps if same else self.steps_per_epoch):
             return None
         if same:
             return step - here.step
-        return (here.steps - here.step) + (epoch - here.epoch - 1) * self.steps + step
+        return (here.steps - here.step) + (epoch - here.epoch - 1) * self.steps_per_epoch + step

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 
-def printable(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """`text` in one line, with what is not for printing, such as escape sequences, written as Python would."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
-def is_text(name: str) -> bool:
+def is_encodable(name: str) -> bool:
     """Whether a path is text: Linux takes any bytes, and Python keeps those that are not UTF-8 as lone surrogates."""
     try:
         name.encode()
@@ -19,12 +19,12 @@ def is_text(name: str) -> bool:
     return True
 
 
-def counted(number: int, what: str, plural: str | None = None) -> str:
+def format_count(number: int, what: str, plural: str | None = None) -> str:
     """`1 file`, `1,234 files`."""
     return f"{number:,} {what if number == 1 else plural or f'{what}s'}"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """`12 ms`, `3.4 s`, `41 s`, `12 min`, `3.4 h`."""
     for unit_s, unit in ((3600.0, "h"), (60.0, "min")):
         if seconds >= 2 * unit_s:

@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 
-from streamd.core.receipt import Place, Tally, Totals, from_hex, to_hex
-from streamd.core.spec import DIGEST, Cursor, OrderFacts, StreamSpec, steps_from
-from streamd.core.steps import Walk
+from streamd.core.receipt import EpochTally, TallySnapshot, TallyTotals, format_digest, parse_digest
+from streamd.core.spec import DIGEST_PATTERN, Cursor, OrderFacts, StreamSpec, count_steps_left
+from streamd.core.steps import RankSteps
 from streamd.errors import TokenError
 from streamd.limits import MAX_SEGMENTS
 
@@ -45,11 +45,11 @@ class Token:
     def to_json(self) -> str:
         return msgspec.json.encode(self).decode()
 
-    def next_epoch(self) -> Token:
+    def at_next_epoch(self) -> Token:
         """The place where the epoch after this one begins."""
         none = "0" * len(self.digest)
         return replace(
-            self, cursor=self.cursor.next_epoch(), digest=none, samples=0, bad=0, rows=0, world=1, changed=False
+            self, cursor=self.cursor.at_next_epoch(), digest=none, samples=0, bad=0, rows=0, world=1, changed=False
         )
 
     @staticmethod
@@ -66,12 +66,12 @@ class Token:
                 f"a token of version {token.version}; this streamd reads version 1: use the streamd that saved it, "
                 f"{_ANEW}"
             )
-        if not DIGEST.fullmatch(token.digest):
-            raise _damaged(f"{token.digest[:40]!r} is no digest")
+        if not DIGEST_PATTERN.fullmatch(token.digest):
+            raise _build_damage_error(f"{token.digest[:40]!r} is no digest")
         return token
 
 
-def read_token(text: str | bytes, spec: StreamSpec) -> Token:
+def parse_token(text: str | bytes, spec: StreamSpec) -> Token:
     """A token for this stream. Raises TokenError when it belongs to another stream or order, or is damaged."""
     token = Token.from_json(text)
     if token.stream != spec.name:
@@ -79,17 +79,17 @@ def read_token(text: str | bytes, spec: StreamSpec) -> Token:
             f"this token is of stream {token.stream!r}, not {spec.name!r}: resume that stream with it, {_ANEW}"
         )
     if token.order_id != spec.order_id:
-        raise TokenError(other_order(token.order_id, token.order, spec))
+        raise TokenError(describe_other_order(token.order_id, token.order, spec))
     check_cursor(token.cursor, spec.batches)
     most = sum(segment.steps for segment in token.cursor.history) * spec.batch_size
     if not (0 <= token.samples <= most and 0 <= token.bad <= most):
-        raise _damaged(f"{token.samples} samples, {token.bad} of them bad, where {most} are the most")
-    if not 0 <= token.rows < _rows_behind(token, spec):
-        raise _damaged(f"{token.rows} rows of a batch of {spec.batch_size}")
+        raise _build_damage_error(f"{token.samples} samples, {token.bad} of them bad, where {most} are the most")
+    if not 0 <= token.rows < _count_rows_behind(token, spec):
+        raise _build_damage_error(f"{token.rows} rows of a batch of {spec.batch_size}")
     return token
 
 
-def other_order(order_id: str, order: OrderFacts | None, spec: StreamSpec, *, running: bool = False) -> str:
+def describe_other_order(order_id: str, order: OrderFacts | None, spec: StreamSpec, *, is_running: bool = False) -> str:
     """What to say to who was in `order_id`, made of `order` where that is known, when `spec` is served.
 
     `running`: it was a stream that was being read, and no token that was saved.
@@ -100,53 +100,53 @@ def other_order(order_id: str, order: OrderFacts | None, spec: StreamSpec, *, ru
             f"{order_id[:12]}, {spec.order_id[:12]} is served"
         )
     else:
-        what = order.difference(spec.order)
-    anew = "or subscribe again to begin anew" if running else _ANEW
+        what = order.describe_difference(spec.order_facts)
+    anew = "or subscribe again to begin anew" if is_running else _ANEW
     return f"stream {spec.name!r} has another order now: {what}; serve it as it was to go on, {anew}"
 
 
-def _rows_behind(token: Token, spec: StreamSpec) -> int:
+def _count_rows_behind(token: Token, spec: StreamSpec) -> int:
     """Rows of the batch behind a token's place, the first that cannot be done; 1 at an epoch's end, where none is."""
-    base = token.cursor.base
+    base = token.cursor.next_base
     if base >= spec.batches:
         return 1
-    return spec.rows(base) if token.world == 1 else spec.batch_size  # ranks fill theirs up to each other's
+    return spec.batch_rows(base) if token.world == 1 else spec.batch_size  # ranks fill theirs up to each other's
 
 
 def check_cursor(cursor: Cursor, batches: int = 1 << 40) -> None:
     """Raises TokenError unless the cursor could have come from a trainer of a stream of so many batches an epoch."""
     if not 0 <= cursor.epoch < 1 << 40 or len(cursor.history) > MAX_SEGMENTS:
-        raise _damaged(f"epoch {cursor.epoch} with {len(cursor.history)} segments is out of range")
+        raise _build_damage_error(f"epoch {cursor.epoch} with {len(cursor.history)} segments is out of range")
     if not 0 <= cursor.begin < batches:
-        raise _damaged(f"it begins at batch {cursor.begin}, which is out of range")
+        raise _build_damage_error(f"it begins at batch {cursor.begin}, which is out of range")
     base = cursor.begin
     for segment in cursor.history:
         sound = 0 <= segment.rank < segment.world < 1 << 20 and segment.steps > 0
-        if not sound or segment.base != base or segment.end - segment.world >= batches:
-            raise _damaged(f"its history does not add up at {segment}")
-        base = segment.end
+        if not sound or segment.base != base or segment.next_base - segment.world >= batches:
+            raise _build_damage_error(f"its history does not add up at {segment}")
+        base = segment.next_base
 
 
-def _damaged(why: str) -> TokenError:
+def _build_damage_error(why: str) -> TokenError:
     return TokenError(f"this token is damaged: {why}; {_EARLIER}")
 
 
 _token: Final = msgspec.json.Decoder(Token)
 
 
-def read_place(text: str | bytes, spec: StreamSpec, world: int, rows: int | None = None) -> Token:
+def parse_token_for_rank(text: str | bytes, spec: StreamSpec, world: int, rows: int | None = None) -> Token:
     """A token for a rank of `world`, whose batches are of `rows` rows, or the stream's.
 
     Raises TokenError when it is none of this stream and order, or of no such rank.
     """
-    token = read_token(text, spec)
+    token = parse_token(text, spec)
     if token.rows and token.world != world:
         raise TokenError(
             f"this token lies {token.rows} rows within the batches that world {token.world} took at a time: resume it "
             f"with world={token.world}, or save one at the end of a whole batch of {spec.batch_size} for world={world}"
         )
     rows = rows or spec.batch_size
-    if token.rows % rows and world > 1 and _ends_short(token, spec):
+    if token.rows % rows and world > 1 and _ends_with_short_batch(token, spec):
         raise TokenError(
             f"this token lies {token.rows} rows within the last batches of an epoch, of which one is short: with "
             f"batches of {rows} not every rank would have as many left; resume it with a batch_size that divides "
@@ -155,45 +155,45 @@ def read_place(text: str | bytes, spec: StreamSpec, world: int, rows: int | None
     return token
 
 
-def _ends_short(token: Token, spec: StreamSpec) -> bool:
+def _ends_with_short_batch(token: Token, spec: StreamSpec) -> bool:
     """Whether ranks are within the step of an epoch's last batch, which has fewer rows than theirs."""
-    return token.cursor.base + token.world >= spec.batches and spec.rows(spec.batches - 1) < spec.batch_size
+    return token.cursor.next_base + token.world >= spec.batches and spec.batch_rows(spec.batches - 1) < spec.batch_size
 
 
-def write_place(spec: StreamSpec, place: Place, rows: int = 0, world: int = 1) -> str:
+def encode_token(spec: StreamSpec, snapshot: TallySnapshot, rows: int = 0, world: int = 1) -> str:
     """The place as JSON. No method of the stream: a batch that knows its token must not keep it alive."""
-    totals = place.totals()
+    totals = snapshot.compute_totals()
     return Token(
         stream=spec.name,
         order_id=spec.order_id,
-        pixel_id=place.pixel_id,
-        cursor=place.cursor,
-        digest=to_hex(totals.lanes),
+        pixel_id=snapshot.pixel_id,
+        cursor=snapshot.cursor,
+        digest=format_digest(totals.lanes),
         samples=totals.samples,
         bad=totals.bad,
         rows=rows,
         world=world,
-        changed=place.changed,
-        order=spec.order,
+        changed=snapshot.changed,
+        order=spec.order_facts,
     ).to_json()
 
 
-def account_at(token: Token, spec: StreamSpec, walk: Walk) -> Tally:
+def resume_tally(token: Token, spec: StreamSpec, rank_steps: RankSteps) -> EpochTally:
     """The account that a token continues; a new epoch's where the token ends one."""
     cursor = token.cursor
-    if _ends_epoch(cursor, walk):
-        return new_account(cursor.next_epoch(), spec, token.pixel_id)
-    start = Totals(from_hex(token.digest), token.samples, token.bad)
-    return Tally(spec.name, spec.order_id, cursor, start, pixel_id=token.pixel_id, changed=token.changed)
+    if _is_epoch_done(cursor, rank_steps):
+        return start_tally(cursor.at_next_epoch(), spec, token.pixel_id)
+    start = TallyTotals(parse_digest(token.digest), token.samples, token.bad)
+    return EpochTally(spec.name, spec.order_id, cursor, start, pixel_id=token.pixel_id, changed=token.changed)
 
 
-def _ends_epoch(cursor: Cursor, walk: Walk) -> bool:
+def _is_epoch_done(cursor: Cursor, rank_steps: RankSteps) -> bool:
     """Whether those who took the last step were through, too: else its receipt, with what is dropped, is due."""
-    if not cursor.history or walk.start(cursor).steps:
+    if not cursor.history or rank_steps.step_after(cursor).steps:
         return False
-    return not steps_from(cursor.base, cursor.history[-1].world, walk.batches, walk.uneven)
+    return not count_steps_left(cursor.next_base, cursor.history[-1].world, rank_steps.batches, rank_steps.uneven)
 
 
-def new_account(cursor: Cursor, spec: StreamSpec, pixel_id: str) -> Tally:
+def start_tally(cursor: Cursor, spec: StreamSpec, pixel_id: str) -> EpochTally:
     """An account that begins at `cursor`, after pixels of `pixel_id`."""
-    return Tally(spec.name, spec.order_id, cursor, pixel_id=pixel_id)
+    return EpochTally(spec.name, spec.order_id, cursor, pixel_id=pixel_id)

@@ -16,8 +16,8 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from streamd.core.counters import Stats
-from streamd.core.epoch_timing import Effort
+from streamd.core.counters import ProcessStats
+from streamd.core.epoch_timing import BatchEffort
 from streamd.core.sampler import PAD_ID
 from streamd.core.spec import BatchKey
 from streamd.daemon.engine.batch_job import BatchJob
@@ -25,7 +25,7 @@ from streamd.daemon.monitor.batch_preview import Leaving
 from streamd.daemon.router import Server
 from streamd.daemon.sessions import Peer
 from streamd.daemon.status_builder import Overview
-from streamd.ipc.frames import Header, body, bundle, frame
+from streamd.ipc.frames import FrameHeader, build_frame, bundle_records, encode_message
 from streamd.ipc.messages import BatchReady
 from streamd.ipc.slots import SlotStore
 from streamd.limits import SEND_COMPANY_CREDIT, SEND_COMPANY_S
@@ -46,7 +46,7 @@ class OutgoingBatch:
     message: BatchReady
     encoded: bytes
     samples: int
-    effort: Effort
+    effort: BatchEffort
     awaited_by: set[int] = field(default_factory=set)
 
 
@@ -63,7 +63,7 @@ class BatchSender:
         self,
         router: Server,
         slots: SlotStore,
-        stats: Stats,
+        stats: ProcessStats,
         overview: Overview,
         preview: Leaving,
         boot: int,
@@ -87,9 +87,9 @@ class BatchSender:
         bad = job.stream.bad_rows(key.epoch, key.index, job.marks)
         rows = job.delivered
         message = BatchReady(key.epoch, key.index, int(rows.size), slot, job.slot_bytes, inline=False, bad=bad)
-        effort = Effort(job.waited_s, job.busy_s - job.waited_s, job.at_work)
+        effort = BatchEffort(job.waited_s, job.busy_s - job.waited_s, job.at_work)
         samples = int(np.count_nonzero(rows != PAD_ID))
-        self._batches[slot] = OutgoingBatch(key, message, body(message), samples, effort)
+        self._batches[slot] = OutgoingBatch(key, message, encode_message(message), samples, effort)
 
     def forget_slots(self, slots: Iterable[int]) -> None:
         """These slots are over: nothing is sent of them any more."""
@@ -142,7 +142,7 @@ class BatchSender:
     def _count_supply(self, connection: Peer, batches: Sequence[OutgoingBatch]) -> None:
         """Counts the batches that leave, and what those among them took that the connection had to wait for."""
         awaited = [batch for batch in batches if connection.session in batch.awaited_by]
-        connection.supplying.add(len(batches), [batch.effort for batch in awaited if self._is_there(batch)])
+        connection.supplying.add_batches(len(batches), [batch.effort for batch in awaited if self._is_there(batch)])
 
     def _is_there(self, batch: OutgoingBatch) -> bool:
         """Whether a batch still lies in its slot, which may be another's or nobody's by now."""
@@ -165,27 +165,27 @@ class BatchSender:
         now_s = time.monotonic()
         group, samples = f"stream.{connection.stream.spec.name}", sum([each.samples for each in batches])
         self._overview.sent(connection.session, len(batches), samples, now_s)
-        self._stats.time(group, "send", now_s - started_s, len(batches))
-        self._stats.count(group, "sent_samples", samples)
+        self._stats.add_stage_runs(group, "send", now_s - started_s, len(batches))
+        self._stats.add_count(group, "sent_samples", samples)
 
     def _send_slots(self, connection: Peer, deliveries: Sequence[_Delivery]) -> bool:
         """Sends one message that says in which slots the batches lie; whether the client could be reached."""
-        frames = [frame(self._header(connection, number), batch.encoded) for number, batch in deliveries]
-        return self._router.send(connection.identity, bundle(frames))
+        frames = [build_frame(self._header(connection, number), batch.encoded) for number, batch in deliveries]
+        return self._router.send(connection.identity, bundle_records(frames))
 
     def _send_pixels(self, connection: Peer, deliveries: Sequence[_Delivery]) -> bool:
         """Sends the pixels themselves, a message a batch; whether the client could be reached."""
         for number, batch in deliveries:
             inline = msgspec.structs.replace(batch.message, slot=0, inline=True)
-            pixels = self._slots.view(batch.message.slot)
+            pixels = self._slots.map_slot(batch.message.slot)
             if not self._router.send(
-                connection.identity, frame(self._header(connection, number), body(inline)), pixels
+                connection.identity, build_frame(self._header(connection, number), encode_message(inline)), pixels
             ):
                 return False
         return True
 
-    def _header(self, connection: Peer, number: int) -> Header:
-        return Header(self._boot, connection.session, number)
+    def _header(self, connection: Peer, number: int) -> FrameHeader:
+        return FrameHeader(self._boot, connection.session, number)
 
     def close(self) -> None:
         """Drops what is queued."""

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from streamd.config import Config, Given, load, located, not_served
 from streamd.core import log
-from streamd.core.counters import Stats
-from streamd.core.text import counted
+from streamd.core.counters import ProcessStats
+from streamd.core.text import format_count
 from streamd.daemon.data_places import PlaceLooks, wait_for_mount, warn_of_labels
 from streamd.daemon.descriptor_allowance import allow
 from streamd.daemon.dispatcher import Service
@@ -88,7 +88,7 @@ class Daemon:
         self._wanted_anew = asyncio.Event()
         self._failure: BaseException | None = None
         self._slots = SlotStore()
-        self._stats = Stats()
+        self._stats = ProcessStats()
         self._has_terminal = os.isatty(_STDERR)
         self._allowance = allow(
             _allow_descriptors(),
@@ -96,7 +96,7 @@ class Daemon:
             streams=len(config.streams),
             is_monitored=config.monitor is not None,
         )
-        address = config.listen[0] if config.listen else endpoint.default_listen()
+        address = config.listen[0] if config.listen else endpoint.default_endpoint()
         self._server = Server(address, handed, self._allowance.connections)
 
     async def run(self) -> None:
@@ -168,7 +168,7 @@ class Daemon:
             monitor=MonitorAt(monitor.url, monitor.token) if monitor else None,
         )
         # First, for a welcome sends trainers there.
-        service.descriptors.listen(self._server.descriptors, SOCKET_MODE, self._server.handed_descriptors)
+        service.descriptors.start_listening(self._server.descriptors, SOCKET_MODE, self._server.handed_descriptors)
         self._server.listen(service.receive)
         if monitor is not None:
             monitor.watch(service, self._stats)
@@ -337,7 +337,7 @@ class Daemon:
         """Sends everyone away; a second signal ends the wait."""
         log.info("daemon.draining", "sending the trainers away", sessions=service.sessions)
         self._stop.clear()
-        self._manager.stopping(f"sends {counted(service.sessions, 'trainer')} away")
+        self._manager.stopping(f"sends {format_count(service.sessions, 'trainer')} away")
         service.drain()
         try:
             async with asyncio.timeout(DRAIN_S):

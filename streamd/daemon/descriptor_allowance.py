@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from streamd.core.text import counted
+from streamd.core.text import format_count
 from streamd.errors import ConfigError
 from streamd.limits import (
     KNOCKS,
@@ -62,7 +62,8 @@ class Allowance:
         if added * STREAM_DESCRIPTORS <= max(0, self.limit - promised):
             return None
         return (
-            f"the descriptors of {counted(added, 'more stream')} are {added * STREAM_DESCRIPTORS}, and of {self.limit} "
+            f"the descriptors of {format_count(added, 'more stream')} are {added * STREAM_DESCRIPTORS}, and of "
+            f"{self.limit} "
             f"only {self.limit - promised} are not promised to trainers: restart streamd, which counts anew, or {_MEND}"
         )
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 from streamd.core import log
-from streamd.core.counters import Stats as Numbers
+from streamd.core.counters import ProcessStats as Numbers
 from streamd.core.spec import Cursor
 from streamd.core.status import DaemonStatus
 from streamd.daemon.batch_sender import BatchSender
@@ -23,8 +23,8 @@ from streamd.daemon.sessions import Peer, Reception
 from streamd.daemon.status_builder import Answers, Overview
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import OtherVersionError, ProtocolError
-from streamd.ipc.fd_passing import DescriptorServer, News
-from streamd.ipc.frames import Header, body, frame, unpack_client
+from streamd.ipc.fd_passing import DescriptorServer, LifelineCallbacks
+from streamd.ipc.frames import FrameHeader, build_frame, decode_client_frame, encode_message
 from streamd.ipc.messages import (
     AskMonitor,
     AskNames,
@@ -116,7 +116,7 @@ class Service:
         self._timer: asyncio.TimerHandle | None = None
         self._due_s: float | None = None  # when it rings
         self._draining = False
-        news = News(self._lost, self._parted, self._dropped)
+        news = LifelineCallbacks(self._lost, self._parted, self._dropped)
         self.descriptors = DescriptorServer(slots.open_readable, news, allowance.lifelines)
         self._reception = Reception(
             streams, self.descriptors, server.descriptors, overview, allowance, send=self._send, tell=self._tell
@@ -141,7 +141,7 @@ class Service:
     @property
     def moves(self) -> int:
         """How often something has come of work: tasks that were done, workers that were replaced."""
-        return self._stats.stage("engine", "idle").count + self._engine.restarts
+        return self._stats.stage_times("engine", "idle").count + self._engine.restarts
 
     def status(self) -> DaemonStatus:
         """How it is doing now."""
@@ -167,9 +167,9 @@ class Service:
     def receive(self, identity: bytes, data: bytes) -> None:
         """One frame of a client."""
         try:
-            header, message = unpack_client(data)
+            header, message = decode_client_frame(data)
         except ProtocolError as error:
-            self._stats.count("wire", "malformed")
+            self._stats.add_count("wire", "malformed")
             log.warning("wire.malformed", str(error))
             if isinstance(error, OtherVersionError):  # whatever is said, the frame around it names our version
                 self._tell(identity, Refused("usage", str(error)))
@@ -187,16 +187,20 @@ class Service:
                 answer = self._answers.to(message, sessions=len(self._peers), draining=self._draining)
                 self._tell(identity, answer)
 
-    def _correct(self, identity: bytes, header: Header, message: ClientMessage) -> None:
+    def _correct(self, identity: bytes, header: FrameHeader, message: ClientMessage) -> None:
         """A frame of a session that is none, or not this connection's: whoever believes in it is told."""
-        self._stats.count("wire", "stale")
+        self._stats.add_count("wire", "stale")
         if not isinstance(message, Goodbye):
-            self._server.send(identity, frame(Header(header.boot, header.session, 0), body(NoSession())))
+            self._server.send(
+                identity, build_frame(FrameHeader(header.boot, header.session, 0), encode_message(NoSession()))
+            )
 
     def _hear(self, connection: Peer, message: Progress | ReceiptSeen | Goodbye | Ping) -> None:
         match message:
             case Progress(upto, released, taken, waited_ns, retired):
-                self._stats.time(f"stream.{connection.stream.spec.name}", "client_wait", waited_ns / 1e9, len(released))
+                self._stats.add_stage_runs(
+                    f"stream.{connection.stream.spec.name}", "client_wait", waited_ns / 1e9, len(released)
+                )
                 self._happen(
                     LeaseReleased(connection.session, released, retired),
                     ProgressReported(connection.session, taken),
@@ -215,7 +219,7 @@ class Service:
                     epoch=epoch,
                     digest=digest,
                 )
-                self._stats.count(f"stream.{connection.stream.spec.name}", "receipts_ok" if ok else "receipts_bad")
+                self._stats.add_count(f"stream.{connection.stream.spec.name}", "receipts_ok" if ok else "receipts_bad")
                 self._reception.conclude(
                     self._overview.epochs.confirmed(connection.session, epoch, timing, time.monotonic())
                 )
@@ -288,8 +292,8 @@ class Service:
     def _see_off(self, session: int) -> None:
         """A session that is over keeps its lifeline as long as something of it is held."""
         if session not in self._window.ended:
-            self.descriptors.forget(session)
-        elif not self.descriptors.hang_up(session):
+            self.descriptors.close_session(session)
+        elif not self.descriptors.half_close_session(session):
             self._happen(SessionLost(session))
 
     def drain(self) -> None:
@@ -354,7 +358,7 @@ class Service:
 
     def _produce(self, action: Produce) -> None:
         try:
-            self._slots.writable(action.slot, action.slot_bytes)
+            self._slots.ensure_slot(action.slot, action.slot_bytes)
         except OSError as error:
             reason = f"no memory for another batch of {action.slot_bytes} bytes: {error.strerror}"
             asyncio.get_running_loop().call_soon(self._happen, SlotDenied(action.slot, reason))
@@ -370,25 +374,25 @@ class Service:
         self._batch_sender.flush()  # the epoch's last batches belong to its supply
         dropped = dropped_samples(connection.stream, cursor)
         self._overview.epochs.ended(session, connection.stream.spec, cursor)
-        self._send(connection, ReceiptDue(cursor.epoch, digest, dropped, connection.supplying.take()))
+        self._send(connection, ReceiptDue(cursor.epoch, digest, dropped, connection.supplying.take_supply()))
         self._happen()
 
     def _drop(self, slots: tuple[int, ...]) -> None:
         self._engine.drop(slots)
         for slot in slots:
-            self._slots.drop(slot)
+            self._slots.drop_slot(slot)
         self._batch_sender.forget_slots(slots)
         for connection in self._peers.all():
             if connection.transport == "shared":
                 self._send(connection, SlotsGone(slots))
 
     def _send(self, connection: Peer, message: DaemonMessage) -> None:
-        header = Header(self._boot, connection.session, 0)
-        if not self._server.send(connection.identity, frame(header, body(message))):
+        header = FrameHeader(self._boot, connection.session, 0)
+        if not self._server.send(connection.identity, build_frame(header, encode_message(message))):
             self._miss(connection.session)
 
     def _tell(self, identity: bytes, message: DaemonMessage) -> None:
-        self._server.send(identity, frame(Header(self._boot, 0, 0), body(message)))
+        self._server.send(identity, build_frame(FrameHeader(self._boot, 0, 0), encode_message(message)))
 
     def _set_timer(self) -> None:
         deadline_s = self._window.deadline()

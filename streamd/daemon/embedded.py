@@ -15,13 +15,13 @@ from typing import Final
 import msgspec
 
 from streamd.errors import MissingExtraError, StreamdError
-from streamd.ipc.local_daemon import READY, Errand
-from streamd.ipc.standard_files import fill_standard_files
+from streamd.ipc.local_daemon import READY_LINE, LocalDaemonRequest
+from streamd.ipc.standard_files import open_standard_files
 
-_errand: Final = msgspec.json.Decoder(Errand)
+_errand: Final = msgspec.json.Decoder(LocalDaemonRequest)
 
 
-async def _serve(errand: Errand, on_ready: Callable[[], None]) -> None:
+async def _serve(errand: LocalDaemonRequest, on_ready: Callable[[], None]) -> None:
     from streamd.daemon.daemon import Daemon  # noqa: PLC0415 - where its libraries are missing, that is said in our words
 
     daemon = Daemon(
@@ -35,20 +35,20 @@ async def _serve(errand: Errand, on_ready: Callable[[], None]) -> None:
         loop.remove_reader(sys.stdin.fileno())
 
 
-def _run(errand: Errand) -> int:
+def _run(errand: LocalDaemonRequest) -> int:
     """Serves; an exit status. The reason is said on standard output, or on stderr once `READY` was said there."""
     said_on = sys.stdout
 
     def say_ready() -> None:
         nonlocal said_on
-        sys.stdout.buffer.write(READY)
+        sys.stdout.buffer.write(READY_LINE)
         sys.stdout.flush()
         said_on = sys.stderr
 
     try:
         from streamd.core import log  # noqa: PLC0415 - as above
 
-        log.configure(level=log.NOTICE)
+        log.configure_logging(level=log.NOTICE)
         asyncio.run(_serve(errand, say_ready))
     except ModuleNotFoundError as error:
         failure: StreamdError = MissingExtraError(error.name or "a library", "serve", "streamd.local")
@@ -62,7 +62,7 @@ def _run(errand: Errand) -> int:
 
 def main() -> None:
     """The process."""
-    fill_standard_files()
+    open_standard_files()
     with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as lines:  # the end of the input is for the loop
         errand = _errand.decode(lines.readline())
     try:

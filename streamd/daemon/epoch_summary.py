@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from streamd.core.bad_samples import Marks
-from streamd.core.epoch_timing import Timing
+from streamd.core.bad_samples import RowStatus
+from streamd.core.epoch_timing import EpochTiming
 from streamd.core.spec import BatchKey, Cursor, StreamSpec
 
 _AHEAD: Final = 256  # epochs that batches were made of and nobody is in yet: one for each trainer
@@ -76,7 +76,7 @@ class Epochs:
         """A session was let in."""
         self._began_s[session] = now_s
 
-    def produced(self, key: BatchKey, marks: Marks) -> None:
+    def produced(self, key: BatchKey, marks: RowStatus) -> None:
         """A batch was decoded, whose rows have these verdicts."""
         epoch = (key.stream, key.epoch)
         account = self._open.get(epoch)
@@ -102,9 +102,9 @@ class Epochs:
         """A session was sent all of the epoch that it now stands at the end of."""
         account = self._open.get((spec.name, cursor.epoch))
         if account is not None and session in account.begins:
-            account.ended[session] = _Pass(account.begins[session], min(cursor.base, spec.batches), spec)
+            account.ended[session] = _Pass(account.begins[session], min(cursor.next_base, spec.batches), spec)
 
-    def confirmed(self, session: int, epoch: int, timing: Timing | None, now_s: float) -> list[Finished]:
+    def confirmed(self, session: int, epoch: int, timing: EpochTiming | None, now_s: float) -> list[Finished]:
         """A session has had all of an epoch, as it says itself; what is finished by that, at most one."""
         key = (self._at.get(session, ("", 0))[0], epoch)
         account = self._open.get(key)
@@ -138,7 +138,7 @@ class Epochs:
         return [_summary(epoch, account)] if account.done else []
 
 
-def _timed(passed: _Pass, timing: Timing | None, span_s: float, age_s: float) -> _Pass:
+def _timed(passed: _Pass, timing: EpochTiming | None, span_s: float, age_s: float) -> _Pass:
     """A trainer says how long it took; for what is longer than its session stands the time since the first batch."""
     if timing is None:
         return replace(passed, seconds=span_s)

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from dataclasses import replace
 from typing import Final
 
-from streamd.core.receipt import expected_digest
+from streamd.core.receipt import compute_expected_digest
 from streamd.core.spec import Cursor
 from streamd.daemon.streams.served_stream import ServedStream
 
@@ -44,16 +44,16 @@ class Accounts:
 
 
 def _compute(stream: ServedStream, cursor: Cursor) -> str:
-    return expected_digest(
+    return compute_expected_digest(
         stream.spec.order_id,
         cursor.epoch,
         cursor.history,
         lambda indices: stream.planned_together(cursor.epoch, indices),
-        together=max(1, _ROWS // stream.spec.batch_size),
+        batches_at_once=max(1, _ROWS // stream.spec.batch_size),
     )
 
 
 def dropped_samples(stream: ServedStream, cursor: Cursor) -> int:
     """Samples of the epoch that lie behind its last step."""
-    done = min(cursor.base, stream.spec.batches)  # a padded step ends beyond the last batch
+    done = min(cursor.next_base, stream.spec.batches)  # a padded step ends beyond the last batch
     return max(0, stream.spec.samples - done * stream.spec.batch_size)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from streamd.core.spec import LabelSpec, StreamSpec
-from streamd.errors import near_name
+from streamd.errors import suggest_name
 
 Specs = Mapping[str, StreamSpec]
 
@@ -50,11 +50,11 @@ def needing_restart(running: Mapping[str, object], wanted: Mapping[str, object])
 
 
 def _is_same(was: StreamSpec | None, now: StreamSpec) -> bool:
-    return was is not None and not was.others(now)
+    return was is not None and not was.differing_fields(now)
 
 
 def _taken_away(name: str, served: Collection[str]) -> str:
-    there = f"{near_name(name, served)}; served: {', '.join(served)}" if served else ""
+    there = f"{suggest_name(name, served)}; served: {', '.join(served)}" if served else ""
     return f"stream {name!r} was taken out of the daemon's configuration{there}"
 
 
@@ -63,7 +63,7 @@ def _new_version(was: StreamSpec, now: StreamSpec, more: list[str]) -> str:
     if was.order_id == now.order_id:
         what = "; ".join(differences) or "its files were listed anew"
         return f"stream {now.name!r} changed: {what}; subscribe again: its order is the same, and tokens of it fit"
-    what = "; ".join([was.order.difference(now.order), *differences])
+    what = "; ".join([was.order_facts.describe_difference(now.order_facts), *differences])
     return (
         f"stream {now.name!r} has another order now: {what}; subscribe again to read it as it is, from an epoch's "
         "beginning: tokens of the old order do not fit"

@@ -59,7 +59,7 @@ class Server:
         self, address: str, handed: socket_activation.Handed | None = None, most: int = SPARE_DESCRIPTORS
     ) -> None:
         """Raises ConfigError for an endpoint that cannot be, or that other sockets were handed over for."""
-        endpoint.check(address)
+        endpoint.check_endpoint(address)
         self.address = address
         self._path = endpoint.socket_path(address)
         self._handed = socket_activation.chosen(handed or {}, self._path, Path(self.descriptors))
@@ -75,7 +75,7 @@ class Server:
     @property
     def descriptors(self) -> str:
         """The path of the descriptor socket beside this endpoint."""
-        return endpoint.descriptor_path(self.address)
+        return endpoint.descriptor_socket_path(self.address)
 
     @property
     def handed_descriptors(self) -> socket.socket | None:

@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from streamd.core import log
-from streamd.core.epoch_timing import Supplying
+from streamd.core.epoch_timing import SupplyCounter
 from streamd.core.spec import StreamSpec
-from streamd.core.token import check_cursor, other_order
+from streamd.core.token import check_cursor, describe_other_order
 from streamd.daemon.descriptor_allowance import AMPLE, Allowance
 from streamd.daemon.epoch_summary import Finished
 from streamd.daemon.status_builder import Overview, unknown_stream
@@ -47,7 +47,7 @@ class Peer:
     credit: int = 0
     receipts: int = 0  # told so far
     gone: bool = False
-    supplying: Supplying = field(default_factory=Supplying)
+    supplying: SupplyCounter = field(default_factory=SupplyCounter)
 
 
 class Peers:
@@ -112,13 +112,13 @@ def objection(
 def _misplaced(wish: Subscribe, spec: StreamSpec) -> Refused | None:
     """What is wrong with the place at which the subscription wants to begin."""
     if wish.order_id is not None and wish.order_id != spec.order_id:
-        return Refused("token", other_order(wish.order_id, wish.order, spec, running=wish.resuming))
+        return Refused("token", describe_other_order(wish.order_id, wish.order, spec, is_running=wish.resuming))
     try:
         check_cursor(wish.cursor)
     except TokenError as error:
         return Refused("token", str(error))
     last_step = wish.cursor.history[-1].world if wish.cursor.history else 0
-    if wish.cursor.base >= spec.batches + last_step:
+    if wish.cursor.next_base >= spec.batches + last_step:
         return Refused("token", f"the token's place lies beyond the {spec.batches} batches of an epoch")
     return None
 
@@ -211,7 +211,7 @@ class Reception:
         connection = self.peers.remove(session)
         self._overview.ended(session, time.monotonic())
         if hang_up:
-            self._descriptors.forget(session)
+            self._descriptors.close_session(session)
         if connection is not None:
             log.info("session.ended", reason, stream=connection.stream.spec.name, session=session)
             self.conclude(self._overview.epochs.left(session))
@@ -231,7 +231,7 @@ class Reception:
             return
         connection.credit = credit
         self._overview.began(session, (connection.stream.spec.name, connection.rank, connection.world), now_s)
-        secret = self._descriptors.expect(session)
+        secret = self._descriptors.issue_secret(session)
         log.info(
             "session.began",
             "a trainer subscribed",

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from streamd import __version__
-from streamd.core.counters import Stats as Counters
-from streamd.core.epoch_timing import Timing
-from streamd.core.status import RESTING_S, DaemonStatus, Doing, SessionStatus, StreamStatus, remedy
+from streamd.core.counters import ProcessStats as Counters
+from streamd.core.epoch_timing import EpochTiming
+from streamd.core.status import RESTING_S, DaemonStatus, SessionState, SessionStatus, StreamStatus, suggest_remedy
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.epoch_summary import Epochs
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.errors import near_name
+from streamd.errors import suggest_name
 from streamd.ipc.messages import (
     AskMonitor,
     AskNames,
@@ -93,7 +93,7 @@ class _Seen:
     batches: Recent
     samples: Recent
     asked_s: float  # when it last had room for a batch, or got one
-    last_epoch: Timing | None = None
+    last_epoch: EpochTiming | None = None
 
 
 @dataclass(slots=True)
@@ -146,7 +146,7 @@ class Overview:
         seen.samples.add(now_s, samples)
         seen.asked_s = now_s
 
-    def timed(self, session: int, timing: Timing) -> None:
+    def timed(self, session: int, timing: EpochTiming) -> None:
         """A session has said where the time of an epoch went."""
         if session in self._sessions:
             self._sessions[session].last_epoch = timing
@@ -205,7 +205,7 @@ class Overview:
             draining,
             tuple(self._stream(stream, sessions, now_s) for stream in self.streams.values()),
             tuple(self._session(session, now_s) for session in sessions),
-            int(self.stats.read().get("engine", {}).get("worker_deaths", 0)),
+            int(self.stats.values_by_group().get("engine", {}).get("worker_deaths", 0)),
             round(self._deaths.total(now_s)),
             self._reload_failed,
             sum(each.held_bytes for each in window.ended.values()),
@@ -214,7 +214,7 @@ class Overview:
     def _stream(self, stream: ServedStream, sessions: Iterable[Session], now_s: float) -> StreamStatus:
         spec = stream.spec
         readers = [session for session in sessions if session.shape.name == spec.name]
-        counters = self.stats.read().get(f"stream.{spec.name}", {})
+        counters = self.stats.values_by_group().get(f"stream.{spec.name}", {})
         decodes = self.decodes_per_batch(spec.name, now_s)
         return StreamStatus(
             spec.name,
@@ -228,7 +228,7 @@ class Overview:
             len(stream.quarantine.reasons),
             int(counters.get("receipts_ok", 0)),
             int(counters.get("receipts_bad", 0)),
-            remedy(decodes, apart=_are_apart(readers)),
+            suggest_remedy(decodes, are_apart=_are_apart(readers)),
             stream.too_many_bad() or self._paused.get(spec.name),
             stream.shuffle_score,
             stream.poorly_mixed,
@@ -254,7 +254,7 @@ class Overview:
             session.at.epoch,
             walk.epochs,
             session.at.base // walk.world + session.at.step,
-            walk.steps,
+            walk.steps_per_epoch,
             session.credit,
             len(session.leases),
             _doing(session, now_s - seen.asked_s),
@@ -269,12 +269,12 @@ def _are_apart(readers: Iterable[Session]) -> bool:
     places: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for session in readers:
         if not session.finished:
-            place = session.at.epoch * session.walk.steps + session.place[1] // session.walk.world
+            place = session.at.epoch * session.walk.steps_per_epoch + session.place[1] // session.walk.world
             places.setdefault((session.walk.rank, session.walk.world), []).append((place, session.credit))
     return any(max(cohort)[0] - min(cohort)[0] > max(credit for _, credit in cohort) for cohort in places.values())
 
 
-def _doing(session: Session, quiet_s: float) -> Doing:
+def _doing(session: Session, quiet_s: float) -> SessionState:
     if session.finished:
         return "finished"
     if session.together:
@@ -318,14 +318,14 @@ class Answers:
 
     def numbers(self, sessions: int) -> dict[str, dict[str, float]]:
         """All that is counted, and what goes up and down as it is now."""
-        self.stats.gauge("daemon", "sessions", sessions)
-        self.stats.gauge("daemon", "memory_used_bytes", self.window.used_bytes)
-        self.stats.gauge("daemon", "slots", len(self.slots))
-        self.stats.gauge("daemon", "producing", self.window.producing)
-        self.stats.gauge("daemon", "slot_wait_s", self.window.slot_wait_s)
+        self.stats.set_gauge("daemon", "sessions", sessions)
+        self.stats.set_gauge("daemon", "memory_used_bytes", self.window.used_bytes)
+        self.stats.set_gauge("daemon", "slots", len(self.slots))
+        self.stats.set_gauge("daemon", "producing", self.window.producing)
+        self.stats.set_gauge("daemon", "slot_wait_s", self.window.slot_wait_s)
         for rule, checks in self.window.checks.items():
-            self.stats.gauge("rules", rule, checks)
-        return self.stats.read()
+            self.stats.set_gauge("rules", rule, checks)
+        return self.stats.values_by_group()
 
 
 def names_objection(question: AskNames, streams: Mapping[str, ServedStream]) -> Refused | None:
@@ -344,4 +344,4 @@ def names_objection(question: AskNames, streams: Mapping[str, ServedStream]) -> 
 
 def unknown_stream(name: str, streams: Iterable[str]) -> Refused:
     """Why nothing is known of a stream."""
-    return Refused("unknown", f"no stream {name!r}{near_name(name, streams)}; served: {', '.join(streams)}")
+    return Refused("unknown", f"no stream {name!r}{suggest_name(name, streams)}; served: {', '.join(streams)}")

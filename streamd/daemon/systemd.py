@@ -15,7 +15,7 @@ from typing import Final, Self
 
 from streamd.core import log
 from streamd.core.status import DaemonStatus
-from streamd.core.text import counted, printable
+from streamd.core.text import escape_unprintable, format_count
 from streamd.limits import REFUSED_START_S, STALLED_S
 
 _PATIENCE_S: Final = 1.0  # the manager's queue holds megabytes: when it is full, the whole host stands still
@@ -90,7 +90,7 @@ class Manager:
 
 
 def _status(text: str) -> str:
-    return f"STATUS={printable(text)}"
+    return f"STATUS={escape_unprintable(text)}"
 
 
 class Pulse:
@@ -116,5 +116,5 @@ def headline(status: DaemonStatus) -> str:
     names = ", ".join(stream.name for stream in status.streams)
     rate = sum(stream.samples_per_s for stream in status.streams)
     flows = f": {rate:,.0f} images/s" if status.sessions else ""
-    troubles = "".join(f"; {trouble}" for trouble in status.troubles)
-    return f"serves {names} to {counted(len(status.sessions), 'trainer')}{flows}{troubles}"
+    troubles = "".join(f"; {trouble}" for trouble in status.all_troubles)
+    return f"serves {names} to {format_count(len(status.sessions), 'trainer')}{flows}{troubles}"

@@ -9,8 +9,8 @@ from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 
-from streamd.core.spec import Digest
-from streamd.errors import ConfigError, near_name
+from streamd.core.spec import IdentityDigest
+from streamd.errors import ConfigError, suggest_name
 from streamd.ipc.worker_messages import TransformPlace
 
 
@@ -27,13 +27,13 @@ def digest_of(module: str, folder: Path) -> str:
     such module, or its file cannot be read.
     """
     sources = sources_of(module, folder) or {module: _installed(module, folder)}
-    digest = Digest()
-    digest.add("streamd transform source 1")
-    digest.add(module)
+    digest = IdentityDigest()
+    digest.add_part("streamd transform source 1")
+    digest.add_part(module)
     for name, path in sorted(sources.items()):
-        digest.add(name)
-        digest.add(_read(path))
-    return digest.text()
+        digest.add_part(name)
+        digest.add_part(_read(path))
+    return digest.hex_text()
 
 
 def beside(module: str, folder: Path) -> Path | None:
@@ -91,7 +91,7 @@ def _installed(module: str, folder: Path) -> Path:
         inner = None if spec is None else spec.submodule_search_locations
         spec = None if inner is None else PathFinder.find_spec(".".join([first, *rest[: count + 1]]), inner)
     if spec is None or spec.origin is None or not Path(spec.origin).is_file():
-        hint = near_name(first, (path.stem for path in folder.glob("*.py")))
+        hint = suggest_name(first, (path.stem for path in folder.glob("*.py")))
         raise ConfigError(f"there is no module {module!r} in {str(folder)!r} or on Python's path{hint}")
     return Path(spec.origin)
 

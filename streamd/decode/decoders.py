@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from streamd.core.spec import ImageSpec
 from streamd.decode import jpeg, pillow
-from streamd.decode.random_crop import Draw
+from streamd.decode.random_crop import CropDraw
 from streamd.decode.resize import BadImageError, Row
-from streamd.decode.sniff import format_of
+from streamd.decode.sniff import detect_format
 
-__all__ = ["BadImageError", "decode_into"]
+__all__ = ["BadImageError", "decode_image"]
 
 
-def decode_into(data: bytes, row: Row, image: ImageSpec, draw: Draw | None = None) -> None:
+def decode_image(data: bytes, row: Row, image: ImageSpec, draw: CropDraw | None = None) -> None:
     """Decodes one image file into `row`, (height, width, channels) uint8, C-contiguous.
 
     `draw` is what is drawn for the sample where `image` is cropped at random (`crop.draws`). Without it the middle is
@@ -23,8 +23,8 @@ def decode_into(data: bytes, row: Row, image: ImageSpec, draw: Draw | None = Non
     Raises BadImageError when the bytes are at fault, ConfigError when this Pillow was built without the format. What a
     failed decode leaves in the row is undefined.
     """
-    name = format_of(data)
+    name = detect_format(data)
     if name == "JPEG":
-        jpeg.decode_into(data, row, image, draw)
+        jpeg.decode_jpeg(data, row, image, draw)
     else:
-        pillow.decode_into(data, row, image, name, draw)
+        pillow.decode_with_pillow(data, row, image, name, draw)

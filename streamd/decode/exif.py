@@ -25,7 +25,7 @@ _TURNS: Final = {
 }
 
 
-def orientation_of(exif: bytes) -> int:
+def parse_orientation(exif: bytes) -> int:
     """1 to 8 from a block of EXIF data, with or without its `Exif` prefix; 1 when it says nothing sensible.
 
     Raises BadImageError when the block cannot be read: which way up the picture is cannot be known then.
@@ -41,7 +41,7 @@ def orientation_of(exif: bytes) -> int:
     return value if isinstance(value, int) and value in range(1, 9) else UPRIGHT
 
 
-def upright(picture: Image.Image, orientation: int) -> Image.Image:
+def turn_upright(picture: Image.Image, orientation: int) -> Image.Image:
     """The picture turned so that it is shown as it was taken."""
     turn = _TURNS.get(orientation)
     return picture.transpose(turn) if turn is not None else picture

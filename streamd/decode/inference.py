@@ -30,25 +30,25 @@ def load_image(file: File, spec: StreamSpec | str | os.PathLike[str]) -> npt.NDA
     Raises ConfigError for a file that is no sound image, a stream that is served from arrays, or a path that is no
     stream's; MissingExtraError without the extra `serve`, which brings the decoders; OSError.
     """
-    known = spec if isinstance(spec, StreamSpec) else spec_file.read(Path(spec))
+    known = spec if isinstance(spec, StreamSpec) else spec_file.read_spec(Path(spec))
     try:
         from streamd.decode import pixel_id  # noqa: PLC0415 - an extra, and heavy
-        from streamd.decode.decoders import BadImageError, decode_into  # noqa: PLC0415 - an extra, and heavy
+        from streamd.decode.decoders import BadImageError, decode_image  # noqa: PLC0415 - an extra, and heavy
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a decoder", "serve", "load_image") from error
-    if known.pixel_id == pixel_id.stored_id(known.image):
-        raise ConfigError(_of_arrays(known))
-    if known.pixel_id != pixel_id.pixel_id(known.image):
-        warnings.warn(_others(known), stacklevel=2)
+    if known.pixel_id == pixel_id.compute_stored_pixel_id(known.image):
+        raise ConfigError(_explain_array_stream(known))
+    if known.pixel_id != pixel_id.compute_pixel_id(known.image):
+        warnings.warn(_explain_other_pixels(known), stacklevel=2)
     row = np.empty(known.image_shape, dtype=np.uint8)
     try:
-        decode_into(_bytes_of(file), row, known.image)
+        decode_image(_read_file_bytes(file), row, known.image)
     except BadImageError as error:
-        raise ConfigError(f"{_named(file)}: {error}") from error
+        raise ConfigError(f"{_describe_file(file)}: {error}") from error
     return row
 
 
-def _of_arrays(spec: StreamSpec) -> str:
+def _explain_array_stream(spec: StreamSpec) -> str:
     height, width, channels = spec.image_shape
     return (
         f"stream {spec.name!r} is served from arrays, and nothing says how they were made of files: make uint8 "
@@ -56,20 +56,20 @@ def _of_arrays(spec: StreamSpec) -> str:
     )
 
 
-def _others(spec: StreamSpec) -> str:
+def _explain_other_pixels(spec: StreamSpec) -> str:
     return (
         f"the pixels of stream {spec.name!r} are not those made here: it has a transform, which load_image does not "
         "apply, or its daemon has other versions of the decoders"
     )
 
 
-def _bytes_of(file: File) -> bytes:
+def _read_file_bytes(file: File) -> bytes:
     if isinstance(file, bytes):
         return file
     return Path(file).read_bytes() if isinstance(file, str | os.PathLike) else file.read()
 
 
-def _named(file: File) -> str:
+def _describe_file(file: File) -> str:
     if isinstance(file, bytes):
         return f"an image of {len(file)} bytes"
     return str(file if isinstance(file, str | os.PathLike) else getattr(file, "name", "the open file"))

@@ -16,13 +16,20 @@ import simplejpeg
 
 from streamd.core.spec import ImageSpec
 from streamd.decode import pillow
-from streamd.decode.exif import SIDEWAYS, UPRIGHT, orientation_of, upright
-from streamd.decode.pil_image import picture_of
-from streamd.decode.random_crop import Crop, Draw, drawn_crop
-from streamd.decode.resize import BadImageError, Row, check_pixels, covering_size, fill, fill_reduced
+from streamd.decode.exif import SIDEWAYS, UPRIGHT, parse_orientation, turn_upright
+from streamd.decode.pil_image import build_pil_image
+from streamd.decode.random_crop import Crop, CropDraw, compute_crop
+from streamd.decode.resize import (
+    BadImageError,
+    Row,
+    check_image_size,
+    compute_covering_size,
+    resize_picture,
+    resize_reduced,
+)
 from streamd.limits import KIB
 
-Size = tuple[int, int]  # height, width
+PixelSize = tuple[int, int]  # height, width
 
 _SEGMENT: Final = struct.Struct(">HH")  # a marker and a length that counts itself
 _MARKER: Final = re.compile(rb"\xff[^\x00\xff]")  # behind fill bytes, or bytes that libjpeg passes over
@@ -33,7 +40,7 @@ _WITHOUT_LENGTH: Final = frozenset({0xFF01, *range(0xFFD0, _SCAN)})
 _WITH_LENGTH: Final = frozenset(range(0xFF02, 0xFFFF)) - _WITHOUT_LENGTH - {_SCAN}
 _MOST_SEGMENTS: Final = 1 << 16  # before the pixels: the largest profiles take some hundred
 _REDUCTIONS: Final = (8, 4, 2)
-_NEAR_BYTES: Final = 128 * KIB  # a decode of up to so much is copied into its row from the cache
+_BUFFER_BYTES: Final = 128 * KIB  # a decode of up to so much is copied into its row from the cache
 
 # How most files begin, written as they are by libjpeg: JFIF, two tables, a frame of three colours.
 _USUAL: Final = struct.Struct(">6s14x5s64x5s64x5sHHB")
@@ -44,7 +51,7 @@ _TABLES: Final = struct.Struct(">9x4s29x4s179x4s29x4s179x2s")
 _USUAL_TABLES: Final = (b"\xff\xc4\x00\x1f", b"\xff\xc4\x00\xb5", b"\xff\xc4\x00\x1f", b"\xff\xc4\x00\xb5", b"\xff\xda")
 
 
-class _Near(threading.local):
+class _DecodeBuffer(threading.local):
     """Memory for one decode, which stays in the processor's cache; it begins between two multiples of 32 bytes.
 
     To rows that begin at a multiple of 32, as ours do, libjpeg-turbo writes past the cache. Decoding here and copying
@@ -52,35 +59,35 @@ class _Near(threading.local):
     """
 
     def __init__(self) -> None:
-        memory = np.empty(_NEAR_BYTES + 32, dtype=np.uint8)
-        self.memory = memory[(16 - memory.ctypes.data) % 32 :][:_NEAR_BYTES]
+        memory = np.empty(_BUFFER_BYTES + 32, dtype=np.uint8)
+        self.memory = memory[(16 - memory.ctypes.data) % 32 :][:_BUFFER_BYTES]
 
 
-_near: Final = _Near()
+_decode_buffer: Final = _DecodeBuffer()
 
 
-def decode_into(data: bytes, row: Row, image: ImageSpec, draw: Draw | None = None) -> None:
+def decode_jpeg(data: bytes, row: Row, image: ImageSpec, draw: CropDraw | None = None) -> None:
     """Decodes a JPEG into `row`. Slow but exact DCT and upsampling: the fast ones differ by up to six grey levels."""
-    usual = _usual_size(data)
+    usual = _parse_usual_size(data)
     if usual is not None:
-        orientation = UPRIGHT if _has_usual_tables(data) else _orientation(data, _USUAL.size)
+        orientation = UPRIGHT if _has_usual_tables(data) else _find_orientation(data, _USUAL.size)
         if usual == (image.height, image.width) and orientation == UPRIGHT and draw is None:
-            _decode_fitting(data, row, image, (0, 0))
+            _decode_unresized(data, row, image, (0, 0))
         else:
-            _decode(data, row, image, usual, orientation, draw)
+            _decode_and_resize(data, row, image, usual, orientation, draw)
         return
     try:
         height, width, colourspace, _ = simplejpeg.decode_jpeg_header(data)
     except ValueError as error:
         raise BadImageError(f"a damaged JPEG header: {error}") from error
-    check_pixels(height, width)
+    check_image_size(height, width)
     if colourspace in {"CMYK", "YCCK"}:
-        pillow.decode_into(data, row, image, "JPEG", draw)
+        pillow.decode_with_pillow(data, row, image, "JPEG", draw)
     else:
-        _decode(data, row, image, (height, width), _orientation(data, 2), draw)
+        _decode_and_resize(data, row, image, (height, width), _find_orientation(data, 2), draw)
 
 
-def _usual_size(data: bytes) -> Size | None:
+def _parse_usual_size(data: bytes) -> PixelSize | None:
     """(height, width) of a file that begins as most do, in three colours; None: the header must be read."""
     if len(data) < _USUAL.size:
         return None
@@ -89,35 +96,37 @@ def _usual_size(data: bytes) -> Size | None:
     return (height, width) if usual else None
 
 
-def _decode(data: bytes, row: Row, image: ImageSpec, size: Size, orientation: int, draw: Draw | None) -> None:
-    check_pixels(*size)
-    shown = _as_shown(size, orientation)
-    crop = None if draw is None else drawn_crop(*shown, image, draw)
-    reduced = size if image.exact else _reduced_size(size, orientation, image, crop)
+def _decode_and_resize(
+    data: bytes, row: Row, image: ImageSpec, size: PixelSize, orientation: int, draw: CropDraw | None
+) -> None:
+    check_image_size(*size)
+    shown = _compute_upright_size(size, orientation)
+    crop = None if draw is None else compute_crop(*shown, image, draw)
+    reduced = size if image.exact else _choose_reduced_size(size, orientation, image, crop)
     least = (0, 0) if reduced == size else reduced
     if reduced == (image.height, image.width) and orientation == UPRIGHT and crop is None:
-        _decode_fitting(data, row, image, least)
+        _decode_unresized(data, row, image, least)
         return
-    pixels = _pixels(data, image, least, None)
-    part = None if crop is None else crop.within(shown, _as_shown(reduced, orientation))
+    pixels = _decode_pixels(data, image, least, None)
+    part = None if crop is None else crop.scale_to(shown, _compute_upright_size(reduced, orientation))
     if image.exact:
-        fill(row, upright(picture_of(pixels), orientation), image, part)
+        resize_picture(row, turn_upright(build_pil_image(pixels), orientation), image, part)
     elif orientation == UPRIGHT:
-        fill_reduced(row, pixels, image, part)
+        resize_reduced(row, pixels, image, part)
     else:
-        turned = upright(picture_of(pixels), orientation)
-        fill_reduced(row, np.asarray(turned).reshape(turned.height, turned.width, image.channels), image, part)
+        turned = turn_upright(build_pil_image(pixels), orientation)
+        resize_reduced(row, np.asarray(turned).reshape(turned.height, turned.width, image.channels), image, part)
 
 
-def _decode_fitting(data: bytes, row: Row, image: ImageSpec, least: Size) -> None:
+def _decode_unresized(data: bytes, row: Row, image: ImageSpec, least: PixelSize) -> None:
     """Decodes what has the row's size when it is decoded to no less than `least`."""
-    if row.nbytes > _NEAR_BYTES:
-        _pixels(data, image, least, row)
+    if row.nbytes > _BUFFER_BYTES:
+        _decode_pixels(data, image, least, row)
     else:
-        row[:] = _pixels(data, image, least, _near.memory)
+        row[:] = _decode_pixels(data, image, least, _decode_buffer.memory)
 
 
-def _pixels(data: bytes, image: ImageSpec, least: Size, buffer: Row | None) -> Row:
+def _decode_pixels(data: bytes, image: ImageSpec, least: PixelSize, buffer: Row | None) -> Row:
     colour = "RGB" if image.channels == 3 else "GRAY"  # noqa: PLR2004 - three colours
     try:
         pixels: Row = simplejpeg.decode_jpeg(data, colour, min_height=least[0], min_width=least[1], buffer=buffer)
@@ -126,25 +135,25 @@ def _pixels(data: bytes, image: ImageSpec, least: Size, buffer: Row | None) -> R
     return pixels
 
 
-def _as_shown(size: Size, orientation: int) -> Size:
+def _compute_upright_size(size: PixelSize, orientation: int) -> PixelSize:
     """The upright (height, width) of a stored one."""
     return (size[1], size[0]) if orientation >= SIDEWAYS else size
 
 
-def _reduced_size(size: Size, orientation: int, image: ImageSpec, crop: Crop | None) -> Size:
+def _choose_reduced_size(size: PixelSize, orientation: int, image: ImageSpec, crop: Crop | None) -> PixelSize:
     """The (height, width), as stored, at the smallest scale that covers what is shown of the picture."""
-    shown = _as_shown(size, orientation)
+    shown = _compute_upright_size(size, orientation)
     for reduction in _REDUCTIONS:
         reduced = -(-size[0] // reduction), -(-size[1] // reduction)
-        if _covers(_as_shown(reduced, orientation), shown, image, crop):
+        if _covers_target(_compute_upright_size(reduced, orientation), shown, image, crop):
             return reduced
     return size
 
 
-def _covers(reduced: Size, shown: Size, image: ImageSpec, crop: Crop | None) -> bool:
+def _covers_target(reduced: PixelSize, shown: PixelSize, image: ImageSpec, crop: Crop | None) -> bool:
     if crop is not None:
-        return crop.within(shown, reduced).covers(image)
-    height, width = covering_size(*shown, image)
+        return crop.scale_to(shown, reduced).covers_target(image)
+    height, width = compute_covering_size(*shown, image)
     return reduced[0] >= height and reduced[1] >= width
 
 
@@ -153,7 +162,7 @@ def _has_usual_tables(data: bytes) -> bool:
     return len(data) >= _USUAL.size + _TABLES.size and _TABLES.unpack_from(data, _USUAL.size) == _USUAL_TABLES
 
 
-def _orientation(data: bytes, start: int) -> int:
+def _find_orientation(data: bytes, start: int) -> int:
     """What the EXIF data say that lie anywhere between `start` and the pixels; what spans several segments is joined.
 
     Raises BadImageError for more segments than any picture has.
@@ -175,4 +184,4 @@ def _orientation(data: bytes, start: int) -> int:
             at = found.start()
     else:
         raise BadImageError(f"more than {_MOST_SEGMENTS:,} segments before its pixels: save it anew")
-    return orientation_of(b"".join(exif)) if exif else UPRIGHT
+    return parse_orientation(b"".join(exif)) if exif else UPRIGHT

@@ -7,6 +7,6 @@ import numpy.typing as npt
 from PIL import Image
 
 
-def picture_of(pixels: npt.NDArray[np.uint8]) -> Image.Image:
+def build_pil_image(pixels: npt.NDArray[np.uint8]) -> Image.Image:
     """`pixels`, uint8 (height, width, 1 or 3), as a picture of mode L or RGB; a copy."""
     return Image.fromarray(pixels if pixels.shape[2] > 1 else np.ascontiguousarray(pixels[:, :, 0]))

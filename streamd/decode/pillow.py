@@ -21,11 +21,11 @@ from PIL import (
 )
 
 from streamd.core.spec import ImageSpec
-from streamd.decode.exif import UPRIGHT, orientation_of, upright
-from streamd.decode.random_crop import Draw, drawn_crop
-from streamd.decode.resize import BadImageError, Row, check_pixels, fill
-from streamd.decode.tiff import tiff_storage
-from streamd.decode.to_rgb import Plain, Storage, plain
+from streamd.decode.exif import UPRIGHT, parse_orientation, turn_upright
+from streamd.decode.random_crop import CropDraw, compute_crop
+from streamd.decode.resize import BadImageError, Row, check_image_size, resize_picture
+from streamd.decode.tiff import check_tiff_storage
+from streamd.decode.to_rgb import PixelStorage, PlainMode, convert_to_plain
 from streamd.errors import ConfigError
 from streamd.limits import MAX_PIXELS
 
@@ -47,34 +47,36 @@ _FAULTS: Final = (
 )
 
 
-def decode_into(data: bytes, row: Row, image: ImageSpec, format_name: str, draw: Draw | None = None) -> None:
+def decode_with_pillow(data: bytes, row: Row, image: ImageSpec, format_name: str, draw: CropDraw | None = None) -> None:
     """Decodes an image of a known format into `row`: EXIF orientation applied, alpha on white, 16 bits scaled to 8.
 
     Raises BadImageError when the bytes are at fault, ConfigError when this Pillow cannot read the format.
     """
-    _require(format_name)
-    with _faults_named(format_name):
-        picture = upright(*_opened(data, format_name, "RGB" if image.channels > 1 else "L"))
-    fill(row, picture, image, None if draw is None else drawn_crop(picture.height, picture.width, image, draw))
+    _check_format_support(format_name)
+    with _translate_faults(format_name):
+        picture = turn_upright(*_load_picture(data, format_name, "RGB" if image.channels > 1 else "L"))
+    resize_picture(
+        row, picture, image, None if draw is None else compute_crop(picture.height, picture.width, image, draw)
+    )
 
 
-def _opened(data: bytes, format_name: str, mode: Plain) -> tuple[Image.Image, int]:
+def _load_picture(data: bytes, format_name: str, mode: PlainMode) -> tuple[Image.Image, int]:
     """The file's first picture in `mode`, as it is stored, and its orientation.
 
     It is turned when what the decoder held of it is gone.
     """
     with Image.open(BytesIO(data), formats=(format_name,)) as picture:
-        check_pixels(picture.height, picture.width)
-        storage = _storage(picture, len(data))
+        check_image_size(picture.height, picture.width)
+        storage = _find_storage(picture, len(data))
         picture.info.pop("xmp", None)  # Pillow would turn a TIFF by it
         picture.load()
         exif = picture.info.get("exif")
-        orientation = orientation_of(exif) if isinstance(exif, bytes) else UPRIGHT
-        return plain(picture, mode, storage), orientation
+        orientation = parse_orientation(exif) if isinstance(exif, bytes) else UPRIGHT
+        return convert_to_plain(picture, mode, storage), orientation
 
 
 @lru_cache(maxsize=16)
-def _require(format_name: str) -> None:
+def _check_format_support(format_name: str) -> None:
     library = _LIBRARIES.get(format_name)
     if library is not None and not features.check(library):
         raise ConfigError(
@@ -83,7 +85,7 @@ def _require(format_name: str) -> None:
 
 
 @contextmanager
-def _faults_named(format_name: str) -> Iterator[None]:
+def _translate_faults(format_name: str) -> Iterator[None]:
     """Whatever Pillow says of damaged bytes, as one kind of error."""
     if ImageFile.LOAD_TRUNCATED_IMAGES:
         raise RuntimeError(
@@ -98,24 +100,24 @@ def _faults_named(format_name: str) -> Iterator[None]:
     except UnidentifiedImageError as error:  # its text is an address in memory, another one each time
         raise BadImageError(f"a damaged {format_name}: its header cannot be read") from error
     except _FAULTS as error:
-        raise BadImageError(_told(format_name, str(error))) from error
+        raise BadImageError(_format_fault(format_name, str(error))) from error
 
 
-def _told(format_name: str, fault: str) -> str:
+def _format_fault(format_name: str, fault: str) -> str:
     if fault.startswith("Unsupported"):  # a sound file may be of a kind that Pillow does not know
         return f"a {format_name} that is not read ({fault}): convert it to PNG"
     return f"a damaged {format_name}: {fault}"
 
 
-def _storage(picture: ImageFile.ImageFile, file_bytes: int) -> Storage:
+def _find_storage(picture: ImageFile.ImageFile, file_bytes: int) -> PixelStorage:
     """What must be known of the file before its pixels are made. Mends what Pillow reads at another depth."""
     if isinstance(picture, TiffImagePlugin.TiffImageFile):
-        return tiff_storage(picture, file_bytes)
+        return check_tiff_storage(picture, file_bytes)
     if isinstance(picture, PngImagePlugin.PngImageFile):
         _mend_transparent_level(picture)
     if picture.format == "GIF" and picture.tile and picture.tile[0].extents != (0, 0, *picture.size):
-        return Storage(drawn=picture.tile[0].extents)
-    return Storage()
+        return PixelStorage(drawn=picture.tile[0].extents)
+    return PixelStorage()
 
 
 def _mend_transparent_level(picture: PngImagePlugin.PngImageFile) -> None:

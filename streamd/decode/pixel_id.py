@@ -10,36 +10,36 @@ from importlib.resources import files
 
 import numpy as np
 
-from streamd.core.spec import ImageSpec, PixelId, identity
-from streamd.decode.decoders import decode_into
-from streamd.decode.random_crop import draws
+from streamd.core.spec import ImageSpec, PixelId, compute_identity
+from streamd.decode.decoders import decode_image
+from streamd.decode.random_crop import compute_crop_draws
 from streamd.decode.resize import Row
 
 
 @lru_cache(maxsize=64)
-def pixel_id(image: ImageSpec) -> PixelId:
+def compute_pixel_id(image: ImageSpec) -> PixelId:
     """The digest of the probe images decoded under `image`; where it crops at random, with one draw for each."""
-    digest = hashlib.blake2b(_settings(image).encode(), digest_size=16)
-    for row in probe_rows(image):
+    digest = hashlib.blake2b(_format_settings(image).encode(), digest_size=16)
+    for row in decode_probe_images(image):
         digest.update(row.data)
     return PixelId(digest.hexdigest())
 
 
-def stored_id(image: ImageSpec) -> PixelId:
+def compute_stored_pixel_id(image: ImageSpec) -> PixelId:
     """The identity of pixels that are stored as they are sent, in arrays: no decoder has a part in them."""
-    return PixelId(identity("streamd stored pixels 1", *image.shape))
+    return PixelId(compute_identity("streamd stored pixels 1", *image.shape))
 
 
-def probe_rows(image: ImageSpec) -> Iterator[Row]:
+def decode_probe_images(image: ImageSpec) -> Iterator[Row]:
     """The probe images decoded under `image`, one after the other in the same memory."""
     row = np.empty(image.shape, dtype=np.uint8)
     probes = sorted(files("streamd.decode").joinpath("probes").iterdir(), key=lambda entry: entry.name)
-    for probe, draw in zip(probes, draws(image, 0, 0, np.arange(len(probes))), strict=True):
-        decode_into(probe.read_bytes(), row, image, draw)
+    for probe, draw in zip(probes, compute_crop_draws(image, 0, 0, np.arange(len(probes))), strict=True):
+        decode_image(probe.read_bytes(), row, image, draw)
         yield row
 
 
-def _settings(image: ImageSpec) -> str:
+def _format_settings(image: ImageSpec) -> str:
     """What decides the pixels. What bounds a random crop is named with one only, or all others' ids would be new."""
     bounds = {"scale", "ratio"} if image.resize != "random_crop" else set()
     values = [f"{each.name}={getattr(image, each.name)!r}" for each in fields(image) if each.name not in bounds]

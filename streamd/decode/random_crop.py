@@ -16,15 +16,15 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from streamd.core.sample_rng import uniforms
+from streamd.core.sample_rng import compute_uniforms
 from streamd.core.sampler import Ids
 from streamd.core.spec import ImageSpec
 
-Draw = npt.NDArray[np.float64]  # (DRAWN,) numbers in [0, 1), one sample's
+CropDraw = npt.NDArray[np.float64]  # (DRAWN,) numbers in [0, 1), one sample's
 
 _TRIES: Final = 10
 _NUMBERS: Final = 4  # of a try: area, ratio, top, left
-DRAWN: Final = _TRIES * _NUMBERS
+NUMBERS_DRAWN: Final = _TRIES * _NUMBERS
 _ROOTS: Final = 32  # bits of a number that decide a ratio: far more than a pixel shows
 
 
@@ -42,43 +42,43 @@ class Crop:
         """Left, top, right and bottom."""
         return self.left, self.top, self.left + self.width, self.top + self.height
 
-    def within(self, size: tuple[int, int], reduced: tuple[int, int]) -> Crop:
+    def scale_to(self, size: tuple[int, int], reduced: tuple[int, int]) -> Crop:
         """The same part, to the nearest pixel, where a picture of `size` (height, width) was decoded to `reduced`."""
-        left, right = _mapped(self.left, self.left + self.width, size[1], reduced[1])
-        top, bottom = _mapped(self.top, self.top + self.height, size[0], reduced[0])
+        left, right = _scale_span(self.left, self.left + self.width, size[1], reduced[1])
+        top, bottom = _scale_span(self.top, self.top + self.height, size[0], reduced[0])
         return Crop(left, top, right - left, bottom - top)
 
-    def covers(self, image: ImageSpec) -> bool:
+    def covers_target(self, image: ImageSpec) -> bool:
         """Whether it has to be enlarged on no side."""
         return self.height >= image.height and self.width >= image.width
 
 
-def draws(image: ImageSpec, seed: int, epoch: int, ids: Ids) -> Sequence[Draw | None]:
+def compute_crop_draws(image: ImageSpec, seed: int, epoch: int, ids: Ids) -> Sequence[CropDraw | None]:
     """What is drawn in `epoch` for each of the samples `ids`: nothing, unless `image` is cropped at random."""
     if image.resize != "random_crop":
         return [None] * len(ids)
-    return list(uniforms(seed, epoch, ids, DRAWN, "crop"))
+    return list(compute_uniforms(seed, epoch, ids, NUMBERS_DRAWN, "crop"))
 
 
-def drawn_crop(height: int, width: int, image: ImageSpec, draw: Draw) -> Crop:
+def compute_crop(height: int, width: int, image: ImageSpec, draw: CropDraw) -> Crop:
     """The part that `draw` takes of an upright picture."""
     for area, ratio, top, left in draw.reshape(_TRIES, _NUMBERS).tolist():
         part = height * width * (image.scale[0] + (image.scale[1] - image.scale[0]) * area)
-        across = _between(*image.ratio, ratio)
+        across = _interpolate_ratio(*image.ratio, ratio)
         wide, high = round(math.sqrt(part * across)), round(math.sqrt(part / across))
         if 0 < wide <= width and 0 < high <= height:
             return Crop(int(left * (width - wide + 1)), int(top * (height - high + 1)), wide, high)
-    return _middle(height, width, image)
+    return _compute_middle_crop(height, width, image)
 
 
-def _between(low: float, high: float, number: float) -> float:
+def _interpolate_ratio(low: float, high: float, number: float) -> float:
     """Between `low` and `high`, evenly in the logarithm: low * (high / low) ** number."""
     bits = int(number * (1 << _ROOTS))
-    return low * math.prod(root for place, root in enumerate(_roots(high / low)) if bits >> place & 1)
+    return low * math.prod(root for place, root in enumerate(_compute_roots(high / low)) if bits >> place & 1)
 
 
 @lru_cache(maxsize=64)
-def _roots(base: float) -> tuple[float, ...]:
+def _compute_roots(base: float) -> tuple[float, ...]:
     """base ** 2**-32, ..., base ** (1/4), base ** (1/2).
 
     A square root is the same on every processor and in every C library; exp and pow are not, to the last bit.
@@ -89,7 +89,7 @@ def _roots(base: float) -> tuple[float, ...]:
     return tuple(reversed(roots))
 
 
-def _middle(height: int, width: int, image: ImageSpec) -> Crop:
+def _compute_middle_crop(height: int, width: int, image: ImageSpec) -> Crop:
     least, most = image.ratio
     wide, high = width, height
     if width / height < least:
@@ -99,7 +99,7 @@ def _middle(height: int, width: int, image: ImageSpec) -> Crop:
     return Crop((width - wide) // 2, (height - high) // 2, wide, high)
 
 
-def _mapped(begin: int, end: int, length: int, reduced: int) -> tuple[int, int]:
+def _scale_span(begin: int, end: int, length: int, reduced: int) -> tuple[int, int]:
     """Two places on a line of `length` on one that is `reduced`, at least one pixel apart."""
     first = min((2 * begin * reduced + length) // (2 * length), reduced - 1)
     return first, max(first + 1, (2 * end * reduced + length) // (2 * length))

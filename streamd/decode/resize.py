@@ -15,7 +15,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from streamd.core.spec import ImageSpec
-from streamd.decode.pil_image import picture_of
+from streamd.decode.pil_image import build_pil_image
 from streamd.decode.random_crop import Crop
 from streamd.limits import MAX_PIXELS
 
@@ -26,7 +26,7 @@ cv2.setNumThreads(1)  # there is a worker for every core already
 
 # How many times smaller two by two may make a reduced decode. Against a Lanczos reference from full size, photographs
 # are at 34.6 dB then, at 36.0 where it is twice; plain bilinear from full size, as TensorFlow's, is at 31.5 and 34.3.
-_MOST_BY_TWO: Final = 3
+_MAX_BILINEAR_SCALE: Final = 3
 _CROPS: Final = frozenset({"crop", "random_crop"})
 
 
@@ -34,14 +34,14 @@ class BadImageError(Exception):
     """An image's own bytes are at fault; the text is the reason."""
 
 
-def check_pixels(height: int, width: int) -> None:
+def check_image_size(height: int, width: int) -> None:
     if height * width > MAX_PIXELS:
         raise BadImageError(f"{width}x{height} pixels are more than {MAX_PIXELS:,}: make it smaller")
     if height <= 0 or width <= 0:
         raise BadImageError(f"a size of {width}x{height}")
 
 
-def covering_size(height: int, width: int, image: ImageSpec) -> tuple[int, int]:
+def compute_covering_size(height: int, width: int, image: ImageSpec) -> tuple[int, int]:
     """The (height, width) that a reduced decode must not fall below."""
     if image.resize == "stretch":
         return image.height, image.width
@@ -50,58 +50,60 @@ def covering_size(height: int, width: int, image: ImageSpec) -> tuple[int, int]:
     return max(1, round(height * scale)), max(1, round(width * scale))
 
 
-def fill(row: Row, picture: Image.Image, image: ImageSpec, crop: Crop | None = None) -> None:
+def resize_picture(row: Row, picture: Image.Image, image: ImageSpec, crop: Crop | None = None) -> None:
     """Resizes `picture` (mode RGB or L), or `crop` of it, into `row` by the stream's rule."""
-    place = _place(row, picture.height, picture.width, image)
+    place = _clear_padding(row, picture.height, picture.width, image)
     if crop is not None:
-        place[:] = _averaged(picture.crop(crop.box), place, None)
+        place[:] = _resize_averaging(picture.crop(crop.box), place, None)
     else:
-        place[:] = _averaged(picture, place, _centre(picture, image) if image.resize in _CROPS else None)
+        place[:] = _resize_averaging(
+            picture, place, _compute_centre_box(picture, image) if image.resize in _CROPS else None
+        )
 
 
-def fill_reduced(row: Row, pixels: Row, image: ImageSpec, crop: Crop | None = None) -> None:
+def resize_reduced(row: Row, pixels: Row, image: ImageSpec, crop: Crop | None = None) -> None:
     """Resizes a reduced decode, (height, width, channels), into `row` by the stream's rule; a crop, to whole pixels.
 
     `crop`, if there is one, is in its pixels.
     """
     height, width = pixels.shape[:2]
-    place = _place(row, height, width, image)
+    place = _clear_padding(row, height, width, image)
     if crop is not None:
         shown = pixels[crop.top : crop.top + crop.height, crop.left : crop.left + crop.width]
     else:
-        shown = _middle(pixels, image) if image.resize in _CROPS else pixels
+        shown = _crop_to_middle(pixels, image) if image.resize in _CROPS else pixels
     if shown.shape == place.shape:
         place[:] = shown
-    elif any(was > _MOST_BY_TWO * now for was, now in zip(shown.shape, place.shape, strict=True)):
-        place[:] = _averaged(picture_of(shown), place, None)
+    elif any(was > _MAX_BILINEAR_SCALE * now for was, now in zip(shown.shape, place.shape, strict=True)):
+        place[:] = _resize_averaging(build_pil_image(shown), place, None)
     else:
-        _by_two(shown, place)
+        _resize_bilinear(shown, place)
 
 
-def _place(row: Row, height: int, width: int, image: ImageSpec) -> Row:
+def _clear_padding(row: Row, height: int, width: int, image: ImageSpec) -> Row:
     """The part of `row` that a picture of that size fills; the rest becomes black."""
     if image.resize != "pad":
         return row
-    height, width = covering_size(height, width, image)
+    height, width = compute_covering_size(height, width, image)
     top, left = (image.height - height) // 2, (image.width - width) // 2
     row[:] = 0
     return row[top : top + height, left : left + width]
 
 
-def _middle(pixels: Row, image: ImageSpec) -> Row:
+def _crop_to_middle(pixels: Row, image: ImageSpec) -> Row:
     """The largest part of the target's proportions, to a whole pixel on both sides, so that it stays centred."""
     height, width = pixels.shape[:2]
     scale = min(height / image.height, width / image.width)
-    top, left = _margin(height, image.height * scale), _margin(width, image.width * scale)
+    top, left = _compute_margin(height, image.height * scale), _compute_margin(width, image.width * scale)
     return pixels[top : height - top, left : width - left]
 
 
-def _margin(length: int, shown: float) -> int:
+def _compute_margin(length: int, shown: float) -> int:
     """What is left out on either side for about `shown` to remain; of a line that is half in it, nothing."""
     return min(ceil((length - shown) / 2 - 0.5), (length - 1) // 2)
 
 
-def _by_two(shown: Row, place: Row) -> None:
+def _resize_bilinear(shown: Row, place: Row) -> None:
     size = place.shape[1], place.shape[0]
     try:
         cv2.resize(shown, size, dst=place, interpolation=cv2.INTER_LINEAR_EXACT)
@@ -109,7 +111,7 @@ def _by_two(shown: Row, place: Row) -> None:
         raise MemoryError(str(error)) from error
 
 
-def _centre(picture: Image.Image, image: ImageSpec) -> Box:
+def _compute_centre_box(picture: Image.Image, image: ImageSpec) -> Box:
     """The largest centred part of the picture that has the target's proportions."""
     scale = min(picture.height / image.height, picture.width / image.width)
     height, width = image.height * scale, image.width * scale
@@ -118,7 +120,7 @@ def _centre(picture: Image.Image, image: ImageSpec) -> Box:
     return left, top, left + width, top + height
 
 
-def _averaged(picture: Image.Image, place: Row, box: Box | None) -> npt.NDArray[Any]:
+def _resize_averaging(picture: Image.Image, place: Row, box: Box | None) -> npt.NDArray[Any]:
     """The picture, or the part of it in `box`, in the shape of `place`."""
     height, width, _ = place.shape
     if picture.size != (width, height) or box is not None:

@@ -21,7 +21,7 @@ _MAGIC: Final = (
 _PLAIN_MAP: Final = re.compile(rb"P[1-6][\s#]")
 
 # What is found among images by mistake. A wrong guess costs a misleading reason, never a pixel.
-_STRANGERS: Final = (
+_KNOWN_MISTAKES: Final = (
     (b"version https://git-lfs.github.com/spec/", "a Git LFS pointer: run git lfs pull"),
     (b"/annex/objects/", "a git-annex pointer: run git annex get"),
     (b"8BPS", "a Photoshop document: convert it to JPEG or PNG"),
@@ -45,7 +45,7 @@ _TEXT: Final = re.compile(rb"[\t\n\r\x20-\x7e]+")
 _NONE_OF_OURS: Final = "neither JPEG, PNG, GIF, BMP, TIFF, WebP, AVIF nor PNM"
 
 
-def format_of(data: bytes) -> str:
+def detect_format(data: bytes) -> str:
     """The format of a file, in Pillow's words. Raises BadImageError, naming what it is, for any that is not decoded."""
     if data.startswith(_JPEG):
         return "JPEG"
@@ -56,12 +56,12 @@ def format_of(data: bytes) -> str:
         return "WEBP"
     if _PLAIN_MAP.match(data):
         return "PPM"
-    if _brands(data) & {b"avif", b"avis"}:
+    if _parse_media_brands(data) & {b"avif", b"avis"}:
         return "AVIF"
-    raise BadImageError(_stranger(data))
+    raise BadImageError(_describe_unknown_file(data))
 
 
-def _brands(data: bytes) -> set[bytes]:
+def _parse_media_brands(data: bytes) -> set[bytes]:
     """The four-letter words at the start of an ISO media file that say what may read it; empty for any other file."""
     if data[4:8] != b"ftyp":
         return set()
@@ -69,25 +69,27 @@ def _brands(data: bytes) -> set[bytes]:
     return {data[8:12], *(data[at : at + 4] for at in range(16, end, 4))}
 
 
-def _stranger(data: bytes) -> str:
+def _describe_unknown_file(data: bytes) -> str:
     """What a file that no decoder takes is, and what to do about it."""
     if not data:
         return "an empty file"
     if data.count(0) == len(data):
         return f"{len(data)} zero bytes: a copy or download that was never finished"
-    known = next((reason for magic, reason in _STRANGERS if data.startswith(magic)), None)
+    known = next((reason for magic, reason in _KNOWN_MISTAKES if data.startswith(magic)), None)
     beginning = data[:1024].removeprefix(b"\xef\xbb\xbf").lstrip()
-    return known or _media(data) or _text(beginning) or f"{_NONE_OF_OURS}: it begins with {data[:4]!r}"
+    return (
+        known or _describe_media(data) or _describe_text(beginning) or f"{_NONE_OF_OURS}: it begins with {data[:4]!r}"
+    )
 
 
-def _media(data: bytes) -> str | None:
-    brands = _brands(data)
+def _describe_media(data: bytes) -> str | None:
+    brands = _parse_media_brands(data)
     if not brands:
         return None
     return "a HEIC image: convert it to JPEG or PNG" if brands & _HEIC_BRANDS else "a video: extract its frames"
 
 
-def _text(beginning: bytes) -> str | None:
+def _describe_text(beginning: bytes) -> str | None:
     small = beginning.lower()
     if small.startswith((b"<!doctype html", b"<html", b"<head", b"<body")):
         return "an HTML page: what was downloaded was not the image"

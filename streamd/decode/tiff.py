@@ -7,7 +7,7 @@ from typing import Final
 from PIL import TiffImagePlugin as Tiff
 
 from streamd.decode.resize import BadImageError
-from streamd.decode.to_rgb import Storage
+from streamd.decode.to_rgb import PixelStorage
 
 # What is left out is rare, and each would be one more decoder that reads hostile bytes.
 _COMPRESSIONS: Final = frozenset(
@@ -31,7 +31,7 @@ _SIGNED: Final = 2
 _TWELVE_BITS: Final = 4095.0
 
 
-def tiff_storage(picture: Tiff.TiffImageFile, file_bytes: int) -> Storage:
+def check_tiff_storage(picture: Tiff.TiffImageFile, file_bytes: int) -> PixelStorage:
     """How the first page keeps its levels. Raises BadImageError for a dialect that Pillow would read wrongly."""
     tags = picture.tag_v2
     compression = picture.info["compression"]
@@ -45,7 +45,7 @@ def tiff_storage(picture: Tiff.TiffImageFile, file_bytes: int) -> Storage:
     if picture.mode == "L" and _SIGNED in tags.get(Tiff.SAMPLEFORMAT, ()):
         raise BadImageError("a TIFF with levels from -128 to 127: save it with 0 to 255")
     _check_extents(picture, file_bytes)
-    return Storage(
+    return PixelStorage(
         white=_TWELVE_BITS if tags.get(Tiff.BITSPERSAMPLE) == (12,) else None,
         inverted=photometric == _WHITE_IS_ZERO,
     )

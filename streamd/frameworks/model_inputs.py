@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from streamd.core.sampler import PAD_ID
 from streamd.core.spec import LabelSpec, StreamSpec
-from streamd.errors import ConfigError, StreamdError, near_name
+from streamd.errors import ConfigError, StreamdError, suggest_name
 
 Array = npt.NDArray[Any]
 Names = str | Sequence[str] | None
@@ -151,7 +151,7 @@ def choose(
 def label_of(spec: StreamSpec, name: str) -> LabelSpec:
     """The label `name` of a stream. Raises ConfigError with a near name."""
     if name not in spec.labels:
-        hint = near_name(name, spec.labels)
+        hint = suggest_name(name, spec.labels)
         raise ConfigError(f"stream {spec.name!r} has no label {name!r}{hint} (it has {_described(spec)})")
     return spec.labels[name]
 
@@ -208,7 +208,7 @@ def _position(label: LabelSpec, name: int | str) -> int:
     named = all(isinstance(known, str) for known in label.classes)
     if named and isinstance(name, int) and 0 <= name < len(label.classes):
         return name
-    hint = near_name(str(name), map(str, label.classes))
+    hint = suggest_name(str(name), map(str, label.classes))
     raise ConfigError(f"class_weight: {label.name!r} has no class {name!r}{hint}")
 
 

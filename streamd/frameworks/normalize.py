@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from streamd.core.spec import StreamSpec
-from streamd.errors import ConfigError, near_name
+from streamd.errors import ConfigError, suggest_name
 
 # Of ImageNet's training images, in 0-255: what torchvision's and Keras's "torch" mode weights were trained with.
 IMAGENET_MEAN: Final = (123.675, 116.28, 103.53)
@@ -36,7 +36,7 @@ def normalizing(spec: StreamSpec) -> Normalizing:
     if spec.normalize == "imagenet":
         return _checked(spec, IMAGENET_MEAN, IMAGENET_STD)
     if spec.normalize not in _EVEN:
-        near = near_name(spec.normalize, [*_EVEN, "imagenet"])
+        near = suggest_name(spec.normalize, [*_EVEN, "imagenet"])
         raise ConfigError(f"stream {spec.name!r}: no normalize {spec.normalize!r}{near}")
     mean, std = _EVEN[spec.normalize]
     return Normalizing((mean,) * channels, (std,) * channels, even=True)

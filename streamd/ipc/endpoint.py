@@ -13,7 +13,7 @@ _MAX_PATH_BYTES: Final = 107 - len(".fd")  # sun_path, less its end and the desc
 SOCKET_NAME: Final = "streamd.sock"
 
 
-def default_places() -> list[Path]:
+def default_socket_paths() -> list[Path]:
     """The socket's default places, the preferred one first."""
     places = []
     if runtime := os.environ.get("RUNTIME_DIRECTORY"):
@@ -23,18 +23,18 @@ def default_places() -> list[Path]:
     return [*places, Path("/run/streamd") / SOCKET_NAME]
 
 
-def default_listen() -> str:
+def default_endpoint() -> str:
     """Where a daemon listens by default."""
-    return f"{_IPC}{default_places()[0]}"
+    return f"{_IPC}{default_socket_paths()[0]}"
 
 
-def find(endpoint: str | None) -> str:
+def find_endpoint(endpoint: str | None) -> str:
     """Where a client connects: the argument, $STREAMD_ENDPOINT, then the first default place that exists."""
     chosen = endpoint or os.environ.get("STREAMD_ENDPOINT")
     if chosen:
-        check(chosen)
+        check_endpoint(chosen)
         return chosen
-    places = default_places()
+    places = default_socket_paths()
     for place in places:
         if place.exists():
             return f"{_IPC}{place}"
@@ -43,14 +43,14 @@ def find(endpoint: str | None) -> str:
     raise ConnectError(looked, f"nothing there; {remedy}")
 
 
-def silence(endpoint: str) -> str:
+def explain_silence(endpoint: str) -> str:
     """What a client without an answer is told to look at."""
     if socket_path(endpoint).exists():
         return "is `streamd serve` running there?"
     return "there is no such socket: start `streamd serve --config config.yaml`, or name its endpoint"
 
 
-def check(endpoint: str) -> None:
+def check_endpoint(endpoint: str) -> None:
     """Raises ConfigError for an endpoint that cannot be."""
     if not endpoint.startswith(_IPC):
         raise ConfigError(
@@ -61,14 +61,14 @@ def check(endpoint: str) -> None:
         raise ConfigError(
             f"endpoint {endpoint!r}: write an absolute path after ipc://, as in ipc:///run/streamd/streamd.sock"
         )
-    if not fits(endpoint):
+    if not is_short_enough(endpoint):
         raise ConfigError(
             f"endpoint {endpoint!r}: a socket's path has at most {_MAX_PATH_BYTES} bytes, this one "
             f"{len(os.fsencode(path))}: choose a shorter one"
         )
 
 
-def fits(endpoint: str) -> bool:
+def is_short_enough(endpoint: str) -> bool:
     """Whether the path of an ipc:// endpoint is short enough for a socket."""
     return len(os.fsencode(endpoint.removeprefix(_IPC))) <= _MAX_PATH_BYTES
 
@@ -78,6 +78,6 @@ def socket_path(endpoint: str) -> Path:
     return Path(endpoint.removeprefix(_IPC))
 
 
-def descriptor_path(endpoint: str) -> str:
+def descriptor_socket_path(endpoint: str) -> str:
     """The descriptor socket beside an ipc:// endpoint."""
     return f"{socket_path(endpoint)}.fd"

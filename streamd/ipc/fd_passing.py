@@ -23,7 +23,7 @@ from streamd.limits import MAX_CREDIT, MAX_SESSIONS, PAIR_S, SECRET_BYTES
 
 _SLOT: Final = struct.Struct("<Q")
 # Before the numbers of deliveries, of a session that is over: held still; held no longer; only by a forked child.
-_KEPT: Final = b"K"
+_STILL_HELD: Final = b"K"
 _DROPPED: Final = b"D"
 _RETIRED: Final = b"R"
 _MOST_BYTES: Final = 1 + 2 * MAX_CREDIT * _SLOT.size  # of a word: what is held, and what a child may see
@@ -34,7 +34,7 @@ _REST_S: Final = 1.0
 
 
 @dataclass(slots=True)
-class _Lifeline:
+class _TrainerLink:
     link: socket.socket
     pidfd: int | None = None
     session: int | None = None
@@ -42,7 +42,7 @@ class _Lifeline:
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class LifelineCallbacks:
     """Whom to tell what of sessions, by their numbers.
 
     `lost`, for a reason: nobody will say any more what becomes of its memory. `parted`: it is over, while deliveries of
@@ -50,55 +50,57 @@ class News:
     a forked child.
     """
 
-    lost: Callable[[int, str], None]
-    parted: Callable[[int, tuple[int, ...] | None, str], None]
-    dropped: Callable[[int, tuple[int, ...], tuple[int, ...]], None]
+    on_lost: Callable[[int, str], None]
+    on_held_over: Callable[[int, tuple[int, ...] | None, str], None]
+    on_dropped: Callable[[int, tuple[int, ...], tuple[int, ...]], None]
 
 
 class DescriptorServer:
     """Hands read-only descriptors to those who know a session's secret. Lives on the event loop; nothing blocks."""
 
-    def __init__(self, open_slot: Callable[[int], int | None], news: News, most: int = 2 * MAX_SESSIONS) -> None:
+    def __init__(
+        self, open_slot: Callable[[int], int | None], callbacks: LifelineCallbacks, max_links: int = 2 * MAX_SESSIONS
+    ) -> None:
         self._open_slot = open_slot
-        self._news = news
-        self._most = most
+        self._callbacks = callbacks
+        self._max_links = max_links
         self._secrets: dict[bytes, int] = {}
-        self._lifelines: dict[int, _Lifeline] = {}
-        self._listener: socket.socket | None = None
+        self._links: dict[int, _TrainerLink] = {}
+        self._listening_socket: socket.socket | None = None
         self._spare: int | None = None  # given up for a moment when there is no other descriptor
 
-    def listen(self, path: str, mode: int, handed: socket.socket | None = None) -> None:
+    def start_listening(self, path: str, mode: int, inherited: socket.socket | None = None) -> None:
         """Binds the socket, unless one that listens there was handed over. Raises OSError."""
-        self._listener = listener = handed or _listener(path, mode)
-        self._keep_spare()
-        asyncio.get_running_loop().add_reader(listener, self._accept)
+        self._listening_socket = listener = inherited or _bind_socket(path, mode)
+        self._open_spare()
+        asyncio.get_running_loop().add_reader(listener, self._accept_connection)
 
-    def expect(self, session: int) -> bytes:
+    def issue_secret(self, session: int) -> bytes:
         """A new session's secret."""
         secret = os.urandom(SECRET_BYTES)
         self._secrets[secret] = session
-        asyncio.get_running_loop().call_later(PAIR_S, self._give_up, secret)
+        asyncio.get_running_loop().call_later(PAIR_S, self._expire_secret, secret)
         return secret
 
-    def _give_up(self, secret: bytes) -> None:
+    def _expire_secret(self, secret: bytes) -> None:
         session = self._secrets.pop(secret, None)
         if session is not None:
-            self._news.lost(session, f"it did not open its lifeline within {PAIR_S:g} s")
+            self._callbacks.on_lost(session, f"it did not open its lifeline within {PAIR_S:g} s")
 
-    def forget(self, session: int) -> None:
+    def close_session(self, session: int) -> None:
         """The session is over: its secret and its lifeline end."""
         self._secrets = {secret: owner for secret, owner in self._secrets.items() if owner != session}
-        for descriptor, lifeline in list(self._lifelines.items()):
+        for descriptor, lifeline in list(self._links.items()):
             if lifeline.session == session:
-                self._close(descriptor)
+                self._close_link(descriptor)
 
-    def hang_up(self, session: int) -> bool:
+    def half_close_session(self, session: int) -> bool:
         """The session is over, while its trainer holds batches: it sees the end, and says what becomes of them.
 
         False when there is nobody who could: it has no lifeline.
         """
         self._secrets = {secret: owner for secret, owner in self._secrets.items() if owner != session}
-        known = [each for each in self._lifelines.values() if each.session == session]
+        known = [each for each in self._links.values() if each.session == session]
         for lifeline in known:
             lifeline.is_over = True
             with suppress(OSError):  # it has ended by itself, which will be read
@@ -106,52 +108,52 @@ class DescriptorServer:
         return bool(known)
 
     def close(self) -> None:
-        for descriptor in list(self._lifelines):
-            self._close(descriptor)
-        if self._listener is not None:
-            asyncio.get_running_loop().remove_reader(self._listener)
-            self._listener.close()
-            self._listener = None
-        self._give_up_spare()
+        for descriptor in list(self._links):
+            self._close_link(descriptor)
+        if self._listening_socket is not None:
+            asyncio.get_running_loop().remove_reader(self._listening_socket)
+            self._listening_socket.close()
+            self._listening_socket = None
+        self._close_spare()
 
-    def _accept(self) -> None:
-        assert self._listener is not None  # noqa: S101 - only the listener's own reader calls this
+    def _accept_connection(self) -> None:
+        assert self._listening_socket is not None  # noqa: S101 - only the listener's own reader calls this
         try:
-            link, _ = self._listener.accept()
+            link, _ = self._listening_socket.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return
         except OSError as error:
-            self._rest(error)
+            self._pause_listening(error)
             return
-        if len(self._lifelines) >= self._most:  # those who are not paired soon hang up, or are hung up on
+        if len(self._links) >= self._max_links:  # those who are not paired soon hang up, or are hung up on
             link.close()
             return
         link.setblocking(False)
         descriptor = link.fileno()
-        lifeline = self._lifelines[descriptor] = _Lifeline(link)
+        lifeline = self._links[descriptor] = _TrainerLink(link)
         loop = asyncio.get_running_loop()
-        loop.add_reader(descriptor, self._read, descriptor)
-        loop.call_later(PAIR_S, self._hang_up_on, descriptor, lifeline)
+        loop.add_reader(descriptor, self._receive_message, descriptor)
+        loop.call_later(PAIR_S, self._close_if_unpaired, descriptor, lifeline)
 
-    def _hang_up_on(self, descriptor: int, lifeline: _Lifeline) -> None:
+    def _close_if_unpaired(self, descriptor: int, lifeline: _TrainerLink) -> None:
         """Whoever has not said a session's secret by now is no trainer of ours, and keeps no descriptor."""
-        if lifeline.session is None and self._lifelines.get(descriptor) is lifeline:
-            self._close(descriptor)
+        if lifeline.session is None and self._links.get(descriptor) is lifeline:
+            self._close_link(descriptor)
 
-    def _rest(self, error: OSError) -> None:
+    def _pause_listening(self, error: OSError) -> None:
         """Out of descriptors or memory: the sessions that are here go on, and whoever knocks waits a little."""
         logging.getLogger("streamd.descriptors").warning("no new trainer for %g s: %s", _REST_S, error.strerror)
         loop = asyncio.get_running_loop()
-        if self._listener is not None:
-            loop.remove_reader(self._listener)
-        loop.call_later(_REST_S, self._listen_again)
+        if self._listening_socket is not None:
+            loop.remove_reader(self._listening_socket)
+        loop.call_later(_REST_S, self._resume_listening)
 
-    def _listen_again(self) -> None:
-        if self._listener is not None:
-            asyncio.get_running_loop().add_reader(self._listener, self._accept)
+    def _resume_listening(self) -> None:
+        if self._listening_socket is not None:
+            asyncio.get_running_loop().add_reader(self._listening_socket, self._accept_connection)
 
-    def _read(self, descriptor: int) -> None:
-        lifeline = self._lifelines[descriptor]
+    def _receive_message(self, descriptor: int) -> None:
+        lifeline = self._links[descriptor]
         try:
             data = lifeline.link.recv(_MOST_BYTES)
         except BlockingIOError:
@@ -160,30 +162,30 @@ class DescriptorServer:
             data = b""
         session = lifeline.session
         if not data:
-            self._lose(descriptor, "its connection ended")
+            self._lose_session(descriptor, "its connection ended")
         elif session is None:
-            self._pair(descriptor, lifeline, data)
+            self._pair_with_session(descriptor, lifeline, data)
         elif len(data) == _SLOT.size:
             if not lifeline.is_over:  # else who asks has been hung up on, and reads that
-                self._hand_out(descriptor, lifeline, _SLOT.unpack(data)[0])
-        elif len(data) % _SLOT.size == 1 and data[:1] in {_KEPT, _DROPPED, _RETIRED}:
-            self._hear(lifeline, session, data)
+                self._send_descriptor(descriptor, lifeline, _SLOT.unpack(data)[0])
+        elif len(data) % _SLOT.size == 1 and data[:1] in {_STILL_HELD, _DROPPED, _RETIRED}:
+            self._handle_lease_report(lifeline, session, data)
         else:
-            self._lose(descriptor, "it spoke nonsense on the descriptor socket")
+            self._lose_session(descriptor, "it spoke nonsense on the descriptor socket")
 
-    def _hear(self, lifeline: _Lifeline, session: int, word: bytes) -> None:
+    def _handle_lease_report(self, lifeline: _TrainerLink, session: int, report: bytes) -> None:
         """What becomes of the batches of a session that is over."""
-        numbers = tuple(number for (number,) in _SLOT.iter_unpack(word[1:]))
-        if word[:1] == _KEPT:
+        numbers = tuple(number for (number,) in _SLOT.iter_unpack(report[1:]))
+        if report[:1] == _STILL_HELD:
             lifeline.is_over = True
-            self._news.parted(session, numbers, "its connection ended")
+            self._callbacks.on_held_over(session, numbers, "its connection ended")
         else:
-            self._news.dropped(session, numbers, numbers if word[:1] == _RETIRED else ())
+            self._callbacks.on_dropped(session, numbers, numbers if report[:1] == _RETIRED else ())
 
-    def _pair(self, descriptor: int, lifeline: _Lifeline, secret: bytes) -> None:
+    def _pair_with_session(self, descriptor: int, lifeline: _TrainerLink, secret: bytes) -> None:
         lifeline.session = self._secrets.pop(secret, None)
         if lifeline.session is None:
-            self._close(descriptor)
+            self._close_link(descriptor)
             return
         peer = lifeline.link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         pid = _CREDENTIALS.unpack(peer)[0]
@@ -191,51 +193,55 @@ class DescriptorServer:
             lifeline.pidfd = os.pidfd_open(pid) if pid > 0 else None
         except OSError as error:
             dead = isinstance(error, ProcessLookupError)
-            self._lose(descriptor, f"its process {pid} {'is dead' if dead else f'cannot be watched: {error.strerror}'}")
+            self._lose_session(
+                descriptor, f"its process {pid} {'is dead' if dead else f'cannot be watched: {error.strerror}'}"
+            )
             return
         if lifeline.pidfd is not None:
-            asyncio.get_running_loop().add_reader(lifeline.pidfd, self._lose, descriptor, f"its process {pid} is dead")
+            asyncio.get_running_loop().add_reader(
+                lifeline.pidfd, self._lose_session, descriptor, f"its process {pid} is dead"
+            )
 
-    def _hand_out(self, descriptor: int, lifeline: _Lifeline, slot: int) -> None:
+    def _send_descriptor(self, descriptor: int, lifeline: _TrainerLink, slot: int) -> None:
         opened: int | None = None
         try:
-            opened = self._open_in_need(slot)
+            opened = self._open_with_spare(slot)
             socket.send_fds(lifeline.link, [_SLOT.pack(slot)], [] if opened is None else [opened])
         except OSError as error:
-            self._lose(descriptor, f"its descriptor socket failed: {error.strerror}")
+            self._lose_session(descriptor, f"its descriptor socket failed: {error.strerror}")
         finally:
             if opened is not None:
                 os.close(opened)
             if self._spare is None:
-                self._keep_spare()
+                self._open_spare()
 
-    def _open_in_need(self, slot: int) -> int | None:
+    def _open_with_spare(self, slot: int) -> int | None:
         """A slot's descriptor, in the spare one's place when there is no other: it is closed as soon as it is sent."""
         try:
             return self._open_slot(slot)
         except OSError as error:
             if error.errno not in {errno.EMFILE, errno.ENFILE}:
                 raise
-        self._give_up_spare()
+        self._close_spare()
         return self._open_slot(slot)
 
-    def _keep_spare(self) -> None:
+    def _open_spare(self) -> None:
         with suppress(OSError):  # then there is none, until the next slot was handed out
             self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
-    def _give_up_spare(self) -> None:
+    def _close_spare(self) -> None:
         if self._spare is not None:
             os.close(self._spare)
             self._spare = None
 
-    def _lose(self, descriptor: int, reason: str) -> None:
-        session = self._lifelines[descriptor].session
-        self._close(descriptor)
+    def _lose_session(self, descriptor: int, reason: str) -> None:
+        session = self._links[descriptor].session
+        self._close_link(descriptor)
         if session is not None:
-            self._news.lost(session, reason)
+            self._callbacks.on_lost(session, reason)
 
-    def _close(self, descriptor: int) -> None:
-        lifeline = self._lifelines.pop(descriptor)
+    def _close_link(self, descriptor: int) -> None:
+        lifeline = self._links.pop(descriptor)
         loop = asyncio.get_running_loop()
         loop.remove_reader(descriptor)
         lifeline.link.close()
@@ -244,7 +250,7 @@ class DescriptorServer:
             os.close(lifeline.pidfd)
 
 
-def _listener(path: str, mode: int) -> socket.socket:
+def _bind_socket(path: str, mode: int) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.setblocking(False)
     listener.bind(path)
@@ -270,7 +276,7 @@ class Lifeline:
     def fileno(self) -> int:
         return self._link.fileno()
 
-    def fetch(self, slot: int) -> int:
+    def fetch_descriptor(self, slot: int) -> int:
         """A read-only descriptor of a slot, to be closed by the caller.
 
         Raises ConnectError when the daemon is gone, OSError when this process may have no more descriptors.
@@ -286,7 +292,7 @@ class Lifeline:
             raise ConnectError("the descriptor socket", f"slot {slot} is gone" if data else "the daemon is gone")
         return descriptors[0]
 
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether the daemon has closed its end; asked when the socket is readable without a request."""
         self._link.setblocking(False)  # with a timeout Python waits for it, whatever MSG_DONTWAIT says
         try:
@@ -298,25 +304,25 @@ class Lifeline:
         finally:
             self._link.settimeout(_ANSWER_S)
 
-    def keep(self, numbers: Collection[int]) -> None:
+    def report_held(self, numbers: Collection[int]) -> None:
         """Says that the session is over, and that of it these deliveries are held. Raises OSError."""
-        self._say(_KEPT, numbers)
+        self._send_report(_STILL_HELD, numbers)
 
-    def drop(self, numbers: Collection[int]) -> None:
+    def report_dropped(self, numbers: Collection[int]) -> None:
         """Says that these deliveries of a session that is over are held no longer. Raises OSError."""
-        self._say(_DROPPED, numbers)
+        self._send_report(_DROPPED, numbers)
 
-    def retire(self, numbers: Collection[int]) -> None:
+    def report_retired(self, numbers: Collection[int]) -> None:
         """Says the same of those that a forked child may see as long as it likes. Raises OSError."""
-        self._say(_RETIRED, numbers)
+        self._send_report(_RETIRED, numbers)
 
-    def _say(self, word: bytes, numbers: Collection[int]) -> None:
+    def _send_report(self, kind: bytes, numbers: Collection[int]) -> None:
         self._link.setblocking(False)  # finalisers say it, and never wait
-        self._link.send(word + struct.pack(f"<{len(numbers)}Q", *numbers))
+        self._link.send(kind + struct.pack(f"<{len(numbers)}Q", *numbers))
 
-    def wait_end(self, limit_s: float) -> None:
+    def wait_until_closed(self, timeout_s: float) -> None:
         """Returns when the daemon closes its end, or after `limit_s`."""
-        self._link.settimeout(limit_s)
+        self._link.settimeout(timeout_s)
         try:
             self._link.recv(1)
         except OSError:

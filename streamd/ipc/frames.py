@@ -28,7 +28,7 @@ _MARK: Final = b"\x08"  # no record begins with it
 _LENGTH: Final = struct.Struct("<I")
 
 
-class Header(msgspec.Struct, frozen=True, gc=False):
+class FrameHeader(msgspec.Struct, frozen=True, gc=False):
     """Who a frame belongs to: the daemon's `boot`, its `session`, and a dense `number` within that session.
 
     Batches are numbered from 0 as they are sent; every other frame carries 0.
@@ -39,25 +39,25 @@ class Header(msgspec.Struct, frozen=True, gc=False):
     number: int
 
 
-NOBODY: Final = Header(0, 0, 0)
+EMPTY_HEADER: Final = FrameHeader(0, 0, 0)
 
 
-def body(message: ClientMessage | DaemonMessage) -> bytes:
+def encode_message(message: ClientMessage | DaemonMessage) -> bytes:
     """A message's bytes; kept by a daemon that sends the same batch to several sessions."""
     return _encode(message)
 
 
-def frame(header: Header, encoded: bytes) -> bytes:
+def build_frame(header: FrameHeader, encoded: bytes) -> bytes:
     """One frame of an encoded message."""
     return _HEADER.pack(MAGIC, VERSION, header.boot, header.session, header.number) + encoded
 
 
-def pack(header: Header, message: ClientMessage | DaemonMessage) -> bytes:
+def encode_frame(header: FrameHeader, message: ClientMessage | DaemonMessage) -> bytes:
     """One frame."""
-    return frame(header, _encode(message))
+    return build_frame(header, _encode(message))
 
 
-def _split(data: bytes) -> tuple[Header, memoryview]:
+def _split_frame(data: bytes) -> tuple[FrameHeader, memoryview]:
     if len(data) < _HEADER.size:
         raise ProtocolError(f"a frame of {len(data)} bytes is shorter than its header")
     magic, version, boot, session, number = _HEADER.unpack_from(data)
@@ -65,37 +65,37 @@ def _split(data: bytes) -> tuple[Header, memoryview]:
         raise ProtocolError(f"a frame begins with {magic!r}, not {MAGIC!r}: the other side is not streamd")
     if version != VERSION:
         raise OtherVersionError(version, VERSION)
-    return Header(boot, session, number), memoryview(data)[_HEADER.size :]
+    return FrameHeader(boot, session, number), memoryview(data)[_HEADER.size :]
 
 
-def unpack_client(data: bytes) -> tuple[Header, ClientMessage]:
+def decode_client_frame(data: bytes) -> tuple[FrameHeader, ClientMessage]:
     """What a client's frame says. Raises ProtocolError for anything else."""
     if len(data) > MAX_CLIENT_FRAME_BYTES:
         raise ProtocolError(f"a client's frame of {len(data)} bytes is over {MAX_CLIENT_FRAME_BYTES}")
-    header, rest = _split(data)
+    header, rest = _split_frame(data)
     try:
         return header, _decode_client.decode(rest)
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:
         raise ProtocolError(f"a client's message makes no sense: {error}") from error
 
 
-def unpack_daemon(data: bytes) -> tuple[Header, DaemonMessage]:
+def decode_daemon_frame(data: bytes) -> tuple[FrameHeader, DaemonMessage]:
     """What a daemon's first frame says. Raises ProtocolError for anything else."""
-    header, rest = _split(data)
+    header, rest = _split_frame(data)
     try:
         return header, _decode_daemon.decode(rest)
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:
         raise ProtocolError(f"the daemon's message makes no sense: {error}") from error
 
 
-def bundle(records: Sequence[bytes]) -> bytes:
+def bundle_records(records: Sequence[bytes]) -> bytes:
     """One message of all records, in their order; a single record is its own."""
     if len(records) == 1:
         return records[0]
     return _MARK + b"".join([_LENGTH.pack(len(record)) + record for record in records])
 
 
-def parted(data: bytes) -> list[bytes]:
+def split_records(data: bytes) -> list[bytes]:
     """The records of a message. Raises ProtocolError for what `bundle` did not make."""
     if not data.startswith(_MARK):
         return [data]

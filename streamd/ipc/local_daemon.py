@@ -10,10 +10,10 @@ import numpy as np
 
 from streamd.errors import ConfigError
 
-READY: Final = b"ready\n"  # what the daemon says when it serves; anything else is why it does not
+READY_LINE: Final = b"ready\n"  # what the daemon says when it serves; anything else is why it does not
 
 
-class Errand(msgspec.Struct):
+class LocalDaemonRequest(msgspec.Struct):
     """What the daemon's process is told: the configuration, as a path or as it is, and a folder of its own."""
 
     config: str | dict[str, object]
@@ -21,17 +21,17 @@ class Errand(msgspec.Struct):
 
     @property
     def endpoint(self) -> str:
-        return endpoint_in(self.folder)
+        return endpoint_in_folder(self.folder)
 
-    def line(self) -> bytes:
+    def encode_line(self) -> bytes:
         """It as the daemon reads it. Raises ConfigError for values that no configuration can hold."""
         try:
-            return msgspec.json.encode(self, enc_hook=_plain) + b"\n"
+            return msgspec.json.encode(self, enc_hook=_to_json_value) + b"\n"
         except (TypeError, UnicodeEncodeError) as error:
             raise ConfigError(f"configuration: it cannot be handed to a daemon: {error}") from error
 
 
-def _plain(value: object) -> object:
+def _to_json_value(value: object) -> object:
     """What a notebook's mapping may hold beside what YAML has: paths, and numbers that NumPy worked out."""
     if isinstance(value, os.PathLike):
         return os.fsdecode(value)
@@ -40,5 +40,5 @@ def _plain(value: object) -> object:
     raise TypeError(f"{value!r} is of type {type(value).__name__}; write numbers, texts, lists and mappings of Python")
 
 
-def endpoint_in(folder: str) -> str:
+def endpoint_in_folder(folder: str) -> str:
     return f"ipc://{folder}/s"

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from streamd.core.slot_layout import Tensor
+from streamd.core.slot_layout import SlotTensor
 
 _FAILED: Final = ctypes.c_void_p(-1).value
 
@@ -28,16 +28,16 @@ def map_readable(descriptor: int, nbytes: int) -> memoryview:
 
     MAP_SHARED and never private: a private page that someone wrote would show the old batch for ever.
     """
-    return _map(descriptor, nbytes, mmap.PROT_READ).toreadonly()
+    return _map_memory(descriptor, nbytes, mmap.PROT_READ).toreadonly()
 
 
 def map_writable(descriptor: int, nbytes: int) -> memoryview:
     """Maps a slot for a worker. Raises OSError."""
-    return _map(descriptor, nbytes, mmap.PROT_READ | mmap.PROT_WRITE)
+    return _map_memory(descriptor, nbytes, mmap.PROT_READ | mmap.PROT_WRITE)
 
 
 @cache
-def _libc() -> ctypes.CDLL:
+def _load_libc() -> ctypes.CDLL:
     """Asked for when something is to be mapped: the client is imported on systems without it, too."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
@@ -46,9 +46,9 @@ def _libc() -> ctypes.CDLL:
     return libc
 
 
-def _map(descriptor: int, nbytes: int, protection: int) -> memoryview:
+def _map_memory(descriptor: int, nbytes: int, protection: int) -> memoryview:
     """The mapping ends with the last view of it."""
-    libc = _libc()
+    libc = _load_libc()
     address = libc.mmap(None, nbytes, protection, mmap.MAP_SHARED, descriptor, 0)
     if address == _FAILED:
         code = ctypes.get_errno()
@@ -69,19 +69,19 @@ class _Lease(weakref.ref[npt.NDArray[Any]]):
 _leases: Final[dict[int, _Lease]] = {}  # a weak reference must itself be kept until it ends
 
 
-def _ended(lease: _Lease) -> None:
+def _end_lease(lease: _Lease) -> None:
     del _leases[id(lease)]
     lease.on_return()
 
 
-def lend(memory: memoryview, tensor: Tensor, on_return: Callable[[], None]) -> npt.NDArray[Any]:
+def lease_array(memory: memoryview, tensor: SlotTensor, on_return: Callable[[], None]) -> npt.NDArray[Any]:
     """A read-only array over `memory`; `on_return` runs when it and every view of it are gone.
 
     `on_return` may run in any thread and inside the garbage collector: it must neither lock nor allocate much.
     """
     # A view of a view keeps what that was a view of: all of them keep this array, which nobody else has.
     lent = np.frombuffer(memory.toreadonly(), tensor.dtype, prod(tensor.shape), tensor.offset)
-    lease = _Lease(lent, _ended)
+    lease = _Lease(lent, _end_lease)
     lease.on_return = on_return
     _leases[id(lease)] = lease
     return lent.reshape(tensor.shape)

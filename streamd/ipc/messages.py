@@ -7,8 +7,8 @@ from typing import Literal
 import msgspec
 
 from streamd.core.bad_samples import BadRow
-from streamd.core.epoch_timing import Supply, Timing
-from streamd.core.spec import Cursor, OrderFacts, StreamSpec, Uneven
+from streamd.core.epoch_timing import BatchSupply, EpochTiming
+from streamd.core.spec import Cursor, OrderFacts, StreamSpec, UnevenPolicy
 from streamd.core.status import DaemonStatus
 
 Transport = Literal["shared", "inline"]
@@ -43,7 +43,7 @@ class Subscribe(_Message, frozen=True, tag=3):
     world: int
     epochs: int | None
     cursor: Cursor
-    uneven: Uneven
+    uneven: UnevenPolicy
     credit: int
     transport: Transport
     order_id: str | None
@@ -73,7 +73,7 @@ class ReceiptSeen(_Message, frozen=True, tag=5):
     epoch: int
     digest: str
     ok: bool
-    timing: Timing | None = None
+    timing: EpochTiming | None = None
 
 
 class Goodbye(_Message, frozen=True, tag=6):
@@ -160,7 +160,7 @@ class ReceiptDue(_Message, frozen=True, tag=70):
     epoch: int
     digest: str
     dropped: int
-    supply: Supply = Supply()
+    supply: BatchSupply = BatchSupply()
 
 
 class SlotsGone(_Message, frozen=True, tag=71):

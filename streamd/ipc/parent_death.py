@@ -15,14 +15,14 @@ _OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
 _MOST_OOM_SCORE: Final = 1000  # which is "always first"
 
 
-def end_with(parent: int) -> None:
+def die_with_parent(parent: int) -> None:
     """Has the kernel kill this process in the moment that `parent`, which started it, ends; at once if it has."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def end_first() -> None:
+def raise_oom_score() -> None:
     """Has the kernel, when the host's memory is full, choose this process before the one that started it.
 
     What is mapped by both counts for both, and a helper's work can be done again. To ask for it needs no right.

@@ -19,17 +19,17 @@ from streamd.ipc.mapping import map_writable
 from streamd.limits import PAGE_BYTES
 
 OUT_OF_MEMORY_STATUS: Final = 77  # what a worker ends with that could not get the memory for a row
-TRACK_BYTES: Final = PAGE_BYTES  # of the memory behind it
+PROGRESS_PAGE_BYTES: Final = PAGE_BYTES  # of the memory behind it
 _RECORD: Final = struct.Struct("=QQII")
 _TRIAL_AT: Final = 64  # bytes from the page's beginning
 _SUBJECT_AT: Final = _TRIAL_AT + _RECORD.size
 _MAX_SUBJECT_BYTES: Final = 512
 
 
-class Phase(IntEnum):
+class WorkerPhase(IntEnum):
     """What a worker does about a row, or about a transform before any row."""
 
-    ELSEWHERE = 0  # nothing: it starts, waits for work, or is between rows
+    IDLE = 0  # nothing: it starts, waits for work, or is between rows
     READING = 1
     DECODING = 2
     TRANSFORMING = 3
@@ -38,17 +38,17 @@ class Phase(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Whereabouts:
+class RowProgress:
     """The last thing a worker wrote: the row at `place` of task `task`, begun at `began_ns` of the monotonic clock."""
 
     task: int
     place: int
-    phase: Phase
+    phase: WorkerPhase
     began_ns: int
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class TransformTrial:
     """What a worker last tried of a transform, for stream number `stream`: `subject` is a module, or a function.
 
     ELSEWHERE when that is over; `began_ns` of the monotonic clock.
@@ -56,41 +56,43 @@ class Trial:
 
     stream: int
     subject: str
-    phase: Phase
+    phase: WorkerPhase
     began_ns: int
 
 
-class Track:
+class ProgressPage:
     """The shared page, as both sides map it. A row costs the worker half a microsecond."""
 
     def __init__(self, descriptor: int) -> None:
-        self._memory = map_writable(descriptor, TRACK_BYTES)
+        self._memory = map_writable(descriptor, PROGRESS_PAGE_BYTES)
 
-    def at(self, task: int, place: int, phase: Phase) -> None:
+    def write_row(self, task: int, place: int, phase: WorkerPhase) -> None:
         """The worker is there from now on."""
         _RECORD.pack_into(self._memory, 0, task, time.monotonic_ns(), place, phase)
 
-    def read(self) -> Whereabouts:
+    def read_row(self) -> RowProgress:
         """Where the worker is, or was when it died."""
         task, began_ns, place, phase = _RECORD.unpack_from(self._memory)
-        return Whereabouts(task, place, _phase(phase), began_ns)
+        return RowProgress(task, place, _decode_phase(phase), began_ns)
 
-    def tries(self, stream: int, subject: str, phase: Phase) -> None:
+    def write_trial(self, stream: int, subject: str, phase: WorkerPhase) -> None:
         """The worker is at a stream's transform from now on; ELSEWHERE: no more. One at a time."""
         said = subject.encode(errors="replace")[:_MAX_SUBJECT_BYTES]
         self._memory[_SUBJECT_AT : _SUBJECT_AT + len(said)] = said
         _RECORD.pack_into(self._memory, _TRIAL_AT, stream, time.monotonic_ns(), len(said), phase)
 
-    def trial(self) -> Trial:
+    def read_trial(self) -> TransformTrial:
         """What the worker tries, or tried when it died."""
         stream, began_ns, said_bytes, phase = _RECORD.unpack_from(self._memory, _TRIAL_AT)
         said = self._memory[_SUBJECT_AT : _SUBJECT_AT + min(said_bytes, _MAX_SUBJECT_BYTES)].tobytes()
-        return Trial(stream, said.decode(errors="replace"), _phase(phase), began_ns)
+        return TransformTrial(stream, said.decode(errors="replace"), _decode_phase(phase), began_ns)
 
     def close(self) -> None:
         """Unmaps the page, which is neither written nor read any more."""
         self._memory.release()
 
 
-def _phase(number: int) -> Phase:
-    return Phase(number) if number < len(Phase) else Phase.ELSEWHERE  # a dying worker may have scribbled on it
+def _decode_phase(number: int) -> WorkerPhase:
+    return (
+        WorkerPhase(number) if number < len(WorkerPhase) else WorkerPhase.IDLE
+    )  # a dying worker may have scribbled on it

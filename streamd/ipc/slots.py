@@ -26,10 +26,10 @@ class SlotStore:
     def __len__(self) -> int:
         return len(self._descriptors)
 
-    def writable(self, slot: int, nbytes: int) -> int:
+    def ensure_slot(self, slot: int, nbytes: int) -> int:
         """The descriptor that workers map, made when the serial is new. Raises OSError when memory is refused."""
         if slot not in self._descriptors:
-            self._descriptors[slot] = make_memory(f"streamd-{slot}", nbytes)
+            self._descriptors[slot] = create_memfd(f"streamd-{slot}", nbytes)
             self._bytes[slot] = nbytes
         return self._descriptors[slot]
 
@@ -40,17 +40,17 @@ class SlotStore:
             return None
         return os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
 
-    def view(self, slot: int) -> memoryview:
+    def map_slot(self, slot: int) -> memoryview:
         """The slot's bytes, for the clients that cannot map it."""
         if slot not in self._views:
             self._views[slot] = map_readable(self._descriptors[slot], self._bytes[slot])
         return self._views[slot]
 
-    def read(self, slot: int, into: memoryview, offset: int) -> None:
+    def copy_slot_bytes(self, slot: int, into: memoryview, offset: int) -> None:
         """Copies bytes of a slot from `offset` on, for whoever wants a few of them and needs no mapping."""
         os.preadv(self._descriptors[slot], [into], offset)
 
-    def drop(self, slot: int) -> None:
+    def drop_slot(self, slot: int) -> None:
         """Forgets a slot; its pages go when the last mapping does."""
         descriptor = self._descriptors.pop(slot, None)
         self._bytes.pop(slot, None)
@@ -60,10 +60,10 @@ class SlotStore:
 
     def close(self) -> None:
         for slot in list(self._descriptors):
-            self.drop(slot)
+            self.drop_slot(slot)
 
 
-def make_memory(name: str, nbytes: int) -> int:
+def create_memfd(name: str, nbytes: int) -> int:
     """Shared memory of a fixed size, all zero: its descriptor, for the caller to close. Raises OSError when refused."""
     descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:

@@ -13,7 +13,7 @@ from typing import Final
 _NAMES: Final = ("stdin", "stdout", "stderr")  # by their descriptors
 
 
-def fill_standard_files() -> None:
+def open_standard_files() -> None:
     """Opens those of the three that are closed. Every entry point does so before it opens anything else."""
     for descriptor, name in enumerate(_NAMES):
         if _is_closed(descriptor):

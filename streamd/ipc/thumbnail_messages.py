@@ -8,11 +8,11 @@ from typing import Final
 
 from streamd.core.spec import StreamSpec
 
-LENGTH: Final = Struct("<I")
+LENGTH_PREFIX: Final = Struct("<I")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ThumbnailRequest:
     """Which samples of which list."""
 
     manifest: str

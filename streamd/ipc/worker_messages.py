@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.core.sampler import Ids
-from streamd.core.spec import StreamSpec, identity
+from streamd.core.spec import StreamSpec, compute_identity
 from streamd.errors import ConfigError, ProtocolError
 from streamd.limits import MAX_REASON_CHARS, TASK_ROWS
 
-Rows = npt.NDArray[np.uint16]
+RowNumbers = npt.NDArray[np.uint16]
 _ROW: Final = np.dtype("<u2")
 _ID: Final = np.dtype("<i8")
 
@@ -31,7 +31,7 @@ _DONE_HEAD: Final = struct.Struct(
     "<B?HHxxQQQQQ"
 )  # kind, unfit, bad and gathered rows, number, read, decode, idle, waited nanoseconds
 MAX_RECORD_BYTES: Final = 64 * 1024
-MAX_GROUP: Final = 16  # records of a datagram
+MAX_GROUP_RECORDS: Final = 16  # records of a datagram
 TRANSFORM_RAISED: Final = "transform raised"  # how the reason of a bad sample begins whose file is not to blame
 _DAMAGE: Final = (struct.error, msgspec.MsgspecError, ValueError, IndexError, RecursionError)  # what decoding may raise
 
@@ -55,9 +55,9 @@ class TransformPlace:
     digest: str
 
     @property
-    def version(self) -> str:
+    def source_version(self) -> str:
         """Tells this function as it is written now from every other."""
-        return identity("streamd transform 1", self.function, self.digest)
+        return compute_identity("streamd transform 1", self.function, self.digest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,20 +93,20 @@ class FillRows(msgspec.Struct, frozen=True, eq=False):
     slot: int
     slot_bytes: int
     batch_rows: int
-    rows: Rows
+    rows: RowNumbers
     ids: Ids
     epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class DropSlots:
+class UnmapSlots:
     """Unmap these slots."""
 
     slots: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class StreamReady:
     """The worker has opened a stream and its pipeline makes `pixel_id`."""
 
     stream: int
@@ -114,7 +114,7 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class Unopened:
+class StreamOpenFailed:
     """The worker cannot open a stream now, for this reason; it tries again with each task of it."""
 
     stream: int
@@ -122,7 +122,7 @@ class Unopened:
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
+class StreamRemark:
     """Something about a stream that its operator should know, and that stops nothing."""
 
     stream: int
@@ -130,7 +130,7 @@ class Remark:
 
 
 @dataclass(frozen=True, slots=True)
-class BadSample:
+class UnfilledRow:
     """A row that could not be filled. `lasting` is False when trying again may help (an I/O error, say).
 
     `away`: it helps when the data of the stream are there again, and not before; nothing is said of the sample.
@@ -142,7 +142,7 @@ class BadSample:
     away: bool = False
 
 
-class Done(msgspec.Struct, frozen=True):
+class TaskDone(msgspec.Struct, frozen=True):
     """A task is finished but for `bad`; where its time went, in nanoseconds; `gathered` rows needed no decoding.
 
     In `waited_ns` of `read_ns` the worker did nothing but wait for a disk. `unfit` says why its stream cannot go on at
@@ -153,23 +153,23 @@ class Done(msgspec.Struct, frozen=True):
     read_ns: int
     decode_ns: int
     idle_ns: int
-    bad: tuple[BadSample, ...] = ()
+    bad: tuple[UnfilledRow, ...] = ()
     gathered: int = 0
     unfit: str = ""
     waited_ns: int = 0
 
 
-Command = OpenStream | CloseStream | FillRows | DropSlots
-Report = Ready | Unopened | Remark | Done
+WorkerCommand = OpenStream | CloseStream | FillRows | UnmapSlots
+WorkerReport = StreamReady | StreamOpenFailed | StreamRemark | TaskDone
 
 _open: Final = msgspec.msgpack.Decoder(OpenStream)
-_ready: Final = msgspec.msgpack.Decoder(Ready)
-_unopened: Final = msgspec.msgpack.Decoder(Unopened)
-_remark: Final = msgspec.msgpack.Decoder(Remark)
-_told: Final = msgspec.msgpack.Decoder(tuple[tuple[BadSample, ...], str])
+_ready: Final = msgspec.msgpack.Decoder(StreamReady)
+_unopened: Final = msgspec.msgpack.Decoder(StreamOpenFailed)
+_remark: Final = msgspec.msgpack.Decoder(StreamRemark)
+_done_details: Final = msgspec.msgpack.Decoder(tuple[tuple[UnfilledRow, ...], str])
 
 
-def encode_command(command: Command) -> bytes:
+def encode_command(command: WorkerCommand) -> bytes:
     """One datagram for a worker. Raises ConfigError for a stream that has too many labels."""
     match command:
         case FillRows():
@@ -186,14 +186,14 @@ def encode_command(command: Command) -> bytes:
             rows, ids = command.rows.astype(_ROW, copy=False), command.ids.astype(_ID, copy=False)
             return head + rows.tobytes() + ids.tobytes()
         case OpenStream():
-            return _bounded(command.spec, bytes([_STREAM]) + msgspec.msgpack.encode(command))
+            return _check_record_size(command.spec, bytes([_STREAM]) + msgspec.msgpack.encode(command))
         case CloseStream():
             return _CLOSE_RECORD.pack(_CLOSE, command.number)
-        case DropSlots():
+        case UnmapSlots():
             return bytes([_DROP]) + np.asarray(command.slots, dtype="<u8").tobytes()
 
 
-def _bounded(spec: StreamSpec, record: bytes) -> bytes:
+def _check_record_size(spec: StreamSpec, record: bytes) -> bytes:
     """Raises ConfigError when a worker could not read it: it would die of it, and so would the next."""
     if len(record) > MAX_RECORD_BYTES:
         raise ConfigError(
@@ -203,25 +203,25 @@ def _bounded(spec: StreamSpec, record: bytes) -> bytes:
     return record
 
 
-def decode_command(data: bytes) -> Command:
+def decode_command(data: bytes) -> WorkerCommand:
     """Raises ProtocolError for what `encode_command` did not write."""
     try:
         match data[0]:
             case 2:
-                return _decode_task(data)
+                return _decode_fill_rows(data)
             case 1:
                 return _open.decode(data[1:])
             case 6:
                 return CloseStream(_CLOSE_RECORD.unpack(data)[1])
             case 3:
-                return DropSlots(tuple(np.frombuffer(data, "<u8", offset=1).tolist()))
+                return UnmapSlots(tuple(np.frombuffer(data, "<u8", offset=1).tolist()))
             case kind:
                 raise ProtocolError(f"a worker got a record of unknown kind {kind}")
     except _DAMAGE as error:
         raise ProtocolError(f"a worker got a damaged record: {error}") from error
 
 
-def _decode_task(data: bytes) -> FillRows:
+def _decode_fill_rows(data: bytes) -> FillRows:
     _, count, stream, number, slot, slot_bytes, batch_rows, epoch = _TASK_HEAD.unpack_from(data)
     if not 0 < count <= TASK_ROWS or len(data) != _TASK_HEAD.size + 10 * count:
         raise ProtocolError(f"a task of {count} rows in {len(data)} bytes")
@@ -230,23 +230,23 @@ def _decode_task(data: bytes) -> FillRows:
     return FillRows(number, stream, slot, slot_bytes, batch_rows, rows, ids, epoch)
 
 
-def encode_report(report: Report) -> bytes:
+def encode_report(report: WorkerReport) -> bytes:
     """One datagram for the daemon."""
     match report:
-        case Done():
+        case TaskDone():
             times = report.read_ns, report.decode_ns, report.idle_ns, report.waited_ns
             head = _DONE_HEAD.pack(_DONE, bool(report.unfit), len(report.bad), report.gathered, report.number, *times)
             told = (report.bad, report.unfit)
             return head + (msgspec.msgpack.encode(told) if report.bad or report.unfit else b"")
-        case Ready():
+        case StreamReady():
             return bytes([_READY]) + msgspec.msgpack.encode(report)
-        case Unopened():
+        case StreamOpenFailed():
             return bytes([_UNOPENED]) + msgspec.msgpack.encode(report)
-        case Remark():
+        case StreamRemark():
             return bytes([_REMARK]) + msgspec.msgpack.encode(report)
 
 
-def decode_report(data: bytes) -> Report:
+def decode_report(data: bytes) -> WorkerReport:
     """Raises ProtocolError for what `encode_report` did not write."""
     try:
         match data[0]:
@@ -264,16 +264,16 @@ def decode_report(data: bytes) -> Report:
         raise ProtocolError(f"a worker sent a damaged record: {error}") from error
 
 
-def _decode_done(data: bytes) -> Done:
+def _decode_done(data: bytes) -> TaskDone:
     _, is_unfit, bad_rows, gathered, number, read_ns, decode_ns, idle_ns, waited_ns = _DONE_HEAD.unpack_from(data)
     rest = data[_DONE_HEAD.size :]
-    bad, unfit = _told.decode(rest) if rest else ((), "")
+    bad, unfit = _done_details.decode(rest) if rest else ((), "")
     if (len(bad), bool(unfit)) != (bad_rows, is_unfit):
         raise ProtocolError(f"a task done with {bad_rows} bad rows names {len(bad)}, or does not say why none is fit")
-    return Done(number, read_ns, decode_ns, idle_ns, bad, gathered, unfit, waited_ns)
+    return TaskDone(number, read_ns, decode_ns, idle_ns, bad, gathered, unfit, waited_ns)
 
 
-def short_reason(error: BaseException, most_chars: int = MAX_REASON_CHARS) -> str:
+def format_reason(error: BaseException, max_chars: int = MAX_REASON_CHARS) -> str:
     """An error's words, fit for a record: one line, bounded, and encodable whatever bytes a file's name has."""
     text = " ".join(str(error).split()) or type(error).__name__
-    return text.encode(errors="backslashreplace").decode()[:most_chars]
+    return text.encode(errors="backslashreplace").decode()[:max_chars]

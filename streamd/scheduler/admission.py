@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from streamd.core.spec import StreamShape, steps_from
+from streamd.core.spec import StreamShape, count_steps_left
 from streamd.ipc.messages import Refusal
 from streamd.limits import (
     AHEAD_SHARE,
@@ -116,7 +116,7 @@ def admit(
 
     What its trainer holds of earlier sessions counts within the credit, where memory allows on top of what it asks for.
     """
-    if not steps_from(0, event.world, shape.batches, event.uneven):
+    if not count_steps_left(0, event.world, shape.batches, event.uneven):
         return Denial(
             "usage",
             f"world {event.world} is more than the {shape.batches} batches of an epoch: every step would be dropped; "

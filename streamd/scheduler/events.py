@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from streamd.core.spec import Cursor, StreamShape, Uneven
+from streamd.core.spec import Cursor, StreamShape, UnevenPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Subscribed:
     stream: str
     rank: int
     world: int
-    uneven: Uneven
+    uneven: UnevenPolicy
     epochs: int | None
     cursor: Cursor
     credit: int

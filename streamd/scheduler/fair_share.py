@@ -136,4 +136,4 @@ def _in_common(follower: Session, leader: Session) -> tuple[float, float]:
     if not ends:
         return inf, inf
     here, epochs = leader.at, min(ends) - leader.at.epoch
-    return epochs, here.steps - here.step + (epochs - 1) * leader.walk.steps
+    return epochs, here.steps - here.step + (epochs - 1) * leader.walk.steps_per_epoch

@@ -83,13 +83,13 @@ class _Account:
     @staticmethod
     def of(event: Subscribed, batches: int) -> _Account:
         cursor, least = event.cursor, 1 if event.uneven == "pad" else event.world
-        place = event.epochs, cursor.epoch, cursor.base
+        place = event.epochs, cursor.epoch, cursor.next_base
         return _Account(event.stream, batches, event.rank, event.world, least, *place, _steps(cursor))
 
     def join(self, cursor: Cursor) -> None:
         """Begins where others are instead."""
         self.epochs = None if self.epochs is None else cursor.epoch + self.epochs
-        self.epoch, self.base, self.before = cursor.epoch, cursor.base, _steps(cursor)
+        self.epoch, self.base, self.before = cursor.epoch, cursor.next_base, _steps(cursor)
 
     def is_next(self, key: BatchKey) -> bool:
         at_all = self.epochs is None or self.epoch < self.epochs
@@ -315,7 +315,7 @@ class Ledger:
     def _see_receipt(self, action: SendReceipt) -> None:
         self._receipts += 1
         account, cursor = self._may_hear(action.session), action.cursor
-        told = cursor.epoch, cursor.base, _steps(cursor)
+        told = cursor.epoch, cursor.next_base, _steps(cursor)
         if not account.owes_receipt() or told != (account.epoch, account.base, account.all_steps()):
             self._broken("receipt_after_last", f"{action}, yet the account is {account}")
         account.next_epoch()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from streamd.core.spec import BatchKey, Cursor, Segment, StreamShape
-from streamd.core.steps import Step, Walk
+from streamd.core.steps import RankSteps, StepPosition
 from streamd.limits import MAX_CREDIT, MIN_CREDIT
 from streamd.scheduler.ended_sessions import EndedSession
 from streamd.scheduler.events import Subscribed
@@ -18,9 +18,9 @@ class Session:
 
     id: int
     shape: StreamShape
-    walk: Walk
+    walk: RankSteps
     history: tuple[Segment, ...]
-    at: Step
+    at: StepPosition
     credit: int
     wanted: int = MIN_CREDIT  # the credit it asked for
     most_held: int = 0  # batches that its loop was seen to hold at a time, in this epoch
@@ -35,7 +35,7 @@ class Session:
     lost_s: float = 0.0  # what others' catching up has cost it in this epoch
     look_s: float = 0.0  # when it may next be considered for catching up
     chasing: int | None = None  # the session it is being brought level with
-    _known: Step | None = None  # all deliveries before this one are in the pool, ...
+    _known: StepPosition | None = None  # all deliveries before this one are in the pool, ...
     _known_number: int = -1  # ... and this is its number: what has been looked up is not looked up again
     next_key: BatchKey = field(init=False)
     finished: bool = field(init=False)
@@ -45,14 +45,14 @@ class Session:
 
     @staticmethod
     def of(event: Subscribed, shape: StreamShape, credit: int, earlier: tuple[EndedSession, ...] = ()) -> Session:
-        walk = Walk(shape.batches, event.rank, event.world, event.uneven, event.epochs)
+        walk = RankSteps(shape.batches, event.rank, event.world, event.uneven, event.epochs)
         cursor = event.cursor
         return Session(
             event.session,
             shape,
             walk,
             cursor.history,
-            walk.start(cursor),
+            walk.step_after(cursor),
             credit,
             wanted_credit(event),
             begin=cursor.begin,
@@ -87,7 +87,7 @@ class Session:
 
     @property
     def at_epoch_end(self) -> bool:
-        return self.at.at_epoch_end and not self.finished
+        return self.at.is_at_epoch_end and not self.finished
 
     @property
     def room(self) -> int:
@@ -96,12 +96,12 @@ class Session:
             return 0
         return min(self.upto - self.sent, self.credit - self.held)
 
-    def _begin(self, step: Step) -> None:
+    def _begin(self, step: StepPosition) -> None:
         """Goes on with this step, of this epoch."""
-        self.at, self.next_key, self.finished = step, self._key(step), self.walk.is_over(step)
+        self.at, self.next_key, self.finished = step, self._key(step), self.walk.is_beyond_end(step)
 
-    def _key(self, step: Step) -> BatchKey:
-        return BatchKey(self.shape.name, step.epoch, self.walk.index(step))
+    def _key(self, step: StepPosition) -> BatchKey:
+        return BatchKey(self.shape.name, step.epoch, self.walk.batch_index(step))
 
     @property
     def place(self) -> tuple[int, int]:
@@ -111,19 +111,19 @@ class Session:
     def ahead(self, count: int) -> Iterator[BatchKey]:
         """The keys of the next `count` deliveries."""
         step = self.at
-        while count > 0 and not self.walk.is_over(step) and not step.at_epoch_end:
+        while count > 0 and not self.walk.is_beyond_end(step) and not step.is_at_epoch_end:
             yield self._key(step)
-            step, count = self.walk.following(step), count - 1
+            step, count = self.walk.next_step(step), count - 1
 
     def first_missing(self, reach: int, known: Callable[[BatchKey], bool]) -> tuple[BatchKey, int] | None:
         """The first of the next `reach` deliveries that is not `known`, and how many come before it."""
         if self._known is None or self._known_number < self.sent:
             self._known, self._known_number = self.at, self.sent
-        while self._known_number - self.sent < reach and not self.walk.is_over(self._known):
+        while self._known_number - self.sent < reach and not self.walk.is_beyond_end(self._known):
             key = self._key(self._known)
             if not known(key):
                 return key, self._known_number - self.sent
-            self._known, self._known_number = self.walk.following(self._known), self._known_number + 1
+            self._known, self._known_number = self.walk.next_step(self._known), self._known_number + 1
         return None
 
     def forget(self, key: BatchKey) -> None:
@@ -137,7 +137,7 @@ class Session:
         number = self.sent
         self.leases[number] = slot
         self.sent += 1
-        self.at = Step(self.at.epoch, self.at.base, self.at.step + 1, self.at.steps)
+        self.at = StepPosition(self.at.epoch, self.at.base, self.at.step + 1, self.at.steps)
         self.next_key = self._key(self.at)
         return number
 
@@ -147,12 +147,12 @@ class Session:
         ended = Cursor(self.at.epoch, merge(self.history, steps), self.begin)
         self.history, self.begin = (), 0
         self.lost_s, self.most_held = 0.0, self._held
-        self._begin(self.walk.next_epoch(self.at))
+        self._begin(self.walk.start_of_next_epoch(self.at))
         return ended
 
     def distance(self, key: BatchKey) -> int | None:
         """Steps from here to `key`; None when it does not lie ahead."""
-        return self.walk.distance(self.at, key.epoch, key.index) if key.stream == self.shape.name else None
+        return self.walk.count_steps_to(self.at, key.epoch, key.index) if key.stream == self.shape.name else None
 
     def wants(self, key: BatchKey) -> bool:
         """Whether `key` lies on the way ahead of this session."""
@@ -180,6 +180,6 @@ def merge(history: tuple[Segment, ...], segment: Segment) -> tuple[Segment, ...]
     if not segment.steps:
         return history
     last = history[-1] if history else None
-    if last is not None and (last.rank, last.world, last.end) == (segment.rank, segment.world, segment.base):
+    if last is not None and (last.rank, last.world, last.next_base) == (segment.rank, segment.world, segment.base):
         return (*history[:-1], Segment(last.base, last.steps + segment.steps, last.rank, last.world))
     return (*history, segment)

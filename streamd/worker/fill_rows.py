@@ -6,131 +6,139 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streamd.core.sample_rng import generators
+from streamd.core.sample_rng import build_generators
 from streamd.core.sampler import PAD_ID
 from streamd.dataset.cache.store import DecodedCache
-from streamd.decode.decoders import BadImageError, decode_into
-from streamd.decode.random_crop import draws
-from streamd.ipc.progress_page import Phase, Track
-from streamd.ipc.worker_messages import BadSample, FillRows, short_reason
-from streamd.worker.stream_reader import Blob, Source, Unread
-from streamd.worker.transforms.call import PURPOSE, Columns, FailedTransformError, Transform, UnfitTransformError
+from streamd.decode.decoders import BadImageError, decode_image
+from streamd.decode.random_crop import compute_crop_draws
+from streamd.ipc.progress_page import ProgressPage, WorkerPhase
+from streamd.ipc.worker_messages import FillRows, UnfilledRow, format_reason
+from streamd.worker.stream_reader import Blob, StreamReader, UnreadFile
+from streamd.worker.transforms.call import (
+    RNG_PURPOSE,
+    FailedTransformError,
+    LabelColumns,
+    StreamTransform,
+    UnfitTransformError,
+)
 
 
-class Filling:
+class TaskRunner:
     """The rows of one task, filled one by one so that the caller may look up in between.
 
     The track says at which row it is, and at none between two calls.
     """
 
-    def __init__(self, source: Source, task: FillRows, memory: memoryview, track: Track) -> None:
-        self._source = source
+    def __init__(self, reader: StreamReader, task: FillRows, memory: memoryview, page: ProgressPage) -> None:
+        self._reader = reader
         self._task = task
-        self._layout = source.layout(task.batch_rows)
-        self._images = self._layout.images.view(memory)
+        self._layout = reader.batch_layout(task.batch_rows)
+        self._images = self._layout.images.array_in(memory)
         self._memory = memory
-        self._track = track
-        self._draws = draws(source.spec.image, source.spec.seed, task.epoch, task.ids)
+        self._page = page
+        self._draws = compute_crop_draws(reader.spec.image, reader.spec.seed, task.epoch, task.ids)
         self._rows: list[int] = task.rows.tolist()
-        self._run = _run(self._rows)
-        self._gathered = [False] * len(self._rows)
+        self._row_slice = _find_row_slice(self._rows)
+        self._is_gathered = [False] * len(self._rows)
         self._decoded: list[int] = []
-        self.bad: list[BadSample] = []
+        self.unfilled_rows: list[UnfilledRow] = []
 
-    def gather(self) -> bool:
+    def gather_rows(self) -> bool:
         """Copies what the stream's store holds into its rows; whether nothing is left to be read and decoded."""
-        store, ids, rows = self._source.store, self._task.ids, self._rows
+        store, ids, rows = self._reader.store, self._task.ids, self._rows
         if store is None:
             return False
-        if self._run is not None:
-            self._gathered = store.gather(ids, self._images[self._run]).tolist()
+        if self._row_slice is not None:
+            self._is_gathered = store.gather(ids, self._images[self._row_slice]).tolist()
         else:
             parts = ((ids[place : place + 1], self._images[row : row + 1]) for place, row in enumerate(rows))
-            self._gathered = [bool(store.gather(*part)[0]) for part in parts]
-        whole = all(self._gathered)
+            self._is_gathered = [bool(store.gather(*part)[0]) for part in parts]
+        whole = all(self._is_gathered)
         if whole:
-            self._track.at(self._task.number, 0, Phase.ELSEWHERE)
+            self._page.write_row(self._task.number, 0, WorkerPhase.IDLE)
         return whole
 
-    def decode(self, blobs: Sequence[Blob], start: int, stop: int) -> None:
+    def decode_rows(self, blobs: Sequence[Blob], start: int, stop: int) -> None:
         """Decodes the rows from `start` to `stop` that were not gathered. MemoryError leaves the track at the row."""
         for place in range(start, min(stop, len(blobs))):
             blob = blobs[place]
-            if not self._gathered[place]:
-                self._fill(place, self._read(place) if blob is Unread.LATER else blob)
-        self._track.at(self._task.number, stop, Phase.ELSEWHERE)
+            if not self._is_gathered[place]:
+                self._fill_row(place, self._read_row(place) if blob is UnreadFile.LATER else blob)
+        self._page.write_row(self._task.number, stop, WorkerPhase.IDLE)
 
-    def _read(self, place: int) -> bytes | BadSample:
-        self._track.at(self._task.number, place, Phase.READING)
-        return self._source.read_one(int(self._task.ids[place]))
+    def _read_row(self, place: int) -> bytes | UnfilledRow:
+        self._page.write_row(self._task.number, place, WorkerPhase.READING)
+        return self._reader.read_sample(int(self._task.ids[place]))
 
-    def _fill(self, place: int, blob: bytes | BadSample | None) -> None:
+    def _fill_row(self, place: int, blob: bytes | UnfilledRow | None) -> None:
         row = self._images[self._rows[place]]
         if isinstance(blob, bytes):
-            self._track.at(self._task.number, place, Phase.DECODING)
+            self._page.write_row(self._task.number, place, WorkerPhase.DECODING)
             try:
-                decode_into(blob, row, self._source.spec.image, self._draws[place])
+                decode_image(blob, row, self._reader.spec.image, self._draws[place])
             except BadImageError as error:
-                self.bad.append(BadSample(int(self._task.ids[place]), short_reason(error), lasting=True))
+                self.unfilled_rows.append(UnfilledRow(int(self._task.ids[place]), format_reason(error), lasting=True))
             else:
                 self._decoded.append(place)
         elif blob is None:
             row[...] = 0
         else:
-            self.bad.append(blob)
+            self.unfilled_rows.append(blob)
 
     @property
-    def gathered(self) -> int:
+    def gathered_rows(self) -> int:
         """Rows that needed no decoding."""
-        return sum(self._gathered)
+        return sum(self._is_gathered)
 
-    def keep(self, cache: DecodedCache) -> None:
+    def write_to_cache(self, cache: DecodedCache) -> None:
         """Gives the cache what was decoded."""
         for place in self._decoded:
             cache.keep(int(self._task.ids[place]), self._images[self._rows[place]])
 
-    def transform(self, start: int, stop: int) -> None:
+    def transform_rows(self, start: int, stop: int) -> None:
         """Has the stream's transform at the rows from `start` to `stop` that hold a sample; labels are written before.
 
         What it raises is that sample's fault. Raises UnfitTransformError, and MemoryError with the track at the row.
         """
-        transform, spec, ids = self._source.transform, self._source.spec, self._task.ids[start:stop]
+        transform, spec, ids = self._reader.transform, self._reader.spec, self._task.ids[start:stop]
         if transform is None:
             return
-        columns = {name: tensor.view(self._memory) for name, tensor in self._layout.labels.items()}
-        for place, rng in enumerate(generators(spec.seed, self._task.epoch, ids, PURPOSE), start):
-            if self._gathered[place] or place in self._decoded:
-                self._track.at(self._task.number, place, Phase.TRANSFORMING)
-                self._apply(transform.call, place, columns, rng)
-        self._track.at(self._task.number, stop, Phase.ELSEWHERE)
+        columns = {name: tensor.array_in(self._memory) for name, tensor in self._layout.labels.items()}
+        for place, rng in enumerate(build_generators(spec.seed, self._task.epoch, ids, RNG_PURPOSE), start):
+            if self._is_gathered[place] or place in self._decoded:
+                self._page.write_row(self._task.number, place, WorkerPhase.TRANSFORMING)
+                self._transform_row(transform.call, place, columns, rng)
+        self._page.write_row(self._task.number, stop, WorkerPhase.IDLE)
 
-    def _apply(self, transform: Transform, place: int, columns: Columns, rng: np.random.Generator) -> None:
+    def _transform_row(
+        self, transform: StreamTransform, place: int, columns: LabelColumns, rng: np.random.Generator
+    ) -> None:
         row, sample_id = self._rows[place], int(self._task.ids[place])
         try:
-            transform.apply(self._images[row], columns, row, rng)
+            transform.transform_row(self._images[row], columns, row, rng)
         except FailedTransformError as error:
-            self.bad.append(BadSample(sample_id, short_reason(error), lasting=True))
+            self.unfilled_rows.append(UnfilledRow(sample_id, format_reason(error), lasting=True))
         except UnfitTransformError as error:
-            file = self._source.manifest.file(sample_id).decode(errors="backslashreplace")
+            file = self._reader.manifest.file(sample_id).decode(errors="backslashreplace")
             raise UnfitTransformError(f"{error}; the sample: {file}; mend it and send SIGHUP") from error
 
     def write_labels(self) -> None:
         """Writes ids, weights and labels of the task's rows; zeros where a row holds no sample."""
-        ids, manifest = self._task.ids, self._source.manifest
-        rows = self._task.rows if self._run is None else self._run
+        ids, manifest = self._task.ids, self._reader.manifest
+        rows = self._task.rows if self._row_slice is None else self._row_slice
         absent = ids == PAD_ID
         whole = not absent.any()
         known = ids if whole else np.where(absent, 0, ids)
-        self._layout.sample_ids.view(self._memory)[rows] = ids
-        self._layout.weights.view(self._memory)[rows] = manifest.weights(known) * ~absent
+        self._layout.sample_ids.array_in(self._memory)[rows] = ids
+        self._layout.weights.array_in(self._memory)[rows] = manifest.weights(known) * ~absent
         for name, tensor in self._layout.labels.items():
             values = manifest.label_rows(name, known)
             if not whole:
                 values[absent] = np.zeros((), values.dtype)  # of bytes, no bytes
-            tensor.view(self._memory)[rows] = values
+            tensor.array_in(self._memory)[rows] = values
 
 
-def _run(rows: Sequence[int]) -> slice | None:
+def _find_row_slice(rows: Sequence[int]) -> slice | None:
     """Rows that follow each other, as nearly all tasks' do: written in one piece."""
     run = slice(rows[0], rows[0] + len(rows))
     return run if rows == list(range(run.start, run.stop)) else None

@@ -18,32 +18,36 @@ import msgspec
 import numpy as np
 from PIL import Image, ImageFile, ImageOps
 
-from streamd.decode.pil_image import picture_of
-from streamd.decode.sniff import format_of
+from streamd.decode.pil_image import build_pil_image
+from streamd.decode.sniff import detect_format
 from streamd.errors import StreamdError
-from streamd.ipc.parent_death import end_with
-from streamd.ipc.thumbnail_messages import LENGTH, Asked
-from streamd.worker.main import confine_process
-from streamd.worker.stream_reader import Source
+from streamd.ipc.parent_death import die_with_parent
+from streamd.ipc.thumbnail_messages import LENGTH_PREFIX, ThumbnailRequest
+from streamd.worker.main import apply_worker_limits
+from streamd.worker.stream_reader import StreamReader
 
 _LONGEST: Final = 160  # pixels
 _QUALITY: Final = 80
 
 
-_asked: Final = msgspec.json.Decoder(Asked)
+_request_decoder: Final = msgspec.json.Decoder(ThumbnailRequest)
 
 
-def thumbnails(asked: Asked) -> Iterator[bytes]:
+def draw_thumbnails(request: ThumbnailRequest) -> Iterator[bytes]:
     """A JPEG for each sample, empty where nothing can be seen. Raises as Source.open."""
-    source = Source.open(asked.spec, Path(asked.manifest))
-    for sample_id in asked.ids:
-        yield _thumbnail(source, sample_id)
+    source = StreamReader.open(request.spec, Path(request.manifest))
+    for sample_id in request.ids:
+        yield _draw_thumbnail(source, sample_id)
     source.close()
 
 
-def _thumbnail(source: Source, sample_id: int) -> bytes:
+def _draw_thumbnail(reader: StreamReader, sample_id: int) -> bytes:
     try:
-        picture = _stored(source, sample_id) if source.manifest.arrays is not None else _decoded(source, sample_id)
+        picture = (
+            _load_array_row(reader, sample_id)
+            if reader.manifest.arrays is not None
+            else _decode_listed_file(reader, sample_id)
+        )
         if picture is None:
             return b""
         picture.thumbnail((_LONGEST, _LONGEST))
@@ -54,40 +58,40 @@ def _thumbnail(source: Source, sample_id: int) -> bytes:
     return file.getvalue()
 
 
-def _stored(source: Source, sample_id: int) -> Image.Image | None:
+def _load_array_row(reader: StreamReader, sample_id: int) -> Image.Image | None:
     """A row of an array."""
-    image = np.empty((1, *source.spec.image_shape), np.uint8)
-    if source.store is None or not source.store.gather(np.array([sample_id]), image)[0]:
+    image = np.empty((1, *reader.spec.image_shape), np.uint8)
+    if reader.store is None or not reader.store.gather(np.array([sample_id]), image)[0]:
         return None
-    return picture_of(image[0])
+    return build_pil_image(image[0])
 
 
-def _decoded(source: Source, sample_id: int) -> Image.Image | None:
+def _decode_listed_file(reader: StreamReader, sample_id: int) -> Image.Image | None:
     """A file that is still the one listed, as far as its pixels go."""
-    data = source.read_one(sample_id)
+    data = reader.read_sample(sample_id)
     if not isinstance(data, bytes):
         return None
-    picture = Image.open(BytesIO(data), formats=(format_of(data),))
+    picture = Image.open(BytesIO(data), formats=(detect_format(data),))
     picture.draft("RGB", (2 * _LONGEST, 2 * _LONGEST))
     picture.load()
     return ImageOps.exif_transpose(picture)
 
 
-def draw(asked: bytes, answers: BinaryIO) -> None:
+def answer_request(request: bytes, answers: BinaryIO) -> None:
     """Answers what is asked."""
-    for picture in thumbnails(_asked.decode(asked)):
-        answers.write(LENGTH.pack(len(picture)) + picture)
+    for picture in draw_thumbnails(_request_decoder.decode(request)):
+        answers.write(LENGTH_PREFIX.pack(len(picture)) + picture)
         answers.flush()
 
 
 def main() -> None:
     """Confined as a worker is."""
-    end_with(os.getppid())
-    confine_process()
+    die_with_parent(os.getppid())
+    apply_worker_limits()
     warnings.simplefilter("ignore")  # about damaged files
     ImageFile.LOAD_TRUNCATED_IMAGES = True
     with suppress(StreamdError, OSError):  # the list is another by now, or its folder is gone: nothing is to be seen
-        draw(sys.stdin.buffer.read(), sys.stdout.buffer)
+        answer_request(sys.stdin.buffer.read(), sys.stdout.buffer)
 
 
 if __name__ == "__main__":

@@ -57,7 +57,9 @@ def test_a_trainer_is_shown_where_it_stands(board: Board, trainer: Trainer, go: 
     expect(cell(page, TRAINERS, row, "Epoch")).to_contain_text("epoch 2")
     expect(cell(page, TRAINERS, row, "Epoch")).to_contain_text(f"batch {session.step} of {steps}")
     expect(cell(page, TRAINERS, row, "Lag, held")).to_contain_text(f"{session.held} of {session.credit}")
-    expect(cell(page, TRAINERS, row, "Last epoch")).to_contain_text(session.last_epoch.line.removeprefix("epoch 0 "))
+    expect(cell(page, TRAINERS, row, "Last epoch")).to_contain_text(
+        session.last_epoch.summary_text.removeprefix("epoch 0 ")
+    )
     trainer.leave()
     expect(page.get_by_role("table", name=re.compile(TRAINERS))).to_be_hidden()
 
@@ -140,7 +142,7 @@ def test_a_stream_that_is_stopped_is_shown_as_trouble_and_its_file_with_the_toke
         expect(region(visit, "Troubles")).to_be_hidden()
     with pytest.raises(StreamStoppedError), board.client.subscribe("train", epochs=1) as batches:
         list(batches)
-    (trouble,) = board.client.status().troubles
+    (trouble,) = board.client.status().all_troubles
 
     assert ".jpg" in trouble
     expect(region(entitled, "Troubles").get_by_role("listitem")).to_have_text(trouble)

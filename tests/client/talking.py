@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamd.client.session import Do, Fail, Say, Session, Wish
 from streamd.core.spec import Cursor, ImageSpec, OrderId, PixelId, StreamSpec
-from streamd.ipc.frames import Header
+from streamd.ipc.frames import FrameHeader
 from streamd.ipc.messages import BatchReady, Progress, Welcome
 
 WISH = Wish("train", rank=0, world=1, epochs=2, uneven="drop", credit=8, transport="shared")
@@ -24,7 +24,7 @@ SPEC = StreamSpec(
     pixel_id=PixelId("pixels"),
 )
 BOOT, NUMBER = 77, 3
-HERE = Header(BOOT, NUMBER, 0)
+HERE = FrameHeader(BOOT, NUMBER, 0)
 
 
 def welcome(credit: int = 8, spec: StreamSpec = SPEC) -> Welcome:
@@ -48,7 +48,7 @@ def active(wish: Wish = WISH, cursor: Cursor | None = None, *, credit: int = 8) 
 
 
 def deliver(session: Session, number: int, epoch: int, index: int) -> list[Do]:
-    return session.heard(Header(BOOT, NUMBER, number), ready(epoch, index), 1.0)
+    return session.heard(FrameHeader(BOOT, NUMBER, number), ready(epoch, index), 1.0)
 
 
 def told(what: list[Do]) -> list[Progress]:

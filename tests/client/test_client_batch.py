@@ -15,7 +15,7 @@ import streamd
 from streamd.client import Batch, Client
 from streamd.client.batch import open_batch, planned_ids
 from streamd.core.bad_samples import MASKED, SUBSTITUTED, BadRow
-from streamd.core.slot_layout import layout
+from streamd.core.slot_layout import compute_layout
 from streamd.core.spec import BadPolicy, LabelSpec
 from streamd.errors import ProtocolError
 from streamd.ipc.messages import BatchReady
@@ -60,10 +60,10 @@ def test_a_batch_has_the_shapes_and_types_it_promises(first: Callable[[], Batch]
 
 def test_text_is_decoded_and_belongs_to_the_caller() -> None:
     spec = some_spec(labels={"text": LabelSpec("text", "string", text_bytes=6)}, batch_size=3)
-    place = layout(spec, 3)
-    memory = memoryview(bytearray(place.nbytes))
-    place.labels["text"].view(memory)[:] = ["zwölf".encode(), b"", b"abc"]
-    header = BatchReady(epoch=0, index=0, rows=3, slot=0, slot_bytes=place.nbytes, inline=False)
+    place = compute_layout(spec, 3)
+    memory = memoryview(bytearray(place.size_bytes))
+    place.labels["text"].array_in(memory)[:] = ["zwölf".encode(), b"", b"abc"]
+    header = BatchReady(epoch=0, index=0, rows=3, slot=0, slot_bytes=place.size_bytes, inline=False)
     batch = open_batch(memory, place, header, spec, token=str, on_return=lambda: None)
     assert (batch.labels["text"].tolist(), batch.labels["text"].shape) == (["zwölf", "", "abc"], (3,))
     assert batch.labels["text"].dtype.kind == "U"

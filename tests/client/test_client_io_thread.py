@@ -19,10 +19,10 @@ from talking import SPEC
 from streamd.client.handoff import Handoff
 from streamd.client.io_thread import IOThread
 from streamd.client.session import ReceivedBatch, Session, Wish
-from streamd.core.slot_layout import slot_bytes
+from streamd.core.slot_layout import compute_slot_bytes
 from streamd.core.spec import Cursor
 from streamd.errors import OtherVersionError, ProtocolError
-from streamd.ipc.frames import VERSION, Header, body, frame, pack, unpack_client
+from streamd.ipc.frames import VERSION, FrameHeader, build_frame, decode_client_frame, encode_frame, encode_message
 from streamd.ipc.messages import (
     BatchReady,
     ClientMessage,
@@ -72,13 +72,13 @@ class Daemon:
 
     def hear(self) -> ClientMessage:
         self.identity, data = self.router.recv_multipart()
-        return unpack_client(data)[1]
+        return decode_client_frame(data)[1]
 
     def heard_in_time(self, within_ms: int) -> bool:
         return bool(self.router.poll(within_ms))
 
     def say(self, message: DaemonMessage, number: int = 0, *, boot: int = BOOT, pixels: bytes | None = None) -> None:
-        parts = [self.identity, pack(Header(boot, self._sessions, number), message)]
+        parts = [self.identity, encode_frame(FrameHeader(boot, self._sessions, number), message)]
         self.router.send_multipart(parts if pixels is None else [*parts, pixels])
 
     def admit(self) -> Subscribe:
@@ -96,7 +96,7 @@ class Daemon:
 
     def deliver(self, number: int, *, boot: int = BOOT) -> None:
         """Batch `number` of the first epoch, every byte of it the number."""
-        nbytes = slot_bytes(SPEC)
+        nbytes = compute_slot_bytes(SPEC)
         ready = BatchReady(0, number, SPEC.batch_size, 0, nbytes, inline=True)
         self.say(ready, number, boot=boot, pixels=bytes([number]) * nbytes)
 
@@ -175,7 +175,7 @@ def test_inline_pixels_reach_the_loop(daemon: Daemon, trainer: list[Trainer]) ->
     for number in (0, 1):
         received = one.take()
         assert (received.number, received.header.index) == (number, number)
-        assert np.frombuffer(received.memory, np.uint8).tolist() == [number] * slot_bytes(SPEC)
+        assert np.frombuffer(received.memory, np.uint8).tolist() == [number] * compute_slot_bytes(SPEC)
 
 
 def test_frames_of_another_boot_are_dropped_and_counted(daemon: Daemon, trainer: list[Trainer]) -> None:
@@ -233,7 +233,7 @@ def test_a_refusal_that_may_pass_is_asked_again_and_a_final_one_is_told(daemon: 
 
 def test_a_daemon_of_another_version_is_told_to_the_loop_as_what_it_is(daemon: Daemon, trainer: list[Trainer]) -> None:
     one = begin(daemon, trainer)
-    said = bytearray(frame(Header(1, 1, 1), body(Draining())))
+    said = bytearray(build_frame(FrameHeader(1, 1, 1), encode_message(Draining())))
     said[2] = VERSION + 1
     daemon.router.send_multipart([daemon.identity, bytes(said)])
     with pytest.raises(OtherVersionError, match=str(VERSION + 1)):

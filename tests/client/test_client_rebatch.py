@@ -16,13 +16,13 @@ from sample_specs import some_spec
 from streamd.client.batch import Batch
 from streamd.client.rebatch import BatchSplit, Rebatcher
 from streamd.core.bad_samples import BadRow
-from streamd.core.spec import ImageSpec, Remainder, Segment, StreamSpec, Uneven
+from streamd.core.spec import ImageSpec, RemainderPolicy, Segment, StreamSpec, UnevenPolicy
 from streamd.errors import ConfigError
 
 B: Final = 12
 
 
-def spec_of(samples: int, remainder: Remainder = "keep") -> StreamSpec:
+def spec_of(samples: int, remainder: RemainderPolicy = "keep") -> StreamSpec:
     whole, rest = divmod(samples, B)
     batches = whole + bool(rest and remainder != "drop")
     return some_spec(
@@ -32,7 +32,7 @@ def spec_of(samples: int, remainder: Remainder = "keep") -> StreamSpec:
 
 def batch_of(spec: StreamSpec, index: int) -> Batch:
     """Row r of the batch shows sample index * B + r, in every array."""
-    rows = spec.rows(index)
+    rows = spec.batch_rows(index)
     ids = np.arange(index * B, index * B + rows, dtype=np.int64)
     ids[ids >= spec.samples] = -1
     images = np.broadcast_to(ids.astype(np.uint8)[:, None, None, None], (rows, 1, 2, 3))
@@ -230,10 +230,10 @@ def test_the_trainers_spec_differs_in_nothing_but_the_size() -> None:
     st.sampled_from(["keep", "drop", "pad"]),
 )
 def test_the_steps_that_are_left_are_as_many_as_come_from_any_row_of_a_batch(
-    samples: int, size: int, rows_taken: int, remainder: Remainder
+    samples: int, size: int, rows_taken: int, remainder: RemainderPolicy
 ) -> None:
     spec = spec_of(samples, remainder)
-    if not spec.batches or rows_taken >= spec.rows(0):
+    if not spec.batches or rows_taken >= spec.batch_rows(0):
         return
     source, rebatcher = source_of(spec), Rebatcher(BatchSplit.for_size(spec, size), 0, 1, rows_taken)
     told = []
@@ -249,7 +249,7 @@ def test_the_steps_that_are_left_are_as_many_as_come_from_any_row_of_a_batch(
     ("size", "uneven", "steps"),
     [(2, "drop", 16), (2, "pad", 18), (4, "drop", 8), (4, "pad", 9), (12, "drop", 3), (12, "pad", 3), (24, "drop", 2)],
 )
-def test_all_ranks_have_as_many_steps_left(size: int, uneven: Uneven, steps: int) -> None:
+def test_all_ranks_have_as_many_steps_left(size: int, uneven: UnevenPolicy, steps: int) -> None:
     spec, world = spec_of(5 * B + 7), 2
     for rank in range(world):
         rebatcher = Rebatcher(BatchSplit.for_size(spec, size, uneven), rank, world, 0)

@@ -8,10 +8,10 @@ import pytest
 from talking import BOOT, HERE, NUMBER, SPEC, WISH, active, asking, deliver, failure, ready, welcome
 
 from streamd.client.session import Do, Greet, OfferReceipt, OpenSocket, ReceivedBatch, Say, Session, Unmap
-from streamd.core.epoch_timing import Supply, Timing
+from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.spec import Cursor, ImageSpec, OrderId, PixelId, Segment
 from streamd.errors import RefusedError, StreamChangedError, StreamStoppedError, TokenError
-from streamd.ipc.frames import NOBODY, Header
+from streamd.ipc.frames import EMPTY_HEADER, FrameHeader
 from streamd.ipc.messages import (
     Draining,
     Goodbye,
@@ -42,8 +42,8 @@ def test_an_open_socket_is_used_to_subscribe_at_the_loops_cursor() -> None:
 
     said = session.opened(cursor, 5.0)
 
-    wanted = Subscribe("train", 0, 1, 2, cursor, "drop", 8, "shared", "order", resuming=False, order=SPEC.order)
-    assert said == [Say(NOBODY, wanted)]
+    wanted = Subscribe("train", 0, 1, 2, cursor, "drop", 8, "shared", "order", resuming=False, order=SPEC.order_facts)
+    assert said == [Say(EMPTY_HEADER, wanted)]
     assert session.state == "asking"
     assert session.deadline() == 5.0 + ANSWER_TIMEOUT_S
 
@@ -61,7 +61,7 @@ def test_a_welcome_is_shown_and_answered_with_all_the_credit_it_gives() -> None:
 def test_a_fatal_refusal_ends_it_with_the_daemons_words() -> None:
     session = asking()
 
-    error = failure(session.heard(NOBODY, Refused("memory", "too large"), 0.1))
+    error = failure(session.heard(EMPTY_HEADER, Refused("memory", "too large"), 0.1))
 
     assert type(error) is RefusedError
     assert str(error) == "too large"
@@ -70,13 +70,13 @@ def test_a_fatal_refusal_ends_it_with_the_daemons_words() -> None:
 
 
 def test_a_refused_token_is_a_token_error() -> None:
-    assert type(failure(asking().heard(NOBODY, Refused("token", "another order"), 0.1))) is TokenError
+    assert type(failure(asking().heard(EMPTY_HEADER, Refused("token", "another order"), 0.1))) is TokenError
 
 
 def test_a_refusal_for_now_is_asked_again_no_sooner_than_told() -> None:
     session = asking()
 
-    assert session.heard(NOBODY, Refused("memory", "later", 0.5), 10.0) == []
+    assert session.heard(EMPTY_HEADER, Refused("memory", "later", 0.5), 10.0) == []
     assert session.state == "away"
     assert session.deadline() == 10.5
     assert session.passed(10.5) == [OpenSocket()]
@@ -85,7 +85,7 @@ def test_a_refusal_for_now_is_asked_again_no_sooner_than_told() -> None:
 def test_a_refusal_while_active_is_a_stale_frame() -> None:
     session = active()
 
-    assert session.heard(Header(BOOT, 0, 0), Refused("memory", "no"), 1.0) == []
+    assert session.heard(FrameHeader(BOOT, 0, 0), Refused("memory", "no"), 1.0) == []
     assert session.state == "active"
     assert session.stale_frames == 1
 
@@ -143,7 +143,7 @@ def test_after_a_loss_it_resumes_with_the_order_it_knows_at_the_loops_own_cursor
     assert isinstance(said.message, Subscribe)
     assert said.message.resuming
     assert said.message.order_id == "order"
-    assert said.message.cursor.base == 1
+    assert said.message.cursor.next_base == 1
 
 
 def test_a_new_connection_counts_deliveries_from_zero_at_the_cursor() -> None:
@@ -152,9 +152,9 @@ def test_a_new_connection_counts_deliveries_from_zero_at_the_cursor() -> None:
         deliver(session, index, 0, index)
     session.lost(1.0)
     session.opened(Cursor(0, (Segment(0, 2, 0, 1),)), 2.0)
-    session.heard(Header(BOOT + 1, NUMBER, 0), welcome(), 2.0)
+    session.heard(FrameHeader(BOOT + 1, NUMBER, 0), welcome(), 2.0)
 
-    offered = session.heard(Header(BOOT + 1, NUMBER, 0), ready(0, 2), 2.0)
+    offered = session.heard(FrameHeader(BOOT + 1, NUMBER, 0), ready(0, 2), 2.0)
 
     assert offered == [ReceivedBatch(0, ready(0, 2))]
     assert session.reconnects == 1
@@ -165,7 +165,7 @@ def test_a_running_stream_of_which_the_daemon_has_another_order_has_changed() ->
     session.lost(1.0)
     session.opened(Cursor(), 2.0)
 
-    error = failure(session.heard(NOBODY, Refused("token", "another order"), 2.0))
+    error = failure(session.heard(EMPTY_HEADER, Refused("token", "another order"), 2.0))
 
     assert type(error) is StreamChangedError
     assert str(error) == "another order"
@@ -176,7 +176,7 @@ def test_a_running_stream_that_the_daemon_does_not_serve_any_more_has_changed() 
     session = Session(WISH, SPEC, resuming=True)
     session.opened(Cursor(), 2.0)
 
-    assert type(failure(session.heard(NOBODY, Refused("unknown", "no stream"), 2.0))) is StreamChangedError
+    assert type(failure(session.heard(EMPTY_HEADER, Refused("unknown", "no stream"), 2.0))) is StreamChangedError
 
 
 def test_a_stream_that_would_be_misread_is_left_with_what_differs() -> None:
@@ -209,12 +209,12 @@ def test_what_was_served_to_who_asked_first_must_be_what_is_served_now() -> None
     (said,) = session.opened(Cursor(), 0.0)
     assert isinstance(said, Say)
     assert isinstance(said.message, Subscribe)
-    assert (said.message.order_id, said.message.order) == ("saved", saved.order)
+    assert (said.message.order_id, said.message.order) == ("saved", saved.order_facts)
     assert type(failure(session.heard(HERE, welcome(), 0.0)[1:])) is StreamChangedError
 
 
-@pytest.mark.parametrize("header", [Header(BOOT + 1, NUMBER, 0), Header(BOOT, NUMBER + 1, 0), NOBODY])
-def test_frames_of_another_boot_or_session_are_dropped_and_counted(header: Header) -> None:
+@pytest.mark.parametrize("header", [FrameHeader(BOOT + 1, NUMBER, 0), FrameHeader(BOOT, NUMBER + 1, 0), EMPTY_HEADER])
+def test_frames_of_another_boot_or_session_are_dropped_and_counted(header: FrameHeader) -> None:
     session = active()
 
     assert session.heard(header, ready(0, 0), 1.0) == []
@@ -248,7 +248,7 @@ def test_a_receipt_is_passed_on_and_its_comparison_told() -> None:
     session = active()
 
     assert session.heard(HERE, ReceiptDue(0, "ab", 0), 1.0) == [OfferReceipt(ReceiptDue(0, "ab", 0))]
-    timing = Timing(0, 43.0, 2.0, "none", Supply())
+    timing = EpochTiming(0, 43.0, 2.0, "none", BatchSupply())
     assert session.checked(0, "ab", ok=True, timing=timing) == [Say(HERE, ReceiptSeen(0, "ab", True, timing))]
 
 

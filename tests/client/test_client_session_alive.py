@@ -6,7 +6,7 @@ import pytest
 from talking import HERE, SPEC, active, asking, deliver, told
 
 from streamd.client.session import Lent, OpenSocket, Say, Session
-from streamd.ipc.frames import Header
+from streamd.ipc.frames import FrameHeader
 from streamd.ipc.messages import CreditNow, NoSession, Ping, Pong, ReceiptDue
 from streamd.limits import ANSWER_TIMEOUT_S, BACKOFF_MIN_S, SILENCE_S
 
@@ -96,7 +96,7 @@ def test_whatever_only_one_side_knows_of_makes_it_begin_anew(pong: Pong) -> None
 def test_an_answer_for_another_session_counts_as_stale() -> None:
     session = pinged(active())
 
-    session.heard(Header(HERE.boot, HERE.session + 1, 0), Pong(5, 5, 5, 5), 21.0)
+    session.heard(FrameHeader(HERE.boot, HERE.session + 1, 0), Pong(5, 5, 5, 5), 21.0)
 
     assert session.state == "active"
     assert session.stale_frames == 1

@@ -17,7 +17,7 @@ from talking import SPEC
 
 from streamd.client.session import Do, OpenSocket, ReceivedBatch, Say, Session, Wish
 from streamd.core.spec import Cursor
-from streamd.ipc.frames import Header
+from streamd.ipc.frames import FrameHeader
 from streamd.ipc.messages import BatchReady, DaemonMessage, Goodbye, NoSession, Ping, Pong, Progress, Subscribe, Welcome
 
 BATCHES: Final = SPEC.batches
@@ -80,7 +80,7 @@ class Talk(RuleBasedStateMachine):
                 case ReceivedBatch(number, batch):
                     self.see(number, batch)
 
-    def hear(self, header: Header, message: object) -> None:
+    def hear(self, header: FrameHeader, message: object) -> None:
         if isinstance(message, Subscribe):
             self.asked = message
             return
@@ -110,7 +110,7 @@ class Talk(RuleBasedStateMachine):
     def take(self) -> None:
         self.held.append(self.inbox.pop(0))
         self.taken, self.place = self.taken + 1, self.place + 1
-        self.cursor = self.cursor.after_step(0, 1) if self.place % BATCHES else self.cursor.next_epoch()
+        self.cursor = self.cursor.after_step(0, 1) if self.place % BATCHES else self.cursor.at_next_epoch()
 
     @rule(at=which)
     @precondition(lambda self: self.held)
@@ -153,14 +153,14 @@ class Talk(RuleBasedStateMachine):
     # --- the daemon
 
     def say(self, speaker: Speaker, message: DaemonMessage, number: int = 0) -> None:
-        self.do(self.session.heard(Header(speaker.boot, speaker.number, number), message, self.now_s))
+        self.do(self.session.heard(FrameHeader(speaker.boot, speaker.number, number), message, self.now_s))
 
     @rule()
     def welcome(self) -> None:
         if self.session.state != "asking" or self.asked is None:
             return
         cursor = self.asked.cursor
-        speaker = Speaker(self.boot, next(self.numbers), cursor.epoch * BATCHES + cursor.base)
+        speaker = Speaker(self.boot, next(self.numbers), cursor.epoch * BATCHES + cursor.next_base)
         self.speakers.append(speaker)
         self.asked, self.here = None, speaker
         assert speaker.place == self.place, "it asks for what its loop has not taken"

@@ -9,7 +9,15 @@ from typing import Final
 
 import pytest
 
-from streamd.core.activity import Away, Limit, Look, Moment, moment, moments, where
+from streamd.core.activity import (
+    Bottleneck,
+    DaemonActivity,
+    StatusSnapshot,
+    UnreachableDaemon,
+    compute_activity,
+    find_bottleneck,
+    watch_activity,
+)
 from streamd.core.status import DaemonStatus, SessionStatus, StreamStatus
 from streamd.errors import ConnectError
 
@@ -25,22 +33,22 @@ NUMBERS: Final = {
 }
 
 
-def later(seconds: float = 2.0, **more: float) -> Look:
+def later(seconds: float = 2.0, **more: float) -> StatusSnapshot:
     """A look some seconds after the first, with so much more of each number of the stream."""
     numbers = {name: value + more.get(name, 0) for name, value in NUMBERS["stream.train"].items()}
-    return Look(replace(STATUS, uptime_s=STATUS.uptime_s + seconds), {**NUMBERS, "stream.train": numbers})
+    return StatusSnapshot(replace(STATUS, uptime_s=STATUS.uptime_s + seconds), {**NUMBERS, "stream.train": numbers})
 
 
 BEFORE: Final = later(0.0)
 
 
 def test_rates_are_what_was_counted_between_the_looks() -> None:
-    (stream,) = moment(BEFORE, later(2.0, produced=10, sent_samples=160)).streams
+    (stream,) = compute_activity(BEFORE, later(2.0, produced=10, sent_samples=160)).streams
     assert (stream.decoded_per_s, stream.samples_per_s) == (5.0, 80.0)
 
 
 def test_reading_and_decoding_are_parts_of_all_workers_time() -> None:
-    flow = moment(BEFORE, later(2.0, read_s=1, decode_s=6, client_wait_s=3, sent_samples=8)).flow
+    flow = compute_activity(BEFORE, later(2.0, read_s=1, decode_s=6, client_wait_s=3, sent_samples=8)).flow
     assert flow is not None
     assert (flow.reading, flow.decoding, flow.slots, flow.waiting) == (0.125, 0.75, 12, 1.5)
 
@@ -49,30 +57,30 @@ def test_samples_that_turned_bad_between_the_looks_are_told_and_never_fewer_than
     now = later(2.0)
     for bad, new in ((5, 2), (0, 0)):
         status = replace(now.status, streams=(replace(TRAIN, bad=bad),))
-        assert moment(BEFORE, replace(now, status=status)).streams[0].new_bad == new
+        assert compute_activity(BEFORE, replace(now, status=status)).streams[0].new_bad == new
 
 
 def test_a_trainers_rate_is_the_way_it_went_across_the_end_of_an_epoch() -> None:
     gone_on = replace(FIRST, epoch=4, step=5)  # 90 steps on
     now = replace(later(2.0).status, sessions=(gone_on, SECOND))
-    first, second = moment(BEFORE, Look(now, NUMBERS)).trainers
+    first, second = compute_activity(BEFORE, StatusSnapshot(now, NUMBERS)).trainers
     assert (first.samples_per_s, second.samples_per_s) == (90 * 8 / 2.0, 0.0)
 
 
 def test_a_trainer_that_has_just_come_has_the_rate_that_the_daemon_tells() -> None:
     now = replace(later().status, sessions=(replace(FIRST, session=9),))
-    assert moment(BEFORE, Look(now, NUMBERS)).trainers[0].samples_per_s == 100.0
+    assert compute_activity(BEFORE, StatusSnapshot(now, NUMBERS)).trainers[0].samples_per_s == 100.0
 
 
 def test_a_trainer_is_behind_by_steps_and_its_epoch_ends_at_its_rate() -> None:
-    first, second = moment(None, BEFORE).trainers
+    first, second = compute_activity(None, BEFORE).trainers
     assert (first.lag, second.lag) == (0, 10)
     assert first.left_s == (125 - 40) * 8 / 100.0
 
 
 def test_who_gets_nothing_or_has_finished_has_no_time_left_to_tell() -> None:
     still, done = replace(FIRST, samples_per_s=0.0), replace(SECOND, doing="finished")
-    trainers = moment(None, Look(replace(STATUS, sessions=(still, done)), NUMBERS)).trainers
+    trainers = compute_activity(None, StatusSnapshot(replace(STATUS, sessions=(still, done)), NUMBERS)).trainers
     assert [each.left_s for each in trainers] == [None, None]
     assert trainers[1].lag is None
 
@@ -80,16 +88,18 @@ def test_who_gets_nothing_or_has_finished_has_no_time_left_to_tell() -> None:
 @pytest.mark.parametrize(
     "before", [None, replace(BEFORE, status=replace(STATUS, pid=8)), later(100.0), later(2.0)]
 )  # none, another daemon, one that had been up for longer, and this very moment
-def test_without_an_earlier_look_at_the_same_run_rates_are_those_of_the_last_half_minute(before: Look | None) -> None:
-    seen = moment(before, later(2.0))
+def test_without_an_earlier_look_at_the_same_run_rates_are_those_of_the_last_half_minute(
+    before: StatusSnapshot | None,
+) -> None:
+    seen = compute_activity(before, later(2.0))
     assert (seen.flow, seen.streams[0].samples_per_s, seen.trainers[0].samples_per_s) == (None, 80.0, 100.0)
 
 
 def test_while_nothing_comes_those_count_as_waiting_who_want_something() -> None:
     now = replace(later().status, sessions=(FIRST, replace(SECOND, doing="waiting")))
-    flow = moment(BEFORE, Look(now, NUMBERS)).flow
+    flow = compute_activity(BEFORE, StatusSnapshot(now, NUMBERS)).flow
     assert flow is not None
-    assert (flow.waiting, flow.limit) == (1.0, "pending")
+    assert (flow.waiting, flow.bottleneck) == (1.0, "pending")
 
 
 @pytest.mark.parametrize(
@@ -105,16 +115,16 @@ def test_while_nothing_comes_those_count_as_waiting_who_want_something() -> None
     ],
 )
 def test_where_batches_wait_is_decided_as_an_epochs_verdict(
-    asking: int, waiting: float, reading: float, decoding: float, slot_wait: float, limit: Limit
+    asking: int, waiting: float, reading: float, decoding: float, slot_wait: float, limit: Bottleneck
 ) -> None:
-    assert where(asking, waiting, reading, decoding, slot_wait) == limit
+    assert find_bottleneck(asking, waiting, reading, decoding, slot_wait) == limit
 
 
-def looks(*answers: Look | ConnectError) -> Callable[[], Look]:
+def looks(*answers: StatusSnapshot | ConnectError) -> Callable[[], StatusSnapshot]:
     """Gives one answer after the other."""
-    given: Iterator[Look | ConnectError] = iter(answers)
+    given: Iterator[StatusSnapshot | ConnectError] = iter(answers)
 
-    def look() -> Look:
+    def look() -> StatusSnapshot:
         answer = next(given)
         if isinstance(answer, ConnectError):
             raise answer
@@ -125,17 +135,17 @@ def looks(*answers: Look | ConnectError) -> Callable[[], Look]:
 
 def test_a_daemon_that_goes_away_is_shown_as_it_was_and_comes_back_with_counts_of_its_own() -> None:
     away = ConnectError("ipc:///s", "no answer")
-    again = Look(replace(STATUS, pid=8, uptime_s=1.0), NUMBERS)
+    again = StatusSnapshot(replace(STATUS, pid=8, uptime_s=1.0), NUMBERS)
     now_s = iter([10.0, 13.0, 14.0, 20.0])
     waits: list[None] = []
-    seen = moments(looks(BEFORE, away, away, again), lambda: waits.append(None), lambda: next(now_s))
+    seen = watch_activity(looks(BEFORE, away, away, again), lambda: waits.append(None), lambda: next(now_s))
     first, *gone, back = islice(seen, 4)
-    assert isinstance(first, Moment)
-    assert gone == [Away(first, 3.0), Away(first, 4.0)]
-    assert back == moment(None, again)
+    assert isinstance(first, DaemonActivity)
+    assert gone == [UnreachableDaemon(first, 3.0), UnreachableDaemon(first, 4.0)]
+    assert back == compute_activity(None, again)
     assert len(waits) == 3
 
 
 def test_a_daemon_that_is_not_there_at_first_is_not_waited_for() -> None:
     with pytest.raises(ConnectError):
-        next(moments(looks(ConnectError("ipc:///s", "no answer")), lambda: None, lambda: 0.0))
+        next(watch_activity(looks(ConnectError("ipc:///s", "no answer")), lambda: None, lambda: 0.0))

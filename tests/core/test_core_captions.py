@@ -9,7 +9,7 @@ import pytest
 from sample_batches import CLASS, flat, some_batch
 
 from streamd.core.bad_samples import BadRow
-from streamd.core.captions import captions, heading, label_words, number_words
+from streamd.core.captions import build_captions, format_batch_heading, format_label, format_number
 from streamd.core.spec import LabelSpec
 
 ANGLE = LabelSpec("angle", "float")
@@ -36,7 +36,7 @@ COUNT = LabelSpec("count", "int")
     ],
 )
 def test_a_label_is_said_in_the_words_of_its_kind(label: LabelSpec, value: Any, words: str) -> None:
-    assert label_words(label, value) == words
+    assert format_label(label, value) == words
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_label_is_said_in_the_words_of_its_kind(label: LabelSpec, value: Any, 
     ],
 )  # fmt: skip
 def test_a_number_has_three_digits_and_whole_ones_all_of_theirs(number: float, words: str) -> None:
-    assert number_words(number) == words
+    assert format_number(number) == words
 
 
 @pytest.mark.parametrize(
@@ -63,13 +63,13 @@ def test_a_number_has_three_digits_and_whole_ones_all_of_theirs(number: float, w
 def test_only_a_class_or_a_text_that_is_alone_goes_without_its_name(
     labels: list[tuple[LabelSpec, Any]], lines: tuple[str, ...]
 ) -> None:
-    (caption,) = captions(some_batch(flat(1), labels), 9)
+    (caption,) = build_captions(some_batch(flat(1), labels), 9)
     assert caption.labels == lines
 
 
 def test_of_many_labels_the_first_are_named_and_the_rest_counted() -> None:
     labels = [(LabelSpec(f"n{number}", "int"), [number]) for number in range(9)]
-    (caption,) = captions(some_batch(flat(1), labels), 1)
+    (caption,) = build_captions(some_batch(flat(1), labels), 1)
     assert caption.labels == ("n0 0", "n1 1", "n2 2", "n3 3", "n4 4", "and 4 more labels")
 
 
@@ -77,7 +77,7 @@ def test_what_is_unusual_about_a_row_is_its_mark() -> None:
     bad = [BadRow(1, 7, "a.jpg", "cut short", "substituted"), BadRow(2, 8, "b.jpg", "no image", "masked")]
     batch = some_batch(flat(5), without=[2, 3], bad=bad)
     batch.weights[4] = 0
-    told = captions(batch, 5)
+    told = build_captions(batch, 5)
     assert [each.mark for each in told] == ["", "substituted", "masked", "no sample", "weight 0"]
     assert [each.bad for each in told] == [None, *bad, None, None]
     assert [each.sample_id for each in told] == [100, 101, -1, -1, 104]
@@ -86,19 +86,19 @@ def test_what_is_unusual_about_a_row_is_its_mark() -> None:
 def test_a_sample_that_weighs_nothing_has_its_labels_and_a_row_without_one_none() -> None:
     batch = some_batch(flat(2), [(CLASS, [1, 0])], without=[1])
     batch.weights[0] = 0
-    assert [each.labels for each in captions(batch, 2)] == [("Zoë",), ()]
+    assert [each.labels for each in build_captions(batch, 2)] == [("Zoë",), ()]
 
 
 def test_a_row_that_does_not_count_claims_no_label() -> None:
-    told = captions(some_batch(flat(2), without=[0]), 2)
+    told = build_captions(some_batch(flat(2), without=[0]), 2)
     assert [each.labels for each in told] == [(), ("Zoë",)]
 
 
 def test_no_more_rows_are_told_than_asked_for_or_there() -> None:
     batch = some_batch(flat(3))
-    assert [len(captions(batch, rows)) for rows in (1, 3, 9)] == [1, 3, 3]
+    assert [len(build_captions(batch, rows)) for rows in (1, 3, 9)] == [1, 3, 3]
 
 
 def test_the_heading_counts_the_samples_that_are_there() -> None:
-    assert heading(some_batch(flat(2000, 5, 7, 3), without=[0])) == "train 0:12 · 1,999 samples · 5x7 RGB"
-    assert heading(some_batch(flat(1, 5, 7, 1))) == "train 0:12 · 1 sample · 5x7 L"
+    assert format_batch_heading(some_batch(flat(2000, 5, 7, 3), without=[0])) == "train 0:12 · 1,999 samples · 5x7 RGB"
+    assert format_batch_heading(some_batch(flat(1, 5, 7, 1))) == "train 0:12 · 1 sample · 5x7 L"

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamd.core.chunk_shuffle import chunk_ids
+from streamd.core.chunk_shuffle import shuffle_in_chunks
 from streamd.core.permutation import Ids
 
 LARGEST: Final = 1 << 32  # what a configuration may say
 
 
 def whole(samples: int, chunk: int, buffer: int, seed: int = 0, epoch: int = 0) -> Ids:
-    return chunk_ids(np.arange(samples, dtype=np.int64), samples, chunk, buffer, seed, epoch)
+    return shuffle_in_chunks(np.arange(samples, dtype=np.int64), samples, chunk, buffer, seed, epoch)
 
 
 def buffers_of(ids: Ids, chunk: int, buffer: int) -> Ids:
@@ -43,8 +43,8 @@ def test_positions_asked_apart_give_what_they_give_together(
     samples: int, chunk: int, buffer: int, epoch: int, data: st.DataObject
 ) -> None:
     wanted = data.draw(st.lists(st.integers(0, samples - 1), min_size=1, max_size=20))
-    together = chunk_ids(np.array(wanted), samples, chunk, buffer, 7, epoch).tolist()
-    apart = [chunk_ids(np.array([one]), samples, chunk, buffer, 7, epoch).item() for one in wanted]
+    together = shuffle_in_chunks(np.array(wanted), samples, chunk, buffer, 7, epoch).tolist()
+    apart = [shuffle_in_chunks(np.array([one]), samples, chunk, buffer, 7, epoch).item() for one in wanted]
     assert together == apart
     assert all(0 <= one < samples for one in together)
     assert len(set(together)) == len(set(wanted))
@@ -102,7 +102,7 @@ def test_larger_orders_are_what_they_always_were() -> None:
         hashlib.sha256(ids.astype("<i8").tobytes()).hexdigest()
         == "a5c4af53569a85215d8d19a8083d8c3f7c386c7dba120f275cd49022527d5d9a"
     )
-    edges = chunk_ids(np.array([0, 1, 10**12]), 10**12 + 39, 3200, 16, 7, 2)
+    edges = shuffle_in_chunks(np.array([0, 1, 10**12]), 10**12 + 39, 3200, 16, 7, 2)
     assert edges.tolist() == [81458932980, 876714024709, 634160245566]
 
 

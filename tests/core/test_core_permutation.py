@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamd.core import permutation
-from streamd.core.permutation import PLAN_VERSION, Ids, epoch_keys, mix64
+from streamd.core.permutation import ORDER_VERSION, Ids, derive_epoch_keys, mix64
 
 
 def permute(positions: Ids, n: int, seed: int, epoch: int) -> Ids:
-    return permutation.permute(positions, n, epoch_keys(seed, epoch))
+    return permutation.permute_positions(positions, n, derive_epoch_keys(seed, epoch))
 
 
 def whole(n: int, seed: int = 0, epoch: int = 0) -> Ids:
@@ -103,7 +103,7 @@ def test_larger_orders_are_what_they_always_were() -> None:
     assert digest == "9df4e01fb182ef6ff78efe074deebf9ffbc66964c622f28c463353c3b3852ce6"
     edges = permute(np.array([0, 1, 2, 2**32 + 14]), 2**32 + 15, 7, 2)
     assert edges.tolist() == [2398832745, 1496795776, 1819119414, 1800378757]
-    assert PLAN_VERSION == 1
+    assert ORDER_VERSION == 1
 
 
 # --- how it mixes (fixed seeds: these cannot fail by chance, only by a change)

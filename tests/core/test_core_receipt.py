@@ -13,22 +13,22 @@ from hypothesis import strategies as st
 from sample_batches import joined
 from sample_specs import SPEC
 
-from streamd.core.bad_samples import GOOD, MASKED, SUBSTITUTED, Marks, resolve
+from streamd.core.bad_samples import GOOD, MASKED, SUBSTITUTED, RowStatus, resolve_bad_samples
 from streamd.core.receipt import (
+    EpochTally,
     Lanes,
     Receipt,
-    Tally,
-    add,
+    add_lanes,
+    compute_expected_digest,
+    compute_row_places,
     digest_rows,
-    expected_digest,
-    from_hex,
-    places_of,
-    to_hex,
+    format_digest,
+    parse_digest,
 )
-from streamd.core.sampler import Ids, Order, batch_ids
+from streamd.core.sampler import Ids, SampleOrder, compute_batch_ids
 from streamd.core.spec import Cursor, Segment
 
-Content = tuple[Ids, Marks]
+Content = tuple[Ids, RowStatus]
 ORDER: Final = SPEC.order_id
 PIXELS: Final = SPEC.pixel_id
 BATCHES: Final = 150  # more than twice what is digested together, so that every path is walked
@@ -36,24 +36,26 @@ ROWS: Final = 4
 
 
 def content(index: int, bad: frozenset[int] = frozenset(), epoch: int = 0) -> Content:
-    order = Order(BATCHES * ROWS - 1, ROWS, BATCHES, "full", 9)
-    planned = batch_ids(order, epoch, index, ROWS - (index == BATCHES - 1))
-    return planned, resolve(planned, bad, "substitute")[1]
+    order = SampleOrder(BATCHES * ROWS - 1, ROWS, BATCHES, "full", 9)
+    planned = compute_batch_ids(order, epoch, index, ROWS - (index == BATCHES - 1))
+    return planned, resolve_bad_samples(planned, bad, "substitute")[1]
 
 
-def new_tally(epoch: int = 0, order_id: str = ORDER) -> Tally:
-    return Tally("train", order_id, Cursor(epoch), pixel_id=PIXELS)
+def new_tally(epoch: int = 0, order_id: str = ORDER) -> EpochTally:
+    return EpochTally("train", order_id, Cursor(epoch), pixel_id=PIXELS)
 
 
-def took(indices: Iterable[int], tally: Tally | None = None, batch: Callable[[int], Content] = content) -> Tally:
+def took(
+    indices: Iterable[int], tally: EpochTally | None = None, batch: Callable[[int], Content] = content
+) -> EpochTally:
     tally = tally or new_tally()
     for index in indices:
-        tally.take(index, *batch(index), tally.cursor.after_step(0, 1))
+        tally.add_batch(index, *batch(index), tally.cursor.after_step(0, 1))
     return tally
 
 
 def lanes_of(index: int, ids: list[int], epoch: int = 0, order: str = ORDER) -> Lanes:
-    return digest_rows(order, epoch, places_of([index], [len(ids)]), np.array(ids, dtype=np.int64))
+    return digest_rows(order, epoch, compute_row_places([index], [len(ids)]), np.array(ids, dtype=np.int64))
 
 
 # --- the digest
@@ -62,20 +64,20 @@ def lanes_of(index: int, ids: list[int], epoch: int = 0, order: str = ORDER) -> 
 @settings(derandomize=True, deadline=None, max_examples=30)
 @given(st.permutations(range(BATCHES)))
 def test_the_digest_does_not_depend_on_the_order_of_batches(order: list[int]) -> None:
-    assert took(order).digest == took(range(BATCHES)).digest
+    assert took(order).order_digest == took(range(BATCHES)).order_digest
 
 
 def test_the_digest_of_rows_is_what_it_always_was() -> None:
-    assert to_hex(lanes_of(5, [7, -1, 9], epoch=3, order="abc")) == "b6a11b738153285fa6a4b64fdbc6d0a8"
+    assert format_digest(lanes_of(5, [7, -1, 9], epoch=3, order="abc")) == "b6a11b738153285fa6a4b64fdbc6d0a8"
 
 
 def test_rows_apart_add_up_to_rows_together() -> None:
     ids = np.arange(6, dtype=np.int64)
-    places = places_of([8], [6])
+    places = compute_row_places([8], [6])
     apart = (digest_rows(ORDER, 1, places[row:][:1], ids[row:][:1]) for row in range(6))
     total = (0, 0)
     for lanes in apart:
-        total = add(total, lanes)
+        total = add_lanes(total, lanes)
     assert total == digest_rows(ORDER, 1, places, ids)
 
 
@@ -103,12 +105,12 @@ def test_any_other_row_place_epoch_or_order_changes_both_lanes(other: Lanes) -> 
 @given(st.integers(0, BATCHES - 1), st.integers(0, BATCHES - 1))
 def test_loss_repetition_and_exchange_of_batches_change_the_digest(one: int, other: int) -> None:
     everything = list(range(BATCHES))
-    right = took(everything).digest
-    assert took([index for index in everything if index != one]).digest != right
-    assert took([*everything, one]).digest != right
+    right = took(everything).order_digest
+    assert took([index for index in everything if index != one]).order_digest != right
+    assert took([*everything, one]).order_digest != right
     if one != other:
         swapped = {one: other, other: one}
-        assert took(everything, batch=lambda index: content(swapped.get(index, index))).digest != right
+        assert took(everything, batch=lambda index: content(swapped.get(index, index))).order_digest != right
 
 
 @settings(derandomize=True, deadline=None, max_examples=60)
@@ -121,16 +123,16 @@ def test_an_exchange_of_two_rows_changes_the_digest(index: int, one: int, other:
             ids[[one, other]] = ids[[other, one]]
         return ids, marks
 
-    right = took(range(BATCHES)).digest
-    assert (took(range(BATCHES), batch=exchanged).digest == right) == (one == other)
+    right = took(range(BATCHES)).order_digest
+    assert (took(range(BATCHES), batch=exchanged).order_digest == right) == (one == other)
 
 
 def test_another_epoch_or_order_changes_the_digest_of_an_epoch() -> None:
     digests = {
-        took(range(BATCHES)).digest,
-        took(range(BATCHES), new_tally(epoch=1)).digest,
-        took(range(BATCHES), new_tally(order_id="another")).digest,
-        new_tally().digest,
+        took(range(BATCHES)).order_digest,
+        took(range(BATCHES), new_tally(epoch=1)).order_digest,
+        took(range(BATCHES), new_tally(order_id="another")).order_digest,
+        new_tally().order_digest,
     }
     assert len(digests) == 4
 
@@ -138,14 +140,17 @@ def test_another_epoch_or_order_changes_the_digest_of_an_epoch() -> None:
 def test_a_sample_that_turns_bad_behind_a_trainer_changes_the_count_and_not_the_digest() -> None:
     bad = frozenset([int(content(3)[0][2])])
     later = took(range(BATCHES), batch=lambda index: content(index, bad))
-    assert later.digest == took(range(BATCHES)).digest
-    assert (later.snapshot().totals().bad, took(range(BATCHES)).snapshot().totals().bad) == (1, 0)
+    assert later.order_digest == took(range(BATCHES)).order_digest
+    assert (later.take_snapshot().compute_totals().bad, took(range(BATCHES)).take_snapshot().compute_totals().bad) == (
+        1,
+        0,
+    )
 
 
 def test_masked_samples_are_not_counted_as_delivered() -> None:
     tally = new_tally()
-    tally.take(0, np.arange(4), np.array([GOOD, MASKED, SUBSTITUTED, GOOD], np.uint8), Cursor().after_step(0, 1))
-    totals = tally.snapshot().totals()
+    tally.add_batch(0, np.arange(4), np.array([GOOD, MASKED, SUBSTITUTED, GOOD], np.uint8), Cursor().after_step(0, 1))
+    totals = tally.take_snapshot().compute_totals()
     assert (totals.samples, totals.bad) == (3, 2)
 
 
@@ -168,17 +173,21 @@ def test_the_expected_digest_equals_a_tally_that_took_the_same(
     for part in history:
         for step in range(part.steps):
             index = part.base + step * part.world + part.rank
-            tally.take(index, *content(index, bad, 2), tally.cursor.after_step(part.rank, part.world))
+            tally.add_batch(index, *content(index, bad, 2), tally.cursor.after_step(part.rank, part.world))
     assert tally.cursor == Cursor(2, history)
     for together in (1, 7, 64):
-        assert tally.digest == expected_digest(
-            ORDER, 2, history, lambda indices: joined(content(index, bad, 2)[0] for index in indices), together=together
+        assert tally.order_digest == compute_expected_digest(
+            ORDER,
+            2,
+            history,
+            lambda indices: joined(content(index, bad, 2)[0] for index in indices),
+            batches_at_once=together,
         )
 
 
 def test_places_tell_every_row_of_every_batch_apart() -> None:
-    assert places_of([0], [65536])[-1] + 1 == places_of([1], [1])[0]
-    assert places_of([2**40], [2]).tolist() == [2**56, 2**56 + 1]
+    assert compute_row_places([0], [65536])[-1] + 1 == compute_row_places([1], [1])[0]
+    assert compute_row_places([2**40], [2]).tolist() == [2**56, 2**56 + 1]
 
 
 # --- digests as text
@@ -187,8 +196,8 @@ def test_places_tell_every_row_of_every_batch_apart() -> None:
 @settings(derandomize=True, deadline=None)
 @given(st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1)))
 def test_a_digest_comes_back_from_its_text(lanes: Lanes) -> None:
-    assert len(to_hex(lanes)) == 32
-    assert from_hex(to_hex(lanes)) == lanes
+    assert len(format_digest(lanes)) == 32
+    assert parse_digest(format_digest(lanes)) == lanes
 
 
 @pytest.mark.parametrize(
@@ -196,15 +205,15 @@ def test_a_digest_comes_back_from_its_text(lanes: Lanes) -> None:
 )
 def test_what_is_no_digest_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="32 hexadecimal digits"):
-        from_hex(text)
+        parse_digest(text)
 
 
 @settings(derandomize=True, deadline=None)
 @given(*[st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))] * 3)
 def test_lanes_add_up_in_any_order_and_stay_in_64_bits(one: Lanes, two: Lanes, three: Lanes) -> None:
-    assert add(one, two) == add(two, one)
-    assert add(add(one, two), three) == add(one, add(two, three))
-    assert all(lane < 2**64 for lane in add(one, two))
+    assert add_lanes(one, two) == add_lanes(two, one)
+    assert add_lanes(add_lanes(one, two), three) == add_lanes(one, add_lanes(two, three))
+    assert all(lane < 2**64 for lane in add_lanes(one, two))
 
 
 # --- continuing
@@ -212,12 +221,12 @@ def test_lanes_add_up_in_any_order_and_stay_in_64_bits(one: Lanes, two: Lanes, t
 
 @pytest.mark.parametrize("stop", [1, 63, 64, 65, 100, 149])
 def test_a_tally_that_goes_on_from_a_token_ends_with_the_same_digest(stop: int) -> None:
-    place = took(range(stop)).snapshot()
-    resumed = Tally("train", ORDER, place.cursor, place.totals())
+    place = took(range(stop)).take_snapshot()
+    resumed = EpochTally("train", ORDER, place.cursor, place.compute_totals())
     took(range(stop, BATCHES), resumed)
     whole = took(range(BATCHES))
-    assert (resumed.digest, resumed.cursor, resumed.steps) == (whole.digest, whole.cursor, BATCHES)
-    receipt = resumed.receipt(expected_digest=whole.digest, steps_left=0, dropped=0)
+    assert (resumed.order_digest, resumed.cursor, resumed.steps_taken) == (whole.order_digest, whole.cursor, BATCHES)
+    receipt = resumed.build_receipt(expected_digest=whole.order_digest, steps_left=0, dropped=0)
     assert receipt.ok
     assert (receipt.missed, receipt.repeated) == (0, 0)
 
@@ -225,10 +234,10 @@ def test_a_tally_that_goes_on_from_a_token_ends_with_the_same_digest(stop: int) 
 @pytest.mark.parametrize("stop", [0, 1, 63, 64, 65])
 def test_a_snapshot_is_unmoved_by_what_is_taken_later(stop: int) -> None:
     tally = took(range(stop))
-    place = tally.snapshot()
+    place = tally.take_snapshot()
     took(range(stop, BATCHES), tally)
-    assert tally.digest != took(range(stop)).digest
-    assert place.digest == took(range(stop)).digest
+    assert tally.order_digest != took(range(stop)).order_digest
+    assert place.order_digest == took(range(stop)).order_digest
     assert place.cursor == took(range(stop)).cursor
 
 
@@ -236,30 +245,30 @@ def test_asking_for_the_digest_often_changes_nothing() -> None:
     tally = new_tally()
     for index in range(BATCHES):
         took([index], tally)
-        assert tally.digest == tally.digest
-        assert tally.snapshot().digest == tally.digest
-    assert tally.digest == took(range(BATCHES)).digest
+        assert tally.order_digest == tally.order_digest
+        assert tally.take_snapshot().order_digest == tally.order_digest
+    assert tally.order_digest == took(range(BATCHES)).order_digest
 
 
 # --- the receipt
 
 
-def receipt_of(tally: Tally, expected: str | None, steps_left: int = 0) -> Receipt:
-    return tally.receipt(expected_digest=expected, steps_left=steps_left, dropped=3)
+def receipt_of(tally: EpochTally, expected: str | None, steps_left: int = 0) -> Receipt:
+    return tally.build_receipt(expected_digest=expected, steps_left=steps_left, dropped=3)
 
 
 def test_a_whole_epoch_has_a_receipt_that_is_complete_and_ok() -> None:
     bad = frozenset([int(content(3)[0][2])])
     tally = took(range(BATCHES), batch=lambda index: content(index, bad))
-    assert receipt_of(tally, tally.digest) == Receipt(
+    assert receipt_of(tally, tally.order_digest) == Receipt(
         stream="train", epoch=0, steps=BATCHES, samples=BATCHES * ROWS - 1, missed=0, repeated=0, bad=1, dropped=3,
-        changed=False, complete=True, ok=True, digest=tally.digest,
+        changed=False, complete=True, ok=True, digest=tally.order_digest,
     )  # fmt: skip
 
 
 def test_rows_without_a_sample_are_not_counted_as_samples() -> None:
     tally = new_tally()
-    tally.take(0, np.array([4, -1, -1]), np.array([0, 2, 0], dtype=np.uint8), tally.cursor.after_step(0, 1))
+    tally.add_batch(0, np.array([4, -1, -1]), np.array([0, 2, 0], dtype=np.uint8), tally.cursor.after_step(0, 1))
     receipt = receipt_of(tally, None)
     assert (receipt.samples, receipt.bad) == (1, 1)
 
@@ -272,19 +281,19 @@ def test_an_epoch_that_was_stopped_is_incomplete_and_ok() -> None:
 
 def test_an_account_that_differs_from_the_plan_is_not_ok() -> None:
     tally = took(range(BATCHES))
-    receipt = receipt_of(tally, took(range(BATCHES - 1)).digest)
+    receipt = receipt_of(tally, took(range(BATCHES - 1)).order_digest)
     assert (receipt.complete, receipt.ok, receipt.missed, receipt.repeated) == (True, False, 0, 0)
 
 
 def test_an_epoch_that_ended_too_early_has_missed_the_rest() -> None:
     tally = took(range(20))
-    receipt = receipt_of(tally, tally.digest, steps_left=5)
+    receipt = receipt_of(tally, tally.order_digest, steps_left=5)
     assert (receipt.ok, receipt.missed) == (False, 5)
 
 
 def test_a_batch_taken_twice_in_place_of_another_is_repeated_and_the_other_missed() -> None:
     tally = took([0, 1, 1, 3])
-    receipt = receipt_of(tally, took(range(4)).digest)
+    receipt = receipt_of(tally, took(range(4)).order_digest)
     assert (receipt.ok, receipt.missed, receipt.repeated, receipt.steps) == (False, 1, 1, 4)
 
 
@@ -294,41 +303,41 @@ def test_repetition_is_seen_without_the_daemons_word() -> None:
 
 
 def test_a_batch_from_before_the_token_counts_as_repeated() -> None:
-    place = took(range(5)).snapshot()
-    resumed = took([4], Tally("train", ORDER, place.cursor, place.totals()))
-    receipt = receipt_of(resumed, resumed.digest)
+    place = took(range(5)).take_snapshot()
+    resumed = took([4], EpochTally("train", ORDER, place.cursor, place.compute_totals()))
+    receipt = receipt_of(resumed, resumed.order_digest)
     assert (receipt.repeated, receipt.missed, receipt.ok) == (1, 1, False)
 
 
 def test_other_pixels_are_noted_and_do_no_harm() -> None:
     tally = took(range(2))
-    tally.show("other")
+    tally.note_pixels("other")
     took([2, 3], tally)
-    receipt = receipt_of(tally, tally.digest)
+    receipt = receipt_of(tally, tally.order_digest)
     assert (receipt.changed, receipt.ok) == (True, True)
-    assert replace(receipt, changed=False) == receipt_of(took(range(4)), tally.digest)
+    assert replace(receipt, changed=False) == receipt_of(took(range(4)), tally.order_digest)
 
 
 def test_the_same_pixels_all_the_time_are_no_change() -> None:
     tally = new_tally()
-    tally.show(PIXELS)
-    assert not receipt_of(took(range(4), tally), tally.digest).changed
+    tally.note_pixels(PIXELS)
+    assert not receipt_of(took(range(4), tally), tally.order_digest).changed
 
 
 def test_a_place_before_a_change_of_pixels_knows_nothing_of_it_and_every_place_behind_does() -> None:
     tally = new_tally()
-    before = tally.snapshot()
-    tally.show("other")
-    tally.show("other")
-    behind = [tally.after(0, *content(0), tally.cursor.after_step(0, 1)), tally.snapshot()]
+    before = tally.take_snapshot()
+    tally.note_pixels("other")
+    tally.note_pixels("other")
+    behind = [tally.take_snapshot_after(0, *content(0), tally.cursor.after_step(0, 1)), tally.take_snapshot()]
     assert (before.pixel_id, before.changed) == (PIXELS, False)
     assert [(place.pixel_id, place.changed) for place in behind] == [("other", True)] * 2
 
 
 def test_the_cursor_moves_behind_each_batch() -> None:
     tally = new_tally(epoch=4)
-    tally.take(1, *content(1), tally.cursor.after_step(1, 3))
+    tally.add_batch(1, *content(1), tally.cursor.after_step(1, 3))
     assert tally.cursor == Cursor(4, (Segment(0, 1, 1, 3),))
-    tally.take(4, *content(4), tally.cursor.after_step(1, 3))
+    tally.add_batch(4, *content(4), tally.cursor.after_step(1, 3))
     assert tally.cursor == Cursor(4, (Segment(0, 2, 1, 3),))
-    assert tally.steps == 2
+    assert tally.steps_taken == 2

@@ -12,27 +12,36 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_specs import some_spec
 
-from streamd.core.chunk_shuffle import chunk_ids
-from streamd.core.permutation import epoch_keys, permute
-from streamd.core.sampler import PAD_ID, Ids, Order, batch_ids, several_ids, walked
-from streamd.core.spec import Remainder, Segment, Shuffle, StreamSpec
+from streamd.core.chunk_shuffle import shuffle_in_chunks
+from streamd.core.permutation import derive_epoch_keys, permute_positions
+from streamd.core.sampler import (
+    PAD_ID,
+    Ids,
+    SampleOrder,
+    compute_batch_ids,
+    compute_ids_of_batches,
+    compute_index_ranges,
+)
+from streamd.core.spec import RemainderPolicy, Segment, Shuffle, StreamSpec
 
 BLOCK_ROWS: Final = 4096
 
 
 def whole(n: int, seed: int = 0, epoch: int = 0) -> Ids:
-    return permute(np.arange(n, dtype=np.int64), n, epoch_keys(seed, epoch))
+    return permute_positions(np.arange(n, dtype=np.int64), n, derive_epoch_keys(seed, epoch))
 
 
-def stream_of(samples: int, batch_size: int, remainder: Remainder = "keep", shuffle: Shuffle = "full") -> StreamSpec:
+def stream_of(
+    samples: int, batch_size: int, remainder: RemainderPolicy = "keep", shuffle: Shuffle = "full"
+) -> StreamSpec:
     batches = samples // batch_size if remainder == "drop" else -(-samples // batch_size)
     spec = some_spec(samples=samples, batch_size=batch_size, batches=batches, remainder=remainder, shuffle=shuffle)
     return replace(spec, chunk=max(1, samples // 7), buffer=2) if shuffle == "chunk" else spec
 
 
 def epoch_of(spec: StreamSpec, epoch: int) -> list[Ids]:
-    order = Order.of(spec)
-    return [batch_ids(order, epoch, index, spec.rows(index)) for index in range(spec.batches)]
+    order = SampleOrder.from_spec(spec)
+    return [compute_batch_ids(order, epoch, index, spec.batch_rows(index)) for index in range(spec.batches)]
 
 
 # --- batches
@@ -81,7 +90,7 @@ def test_batches_follow_the_permutation() -> None:
 
 def test_batches_of_chunks_follow_their_order() -> None:
     spec = stream_of(9001, 100, shuffle="chunk")
-    planned = chunk_ids(np.arange(9001, dtype=np.int64), 9001, spec.chunk, spec.buffer, spec.seed, 4)
+    planned = shuffle_in_chunks(np.arange(9001, dtype=np.int64), 9001, spec.chunk, spec.buffer, spec.seed, 4)
     assert np.concatenate(epoch_of(spec, 4)).tolist() == planned.tolist()
 
 
@@ -100,36 +109,38 @@ def test_a_batch_asked_alone_equals_the_batch_asked_in_sequence(size: int) -> No
     }
     for index in sorted(edges, reverse=True):
         if 0 <= index < spec.batches:
-            alone = batch_ids(Order.of(spec), 6, index, spec.rows(index))
+            alone = compute_batch_ids(SampleOrder.from_spec(spec), 6, index, spec.batch_rows(index))
             assert alone.tolist() == truth[index * size : (index + 1) * size].tolist()
 
 
 def test_a_batch_beyond_the_last_holds_no_sample() -> None:
     spec = stream_of(103, 10)
     for index in (spec.batches, spec.batches + 1, spec.batches + 5000):
-        assert batch_ids(Order.of(spec), 0, index, spec.rows(index)).tolist() == [PAD_ID] * 10
+        assert (
+            compute_batch_ids(SampleOrder.from_spec(spec), 0, index, spec.batch_rows(index)).tolist() == [PAD_ID] * 10
+        )
 
 
 def test_a_batch_beyond_a_dropped_remainder_does_not_bring_the_remainder_back() -> None:
     spec = stream_of(103, 10, "drop")
-    assert batch_ids(Order.of(spec), 0, 10, 10).tolist() == [PAD_ID] * 10
+    assert compute_batch_ids(SampleOrder.from_spec(spec), 0, 10, 10).tolist() == [PAD_ID] * 10
 
 
 @pytest.mark.parametrize("index", [0, 10])
 def test_nobody_can_change_what_the_next_asking_gives(index: int) -> None:
-    order = Order.of(stream_of(103, 10))
-    first = batch_ids(order, 0, index, 10)
+    order = SampleOrder.from_spec(stream_of(103, 10))
+    first = compute_batch_ids(order, 0, index, 10)
     kept = first.tolist()
     with suppress(ValueError):  # a view is read-only
         first[:] = -7
-    assert batch_ids(order, 0, index, 10).tolist() == kept
+    assert compute_batch_ids(order, 0, index, 10).tolist() == kept
 
 
 def test_the_order_holds_what_the_spec_says() -> None:
     spec = some_spec()
-    assert Order.of(spec) == Order(samples=103, batch_size=10, batches=11, shuffle="full", seed=3)
-    chunked = Order(samples=103, batch_size=10, batches=11, shuffle="chunk", seed=3, chunk=8, buffer=4)
-    assert Order.of(replace(spec, shuffle="chunk", chunk=8, buffer=4)) == chunked
+    assert SampleOrder.from_spec(spec) == SampleOrder(samples=103, batch_size=10, batches=11, shuffle="full", seed=3)
+    chunked = SampleOrder(samples=103, batch_size=10, batches=11, shuffle="chunk", seed=3, chunk=8, buffer=4)
+    assert SampleOrder.from_spec(replace(spec, shuffle="chunk", chunk=8, buffer=4)) == chunked
 
 
 # --- histories
@@ -138,17 +149,17 @@ def test_the_order_holds_what_the_spec_says() -> None:
 @settings(derandomize=True, deadline=None, max_examples=100)
 @given(st.integers(1, 300), st.integers(1, 40), st.sampled_from(["keep", "drop", "pad"]), st.data())
 def test_batches_planned_together_are_those_planned_one_by_one(
-    samples: int, size: int, remainder: Remainder, data: st.DataObject
+    samples: int, size: int, remainder: RemainderPolicy, data: st.DataObject
 ) -> None:
     spec = stream_of(samples, size, remainder, data.draw(st.sampled_from(["full", "none", "chunk"])))
-    order = Order.of(spec)
+    order = SampleOrder.from_spec(spec)
     indices = data.draw(st.lists(st.integers(0, spec.batches + 3), min_size=1, max_size=8))  # beyond the last, too
-    rows = [spec.rows(index) for index in indices]
-    each = [batch_ids(order, 1, index, count) for index, count in zip(indices, rows, strict=True)]
-    assert several_ids(order, 1, np.array(indices), np.array(rows)).tolist() == np.concatenate(each).tolist()
+    rows = [spec.batch_rows(index) for index in indices]
+    each = [compute_batch_ids(order, 1, index, count) for index, count in zip(indices, rows, strict=True)]
+    assert compute_ids_of_batches(order, 1, np.array(indices), np.array(rows)).tolist() == np.concatenate(each).tolist()
 
 
 def test_the_indices_of_a_history_come_in_its_order() -> None:
     history = [Segment(0, 3, 1, 4), Segment(12, 2, 0, 3), Segment(18, 1, 0, 1)]
-    assert [list(walk) for walk in walked(history)] == [[1, 5, 9], [12, 15], [18]]
-    assert walked([]) == []
+    assert [list(walk) for walk in compute_index_ranges(history)] == [[1, 5, 9], [12, 15], [18]]
+    assert compute_index_ranges([]) == []

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_specs import some_spec
 
-from streamd.core.slot_layout import Layout, Tensor, layout, slot_bytes
+from streamd.core.slot_layout import SlotLayout, SlotTensor, compute_layout, compute_slot_bytes
 from streamd.core.spec import ImageSpec, LabelSpec, StreamSpec
 from streamd.limits import PAGE_BYTES, TENSOR_ALIGN_BYTES
 
@@ -38,19 +38,19 @@ SPECS = st.builds(
 EXAMPLES = settings(derandomize=True, deadline=None, max_examples=150)
 
 
-def tensors(place: Layout) -> list[Tensor]:
+def tensors(place: SlotLayout) -> list[SlotTensor]:
     return [place.images, place.sample_ids, place.weights, *place.labels.values()]
 
 
 @EXAMPLES
 @given(SPECS, st.data())
 def test_tensors_are_aligned_lie_apart_and_fit_the_slot(spec: StreamSpec, data: st.DataObject) -> None:
-    place = layout(spec, data.draw(st.integers(1, spec.batch_size)))
+    place = compute_layout(spec, data.draw(st.integers(1, spec.batch_size)))
     by_offset = sorted(tensors(place), key=lambda tensor: tensor.offset)
     assert all(tensor.offset % TENSOR_ALIGN_BYTES == 0 for tensor in by_offset)
-    assert all(one.offset + one.nbytes <= other.offset for one, other in pairwise(by_offset))
-    assert by_offset[-1].offset + by_offset[-1].nbytes == place.nbytes <= slot_bytes(spec)
-    assert slot_bytes(spec) % PAGE_BYTES == 0
+    assert all(one.offset + one.size_bytes <= other.offset for one, other in pairwise(by_offset))
+    assert by_offset[-1].offset + by_offset[-1].size_bytes == place.size_bytes <= compute_slot_bytes(spec)
+    assert compute_slot_bytes(spec) % PAGE_BYTES == 0
     assert place.images.offset == 0
 
 
@@ -59,13 +59,13 @@ def test_tensors_are_aligned_lie_apart_and_fit_the_slot(spec: StreamSpec, data: 
 def test_a_spec_that_went_over_the_wire_gives_the_same_layout(spec: StreamSpec) -> None:
     there = msgspec.msgpack.decode(msgspec.msgpack.encode(spec), type=StreamSpec)
     for rows in {1, spec.batch_size}:
-        ours, theirs = layout(spec, rows), layout(there, rows)
+        ours, theirs = compute_layout(spec, rows), compute_layout(there, rows)
         assert ours == theirs
         assert list(ours.labels) == list(theirs.labels)
 
 
 def test_shapes_and_dtypes_are_those_of_a_batch() -> None:
-    place = layout(some_spec(), 10)
+    place = compute_layout(some_spec(), 10)
     assert {tensor.name: (tensor.dtype, tensor.shape) for tensor in tensors(place)} == {
         "images": ("uint8", (10, 5, 7, 3)),
         "sample_ids": ("int64", (10,)),
@@ -74,67 +74,70 @@ def test_shapes_and_dtypes_are_those_of_a_batch() -> None:
         "angle": ("float32", (10,)),
         "box": ("float32", (10, 4)),
     }
-    assert place.images.nbytes == 1050
-    assert place.labels["box"].nbytes == 160
+    assert place.images.size_bytes == 1050
+    assert place.labels["box"].size_bytes == 160
 
 
 def test_a_short_last_batch_is_laid_out_for_its_own_rows() -> None:
     spec = some_spec()
-    last = layout(spec, spec.rows(spec.batches - 1))
+    last = compute_layout(spec, spec.batch_rows(spec.batches - 1))
     assert last.images.shape == (3, 5, 7, 3)
     assert last.labels["box"].shape == (3, 4)
-    assert last.nbytes < layout(spec, spec.batch_size).nbytes
+    assert last.size_bytes < compute_layout(spec, spec.batch_size).size_bytes
 
 
 def test_what_one_side_writes_the_other_reads_and_no_tensor_touches_another() -> None:
     spec = some_spec()
-    memory = bytearray(slot_bytes(spec))
-    place = layout(spec, 10)
+    memory = bytearray(compute_slot_bytes(spec))
+    place = compute_layout(spec, 10)
     for number, tensor in enumerate(tensors(place), 1):
-        view = tensor.view(memoryview(memory))
-        assert view.ctypes.data % tensor.view(memoryview(memory)).itemsize == 0
+        view = tensor.array_in(memoryview(memory))
+        assert view.ctypes.data % tensor.array_in(memoryview(memory)).itemsize == 0
         view[...] = number
-    for number, tensor in enumerate(tensors(layout(spec, 10)), 1):
-        values = tensor.view(memoryview(memory))
+    for number, tensor in enumerate(tensors(compute_layout(spec, 10)), 1):
+        values = tensor.array_in(memoryview(memory))
         assert (values == number).all()
         assert values.shape == tensor.shape
         assert values.flags.c_contiguous
 
 
 def test_a_view_of_read_only_memory_cannot_be_written() -> None:
-    place = layout(some_spec(), 10)
-    view = place.images.view(memoryview(bytes(place.nbytes)))
+    place = compute_layout(some_spec(), 10)
+    view = place.images.array_in(memoryview(bytes(place.size_bytes)))
     assert not view.flags.writeable
     with pytest.raises(ValueError, match="read-only"):
         view[0] = 1
 
 
 def test_memory_that_is_too_short_is_refused() -> None:
-    place = layout(some_spec(), 10)
+    place = compute_layout(some_spec(), 10)
     last = place.labels["box"]
     with pytest.raises(TypeError, match="buffer is too small"):
-        last.view(memoryview(bytes(place.nbytes - 1)))
+        last.array_in(memoryview(bytes(place.size_bytes - 1)))
 
 
 def test_labels_may_have_the_names_of_our_own_tensors() -> None:
     spec = some_spec(labels={name: LabelSpec(name, "float") for name in ("images", "weights", "sample_ids")})
-    place = layout(spec, 4)
+    place = compute_layout(spec, 4)
     assert list(place.labels) == ["images", "weights", "sample_ids"]
     assert len({tensor.offset for tensor in tensors(place)}) == 6
 
 
 def test_streams_that_differ_in_width_or_type_only_have_layouts_of_their_own() -> None:
     shapes = {
-        layout(some_spec(labels={"x": label}), 64).nbytes
+        compute_layout(some_spec(labels={"x": label}), 64).size_bytes
         for label in (LabelSpec("x", "float"), LabelSpec("x", "int"), LabelSpec("x", "float", 3))
     }
     assert len(shapes) == 3
-    assert layout(some_spec(labels={"x": LabelSpec("x", "string", text_bytes=99)}), 64).labels["x"].nbytes == 64 * 99
+    assert (
+        compute_layout(some_spec(labels={"x": LabelSpec("x", "string", text_bytes=99)}), 64).labels["x"].size_bytes
+        == 64 * 99
+    )
 
 
 def test_a_slot_has_the_bytes_that_its_tensors_need() -> None:
     spec = some_spec(labels={}, image=ImageSpec(64, 64, 3), batch_size=32)
     images = 32 * 64 * 64 * 3
-    assert layout(spec, 32).nbytes == images + 32 * 8 + 32 * 4
-    assert slot_bytes(spec) == images + PAGE_BYTES
-    assert np.dtype(layout(spec, 32).weights.dtype).itemsize == 4
+    assert compute_layout(spec, 32).size_bytes == images + 32 * 8 + 32 * 4
+    assert compute_slot_bytes(spec) == images + PAGE_BYTES
+    assert np.dtype(compute_layout(spec, 32).weights.dtype).itemsize == 4

@@ -11,7 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_specs import SPEC, some_spec
 
-from streamd.core.spec import Cursor, ImageSpec, LabelSpec, OrderFacts, PixelId, Segment, identity, steps_from
+from streamd.core.spec import (
+    Cursor,
+    ImageSpec,
+    LabelSpec,
+    OrderFacts,
+    PixelId,
+    Segment,
+    compute_identity,
+    count_steps_left,
+)
 
 CURSOR: Final = Cursor(4, (Segment(0, 2, 1, 3), Segment(6, 1, 0, 2)))
 
@@ -21,11 +30,11 @@ CURSOR: Final = Cursor(4, (Segment(0, 2, 1, 3), Segment(6, 1, 0, 2)))
 
 def test_rows_are_a_batch_but_for_a_kept_remainder() -> None:
     keep, drop, pad = (some_spec(remainder=kind) for kind in ("keep", "drop", "pad"))
-    assert [keep.rows(index) for index in (0, 9, 10, 11, 12)] == [10, 10, 3, 10, 10]
-    assert {drop.rows(index) for index in range(12)} == {10}
-    assert {pad.rows(index) for index in range(12)} == {10}
-    assert some_spec(samples=110).rows(10) == 10
-    assert sum(keep.rows(index) for index in range(keep.batches)) == keep.samples
+    assert [keep.batch_rows(index) for index in (0, 9, 10, 11, 12)] == [10, 10, 3, 10, 10]
+    assert {drop.batch_rows(index) for index in range(12)} == {10}
+    assert {pad.batch_rows(index) for index in range(12)} == {10}
+    assert some_spec(samples=110).batch_rows(10) == 10
+    assert sum(keep.batch_rows(index) for index in range(keep.batches)) == keep.samples
 
 
 def test_an_image_knows_its_shape_and_bytes() -> None:
@@ -44,14 +53,14 @@ def test_text_has_room_for_its_longest_bytes_and_at_least_one() -> None:
 
 
 def test_a_spec_knows_what_its_order_is_made_of() -> None:
-    assert some_spec(content_id="c").order == OrderFacts(103, "c", 10, "keep", "full", 3)
+    assert some_spec(content_id="c").order_facts == OrderFacts(103, "c", 10, "keep", "full", 3)
 
 
 def test_a_spec_names_what_is_another_thing_now_but_for_the_pixels() -> None:
     unknown = some_spec(labels={"angle": LabelSpec("angle", "float", mean=float("nan"))})
     again = some_spec(labels={"angle": LabelSpec("angle", "float", mean=float("nan"))})
-    assert unknown.others(again) == SPEC.others(some_spec(pixel_id=PixelId("other"))) == []
-    assert SPEC.others(some_spec(image=ImageSpec(1, 1, 3), seed=4)) == ["image", "seed"]
+    assert unknown.differing_fields(again) == SPEC.differing_fields(some_spec(pixel_id=PixelId("other"))) == []
+    assert SPEC.differing_fields(some_spec(image=ImageSpec(1, 1, 3), seed=4)) == ["image", "seed"]
 
 
 def test_a_spec_cannot_be_changed() -> None:
@@ -67,13 +76,13 @@ def test_steps_of_one_rank_and_world_are_told_as_one_segment() -> None:
     for _ in range(5):
         cursor = cursor.after_step(1, 4)
     assert cursor == Cursor(3, (Segment(0, 5, 1, 4),))
-    assert cursor.base == 20
+    assert cursor.next_base == 20
 
 
 def test_a_change_of_rank_or_world_begins_a_segment_where_the_last_ended() -> None:
     cursor = Cursor().after_step(3, 4).after_step(0, 4).after_step(0, 3)
     assert cursor.history == (Segment(0, 1, 3, 4), Segment(4, 1, 0, 4), Segment(8, 1, 0, 3))
-    assert cursor.base == 11
+    assert cursor.next_base == 11
 
 
 @settings(derandomize=True, deadline=None)
@@ -82,35 +91,46 @@ def test_every_step_moves_the_base_by_its_world(steps: list[tuple[int, int]]) ->
     cursor = Cursor(7)
     for rank, world in steps:
         cursor = cursor.after_step(rank, world)
-    assert cursor.base == sum(world for _, world in steps)
+    assert cursor.next_base == sum(world for _, world in steps)
     assert sum(part.steps for part in cursor.history) == len(steps)
 
 
 def test_the_next_epoch_begins_anew() -> None:
-    assert CURSOR.next_epoch() == Cursor(5, ())
-    assert CURSOR.next_epoch().base == 0
+    assert CURSOR.at_next_epoch() == Cursor(5, ())
+    assert CURSOR.at_next_epoch().next_base == 0
 
 
 def test_steps_left_are_those_that_fit_or_with_pad_those_that_begin() -> None:
     for world, base in product(range(1, 6), range(15)):
         starts = range(base, 11, world)
-        assert steps_from(base, world, 11, "pad") == len(starts), (world, base)
-        assert steps_from(base, world, 11, "drop") == sum(start + world <= 11 for start in starts), (world, base)
+        assert count_steps_left(base, world, 11, "pad") == len(starts), (world, base)
+        assert count_steps_left(base, world, 11, "drop") == sum(start + world <= 11 for start in starts), (world, base)
 
 
 # --- identities
 
 
 def test_an_identity_is_what_it_always_was() -> None:
-    assert identity("streamd", 1, b"x") == IDENTITY
+    assert compute_identity("streamd", 1, b"x") == IDENTITY
 
 
 def test_parts_are_told_apart_by_their_lengths() -> None:
-    assert len({identity("ab", "c"), identity("a", "bc"), identity("abc"), identity("abc", ""), identity()}) == 5
+    assert (
+        len(
+            {
+                compute_identity("ab", "c"),
+                compute_identity("a", "bc"),
+                compute_identity("abc"),
+                compute_identity("abc", ""),
+                compute_identity(),
+            }
+        )
+        == 5
+    )
 
 
 def test_numbers_bytes_and_text_of_the_same_letters_are_the_same_part() -> None:
-    assert identity(12) == identity("12") == identity(b"12")
+    assert compute_identity(12) == compute_identity("12") == compute_identity(b"12")
 
 
 IDENTITY: Final = "3209a6ccb9df238c33231c8bd1dbfecb"

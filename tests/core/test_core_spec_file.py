@@ -17,18 +17,18 @@ CROPPED = ImageSpec(8, 16, 1, "random_crop", exact=True, scale=(0.5, 1.0))
 
 
 def test_it_lies_beside_the_model() -> None:
-    assert spec_file.beside(Path("runs/model.keras")) == Path("runs/model.streamd.json")
+    assert spec_file.spec_file_path(Path("runs/model.keras")) == Path("runs/model.streamd.json")
 
 
 @pytest.mark.parametrize("normalize", ["imagenet", {"mean": [1.0, 2.0, 3.0], "std": [4.0, 5.0, 6.0]}], ids=type)
 def test_what_is_read_is_what_was_written(tmp_path: Path, normalize: object) -> None:
     spec = make_spec(ANGLE, KIND, NUMBERED, normalize=normalize, image=CROPPED, weighted=True)
-    spec_file.write(tmp_path / "m.streamd.json", spec)
-    assert spec_file.read(tmp_path / "m.streamd.json") == spec
+    spec_file.write_spec(tmp_path / "m.streamd.json", spec)
+    assert spec_file.read_spec(tmp_path / "m.streamd.json") == spec
 
 
 def test_it_is_json_that_other_programs_can_read(tmp_path: Path) -> None:
-    spec_file.write(tmp_path / "m.streamd.json", make_spec(KIND))
+    spec_file.write_spec(tmp_path / "m.streamd.json", make_spec(KIND))
     facts = json.loads((tmp_path / "m.streamd.json").read_text())
     assert facts["labels"]["kind"]["classes"] == ["car", "cat", "dog"]
     assert (facts["image"]["height"], facts["normalize"]) == (8, "unit")
@@ -36,11 +36,11 @@ def test_it_is_json_that_other_programs_can_read(tmp_path: Path) -> None:
 
 def test_what_an_older_streamd_did_not_say_is_as_it_was_then(tmp_path: Path) -> None:
     path = tmp_path / "m.streamd.json"
-    spec_file.write(path, make_spec(KIND, weighted=True))
+    spec_file.write_spec(path, make_spec(KIND, weighted=True))
     facts = json.loads(path.read_text())
     del facts["weighted"]
     path.write_text(json.dumps(facts))
-    assert spec_file.read(path) == make_spec(KIND)
+    assert spec_file.read_spec(path) == make_spec(KIND)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"name": 3}', "\x89PNG"])
@@ -48,4 +48,4 @@ def test_another_file_is_refused_with_what_to_give(tmp_path: Path, text: str) ->
     path = tmp_path / "model.keras"
     path.write_text(text)
     with pytest.raises(ConfigError, match=r"model.keras does not say how .*: give the  .streamd.json  that"):
-        spec_file.read(path)
+        spec_file.read_spec(path)

@@ -7,58 +7,60 @@ from typing import Final
 
 import pytest
 
-from streamd.core.status import DYING, DaemonStatus, StreamStatus, remedy
+from streamd.core.status import MANY_DEATHS, DaemonStatus, StreamStatus, suggest_remedy
 
 STREAM: Final = StreamStatus("train", 100, 10, 10, 1, 5.0, 50.0, 1.0, 0, 3, 0)
 DAEMON: Final = DaemonStatus("1", 7, "ipc:///s", 1.0, 2, 0.5, 100, 50, draining=False, streams=(STREAM,))
 
 
 def test_a_healthy_daemon_has_no_troubles() -> None:
-    assert DAEMON.troubles == []
+    assert DAEMON.all_troubles == []
 
 
 def test_receipts_that_do_not_add_up_are_trouble_with_the_stream_named() -> None:
-    (trouble,) = replace(DAEMON, streams=(STREAM, replace(STREAM, name="other", receipts_bad=2))).troubles
+    (trouble,) = replace(DAEMON, streams=(STREAM, replace(STREAM, name="other", receipts_bad=2))).all_troubles
     assert "'other'" in trouble
     assert "2 receipts do not" in trouble
-    (trouble,) = replace(DAEMON, streams=(replace(STREAM, receipts_bad=1),)).troubles
+    (trouble,) = replace(DAEMON, streams=(replace(STREAM, receipts_bad=1),)).all_troubles
     assert "1 receipt does not" in trouble
 
 
 def test_a_stream_that_is_stopped_is_trouble_with_the_reason_and_only_once() -> None:
     stopped = replace(STREAM, stopped="too many are bad; mend them", failed="too many are bad; mend them")
-    assert replace(DAEMON, streams=(stopped,)).troubles == ["stream 'train' is stopped: too many are bad; mend them"]
+    assert replace(DAEMON, streams=(stopped,)).all_troubles == [
+        "stream 'train' is stopped: too many are bad; mend them"
+    ]
 
 
 def test_a_stream_that_has_ended_its_trainers_is_trouble_with_the_reason_and_what_to_do() -> None:
-    (trouble,) = replace(DAEMON, streams=(replace(STREAM, failed="a.jpg cannot be read: EIO"),)).troubles
+    (trouble,) = replace(DAEMON, streams=(replace(STREAM, failed="a.jpg cannot be read: EIO"),)).all_troubles
     assert trouble.startswith("stream 'train' has ended its trainers: a.jpg cannot be read: EIO; start them again")
 
 
-@pytest.mark.parametrize(("deaths", "dying"), [(0, False), (DYING - 1, False), (DYING, True)])
+@pytest.mark.parametrize(("deaths", "dying"), [(0, False), (MANY_DEATHS - 1, False), (MANY_DEATHS, True)])
 def test_workers_that_die_over_and_over_are_trouble_and_two_of_a_bad_sample_are_not(
     deaths: int, *, dying: bool
 ) -> None:
-    troubles = replace(DAEMON, deaths_lately=deaths, worker_deaths=100).troubles
+    troubles = replace(DAEMON, deaths_lately=deaths, worker_deaths=100).all_troubles
     assert any("workers died within half a minute" in trouble for trouble in troubles) == dying
     assert len(troubles) == dying
 
 
 def test_a_reload_that_failed_is_trouble_with_what_to_do() -> None:
-    (trouble,) = replace(DAEMON, reload_failed=True).troubles
+    (trouble,) = replace(DAEMON, reload_failed=True).all_troubles
     assert trouble.startswith("the last reload failed, see the log; mend the configuration")
 
 
 def test_a_daemon_that_drains_is_trouble() -> None:
-    assert replace(DAEMON, draining=True).troubles == ["the daemon is going away"]
+    assert replace(DAEMON, draining=True).all_troubles == ["the daemon is going away"]
 
 
 @pytest.mark.parametrize(("decodes", "apart"), [(None, True), (2.0, False), (1.1, True), (1.0, True)])
 def test_trainers_that_share_or_have_drawn_level_need_no_remedy(decodes: float | None, *, apart: bool) -> None:
-    assert remedy(decodes, apart=apart) is None
+    assert suggest_remedy(decodes, are_apart=apart) is None
 
 
 def test_trainers_that_are_apart_get_both_remedies_and_the_figure() -> None:
-    text = remedy(1.9, apart=True)
+    text = suggest_remedy(1.9, are_apart=True)
     assert text is not None
     assert all(word in text for word in ("1.9 times", 'start="live"', '{"together": K}'))

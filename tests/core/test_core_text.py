@@ -6,12 +6,12 @@ import os
 
 import pytest
 
-from streamd.core.text import counted, is_text, printable
+from streamd.core.text import escape_unprintable, format_count, is_encodable
 
 
 @pytest.mark.parametrize("text", ["", "cat/0001.jpg", "Zoë", "猫", "<b> [bold] \\n"])
 def test_what_can_be_printed_stays_as_it_is(text: str) -> None:
-    assert printable(text) == text
+    assert escape_unprintable(text) == text
 
 
 @pytest.mark.parametrize(
@@ -25,15 +25,15 @@ def test_what_can_be_printed_stays_as_it_is(text: str) -> None:
     ],
 )
 def test_what_would_move_or_colour_the_rest_is_escaped(text: str, shown: str) -> None:
-    assert printable(text) == shown
+    assert escape_unprintable(text) == shown
     assert shown.encode()
 
 
 def test_numbers_are_written_with_their_plural() -> None:
-    assert [counted(number, "file") for number in (0, 1, 1234)] == ["0 files", "1 file", "1,234 files"]
-    assert counted(2, "class", "classes") == "2 classes"
+    assert [format_count(number, "file") for number in (0, 1, 1234)] == ["0 files", "1 file", "1,234 files"]
+    assert format_count(2, "class", "classes") == "2 classes"
 
 
 @pytest.mark.parametrize(("name", "text"), [(b"b\xc3\xb6hmen", True), (b"", True), (b"b\xf6hmen", False)])
 def test_a_name_of_other_bytes_than_utf8_is_no_text(name: bytes, text: bool) -> None:
-    assert is_text(os.fsdecode(name)) is text
+    assert is_encodable(os.fsdecode(name)) is text

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_specs import SPEC, some_spec
 
-from streamd.core.sampler import walked as walks
-from streamd.core.spec import Cursor, OrderId, PixelId, Segment, Uneven, steps_from
-from streamd.core.steps import Walk
-from streamd.core.token import Token, check_cursor, other_order, read_token
+from streamd.core.sampler import compute_index_ranges as walks
+from streamd.core.spec import Cursor, OrderId, PixelId, Segment, UnevenPolicy, count_steps_left
+from streamd.core.steps import RankSteps
+from streamd.core.token import Token, check_cursor, describe_other_order, parse_token
 from streamd.errors import TokenError
-from streamd.ipc.frames import NOBODY, pack
+from streamd.ipc.frames import EMPTY_HEADER, encode_frame
 from streamd.ipc.messages import Subscribe
 from streamd.limits import MAX_CLIENT_FRAME_BYTES, MAX_SEGMENTS
 
@@ -85,15 +85,15 @@ def test_the_longest_history_that_is_allowed_is_accepted() -> None:
 
 def test_a_token_comes_back_from_its_text() -> None:
     assert Token.from_json(TOKEN.to_json()) == TOKEN
-    assert read_token(TOKEN.to_json(), SPEC) == TOKEN
-    assert read_token(TOKEN.to_json().encode(), SPEC) == TOKEN
-    full = replace(TOKEN, samples=30, bad=2, rows=3, world=4, changed=True, order=SPEC.order)
-    assert read_token(full.to_json(), SPEC) == full
+    assert parse_token(TOKEN.to_json(), SPEC) == TOKEN
+    assert parse_token(TOKEN.to_json().encode(), SPEC) == TOKEN
+    full = replace(TOKEN, samples=30, bad=2, rows=3, world=4, changed=True, order=SPEC.order_facts)
+    assert parse_token(full.to_json(), SPEC) == full
 
 
 def test_a_token_of_an_older_version_is_read() -> None:
     old = {key: value for key, value in json.loads(TOKEN.to_json()).items() if key not in {"changed", "order"}}
-    assert read_token(json.dumps(old), SPEC) == TOKEN
+    assert parse_token(json.dumps(old), SPEC) == TOKEN
 
 
 @pytest.mark.parametrize("text", [None, 5, 1.5, {}, [], ("{}",), bytearray(b"{}")], ids=repr)
@@ -102,7 +102,7 @@ def test_what_is_no_text_is_refused_by_its_type(text: Any) -> None:
         Token.from_json(text)
 
 
-Stay = tuple[int, int, int, Uneven]  # a rank, its world, so many steps at most, what becomes of an uneven end
+Stay = tuple[int, int, int, UnevenPolicy]  # a rank, its world, so many steps at most, what becomes of an uneven end
 BATCHES: Final = 40
 STAYS: Final = st.lists(
     st.integers(1, 9).flatmap(
@@ -118,7 +118,7 @@ def reached(stays: list[Stay], begin: int = 0) -> Cursor:
     """Where a trainer stands that was resumed in each of these worlds, as far as the epoch goes."""
     cursor = Cursor(7, begin=begin)
     for rank, world, steps, uneven in stays:
-        for _ in range(min(steps, steps_from(cursor.base, world, BATCHES, uneven))):
+        for _ in range(min(steps, count_steps_left(cursor.next_base, world, BATCHES, uneven))):
             cursor = cursor.after_step(rank, world)
     return cursor
 
@@ -127,26 +127,30 @@ def reached(stays: list[Stay], begin: int = 0) -> Cursor:
 @given(STAYS, st.integers(0, BATCHES - 1))
 def test_every_cursor_that_a_trainer_can_reach_survives_a_token(stays: list[Stay], begin: int) -> None:
     token = replace(TOKEN, cursor=reached(stays, begin))
-    assert read_token(token.to_json(), some_spec(batches=BATCHES, samples=BATCHES * 10)) == token
+    assert parse_token(token.to_json(), some_spec(batches=BATCHES, samples=BATCHES * 10)) == token
 
 
 @settings(derandomize=True, deadline=None)
 @given(STAYS, st.integers(1, 9), st.sampled_from(["drop", "pad"]))
 def test_a_cursor_says_which_batches_were_walked_and_where_the_walk_goes_on(
-    stays: list[Stay], world: int, uneven: Uneven
+    stays: list[Stay], world: int, uneven: UnevenPolicy
 ) -> None:
     walked: list[int] = []
     cursor = Cursor(7)
     for rank, of, steps, rule in stays:
-        keys = Walk(BATCHES, rank, of, rule, 8).keys(cursor)
+        keys = RankSteps(BATCHES, rank, of, rule, 8).iterate_batches(cursor)
         for _, index in islice(keys, steps):
             walked.append(index)
             cursor = cursor.after_step(rank, of)
     assert cursor == reached(stays)
     assert [index for walk in walks(cursor.history) for index in walk] == walked
-    rest = [index for rank in range(world) for _, index in Walk(BATCHES, rank, world, uneven, 8).keys(cursor)]
-    assert sorted(rest) == list(range(cursor.base, cursor.base + len(rest)))
-    assert len(rest) == steps_from(cursor.base, world, BATCHES, uneven) * world
+    rest = [
+        index
+        for rank in range(world)
+        for _, index in RankSteps(BATCHES, rank, world, uneven, 8).iterate_batches(cursor)
+    ]
+    assert sorted(rest) == list(range(cursor.next_base, cursor.next_base + len(rest)))
+    assert len(rest) == count_steps_left(cursor.next_base, world, BATCHES, uneven) * world
 
 
 @settings(derandomize=True, deadline=None)
@@ -155,13 +159,13 @@ def test_any_ranks_token_of_a_step_serves_every_rank_of_any_world(
     stays: list[Stay], world: int, steps: int, data: st.DataObject
 ) -> None:
     before = reached(stays)
-    steps = min(steps, steps_from(before.base, world, BATCHES, "drop"))
+    steps = min(steps, count_steps_left(before.next_base, world, BATCHES, "drop"))
     cursors = [before] * world
     for rank in range(world):
         for _ in range(steps):
             cursors[rank] = cursors[rank].after_step(rank, world)
     other = data.draw(st.integers(1, 9))
-    going_on = {tuple(Walk(BATCHES, other - 1, other, "drop", 9).keys(cursor)) for cursor in cursors}
+    going_on = {tuple(RankSteps(BATCHES, other - 1, other, "drop", 9).iterate_batches(cursor)) for cursor in cursors}
     assert len(going_on) == 1
 
 
@@ -169,7 +173,7 @@ def test_the_longest_history_fits_what_a_client_may_say() -> None:
     segment = Segment(1 << 39, 1 << 39, (1 << 20) - 2, (1 << 20) - 1)
     cursor = Cursor(1 << 39, (segment,) * MAX_SEGMENTS)
     wish = Subscribe("n" * 200, 0, 1, None, cursor, "drop", 8, "shared", SPEC.order_id, resuming=True)
-    assert len(pack(NOBODY, wish)) < MAX_CLIENT_FRAME_BYTES
+    assert len(encode_frame(EMPTY_HEADER, wish)) < MAX_CLIENT_FRAME_BYTES
 
 
 def test_a_token_is_json_so_that_it_can_lie_beside_weights() -> None:
@@ -178,12 +182,12 @@ def test_a_token_is_json_so_that_it_can_lie_beside_weights() -> None:
 
 
 def test_other_pixels_do_not_make_a_token_useless() -> None:
-    assert read_token(TOKEN.to_json(), some_spec(pixel_id=PixelId("f" * 32))) == TOKEN
+    assert parse_token(TOKEN.to_json(), some_spec(pixel_id=PixelId("f" * 32))) == TOKEN
 
 
 def test_a_token_that_says_nothing_of_its_order_is_refused_with_both_identities() -> None:
     with pytest.raises(TokenError, match=r"another order.*0123456789ab.*ffffffffffff"):
-        read_token(TOKEN.to_json(), some_spec(order_id=OrderId("f" * 32)))
+        parse_token(TOKEN.to_json(), some_spec(order_id=OrderId("f" * 32)))
 
 
 @pytest.mark.parametrize(
@@ -203,9 +207,9 @@ def test_a_token_that_says_nothing_of_its_order_is_refused_with_both_identities(
     ],
 )
 def test_a_token_of_another_order_is_refused_with_what_differs(now: dict[str, Any], says: str) -> None:
-    token = replace(TOKEN, order=SPEC.order)
+    token = replace(TOKEN, order=SPEC.order_facts)
     with pytest.raises(TokenError) as refused:
-        read_token(token.to_json(), some_spec(order_id=OrderId("f" * 32), **now))
+        parse_token(token.to_json(), some_spec(order_id=OrderId("f" * 32), **now))
     assert str(refused.value) == (
         f"stream 'train' has another order now: {says}; serve it as it was to go on, or subscribe without a token to "
         "begin anew"
@@ -214,14 +218,14 @@ def test_a_token_of_another_order_is_refused_with_what_differs(now: dict[str, An
 
 def test_other_chunks_are_another_order_and_said_so() -> None:
     chunked = some_spec(shuffle="chunk", chunk=3200, buffer=16)
-    token = replace(TOKEN, order=chunked.order)
+    token = replace(TOKEN, order=chunked.order_facts)
     with pytest.raises(TokenError, match=r"shuffle\.chunk was 3200 and is 320; shuffle\.buffer was 16 and is 4;"):
-        read_token(token.to_json(), replace(chunked, order_id=OrderId("f" * 32), chunk=320, buffer=4))
+        parse_token(token.to_json(), replace(chunked, order_id=OrderId("f" * 32), chunk=320, buffer=4))
 
 
 def test_a_token_of_another_stream_is_refused() -> None:
     with pytest.raises(TokenError, match="of stream 'train', not 'validation'"):
-        read_token(TOKEN.to_json(), some_spec(name="validation"))
+        parse_token(TOKEN.to_json(), some_spec(name="validation"))
 
 
 def changed(**fields: Any) -> str:
@@ -265,14 +269,14 @@ def changed(**fields: Any) -> str:
 )
 def test_a_damaged_token_is_refused(text: str | bytes) -> None:
     with pytest.raises(TokenError):
-        read_token(text, SPEC)
+        parse_token(text, SPEC)
 
 
 @pytest.mark.parametrize(("done", "rows", "sound"), [(10, 2, True), (10, 3, False), (11, 0, True), (11, 1, False)])
 def test_rows_within_a_batch_are_fewer_than_it_has(done: int, rows: int, sound: bool) -> None:
     token = replace(TOKEN, cursor=Cursor(0, (Segment(0, done, 0, 1),)), rows=rows)
     with nullcontext() if sound else pytest.raises(TokenError, match=f"damaged: {rows} rows"):
-        read_token(token.to_json(), SPEC)
+        parse_token(token.to_json(), SPEC)
 
 
 @settings(derandomize=True, deadline=None, max_examples=100)
@@ -286,7 +290,7 @@ def test_every_truncation_of_a_token_is_refused() -> None:
     text = TOKEN.to_json().encode()
     for end in range(len(text)):
         with pytest.raises(TokenError):
-            read_token(text[:end], SPEC)
+            parse_token(text[:end], SPEC)
 
 
 @settings(derandomize=True, deadline=None, max_examples=200)
@@ -295,7 +299,7 @@ def test_a_token_with_one_other_byte_is_refused_or_sound(place: int, byte: int) 
     text = bytearray(TOKEN.to_json().encode())
     text[place] = byte
     try:
-        token = read_token(bytes(text), SPEC)
+        token = parse_token(bytes(text), SPEC)
     except TokenError:
         return
     check_cursor(token.cursor, SPEC.batches)
@@ -303,5 +307,5 @@ def test_a_token_with_one_other_byte_is_refused_or_sound(place: int, byte: int) 
 
 
 def test_who_was_reading_is_told_to_subscribe_again_and_who_has_a_token_to_leave_it() -> None:
-    assert "or subscribe again to begin anew" in other_order("f" * 32, None, SPEC, running=True)
-    assert "or subscribe without a token to begin anew" in other_order("f" * 32, None, SPEC)
+    assert "or subscribe again to begin anew" in describe_other_order("f" * 32, None, SPEC, is_running=True)
+    assert "or subscribe without a token to begin anew" in describe_other_order("f" * 32, None, SPEC)

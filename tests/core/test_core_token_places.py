@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from sample_specs import some_spec
 
-from streamd.core.bad_samples import unmarked
-from streamd.core.receipt import Tally, Totals, to_hex
+from streamd.core.bad_samples import build_good_status
+from streamd.core.receipt import EpochTally, TallyTotals, format_digest
 from streamd.core.sampler import Ids
 from streamd.core.spec import Cursor, Segment
-from streamd.core.token import read_place, write_place
+from streamd.core.token import encode_token, parse_token_for_rank
 from streamd.errors import TokenError
 
 SPEC = some_spec(batch_size=4)
@@ -20,50 +20,50 @@ def ids(index: int) -> Ids:
     return np.arange(4 * index, 4 * index + 4, dtype=np.int64)
 
 
-def tally_after(steps: int) -> Tally:
+def tally_after(steps: int) -> EpochTally:
     """One trainer's account when it has taken the first batches."""
-    tally = Tally(SPEC.name, SPEC.order_id, Cursor(), pixel_id=SPEC.pixel_id)
+    tally = EpochTally(SPEC.name, SPEC.order_id, Cursor(), pixel_id=SPEC.pixel_id)
     for index in range(steps):
-        tally.take(index, ids(index), unmarked(4), tally.cursor.after_step(0, 1))
+        tally.add_batch(index, ids(index), build_good_status(4), tally.cursor.after_step(0, 1))
     return tally
 
 
 def test_what_was_taken_is_read_again() -> None:
     tally = tally_after(3)
 
-    token = read_place(write_place(SPEC, tally.snapshot()), SPEC, 1)
+    token = parse_token_for_rank(encode_token(SPEC, tally.take_snapshot()), SPEC, 1)
 
     assert token.cursor == tally.cursor
-    assert (token.samples, token.bad, token.digest) == (12, 0, tally.digest)
+    assert (token.samples, token.bad, token.digest) == (12, 0, tally.order_digest)
 
 
 def test_a_place_is_that_of_its_moment_whatever_is_taken_and_added_up_later() -> None:
     tally = tally_after(1)
-    then = tally.snapshot()
-    expected = to_hex(then.totals().lanes)
+    then = tally.take_snapshot()
+    expected = format_digest(then.compute_totals().lanes)
 
     for index in range(1, 100):
-        tally.take(index, ids(index), unmarked(4), tally.cursor.after_step(0, 1))
+        tally.add_batch(index, ids(index), build_good_status(4), tally.cursor.after_step(0, 1))
 
-    assert read_place(write_place(SPEC, then), SPEC, 1).digest == expected
+    assert parse_token_for_rank(encode_token(SPEC, then), SPEC, 1).digest == expected
 
 
 def test_a_place_within_a_batch_is_for_ranks_of_the_world_that_took_it_in_parts() -> None:
-    text = write_place(SPEC, tally_after(2).snapshot(), rows=2, world=3)
+    text = encode_token(SPEC, tally_after(2).take_snapshot(), rows=2, world=3)
 
-    assert read_place(text, SPEC, 3).rows == 2
+    assert parse_token_for_rank(text, SPEC, 3).rows == 2
     with pytest.raises(TokenError, match="2 rows within the batches that world 3 took at a time"):
-        read_place(text, SPEC, 1)
+        parse_token_for_rank(text, SPEC, 1)
 
 
 def test_ranks_go_on_within_a_short_last_batch_only_where_all_have_as_many_steps_left() -> None:
     spec = some_spec(samples=22, batch_size=8, batches=3)  # the last of six rows
     segment = Segment(0, 1, 0, 2)
-    tally = Tally(spec.name, spec.order_id, Cursor(0, (segment,)), Totals(samples=8), pixel_id=spec.pixel_id)
-    text = write_place(spec, tally.snapshot(), rows=2, world=2)
+    tally = EpochTally(spec.name, spec.order_id, Cursor(0, (segment,)), TallyTotals(samples=8), pixel_id=spec.pixel_id)
+    text = encode_token(spec, tally.take_snapshot(), rows=2, world=2)
 
-    assert read_place(text, spec, 2, 2).rows == 2
+    assert parse_token_for_rank(text, spec, 2, 2).rows == 2
     with pytest.raises(TokenError, match=r"with batches of 4 not every rank .* a batch_size that divides 2$"):
-        read_place(text, spec, 2, 4)
+        parse_token_for_rank(text, spec, 2, 4)
     whole = some_spec(samples=24, batch_size=8, batches=3)
-    assert read_place(text, whole, 2, 4).rows == 2
+    assert parse_token_for_rank(text, whole, 2, 4).rows == 2

@@ -12,8 +12,8 @@ import pytest
 from daemons import write_images
 from served_folders import serve
 
-from streamd.core.counters import Stats
-from streamd.core.epoch_timing import Supply
+from streamd.core.counters import ProcessStats
+from streamd.core.epoch_timing import BatchSupply
 from streamd.core.spec import BatchKey
 from streamd.daemon.batch_sender import BatchSender
 from streamd.daemon.engine.batch_job import BatchJob
@@ -22,7 +22,7 @@ from streamd.daemon.router import Server
 from streamd.daemon.sessions import Peer
 from streamd.daemon.status_builder import Overview
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.ipc.frames import parted, unpack_daemon
+from streamd.ipc.frames import decode_daemon_frame, split_records
 from streamd.ipc.messages import BatchReady
 from streamd.ipc.slots import SlotStore
 from streamd.scheduler.actions import SendBatch
@@ -41,8 +41,8 @@ class Outbox:
 
     def send(self, identity: bytes, data: bytes, pixels: memoryview | None = None) -> bool:
         self.messages += 1
-        for record in parted(data):
-            header, message = unpack_daemon(record)
+        for record in split_records(data):
+            header, message = decode_daemon_frame(record)
             assert isinstance(message, BatchReady)
             assert (pixels is not None) == message.inline
             self.sent.append((identity, header.number, message))
@@ -84,7 +84,7 @@ class Desk:
 
 def on_a_desk(stream: ServedStream, play: Callable[[Desk], object]) -> Desk:
     """Runs `play` within an event loop."""
-    outbox, lost, slots, stats = Outbox(), list[int](), SlotStore(), Stats()
+    outbox, lost, slots, stats = Outbox(), list[int](), SlotStore(), ProcessStats()
     overview = Overview({"train": stream}, 1, 1, "ipc:///s", stats, began_s=0.0)
     overview.began(1, ("train", 0, 1), 0.0)
     sender = BatchSender(cast("Server", outbox), slots, stats, overview, Leaving(slots), BOOT, lost.append)
@@ -114,9 +114,9 @@ def test_samples_are_counted_as_they_leave(stream: ServedStream) -> None:
         peer = desk.peer()
         for index in range(2):
             desk.queue(peer, desk.decoded(index))
-        assert desk.sender._stats.read() == {}
+        assert desk.sender._stats.values_by_group() == {}
         desk.sender.flush_or_wait(is_fresh=False)
-        counted = desk.sender._stats.read()["stream.train"]
+        counted = desk.sender._stats.values_by_group()["stream.train"]
         assert (counted["sent_samples"], counted["send_count"]) == (2 * stream.spec.batch_size, 2)
 
     on_a_desk(stream, play)
@@ -145,8 +145,8 @@ def test_what_was_waited_for_counts_with_what_it_took_and_what_lay_ready_by_numb
         for index in (2, 3, 4):
             desk.queue(peer, desk.decoded(index, busy_s=100.0, at_work=1.0))
         desk.sender.flush_or_wait(is_fresh=False)
-        assert peer.supplying.take() == Supply(3, 2, 6.0, 2.0, 0.5)
-        assert peer.supplying.take() == Supply()
+        assert peer.supplying.take_supply() == BatchSupply(3, 2, 6.0, 2.0, 0.5)
+        assert peer.supplying.take_supply() == BatchSupply()
 
     on_a_desk(stream, play)
 

@@ -12,11 +12,19 @@ import zmq
 from daemons import DaemonProcess, stream_config, wait_until, write_images
 
 import streamd
-from streamd.core.epoch_timing import Supply, Timing
+from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.spec import Cursor, Segment
 from streamd.errors import OtherVersionError
 from streamd.ipc.fd_passing import Lifeline
-from streamd.ipc.frames import MAGIC, NOBODY, VERSION, Header, pack, parted, unpack_daemon
+from streamd.ipc.frames import (
+    EMPTY_HEADER,
+    MAGIC,
+    VERSION,
+    FrameHeader,
+    decode_daemon_frame,
+    encode_frame,
+    split_records,
+)
 from streamd.ipc.messages import (
     AskStreams,
     BatchReady,
@@ -62,18 +70,18 @@ class Raw:
         self.lifeline: Lifeline | None = None
         self._records: list[bytes] = []
 
-    def say(self, message: ClientMessage, header: Header = NOBODY) -> None:
-        self.socket.send(pack(header, message))
+    def say(self, message: ClientMessage, header: FrameHeader = EMPTY_HEADER) -> None:
+        self.socket.send(encode_frame(header, message))
 
-    def hear(self) -> tuple[Header, DaemonMessage]:
-        self._records = self._records or parted(self.socket.recv_multipart()[0])
-        return unpack_daemon(self._records.pop(0))
+    def hear(self) -> tuple[FrameHeader, DaemonMessage]:
+        self._records = self._records or split_records(self.socket.recv_multipart()[0])
+        return decode_daemon_frame(self._records.pop(0))
 
     def ask(self, message: ClientMessage) -> DaemonMessage:
         self.say(message)
         return self.hear()[1]
 
-    def subscribe(self, wish: Subscribe = WISH) -> Header:
+    def subscribe(self, wish: Subscribe = WISH) -> FrameHeader:
         """A session with its lifeline; the header to speak with."""
         self.say(wish)
         header, welcome = self.hear()
@@ -114,11 +122,11 @@ def test_only_owner_and_group_may_open_either_socket(daemon: DaemonProcess) -> N
         [b"GET / HTTP/1.1\r\n\r\n"],
         [b"sx" + bytes([VERSION]) + bytes(60)],
         [MAGIC + bytes([VERSION]) + bytes(60)],
-        [pack(NOBODY, AskStreams())[:-1]],
-        [pack(NOBODY, AskStreams()), b"and more"],
-        [b"", pack(NOBODY, AskStreams())],
-        [pack(NOBODY, AskStreams()) + b"\x00"],
-        [pack(NOBODY, AskStreams())[:28] + b"\x91" * 50_000],
+        [encode_frame(EMPTY_HEADER, AskStreams())[:-1]],
+        [encode_frame(EMPTY_HEADER, AskStreams()), b"and more"],
+        [b"", encode_frame(EMPTY_HEADER, AskStreams())],
+        [encode_frame(EMPTY_HEADER, AskStreams()) + b"\x00"],
+        [encode_frame(EMPTY_HEADER, AskStreams())[:28] + b"\x91" * 50_000],
     ],
 )
 def test_garbage_is_counted_and_the_next_question_is_answered(
@@ -133,7 +141,11 @@ def test_garbage_is_counted_and_the_next_question_is_answered(
 def test_frames_of_another_boot_or_session_are_counted_and_dropped(daemon: DaemonProcess, raw: Raw) -> None:
     header = raw.subscribe()
     before = number(daemon, "wire", "stale")
-    for stranger in (Header(header.boot ^ 1, header.session, 0), Header(header.boot, header.session + 1, 0), NOBODY):
+    for stranger in (
+        FrameHeader(header.boot ^ 1, header.session, 0),
+        FrameHeader(header.boot, header.session + 1, 0),
+        EMPTY_HEADER,
+    ):
         for message in (Progress(4, (), 0, 0), Goodbye(), ReceiptSeen(0, "", ok=True)):
             raw.say(message, stranger)
         assert [raw.hear() for _ in range(2)] == [(stranger, NoSession())] * 2
@@ -175,7 +187,7 @@ def test_subscribing_anew_ends_the_earlier_session(daemon: DaemonProcess, raw: R
     earlier = raw.lifeline
     second = raw.subscribe()
     assert earlier is not None
-    wait_until(earlier.ended, "the earlier lifeline has ended")
+    wait_until(earlier.has_ended, "the earlier lifeline has ended")
     earlier.close()
     assert second.session > first.session
     assert number(daemon, *SESSIONS) == 1
@@ -225,7 +237,9 @@ def test_a_subscription_that_cannot_be_is_refused_with_its_reason(
         Progress(1 << 62, (), 0, 0),
         Progress(-(1 << 62), (), -5, -5),
         Progress(0, (7, 7, -1, 1 << 62), 1 << 62, 1 << 62),
-        ReceiptSeen(-1, "x" * 60_000, ok=False, timing=Timing(-1, float("nan"), -1e308, "disk", Supply(-1, 1))),
+        ReceiptSeen(
+            -1, "x" * 60_000, ok=False, timing=EpochTiming(-1, float("nan"), -1e308, "disk", BatchSupply(-1, 1))
+        ),
     ],
 )
 def test_a_session_that_says_absurd_numbers_hurts_nobody(daemon: DaemonProcess, raw: Raw, message: Any) -> None:
@@ -270,7 +284,7 @@ def test_many_who_ask_and_leave_are_no_trouble(daemon: DaemonProcess) -> None:
 
 
 def test_a_client_of_another_version_hears_which_one_is_spoken_here(raw: Raw) -> None:
-    foreign = bytearray(pack(NOBODY, AskStreams()))
+    foreign = bytearray(encode_frame(EMPTY_HEADER, AskStreams()))
     foreign[2] = OTHER_VERSION
     raw.socket.send(bytes(foreign))
     _, answer = raw.hear()

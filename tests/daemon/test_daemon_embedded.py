@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from daemons import LIMIT_S, stream_config, write_images
 
-from streamd.ipc.local_daemon import READY, Errand
+from streamd.ipc.local_daemon import READY_LINE, LocalDaemonRequest
 
 COMMAND = [sys.executable, "-m", "streamd.daemon.embedded"]
 
@@ -19,13 +19,13 @@ COMMAND = [sys.executable, "-m", "streamd.daemon.embedded"]
 def test_it_says_ready_serves_and_ends_with_its_input(tmp_path: Path) -> None:
     folder = write_images(tmp_path / "data", {"cat": 8})
     (tmp_path / "own").mkdir()
-    errand = Errand({"workers": 1, "streams": {"train": stream_config(folder)}}, str(tmp_path / "own"))
+    errand = LocalDaemonRequest({"workers": 1, "streams": {"train": stream_config(folder)}}, str(tmp_path / "own"))
     with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(msgspec.json.encode(errand) + b"\n")
         process.stdin.flush()
-        assert process.stdout.readline() == READY
+        assert process.stdout.readline() == READY_LINE
         process.stdin.close()
         assert process.wait(LIMIT_S) == 0
     assert not (tmp_path / "own").exists()
@@ -34,7 +34,7 @@ def test_it_says_ready_serves_and_ends_with_its_input(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_what_is_wrong_is_said_on_its_output_with_the_status_of_the_mistake(tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
-    line = msgspec.json.encode(Errand(str(tmp_path / "none.yaml"), str(tmp_path / "own"))) + b"\n"
+    line = msgspec.json.encode(LocalDaemonRequest(str(tmp_path / "none.yaml"), str(tmp_path / "own"))) + b"\n"
     said = subprocess.run(COMMAND, input=line, stdout=subprocess.PIPE, check=False, timeout=LIMIT_S)
     assert said.returncode == 2
     assert b"none.yaml: there is no such file" in said.stdout
@@ -45,7 +45,7 @@ def test_without_the_daemons_libraries_it_names_the_extra(tmp_path: Path) -> Non
     (tmp_path / "hidden").mkdir()
     (tmp_path / "hidden" / "pydantic.py").write_text("raise ModuleNotFoundError('no', name='pydantic')")
     (tmp_path / "own").mkdir()
-    line = msgspec.json.encode(Errand({"streams": {}}, str(tmp_path / "own"))) + b"\n"
+    line = msgspec.json.encode(LocalDaemonRequest({"streams": {}}, str(tmp_path / "own"))) + b"\n"
     path = f"{tmp_path}/hidden:{Path(__file__).resolve().parents[2]}"
     said = subprocess.run(
         COMMAND, input=line, stdout=subprocess.PIPE, check=False, timeout=LIMIT_S, env={"PYTHONPATH": path}

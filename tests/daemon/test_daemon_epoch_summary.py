@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from sample_specs import SPEC
 
-from streamd.core.bad_samples import unmarked
-from streamd.core.epoch_timing import Stage, Supply, Timing
+from streamd.core.bad_samples import build_good_status
+from streamd.core.epoch_timing import BatchSupply, EpochBottleneck, EpochTiming
 from streamd.core.spec import BatchKey, Cursor, Segment
 from streamd.daemon.epoch_summary import Epochs, Finished
 
-NONE_BAD = unmarked(10)  # SPEC: 103 samples, 11 batches of 10
+NONE_BAD = build_good_status(10)  # SPEC: 103 samples, 11 batches of 10
 
 
-def timing(seconds: float, waited_s: float = 0.0, verdict: Stage = "none", epoch: int = 0) -> Timing:
-    return Timing(epoch, seconds, waited_s, verdict, Supply())
+def timing(seconds: float, waited_s: float = 0.0, verdict: EpochBottleneck = "none", epoch: int = 0) -> EpochTiming:
+    return EpochTiming(epoch, seconds, waited_s, verdict, BatchSupply())
 
 
 class Daemon:
@@ -36,7 +36,7 @@ class Daemon:
             self.epochs.sent(session, rank, BatchKey("train", epoch, index), now_s)
 
     def end(
-        self, session: int, *, epoch: int = 0, timing: Timing | None = None, world: int = 1, now_s: float = 100.0
+        self, session: int, *, epoch: int = 0, timing: EpochTiming | None = None, world: int = 1, now_s: float = 100.0
     ) -> list[Finished]:
         """It was sent all of the epoch, and says that it has had it."""
         cursor = Cursor(epoch, (Segment(0, SPEC.batches // world, 0, world),))

@@ -12,8 +12,8 @@ import pytest
 from daemons import write_images
 from served_folders import serve
 
-from streamd.core.bad_samples import Verdict
-from streamd.core.receipt import Tally
+from streamd.core.bad_samples import BadSample
+from streamd.core.receipt import EpochTally
 from streamd.core.spec import Cursor, OrderId, Segment
 from streamd.daemon import expected_digests
 from streamd.daemon.expected_digests import Accounts, dropped_samples
@@ -47,15 +47,15 @@ def whole_epoch(epoch: int) -> Cursor:
 
 
 def tallied(stream: ServedStream, epoch: int) -> str:
-    tally = Tally("train", stream.spec.order_id, Cursor(epoch))
+    tally = EpochTally("train", stream.spec.order_id, Cursor(epoch))
     for index in range(3):
         _, marks = stream.resolved(epoch, index)
-        tally.take(index, stream.planned(epoch, index), marks, tally.cursor.after_step(0, 1))
-    return tally.digest
+        tally.add_batch(index, stream.planned(epoch, index), marks, tally.cursor.after_step(0, 1))
+    return tally.order_digest
 
 
 def test_the_daemons_word_is_what_a_trainer_tallies(stream: ServedStream) -> None:
-    stream.quarantine.record([Verdict(3, "bad")])
+    stream.quarantine.record([BadSample(3, "bad")])
     assert asyncio.run(Accounts().digest(stream, whole_epoch(1))) == tallied(stream, 1)
 
 
@@ -115,7 +115,7 @@ def test_a_new_verdict_changes_no_account(stream: ServedStream, computed: list[C
     async def ask() -> tuple[str, str]:
         book = Accounts()
         before = await book.digest(stream, whole_epoch(0))
-        stream.quarantine.record([Verdict(3, "bad")])
+        stream.quarantine.record([BadSample(3, "bad")])
         return before, await book.digest(stream, whole_epoch(0))
 
     before, after = asyncio.run(ask())

@@ -15,7 +15,7 @@ from served_folders import change_times
 
 from streamd.config import Config, load
 from streamd.config.locations import Places
-from streamd.core.bad_samples import Verdict
+from streamd.core.bad_samples import BadSample
 from streamd.core.spec import PixelId
 from streamd.daemon.descriptor_allowance import allow
 from streamd.daemon.dispatcher import Service
@@ -168,18 +168,18 @@ def test_a_list_that_turns_out_the_same_is_kept_with_its_verdicts(
 ) -> None:
     running = daemon.start({"a": a})
     kept = daemon.streams["a"]
-    kept.quarantine.record([Verdict(3, "bad")])
+    kept.quarantine.record([BadSample(3, "bad")])
     reload(daemon, running, {"a": a, "c": b | {"labels": {"a": "category"}}, "b": b})
     assert "a" in daemon.streams
     assert daemon.told[0].startswith("open a"), "the classes of b's folder are a's now, too"
 
     daemon.told.clear()
     kept = daemon.streams["a"]
-    kept.quarantine.record([Verdict(4, "bad")])
+    kept.quarantine.record([BadSample(4, "bad")])
     reload(daemon, running, {"a": a, "again": a, "c": b | {"labels": {"a": "category"}}, "b": b})
     assert daemon.told == ["open again", "change again: "]
     assert daemon.streams["a"] is kept
-    kept.quarantine.record([Verdict(5, "worse")])
+    kept.quarantine.record([BadSample(5, "worse")])
     _, (anew, *_) = daemon.read({"a": a, "again": a, "c": b | {"labels": {"a": "category"}}, "b": b})
     assert anew.manifest_path != kept.manifest_path
     assert anew.quarantine.reasons == {4: "bad", 5: "worse"}
@@ -204,7 +204,7 @@ def test_files_that_were_written_since_end_a_kept_name_when_it_is_listed_anew(
     daemon: Daemon, a: dict[str, Any]
 ) -> None:
     running = daemon.start({"a": a})
-    daemon.streams["a"].quarantine.record([Verdict(3, "bad")])
+    daemon.streams["a"].quarantine.record([BadSample(3, "bad")])
     change_times(daemon.streams["a"].manifest.root / "cat" / "0000.jpg", 10**18)
     reload(daemon, running, {"a": a, "again": a})
     assert "its files were listed anew" in daemon.told[1]
@@ -215,7 +215,7 @@ def test_a_new_version_of_the_same_list_knows_what_the_old_one_still_finds(daemo
     running = daemon.start({"a": a})
     was = daemon.streams["a"]
     reload(daemon, running, {"a": a | {"normalize": "unit"}})
-    was.quarantine.record([Verdict(3, "bad")])
+    was.quarantine.record([BadSample(3, "bad")])
     assert daemon.streams["a"].quarantine.reasons == {3: "bad"}
 
 
@@ -224,7 +224,7 @@ def test_a_list_made_anew_in_the_place_of_one_that_was_removed_has_no_verdicts_o
 ) -> None:
     running = daemon.start({"a": a})
     was = daemon.streams["a"]
-    was.quarantine.record([Verdict(3, "bad")])
+    was.quarantine.record([BadSample(3, "bad")])
     was.manifest_path.unlink()
     write_images(was.manifest.root, {"ant": 1}, size=(8, 8))
     reload(daemon, running, {"a": a})
@@ -349,7 +349,7 @@ def test_what_a_transform_raised_on_is_forgiven_when_it_is_edited_and_remembered
     daemon: Daemon, transformed: dict[str, Any], program: Write
 ) -> None:
     running = daemon.start(transformed)
-    daemon.streams["a"].quarantine.record([Verdict(0, "transform raised ValueError")])
+    daemon.streams["a"].quarantine.record([BadSample(0, "transform raised ValueError")])
     program("one", "# edited")
     reload(daemon, running, transformed)
     assert daemon.streams["a"].quarantine.reasons == {}

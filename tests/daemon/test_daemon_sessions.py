@@ -12,7 +12,7 @@ import pytest
 from daemons import write_images
 from served_folders import serve
 
-from streamd.core.counters import Stats
+from streamd.core.counters import ProcessStats
 from streamd.core.spec import Cursor
 from streamd.daemon.sessions import Peer, Reception
 from streamd.daemon.status_builder import Overview
@@ -61,7 +61,7 @@ def door() -> Door:
 @pytest.fixture
 def reception(stream: ServedStream, door: Door) -> Reception:
     streams = {"train": stream}
-    overview = Overview(streams, 2, 8 * MIB, "ipc:///s", Stats(), began_s=0.0)
+    overview = Overview(streams, 2, 8 * MIB, "ipc:///s", ProcessStats(), began_s=0.0)
     return Reception(streams, cast("DescriptorServer", door), "/s.fd", overview, send=door.send, tell=door.tell)
 
 

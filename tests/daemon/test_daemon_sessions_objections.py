@@ -68,7 +68,9 @@ def test_a_place_that_cannot_be_is_refused(stream: ServedStream, history: tuple[
 def test_another_order_is_refused_with_what_differs_also_far_behind_its_end(stream: ServedStream) -> None:
     other = replace(stream, spec=replace(stream.spec, order_id=OrderId("f" * 32), batch_size=16, batches=2))
     there = Cursor(0, (Segment(0, 3, 0, 1),))
-    asked = Subscribe("train", 0, 1, None, there, "drop", 8, "shared", "0" * 32, resuming=True, order=stream.spec.order)
+    asked = Subscribe(
+        "train", 0, 1, None, there, "drop", 8, "shared", "0" * 32, resuming=True, order=stream.spec.order_facts
+    )
     refused = objection(asked, {"train": other}, sessions=0, draining=False)
     assert refused is not None
     assert refused.why == "token"

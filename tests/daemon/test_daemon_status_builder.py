@@ -10,8 +10,8 @@ import pytest
 from daemons import write_images
 from served_folders import serve
 
-from streamd.core.counters import Stats
-from streamd.core.epoch_timing import Supply, Timing
+from streamd.core.counters import ProcessStats
+from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.spec import BatchKey, Cursor
 from streamd.core.status import RESTING_S, SessionStatus
 from streamd.daemon.engine.batch_job import BatchJob
@@ -28,7 +28,7 @@ class Desk:
     """An overview, the window it looks at, and what a service would tell it."""
 
     def __init__(self, stream: ServedStream) -> None:
-        self.stream, self.stats = stream, Stats()
+        self.stream, self.stats = stream, ProcessStats()
         self.window = Window([stream.shape], SchedulerLimits(64 * MIB, workers=2))
         self.overview = Overview({"train": stream}, 2, 64 * MIB, "ipc:///s", self.stats, began_s=0.0)
 
@@ -177,7 +177,7 @@ def test_the_rate_is_in_samples_and_the_age_since_subscribing(desk: Desk) -> Non
 
 
 def test_the_timing_that_a_session_tells_is_its_own_and_one_that_has_ended_tells_nothing(desk: Desk) -> None:
-    timing = Timing(0, 43.0, 2.0, "none", Supply())
+    timing = EpochTiming(0, 43.0, 2.0, "none", BatchSupply())
     desk.subscribe(1)
     desk.subscribe(2)
     desk.overview.timed(2, timing)
@@ -191,11 +191,11 @@ def test_workers_are_busy_as_long_as_they_read_and_decode(desk: Desk) -> None:
 
 
 def test_receipts_and_bad_samples_are_those_that_are_known(desk: Desk) -> None:
-    desk.stats.count("stream.train", "receipts_ok", 3)
-    desk.stats.count("stream.train", "receipts_bad")
+    desk.stats.add_count("stream.train", "receipts_ok", 3)
+    desk.stats.add_count("stream.train", "receipts_bad")
     status = desk.overview.status(desk.window, 1.0, draining=True)
     assert (status.streams[0].receipts_ok, status.streams[0].receipts_bad, status.streams[0].bad) == (3, 1, 0)
-    assert len(status.troubles) == 2
+    assert len(status.all_troubles) == 2
 
 
 def test_a_stream_that_stops_everybody_says_why(desk: Desk) -> None:
@@ -203,7 +203,7 @@ def test_a_stream_that_stops_everybody_says_why(desk: Desk) -> None:
     assert sound.stopped is None
     desk.stream.quarantine.reasons.update(dict.fromkeys(range(11), "no image"))
     status = desk.overview.status(desk.window, 1.0, draining=False)
-    (trouble,) = status.troubles
+    (trouble,) = status.all_troubles
     assert trouble.startswith("stream 'train' is stopped: 11 of 80 samples are bad")
 
 
@@ -217,12 +217,12 @@ def test_why_trainers_were_ended_is_told_until_one_comes_again(desk: Desk) -> No
 def test_why_trainers_were_ended_is_no_longer_told_of_a_stream_that_has_changed(desk: Desk) -> None:
     desk.overview.failed("train", "the disk is away")
     desk.overview.changed("train", 1.0)
-    assert desk.overview.status(desk.window, 1.0, draining=False).troubles == []
+    assert desk.overview.status(desk.window, 1.0, draining=False).all_troubles == []
 
 
 def test_deaths_of_workers_are_all_counted_and_those_of_half_a_minute_by_themselves(desk: Desk) -> None:
     for now_s in (0.0, 100.0, 101.0):
-        desk.stats.count("engine", "worker_deaths")
+        desk.stats.add_count("engine", "worker_deaths")
         desk.overview.died(now_s)
     status = desk.overview.status(desk.window, 102.0, draining=False)
     assert (status.worker_deaths, status.deaths_lately) == (3, 2)

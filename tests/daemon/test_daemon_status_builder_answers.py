@@ -10,7 +10,7 @@ import pytest
 from daemons import write_images
 from served_folders import serve
 
-from streamd.core.counters import Stats as Numbers
+from streamd.core.counters import ProcessStats as Numbers
 from streamd.daemon.status_builder import Answers, Overview
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.ipc.messages import (

@@ -17,9 +17,9 @@ from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset import shard_reader
 from streamd.dataset.paths.open_beneath import UnfitFileError
 from streamd.errors import ConfigError, DataAwayError
-from streamd.ipc.worker_messages import BadSample
+from streamd.ipc.worker_messages import UnfilledRow
 from streamd.limits import MAX_FILE_BYTES
-from streamd.worker.stream_reader import Source
+from streamd.worker.stream_reader import StreamReader
 
 IMAGES = {f"{shard}{row}.jpg": f"{shard}{row}".encode() * (row * 300) for shard in "abc" for row in range(4)}
 
@@ -40,8 +40,8 @@ def stream(shards: Path, tmp_path: Path) -> Iterator[ServedStream]:
 
 
 @pytest.fixture
-def source(stream: ServedStream) -> Iterator[Source]:
-    source = Source.open(stream.spec, stream.manifest_path)
+def source(stream: ServedStream) -> Iterator[StreamReader]:
+    source = StreamReader.open(stream.spec, stream.manifest_path)
     yield source
     source.close()
 
@@ -52,18 +52,18 @@ def open_shards() -> list[str]:
     return sorted(link.name for link in links if link.suffix == ".tar")
 
 
-def reason(source: Source, sample_id: int) -> str:
+def reason(source: StreamReader, sample_id: int) -> str:
     """Why a sample cannot be read now, though nothing is held against it."""
-    (bad,) = source.read(np.array([sample_id], np.int64))
-    assert isinstance(bad, BadSample)
+    (bad,) = source.read_files(np.array([sample_id], np.int64))
+    assert isinstance(bad, UnfilledRow)
     assert (bad.sample_id, bad.lasting) == (sample_id, False)
     return bad.reason
 
 
-def test_a_group_has_the_bytes_of_its_images_and_none_for_padding(source: Source) -> None:
+def test_a_group_has_the_bytes_of_its_images_and_none_for_padding(source: StreamReader) -> None:
     expected = list(IMAGES.values())
-    assert source.read(np.array([7, PAD_ID, 0, 11], np.int64)) == [expected[7], None, expected[0], expected[11]]
-    assert [source.read_one(sample_id) for sample_id in range(12)] == expected
+    assert source.read_files(np.array([7, PAD_ID, 0, 11], np.int64)) == [expected[7], None, expected[0], expected[11]]
+    assert [source.read_sample(sample_id) for sample_id in range(12)] == expected
     assert source.manifest.file(6) == b"b.tar/b2.jpg"
 
 
@@ -71,9 +71,9 @@ def test_no_more_shards_are_open_than_may_be_and_none_when_it_is_closed(
     stream: ServedStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shard_reader, "MAX_OPEN_SHARDS", 2)
-    source = Source.open(stream.spec, stream.manifest_path)
+    source = StreamReader.open(stream.spec, stream.manifest_path)
     for sample_id in (0, 4, 8, 9, 5):
-        source.read_one(sample_id)
+        source.read_sample(sample_id)
     assert open_shards() == ["b.tar", "c.tar"]
     source.close()
     assert open_shards() == []
@@ -81,10 +81,10 @@ def test_no_more_shards_are_open_than_may_be_and_none_when_it_is_closed(
 
 def test_threads_may_read_while_shards_are_let_go(stream: ServedStream, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shard_reader, "MAX_OPEN_SHARDS", 1)
-    source, expected = Source.open(stream.spec, stream.manifest_path), list(IMAGES.values())
+    source, expected = StreamReader.open(stream.spec, stream.manifest_path), list(IMAGES.values())
     ids = np.random.default_rng(0).integers(0, 12, (8, 100))
     with ThreadPoolExecutor(8) as pool:
-        for row, blobs in zip(ids, pool.map(source.read, ids), strict=True):
+        for row, blobs in zip(ids, pool.map(source.read_files, ids), strict=True):
             assert blobs == [expected[sample_id] for sample_id in row]
     source.close()
 
@@ -103,64 +103,64 @@ def replace(path: Path) -> None:
 
 @pytest.mark.parametrize("change", [touch, cut, replace], ids=lambda change: change.__name__)
 def test_a_shard_that_changes_is_read_no_more_and_no_sample_is_condemned(
-    source: Source, shards: Path, change: Callable[[Path], None]
+    source: StreamReader, shards: Path, change: Callable[[Path], None]
 ) -> None:
-    assert source.read_one(5) == IMAGES["b1.jpg"]
+    assert source.read_sample(5) == IMAGES["b1.jpg"]
     change(shards / "b.tar")
     assert (
         reason(source, 5)
         == reason(source, 6)
         == ("'b.tar' has changed since it was listed; restart with --rescan to list it anew")
     )
-    assert source.read_one(0) == IMAGES["a0.jpg"]
+    assert source.read_sample(0) == IMAGES["a0.jpg"]
     change(shards / "a.tar")
     assert "'a.tar' has changed" in reason(source, 1)
 
 
-def test_a_shard_that_is_gone_is_away_and_read_again_when_it_is_back(source: Source, shards: Path) -> None:
-    assert source.read_one(5) == IMAGES["b1.jpg"]
+def test_a_shard_that_is_gone_is_away_and_read_again_when_it_is_back(source: StreamReader, shards: Path) -> None:
+    assert source.read_sample(5) == IMAGES["b1.jpg"]
     kept = (shards / "b.tar").read_bytes()
     mtime_ns = (shards / "b.tar").stat().st_mtime_ns
     (shards / "b.tar").unlink()
-    away = source.read_one(5)
-    assert away == BadSample(5, "'b.tar' is not there: No such file or directory", lasting=False, away=True)
-    assert source.read_one(0) == IMAGES["a0.jpg"]
+    away = source.read_sample(5)
+    assert away == UnfilledRow(5, "'b.tar' is not there: No such file or directory", lasting=False, away=True)
+    assert source.read_sample(0) == IMAGES["a0.jpg"]
     (shards / "b.tar").write_bytes(kept)
     change_times(shards / "b.tar", mtime_ns)
-    assert source.read_one(5) == IMAGES["b1.jpg"]
+    assert source.read_sample(5) == IMAGES["b1.jpg"]
 
 
-def test_shards_whose_folder_is_mounted_over_are_read_where_its_path_leads(source: Source, shards: Path) -> None:
+def test_shards_whose_folder_is_mounted_over_are_read_where_its_path_leads(source: StreamReader, shards: Path) -> None:
     below = shards.rename(shards.with_name("below"))  # as the folder under a mount point, which stays open
     shards.mkdir()
     for path in below.iterdir():
         path.rename(shards / path.name)
-    assert source.read_one(5) == IMAGES["b1.jpg"]
+    assert source.read_sample(5) == IMAGES["b1.jpg"]
 
 
-def test_a_shard_that_was_moved_while_it_is_open_is_still_the_one_listed(source: Source, shards: Path) -> None:
-    assert source.read_one(5) == IMAGES["b1.jpg"]
+def test_a_shard_that_was_moved_while_it_is_open_is_still_the_one_listed(source: StreamReader, shards: Path) -> None:
+    assert source.read_sample(5) == IMAGES["b1.jpg"]
     (shards / "b.tar").rename(shards / "moved")
-    assert source.read_one(6) == IMAGES["b2.jpg"]
+    assert source.read_sample(6) == IMAGES["b2.jpg"]
 
 
 def test_a_changed_shard_is_refused_at_the_start(stream: ServedStream, shards: Path) -> None:
     touch(shards / "c.tar")
     with pytest.raises(ConfigError, match=r"^'c\.tar' is stale: changed since it was listed; restart with --rescan"):
-        Source.open(stream.spec, stream.manifest_path)
+        StreamReader.open(stream.spec, stream.manifest_path)
     (shards / "b.tar").unlink()
     with pytest.raises(DataAwayError, match=r"^'b\.tar' is not there: No such file or directory$"):
-        Source.open(stream.spec, stream.manifest_path)
+        StreamReader.open(stream.spec, stream.manifest_path)
 
 
-def test_an_image_larger_than_any_is_its_own_fault(source: Source) -> None:
+def test_an_image_larger_than_any_is_its_own_fault(source: StreamReader) -> None:
     assert source.shard_reader is not None
     with pytest.raises(UnfitFileError, match="268435457 bytes are more than 268435456"):
         source.shard_reader.read_image(0, MAX_FILE_BYTES + 1)
 
 
 def test_a_disk_is_asked_for_all_images_of_a_group_before_the_first_is_read(
-    source: Source, shards: Path, monkeypatch: pytest.MonkeyPatch
+    source: StreamReader, shards: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (shards / "c.tar").unlink()
     asked: list[bytes] = []
@@ -170,7 +170,7 @@ def test_a_disk_is_asked_for_all_images_of_a_group_before_the_first_is_read(
         asked.append(os.pread(descriptor, nbytes, offset))
 
     monkeypatch.setattr(os, "posix_fadvise", advise)
-    (blob, pad, gone, other), _ = source.read_ahead(np.array([5, PAD_ID, 11, 2], np.int64))
+    (blob, pad, gone, other), _ = source.read_files_ahead(np.array([5, PAD_ID, 11, 2], np.int64))
     assert [blob, other] == asked == [IMAGES["b1.jpg"], IMAGES["a2.jpg"]]
     assert pad is None
-    assert isinstance(gone, BadSample)
+    assert isinstance(gone, UnfilledRow)

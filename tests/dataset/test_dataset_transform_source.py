@@ -90,8 +90,8 @@ def test_a_file_that_is_no_python_has_a_digest_and_its_import_will_say_so(progra
 def test_the_function_is_a_part_of_the_version_and_the_folder_is_not(program: Write) -> None:
     folder = program("augment", "").parent
     one, two = place_of("augment:one", folder), place_of("augment:two", folder)
-    assert one.version != two.version
+    assert one.source_version != two.source_version
     copy = folder.parent / "copy"
     copy.mkdir()
     (copy / "augment.py").write_text("")
-    assert place_of("augment:one", copy).version == one.version
+    assert place_of("augment:one", copy).source_version == one.source_version

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from streamd.core.spec import ImageSpec
-from streamd.decode.decoders import decode_into
+from streamd.decode.decoders import decode_image
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -48,7 +48,7 @@ def png(depth: int, colour: int, rows: list[bytes], size: tuple[int, int], trans
 def decoded(data: bytes, image: ImageSpec) -> Pixels:
     """What the pipeline makes of a file; rows begin as 77s, so that what is left unwritten shows."""
     row = np.full(image.shape, 77, dtype=np.uint8)
-    decode_into(data, row, image)
+    decode_image(data, row, image)
     return row
 
 

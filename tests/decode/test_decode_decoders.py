@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pictures import apart, decoded, encoded, smooth
 
 from streamd.core.spec import ImageSpec
-from streamd.decode.decoders import BadImageError, decode_into
+from streamd.decode.decoders import BadImageError, decode_image
 
 IMAGE = ImageSpec(32, 48, 3)
 PICTURE = smooth(32, 48)
@@ -49,7 +49,7 @@ def test_a_gif_gets_its_decoder() -> None:
 def test_what_is_no_image_leaves_the_row_alone(data: bytes) -> None:
     row = np.full(IMAGE.shape, 77, dtype=np.uint8)
     with pytest.raises(BadImageError):
-        decode_into(data, row, IMAGE)
+        decode_image(data, row, IMAGE)
     assert (row == 77).all()
 
 

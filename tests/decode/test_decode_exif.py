@@ -12,7 +12,7 @@ from PIL import Image
 
 from streamd.core.spec import ImageSpec
 from streamd.decode.decoders import BadImageError
-from streamd.decode.exif import orientation_of, upright
+from streamd.decode.exif import parse_orientation, turn_upright
 
 UPRIGHT = np.asarray(picture())
 IMAGE = ImageSpec(*UPRIGHT.shape)
@@ -37,7 +37,7 @@ def test_every_orientation_is_undone(name: str, options: dict[str, Any], orienta
 def test_turning_is_the_other_way_round_than_storing(orientation: int) -> None:
     turn = STORED[orientation]
     stored = picture() if turn is None else picture().transpose(turn)
-    assert np.array_equal(np.asarray(upright(stored, orientation)), UPRIGHT)
+    assert np.array_equal(np.asarray(turn_upright(stored, orientation)), UPRIGHT)
 
 
 @pytest.mark.parametrize("orientation", STORED)
@@ -48,21 +48,21 @@ def test_avif_is_turned_once(orientation: int) -> None:
 
 @pytest.mark.parametrize("value", [0, 9, 65535])
 def test_a_number_that_means_nothing_is_upright(value: int) -> None:
-    assert orientation_of(exif(value)) == 1
+    assert parse_orientation(exif(value)) == 1
 
 
 @pytest.mark.parametrize("prefix", [b"", b"Exif\0\0"])
 def test_the_block_is_read_with_and_without_its_prefix(prefix: bytes) -> None:
-    assert orientation_of(prefix + exif(8).removeprefix(b"Exif\0\0")) == 8
+    assert parse_orientation(prefix + exif(8).removeprefix(b"Exif\0\0")) == 8
 
 
 def test_an_empty_block_is_upright() -> None:
-    assert orientation_of(b"Exif\0\0") == 1
+    assert parse_orientation(b"Exif\0\0") == 1
 
 
 def test_a_block_that_cannot_be_read_is_bad() -> None:
     with pytest.raises(BadImageError, match="unreadable EXIF data"):
-        orientation_of(b"Exif\0\0what is this")
+        parse_orientation(b"Exif\0\0what is this")
 
 
 @pytest.mark.parametrize(("name", "options"), [("JPEG", {}), *LOSSLESS[1:3]], ids=["jpeg", "webp", "tiff"])

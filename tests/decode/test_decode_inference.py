@@ -16,12 +16,12 @@ import streamd
 from streamd.core import spec_file
 from streamd.core.spec import ImageSpec, PixelId
 from streamd.decode import inference
-from streamd.decode.decoders import decode_into
-from streamd.decode.pixel_id import pixel_id, stored_id
+from streamd.decode.decoders import decode_image
+from streamd.decode.pixel_id import compute_pixel_id, compute_stored_pixel_id
 from streamd.errors import ConfigError, MissingExtraError
 
 IMAGE = ImageSpec(16, 24, 3)
-SPEC = make_spec(image=IMAGE, pixel_id=pixel_id(IMAGE))
+SPEC = make_spec(image=IMAGE, pixel_id=compute_pixel_id(IMAGE))
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def photograph(tmp_path: Path) -> Path:
 
 def decoded(path: Path, image: ImageSpec) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
     row = np.empty(image.shape, np.uint8)
-    decode_into(path.read_bytes(), row, image)
+    decode_image(path.read_bytes(), row, image)
     return row
 
 
@@ -45,14 +45,14 @@ def test_a_path_bytes_and_an_open_file_give_the_pixels_that_are_decoded(photogra
 
 def test_the_file_beside_a_model_says_as_much_as_the_stream(photograph: Path, tmp_path: Path) -> None:
     path = tmp_path / "model.streamd.json"
-    spec_file.write(path, SPEC)
+    spec_file.write_spec(path, SPEC)
     for known in (path, str(path)):
         np.testing.assert_array_equal(streamd.load_image(photograph, known), streamd.load_image(photograph, SPEC))
 
 
 def test_a_random_crop_shows_the_middle(photograph: Path) -> None:
     random = replace(IMAGE, resize="random_crop")
-    pixels = streamd.load_image(photograph, make_spec(image=random, pixel_id=pixel_id(random)))
+    pixels = streamd.load_image(photograph, make_spec(image=random, pixel_id=compute_pixel_id(random)))
     np.testing.assert_array_equal(pixels, decoded(photograph, replace(IMAGE, resize="crop")))
 
 
@@ -65,7 +65,7 @@ def test_pixels_that_are_not_those_of_the_stream_come_with_a_warning(photograph:
 
 def test_a_stream_of_arrays_is_refused_since_files_are_prepared_elsewhere(photograph: Path) -> None:
     with pytest.raises(ConfigError, match=r"served from arrays.*make uint8 \(16, 24, 3\) of this one in the same way"):
-        streamd.load_image(photograph, replace(SPEC, pixel_id=stored_id(IMAGE)))
+        streamd.load_image(photograph, replace(SPEC, pixel_id=compute_stored_pixel_id(IMAGE)))
 
 
 def test_a_damaged_image_is_named_with_the_reason(tmp_path: Path) -> None:

@@ -87,13 +87,13 @@ def test_a_reduced_decode_of_the_target_size_is_not_resized(channels: int, colou
 
 @pytest.mark.parametrize("size", [(64, 64), (209, 209), (210, 210), (300, 400)])
 def test_rows_near_and_far_hold_the_decoders_own_pixels(size: tuple[int, int]) -> None:
-    assert 209 * 209 * 3 <= jpeg._NEAR_BYTES < 210 * 210 * 3
+    assert 209 * 209 * 3 <= jpeg._BUFFER_BYTES < 210 * 210 * 3
     data = encoded(smooth(*size))
     assert np.array_equal(decoded(data, ImageSpec(*size, 3)), simplejpeg.decode_jpeg(data))
 
 
 def test_what_is_decoded_near_begins_where_the_decoder_does_not_write_past_the_cache() -> None:
-    assert jpeg._near.memory.ctypes.data % 32 == 16
+    assert jpeg._decode_buffer.memory.ctypes.data % 32 == 16
 
 
 def test_threads_decode_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:

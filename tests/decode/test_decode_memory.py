@@ -14,7 +14,7 @@ from golden import FILES
 from PIL import Image
 
 from streamd.decode import to_rgb
-from streamd.decode.to_rgb import Plain, Storage
+from streamd.decode.to_rgb import PixelStorage, PlainMode
 from streamd.limits import (
     CACHE_UNPUBLISHED_BYTES,
     CHUNKS_KEPT_BYTES,
@@ -86,11 +86,13 @@ def test_a_worker_has_memory_for_the_largest_picture_and_all_else_that_it_holds(
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L"])
-def test_bands_change_no_pixel(mode: Plain, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bands_change_no_pixel(mode: PlainMode, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in sorted(FILES.iterdir()):
         with Image.open(path) as picture:
             picture.load()
-            whole = np.asarray(to_rgb.plain(picture, mode, Storage()))
+            whole = np.asarray(to_rgb.convert_to_plain(picture, mode, PixelStorage()))
             with monkeypatch.context() as patch:
                 patch.setattr(to_rgb, "_BAND_PIXELS", 7 * picture.width)
-                assert np.array_equal(np.asarray(to_rgb.plain(picture, mode, Storage())), whole), path.name
+                assert np.array_equal(np.asarray(to_rgb.convert_to_plain(picture, mode, PixelStorage())), whole), (
+                    path.name
+                )

@@ -122,13 +122,13 @@ def test_a_sound_file_of_a_kind_that_is_not_read_is_not_called_damaged() -> None
 
 def test_a_pillow_without_the_library_is_to_blame_and_not_the_image(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(features, "check", lambda library: library != "avif")
-    pillow._require.cache_clear()
+    pillow._check_format_support.cache_clear()
     try:
         with pytest.raises(ConfigError, match="this Pillow was built without avif, which AVIF needs"):
             decoded(encoded(PICTURE, "AVIF"), IMAGE)
         assert decoded(encoded(PICTURE, "PNG"), IMAGE).shape == IMAGE.shape
     finally:
-        pillow._require.cache_clear()
+        pillow._check_format_support.cache_clear()
 
 
 def test_a_process_that_would_invent_pixels_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:

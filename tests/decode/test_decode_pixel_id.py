@@ -10,9 +10,9 @@ import pytest
 
 from streamd.core.spec import ImageSpec
 from streamd.decode import pixel_id as identity
-from streamd.decode.decoders import decode_into
-from streamd.decode.pixel_id import pixel_id
-from streamd.decode.random_crop import Draw
+from streamd.decode.decoders import decode_image
+from streamd.decode.pixel_id import compute_pixel_id
+from streamd.decode.random_crop import CropDraw
 from streamd.decode.resize import Row
 
 # Made with the simplejpeg, OpenCV and Pillow that requirements/test.txt pins. They may change with a new version of one
@@ -32,15 +32,15 @@ PINNED = {"simplejpeg": "1.9.0", "opencv-python-headless": "5.0.0.93", "pillow":
 @pytest.fixture(autouse=True)
 def nothing_remembered() -> Iterator[None]:
     """Ids made under a patched decoder must reach no other test."""
-    pixel_id.cache_clear()
+    compute_pixel_id.cache_clear()
     yield
-    pixel_id.cache_clear()
+    compute_pixel_id.cache_clear()
 
 
 @pytest.mark.parametrize("image", GOLDEN, ids=str)
 def test_the_pixels_of_today_are_those_of_yesterday(image: ImageSpec) -> None:
     found = {name: version(name) for name in PINNED}
-    assert pixel_id(image) == GOLDEN[image], f"pinned with {PINNED}, made with {found}"
+    assert compute_pixel_id(image) == GOLDEN[image], f"pinned with {PINNED}, made with {found}"
 
 
 def test_every_setting_shows_in_the_id() -> None:
@@ -55,25 +55,25 @@ def test_every_setting_shows_in_the_id() -> None:
         ImageSpec(16, 24, 3, "random_crop", ratio=(1.0, 1.0)),
         ImageSpec(16, 24, 3, "stretch", exact=True),
     ]
-    assert len({pixel_id(image) for image in images}) == len(images)
+    assert len({compute_pixel_id(image) for image in images}) == len(images)
 
 
 def test_one_grey_level_of_one_pixel_shows_in_the_id(monkeypatch: pytest.MonkeyPatch) -> None:
     image = ImageSpec(16, 24, 3)
-    before = pixel_id(image)
-    pixel_id.cache_clear()
+    before = compute_pixel_id(image)
+    compute_pixel_id.cache_clear()
 
-    def drifted(data: bytes, row: Row, spec: ImageSpec, draw: Draw | None) -> None:
-        decode_into(data, row, spec, draw)
+    def drifted(data: bytes, row: Row, spec: ImageSpec, draw: CropDraw | None) -> None:
+        decode_image(data, row, spec, draw)
         row[3, 5, 1] ^= np.uint8(1)
 
-    monkeypatch.setattr(identity, "decode_into", drifted)
-    assert pixel_id(image) != before
+    monkeypatch.setattr(identity, "decode_image", drifted)
+    assert compute_pixel_id(image) != before
 
 
 def test_an_id_does_not_depend_on_what_was_decoded_before(monkeypatch: pytest.MonkeyPatch) -> None:
     image = ImageSpec(16, 24, 3, "pad")
-    before = pixel_id(image)
-    pixel_id.cache_clear()
+    before = compute_pixel_id(image)
+    compute_pixel_id.cache_clear()
     monkeypatch.setattr(np, "empty", lambda shape, dtype: np.full(shape, 123, dtype))
-    assert pixel_id(image) == before
+    assert compute_pixel_id(image) == before

@@ -16,17 +16,17 @@ from PIL import Image
 
 from streamd.core.spec import ImageSpec
 from streamd.decode import jpeg
-from streamd.decode.decoders import BadImageError, decode_into
-from streamd.decode.random_crop import Crop, Draw, drawn_crop, draws
+from streamd.decode.decoders import BadImageError, decode_image
+from streamd.decode.random_crop import Crop, CropDraw, compute_crop, compute_crop_draws
 
 RANDOM = ImageSpec(24, 32, 3, "random_crop")
 SIZES = [(375, 500), (500, 375), (128, 128), (64, 1000), (1000, 64), (7, 5), (1, 1)]
 Uniform = Callable[[float, float], float]
 
 
-def drawn(image: ImageSpec, count: int, *, seed: int = 0, epoch: int = 0) -> list[Draw]:
+def drawn(image: ImageSpec, count: int, *, seed: int = 0, epoch: int = 0) -> list[CropDraw]:
     """What is drawn for the first `count` samples."""
-    found = [each for each in draws(image, seed, epoch, np.arange(count)) if each is not None]
+    found = [each for each in compute_crop_draws(image, seed, epoch, np.arange(count)) if each is not None]
     assert len(found) == count
     return found
 
@@ -50,7 +50,7 @@ def recipe(height: int, width: int, image: ImageSpec, uniform: Uniform) -> Crop:
     return Crop((width - wide) // 2, (height - high) // 2, wide, high)
 
 
-def numbers_of(draw: Draw) -> Uniform:
+def numbers_of(draw: CropDraw) -> Uniform:
     """What stands for torch's generator: it gives the numbers of `draw` in turn."""
     numbers = iter(draw.tolist())
     return lambda low, high: low + (high - low) * float(next(numbers))
@@ -63,24 +63,24 @@ def test_a_crop_is_the_one_that_the_recipe_takes_of_the_same_numbers(
 ) -> None:
     image = replace(RANDOM, **bounds)
     for draw in drawn(image, 100):
-        assert drawn_crop(*size, image, draw) == recipe(*size, image, numbers_of(draw))
+        assert compute_crop(*size, image, draw) == recipe(*size, image, numbers_of(draw))
 
 
 def test_boxes_of_today_are_those_of_yesterday() -> None:
     draws_of_five = drawn(RANDOM, 5, seed=3, epoch=2)
-    assert [drawn_crop(375, 500, RANDOM, draw).box for draw in draws_of_five] == [
+    assert [compute_crop(375, 500, RANDOM, draw).box for draw in draws_of_five] == [
         (96, 25, 377, 263),
         (99, 26, 454, 313),
         (34, 19, 352, 360),
         (226, 38, 446, 257),
         (74, 48, 279, 217),
     ]
-    assert {drawn_crop(64, 1000, RANDOM, draw).box for draw in draws_of_five} == {(457, 0, 542, 64)}  # none fits
+    assert {compute_crop(64, 1000, RANDOM, draw).box for draw in draws_of_five} == {(457, 0, 542, 64)}  # none fits
 
 
 def test_areas_are_even_and_ratios_are_even_in_their_logarithm() -> None:
     image = replace(RANDOM, scale=(0.1, 0.5))
-    boxes = [drawn_crop(4000, 6000, image, draw) for draw in drawn(image, 2000)]
+    boxes = [compute_crop(4000, 6000, image, draw) for draw in drawn(image, 2000)]
     areas = np.sort([box.width * box.height / 24e6 for box in boxes])
     ratios = np.sort([math.log(box.width / box.height) for box in boxes])
     even = (np.arange(2000) + 0.5) / 2000
@@ -90,7 +90,7 @@ def test_areas_are_even_and_ratios_are_even_in_their_logarithm() -> None:
 
 def test_every_place_of_the_picture_is_taken_alike() -> None:
     image = replace(RANDOM, scale=(0.2, 0.2), ratio=(1.0, 1.0))
-    boxes = [drawn_crop(1000, 1000, image, draw) for draw in drawn(image, 2000)]
+    boxes = [compute_crop(1000, 1000, image, draw) for draw in drawn(image, 2000)]
     assert {(box.width, box.height) for box in boxes} == {(447, 447)}
     for places in (np.sort([box.left for box in boxes]), np.sort([box.top for box in boxes])):
         assert np.abs(places / 553 - (np.arange(2000) + 0.5) / 2000).max() < 0.05
@@ -113,7 +113,7 @@ def test_a_crop_lies_in_its_picture_whatever_the_bounds(
 ) -> None:
     scales, ratios = sorted([scale, other_scale]), sorted([ratio, other_ratio])
     image = replace(RANDOM, scale=(scales[0], scales[1]), ratio=(ratios[0], ratios[1]))
-    left, top, right, bottom = drawn_crop(height, width, image, drawn(image, sample + 1)[sample]).box
+    left, top, right, bottom = compute_crop(height, width, image, drawn(image, sample + 1)[sample]).box
     assert 0 <= left < right <= width
     assert 0 <= top < bottom <= height
 
@@ -124,7 +124,7 @@ def test_a_crop_of_a_reduced_decode_lies_in_it_to_the_nearest_pixel(
 ) -> None:
     crop, size = Crop(begin, top, length, 1), (top + 1 + rest, begin + length + rest)
     reduced = -(-size[0] // reduction), -(-size[1] // reduction)
-    found = crop.within(size, reduced)
+    found = crop.scale_to(size, reduced)
     assert 0 <= found.left < found.left + found.width <= reduced[1]
     assert 0 <= found.top < found.top + found.height <= reduced[0]
     assert found.left == reduced[1] - 1 or abs(found.left - begin * reduced[1] / size[1]) <= 0.5
@@ -134,27 +134,27 @@ def test_a_crop_of_a_reduced_decode_lies_in_it_to_the_nearest_pixel(
 
 def test_a_sample_is_drawn_the_same_in_any_company_and_otherwise_in_another_epoch_or_seed() -> None:
     ids = np.array([9, 2, 700, 2])
-    together = draws(RANDOM, 1, 4, ids)
-    alone = [draws(RANDOM, 1, 4, ids[place : place + 1])[0] for place in range(4)]
+    together = compute_crop_draws(RANDOM, 1, 4, ids)
+    alone = [compute_crop_draws(RANDOM, 1, 4, ids[place : place + 1])[0] for place in range(4)]
     assert np.array_equal(together, alone)  # type: ignore[arg-type]  # none of them is None
-    others = [draws(RANDOM, 1, 5, ids), draws(RANDOM, 2, 4, ids)]
+    others = [compute_crop_draws(RANDOM, 1, 5, ids), compute_crop_draws(RANDOM, 2, 4, ids)]
     assert all(not np.array_equal(together, other) for other in others)  # type: ignore[arg-type]  # as above
     assert len({str(each) for each in together}) == 3
 
 
 def test_nothing_is_drawn_where_nothing_is_cropped_at_random() -> None:
-    assert draws(ImageSpec(8, 8, 3, "crop"), 0, 0, np.arange(3)) == [None] * 3
+    assert compute_crop_draws(ImageSpec(8, 8, 3, "crop"), 0, 0, np.arange(3)) == [None] * 3
 
 
-def shown(data: bytes, image: ImageSpec, draw: Draw | None) -> Pixels:
+def shown(data: bytes, image: ImageSpec, draw: CropDraw | None) -> Pixels:
     row = np.full(image.shape, 77, dtype=np.uint8)
-    decode_into(data, row, image, draw)
+    decode_image(data, row, image, draw)
     return row
 
 
-def reference(picture: Image.Image, image: ImageSpec, draw: Draw) -> Pixels:
+def reference(picture: Image.Image, image: ImageSpec, draw: CropDraw) -> Pixels:
     """Pillow's, from full size: as exact as can be."""
-    box = drawn_crop(picture.height, picture.width, image, draw).box
+    box = compute_crop(picture.height, picture.width, image, draw).box
     cut = picture.convert("RGB" if image.channels == 3 else "L").crop(box)
     return np.asarray(cut.resize((image.width, image.height), Image.Resampling.BILINEAR)).reshape(image.shape)
 
@@ -173,14 +173,14 @@ def test_the_drawn_part_is_shown_in_every_format_and_size(size: tuple[int, int],
 def watched_sizes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """The (height, width) of every JPEG as it was decoded."""
     sizes: list[tuple[int, int]] = []
-    pixels = jpeg._pixels
+    pixels = jpeg._decode_pixels
 
     def watched(*given: Any) -> Pixels:
         found = pixels(*given)
         sizes.append((found.shape[0], found.shape[1]))
         return found
 
-    monkeypatch.setattr(jpeg, "_pixels", watched)
+    monkeypatch.setattr(jpeg, "_decode_pixels", watched)
     return sizes
 
 
@@ -193,8 +193,8 @@ def test_a_reduced_decode_shows_nearly_the_same_and_has_all_the_pixels_it_needs(
     for draw in drawn(image, 12):
         mean = np.abs(shown(data, image, draw).astype(int) - reference(picture, image, draw)).mean()
         assert mean < 255 / min(size) + 1  # the part is cut to a pixel of what is shown, and the picture is a ramp
-        crop, reduced = drawn_crop(480, 640, image, draw), sizes[-1]
-        assert crop.within((480, 640), reduced).covers(image) or reduced == (480, 640)
+        crop, reduced = compute_crop(480, 640, image, draw), sizes[-1]
+        assert crop.scale_to((480, 640), reduced).covers_target(image) or reduced == (480, 640)
     assert (min(sizes) < (480, 640)) == (size != (300, 300))
 
 

@@ -12,7 +12,7 @@ from pictures import apart, smooth
 from PIL import Image
 
 from streamd.core.spec import ImageSpec, Resize
-from streamd.decode.resize import BadImageError, check_pixels, covering_size, fill, fill_reduced
+from streamd.decode.resize import BadImageError, check_image_size, compute_covering_size, resize_picture, resize_reduced
 from streamd.limits import MAX_PIXELS
 
 SIDES = st.integers(1, 70)
@@ -20,7 +20,7 @@ SIDES = st.integers(1, 70)
 
 def filled(picture: Image.Image, image: ImageSpec) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
     row = np.full(image.shape, 77, dtype=np.uint8)
-    fill(row, picture, image)
+    resize_picture(row, picture, image)
     return row
 
 
@@ -28,23 +28,23 @@ def filled(picture: Image.Image, image: ImageSpec) -> np.ndarray[tuple[int, ...]
     ("resize", "least"), [("stretch", (50, 50)), ("crop", (50, 100)), ("pad", (25, 50))], ids=["stretch", "crop", "pad"]
 )
 def test_what_a_decode_must_cover_follows_from_the_rule(resize: Resize, least: tuple[int, int]) -> None:
-    assert covering_size(200, 400, ImageSpec(50, 50, 3, resize)) == least
+    assert compute_covering_size(200, 400, ImageSpec(50, 50, 3, resize)) == least
 
 
 def test_what_must_be_covered_is_never_nothing() -> None:
-    assert covering_size(4, 4000, ImageSpec(10, 10, 3, "pad")) == (1, 10)
+    assert compute_covering_size(4, 4000, ImageSpec(10, 10, 3, "pad")) == (1, 10)
 
 
 @pytest.mark.parametrize("size", [(0, 5), (5, 0), (-1, 5)])
 def test_a_size_of_nothing_is_bad(size: tuple[int, int]) -> None:
     with pytest.raises(BadImageError, match="a size of"):
-        check_pixels(*size)
+        check_image_size(*size)
 
 
 def test_the_bound_on_pixels_itself_is_allowed() -> None:
-    check_pixels(1, MAX_PIXELS)
+    check_image_size(1, MAX_PIXELS)
     with pytest.raises(BadImageError, match="are more than"):
-        check_pixels(1, MAX_PIXELS + 1)
+        check_image_size(1, MAX_PIXELS + 1)
 
 
 @given(SIDES, SIDES, SIDES, SIDES, st.sampled_from(["stretch", "crop", "pad"]), st.sampled_from([1, 3]))
@@ -125,7 +125,7 @@ def test_shrinking_averages_and_does_not_pick(resize: Resize) -> None:
 
 def refilled(pixels: npt.NDArray[np.uint8], image: ImageSpec) -> npt.NDArray[np.uint8]:
     row = np.full(image.shape, 77, dtype=np.uint8)
-    fill_reduced(row, pixels, image)
+    resize_reduced(row, pixels, image)
     return row
 
 

@@ -10,7 +10,7 @@ from pictures import decoded, encoded, smooth
 
 from streamd.core.spec import ImageSpec
 from streamd.decode.decoders import BadImageError
-from streamd.decode.sniff import format_of
+from streamd.decode.sniff import detect_format
 
 SUFFIXES = {
     ".jpg": "JPEG",
@@ -29,7 +29,7 @@ LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\
 
 @pytest.mark.parametrize("file", sorted(FILES.iterdir()), ids=lambda file: str(file.name))
 def test_every_golden_file_is_what_it_is_called(file: Path) -> None:
-    assert format_of(file.read_bytes()) == SUFFIXES[file.suffix]
+    assert detect_format(file.read_bytes()) == SUFFIXES[file.suffix]
 
 
 @pytest.mark.parametrize(
@@ -66,25 +66,25 @@ def test_every_golden_file_is_what_it_is_called(file: Path) -> None:
 )
 def test_what_is_no_image_is_called_by_its_name(data: bytes, reason: str) -> None:
     with pytest.raises(BadImageError, match=reason):
-        format_of(data)
+        detect_format(data)
 
 
 def test_a_still_picture_in_a_general_container_is_known_by_any_of_its_brands() -> None:
     data = encoded(smooth(16, 16), "AVIF")
     general = data.replace(b"ftypavif", b"ftypmif1", 1)
     assert general != data
-    assert format_of(general) == "AVIF"
+    assert detect_format(general) == "AVIF"
 
 
 def test_a_container_that_says_it_has_a_million_brands_is_looked_at_briefly() -> None:
     data = b"\xff\xff\xff\xffftypisom" + bytes(4) + b"isom" * 1000 + b"avif"
     with pytest.raises(BadImageError, match="a video"):
-        format_of(data)
+        detect_format(data)
 
 
 def test_a_reason_never_holds_more_of_a_file_than_a_line() -> None:
     with pytest.raises(BadImageError) as caught:
-        format_of(b"a" * 100_000)
+        detect_format(b"a" * 100_000)
     assert len(str(caught.value)) < 80
 
 

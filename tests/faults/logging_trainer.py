@@ -31,7 +31,7 @@ from account_log import (
 
 import streamd
 from streamd.client import Batch, Client, Stream
-from streamd.core.spec import Uneven
+from streamd.core.spec import UnevenPolicy
 
 ALL = -1
 
@@ -45,7 +45,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     epochs: int | None = 1
     rank: int = 0
     world: int = 1
-    uneven: Uneven | None = None
+    uneven: UnevenPolicy | None = None
     prefetch: int | None = 8  # fewer than the default: an epoch of the small sets is not all on its way at once
     checkpoint_every: int = 0
     hold: int = 0
@@ -94,7 +94,7 @@ class Trainer:
         cursor = stream._tally.cursor
         position = saved.position if saved else 0
         order_id = str(stream.spec.order_id)
-        self._log.add(Began(os.getpid(), position, order_id, cursor.epoch, cursor.base, time.monotonic_ns()))
+        self._log.add(Began(os.getpid(), position, order_id, cursor.epoch, cursor.next_base, time.monotonic_ns()))
         return stream
 
     def _take(self, stream: Stream, batch: Batch) -> None:

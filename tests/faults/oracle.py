@@ -19,14 +19,14 @@ from account_log import Began, Ended, Record, Settled, Step, images_digest, labe
 from sample_batches import joined
 
 from streamd.config import load
-from streamd.core.bad_samples import MASKED, Marks, resolve
-from streamd.core.receipt import Receipt, expected_digest
+from streamd.core.bad_samples import MASKED, RowStatus, resolve_bad_samples
+from streamd.core.receipt import Receipt, compute_expected_digest
 from streamd.core.sampler import PAD_ID, Ids
-from streamd.core.spec import Cursor, Segment, Uneven
-from streamd.core.steps import Walk
+from streamd.core.spec import Cursor, Segment, UnevenPolicy
+from streamd.core.steps import RankSteps
 from streamd.daemon.streams.catalog import list_samples, open_streams
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.decode.decoders import decode_into
+from streamd.decode.decoders import decode_image
 
 _REMEMBERED = 4096  # steps back that a checkpoint may lie and have what was sent again compared
 _MOST_PROBLEMS = 20
@@ -54,8 +54,8 @@ class Truth:
     def planned(self, key: Key) -> Ids:
         return self.served.planned(*key)
 
-    def resolved(self, key: Key, bad: frozenset[int]) -> tuple[Ids, Marks]:
-        return resolve(self.planned(key), bad, self.spec.bad_policy)
+    def resolved(self, key: Key, bad: frozenset[int]) -> tuple[Ids, RowStatus]:
+        return resolve_bad_samples(self.planned(key), bad, self.spec.bad_policy)
 
     def objections(self, step: Step) -> list[str]:
         """What is wrong with a batch, whoever took it."""
@@ -94,7 +94,7 @@ def _decode_all(stream: ServedStream) -> npt.NDArray[np.uint8]:
     """Every sample's pixels, (n, H, W, C)."""
     pixels = np.zeros((stream.spec.samples, *stream.spec.image_shape), dtype=np.uint8)
     for sample, row in enumerate(pixels):
-        decode_into((stream.manifest.root / stream.file(sample)).read_bytes(), row, stream.spec.image)
+        decode_image((stream.manifest.root / stream.file(sample)).read_bytes(), row, stream.spec.image)
     return pixels
 
 
@@ -126,13 +126,13 @@ class Judge:
         epochs: int | None = 1,
         rank: int = 0,
         world: int = 1,
-        uneven: Uneven = "drop",
+        uneven: UnevenPolicy = "drop",
         live: bool = False,
     ) -> None:
         self.account = Account(log.name)
         self._truth = truth
         self._log = log
-        self._walk = Walk(truth.spec.batches, rank, world, uneven, epochs)
+        self._walk = RankSteps(truth.spec.batches, rank, world, uneven, epochs)
         self._live = live
         self._first = Cursor()
         self._at = 0
@@ -222,7 +222,7 @@ class Judge:
             return
         begin, steps = self._epoch(epoch)
         segment = Segment(begin, steps, self._walk.rank, self._walk.world)
-        digest = expected_digest(
+        digest = compute_expected_digest(
             self._truth.spec.order_id,
             epoch,
             [segment],
@@ -231,7 +231,7 @@ class Judge:
         if receipt.digest != digest:
             account.complain(f"the receipt of epoch {epoch} has digest {receipt.digest}, not {digest}")
         spec = self._truth.spec
-        dropped = max(0, spec.samples - min(segment.end, spec.batches) * spec.batch_size)
+        dropped = max(0, spec.samples - min(segment.next_base, spec.batches) * spec.batch_size)
         if receipt.dropped != dropped:
             account.complain(f"the receipt of epoch {epoch} says {receipt.dropped} dropped, not {dropped}")
         self._settled.add(epoch)
@@ -241,7 +241,7 @@ class Judge:
         stand = 0
         for epoch in itertools.count(self._first.epoch):
             stand += self._epoch(epoch)[1]
-            if stand > len(self._ends) or not self._walk.steps:
+            if stand > len(self._ends) or not self._walk.steps_per_epoch:
                 return
             self.account.epochs += 1
             if epoch not in self._settled and stand not in self._resumed:
@@ -250,14 +250,18 @@ class Judge:
     def _epoch(self, epoch: int) -> tuple[int, int]:
         """Where an epoch of this trainer begins, and how many steps it has."""
         first = epoch == self._first.epoch
-        return (self._first.base, self._walk.start(self._first).steps) if first else (0, self._walk.steps)
+        return (
+            (self._first.next_base, self._walk.step_after(self._first).steps)
+            if first
+            else (0, self._walk.steps_per_epoch)
+        )
 
     def _key(self, number: int) -> Key | None:
         """Which batch must be step `number`; None beyond the last."""
         epoch = self._first.epoch
         begin, steps = self._epoch(epoch)
         if number >= steps:
-            further, number = divmod(number - steps, self._walk.steps)
+            further, number = divmod(number - steps, self._walk.steps_per_epoch)
             epoch, begin = epoch + 1 + further, 0
         if self._walk.epochs is not None and epoch >= self._walk.epochs + (self._first.epoch if self._live else 0):
             return None

@@ -13,7 +13,7 @@ from killers import wait_for_outstanding, wait_gone
 from logged import LoggedTrainer, problems
 from oracle import Truth
 
-from streamd.core.text import counted
+from streamd.core.text import format_count
 
 _STRIDE: Final = 16  # batches between two strikes, on the average
 _SPREAD: Final = 6  # so that any two are further apart than a credit of 8: each connection delivers something
@@ -64,7 +64,8 @@ class Course:
         pauses = self.pauses_s(trainer)
         beyond = [pause - start for pause, start in zip(pauses, self.start_s, strict=False)]
         return (
-            f"{counted(len(self.outstanding), 'strike')}, {min(self.outstanding)} to {max(self.outstanding)} batches "
+            f"{format_count(len(self.outstanding), 'strike')}, {min(self.outstanding)} to {max(self.outstanding)} "
+            "batches "
             f"untaken at each; to the next batch {median(pauses):.2f} s (median), {max(pauses):.2f} s (worst), of "
             f"which beyond the daemon's start-up {median(beyond):.2f} and {max(beyond):.2f} s"
         )

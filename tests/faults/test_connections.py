@@ -23,7 +23,7 @@ from strikes import counts_of, images_for
 import streamd
 from streamd.client.sockets import make_socket
 from streamd.core.spec import Cursor
-from streamd.ipc.frames import NOBODY, Header, pack, parted, unpack_daemon
+from streamd.ipc.frames import EMPTY_HEADER, FrameHeader, decode_daemon_frame, encode_frame, split_records
 from streamd.ipc.messages import BatchReady, ClientMessage, Goodbye, Progress, ReceiptSeen, Subscribe, Welcome
 
 pytestmark = pytest.mark.timeout(300)
@@ -132,24 +132,24 @@ class Hostile:
     def __exit__(self, *_: object) -> None:
         self._context.destroy(0)
 
-    def say(self, header: Header, message: ClientMessage) -> None:
-        self.said.append(pack(header, message))
+    def say(self, header: FrameHeader, message: ClientMessage) -> None:
+        self.said.append(encode_frame(header, message))
         self._socket.send(self.said[-1])
 
     def replay(self, frame: bytes) -> None:
         self._socket.send(frame)
 
-    def subscribe(self) -> Header:
+    def subscribe(self) -> FrameHeader:
         """Opens a session; the header of its frames."""
-        self.say(NOBODY, Subscribe("train", 0, 1, None, Cursor(), "drop", 4, "shared", None, resuming=False))
+        self.say(EMPTY_HEADER, Subscribe("train", 0, 1, None, Cursor(), "drop", 4, "shared", None, resuming=False))
         welcome = self.hear(Welcome)
-        return Header(welcome.boot, welcome.session, 0)
+        return FrameHeader(welcome.boot, welcome.session, 0)
 
-    def hear(self, kind: type[Welcome | BatchReady]) -> Header:
+    def hear(self, kind: type[Welcome | BatchReady]) -> FrameHeader:
         """Waits for such a message; its header."""
         while self._records or self._socket.poll(10_000):
-            self._records = self._records or parted(self._socket.recv_multipart()[0])
-            header, message = unpack_daemon(self._records.pop(0))
+            self._records = self._records or split_records(self._socket.recv_multipart()[0])
+            header, message = decode_daemon_frame(self._records.pop(0))
             if isinstance(message, kind):
                 return header
         raise AssertionError(f"the daemon did not send a {kind.__name__}")
@@ -175,9 +175,9 @@ def test_frames_of_sessions_that_are_not_the_senders_free_nothing_and_are_counte
         wait_until(lambda: number(endpoint, "sessions") == 1, "it is gone")
         now.subscribe()
         stale, receipts = number(endpoint, "stale", "wire"), number(endpoint, "receipts_bad", "stream.train")
-        forged = Header(ended.boot, theirs.session, 0)
+        forged = FrameHeader(ended.boot, theirs.session, 0)
         frames = before.said[1:] + [  # but for the subscription, which would begin a session
-            pack(forged, message)
+            encode_frame(forged, message)
             for message in (Progress(1000, (0, 1, 2, 3, 4, 5), 6, 0), ReceiptSeen(0, "0" * 32, ok=False), Goodbye())
         ]
         for frame in frames:

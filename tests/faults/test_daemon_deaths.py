@@ -15,7 +15,7 @@ from logged import LoggedTrainer, running
 from scene import FULL, Scene, dice, scene
 from strikes import agree, images_for, strike_often
 
-from streamd.core.slot_layout import layout
+from streamd.core.slot_layout import compute_layout
 
 Record = Callable[[str, object], None]
 BY_HAND: Final = "started again by the test; by systemd in a line of its own"
@@ -27,7 +27,7 @@ def written(stage: Scene) -> set[int]:
     spec, found = stage.truth.spec, set[int]()
     by_ids = {stage.truth.planned((0, index)).tobytes(): index for index in range(spec.batches)}
     for slot in slots_of(stage.daemon.pid):
-        ids = layout(spec, spec.batch_size).sample_ids.view(memoryview(slot.read_bytes()))
+        ids = compute_layout(spec, spec.batch_size).sample_ids.array_in(memoryview(slot.read_bytes()))
         found.add(by_ids.get(np.asarray(ids, dtype=np.int64).tobytes(), -1))
     return found - {-1}
 

@@ -14,7 +14,7 @@ from logged import LoggedTrainer, problems, running
 from oracle import union_problems
 from scene import Scene, dice, scene, times
 
-from streamd.core.slot_layout import slot_bytes
+from streamd.core.slot_layout import compute_slot_bytes
 
 pytestmark = pytest.mark.timeout(300)
 Record = Callable[[str, object], None]
@@ -138,7 +138,9 @@ def test_the_memory_of_killed_trainers_comes_back_though_their_children_live_on(
             each.abandon()
     first = burdens[0]
     assert [each.threads for each in burdens] == [first.threads] * rounds
-    half_a_leak = slot_bytes(stage.truth.spec) * HOLD * rounds // 2  # if what a round held had not been given back
+    half_a_leak = (
+        compute_slot_bytes(stage.truth.spec) * HOLD * rounds // 2
+    )  # if what a round held had not been given back
     assert burdens[-1].memory_used_bytes < first.memory_used_bytes + half_a_leak
     wait_until(lambda: burden(stage).other_descriptors <= first.other_descriptors, "the children's connections end")
     saw = f"{rounds * len(doomed)} kills, {len(children)} children; sessions ended within {max(ends_s):.2f} s"

@@ -17,11 +17,11 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_runtime_directory_comes_before_the_users_and_the_systems(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert endpoint.default_listen() == "ipc:///run/streamd/streamd.sock"
+    assert endpoint.default_endpoint() == "ipc:///run/streamd/streamd.sock"
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/7")
-    assert endpoint.default_listen() == "ipc:///run/user/7/streamd/streamd.sock"
+    assert endpoint.default_endpoint() == "ipc:///run/user/7/streamd/streamd.sock"
     monkeypatch.setenv("RUNTIME_DIRECTORY", "/run/a:/run/b")
-    assert endpoint.default_places() == [
+    assert endpoint.default_socket_paths() == [
         Path("/run/a/streamd.sock"),
         Path("/run/user/7/streamd/streamd.sock"),
         Path("/run/streamd/streamd.sock"),
@@ -29,8 +29,8 @@ def test_the_runtime_directory_comes_before_the_users_and_the_systems(monkeypatc
 
 
 def test_a_path_fits_up_to_what_the_descriptor_socket_beside_it_leaves() -> None:
-    assert endpoint.fits("ipc:///" + 103 * "x")
-    assert not endpoint.fits("ipc:///" + 102 * "x" + "ë")
+    assert endpoint.is_short_enough("ipc:///" + 103 * "x")
+    assert not endpoint.is_short_enough("ipc:///" + 102 * "x" + "ë")
 
 
 def test_a_client_takes_the_argument_then_the_environment_then_the_first_place_that_exists(
@@ -41,18 +41,18 @@ def test_a_client_takes_the_argument_then_the_environment_then_the_first_place_t
     place = tmp_path / "streamd" / "streamd.sock"
     place.parent.mkdir()
     place.touch()
-    assert endpoint.find(None) == f"ipc://{place}"
+    assert endpoint.find_endpoint(None) == f"ipc://{place}"
     monkeypatch.setenv("STREAMD_ENDPOINT", "ipc:///run/other")
-    assert endpoint.find(None) == "ipc:///run/other"
-    assert endpoint.find("ipc:///run/said") == "ipc:///run/said"
+    assert endpoint.find_endpoint(None) == "ipc:///run/other"
+    assert endpoint.find_endpoint("ipc:///run/said") == "ipc:///run/said"
 
 
 def test_where_nothing_exists_the_error_names_the_places_and_the_remedy(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(endpoint, "default_places", lambda: [tmp_path / "one", tmp_path / "two"])
+    monkeypatch.setattr(endpoint, "default_socket_paths", lambda: [tmp_path / "one", tmp_path / "two"])
     with pytest.raises(ConnectError, match=f"{tmp_path}/one, {tmp_path}/two: nothing there; start `streamd serve"):
-        endpoint.find(None)
+        endpoint.find_endpoint(None)
 
 
 @pytest.mark.parametrize(
@@ -67,21 +67,21 @@ def test_where_nothing_exists_the_error_names_the_places_and_the_remedy(
 )
 def test_an_endpoint_that_cannot_be_is_refused_by_name(wrong: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=says):
-        endpoint.check(wrong)
+        endpoint.check_endpoint(wrong)
     monkeypatch.setenv("STREAMD_ENDPOINT", wrong)
     with pytest.raises(ConfigError, match=says):
-        endpoint.find(None)
+        endpoint.find_endpoint(None)
 
 
 @pytest.mark.parametrize("letter", ["x", "ü"])
 def test_a_socket_path_has_room_for_the_suffix_of_the_socket_beside_it(letter: str) -> None:
     longest = "ipc:///" + letter * (103 // len(letter.encode()))
-    endpoint.check(longest)
-    assert len(endpoint.descriptor_path(longest).encode()) <= 107
+    endpoint.check_endpoint(longest)
+    assert len(endpoint.descriptor_socket_path(longest).encode()) <= 107
     with pytest.raises(ConfigError, match=r"at most 104 bytes, this one 10\d: choose a shorter one"):
-        endpoint.check(longest + "é")
+        endpoint.check_endpoint(longest + "é")
 
 
 def test_the_descriptor_socket_lies_beside_the_endpoint() -> None:
     assert endpoint.socket_path("ipc:///run/a/b.sock") == Path("/run/a/b.sock")
-    assert endpoint.descriptor_path("ipc:///run/a/b.sock") == "/run/a/b.sock.fd"
+    assert endpoint.descriptor_socket_path("ipc:///run/a/b.sock") == "/run/a/b.sock.fd"

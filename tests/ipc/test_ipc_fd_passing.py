@@ -67,15 +67,15 @@ AtDesk = Callable[[Callable[[Desk], Coroutine[Any, Any, None]]], None]
 
 def test_a_paired_client_gets_its_slots_read_only(at_desk: AtDesk) -> None:
     async def scene(desk: Desk) -> None:
-        map_writable(desk.slots.writable(7, NBYTES), NBYTES)[:3] = b"abc"
+        map_writable(desk.slots.ensure_slot(7, NBYTES), NBYTES)[:3] = b"abc"
         line = await desk.connect()
         for _ in range(2):
-            descriptor = await asyncio.to_thread(line.fetch, 7)
+            descriptor = await asyncio.to_thread(line.fetch_descriptor, 7)
             assert bytes(map_readable(descriptor, NBYTES)[:3]) == b"abc"
             with pytest.raises(PermissionError):
                 map_writable(descriptor, NBYTES)
             os.close(descriptor)
-        assert not line.ended()
+        assert not line.has_ended()
         line.close()
         assert (await desk.news())[0] == 1
 
@@ -86,8 +86,8 @@ def test_a_slot_that_is_gone_is_said_to_be_gone(at_desk: AtDesk) -> None:
     async def scene(desk: Desk) -> None:
         line = await desk.connect()
         with pytest.raises(ConnectError, match="slot 8 is gone"):
-            await asyncio.to_thread(line.fetch, 8)
-        os.close(await asyncio.to_thread(line.fetch, 7))
+            await asyncio.to_thread(line.fetch_descriptor, 8)
+        os.close(await asyncio.to_thread(line.fetch_descriptor, 7))
         line.close()
 
     at_desk(scene)
@@ -95,7 +95,7 @@ def test_a_slot_that_is_gone_is_said_to_be_gone(at_desk: AtDesk) -> None:
 
 def test_a_wrong_secret_is_shown_out(at_desk: AtDesk) -> None:
     async def scene(desk: Desk) -> None:
-        secret = desk.server.expect(1)
+        secret = desk.server.issue_secret(1)
         with raw(desk.path) as link:
             link.send(bytes(SECRET_BYTES))
             assert await ended(link)
@@ -108,7 +108,7 @@ def test_a_wrong_secret_is_shown_out(at_desk: AtDesk) -> None:
 
 def test_a_secret_opens_once(at_desk: AtDesk) -> None:
     async def scene(desk: Desk) -> None:
-        secret = desk.server.expect(1)
+        secret = desk.server.issue_secret(1)
         with raw(desk.path) as first, raw(desk.path) as second:
             first.send(secret)
             await answered()
@@ -142,7 +142,7 @@ def test_the_end_of_a_connection_is_told_once(at_desk: AtDesk) -> None:
 
 def test_a_killed_client_is_lost_while_its_child_keeps_the_connection(at_desk: AtDesk) -> None:
     async def scene(desk: Desk) -> None:
-        secret = desk.server.expect(3)
+        secret = desk.server.issue_secret(3)
         reading, writing = os.pipe()
         client = await asyncio.to_thread(fork_a_client, desk.path, secret, reading)
         os.close(reading)
@@ -165,7 +165,7 @@ def test_a_client_that_never_pairs_is_given_up(at_desk: AtDesk, monkeypatch: pyt
     monkeypatch.setattr(fd_passing, "PAIR_S", 0.02)
 
     async def scene(desk: Desk) -> None:
-        secret = desk.server.expect(5)
+        secret = desk.server.issue_secret(5)
         assert await desk.news() == (5, "it did not open its lifeline within 0.02 s")
         with raw(desk.path) as link:
             link.send(secret)
@@ -178,7 +178,7 @@ def test_a_client_that_never_pairs_is_given_up(at_desk: AtDesk, monkeypatch: pyt
 def test_a_client_that_speaks_nonsense_is_lost(at_desk: AtDesk, nonsense: bytes) -> None:
     async def scene(desk: Desk) -> None:
         with raw(desk.path) as link:
-            link.send(desk.server.expect(6))
+            link.send(desk.server.issue_secret(6))
             link.send(nonsense)
             assert await ended(link)
         assert await desk.news() == (6, "it spoke nonsense on the descriptor socket")
@@ -190,10 +190,10 @@ def test_a_session_that_is_forgotten_is_not_lost(at_desk: AtDesk) -> None:
     async def scene(desk: Desk) -> None:
         line = await desk.connect(1)
         await answered()
-        unused = desk.server.expect(2)
-        desk.server.forget(1)
-        desk.server.forget(2)
-        assert line.ended()
+        unused = desk.server.issue_secret(2)
+        desk.server.close_session(1)
+        desk.server.close_session(2)
+        assert line.has_ended()
         line.close()
         with raw(desk.path) as link:
             link.send(unused)
@@ -206,7 +206,7 @@ def test_a_session_that_is_forgotten_is_not_lost(at_desk: AtDesk) -> None:
 def test_a_client_that_leaves_slots_unread_is_lost_and_blocks_nobody(at_desk: AtDesk) -> None:
     async def scene(desk: Desk) -> None:
         with raw(desk.path) as link:
-            link.send(desk.server.expect(1))
+            link.send(desk.server.issue_secret(1))
             link.setblocking(False)
             with contextlib.suppress(BrokenPipeError):
                 while not desk.lost:
@@ -223,9 +223,9 @@ def test_a_client_sees_the_end_of_its_daemon(at_desk: AtDesk) -> None:
         line = await desk.connect()
         await answered()
         desk.server.close()
-        assert line.ended()
+        assert line.has_ended()
         with pytest.raises(ConnectError):
-            line.fetch(7)
+            line.fetch_descriptor(7)
         line.close()
 
     at_desk(scene)
@@ -263,7 +263,7 @@ def test_running_out_of_descriptors_makes_newcomers_wait_and_ends_nothing(
                 resource.setrlimit(resource.RLIMIT_NOFILE, before)
             link.send(b"x" * SECRET_BYTES)
             assert await ended(link), "served later, and shown out for its secret"
-        assert not line.ended()
+        assert not line.has_ended()
         assert (failures, desk.lost) == ([], [])
         assert "Too many open files" in caplog.text
         line.close()
@@ -288,7 +288,7 @@ def test_without_descriptors_a_slot_is_handed_out_in_the_spare_ones_place(
 
         monkeypatch.setattr(desk.server, "_open_slot", starved)
         for _ in range(2):
-            os.close(await asyncio.to_thread(line.fetch, 7))
+            os.close(await asyncio.to_thread(line.fetch_descriptor, 7))
         assert asked == [7] * 4
         await answered()
         assert desk.server._spare is not None
@@ -309,7 +309,7 @@ def test_a_slot_that_no_descriptor_at_all_is_left_for_costs_one_session_its_conn
 
         monkeypatch.setattr(desk.server, "_open_slot", starved)
         with pytest.raises(ConnectError):
-            await asyncio.to_thread(line.fetch, 7)
+            await asyncio.to_thread(line.fetch_descriptor, 7)
         assert (await desk.news())[0] == 1
         line.close()
 
@@ -322,12 +322,12 @@ def test_who_says_no_secret_is_hung_up_on_at_once_when_there_are_many(
     monkeypatch.setattr(fd_passing, "PAIR_S", 0.05)
 
     async def scene(desk: Desk) -> None:
-        desk.server._most = 2
+        desk.server._max_links = 2
         line = await desk.connect()
         with raw(desk.path) as silent, raw(desk.path) as beyond:
             assert await ended(beyond)
             assert await ended(silent)
-        assert (line.ended(), desk.lost) == (False, [])
+        assert (line.has_ended(), desk.lost) == (False, [])
         line.close()
 
     at_desk(scene)

@@ -22,9 +22,9 @@ def path() -> Iterator[str]:
 def test_what_is_held_of_a_session_that_is_over_is_told_until_it_is_dropped(path: str) -> None:
     async def scene(desk: Desk) -> None:
         line = await desk.connect(4)
-        line.keep((3, 5, 8))
-        line.drop((5,))
-        line.retire((8,))
+        line.report_held((3, 5, 8))
+        line.report_dropped((5,))
+        line.report_retired((8,))
         await answered()
         assert desk.told == [
             ("parted", 4, (3, 5, 8), "its connection ended"),
@@ -42,9 +42,9 @@ def test_who_is_hung_up_on_sees_the_end_and_is_heard_on(path: str) -> None:
     async def scene(desk: Desk) -> None:
         line = await desk.connect(4)
         await answered()
-        assert desk.server.hang_up(4)
-        assert line.ended()
-        line.drop((1,))
+        assert desk.server.half_close_session(4)
+        assert line.has_ended()
+        line.report_dropped((1,))
         await answered()
         assert desk.told == [("dropped", 4, (1,), ())]
         line.close()
@@ -57,9 +57,9 @@ def test_who_is_hung_up_on_gets_no_slot_any_more(path: str) -> None:
     async def scene(desk: Desk) -> None:
         line = await desk.connect(4)
         await answered()
-        desk.server.hang_up(4)
+        desk.server.half_close_session(4)
         with pytest.raises(ConnectError, match="the daemon is gone"):
-            await asyncio.to_thread(line.fetch, 7)
+            await asyncio.to_thread(line.fetch_descriptor, 7)
         assert desk.lost == []
         line.close()
 
@@ -68,8 +68,8 @@ def test_who_is_hung_up_on_gets_no_slot_any_more(path: str) -> None:
 
 def test_who_has_no_lifeline_cannot_be_hung_up_on(path: str) -> None:
     async def scene(desk: Desk) -> None:
-        secret = desk.server.expect(4)
-        assert not desk.server.hang_up(4)
+        secret = desk.server.issue_secret(4)
+        assert not desk.server.half_close_session(4)
         with raw(desk.path) as link:
             link.send(secret)
             assert await ended(link)

@@ -14,11 +14,21 @@ from hypothesis import strategies as st
 from sample_specs import SPEC, some_spec
 
 from streamd.core.bad_samples import BadRow
-from streamd.core.epoch_timing import Supply, Timing
+from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.spec import Cursor, Segment
 from streamd.core.status import DaemonStatus, SessionStatus, StreamStatus
 from streamd.errors import ProtocolError
-from streamd.ipc.frames import MAGIC, NOBODY, VERSION, Header, body, frame, pack, unpack_client, unpack_daemon
+from streamd.ipc.frames import (
+    EMPTY_HEADER,
+    MAGIC,
+    VERSION,
+    FrameHeader,
+    build_frame,
+    decode_client_frame,
+    decode_daemon_frame,
+    encode_frame,
+    encode_message,
+)
 from streamd.ipc.messages import (
     AskMonitor,
     AskNames,
@@ -50,7 +60,7 @@ from streamd.ipc.messages import (
 )
 from streamd.limits import MAX_CLIENT_FRAME_BYTES, MAX_CREDIT, MAX_NAMES, MAX_SEGMENTS, MAX_SESSIONS
 
-TIMING: Final = Timing(3, 43.0, 2.0, "none", Supply(70, 30, 2.5, 0.5, 0.75))
+TIMING: Final = EpochTiming(3, 43.0, 2.0, "none", BatchSupply(70, 30, 2.5, 0.5, 0.75))
 CURSOR: Final = Cursor(4, (Segment(0, 2, 1, 3), Segment(6, 1, 0, 2)))
 STATUS: Final = DaemonStatus(
     *("0.1.0", 77, "ipc:///s", 12.5, 2, 0.25, 1 << 30, 1 << 20),
@@ -98,16 +108,16 @@ EXAMPLES: Final[list[ClientMessage | DaemonMessage]] = [
 ]
 FROM_CLIENT: Final = [message for message in EXAMPLES if isinstance(message, ClientMessage)]
 FROM_DAEMON: Final = [message for message in EXAMPLES if isinstance(message, DaemonMessage)]
-HEADER: Final = Header(2**64 - 1, 7, 2**40)
-SIZE: Final = len(frame(NOBODY, b""))
-HEADS: Final = st.builds(Header, *[st.integers(0, 2**64 - 1)] * 3)
+HEADER: Final = FrameHeader(2**64 - 1, 7, 2**40)
+SIZE: Final = len(build_frame(EMPTY_HEADER, b""))
+HEADS: Final = st.builds(FrameHeader, *[st.integers(0, 2**64 - 1)] * 3)
 
-Unpack = Callable[[bytes], tuple[Header, Any]]
-BOTH: Final[list[Unpack]] = [unpack_client, unpack_daemon]
+Unpack = Callable[[bytes], tuple[FrameHeader, Any]]
+BOTH: Final[list[Unpack]] = [decode_client_frame, decode_daemon_frame]
 
 
 def unpack_of(message: ClientMessage | DaemonMessage) -> Unpack:
-    return unpack_client if isinstance(message, ClientMessage) else unpack_daemon
+    return decode_client_frame if isinstance(message, ClientMessage) else decode_daemon_frame
 
 
 def named(message: object) -> str:
@@ -119,7 +129,7 @@ def must_be_message_or_error(unpack: Unpack, data: bytes) -> None:
         header, message = unpack(data)
     except ProtocolError:
         return
-    assert unpack(pack(header, message)) == (header, message)
+    assert unpack(encode_frame(header, message)) == (header, message)
 
 
 # --- whole frames
@@ -131,24 +141,24 @@ def test_there_is_an_example_of_every_message() -> None:
 
 @pytest.mark.parametrize("message", EXAMPLES, ids=named)
 def test_every_message_comes_back_as_it_was_sent(message: ClientMessage | DaemonMessage) -> None:
-    assert unpack_of(message)(pack(HEADER, message)) == (HEADER, message)
+    assert unpack_of(message)(encode_frame(HEADER, message)) == (HEADER, message)
 
 
 @settings(derandomize=True, deadline=None)
 @given(HEADS, st.sampled_from(EXAMPLES))
-def test_every_header_comes_back_as_it_was_sent(header: Header, message: ClientMessage | DaemonMessage) -> None:
-    assert unpack_of(message)(pack(header, message))[0] == header
+def test_every_header_comes_back_as_it_was_sent(header: FrameHeader, message: ClientMessage | DaemonMessage) -> None:
+    assert unpack_of(message)(encode_frame(header, message))[0] == header
 
 
 @pytest.mark.parametrize("message", EXAMPLES, ids=named)
 def test_a_body_encoded_once_serves_several_sessions(message: ClientMessage | DaemonMessage) -> None:
-    encoded = body(message)
-    for header in (NOBODY, HEADER):
-        assert frame(header, encoded) == pack(header, message)
+    encoded = encode_message(message)
+    for header in (EMPTY_HEADER, HEADER):
+        assert build_frame(header, encoded) == encode_frame(header, message)
 
 
 def test_a_frame_is_what_it_always_was() -> None:
-    data = pack(Header(1, 2, 3), Progress(4, (5,), 6, 7))
+    data = encode_frame(FrameHeader(1, 2, 3), Progress(4, (5,), 6, 7))
     assert (
         data.hex()
         == "73640700" + "0100000000000000" + "0200000000000000" + "0300000000000000" + "960404910506" + "0790"
@@ -166,7 +176,7 @@ def test_the_largest_things_a_client_says_fit_its_frames() -> None:
     held_over = tuple((1 << 62, 1 << 62) for _ in range(MAX_SESSIONS))
     resumed = msgspec.structs.replace(subscribe, earlier=held_over)
     for message in (subscribe, resumed, progress, names, Goodbye(all_leases)):
-        assert unpack_client(pack(HEADER, message)) == (HEADER, message)
+        assert decode_client_frame(encode_frame(HEADER, message)) == (HEADER, message)
 
 
 # --- damage
@@ -174,7 +184,7 @@ def test_the_largest_things_a_client_says_fit_its_frames() -> None:
 
 @pytest.mark.parametrize("message", EXAMPLES, ids=named)
 def test_every_truncation_is_refused(message: ClientMessage | DaemonMessage) -> None:
-    data = pack(HEADER, message)
+    data = encode_frame(HEADER, message)
     for end in range(len(data)):
         with pytest.raises(ProtocolError):
             unpack_of(message)(data[:end])
@@ -182,17 +192,17 @@ def test_every_truncation_is_refused(message: ClientMessage | DaemonMessage) -> 
 
 @pytest.mark.parametrize("message", EXAMPLES, ids=named)
 def test_anything_after_a_message_is_refused(message: ClientMessage | DaemonMessage) -> None:
-    for tail in (b"\x00", b"\xc0", pack(HEADER, message)):
+    for tail in (b"\x00", b"\xc0", encode_frame(HEADER, message)):
         with pytest.raises(ProtocolError):
-            unpack_of(message)(pack(HEADER, message) + tail)
+            unpack_of(message)(encode_frame(HEADER, message) + tail)
 
 
-SMALL: Final = [message for message in EXAMPLES if len(body(message)) < 150]
+SMALL: Final = [message for message in EXAMPLES if len(encode_message(message)) < 150]
 
 
 @pytest.mark.parametrize("message", SMALL, ids=named)
 def test_every_flipped_byte_gives_an_error_or_a_message(message: ClientMessage | DaemonMessage) -> None:
-    data = bytearray(pack(HEADER, message))
+    data = bytearray(encode_frame(HEADER, message))
     for place in range(len(data)):
         was = data[place]
         for value in range(256):
@@ -204,7 +214,7 @@ def test_every_flipped_byte_gives_an_error_or_a_message(message: ClientMessage |
 @settings(derandomize=True, deadline=None, max_examples=500)
 @given(st.binary(max_size=200), st.sampled_from(BOTH))
 def test_random_bytes_behind_a_sound_header_do_no_harm(data: bytes, unpack: Unpack) -> None:
-    must_be_message_or_error(unpack, frame(HEADER, data))
+    must_be_message_or_error(unpack, build_frame(HEADER, data))
 
 
 @settings(derandomize=True, deadline=None, max_examples=200)
@@ -231,7 +241,7 @@ VALUES: Final = st.recursive(
 @given(st.sampled_from([*range(1, 8), *range(65, 75)]), st.lists(VALUES, max_size=10), st.sampled_from(BOTH))
 def test_well_formed_nonsense_under_a_known_tag_does_no_harm(tag: int, fields: list[Any], unpack: Unpack) -> None:
     try:
-        _, message = unpack(frame(HEADER, msgspec.msgpack.encode([tag, *fields])))
+        _, message = unpack(build_frame(HEADER, msgspec.msgpack.encode([tag, *fields])))
     except ProtocolError:
         return
     assert type(message).__struct_config__.tag == tag
@@ -243,9 +253,9 @@ def test_well_formed_nonsense_under_a_known_tag_does_no_harm(tag: int, fields: l
     [
         (b"", "shorter than its header"),
         (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "not streamd"),
-        (pack(NOBODY, Goodbye()).replace(MAGIC, b"ds"), "not streamd"),
-        (MAGIC + bytes([VERSION + 1]) + pack(NOBODY, Goodbye())[3:], "install the same streamd"),
-        (MAGIC + b"\x00" + pack(NOBODY, Goodbye())[3:], "install the same streamd"),
+        (encode_frame(EMPTY_HEADER, Goodbye()).replace(MAGIC, b"ds"), "not streamd"),
+        (MAGIC + bytes([VERSION + 1]) + encode_frame(EMPTY_HEADER, Goodbye())[3:], "install the same streamd"),
+        (MAGIC + b"\x00" + encode_frame(EMPTY_HEADER, Goodbye())[3:], "install the same streamd"),
     ],
     ids=["empty", "http", "magic", "newer", "older"],
 )
@@ -256,29 +266,29 @@ def test_a_foreign_frame_is_refused_and_the_message_says_why(unpack: Unpack, dat
 
 def test_nothing_is_parsed_of_another_version() -> None:
     with pytest.raises(ProtocolError, match="version 9"):
-        unpack_daemon(MAGIC + b"\x09" + bytes(SIZE - 3) + b"\xc1" * 50)
+        decode_daemon_frame(MAGIC + b"\x09" + bytes(SIZE - 3) + b"\xc1" * 50)
 
 
 def test_a_clients_frame_over_the_limit_is_refused_before_it_is_parsed() -> None:
-    longest = frame(HEADER, b"\xc1" * (MAX_CLIENT_FRAME_BYTES - SIZE))
+    longest = build_frame(HEADER, b"\xc1" * (MAX_CLIENT_FRAME_BYTES - SIZE))
     with pytest.raises(ProtocolError, match="makes no sense"):
-        unpack_client(longest)
+        decode_client_frame(longest)
     with pytest.raises(ProtocolError, match=f"over {MAX_CLIENT_FRAME_BYTES}"):
-        unpack_client(longest + b"\xc1")
+        decode_client_frame(longest + b"\xc1")
 
 
 def test_a_daemon_may_say_more_than_a_client() -> None:
     message = SlotsGone(tuple(range(2**33, 2**33 + 20_000)))
-    data = pack(HEADER, message)
+    data = encode_frame(HEADER, message)
     assert len(data) > MAX_CLIENT_FRAME_BYTES
-    assert unpack_daemon(data) == (HEADER, message)
+    assert decode_daemon_frame(data) == (HEADER, message)
 
 
 @pytest.mark.parametrize("message", EXAMPLES, ids=named)
 def test_a_message_of_the_other_side_is_refused(message: ClientMessage | DaemonMessage) -> None:
-    other = unpack_daemon if isinstance(message, ClientMessage) else unpack_client
+    other = decode_daemon_frame if isinstance(message, ClientMessage) else decode_client_frame
     with pytest.raises(ProtocolError, match="makes no sense"):
-        other(pack(HEADER, message))
+        other(encode_frame(HEADER, message))
 
 
 @pytest.mark.parametrize(
@@ -289,14 +299,14 @@ def test_a_message_of_the_other_side_is_refused(message: ClientMessage | DaemonM
 def test_deep_nesting_is_refused(start: bytes) -> None:
     for unpack, opening in product(BOTH, (b"\x91", b"\x81", b"\x81\xa1x")):
         with pytest.raises(ProtocolError):
-            unpack(frame(HEADER, start + opening * 20_000))
+            unpack(build_frame(HEADER, start + opening * 20_000))
 
 
 @pytest.mark.parametrize("kind", [b"\xdd", b"\xdf", b"\xc6", b"\xdb", b"\xc9"])
 def test_an_announced_length_that_does_not_follow_takes_no_memory(kind: bytes) -> None:
     for unpack, start in product(BOTH, (b"", b"\x95\x04\x00", b"\x92\x41", b"\x92\x47")):
         with pytest.raises(ProtocolError):
-            unpack(frame(HEADER, start + kind + struct.pack(">I", 2**32 - 1)))
+            unpack(build_frame(HEADER, start + kind + struct.pack(">I", 2**32 - 1)))
 
 
 @pytest.mark.parametrize(
@@ -313,9 +323,9 @@ def test_an_announced_length_that_does_not_follow_takes_no_memory(kind: bytes) -
 )
 def test_missing_additional_and_wrong_fields_are_refused(fields: list[Any]) -> None:
     with pytest.raises(ProtocolError):
-        unpack_client(frame(HEADER, msgspec.msgpack.encode(fields)))
+        decode_client_frame(build_frame(HEADER, msgspec.msgpack.encode(fields)))
 
 
 def test_text_that_is_not_utf8_is_refused() -> None:
     with pytest.raises(ProtocolError):
-        unpack_client(frame(HEADER, b"\x94\x05\x00\xa2\xff\xfe\xc3"))
+        decode_client_frame(build_frame(HEADER, b"\x94\x05\x00\xa2\xff\xfe\xc3"))

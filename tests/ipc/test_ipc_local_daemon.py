@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from streamd.errors import ConfigError
-from streamd.ipc.local_daemon import Errand, endpoint_in
+from streamd.ipc.local_daemon import LocalDaemonRequest, endpoint_in_folder
 
 
 def test_an_errand_is_one_line_in_which_paths_and_numbers_of_numpy_are_plain() -> None:
-    line = Errand({"workers": np.uint8(1), "streams": {"train": {"source": Path("/data")}}}, "/a").line()
+    line = LocalDaemonRequest(
+        {"workers": np.uint8(1), "streams": {"train": {"source": Path("/data")}}}, "/a"
+    ).encode_line()
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
     assert json.loads(line) == {"config": {"workers": 1, "streams": {"train": {"source": "/data"}}}, "folder": "/a"}
@@ -21,8 +23,8 @@ def test_an_errand_is_one_line_in_which_paths_and_numbers_of_numpy_are_plain() -
 
 def test_what_no_configuration_can_hold_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"it cannot be handed to a daemon: .* is of type object"):
-        Errand({"workers": object()}, "/a").line()
+        LocalDaemonRequest({"workers": object()}, "/a").encode_line()
 
 
 def test_the_endpoint_lies_in_the_errands_folder() -> None:
-    assert Errand("config.yaml", "/a").endpoint == endpoint_in("/a") == "ipc:///a/s"
+    assert LocalDaemonRequest("config.yaml", "/a").endpoint == endpoint_in_folder("/a") == "ipc:///a/s"

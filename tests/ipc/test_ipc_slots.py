@@ -27,7 +27,7 @@ def slots() -> Iterator[SlotStore]:
 
 @pytest.mark.parametrize("nbytes", [0, NBYTES - 1, NBYTES + 1, 10 * NBYTES])
 def test_a_slot_can_neither_shrink_nor_grow(slots: SlotStore, nbytes: int) -> None:
-    descriptor = slots.writable(1, NBYTES)
+    descriptor = slots.ensure_slot(1, NBYTES)
     with pytest.raises(PermissionError) as caught:
         os.ftruncate(descriptor, nbytes)
     assert caught.value.errno == errno.EPERM
@@ -35,18 +35,18 @@ def test_a_slot_can_neither_shrink_nor_grow(slots: SlotStore, nbytes: int) -> No
 
 
 def test_the_seals_themselves_are_sealed(slots: SlotStore) -> None:
-    descriptor = slots.writable(1, NBYTES)
+    descriptor = slots.ensure_slot(1, NBYTES)
     assert fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) == fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
     with pytest.raises(PermissionError):
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
 
 
 def test_only_the_owner_may_open_a_slot_and_only_to_read(slots: SlotStore) -> None:
-    assert stat.S_IMODE(os.fstat(slots.writable(1, NBYTES)).st_mode) == 0o400
+    assert stat.S_IMODE(os.fstat(slots.ensure_slot(1, NBYTES)).st_mode) == 0o400
 
 
 def test_a_clients_descriptor_can_neither_be_written_nor_mapped_for_writing(slots: SlotStore) -> None:
-    slots.writable(1, NBYTES)
+    slots.ensure_slot(1, NBYTES)
     descriptor = slots.open_readable(1)
     assert descriptor is not None
     try:
@@ -61,12 +61,12 @@ def test_a_clients_descriptor_can_neither_be_written_nor_mapped_for_writing(slot
 
 
 def test_readers_see_what_a_worker_writes_later(slots: SlotStore) -> None:
-    written = np.frombuffer(map_writable(slots.writable(1, NBYTES), NBYTES), dtype=np.uint8)
+    written = np.frombuffer(map_writable(slots.ensure_slot(1, NBYTES), NBYTES), dtype=np.uint8)
     descriptor = slots.open_readable(1)
     assert descriptor is not None
     read = np.frombuffer(map_readable(descriptor, NBYTES), dtype=np.uint8)
     os.close(descriptor)
-    served = slots.view(1)
+    served = slots.map_slot(1)
     assert not read.any()
     written[:] = 7
     assert (read == 7).all()
@@ -74,30 +74,30 @@ def test_readers_see_what_a_worker_writes_later(slots: SlotStore) -> None:
 
 
 def test_a_serial_is_one_slot_for_as_long_as_it_lives(slots: SlotStore) -> None:
-    assert slots.writable(1, NBYTES) == slots.writable(1, NBYTES)
-    assert slots.writable(2, NBYTES) != slots.writable(1, NBYTES)
+    assert slots.ensure_slot(1, NBYTES) == slots.ensure_slot(1, NBYTES)
+    assert slots.ensure_slot(2, NBYTES) != slots.ensure_slot(1, NBYTES)
     assert (len(slots), slots.allocated_bytes) == (2, 2 * NBYTES)
 
 
 def test_a_serial_that_is_gone_opens_nothing(slots: SlotStore) -> None:
     assert slots.open_readable(1) is None
-    slots.writable(1, NBYTES)
-    slots.drop(1)
+    slots.ensure_slot(1, NBYTES)
+    slots.drop_slot(1)
     assert slots.open_readable(1) is None
     assert (len(slots), slots.allocated_bytes) == (0, 0)
-    slots.drop(1)
+    slots.drop_slot(1)
 
 
 def test_a_dropped_slot_lives_on_in_the_mappings_it_has(slots: SlotStore) -> None:
-    memory = map_writable(slots.writable(1, NBYTES), NBYTES)
+    memory = map_writable(slots.ensure_slot(1, NBYTES), NBYTES)
     memory[5] = 9
-    view = slots.view(1)
-    slots.drop(1)
+    view = slots.map_slot(1)
+    slots.drop_slot(1)
     assert view[5] == 9
 
 
 def test_a_slot_is_not_inherited_by_other_programs(slots: SlotStore) -> None:
-    descriptor = slots.writable(1, NBYTES)
+    descriptor = slots.ensure_slot(1, NBYTES)
     readable = slots.open_readable(1)
     assert readable is not None
     assert not os.get_inheritable(descriptor)
@@ -111,5 +111,5 @@ def test_memory_that_cannot_be_had_leaves_nothing_behind(slots: SlotStore, monke
 
     monkeypatch.setattr(os, "ftruncate", refuse)
     with pytest.raises(OSError, match="Cannot allocate"):
-        slots.writable(1, NBYTES)
+        slots.ensure_slot(1, NBYTES)
     assert (len(slots), slots.allocated_bytes) == (0, 0)

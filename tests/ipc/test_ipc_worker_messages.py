@@ -16,28 +16,28 @@ from streamd.core.spec import LabelSpec
 from streamd.errors import ConfigError, ProtocolError
 from streamd.ipc.worker_messages import (
     MAX_RECORD_BYTES,
-    BadSample,
     CachePlace,
     CloseStream,
-    Command,
-    Done,
-    DropSlots,
     FillRows,
     OpenStream,
-    Ready,
-    Remark,
-    Report,
+    StreamOpenFailed,
+    StreamReady,
+    StreamRemark,
+    TaskDone,
     TransformPlace,
-    Unopened,
+    UnfilledRow,
+    UnmapSlots,
+    WorkerCommand,
+    WorkerReport,
     decode_command,
     decode_report,
     encode_command,
     encode_report,
-    short_reason,
+    format_reason,
 )
 from streamd.limits import MAX_BATCH_ROWS, MAX_REASON_CHARS, MAX_SLOTS, TASK_ROWS
 
-Record = Command | Report
+Record = WorkerCommand | WorkerReport
 
 
 def task(rows: list[int], ids: list[int], batch_rows: int = MAX_BATCH_ROWS) -> FillRows:
@@ -46,7 +46,7 @@ def task(rows: list[int], ids: list[int], batch_rows: int = MAX_BATCH_ROWS) -> F
     )
 
 
-COMMANDS: Final[list[Command]] = [
+COMMANDS: Final[list[WorkerCommand]] = [
     OpenStream(2, "/var/lib/streamd/träin.manifest", SPEC),
     OpenStream(3, "/m", SPEC, CachePlace("/var/cäche", 2**40, writable=True)),
     OpenStream(4, "/m", SPEC, None, TransformPlace("augment", "flip", "/etc/ströme", "d" * 32)),
@@ -54,18 +54,20 @@ COMMANDS: Final[list[Command]] = [
     task([1, 2, MAX_BATCH_ROWS - 1], [2**62, 0, 7]),
     task(list(range(TASK_ROWS)), list(range(100, 100 + TASK_ROWS))),
     CloseStream(2**31),
-    DropSlots((1, 2, 2**63)),
-    DropSlots(()),
+    UnmapSlots((1, 2, 2**63)),
+    UnmapSlots(()),
 ]
-REPORTS: Final[list[Report]] = [
-    Ready(3, "f" * 32),
-    Done(7, 1, 2, 3),
-    Done(2**63, 2**50, 2**50, 2**50, (BadSample(9, "cut short", lasting=True), BadSample(2**62, "é", lasting=False))),
-    Done(8, 1, 2, 3, gathered=32, waited_ns=2**50),
-    Done(9, 1, 2, 3, unfit="an image of float64 comes back"),
-    Done(9, 1, 2, 3, (BadSample(9, "cut short", lasting=True),), unfit="an image of float64 comes back"),
-    Unopened(3, "the folder is gone"),
-    Remark(2**31, "the cache is fül"),
+REPORTS: Final[list[WorkerReport]] = [
+    StreamReady(3, "f" * 32),
+    TaskDone(7, 1, 2, 3),
+    TaskDone(
+        2**63, 2**50, 2**50, 2**50, (UnfilledRow(9, "cut short", lasting=True), UnfilledRow(2**62, "é", lasting=False))
+    ),
+    TaskDone(8, 1, 2, 3, gathered=32, waited_ns=2**50),
+    TaskDone(9, 1, 2, 3, unfit="an image of float64 comes back"),
+    TaskDone(9, 1, 2, 3, (UnfilledRow(9, "cut short", lasting=True),), unfit="an image of float64 comes back"),
+    StreamOpenFailed(3, "the folder is gone"),
+    StreamRemark(2**31, "the cache is fül"),
 ]
 RECORDS: Final[list[Record]] = [*COMMANDS, *REPORTS]
 BOTH: Final[list[Callable[[bytes], Any]]] = [decode_command, decode_report]
@@ -84,11 +86,11 @@ def plain(record: Record) -> object:
 
 
 def encoded(record: Record) -> bytes:
-    return encode_command(record) if isinstance(record, Command) else encode_report(record)
+    return encode_command(record) if isinstance(record, WorkerCommand) else encode_report(record)
 
 
 def decoder_of(record: Record) -> Callable[[bytes], Any]:
-    return decode_command if isinstance(record, Command) else decode_report
+    return decode_command if isinstance(record, WorkerCommand) else decode_report
 
 
 def must_be_record_or_error(decode: Callable[[bytes], Any], data: bytes) -> None:
@@ -100,8 +102,8 @@ def must_be_record_or_error(decode: Callable[[bytes], Any], data: bytes) -> None
 
 
 def test_there_is_an_example_of_every_record() -> None:
-    assert {type(record) for record in COMMANDS} == set(get_args(Command))
-    assert {type(record) for record in REPORTS} == set(get_args(Report))
+    assert {type(record) for record in COMMANDS} == set(get_args(WorkerCommand))
+    assert {type(record) for record in REPORTS} == set(get_args(WorkerReport))
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=named)
@@ -129,16 +131,16 @@ def test_arrays_that_are_not_contiguous_are_sent_as_they_read() -> None:
 
 def test_the_largest_records_fit_a_datagram() -> None:
     worst = "\U0001f600" * MAX_REASON_CHARS
-    bad = tuple(BadSample(2**62, worst, lasting=True) for _ in range(TASK_ROWS))
-    assert len(encode_report(Done(2**63, 2**63, 2**63, 2**63, bad))) <= MAX_RECORD_BYTES
-    assert len(encode_command(DropSlots(tuple(range(MAX_SLOTS))))) <= MAX_RECORD_BYTES
+    bad = tuple(UnfilledRow(2**62, worst, lasting=True) for _ in range(TASK_ROWS))
+    assert len(encode_report(TaskDone(2**63, 2**63, 2**63, 2**63, bad))) <= MAX_RECORD_BYTES
+    assert len(encode_command(UnmapSlots(tuple(range(MAX_SLOTS))))) <= MAX_RECORD_BYTES
     assert len(encode_command(task(list(range(TASK_ROWS)), list(range(TASK_ROWS))))) < 1024
 
 
 # --- damage
 
 
-@pytest.mark.parametrize("record", [one for one in RECORDS if one != DropSlots((1, 2, 2**63))], ids=named)
+@pytest.mark.parametrize("record", [one for one in RECORDS if one != UnmapSlots((1, 2, 2**63))], ids=named)
 def test_every_truncation_is_refused(record: Record) -> None:
     data = encoded(record)
     for end in range(len(data)):
@@ -147,13 +149,13 @@ def test_every_truncation_is_refused(record: Record) -> None:
 
 
 def test_a_list_of_slots_is_cut_between_two_of_them_or_refused() -> None:
-    data = encode_command(DropSlots((1, 2, 3)))
+    data = encode_command(UnmapSlots((1, 2, 3)))
     for end in range(1, len(data)):
         if (end - 1) % 8:
             with pytest.raises(ProtocolError):
                 decode_command(data[:end])
         else:
-            assert decode_command(data[:end]) == DropSlots((1, 2, 3)[: end // 8])
+            assert decode_command(data[:end]) == UnmapSlots((1, 2, 3)[: end // 8])
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=named)
@@ -188,7 +190,7 @@ def test_unknown_kinds_and_nothing_at_all_are_refused(decode: Callable[[bytes], 
 
 @pytest.mark.parametrize("record", RECORDS, ids=named)
 def test_a_record_of_the_other_side_is_refused(record: Record) -> None:
-    other = decode_report if isinstance(record, Command) else decode_command
+    other = decode_report if isinstance(record, WorkerCommand) else decode_command
     with pytest.raises(ProtocolError, match="unknown kind"):
         other(encoded(record))
 
@@ -202,7 +204,7 @@ def test_deep_nesting_is_refused(decode: Callable[[bytes], Any], kind: int, open
 
 
 def test_text_that_is_not_utf8_is_refused() -> None:
-    ready = encode_report(Ready(1, "ab"))
+    ready = encode_report(StreamReady(1, "ab"))
     with pytest.raises(ProtocolError):
         decode_report(ready.replace(b"ab", b"\xff\xfe"))
     opened = encode_command(OpenStream(1, "/manifest", SPEC))
@@ -237,16 +239,16 @@ def test_a_count_of_bad_rows_that_differs_from_those_named_is_refused() -> None:
     ],
 )
 def test_a_reason_is_one_line_of_the_errors_words(error: Exception, says: str) -> None:
-    assert short_reason(error) == says
+    assert format_reason(error) == says
 
 
 @settings(derandomize=True, deadline=None)
 @given(st.text(st.characters(exclude_categories=()), max_size=500))
 def test_any_reason_is_bounded_and_can_be_sent(text: str) -> None:
-    reason = short_reason(ValueError(text))
+    reason = format_reason(ValueError(text))
     assert 0 < len(reason) <= MAX_REASON_CHARS
     assert "\n" not in reason
-    done = Done(1, 0, 0, 0, (BadSample(1, reason, lasting=True),))
+    done = TaskDone(1, 0, 0, 0, (UnfilledRow(1, reason, lasting=True),))
     assert decode_report(encode_report(done)) == done
 
 

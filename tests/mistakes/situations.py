@@ -151,7 +151,7 @@ async def _list_here(config: Given, state: Path, *, anew: bool = False) -> None:
     """Lists as the listing's process does, without the half second that it takes to start."""
     asked, said = io.TextIOWrapper(io.BytesIO(msgspec.json.encode(config, enc_hook=os.fspath))), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(said):
-        patch.setattr("sys.argv", ["listing", str(state), str(log.level()), "all" if anew else "new"])
+        patch.setattr("sys.argv", ["listing", str(state), str(log.current_level()), "all" if anew else "new"])
         patch.setattr("sys.stdin", asked)
         try:
             listing_process.main()

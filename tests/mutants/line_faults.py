@@ -143,20 +143,20 @@ FAULTS: Final = (
     Fault(
         "a batch is sent twice",
         "scheduler/session.py",
-        "self.at = Step(self.at.epoch, self.at.base, self.at.step + 1, self.at.steps)",
-        "self.at = Step(self.at.epoch, self.at.base, self.at.step + (number != 3), self.at.steps)",
+        "self.at = StepPosition(self.at.epoch, self.at.base, self.at.step + 1, self.at.steps)",
+        "self.at = StepPosition(self.at.epoch, self.at.base, self.at.step + (number != 3), self.at.steps)",
     ),
     Fault(
         "a rank's base is forgotten after its first step",
         "scheduler/session.py",
-        "self.at = Step(self.at.epoch, self.at.base, self.at.step + 1, self.at.steps)",
-        "self.at = Step(self.at.epoch, 0, self.at.step + 1, self.at.steps)",
+        "self.at = StepPosition(self.at.epoch, self.at.base, self.at.step + 1, self.at.steps)",
+        "self.at = StepPosition(self.at.epoch, 0, self.at.step + 1, self.at.steps)",
     ),
     Fault(
         "the base of an epoch is taken over into the next",
         "core/steps.py",
-        "return Step(step.epoch + 1, 0, 0, self.steps)",
-        "return Step(step.epoch + 1, step.base, 0, self.steps)",
+        "return StepPosition(step.epoch + 1, 0, 0, self.steps_per_epoch)",
+        "return StepPosition(step.epoch + 1, step.base, 0, self.steps_per_epoch)",
     ),
     Fault(
         "an epoch's last batch is dropped",
@@ -180,8 +180,11 @@ FAULTS: Final = (
     Fault(
         "parts of a history that different ranks walked are told as one",
         "scheduler/session.py",
-        "if last is not None and (last.rank, last.world, last.end) == (segment.rank, segment.world, segment.base):",
-        "if last is not None and last.end == segment.base:",
+        (
+            "if last is not None and (last.rank, last.world, last.next_base) == (segment.rank, segment.world, "
+            "segment.base):"
+        ),
+        "if last is not None and last.next_base == segment.base:",
     ),
     Fault(
         "the history before this session is forgotten",

@@ -8,7 +8,7 @@ from typing import Final
 from operations_errors import EVENT_ADVICE
 from operations_table import ROOT
 
-from streamd.core.log.events import EVENTS, message_id
+from streamd.core.log.events import EVENTS, compute_message_id
 
 CATALOG: Final = ROOT / "systemd" / "streamd.catalog"
 _HEAD: Final = """\
@@ -29,7 +29,7 @@ def _entry(event: str) -> str:
     said = [f"{meaning[0].upper()}{meaning[1:]}.", *([f"What to do: {advice}", _MORE] if advice else [])]
     body = "\n\n".join(textwrap.fill(each, _WIDTH_CHARS, break_on_hyphens=False) for each in said)
     return f"""
--- {message_id(event)}
+-- {compute_message_id(event)}
 Subject: streamd: {event}
 Defined-By: streamd
 Documentation: man:streamd(1)

@@ -10,9 +10,9 @@ from typing import Final, get_args
 from operations_table import code, table
 
 from streamd import errors
-from streamd.core.epoch_timing import Stage
+from streamd.core.epoch_timing import EpochBottleneck
 from streamd.core.log.events import EVENTS
-from streamd.core.status import DOING_WORDS, DaemonStatus, Doing, StreamStatus
+from streamd.core.status import STATE_WORDS, DaemonStatus, SessionState, StreamStatus
 from streamd.daemon.monitor.bad_samples import FAULTS
 from streamd.errors import StreamdError
 from streamd.ipc.messages import Refusal
@@ -139,7 +139,7 @@ STAGE_ADVICE: Final[dict[str, tuple[str, str]]] = {
 }
 
 # what a trainer does: what it says
-DOING: Final[dict[Doing, str]] = {
+DOING: Final[dict[SessionState, str]] = {
     "gathering": 'It was started with `{"together": K}`, and others have not come. Start them, or leave that out.',
     "waiting": "It wants a batch that is not there yet. Often for long: see the verdicts.",
     "reading": "All is well.",
@@ -196,12 +196,12 @@ def fault_table() -> str:
 
 
 def stage_table() -> str:
-    rows = [(code(stage), *STAGE_ADVICE[stage]) for stage in get_args(Stage)]
+    rows = [(code(stage), *STAGE_ADVICE[stage]) for stage in get_args(EpochBottleneck)]
     return table(("verdict", "what was waited for", "what makes it faster"), rows)
 
 
 def doing_table() -> str:
-    rows = [(code(word), code(DOING_WORDS[word]), DOING[word]) for word in get_args(Doing)]
+    rows = [(code(word), code(STATE_WORDS[word]), DOING[word]) for word in get_args(SessionState)]
     return table(("doing", "as people see it", "what it says"), rows)
 
 
@@ -248,7 +248,7 @@ TROUBLES: Final[tuple[tuple[DaemonStatus, str], ...]] = (
 def troubles() -> Iterator[tuple[str, str]]:
     """What is said, and what to do."""
     for daemon, do in TROUBLES:
-        (said,) = daemon.troubles
+        (said,) = daemon.all_troubles
         yield said, do
 
 

@@ -14,7 +14,7 @@ from operations_table import table
 
 from streamd.cli.check.trainers_that_fit import Room, room
 from streamd.config.units import format_bytes
-from streamd.core.slot_layout import slot_bytes
+from streamd.core.slot_layout import compute_slot_bytes
 from streamd.core.spec import ImageSpec, LabelSpec, OrderId, PixelId, StreamShape, StreamSpec
 from streamd.dataset.cache.file import CacheShape
 from streamd.limits import (
@@ -75,7 +75,9 @@ def stream() -> StreamSpec:
 
 def shape(spec: StreamSpec) -> StreamShape:
     """As the daemon has it of a stream that it serves."""
-    return StreamShape(spec.name, spec.batches, slot_bytes(spec), -(-min(spec.batch_size, spec.samples) // TASK_ROWS))
+    return StreamShape(
+        spec.name, spec.batches, compute_slot_bytes(spec), -(-min(spec.batch_size, spec.samples) // TASK_ROWS)
+    )
 
 
 def workers() -> int:

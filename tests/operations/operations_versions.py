@@ -6,7 +6,7 @@ from dataclasses import fields
 
 from operations_table import table
 
-from streamd.core.sampler import PLAN_VERSION
+from streamd.core.sampler import ORDER_VERSION
 from streamd.core.token import Token
 from streamd.dataset.cache import file
 from streamd.dataset.manifest import manifest
@@ -24,7 +24,7 @@ def version_table() -> str:
         ),
         (
             "the plan: the order of an epoch",
-            str(PLAN_VERSION),
+            str(ORDER_VERSION),
             "another order: trainers that were reading end with StreamChangedError, tokens are refused",
         ),
         (

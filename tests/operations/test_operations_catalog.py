@@ -7,7 +7,7 @@ import re
 from operations_catalog import CATALOG, catalog
 from operations_errors import EVENT_ADVICE
 
-from streamd.core.log.events import EVENTS, message_id
+from streamd.core.log.events import EVENTS, compute_message_id
 
 
 def test_the_catalog_is_what_scripts_operations_would_write() -> None:
@@ -16,10 +16,10 @@ def test_the_catalog_is_what_scripts_operations_would_write() -> None:
 
 def test_every_event_has_one_entry_under_its_id_and_says_what_to_do_where_anything_is() -> None:
     entries = dict(re.findall(r"^-- ([0-9a-f]{32})$(.*?)(?=^-- |\Z)", catalog(), re.DOTALL | re.MULTILINE))
-    assert set(entries) == {message_id(event) for event in EVENTS}
+    assert set(entries) == {compute_message_id(event) for event in EVENTS}
     for event, advice in EVENT_ADVICE.items():
-        assert f"Subject: streamd: {event}\n" in entries[message_id(event)]
-        assert ("What to do: " in entries[message_id(event)]) is bool(advice)
+        assert f"Subject: streamd: {event}\n" in entries[compute_message_id(event)]
+        assert ("What to do: " in entries[compute_message_id(event)]) is bool(advice)
 
 
 def test_no_line_is_taken_for_another_entry_or_a_field() -> None:

@@ -39,9 +39,9 @@ from operations_table import PAGE, ROOT, places, prose, with_parts
 from streamd import limits
 from streamd.cli import main as streamd
 from streamd.core import status
-from streamd.core.epoch_timing import Stage
+from streamd.core.epoch_timing import EpochBottleneck
 from streamd.core.log.events import EVENTS
-from streamd.core.status import Doing
+from streamd.core.status import SessionState
 from streamd.daemon.monitor.bad_samples import FAULTS
 from streamd.daemon.monitor.prometheus import Exposition
 from streamd.ipc.messages import Refusal
@@ -66,8 +66,8 @@ def test_the_page_is_what_scripts_operations_would_write() -> None:
         (REFUSALS, set(get_args(Refusal))),
         (EVENT_ADVICE, set(EVENTS)),
         (FAULT_ADVICE, set(FAULTS)),
-        (STAGE_ADVICE, set(get_args(Stage))),
-        (DOING, set(get_args(Doing))),
+        (STAGE_ADVICE, set(get_args(EpochBottleneck))),
+        (DOING, set(get_args(SessionState))),
         (STATUSES, set(commands())),
     ],
     ids=["settings", "sources", "metrics", "errors", "refusals", "events", "faults", "verdicts", "doing", "commands"],

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 
-from streamd.core.sampler import walked
-from streamd.core.spec import BatchKey, Cursor, StreamShape, Uneven
+from streamd.core.sampler import compute_index_ranges
+from streamd.core.spec import BatchKey, Cursor, StreamShape, UnevenPolicy
 from streamd.limits import TASKS_AHEAD_PER_WORKER
 from streamd.scheduler import SchedulerLimits, Window
 from streamd.scheduler.actions import (
@@ -56,7 +56,7 @@ def train(batches: int, *, name: str = "train", slot_bytes: int = MIB, tasks: in
     return StreamShape(name, batches, slot_bytes, tasks)
 
 
-def epoch_of(batches: int, base: int, rank: int, world: int, uneven: Uneven) -> list[int]:
+def epoch_of(batches: int, base: int, rank: int, world: int, uneven: UnevenPolicy) -> list[int]:
     """What a rank must get of an epoch, by counting instead of arithmetic."""
     beyond = batches + (world if uneven == "pad" else 0)
     starts = [start for start in range(base, beyond, world) if start < batches]
@@ -70,7 +70,7 @@ class Trainer:
     stream: str
     rank: int
     world: int
-    uneven: Uneven
+    uneven: UnevenPolicy
     epochs: int | None
     wanted: int
     cursor: Cursor = field(default_factory=Cursor)
@@ -95,7 +95,7 @@ class Trainer:
         """All that a session from `cursor` on must be sent, in order."""
         epochs = count(cursor.epoch) if self.epochs is None else range(cursor.epoch, self.epochs)
         for epoch in epochs:
-            base = cursor.base if epoch == cursor.epoch else 0
+            base = cursor.next_base if epoch == cursor.epoch else 0
             yield from ((epoch, index) for index in epoch_of(batches, base, self.rank, self.world, self.uneven))
             yield epoch
 
@@ -131,7 +131,7 @@ class World:
         *,
         rank: int = 0,
         world: int = 1,
-        uneven: Uneven = "drop",
+        uneven: UnevenPolicy = "drop",
         epochs: int | None = 1,
         credit: int = 4,
         cursor: Cursor | None = None,
@@ -367,7 +367,7 @@ class World:
 
 def steps_told(cursor: Cursor) -> list[int]:
     """The indices that a receipt speaks of."""
-    return [index for walk in walked(cursor.history) for index in walk]
+    return [index for walk in compute_index_ranges(cursor.history) for index in walk]
 
 
 def wander(world: World, rng: random.Random, *, losses: int) -> None:

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from driving import MIB, World, epoch_of, steps_told, train
 
-from streamd.core.spec import BatchKey, Cursor, Segment, Uneven
+from streamd.core.spec import BatchKey, Cursor, Segment, UnevenPolicy
 from streamd.limits import TASKS_AHEAD_PER_WORKER
 from streamd.scheduler import SchedulerLimits, Window
 from streamd.scheduler.actions import DropSlots, Produce, SendBatch, StopStream
@@ -205,11 +205,11 @@ def test_a_cursor_anywhere_is_continued_with_the_step_after_it(at: int) -> None:
     assert [(told.epoch, steps_told(told)) for told in trainer.receipts] == [(1, [0, 1, 2, 3, 4]), (2, [0, 1, 2, 3, 4])]
 
 
-UNEVEN: tuple[Uneven, ...] = ("drop", "pad")
+UNEVEN: tuple[UnevenPolicy, ...] = ("drop", "pad")
 
 
 @pytest.mark.parametrize(("world_size", "uneven"), list(itertools.product(range(1, 6), UNEVEN)))
-def test_ranks_take_every_batch_exactly_once_together(world_size: int, uneven: Uneven) -> None:
+def test_ranks_take_every_batch_exactly_once_together(world_size: int, uneven: UnevenPolicy) -> None:
     batches = 13
     world = World(train(batches))
     ranks = [world.subscribe(rank=rank, world=world_size, uneven=uneven) for rank in range(world_size)]
@@ -228,7 +228,7 @@ def test_a_world_may_change_in_the_middle_of_an_epoch() -> None:
         world.produce()
     world.take(first[0], 2)
     cursor = first[0].cursor
-    assert cursor.base == 4
+    assert cursor.next_base == 4
     for rank in first:
         world.end(rank, lost=True)
 

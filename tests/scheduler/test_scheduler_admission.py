@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from driving import MIB, World, train
 
-from streamd.core.spec import Cursor, StreamShape, Uneven
+from streamd.core.spec import Cursor, StreamShape, UnevenPolicy
 from streamd.limits import MAX_CREDIT, MAX_SLOTS
 from streamd.scheduler.admission import (
     RETRY_S,
@@ -25,7 +25,7 @@ WORKERS = 2  # five slots in production
 
 
 def wish(
-    credit: int = 8, *, number: int = 9, world: int = 1, uneven: Uneven = "drop", resuming: bool = False
+    credit: int = 8, *, number: int = 9, world: int = 1, uneven: UnevenPolicy = "drop", resuming: bool = False
 ) -> Subscribed:
     return Subscribed(number, "train", 0, world, uneven, 1, Cursor(), credit, resuming)
 
@@ -196,7 +196,7 @@ def test_more_ranks_than_batches_are_let_in_where_steps_are_padded() -> None:
 
 
 @pytest.mark.parametrize("uneven", ["drop", "pad"])
-def test_a_stream_without_a_batch_is_refused(uneven: Uneven) -> None:
+def test_a_stream_without_a_batch_is_refused(uneven: UnevenPolicy) -> None:
     assert denied(admit(wish(uneven=uneven), train(0), [], SchedulerLimits(99 * MIB, WORKERS))).why == "usage"
 
 

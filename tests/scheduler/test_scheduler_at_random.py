@@ -7,7 +7,7 @@ import random
 import pytest
 from driving import MIB, Trainer, World, train, wander
 
-from streamd.core.spec import StreamShape, Uneven
+from streamd.core.spec import StreamShape, UnevenPolicy
 from streamd.scheduler.admission import SchedulerLimits, ahead_slots
 
 RUNS = 200
@@ -30,7 +30,7 @@ def smallest(shapes: list[StreamShape]) -> int:
 
 def random_trainer(world: World, rng: random.Random) -> Trainer:
     size = rng.choice((1, 1, 1, 2, 3))
-    uneven: Uneven = rng.choice(("drop", "pad"))
+    uneven: UnevenPolicy = rng.choice(("drop", "pad"))
     stream = rng.choice(list(world.shapes))
     return Trainer(stream, rng.randrange(size), size, uneven, rng.randint(1, 3), rng.randint(1, 9))
 

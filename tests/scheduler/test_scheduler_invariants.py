@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from driving import MIB, World, train
 
-from streamd.core.spec import BatchKey, Cursor, Segment, Uneven
+from streamd.core.spec import BatchKey, Cursor, Segment, UnevenPolicy
 from streamd.errors import BrokenRuleError
 from streamd.scheduler.actions import Action, Admit, DropSlots, Produce, SendBatch, SendReceipt, StopStream
 from streamd.scheduler.events import (
@@ -55,7 +55,7 @@ class Book:
         *,
         rank: int = 0,
         world: int = 1,
-        uneven: Uneven = "drop",
+        uneven: UnevenPolicy = "drop",
         epochs: int | None = 2,
         stream: str = "train",
         credit: int = 4,
@@ -164,7 +164,7 @@ def test_a_batch_in_production_or_of_the_old_stream_is_not_to_be_sent() -> None:
 
 
 @pytest.mark.parametrize(("uneven", "steps"), [("drop", 1), ("pad", 2)])
-def test_an_epochs_receipt_follows_its_last_step_at_once(uneven: Uneven, steps: int) -> None:
+def test_an_epochs_receipt_follows_its_last_step_at_once(uneven: UnevenPolicy, steps: int) -> None:
     sent = [SendBatch(1, number, 2 + 4 * number) for number in range(steps)]
     told = receipt(1, (0, steps, 1, 4))
     for answer, rule in (

@@ -47,4 +47,4 @@ def test_a_receipt_follows_the_last_batch_of_its_epoch_at_once() -> None:
     actions = sent(session(), pool(0, 1, 2))
     assert [type(action) for action in actions] == [SendBatch, SendBatch, SendBatch, SendReceipt]
     assert isinstance(actions[-1], SendReceipt)
-    assert actions[-1].cursor.base == 3
+    assert actions[-1].cursor.next_base == 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from driving import train
 
-from streamd.core.spec import BatchKey, Cursor, Segment, Uneven
+from streamd.core.spec import BatchKey, Cursor, Segment, UnevenPolicy
 from streamd.scheduler.events import Subscribed
 from streamd.scheduler.session import Session, merge
 
@@ -15,7 +15,7 @@ def session(
     *,
     rank: int = 0,
     world: int = 1,
-    uneven: Uneven = "drop",
+    uneven: UnevenPolicy = "drop",
     epochs: int | None = 2,
     cursor: Cursor | None = None,
     credit: int = 4,

@@ -9,7 +9,7 @@ from exploring import explored, seldom
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from streamd.core.spec import Cursor, Uneven
+from streamd.core.spec import Cursor, UnevenPolicy
 from streamd.scheduler.events import (
     CreditGranted,
     LeaseReleased,
@@ -68,7 +68,7 @@ class Daemon(RuleBasedStateMachine):
         self,
         stream: str,
         ranks: tuple[int, int],
-        uneven: Uneven,
+        uneven: UnevenPolicy,
         epochs: int | None,
         credit: int,
         behind: list[tuple[int, int]],
@@ -93,7 +93,7 @@ class Daemon(RuleBasedStateMachine):
         cursor = Cursor()
         for world, steps in behind:
             for _ in range(steps):
-                if cursor.base + world <= self.world.shapes[stream].batches:
+                if cursor.next_base + world <= self.world.shapes[stream].batches:
                     cursor = cursor.after_step(0, world)
         return cursor
 

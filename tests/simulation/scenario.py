@@ -9,7 +9,7 @@ from typing import Final
 from stage import Hardware
 from steps import Place, steps_of
 
-from streamd.core.spec import BadPolicy, Uneven
+from streamd.core.spec import BadPolicy, UnevenPolicy
 from streamd.limits import TASKS_AHEAD_PER_WORKER
 
 FAULTS: Final = (
@@ -67,7 +67,7 @@ class Scenario:
     epochs: int
     tasks: int
     policy: BadPolicy
-    uneven: Uneven
+    uneven: UnevenPolicy
     hardware: Hardware
     copies: int
     legs: tuple[Leg, ...]
@@ -95,7 +95,7 @@ def draw(rng: random.Random) -> Scenario:
     batches, epochs = 5 + int(46 * rng.random() ** 4), rng.choices((1, 2, 3), (5, 3, 2))[0]
     trainers, workers, tasks = rng.choices((1, 2, 3, 4), (4, 3, 2, 1))[0], rng.randint(1, 3), rng.randint(1, 2)
     ranks = trainers > 1 and rng.random() < 0.5
-    uneven: Uneven = "pad" if rng.random() < 0.3 else "drop"
+    uneven: UnevenPolicy = "pad" if rng.random() < 0.3 else "drop"
     legs = _legs(rng, batches, epochs, trainers, uneven) if ranks else (Leg(1, None),)
     most = max(leg.world for leg in legs) if ranks else trainers
     wishes = tuple(rng.randint(2, 8) for _ in range(most))
@@ -121,7 +121,7 @@ def draw(rng: random.Random) -> Scenario:
     )
 
 
-def _legs(rng: random.Random, batches: int, epochs: int, world: int, uneven: Uneven) -> tuple[Leg, ...]:
+def _legs(rng: random.Random, batches: int, epochs: int, world: int, uneven: UnevenPolicy) -> tuple[Leg, ...]:
     """Half of the jobs keep their world; the others have one rank less for a while, as 4 -> 3 -> 4."""
     if rng.random() < 0.5:
         return (Leg(world, None),)

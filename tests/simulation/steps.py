@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from streamd.core.spec import Uneven
+from streamd.core.spec import UnevenPolicy
 
 Place = tuple[int, int]  # epoch, index
 
 
-def steps_of(batches: int, epochs: int, start: Place, world: int, uneven: Uneven) -> Iterator[Place]:
+def steps_of(batches: int, epochs: int, start: Place, world: int, uneven: UnevenPolicy) -> Iterator[Place]:
     """(epoch, base) of every step from `start` on."""
     epoch, base = start
     while epoch < epochs:

@@ -11,9 +11,9 @@ import numpy as np
 from sample_batches import joined
 from sample_specs import some_spec
 
-from streamd.core.bad_samples import MASKED, BadRow, Marks, resolve
-from streamd.core.receipt import expected_digest
-from streamd.core.sampler import Ids, Order, batch_ids
+from streamd.core.bad_samples import MASKED, BadRow, RowStatus, resolve_bad_samples
+from streamd.core.receipt import compute_expected_digest
+from streamd.core.sampler import Ids, SampleOrder, compute_batch_ids
 from streamd.core.spec import BadPolicy, Cursor, PixelId, StreamShape, StreamSpec
 from streamd.limits import MIB
 
@@ -33,7 +33,7 @@ def _spec(batches: int, policy: BadPolicy) -> StreamSpec:
 
 
 @lru_cache(maxsize=64)
-def _plans(order: Order) -> dict[tuple[int, int], Ids]:
+def _plans(order: SampleOrder) -> dict[tuple[int, int], Ids]:
     """Plans that were made, for all runs with as many batches."""
     del order
     return {}
@@ -76,13 +76,13 @@ class Synthetic:
     pixels: int = 0
     spec: StreamSpec = field(init=False)
     shape: StreamShape = field(init=False)
-    _order: Order = field(init=False)
+    _order: SampleOrder = field(init=False)
     _plans: dict[tuple[int, int], Ids] = field(init=False)
 
     def __post_init__(self) -> None:
         self.spec = _spec(self.batches, self.policy)
         self.renew()
-        self._order = Order.of(self.spec)
+        self._order = SampleOrder.from_spec(self.spec)
         self._plans = _plans(self._order)
 
     def renew(self) -> None:
@@ -95,13 +95,13 @@ class Synthetic:
         """As the daemon plans it, a short last batch filled up: all slots are the same size here."""
         known = self._plans.get((epoch, index))
         if known is None:
-            known = self._plans[epoch, index] = batch_ids(self._order, epoch, index, ROWS)
+            known = self._plans[epoch, index] = compute_batch_ids(self._order, epoch, index, ROWS)
             known.setflags(write=False)
         return known
 
-    def resolved(self, epoch: int, index: int) -> tuple[Ids, Marks]:
+    def resolved(self, epoch: int, index: int) -> tuple[Ids, RowStatus]:
         """The samples that a batch delivers by the verdicts known now."""
-        return resolve(self.planned(epoch, index), self.verdicts, self.policy)
+        return resolve_bad_samples(self.planned(epoch, index), self.verdicts, self.policy)
 
     def condemn(self, epoch: int, index: int) -> list[int]:
         """Decoding finds what is spoiled in a batch; the samples whose verdicts are new."""
@@ -112,7 +112,7 @@ class Synthetic:
         self.verdicts |= dict.fromkeys(found, "spoiled")
         return found
 
-    def bad_rows(self, epoch: int, index: int, marks: Marks) -> tuple[BadRow, ...]:
+    def bad_rows(self, epoch: int, index: int, marks: RowStatus) -> tuple[BadRow, ...]:
         planned = self.planned(epoch, index).tolist()
         return tuple(
             BadRow(row, planned[row], f"{planned[row]}.jpg", "spoiled", "masked" if mark == MASKED else "substituted")
@@ -123,7 +123,7 @@ class Synthetic:
     def digest(self, cursor: Cursor) -> str:
         """The daemon's word on an epoch."""
         epoch = cursor.epoch
-        return expected_digest(
+        return compute_expected_digest(
             self.spec.order_id,
             epoch,
             cursor.history,

@@ -18,7 +18,7 @@ from virtual_trainer import Trainer
 
 from streamd.client.handoff import Handoff
 from streamd.client.session import Do, ReceivedBatch, Session
-from streamd.core.receipt import Tally
+from streamd.core.receipt import EpochTally
 from streamd.core.spec import Cursor
 from streamd.ipc.messages import Pong
 from streamd.scheduler.leases import Leases
@@ -159,13 +159,13 @@ def test_a_lost_frame_that_nobody_asks_for_is_found(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_tally_that_counts_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    take = Tally.take
+    take = EpochTally.add_batch
 
-    def twice(self: Tally, *batch: Any) -> None:
+    def twice(self: EpochTally, *batch: Any) -> None:
         take(self, *batch)
         take(self, *batch)
 
-    monkeypatch.setattr(Tally, "take", twice)
+    monkeypatch.setattr(EpochTally, "add_batch", twice)
 
     assert broken(some_scenario()).startswith("every epoch's receipt is ok")
 

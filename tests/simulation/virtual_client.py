@@ -28,7 +28,7 @@ from streamd.client.session import (
     grant_size,
 )
 from streamd.ipc.fd_passing import Lifeline as RealLifeline
-from streamd.ipc.frames import Header
+from streamd.ipc.frames import FrameHeader
 from streamd.ipc.messages import DaemonMessage, Welcome
 
 _WAKE_S: Final = 0.0005  # a bell until its thread runs, at most
@@ -146,7 +146,7 @@ class VirtualIOThread:
                 self.lose()
         self._arm()
 
-    def frame(self, link: Link, header: Header, message: DaemonMessage) -> None:
+    def frame(self, link: Link, header: FrameHeader, message: DaemonMessage) -> None:
         """As IOThread._receive."""
         if link is not self.link or self.closed:
             return
@@ -281,7 +281,7 @@ class VirtualIOThread:
         self.session.earlier = tuple(each.whose for each in self._held_over)
         self.link = self._network.connect(self)
         self._story.counts["connections"] += 1
-        self._story.note(self.seat, "connects at {}:{}", cursor.epoch, cursor.base)
+        self._story.note(self.seat, "connects at {}:{}", cursor.epoch, cursor.next_base)
         self._do(self.session.opened(cursor, self._agenda.now_s))
 
     def _greet(self, welcome: Welcome) -> None:

@@ -15,7 +15,7 @@ from virtual_time import Process
 from window_rules import check_holders, check_memory, check_no_worker_idles
 
 from streamd.core.spec import Cursor
-from streamd.ipc.frames import Header
+from streamd.ipc.frames import FrameHeader
 from streamd.ipc.messages import (
     ClientMessage,
     CreditNow,
@@ -103,7 +103,7 @@ class Daemon:
 
     # --- what comes in
 
-    def receive(self, identity: int, header: Header, message: ClientMessage) -> None:
+    def receive(self, identity: int, header: FrameHeader, message: ClientMessage) -> None:
         """As Service.receive."""
         match message:
             case Subscribe():
@@ -115,10 +115,10 @@ class Daemon:
                 else:
                     self._correct(identity, header, message)
 
-    def _correct(self, identity: int, header: Header, message: ClientMessage) -> None:
+    def _correct(self, identity: int, header: FrameHeader, message: ClientMessage) -> None:
         self._story.counts["stale frames at the daemon"] += 1
         if not isinstance(message, Goodbye):
-            self._network.tell(identity, Header(header.boot, header.session, 0), NoSession())
+            self._network.tell(identity, FrameHeader(header.boot, header.session, 0), NoSession())
 
     def _hear(self, peer: Peer, message: Progress | ReceiptSeen | Goodbye | Ping) -> None:
         match message:
@@ -230,26 +230,26 @@ class Daemon:
     def _send_batch(self, action: SendBatch) -> None:
         peer = self.peers.get(action.session)
         if peer is not None:
-            header = Header(self.boot, action.session, action.number)
+            header = FrameHeader(self.boot, action.session, action.number)
             self._reach(peer, header, self.engine.ready[action.slot])
 
     def _send_receipt(self, session: int, cursor: Cursor) -> None:
         peer = self.peers.get(session)
         if peer is not None:
-            dropped = max(0, self._data.spec.samples - cursor.base * self._data.spec.batch_size)
+            dropped = max(0, self._data.spec.samples - cursor.next_base * self._data.spec.batch_size)
             peer.receipts += 1
             self._send(peer, ReceiptDue(cursor.epoch, self._data.digest(cursor), dropped))
             self._happen()
 
     def _send(self, peer: Peer, message: DaemonMessage) -> None:
-        self._reach(peer, Header(self.boot, peer.session, 0), message)
+        self._reach(peer, FrameHeader(self.boot, peer.session, 0), message)
 
-    def _reach(self, peer: Peer, header: Header, message: DaemonMessage) -> None:
+    def _reach(self, peer: Peer, header: FrameHeader, message: DaemonMessage) -> None:
         if not self._network.tell(peer.identity, header, message):
             self._unreachable.append(peer.session)
 
     def _tell(self, identity: int, message: DaemonMessage) -> None:
-        self._network.tell(identity, Header(self.boot, 0, 0), message)
+        self._network.tell(identity, FrameHeader(self.boot, 0, 0), message)
 
     def _set_timer(self) -> None:
         deadline_s = self.window.deadline()

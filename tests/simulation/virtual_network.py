@@ -16,12 +16,12 @@ from typing import Final, Literal, Protocol
 from story import Story
 from virtual_time import Agenda, Process
 
-from streamd.ipc.frames import Header
+from streamd.ipc.frames import FrameHeader
 from streamd.ipc.messages import ClientMessage, DaemonMessage
 
 Direction = Literal["up", "down"]
 Mischief = Literal["dropped", "doubled", "overtaken"]
-Frame = tuple[Header, ClientMessage | DaemonMessage]
+Frame = tuple[FrameHeader, ClientMessage | DaemonMessage]
 
 _ATTACH_S: Final = 0.05  # libzmq tries again so often
 _LONG_S: Final = 0.05
@@ -34,7 +34,7 @@ class Server(Protocol):
     boot: int
     process: Process
 
-    def receive(self, identity: int, header: Header, message: ClientMessage) -> None: ...
+    def receive(self, identity: int, header: FrameHeader, message: ClientMessage) -> None: ...
 
     def pair(self, lifeline: Lifeline) -> None: ...
 
@@ -51,7 +51,7 @@ class Client(Protocol):
     seat: str
     process: Process
 
-    def frame(self, link: Link, header: Header, message: DaemonMessage) -> None: ...
+    def frame(self, link: Link, header: FrameHeader, message: DaemonMessage) -> None: ...
 
     def lifeline_ended(self, lifeline: Lifeline) -> None: ...
 
@@ -161,14 +161,14 @@ class Network:
 
     # --- frames
 
-    def say(self, link: Link, header: Header, message: ClientMessage | DaemonMessage) -> None:
+    def say(self, link: Link, header: FrameHeader, message: ClientMessage | DaemonMessage) -> None:
         """A client's frame; it waits in the socket while there is no daemon."""
         if not link.identity:
             link.waiting.append((header, message))
         else:
             self._carry(link, "up", self._up, header, message)
 
-    def tell(self, identity: int, header: Header, message: DaemonMessage) -> bool:
+    def tell(self, identity: int, header: FrameHeader, message: DaemonMessage) -> bool:
         """A daemon's frame; False when nobody is known by this identity."""
         link = self._known.get(identity)
         if link is None:
@@ -181,7 +181,7 @@ class Network:
         link: Link,
         way: Direction,
         arrive: Callable[..., None],
-        header: Header,
+        header: FrameHeader,
         message: ClientMessage | DaemonMessage,
     ) -> None:
         """Puts a frame on its way, behind those before it."""
@@ -215,11 +215,11 @@ class Network:
         self._agenda.after(self._delay_s(), arrive, link, link.era, link.identity, header, message)
         return True
 
-    def _up(self, link: Link, era: int, identity: int, header: Header, message: ClientMessage) -> None:
+    def _up(self, link: Link, era: int, identity: int, header: FrameHeader, message: ClientMessage) -> None:
         if era == link.era and self.server is not None:
             self.server.process.meet(self.server.receive, identity, header, message)
 
-    def _down(self, link: Link, era: int, _: int, header: Header, message: DaemonMessage) -> None:
+    def _down(self, link: Link, era: int, _: int, header: FrameHeader, message: DaemonMessage) -> None:
         if era == link.era and link.open:
             link.client.process.meet(link.client.frame, link, header, message)
 

@@ -17,11 +17,11 @@ from streamd.client.batch import planned_ids
 from streamd.client.handoff import Handoff
 from streamd.client.leases import EndedConnection
 from streamd.client.session import ReceivedBatch, Session, Wish
-from streamd.core.receipt import Place as TallyPlace
-from streamd.core.receipt import Receipt, Tally, Totals, from_hex, to_hex
-from streamd.core.spec import Cursor, Uneven
-from streamd.core.steps import Walk
-from streamd.core.token import Token, read_token
+from streamd.core.receipt import EpochTally, Receipt, TallyTotals, format_digest, parse_digest
+from streamd.core.receipt import TallySnapshot as TallyPlace
+from streamd.core.spec import Cursor, UnevenPolicy
+from streamd.core.steps import RankSteps
+from streamd.core.token import Token, parse_token
 from streamd.errors import RefusedError, StreamChangedError, StreamdError, StreamStoppedError
 from streamd.ipc.messages import ReceiptDue
 from streamd.limits import PROGRESS_DELAY_S, SILENCE_S
@@ -45,7 +45,7 @@ class Seat:
     name: str
     rank: int
     world: int
-    uneven: Uneven
+    uneven: UnevenPolicy
     epochs: int
     credit: int
     step_s: float
@@ -88,7 +88,7 @@ class Trainer:
         self._stage, self._rng, self._story = stage, stage.rng, stage.story
         self._on_take, self._on_end = on_take, on_end
         self._spec = stage.data.spec
-        self._walk = Walk(self._spec.batches, seat.rank, seat.world, seat.uneven, seat.epochs)
+        self._walk = RankSteps(self._spec.batches, seat.rank, seat.world, seat.uneven, seat.epochs)
         self._hold = self._rng.randint(0, seat.credit)
         self._left: list[VirtualIOThread] = []  # of sessions before a seek
         self._held_over: set[EndedConnection] = set()
@@ -105,7 +105,7 @@ class Trainer:
         del seat.taken[saved.steps :], seat.pixels[saved.steps :]
         seat.saved = saved
         seat.saves = [each for each in seat.saves if each.steps <= saved.steps]
-        token = read_token(self._token_of(saved.place), self._spec) if saved.place else None
+        token = parse_token(self._token_of(saved.place), self._spec) if saved.place else None
         self.tally = self._tally_at(token) if token else self._new_tally(Cursor(), self._spec.pixel_id)
         wish = Wish(
             self._spec.name, seat.rank, seat.world, seat.epochs, seat.uneven, seat.credit, "shared", live=seat.live
@@ -115,16 +115,16 @@ class Trainer:
         one = seat.name, self.process, self.session, self.handoff, self._stage, self._held_over
         self.io_thread = VirtualIOThread(*one, self.turn)
 
-    def _tally_at(self, token: Token) -> Tally:
+    def _tally_at(self, token: Token) -> EpochTally:
         cursor = token.cursor
-        if self._walk.start(cursor).steps == 0 and cursor.base:
-            return self._new_tally(cursor.next_epoch(), token.pixel_id)
-        start = Totals(from_hex(token.digest), token.samples, token.bad)
+        if self._walk.step_after(cursor).steps == 0 and cursor.next_base:
+            return self._new_tally(cursor.at_next_epoch(), token.pixel_id)
+        start = TallyTotals(parse_digest(token.digest), token.samples, token.bad)
         whose = self._spec.name, self._spec.order_id
-        return Tally(*whose, cursor, start, pixel_id=token.pixel_id, changed=token.changed)
+        return EpochTally(*whose, cursor, start, pixel_id=token.pixel_id, changed=token.changed)
 
-    def _new_tally(self, cursor: Cursor, pixel_id: str) -> Tally:
-        return Tally(self._spec.name, self._spec.order_id, cursor, pixel_id=pixel_id)
+    def _new_tally(self, cursor: Cursor, pixel_id: str) -> EpochTally:
+        return EpochTally(self._spec.name, self._spec.order_id, cursor, pixel_id=pixel_id)
 
     # --- the loop
 
@@ -144,11 +144,11 @@ class Trainer:
             return False
         seat, cursor = self.seat, self.handoff.cursor
         seat.live, seat.epochs = False, self.session.wish.epochs or 0
-        start, batches = (cursor.epoch, cursor.base), self._spec.batches
+        start, batches = (cursor.epoch, cursor.next_base), self._spec.batches
         seat.expected = list(steps_of(batches, seat.epochs, start, seat.world, seat.uneven))
-        self._walk = Walk(batches, seat.rank, seat.world, seat.uneven, seat.epochs)
+        self._walk = RankSteps(batches, seat.rank, seat.world, seat.uneven, seat.epochs)
         self.tally = self._new_tally(cursor, self._spec.pixel_id)
-        seat.saved = Saved(self.tally.snapshot(), 0)
+        seat.saved = Saved(self.tally.take_snapshot(), 0)
         self._story.counts["joined others"] += 1
         self._story.note(seat.name, "joins the others at {}:{}", *start)
         return True
@@ -158,7 +158,7 @@ class Trainer:
         if len(seat.taken) == len(seat.expected) and (not seat.to_the_end or tally.cursor.epoch >= seat.epochs):
             self.save()
             self._finish()
-        elif self._walk.start(tally.cursor).steps:
+        elif self._walk.step_after(tally.cursor).steps:
             after = tally.cursor.after_step(seat.rank, seat.world)
             received = self.handoff.take(after, 0)
             if received is not None:
@@ -186,8 +186,8 @@ class Trainer:
         planned, marks = planned_ids(ids_in(memory), header.bad, self._spec.bad_policy)
         right = planned.tobytes() == self._stage.data.planned(*place).tobytes()
         self._story.require("a batch holds its samples, or what verdicts make of them", right, "{}", place)
-        self.tally.show(received.pixel_id)
-        self.tally.take(header.index, planned, marks, after)
+        self.tally.note_pixels(received.pixel_id)
+        self.tally.add_batch(header.index, planned, marks, after)
         seat.taken.append(place)
         seat.pixels.append(received.pixel_id)
         slot.watchers += 1
@@ -222,13 +222,13 @@ class Trainer:
         """A checkpoint behind the last batch; the one that is there is left as it is."""
         if self.seat.saved.steps == len(self.seat.taken):
             return
-        self.seat.saved = Saved(self.tally.snapshot(), len(self.seat.taken))
+        self.seat.saved = Saved(self.tally.take_snapshot(), len(self.seat.taken))
         self.seat.saves.append(self.seat.saved)
 
     def _token_of(self, place: TallyPlace) -> str:
-        totals, spec = place.totals(), self._spec
+        totals, spec = place.compute_totals(), self._spec
         ids = spec.name, spec.order_id, place.pixel_id
-        sums = to_hex(totals.lanes), totals.samples, totals.bad
+        sums = format_digest(totals.lanes), totals.samples, totals.bad
         return Token(*ids, place.cursor, *sums, changed=place.changed).to_json()
 
     # --- waiting, as Stream._wait_long and WaitPolicy
@@ -266,12 +266,12 @@ class Trainer:
     def _settle(self, due: ReceiptDue) -> None:
         self._waiting = False
         epoch = self.tally.cursor.epoch
-        receipt = self.tally.receipt(expected_digest=due.digest, steps_left=0, dropped=due.dropped)
+        receipt = self.tally.build_receipt(expected_digest=due.digest, steps_left=0, dropped=due.dropped)
         self._story.require("every epoch's receipt is ok", receipt.ok, "{} where {} is due", receipt, due.digest)
         self._judge_change(receipt)
         self._story.counts["receipts"] += 1
         self._story.note(self.seat.name, "has epoch {} accounted for", epoch)
-        self.tally = self._new_tally(self.tally.cursor.next_epoch(), self.tally.pixel_id)
+        self.tally = self._new_tally(self.tally.cursor.at_next_epoch(), self.tally.pixel_id)
         self.handoff.move(self.tally.cursor)
         self.io_thread.order(lambda: self.session.checked(epoch, receipt.digest, ok=receipt.ok))
         self.turn()

@@ -13,7 +13,7 @@ import streamd
 from streamd.client import Batch
 from streamd.core.receipt import Receipt
 from streamd.core.spec import StreamSpec
-from streamd.decode.decoders import decode_into
+from streamd.decode.decoders import decode_image
 
 
 class Epoch:
@@ -47,7 +47,7 @@ class Epoch:
         names = iter(client.names(spec.name, [each for each in ids if each >= 0]))
         for image, sample_id in zip(batch.images, ids, strict=True):
             if sample_id >= 0:
-                decode_into((root / next(names)).read_bytes(), expected, spec.image)
+                decode_image((root / next(names)).read_bytes(), expected, spec.image)
             assert np.array_equal(image, expected if sample_id >= 0 else 0 * expected)
         self.bad += [(row.file, row.reason, row.action) for row in batch.bad]
         self.ids += ids

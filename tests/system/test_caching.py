@@ -16,7 +16,7 @@ from served_folders import file_of, serve
 
 import streamd
 from streamd.dataset.cache.file import RECORD
-from streamd.decode.decoders import decode_into
+from streamd.decode.decoders import decode_image
 from streamd.limits import PAGE_BYTES
 
 Start = Callable[..., DaemonProcess]
@@ -88,7 +88,7 @@ def plain(tmp_path: Path, data: Path) -> Pictures:
     row = np.empty(stream.spec.image_shape, np.uint8)
     pictures = {}
     for sample_id in range(SAMPLES):
-        decode_into(file_of(stream, sample_id).read_bytes(), row, stream.spec.image)
+        decode_image(file_of(stream, sample_id).read_bytes(), row, stream.spec.image)
         pictures[sample_id] = row.tobytes()
     stream.manifest.close()
     return pictures

@@ -106,13 +106,13 @@ def test_a_daemon_whose_data_are_away_serves_others_and_goes_on_by_itself(
     assert "it waits for its data: " in line
     with streamd.connect(daemon.endpoint) as client, client.subscribe("train", epochs=1) as stream:
         assert sorted(Epoch(daemon, there, "other").ids) == list(range(24))
-        (trouble,) = client.status().troubles
+        (trouble,) = client.status().all_troubles
         assert trouble.startswith(f"stream 'train' is stopped: it waits for its data: '{late}' ")
         assert "max_fraction" not in trouble
         mount(late, tmp_path / "aside")
         assert sorted(each for batch in stream for each in batch.sample_ids.tolist()) == list(range(24))
         assert (stream.receipts[0].ok, stream.receipts[0].bad, stream.reconnects) == (True, 0, 0)
-        assert client.status().troubles == []
+        assert client.status().all_troubles == []
     assert len(said(daemon, "data.back")) == 1
     assert verdicts(daemon) == []
 

@@ -11,8 +11,8 @@ from daemons import DaemonProcess, stream_config, wait_until, write_images
 
 import streamd
 from streamd.client import Client, io_thread
-from streamd.core.epoch_timing import Timing
-from streamd.ipc.frames import Header, unpack_daemon
+from streamd.core.epoch_timing import EpochTiming
+from streamd.ipc.frames import FrameHeader, decode_daemon_frame
 from streamd.ipc.messages import BatchReady, DaemonMessage
 
 STEPS = 12
@@ -58,7 +58,7 @@ def client(endpoint: str) -> Iterator[Client]:
         yield client
 
 
-def epoch_of(client: Client, name: str, **wish: Any) -> Timing:
+def epoch_of(client: Client, name: str, **wish: Any) -> EpochTiming:
     """Where the time went of an epoch that was drained; the daemon says the same of the session."""
     with client.subscribe(name, epochs=1, **wish) as stream:
         assert sum(1 for _ in stream) == STEPS
@@ -85,12 +85,12 @@ def test_a_slow_way_to_the_trainer_is_found_while_batches_lie_ready(
 ) -> None:
     with streamd.connect(endpoint) as other:
 
-        def late(data: bytes) -> tuple[Header, DaemonMessage]:
-            header, message = unpack_daemon(data)
+        def late(data: bytes) -> tuple[FrameHeader, DaemonMessage]:
+            header, message = decode_daemon_frame(data)
             if isinstance(message, BatchReady):
                 ready = min(STEPS, header.number + 2)
                 wait_until(lambda: other.stats()["stream.near"]["produced"] >= ready, "the next one lies ready")
             return header, message
 
-        monkeypatch.setattr(io_thread, "unpack_daemon", late)
+        monkeypatch.setattr(io_thread, "decode_daemon_frame", late)
         assert epoch_of(client, "near", prefetch=2).verdict == "transport"

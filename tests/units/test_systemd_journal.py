@@ -10,14 +10,16 @@ from boxed import LIMIT_S, Service, run
 from daemons import wait_until
 
 import streamd
-from streamd.core.log.events import message_id
+from streamd.core.log.events import compute_message_id
 
 pytestmark = pytest.mark.systemd
 
 
 def entries(service: Service, event: str) -> list[dict[str, str]]:
     """Those of the daemon that runs now, as `journalctl MESSAGE_ID=...` finds them."""
-    found = run("journalctl", "--no-pager", "--output=json", f"_PID={service.pid}", f"MESSAGE_ID={message_id(event)}")
+    found = run(
+        "journalctl", "--no-pager", "--output=json", f"_PID={service.pid}", f"MESSAGE_ID={compute_message_id(event)}"
+    )
     return [json.loads(line) for line in found.splitlines() if line.startswith("{")]
 
 
@@ -36,11 +38,15 @@ def test_an_event_is_found_by_its_id_with_its_fields(service: Service) -> None:
 def test_the_journal_explains_an_event_and_says_what_to_do(service: Service) -> None:
     wait_until(lambda: entries(service, "daemon.ready"), "the journal has it", LIMIT_S)
     explained = run(
-        "journalctl", "--no-pager", "--catalog", f"_PID={service.pid}", f"MESSAGE_ID={message_id('daemon.ready')}"
+        "journalctl",
+        "--no-pager",
+        "--catalog",
+        f"_PID={service.pid}",
+        f"MESSAGE_ID={compute_message_id('daemon.ready')}",
     )
     assert "Subject: streamd: daemon.ready" in explained
     assert "Trainers are served from now on." in explained
-    remedies = run("journalctl", "--dump-catalog", message_id("daemon.stuck"))
+    remedies = run("journalctl", "--dump-catalog", compute_message_id("daemon.stuck"))
     assert "What to do: Report it, with the stacks" in remedies
 
 

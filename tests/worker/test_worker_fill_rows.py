@@ -13,24 +13,24 @@ from opened_sources import holding
 from served_folders import file_of, serve, spoil
 
 from streamd.core.sampler import PAD_ID
-from streamd.core.slot_layout import Layout, layout
+from streamd.core.slot_layout import SlotLayout, compute_layout
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.decode.decoders import decode_into
-from streamd.decode.random_crop import draws
-from streamd.ipc.progress_page import TRACK_BYTES, Phase, Track, Whereabouts
-from streamd.ipc.slots import make_memory
-from streamd.ipc.worker_messages import BadSample, FillRows
+from streamd.decode.decoders import decode_image
+from streamd.decode.random_crop import compute_crop_draws
+from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage, RowProgress, WorkerPhase
+from streamd.ipc.slots import create_memfd
+from streamd.ipc.worker_messages import FillRows, UnfilledRow
 from streamd.worker import fill_rows, stream_reader
-from streamd.worker.fill_rows import Filling
-from streamd.worker.stream_reader import Source, Unread
+from streamd.worker.fill_rows import TaskRunner
+from streamd.worker.stream_reader import StreamReader, UnreadFile
 
 ROWS = 8
 
 
-def new_track() -> Track:
-    page = make_memory("track", TRACK_BYTES)
+def new_track() -> ProgressPage:
+    page = create_memfd("track", PROGRESS_PAGE_BYTES)
     try:
-        return Track(page)
+        return ProgressPage(page)
     finally:
         os.close(page)
 
@@ -38,28 +38,30 @@ def new_track() -> Track:
 class Filled:
     """A batch of 8 rows, of which a task has filled some; memory that nobody wrote is 0xAA."""
 
-    def __init__(self, source: Source, rows: list[int], ids: list[int], epoch: int = 0) -> None:
-        self.layout: Layout = layout(source.spec, ROWS)
-        self.memory = memoryview(bytearray(b"\xaa" * self.layout.nbytes))
-        task = FillRows(1, 0, 1, self.layout.nbytes, ROWS, np.array(rows, np.uint16), np.array(ids, np.int64), epoch)
-        filling = Filling(source, task, self.memory, new_track())
-        blobs = [] if filling.gather() else source.read(task.ids)
+    def __init__(self, source: StreamReader, rows: list[int], ids: list[int], epoch: int = 0) -> None:
+        self.layout: SlotLayout = compute_layout(source.spec, ROWS)
+        self.memory = memoryview(bytearray(b"\xaa" * self.layout.size_bytes))
+        task = FillRows(
+            1, 0, 1, self.layout.size_bytes, ROWS, np.array(rows, np.uint16), np.array(ids, np.int64), epoch
+        )
+        filling = TaskRunner(source, task, self.memory, new_track())
+        blobs = [] if filling.gather_rows() else source.read_files(task.ids)
         for start in range(0, len(blobs), 3):
-            filling.decode(blobs, start, start + 3)
+            filling.decode_rows(blobs, start, start + 3)
         filling.write_labels()
-        self.bad = filling.bad
-        self.images = self.layout.images.view(self.memory)
-        self.sample_ids = self.layout.sample_ids.view(self.memory)
-        self.weights = self.layout.weights.view(self.memory)
-        self.labels = self.layout.labels["label"].view(self.memory)
+        self.bad = filling.unfilled_rows
+        self.images = self.layout.images.array_in(self.memory)
+        self.sample_ids = self.layout.sample_ids.array_in(self.memory)
+        self.weights = self.layout.weights.array_in(self.memory)
+        self.labels = self.layout.labels["label"].array_in(self.memory)
 
 
-def test_rows_hold_pixels_ids_weights_and_labels_of_their_samples(source: Source, stream: ServedStream) -> None:
+def test_rows_hold_pixels_ids_weights_and_labels_of_their_samples(source: StreamReader, stream: ServedStream) -> None:
     rows, ids = [5, 0, 2, 7], [8, 3, 4, 3]
     batch = Filled(source, rows, ids)
     expected = np.empty(source.spec.image_shape, np.uint8)
     for row, sample_id in zip(rows, ids, strict=True):
-        decode_into(file_of(stream, sample_id).read_bytes(), expected, source.spec.image)
+        decode_image(file_of(stream, sample_id).read_bytes(), expected, source.spec.image)
         assert np.array_equal(batch.images[row], expected)
     assert batch.sample_ids[rows].tolist() == ids
     assert batch.weights[rows].tolist() == [1.0] * 4
@@ -71,11 +73,11 @@ def test_a_random_crop_is_that_of_its_seed_epoch_and_sample_in_whichever_task(tm
     folder = write_images(tmp_path / "data", {"cat": 4, "dog": 5})
     image = {"size": [20, 24], "resize": "random_crop"}
     stream = serve(folder, tmp_path / "state", image=image, shuffle={"kind": "full", "seed": 5})
-    source = Source.open(stream.spec, stream.manifest_path)
-    expected, drawn = np.empty((8, 20, 24, 3), np.uint8), draws(stream.spec.image, 5, 7, np.arange(8))
+    source = StreamReader.open(stream.spec, stream.manifest_path)
+    expected, drawn = np.empty((8, 20, 24, 3), np.uint8), compute_crop_draws(stream.spec.image, 5, 7, np.arange(8))
     for sample_id in range(8):
         blob = file_of(stream, sample_id).read_bytes()
-        decode_into(blob, expected[sample_id], stream.spec.image, drawn[sample_id])
+        decode_image(blob, expected[sample_id], stream.spec.image, drawn[sample_id])
     batch, other_epoch = Filled(source, list(range(8)), list(range(8)), 7), Filled(source, [0], [0], 6)
     assert np.array_equal(batch.images, expected)
     assert np.array_equal(Filled(source, [2, 6], [6, 3], 7).images[[2, 6]], expected[[6, 3]])
@@ -84,14 +86,14 @@ def test_a_random_crop_is_that_of_its_seed_epoch_and_sample_in_whichever_task(tm
     stream.manifest.close()
 
 
-def test_rows_of_other_tasks_are_left_alone(source: Source) -> None:
+def test_rows_of_other_tasks_are_left_alone(source: StreamReader) -> None:
     batch = Filled(source, [1, 3], [0, 1])
     others = [0, 2, 4, 5, 6, 7]
     for values in (batch.images, batch.sample_ids, batch.weights, batch.labels):
         assert set(np.ascontiguousarray(values[others]).tobytes()) == {0xAA}
 
 
-def test_a_row_without_a_sample_is_zero_throughout(source: Source) -> None:
+def test_a_row_without_a_sample_is_zero_throughout(source: StreamReader) -> None:
     batch = Filled(source, [0, 1, 2], [4, PAD_ID, 5])
     assert not batch.images[1].any()
     assert (batch.sample_ids[1], batch.weights[1], batch.labels[1]) == (PAD_ID, 0.0, 0)
@@ -103,7 +105,7 @@ def test_a_row_weighs_what_its_sample_does_and_nothing_without_one(tmp_path: Pat
     folder = write_images(tmp_path / "data", {"cat": 2, "dog": 1})
     np.save(tmp_path / "w.npy", [0.5, 0, 3])
     stream = serve(folder, tmp_path / "state", weights=str(tmp_path / "w.npy"))
-    source = Source.open(stream.spec, stream.manifest_path)
+    source = StreamReader.open(stream.spec, stream.manifest_path)
     assert Filled(source, [4, 0, 1, 6], [2, 1, PAD_ID, 0]).weights[[4, 0, 1, 6]].tolist() == [3, 0, 0, 0.5]
     assert stream.spec.weighted
     source.close()
@@ -120,22 +122,24 @@ def test_labels_of_every_kind_lie_in_the_slot_as_the_batch_carries_them(tmp_path
         source={"kind": "table", "path": str(tmp_path / "all.csv"), "image": "file", "root": str(folder)},
         labels={"pose": {"from": ["x", "y"], "type": "float"}, "tags": "tags", "text": "string"},
     )
-    source = Source.open(stream.spec, stream.manifest_path)
-    place = layout(stream.spec, ROWS)
-    memory = memoryview(bytearray(b"\xaa" * place.nbytes))
+    source = StreamReader.open(stream.spec, stream.manifest_path)
+    place = compute_layout(stream.spec, ROWS)
+    memory = memoryview(bytearray(b"\xaa" * place.size_bytes))
     ids = np.array([2, 0, PAD_ID, 1], np.int64)
-    task = FillRows(1, 0, 1, place.nbytes, ROWS, np.arange(4, dtype=np.uint16), ids)
-    Filling(source, task, memory, new_track()).write_labels()
-    found = {name: tensor.view(memory)[:4] for name, tensor in place.labels.items()}
+    task = FillRows(1, 0, 1, place.size_bytes, ROWS, np.arange(4, dtype=np.uint16), ids)
+    TaskRunner(source, task, memory, new_track()).write_labels()
+    found = {name: tensor.array_in(memory)[:4] for name, tensor in place.labels.items()}
     assert found["pose"].tolist() == [[5, 6], [1, 2], [0, 0], [3, 4]]
     assert (found["tags"].tolist(), found["tags"].dtype.name) == ([[0, 1], [1, 1], [0, 0], [0, 0]], "float32")
     assert found["text"].tolist() == [b"x", "zwölf".encode(), b"", b""]
-    assert set(place.labels["text"].view(memory)[4:].tobytes()) == {0xAA}
+    assert set(place.labels["text"].array_in(memory)[4:].tobytes()) == {0xAA}
     source.close()
     stream.manifest.close()
 
 
-def test_an_undecodable_file_is_bad_for_good_and_its_neighbours_are_not(source: Source, stream: ServedStream) -> None:
+def test_an_undecodable_file_is_bad_for_good_and_its_neighbours_are_not(
+    source: StreamReader, stream: ServedStream
+) -> None:
     spoil(stream, 3)
     batch = Filled(source, [0, 1, 2, 3], [2, 3, 4, 5])
     (bad,) = batch.bad
@@ -144,12 +148,12 @@ def test_an_undecodable_file_is_bad_for_good_and_its_neighbours_are_not(source: 
     assert batch.images[2].any()
 
 
-def test_a_missing_file_is_bad_for_good(source: Source, stream: ServedStream) -> None:
+def test_a_missing_file_is_bad_for_good(source: StreamReader, stream: ServedStream) -> None:
     file_of(stream, 3).unlink()
-    assert Filled(source, [0], [3]).bad == [BadSample(3, "No such file or directory", lasting=True)]
+    assert Filled(source, [0], [3]).bad == [UnfilledRow(3, "No such file or directory", lasting=True)]
 
 
-def test_a_changed_file_is_bad_for_good(source: Source, stream: ServedStream) -> None:
+def test_a_changed_file_is_bad_for_good(source: StreamReader, stream: ServedStream) -> None:
     file_of(stream, 3).write_bytes(b"other")
     (bad,) = Filled(source, [0], [3]).bad
     assert bad.lasting
@@ -170,71 +174,77 @@ def test_a_changed_file_is_bad_for_good(source: Source, stream: ServedStream) ->
     ids=lambda value: errno.errorcode.get(value) if not isinstance(value, bool) else None,
 )
 def test_errors_that_may_pass_are_told_from_those_that_stay(
-    source: Source, monkeypatch: pytest.MonkeyPatch, code: int, *, lasting: bool
+    source: StreamReader, monkeypatch: pytest.MonkeyPatch, code: int, *, lasting: bool
 ) -> None:
     def refuse(*_: object) -> bytes:
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(stream_reader, "read_file", refuse)
-    assert Filled(source, [0], [3]).bad == [BadSample(3, os.strerror(code), lasting=lasting)]
+    assert Filled(source, [0], [3]).bad == [UnfilledRow(3, os.strerror(code), lasting=lasting)]
 
 
 def test_only_so_much_is_read_ahead_and_the_rest_right_before_its_row(
-    source: Source, stream: ServedStream, monkeypatch: pytest.MonkeyPatch
+    source: StreamReader, stream: ServedStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = [file_of(stream, sample_id).stat().st_size for sample_id in range(9)]
     monkeypatch.setattr(stream_reader, "READ_AHEAD_BYTES", sizes[4] + sizes[7])
-    blobs = source.read(np.array([4, PAD_ID, 7, 2, PAD_ID, 3], np.int64))
-    assert [blob if blob is None or isinstance(blob, Unread) else type(blob) for blob in blobs] == [
-        bytes, None, bytes, Unread.LATER, None, Unread.LATER,
+    blobs = source.read_files(np.array([4, PAD_ID, 7, 2, PAD_ID, 3], np.int64))
+    assert [blob if blob is None or isinstance(blob, UnreadFile) else type(blob) for blob in blobs] == [
+        bytes, None, bytes, UnreadFile.LATER, None, UnreadFile.LATER,
     ]  # fmt: skip
     batch = Filled(source, list(range(6)), [4, PAD_ID, 7, 2, PAD_ID, 3])
     expected = np.empty(source.spec.image_shape, np.uint8)
     for row, sample_id in ((0, 4), (2, 7), (3, 2), (5, 3)):
-        decode_into(file_of(stream, sample_id).read_bytes(), expected, source.spec.image)
+        decode_image(file_of(stream, sample_id).read_bytes(), expected, source.spec.image)
         assert np.array_equal(batch.images[row], expected)
     assert batch.bad == []
 
 
 def test_the_track_says_at_which_row_a_task_is_and_at_none_afterwards(
-    source: Source, monkeypatch: pytest.MonkeyPatch
+    source: StreamReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    track, seen = new_track(), list[Whereabouts]()
-    monkeypatch.setattr(fill_rows, "decode_into", lambda *_: seen.append(track.read()))
+    track, seen = new_track(), list[RowProgress]()
+    monkeypatch.setattr(fill_rows, "decode_image", lambda *_: seen.append(track.read_row()))
     monkeypatch.setattr(stream_reader, "READ_AHEAD_BYTES", int(source.manifest.sizes[[1, 2]].sum()))
-    place = layout(source.spec, ROWS)
-    task = FillRows(77, 0, 1, place.nbytes, ROWS, np.arange(4, dtype=np.uint16), np.array([1, 2, PAD_ID, 3], np.int64))
-    blobs = source.read(task.ids)
-    read_one = Source.read_one
+    place = compute_layout(source.spec, ROWS)
+    task = FillRows(
+        77, 0, 1, place.size_bytes, ROWS, np.arange(4, dtype=np.uint16), np.array([1, 2, PAD_ID, 3], np.int64)
+    )
+    blobs = source.read_files(task.ids)
+    read_one = StreamReader.read_sample
 
-    def read_late(each: Source, sample_id: int) -> bytes | BadSample:
-        seen.append(track.read())
+    def read_late(each: StreamReader, sample_id: int) -> bytes | UnfilledRow:
+        seen.append(track.read_row())
         return read_one(each, sample_id)
 
-    monkeypatch.setattr(Source, "read_one", read_late)
-    Filling(source, task, memoryview(bytearray(place.nbytes)), track).decode(blobs, 0, 32)
-    decoding, reading = Phase.DECODING, Phase.READING
+    monkeypatch.setattr(StreamReader, "read_sample", read_late)
+    TaskRunner(source, task, memoryview(bytearray(place.size_bytes)), track).decode_rows(blobs, 0, 32)
+    decoding, reading = WorkerPhase.DECODING, WorkerPhase.READING
     assert [(each.task, each.place, each.phase) for each in seen] == [
         (77, 0, decoding), (77, 1, decoding), (77, 3, reading), (77, 3, decoding),
     ]  # fmt: skip
-    assert track.read().phase is Phase.ELSEWHERE
+    assert track.read_row().phase is WorkerPhase.IDLE
 
 
-def test_memory_that_a_row_cannot_get_leaves_the_track_at_it(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_a_row_cannot_get_leaves_the_track_at_it(
+    source: StreamReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(fill_rows, "decode_into", refuse)
-    track, place = new_track(), layout(source.spec, ROWS)
-    task = FillRows(5, 0, 1, place.nbytes, ROWS, np.arange(2, dtype=np.uint16), np.array([PAD_ID, 1], np.int64))
+    monkeypatch.setattr(fill_rows, "decode_image", refuse)
+    track, place = new_track(), compute_layout(source.spec, ROWS)
+    task = FillRows(5, 0, 1, place.size_bytes, ROWS, np.arange(2, dtype=np.uint16), np.array([PAD_ID, 1], np.int64))
     with pytest.raises(MemoryError):
-        Filling(source, task, memoryview(bytearray(place.nbytes)), track).decode(source.read(task.ids), 0, 2)
-    found = track.read()
-    assert (found.task, found.place, found.phase) == (5, 1, Phase.DECODING)
+        TaskRunner(source, task, memoryview(bytearray(place.size_bytes)), track).decode_rows(
+            source.read_files(task.ids), 0, 2
+        )
+    found = track.read_row()
+    assert (found.task, found.place, found.phase) == (5, 1, WorkerPhase.DECODING)
 
 
 def test_rows_that_a_store_holds_are_gathered_at_once_and_their_files_left_alone(
-    source: Source, stream: ServedStream
+    source: StreamReader, stream: ServedStream
 ) -> None:
     stocked, store = holding(source, 2, 3, 4)
     for sample_id in (2, 3, 4):
@@ -247,30 +257,30 @@ def test_rows_that_a_store_holds_are_gathered_at_once_and_their_files_left_alone
     assert batch.weights[4:7].tolist() == [1.0] * 3
 
 
-def test_the_track_stays_at_reading_until_all_is_there(source: Source) -> None:
+def test_the_track_stays_at_reading_until_all_is_there(source: StreamReader) -> None:
     stocked, _ = holding(source, 1, 2)
-    place, track = layout(source.spec, ROWS), new_track()
-    for ids, phase in (([1, 3], Phase.READING), ([2, 1], Phase.ELSEWHERE)):
-        track.at(9, 0, Phase.READING)
-        task = FillRows(9, 0, 1, place.nbytes, ROWS, np.arange(2, dtype=np.uint16), np.array(ids, np.int64))
-        whole = Filling(stocked, task, memoryview(bytearray(place.nbytes)), track).gather()
-        assert (whole, track.read().phase) == (phase is Phase.ELSEWHERE, phase)
+    place, track = compute_layout(source.spec, ROWS), new_track()
+    for ids, phase in (([1, 3], WorkerPhase.READING), ([2, 1], WorkerPhase.IDLE)):
+        track.write_row(9, 0, WorkerPhase.READING)
+        task = FillRows(9, 0, 1, place.size_bytes, ROWS, np.arange(2, dtype=np.uint16), np.array(ids, np.int64))
+        whole = TaskRunner(stocked, task, memoryview(bytearray(place.size_bytes)), track).gather_rows()
+        assert (whole, track.read_row().phase) == (phase is WorkerPhase.IDLE, phase)
 
 
-def test_what_a_store_lacks_is_read_and_decoded_into_its_row(source: Source, stream: ServedStream) -> None:
+def test_what_a_store_lacks_is_read_and_decoded_into_its_row(source: StreamReader, stream: ServedStream) -> None:
     stocked, _ = holding(source, 2, 4)
     file_of(stream, 4).unlink()
     file_of(stream, 5).unlink()
     batch = Filled(stocked, [0, 1, 2, 3], [4, 3, PAD_ID, 5])
     expected = np.empty(source.spec.image_shape, np.uint8)
-    decode_into(file_of(stream, 3).read_bytes(), expected, source.spec.image)
+    decode_image(file_of(stream, 3).read_bytes(), expected, source.spec.image)
     assert set(batch.images[0].flat) == {4}
     assert np.array_equal(batch.images[1], expected)
     assert not batch.images[2].any()
     assert [bad.sample_id for bad in batch.bad] == [5]
 
 
-def test_rows_that_do_not_follow_each_other_are_gathered_into_their_own(source: Source) -> None:
+def test_rows_that_do_not_follow_each_other_are_gathered_into_their_own(source: StreamReader) -> None:
     stocked, _ = holding(source, 1, 2, 3)
     batch = Filled(stocked, [5, 0, 6], [1, 2, 3])
     assert [set(batch.images[row].flat) for row in (5, 0, 6)] == [{1}, {2}, {3}]

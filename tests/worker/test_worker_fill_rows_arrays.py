@@ -13,66 +13,66 @@ import pytest
 from served_folders import serve
 
 from streamd.core.sampler import PAD_ID, Ids
-from streamd.core.slot_layout import layout
+from streamd.core.slot_layout import compute_layout
 from streamd.dataset.arrays.store import Pixels
-from streamd.decode.pixel_id import pixel_id
-from streamd.ipc.progress_page import TRACK_BYTES, Track
-from streamd.ipc.slots import make_memory
-from streamd.ipc.worker_messages import BadSample, FillRows
-from streamd.worker.fill_rows import Filling
-from streamd.worker.stream_reader import Source
+from streamd.decode.pixel_id import compute_pixel_id
+from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage
+from streamd.ipc.slots import create_memfd
+from streamd.ipc.worker_messages import FillRows, UnfilledRow
+from streamd.worker.fill_rows import TaskRunner
+from streamd.worker.stream_reader import StreamReader
 
 
 @pytest.fixture
-def arrays(tmp_path: Path) -> Iterator[Source]:
+def arrays(tmp_path: Path) -> Iterator[StreamReader]:
     """A stream over five stored images, each of one level."""
     np.save(tmp_path / "x.npy", np.repeat(np.arange(5, dtype=np.uint8), 4 * 4 * 3).reshape(5, 4, 4, 3))
     stream = serve(tmp_path, tmp_path / "state", source={"kind": "npy", "path": str(tmp_path / "x.npy")}, image={})
-    source = Source.open(stream.spec, stream.manifest_path)
+    source = StreamReader.open(stream.spec, stream.manifest_path)
     yield source
     source.close()
     stream.manifest.close()
 
 
-def filled(source: Source, ids: Ids) -> tuple[Pixels, list[BadSample]]:
+def filled(source: StreamReader, ids: Ids) -> tuple[Pixels, list[UnfilledRow]]:
     """What a task makes of these samples, in as many rows."""
-    place = layout(source.spec, ids.size)
-    memory = memoryview(bytearray(b"\xaa" * place.nbytes))
-    task = FillRows(1, 0, 1, place.nbytes, ids.size, np.arange(ids.size, dtype=np.uint16), ids)
-    page = make_memory("track", TRACK_BYTES)
-    filling = Filling(source, task, memory, Track(page))
+    place = compute_layout(source.spec, ids.size)
+    memory = memoryview(bytearray(b"\xaa" * place.size_bytes))
+    task = FillRows(1, 0, 1, place.size_bytes, ids.size, np.arange(ids.size, dtype=np.uint16), ids)
+    page = create_memfd("track", PROGRESS_PAGE_BYTES)
+    filling = TaskRunner(source, task, memory, ProgressPage(page))
     os.close(page)
-    if not filling.gather():
-        filling.decode(source.read(ids), 0, ids.size)
-    return place.images.view(memory), filling.bad
+    if not filling.gather_rows():
+        filling.decode_rows(source.read_files(ids), 0, ids.size)
+    return place.images.array_in(memory), filling.unfilled_rows
 
 
-def test_stored_pixels_need_no_file_read_and_a_row_without_a_sample_is_zero(arrays: Source) -> None:
+def test_stored_pixels_need_no_file_read_and_a_row_without_a_sample_is_zero(arrays: StreamReader) -> None:
     ids = np.array([3, PAD_ID, 1], np.int64)
     batch, bad = filled(arrays, ids)
     assert (batch[:, 0, 0, 0].tolist(), bad) == ([3, 0, 1], [])
-    assert not arrays.lacking(ids).any()
+    assert not arrays.find_missing(ids).any()
 
 
-def test_stored_pixels_that_have_changed_may_come_back_and_condemn_no_sample(arrays: Source) -> None:
+def test_stored_pixels_that_have_changed_may_come_back_and_condemn_no_sample(arrays: StreamReader) -> None:
     path = arrays.manifest.root / "x.npy"
     path.write_bytes(path.read_bytes())
     _, bad = filled(arrays, np.array([3, PAD_ID], np.int64))
     reason = "its file has changed since it was listed; restart with --rescan to list it anew"
-    assert bad == [BadSample(3, reason, lasting=False)]
+    assert bad == [UnfilledRow(3, reason, lasting=False)]
 
 
-def test_stored_pixels_whose_file_is_gone_are_away_until_it_is_back(arrays: Source) -> None:
+def test_stored_pixels_whose_file_is_gone_are_away_until_it_is_back(arrays: StreamReader) -> None:
     path = arrays.manifest.root / "x.npy"
     aside = path.rename(path.with_name("aside"))
     (bad,) = filled(arrays, np.array([3, PAD_ID], np.int64))[1]
-    assert bad == BadSample(3, f"'x.npy' is not in '{arrays.manifest.root}'", lasting=False, away=True)
+    assert bad == UnfilledRow(3, f"'x.npy' is not in '{arrays.manifest.root}'", lasting=False, away=True)
     aside.rename(path)
     assert filled(arrays, np.array([3, PAD_ID], np.int64))[1] == []
 
 
-def test_stored_pixels_are_the_same_whatever_decodes_here(arrays: Source) -> None:
-    assert arrays.pixel_id != pixel_id(arrays.spec.image)
+def test_stored_pixels_are_the_same_whatever_decodes_here(arrays: StreamReader) -> None:
+    assert arrays.pixel_id != compute_pixel_id(arrays.spec.image)
     wider = replace(arrays, spec=replace(arrays.spec, image=replace(arrays.spec.image, width=9)))
     assert arrays.pixel_id != wider.pixel_id
 
@@ -84,9 +84,9 @@ def test_stored_numbers_that_are_none_condemn_their_sample_alone(tmp_path: Path)
         file["x"] = numbers
     kind = {"kind": "hdf5", "path": str(tmp_path / "x.h5"), "images": "/x", "range": [0, 1]}
     stream = serve(tmp_path, tmp_path / "state", source=kind, image={}, labels={})
-    source = Source.open(stream.spec, stream.manifest_path)
+    source = StreamReader.open(stream.spec, stream.manifest_path)
     batch, bad = filled(source, np.array([4, 3, 1], np.int64))
-    assert bad == [BadSample(3, "a pixel is no number (NaN)", lasting=True)]
+    assert bad == [UnfilledRow(3, "a pixel is no number (NaN)", lasting=True)]
     assert np.array_equal(batch[[0, 2]], np.rint(numbers[[4, 1]] * 255).astype(np.uint8))
     source.close()
     stream.manifest.close()

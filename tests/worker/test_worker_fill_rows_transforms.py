@@ -16,17 +16,17 @@ from programs import DRAWN, FLIP, Write
 from served_folders import serve, spoil
 
 from streamd.core.sampler import PAD_ID
-from streamd.core.slot_layout import layout
+from streamd.core.slot_layout import compute_layout
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.transform_source import place_of
-from streamd.ipc.progress_page import TRACK_BYTES, Phase, Track
-from streamd.ipc.slots import make_memory
+from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage, WorkerPhase
+from streamd.ipc.slots import create_memfd
 from streamd.ipc.worker_messages import CachePlace, FillRows, OpenStream
-from streamd.worker.fill_rows import Filling
-from streamd.worker.stream_reader import Source, opened
+from streamd.worker.fill_rows import TaskRunner
+from streamd.worker.stream_reader import StreamReader, open_reader
 from streamd.worker.transforms.call import UnfitTransformError
 
-Open = Callable[..., Source]
+Open = Callable[..., StreamReader]
 Pixels = npt.NDArray[np.uint8]
 SAMPLES = 9
 
@@ -46,12 +46,12 @@ def served(tmp_path: Path) -> Iterator[ServedStream]:
 @pytest.fixture
 def open_with(served: ServedStream, program: Write) -> Iterator[Open]:
     """The stream as a worker has it open, with a transform."""
-    sources: list[Source] = []
+    sources: list[StreamReader] = []
 
-    def open_it(text: str, function: str, cache: CachePlace | None = None) -> Source:
+    def open_it(text: str, function: str, cache: CachePlace | None = None) -> StreamReader:
         name = f"module{len(sources)}"
         place = place_of(f"{name}:{function}", program(name, text).parent)
-        source, _ = opened(OpenStream(0, str(served.manifest_path), served.spec, cache, place))
+        source, _ = open_reader(OpenStream(0, str(served.manifest_path), served.spec, cache, place))
         sources.append(source)
         return source
 
@@ -63,26 +63,26 @@ def open_with(served: ServedStream, program: Write) -> Iterator[Open]:
 class Filled:
     """What one task makes of a batch of its own."""
 
-    def __init__(self, source: Source, ids: list[int], epoch: int = 0) -> None:
-        place = layout(source.spec, len(ids))
-        memory = memoryview(bytearray(place.nbytes))
-        page = make_memory("track", TRACK_BYTES)
-        self.track = Track(page)
+    def __init__(self, source: StreamReader, ids: list[int], epoch: int = 0) -> None:
+        place = compute_layout(source.spec, len(ids))
+        memory = memoryview(bytearray(place.size_bytes))
+        page = create_memfd("track", PROGRESS_PAGE_BYTES)
+        self.track = ProgressPage(page)
         os.close(page)
         rows = np.arange(len(ids), dtype=np.uint16)
-        task = FillRows(5, 0, 1, place.nbytes, len(ids), rows, np.array(ids, np.int64), epoch)
-        self.filling = Filling(source, task, memory, self.track)
-        blobs = [] if self.filling.gather() else source.read(task.ids)
-        self.filling.decode(blobs, 0, len(blobs))
+        task = FillRows(5, 0, 1, place.size_bytes, len(ids), rows, np.array(ids, np.int64), epoch)
+        self.filling = TaskRunner(source, task, memory, self.track)
+        blobs = [] if self.filling.gather_rows() else source.read_files(task.ids)
+        self.filling.decode_rows(blobs, 0, len(blobs))
         if source.cache is not None:
-            self.filling.keep(source.cache)
+            self.filling.write_to_cache(source.cache)
         self.filling.write_labels()
-        self.plain = place.images.view(memory).copy()
+        self.plain = place.images.array_in(memory).copy()
         for start in range(0, len(ids), 3):
-            self.filling.transform(start, start + 3)
-        self.images: Pixels = place.images.view(memory)
-        self.angles: list[float] = place.labels["angle"].view(memory).tolist()
-        self.weights: list[float] = place.weights.view(memory).tolist()
+            self.filling.transform_rows(start, start + 3)
+        self.images: Pixels = place.images.array_in(memory)
+        self.angles: list[float] = place.labels["angle"].array_in(memory).tolist()
+        self.weights: list[float] = place.weights.array_in(memory).tolist()
 
 
 def test_a_flipped_image_has_its_angle_negated_and_others_stay(open_with: Open) -> None:
@@ -115,7 +115,7 @@ def test_rows_that_hold_no_sample_or_a_bad_one_are_left_alone(open_with: Open, s
     batch = Filled(open_with(text, "f"), [1, PAD_ID, 2, 3])
     assert (batch.angles, batch.weights) == ([102, 0, 3, 104], [1, 0, 1, 1])
     assert not batch.images[1].any()
-    assert [bad.sample_id for bad in batch.filling.bad] == [2]
+    assert [bad.sample_id for bad in batch.filling.unfilled_rows] == [2]
 
 
 def test_a_sample_that_it_raises_on_is_bad_for_good_with_the_line_and_others_are_not(open_with: Open) -> None:
@@ -126,7 +126,7 @@ def test_a_sample_that_it_raises_on_is_bad_for_good_with_the_line_and_others_are
             return 255 - image, labels
         """
     batch = Filled(open_with(text, "check"), [2, 3, 4])
-    (bad,) = batch.filling.bad
+    (bad,) = batch.filling.unfilled_rows
     assert (bad.sample_id, bad.lasting) == (3, True)
     assert bad.reason == "transform raised ValueError at module0.py:4: no such angle"
     assert np.array_equal(batch.images[2], 255 - batch.plain[2])
@@ -147,7 +147,7 @@ def test_the_cache_keeps_what_was_decoded_and_gives_it_to_the_transform(open_wit
     assert source.cache is not None
     source.cache.publish()
     again = Filled(source, [1, 2])
-    assert (first.filling.gathered, again.filling.gathered) == (0, 2)
+    assert (first.filling.gathered_rows, again.filling.gathered_rows) == (0, 2)
     assert np.array_equal(again.plain, first.plain)
     assert np.array_equal(again.images, 255 - again.plain)
 
@@ -156,24 +156,24 @@ def test_the_track_says_that_a_row_is_being_transformed(open_with: Open, monkeyp
     source, seen = open_with(DRAWN, "draw"), list[Any]()
     assert source.transform is not None
     call = type(source.transform.call)
-    apply = call.apply
+    apply = call.transform_row
 
     def watched(self: Any, *arguments: Any) -> None:
-        seen.append(batch_track[0].read())
+        seen.append(batch_track[0].read_row())
         apply(self, *arguments)
 
-    batch_track = list[Track]()
-    at = Track.at
+    batch_track = list[ProgressPage]()
+    at = ProgressPage.write_row
 
-    def noted(self: Track, *arguments: Any) -> None:
+    def noted(self: ProgressPage, *arguments: Any) -> None:
         batch_track[:] = [self]
         at(self, *arguments)
 
-    monkeypatch.setattr(Track, "at", noted)
-    monkeypatch.setattr(call, "apply", watched)
+    monkeypatch.setattr(ProgressPage, "write_row", noted)
+    monkeypatch.setattr(call, "transform_row", watched)
     batch = Filled(source, [1, PAD_ID, 2])
-    assert [(each.place, each.phase) for each in seen] == [(0, Phase.TRANSFORMING), (2, Phase.TRANSFORMING)]
-    assert batch.track.read().phase is Phase.ELSEWHERE
+    assert [(each.place, each.phase) for each in seen] == [(0, WorkerPhase.TRANSFORMING), (2, WorkerPhase.TRANSFORMING)]
+    assert batch.track.read_row().phase is WorkerPhase.IDLE
 
 
 def test_samples_that_a_store_holds_are_transformed_too(open_with: Open) -> None:

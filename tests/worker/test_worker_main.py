@@ -21,29 +21,29 @@ from PIL import Image
 from served_folders import file_of, serve, spoil
 
 from streamd.core.sampler import PAD_ID, Ids
-from streamd.core.slot_layout import layout, slot_bytes
+from streamd.core.slot_layout import compute_layout, compute_slot_bytes
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.cache.file import RECORD
-from streamd.decode.pixel_id import pixel_id
-from streamd.ipc.frames import bundle, parted
-from streamd.ipc.progress_page import TRACK_BYTES, Track
-from streamd.ipc.slots import SlotStore, make_memory
+from streamd.decode.pixel_id import compute_pixel_id
+from streamd.ipc.frames import bundle_records, split_records
+from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage
+from streamd.ipc.slots import SlotStore, create_memfd
 from streamd.ipc.worker_messages import (
     MAX_RECORD_BYTES,
     CachePlace,
     CloseStream,
-    Done,
-    DropSlots,
     OpenStream,
-    Ready,
-    Remark,
-    Unopened,
+    StreamOpenFailed,
+    StreamReady,
+    StreamRemark,
+    TaskDone,
+    UnmapSlots,
     decode_report,
     encode_command,
 )
 from streamd.limits import PAGE_BYTES, WORKER_DATA_BYTES
 from streamd.worker import main
-from streamd.worker.stream_reader import Blob, Source
+from streamd.worker.stream_reader import Blob, StreamReader
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def hand() -> Iterator[Hand]:
 @pytest.fixture
 def images(hand: Hand, stream: ServedStream) -> Callable[[int], npt.NDArray[np.generic]]:
     """The pixels that lie in a slot."""
-    return lambda slot: layout(stream.spec, ROWS).images.view(hand.slots.view(slot)).copy()
+    return lambda slot: compute_layout(stream.spec, ROWS).images.array_in(hand.slots.map_slot(slot)).copy()
 
 
 Images = Callable[[int], npt.NDArray[np.generic]]
@@ -70,25 +70,25 @@ Images = Callable[[int], npt.NDArray[np.generic]]
 
 @pytest.mark.long
 def test_a_worker_tells_what_its_pipeline_makes_of_a_stream(hand: Hand, stream: ServedStream) -> None:
-    assert hand.open(stream) == Ready(0, pixel_id(stream.spec.image))
+    assert hand.open(stream) == StreamReady(0, compute_pixel_id(stream.spec.image))
 
 
 def test_a_task_fills_its_rows_of_the_slot(hand: Hand, stream: ServedStream, images: Images) -> None:
     hand.open(stream)
     rows, ids = [3, 0, 6, 1], [8, 0, PAD_ID, 4]
-    hand.send(task(stream, 77, rows, ids), slot=1, nbytes=slot_bytes(stream.spec))
+    hand.send(task(stream, 77, rows, ids), slot=1, nbytes=compute_slot_bytes(stream.spec))
     done = hand.hear()
-    assert isinstance(done, Done)
+    assert isinstance(done, TaskDone)
     assert (done.number, done.bad) == (77, ())
     assert min(done.read_ns, done.decode_ns, done.idle_ns) >= 0
     assert 0 <= done.waited_ns <= done.read_ns
     filled = images(1)
     for row, sample_id in zip(rows, ids, strict=True):
         assert np.array_equal(filled[row], pixels(stream, sample_id) if sample_id >= 0 else 0 * filled[row])
-    place, memory = layout(stream.spec, ROWS), hand.slots.view(1)
-    assert place.sample_ids.view(memory)[rows].tolist() == ids
-    assert place.weights.view(memory)[rows].tolist() == [1.0, 1.0, 0.0, 1.0]
-    assert place.labels["label"].view(memory)[rows].tolist() == [1, 0, 0, 1]
+    place, memory = compute_layout(stream.spec, ROWS), hand.slots.map_slot(1)
+    assert place.sample_ids.array_in(memory)[rows].tolist() == ids
+    assert place.weights.array_in(memory)[rows].tolist() == [1.0, 1.0, 0.0, 1.0]
+    assert place.labels["label"].array_in(memory)[rows].tolist() == [1, 0, 0, 1]
     assert not filled[[2, 4, 5, 7]].any()
 
 
@@ -96,9 +96,9 @@ def test_bad_rows_are_reported_and_the_others_filled(hand: Hand, stream: ServedS
     spoil(stream, 2)
     file_of(stream, 5).unlink()
     hand.open(stream)
-    hand.send(task(stream, 1, [0, 1, 2], [2, 5, 6]), slot=1, nbytes=slot_bytes(stream.spec))
+    hand.send(task(stream, 1, [0, 1, 2], [2, 5, 6]), slot=1, nbytes=compute_slot_bytes(stream.spec))
     done = hand.hear()
-    assert isinstance(done, Done)
+    assert isinstance(done, TaskDone)
     assert {(bad.sample_id, bad.lasting) for bad in done.bad} == {(2, True), (5, True)}
     reasons = {bad.sample_id: bad.reason for bad in done.bad}
     assert "damaged JPEG" in reasons[2]
@@ -108,13 +108,13 @@ def test_bad_rows_are_reported_and_the_others_filled(hand: Hand, stream: ServedS
 
 def test_tasks_are_answered_in_their_order(hand: Hand, stream: ServedStream, images: Images) -> None:
     hand.open(stream)
-    nbytes = slot_bytes(stream.spec)
+    nbytes = compute_slot_bytes(stream.spec)
     hand.send(task(stream, 1, list(range(8)), list(range(8))), slot=1, nbytes=nbytes)
     hand.send(task(stream, 2, [0], [8], slot=2), slot=2, nbytes=nbytes)
     for number in (3, 4, 5):
         hand.send(task(stream, number, [number], [number], slot=2))
     reports = [hand.hear() for _ in range(5)]
-    assert [report.number for report in reports if isinstance(report, Done)] == [1, 2, 3, 4, 5]
+    assert [report.number for report in reports if isinstance(report, TaskDone)] == [1, 2, 3, 4, 5]
     assert np.array_equal(images(2)[4], pixels(stream, 4))
     assert np.array_equal(images(1)[7], pixels(stream, 7))
 
@@ -122,39 +122,39 @@ def test_tasks_are_answered_in_their_order(hand: Hand, stream: ServedStream, ima
 def test_what_is_done_is_told_before_a_disk_is_waited_for(
     stream: ServedStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk, opened = asyncio.Event(), list[Source]()
+    disk, opened = asyncio.Event(), list[StreamReader]()
 
-    async def read(source: Source, ids: Ids) -> tuple[list[Blob], float]:
+    async def read(source: StreamReader, ids: Ids) -> tuple[list[Blob], float]:
         opened.append(source)
         if ids[0] > 0:
             await disk.wait()
-        return source.read_timed(ids)
+        return source.read_files_timed(ids)
 
     async def numbers_heard(link: socket.socket, count: int) -> list[int]:
-        heard: list[Done] = []
+        heard: list[TaskDone] = []
         while len(heard) < count:
-            records = parted(await asyncio.to_thread(link.recv, MAX_RECORD_BYTES))
-            heard += [report for report in map(decode_report, records) if isinstance(report, Done)]
+            records = split_records(await asyncio.to_thread(link.recv, MAX_RECORD_BYTES))
+            heard += [report for report in map(decode_report, records) if isinstance(report, TaskDone)]
         assert all(done.waited_ns == done.read_ns > 0 for done in heard), "the processor did nothing meanwhile"
         return [done.number for done in heard]
 
     async def drive(ours: socket.socket, theirs: socket.socket, slots: SlotStore, page: int) -> None:
-        working = asyncio.create_task(main.Worker(theirs, Track(page)).run())
+        working = asyncio.create_task(main.Worker(theirs, ProgressPage(page)).run())
         ours.send(encode_command(OpenStream(0, str(stream.manifest_path), stream.spec)))
-        assert isinstance(decode_report(await asyncio.to_thread(ours.recv, MAX_RECORD_BYTES)), Ready)
-        tasks = bundle([encode_command(task(stream, number, [0], [number])) for number in range(4)])
-        socket.send_fds(ours, [tasks], [slots.writable(1, slot_bytes(stream.spec))])
+        assert isinstance(decode_report(await asyncio.to_thread(ours.recv, MAX_RECORD_BYTES)), StreamReady)
+        tasks = bundle_records([encode_command(task(stream, number, [0], [number])) for number in range(4)])
+        socket.send_fds(ours, [tasks], [slots.ensure_slot(1, compute_slot_bytes(stream.spec))])
         assert await numbers_heard(ours, 1) == [0]
         disk.set()
         assert await numbers_heard(ours, 3) == [1, 2, 3]
         ours.close()
         await working
 
-    monkeypatch.setattr(main, "_read_group", read)
+    monkeypatch.setattr(main, "_read_in_thread", read)
     monkeypatch.setattr(time, "thread_time_ns", lambda: 0)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.settimeout(ANSWER_S)
-    slots, page = SlotStore(), make_memory("track", TRACK_BYTES)
+    slots, page = SlotStore(), create_memfd("track", PROGRESS_PAGE_BYTES)
     with ours, theirs:
         asyncio.run(drive(ours, theirs, slots, page))
     opened[0].close()  # which a worker leaves to the end of its process
@@ -170,25 +170,25 @@ def mapped(pid: int) -> int:
 def test_a_dropped_slot_is_unmapped(hand: Hand, stream: ServedStream) -> None:
     hand.open(stream)
     for slot in (1, 2, 3):
-        hand.send(task(stream, slot, [0], [0], slot=slot), slot=slot, nbytes=slot_bytes(stream.spec))
+        hand.send(task(stream, slot, [0], [0], slot=slot), slot=slot, nbytes=compute_slot_bytes(stream.spec))
         hand.hear()
     assert mapped(hand.process.pid) == 3
-    hand.send(DropSlots((1, 3, 99)))
+    hand.send(UnmapSlots((1, 3, 99)))
     wait_until(lambda: mapped(hand.process.pid) == 1, "two slots are unmapped")
     hand.send(task(stream, 4, [0], [0], slot=2))
-    assert isinstance(hand.hear(), Done)
+    assert isinstance(hand.hear(), TaskDone)
 
 
 @pytest.mark.long
 def test_a_slot_dropped_while_its_task_waits_does_no_harm(hand: Hand, stream: ServedStream, images: Images) -> None:
     hand.open(stream)
-    nbytes = slot_bytes(stream.spec)
+    nbytes = compute_slot_bytes(stream.spec)
     hand.send(task(stream, 1, list(range(8)), list(range(8))), slot=1, nbytes=nbytes)
     hand.send(task(stream, 2, [3], [7], slot=2), slot=2, nbytes=nbytes)
-    hand.send(DropSlots((1, 2)))
+    hand.send(UnmapSlots((1, 2)))
     hand.send(task(stream, 3, [0], [0], slot=3), slot=3, nbytes=nbytes)
     reports = [hand.hear() for _ in range(3)]
-    assert [report.number for report in reports if isinstance(report, Done)] == [1, 2, 3]
+    assert [report.number for report in reports if isinstance(report, TaskDone)] == [1, 2, 3]
     assert np.array_equal(images(2)[3], pixels(stream, 7))
     wait_until(lambda: mapped(hand.process.pid) == 1, "the dropped slots are unmapped")
 
@@ -210,7 +210,7 @@ def test_a_worker_amid_its_tasks_ends_with_its_daemon(hand: Hand, stream: Served
         hand.send(
             task(stream, number, list(range(8)), list(range(8))),
             slot=None if number else 1,
-            nbytes=slot_bytes(stream.spec),
+            nbytes=compute_slot_bytes(stream.spec),
         )
     status, _ = hand.end()
     assert status in {0, 1}
@@ -222,8 +222,8 @@ def test_signals_to_the_daemons_group_do_not_end_a_worker(hand: Hand, stream: Se
     hand.process.send_signal(signal.SIGTERM)
     hand.process.send_signal(signal.SIGINT)
     hand.process.send_signal(signal.SIGHUP)
-    hand.send(task(stream, 1, [0], [0]), slot=1, nbytes=slot_bytes(stream.spec))
-    assert isinstance(hand.hear(), Done)
+    hand.send(task(stream, 1, [0], [0]), slot=1, nbytes=compute_slot_bytes(stream.spec))
+    assert isinstance(hand.hear(), TaskDone)
     assert hand.end() == (0, "")
 
 
@@ -249,9 +249,9 @@ def test_what_pillow_would_print_of_a_damaged_file_is_left_to_the_verdict(hand: 
     (tmp_path / "data/a.tif").write_bytes(told)
     stream = serve(tmp_path / "data", tmp_path / "state")
     hand.open(stream)
-    hand.send(task(stream, 1, [0], [0]), slot=1, nbytes=slot_bytes(stream.spec))
+    hand.send(task(stream, 1, [0], [0]), slot=1, nbytes=compute_slot_bytes(stream.spec))
     done = hand.hear()
-    assert isinstance(done, Done)
+    assert isinstance(done, TaskDone)
     assert [bad.reason for bad in done.bad] == ["a damaged TIFF: its header cannot be read"]
     assert hand.end() == (0, "")
 
@@ -269,7 +269,7 @@ def test_a_word_that_makes_no_sense_ends_a_worker_loudly(hand: Hand, words: byte
 def test_why_a_stream_cannot_be_opened_is_told(hand: Hand, stream: ServedStream) -> None:
     stream.manifest_path.write_bytes(b"damaged")
     said = hand.open(stream)
-    assert isinstance(said, Unopened)
+    assert isinstance(said, StreamOpenFailed)
     assert "cannot be used: it is too short" in said.reason
 
 
@@ -277,11 +277,11 @@ def test_why_a_stream_cannot_be_opened_is_told(hand: Hand, stream: ServedStream)
 def test_a_stream_whose_data_are_away_is_left_alone_until_a_task_wants_it(hand: Hand, stream: ServedStream) -> None:
     root = Path(stream.manifest.root)
     hand.send(OpenStream(0, str(stream.manifest_path), stream.spec, away=True))
-    assert isinstance(hand.hear(), Ready)
+    assert isinstance(hand.hear(), StreamReady)
     assert root not in {link.readlink() for link in Path(f"/proc/{hand.process.pid}/fd").iterdir()}
-    hand.send(task(stream, 6, [0, 1], [3, 4]), slot=1, nbytes=slot_bytes(stream.spec))
-    assert isinstance(hand.hear(), Ready)
-    assert isinstance(report := hand.hear(), Done)
+    hand.send(task(stream, 6, [0, 1], [3, 4]), slot=1, nbytes=compute_slot_bytes(stream.spec))
+    assert isinstance(hand.hear(), StreamReady)
+    assert isinstance(report := hand.hear(), TaskDone)
     assert report.bad == ()
 
 
@@ -289,11 +289,11 @@ def test_a_stream_whose_data_are_away_is_left_alone_until_a_task_wants_it(hand: 
 def test_a_stream_that_is_out_of_reach_fails_its_tasks_until_it_is_back(hand: Hand, stream: ServedStream) -> None:
     root = Path(stream.manifest.root)
     aside = root.rename(root.with_name("aside"))
-    assert isinstance(ready := hand.open(stream), Ready)  # what its pipeline makes is known without them
-    hand.send(task(stream, 5, [0, 1], [3, PAD_ID]), slot=1, nbytes=slot_bytes(stream.spec))
+    assert isinstance(ready := hand.open(stream), StreamReady)  # what its pipeline makes is known without them
+    hand.send(task(stream, 5, [0, 1], [3, PAD_ID]), slot=1, nbytes=compute_slot_bytes(stream.spec))
 
     report = hand.hear()
-    assert isinstance(report, Done)
+    assert isinstance(report, TaskDone)
     assert [(each.sample_id, each.lasting, each.away) for each in report.bad] == [
         (3, False, True),
         (PAD_ID, False, True),
@@ -304,7 +304,7 @@ def test_a_stream_that_is_out_of_reach_fails_its_tasks_until_it_is_back(hand: Ha
     hand.send(task(stream, 6, [0, 1], [3, 4]))
     assert hand.hear() == ready
     report = hand.hear()
-    assert isinstance(report, Done)
+    assert isinstance(report, TaskDone)
     assert (report.number, report.bad) == (6, ())
 
 
@@ -317,21 +317,21 @@ def kept(folder: Path) -> list[int]:
 def open_cached(hand: Hand, stream: ServedStream, folder: Path) -> None:
     place = CachePlace(str(folder), None, writable=True)
     hand.send(OpenStream(0, str(stream.manifest_path), stream.spec, place))
-    assert isinstance(hand.hear(), Ready)
+    assert isinstance(hand.hear(), StreamReady)
 
 
 def test_what_a_worker_decoded_is_kept_and_gathered_the_next_time(
     hand: Hand, stream: ServedStream, images: Images, tmp_path: Path
 ) -> None:
     open_cached(hand, stream, tmp_path)
-    nbytes = slot_bytes(stream.spec)
+    nbytes = compute_slot_bytes(stream.spec)
     hand.send(task(stream, 1, [0, 1, 2], [5, PAD_ID, 7]), slot=1, nbytes=nbytes)
-    assert isinstance(done := hand.hear(), Done)
+    assert isinstance(done := hand.hear(), TaskDone)
     assert done.gathered == 0
     wait_until(lambda: kept(tmp_path) == [5, 7], "rows are published")
     file_of(stream, 5).unlink()
     hand.send(task(stream, 2, [0, 1, 2, 3], [5, 2, PAD_ID, 7], slot=2), slot=2, nbytes=nbytes)
-    assert isinstance(done := hand.hear(), Done)
+    assert isinstance(done := hand.hear(), TaskDone)
     assert (done.gathered, done.bad) == (2, ())
     assert np.array_equal(images(1)[0], images(2)[0])
     assert np.array_equal(images(2)[1], pixels(stream, 2))
@@ -341,7 +341,7 @@ def test_what_a_worker_decoded_is_kept_and_gathered_the_next_time(
 @pytest.mark.long
 def test_a_stream_that_is_closed_publishes_what_it_kept(hand: Hand, stream: ServedStream, tmp_path: Path) -> None:
     open_cached(hand, stream, tmp_path)
-    hand.send(task(stream, 1, [0], [5]), slot=1, nbytes=slot_bytes(stream.spec))
+    hand.send(task(stream, 1, [0], [5]), slot=1, nbytes=compute_slot_bytes(stream.spec))
     hand.hear()
     hand.send(CloseStream(0))
     wait_until(lambda: kept(tmp_path) == [5], "the row is published")
@@ -353,10 +353,10 @@ def test_a_cache_that_cannot_be_opened_is_remarked_and_done_without(
     hand: Hand, stream: ServedStream, tmp_path: Path
 ) -> None:
     open_cached(hand, stream, tmp_path / "nowhere")
-    assert isinstance(remark := hand.hear(), Remark)
+    assert isinstance(remark := hand.hear(), StreamRemark)
     assert remark.stream == 0
     assert "nothing is kept" in remark.text
     assert "No such file or directory" in remark.text
-    hand.send(task(stream, 1, [0], [5]), slot=1, nbytes=slot_bytes(stream.spec))
-    assert isinstance(done := hand.hear(), Done)
+    hand.send(task(stream, 1, [0], [5]), slot=1, nbytes=compute_slot_bytes(stream.spec))
+    assert isinstance(done := hand.hear(), TaskDone)
     assert (done.gathered, done.bad) == (0, ())

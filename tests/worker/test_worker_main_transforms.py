@@ -12,12 +12,12 @@ from msgspec import structs
 from programs import Write
 
 from streamd.core.sampler import PAD_ID
-from streamd.core.slot_layout import layout, slot_bytes
+from streamd.core.slot_layout import compute_layout, compute_slot_bytes
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.transform_source import place_of
-from streamd.decode.pixel_id import pixel_id
-from streamd.ipc.progress_page import Phase
-from streamd.ipc.worker_messages import Done, OpenStream, Ready, Report, Unopened
+from streamd.decode.pixel_id import compute_pixel_id
+from streamd.ipc.progress_page import WorkerPhase
+from streamd.ipc.worker_messages import OpenStream, StreamOpenFailed, StreamReady, TaskDone, WorkerReport
 
 
 @pytest.fixture
@@ -34,37 +34,37 @@ WRONG = "def f(image, labels, rng):\n    return image.T, labels"
 def test_a_transform_has_its_way_with_rows_and_what_is_wrong_with_one_is_told_with_its_line(
     hand: Hand, stream: ServedStream, program: Write
 ) -> None:
-    def opened(number: int, text: str) -> Report:
+    def opened(number: int, text: str) -> WorkerReport:
         folder = program(f"module{number}", text).parent
         hand.send(
             OpenStream(number, str(stream.manifest_path), stream.spec, None, place_of(f"module{number}:f", folder))
         )
         return hand.hear()
 
-    assert isinstance(ready := opened(0, WORDY), Ready)
-    assert ready.pixel_id != pixel_id(stream.spec.image)
-    nbytes = slot_bytes(stream.spec)
+    assert isinstance(ready := opened(0, WORDY), StreamReady)
+    assert ready.pixel_id != compute_pixel_id(stream.spec.image)
+    nbytes = compute_slot_bytes(stream.spec)
     hand.send(task(stream, 1, [0, 1, 2], [5, PAD_ID, 0]), slot=1, nbytes=nbytes)
-    assert isinstance(done := hand.hear(), Done)
+    assert isinstance(done := hand.hear(), TaskDone)
     assert (done.bad, done.unfit) == ((), "")
-    place, memory = layout(stream.spec, ROWS), hand.slots.view(1)
-    assert np.array_equal(place.images.view(memory)[0], 255 - pixels(stream, 5))
-    assert place.labels["label"].view(memory)[:3].tolist() == [1, 0, 0]
+    place, memory = compute_layout(stream.spec, ROWS), hand.slots.map_slot(1)
+    assert np.array_equal(place.images.array_in(memory)[0], 255 - pixels(stream, 5))
+    assert place.labels["label"].array_in(memory)[:3].tolist() == [1, 0, 0]
 
-    assert isinstance(told := opened(1, WRONG), Unopened)
+    assert isinstance(told := opened(1, WRONG), StreamOpenFailed)
     assert told.reason.startswith(
         "streams.train.transform: transform at module1.py:1: an image of uint8 (3, 32, 32) comes back"
     )
 
-    assert isinstance(opened(2, LATE), Ready)
+    assert isinstance(opened(2, LATE), StreamReady)
     hand.send(structs.replace(task(stream, 2, [0], [3]), stream=2))
-    assert isinstance(done := hand.hear(), Done)
+    assert isinstance(done := hand.hear(), TaskDone)
     assert done.unfit.startswith("transform at module2.py:1: an image of uint8 (24, 32, 3) comes back")
     assert "; the sample: cat/0003.jpg; mend it" in done.unfit
 
     folder = program("endless", "import time\ndef f(image, labels, rng):\n    time.sleep(1e6)").parent
     hand.send(OpenStream(3, str(stream.manifest_path), stream.spec, None, place_of("endless:f", folder)))
-    wait_until(lambda: hand.track.trial().phase is Phase.TRYING, "the transform is tried")
-    assert (hand.track.trial().stream, hand.track.trial().subject) == (3, "transform at endless.py:2")
+    wait_until(lambda: hand.track.read_trial().phase is WorkerPhase.TRYING, "the transform is tried")
+    assert (hand.track.read_trial().stream, hand.track.read_trial().subject) == (3, "transform at endless.py:2")
     status, printed = hand.end()  # nobody waits for it
     assert (status, set(printed.split("\n"))) == (0, {"a word", ""})

@@ -19,31 +19,31 @@ from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.paths.open_beneath import read_file
 from streamd.dataset.transform_source import place_of
 from streamd.errors import ConfigError, DataAwayError
-from streamd.ipc.progress_page import TRACK_BYTES, Track
-from streamd.ipc.slots import make_memory
-from streamd.ipc.worker_messages import BadSample, CachePlace, OpenStream, TransformPlace
+from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage
+from streamd.ipc.slots import create_memfd
+from streamd.ipc.worker_messages import CachePlace, OpenStream, TransformPlace, UnfilledRow
 from streamd.worker import stream_reader as opened_module
-from streamd.worker.stream_reader import ReadPace, Source, Unread, foresee_pixels, opened
+from streamd.worker.stream_reader import ReadPace, StreamReader, UnreadFile, open_reader, predict_pixel_id
 
 
-def test_files_that_a_store_holds_are_not_read_ahead(source: Source, stream: ServedStream) -> None:
+def test_files_that_a_store_holds_are_not_read_ahead(source: StreamReader, stream: ServedStream) -> None:
     stocked, _ = holding(source, 2, 4)
     file_of(stream, 4).unlink()
     ids = np.array([4, 3, PAD_ID], np.int64)
-    late, read, pad = stocked.read(ids)
-    assert (late, read, pad) == (Unread.LATER, file_of(stream, 3).read_bytes(), None)
-    assert stocked.lacking(ids).tolist() == [False, True, False]
+    late, read, pad = stocked.read_files(ids)
+    assert (late, read, pad) == (UnreadFile.LATER, file_of(stream, 3).read_bytes(), None)
+    assert stocked.find_missing(ids).tolist() == [False, True, False]
 
 
-def test_a_store_hears_of_what_is_to_be_gathered(source: Source) -> None:
+def test_a_store_hears_of_what_is_to_be_gathered(source: StreamReader) -> None:
     stocked, store = holding(source, 2)
-    stocked.expect(np.array([4, 2], np.int64))
-    source.expect(np.array([4, 2], np.int64))  # which has none
+    stocked.prefetch_rows(np.array([4, 2], np.int64))
+    source.prefetch_rows(np.array([4, 2], np.int64))  # which has none
     assert store.expected == [4, 2]
 
 
 def test_a_store_is_closed_with_its_source(stream: ServedStream) -> None:
-    stocked, store = holding(Source.open(stream.spec, stream.manifest_path))
+    stocked, store = holding(StreamReader.open(stream.spec, stream.manifest_path))
     stocked.close()
     assert store.closed
 
@@ -51,25 +51,25 @@ def test_a_store_is_closed_with_its_source(stream: ServedStream) -> None:
 def test_a_source_whose_root_is_gone_is_an_error(stream: ServedStream, tmp_path: Path) -> None:
     (tmp_path / "data").rename(tmp_path / "moved")
     with pytest.raises(DataAwayError, match=r"^'.*data' cannot be opened: No such file or directory$"):
-        Source.open(stream.spec, stream.manifest_path)
+        StreamReader.open(stream.spec, stream.manifest_path)
 
 
 # --- the root
 
 
-def bad(source: Source, *ids: int) -> list[BadSample]:
-    blobs = source.read(np.array(ids, np.int64))
-    return [blob for blob in blobs if isinstance(blob, BadSample)]
+def bad(source: StreamReader, *ids: int) -> list[UnfilledRow]:
+    blobs = source.read_files(np.array(ids, np.int64))
+    return [blob for blob in blobs if isinstance(blob, UnfilledRow)]
 
 
-def test_a_file_that_is_gone_from_a_proven_root_is_bad_for_good(source: Source, stream: ServedStream) -> None:
+def test_a_file_that_is_gone_from_a_proven_root_is_bad_for_good(source: StreamReader, stream: ServedStream) -> None:
     file_of(stream, 3).unlink()
-    assert bad(source, 2, 3) == [BadSample(3, "No such file or directory", lasting=True)]
+    assert bad(source, 2, 3) == [UnfilledRow(3, "No such file or directory", lasting=True)]
 
 
 @pytest.mark.parametrize("leave", ["nothing", "an empty folder", "other files", "a quarter"])
 def test_no_file_is_held_to_be_gone_where_the_root_is_not_the_listed_one(
-    source: Source, stream: ServedStream, tmp_path: Path, leave: str
+    source: StreamReader, stream: ServedStream, tmp_path: Path, leave: str
 ) -> None:
     root, aside = stream.manifest.root, tmp_path / "aside"
     names = [file_of(stream, each).relative_to(root) for each in range(9)]
@@ -94,7 +94,7 @@ def test_no_file_is_held_to_be_gone_where_the_root_is_not_the_listed_one(
 
 
 def test_a_root_that_is_mounted_over_is_read_where_its_path_leads(
-    source: Source, stream: ServedStream, tmp_path: Path
+    source: StreamReader, stream: ServedStream, tmp_path: Path
 ) -> None:
     root = stream.manifest.root
     shutil.copytree(root, tmp_path / "mounted")
@@ -112,7 +112,7 @@ def file_mtime_ns(stream: ServedStream, name: Path) -> int:
 
 
 def test_a_root_that_goes_between_reading_and_recording_condemns_nobody(
-    source: Source, stream: ServedStream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: StreamReader, stream: ServedStream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file_of(stream, 3).unlink()
     tries = iter(range(2))
@@ -131,11 +131,11 @@ def test_what_a_pipeline_makes_is_known_while_the_data_are_away(
     stream: ServedStream, place: TransformPlace, tmp_path: Path
 ) -> None:
     command = OpenStream(0, str(stream.manifest_path), stream.spec, None, place)
-    source, remark = opened(command)
+    source, remark = open_reader(command)
     (tmp_path / "data").rename(tmp_path / "moved")
-    descriptor = make_memory("track", TRACK_BYTES)
-    track = Track(descriptor)
-    assert foresee_pixels(command, track) == (source.pixel_id, remark)
+    descriptor = create_memfd("track", PROGRESS_PAGE_BYTES)
+    track = ProgressPage(descriptor)
+    assert predict_pixel_id(command, track) == (source.pixel_id, remark)
     track.close()
     os.close(descriptor)
     source.close()
@@ -146,14 +146,14 @@ def test_with_a_cache_a_stream_opens_without_its_root_and_only_what_it_lacks_wai
 ) -> None:
     cache = CachePlace(str(tmp_path), None, writable=True)
     (tmp_path / "data").rename(tmp_path / "moved")
-    source, _ = opened(OpenStream(0, str(stream.manifest_path), stream.spec, cache))
+    source, _ = open_reader(OpenStream(0, str(stream.manifest_path), stream.spec, cache))
     lacking, _ = holding(source, 2)
-    held, away = lacking.read(np.array([2, 3], np.int64))
-    assert held is Unread.LATER
-    assert isinstance(away, BadSample)
+    held, away = lacking.read_files(np.array([2, 3], np.int64))
+    assert held is UnreadFile.LATER
+    assert isinstance(away, UnfilledRow)
     assert (away.sample_id, away.lasting, away.away) == (3, False, True)
     (tmp_path / "moved").rename(tmp_path / "data")
-    assert source.read(np.array([3], np.int64)) == [file_of(stream, 3).read_bytes()]
+    assert source.read_files(np.array([3], np.int64)) == [file_of(stream, 3).read_bytes()]
     source.close()
 
 
@@ -163,42 +163,42 @@ def test_with_a_cache_a_stream_opens_without_its_root_and_only_what_it_lacks_wai
 def test_files_are_read_ahead_until_eight_groups_in_a_row_took_no_time() -> None:
     pace = ReadPace()
     for _ in range(7):
-        pace.note(32, 0.0003)
-        assert pace.ahead
-    pace.note(32, 0.0003)
-    assert not pace.ahead
+        pace.record_group(32, 0.0003)
+        assert pace.reads_ahead
+    pace.record_group(32, 0.0003)
+    assert not pace.reads_ahead
 
 
 def test_one_slow_group_brings_reading_ahead_back_for_good_measure() -> None:
     pace = ReadPace()
     for _ in range(20):
-        pace.note(32, 0.0003)
-    pace.note(32, 0.01)
-    assert pace.ahead
+        pace.record_group(32, 0.0003)
+    pace.record_group(32, 0.01)
+    assert pace.reads_ahead
     for _ in range(7):
-        pace.note(32, 0.0003)
-    assert pace.ahead
+        pace.record_group(32, 0.0003)
+    assert pace.reads_ahead
 
 
 def test_a_group_that_the_store_held_says_nothing_of_the_pace() -> None:
     pace = ReadPace()
     for _ in range(20):
-        pace.note(0, 0.0)
-    assert pace.ahead
+        pace.record_group(0, 0.0)
+    assert pace.reads_ahead
 
 
 def test_the_pace_counts_by_file_not_by_group() -> None:
     pace = ReadPace()
     for _ in range(8):
-        pace.note(1, 0.0003)
-    assert pace.ahead
+        pace.record_group(1, 0.0003)
+    assert pace.reads_ahead
 
 
 def test_a_list_that_another_daemon_made_since_is_not_taken_for_this_one(stream: ServedStream) -> None:
     write_images(stream.manifest.root, {"cat": 5})
     serve(stream.manifest.root, stream.manifest_path.parent, rescan=True, labels=LABELS)
     with pytest.raises(ConfigError, match="listed anew by another streamd"):
-        Source.open(stream.spec, stream.manifest_path)
+        StreamReader.open(stream.spec, stream.manifest_path)
 
 
 @pytest.fixture
@@ -211,10 +211,10 @@ def place(program: Write) -> TransformPlace:
 def test_a_transform_gives_the_pixels_another_identity_and_those_before_it_keep_theirs(
     stream: ServedStream, place: TransformPlace, tmp_path: Path
 ) -> None:
-    plain, _ = opened(OpenStream(0, str(stream.manifest_path), stream.spec))
+    plain, _ = open_reader(OpenStream(0, str(stream.manifest_path), stream.spec))
     cache = CachePlace(str(tmp_path), None, writable=True)
-    changed, _ = opened(OpenStream(0, str(stream.manifest_path), stream.spec, cache, place))
-    assert plain.pixel_id == plain.decoded_id == changed.decoded_id != changed.pixel_id
+    changed, _ = open_reader(OpenStream(0, str(stream.manifest_path), stream.spec, cache, place))
+    assert plain.pixel_id == plain.decoded_pixel_id == changed.decoded_pixel_id != changed.pixel_id
     assert [path.stem.split("-")[1] for path in tmp_path.glob("*.cache")] == [plain.pixel_id[:16]]
     plain.close()
     changed.close()
@@ -224,7 +224,7 @@ def test_what_is_to_be_known_of_transform_and_cache_is_told_together(
     stream: ServedStream, place: TransformPlace, tmp_path: Path
 ) -> None:
     nowhere = CachePlace(str(tmp_path / "nowhere"), None, writable=True)
-    source, remark = opened(OpenStream(0, str(stream.manifest_path), stream.spec, nowhere, place))
+    source, remark = open_reader(OpenStream(0, str(stream.manifest_path), stream.spec, nowhere, place))
     assert "augment.py:3: no contrast; nothing is kept: " in remark
     source.close()
 
@@ -234,4 +234,4 @@ def test_a_stream_whose_transform_cannot_be_used_is_left_closed(
 ) -> None:
     program("augment", "edited")
     with pytest.raises(ConfigError, match="send SIGHUP"):  # that no descriptor is left open, conftest sees to
-        opened(OpenStream(0, str(stream.manifest_path), stream.spec, None, place))
+        open_reader(OpenStream(0, str(stream.manifest_path), stream.spec, None, place))

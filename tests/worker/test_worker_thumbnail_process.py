@@ -16,8 +16,8 @@ from served_folders import file_of, serve
 
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import ConfigError
-from streamd.ipc.thumbnail_messages import LENGTH, Asked
-from streamd.worker.thumbnail_process import draw, thumbnails
+from streamd.ipc.thumbnail_messages import LENGTH_PREFIX, ThumbnailRequest
+from streamd.worker.thumbnail_process import answer_request, draw_thumbnails
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def truncated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def drawn(stream: ServedStream, *ids: int) -> list[bytes]:
-    return list(thumbnails(Asked(str(stream.manifest_path), stream.spec, list(ids))))
+    return list(draw_thumbnails(ThumbnailRequest(str(stream.manifest_path), stream.spec, list(ids))))
 
 
 def test_of_a_file_that_was_cut_off_the_rest_is_seen(stream: ServedStream) -> None:
@@ -59,15 +59,15 @@ def test_of_a_file_that_is_another_now_nothing_is_shown(stream: ServedStream) ->
 
 def test_answers_are_a_length_and_so_many_bytes(stream: ServedStream) -> None:
     answers = BytesIO()
-    draw(msgspec.json.encode(Asked(str(stream.manifest_path), stream.spec, [2, 0])), answers)
+    answer_request(msgspec.json.encode(ThumbnailRequest(str(stream.manifest_path), stream.spec, [2, 0])), answers)
     said = answers.getvalue()
-    assert LENGTH.unpack(said[:4]) == (0,)
-    assert LENGTH.unpack(said[4:8]) == (len(said) - 8,)
+    assert LENGTH_PREFIX.unpack(said[:4]) == (0,)
+    assert LENGTH_PREFIX.unpack(said[4:8]) == (len(said) - 8,)
     assert Image.open(BytesIO(said[8:])).format == "JPEG"
 
 
 def test_another_list_is_refused(stream: ServedStream) -> None:
-    asked = json.loads(msgspec.json.encode(Asked(str(stream.manifest_path), stream.spec, [0])))
+    asked = json.loads(msgspec.json.encode(ThumbnailRequest(str(stream.manifest_path), stream.spec, [0])))
     asked["spec"]["content_id"] = "another"
     with pytest.raises(ConfigError, match="listed anew"):
-        draw(json.dumps(asked).encode(), BytesIO())
+        answer_request(json.dumps(asked).encode(), BytesIO())

@@ -89,8 +89,8 @@ def _print(findings: Findings, *, everything: bool) -> None:
     from rich.console import Console  # noqa: PLC0415 - for this alone
 
     from streamd.cli.check.report import Look, lines  # noqa: PLC0415 - as above
-    from streamd.core.text import printable  # noqa: PLC0415 - as above
+    from streamd.core.text import escape_unprintable  # noqa: PLC0415 - as above
 
     console = Console(highlight=False, markup=False, emoji=False)
     for line in lines(findings, Look(everything, "#" if console.options.ascii_only else "█")):
-        console.print(printable(line.text), style=line.style, soft_wrap=True)
+        console.print(escape_unprintable(line.text), style=line.style, soft_wrap=True)

@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 
 from streamd.cli.check.findings import Cache, Unpacking
-from streamd.core.sampler import PAD_ID, Ids, Order, several_ids
+from streamd.core.sampler import PAD_ID, Ids, SampleOrder, compute_ids_of_batches
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.cache.file import CacheShape
 from streamd.dataset.hdf5.chunk_cache import Kept
 from streamd.dataset.hdf5.chunk_cost import Packed
 from streamd.dataset.manifest.types import Int64s
-from streamd.decode.pixel_id import pixel_id
+from streamd.decode.pixel_id import compute_pixel_id
 from streamd.limits import CHUNKS_KEPT_BYTES, TASK_ROWS, UNPACKING_ROWS
 
 
@@ -27,7 +27,7 @@ def caching(stream: ServedStream) -> Cache | None:
     """The arithmetic of a cache, nothing of which is made; None for a stream without."""
     if stream.cache is None:
         return None
-    folder, shape = Path(stream.cache.folder), CacheShape.of(stream.spec, pixel_id(stream.spec.image))
+    folder, shape = Path(stream.cache.folder), CacheShape.of(stream.spec, compute_pixel_id(stream.spec.image))
     kept = shape.kept(stream.cache.max_bytes)
     file = folder / shape.name
     allocated_bytes = file.stat().st_blocks * 512 if file.is_file() else 0
@@ -65,12 +65,12 @@ def unpacking(stream: ServedStream, workers: int) -> Unpacking | None:
     )
 
 
-def _in_chunks(order: Order, chunk: int, buffer: int) -> Order:
+def _in_chunks(order: SampleOrder, chunk: int, buffer: int) -> SampleOrder:
     """The same in chunks."""
-    return Order(order.samples, order.batch_size, order.batches, "chunk", order.seed, chunk, buffer)
+    return SampleOrder(order.samples, order.batch_size, order.batches, "chunk", order.seed, chunk, buffer)
 
 
-def _each(packed: Packed, order: Order, rows: Int64s, workers: int) -> float:
+def _each(packed: Packed, order: SampleOrder, rows: Int64s, workers: int) -> float:
     """Chunks for each sample, decompressed by workers that take tasks in turn."""
     turns = cycle([Kept(CHUNKS_KEPT_BYTES) for _ in range(workers)])
     unpacked = samples = 0
@@ -80,10 +80,10 @@ def _each(packed: Packed, order: Order, rows: Int64s, workers: int) -> float:
     return unpacked / samples
 
 
-def _tasks(order: Order) -> Iterator[Ids]:
+def _tasks(order: SampleOrder) -> Iterator[Ids]:
     count = min(order.batches, max(1, UNPACKING_ROWS // order.batch_size))
     indices = np.arange(count, dtype=np.int64)
-    ids = several_ids(order, 0, indices, np.full(count, order.batch_size, dtype=np.int64))
+    ids = compute_ids_of_batches(order, 0, indices, np.full(count, order.batch_size, dtype=np.int64))
     for batch in ids.reshape(count, -1):
         for start in range(0, order.batch_size, TASK_ROWS):
             task = batch[start : start + TASK_ROWS]

@@ -15,7 +15,7 @@ from streamd.cli.check.reader_messages import VERDICTS, Effect
 from streamd.cli.check.trainers_that_fit import Room
 from streamd.config.units import format_bytes
 from streamd.core.spec import BadPolicy
-from streamd.core.text import counted
+from streamd.core.text import format_count
 
 _NAMED: Final = 3  # files in one sentence
 _TOO_OFTEN: Final = 2  # times as many chunks as need be
@@ -208,7 +208,7 @@ def distinct(group: Sequence[str]) -> list[str]:
 
 def copied(duplicates: Iterable[Sequence[str]]) -> str:
     """How many files are copies of others."""
-    return f"{counted(sum(len(distinct(group)) - 1 for group in duplicates), 'file')} with the content of another"
+    return f"{format_count(sum(len(distinct(group)) - 1 for group in duplicates), 'file')} with the content of another"
 
 
 def listed_again(duplicates: Iterable[Sequence[str]]) -> int:
@@ -218,9 +218,11 @@ def listed_again(duplicates: Iterable[Sequence[str]]) -> int:
 
 def _troubles(name: str, stream: StreamFinding) -> Iterator[str]:
     if unread := [each for each in stream.unreadable if each.effect != "transform"]:
-        yield f"{name}: {counted(len(unread), 'unreadable file')}{_first(unread)}"
+        yield f"{name}: {format_count(len(unread), 'unreadable file')}{_first(unread)}"
     if raised := [each for each in stream.unreadable if each.effect == "transform"]:
-        yield f"{name}: the transform raises on {len(raised):,} of {counted(stream.read, 'sample')}{_first(raised)}"
+        yield (
+            f"{name}: the transform raises on {len(raised):,} of {format_count(stream.read, 'sample')}{_first(raised)}"
+        )
     if stream.weights is not None and not stream.weights.most:
         yield f"{name}: every sample has weight 0: nothing is learned from it; does `weights` name the right values?"
     if stream.bad_samples.stops is not None:
@@ -257,7 +259,8 @@ def _warnings(name: str, stream: StreamFinding) -> Iterator[str]:
     if again:
         twice = next(group[0] for group in stream.duplicates if len(distinct(group)) < len(group))
         yield (
-            f"{name}: {counted(again, 'sample')} of a file that is in the list already, by a link or a second line, "
+            f"{name}: {format_count(again, 'sample')} of a file that is in the list already, by a link or a "
+            "second line, "
             f"such as {twice}"
         )
 
@@ -291,7 +294,8 @@ def per_batch(per_sample: float, stream: StreamFinding) -> str:
 
 def _leak(leak: Leak) -> str:
     return (
-        f"leakage: {counted(leak.files, 'file')} of {leak.second} with the content of files of {leak.first}, such as "
+        f"leakage: {format_count(leak.files, 'file')} of {leak.second} with the content of files of {leak.first}, "
+        "such as "
         f"{leak.example[1]} and {leak.example[0]}; what is learned by heart in one looks like skill in the other"
     )
 
@@ -310,4 +314,4 @@ def _disagreements(found: Iterable[Contradiction]) -> Iterator[str]:
         remedy = "keep the one that is right of each" if first.trouble else "fine if they were measured so"
         if len(set(by_value.values())) < len(by_value):
             remedy += "; a file with two values is in the list twice, by a link or a second line"
-        yield f"{counted(len(those), 'picture')} with different values of {label}, such as {shown}; {remedy}"
+        yield f"{format_count(len(those), 'picture')} with different values of {label}, such as {shown}; {remedy}"

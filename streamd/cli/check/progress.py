@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from streamd.cli.terminal import progress
-from streamd.core.text import duration
+from streamd.core.text import format_duration
 
 
 class Bar(progress.Bar):
@@ -38,7 +38,7 @@ class Lines(progress.Lines):
         self._done += files
         if self._due():
             left_s = (self._clock() - self._began_s) / self._done * (self._files - self._done)
-            self._say(f"read {self._done:,} of {self._files:,} files, about {duration(left_s)} to go")
+            self._say(f"read {self._done:,} of {self._files:,} files, about {format_duration(left_s)} to go")
 
 
 def shown() -> Bar | Lines:

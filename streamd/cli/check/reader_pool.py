@@ -19,13 +19,13 @@ from streamd.cli.check.reader_messages import Fault, Group, Seen, Told
 from streamd.daemon.engine.crashes import Death, Finding, death
 from streamd.daemon.engine.watchdog import Watch
 from streamd.errors import ConfigError, StreamdError
-from streamd.ipc.progress_page import TRACK_BYTES, Phase, Track, Whereabouts
-from streamd.ipc.slots import make_memory
+from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage, RowProgress, WorkerPhase
+from streamd.ipc.slots import create_memfd
 from streamd.limits import ROW_DEADLINE_S, WORKER_ENVIRONMENT
 
 COMMAND: Final = (sys.executable, "-P", "-m", "streamd.cli.check.reader_process")
 _LINE_BYTES: Final = 1 << 20  # of an answer: 32 digests, sizes and reasons take a few hundredths of it
-_NOT_STARTED: Final = Death("not started", Whereabouts(0, 0, Phase.ELSEWHERE, 0))
+_NOT_STARTED: Final = Death("not started", RowProgress(0, 0, WorkerPhase.IDLE, 0))
 _MOST_CRASHES: Final = 100  # each costs a process; so many are no matter of single files
 _seen: Final = msgspec.json.Decoder(Seen)
 
@@ -93,7 +93,7 @@ class Readers:
 
 def _culprit(death: Death) -> str:
     """What so many ends are due to, and what to do."""
-    if death.at.phase is Phase.TRANSFORMING:
+    if death.at.phase is WorkerPhase.TRANSFORMING:
         return f"the transform, the last {death.words}: run it by itself to see why"
     return (
         f"the decoder, the last {death.words}: that is the installation's fault rather than the files'; install "
@@ -151,22 +151,24 @@ class _Child:
 class _Running:
     """A process, and the page that says where it is."""
 
-    def __init__(self, process: asyncio.subprocess.Process, track: Track, deadline_s: float) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, track: ProgressPage, deadline_s: float) -> None:
         self._process = process
         self._track = track
         self._deadline_s = deadline_s
-        self._watches = [Watch(process.pid, where, deadline_s, self._found) for where in (track.read, track.trial)]
+        self._watches = [
+            Watch(process.pid, where, deadline_s, self._found) for where in (track.read_row, track.read_trial)
+        ]
         self._killed_for: Finding | None = None
 
     @classmethod
     async def start(cls, command: Sequence[str], deadline_s: float) -> Self:
-        page = make_memory("streamd.track", TRACK_BYTES)
+        page = create_memfd("streamd.track", PROGRESS_PAGE_BYTES)
         try:
             process = await asyncio.create_subprocess_exec(
                 *command, str(page), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
                 limit=_LINE_BYTES, pass_fds=[page], env={**os.environ, **WORKER_ENVIRONMENT},
             )  # fmt: skip
-            return cls(process, Track(page), deadline_s)
+            return cls(process, ProgressPage(page), deadline_s)
         finally:
             os.close(page)
 
@@ -191,7 +193,7 @@ class _Running:
         if self._process.stdout is not None and not self._process.stdout.at_eof():
             self._kill()
         code = await self._process.wait()
-        found = death(code, self._track.read(), self._track.trial(), self._killed_for, self._deadline_s)
+        found = death(code, self._track.read_row(), self._track.read_trial(), self._killed_for, self._deadline_s)
         self._track.close()
         return found
 

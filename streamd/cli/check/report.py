@@ -26,7 +26,7 @@ from streamd.cli.check.labels import LabelFinding
 from streamd.cli.check.trainers_that_fit import Room
 from streamd.config.units import format_bytes
 from streamd.core.spec import BadPolicy
-from streamd.core.text import counted, duration, printable
+from streamd.core.text import escape_unprintable, format_count, format_duration
 from streamd.limits import DEFAULT_CREDIT
 
 _BAR_CHARS: Final = 30
@@ -85,7 +85,7 @@ def _verdicts(title: str, sentences: Sequence[str], style: str) -> Iterator[Line
 def _stream(name: str, stream: StreamFinding, look: Look) -> Iterator[Line]:
     height, width = stream.size
     yield Line(
-        f"{name}: {counted(stream.samples, 'sample')}, {format_bytes(stream.bytes)} in {stream.root}; "
+        f"{name}: {format_count(stream.samples, 'sample')}, {format_bytes(stream.bytes)} in {stream.root}; "
         f"{stream.batches:,} batches of {stream.batch_size}, images of {width}x{height}",
         "bold",
     )
@@ -109,8 +109,8 @@ def _stream(name: str, stream: StreamFinding, look: Look) -> Iterator[Line]:
     epoch = stream.epoch
     yield _row(
         "epoch",
-        f"takes about {duration(epoch.seconds)} with {counted(epoch.processes, 'worker')}, "
-        f"reading alone {duration(epoch.reading_s)}",
+        f"takes about {format_duration(epoch.seconds)} with {format_count(epoch.processes, 'worker')}, "
+        f"reading alone {format_duration(epoch.reading_s)}",
     )
 
 
@@ -120,7 +120,7 @@ def _row(name: str, text: str, style: str = "") -> Line:
 
 def _label(name: str, finding: LabelFinding, look: Look) -> Iterator[Line]:
     if finding.classes:
-        yield _row(name, f"{finding.type}, {counted(len(finding.classes), 'class', 'classes')}")
+        yield _row(name, f"{finding.type}, {format_count(len(finding.classes), 'class', 'classes')}")
         yield from _bars(finding.classes, look)
     elif finding.least is None:
         yield _row(name, finding.type)
@@ -133,7 +133,7 @@ def _label(name: str, finding: LabelFinding, look: Look) -> Iterator[Line]:
 
 
 def _bars(classes: Mapping[str, int], look: Look) -> Iterator[Line]:
-    shown = [(printable(name), count) for name, count in classes.items()]
+    shown = [(escape_unprintable(name), count) for name, count in classes.items()]
     left_out = 0
     if len(shown) > _FEW_CLASSES and not look.everything:
         shown.sort(key=lambda each: -each[1])
@@ -157,12 +157,12 @@ def _mixed(stream: StreamFinding) -> str:
 
 def _weighed(weights: Weights, samples: int) -> str:
     span = f"{weights.least:g} to {weights.most:g}, mean {weights.mean:.4g}"
-    return f"{span}; {weights.zeros:,} of {counted(samples, 'sample')} weigh nothing" if weights.zeros else span
+    return f"{span}; {weights.zeros:,} of {format_count(samples, 'sample')} weigh nothing" if weights.zeros else span
 
 
 def _unpacked(chunks: Unpacking, stream: StreamFinding) -> str:
     return (
-        f"compressed, {counted(chunks.chunk_rows, 'sample')} each, {format_bytes(chunks.chunk_bytes)} when "
+        f"compressed, {format_count(chunks.chunk_rows, 'sample')} each, {format_bytes(chunks.chunk_bytes)} when "
         f"decompressed; a batch takes {per_batch(chunks.per_sample, stream)} of them"
     )
 
@@ -173,7 +173,7 @@ def _pictures(pictures: Pictures) -> str:
     formats = ", ".join(f"{name} {count:,}" for name, count in pictures.formats.items())
     size, count = next(iter(pictures.sizes.items()))
     others = pictures.distinct_sizes - 1
-    sizes = f"all {size}" if not others else f"{size} most ({count:,}), {counted(others, 'other size')}"
+    sizes = f"all {size}" if not others else f"{size} most ({count:,}), {format_count(others, 'other size')}"
     enlarged = f"; {pictures.enlarged:,} smaller than wanted, enlarged" if pictures.enlarged else ""
     return f"{formats}; {sizes}{enlarged}"
 
@@ -192,8 +192,8 @@ def _unreadable(files: Sequence[Unreadable], bad: BadSamples, look: Look) -> Ite
         return
     shown = files if look.everything else files[:_FILES]
     raised = sum(each.effect == "transform" for each in files)
-    told = [(len(files) - raised, counted(len(files) - raised, "unreadable file"))]
-    told.append((raised, f"{counted(raised, 'sample')} that the transform raises on"))
+    told = [(len(files) - raised, format_count(len(files) - raised, "unreadable file"))]
+    told.append((raised, f"{format_count(raised, 'sample')} that the transform raises on"))
     yield _row("bad", " and ".join(text for count, text in told if count), "red")
     yield from (_row("", f"  {each.file}: {each.reason}") for each in shown)
     if len(shown) < len(files):
@@ -207,7 +207,7 @@ def _memory(findings: Findings) -> Iterator[Line]:
     if findings.together is not None:
         together = f"; if each trainer reads all streams, {_room(findings.together)}"
     yield Line(
-        f"memory: {format_bytes(findings.memory_bytes)}, {counted(findings.workers, 'worker')}{together}", "bold"
+        f"memory: {format_bytes(findings.memory_bytes)}, {format_count(findings.workers, 'worker')}{together}", "bold"
     )
 
 
@@ -223,7 +223,7 @@ def _kept(cache: Cache, samples: int) -> str:
     free = f"in {cache.folder}, where {format_bytes(cache.free_bytes)} are free"
     if cache.samples == samples:
         return f"takes {format_bytes(cache.bytes)} for all samples, {free}"
-    part = f"{cache.samples:,} of {counted(samples, 'sample')}"
+    part = f"{cache.samples:,} of {format_count(samples, 'sample')}"
     return f"takes {format_bytes(cache.bytes)} for {part} ({format_bytes(cache.all_bytes)} for all), {free}"
 
 
@@ -231,5 +231,5 @@ def _room(room: Room) -> str:
     if not room.at_most:
         return "no room for a single trainer"
     if room.at_ease == room.at_most:
-        return f"room for {counted(room.at_most, 'trainer')}"
-    return f"room for {counted(room.at_ease, 'trainer')}, or for {room.at_most:,} with fewer batches each"
+        return f"room for {format_count(room.at_most, 'trainer')}"
+    return f"room for {format_count(room.at_ease, 'trainer')}, or for {room.at_most:,} with fewer batches each"

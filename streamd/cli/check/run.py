@@ -17,7 +17,7 @@ from streamd.cli.check.reader_pool import COMMAND, Readers
 from streamd.cli.check.summary import summed_up
 from streamd.cli.check.totals import Tally, chosen, groups
 from streamd.config import Config, load, located, locations, not_served
-from streamd.core.text import printable
+from streamd.core.text import escape_unprintable
 from streamd.daemon.streams.catalog import list_samples, open_streams
 
 
@@ -50,7 +50,7 @@ def survey(path: Path, wish: Wish, progress: Progress) -> Findings:
     config = load(path)
     unserved = not_served(config)
     served = _without(config, unserved)
-    refused = [printable(locations.located(sentence, config.places)) for sentence in unserved]
+    refused = [escape_unprintable(locations.located(sentence, config.places)) for sentence in unserved]
     if not served.streams:
         return Findings(config.memory, config.worker_count, {}, refused=refused)
     with tempfile.TemporaryDirectory(prefix="streamd-check-") as folder:

@@ -28,7 +28,7 @@ from streamd.cli.check.totals import Tally
 from streamd.cli.check.trainers_that_fit import room
 from streamd.config import Config
 from streamd.core.spec import LabelSpec, StreamSpec
-from streamd.core.text import counted
+from streamd.core.text import format_count
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.daemon.streams.shuffle_score import stored
 from streamd.limits import DEFAULT_CREDIT
@@ -120,7 +120,7 @@ def _weights(stream: ServedStream) -> Weights | None:
 def _shuffled(spec: StreamSpec) -> str:
     if spec.shuffle != "chunk":
         return spec.shuffle
-    return f"chunk, {counted(spec.buffer, 'chunk')} of {counted(spec.chunk, 'sample')} at a time"
+    return f"chunk, {format_count(spec.buffer, 'chunk')} of {format_count(spec.chunk, 'sample')} at a time"
 
 
 def _pictures(tally: Tally) -> Pictures:

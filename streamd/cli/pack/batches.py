@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from streamd.core.bad_samples import BadRow
-from streamd.core.counters import Stats
+from streamd.core.counters import ProcessStats
 from streamd.core.sampler import Ids
-from streamd.core.slot_layout import layout, slot_bytes
+from streamd.core.slot_layout import compute_layout, compute_slot_bytes
 from streamd.core.spec import BatchKey, PixelId
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.engine.engine import LocalEngine
@@ -42,7 +42,7 @@ class Decoding:
 
     def __init__(self, stream: ServedStream, engine: LocalEngine, slots: SlotStore, room: Room) -> None:
         self._stream, self._engine, self._slots, self._room = stream, engine, slots, room
-        self._slot_bytes = slot_bytes(stream.spec)
+        self._slot_bytes = compute_slot_bytes(stream.spec)
         self._free = list(range(room.slots))
         self._whole: dict[int, BatchJob] = {}
         self._asked = self._given = 0
@@ -80,7 +80,7 @@ class Decoding:
 
     def _opened(self, job: BatchJob) -> Decoded:
         spec = self._stream.spec
-        images = layout(spec, job.delivered.size).images.view(self._slots.view(job.slot))
+        images = compute_layout(spec, job.delivered.size).images.array_in(self._slots.map_slot(job.slot))
         good = job.marks == 0
         whole = bool(good.all())
         return Decoded(
@@ -165,7 +165,7 @@ class Room:
         """As many as fit, of which every worker has as much to do as it may have."""
         spec = stream.spec
         tasks = -(-min(spec.batch_size, spec.samples) // TASK_ROWS)
-        slots = max(_LEAST_SLOTS, memory_bytes // slot_bytes(spec))
+        slots = max(_LEAST_SLOTS, memory_bytes // compute_slot_bytes(spec))
         return Room(slots, max(_LEAST_SLOTS, -(-workers * MAX_TASKS_AHEAD // tasks)))
 
 
@@ -173,7 +173,7 @@ class Room:
 async def decoding(stream: ServedStream, workers: int, memory_bytes: int) -> AsyncIterator[Decoding]:
     """Workers that decode `stream`; none is left, and no memory, when the context ends."""
     slots = SlotStore()
-    engine = LocalEngine([stream], slots, Stats(), workers)
+    engine = LocalEngine([stream], slots, ProcessStats(), workers)
     work = Decoding(stream, engine, slots, Room.within(stream, workers, memory_bytes))
     running = asyncio.create_task(engine.run(), name="engine")
     running.add_done_callback(work.ended)

@@ -115,27 +115,28 @@ class _Note(logging.Handler):
         self._note = note
 
     def emit(self, record: logging.LogRecord) -> None:
-        from streamd.core.text import printable  # noqa: PLC0415 - as above
+        from streamd.core.text import escape_unprintable  # noqa: PLC0415 - as above
 
         fields = getattr(record, "fields", {})
         named = f"{fields['file']}: " if "file" in fields else ""
-        self._note(printable(f"{named}{record.getMessage()}"))
+        self._note(escape_unprintable(f"{named}{record.getMessage()}"))
 
 
 def _print(packed: Packed, stream: str) -> None:
     from streamd.cli.pack.config_snippet import as_yaml  # noqa: PLC0415 - as above
     from streamd.config.units import format_bytes  # noqa: PLC0415 - as above
-    from streamd.core.text import counted, duration, printable  # noqa: PLC0415 - as above
+    from streamd.core.text import escape_unprintable, format_count, format_duration  # noqa: PLC0415 - as above
 
     typer.echo(
-        f"{printable(packed.path)}: {counted(packed.samples, 'sample')}, {format_bytes(packed.bytes)}, in "
-        f"{duration(packed.seconds)} ({packed.samples_per_s:,.0f} samples/s), read back in "
-        f"{duration(packed.verified_s)}"
+        f"{escape_unprintable(packed.path)}: {format_count(packed.samples, 'sample')}, "
+        f"{format_bytes(packed.bytes)}, in "
+        f"{format_duration(packed.seconds)} ({packed.samples_per_s:,.0f} samples/s), read back in "
+        f"{format_duration(packed.verified_s)}"
     )
     if packed.bad:
-        typer.echo(f"{counted(len(packed.bad), 'sample')} left out:")
+        typer.echo(f"{format_count(len(packed.bad), 'sample')} left out:")
         for each in packed.bad[:_BAD_SHOWN]:
-            typer.echo(printable(f"  {each.file}: {each.reason}"))
+            typer.echo(escape_unprintable(f"  {each.file}: {each.reason}"))
         if len(packed.bad) > _BAD_SHOWN:
             typer.echo(f"  and {len(packed.bad) - _BAD_SHOWN:,} more; --json names all")
     typer.echo("Serve it with")

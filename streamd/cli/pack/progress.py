@@ -8,7 +8,7 @@ from collections.abc import Callable
 from rich.console import Console
 
 from streamd.cli.terminal import progress
-from streamd.core.text import duration
+from streamd.core.text import format_duration
 from streamd.limits import MIB
 
 
@@ -94,7 +94,7 @@ class Lines(progress.Lines):
         self._done += rows
         self._rate.add(rows)
         if self._due():
-            left = duration(self._rate.left_s(self._all - self._done))
+            left = format_duration(self._rate.left_s(self._all - self._done))
             self._say(f"{what} {self._done:,} of {self._all:,} samples, {self._rate}, about {left} to go")
 
 

@@ -26,9 +26,9 @@ from streamd.cli.pack.select import batch_rows, in_pack_order, listed
 from streamd.cli.pack.workdir import Work, allocated_bytes, full_disk_named, make_sure_of_room
 from streamd.cli.pack.writer import Subject, read_otherwise
 from streamd.config import Config
-from streamd.core.bad_samples import Verdict
-from streamd.core.spec import PixelId, identity
-from streamd.core.text import counted, printable
+from streamd.core.bad_samples import BadSample
+from streamd.core.spec import PixelId, compute_identity
+from streamd.core.text import escape_unprintable, format_count
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import ConfigError, PackError
 from streamd.limits import PACK_AHEAD_BYTES
@@ -156,20 +156,22 @@ class _Run:
         """What decides the bytes of the pack."""
         spec = self._stream.spec
         how = (self._wish.format, str(self._wish.shard_bytes), spec.shuffle, spec.seed)
-        return identity("streamd pack 1", *how, spec.content_id, pixel_id, repr(spec.image), spec.bad_policy)
+        return compute_identity("streamd pack 1", *how, spec.content_id, pixel_id, repr(spec.image), spec.bad_policy)
 
     def _go_on(self, begun: Journal | None, wanted: str) -> Account:
         """Where an earlier run was cut short, or the beginning. Raises PackError when it packed something else."""
         spec = self._stream.spec
         if begun and begun.identity != wanted:
             raise PackError(
-                f"{printable(str(self._wish.destination))}: a pack was begun of other data, or with other settings "
-                f"({begun.done:,} of {counted(begun.samples, 'sample')} are in it): add --restart to throw it away, or "
+                f"{escape_unprintable(str(self._wish.destination))}: a pack was begun of other data, or with "
+                "other settings "
+                f"({begun.done:,} of {format_count(begun.samples, 'sample')} are in it): add --restart to throw "
+                "it away, or "
                 "name another place"
             )
         fresh = Journal(identity=wanted, samples=spec.samples, batch_rows=spec.batch_size)
         account = Account(begun or fresh, self._work.journal, self._writer)
-        self._stream.quarantine.record(Verdict(each.sample_id, each.reason) for each in account.bad)
+        self._stream.quarantine.record(BadSample(each.sample_id, each.reason) for each in account.bad)
         return account
 
     # --- the end

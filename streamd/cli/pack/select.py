@@ -11,10 +11,10 @@ from typing import Final
 
 from streamd.config import Config, located, not_served
 from streamd.config.locations import located as placed
-from streamd.core.sampler import Order
+from streamd.core.sampler import SampleOrder
 from streamd.daemon.streams.catalog import Progress, families, list_samples, open_streams
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.errors import ConfigError, near_name
+from streamd.errors import ConfigError, suggest_name
 from streamd.limits import MAX_BATCH_ROWS, PACK_BATCH_BYTES, TASK_ROWS
 
 _PART_OF_MEMORY: Final = 8  # that a batch may take
@@ -43,7 +43,7 @@ def _family(config: Config, name: str) -> Config:
     """The configuration less the streams that have nothing to do with this one, and less what is done in serving."""
     if name not in config.streams:
         known = ", ".join(config.streams)
-        raise ConfigError(f"no stream {name!r}{near_name(name, config.streams)}; the configuration has {known}")
+        raise ConfigError(f"no stream {name!r}{suggest_name(name, config.streams)}; the configuration has {known}")
     family = next(family for family in families(config) if name in family)
     kept = {
         each: config.streams[each].model_copy(update={"transform": None}) for each in config.streams if each in family
@@ -68,7 +68,7 @@ def in_pack_order(stream: ServedStream, *, shuffled: bool, batch_rows: int) -> S
         remainder="keep",
         bad_policy="fail" if spec.bad_policy == "fail" else "mask",
     )
-    return replace(stream, spec=packed, order=Order.of(packed))
+    return replace(stream, spec=packed, order=SampleOrder.from_spec(packed))
 
 
 def batch_rows(stream: ServedStream, memory_bytes: int) -> int:

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from streamd.config.units import format_bytes
-from streamd.core.text import printable
+from streamd.core.text import escape_unprintable
 from streamd.dataset.manifest.manifest import sync_folder
 from streamd.errors import ConfigError, PackError
 
@@ -105,7 +105,7 @@ def _sync_file(path: Path) -> None:
 
 
 def _shown(path: Path) -> str:
-    return printable(str(path))
+    return escape_unprintable(str(path))
 
 
 def make_sure_of_room(work: Work, needed_bytes: int) -> None:
@@ -150,4 +150,4 @@ def _free_bytes(folder: Path) -> int:
 
 
 def _named(work: Work) -> str:
-    return printable(str(work.destination))
+    return escape_unprintable(str(work.destination))

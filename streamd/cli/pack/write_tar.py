@@ -27,10 +27,10 @@ from streamd.cli.pack.row_files import drop_from_memory, write_at
 from streamd.cli.pack.writer import Subject
 from streamd.core.permutation import Ids, Words
 from streamd.dataset.arrays.store import Pixels
-from streamd.decode.sniff import format_of
+from streamd.decode.sniff import detect_format
 from streamd.errors import PackError
-from streamd.ipc.worker_messages import BadSample
-from streamd.worker.stream_reader import Source
+from streamd.ipc.worker_messages import UnfilledRow
+from streamd.worker.stream_reader import StreamReader
 
 _BLOCK: Final = tarfile.BLOCKSIZE
 _END: Final = bytes(2 * _BLOCK)
@@ -51,7 +51,7 @@ class TarWriter:
     def __init__(self, subject: Subject, shard_bytes: int) -> None:
         self._subject, self._shard_bytes = subject, shard_bytes
         stream = subject.stream
-        self._source = Source.open(stream.spec, stream.manifest_path)
+        self._source = StreamReader.open(stream.spec, stream.manifest_path)
         categories = [name for name, label in stream.spec.labels.items() if label.type == "category"]
         self._class = categories[0] if len(categories) == 1 else None
         self._threads = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "png")
@@ -80,7 +80,7 @@ class TarWriter:
         """Writes a sample; what was written."""
         if self._offset >= self._shard_bytes:
             self._end_shard()
-        record = self._record({_SUFFIXES[format_of(blob)]: blob, **members})
+        record = self._record({_SUFFIXES[detect_format(blob)]: blob, **members})
         write_at(self._descriptor, record, self._offset)
         self._offset += len(record)
         self._rows += 1
@@ -97,8 +97,8 @@ class TarWriter:
         return self._threads.map(_png, images) if self._source.manifest.arrays else map(self._file, ids.tolist())
 
     def _file(self, sample_id: int) -> bytes:
-        found = self._source.read_one(sample_id)
-        if isinstance(found, BadSample):
+        found = self._source.read_sample(sample_id)
+        if isinstance(found, UnfilledRow):
             name = self._subject.stream.file(sample_id)
             raise PackError(f"{name} was decoded and cannot be read again: {found.reason}")
         return found

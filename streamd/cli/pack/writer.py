@@ -10,7 +10,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from streamd.core.permutation import Ids, Words
-from streamd.core.text import printable
+from streamd.core.text import escape_unprintable
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.arrays.store import Pixels
 from streamd.errors import PackError
@@ -75,6 +75,7 @@ class Writer(Protocol):
 def read_otherwise(path: Path) -> PackError:
     """What is said of a pack that is not read as it was written."""
     return PackError(
-        f"{printable(str(path))} is read from the disk otherwise than it was written: its disk, or this machine's "
+        f"{escape_unprintable(str(path))} is read from the disk otherwise than it was written: its disk, or this "
+        "machine's "
         "memory, fails. Nothing was put in place; see to the disk, then pack again with --restart"
     )

@@ -14,11 +14,11 @@ import msgspec
 
 from streamd.cli.probe.trainer_process import Drained, Errand
 from streamd.client import connect
-from streamd.core.epoch_timing import Timing
+from streamd.core.epoch_timing import EpochTiming
 from streamd.core.receipt import Receipt
-from streamd.core.text import counted
+from streamd.core.text import format_count
 from streamd.errors import ReceiptError, RefusedError, StreamdError
-from streamd.ipc.endpoint import find
+from streamd.ipc.endpoint import find_endpoint
 
 _Stats = dict[str, dict[str, float]]
 _drained: Final = msgspec.json.Decoder(Drained)
@@ -42,7 +42,7 @@ class Probe:
     digest: list[str] | None
     headroom_samples_per_s: list[float] | None = None
     headroom_fraction: list[float] | None = None
-    verdicts: list[list[Timing]] = field(default_factory=list)
+    verdicts: list[list[EpochTiming]] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
@@ -53,7 +53,7 @@ class Probe:
         total = sum(self.samples_per_s)
         missed, repeated = sum(each.missed for each in self.receipts), sum(each.repeated for each in self.receipts)
         lines = [
-            f"stream {self.stream}, {counted(len(self.wait_fraction), 'trainer')}: {total:,.0f} samples/s in all",
+            f"stream {self.stream}, {format_count(len(self.wait_fraction), 'trainer')}: {total:,.0f} samples/s in all",
             f"  samples/s each   {_rates(self.samples_per_s)} (median {median(self.samples_per_s):,.0f})",
             f"  time waiting     {_percentages(self.wait_fraction)}",
             f"  decodes/batch    {self.decodes_per_batch:.2f}",
@@ -64,7 +64,7 @@ class Probe:
             lines.append(f"  so data cost     {_percentages(self.headroom_fraction)}")
         for number, timings in enumerate(self.verdicts, 1):
             whose = f"trainer {number}, " if len(self.verdicts) > 1 else ""
-            lines += [f"  {whose}{timing.line}" for timing in timings]
+            lines += [f"  {whose}{timing.summary_text}" for timing in timings]
         return lines + [f"  digest           {each}" for each in self.digest or []]
 
 
@@ -88,11 +88,11 @@ def drain_all(
     headroom: bool = False,
 ) -> Probe:
     """Drains a stream in `trainers` processes at a time. Raises StreamdError when one of them fails."""
-    errand = Errand(stream, find(endpoint), epochs, digest, load, headroom)
+    errand = Errand(stream, find_endpoint(endpoint), epochs, digest, load, headroom)
     with connect(errand.endpoint) as client:
         client.spec(stream)  # an unknown name is refused here, once, not by every process
         before = client.stats()
-        say(f"draining {counted(epochs, 'epoch')} of {stream} in {counted(trainers, 'process', 'processes')}")
+        say(f"draining {format_count(epochs, 'epoch')} of {stream} in {format_count(trainers, 'process', 'processes')}")
         drained, after = _run(errand, trainers, client.stats)
     decoded = _produced(after, stream) - _produced(before, stream)
     batches = max(sum(receipt.steps for receipt in each.receipts) for each in drained)

@@ -18,12 +18,12 @@ from typing import Any, Final
 import msgspec
 
 from streamd.client import Batch, connect
-from streamd.core.epoch_timing import Timing
-from streamd.core.import_function import load_function, located
+from streamd.core.epoch_timing import EpochTiming
+from streamd.core.import_function import format_located_error, load_function
 from streamd.core.receipt import Receipt
 from streamd.errors import ConfigError, StreamdError
-from streamd.headroom import REPLAY_S, Work, hold, rate
-from streamd.ipc.parent_death import end_with
+from streamd.headroom import REPLAY_S, TrainerStep, hold, measure_rate
+from streamd.ipc.parent_death import die_with_parent
 from streamd.limits import PAGE_BYTES
 
 
@@ -55,7 +55,7 @@ class Drained:
     receipts: list[Receipt]
     digest: list[str]
     free_samples_per_s: float | None = None
-    timings: list[Timing] = field(default_factory=list)
+    timings: list[EpochTiming] = field(default_factory=list)
 
     @property
     def samples_per_s(self) -> float:
@@ -73,7 +73,7 @@ def drain(
     epochs: int,
     *,
     digest: bool,
-    work: Work = touch,
+    work: TrainerStep = touch,
     ready: Callable[[], None] = lambda: None,
 ) -> Drained:
     """Drains `epochs` epochs in this process, doing `work` with each batch. `ready` is called before the first."""
@@ -105,7 +105,7 @@ def _digest(summing: hashlib.blake2b, batch: Batch) -> None:
     summing.update(batch.images.data)
 
 
-def replay(errand: Errand, drained: Drained, work: Work) -> Drained:
+def replay(errand: Errand, drained: Drained, work: TrainerStep) -> Drained:
     """The account with what `work` reaches on held batches, for as long as the stream took, or REPLAY_S.
 
     Raises StreamdError when the stream was too short to compare that with.
@@ -114,7 +114,7 @@ def replay(errand: Errand, drained: Drained, work: Work) -> Drained:
         raise StreamdError(f"stream {errand.stream!r} has one batch, too little for a rate: add  --epochs 2  or more")
     with connect(errand.endpoint) as client, client.subscribe(errand.stream, epochs=1) as batches:
         held = hold(batches).held
-    return replace(drained, free_samples_per_s=rate(held, work, min(drained.seconds, REPLAY_S)))
+    return replace(drained, free_samples_per_s=measure_rate(held, work, min(drained.seconds, REPLAY_S)))
 
 
 class _Voice:
@@ -133,7 +133,7 @@ class _Voice:
         sys.stdin.readline()
 
 
-def _work(load: str | None) -> Work:
+def _work(load: str | None) -> TrainerStep:
     if load is None:
         return touch
     function = load_function(load, "a load", "mytrainer:step")
@@ -144,7 +144,7 @@ def _work(load: str | None) -> Work:
         except StreamdError:
             raise
         except Exception as error:
-            raise ConfigError(f"{load} failed: {located(error)}") from error
+            raise ConfigError(f"{load} failed: {format_located_error(error)}") from error
 
     return work
 
@@ -159,7 +159,7 @@ def _run_errand(errand: Errand, voice: _Voice) -> Drained:
 
 def main() -> None:
     """One trainer's process."""
-    end_with(os.getppid())
+    die_with_parent(os.getppid())
     voice = _Voice()
     try:
         drained = _run_errand(_errand.decode(sys.argv[1]), voice)

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from streamd.cli.show.draw_text import Colour, shortened, width, write
 from streamd.client import Batch
-from streamd.core.captions import Caption, captions, heading
-from streamd.decode.pil_image import picture_of
+from streamd.core.captions import Caption, build_captions, format_batch_heading
+from streamd.decode.pil_image import build_pil_image
 from streamd.errors import MissingExtraError
 
 try:
@@ -98,8 +98,8 @@ def shown_size(height: int, wide: int) -> tuple[int, int]:
 
 def draw_sheet(batch: Batch, files: Mapping[int, str], rows: int) -> Image.Image:
     """The first `rows` rows of a batch as one RGB picture; `files` are names by sample id."""
-    told = captions(batch, rows)
-    head = [heading(batch), *_remarks(batch, told)]
+    told = build_captions(batch, rows)
+    head = [format_batch_heading(batch), *_remarks(batch, told)]
     top = _MARGIN + round((_TITLE + (len(head) - 1) * _TEXT) * _LINE) + _GAP // 2
     label_lines = max(len(caption.labels) for caption in told)
     grid = Grid.of(len(told), batch.images.shape[1:3], label_lines, _NOTES if batch.bad else 0, top)
@@ -133,7 +133,7 @@ def _draw_picture(
     sheet: Image.Image, grid: Grid, at: tuple[int, int], pixels: npt.NDArray[np.uint8], caption: Caption
 ) -> None:
     high, wide = grid.picture
-    picture = picture_of(pixels).convert("RGB")
+    picture = build_pil_image(pixels).convert("RGB")
     # Enlarged without smoothing: a pixel that a trainer gets is a square that one can see.
     how = Image.Resampling.NEAREST if wide >= picture.width else Image.Resampling.LANCZOS
     shown = picture.resize((wide, high), how)

@@ -48,10 +48,10 @@ def status(
             return
         now = client.status()
     if json:
-        judged = {"ok": not now.troubles, "troubles": now.troubles}
+        judged = {"ok": not now.all_troubles, "troubles": now.all_troubles}
         typer.echo(msgspec.json.encode({**judged, **msgspec.to_builtins(now)}))
     else:
         console = Console(highlight=False)
         console.width = max(WIDTH_CHARS, console.width)
         console.print(status_table(now))
-    raise typer.Exit(1 if now.troubles else 0)
+    raise typer.Exit(1 if now.all_troubles else 0)

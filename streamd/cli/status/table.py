@@ -15,22 +15,22 @@ from rich.text import Text
 
 from streamd.config.units import format_bytes
 from streamd.core.status import (
-    DOING_WORDS,
+    STATE_WORDS,
     WELL_SHARED,
     DaemonStatus,
-    Doing,
+    SessionState,
     SessionStatus,
     StreamStatus,
-    in_order,
-    place,
+    find_reached_step,
+    sort_sessions,
 )
-from streamd.core.text import counted, printable
+from streamd.core.text import escape_unprintable, format_count
 
 WIDTH_CHARS: Final = 80  # numbers would be cut in less
 _POORLY_SHARED: Final = 1.5  # decodes a batch: from here on half of the decoding is done for nothing
 _BAR_CHARS: Final = 8
 _EXACT_BELOW: Final = 10  # slower rates than this show a decimal
-DOING_COLOURS: Final[dict[Doing, str]] = {
+DOING_COLOURS: Final[dict[SessionState, str]] = {
     "gathering": "yellow", "waiting": "yellow", "reading": "green", "resting": "dim", "finished": "dim",
 }  # fmt: skip
 
@@ -46,8 +46,8 @@ def status_table(status: DaemonStatus) -> RenderableType:
 
 def troubles(status: DaemonStatus) -> Iterator[Text]:
     """What is wrong and what to do, a line each."""
-    for trouble in status.troubles:
-        yield Text(f"trouble: {printable(trouble)}", style="bold red", overflow="fold")
+    for trouble in status.all_troubles:
+        yield Text(f"trouble: {escape_unprintable(trouble)}", style="bold red", overflow="fold")
 
 
 def daemon_lines(status: DaemonStatus) -> Iterator[Text]:
@@ -56,7 +56,8 @@ def daemon_lines(status: DaemonStatus) -> Iterator[Text]:
     share = status.memory_used_bytes / status.memory_bytes if status.memory_bytes else 0.0
     replaced = f", {status.worker_deaths:,} replaced" if status.worker_deaths else ""
     yield Text(
-        f"pid {status.pid}, up {span(status.uptime_s)}; {counted(status.workers, 'worker')} {status.busy_fraction:.0%} "
+        f"pid {status.pid}, up {span(status.uptime_s)}; {format_count(status.workers, 'worker')} "
+        f"{status.busy_fraction:.0%} "
         f"busy{replaced}; memory {format_bytes(status.memory_used_bytes)} of {format_bytes(status.memory_bytes)} "
         f"({share:.0%})"
     )
@@ -114,8 +115,8 @@ def receipts(stream: StreamStatus) -> Text:
 
 def _trainers(sessions: tuple[SessionStatus, ...]) -> Table:
     table = table_of("trainer", "rank", ">epoch", ">step", "", ">samples/s", "doing", ">held")
-    for each in in_order(sessions):
-        epoch, step = place(each)
+    for each in sort_sessions(sessions):
+        epoch, step = find_reached_step(each)
         table.add_row(
             Text(each.stream),
             f"{each.rank} of {each.world}",
@@ -123,7 +124,7 @@ def _trainers(sessions: tuple[SessionStatus, ...]) -> Table:
             f"{step:,}/{each.steps:,}",
             ProgressBar(total=max(1, each.steps), completed=step, width=_BAR_CHARS),
             rate(each.samples_per_s),
-            Text(DOING_WORDS[each.doing], style=DOING_COLOURS[each.doing]),
+            Text(STATE_WORDS[each.doing], style=DOING_COLOURS[each.doing]),
             f"{each.held}/{each.credit}",
         )
     return table
@@ -131,11 +132,11 @@ def _trainers(sessions: tuple[SessionStatus, ...]) -> Table:
 
 def _timings(sessions: tuple[SessionStatus, ...]) -> Iterator[Text]:
     """Where the time of each trainer's last epoch went."""
-    for each in in_order(sessions):
+    for each in sort_sessions(sessions):
         if each.last_epoch is not None:
             whose = f"{each.stream}, rank {each.rank} of {each.world}: "
             colour = "" if each.last_epoch.verdict == "none" else "yellow"
-            yield Text.assemble((whose, colour), each.last_epoch.line)
+            yield Text.assemble((whose, colour), each.last_epoch.summary_text)
 
 
 def _advice(status: DaemonStatus) -> Iterator[Text]:
@@ -143,7 +144,7 @@ def _advice(status: DaemonStatus) -> Iterator[Text]:
         if stream.remedy:
             yield Text.assemble((f"stream {stream.name!r}: ", "yellow"), stream.remedy)
         if stream.poorly_mixed:
-            yield Text.assemble((f"stream {stream.name!r}: ", "yellow"), printable(stream.poorly_mixed))
+            yield Text.assemble((f"stream {stream.name!r}: ", "yellow"), escape_unprintable(stream.poorly_mixed))
 
 
 def rate(per_s: float) -> str:

@@ -15,7 +15,7 @@ from streamd.limits import LOOK_TIMEOUT_S
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from streamd.core.activity import Away, Moment
+    from streamd.core.activity import DaemonActivity, UnreachableDaemon
 
 _LEAST_S: Final = 0.1  # between two looks: figures of less are noise
 _FRAMES_WITHOUT_TERMINAL: Final = 2  # of which the second is shown: rates are those between two looks
@@ -55,19 +55,21 @@ def top(
     from rich.console import Console  # noqa: PLC0415 - only when it is needed, not for --help
 
     from streamd import connect  # noqa: PLC0415 - as above
-    from streamd.core.activity import Look, moments  # noqa: PLC0415 - as above
+    from streamd.core.activity import StatusSnapshot, watch_activity  # noqa: PLC0415 - as above
 
     seconds = _seconds(every)
     console = Console(highlight=False)
     with connect(endpoint, timeout=LOOK_TIMEOUT_S) as client:
-        seen = moments(lambda: Look(client.status(), client.stats()), deadlines(seconds), time.monotonic)
+        seen = watch_activity(
+            lambda: StatusSnapshot(client.status(), client.stats()), deadlines(seconds), time.monotonic
+        )
         if sys.stdout.isatty():
             show(seen, console)
         else:
             print_one(seen, console)
 
 
-def show(seen: Iterator[Moment | Away], console: Console) -> None:
+def show(seen: Iterator[DaemonActivity | UnreachableDaemon], console: Console) -> None:
     """Draws one over the other until Ctrl-C, which is how it is meant to end."""
     from rich.live import Live  # noqa: PLC0415 - only when it is needed, not for --help
 
@@ -81,7 +83,7 @@ def show(seen: Iterator[Moment | Away], console: Console) -> None:
         return
 
 
-def print_one(seen: Iterator[Moment | Away], console: Console) -> None:
+def print_one(seen: Iterator[DaemonActivity | UnreachableDaemon], console: Console) -> None:
     """The first frame that has rates of its own."""
     from streamd.cli.status.table import WIDTH_CHARS  # noqa: PLC0415 - only when it is needed, not for --help
     from streamd.cli.status.top_table import top_table  # noqa: PLC0415 - as above

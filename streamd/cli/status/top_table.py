@@ -25,34 +25,56 @@ from streamd.cli.status.table import (
     troubles,
 )
 from streamd.config.units import format_bytes
-from streamd.core.activity import WORDS, Away, Flow, Limit, Moment, StreamPace, TrainerPace
-from streamd.core.epoch_timing import Stage
-from streamd.core.status import Doing, in_order, place
-from streamd.core.text import counted
+from streamd.core.activity import (
+    BOTTLENECK_WORDS,
+    Bottleneck,
+    DaemonActivity,
+    DataFlow,
+    StreamPace,
+    TrainerPace,
+    UnreachableDaemon,
+)
+from streamd.core.epoch_timing import EpochBottleneck
+from streamd.core.status import SessionState, find_reached_step, sort_sessions
+from streamd.core.text import format_count
 from streamd.limits import POORLY_MIXED
 
 _BAR_CHARS: Final = 8
-_WORDS: Final[dict[Doing, str]] = {
+_WORDS: Final[dict[SessionState, str]] = {
     "gathering": "gathers", "waiting": "waits", "reading": "reads", "resting": "rests", "finished": "finished",
 }  # fmt: skip
 _TRAINERS: Final = 6  # where on the way they are: here batches should wait
-_VERDICTS: Final[dict[Stage, str]] = {"disk": "disk", "decode": "decode", "transport": "transport", "none": "trainer"}
+_VERDICTS: Final[dict[EpochBottleneck, str]] = {
+    "disk": "disk",
+    "decode": "decode",
+    "transport": "transport",
+    "none": "trainer",
+}
 
 
 # Where on the way a limit is marked, at a stage or an arrow of it.
-_AT: Final[dict[Limit, int]] = {"disk": 0, "decode": 2, "memory": 4, "transport": 5, "none": _TRAINERS, "pending": 2}
+_AT: Final[dict[Bottleneck, int]] = {
+    "disk": 0,
+    "decode": 2,
+    "memory": 4,
+    "transport": 5,
+    "none": _TRAINERS,
+    "pending": 2,
+}
 
 
-def top_table(seen: Moment | Away) -> RenderableType:
+def top_table(seen: DaemonActivity | UnreachableDaemon) -> RenderableType:
     """One frame; of a daemon that is away the last one, with a word about it."""
-    now = seen.last if isinstance(seen, Away) else seen
-    parts: list[RenderableType] = list(_away(seen)) if isinstance(seen, Away) else list(troubles(now.status))
+    now = seen.last if isinstance(seen, UnreachableDaemon) else seen
+    parts: list[RenderableType] = (
+        list(_away(seen)) if isinstance(seen, UnreachableDaemon) else list(troubles(now.status))
+    )
     parts += [*daemon_lines(now.status), Text(), *_way(now), Text(), _streams(now.streams), Text()]
     parts.append(_trainers(now.trainers) if now.trainers else Text("no trainers", style="dim"))
     return Group(*parts)
 
 
-def _away(seen: Away) -> Iterator[Text]:
+def _away(seen: UnreachableDaemon) -> Iterator[Text]:
     yield Text(f"away for {span(seen.seconds)}: no answer; shown is what was seen last", style="bold red")
 
 
@@ -62,18 +84,18 @@ def fitted(frame: RenderableType, console: Console) -> RenderableType:
     if len(lines) <= console.height:
         return frame
     shown = max(0, console.height - 1)
-    below = Text(f"{counted(len(lines) - shown, 'line')} more, in a taller window", style="dim")
+    below = Text(f"{format_count(len(lines) - shown, 'line')} more, in a taller window", style="dim")
     return Group(SegmentLines(lines[:shown], new_lines=True), below)
 
 
 # --- the way of the data
 
 
-def _way(now: Moment) -> Iterator[RenderableType]:
+def _way(now: DaemonActivity) -> Iterator[RenderableType]:
     """Its stages from left to right with the arrows between, the one where it waits marked, and a sentence."""
     waits_at, words = None, "looking where batches wait"
     if now.flow is not None:
-        waits_at, words = _AT.get(now.flow.limit), WORDS[now.flow.limit]
+        waits_at, words = _AT.get(now.flow.bottleneck), BOTTLENECK_WORDS[now.flow.bottleneck]
     way = Table.grid(padding=(0, 1), pad_edge=False)
     cells = _stages(now, now.flow)
     for number, rows in enumerate(zip(*cells, strict=True)):
@@ -89,7 +111,7 @@ def _style(row: int, at: int, waits_at: int | None) -> str:
     return ""
 
 
-def _stages(now: Moment, flow: Flow | None) -> list[tuple[str, str, str]]:
+def _stages(now: DaemonActivity, flow: DataFlow | None) -> list[tuple[str, str, str]]:
     """Name and figures of each stage, an arrow between each two."""
     status, arrow = now.status, ("──▶", "", "")
     sent = sum(each.samples_per_s for each in now.streams)
@@ -99,7 +121,7 @@ def _stages(now: Moment, flow: Flow | None) -> list[tuple[str, str, str]]:
         arrow,
         (" decode ", f"{flow.decoding:.0%}" if flow else "", "of the workers"),
         arrow,
-        (" slots ", counted(flow.slots, "slot") if flow else "", format_bytes(status.memory_used_bytes)),
+        (" slots ", format_count(flow.slots, "slot") if flow else "", format_bytes(status.memory_used_bytes)),
         arrow,
         (" trainers ", f"{rate(sent)} samples/s", f"{waiting}{len(status.sessions)} {'wait' if flow else ''}"),
     ]
@@ -151,14 +173,14 @@ def _trainers(trainers: tuple[TrainerPace, ...]) -> Table:
         "last\nlimit",
     )
     paces = {each.status.session: each for each in trainers}
-    for status in in_order(each.status for each in trainers):
+    for status in sort_sessions(each.status for each in trainers):
         table.add_row(*_trainer(paces[status.session]))
     return table
 
 
 def _trainer(trainer: TrainerPace) -> tuple[RenderableType, ...]:
     status = trainer.status
-    epoch, step = place(status)
+    epoch, step = find_reached_step(status)
     return (
         Text(status.stream),
         f"{status.rank}/{status.world}",
@@ -173,7 +195,7 @@ def _trainer(trainer: TrainerPace) -> tuple[RenderableType, ...]:
     )
 
 
-def _verdict(verdict: Stage | None) -> Text:
+def _verdict(verdict: EpochBottleneck | None) -> Text:
     if verdict is None:
         return Text("-", style="dim")
     return Text(_VERDICTS[verdict], style="green" if verdict == "none" else "yellow")

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from streamd.core.text import printable
+from streamd.core.text import escape_unprintable
 from streamd.errors import MissingExtraError, StreamdError
-from streamd.ipc.standard_files import fill_standard_files
+from streamd.ipc.standard_files import open_standard_files
 
 if TYPE_CHECKING:
     import typer
@@ -25,7 +25,7 @@ _EXTRAS: Final = {"streamd": "serve", "streamd-train": "train"}  # what installs
 
 def run_guarded(program: str, app: typer.Typer) -> None:
     """Runs a command; exits 2 for a mistake in what was asked, 1 for a failure, 130 for Ctrl-C, 143 for SIGTERM."""
-    fill_standard_files()
+    open_standard_files()
     if isinstance(sys.stdout, io.TextIOWrapper):  # a name that its encoding lacks is escaped, and no failure
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
@@ -86,7 +86,7 @@ def fail(program: str, message: str, status: int) -> NoReturn:
 
 def say(program: str, message: str) -> None:
     """Says `message` on stderr, one line for each mistake in it."""
-    text = "\n".join(printable(line.strip()) for line in message.splitlines() if line.strip())
+    text = "\n".join(escape_unprintable(line.strip()) for line in message.splitlines() if line.strip())
     print(f"{program}: {text}", file=sys.stderr)  # noqa: T201 - this is the command's voice
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from streamd.core.import_function import load_function, located
+from streamd.core.import_function import format_located_error, load_function
 from streamd.core.spec import StreamSpec
 from streamd.errors import ConfigError, StreamdError
 from streamd.frameworks.keras import load_keras
@@ -30,7 +30,7 @@ def _make(name: str, found: Callable[..., Any], spec: StreamSpec) -> Any:
     except StreamdError:
         raise
     except Exception as error:
-        raise ConfigError(f"{name} failed: {located(error)}") from error
+        raise ConfigError(f"{name} failed: {format_located_error(error)}") from error
     if not isinstance(callback, kind):
         raise ConfigError(f"{name} must return a keras.callbacks.Callback, and returned {type(callback).__name__}")
     return callback

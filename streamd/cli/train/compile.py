@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from streamd.core.spec import LabelSpec
-from streamd.errors import ConfigError, near_name
+from streamd.errors import ConfigError, suggest_name
 from streamd.frameworks.keras import load_keras
 from streamd.frameworks.lazy_import import load
 
@@ -36,7 +36,7 @@ def choose_optimizer(name: str | None, learning_rate: float | None) -> Any:
     }
     wanted = (name or "adam").lower()
     if wanted not in known:
-        hint = near_name(wanted, known)
+        hint = suggest_name(wanted, known)
         raise ConfigError(f"Keras has no optimizer {name!r}{hint}; it has {', '.join(sorted(known))}")
     return known[wanted]() if learning_rate is None else known[wanted](learning_rate=learning_rate)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from streamd.core.import_function import load_function, located
+from streamd.core.import_function import format_located_error, load_function
 from streamd.core.spec import LabelSpec, StreamSpec
 from streamd.errors import ConfigError, StreamdError
 from streamd.frameworks.keras import load_keras, normalization
@@ -98,7 +98,7 @@ def _build(name: str, function: Callable[[StreamSpec], Any], spec: StreamSpec) -
     except StreamdError:
         raise
     except Exception as error:
-        raise ConfigError(f"{name} failed: {located(error)}") from error
+        raise ConfigError(f"{name} failed: {format_located_error(error)}") from error
     if not isinstance(model, load_keras().Model):
         raise ConfigError(f"{name} must return a keras.Model, and returned {type(model).__name__}")
     return model

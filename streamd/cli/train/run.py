@@ -18,7 +18,7 @@ from streamd.cli.train.report import receipt_line, results_line, speed_line
 from streamd.client import Batch
 from streamd.client.client import Start
 from streamd.core import spec_file
-from streamd.core.epoch_timing import Timing
+from streamd.core.epoch_timing import EpochTiming
 from streamd.core.receipt import Receipt
 from streamd.core.spec import LabelSpec, StreamSpec
 from streamd.errors import ConfigError, LossError, ReceiptError
@@ -32,7 +32,7 @@ class TrainingStream(Stream, Protocol):
     @property
     def receipts(self) -> list[Receipt]: ...
     @property
-    def timings(self) -> list[Timing]: ...
+    def timings(self) -> list[EpochTiming]: ...
     @property
     def wait_s(self) -> float: ...
 
@@ -78,13 +78,13 @@ def train(client: Subscriber, job: Job, say: Callable[[str], None]) -> list[Rece
     receipts = [*stream.receipts, *(held_out.receipts if held_out else [])]
     if failure:
         say("")  # the progress bar has stopped within its line
-    for line in [*results, *(timing.line for timing in stream.timings), *_receipt_lines(receipts, job)]:
+    for line in [*results, *(timing.summary_text for timing in stream.timings), *_receipt_lines(receipts, job)]:
         say(line)
     if isinstance(failure, LossError) or (failure and all(receipt.ok for receipt in receipts)):
         raise failure
     if not failure:
         say(
-            f"saved {job.save}, its curves {job.curves.name}, and {spec_file.beside(job.save).name} for "
+            f"saved {job.save}, its curves {job.curves.name}, and {spec_file.spec_file_path(job.save).name} for "
             "streamd.load_image"
         )
     return receipts
@@ -133,7 +133,7 @@ def _fit(
     history = _run(learner, client, stream, held_out, job)
     elapsed_s = time.monotonic() - began_s
     learner.model.save(job.save)
-    spec_file.write(spec_file.beside(job.save), stream.spec)
+    spec_file.write_spec(spec_file.spec_file_path(job.save), stream.spec)
     report.draw(history, job.curves)
     samples = sum(receipt.samples for receipt in stream.receipts)
     return [results_line(history), speed_line(samples, elapsed_s, stream.wait_s - waited_before_s)]

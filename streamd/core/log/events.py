@@ -56,10 +56,10 @@ EVENTS: Final[dict[str, str]] = {
 }
 
 # Said however often they come: what the daemon ends for, or a stream, and a mistake with a line each.
-ALWAYS_SAID: Final = frozenset({"daemon.failed", "daemon.stuck", "log.held", "reload.failed", "stream.stopped"})
+NEVER_SUPPRESSED: Final = frozenset({"daemon.failed", "daemon.stuck", "log.held", "reload.failed", "stream.stopped"})
 
 
 @lru_cache(maxsize=256)
-def message_id(event: str) -> str:
+def compute_message_id(event: str) -> str:
     """The MESSAGE_ID of an event, the same in every version: 32 hexadecimal digits."""
     return uuid5(NAMESPACE_URL, f"streamd:event:{event}").hex

@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from streamd.core.log.events import ALWAYS_SAID
-from streamd.core.log.formatters import event_of
+from streamd.core.log.events import NEVER_SUPPRESSED
+from streamd.core.log.formatters import event_name
 from streamd.limits import LOG_SPAN_EVENTS, LOG_SPAN_S
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class SuppressedEvents:
     """So many of an event were held back."""
 
     event: str
@@ -25,104 +25,106 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Ruling:
+class Decision:
     """Whether an event is said. `until_s`: when its span ends, for the first that is held back."""
 
-    is_said: bool
-    until_s: float | None = None
+    is_allowed: bool
+    span_end_s: float | None = None
 
 
 @dataclass(slots=True)
-class _Span:
+class _EventSpan:
     began_s: float
-    said: int = 0
-    held: int = 0
+    allowed: int = 0
+    suppressed: int = 0
 
 
-class Restraint:
+class RateLimiter:
     """Lets `most` events of one name through within `span_s` seconds from the first, and counts the rest."""
 
-    def __init__(self, most: int = LOG_SPAN_EVENTS, span_s: float = LOG_SPAN_S) -> None:
-        self._most = most
+    def __init__(self, max_events: int = LOG_SPAN_EVENTS, span_s: float = LOG_SPAN_S) -> None:
+        self._max_events = max_events
         self._span_s = span_s
-        self._spans: dict[str, _Span] = {}  # events' names are few, and none comes from outside
+        self._spans: dict[str, _EventSpan] = {}  # events' names are few, and none comes from outside
 
-    def rule(self, event: str, now_s: float) -> Ruling:
+    def decide_event(self, event: str, now_s: float) -> Decision:
         """Decides on one event; what `over` has for the same time comes first."""
-        span = self._spans.setdefault(event, _Span(now_s))
-        if span.said < self._most:
-            span.said += 1
-            return Ruling(is_said=True)
-        span.held += 1
-        return Ruling(is_said=False, until_s=span.began_s + self._span_s if span.held == 1 else None)
+        span = self._spans.setdefault(event, _EventSpan(now_s))
+        if span.allowed < self._max_events:
+            span.allowed += 1
+            return Decision(is_allowed=True)
+        span.suppressed += 1
+        return Decision(is_allowed=False, span_end_s=span.began_s + self._span_s if span.suppressed == 1 else None)
 
-    def over(self, now_s: float) -> list[Held]:
+    def take_ended(self, now_s: float) -> list[SuppressedEvents]:
         """What was held back in spans that have ended, each told once."""
-        return self._taken([event for event, span in self._spans.items() if now_s >= span.began_s + self._span_s])
+        return self._close_spans([event for event, span in self._spans.items() if now_s >= span.began_s + self._span_s])
 
-    def rest(self) -> list[Held]:
+    def take_all(self) -> list[SuppressedEvents]:
         """What was held back and not told yet, whenever it was."""
-        return self._taken(list(self._spans))
+        return self._close_spans(list(self._spans))
 
-    def _taken(self, events: list[str]) -> list[Held]:
-        taken = [Held(event, self._spans.pop(event).held) for event in events]
+    def _close_spans(self, events: list[str]) -> list[SuppressedEvents]:
+        taken = [SuppressedEvents(event, self._spans.pop(event).suppressed) for event in events]
         return [each for each in taken if each.count]
 
 
-class Voice(logging.Handler):
+class RateLimitHandler(logging.Handler):
     """Stands before `way_out`. How many were held back is said when their span ends, at the latest when it closes."""
 
     def __init__(
         self,
-        way_out: logging.Handler,
+        handler: logging.Handler,
         *,
         is_json: bool = False,
-        restraint: Restraint | None = None,
+        limiter: RateLimiter | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
         self.is_json = is_json
-        self._way_out = way_out
-        self._restraint = restraint or Restraint()
+        self._handler = handler
+        self._limiter = limiter or RateLimiter()
         self._clock = clock
 
     def emit(self, record: logging.LogRecord) -> None:
-        now_s, event = self._clock(), event_of(record)
-        self._tell(self._restraint.over(now_s))
-        if event in ALWAYS_SAID:
-            self._way_out.handle(record)
+        now_s, event = self._clock(), event_name(record)
+        self._log_counts(self._limiter.take_ended(now_s))
+        if event in NEVER_SUPPRESSED:
+            self._handler.handle(record)
             return
-        ruling = self._restraint.rule(event, now_s)
-        if ruling.is_said:
-            self._way_out.handle(record)
-        elif ruling.until_s is not None:
-            self._look_again(ruling.until_s, now_s)
+        ruling = self._limiter.decide_event(event, now_s)
+        if ruling.is_allowed:
+            self._handler.handle(record)
+        elif ruling.span_end_s is not None:
+            self._schedule_count(ruling.span_end_s, now_s)
 
-    def _look_again(self, until_s: float, now_s: float) -> None:
+    def _schedule_count(self, span_end_s: float, now_s: float) -> None:
         """Where a loop runs, the count is said in time; elsewhere with the next event, or at the end."""
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:  # there is none in this thread
             return
-        loop.call_later(until_s - now_s, self._say_over, until_s)
+        loop.call_later(span_end_s - now_s, self._log_ended_counts, span_end_s)
 
-    def _say_over(self, until_s: float) -> None:
+    def _log_ended_counts(self, span_end_s: float) -> None:
         self.acquire()  # as whoever calls `emit` has done
         try:
-            self._tell(self._restraint.over(max(self._clock(), until_s)))  # a timer may ring a moment early
+            self._log_counts(
+                self._limiter.take_ended(max(self._clock(), span_end_s))
+            )  # a timer may ring a moment early
         finally:
             self.release()
 
-    def _tell(self, held: Iterable[Held]) -> None:
+    def _log_counts(self, held: Iterable[SuppressedEvents]) -> None:
         for each in held:
-            self._way_out.handle(_record(each))
+            self._handler.handle(_build_record(each))
 
     def close(self) -> None:
-        self._tell(self._restraint.rest())
+        self._log_counts(self._limiter.take_all())
         super().close()
 
 
-def _record(held: Held) -> logging.LogRecord:
+def _build_record(held: SuppressedEvents) -> logging.LogRecord:
     return logging.makeLogRecord(
         {
             "name": "streamd",

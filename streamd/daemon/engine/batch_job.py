@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from streamd.core.bad_samples import Marks
-from streamd.core.counters import Stats
+from streamd.core.bad_samples import RowStatus
+from streamd.core.counters import ProcessStats
 from streamd.core.sampler import PAD_ID, Ids
 from streamd.core.spec import BatchKey
 from streamd.daemon.engine.row_cost import RowCost
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.ipc.worker_messages import BadSample, Done, FillRows, Rows
+from streamd.ipc.worker_messages import FillRows, RowNumbers, TaskDone, UnfilledRow
 from streamd.limits import TASK_ATTEMPTS, TASK_GIVE_UP_S, WORKER_RESPAWN_MAX_S, WORKER_RESPAWN_S
 
 
@@ -32,7 +32,7 @@ class BatchJob:
     slot_bytes: int
     row_cost: RowCost = field(default_factory=RowCost)
     delivered: Ids = field(init=False)
-    marks: Marks = field(init=False)
+    marks: RowStatus = field(init=False)
     verdicts: int = field(init=False)  # known when the batch was last resolved
     pending: int = 0  # tasks that are not over
     given_up: bool = False
@@ -64,17 +64,17 @@ class BatchJob:
         self._resolve_ids()
         return self._split_rows(np.flatnonzero(before != self.delivered).astype(np.uint16), numbers)
 
-    def make_retry_task(self, task: Task, bad: tuple[BadSample, ...], numbers: Iterator[int]) -> Task:
+    def make_retry_task(self, task: Task, bad: tuple[UnfilledRow, ...], numbers: Iterator[int]) -> Task:
         """A task for the rows of `task` whose samples failed in a way that may pass. Deaths do not count in it."""
         failed = np.isin(task.ids, [sample.sample_id for sample in bad if not sample.lasting])
         return self._new_task(task.rows[failed], task.ids[failed], next(numbers), failures=task.failures + 1)
 
-    def _split_rows(self, rows: Rows, numbers: Iterator[int]) -> list[Task]:
+    def _split_rows(self, rows: RowNumbers, numbers: Iterator[int]) -> list[Task]:
         most = self.row_cost.task_rows
         pieces = [rows[start : start + most] for start in range(0, rows.size, most)]
         return [self._new_task(piece, self.delivered[piece], next(numbers)) for piece in pieces]
 
-    def _new_task(self, rows: Rows, ids: Ids, number: int, failures: int = 0) -> Task:
+    def _new_task(self, rows: RowNumbers, ids: Ids, number: int, failures: int = 0) -> Task:
         return Task(
             number, self.number, self.slot, self.slot_bytes, self.delivered.size, rows, ids, self.key.epoch,
             job=self, queued_s=time.monotonic(), failures=failures,
@@ -121,16 +121,16 @@ class Task(FillRows, frozen=True, eq=False, kw_only=True):
     def _with_rows(self, chosen: npt.NDArray[np.bool_], number: int) -> Task:
         return replace(self, number=number, rows=self.rows[chosen], ids=self.ids[chosen])
 
-    def count_results(self, report: Done, stats: Stats) -> None:
+    def count_results(self, report: TaskDone, stats: ProcessStats) -> None:
         """Counts where the time of this task went, and how many of its rows a cache held."""
         group, rows = f"stream.{self.job.key.stream}", self.rows.size
-        stats.spread(group, "read").add(report.read_ns / 1e9, rows)
-        stats.spread(group, "decode").add(report.decode_ns / 1e9, rows)
+        stats.stage_histogram(group, "read").add_runs(report.read_ns / 1e9, rows)
+        stats.stage_histogram(group, "decode").add_runs(report.decode_ns / 1e9, rows)
         if self.job.stream.cache is not None:
-            stats.count(group, "cache_hits", report.gathered)
-            stats.count(group, "cache_misses", rows - report.gathered)
+            stats.add_count(group, "cache_hits", report.gathered)
+            stats.add_count(group, "cache_misses", rows - report.gathered)
 
-    def note_row_cost(self, report: Done) -> None:
+    def note_row_cost(self, report: TaskDone) -> None:
         """Notes what a row of the stream takes; a task that did not make all its rows says nothing of that."""
         samples, cost = int(np.count_nonzero(self.ids != PAD_ID)), self.job.row_cost
         made = samples if self.job.stream.transform else samples - report.gathered
@@ -143,7 +143,7 @@ class Task(FillRows, frozen=True, eq=False, kw_only=True):
 
 
 @lru_cache(maxsize=64)
-def _all_rows(count: int) -> Rows:
+def _all_rows(count: int) -> RowNumbers:
     rows = np.arange(count, dtype=np.uint16)
     rows.setflags(write=False)
     return rows

@@ -7,15 +7,18 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from streamd.ipc.progress_page import OUT_OF_MEMORY_STATUS, Phase, Trial, Whereabouts
+from streamd.ipc.progress_page import OUT_OF_MEMORY_STATUS, RowProgress, TransformTrial, WorkerPhase
 from streamd.limits import GIB, STOPPED_S, WORKER_DATA_BYTES
 
 # What a worker does to a row's pixels: in words, and the words for what it does it with.
-_AT_PIXELS: Final = {Phase.DECODING: ("decode", "its decoder"), Phase.TRANSFORMING: ("transform", "the transform")}
+_AT_PIXELS: Final = {
+    WorkerPhase.DECODING: ("decode", "its decoder"),
+    WorkerPhase.TRANSFORMING: ("transform", "the transform"),
+}
 # What a worker does before there is a row: how it takes too long, how it ends, and what to look for.
 _AT_TRIALS: Final = {
-    Phase.IMPORTING: ("to import", "when it is imported"),
-    Phase.TRYING: ("on a built-in image", "on a built-in image"),
+    WorkerPhase.IMPORTING: ("to import", "when it is imported"),
+    WorkerPhase.TRYING: ("on a built-in image", "on a built-in image"),
 }
 _CRASHES: Final = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE})  # SIGBUS is a file cut off, or memory
 
@@ -31,7 +34,7 @@ class Finding(Enum):
     DEAF = "not reading what it is told"
 
 
-def finding(at: Whereabouts | Trial, silent_s: float, deadline_s: float, state: str) -> Finding:
+def finding(at: RowProgress | TransformTrial, silent_s: float, deadline_s: float, state: str) -> Finding:
     """`silent_s` since it last wrote where it is, or was given work; `state` is the letter of /proc/PID/stat."""
     if silent_s >= min(STOPPED_S, deadline_s) and state in {"T", "t"}:
         return Finding.STOPPED
@@ -42,7 +45,7 @@ def finding(at: Whereabouts | Trial, silent_s: float, deadline_s: float, state: 
     return Finding.SLOW if at.phase in _AT_PIXELS else Finding.WAITING
 
 
-def is_waiting(at: Whereabouts) -> bool:
+def is_waiting(at: RowProgress) -> bool:
     """Whether a worker that has a task waits for files, as far as it says: it is at no row's pixels."""
     return at.phase not in _AT_PIXELS
 
@@ -64,12 +67,12 @@ class Death:
     """
 
     words: str
-    at: Whereabouts
+    at: RowProgress
     blame: str | None = None
     charge: Charge | None = None
 
 
-def death(code: int, at: Whereabouts, trial: Trial, killed_for: Finding | None, deadline_s: float) -> Death:
+def death(code: int, at: RowProgress, trial: TransformTrial, killed_for: Finding | None, deadline_s: float) -> Death:
     """Judges an end by its return code, negative for a signal, and by what it was killed for, if we did it.
 
     Only what a sample's own pixels can do is held against it: what comes from outside, such as SIGKILL, is not, and
@@ -88,7 +91,7 @@ def death(code: int, at: Whereabouts, trial: Trial, killed_for: Finding | None, 
     return Death(words, at)
 
 
-def _charge(code: int, trial: Trial, killed_for: Finding | None, deadline_s: float) -> Charge | None:
+def _charge(code: int, trial: TransformTrial, killed_for: Finding | None, deadline_s: float) -> Charge | None:
     """What the end of a worker that was at no row's pixels says of the transform it tried, if it tried one."""
     if trial.phase not in _AT_TRIALS:
         return None

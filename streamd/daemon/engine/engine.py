@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from streamd.core import log
-from streamd.core.bad_samples import Verdict
-from streamd.core.counters import Stats
+from streamd.core.bad_samples import BadSample
+from streamd.core.counters import ProcessStats
 from streamd.core.spec import BatchKey, PixelId
 from streamd.daemon.engine.absences import Absences
 from streamd.daemon.engine.batch_job import BatchJob, Task
@@ -21,9 +21,9 @@ from streamd.daemon.engine.worker_handle import WorkerProcess
 from streamd.daemon.engine.worker_pool import WorkerPool
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import ConfigError
-from streamd.ipc.progress_page import Whereabouts
+from streamd.ipc.progress_page import RowProgress
 from streamd.ipc.slots import SlotStore
-from streamd.ipc.worker_messages import Done, Ready, Remark, Report, Unopened
+from streamd.ipc.worker_messages import StreamOpenFailed, StreamReady, StreamRemark, TaskDone, WorkerReport
 from streamd.limits import NEW_WORKERS_S, ROW_DEADLINE_S
 
 _READ_RETRIES: Final = 5  # of a read that may pass, before the stream is given up
@@ -60,7 +60,7 @@ class LocalEngine:
         self,
         streams: Sequence[ServedStream],
         slots: SlotStore,
-        stats: Stats,
+        stats: ProcessStats,
         workers: int,
         row_deadline_s: float = ROW_DEADLINE_S,
     ) -> None:
@@ -71,7 +71,7 @@ class LocalEngine:
         self._pool.transforms = self._streams.transforms()
         self._absences = Absences(on_missing=self._release_waiting_workers, on_returned=self._resume_stream)
         self._filled: list[BatchJob] = []  # not yet reported to the listener
-        self._idle_times = stats.stage("engine", "idle")
+        self._idle_times = stats.stage_times("engine", "idle")
         self._task_numbers = itertools.count(1)
         self._listener: EngineListener | None = None
 
@@ -193,26 +193,26 @@ class LocalEngine:
         job.pending += len(tasks)
         self._pool.queue_tasks(job, tasks)
 
-    def on_worker_reports(self, worker: WorkerProcess, reports: Sequence[Report]) -> None:
+    def on_worker_reports(self, worker: WorkerProcess, reports: Sequence[WorkerReport]) -> None:
         """Acts on the reports of one datagram, then reports the batches they have completed and sends new tasks."""
         for report in reports:
             match report:
-                case Done():
+                case TaskDone():
                     self._end_task(worker.finish_task(report.number), report)
-                case Ready(stream, pixel_id):
+                case StreamReady(stream, pixel_id):
                     self._streams.agree(stream, PixelId(pixel_id))
-                case Unopened(stream, reason):
+                case StreamOpenFailed(stream, reason):
                     self._streams.refuse(stream, reason)
-                case Remark(stream, text):
+                case StreamRemark(stream, text):
                     self._streams.remark(stream, text)
         self._report_filled(worker)
         self._pool.assign_tasks()
 
-    def _end_task(self, task: Task, report: Done) -> None:
+    def _end_task(self, task: Task, report: TaskDone) -> None:
         job = task.job
         task.count_results(report, self._stats)
         task.note_row_cost(report)
-        self._idle_times.add(report.idle_ns / 1e9)
+        self._idle_times.add_runs(report.idle_ns / 1e9)
         job.busy_s += (report.read_ns + report.decode_ns) / 1e9
         job.waited_s += report.waited_ns / 1e9
         self._subtract_pending(job, 1)
@@ -229,10 +229,10 @@ class LocalEngine:
         if job.pending == 0:
             self._finish_job(job)
 
-    def _handle_bad_rows(self, task: Task, report: Done) -> bool:
+    def _handle_bad_rows(self, task: Task, report: TaskDone) -> bool:
         """Records samples that are bad for good, and reads others again later. False when the batch has failed."""
         job, stream = task.job, task.job.stream
-        lasting = [Verdict(each.sample_id, each.reason) for each in report.bad if each.lasting]
+        lasting = [BadSample(each.sample_id, each.reason) for each in report.bad if each.lasting]
         reason = record_bad_samples(stream, lasting, self._stats)
         passing = [sample for sample in report.bad if not sample.lasting]
         if reason is None and passing and task.failures >= _READ_RETRIES:
@@ -259,7 +259,7 @@ class LocalEngine:
         if tasks:
             self._queue_tasks(job, tasks)
             return
-        self._stats.count(f"stream.{job.key.stream}", "produced")
+        self._stats.add_count(f"stream.{job.key.stream}", "produced")
         self._release_job(job)
         self._filled.append(job)
 
@@ -341,7 +341,7 @@ class LocalEngine:
             worker.send(replace(command, away=command.number in self._absences))
         self._pool.assign_tasks()
 
-    def on_worker_waiting(self, worker: WorkerProcess, at: Whereabouts) -> None:
+    def on_worker_waiting(self, worker: WorkerProcess, at: RowProgress) -> None:
         """Warns that a worker waits for files, and asks whether its stream's data are there at all."""
         task = worker.tasks.get(at.task)
         log.warning(
@@ -392,7 +392,7 @@ class LocalEngine:
     def _on_row_crash(self, task: Task, sample_id: int, blame: str) -> None:
         """Suspects the sample at which a worker crashed, and tries it alone; marks it bad at the second crash."""
         if task.is_suspect:
-            self._mark_bad(task.job, Verdict(sample_id, blame))
+            self._mark_bad(task.job, BadSample(sample_id, blame))
             return
         file = task.job.stream.file(sample_id)
         log.warning("sample.suspect", blame, stream=task.job.key.stream, sample=sample_id, file=file)
@@ -402,7 +402,7 @@ class LocalEngine:
         for other in others:
             self._pool.requeue_task(other)
 
-    def _mark_bad(self, job: BatchJob, verdict: Verdict) -> None:
+    def _mark_bad(self, job: BatchJob, verdict: BadSample) -> None:
         """Records a bad sample, whose own task is over; its rows are filled again by the stream's policy."""
         self._subtract_pending(job, 1)
         reason = record_bad_samples(job.stream, [verdict], self._stats)
@@ -425,7 +425,7 @@ class LocalEngine:
             asyncio.get_running_loop().call_later(task.pause_s, self._requeue_task, task)
 
 
-def record_bad_samples(stream: ServedStream, verdicts: Sequence[Verdict], stats: Stats) -> str | None:
+def record_bad_samples(stream: ServedStream, verdicts: Sequence[BadSample], stats: ProcessStats) -> str | None:
     """Writes new bad samples to the quarantine and syncs it; returns why the stream must stop, if it must."""
     try:
         new = stream.quarantine.record(verdicts)
@@ -436,7 +436,7 @@ def record_bad_samples(stream: ServedStream, verdicts: Sequence[Verdict], stats:
             "the state directory, then restart streamd"
         )
     for verdict in new:
-        stats.count(f"stream.{stream.spec.name}", "bad_samples")
+        stats.add_count(f"stream.{stream.spec.name}", "bad_samples")
         log.warning(
             "sample.bad",
             verdict.reason,

@@ -15,7 +15,7 @@ from streamd.daemon.engine.crashes import Charge
 from streamd.daemon.engine.row_cost import RowCost
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.cache.file import WriterLocks, lock_name
-from streamd.errors import ConfigError, OtherPixelsError, unopened
+from streamd.errors import ConfigError, OtherPixelsError, format_open_failure
 from streamd.ipc.worker_messages import CloseStream, OpenStream, TransformPlace
 
 _MOST_CHARGES: Final = 2  # one may be somebody else's fault
@@ -166,7 +166,7 @@ class Register:
         entry = self._entries[number]
         answer = self._answer(entry)
         if not answer.done():
-            answer.set_exception(ConfigError(unopened(entry.stream.spec.name, reason)))
+            answer.set_exception(ConfigError(format_open_failure(entry.stream.spec.name, reason)))
 
     def charge(self, charge: Charge) -> str:
         """A worker ended over the transform of a stream. Why the stream is given up, if it is: for good, by all."""

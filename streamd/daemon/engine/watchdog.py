@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from streamd.daemon.engine.crashes import Finding, finding
-from streamd.ipc.progress_page import Trial, Whereabouts
+from streamd.ipc.progress_page import RowProgress, TransformTrial
 from streamd.limits import STOPPED_S
 
 _LATE_S: Final = 1.0  # a timer so late says that the whole host stood still, the workers with it
@@ -21,7 +21,7 @@ class Watch:
     def __init__(
         self,
         pid: int,
-        where: Callable[[], Whereabouts | Trial],
+        where: Callable[[], RowProgress | TransformTrial],
         deadline_s: float,
         found: Callable[[Finding], None],
     ) -> None:

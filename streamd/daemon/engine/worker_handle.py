@@ -13,23 +13,23 @@ from typing import Final, Protocol, Self
 from streamd.daemon.engine.batch_job import Task
 from streamd.daemon.engine.crashes import Death, Finding, death
 from streamd.daemon.engine.watchdog import Watch
-from streamd.ipc.frames import bundle, parted
-from streamd.ipc.progress_page import TRACK_BYTES, Track, Whereabouts
-from streamd.ipc.slots import SlotStore, make_memory
+from streamd.ipc.frames import bundle_records, split_records
+from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage, RowProgress
+from streamd.ipc.slots import SlotStore, create_memfd
 from streamd.ipc.worker_messages import (
-    MAX_GROUP,
+    MAX_GROUP_RECORDS,
     MAX_RECORD_BYTES,
-    Command,
     OpenStream,
-    Ready,
-    Report,
-    Unopened,
+    StreamOpenFailed,
+    StreamReady,
+    WorkerCommand,
+    WorkerReport,
     decode_report,
     encode_command,
 )
 from streamd.limits import WORKER_ENVIRONMENT, WORKER_LEAVE_S
 
-_GROUPED_BYTES: Final = MAX_RECORD_BYTES // 2 // MAX_GROUP  # a larger record goes alone
+_GROUPED_BYTES: Final = MAX_RECORD_BYTES // 2 // MAX_GROUP_RECORDS  # a larger record goes alone
 
 
 class WorkerListener(Protocol):
@@ -38,10 +38,10 @@ class WorkerListener(Protocol):
     def on_worker_started(self, worker: WorkerProcess) -> None:
         """A worker has started and knows no stream yet."""
 
-    def on_worker_reports(self, worker: WorkerProcess, reports: Sequence[Report]) -> None:
+    def on_worker_reports(self, worker: WorkerProcess, reports: Sequence[WorkerReport]) -> None:
         """A worker has sent these reports in one datagram."""
 
-    def on_worker_waiting(self, worker: WorkerProcess, at: Whereabouts) -> None:
+    def on_worker_waiting(self, worker: WorkerProcess, at: RowProgress) -> None:
         """A worker has waited for a file beyond the deadline. This is said once of each place."""
 
     def on_worker_died(self, worker: WorkerProcess, death: Death) -> None:
@@ -59,7 +59,7 @@ class WorkerProcess:
         self,
         process: asyncio.subprocess.Process,
         link: socket.socket,
-        track: Track,
+        track: ProgressPage,
         listener: WorkerListener,
         row_deadline_s: float,
     ) -> None:
@@ -68,11 +68,11 @@ class WorkerProcess:
         self._track = track
         self._listener = listener
         self._row_deadline_s = row_deadline_s
-        self._watch = Watch(process.pid, track.read, row_deadline_s, self._found)
-        self._trials = Watch(process.pid, track.trial, row_deadline_s, self._found_at_trial)
+        self._watch = Watch(process.pid, track.read_row, row_deadline_s, self._found)
+        self._trials = Watch(process.pid, track.read_trial, row_deadline_s, self._found_at_trial)
         self._trying: set[int] = set()  # streams whose transforms it has yet to try
         self._killed_for: Finding | None = None
-        self._waited_at: Whereabouts | None = None
+        self._waited_at: RowProgress | None = None
         self._mapped: set[int] = set()
         self._records: list[bytes] = []  # to be sent with the turn's end
         self._descriptors: list[int] = []  # that go with them
@@ -87,14 +87,14 @@ class WorkerProcess:
     async def start(cls, place: int, listener: WorkerListener, row_deadline_s: float) -> Self:
         """Starts `python -m streamd.worker` with its end of a new socket pair and a new page."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        page = make_memory("streamd.track", TRACK_BYTES)
+        page = create_memfd("streamd.track", PROGRESS_PAGE_BYTES)
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-P", "-m", "streamd.worker", str(theirs.fileno()), str(page), str(place),
                 stdin=asyncio.subprocess.DEVNULL, pass_fds=[theirs.fileno(), page],
                 env={**os.environ, **WORKER_ENVIRONMENT},
             )  # fmt: skip
-            track = Track(page)
+            track = ProgressPage(page)
         except BaseException:
             ours.close()
             raise
@@ -109,11 +109,11 @@ class WorkerProcess:
         return self._process.pid
 
     @property
-    def at(self) -> Whereabouts:
+    def at(self) -> RowProgress:
         """Where it is by its own word."""
-        return self._track.read()
+        return self._track.read_row()
 
-    def send(self, command: Command) -> None:
+    def send(self, command: WorkerCommand) -> None:
         """Says something; a worker that is dead already does not hear it, and `ended` tells."""
         if isinstance(command, OpenStream) and command.transform is not None:
             if not self._trying:
@@ -129,13 +129,13 @@ class WorkerProcess:
         self.tasks[task.number] = task
         descriptors = []
         if task.slot not in self._mapped:
-            descriptors.append(slots.writable(task.slot, task.slot_bytes))
+            descriptors.append(slots.ensure_slot(task.slot, task.slot_bytes))
             self._mapped.add(task.slot)
         self._say(task, descriptors)
 
-    def _say(self, command: Command, descriptors: list[int]) -> None:
+    def _say(self, command: WorkerCommand, descriptors: list[int]) -> None:
         record = encode_command(command)
-        if len(self._records) == MAX_GROUP or (self._records and len(record) > _GROUPED_BYTES):
+        if len(self._records) == MAX_GROUP_RECORDS or (self._records and len(record) > _GROUPED_BYTES):
             self._flush()
         self._records.append(record)
         self._descriptors += descriptors
@@ -155,9 +155,9 @@ class WorkerProcess:
             return
         try:
             if descriptors:
-                socket.send_fds(self._link, [bundle(records)], descriptors)
+                socket.send_fds(self._link, [bundle_records(records)], descriptors)
             else:
-                self._link.send(bundle(records))
+                self._link.send(bundle_records(records))
         except BlockingIOError:  # hundreds of words lie unread
             self._kill(Finding.DEAF)
         except (BrokenPipeError, ConnectionResetError):
@@ -189,11 +189,11 @@ class WorkerProcess:
         code = await self._process.wait()
         while self._read():  # its last words may still lie in the socket
             pass
-        return death(code, self._track.read(), self._track.trial(), self._killed_for, self._row_deadline_s)
+        return death(code, self._track.read_row(), self._track.read_trial(), self._killed_for, self._row_deadline_s)
 
     def _found(self, finding: Finding) -> None:
         """It has been silent for too long; a disk may take twice as long, with a word about it, and no longer."""
-        at = self._track.read()
+        at = self._track.read_row()
         if finding is not Finding.WAITING or at == self._waited_at:
             self._kill(finding)
         elif at != self._waited_at:
@@ -239,7 +239,7 @@ class WorkerProcess:
         except ConnectionResetError:
             data = b""
         if data:
-            reports = [decode_report(record) for record in parted(data)]
+            reports = [decode_report(record) for record in split_records(data)]
             if self._trying:
                 self._note_opened(reports)
             self._listener.on_worker_reports(self, reports)
@@ -247,7 +247,9 @@ class WorkerProcess:
             asyncio.get_running_loop().remove_reader(self._link)
         return bool(data)
 
-    def _note_opened(self, reports: Sequence[Report]) -> None:
-        self._trying.difference_update(report.stream for report in reports if isinstance(report, Ready | Unopened))
+    def _note_opened(self, reports: Sequence[WorkerReport]) -> None:
+        self._trying.difference_update(
+            report.stream for report in reports if isinstance(report, StreamReady | StreamOpenFailed)
+        )
         if not self._trying:
             self._trials.rest()

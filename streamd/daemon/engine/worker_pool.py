@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from streamd.core import log
-from streamd.core.counters import Stats
+from streamd.core.counters import ProcessStats
 from streamd.daemon.engine.batch_job import BatchJob, Task
 from streamd.daemon.engine.crashes import is_waiting
 from streamd.daemon.engine.worker_handle import WorkerListener, WorkerProcess
 from streamd.ipc.slots import SlotStore
-from streamd.ipc.worker_messages import Command, DropSlots, TransformPlace
+from streamd.ipc.worker_messages import TransformPlace, UnmapSlots, WorkerCommand
 from streamd.limits import WORKER_RESPAWN_MAX_S, WORKER_RESPAWN_S
 
 _PASSING: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})  # of starting a process
@@ -70,14 +70,14 @@ class WorkerPool:
     """
 
     def __init__(
-        self, count: int, row_deadline_s: float, slots: SlotStore, stats: Stats, listener: WorkerListener
+        self, count: int, row_deadline_s: float, slots: SlotStore, stats: ProcessStats, listener: WorkerListener
     ) -> None:
         self._count = count
         self._row_deadline_s = row_deadline_s
         self._slots = slots
         self._stats = stats
         self._listener = listener
-        self._queue_waits = stats.stage("engine", "queue")
+        self._queue_waits = stats.stage_times("engine", "queue")
         self._group: asyncio.TaskGroup | None = None
         self._generations = [_Generation()]  # the last one begins batches, those before it finish theirs
         self._next_generation: _Generation | None = None  # starts, and begins nothing before the switch
@@ -136,19 +136,19 @@ class WorkerPool:
         for generation in self._generations:
             while assignment := generation.next_assignment():
                 worker, task = assignment
-                self._queue_waits.add(time.monotonic() - task.queued_s)
+                self._queue_waits.add_runs(time.monotonic() - task.queued_s)
                 worker.give_task(task, self._slots)
 
     # --- what workers are told
 
-    def send_to_all(self, *commands: Command) -> None:
+    def send_to_all(self, *commands: WorkerCommand) -> None:
         """Sends commands to every worker, also to those of a generation that starts."""
         for generation in (
             self._generations if self._next_generation is None else [*self._generations, self._next_generation]
         ):
             _send_commands(generation, commands)
 
-    def send_to_newest(self, *commands: Command) -> None:
+    def send_to_newest(self, *commands: WorkerCommand) -> None:
         """Sends commands to the workers that begin batches."""
         _send_commands(self._generations[-1], commands)
 
@@ -156,7 +156,7 @@ class WorkerPool:
         """Has every worker unmap slots that are over."""
         for worker in self.workers:
             if worker.forget(slots):
-                worker.send(DropSlots(slots))
+                worker.send(UnmapSlots(slots))
 
     def replace_waiting_workers(self, number: int) -> None:
         """Kills the workers that wait for files of this stream's number; others start in their places."""
@@ -229,7 +229,7 @@ class WorkerPool:
             death = await worker.ended()
             generation.workers.remove(worker)
             generation.deaths += 1
-            self._stats.count("engine", "worker_deaths")
+            self._stats.add_count("engine", "worker_deaths")
             pause_s = WORKER_RESPAWN_S if worker.completed else min(pause_s * 2, WORKER_RESPAWN_MAX_S)
             log.warning("worker.died", f"a worker died, {death.words}; the next starts in {pause_s:g} s", place=place)
             self._listener.on_worker_died(worker, death)
@@ -247,7 +247,7 @@ class WorkerPool:
             return None
 
 
-def _send_commands(generation: _Generation, commands: Sequence[Command]) -> None:
+def _send_commands(generation: _Generation, commands: Sequence[WorkerCommand]) -> None:
     for command in commands:
         for worker in generation.workers:
             worker.send(command)

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.core import log
-from streamd.core.captions import Caption, captions, heading_of
-from streamd.core.counters import Stats
+from streamd.core.captions import Caption, build_captions, format_heading_with_count
+from streamd.core.counters import ProcessStats
 from streamd.core.sampler import PAD_ID
 from streamd.daemon.monitor.batch_preview import Glimpse, Leaving
-from streamd.decode.pil_image import picture_of
+from streamd.decode.pil_image import build_pil_image
 from streamd.limits import SHOWN_S
 
 _FRESH_S: Final = 1.0  # who asks within so long sees what the last one saw
@@ -72,7 +72,7 @@ class _Drawing(NamedTuple):
 class Pictures:
     """Draws a batch of a stream once a second at most, however many look."""
 
-    def __init__(self, leaving: Leaving, stats: Stats) -> None:
+    def __init__(self, leaving: Leaving, stats: ProcessStats) -> None:
         self._leaving = leaving
         self._stats = stats
         self._drawings: dict[str, _Drawing] = {}
@@ -93,7 +93,7 @@ class Pictures:
         """What becomes of a batch, which another may have seen as well."""
         drawing = self._drawings.get(stream)
         if drawing is None or drawing.glimpse is not glimpse:
-            self._stats.count("dashboard", "drawn")
+            self._stats.add_count("dashboard", "drawn")
             # In a thread, for it takes some milliseconds, which belong to trainers.
             page = asyncio.get_running_loop().run_in_executor(None, _json, glimpse)
             drawing = self._drawings[stream] = _Drawing(glimpse, time.monotonic(), page)
@@ -116,9 +116,9 @@ def _json(glimpse: Glimpse) -> bytes:
 def shown(glimpse: Glimpse) -> Shown:
     """A batch with its first pictures."""
     batch = glimpse.first
-    told = captions(batch, len(batch))
+    told = build_captions(batch, len(batch))
     samples = [_sample(glimpse, batch.images[row], caption) for row, caption in enumerate(told)]
-    heading = heading_of(batch, glimpse.samples)
+    heading = format_heading_with_count(batch, glimpse.samples)
     return Shown(batch.spec.name, batch.epoch, batch.index, glimpse.rows, heading, samples)
 
 
@@ -143,7 +143,7 @@ def data_address(image: npt.NDArray[np.uint8]) -> str:
 
 def encoded(image: npt.NDArray[np.uint8], kind: str) -> bytes:
     """An image (H, W, C) as a file of a kind, reduced if it is large."""
-    picture = picture_of(image)
+    picture = build_pil_image(image)
     picture.thumbnail((_LONGEST, _LONGEST))
     file = BytesIO()
     picture.save(file, kind.upper(), quality=_QUALITY)

@@ -11,7 +11,7 @@ import numpy as np
 from streamd.client.batch import Batch, open_batch
 from streamd.core import log
 from streamd.core.sampler import PAD_ID
-from streamd.core.slot_layout import layout
+from streamd.core.slot_layout import compute_layout
 from streamd.core.spec import StreamSpec
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.ipc.messages import BatchReady
@@ -79,12 +79,12 @@ class Leaving:
 
     def _copy(self, stream: ServedStream, ready: BatchReady) -> Glimpse:
         spec, rows = stream.spec, shown_rows(stream.spec, ready.rows)
-        lies, first = layout(spec, ready.rows), layout(spec, rows)
-        memory = np.empty(first.nbytes, np.uint8).data
-        for there, here in zip(lies.tensors, first.tensors, strict=True):
-            self._slots.read(ready.slot, memory[here.offset : here.offset + here.nbytes], there.offset)
+        lies, first = compute_layout(spec, ready.rows), compute_layout(spec, rows)
+        memory = np.empty(first.size_bytes, np.uint8).data
+        for there, here in zip(lies.all_tensors, first.all_tensors, strict=True):
+            self._slots.copy_slot_bytes(ready.slot, memory[here.offset : here.offset + here.size_bytes], there.offset)
         ids = np.empty(ready.rows, np.int64)
-        self._slots.read(ready.slot, ids.data.cast("B"), lies.sample_ids.offset)
+        self._slots.copy_slot_bytes(ready.slot, ids.data.cast("B"), lies.sample_ids.offset)
         told = msgspec.structs.replace(ready, rows=rows, bad=tuple(each for each in ready.bad if each.row < rows))
         batch = open_batch(memory, first, told, spec, token=str, on_return=lambda: None)
         return Glimpse(stream, batch, ready.rows, int(np.count_nonzero(ids != PAD_ID)))
@@ -92,5 +92,5 @@ class Leaving:
 
 def shown_rows(spec: StreamSpec, rows: int) -> int:
     """How many of a batch's rows are copied: one at least, however large."""
-    row_bytes = layout(spec, rows).images.nbytes // rows
+    row_bytes = compute_layout(spec, rows).images.size_bytes // rows
     return max(1, min(rows, SHOWN_ROWS, SHOWN_BYTES // row_bytes))

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from streamd.core.counters import Stats
+from streamd.core.counters import ProcessStats
 from streamd.daemon.monitor.bad_samples import bad_list
 from streamd.daemon.monitor.batch_images import Pictures
 from streamd.daemon.monitor.http_access import STARTING, opens, reply, told
@@ -17,7 +17,7 @@ from streamd.daemon.monitor.live_feed import Live
 from streamd.daemon.monitor.snapshot import Sight, Watched
 from streamd.daemon.monitor.thumbnails import Thumbnails
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.errors import near_name
+from streamd.errors import suggest_name
 
 _TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _POLICY: Final = (
@@ -64,7 +64,7 @@ class Dashboard:
             web.get("/thumbnails/{stream}/{sample:[0-9]{1,18}}", self._thumbnail, allow_head=False),
         ]
 
-    def watch(self, service: Watched, sight: Sight, stats: Stats) -> None:
+    def watch(self, service: Watched, sight: Sight, stats: ProcessStats) -> None:
         """From now on it shows this service."""
         self._service, self._pictures = service, Pictures(service.leaving, stats)
         self._live.watch(service, sight)
@@ -101,7 +101,7 @@ class Dashboard:
             raise Declined(told(503, _STARTING))
         name, known = request.match_info["stream"], self._service.streams
         if name not in known:
-            raise Declined(told(404, f"no stream {name!r}{near_name(name, known)}; served: {', '.join(known)}"))
+            raise Declined(told(404, f"no stream {name!r}{suggest_name(name, known)}; served: {', '.join(known)}"))
         return known[name]
 
     async def _leaving(self, request: web.Request) -> web.Response:

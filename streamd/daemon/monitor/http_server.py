@@ -13,8 +13,8 @@ from typing import Any, Final
 from aiohttp import web
 
 from streamd.core import log
-from streamd.core.counters import Stats
-from streamd.core.text import counted
+from streamd.core.counters import ProcessStats
+from streamd.core.text import format_count
 from streamd.daemon.monitor.dashboard import Dashboard, Declined
 from streamd.daemon.monitor.http_access import STARTING, is_ours, new_token, reply, told
 from streamd.daemon.monitor.prometheus import CONTENT_TYPE, Exposition
@@ -89,7 +89,7 @@ class Monitor:
         loop.call_soon(_thin_out, server)
         return server()
 
-    def watch(self, service: Watched, stats: Stats) -> None:
+    def watch(self, service: Watched, stats: ProcessStats) -> None:
         """From now on it tells of this service."""
         sight = Sight(service, stats)
         self._service, self._exposition = service, Exposition(sight.look)
@@ -147,7 +147,7 @@ class Monitor:
         objections, troubles = _readiness_of(self._service)
         if objections:
             return told(503, "\n".join(objections))
-        return told(200, f"ready, with {counted(troubles, 'trouble')}: {_SEE_STATUS}" if troubles else "ready")
+        return told(200, f"ready, with {format_count(troubles, 'trouble')}: {_SEE_STATUS}" if troubles else "ready")
 
 
 def _thin_out(server: web.Server) -> None:
@@ -169,8 +169,8 @@ def _readiness_of(service: Watched | None) -> tuple[list[str], int]:
     objections = ["draining: the daemon is going away"] if status.draining else []
     objections += [f"stream {each.name!r} is stopped: {_SEE_STATUS}" for each in status.streams if each.stopped]
     if len(status.sessions) >= MAX_SESSIONS:
-        objections.append(f"full: {counted(len(status.sessions), 'trainer')} are connected, which is the most")
-    return objections, len(status.troubles)
+        objections.append(f"full: {format_count(len(status.sessions), 'trainer')} are connected, which is the most")
+    return objections, len(status.all_troubles)
 
 
 def _contain(

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 import msgspec
 from aiohttp import web
 
-from streamd.core.activity import Look, Moment, moment
-from streamd.core.captions import shape_words
+from streamd.core.activity import DaemonActivity, StatusSnapshot, compute_activity
+from streamd.core.captions import format_image_shape
 from streamd.core.status import StreamStatus
 from streamd.daemon.monitor.http_access import STARTING, opens, standing
 from streamd.daemon.monitor.page_data import Make, Source, view
@@ -41,7 +41,7 @@ class Live:
         self._service: Watched | None = None
         self._sight: Sight | None = None
         self._host = socket.gethostname()
-        self._before: Look | None = None
+        self._before: StatusSnapshot | None = None
         self._looked_s = -_OLD_S
         self._events = _Events(b"", b"")
         self._closing = asyncio.Event()
@@ -87,14 +87,14 @@ class Live:
         before = self._before if now_s < self._looked_s + _OLD_S else None
         figures = sight.look()
         self._before, self._looked_s = figures, now_s
-        now, made = moment(before, figures), makes(service.streams)
+        now, made = compute_activity(before, figures), makes(service.streams)
         whole = _event(view(now, figures, made, self._host))
         if not any(each.status.stopped or each.status.failed for each in now.streams):  # as nearly always
             return _Events(whole, whole)
         return _Events(whole, _event(view(discreet(now), figures, made, self._host)))
 
 
-def discreet(now: Moment) -> Moment:
+def discreet(now: DaemonActivity) -> DaemonActivity:
     """The same without the reasons why streams are stopped or have failed: they name files."""
     streams = tuple(replace(each, status=_discreet(each.status)) for each in now.streams)
     return replace(now, streams=streams, status=replace(now.status, streams=tuple(each.status for each in streams)))
@@ -112,7 +112,7 @@ def makes(streams: Mapping[str, ServedStream]) -> dict[str, Make]:
 def _make(stream: ServedStream) -> Make:
     manifest = stream.manifest
     source: Source = "arrays" if manifest.arrays is not None else "shards" if manifest.shards is not None else "files"
-    return Make(source, shape_words(*stream.spec.image_shape), stream.cache is not None)
+    return Make(source, format_image_shape(*stream.spec.image_shape), stream.cache is not None)
 
 
 def _event(value: object) -> bytes:

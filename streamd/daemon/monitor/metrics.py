@@ -22,16 +22,16 @@ from prometheus_client.metrics_core import (
     Metric,
 )
 
-from streamd.core.activity import cohorts, lags
-from streamd.core.counters import SPREAD_S
-from streamd.core.epoch_timing import Stage
-from streamd.core.status import Doing, SessionStatus, StreamStatus
+from streamd.core.activity import compute_lags, count_cohorts
+from streamd.core.counters import BUCKET_BOUNDS_S
+from streamd.core.epoch_timing import EpochBottleneck
+from streamd.core.status import SessionState, SessionStatus, StreamStatus
 from streamd.daemon.monitor.bad_samples import FAULTS
 from streamd.daemon.monitor.snapshot import Figures, Histogram
 
 Rows = Iterable[tuple[Sequence[str], float | None]]
 
-_BOUNDS: Final = (*map(str, SPREAD_S), "+Inf")
+_BOUNDS: Final = (*map(str, BUCKET_BOUNDS_S), "+Inf")
 _STREAM: Final = ["stream"]
 _TRAINER_LABELS: Final = ["stream", "trainer"]
 
@@ -160,9 +160,9 @@ def _trainers(figures: Figures) -> Iterator[Metric]:
     sessions, names = figures.status.sessions, [each.name for each in figures.status.streams]
     doing = Counter((each.stream, each.doing) for each in sessions)
     limits = Counter((each.stream, each.last_epoch.verdict) for each in sessions if each.last_epoch)
-    together = cohorts(sessions)
-    at = [([name, word], doing[name, word]) for name in names for word in get_args(Doing)]
-    by = [([name, stage], limits[name, stage]) for name in names for stage in get_args(Stage)]
+    together = count_cohorts(sessions)
+    at = [([name, word], doing[name, word]) for name in names for word in get_args(SessionState)]
+    by = [([name, stage], limits[name, stage]) for name in names for stage in get_args(EpochBottleneck)]
     yield gauge("trainers", _TRAINERS, [*_STREAM, "doing"], at)
     yield gauge("trainers_limited", _LIMITED, [*_STREAM, "by"], by)
     yield gauge("cohorts", _COHORTS, _STREAM, [([name], together.get(name, 0)) for name in names])
@@ -197,7 +197,7 @@ def of_trainers(figures: Figures) -> Iterator[Metric]:
                [[*names, str(each.rank), str(each.world)] for each, names in labels])  # fmt: skip
     for name, text, of in _TRAINER_GAUGES:
         yield gauge(name, text, _TRAINER_LABELS, [(names, of(each)) for each, names in labels])
-    behind = lags(sessions)
+    behind = compute_lags(sessions)
     yield gauge("trainer_lag_steps", "Steps behind the furthest trainer of the same stream, rank and world; no value "
                 "once it has finished.", _TRAINER_LABELS,
                 [(names, behind.get(each.session)) for each, names in labels])  # fmt: skip
@@ -217,7 +217,7 @@ def _state(figures: Figures) -> Iterator[Metric]:
     yield gauge("draining", "1 while trainers are sent away, since the daemon is about to end.", [],
                 [([], status.draining)])  # fmt: skip
     yield gauge("troubles", "How many things streamd status finds wrong; it says which, and what to do.", [],
-                [([], len(status.troubles))])  # fmt: skip
+                [([], len(status.all_troubles))])  # fmt: skip
     yield gauge("reload_failed", "1 if the configuration as it is written now is not, or not all, what is served.", [],
                 [([], status.reload_failed)])  # fmt: skip
     rules = figures.numbers.get("rules", {})
@@ -233,10 +233,10 @@ def _memory(figures: Figures) -> Iterator[Metric]:
                 "reaches the limit where trainers are slow, and that is no trouble.", [],
                 [([], status.memory_used_bytes)])  # fmt: skip
     yield gauge("slots", "Pieces of shared memory, each with room for one batch.", [],
-                [([], figures.number("daemon", "slots"))])  # fmt: skip
+                [([], figures.counter_value("daemon", "slots"))])  # fmt: skip
     yield counter("slot_wait_seconds", "Time in which a trainer wanted a batch and no slot was free. Where it grows "
                   "fast, give the daemon more `memory`.", [],
-                  [([], figures.number("daemon", "slot_wait_s"))])  # fmt: skip
+                  [([], figures.counter_value("daemon", "slot_wait_s"))])  # fmt: skip
 
 
 def _work(figures: Figures) -> Iterator[Metric]:
@@ -246,18 +246,18 @@ def _work(figures: Figures) -> Iterator[Metric]:
                 "last half minute. Near 1 with waiting trainers: decoding is the limit.", [],
                 [([], status.busy_fraction)])  # fmt: skip
     yield counter("worker_deaths", "Workers that died and were replaced. A sample that kills them is set aside.", [],
-                  [([], figures.number("engine", "worker_deaths"))])  # fmt: skip
+                  [([], figures.counter_value("engine", "worker_deaths"))])  # fmt: skip
     yield counter("worker_idle_seconds", "Time, of all workers together, without a task.", [],
-                  [([], figures.number("engine", "idle_s"))])  # fmt: skip
+                  [([], figures.counter_value("engine", "idle_s"))])  # fmt: skip
     yield counter("tasks", "Parts of batches that were given to workers, up to 32 samples each.", [],
-                  [([], figures.number("engine", "queue_count"))])  # fmt: skip
+                  [([], figures.counter_value("engine", "queue_count"))])  # fmt: skip
     yield counter("task_wait_seconds", "Time, of all tasks together, between being made and being given to a worker.",
-                  [], [([], figures.number("engine", "queue_s"))])  # fmt: skip
+                  [], [([], figures.counter_value("engine", "queue_s"))])  # fmt: skip
     yield gauge("productions", "Batches that are being read and decoded.", [],
-                [([], figures.number("daemon", "producing"))])  # fmt: skip
+                [([], figures.counter_value("daemon", "producing"))])  # fmt: skip
 
 
 def _wire(figures: Figures) -> Iterator[Metric]:
-    rows = [([kind], figures.number("wire", kind)) for kind in ("malformed", "stale")]
+    rows = [([kind], figures.counter_value("wire", kind)) for kind in ("malformed", "stale")]
     yield counter("frames_dropped", "What clients said that counts for nothing: malformed frames, of a broken or "
                   "hostile client, and stale ones, of a session that has ended.", ["reason"], rows)  # fmt: skip

@@ -6,9 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from streamd.core.activity import WORDS, Flow, Limit, Moment, StreamPace, TrainerPace, numbered
-from streamd.core.epoch_timing import Stage
-from streamd.core.status import DOING_WORDS, DaemonStatus, SessionStatus, StreamStatus, in_order, place
+from streamd.core.activity import (
+    BOTTLENECK_WORDS,
+    Bottleneck,
+    DaemonActivity,
+    DataFlow,
+    StreamPace,
+    TrainerPace,
+    number_cohorts,
+)
+from streamd.core.epoch_timing import EpochBottleneck
+from streamd.core.status import STATE_WORDS, DaemonStatus, SessionStatus, StreamStatus, find_reached_step, sort_sessions
 from streamd.daemon.monitor.bad_samples import Fault
 from streamd.daemon.monitor.snapshot import Figures
 
@@ -49,7 +57,7 @@ class WayView:
     decoding: float
     slots: int
     waiting: float
-    limit: Limit
+    limit: Bottleneck
     words: str
 
 
@@ -77,7 +85,7 @@ class TrainerView(SessionStatus):
     doing_words: str
     lag: int | None
     left_s: float | None
-    verdict: Stage | None
+    verdict: EpochBottleneck | None
     verdict_words: str | None
 
 
@@ -92,16 +100,16 @@ class View:
     trainers: Sequence[TrainerView]
 
 
-def view(now: Moment, figures: Figures, makes: Mapping[str, Make], host: str) -> View:
+def view(now: DaemonActivity, figures: Figures, makes: Mapping[str, Make], host: str) -> View:
     """What there is to see of a moment on `host`."""
-    cohorts = numbered(now.status.sessions)
+    cohorts = number_cohorts(now.status.sessions)
     paces = {each.status.session: each for each in now.trainers}
     return View(
         _daemon(now.status, host),
-        now.status.troubles,
+        now.status.all_troubles,
         _way(now.flow),
         [_stream(each, figures, makes[each.status.name]) for each in now.streams],
-        [_trainer(paces[each.session], cohorts.get(each.session)) for each in in_order(now.status.sessions)],
+        [_trainer(paces[each.session], cohorts.get(each.session)) for each in sort_sessions(now.status.sessions)],
     )
 
 
@@ -121,10 +129,12 @@ def _daemon(status: DaemonStatus, host: str) -> DaemonView:
     )
 
 
-def _way(flow: Flow | None) -> WayView | None:
+def _way(flow: DataFlow | None) -> WayView | None:
     if flow is None:
         return None
-    return WayView(flow.reading, flow.decoding, flow.slots, flow.waiting, flow.limit, WORDS[flow.limit])
+    return WayView(
+        flow.reading, flow.decoding, flow.slots, flow.waiting, flow.bottleneck, BOTTLENECK_WORDS[flow.bottleneck]
+    )
 
 
 def _stream(pace: StreamPace, figures: Figures, make: Make) -> StreamView:
@@ -140,15 +150,15 @@ def _stream(pace: StreamPace, figures: Figures, make: Make) -> StreamView:
 
 def _trainer(pace: TrainerPace, cohort: int | None) -> TrainerView:
     status, timing = pace.status, pace.status.last_epoch
-    epoch, step = place(status)
+    epoch, step = find_reached_step(status)
     return TrainerView(
         **{**_fields(status), "epoch": epoch, "step": step, "samples_per_s": pace.samples_per_s},
         cohort=cohort,
-        doing_words=DOING_WORDS[status.doing],
+        doing_words=STATE_WORDS[status.doing],
         lag=pace.lag,
         left_s=pace.left_s,
         verdict=timing.verdict if timing else None,
-        verdict_words=timing.line if timing else None,
+        verdict_words=timing.summary_text if timing else None,
     )
 
 

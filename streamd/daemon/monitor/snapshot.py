@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
-from streamd.core.activity import Look
-from streamd.core.counters import Spread, Stats
+from streamd.core.activity import StatusSnapshot
+from streamd.core.counters import ProcessStats, StageHistogram
 from streamd.core.status import DaemonStatus
 from streamd.daemon.monitor.bad_samples import Fault, fault
 from streamd.daemon.monitor.batch_preview import Leaving
@@ -42,7 +42,7 @@ class Histogram:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures(Look):
+class Figures(StatusSnapshot):
     """Everything that is told of, besides what `streamd top` looks at, by stream.
 
     `bad` counts the samples known to be bad, by kind; `reads` and `decodes` are seconds a sample.
@@ -54,13 +54,13 @@ class Figures(Look):
 
     def of_stream(self, stream: str, name: str) -> float:
         """What was counted of a stream under a name; 0 when nothing was."""
-        return self.number(f"stream.{stream}", name)
+        return self.counter_value(f"stream.{stream}", name)
 
 
 class Sight:
     """Looks at a service's books."""
 
-    def __init__(self, service: Watched, stats: Stats) -> None:
+    def __init__(self, service: Watched, stats: ProcessStats) -> None:
         self._service = service
         self._stats = stats
         self._tallies: dict[str, _Tally] = {}
@@ -85,9 +85,9 @@ class Sight:
         return tally
 
     def _spreads(self, streams: Iterable[str], stage: str) -> dict[str, Histogram]:
-        known = self._stats.spreads(stage)
-        spreads = {name: known.get(f"stream.{name}", Spread()) for name in streams}
-        return {name: Histogram(tuple(spread.cells), spread.total_s) for name, spread in spreads.items()}
+        known = self._stats.histograms_by_group(stage)
+        spreads = {name: known.get(f"stream.{name}", StageHistogram()) for name in streams}
+        return {name: Histogram(tuple(spread.bucket_counts), spread.total_s) for name, spread in spreads.items()}
 
 
 class _Tally:

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.ipc.thumbnail_messages import LENGTH, Asked
+from streamd.ipc.thumbnail_messages import LENGTH_PREFIX, ThumbnailRequest
 from streamd.limits import MAX_THUMBNAILS, THUMBNAIL_S, WORKER_ENVIRONMENT
 
 _COMMAND: Final = (sys.executable, "-P", "-m", "streamd.worker.thumbnail_process")
@@ -95,12 +95,12 @@ async def _pictures(stream: ServedStream, ids: list[int]) -> AsyncIterator[bytes
     assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018 - both are pipes
     spec = replace(stream.spec, labels={}, normalize="none")  # which may be large, and no picture depends on them
     try:
-        process.stdin.write(msgspec.json.encode(Asked(str(stream.manifest_path), spec, ids)))
+        process.stdin.write(msgspec.json.encode(ThumbnailRequest(str(stream.manifest_path), spec, ids)))
         process.stdin.close()
         with contextlib.suppress(TimeoutError, asyncio.IncompleteReadError, ConnectionError):
             for _ in ids:
                 async with asyncio.timeout(THUMBNAIL_S):
-                    length = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))[0]
+                    length = LENGTH_PREFIX.unpack(await process.stdout.readexactly(LENGTH_PREFIX.size))[0]
                     picture = await process.stdout.readexactly(length)
                 yield picture
     finally:

@@ -17,9 +17,9 @@ import numpy as np
 from streamd.config import Config, StreamConfig
 from streamd.config.schema_sections import ShuffleConfig
 from streamd.core import log
-from streamd.core.sampler import PLAN_VERSION, Order
-from streamd.core.spec import ImageSpec, OrderId, PixelId, StreamSpec, identity
-from streamd.core.text import counted, is_text
+from streamd.core.sampler import ORDER_VERSION, SampleOrder
+from streamd.core.spec import ImageSpec, OrderId, PixelId, StreamSpec, compute_identity
+from streamd.core.text import format_count, is_encodable
 from streamd.daemon.streams.quarantine import Quarantine
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.daemon.streams.shuffle_score import ShuffleMeter
@@ -48,7 +48,7 @@ def state_directory() -> Path:
         state = Path(given.split(":")[0])
     else:
         state = Path(os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()) / "streamd"
-    if not is_text(str(state)):
+    if not is_encodable(str(state)):
         raise ConfigError(f"cannot keep state in {str(state)!a}, whose name is not UTF-8; {_ELSEWHERE}")
     return state
 
@@ -136,7 +136,7 @@ def lock_paths(config: Config, state: Path) -> dict[str, Path]:
 
 def _quarantine_path(manifest_path: Path, transform: TransformPlace | None) -> Path:
     """What one version of a transform raises on says nothing of the next one."""
-    version = "" if transform is None else f".{transform.version[:16]}"
+    version = "" if transform is None else f".{transform.source_version[:16]}"
     return manifest_path.with_suffix(f"{version}{_VERDICTS}")
 
 
@@ -151,7 +151,7 @@ def _family_id(config: Config, family: Collection[str]) -> str:
         f"{name} {each.source!r}{_LISTED_ANEW.get(each.source.kind, '')} {each.labels!r} {each.split!r}{_weights(each)}"
         for name, each in streams
     ]
-    return identity("streamd config 1", *parts)
+    return compute_identity("streamd config 1", *parts)
 
 
 def _weights(stream: StreamConfig) -> str:
@@ -212,7 +212,7 @@ def _serve(stream: StreamConfig, path: Path, folder: Path) -> ServedStream:
         spec,
         path,
         listed,
-        Order.of(spec),
+        SampleOrder.from_spec(spec),
         quarantine,
         stream.bad_samples.max_fraction,
         ShuffleMeter(spec, listed.label_rows, is_packed=packed is not None and not packed.fits),
@@ -273,7 +273,8 @@ def _image(stream: StreamConfig, listed: Manifest) -> ImageSpec:
         )
     if wanted.channels != channels:
         raise ConfigError(
-            f"{key}.mode: {wanted.mode} has {counted(wanted.channels, 'channel')}, and the images of the arrays have "
+            f"{key}.mode: {wanted.mode} has {format_count(wanted.channels, 'channel')}, and the images of the "
+            "arrays have "
             f"{channels}; write mode: {'L' if channels == 1 else 'RGB'}"
         )
     return ImageSpec(height, width, channels)
@@ -281,5 +282,5 @@ def _image(stream: StreamConfig, listed: Manifest) -> ImageSpec:
 
 def _order_id(spec: StreamSpec, content_id: str) -> OrderId:
     chunks = (spec.chunk, spec.buffer) if spec.shuffle == "chunk" else ()
-    parts = (content_id, spec.batch_size, spec.remainder, spec.shuffle, spec.seed, *chunks, PLAN_VERSION)
-    return OrderId(identity("streamd order 1", msgspec.json.encode(parts)))
+    parts = (content_id, spec.batch_size, spec.remainder, spec.shuffle, spec.seed, *chunks, ORDER_VERSION)
+    return OrderId(compute_identity("streamd order 1", msgspec.json.encode(parts)))

@@ -21,7 +21,7 @@ from streamd.core import log
 from streamd.daemon.streams.catalog import list_samples, lock_paths, make_state_folder, unlisted
 from streamd.daemon.streams.manifest_locks import have_alone, take_turn
 from streamd.errors import ConfigError, StreamdError
-from streamd.ipc.parent_death import end_first
+from streamd.ipc.parent_death import raise_oom_score
 
 _PROGRESS_S = 2.0  # between two lines about a long listing
 
@@ -34,8 +34,8 @@ async def list_apart(config: Given, state: Path, *, anew: bool = False) -> None:
     Cancelling it ends the process; a manifest is written whole or not at all.
     """
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-P", "-m", "streamd.daemon.streams.listing_process", str(state), str(log.level()),
-        "all" if anew else "new", *(["json"] if log.is_json() else []),
+        sys.executable, "-P", "-m", "streamd.daemon.streams.listing_process", str(state), str(log.current_level()),
+        "all" if anew else "new", *(["json"] if log.is_json_output() else []),
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
@@ -86,9 +86,9 @@ def _list_alone(config: Config, state: Path, *, anew: bool) -> None:
 
 def main() -> None:
     """Lists, and says on standard output what is wrong with the data if anything is."""
-    end_first()
+    raise_oom_score()
     state, level = Path(sys.argv[1]), int(sys.argv[2])
-    log.configure(level=level, as_json="json" in sys.argv[4:])
+    log.configure_logging(level=level, as_json="json" in sys.argv[4:])
     try:
         config = load(msgspec.json.decode(sys.stdin.buffer.read()))
         with located(config):

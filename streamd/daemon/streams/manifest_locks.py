@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from streamd.core import log
-from streamd.core.text import printable
+from streamd.core.text import escape_unprintable
 from streamd.errors import ConfigError
 
 _MODE: Final = 0o600
@@ -79,7 +79,8 @@ def have_alone(path: Path, streams: Collection[str]) -> Iterator[None]:
         if descriptor is not None and not _has_locked(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, path):
             raise ConfigError(
                 f"streams.{', '.join(sorted(streams))}: another streamd{_named(path)} serves these samples from the "
-                f"lists in {printable(str(path.parent))}, and would lose them: stop it before they are listed anew, or "
+                f"lists in {escape_unprintable(str(path.parent))}, and would lose them: stop it before they are "
+                "listed anew, or "
                 "set STATE_DIRECTORY to another folder for this one"
             )
         yield
@@ -118,7 +119,8 @@ def _explain(path: Path, error: OSError) -> None:
     """Lists in a read-only folder, on a full disk or on a file system without locks can be served all the same."""
     log.warning(
         "manifest.unlocked",
-        f"the lists in {printable(str(path.parent))} cannot be locked ({error.strerror}): make sure that nobody lists "
+        f"the lists in {escape_unprintable(str(path.parent))} cannot be locked ({error.strerror}): make sure that "
+        "nobody lists "
         "their samples anew while they are served",
     )
 

@@ -17,8 +17,8 @@ from typing import Final
 import msgspec
 
 from streamd.core import log
-from streamd.core.bad_samples import Verdict
-from streamd.core.text import counted, printable
+from streamd.core.bad_samples import BadSample
+from streamd.core.text import escape_unprintable, format_count
 from streamd.dataset.manifest.manifest import sync_folder
 from streamd.errors import ConfigError
 
@@ -54,7 +54,7 @@ class Quarantine:
         """Goes on in another file, which gets the verdicts that it lacks. Raises OSError."""
         there = Quarantine(path, self._list_id)
         there.load()
-        there.record([Verdict(*each) for each in self.reasons.items()])
+        there.record([BadSample(*each) for each in self.reasons.items()])
         self._path = path
 
     def stay(self, list_id: Callable[[], str]) -> Quarantine:
@@ -76,8 +76,8 @@ class Quarantine:
             else:
                 foreign += 1
         if foreign:
-            said = counted(foreign, "verdict")
-            log.notice("sample.forgiven", f"{said} in {printable(self._path.name)} left out: of another list")
+            said = format_count(foreign, "verdict")
+            log.notice("sample.forgiven", f"{said} in {escape_unprintable(self._path.name)} left out: of another list")
 
     def _decoded(self, number: int, line: bytes) -> _Line:
         try:
@@ -87,7 +87,7 @@ class Quarantine:
                 f"{self._path}:{number} is no verdict ({error}): repair the line or remove the file"
             ) from error
 
-    def record(self, verdicts: Iterable[Verdict]) -> list[Verdict]:
+    def record(self, verdicts: Iterable[BadSample]) -> list[BadSample]:
         """Writes the verdicts that are new, durably, and returns them. Raises OSError: then none of them is known."""
         new = {each.sample_id: each for each in verdicts if each.sample_id not in self.reasons}
         if new:

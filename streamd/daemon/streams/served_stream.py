@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from streamd.core.bad_samples import MASKED, BadRow, Marks, resolve
-from streamd.core.sampler import Ids, Order, batch_ids, several_ids
-from streamd.core.slot_layout import slot_bytes
+from streamd.core.bad_samples import MASKED, BadRow, RowStatus, resolve_bad_samples
+from streamd.core.sampler import Ids, SampleOrder, compute_batch_ids, compute_ids_of_batches
+from streamd.core.slot_layout import compute_slot_bytes
 from streamd.core.spec import StreamShape, StreamSpec
 from streamd.daemon.streams.manifest_locks import ListLock
 from streamd.daemon.streams.quarantine import Quarantine
@@ -36,7 +36,7 @@ class ServedStream:
     spec: StreamSpec
     manifest_path: Path
     manifest: Manifest
-    order: Order
+    order: SampleOrder
     quarantine: Quarantine
     max_bad_fraction: float
     shuffle_meter: ShuffleMeter
@@ -50,7 +50,7 @@ class ServedStream:
         return StreamShape(
             self.spec.name,
             self.spec.batches,
-            slot_bytes(self.spec),
+            compute_slot_bytes(self.spec),
             -(-min(self.spec.batch_size, max(1, self.spec.samples)) // TASK_ROWS),
         )
 
@@ -67,18 +67,18 @@ class ServedStream:
         return None if mixing is None else mixing.advice
 
     def planned(self, epoch: int, index: int) -> Ids:
-        return batch_ids(self.order, epoch, index, self.spec.rows(index))
+        return compute_batch_ids(self.order, epoch, index, self.spec.batch_rows(index))
 
     def planned_together(self, epoch: int, indices: range) -> tuple[Ids, Ids]:
         """The ids of several batches, one behind the other, and the rows of each."""
-        rows = np.fromiter(map(self.spec.rows, indices), dtype=np.int64, count=len(indices))
-        return several_ids(self.order, epoch, np.array(indices, dtype=np.int64), rows), rows
+        rows = np.fromiter(map(self.spec.batch_rows, indices), dtype=np.int64, count=len(indices))
+        return compute_ids_of_batches(self.order, epoch, np.array(indices, dtype=np.int64), rows), rows
 
-    def resolved(self, epoch: int, index: int) -> tuple[Ids, Marks]:
+    def resolved(self, epoch: int, index: int) -> tuple[Ids, RowStatus]:
         """The samples that batch epoch:index delivers, by the verdicts known now."""
-        return resolve(self.planned(epoch, index), self.quarantine.reasons, self.spec.bad_policy)
+        return resolve_bad_samples(self.planned(epoch, index), self.quarantine.reasons, self.spec.bad_policy)
 
-    def bad_rows(self, epoch: int, index: int, marks: Marks) -> tuple[BadRow, ...]:
+    def bad_rows(self, epoch: int, index: int, marks: RowStatus) -> tuple[BadRow, ...]:
         """What was substituted or masked in a batch, with names."""
         if not self.quarantine.reasons or not marks.any():
             return ()

@@ -16,9 +16,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from streamd.core.sampler import PAD_ID, Ids, Order, several_ids
+from streamd.core.sampler import PAD_ID, Ids, SampleOrder, compute_ids_of_batches
 from streamd.core.spec import LabelSpec, StreamSpec
-from streamd.core.text import counted
+from streamd.core.text import format_count
 from streamd.limits import MIXED_ENOUGH, MIXING_BATCHES, MIXING_COLUMNS, MIXING_ROWS, POORLY_MIXED
 
 RowsOf = Callable[[str, Ids], npt.NDArray[Any]]  # a label and samples -> what batches carry of it, (B,) or (B, k)
@@ -88,7 +88,7 @@ def stored(spec: StreamSpec, rows_of: RowsOf) -> Mixing | None:
 
 
 def _worst(spec: StreamSpec, rows_of: RowsOf) -> Mixing | None:
-    sample = _sample(Order.of(spec))
+    sample = _sample(SampleOrder.from_spec(spec))
     scored = [
         each
         for name, label in spec.labels.items()
@@ -125,15 +125,15 @@ def _otherwise(spec: StreamSpec, buffer: int | None) -> str:
 def _advice(spec: StreamSpec, found: Mixing, remedy: str) -> str:
     return (
         f"batches are poorly mixed, by a shuffle score of {found.score:.2f} where a full shuffle has 1: the stored "
-        f"order follows the label {found.label!r}, and to mix {counted(spec.buffer, 'chunk')} of "
-        f"{counted(spec.chunk, 'sample')} at a time is too little; {remedy}"
+        f"order follows the label {found.label!r}, and to mix {format_count(spec.buffer, 'chunk')} of "
+        f"{format_count(spec.chunk, 'sample')} at a time is too little; {remedy}"
     )
 
 
-def _sample(order: Order) -> _Sample:
+def _sample(order: SampleOrder) -> _Sample:
     count = min(order.batches, MIXING_BATCHES, max(2, MIXING_ROWS // order.batch_size))
     indices = np.arange(count, dtype=np.int64) * order.batches // count
-    ids = several_ids(order, 0, indices, np.full(count, order.batch_size, dtype=np.int64))
+    ids = compute_ids_of_batches(order, 0, indices, np.full(count, order.batch_size, dtype=np.int64))
     there = ids != PAD_ID
     batches = np.repeat(np.arange(count, dtype=np.int64), order.batch_size)[there]
     return _Sample(ids[there], batches, np.bincount(batches, minlength=count))

@@ -25,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.core import log
-from streamd.core.spec import PixelId, StreamSpec, identity
-from streamd.core.text import printable
+from streamd.core.spec import PixelId, StreamSpec, compute_identity
+from streamd.core.text import escape_unprintable
 from streamd.ipc.mapping import map_readable, map_writable
 from streamd.ipc.worker_messages import CachePlace
 from streamd.limits import GIB, PAGE_BYTES
@@ -88,7 +88,7 @@ class CacheShape:
 
 def lock_name(spec: StreamSpec) -> str:
     """The file whose lock says who writes a stream's cache. No decoder is asked: the daemon has none."""
-    return f"{spec.content_id[:16]}-{identity('streamd cache 1', repr(spec.image))[:16]}.lock"
+    return f"{spec.content_id[:16]}-{compute_identity('streamd cache 1', repr(spec.image))[:16]}.lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,5 +249,5 @@ def _locked(path: Path) -> int | None:
 
 
 def _warn(path: Path, why: str) -> None:
-    folder = printable(str(path.parent))
+    folder = escape_unprintable(str(path.parent))
     log.warning("cache.read_only", f"of the cache in {folder} only what is there is used, nothing is added: {why}")

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from streamd.core.spec import LabelSpec
-from streamd.core.text import counted
+from streamd.core.text import format_count
 from streamd.dataset.files import FolderSource
 from streamd.dataset.labels import encode as labelling
 from streamd.dataset.manifest.types import Int64s, ListedValues, Scanned
@@ -177,7 +177,7 @@ def _report(walk: _Walk, root: Path, folders: int, empty: list[bytes]) -> None:
         _log.warning(
             "%s: %s removed while the folder was listed, and left out: %s",
             walk.where,
-            counted(len(walk.gone), "file or folder was", "files or folders were"),
+            format_count(len(walk.gone), "file or folder was", "files or folders were"),
             some(walk.gone),
         )
     if skipped:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from streamd.dataset.arrays.pixels import may_be_images
 from streamd.dataset.hdf5.open import library
 from streamd.dataset.paths.confined import shown
-from streamd.errors import ConfigError, near_name
+from streamd.errors import ConfigError, suggest_name
 
 _LISTED: Final = 200  # arrays of a file that are looked at for a message
 _SHOWN: Final = 8
@@ -180,7 +180,7 @@ def _there(file: Any, wanted: str, images: int | None) -> str:
     ordered = sorted(arrays, key=unlikely)
     listed = ", ".join(f"{name} ({arrays[name].dtype} {arrays[name].shape})" for name in ordered[:_SHOWN])
     more = f" and {len(ordered) - _SHOWN} more" if len(ordered) > _SHOWN else ""
-    return f"it has {listed}{more}{near_name(wanted, arrays)}"
+    return f"it has {listed}{more}{suggest_name(wanted, arrays)}"
 
 
 def _arrays(file: Any) -> dict[str, Found]:

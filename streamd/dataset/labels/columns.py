@@ -27,7 +27,7 @@ from streamd.dataset.labels.cells import Cells, Column, Texts, as_any_texts, as_
 from streamd.dataset.manifest.types import Int64s
 from streamd.dataset.paths.confined import reading, shown
 from streamd.dataset.sources import Scalar
-from streamd.errors import ConfigError, near_name
+from streamd.errors import ConfigError, suggest_name
 from streamd.limits import MIB
 
 DELIMITERS: Final = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
@@ -74,7 +74,7 @@ class Table:
                 f"{', '.join(str(position + 1) for position in found)}); rename all but one"
             )
         there = ", ".join(self.header[:_SHOWN_COLUMNS]) + (", ..." if len(self.header) > _SHOWN_COLUMNS else "")
-        hint = _separator_hint(self.header, self.delimiter) or near_name(column, self.header)
+        hint = _separator_hint(self.header, self.delimiter) or suggest_name(column, self.header)
         raise ConfigError(f"{key}: {shown(self.path)} has no column {column!r}{hint}; it has: {there}")
 
 
@@ -280,7 +280,7 @@ def _nothing(column: Column, texts: Texts, value: Scalar) -> ConfigError:
     more = f" and {len(counts) - _SHOWN_VALUES} other values" if len(counts) > _SHOWN_VALUES else ""
     return ConfigError(
         f"{column.key}: no row of {column.rows.path.name} has {value!r} in {column.what}"
-        f"{near_name(str(value), levels)}; its values, and rows of each: {there}{more}"
+        f"{suggest_name(str(value), levels)}; its values, and rows of each: {there}{more}"
     )
 
 

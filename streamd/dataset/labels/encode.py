@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from streamd.core.spec import LabelSpec
 from streamd.dataset.manifest.types import Int64s, ListedValues, Place
-from streamd.errors import ConfigError, near_name
+from streamd.errors import ConfigError, suggest_name
 from streamd.limits import MAX_TEXT_BYTES
 
 Class = int | str
@@ -82,7 +82,7 @@ def numbered(texts: Sequence[str], classes: tuple[Class, ...], found: Callable[[
         unknown = int(np.argmax(positions < 0))
         raise ConfigError(
             f"{where}: {texts[unknown]!r}{found(unknown)} is not among the configured classes {shown_classes(classes)}"
-            f"{near_name(texts[unknown], numbers)}; add it to classes or correct it there"
+            f"{suggest_name(texts[unknown], numbers)}; add it to classes or correct it there"
         )
     return positions
 

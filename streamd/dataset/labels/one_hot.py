@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamd.core.spec import LabelSpec
-from streamd.core.text import counted
+from streamd.core.text import format_count
 from streamd.dataset.labels import cells, encode
 from streamd.dataset.labels.cells import Column, Rows, Texts
 from streamd.dataset.labels.encode import Class
@@ -147,8 +147,8 @@ def _named(column: Column, classes: tuple[Class, ...] | None, width: int) -> tup
         return tuple(range(width))
     if len(classes) != width:
         raise ConfigError(
-            f"{column.key}: classes has {counted(len(classes), 'class', 'classes')}, and {column.what} holds "
-            f"{counted(width, 'number')} a row, one a class; list as many, in the order of the numbers"
+            f"{column.key}: classes has {format_count(len(classes), 'class', 'classes')}, and {column.what} holds "
+            f"{format_count(width, 'number')} a row, one a class; list as many, in the order of the numbers"
         )
     return classes
 

@@ -11,7 +11,7 @@ from streamd.core.spec import LabelSpec
 from streamd.dataset.labels.encode import Class, in_order, numbering, shown_classes, with_counts
 from streamd.dataset.labels.tags import renumbered_tags, with_tag_counts
 from streamd.dataset.manifest.types import LabelValues, ListedValues, Scanned
-from streamd.errors import ConfigError, near_name
+from streamd.errors import ConfigError, suggest_name
 
 
 def share_classes(scans: Mapping[str, Scanned]) -> dict[str, Scanned]:
@@ -52,7 +52,7 @@ def _refuse_extra(label: str, classes: tuple[Class, ...], fixed_label: str, fixe
     if extra is not None:
         raise ConfigError(
             f"{label}: the data hold {extra!r}, which is not among the classes of {fixed_label}"
-            f"{near_name(extra, known)}; add it there or rename one label"
+            f"{suggest_name(extra, known)}; add it there or rename one label"
         )
 
 

@@ -42,7 +42,7 @@ from streamd.dataset.lmdb.pyxis_layout import (
 from streamd.dataset.manifest.types import Arrays, Int64s, Scanned, Stored, key_of, name_of_row
 from streamd.dataset.paths.confined import PROGRESS_FILES, Fence, reading, shown, stat_files
 from streamd.dataset.sources import LabelSource
-from streamd.errors import ConfigError, near_name
+from streamd.errors import ConfigError, suggest_name
 
 _log: Final = logging.getLogger("streamd.sources")
 _DATA_FILE: Final = "data.mdb"
@@ -173,7 +173,7 @@ class _Listing:
         """Raises ConfigError unless the sample has the array, and it is like that of the first one."""
         if name not in fields:
             raise ConfigError(
-                f"{key}: {self._at(number)} has no array {name!r}, only {_listed(fields)}{near_name(name, fields)}"
+                f"{key}: {self._at(number)} has no array {name!r}, only {_listed(fields)}{suggest_name(name, fields)}"
             )
         found, first = fields[name], self._first.setdefault(name, fields[name])
         if not found.stop:

@@ -27,7 +27,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamd.core.spec import Digest, LabelSpec
+from streamd.core.spec import IdentityDigest, LabelSpec
 from streamd.dataset.manifest.file_names import Column, FileNames, name_columns, narrow
 from streamd.dataset.manifest.text_column import TextColumn
 from streamd.dataset.manifest.types import Arrays, LabelValues, ListedValues, Scanned, Shards, name_of_row
@@ -73,31 +73,31 @@ _header: Final = msgspec.json.Decoder(_Header)
 
 def content_id(scanned: Scanned) -> str:
     """A digest over names, sizes, labels and weights: equal wherever the data are, whenever they were copied."""
-    digest = Digest()
-    digest.add("streamd content 1")
+    digest = IdentityDigest()
+    digest.add_part("streamd content 1")
     ends = np.zeros(len(scanned.files) + 1, dtype="<u8")
     np.cumsum(np.fromiter(map(len, scanned.files), dtype="<u8", count=len(scanned.files)), out=ends[1:])
     names = iter(scanned.files)
-    digest.add_pieces(int(ends[-1]), iter(lambda: b"".join(islice(names, _NAMES_TOGETHER)), b""))
+    digest.add_part_in_pieces(int(ends[-1]), iter(lambda: b"".join(islice(names, _NAMES_TOGETHER)), b""))
     _add_columns(digest, ends, scanned.sizes)
     for name in sorted(scanned.labels):
         spec = scanned.specs[name]
         kind = f"{spec.type} {spec.width}" if spec.width else spec.type
         for part in (name, kind, msgspec.json.encode(spec.classes)):
-            digest.add(part)
+            digest.add_part(part)
         _add_columns(digest, scanned.labels[name])
     if scanned.arrays is not None:
-        digest.add(msgspec.json.encode(scanned.arrays))
+        digest.add_part(msgspec.json.encode(scanned.arrays))
         _add_columns(digest, *_row_columns(scanned).values())
     if scanned.weights is not None:
-        digest.add("weights")
+        digest.add_part("weights")
         _add_columns(digest, scanned.weights)
-    return digest.text()
+    return digest.hex_text()
 
 
-def _add_columns(digest: Digest, *columns: Written) -> None:
+def _add_columns(digest: IdentityDigest, *columns: Written) -> None:
     for column in columns:
-        digest.add_pieces(column.nbytes, (_bytes_of(_little(block)) for block in _blocks_of(column)))
+        digest.add_part_in_pieces(column.nbytes, (_bytes_of(_little(block)) for block in _blocks_of(column)))
 
 
 def _blocks_of(column: Written) -> Iterable[Column]:
@@ -241,12 +241,12 @@ class Manifest:
     def list_id(self) -> str:
         """A digest of what a sample's number means: equal where content and mtimes are. Made when first asked for."""
         if not self._list_id:
-            digest = Digest()
-            digest.add("streamd list 1")
-            digest.add(self.content_id)
+            digest = IdentityDigest()
+            digest.add_part("streamd list 1")
+            digest.add_part(self.content_id)
             mtimes_ns = self._shard_mtimes_ns if self.shards is not None else self._column("mtimes_ns")
             _add_columns(digest, mtimes_ns.astype(np.int64, copy=False))
-            self._list_id = digest.text()
+            self._list_id = digest.hex_text()
         return self._list_id
 
     @property

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 from numpy.lib import format as npy
 
-from streamd.core.text import counted
+from streamd.core.text import format_count
 from streamd.dataset.manifest.types import Int64s
 from streamd.dataset.paths.confined import Fence, reading, shown, stat_files
 from streamd.errors import ConfigError
@@ -115,7 +115,7 @@ def find(path: str, key: str, besides: Collection[Path], progress: Callable[[int
         )
     if kind.most is not None and len(names) > kind.most:
         raise ConfigError(
-            f"{key}: {shown(path)} names {counted(len(names), 'file')}, each of which every worker keeps open; "
+            f"{key}: {shown(path)} names {format_count(len(names), 'file')}, each of which every worker keeps open; "
             f"{kind.most} are the most: join some with np.concatenate"
         )
     fence = Fence(os.fsencode(root), key)

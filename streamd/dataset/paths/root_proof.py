@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from streamd.core.permutation import Ids, epoch_keys, permute
+from streamd.core.permutation import Ids, derive_epoch_keys, permute_positions
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.paths.confined import shown
 from streamd.errors import DataAwayError
@@ -47,7 +47,7 @@ def expected_files(manifest: Manifest) -> ExpectedFiles:
 def _draw_samples(manifest: Manifest) -> Ids:
     """PROOF_SAMPLES of the samples, or all if there are fewer: the same for equal lists, wherever the data are."""
     positions = np.arange(min(PROOF_SAMPLES, manifest.samples), dtype=np.int64)
-    return permute(positions, manifest.samples, epoch_keys(0, 0, f"root {manifest.content_id}"))
+    return permute_positions(positions, manifest.samples, derive_epoch_keys(0, 0, f"root {manifest.content_id}"))
 
 
 def _files_of(manifest: Manifest, ids: Ids) -> Iterable[ListedFile]:

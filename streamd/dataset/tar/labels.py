@@ -9,14 +9,14 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from streamd.core.text import printable
+from streamd.core.text import escape_unprintable
 from streamd.dataset.labels.cells import Cells, Column, Rows
 from streamd.dataset.manifest.types import key_of
 from streamd.dataset.paths.confined import shown
 from streamd.dataset.sources import LabelSource
 from streamd.dataset.tar.headers import Member
 from streamd.dataset.tar.samples import Shard
-from streamd.errors import ConfigError, near_name
+from streamd.errors import ConfigError, suggest_name
 
 _CLASS: Final = b"cls"  # what WebDataset calls the number of an image's class
 _JSON: Final = "json"
@@ -128,7 +128,10 @@ def _suggest_field(shard: Shard, sample: bytes, wanted: str) -> str:
         field = next((name for name in record if name.casefold() == wanted.casefold()), None)
         if field is not None:
             spelled = suffix.decode(errors="backslashreplace")
-            return f"write from: {printable(f'{spelled}:{field}')} for that field of its .{printable(spelled)}"
+            return (
+                f"write from: {escape_unprintable(f'{spelled}:{field}')} for that field of its "
+                f".{escape_unprintable(spelled)}"
+            )
     return "correct from, or pack the shard anew"
 
 
@@ -176,8 +179,8 @@ def _fields(shard: Shard, records: Sequence[dict[str, Any]], ask: Ask, key: str)
     for record, image in zip(records, shard.images.values(), strict=True):
         if ask.field not in record:
             raise ConfigError(
-                f"{key}: {_place(shard, image.name)}: there is no {ask.what}{near_name(ask.field, record)}; it has "
-                f"{', '.join(map(printable, list(record)[:_SHOWN_FIELDS])) or 'nothing'}"
+                f"{key}: {_place(shard, image.name)}: there is no {ask.what}{suggest_name(ask.field, record)}; it has "
+                f"{', '.join(map(escape_unprintable, list(record)[:_SHOWN_FIELDS])) or 'nothing'}"
             )
         found.append(_value(record[ask.field], f"{key}: {_place(shard, image.name)}: {ask.what}"))
     return found

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
-from streamd.core.text import counted, printable
+from streamd.core.text import escape_unprintable, format_count
 from streamd.dataset.paths.confined import IMAGE_SUFFIXES, PROGRESS_FILES, shown, some
 from streamd.dataset.tar.headers import BrokenTarError, CutTarError, Member, Tar
 from streamd.errors import ConfigError
@@ -60,7 +60,9 @@ def read_shard(name: bytes, descriptor: int, size: int, key: str, progress: Call
             if len(shard.images) % PROGRESS_FILES == 0:
                 progress(len(shard.images))
     except CutTarError as error:
-        keep = f", or keep {counted(len(shard.images), 'image')} of it with truncate -s {end}" if shard.images else ""
+        keep = (
+            f", or keep {format_count(len(shard.images), 'image')} of it with truncate -s {end}" if shard.images else ""
+        )
         raise ConfigError(f"{key}: {shown(name)}: {error}; copy it anew{keep}") from error
     except BrokenTarError as error:
         raise ConfigError(f"{key}: {shown(name)}: {error}") from error
@@ -125,7 +127,7 @@ def spelled(suffixes: Counter[bytes]) -> str:
 
 
 def _dotted(suffix: bytes) -> str:
-    return printable(f".{suffix.decode(errors='backslashreplace')}") if suffix else "without one"
+    return escape_unprintable(f".{suffix.decode(errors='backslashreplace')}") if suffix else "without one"
 
 
 def strays(shard: Shard) -> Counter[bytes]:

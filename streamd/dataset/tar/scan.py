@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from streamd.core.text import counted
+from streamd.core.text import format_count
 from streamd.dataset.labels.cells import Rows
 from streamd.dataset.labels.convert import labels_of
 from streamd.dataset.manifest.types import Int64s, Scanned, Shards
@@ -68,7 +68,8 @@ def scan_tar(
 
 def _no_images(listing: _Listing) -> ConfigError:
     return ConfigError(
-        f"{listing.key}: no images in {counted(len(listing.files.names), 'shard')} of {shown(listing.files.root)}; "
+        f"{listing.key}: no images in {format_count(len(listing.files.names), 'shard')} of "
+        f"{shown(listing.files.root)}; "
         f"looked for {_IMAGES}, and there is {spelled(listing.passed_over)}; correct the path, or pack images"
     )
 

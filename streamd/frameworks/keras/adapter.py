@@ -279,7 +279,7 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
     def _row_counts(self) -> set[int]:
         """How many rows batches have that are sure to come; a rank's last one may be dropped."""
         spec = self._stream.spec
-        return {spec.rows(0), spec.rows(spec.batches - 1 if len(self._stream) == spec.batches else 0)}
+        return {spec.batch_rows(0), spec.batch_rows(spec.batches - 1 if len(self._stream) == spec.batches else 0)}
 
     def get_jax_iterator(self) -> _Epochs:
         """Raises ConfigError where devices cannot share the batches."""

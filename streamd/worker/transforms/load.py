@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from PIL import Image, ImageFile
 
-from streamd.core.import_function import function_in
+from streamd.core.import_function import lookup_function
 from streamd.dataset.transform_source import beside, digest_of, sources_of
 from streamd.errors import ConfigError
 from streamd.ipc.worker_messages import TransformPlace
@@ -25,27 +25,27 @@ _LIBRARIES: Final = "site-packages"  # of an environment in the same folder
 _SWITCHES: Final = ((ImageFile, "LOAD_TRUNCATED_IMAGES"), (Image, "MAX_IMAGE_PIXELS"))
 
 
-def load(place: TransformPlace) -> Function:
+def load_transform(place: TransformPlace) -> Function:
     """The function at a place. What is imported stays: a process can load one version of a module only.
 
     Raises ConfigError when there is none, its module cannot be imported, or its source is not that of the place.
     """
     folder = Path(place.folder)
-    _check(place, folder)
+    _check_source(place, folder)
     switches = [getattr(*switch) for switch in _SWITCHES]
-    module = _module(place.module, folder)
-    if turned := _turn_back(switches):
+    module = _import_module(place.module, folder)
+    if turned := _restore_switches(switches):
         del sys.modules[module.__name__]  # it shall be refused the next time, too
         raise ConfigError(
             f"module {place.module!r} sets {' and '.join(turned)} where it is imported, and the decoder would go by "
             "it: take that out"
         )
-    _check(place, folder)  # again: it may have been written meanwhile
-    _check_names(place.module, folder)
-    return function_in(module, place.module, place.function)
+    _check_source(place, folder)  # again: it may have been written meanwhile
+    _check_module_names(place.module, folder)
+    return lookup_function(module, place.module, place.function)
 
 
-def _check(place: TransformPlace, folder: Path) -> None:
+def _check_source(place: TransformPlace, folder: Path) -> None:
     """What is imported must be what the daemon has read, or a worker that starts later would make other pixels."""
     if digest_of(place.module, folder) != place.digest:
         raise ConfigError(
@@ -54,7 +54,7 @@ def _check(place: TransformPlace, folder: Path) -> None:
         )
 
 
-def _check_names(module: str, folder: Path) -> None:
+def _check_module_names(module: str, folder: Path) -> None:
     """What lies in the folder and what was imported by its name must be one, or its source would not be what is run."""
     for name, path in sources_of(module, folder).items():
         file = getattr(sys.modules.get(name), "__file__", None) if name in sys.modules else str(path)
@@ -62,7 +62,7 @@ def _check_names(module: str, folder: Path) -> None:
             raise ConfigError(f"{path.name} is hidden by {file or 'a part of Python'}, a library: give it another name")
 
 
-def _turn_back(before: Sequence[object]) -> list[str]:
+def _restore_switches(before: Sequence[object]) -> list[str]:
     """Sets Pillow's switches as they were, since the decoder goes by them; those that had been turned."""
     turned = [switch for switch, value in zip(_SWITCHES, before, strict=True) if getattr(*switch) != value]
     for switch, value in zip(_SWITCHES, before, strict=True):
@@ -70,19 +70,19 @@ def _turn_back(before: Sequence[object]) -> list[str]:
     return [f"{place.__name__}.{name}" for place, name in turned]
 
 
-def _module(name: str, folder: Path) -> ModuleType:
+def _import_module(name: str, folder: Path) -> ModuleType:
     if str(folder) not in sys.path:
         sys.path.append(str(folder))  # last: a file named like a library would hide it from the rest of the worker
     sys.dont_write_bytecode = True  # compiled files go by seconds and sizes: an edit could be missed
     importlib.invalidate_caches()
     try:
         file = None if "." in name else beside(name, folder)
-        return importlib.import_module(name) if file is None else _module_in(file)
+        return importlib.import_module(name) if file is None else _import_file(file)
     except BaseException as error:
-        raise ConfigError(f"module {name!r} cannot be imported: {told(error, folder)}") from error
+        raise ConfigError(f"module {name!r} cannot be imported: {format_user_error(error, folder)}") from error
 
 
-def _module_in(file: Path) -> ModuleType:
+def _import_file(file: Path) -> ModuleType:
     """The module in a file, under a name that no library has."""
     name = f"transform@{file}"
     if name in sys.modules:
@@ -99,24 +99,24 @@ def _module_in(file: Path) -> ModuleType:
     return module
 
 
-def told(error: BaseException, folder: Path) -> str:
+def format_user_error(error: BaseException, folder: Path) -> str:
     """What a user's program raised, and the line of theirs that it came from: `ValueError at augment.py:12: words`."""
     words = " ".join(str(error).split())
-    return f"{type(error).__name__}{_line(error, folder)}{f': {words}' if words else ''}"
+    return f"{type(error).__name__}{_format_user_line(error, folder)}{f': {words}' if words else ''}"
 
 
-def _line(error: BaseException, folder: Path) -> str:
+def _format_user_line(error: BaseException, folder: Path) -> str:
     if isinstance(error, SyntaxError) and error.filename:
-        return f" at {_short(error.filename, folder)}:{error.lineno}"
+        return f" at {_shorten_path(error.filename, folder)}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
     own = [
         frame for frame in frames if Path(frame.filename).is_relative_to(folder) and _LIBRARIES not in frame.filename
     ]
     if not own:
         return ""
-    return f" at {_short(own[-1].filename, folder)}:{own[-1].lineno}"
+    return f" at {_shorten_path(own[-1].filename, folder)}:{own[-1].lineno}"
 
 
-def _short(filename: str, folder: Path) -> str:
+def _shorten_path(filename: str, folder: Path) -> str:
     path = Path(filename)
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else filename

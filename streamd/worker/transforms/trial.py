@@ -11,40 +11,50 @@ from typing import Final
 
 import numpy as np
 
-from streamd.core.sample_rng import generators
-from streamd.core.spec import ImageSpec, PixelId, identity
+from streamd.core.sample_rng import build_generators
+from streamd.core.spec import ImageSpec, PixelId, compute_identity
 from streamd.dataset.manifest.manifest import Manifest
-from streamd.decode.pixel_id import probe_rows
+from streamd.decode.pixel_id import decode_probe_images
 from streamd.errors import ConfigError
-from streamd.ipc.progress_page import Phase
+from streamd.ipc.progress_page import WorkerPhase
 from streamd.ipc.worker_messages import TransformPlace
 from streamd.limits import GIB, WORKER_DATA_BYTES
-from streamd.worker.transforms.call import PURPOSE, FailedTransformError, Transform, UnfitTransformError, where
-from streamd.worker.transforms.load import load
+from streamd.worker.transforms.call import (
+    RNG_PURPOSE,
+    FailedTransformError,
+    StreamTransform,
+    UnfitTransformError,
+    format_function_location,
+)
+from streamd.worker.transforms.load import load_transform
 
 # Who is told what is at hand, in words, before anything of the user's is run: it may never come back.
-Tell = Callable[[str, Phase], None]
+ReportTrial = Callable[[str, WorkerPhase], None]
 
 _MISTAKES: Final = (AttributeError, ImportError, NameError, TypeError)  # of the program, whatever the sample
 _ONE_AT_A_TIME: Final = threading.Lock()  # whoever is told hears of one
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TriedTransform:
     """A transform that may be used, the identity of what it makes of its stream's pixels, and what to say of it."""
 
-    call: Transform
+    call: StreamTransform
     pixel_id: PixelId
     remark: str
 
 
-def nobody(subject: str, phase: Phase) -> None:
+def ignore_trial(subject: str, phase: WorkerPhase) -> None:
     """Hears nothing."""
 
 
 def open_transform(
-    place: TransformPlace, manifest: Manifest, image: ImageSpec, decoded: PixelId, tell: Tell = nobody
-) -> Tried:
+    place: TransformPlace,
+    manifest: Manifest,
+    image: ImageSpec,
+    decoded: PixelId,
+    report_trial: ReportTrial = ignore_trial,
+) -> TriedTransform:
     """Imports a transform and tries it. `decoded` is the identity of the pixels that it gets.
 
     Raises ConfigError when it cannot be imported, is wrong whatever the sample, or gives back what no batch can carry.
@@ -52,20 +62,20 @@ def open_transform(
     """
     with _ONE_AT_A_TIME:
         try:
-            tell(f"module {place.module!r}", Phase.IMPORTING)
-            transform = Transform(load(place), Path(place.folder), manifest.labels)
-            first = _tried(transform, image, tell)
+            report_trial(f"module {place.module!r}", WorkerPhase.IMPORTING)
+            transform = StreamTransform(load_transform(place), Path(place.folder), manifest.labels)
+            first = _try_transform(transform, image, report_trial)
         finally:
-            tell("", Phase.ELSEWHERE)
+            report_trial("", WorkerPhase.IDLE)
     raised = next((each for each in first if isinstance(each, str)), None)
     remark = f"on a built-in image with labels of zero, {raised}" if raised else ""
-    pixel_id = PixelId(identity("streamd transformed 1", decoded, place.version, *first))
-    return Tried(transform, pixel_id, remark)
+    pixel_id = PixelId(compute_identity("streamd transformed 1", decoded, place.source_version, *first))
+    return TriedTransform(transform, pixel_id, remark)
 
 
-def _tried(transform: Transform, image: ImageSpec, tell: Tell) -> list[bytes | str]:
+def _try_transform(transform: StreamTransform, image: ImageSpec, report_trial: ReportTrial) -> list[bytes | str]:
     """What becomes of each built-in image, the same whenever it is tried. Raises ConfigError."""
-    subject = f"transform at {where(transform.function, transform.folder)}"
+    subject = f"transform at {format_function_location(transform.function, transform.folder)}"
     try:
         inspect.signature(transform.function).bind("image", "labels", "rng")
     except TypeError as error:
@@ -73,7 +83,10 @@ def _tried(transform: Transform, image: ImageSpec, tell: Tell) -> list[bytes | s
     except ValueError:  # of a function written in C, which keeps what it takes to itself
         pass
     try:
-        first, again = list(_made(transform, image, subject, tell)), list(_made(transform, image, subject, tell))
+        first, again = (
+            list(_transform_probe_images(transform, image, subject, report_trial)),
+            list(_transform_probe_images(transform, image, subject, report_trial)),
+        )
     except UnfitTransformError as error:
         raise ConfigError(str(error)) from error
     except MemoryError as error:
@@ -87,14 +100,19 @@ def _tried(transform: Transform, image: ImageSpec, tell: Tell) -> list[bytes | s
     return first
 
 
-def _made(transform: Transform, image: ImageSpec, subject: str, tell: Tell) -> Iterator[bytes | str]:
+def _transform_probe_images(
+    transform: StreamTransform, image: ImageSpec, subject: str, report_trial: ReportTrial
+) -> Iterator[bytes | str]:
     """What becomes of each built-in image and of labels that are all zero: their bytes, or what was raised."""
-    for number, row in enumerate(probe_rows(image)):
-        tell(subject, Phase.TRYING)  # for each anew: it has as long for each as for a row
-        (rng,) = generators(0, 0, np.array([number]), PURPOSE)
-        labels = {name: np.zeros((1, *_width(spec.width)), spec.dtype) for name, spec in transform.labels.items()}
+    for number, row in enumerate(decode_probe_images(image)):
+        report_trial(subject, WorkerPhase.TRYING)  # for each anew: it has as long for each as for a row
+        (rng,) = build_generators(0, 0, np.array([number]), RNG_PURPOSE)
+        labels = {
+            name: np.zeros((1, *_compute_label_shape(spec.width)), spec.dtype)
+            for name, spec in transform.labels.items()
+        }
         try:
-            transform.apply(row, labels, 0, rng)
+            transform.transform_row(row, labels, 0, rng)
         except FailedTransformError as error:
             if isinstance(error.__cause__, _MISTAKES) or not isinstance(error.__cause__, Exception):
                 raise ConfigError(str(error)) from error
@@ -103,5 +121,5 @@ def _made(transform: Transform, image: ImageSpec, subject: str, tell: Tell) -> I
             yield b"".join([row.tobytes(), *(labels[name].tobytes() for name in sorted(labels))])
 
 
-def _width(width: int) -> tuple[int, ...]:
+def _compute_label_shape(width: int) -> tuple[int, ...]:
     return (width,) if width else ()

@@ -13,7 +13,7 @@ from served_folders import serve
 
 from streamd.cli.check import estimates as counting
 from streamd.cli.check.estimates import unpacking
-from streamd.core.sampler import batch_ids
+from streamd.core.sampler import compute_batch_ids
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.hdf5 import library_store
 from streamd.dataset.hdf5.chunk_cache import Kept
@@ -56,7 +56,7 @@ def test_what_is_counted_for_one_worker_is_what_its_store_does(tmp_path: Path, o
     assert isinstance(store, Hdf5Store)
     images = np.empty((5, 4, 4, 3), np.uint8)
     for index in range(stream.spec.batches):
-        assert store.gather(batch_ids(stream.order, 0, index, 5), images).all()
+        assert store.gather(compute_batch_ids(stream.order, 0, index, 5), images).all()
     assert round(found.per_sample * ROWS) == store.unpacked[0]
     store.close()
     os.close(root)

@@ -15,9 +15,9 @@ from served_folders import file_of, serve
 
 from streamd.cli.check.reader_messages import Group, Seen
 from streamd.cli.check.reader_process import look
-from streamd.ipc.progress_page import TRACK_BYTES, Track
-from streamd.ipc.slots import make_memory
-from streamd.worker.stream_reader import Source
+from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage
+from streamd.ipc.slots import create_memfd
+from streamd.worker.stream_reader import StreamReader
 
 
 @pytest.fixture
@@ -28,10 +28,10 @@ def folder(tmp_path: Path) -> Path:
 def seen_in(folder: Path, state: Path, **changes: Any) -> Seen:
     """What is seen of a whole folder."""
     stream = serve(folder, state, **changes)
-    source = Source.open(stream.spec, stream.manifest_path)
-    page = make_memory("track", TRACK_BYTES)
+    source = StreamReader.open(stream.spec, stream.manifest_path)
+    page = create_memfd("track", PROGRESS_PAGE_BYTES)
     try:
-        return look(source, Group(0, list(range(stream.spec.samples))), Track(page))
+        return look(source, Group(0, list(range(stream.spec.samples))), ProgressPage(page))
     finally:
         os.close(page)
         source.close()

@@ -13,7 +13,7 @@ from streamd.cli.check.reader_process import objection
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.transform_source import place_of
 from streamd.ipc.worker_messages import OpenStream
-from streamd.worker.stream_reader import Source, opened
+from streamd.worker.stream_reader import StreamReader, open_reader
 
 TEXT = """
     def f(image, labels, rng):
@@ -24,10 +24,10 @@ TEXT = """
 
 
 @pytest.fixture
-def transformed(stream: ServedStream, program: Write) -> Iterator[Source]:
+def transformed(stream: ServedStream, program: Write) -> Iterator[StreamReader]:
     """Raises on images that are 1 throughout, and halves those that are 2."""
     place = place_of("augment:f", program("augment", TEXT).parent)
-    source, _ = opened(OpenStream(0, str(stream.manifest_path), stream.spec, None, place))
+    source, _ = open_reader(OpenStream(0, str(stream.manifest_path), stream.spec, None, place))
     yield source
     source.close()
 
@@ -40,13 +40,15 @@ def transformed(stream: ServedStream, program: Write) -> Iterator[Source]:
     ],
 )
 def test_an_objection_says_what_a_worker_would_do_about_it(
-    transformed: Source, colour: int, effect: Effect, reason: str
+    transformed: StreamReader, colour: int, effect: Effect, reason: str
 ) -> None:
     fault = objection(transformed, 3, np.full((32, 32, 3), colour, np.uint8))
     assert fault is not None
     assert (fault.sample_id, fault.effect, fault.reason) == (3, effect, reason)
 
 
-def test_nothing_is_said_against_other_samples_nor_without_a_transform(transformed: Source, source: Source) -> None:
+def test_nothing_is_said_against_other_samples_nor_without_a_transform(
+    transformed: StreamReader, source: StreamReader
+) -> None:
     assert objection(transformed, 3, np.full((32, 32, 3), 3, np.uint8)) is None
     assert objection(source, 3, np.full((32, 32, 3), 1, np.uint8)) is None

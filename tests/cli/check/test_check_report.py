@@ -13,7 +13,7 @@ from streamd.cli.check.findings import BadSamples, Cache, Findings, Pictures, St
 from streamd.cli.check.labels import LabelFinding
 from streamd.cli.check.report import Look, lines
 from streamd.cli.check.trainers_that_fit import Room
-from streamd.core.text import duration
+from streamd.core.text import format_duration
 
 SCREEN: Final = Look(block="#")
 
@@ -190,7 +190,7 @@ def test_without_a_stream_nothing_is_said_of_epochs() -> None:
     ],
 )
 def test_durations_have_two_digits_and_a_unit(seconds: float, said: str) -> None:
-    assert duration(seconds) == said
+    assert format_duration(seconds) == said
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from streamd.cli.check.reader_messages import Effect, Fault, Seen
 from streamd.cli.check.summary import summed_up
 from streamd.cli.check.totals import Tally
 from streamd.config import load
-from streamd.core.slot_layout import slot_bytes
+from streamd.core.slot_layout import compute_slot_bytes
 from streamd.limits import DEFAULT_CREDIT
 
 
@@ -46,7 +46,7 @@ def test_facts_are_those_of_the_stream_as_served(tmp_path: Path) -> None:
     assert (train.samples, train.read, train.batches, train.batch_size) == (8, 8, 1, 8)
     assert train.bytes == sum(path.stat().st_size for path in (tmp_path / "data").rglob("*.jpg"))
     assert train.labels["label"].classes == {"cat": 5, "dog": 3}
-    assert train.memory.batch_bytes == slot_bytes(stream.spec)
+    assert train.memory.batch_bytes == compute_slot_bytes(stream.spec)
     assert train.memory.trainer_bytes == DEFAULT_CREDIT * train.memory.batch_bytes
     assert (found.memory_bytes, found.workers, found.notes) == (64 << 20, 2, ["a note"])
 

@@ -19,8 +19,8 @@ from streamd.core.bad_samples import BadRow
 from streamd.core.sampler import Ids
 from streamd.core.spec import PixelId
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.decode.decoders import BadImageError, decode_into
-from streamd.worker.stream_reader import Source
+from streamd.decode.decoders import BadImageError, decode_image
+from streamd.worker.stream_reader import StreamReader
 
 HEIGHT, WIDTH = 5, 7
 ROWS = (  # file, label, angle, tags, text, x, y
@@ -73,7 +73,7 @@ def subject_of(stream: ServedStream, folder: Path) -> Subject:
 async def decoding_here(stream: ServedStream, workers: int, memory_bytes: int) -> AsyncIterator[Here]:
     """Stands for `decoded.decoding`."""
     del workers, memory_bytes
-    source = Source.open(stream.spec, stream.manifest_path)
+    source = StreamReader.open(stream.spec, stream.manifest_path)
     try:
         yield Here(stream, source)
     finally:
@@ -83,7 +83,7 @@ async def decoding_here(stream: ServedStream, workers: int, memory_bytes: int) -
 class Here:
     """Stands for `Decoding`."""
 
-    def __init__(self, stream: ServedStream, source: Source) -> None:
+    def __init__(self, stream: ServedStream, source: StreamReader) -> None:
         self._stream, self._source, self._index = stream, source, 0
 
     async def pixel_id(self) -> PixelId:
@@ -102,7 +102,7 @@ class Here:
         assert batch.index == self._index - 1
 
 
-def decoded(stream: ServedStream, source: Source, index: int) -> Decoded:
+def decoded(stream: ServedStream, source: StreamReader, index: int) -> Decoded:
     """One batch, what cannot be decoded left out."""
     ids, bad = stream.planned(0, index), list[BadRow]()
     images = np.zeros((ids.size, *stream.spec.image_shape), np.uint8)
@@ -116,20 +116,20 @@ def decoded(stream: ServedStream, source: Source, index: int) -> Decoded:
     return Decoded(index, ids[good], images[good], tuple(bad), 0)
 
 
-def _fill(source: Source, sample_id: int, row: npt.NDArray[np.uint8]) -> None:
+def _fill(source: StreamReader, sample_id: int, row: npt.NDArray[np.uint8]) -> None:
     if source.store is not None:
         assert source.store.gather(np.array([sample_id]), row[None]).all()
         return
-    blob = source.read_one(sample_id)
+    blob = source.read_sample(sample_id)
     assert isinstance(blob, bytes), blob
-    decode_into(blob, row, source.spec.image)
+    decode_image(blob, row, source.spec.image)
 
 
 def write_all(writer: Writer, stream: ServedStream, *, bad: Ids | None = None) -> npt.NDArray[np.uint64]:
     """Writes all samples but the bad ones, finishes, and returns the checksums that the writer gave."""
     writer.resume(0, {})
     left_out = np.empty(0, np.int64) if bad is None else bad
-    source = Source.open(stream.spec, stream.manifest_path)
+    source = StreamReader.open(stream.spec, stream.manifest_path)
     try:
         sums = []
         for index in range(stream.spec.batches):
@@ -150,7 +150,7 @@ def read_back(writer: Writer, bad: Ids | None = None) -> npt.NDArray[np.uint64]:
 
 def pixels_of(stream: ServedStream) -> npt.NDArray[np.uint8]:
     """The images of all samples in the order of their ids, however they are stored."""
-    source = Source.open(stream.spec, stream.manifest_path)
+    source = StreamReader.open(stream.spec, stream.manifest_path)
     try:
         images = np.zeros((stream.spec.samples, *stream.spec.image_shape), np.uint8)
         for sample_id, row in enumerate(images):

@@ -21,7 +21,7 @@ from streamd.daemon.engine.engine import EngineListener, LocalEngine
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import ConfigError, PackError
 from streamd.ipc.slots import SlotStore
-from streamd.worker.stream_reader import Source
+from streamd.worker.stream_reader import StreamReader
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_workers_decode_every_batch_in_its_turn_without_the_bad_rows(stream: Ser
             return await all_of(batches, 1)
 
     found = asyncio.run(run())
-    source = Source.open(stream.spec, stream.manifest_path)
+    source = StreamReader.open(stream.spec, stream.manifest_path)
     wanted = [decoded(stream, source, index) for index in range(1, 6)]
     source.close()
     assert [each.index for each in found] == [1, 2, 3, 4, 5]

@@ -11,7 +11,7 @@ from daemons import DaemonProcess, stream_config, write_images
 
 from streamd.cli.probe import measure
 from streamd.cli.probe.measure import Probe
-from streamd.core.epoch_timing import Supply, Timing
+from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.receipt import Receipt
 from streamd.errors import ReceiptError, RefusedError
 
@@ -102,10 +102,10 @@ def test_people_read_rates_waiting_decodes_and_receipts() -> None:
 
 
 def test_people_read_where_the_time_of_each_trainers_epochs_went() -> None:
-    timings = [Timing(epoch, 43.0, 2.0, "none", Supply()) for epoch in (0, 1)]
+    timings = [EpochTiming(epoch, 43.0, 2.0, "none", BatchSupply()) for epoch in (0, 1)]
     one, two = replace(PROBE, verdicts=[timings]), replace(PROBE, verdicts=[timings[:1], timings[1:]])
-    assert one.lines()[-2:] == [f"  {timing.line}" for timing in timings]
-    assert two.lines()[-2:] == [f"  trainer 1, {timings[0].line}", f"  trainer 2, {timings[1].line}"]
+    assert one.lines()[-2:] == [f"  {timing.summary_text}" for timing in timings]
+    assert two.lines()[-2:] == [f"  trainer 1, {timings[0].summary_text}", f"  trainer 2, {timings[1].summary_text}"]
 
 
 def test_people_read_what_data_cost_where_they_asked() -> None:

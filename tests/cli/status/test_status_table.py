@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 from streamd.cli.status.table import rate, span, status_table
-from streamd.core.epoch_timing import Stage, Supply, Timing
-from streamd.core.status import DaemonStatus, Doing, SessionStatus, StreamStatus, remedy
+from streamd.core.epoch_timing import BatchSupply, EpochBottleneck, EpochTiming
+from streamd.core.status import DaemonStatus, SessionState, SessionStatus, StreamStatus, suggest_remedy
 
 TRAIN = StreamStatus("train", 1281167, 256, 5005, 3, 41.2, 31640.2, 1.02, 3, 12, 0)
 TRAINER = SessionStatus(7, "train", 1, 4, 3, None, 412, 1250, 8, 2, "reading", 10522.0, 99.0)
@@ -51,12 +51,12 @@ def test_a_line_tells_of_each_stream_and_each_trainer() -> None:
 
 
 @pytest.mark.parametrize(("verdict", "colour"), [("none", ""), ("disk", "33")])
-def test_a_line_tells_where_the_time_of_a_trainers_last_epoch_went(verdict: Stage, colour: str) -> None:
-    timing = Timing(2, 43.0, 2.0, verdict, Supply(reading_s=3.0, working_s=1.0))
+def test_a_line_tells_where_the_time_of_a_trainers_last_epoch_went(verdict: EpochBottleneck, colour: str) -> None:
+    timing = EpochTiming(2, 43.0, 2.0, verdict, BatchSupply(reading_s=3.0, working_s=1.0))
     late = replace(TRAINER, session=3, rank=2, last_epoch=timing)
     status = replace(DAEMON, sessions=(late, TRAINER))
     text = " ".join(shown(status).split())
-    assert text.endswith(f"train, rank 2 of 4: {timing.line}")
+    assert text.endswith(f"train, rank 2 of 4: {timing.summary_text}")
     assert "rank 1 of 4:" not in text
     assert (f"\x1b[{colour}mtrain, rank" in shown(status, colour=True)) == bool(colour)
 
@@ -77,7 +77,7 @@ def test_no_trainer_and_no_batch_are_said_so() -> None:
         ("finished", "has finished"),
     ],
 )
-def test_what_a_trainer_does_is_said_in_words(doing: Doing, words: str) -> None:
+def test_what_a_trainer_does_is_said_in_words(doing: SessionState, words: str) -> None:
     assert f" {words} " in shown(replace(DAEMON, sessions=(replace(TRAINER, doing=doing),)))
 
 
@@ -103,13 +103,13 @@ def test_decodes_a_batch_turn_from_green_to_red(decodes: float, code: str) -> No
 
 
 def test_a_remedy_and_every_trouble_are_sentences_below() -> None:
-    apart = replace(TRAIN, decodes_per_batch=2.4, remedy=remedy(2.4, apart=True), receipts_bad=2)
+    apart = replace(TRAIN, decodes_per_batch=2.4, remedy=suggest_remedy(2.4, are_apart=True), receipts_bad=2)
     status = replace(DAEMON, streams=(apart,), draining=True)
     text = " ".join(shown(status).split())
     assert "stream 'train': each batch is decoded 2.4 times" in text
     assert 'start={"together": K}' in text
     assert "2 NOT OK" in text
-    for trouble in status.troubles:
+    for trouble in status.all_troubles:
         assert f"trouble: {trouble}" in text
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from streamd.cli.main import app
 from streamd.cli.status.top_command import deadlines, show
-from streamd.core.activity import Look, Moment, moment
+from streamd.core.activity import DaemonActivity, StatusSnapshot, compute_activity
 from streamd.core.status import DaemonStatus, StreamStatus
 
 STATUS = DaemonStatus(
@@ -69,9 +69,9 @@ def test_a_time_between_looks_that_cannot_be_is_a_usage_error(every: str, said: 
 def test_on_a_terminal_it_draws_until_ctrl_c_and_gives_the_screen_back() -> None:
     out = io.StringIO()
 
-    def seen() -> Iterator[Moment]:
+    def seen() -> Iterator[DaemonActivity]:
         for uptime_s in (1.0, 2.0):
-            yield moment(None, Look(replace(STATUS, uptime_s=uptime_s), {}))
+            yield compute_activity(None, StatusSnapshot(replace(STATUS, uptime_s=uptime_s), {}))
         raise KeyboardInterrupt
 
     show(seen(), Console(file=out, force_terminal=True, width=80, height=24, color_system="standard"))

@@ -10,26 +10,26 @@ import pytest
 from rich.console import Console, RenderableType
 
 from streamd.cli.status.top_table import fitted, top_table
-from streamd.core.activity import Away, Flow, Limit, Moment, StreamPace, TrainerPace
-from streamd.core.epoch_timing import Supply, Timing
+from streamd.core.activity import Bottleneck, DaemonActivity, DataFlow, StreamPace, TrainerPace, UnreachableDaemon
+from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.status import DaemonStatus, SessionStatus, StreamStatus
 
 TRAIN: Final = StreamStatus("train", 1000, 8, 125, 2, 10.0, 80.0, 1.25, 3, 4, 0, shuffle_score=0.97)
 TRAINER: Final = SessionStatus(
-    1, "x", 0, 2, 3, None, 40, 125, 16, 5, "reading", 100.0, 60.0, Timing(2, 43.0, 2.0, "disk", Supply())
+    1, "x", 0, 2, 3, None, 40, 125, 16, 5, "reading", 100.0, 60.0, EpochTiming(2, 43.0, 2.0, "disk", BatchSupply())
 )
 STATUS: Final = DaemonStatus(
     "1", 7, "ipc:///s", 60.0, 4, 0.5, 1 << 30, 1 << 20, draining=False, streams=(TRAIN,), sessions=(TRAINER,)
 )
-NOW: Final = Moment(
+NOW: Final = DaemonActivity(
     STATUS,
     (StreamPace(TRAIN, 11.0, 88.0, 2),),
     (TrainerPace(TRAINER, 90.0, 7, 125.0),),
-    Flow(0.12, 0.81, 58, 0.6, "decode"),
+    DataFlow(0.12, 0.81, 58, 0.6, "decode"),
 )
 
 
-def shown(seen: Moment | Away, *, colour: bool = False) -> str:
+def shown(seen: DaemonActivity | UnreachableDaemon, *, colour: bool = False) -> str:
     out = io.StringIO()
     Console(
         file=out, width=80, highlight=False, force_terminal=colour, color_system="standard" if colour else None,
@@ -62,9 +62,9 @@ def test_the_way_of_the_data_has_its_stages_in_order_and_their_figures() -> None
         ("pending", "decode"), ("nobody", None),
     ],
 )  # fmt: skip
-def test_where_batches_wait_is_marked_there_and_nowhere_else(limit: Limit, marked: str | None) -> None:
+def test_where_batches_wait_is_marked_there_and_nowhere_else(limit: Bottleneck, marked: str | None) -> None:
     assert NOW.flow is not None
-    text = shown(replace(NOW, flow=replace(NOW.flow, limit=limit)), colour=True)
+    text = shown(replace(NOW, flow=replace(NOW.flow, bottleneck=limit)), colour=True)
     reverse = [part.split("m", 1)[1].split("\x1b")[0].strip() for part in text.split("\x1b[1;7;")[1:]]
     assert reverse == ([marked] if marked else [])
 
@@ -95,7 +95,7 @@ def test_what_is_not_known_is_a_dash() -> None:
 def test_what_is_wrong_comes_first_and_a_daemon_that_is_away_before_everything() -> None:
     wrong = replace(NOW, status=replace(STATUS, reload_failed=True))
     assert shown(wrong).startswith("trouble: the last reload failed")
-    text = shown(Away(wrong, 65.0))
+    text = shown(UnreachableDaemon(wrong, 65.0))
     assert text.startswith("away for 1 min 5 s: no answer")
     assert "trouble" not in text
 
@@ -117,11 +117,11 @@ def test_nothing_is_lost_or_wider_than_80_columns() -> None:
     long = replace(TRAIN, name="a-stream-of-a-long-name", bad=99999, receipts_ok=1234, receipts_bad=12)
     trainer = replace(TRAINER, stream=long.name, rank=255, world=256, epoch=1234, credit=1024, held=999)
     text = shown(
-        Moment(
+        DaemonActivity(
             replace(STATUS, streams=(long,), memory_used_bytes=1023 << 30),
             (StreamPace(long, 12345.0, 123456.0, 1234),),
             (TrainerPace(trainer, 123456.0, 1234, 3599.0),),
-            Flow(0.999, 0.999, 4096, 255.5, "transport"),
+            DataFlow(0.999, 0.999, 4096, 255.5, "transport"),
         )
     )
     assert max(len(line.rstrip()) for line in text.splitlines()) <= 80

@@ -17,7 +17,7 @@ from streamd.cli.train import run
 from streamd.cli.train.options import Job
 from streamd.cli.train.run import train
 from streamd.core import spec_file
-from streamd.core.epoch_timing import Supply, Timing
+from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.errors import ConfigError, LossError, ReceiptError, RefusedError
 from streamd.frameworks.keras import fit_data, load_keras
 
@@ -72,7 +72,7 @@ def test_a_training_saves_a_model_and_tells_every_epoch(job: Job, capsys: pytest
     assert shown.replace("\n", "").isprintable()  # no bar where there is no terminal
     assert job.curves.read_bytes().startswith(b"\x89PNG")
     assert load_keras().models.load_model(job.save).input_shape == (None, 8, 8, 3)
-    assert spec_file.read(job.save.with_name("model.streamd.json")) == TRAIN
+    assert spec_file.read_spec(job.save.with_name("model.streamd.json")) == TRAIN
 
 
 @pytest.mark.train
@@ -188,7 +188,7 @@ def test_an_optimizer_for_a_model_that_is_compiled_is_refused_before_there_is_a_
 
 
 def test_where_the_time_went_is_told(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    timing, said = Timing(0, 43.0, 2.0, "none", Supply()), list[str]()
+    timing, said = EpochTiming(0, 43.0, 2.0, "none", BatchSupply()), list[str]()
 
     def fit(*given: Any) -> list[str]:
         given[2].timings.append(timing)
@@ -197,8 +197,8 @@ def test_where_the_time_went_is_told(job: Job, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(run, "prepare", lambda *_: None)
     monkeypatch.setattr(run, "_fit", fit)
     train(FakeClient([TRAIN]), job, said.append)
-    assert said[:2] == ["after 1 epoch: loss 1", timing.line]
-    assert "if data were free: 41 s; with data: 43 s" in timing.line
+    assert said[:2] == ["after 1 epoch: loss 1", timing.summary_text]
+    assert "if data were free: 41 s; with data: 43 s" in timing.summary_text
 
 
 @pytest.mark.train

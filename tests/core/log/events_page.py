@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from streamd.core.log.events import EVENTS, message_id
+from streamd.core.log.events import EVENTS, compute_message_id
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "events.md"
 BEGIN, END = "<!-- scripts/events writes from here -->", "<!-- to here -->"
@@ -12,7 +12,7 @@ BEGIN, END = "<!-- scripts/events writes from here -->", "<!-- to here -->"
 
 def table() -> str:
     """The whole of it, in Markdown."""
-    lines = [f"| `{event}` | `{message_id(event)}` | {meaning} |" for event, meaning in EVENTS.items()]
+    lines = [f"| `{event}` | `{compute_message_id(event)}` | {meaning} |" for event, meaning in EVENTS.items()]
     return "\n".join(["| event | MESSAGE_ID | what it means |", "|---|---|---|", *lines])
 
 

@@ -20,7 +20,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_a_line_has_time_level_event_text_and_fields(capsys: pytest.CaptureFixture[str]) -> None:
-    log.configure()
+    log.configure_logging()
     log.info("stream.served", "ready", stream="train", samples=63, seconds=0.123456)
     time, rest = said(capsys).split(" ", 1)
     assert len(time) == len("12:34:56")
@@ -28,7 +28,7 @@ def test_a_line_has_time_level_event_text_and_fields(capsys: pytest.CaptureFixtu
 
 
 def test_levels_have_their_letters(capsys: pytest.CaptureFixture[str]) -> None:
-    log.configure()
+    log.configure_logging()
     log.warning("a.b", "hm")
     log.error("a.c", "no")
     assert [line.split(" ")[1] for line in said(capsys).splitlines()] == ["W", "E"]
@@ -38,7 +38,7 @@ def test_levels_have_their_letters(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_value_that_could_be_mistaken_for_more_is_quoted_and_escaped(
     capsys: pytest.CaptureFixture[str], value: str
 ) -> None:
-    log.configure()
+    log.configure_logging()
     log.info("a.b", "text", file=value, next="x")
     line = said(capsys)
     assert f" file={value!r} next=x\n" in line
@@ -47,53 +47,53 @@ def test_a_value_that_could_be_mistaken_for_more_is_quoted_and_escaped(
 
 
 def test_a_value_without_end_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
-    log.configure()
+    log.configure_logging()
     log.info("a.b", "text", reason="x" * 5000)
     assert said(capsys).endswith(" reason=" + 197 * "x" + "...\n")
 
 
 def test_a_line_stays_a_line_whatever_a_file_is_called(capsys: pytest.CaptureFixture[str]) -> None:
-    log.configure()
+    log.configure_logging()
     log.info("a.b", "bad: \x1b[31mred\n.jpg")
     assert said(capsys).endswith(" a.b: bad: \\x1b[31mred\\n.jpg\n")
 
 
 @pytest.mark.parametrize("verbose", [False, True])
 def test_debug_lines_are_for_the_verbose(capsys: pytest.CaptureFixture[str], *, verbose: bool) -> None:
-    log.configure(level=logging.DEBUG if verbose else logging.INFO)
-    log.log(logging.DEBUG, "a.b", "detail")
+    log.configure_logging(level=logging.DEBUG if verbose else logging.INFO)
+    log.log_event(logging.DEBUG, "a.b", "detail")
     assert bool(said(capsys)) is verbose
 
 
 def test_a_notice_is_said_by_those_who_keep_quiet_otherwise(capsys: pytest.CaptureFixture[str]) -> None:
-    log.configure(level=log.NOTICE)
+    log.configure_logging(level=log.NOTICE)
     log.info("a.b", "detail")
     log.notice("c.d", "patience")
     assert said(capsys).endswith("N c.d: patience\n")
-    assert log.level() == log.NOTICE
+    assert log.current_level() == log.NOTICE
 
 
 def test_a_plain_record_of_the_same_logger_is_a_line_too(
     capsys: pytest.CaptureFixture[str], logger: logging.Logger
 ) -> None:
-    log.configure()
+    log.configure_logging()
     logger.warning("plain")
     assert said(capsys).endswith(" W streamd: plain\n")
 
 
 def test_configuring_twice_says_everything_once(capsys: pytest.CaptureFixture[str], logger: logging.Logger) -> None:
-    log.configure()
-    log.configure()
+    log.configure_logging()
+    log.configure_logging()
     log.info("a.b", "once")
     assert said(capsys).count("once") == 1
     assert logger.propagate is False
 
 
 def test_programs_get_an_object_a_line_and_children_are_told_of_it(capsys: pytest.CaptureFixture[str]) -> None:
-    log.configure()
-    assert not log.is_json()
-    log.configure(as_json=True)
-    assert log.is_json()
+    log.configure_logging()
+    assert not log.is_json_output()
+    log.configure_logging(as_json=True)
+    assert log.is_json_output()
     log.notice("a.b", "text", stream="train")
     event = json.loads(said(capsys))
     assert (event["level"], event["event"], event["fields"]) == ("notice", "a.b", {"stream": "train"})
@@ -105,11 +105,11 @@ def test_where_stderr_is_the_journal_it_is_told_with_fields_unless_somebody_want
 ) -> None:
     stderr, address = os.fstat(2), str(tmp_path / "journal")
     monkeypatch.setenv("JOURNAL_STREAM", f"{stderr.st_dev}:{stderr.st_ino}")
-    monkeypatch.setattr(log, "SOCKET", address)
+    monkeypatch.setattr(log, "JOURNAL_SOCKET", address)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journal:
         journal.bind(address)
         journal.setblocking(False)
-        log.configure(as_json=as_json)
+        log.configure_logging(as_json=as_json)
         log.info("a.b", "text", stream="train")
         assert bool(said(capsys)) is as_json
         if not as_json:

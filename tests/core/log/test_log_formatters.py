@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streamd.core.log.formatters import JsonFormatter, LineFormatter, plain, sentence
+from streamd.core.log.formatters import JsonFormatter, LineFormatter, format_sentence, to_json_scalar
 
 # A terminal's escape sequence, lines and fields of their own, a bell, C1, bidi, half a character, what erases.
 HOSTILE = [
@@ -63,13 +63,13 @@ def test_an_object_has_time_level_event_message_and_fields() -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_a_number_that_json_has_not_is_told_in_words(value: float) -> None:
-    assert plain(value) == str(value)
+    assert to_json_scalar(value) == str(value)
     assert json.loads(JsonFormatter().format(record("no", seconds=value)))["fields"] == {"seconds": str(value)}
 
 
 def test_what_has_no_end_is_cut_in_every_form() -> None:
     endless = record("t" * 100_000, file="\0" * 100_000)
-    assert len(sentence(endless)) < 70_000
+    assert len(format_sentence(endless)) < 70_000
     assert len(LineFormatter().format(endless)) < 70_000
     assert len(JsonFormatter().format(endless)) < 300_000
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from test_log_formatters import HOSTILE, record
 
-from streamd.core.log.events import message_id
-from streamd.core.log.formatters import event_of
-from streamd.core.log.journald import JournalHandler, datagram, is_journal
+from streamd.core.log.events import compute_message_id
+from streamd.core.log.formatters import event_name
+from streamd.core.log.journald import JournalHandler, encode_event, leads_to_journal
 
 ALL_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 
@@ -30,7 +30,7 @@ class Kept(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.records.append(record)
-        self.on_event.get(event_of(record), bool)()
+        self.on_event.get(event_name(record), bool)()
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_an_event_has_its_fields_its_priority_and_its_id(journal: socket.socket)
     assert fields_in(journal.recv(1 << 16)) == [
         ("MESSAGE", "wire.malformed: no: so stream=train samples=63"),
         ("PRIORITY", "4"),
-        ("MESSAGE_ID", message_id("wire.malformed")),
+        ("MESSAGE_ID", compute_message_id("wire.malformed")),
         ("SYSLOG_IDENTIFIER", "streamd"),
         ("STREAMD_EVENT", "wire.malformed"),
         ("STREAMD_STREAM", "train"),
@@ -74,12 +74,12 @@ def test_an_event_has_its_fields_its_priority_and_its_id(journal: socket.socket)
 def test_levels_are_priorities(level: int, priority: str) -> None:
     made = record("said")
     made.levelno = level
-    assert dict(fields_in(datagram(made)))["PRIORITY"] == priority
+    assert dict(fields_in(encode_event(made)))["PRIORITY"] == priority
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_nothing_that_a_client_says_becomes_a_field_or_is_raw(hostile: str) -> None:
-    fields = fields_in(datagram(record(f"no: {hostile}", file=hostile)))
+    fields = fields_in(encode_event(record(f"no: {hostile}", file=hostile)))
     assert [name for name, _ in fields] == [
         "MESSAGE", "PRIORITY", "MESSAGE_ID", "SYSLOG_IDENTIFIER", "STREAMD_EVENT", "STREAMD_FILE",
     ]  # fmt: skip
@@ -89,9 +89,9 @@ def test_nothing_that_a_client_says_becomes_a_field_or_is_raw(hostile: str) -> N
 def test_a_traceback_is_a_field_of_several_lines() -> None:
     made = record("a request failed")
     made.exc_info = (ValueError, ValueError("a\nPRIORITY=0"), None)
-    name, value = fields_in(datagram(made))[-1]
+    name, value = fields_in(encode_event(made))[-1]
     assert (name, value) == ("STREAMD_TRACEBACK", "ValueError: a\nPRIORITY=0")
-    assert dict(fields_in(datagram(made)))["PRIORITY"] == "4"
+    assert dict(fields_in(encode_event(made)))["PRIORITY"] == "4"
 
 
 def test_what_is_too_large_for_a_datagram_comes_in_a_sealed_file(journal: socket.socket) -> None:
@@ -117,9 +117,9 @@ def test_stderr_is_the_journal_when_systemd_says_so_of_that_very_file(tmp_path: 
     with (tmp_path / "stderr").open("w") as file:
         found = os.fstat(file.fileno())
         names = {"JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino}"}
-        assert is_journal(names, file.fileno())
-        assert not is_journal({"JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino + 1}"}, file.fileno())
-        assert not is_journal({}, file.fileno())
+        assert leads_to_journal(names, file.fileno())
+        assert not leads_to_journal({"JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino + 1}"}, file.fileno())
+        assert not leads_to_journal({}, file.fileno())
         closed = os.dup(file.fileno())
         os.close(closed)
-        assert not is_journal(names, closed)
+        assert not leads_to_journal(names, closed)

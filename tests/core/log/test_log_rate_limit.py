@@ -7,8 +7,8 @@ import logging
 
 from test_log_journald import Kept
 
-from streamd.core.log.formatters import event_of, sentence
-from streamd.core.log.rate_limit import Restraint, Voice
+from streamd.core.log.formatters import event_name, format_sentence
+from streamd.core.log.rate_limit import RateLimiter, RateLimitHandler
 
 
 class Clock:
@@ -25,25 +25,27 @@ def spoken(event: str) -> logging.LogRecord:
 
 
 def said(kept: Kept) -> list[str]:
-    return [event_of(each) for each in kept.records]
+    return [event_name(each) for each in kept.records]
 
 
 def test_a_flood_is_cut_and_its_number_comes_with_the_next_event() -> None:
     kept, clock = Kept(), Clock()
-    voice = Voice(kept, restraint=Restraint(2, 10.0), clock=clock)
+    voice = RateLimitHandler(kept, limiter=RateLimiter(2, 10.0), clock=clock)
     for _ in range(5):
         voice.handle(spoken("a.b"))
     assert said(kept) == ["a.b", "a.b"]
     clock.now_s = 10.0
     voice.handle(spoken("a.c"))
     assert said(kept) == ["a.b", "a.b", "log.held", "a.c"]
-    assert sentence(kept.records[2]) == "log.held: as often again, held back since it repeats itself of=a.b count=3"
+    assert (
+        format_sentence(kept.records[2]) == "log.held: as often again, held back since it repeats itself of=a.b count=3"
+    )
     assert kept.records[2].levelno == logging.WARNING
 
 
 def test_what_the_daemon_ends_for_is_said_however_often_it_comes() -> None:
     kept = Kept()
-    voice = Voice(kept, restraint=Restraint(0, 10.0), clock=Clock())
+    voice = RateLimitHandler(kept, limiter=RateLimiter(0, 10.0), clock=Clock())
     for event in ("daemon.failed", "reload.failed", "a.b", "daemon.failed", "reload.failed"):
         voice.handle(spoken(event))
     assert said(kept) == ["daemon.failed", "reload.failed", "daemon.failed", "reload.failed"]
@@ -51,7 +53,7 @@ def test_what_the_daemon_ends_for_is_said_however_often_it_comes() -> None:
 
 def test_at_the_end_it_says_what_is_left() -> None:
     kept = Kept()
-    voice = Voice(kept, restraint=Restraint(1, 10.0), clock=Clock())
+    voice = RateLimitHandler(kept, limiter=RateLimiter(1, 10.0), clock=Clock())
     for _ in range(3):
         voice.handle(spoken("a.b"))
     voice.close()
@@ -65,7 +67,7 @@ def test_where_a_loop_runs_nobody_needs_to_say_anything_more() -> None:
     async def flood() -> None:
         heard = asyncio.Event()
         loop = asyncio.get_running_loop()
-        voice = Voice(kept, restraint=Restraint(1, span_s), clock=loop.time)
+        voice = RateLimitHandler(kept, limiter=RateLimiter(1, span_s), clock=loop.time)
         kept.on_event["log.held"] = heard.set
         for _ in range(3):
             voice.handle(spoken("a.b"))

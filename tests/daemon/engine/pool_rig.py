@@ -9,18 +9,18 @@ from typing import Any, cast
 
 import pytest
 
-from streamd.core.counters import Stats
+from streamd.core.counters import ProcessStats
 from streamd.daemon.engine.batch_job import BatchJob, Task
 from streamd.daemon.engine.crashes import Death
 from streamd.daemon.engine.row_cost import RowCost
 from streamd.daemon.engine.worker_handle import WorkerProcess
 from streamd.daemon.engine.worker_pool import WorkerPool
-from streamd.ipc.progress_page import Phase, Whereabouts
+from streamd.ipc.progress_page import RowProgress, WorkerPhase
 from streamd.ipc.slots import SlotStore
-from streamd.ipc.worker_messages import Command, Report
+from streamd.ipc.worker_messages import WorkerCommand, WorkerReport
 from streamd.limits import ROW_DEADLINE_S
 
-NOWHERE = Whereabouts(0, 0, Phase.ELSEWHERE, 0)
+NOWHERE = RowProgress(0, 0, WorkerPhase.IDLE, 0)
 
 
 class WorkerFake:
@@ -31,7 +31,7 @@ class WorkerFake:
         self.fresh = fresh
         self.alone = alone
         self.completed = 0
-        self.commands: list[Command] = []
+        self.commands: list[WorkerCommand] = []
         self.at = NOWHERE
         self.is_running = True
         self.was_stopped = False
@@ -46,7 +46,7 @@ class WorkerFake:
         self.tasks[task.number] = task
         self.fresh, self.alone = False, task.is_suspect
 
-    def send(self, command: Command) -> None:
+    def send(self, command: WorkerCommand) -> None:
         self.commands.append(command)
 
     def forget(self, slots: tuple[int, ...]) -> bool:
@@ -75,7 +75,7 @@ class PoolRig:
     """A pool of `count` fakes in each generation, and what its listener hears."""
 
     def __init__(self, count: int = 1) -> None:
-        self.pool = WorkerPool(count, ROW_DEADLINE_S, SlotStore(), Stats(), self)
+        self.pool = WorkerPool(count, ROW_DEADLINE_S, SlotStore(), ProcessStats(), self)
         self.started: list[WorkerFake] = []
         self.has_started = asyncio.Event()  # set at the first start after it was cleared
         self.died: list[WorkerFake] = []
@@ -88,10 +88,10 @@ class PoolRig:
         self.started.append(cast("WorkerFake", worker))
         self.has_started.set()
 
-    def on_worker_reports(self, worker: WorkerProcess, reports: Sequence[Report]) -> None:
+    def on_worker_reports(self, worker: WorkerProcess, reports: Sequence[WorkerReport]) -> None:
         raise AssertionError(worker, reports)
 
-    def on_worker_waiting(self, worker: WorkerProcess, at: Whereabouts) -> None:
+    def on_worker_waiting(self, worker: WorkerProcess, at: RowProgress) -> None:
         raise AssertionError(worker, at)
 
     def on_worker_died(self, worker: WorkerProcess, death: Death) -> None:

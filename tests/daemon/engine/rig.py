@@ -15,14 +15,14 @@ import numpy as np
 import numpy.typing as npt
 from served_folders import file_of
 
-from streamd.core.counters import Stats
-from streamd.core.slot_layout import layout, slot_bytes
+from streamd.core.counters import ProcessStats
+from streamd.core.slot_layout import compute_layout, compute_slot_bytes
 from streamd.core.spec import BatchKey
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.engine.engine import LocalEngine
 from streamd.daemon.streams.quarantine import Quarantine
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.decode.decoders import decode_into
+from streamd.decode.decoders import decode_image
 from streamd.ipc.slots import SlotStore
 from streamd.limits import ROW_DEADLINE_S
 
@@ -40,7 +40,7 @@ class Rig:
     def __init__(self, stream: ServedStream, workers: int, row_deadline_s: float = ROW_DEADLINE_S) -> None:
         self.stream = stream
         self.slots = SlotStore()
-        self.stats = Stats()
+        self.stats = ProcessStats()
         self.engine = LocalEngine([stream], self.slots, self.stats, workers, row_deadline_s)
         self.outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
         self.recorded: list[dict[int, str]] = []
@@ -73,7 +73,7 @@ class Rig:
         self.engine.report_to(self)
 
     def produce(self, epoch: int = 0, index: int = 0, slot: int = 1) -> None:
-        self.engine.produce(BatchKey("train", epoch, index), slot, slot_bytes(self.stream.spec))
+        self.engine.produce(BatchKey("train", epoch, index), slot, compute_slot_bytes(self.stream.spec))
 
     async def outcome(self) -> Outcome:
         return await asyncio.wait_for(self.outcomes.get(), ANSWER_S)
@@ -85,10 +85,12 @@ class Rig:
                 await asyncio.sleep(PAUSE_S)
 
     def images(self, slot: int = 1, rows: int = 8) -> npt.NDArray[np.generic]:
-        return layout(self.stream.spec, rows).images.view(self.slots.view(slot)).copy()
+        return compute_layout(self.stream.spec, rows).images.array_in(self.slots.map_slot(slot)).copy()
 
     def weights(self, slot: int = 1, rows: int = 8) -> list[float]:
-        weights: list[float] = layout(self.stream.spec, rows).weights.view(self.slots.view(slot)).tolist()
+        weights: list[float] = (
+            compute_layout(self.stream.spec, rows).weights.array_in(self.slots.map_slot(slot)).tolist()
+        )
         return weights
 
 
@@ -131,7 +133,7 @@ def pixels(stream: ServedStream, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.u
     rows = np.zeros((ids.size, *stream.spec.image_shape), np.uint8)
     for row, sample_id in zip(rows, ids.tolist(), strict=True):
         if sample_id >= 0:
-            decode_into(file_of(stream, sample_id).read_bytes(), row, stream.spec.image)
+            decode_image(file_of(stream, sample_id).read_bytes(), row, stream.spec.image)
     return rows
 
 

@@ -16,10 +16,10 @@ from daemons import write_images
 from rig import Rig, pixels, play, running, unreadable
 from served_folders import file_of, serve, spoil
 
-from streamd.core.bad_samples import Verdict
+from streamd.core.bad_samples import BadSample
 from streamd.daemon.engine import batch_job, engine, row_cost, worker_pool
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.decode.pixel_id import pixel_id
+from streamd.decode.pixel_id import compute_pixel_id
 from streamd.limits import TASK_ROWS
 
 Serve = Callable[..., ServedStream]
@@ -71,7 +71,7 @@ def test_a_batch_of_several_tasks_is_told_once(served: Serve) -> None:
         assert reason is None
         assert np.array_equal(rig.images(rows=rows), pixels(stream, production.delivered))
         assert rig.outcomes.empty()
-        assert rig.stats.read()["stream.train"]["decode_count"] == rows
+        assert rig.stats.values_by_group()["stream.train"]["decode_count"] == rows
 
     play(stream, scene, workers=2)
 
@@ -96,7 +96,7 @@ def test_the_workers_tell_what_their_pipeline_makes(served: Serve) -> None:
     stream = served(8)
 
     async def scene(rig: Rig) -> None:
-        assert await rig.engine.pixel_ids() == {"train": pixel_id(stream.spec.image)}
+        assert await rig.engine.pixel_ids() == {"train": compute_pixel_id(stream.spec.image)}
 
     play(stream, scene)
 
@@ -116,7 +116,7 @@ def test_a_new_version_is_used_when_it_is_open_and_batches_under_way_keep_their_
         rig.produce(0, 0, slot=1)
         opening = asyncio.create_task(rig.engine.open(new))
         os.kill(pid, signal.SIGCONT)
-        assert await opening == pixel_id(new.spec.image)
+        assert await opening == compute_pixel_id(new.spec.image)
         rig.produce(0, 0, slot=2)
         outcomes = [await rig.outcome() for _ in range(2)]
         found = {production.slot: production.delivered.tolist() for production, _ in outcomes}
@@ -238,7 +238,7 @@ def test_tasks_of_a_batch_that_was_given_up_die_with_their_worker(served: Serve)
         (job,) = rig.engine._pool.jobs_of(0)
         rig.engine._fail_job(job, "for a reason")
         assert (await rig.outcome())[1] == "for a reason"
-        rig.slots.drop(1)
+        rig.slots.drop_slot(1)
         os.kill(victim, signal.SIGKILL)
         await rig.until(lambda: rig.engine.restarts and rig.engine.pids)
         assert (len(rig.slots), rig.engine._pool.jobs_of(0), rig.engine._pool.workers[0].tasks) == (0, [], {})
@@ -322,7 +322,7 @@ def test_the_policy_fail_stops_at_the_first_bad_sample_and_names_it(served: Serv
 @pytest.mark.long
 def test_the_policy_fail_holds_after_a_restart(served: Serve) -> None:
     stream = served(bad_samples={"policy": "fail"})
-    stream.quarantine.record([Verdict(3, "bad since yesterday")])
+    stream.quarantine.record([BadSample(3, "bad since yesterday")])
 
     async def scene(rig: Rig) -> None:
         rig.produce()
@@ -360,7 +360,7 @@ def test_a_read_error_that_passes_leaves_no_trace(served: Serve, monkeypatch: py
     async def scene(rig: Rig) -> None:
         with unreadable(file_of(stream, int(stream.planned(0, 0)[3]))):
             rig.produce()
-            await rig.until(lambda: rig.stats.read().get("stream.train", {}).get("read_count", 0) >= 9)
+            await rig.until(lambda: rig.stats.values_by_group().get("stream.train", {}).get("read_count", 0) >= 9)
         production, reason = await rig.outcome()
         assert reason is None
         assert not production.marks.any()
@@ -384,7 +384,7 @@ def test_a_read_error_that_does_not_pass_stops_the_stream_and_condemns_nobody(
             _, reason = await rig.outcome()
         assert reason == f"{stream.file(ill)} cannot be read: {os.strerror(6)}"
         assert stream.quarantine.reasons == {}
-        assert rig.stats.read()["stream.train"]["read_count"] == 8 + engine._READ_RETRIES
+        assert rig.stats.values_by_group()["stream.train"]["read_count"] == 8 + engine._READ_RETRIES
 
     play(stream, scene)
 

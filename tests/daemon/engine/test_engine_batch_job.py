@@ -11,12 +11,12 @@ import pytest
 from daemons import write_images
 from served_folders import serve
 
-from streamd.core.bad_samples import SUBSTITUTED, Verdict
+from streamd.core.bad_samples import SUBSTITUTED, BadSample
 from streamd.core.spec import BatchKey
 from streamd.daemon.engine import row_cost
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.ipc.worker_messages import BadSample
+from streamd.ipc.worker_messages import UnfilledRow
 from streamd.limits import TASK_ATTEMPTS, TASK_GIVE_UP_S, TASK_ROWS, WORKER_RESPAWN_MAX_S, WORKER_RESPAWN_S
 
 ROWS = 2 * TASK_ROWS + 6
@@ -63,7 +63,7 @@ def test_nothing_is_renewed_while_nothing_is_known(job: BatchJob) -> None:
 
 def test_a_verdict_renews_the_rows_it_changes_and_no_other(job: BatchJob, stream: ServedStream) -> None:
     planned = stream.planned(1, 0)
-    stream.quarantine.record([Verdict(int(planned[row]), "bad") for row in (4, 40)])
+    stream.quarantine.record([BadSample(int(planned[row]), "bad") for row in (4, 40)])
     (task,) = job.make_refill_tasks(itertools.count(50))
     assert (task.number, task.rows.tolist(), task.ids.tolist()) == (50, [4, 40], planned[[5, 41]].tolist())
     assert np.flatnonzero(job.marks == SUBSTITUTED).tolist() == [4, 40]
@@ -72,9 +72,9 @@ def test_a_verdict_renews_the_rows_it_changes_and_no_other(job: BatchJob, stream
 
 def test_a_verdict_on_a_substitute_renews_every_row_it_stood_in_for(job: BatchJob, stream: ServedStream) -> None:
     planned = stream.planned(1, 0)
-    stream.quarantine.record([Verdict(int(planned[4]), "bad")])
+    stream.quarantine.record([BadSample(int(planned[4]), "bad")])
     job.make_refill_tasks(itertools.count())
-    stream.quarantine.record([Verdict(int(planned[5]), "bad")])
+    stream.quarantine.record([BadSample(int(planned[5]), "bad")])
     (task,) = job.make_refill_tasks(itertools.count())
     assert (task.rows.tolist(), task.ids.tolist()) == ([4, 5], planned[[6, 6]].tolist())
 
@@ -82,14 +82,14 @@ def test_a_verdict_on_a_substitute_renews_every_row_it_stood_in_for(job: BatchJo
 def test_a_verdict_on_a_sample_of_another_batch_renews_nothing(tmp_path: Path) -> None:
     stream = serve(write_images(tmp_path / "two", {"cat": 16}, size=(8, 8)), tmp_path / "state", batch_size=8)
     job = BatchJob(BatchKey("train", 0, 0), stream, 0, 1, 4096)
-    stream.quarantine.record([Verdict(int(stream.planned(0, 1)[0]), "bad")])
+    stream.quarantine.record([BadSample(int(stream.planned(0, 1)[0]), "bad")])
     assert job.make_refill_tasks(itertools.count()) == []
 
 
 def test_what_failed_for_now_is_asked_for_again_and_what_failed_for_good_is_not(job: BatchJob) -> None:
     first, *_ = job.make_first_tasks(itertools.count())
     passing, lasting = (int(first.ids[row]) for row in (2, 3))
-    bad = (BadSample(passing, "I/O error", lasting=False), BadSample(lasting, "damaged", lasting=True))
+    bad = (UnfilledRow(passing, "I/O error", lasting=False), UnfilledRow(lasting, "damaged", lasting=True))
     task = job.make_retry_task(first, bad, itertools.count(9))
     assert (task.number, task.rows.tolist(), task.ids.tolist()) == (9, [2], [passing])
     assert (task.failures, first.failures) == (1, 0)
@@ -97,7 +97,7 @@ def test_what_failed_for_now_is_asked_for_again_and_what_failed_for_good_is_not(
 
 def test_a_suspect_is_parted_from_the_rows_of_all_others(job: BatchJob, stream: ServedStream) -> None:
     planned = stream.planned(1, 0)
-    stream.quarantine.record([Verdict(int(planned[4]), "bad")])  # row 5 stands in for row 4 now
+    stream.quarantine.record([BadSample(int(planned[4]), "bad")])  # row 5 stands in for row 4 now
     fresh = BatchJob(job.key, stream, 3, 9, 4096)
     first, *_ = fresh.make_first_tasks(itertools.count())
     alone, others = first.split_suspect(int(planned[5]), itertools.count(90))

@@ -7,16 +7,16 @@ import signal
 import pytest
 
 from streamd.daemon.engine.crashes import Charge, Finding, death, finding
-from streamd.ipc.progress_page import OUT_OF_MEMORY_STATUS, Phase, Trial, Whereabouts
+from streamd.ipc.progress_page import OUT_OF_MEMORY_STATUS, RowProgress, TransformTrial, WorkerPhase
 from streamd.limits import STOPPED_S
 
-DECODING = Whereabouts(7, 3, Phase.DECODING, 0)
-TRANSFORMING = Whereabouts(7, 3, Phase.TRANSFORMING, 0)
-READING = Whereabouts(7, 3, Phase.READING, 0)
-ELSEWHERE = Whereabouts(7, 3, Phase.ELSEWHERE, 0)
-NONE = Trial(0, "", Phase.ELSEWHERE, 0)
-IMPORTING = Trial(2, "module 'augment'", Phase.IMPORTING, 0)
-TRYING = Trial(2, "transform at augment.py:1", Phase.TRYING, 0)
+DECODING = RowProgress(7, 3, WorkerPhase.DECODING, 0)
+TRANSFORMING = RowProgress(7, 3, WorkerPhase.TRANSFORMING, 0)
+READING = RowProgress(7, 3, WorkerPhase.READING, 0)
+ELSEWHERE = RowProgress(7, 3, WorkerPhase.IDLE, 0)
+NONE = TransformTrial(0, "", WorkerPhase.IDLE, 0)
+IMPORTING = TransformTrial(2, "module 'augment'", WorkerPhase.IMPORTING, 0)
+TRYING = TransformTrial(2, "transform at augment.py:1", WorkerPhase.TRYING, 0)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_death_in_the_transform_blames_it(code: int, killed_for: Finding | Non
 
 @pytest.mark.parametrize("at", [READING, ELSEWHERE])
 @pytest.mark.parametrize("code", [-signal.SIGSEGV, OUT_OF_MEMORY_STATUS])
-def test_a_death_anywhere_else_blames_nobody(at: Whereabouts, code: int) -> None:
+def test_a_death_anywhere_else_blames_nobody(at: RowProgress, code: int) -> None:
     assert death(code, at, NONE, None, 30.0).blame is None
 
 
@@ -98,7 +98,7 @@ def test_how_a_worker_ended_is_told_in_words(code: int, killed_for: Finding | No
     ],
 )
 def test_only_a_stopped_worker_or_one_at_a_rows_pixels_or_a_transform_is_overdue(
-    at: Whereabouts | Trial, silent_s: float, state: str, expected: Finding
+    at: RowProgress | TransformTrial, silent_s: float, state: str, expected: Finding
 ) -> None:
     assert finding(at, silent_s, 30.0, state) is expected
 
@@ -124,7 +124,7 @@ def test_only_a_stopped_worker_or_one_at_a_rows_pixels_or_a_transform_is_overdue
     ],
 )
 def test_the_end_of_a_worker_that_tries_a_transform_is_the_transforms(
-    code: int, trial: Trial, killed_for: Finding | None, reason: str
+    code: int, trial: TransformTrial, killed_for: Finding | None, reason: str
 ) -> None:
     charge = death(code, ELSEWHERE, trial, killed_for, 30.0).charge
     assert charge is not None
@@ -144,7 +144,7 @@ def test_the_end_of_a_worker_that_tries_a_transform_is_the_transforms(
     ],
 )
 def test_what_comes_from_outside_or_from_a_row_is_not_the_transforms(
-    code: int, at: Whereabouts, trial: Trial, killed_for: Finding | None
+    code: int, at: RowProgress, trial: TransformTrial, killed_for: Finding | None
 ) -> None:
     assert death(code, at, trial, killed_for, 30.0).charge is None
 

@@ -9,13 +9,13 @@ from typing import cast
 from daemons import write_images
 from served_folders import serve
 
-from streamd.core.counters import Stats
+from streamd.core.counters import ProcessStats
 from streamd.core.spec import BatchKey
 from streamd.daemon.engine.batch_job import BatchJob, Task
 from streamd.daemon.engine.engine import LocalEngine
 from streamd.daemon.engine.worker_handle import WorkerProcess
 from streamd.ipc.slots import SlotStore
-from streamd.ipc.worker_messages import Done
+from streamd.ipc.worker_messages import TaskDone
 
 
 class Idler:
@@ -62,15 +62,15 @@ class Notes:
 
 def test_batches_that_one_word_makes_whole_are_told_together_and_in_order(tmp_path: Path) -> None:
     stream = serve(write_images(tmp_path / "data", {"cat": 24}), tmp_path / "state")
-    engine, worker, notes = LocalEngine([stream], SlotStore(), Stats(), 1), Idler(), Notes()
+    engine, worker, notes = LocalEngine([stream], SlotStore(), ProcessStats(), 1), Idler(), Notes()
     engine.report_to(notes)
     engine._pool._generations[0].workers.append(cast("WorkerProcess", worker))
     for slot in (1, 2, 3):
         engine.produce(BatchKey("train", 0, slot - 1), slot, 4096)
 
-    engine.on_worker_reports(cast("WorkerProcess", worker), [Done(number, 0, 0, 0) for number in (1, 2)])
+    engine.on_worker_reports(cast("WorkerProcess", worker), [TaskDone(number, 0, 0, 0) for number in (1, 2)])
     assert notes.told == [[1, 2]]
-    engine.on_worker_reports(cast("WorkerProcess", worker), [Done(3, 3 * 10**9, 10**9, 0, waited_ns=2 * 10**9)])
+    engine.on_worker_reports(cast("WorkerProcess", worker), [TaskDone(3, 3 * 10**9, 10**9, 0, waited_ns=2 * 10**9)])
 
     assert notes.told == [[1, 2], [3]]
     assert notes.took[2] == (4.0, 2.0, 1.0)

@@ -16,7 +16,7 @@ from programs import DRAWN, Write
 from rig import ANSWER_S, Rig, pixels, play
 from served_folders import serve
 
-from streamd.core.counters import Stats
+from streamd.core.counters import ProcessStats
 from streamd.daemon.engine import engine as local
 from streamd.daemon.engine.crashes import Charge
 from streamd.daemon.engine.engine import LocalEngine
@@ -118,9 +118,9 @@ def test_only_streams_without_a_transform_or_with_one_that_was_tried_need_no_new
     one, another = served(INVERT), served(INVERT, "another")
     plain = replace(one, transform=None)
     slots = SlotStore()
-    unused = LocalEngine([plain], slots, Stats(), 1)
+    unused = LocalEngine([plain], slots, ProcessStats(), 1)
     assert [unused.needs_new_workers(each) for each in ([plain], [one])] == [False, True]
-    engine = LocalEngine([one], slots, Stats(), 1)
+    engine = LocalEngine([one], slots, ProcessStats(), 1)
     assert [engine.needs_new_workers(each) for each in ([one, plain], [another], [one, another])] == [False, True, True]
     edited = served(INVERT + "  # edited")
     assert engine.needs_new_workers([edited])
@@ -131,7 +131,7 @@ def test_new_workers_that_open_nothing_in_time_are_sent_away(served: Serve, monk
     stream = served(INVERT)
 
     async def scene() -> None:
-        engine = LocalEngine([stream], SlotStore(), Stats(), workers=0)
+        engine = LocalEngine([stream], SlotStore(), ProcessStats(), workers=0)
         running = asyncio.ensure_future(engine.run())
         await asyncio.sleep(0)
         with pytest.raises(ConfigError, match="no new worker has opened train within"):

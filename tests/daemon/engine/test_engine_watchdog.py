@@ -15,23 +15,25 @@ import pytest
 from streamd.daemon.engine import watchdog
 from streamd.daemon.engine.crashes import Finding
 from streamd.daemon.engine.watchdog import Watch
-from streamd.ipc.progress_page import TRACK_BYTES, Phase, Track
-from streamd.ipc.slots import make_memory
+from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage, WorkerPhase
+from streamd.ipc.slots import create_memfd
 
 DEADLINE_S = 0.05
 LIMIT_S = 20.0
 
 
 @pytest.fixture
-def track() -> Iterator[Track]:
-    page = make_memory("track", TRACK_BYTES)
-    track = Track(page)
+def track() -> Iterator[ProgressPage]:
+    page = create_memfd("track", PROGRESS_PAGE_BYTES)
+    track = ProgressPage(page)
     os.close(page)
     yield track
     track.close()
 
 
-def watched(track: Track, scene: Callable[[Watch, asyncio.Queue[Finding]], object], pid: int = 0) -> list[Finding]:
+def watched(
+    track: ProgressPage, scene: Callable[[Watch, asyncio.Queue[Finding]], object], pid: int = 0
+) -> list[Finding]:
     """What a watch has found when it has found something; `scene` sets it up."""
 
     async def run() -> list[Finding]:
@@ -41,7 +43,7 @@ def watched(track: Track, scene: Callable[[Watch, asyncio.Queue[Finding]], objec
             found.put_nowait(finding)
             guard.close()  # a busy host would look once more before this is heard
 
-        guard = Watch(pid or os.getpid(), track.read, DEADLINE_S, tell)
+        guard = Watch(pid or os.getpid(), track.read_row, DEADLINE_S, tell)
         scene(guard, found)
         first = await asyncio.wait_for(found.get(), LIMIT_S)
         return [first, *(found.get_nowait() for _ in range(found.qsize()))]
@@ -49,16 +51,16 @@ def watched(track: Track, scene: Callable[[Watch, asyncio.Queue[Finding]], objec
     return asyncio.run(run())
 
 
-def test_a_row_that_takes_too_long_is_found(track: Track) -> None:
-    track.at(1, 0, Phase.DECODING)
+def test_a_row_that_takes_too_long_is_found(track: ProgressPage) -> None:
+    track.write_row(1, 0, WorkerPhase.DECODING)
     assert watched(track, lambda guard, _: guard.begin()) == [Finding.SLOW]
 
 
-def test_a_transform_that_is_tried_for_too_long_is_found_whatever_the_rows_are_at(track: Track) -> None:
+def test_a_transform_that_is_tried_for_too_long_is_found_whatever_the_rows_are_at(track: ProgressPage) -> None:
     async def run() -> Finding:
         found: asyncio.Queue[Finding] = asyncio.Queue()
-        guard = Watch(os.getpid(), track.trial, DEADLINE_S, found.put_nowait)
-        track.tries(0, "module 'augment'", Phase.IMPORTING)
+        guard = Watch(os.getpid(), track.read_trial, DEADLINE_S, found.put_nowait)
+        track.write_trial(0, "module 'augment'", WorkerPhase.IMPORTING)
         guard.begin()
         first = await asyncio.wait_for(found.get(), LIMIT_S)
         guard.close()
@@ -67,13 +69,13 @@ def test_a_transform_that_is_tried_for_too_long_is_found_whatever_the_rows_are_a
     assert asyncio.run(run()) is Finding.ENDLESS
 
 
-def test_a_row_is_given_the_whole_deadline_from_its_own_beginning(track: Track) -> None:
+def test_a_row_is_given_the_whole_deadline_from_its_own_beginning(track: ProgressPage) -> None:
     began_ns: list[int] = []
 
     def scene(guard: Watch, _: object) -> None:
         def next_row() -> None:
-            track.at(1, 1, Phase.DECODING)
-            began_ns.append(track.read().began_ns)
+            track.write_row(1, 1, WorkerPhase.DECODING)
+            began_ns.append(track.read_row().began_ns)
 
         guard.begin()
         asyncio.get_running_loop().call_later(DEADLINE_S / 2, next_row)
@@ -82,8 +84,8 @@ def test_a_row_is_given_the_whole_deadline_from_its_own_beginning(track: Track) 
     assert time.monotonic_ns() - began_ns[0] >= DEADLINE_S * 1e9
 
 
-def test_work_that_was_given_just_now_is_not_overdue(track: Track) -> None:
-    track.at(1, 0, Phase.DECODING)  # the last row of long ago
+def test_work_that_was_given_just_now_is_not_overdue(track: ProgressPage) -> None:
+    track.write_row(1, 0, WorkerPhase.DECODING)  # the last row of long ago
     given_ns: list[int] = []
 
     def scene(guard: Watch, _: object) -> None:
@@ -99,12 +101,12 @@ def test_work_that_was_given_just_now_is_not_overdue(track: Track) -> None:
     assert time.monotonic_ns() - given_ns[0] >= DEADLINE_S * 0.9e9
 
 
-def test_a_worker_without_work_is_left_alone(track: Track) -> None:
-    track.at(1, 0, Phase.DECODING)
+def test_a_worker_without_work_is_left_alone(track: ProgressPage) -> None:
+    track.write_row(1, 0, WorkerPhase.DECODING)
 
     async def run() -> bool:
         found: list[Finding] = []
-        guard = Watch(os.getpid(), track.read, DEADLINE_S, found.append)
+        guard = Watch(os.getpid(), track.read_row, DEADLINE_S, found.append)
         guard.begin()
         guard.rest()
         rung = asyncio.Event()
@@ -115,7 +117,7 @@ def test_a_worker_without_work_is_left_alone(track: Track) -> None:
     assert asyncio.run(run())
 
 
-def test_a_stopped_process_is_found_whatever_it_was_doing(track: Track) -> None:
+def test_a_stopped_process_is_found_whatever_it_was_doing(track: ProgressPage) -> None:
     process = subprocess.Popen(["/bin/sh", "-c", "kill -STOP $$"])
     os.waitpid(process.pid, os.WUNTRACED)
     assert watched(track, lambda guard, _: guard.begin(), process.pid)[0] is Finding.STOPPED
@@ -123,15 +125,17 @@ def test_a_stopped_process_is_found_whatever_it_was_doing(track: Track) -> None:
     process.wait()
 
 
-def test_a_process_that_is_gone_is_no_error(track: Track) -> None:
+def test_a_process_that_is_gone_is_no_error(track: ProgressPage) -> None:
     process = subprocess.Popen(["/bin/true"])
     process.wait()
     assert watched(track, lambda guard, _: guard.begin(), process.pid)[0] is Finding.WAITING
 
 
-def test_a_host_that_stood_still_is_given_another_deadline(track: Track, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_stood_still_is_given_another_deadline(
+    track: ProgressPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(watchdog, "_LATE_S", DEADLINE_S)
-    track.at(1, 0, Phase.DECODING)
+    track.write_row(1, 0, WorkerPhase.DECODING)
     looks: list[float] = []
 
     def scene(guard: Watch, _: object) -> None:
@@ -145,13 +149,15 @@ def test_a_host_that_stood_still_is_given_another_deadline(track: Track, monkeyp
     assert time.monotonic() - looks[0] >= DEADLINE_S * 0.9
 
 
-def test_a_stopped_worker_is_found_long_before_a_rows_deadline(track: Track, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_worker_is_found_long_before_a_rows_deadline(
+    track: ProgressPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(watchdog, "STOPPED_S", DEADLINE_S)
     monkeypatch.setattr("streamd.daemon.engine.crashes.STOPPED_S", DEADLINE_S)
 
     async def run(pid: int) -> Finding:
         found: asyncio.Queue[Finding] = asyncio.Queue()
-        guard = Watch(pid, track.read, 10 * LIMIT_S, found.put_nowait)
+        guard = Watch(pid, track.read_row, 10 * LIMIT_S, found.put_nowait)
         guard.begin()
         first = await asyncio.wait_for(found.get(), LIMIT_S)
         guard.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pool_rig import PoolRig, new_job, new_task, play, turn
 
-from streamd.ipc.worker_messages import CloseStream, DropSlots
+from streamd.ipc.worker_messages import CloseStream, UnmapSlots
 
 
 def test_tasks_go_to_the_generation_that_began_their_batch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +83,7 @@ def test_all_generations_are_told_what_is_over_and_only_the_newest_what_begins(m
         rig.pool.switch_to_next_generation()
         rig.pool.send_to_all(CloseStream(3))
         rig.pool.drop_slots((1, 2))
-        common = [CloseStream(3), DropSlots((1, 2))]
+        common = [CloseStream(3), UnmapSlots((1, 2))]
         first, second = rig.started
         assert first.commands == [CloseStream(2), CloseStream(9), *common]
         assert second.commands == [CloseStream(2), *common]

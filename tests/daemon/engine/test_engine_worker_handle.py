@@ -16,16 +16,16 @@ import pytest
 from daemons import write_images
 from served_folders import serve
 
-from streamd.core.slot_layout import slot_bytes
+from streamd.core.slot_layout import compute_slot_bytes
 from streamd.core.spec import BatchKey
 from streamd.daemon.engine.batch_job import BatchJob, Task
 from streamd.daemon.engine.crashes import Death
 from streamd.daemon.engine.worker_handle import WorkerProcess
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.decode.pixel_id import pixel_id
-from streamd.ipc.progress_page import Phase, Whereabouts
+from streamd.decode.pixel_id import compute_pixel_id
+from streamd.ipc.progress_page import RowProgress, WorkerPhase
 from streamd.ipc.slots import SlotStore
-from streamd.ipc.worker_messages import Done, DropSlots, OpenStream, Ready, Report
+from streamd.ipc.worker_messages import OpenStream, StreamReady, TaskDone, UnmapSlots, WorkerReport
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def stream(tmp_path: Path) -> Iterator[ServedStream]:
 
 
 ANSWER_S = 20.0
-Said = asyncio.Queue[Report]
+Said = asyncio.Queue[WorkerReport]
 
 
 class Ear:
@@ -45,13 +45,13 @@ class Ear:
     def __init__(self) -> None:
         self.said: Said = asyncio.Queue()
 
-    def on_worker_reports(self, _worker: WorkerProcess, reports: Sequence[Report]) -> None:
+    def on_worker_reports(self, _worker: WorkerProcess, reports: Sequence[WorkerReport]) -> None:
         for report in reports:
             self.said.put_nowait(report)
 
     def on_worker_started(self, worker: WorkerProcess) -> None: ...
 
-    def on_worker_waiting(self, worker: WorkerProcess, at: Whereabouts) -> None: ...
+    def on_worker_waiting(self, worker: WorkerProcess, at: RowProgress) -> None: ...
 
     def on_worker_died(self, worker: WorkerProcess, death: Death) -> None: ...
 
@@ -62,7 +62,7 @@ async def start() -> tuple[WorkerProcess, Said]:
 
 
 def one_row(stream: ServedStream, number: int, slot: int = 1) -> Task:
-    job = BatchJob(BatchKey("train", 0, 0), stream, 0, slot, slot_bytes(stream.spec))
+    job = BatchJob(BatchKey("train", 0, 0), stream, 0, slot, compute_slot_bytes(stream.spec))
     rows, ids = np.array([0], np.uint16), np.array([0], np.int64)
     return Task(number, 0, slot, job.slot_bytes, 8, rows, ids, job=job, queued_s=0.0)
 
@@ -81,13 +81,13 @@ def test_a_worker_answers_and_its_slots_are_mapped_once(stream: ServedStream) ->
         worker, said = await start()
         slots = SlotStore()
         worker.send(OpenStream(0, str(stream.manifest_path), stream.spec))
-        assert await said.get() == Ready(0, pixel_id(stream.spec.image))
+        assert await said.get() == StreamReady(0, compute_pixel_id(stream.spec.image))
         for number in (1, 2):
             worker.give_task(one_row(stream, number), slots)
         assert list(worker.tasks) == [1, 2]
         for number in (1, 2):
             report = await said.get()
-            assert isinstance(report, Done)
+            assert isinstance(report, TaskDone)
             assert report.number == number
             assert worker.finish_task(number).number == number
         assert (worker.tasks, worker.completed) == ({}, 2)
@@ -132,7 +132,7 @@ def test_a_dead_worker_is_spoken_to_in_vain_but_keeps_its_tasks(stream: ServedSt
         slots = SlotStore()
         os.kill(worker.pid, signal.SIGKILL)
         await worker.ended()
-        worker.send(DropSlots((1,)))
+        worker.send(UnmapSlots((1,)))
         worker.give_task(one_row(stream, 7), slots)
         assert list(worker.tasks) == [7]
         worker.close()
@@ -153,7 +153,7 @@ def test_a_workers_last_words_are_heard_after_its_death(stream: ServedStream) ->
         os.kill(worker.pid, signal.SIGKILL)
         await worker.ended()
         report = said.get_nowait()
-        assert isinstance(report, Done)
+        assert isinstance(report, TaskDone)
         worker.close()
         slots.close()
 
@@ -178,7 +178,7 @@ def test_a_worker_that_does_not_read_is_ended() -> None:
         worker, _ = await start()
         os.kill(worker.pid, signal.SIGSTOP)
         for slot in range(100_000):
-            worker.send(DropSlots((slot,)))
+            worker.send(UnmapSlots((slot,)))
             if worker._killed_for is not None:
                 break
         assert (await worker.ended()).words == "killed since it was not reading what it is told"
@@ -197,7 +197,7 @@ def test_where_a_worker_was_is_known_after_its_death(stream: ServedStream) -> No
         await said.get()
         os.kill(worker.pid, signal.SIGKILL)
         death = await worker.ended()
-        assert (death.at.task, death.at.phase, death.blame) == (7, Phase.ELSEWHERE, None)
+        assert (death.at.task, death.at.phase, death.blame) == (7, WorkerPhase.IDLE, None)
         worker.close()
         slots.close()
 

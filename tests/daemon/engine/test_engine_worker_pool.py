@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from pool_rig import PoolRig, WorkerFake, new_job, new_task, play, turn, with_workers
 
-from streamd.core.counters import Stats
+from streamd.core.counters import ProcessStats
 from streamd.daemon.engine import worker_pool
 from streamd.daemon.engine.crashes import Death
 from streamd.daemon.engine.worker_handle import WorkerProcess
 from streamd.daemon.engine.worker_pool import WorkerPool
-from streamd.ipc.progress_page import Phase, Whereabouts
+from streamd.ipc.progress_page import RowProgress, WorkerPhase
 from streamd.ipc.slots import SlotStore
-from streamd.ipc.worker_messages import DropSlots, Report
+from streamd.ipc.worker_messages import UnmapSlots, WorkerReport
 from streamd.limits import MAX_TASKS_AHEAD, ROW_DEADLINE_S
 
 LIMIT_S = 20.0
@@ -103,11 +103,12 @@ def test_only_the_workers_that_wait_for_a_streams_files_are_replaced() -> None:
     waiting, decoding, other, done = (WorkerFake() for _ in range(4))
     pool = with_workers(waiting, decoding, other, done)
     for task, (worker, stream, phase) in enumerate(
-        ((waiting, 7, Phase.READING), (decoding, 7, Phase.DECODING), (other, 8, Phase.READING)), start=1
+        ((waiting, 7, WorkerPhase.READING), (decoding, 7, WorkerPhase.DECODING), (other, 8, WorkerPhase.READING)),
+        start=1,
     ):
         worker.give_task(new_task(new_job(pool, stream), task), SlotStore())
-        worker.at = Whereabouts(task, 0, phase, 0)
-    done.at = Whereabouts(99, 0, Phase.READING, 0)
+        worker.at = RowProgress(task, 0, phase, 0)
+    done.at = RowProgress(99, 0, WorkerPhase.READING, 0)
     pool.replace_waiting_workers(7)
     assert [worker.was_stopped for worker in (waiting, decoding, other, done)] == [True, False, False, False]
 
@@ -115,7 +116,7 @@ def test_only_the_workers_that_wait_for_a_streams_files_are_replaced() -> None:
 def test_slots_are_dropped_by_every_worker() -> None:
     worker = WorkerFake()
     with_workers(worker).drop_slots((1, 2))
-    assert worker.commands == [DropSlots((1, 2))]
+    assert worker.commands == [UnmapSlots((1, 2))]
 
 
 def test_a_dead_worker_is_replaced_after_its_listener_has_its_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,9 +148,9 @@ class Deaths:
     def on_worker_started(self, worker: WorkerProcess) -> None:
         self.started.put_nowait(worker)
 
-    def on_worker_reports(self, worker: WorkerProcess, reports: Sequence[Report]) -> None: ...
+    def on_worker_reports(self, worker: WorkerProcess, reports: Sequence[WorkerReport]) -> None: ...
 
-    def on_worker_waiting(self, worker: WorkerProcess, at: Whereabouts) -> None: ...
+    def on_worker_waiting(self, worker: WorkerProcess, at: RowProgress) -> None: ...
 
     def on_worker_died(self, worker: WorkerProcess, death: Death) -> None:
         self.died.append((worker, death))
@@ -159,7 +160,7 @@ def test_a_real_worker_that_is_killed_is_replaced_and_the_death_is_counted(monke
     monkeypatch.setattr(worker_pool, "WORKER_RESPAWN_S", 0.001)
 
     async def scene() -> None:
-        listener, stats = Deaths(), Stats()
+        listener, stats = Deaths(), ProcessStats()
         pool = WorkerPool(1, ROW_DEADLINE_S, SlotStore(), stats, listener)
         running = asyncio.create_task(pool.run())
         first = await asyncio.wait_for(listener.started.get(), LIMIT_S)
@@ -167,7 +168,7 @@ def test_a_real_worker_that_is_killed_is_replaced_and_the_death_is_counted(monke
         second = await asyncio.wait_for(listener.started.get(), LIMIT_S)
         assert [(each is first, death.words) for each, death in listener.died] == [(True, "killed by SIGKILL")]
         assert (pool.workers, pool.deaths) == ([second], 1)
-        assert stats.read()["engine"]["worker_deaths"] == 1
+        assert stats.values_by_group()["engine"]["worker_deaths"] == 1
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
@@ -190,7 +191,7 @@ def test_a_worker_that_cannot_be_started_now_is_started_later(monkeypatch: pytes
 
     async def scene() -> None:
         listener = Deaths()
-        running = asyncio.create_task(WorkerPool(1, ROW_DEADLINE_S, SlotStore(), Stats(), listener).run())
+        running = asyncio.create_task(WorkerPool(1, ROW_DEADLINE_S, SlotStore(), ProcessStats(), listener).run())
         await asyncio.wait_for(listener.started.get(), LIMIT_S)
         assert refusals == []
         running.cancel()

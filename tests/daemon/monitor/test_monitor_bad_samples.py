@@ -7,7 +7,7 @@ import pytest
 from streamd.daemon.monitor.bad_samples import FAULTS, fault
 from streamd.dataset.hdf5.library_store import DAMAGED
 from streamd.decode.resize import BadImageError
-from streamd.decode.sniff import format_of
+from streamd.decode.sniff import detect_format
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_a_reason_is_of_one_kind(reason: str, kind: str) -> None:
 @pytest.mark.parametrize(("data", "kind"), [(b"", "damaged"), (bytes(100), "damaged"), (b"%PDF-1.7", "unfit")])
 def test_what_content_says_of_a_stranger_is_told_apart(data: bytes, kind: str) -> None:
     with pytest.raises(BadImageError) as caught:
-        format_of(data)
+        detect_format(data)
     assert fault(str(caught.value)) == kind
 
 

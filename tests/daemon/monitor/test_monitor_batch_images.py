@@ -21,7 +21,7 @@ from served_folders import serve
 
 from streamd.client.batch import Batch
 from streamd.core.bad_samples import BadRow
-from streamd.core.counters import Stats
+from streamd.core.counters import ProcessStats
 from streamd.daemon.monitor import batch_images as under_test
 from streamd.daemon.monitor.batch_images import Pictures, Shown, Verdict, data_address, shown
 from streamd.daemon.monitor.batch_preview import Glimpse, Leaving
@@ -96,7 +96,7 @@ class Passing:
 
 
 def pictures(glimpse: Glimpse | None) -> Pictures:
-    return Pictures(cast("Leaving", Passing(glimpse)), Stats())
+    return Pictures(cast("Leaving", Passing(glimpse)), ProcessStats())
 
 
 def test_a_batch_that_several_look_at_is_drawn_once(glimpse: Glimpse, monkeypatch: pytest.MonkeyPatch) -> None:

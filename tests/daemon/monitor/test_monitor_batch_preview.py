@@ -16,7 +16,7 @@ from served_folders import serve
 
 from streamd.core.bad_samples import BadRow
 from streamd.core.sampler import PAD_ID
-from streamd.core.slot_layout import layout
+from streamd.core.slot_layout import compute_layout
 from streamd.daemon.monitor.batch_preview import Glimpse, Leaving, shown_rows
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.ipc.messages import BatchReady
@@ -39,13 +39,13 @@ def stream(tmp_path: Path) -> Iterator[ServedStream]:
 @pytest.fixture
 def slots(stream: ServedStream) -> Iterator[SlotStore]:
     """Slot 7 holds a batch whose every row is of values of its own, the last one without a sample."""
-    store, lies = SlotStore(), layout(stream.spec, ROWS)
-    descriptor = store.writable(7, lies.nbytes)
-    memory = np.zeros(lies.nbytes, np.uint8)
-    lies.images.view(memory.data)[:] = np.arange(1, ROWS + 1, dtype=np.uint8).reshape(-1, 1, 1, 1)
-    lies.sample_ids.view(memory.data)[:] = [*range(100, 99 + ROWS), PAD_ID]
-    lies.weights.view(memory.data)[:] = np.arange(ROWS)
-    lies.labels["label"].view(memory.data)[:] = np.arange(200, 200 + ROWS)
+    store, lies = SlotStore(), compute_layout(stream.spec, ROWS)
+    descriptor = store.ensure_slot(7, lies.size_bytes)
+    memory = np.zeros(lies.size_bytes, np.uint8)
+    lies.images.array_in(memory.data)[:] = np.arange(1, ROWS + 1, dtype=np.uint8).reshape(-1, 1, 1, 1)
+    lies.sample_ids.array_in(memory.data)[:] = [*range(100, 99 + ROWS), PAD_ID]
+    lies.weights.array_in(memory.data)[:] = np.arange(ROWS)
+    lies.labels["label"].array_in(memory.data)[:] = np.arange(200, 200 + ROWS)
     os.pwrite(descriptor, memory.data, 0)
     yield store
     store.close()
@@ -124,7 +124,7 @@ def test_while_nobody_waits_for_a_stream_nothing_of_it_is_read(
     stream: ServedStream, slots: SlotStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[object] = []
-    monkeypatch.setattr(slots, "read", lambda *arguments: read.append(arguments))
+    monkeypatch.setattr(slots, "copy_slot_bytes", lambda *arguments: read.append(arguments))
 
     async def play(leaving: Leaving) -> None:
         leaving.goes(stream, READY)

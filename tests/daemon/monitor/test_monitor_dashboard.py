@@ -14,7 +14,7 @@ from made_figures import STATUS, STREAM, Books
 from made_monitor import Answer, answer, ask, monitor
 from served_folders import serve
 
-from streamd.core.bad_samples import Verdict
+from streamd.core.bad_samples import BadSample
 from streamd.daemon.monitor import batch_images
 from streamd.daemon.monitor import thumbnails as drawing
 from streamd.daemon.monitor.dashboard import Dashboard
@@ -26,7 +26,7 @@ SAMPLES = ("/pictures/train", "/bad/train", "/thumbnails/train/3")
 @pytest.fixture
 def stream(tmp_path: Path) -> Iterator[ServedStream]:
     served = serve(write_images(tmp_path / "data", {"cat": 9}), tmp_path / "state")
-    served.quarantine.record([Verdict(3, "a damaged JPEG: cut off")])
+    served.quarantine.record([BadSample(3, "a damaged JPEG: cut off")])
     yield served
     served.manifest.close()
 

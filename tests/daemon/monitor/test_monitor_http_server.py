@@ -18,7 +18,7 @@ from daemons import LIMIT_S, stream_config
 from made_figures import SESSION, STATUS, STREAM, Books
 from made_monitor import answer, answers, ask, monitor, say
 
-from streamd.core.status import DYING, DaemonStatus
+from streamd.core.status import MANY_DEATHS, DaemonStatus
 from streamd.daemon.daemon import Daemon
 from streamd.daemon.monitor.http_server import Monitor, _contain
 from streamd.errors import ConfigError, MissingExtraError
@@ -58,13 +58,13 @@ def test_it_is_not_ready_when_a_trainer_who_comes_would_not_be_served(status: Da
     [
         of_stream(failed="why"),
         of_stream(receipts_bad=1),
-        replace(WELL, deaths_lately=DYING),
+        replace(WELL, deaths_lately=MANY_DEATHS),
         replace(WELL, reload_failed=True),
     ],
     ids=["failed", "receipts", "deaths", "reload"],
 )
 def test_it_is_ready_and_has_troubles_when_somebody_has_to_act_and_trainers_are_served(status: DaemonStatus) -> None:
-    assert len(status.troubles) == 1
+    assert len(status.all_troubles) == 1
     assert answer(Books(status), "/readyz")[::2] == (200, "ready, with 1 trouble: see streamd status\n")
 
 

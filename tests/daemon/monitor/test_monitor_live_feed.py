@@ -13,7 +13,7 @@ from daemons import write_images
 from made_figures import STATUS, STREAM, Books
 from served_folders import serve
 
-from streamd.core.counters import Stats
+from streamd.core.counters import ProcessStats
 from streamd.core.status import StreamStatus
 from streamd.daemon.monitor import live_feed as under_test
 from streamd.daemon.monitor.live_feed import Live, makes
@@ -45,7 +45,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def watching(books: Books) -> Live:
     live = Live("token")
-    live.watch(books, Sight(books, Stats()))
+    live.watch(books, Sight(books, ProcessStats()))
     return live
 
 

@@ -7,7 +7,7 @@ from prometheus_client import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from streamd.core.counters import Spread
+from streamd.core.counters import StageHistogram
 from streamd.daemon.monitor.metrics import counter, gauge, histogram, info
 from streamd.daemon.monitor.snapshot import Histogram
 
@@ -22,10 +22,10 @@ def test_a_counter_ends_in_total_and_facts_in_info() -> None:
 
 
 def test_buckets_count_everything_up_to_their_bound() -> None:
-    spread = Spread()
+    spread = StageHistogram()
     for seconds, count in ((0.001, 1), (0.0011, 2), (99.0, 4)):
-        spread.add(seconds * count, count)
-    told = values([histogram("x", "text", [], [([], Histogram(spread.cells, spread.total_s))])])
+        spread.add_runs(seconds * count, count)
+    told = values([histogram("x", "text", [], [([], Histogram(spread.bucket_counts, spread.total_s))])])
     assert [told[f"x_bucket{{le={bound}}}"] for bound in ("0.0003", "0.001", "0.003", "10.0", "+Inf")] == [
         0,
         1,

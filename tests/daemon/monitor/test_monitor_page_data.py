@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from made_figures import SESSION, STATUS, STREAM, TIMING, figures
 
-from streamd.core.activity import WORDS, moment
-from streamd.core.status import Doing
+from streamd.core.activity import BOTTLENECK_WORDS, compute_activity
+from streamd.core.status import SessionState
 from streamd.daemon.monitor.page_data import Make, View, view
 from streamd.daemon.monitor.snapshot import Figures
 
@@ -17,7 +17,7 @@ MAKES = {"train": Make("files", "128x96 RGB", cached=False)}
 
 
 def seen(now: Figures, before: Figures | None = None) -> View:
-    return view(moment(before, now), now, MAKES, "gpu1")
+    return view(compute_activity(before, now), now, MAKES, "gpu1")
 
 
 def later(then: Figures, seconds: float) -> Figures:
@@ -35,7 +35,7 @@ def test_after_a_first_look_nobody_knows_where_batches_wait() -> None:
     assert seen(first).way is None
     way = seen(later(first, 1.0), first).way
     assert way is not None
-    assert (way.limit, way.words) == ("none", WORDS["none"])
+    assert (way.limit, way.words) == ("none", BOTTLENECK_WORDS["none"])
 
 
 def test_a_stream_has_what_was_sent_and_what_is_bad_by_kind() -> None:
@@ -59,13 +59,13 @@ def test_a_trainer_says_how_its_last_epoch_went_and_who_shares_its_decodes() -> 
     ahead = replace(SESSION, session=8, step=50)
     away = replace(SESSION, session=9, step=5, last_epoch=None)
     first, second, third = seen(figures(SESSION, ahead, away)).trainers
-    assert (first.verdict, first.verdict_words, first.lag) == ("disk", TIMING.line, 10)
+    assert (first.verdict, first.verdict_words, first.lag) == ("disk", TIMING.summary_text, 10)
     assert (third.verdict, third.verdict_words, third.lag) == (None, None, 45)
     assert [first.cohort, second.cohort, third.cohort] == [0, 0, 1]
 
 
 @pytest.mark.parametrize("doing", ["gathering", "finished"])
-def test_a_trainer_that_has_finished_is_in_no_cohort_and_at_its_end(doing: Doing) -> None:
+def test_a_trainer_that_has_finished_is_in_no_cohort_and_at_its_end(doing: SessionState) -> None:
     (told,) = seen(figures(replace(SESSION, epoch=4, step=0, doing=doing))).trainers
     at_its_end = doing == "finished"
     assert (told.cohort, told.lag) == ((None, None) if at_its_end else (0, 0))

@@ -11,7 +11,7 @@ from daemons import write_images
 from made_figures import NOTHING, STATUS, Books
 from served_folders import serve
 
-from streamd.core.counters import Stats
+from streamd.core.counters import ProcessStats
 from streamd.daemon.monitor.snapshot import Sight
 from streamd.daemon.streams.quarantine import Quarantine
 from streamd.daemon.streams.served_stream import ServedStream
@@ -25,7 +25,7 @@ def stream(tmp_path: Path) -> Iterator[ServedStream]:
 
 
 def test_bad_samples_are_counted_by_kind_as_they_come(stream: ServedStream) -> None:
-    sight = Sight(Books(streams={"train": stream}), Stats())
+    sight = Sight(Books(streams={"train": stream}), ProcessStats())
     assert sight.look().bad == {"train": {}}
     stream.quarantine.reasons.update({1: "stale: x", 2: "stale: y"})
     assert sight.look().bad == {"train": {"stale": 2}}
@@ -35,7 +35,7 @@ def test_bad_samples_are_counted_by_kind_as_they_come(stream: ServedStream) -> N
 
 def test_a_stream_that_was_changed_has_bad_samples_of_its_own(stream: ServedStream, tmp_path: Path) -> None:
     streams = {"train": stream}
-    sight = Sight(Books(streams=streams), Stats())
+    sight = Sight(Books(streams=streams), ProcessStats())
     stream.quarantine.reasons[1] = "stale: x"
     sight.look()
     streams["train"] = replace(stream, quarantine=Quarantine(tmp_path / "other", str))
@@ -45,20 +45,20 @@ def test_a_stream_that_was_changed_has_bad_samples_of_its_own(stream: ServedStre
 
 
 def test_reads_and_decodes_are_those_of_stats_and_do_not_move_afterwards(stream: ServedStream) -> None:
-    stats = Stats()
+    stats = ProcessStats()
     sight = Sight(Books(streams={"train": stream}), stats)
-    stats.spread("stream.train", "read").add(0.02, 10)
-    stats.spread("stream.gone", "read").add(1.0)
+    stats.stage_histogram("stream.train", "read").add_runs(0.02, 10)
+    stats.stage_histogram("stream.gone", "read").add_runs(1.0)
     seen = sight.look()
-    stats.spread("stream.train", "read").add(1.0)
+    stats.stage_histogram("stream.train", "read").add_runs(1.0)
     assert (sum(seen.reads["train"].cells), seen.reads["train"].total_s) == (10, 0.02)
     assert (list(seen.reads), seen.decodes["train"].cells) == (["train"], tuple(NOTHING.cells))
 
 
 def test_status_and_numbers_are_the_services_and_what_was_not_counted_is_none() -> None:
-    seen = Sight(Books(counted={"stream.train": {"produced": 3}}), Stats()).look()
+    seen = Sight(Books(counted={"stream.train": {"produced": 3}}), ProcessStats()).look()
     assert seen.status is STATUS
-    assert (seen.of_stream("train", "produced"), seen.of_stream("other", "produced"), seen.number("a", "b")) == (
+    assert (seen.of_stream("train", "produced"), seen.of_stream("other", "produced"), seen.counter_value("a", "b")) == (
         3,
         0,
         0,

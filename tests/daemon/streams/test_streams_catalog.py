@@ -16,7 +16,7 @@ from sample_specs import some_spec
 from served_folders import change_times, serve
 
 from streamd.config import load
-from streamd.core.bad_samples import Verdict
+from streamd.core.bad_samples import BadSample
 from streamd.core.sampler import Ids
 from streamd.core.spec import ImageSpec
 from streamd.daemon.streams.catalog import (
@@ -77,7 +77,7 @@ def test_a_manifest_is_made_once_and_used_again(folder: Path, state: Path) -> No
 
 def test_a_rescan_lists_anew_and_forgives(folder: Path, state: Path) -> None:
     first = serve(folder, state)
-    first.quarantine.record([Verdict(0, "bad")])
+    first.quarantine.record([BadSample(0, "bad")])
     assert serve(folder, state).quarantine.reasons == {0: "bad"}
     write_images(folder, {"emu": 2}, size=(8, 8))
     second = serve(folder, state, rescan=True)
@@ -92,8 +92,8 @@ def test_a_verdict_that_comes_from_the_old_list_after_a_rescan_condemns_no_file_
     first = serve(folder, state)
     write_images(folder, {"ant": 1}, size=(8, 8))
     second = serve(folder, state, rescan=True)
-    first.quarantine.record([Verdict(0, "bad")])
-    second.quarantine.record([Verdict(1, "bad, too")])
+    first.quarantine.record([BadSample(0, "bad")])
+    second.quarantine.record([BadSample(1, "bad, too")])
     assert serve(folder, state).quarantine.reasons == {1: "bad, too"}
 
 
@@ -275,7 +275,7 @@ def test_a_change_in_a_family_lists_all_of_it(state: Path, tmp_path: Path) -> No
 def test_verdicts_of_other_families_outlive_a_listing(state: Path, tmp_path: Path) -> None:
     streams = folders(tmp_path, a={"x": "category"}, b={"y": "category"})
     for stream in list_all(streams, state).values():
-        stream.quarantine.record([Verdict(0, "bad")])
+        stream.quarantine.record([BadSample(0, "bad")])
     streams["b"] |= {"labels": {"z": "category"}}
     after = list_all(streams, state)
     assert [after[name].quarantine.reasons for name in "ab"] == [{0: "bad"}, {}]

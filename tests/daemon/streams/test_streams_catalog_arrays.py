@@ -51,7 +51,7 @@ def test_what_is_not_written_of_a_shuffle_is_what_compressed_chunks_are_read_fas
     source = {"kind": "hdf5", "path": str(tmp_path / "x.h5"), "images": "x"}
     stream = serve(tmp_path, state, source=source, labels={}, image={}, shuffle=written)
     assert (stream.spec.chunk, stream.spec.buffer) == (chunk, buffer)
-    assert (stream.order.chunk, stream.spec.order.buffer) == (chunk, buffer)
+    assert (stream.order.chunk, stream.spec.order_facts.buffer) == (chunk, buffer)
 
 
 @pytest.mark.parametrize("size", [None, "stored", [4, 5]], ids=str)

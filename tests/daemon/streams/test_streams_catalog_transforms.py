@@ -10,7 +10,7 @@ from programs import Write
 from served_folders import serve
 
 from streamd.config import load
-from streamd.core.bad_samples import Verdict
+from streamd.core.bad_samples import BadSample
 from streamd.daemon.streams.catalog import list_samples, unlisted
 from streamd.errors import ConfigError
 
@@ -51,8 +51,8 @@ def test_verdicts_are_on_one_version_of_a_transform_and_a_rescan_forgives_all(
 ) -> None:
     monkeypatch.chdir(program("augment", "").parent)
     plain, changed = serve(folder, state), serve(folder, state, transform="augment:f")
-    plain.quarantine.record([Verdict(0, "bad")])
-    changed.quarantine.record([Verdict(1, "transform raised")])
+    plain.quarantine.record([BadSample(0, "bad")])
+    changed.quarantine.record([BadSample(1, "transform raised")])
     assert serve(folder, state).quarantine.reasons == {0: "bad"}
     assert serve(folder, state, transform="augment:f").quarantine.reasons == {1: "transform raised"}
     assert serve(folder, state, transform="augment:g").quarantine.reasons == {}

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from locked_files import until_waited_for
 
-from streamd.core.bad_samples import Verdict
+from streamd.core.bad_samples import BadSample
 from streamd.daemon.streams.quarantine import Quarantine
 from streamd.errors import ConfigError
 
-FIVE = Verdict(5, "a damaged JPEG: no end")
-NINE = Verdict(9, "truncated")
-SEVEN = Verdict(7, 'stale "now"\nüber')
+FIVE = BadSample(5, "a damaged JPEG: no end")
+NINE = BadSample(9, "truncated")
+SEVEN = BadSample(7, 'stale "now"\nüber')
 
 
 def listed(path: Path, name: str = "a list") -> Quarantine:
@@ -47,9 +47,9 @@ def test_only_new_verdicts_are_written_and_the_first_reason_stays(tmp_path: Path
     quarantine = listed(path)
     quarantine.record([FIVE])
     before = path.read_bytes()
-    assert quarantine.record([Verdict(5, "another reason")]) == []
+    assert quarantine.record([BadSample(5, "another reason")]) == []
     assert path.read_bytes() == before
-    assert quarantine.record([Verdict(5, "another reason"), SEVEN]) == [SEVEN]
+    assert quarantine.record([BadSample(5, "another reason"), SEVEN]) == [SEVEN]
     assert loaded(path).reasons == {5: FIVE.reason, 7: SEVEN.reason}
 
 
@@ -81,7 +81,7 @@ def test_a_disk_that_refuses_is_an_error_and_no_verdict(tmp_path: Path, monkeypa
 
 @pytest.mark.parametrize("first", [[], [FIVE]], ids=["the first", "a later one"])
 def test_a_disk_that_fills_in_the_middle_of_a_line_leaves_no_part_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: list[Verdict]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: list[BadSample]
 ) -> None:
     path = tmp_path / "q"
     quarantine = listed(path)

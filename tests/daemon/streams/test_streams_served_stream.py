@@ -12,8 +12,8 @@ import pytest
 from daemons import write_images
 from served_folders import serve
 
-from streamd.core.bad_samples import MASKED, SUBSTITUTED, Verdict
-from streamd.core.slot_layout import slot_bytes
+from streamd.core.bad_samples import MASKED, SUBSTITUTED, BadSample
+from streamd.core.slot_layout import compute_slot_bytes
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.ipc.worker_messages import TRANSFORM_RAISED
 from streamd.limits import TASK_ROWS
@@ -32,7 +32,7 @@ def with_policy(stream: ServedStream, policy: str) -> ServedStream:
 
 
 def condemn(stream: ServedStream, *ids: int) -> None:
-    stream.quarantine.record([Verdict(sample_id, f"reason {sample_id}") for sample_id in ids])
+    stream.quarantine.record([BadSample(sample_id, f"reason {sample_id}") for sample_id in ids])
 
 
 def test_an_epoch_holds_every_sample_once(stream: ServedStream) -> None:
@@ -77,7 +77,7 @@ def test_ten_bad_samples_never_stop_a_stream_and_the_eleventh_may(stream: Served
     assert reason is not None
     assert "11 of 20 samples are bad, more than bad_samples.max_fraction 0.01 allows" in reason
     assert f"{stream.file(10)}: reason 10; mend or remove them" in reason
-    stream.quarantine.record([Verdict(11, f"{TRANSFORM_RAISED} ValueError")])
+    stream.quarantine.record([BadSample(11, f"{TRANSFORM_RAISED} ValueError")])
     assert "raised ValueError; mend the transform, which must not raise by chance" in str(stream.too_many_bad())
 
 
@@ -113,5 +113,5 @@ def test_the_window_is_told_batches_slot_and_tasks(stream: ServedStream, batch_s
     assert TASK_ROWS == 32
     spec = replace(stream.spec, batch_size=batch_size, samples=100)
     shape = replace(stream, spec=spec).shape
-    assert (shape.name, shape.batches, shape.slot_bytes) == ("train", spec.batches, slot_bytes(spec))
+    assert (shape.name, shape.batches, shape.slot_bytes) == ("train", spec.batches, compute_slot_bytes(spec))
     assert shape.tasks == tasks

@@ -11,7 +11,7 @@ from streamd.dataset.arrays.store import Pixels
 from streamd.dataset.cache.file import CacheShape
 from streamd.dataset.cache.store import DecodedCache
 from streamd.ipc.worker_messages import CachePlace
-from streamd.worker.stream_reader import Source
+from streamd.worker.stream_reader import StreamReader
 
 
 def place(folder: Path, max_bytes: int | None = None, *, writable: bool = True) -> CachePlace:
@@ -19,28 +19,28 @@ def place(folder: Path, max_bytes: int | None = None, *, writable: bool = True) 
     return CachePlace(str(folder), max_bytes, writable)
 
 
-def open_cache(source: Source, where: CachePlace) -> DecodedCache:
+def open_cache(source: StreamReader, where: CachePlace) -> DecodedCache:
     return DecodedCache.open(where, source.spec, source.manifest, source.pixel_id)
 
 
-def row_of(source: Source, sample_id: int) -> Pixels:
+def row_of(source: StreamReader, sample_id: int) -> Pixels:
     """Something that tells a sample from all others."""
     rng = np.random.default_rng(sample_id)
     return rng.integers(0, 256, source.spec.image_shape, dtype=np.uint8)
 
 
-def rows_of(source: Source, ids: list[int]) -> Pixels:
+def rows_of(source: StreamReader, ids: list[int]) -> Pixels:
     return np.stack([row_of(source, sample_id) for sample_id in ids])
 
 
-def fill(cache: DecodedCache, source: Source, ids: list[int]) -> None:
+def fill(cache: DecodedCache, source: StreamReader, ids: list[int]) -> None:
     """Keeps and publishes."""
     for sample_id in ids:
         cache.keep(sample_id, row_of(source, sample_id))
     cache.publish()
 
 
-def gathered(cache: DecodedCache, source: Source, ids: list[int]) -> tuple[list[bool], Pixels]:
+def gathered(cache: DecodedCache, source: StreamReader, ids: list[int]) -> tuple[list[bool], Pixels]:
     """What a task of these samples gets of the cache; memory that nobody wrote is 0xAA."""
     images = np.full((len(ids), *source.spec.image_shape), 0xAA, np.uint8)
     mask = cache.gather(np.array(ids, np.int64), images)
@@ -52,11 +52,11 @@ def held(cache: DecodedCache, ids: list[int]) -> list[bool]:
     return mask
 
 
-def shape_of(source: Source) -> CacheShape:
+def shape_of(source: StreamReader) -> CacheShape:
     return CacheShape.of(source.spec, source.pixel_id)
 
 
-def file_in(folder: Path, stream: Source | ServedStream) -> Path:
+def file_in(folder: Path, stream: StreamReader | ServedStream) -> Path:
     """The cache's file, which must be the only one."""
     (path,) = folder.glob("*.cache")
     assert path.name.startswith(stream.spec.content_id[:16])

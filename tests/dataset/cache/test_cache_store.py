@@ -23,7 +23,7 @@ from streamd.dataset.cache import store as cache_room
 from streamd.dataset.cache.file import RECORD, CacheFile, UnfitCacheError
 from streamd.dataset.cache.store import DecodedCache
 from streamd.limits import PAGE_BYTES
-from streamd.worker.stream_reader import Source
+from streamd.worker.stream_reader import StreamReader
 
 
 @pytest.fixture
@@ -34,8 +34,8 @@ def stream(tmp_path: Path) -> Iterator[ServedStream]:
 
 
 @pytest.fixture
-def source(stream: ServedStream) -> Iterator[Source]:
-    source = Source.open(stream.spec, stream.manifest_path)
+def source(stream: ServedStream) -> Iterator[StreamReader]:
+    source = StreamReader.open(stream.spec, stream.manifest_path)
     yield source
     source.close()
 
@@ -46,17 +46,17 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def cache(source: Source, folder: Path) -> Iterator[DecodedCache]:
+def cache(source: StreamReader, folder: Path) -> Iterator[DecodedCache]:
     cache = open_cache(source, place(folder))
     yield cache
     cache.close()
 
 
-def reopened(source: Source, folder: Path, *, writable: bool = True) -> DecodedCache:
+def reopened(source: StreamReader, folder: Path, *, writable: bool = True) -> DecodedCache:
     return open_cache(source, place(folder, writable=writable))
 
 
-def test_what_was_kept_and_published_is_gathered_and_nothing_else(source: Source, cache: DecodedCache) -> None:
+def test_what_was_kept_and_published_is_gathered_and_nothing_else(source: StreamReader, cache: DecodedCache) -> None:
     assert held(cache, [0, 1, 2]) == [False] * 3
     fill(cache, source, [0, 7, 3])
     assert held(cache, [0, 1, 7, PAD_ID, 3]) == [True, False, True, False, True]
@@ -65,7 +65,7 @@ def test_what_was_kept_and_published_is_gathered_and_nothing_else(source: Source
     assert np.array_equal(images, rows_of(source, [7, 3, 3, 0]))
 
 
-def test_a_task_that_is_held_in_part_gets_its_part(source: Source, cache: DecodedCache) -> None:
+def test_a_task_that_is_held_in_part_gets_its_part(source: StreamReader, cache: DecodedCache) -> None:
     fill(cache, source, [1, 8])
     mask, images = gathered(cache, source, [8, 2, PAD_ID, 1])
     assert mask == [True, False, False, True]
@@ -73,7 +73,7 @@ def test_a_task_that_is_held_in_part_gets_its_part(source: Source, cache: Decode
 
 
 def test_what_is_held_of_a_task_to_come_is_asked_for_where_it_lies(
-    source: Source, cache: DecodedCache, monkeypatch: pytest.MonkeyPatch
+    source: StreamReader, cache: DecodedCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(cache, source, [1, 8])
     asked: list[bytes] = []
@@ -86,7 +86,9 @@ def test_what_is_held_of_a_task_to_come_is_asked_for_where_it_lies(
     assert asked == [row_of(source, 8).tobytes(), row_of(source, 1).tobytes()]
 
 
-def test_a_row_that_is_not_published_is_not_held_by_anybody(source: Source, cache: DecodedCache, folder: Path) -> None:
+def test_a_row_that_is_not_published_is_not_held_by_anybody(
+    source: StreamReader, cache: DecodedCache, folder: Path
+) -> None:
     cache.keep(4, row_of(source, 4))
     assert cache.unpublished == 1
     other = reopened(source, folder)
@@ -98,7 +100,7 @@ def test_a_row_that_is_not_published_is_not_held_by_anybody(source: Source, cach
 
 
 def test_rows_are_safe_on_the_disk_before_their_records_are_written(
-    source: Source, cache: DecodedCache, monkeypatch: pytest.MonkeyPatch
+    source: StreamReader, cache: DecodedCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sync, written = CacheFile.sync, list[bool]()
 
@@ -118,7 +120,7 @@ def test_rows_are_safe_on_the_disk_before_their_records_are_written(
 
 
 def test_rows_kept_while_others_are_synced_wait_for_the_next_time(
-    source: Source, cache: DecodedCache, monkeypatch: pytest.MonkeyPatch
+    source: StreamReader, cache: DecodedCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sync = CacheFile.sync
 
@@ -135,7 +137,7 @@ def test_rows_kept_while_others_are_synced_wait_for_the_next_time(
     assert held(cache, [2, 6]) == [True, True]
 
 
-def test_what_was_published_is_there_for_the_next_process(source: Source, folder: Path) -> None:
+def test_what_was_published_is_there_for_the_next_process(source: StreamReader, folder: Path) -> None:
     first = reopened(source, folder)
     first.keep(3, row_of(source, 3))
     first.close()  # which publishes
@@ -145,7 +147,7 @@ def test_what_was_published_is_there_for_the_next_process(source: Source, folder
     second.close()
 
 
-def test_a_damaged_row_is_noticed_once_and_decoded_again(source: Source, folder: Path) -> None:
+def test_a_damaged_row_is_noticed_once_and_decoded_again(source: StreamReader, folder: Path) -> None:
     first = reopened(source, folder)
     fill(first, source, list(range(9)))
     first.close()
@@ -163,7 +165,7 @@ def test_a_damaged_row_is_noticed_once_and_decoded_again(source: Source, folder:
     cache.close()
 
 
-def test_many_damaged_rows_are_one_remark(source: Source, folder: Path) -> None:
+def test_many_damaged_rows_are_one_remark(source: StreamReader, folder: Path) -> None:
     first = reopened(source, folder)
     fill(first, source, list(range(9)))
     first.close()
@@ -175,12 +177,12 @@ def test_many_damaged_rows_are_one_remark(source: Source, folder: Path) -> None:
     cache.close()
 
 
-def listed_at(stream: ServedStream, mtime_ns: int) -> Source:
+def listed_at(stream: ServedStream, mtime_ns: int) -> StreamReader:
     """The stream, its files all written at one time."""
     for sample_id in range(9):
         change_times(file_of(stream, sample_id), mtime_ns)
     listed = serve(stream.manifest.root, stream.manifest_path.parent, rescan=True)
-    return Source.open(listed.spec, listed.manifest_path)
+    return StreamReader.open(listed.spec, listed.manifest_path)
 
 
 def test_pixels_in_another_samples_place_are_damage(stream: ServedStream, folder: Path) -> None:
@@ -207,7 +209,9 @@ def test_files_written_when_time_began_are_not_taken_for_kept(stream: ServedStre
     source.close()
 
 
-def test_a_row_is_checked_once_in_a_process(source: Source, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_is_checked_once_in_a_process(
+    source: StreamReader, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = reopened(source, folder)
     fill(first, source, [1, 2])
     first.close()
@@ -227,7 +231,7 @@ def test_a_row_is_checked_once_in_a_process(source: Source, folder: Path, monkey
 
 
 def test_a_file_that_was_listed_anew_with_another_mtime_is_decoded_again(
-    source: Source, stream: ServedStream, folder: Path
+    source: StreamReader, stream: ServedStream, folder: Path
 ) -> None:
     cache = reopened(source, folder)
     fill(cache, source, [3, 4])
@@ -235,7 +239,7 @@ def test_a_file_that_was_listed_anew_with_another_mtime_is_decoded_again(
     change_times(file_of(stream, 3), 10**18)
     listed = serve(stream.manifest.root, stream.manifest_path.parent, rescan=True)
     assert listed.spec.content_id == stream.spec.content_id
-    anew = Source.open(listed.spec, listed.manifest_path)
+    anew = StreamReader.open(listed.spec, listed.manifest_path)
     cache = reopened(anew, folder)
     assert held(cache, [3, 4]) == [False, True]
     cache.keep(3, row_of(source, 8))
@@ -255,7 +259,7 @@ def test_samples_of_a_shard_are_decoded_again_when_it_was_listed_anew(
             change_times(tmp_path / "shards/a.tar", age)
         tars = {"kind": "tar", "path": str(tmp_path / "shards")}
         listed = serve(tmp_path, tmp_path / "state", rescan=True, source=tars, labels={})
-        source = Source.open(listed.spec, listed.manifest_path)
+        source = StreamReader.open(listed.spec, listed.manifest_path)
         cache = open_cache(source, place(folder))
         assert held(cache, [0, 1, 2, 3]) == known
         fill(cache, source, [0, 1, 2, 3])
@@ -264,7 +268,7 @@ def test_samples_of_a_shard_are_decoded_again_when_it_was_listed_anew(
         source.close()
 
 
-def test_other_pixels_never_read_what_these_wrote(source: Source, folder: Path) -> None:
+def test_other_pixels_never_read_what_these_wrote(source: StreamReader, folder: Path) -> None:
     cache = reopened(source, folder)
     fill(cache, source, [3])
     cache.close()
@@ -276,7 +280,7 @@ def test_other_pixels_never_read_what_these_wrote(source: Source, folder: Path) 
     same.close()
 
 
-def test_of_more_samples_than_there_is_room_for_the_first_are_kept(source: Source, folder: Path) -> None:
+def test_of_more_samples_than_there_is_room_for_the_first_are_kept(source: StreamReader, folder: Path) -> None:
     shape = shape_of(source)
     cache = open_cache(source, place(folder, shape.file_bytes(4)))
     fill(cache, source, [8, 3, 4, 0])
@@ -285,7 +289,7 @@ def test_of_more_samples_than_there_is_room_for_the_first_are_kept(source: Sourc
     cache.close()
 
 
-def test_the_rows_of_a_file_that_was_cut_off_are_not_held(source: Source, folder: Path) -> None:
+def test_the_rows_of_a_file_that_was_cut_off_are_not_held(source: StreamReader, folder: Path) -> None:
     cache, shape = reopened(source, folder), shape_of(source)
     fill(cache, source, list(range(9)))
     cache.close()
@@ -297,7 +301,7 @@ def test_the_rows_of_a_file_that_was_cut_off_are_not_held(source: Source, folder
     cache.close()
 
 
-def test_a_file_cut_off_and_allocated_again_shows_no_zeros(source: Source, folder: Path) -> None:
+def test_a_file_cut_off_and_allocated_again_shows_no_zeros(source: StreamReader, folder: Path) -> None:
     cache = reopened(source, folder)
     fill(cache, source, list(range(9)))
     cache.close()
@@ -307,7 +311,7 @@ def test_a_file_cut_off_and_allocated_again_shows_no_zeros(source: Source, folde
     cache.close()
 
 
-def test_a_cache_that_was_deleted_goes_on_and_the_next_begins_anew(source: Source, folder: Path) -> None:
+def test_a_cache_that_was_deleted_goes_on_and_the_next_begins_anew(source: StreamReader, folder: Path) -> None:
     cache = reopened(source, folder)
     fill(cache, source, [3])
     file_in(folder, source).unlink()
@@ -319,7 +323,7 @@ def test_a_cache_that_was_deleted_goes_on_and_the_next_begins_anew(source: Sourc
     anew.close()
 
 
-def test_a_disk_that_fails_ends_keeping_and_nothing_else(source: Source, cache: DecodedCache) -> None:
+def test_a_disk_that_fails_ends_keeping_and_nothing_else(source: StreamReader, cache: DecodedCache) -> None:
     fill(cache, source, [1])
     with no_file_larger_than(shape_of(source).file_bytes(5)):
         cache.keep(2, row_of(source, 2))
@@ -332,7 +336,7 @@ def test_a_disk_that_fails_ends_keeping_and_nothing_else(source: Source, cache: 
 
 
 def test_rows_that_cannot_be_synced_are_not_published(
-    source: Source, cache: DecodedCache, folder: Path, monkeypatch: pytest.MonkeyPatch
+    source: StreamReader, cache: DecodedCache, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_: CacheFile) -> None:
         raise OSError(5, "Input/output error")
@@ -348,7 +352,7 @@ def test_rows_that_cannot_be_synced_are_not_published(
 
 
 def test_what_the_disk_is_too_slow_for_is_left_for_another_epoch(
-    source: Source, folder: Path, monkeypatch: pytest.MonkeyPatch
+    source: StreamReader, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cache_room, "CACHE_UNPUBLISHED_BYTES", 2 * source.spec.image.row_bytes)
     cache = reopened(source, folder)
@@ -359,7 +363,9 @@ def test_what_the_disk_is_too_slow_for_is_left_for_another_epoch(
     cache.close()
 
 
-def test_a_reader_sees_what_the_writer_adds_and_adds_nothing(source: Source, cache: DecodedCache, folder: Path) -> None:
+def test_a_reader_sees_what_the_writer_adds_and_adds_nothing(
+    source: StreamReader, cache: DecodedCache, folder: Path
+) -> None:
     reader = reopened(source, folder, writable=False)
     fill(reader, source, [2])
     assert (held(reader, [2]), reader.remarks) == ([False], [])
@@ -368,7 +374,7 @@ def test_a_reader_sees_what_the_writer_adds_and_adds_nothing(source: Source, cac
     reader.close()
 
 
-def test_room_that_could_not_be_had_is_remarked(source: Source, folder: Path) -> None:
+def test_room_that_could_not_be_had_is_remarked(source: StreamReader, folder: Path) -> None:
     small = open_cache(source, place(folder, shape_of(source).file_bytes(3)))
     fill(small, source, [1])
     small.close()
@@ -380,7 +386,7 @@ def test_room_that_could_not_be_had_is_remarked(source: Source, folder: Path) ->
     cache.close()
 
 
-def test_a_cache_of_another_size_of_rows_is_not_taken_for_this_one(source: Source, folder: Path) -> None:
+def test_a_cache_of_another_size_of_rows_is_not_taken_for_this_one(source: StreamReader, folder: Path) -> None:
     reopened(source, folder).close()
     path = file_in(folder, source)
     path.write_bytes(replace(shape_of(source), row_bytes=7).header.ljust(path.stat().st_size, b"\0"))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamd.core.spec import LabelSpec
-from streamd.worker.transforms.call import FailedTransformError, Transform, UnfitTransformError
+from streamd.worker.transforms.call import FailedTransformError, StreamTransform, UnfitTransformError
 from streamd.worker.transforms.load import Function
 
 SPECS: Final = (
@@ -40,7 +40,7 @@ class Batch:
             column[1] = value.encode() if isinstance(value, str) else value
 
     def apply(self, function: Function) -> Any:
-        Transform(function, Path("/somewhere"), self.specs).apply(self.images[1], self.columns, 1, RNG)
+        StreamTransform(function, Path("/somewhere"), self.specs).transform_row(self.images[1], self.columns, 1, RNG)
 
 
 def test_a_transform_gets_a_copy_of_the_image_labels_as_python_has_them_and_the_generator() -> None:

@@ -12,11 +12,11 @@ from programs import Write
 
 from streamd.dataset.transform_source import place_of
 from streamd.errors import ConfigError
-from streamd.worker.transforms.load import Function, load, told
+from streamd.worker.transforms.load import Function, format_user_error, load_transform
 
 
 def loaded(folder: Path, text: str = "augment:f") -> Function:
-    return load(place_of(text, folder))
+    return load_transform(place_of(text, folder))
 
 
 def test_the_function_beside_the_configuration_is_loaded(program: Write) -> None:
@@ -78,7 +78,7 @@ def test_a_source_that_was_changed_since_it_was_read_is_not_run(program: Write) 
     place = place_of("augment:f", folder)
     program("augment", "raise SystemExit('it ran')")
     with pytest.raises(ConfigError, match=r"'augment' was changed .*SIGHUP"):
-        load(place)
+        load_transform(place)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_module_that_failed_is_imported_again_when_it_is_mended(program: Write
 def test_a_missing_function_is_named_with_the_near_one(program: Write) -> None:
     folder = program("augment", "def flip(*_): pass").parent
     with pytest.raises(ConfigError, match="did you mean 'flip'"):
-        load(replace(place_of("augment:flip", folder), function="flp"))
+        load_transform(replace(place_of("augment:flip", folder), function="flp"))
 
 
 def test_an_error_from_a_library_is_told_by_the_line_that_called_it(program: Write) -> None:
@@ -117,7 +117,7 @@ def test_an_error_from_a_library_is_told_by_the_line_that_called_it(program: Wri
     function = loaded(folder)
     with pytest.raises(ValueError, match="Expecting") as caught:
         function(0, {}, 0)
-    assert told(caught.value, folder).startswith("JSONDecodeError at augment.py:4: Expecting")
+    assert format_user_error(caught.value, folder).startswith("JSONDecodeError at augment.py:4: Expecting")
 
 
 def test_libraries_of_an_environment_in_the_folder_are_libraries(program: Write) -> None:
@@ -136,12 +136,12 @@ def test_libraries_of_an_environment_in_the_folder_are_libraries(program: Write)
     ).parent
     with pytest.raises(ValueError, match="1") as caught:
         loaded(folder)(0, {}, 0)
-    assert told(caught.value, folder) == "ValueError at augment.py:8: 1"
+    assert format_user_error(caught.value, folder) == "ValueError at augment.py:8: 1"
 
 
 def test_an_error_without_words_or_without_a_line_of_theirs_is_told_by_its_kind(tmp_path: Path) -> None:
-    assert told(ValueError(), tmp_path) == "ValueError"
-    assert told(ValueError("two\nlines"), tmp_path) == "ValueError: two lines"
+    assert format_user_error(ValueError(), tmp_path) == "ValueError"
+    assert format_user_error(ValueError("two\nlines"), tmp_path) == "ValueError: two lines"
 
 
 @pytest.mark.fault("28", "a transform that loosens Pillow")

@@ -6,30 +6,34 @@ import pytest
 from programs import DRAWN, Write
 
 from streamd.dataset.transform_source import place_of
-from streamd.decode.pixel_id import probe_rows
+from streamd.decode.pixel_id import decode_probe_images
 from streamd.errors import ConfigError
-from streamd.ipc.progress_page import Phase
-from streamd.worker.stream_reader import Source
-from streamd.worker.transforms.trial import Tried, open_transform
+from streamd.ipc.progress_page import WorkerPhase
+from streamd.worker.stream_reader import StreamReader
+from streamd.worker.transforms.trial import TriedTransform, open_transform
 
 SAME = "def f(image, labels, rng):\n    return image, labels\n"
 
 
-def tried(program: Write, source: Source, text: str, function: str = "f", name: str = "augment") -> Tried:
+def tried(
+    program: Write, source: StreamReader, text: str, function: str = "f", name: str = "augment"
+) -> TriedTransform:
     folder = program(name, text).parent
-    return open_transform(place_of(f"{name}:{function}", folder), source.manifest, source.spec.image, source.decoded_id)
+    return open_transform(
+        place_of(f"{name}:{function}", folder), source.manifest, source.spec.image, source.decoded_pixel_id
+    )
 
 
-def test_one_that_fits_is_used_without_a_word(program: Write, source: Source) -> None:
+def test_one_that_fits_is_used_without_a_word(program: Write, source: StreamReader) -> None:
     assert tried(program, source, SAME).remark == ""
 
 
-def test_pixels_are_named_after_the_source_what_it_makes_and_what_it_gets(program: Write, source: Source) -> None:
+def test_pixels_are_named_after_the_source_what_it_makes_and_what_it_gets(program: Write, source: StreamReader) -> None:
     ids = [
         tried(program, source, SAME).pixel_id,
         tried(program, source, SAME + "# a comment\n", name="a2").pixel_id,
         tried(program, source, DRAWN, "draw", "a3").pixel_id,
-        source.decoded_id,
+        source.decoded_pixel_id,
     ]
     assert len(set(ids)) == len(ids)
     assert tried(program, source, SAME, name="augment").pixel_id == ids[0]
@@ -61,7 +65,9 @@ def test_pixels_are_named_after_the_source_what_it_makes_and_what_it_gets(progra
         ),
     ],
 )
-def test_a_mistake_is_refused_before_anything_is_served(program: Write, source: Source, text: str, says: str) -> None:
+def test_a_mistake_is_refused_before_anything_is_served(
+    program: Write, source: StreamReader, text: str, says: str
+) -> None:
     with pytest.raises(ConfigError, match=says):
         tried(program, source, text)
 
@@ -69,7 +75,7 @@ def test_a_mistake_is_refused_before_anything_is_served(program: Write, source: 
 @pytest.mark.parametrize(
     "draw", ["random.random() < 0.5", "np.random.default_rng().random() < 0.5", "next(count) % 24 < 12"]
 )
-def test_one_that_does_not_go_by_its_rng_is_refused(program: Write, source: Source, draw: str) -> None:
+def test_one_that_does_not_go_by_its_rng_is_refused(program: Write, source: StreamReader, draw: str) -> None:
     text = f"""
         import itertools, random
         import numpy as np
@@ -81,7 +87,7 @@ def test_one_that_does_not_go_by_its_rng_is_refused(program: Write, source: Sour
         tried(program, source, text)
 
 
-def test_one_that_raises_on_labels_of_zero_is_used_and_that_is_remarked(program: Write, source: Source) -> None:
+def test_one_that_raises_on_labels_of_zero_is_used_and_that_is_remarked(program: Write, source: StreamReader) -> None:
     text = "def f(image, labels, rng):\n  raise ValueError('an empty box')"
     remark = tried(program, source, text).remark
     assert remark == (
@@ -89,21 +95,23 @@ def test_one_that_raises_on_labels_of_zero_is_used_and_that_is_remarked(program:
     )
 
 
-def test_whoever_may_have_to_end_it_hears_what_is_at_hand_before_it_is_run(program: Write, source: Source) -> None:
-    told: list[tuple[str, Phase]] = []
+def test_whoever_may_have_to_end_it_hears_what_is_at_hand_before_it_is_run(
+    program: Write, source: StreamReader
+) -> None:
+    told: list[tuple[str, WorkerPhase]] = []
     place = place_of("augment:f", program("augment", SAME).parent)
-    open_transform(place, source.manifest, source.spec.image, source.decoded_id, lambda *said: told.append(said))
-    assert told[0] == ("module 'augment'", Phase.IMPORTING)
-    assert set(told[1:-1]) == {("transform at augment.py:1", Phase.TRYING)}
-    assert len(told[1:-1]) == 2 * len(list(probe_rows(source.spec.image)))
-    assert told[-1] == ("", Phase.ELSEWHERE)
+    open_transform(place, source.manifest, source.spec.image, source.decoded_pixel_id, lambda *said: told.append(said))
+    assert told[0] == ("module 'augment'", WorkerPhase.IMPORTING)
+    assert set(told[1:-1]) == {("transform at augment.py:1", WorkerPhase.TRYING)}
+    assert len(told[1:-1]) == 2 * len(list(decode_probe_images(source.spec.image)))
+    assert told[-1] == ("", WorkerPhase.IDLE)
 
 
-def test_nothing_is_at_hand_any_more_when_it_was_refused(program: Write, source: Source) -> None:
-    told: list[Phase] = []
+def test_nothing_is_at_hand_any_more_when_it_was_refused(program: Write, source: StreamReader) -> None:
+    told: list[WorkerPhase] = []
     place = place_of("augment:f", program("augment", "1 / 0").parent)
     with pytest.raises(ConfigError, match="ZeroDivisionError"):
         open_transform(
-            place, source.manifest, source.spec.image, source.decoded_id, lambda _, phase: told.append(phase)
+            place, source.manifest, source.spec.image, source.decoded_pixel_id, lambda _, phase: told.append(phase)
         )
-    assert told == [Phase.IMPORTING, Phase.ELSEWHERE]
+    assert told == [WorkerPhase.IMPORTING, WorkerPhase.IDLE]
