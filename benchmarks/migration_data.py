@@ -16,7 +16,7 @@ import numpy as np
 import tables
 from make_data import decoded, files
 
-from streamd.dataset.lmdb.pyxis_layout import COUNT_KEY, DATA_DB, META_DB, encode_sample, key_of_sample
+from streamd.dataset.lmdb.pyxis_layout import COUNT_KEY, DATA_DB, META_DB, build_sample_key, encode_sample
 
 _HELD_BACK: Final = 10  # of so many rows of the table one belongs to another split
 _MAP_BYTES: Final = 1 << 40  # of addresses, not of memory
@@ -99,5 +99,5 @@ def _write_lmdb(path: Path, paths: list[Path], labels: list[int]) -> None:
         samples, about = (environment.open_db(name, txn=transaction) for name in (DATA_DB, META_DB))
         for number, (each, label) in enumerate(zip(paths, labels, strict=True)):
             values = {"X": decoded(each), "y": np.array([label])}
-            transaction.put(key_of_sample(number), encode_sample(values), db=samples)
+            transaction.put(build_sample_key(number), encode_sample(values), db=samples)
         transaction.put(COUNT_KEY, b"%d" % len(paths), db=about)

@@ -13,7 +13,7 @@ from streamd.dataset.files import FilelistSource, FolderSource, TableSource
 from streamd.dataset.hdf5 import Hdf5Source
 from streamd.dataset.lmdb import LmdbSource
 from streamd.dataset.manifest.types import ListedValues
-from streamd.dataset.scan import Scanned, scan, take_part
+from streamd.dataset.scan import ScannedSamples, scan_source, select_part
 from streamd.dataset.sources import DataSource, LabelSource, ListingRequest, Part, Scalar, SplitRule
 from streamd.dataset.tar import TarSource
 
@@ -85,8 +85,8 @@ def put(root: Path, *names: str) -> None:
         (root / name).write_text(name)
 
 
-def scanned(source: DataSource, **labels: Label) -> Scanned:
-    return scan(Stream(source, labels or None), lambda _: None)
+def scanned(source: DataSource, **labels: Label) -> ScannedSamples:
+    return scan_source(Stream(source, labels or None), lambda _: None)
 
 
 def bits(packed: ListedValues, width: int) -> list[list[int]]:
@@ -95,10 +95,10 @@ def bits(packed: ListedValues, width: int) -> list[list[int]]:
     return unpacked
 
 
-def part_of(source: DataSource, split: Split, **labels: Label) -> Scanned:
+def part_of(source: DataSource, split: Split, **labels: Label) -> ScannedSamples:
     stream = Stream(source, labels or None, split=split)
-    return take_part(stream, scan(stream, lambda _: None))
+    return select_part(stream, scan_source(stream, lambda _: None))
 
 
-def unlabelled(source: DataSource) -> Scanned:
-    return scan(Stream(source, {}), lambda _: None)
+def unlabelled(source: DataSource) -> ScannedSamples:
+    return scan_source(Stream(source, {}), lambda _: None)

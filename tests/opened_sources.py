@@ -43,19 +43,19 @@ class Held:
         self.expected: list[int] = []
         self.closed = False
 
-    def held(self, ids: Ids) -> Mask:
+    def find_held(self, ids: Ids) -> Mask:
         return np.array([sample_id in self._held for sample_id in ids.tolist()])
 
-    def expect(self, ids: Ids) -> None:
+    def prefetch_rows(self, ids: Ids) -> None:
         self.expected += ids.tolist()
 
-    def gather(self, ids: Ids, images: Pixels) -> Mask:
+    def gather_rows(self, ids: Ids, images: Pixels) -> Mask:
         assert images.flags.c_contiguous
         self.asked.append(ids.tolist())
         images[:] = ids.astype(np.uint8).reshape(-1, 1, 1, 1)
-        return self.held(ids)
+        return self.find_held(ids)
 
-    def fault(self, sample_id: int) -> str:
+    def find_fault(self, sample_id: int) -> str:
         del sample_id
         return ""
 

@@ -24,7 +24,7 @@ def main(config: Path, state: Path) -> None:
     source = StreamReader.open(stream.spec, stream.manifest_path)
     ids = np.arange(stream.spec.samples, dtype=np.int64)
     source.read_files_ahead(ids)
-    labels = stream.manifest.label_rows("label", ids).tolist()
+    labels = stream.manifest.gather_label("label", ids).tolist()
     blobs = [source.read_sample(sample_id) for sample_id in ids.tolist()]
     samples = [
         [stream.file(row), label, {"bad": blob.reason, "lasting": blob.lasting} if isinstance(blob, UnfilledRow) else

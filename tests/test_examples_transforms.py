@@ -15,7 +15,7 @@ from streamd.config import load, not_served
 from streamd.core.sample_rng import build_generators
 from streamd.core.spec import ImageSpec, LabelSpec, PixelId
 from streamd.dataset.manifest.manifest import Manifest
-from streamd.dataset.transform_source import place_of
+from streamd.dataset.transform_source import locate_transform
 from streamd.limits import WORKER_ENVIRONMENT
 from streamd.worker.transforms.call import RNG_PURPOSE
 from streamd.worker.transforms.trial import open_transform
@@ -43,7 +43,7 @@ def transformed(stream: str, epoch: int = 0) -> tuple[list[Any], list[float]]:
     text, label = config.streams[stream].transform, LABELS[stream]
     assert text is not None
     manifest = cast("Manifest", SimpleNamespace(labels={label.name: label}))
-    tried = open_transform(place_of(text, config.base), manifest, ImageSpec(16, 24, 3), PixelId("decoded"))
+    tried = open_transform(locate_transform(text, config.base), manifest, ImageSpec(16, 24, 3), PixelId("decoded"))
     assert tried.remark == ""
     images = np.broadcast_to(np.arange(0, 240, 10, dtype=np.uint8)[None, None, :, None], (SAMPLES, 16, 24, 3)).copy()
     labels = {label.name: np.ones(SAMPLES, label.dtype)}

@@ -22,7 +22,7 @@ from streamd.core import log
 from streamd.daemon.engine.mount_events import MountEvents
 from streamd.daemon.slow_lookup import NO_ANSWER, SlowLookup, ask_in_thread
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.dataset.paths.confined import shown
+from streamd.dataset.paths.confined import format_path
 from streamd.limits import LOOK_FOR_DATA_S
 
 _MISTAKES: Final = frozenset({errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
@@ -58,7 +58,7 @@ class PlaceLooks:
 def find_absent(path: Path) -> str:
     """What is absent of a path of the data, nothing if it is there. It asks a file system, as long as that takes."""
     place = _without_pattern(path)
-    return f"{shown(place)}: not there, or empty" if _is_absent(place) else ""
+    return f"{format_path(place)}: not there, or empty" if _is_absent(place) else ""
 
 
 def _is_absent(place: Path) -> bool:
@@ -113,5 +113,5 @@ def find_written(files: Collection[Path], manifest: Path) -> list[str]:
         with suppress(OSError):  # the looks for the data say what is wrong with them
             found = file.stat()
             if stat.S_ISREG(found.st_mode) and found.st_mtime > manifest.stat().st_mtime:
-                written.append(shown(file))
+                written.append(format_path(file))
     return written

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from streamd.dataset.arrays.npy_store import ArrayStore
-from streamd.dataset.arrays.store import Store
+from streamd.dataset.arrays.npy_store import NpyStore
+from streamd.dataset.arrays.store import SampleStore
 from streamd.dataset.hdf5.library_store import Hdf5Store
 from streamd.dataset.hdf5.mapped_store import ChunkStore
 from streamd.dataset.lmdb.store import LmdbStore
@@ -22,7 +22,7 @@ _SHARD_READERS: Final[dict[str, type[ShardReader]]] = {
 }
 
 
-def open_store(manifest: Manifest, root: int) -> Store | None:
+def open_store(manifest: Manifest, root: int) -> SampleStore | None:
     """The store of a manifest's samples, below the directory descriptor `root`; None: they are to be decoded.
 
     Raises ConfigError when a file is not the one that was listed, OSError when it cannot be opened.
@@ -31,10 +31,10 @@ def open_store(manifest: Manifest, root: int) -> Store | None:
     if arrays is None:
         return None
     if arrays.stored is None:
-        return ArrayStore(manifest, arrays, root)
+        return NpyStore(manifest, arrays, root)
     match arrays.stored.store:
         case "npy":
-            return ArrayStore(manifest, arrays, root)
+            return NpyStore(manifest, arrays, root)
         case "lmdb":
             return LmdbStore(manifest, arrays, root)
         case "chunks":

@@ -8,37 +8,37 @@ from importlib import import_module
 
 from streamd.dataset.formats import FORMATS
 from streamd.dataset.labels.shared_classes import share_classes
-from streamd.dataset.labels.weights import asked, split_by_file, weighed
-from streamd.dataset.manifest.types import Scanned
+from streamd.dataset.labels.weights import collect_labels, extract_weights, split_file_labels
+from streamd.dataset.manifest.types import ScannedSamples
 from streamd.dataset.sources import LabelSource, ListingRequest
-from streamd.dataset.split import group_column, take_part
+from streamd.dataset.split import find_group_column, select_part
 from streamd.errors import ConfigError, MissingExtraError
 
-__all__ = ["Scanned", "group_column", "scan", "share_classes", "take_part"]
+__all__ = ["ScannedSamples", "find_group_column", "scan_source", "share_classes", "select_part"]
 
 
-def scan(request: ListingRequest, progress: Callable[[int], None]) -> Scanned:
+def scan_source(request: ListingRequest, progress: Callable[[int], None]) -> ScannedSamples:
     """Lists the samples of all parts of a source; `take_part` keeps those of the stream that asks.
 
     `progress` is told now and then how many files have been seen so far. Raises ConfigError for whatever is wrong with
     the data, with what to do about it.
     """
     if request.source.has_columns:
-        return weighed(_scan(request, asked(request), progress))
-    labels, files = split_by_file(request)
-    scanned = _scan(request, labels, progress)
+        return extract_weights(_scan_by_kind(request, collect_labels(request), progress))
+    labels, files = split_file_labels(request)
+    scanned = _scan_by_kind(request, labels, progress)
     if not files:
-        return weighed(scanned)
+        return extract_weights(scanned)
     with _naming_extras(f"the arrays beside stream {request.name!r}"):
-        from streamd.dataset.labels.npy_columns import beside  # noqa: PLC0415 - loads pyarrow, which takes a while
-    return weighed(beside(request, files, scanned))
+        from streamd.dataset.labels.npy_columns import add_file_labels  # noqa: PLC0415 - loads pyarrow, which takes a while
+    return extract_weights(add_file_labels(request, files, scanned))
 
 
-def _scan(
+def _scan_by_kind(
     request: ListingRequest, labels: Mapping[str, LabelSource] | None, progress: Callable[[int], None]
-) -> Scanned:
+) -> ScannedSamples:
     name, kind = request.name, request.source.kind
-    by = group_column(request)
+    by = find_group_column(request)
     grouping = () if by is None else (by,)  # only what has columns is asked for one
     found = FORMATS.get(kind)
     if found is None:
@@ -47,7 +47,7 @@ def _scan(
     with _naming_extras(f"{found.read_by_pyarrow} of stream {name!r}", f"the samples of stream {name!r}"):
         module, _, function = found.function.partition(":")
         scan_format = getattr(import_module(module), function)
-    scanned: Scanned = scan_format(name, request.source, labels, progress, *grouping)
+    scanned: ScannedSamples = scan_format(name, request.source, labels, progress, *grouping)
     return scanned
 
 

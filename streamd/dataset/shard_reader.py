@@ -16,9 +16,9 @@ import numpy as np
 
 from streamd.core.sampler import Ids
 from streamd.dataset.manifest.manifest import Manifest
-from streamd.dataset.manifest.types import Shards
-from streamd.dataset.paths.open_beneath import UnfitFileError, check_bytes, check_unchanged, open_unchanged
-from streamd.dataset.paths.root_proof import ABSENT
+from streamd.dataset.manifest.types import ShardFiles
+from streamd.dataset.paths.open_beneath import UnfitFileError, check_file_size, check_unchanged, open_unchanged_file
+from streamd.dataset.paths.root_proof import ABSENT_ERRNOS
 from streamd.errors import ConfigError, DataAwayError
 from streamd.limits import MAX_OPEN_SHARDS
 
@@ -36,7 +36,7 @@ class _OpenShardFile:
 
     def __init__(self, root: int, name: bytes, size: int, mtime_ns: int) -> None:
         """Raises UnfitFileError, OSError as `open_unchanged`."""
-        self.descriptor = open_unchanged(root, name, size, mtime_ns)
+        self.descriptor = open_unchanged_file(root, name, size, mtime_ns)
         self.size, self.mtime_ns = size, mtime_ns
         weakref.finalize(self, os.close, self.descriptor)
 
@@ -60,17 +60,17 @@ def _check_listed_shard(root: int, name: bytes, size: int, mtime_ns: int) -> Non
 
 def _raise_if_absent(name: bytes, error: OSError) -> None:
     """Raises DataAwayError for an error of the system that says so."""
-    if error.errno in ABSENT:
+    if error.errno in ABSENT_ERRNOS:
         raise DataAwayError(f"{os.fsdecode(name)!r} is not there: {error.strerror}") from error
 
 
 class ShardReader:
     """Reads images that lie in shards, below the directory descriptor `root`. Threads may share it."""
 
-    def __init__(self, manifest: Manifest, shards: Shards, root: int) -> None:
+    def __init__(self, manifest: Manifest, shards: ShardFiles, root: int) -> None:
         """Raises ConfigError when a shard is not the one that was listed, DataAwayError when it is not there."""
         # As in `FileNames`: memory views cost a tenth of what array scalars do.
-        self._shard, self._offsets = manifest.extra("shard").data, manifest.extra("offset").data
+        self._shard, self._offsets = manifest.extra_column("shard").data, manifest.extra_column("offset").data
         self._sizes = manifest.sizes
         self._files = list(zip(shards.names, shards.sizes, shards.mtimes_ns, strict=True))
         for file in self._files:
@@ -81,7 +81,7 @@ class ShardReader:
         """The bytes of one image. Raises UnfitFileError when it is too large, ShardChangedError, DataAwayError,
         OSError.
         """
-        check_bytes(size)
+        check_file_size(size)
         return self.read_stored(sample_id, size)
 
     def read_stored(self, sample_id: int, size: int) -> bytes:

@@ -20,28 +20,28 @@ from streamd.dataset.arrays import NpySource
 from streamd.dataset.files import TableSource
 from streamd.dataset.labels import encode as labelling
 from streamd.dataset.labels.tags import with_tag_counts
-from streamd.dataset.labels.weights import with_some_weight
-from streamd.dataset.manifest.types import Int64s, ListedValues, Scanned
+from streamd.dataset.labels.weights import require_some_weight
+from streamd.dataset.manifest.types import Int64s, ListedValues, ScannedSamples
 from streamd.dataset.sources import DataSource, ListingRequest, SplitRule
 from streamd.errors import ConfigError
 
 _log: Final = logging.getLogger("streamd.sources")
-_ONE_FILE: Final = frozenset({"hdf5", "lmdb"})  # of which the rows have numbers, and no names of files
+_ROW_KINDS: Final = frozenset({"hdf5", "lmdb"})  # of which the rows have numbers, and no names of files
 _PERSON: Final = b"streamd split 1"
 
 
-def group_column(stream: ListingRequest) -> str | None:
+def find_group_column(stream: ListingRequest) -> str | None:
     """The column that the split goes by, if the stream is a part and it goes by one. Raises ConfigError."""
-    split = _split(stream)
+    split = _find_split(stream)
     if split is None or split.by is None:
         return None
     if not _has_columns(stream.source):
-        raise ConfigError(f"streams.{stream.name}.split.by: {_no_column(stream.source.kind, split.by)}")
+        raise ConfigError(f"streams.{stream.name}.split.by: {_format_no_column(stream.source.kind, split.by)}")
     return split.by
 
 
-def _no_column(kind: str, by: str) -> str:
-    if kind in _ONE_FILE:
+def _format_no_column(kind: str, by: str) -> str:
+    if kind in _ROW_KINDS:
         return (
             f"rows of {kind} are split one by one, and by no array of theirs, such as {by!r}; leave `by` out, or write "
             "the rows of each side into a file of their own, a stream each"
@@ -55,25 +55,25 @@ def _has_columns(source: DataSource) -> bool:
     return isinstance(source, TableSource) or (isinstance(source, NpySource) and source.table is not None)
 
 
-def take_part(stream: ListingRequest, scanned: Scanned) -> Scanned:
+def select_part(stream: ListingRequest, scanned: ScannedSamples) -> ScannedSamples:
     """The samples of the stream's part, in their order, with the classes of all. Raises ConfigError for none."""
-    split = _split(stream)
+    split = _find_split(stream)
     if split is None:
         if stream.split is not None and stream.source.part is None:
             _log.warning("streams.%s: split does nothing, since the source has no `part`: all samples", stream.name)
-        return with_some_weight(stream, scanned)
-    held_out = is_held_out(scanned.names() if scanned.groups is None else scanned.groups, split)
+        return require_some_weight(stream, scanned)
+    held_out = find_held_out(scanned.sample_names() if scanned.groups is None else scanned.groups, split)
     rows = np.flatnonzero(held_out == (stream.source.part == "validation"))
     if not rows.size:
-        raise _empty(stream, split, scanned)
-    return with_some_weight(stream, _only(scanned, rows))
+        raise _empty_part_error(stream, split, scanned)
+    return require_some_weight(stream, _select_samples(scanned, rows))
 
 
-def _split(stream: ListingRequest) -> SplitRule | None:
+def _find_split(stream: ListingRequest) -> SplitRule | None:
     return stream.split if stream.source.part in {"train", "validation"} else None
 
 
-def is_held_out(names: Iterable[bytes], split: SplitRule) -> npt.NDArray[np.bool_]:
+def find_held_out(names: Iterable[bytes], split: SplitRule) -> npt.NDArray[np.bool_]:
     """Which of `names` fall into the validation part, (n,)."""
     key = split.seed.to_bytes(8, "little")
     digests = [hashlib.blake2b(name, digest_size=8, key=key, person=_PERSON).digest() for name in names]
@@ -82,7 +82,7 @@ def is_held_out(names: Iterable[bytes], split: SplitRule) -> npt.NDArray[np.bool
     return held_out
 
 
-def _empty(stream: ListingRequest, split: SplitRule, scanned: Scanned) -> ConfigError:
+def _empty_part_error(stream: ListingRequest, split: SplitRule, scanned: ScannedSamples) -> ConfigError:
     samples, part = scanned.samples, stream.source.part
     groups = "" if scanned.groups is None else f" in {len(set(scanned.groups))} groups of column {split.by!r}"
     other = "larger" if part == "validation" else "smaller"
@@ -93,9 +93,9 @@ def _empty(stream: ListingRequest, split: SplitRule, scanned: Scanned) -> Config
     )
 
 
-def _only(scanned: Scanned, rows: Int64s) -> Scanned:
+def _select_samples(scanned: ScannedSamples, rows: Int64s) -> ScannedSamples:
     labels: dict[str, ListedValues] = {name: values[rows] for name, values in scanned.labels.items()}
-    specs = {name: _measured(labels[name], spec) for name, spec in scanned.specs.items()}
+    specs = {name: _recompute_spec(labels[name], spec) for name, spec in scanned.specs.items()}
     weights = None if scanned.weights is None else scanned.weights[rows]
     taken = replace(scanned, labels=labels, specs=specs, groups=None, weights=weights)
     if scanned.arrays is not None:
@@ -107,10 +107,10 @@ def _only(scanned: Scanned, rows: Int64s) -> Scanned:
     return replace(taken, mtimes_ns=scanned.mtimes_ns[rows])
 
 
-def _measured(values: ListedValues, spec: LabelSpec) -> LabelSpec:
+def _recompute_spec(values: ListedValues, spec: LabelSpec) -> LabelSpec:
     match spec.type:
         case "category":
-            return labelling.with_counts(spec, np.asarray(values, np.int64))
+            return labelling.with_class_counts(spec, np.asarray(values, np.int64))
         case "tags":
             return with_tag_counts(spec, np.asarray(values, np.uint8))
         case "int" | "float":

@@ -49,10 +49,10 @@ class TaskRunner:
         if store is None:
             return False
         if self._row_slice is not None:
-            self._is_gathered = store.gather(ids, self._images[self._row_slice]).tolist()
+            self._is_gathered = store.gather_rows(ids, self._images[self._row_slice]).tolist()
         else:
             parts = ((ids[place : place + 1], self._images[row : row + 1]) for place, row in enumerate(rows))
-            self._is_gathered = [bool(store.gather(*part)[0]) for part in parts]
+            self._is_gathered = [bool(store.gather_rows(*part)[0]) for part in parts]
         whole = all(self._is_gathered)
         if whole:
             self._page.write_row(self._task.number, 0, WorkerPhase.IDLE)
@@ -93,7 +93,7 @@ class TaskRunner:
     def write_to_cache(self, cache: DecodedCache) -> None:
         """Gives the cache what was decoded."""
         for place in self._decoded:
-            cache.keep(int(self._task.ids[place]), self._images[self._rows[place]])
+            cache.write_row(int(self._task.ids[place]), self._images[self._rows[place]])
 
     def transform_rows(self, start: int, stop: int) -> None:
         """Has the stream's transform at the rows from `start` to `stop` that hold a sample; labels are written before.
@@ -119,7 +119,7 @@ class TaskRunner:
         except FailedTransformError as error:
             self.unfilled_rows.append(UnfilledRow(sample_id, format_reason(error), lasting=True))
         except UnfitTransformError as error:
-            file = self._reader.manifest.file(sample_id).decode(errors="backslashreplace")
+            file = self._reader.manifest.file_name(sample_id).decode(errors="backslashreplace")
             raise UnfitTransformError(f"{error}; the sample: {file}; mend it and send SIGHUP") from error
 
     def write_labels(self) -> None:
@@ -130,9 +130,9 @@ class TaskRunner:
         whole = not absent.any()
         known = ids if whole else np.where(absent, 0, ids)
         self._layout.sample_ids.array_in(self._memory)[rows] = ids
-        self._layout.weights.array_in(self._memory)[rows] = manifest.weights(known) * ~absent
+        self._layout.weights.array_in(self._memory)[rows] = manifest.gather_weights(known) * ~absent
         for name, tensor in self._layout.labels.items():
-            values = manifest.label_rows(name, known)
+            values = manifest.gather_label(name, known)
             if not whole:
                 values[absent] = np.zeros((), values.dtype)  # of bytes, no bytes
             tensor.array_in(self._memory)[rows] = values

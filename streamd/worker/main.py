@@ -24,7 +24,7 @@ from typing import Any, Final, NoReturn
 import aiofiles.os
 
 from streamd.core.spec import PixelId
-from streamd.dataset.cache.store import DecodedCache, Saving
+from streamd.dataset.cache.store import CachePublisher, DecodedCache
 from streamd.errors import ConfigError, DataAwayError
 from streamd.ipc.frames import bundle_records, split_records
 from streamd.ipc.mapping import map_writable
@@ -76,7 +76,7 @@ class Worker:
         self._slots: dict[int, memoryview] = {}
         self._queue: deque[tuple[FillRows, memoryview, PendingRead]] = deque()
         self._pace = ReadPace()
-        self._cache_publisher = Saving()
+        self._cache_publisher = CachePublisher()
         self._pending_reports: list[bytes] = []  # reports that wait for company
         self._arrived = asyncio.Event()
         self._ended = False
@@ -100,7 +100,7 @@ class Worker:
             raise self._failure
         for source in self._readers.values():
             if source.cache is not None:
-                source.cache.publish()
+                source.cache.publish_rows()
         if self._page.read_trial().phase is not WorkerPhase.IDLE:
             os._exit(0)  # a thread is waited for otherwise, and a transform may never return
 
@@ -150,7 +150,7 @@ class Worker:
     def _write_to_cache(self, cache: DecodedCache, runner: TaskRunner, stream: int) -> None:
         """Before the report: the slot is another's afterwards."""
         runner.write_to_cache(cache)
-        self._cache_publisher.note(cache)
+        self._cache_publisher.schedule_publish(cache)
         while cache.remarks:
             self._pending_reports.append(encode_report(StreamRemark(stream, cache.remarks.pop(0))))
 

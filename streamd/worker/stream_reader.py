@@ -16,13 +16,13 @@ import numpy as np
 from streamd.core.sampler import PAD_ID, Ids
 from streamd.core.slot_layout import SlotLayout, compute_layout
 from streamd.core.spec import PixelId, StreamSpec
-from streamd.dataset.arrays.store import Mask, Store
+from streamd.dataset.arrays.store import Mask, SampleStore
 from streamd.dataset.cache.file import UnfitCacheError
 from streamd.dataset.cache.store import DecodedCache
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.dataset.open_store import open_shards, open_store
 from streamd.dataset.paths.open_beneath import UnfitFileError, read_file
-from streamd.dataset.paths.root_proof import ExpectedFiles, expected_files, open_root, require_files
+from streamd.dataset.paths.root_proof import ExpectedFiles, check_files_present, choose_expected_files, open_root
 from streamd.dataset.shard_reader import ShardChangedError, ShardReader
 from streamd.decode.pixel_id import compute_pixel_id, compute_stored_pixel_id
 from streamd.errors import ConfigError, DataAwayError
@@ -58,7 +58,7 @@ class StreamReader:
     manifest: Manifest
     root: int
     expected: ExpectedFiles
-    store: Store | None = None
+    store: SampleStore | None = None
     cache: DecodedCache | None = None  # the store, if it takes what is decoded
     transform: TriedTransform | None = None
     shard_reader: ShardReader | None = None  # the images, where they are no files of their own
@@ -79,7 +79,7 @@ class StreamReader:
         except BaseException:
             os.close(root)
             raise
-        return StreamReader(spec, manifest, root, expected_files(manifest), store, shard_reader=shard_reader)
+        return StreamReader(spec, manifest, root, choose_expected_files(manifest), store, shard_reader=shard_reader)
 
     def batch_layout(self, rows: int) -> SlotLayout:
         """Of a batch of `rows`."""
@@ -125,7 +125,7 @@ class StreamReader:
         """The files of `ids` but for what a store holds, up to READ_AHEAD_BYTES; None for rows that hold no sample."""
         if self.manifest.arrays is not None:  # the store holds them all until a file changes
             return self._explain_ungathered(ids)
-        sizes, mtimes_ns = self.manifest.sizes[ids], self.manifest.mtimes_of(ids)
+        sizes, mtimes_ns = self.manifest.sizes[ids], self.manifest.lookup_mtimes_ns(ids)
         lacking = self.find_missing(ids)
         fits = lacking & (np.cumsum(np.where(lacking, sizes, 0)) <= READ_AHEAD_BYTES)
         rows = zip(ids.tolist(), sizes.tolist(), mtimes_ns.tolist(), fits.tolist(), strict=True)
@@ -152,7 +152,7 @@ class StreamReader:
 
     def _find_row_fault(self, sample_id: int) -> UnfilledRow | None:
         """What is wrong with a row of an array itself."""
-        fault = "" if self.store is None else self.store.fault(sample_id)
+        fault = "" if self.store is None else self.store.find_fault(sample_id)
         return UnfilledRow(sample_id, fault, lasting=True) if fault else None
 
     @property
@@ -163,16 +163,16 @@ class StreamReader:
     def find_missing(self, ids: Ids) -> Mask:
         """Which samples have to be read and decoded, (n,)."""
         present: Mask = ids != PAD_ID
-        return present if self.store is None else np.greater(present, self.store.held(ids))
+        return present if self.store is None else np.greater(present, self.store.find_held(ids))
 
     def prefetch_rows(self, ids: Ids) -> None:
         """A task of these comes soon: what a store holds of them, and has not in memory, may be read meanwhile."""
         if self.store is not None:
-            self.store.expect(ids)
+            self.store.prefetch_rows(ids)
 
     def read_sample(self, sample_id: int) -> bytes | UnfilledRow:
         """The file of one sample, however large."""
-        mtime_ns = self.manifest.mtimes_of(np.array(sample_id)).item()
+        mtime_ns = self.manifest.lookup_mtimes_ns(np.array(sample_id)).item()
         return self._read_or_explain(sample_id, int(self.manifest.sizes[sample_id]), mtime_ns)
 
     def _read_or_explain(self, sample_id: int, size: int, mtime_ns: int) -> bytes | UnfilledRow:
@@ -184,7 +184,7 @@ class StreamReader:
     def _read_bytes(self, sample_id: int, size: int, mtime_ns: int) -> bytes:
         if self.shard_reader is not None:
             return self.shard_reader.read_image(sample_id, size)
-        return read_file(self.root, self.manifest.file(sample_id), size, mtime_ns)
+        return read_file(self.root, self.manifest.file_name(sample_id), size, mtime_ns)
 
     def _retry_read(self, sample_id: int, size: int, mtime_ns: int) -> bytes | UnfilledRow:
         """A failure counts only below a root that is proven before and after it: else the data are away.
@@ -219,7 +219,7 @@ class StreamReader:
         os.dup2(root, self.root, inheritable=False)  # in one step: other threads read with the same number
         os.close(root)
         if self.shard_reader is None:
-            require_files(self.root, self.expected)
+            check_files_present(self.root, self.expected)
         else:
             self.shard_reader.close_shards()  # each shard that is read says by itself whether it is there
 
@@ -273,7 +273,7 @@ def predict_pixel_id(command: OpenStream, page: ProgressPage) -> tuple[PixelId, 
     """What the pipeline makes of a stream whose data are away, and what there is to say of it. Raises ConfigError."""
     manifest = open_listed_manifest(command.spec, Path(command.manifest))
     try:
-        source = StreamReader(command.spec, manifest, _NO_ROOT, expected_files(manifest))
+        source = StreamReader(command.spec, manifest, _NO_ROOT, choose_expected_files(manifest))
         source, remarks = _add_transform(source, command, page)
         return source.pixel_id, remarks
     finally:

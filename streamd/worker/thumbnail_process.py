@@ -61,7 +61,7 @@ def _draw_thumbnail(reader: StreamReader, sample_id: int) -> bytes:
 def _load_array_row(reader: StreamReader, sample_id: int) -> Image.Image | None:
     """A row of an array."""
     image = np.empty((1, *reader.spec.image_shape), np.uint8)
-    if reader.store is None or not reader.store.gather(np.array([sample_id]), image)[0]:
+    if reader.store is None or not reader.store.gather_rows(np.array([sample_id]), image)[0]:
         return None
     return build_pil_image(image[0])
 

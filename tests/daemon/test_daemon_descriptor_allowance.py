@@ -95,6 +95,6 @@ def test_a_stream_that_is_reloaded_has_no_more_descriptors_open_than_are_counted
     register.add(then)  # as its next version is opened
     assert len(list(Path("/proc/self/fd").iterdir())) - before == STREAM_DESCRIPTORS
     for path in list(register._locks._held):
-        register._locks.release(path)
+        register._locks.release_lock(path)
     for stream in (now, then):
         stream.manifest.close()

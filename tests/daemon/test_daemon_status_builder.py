@@ -250,7 +250,7 @@ def test_a_reload_that_failed_is_told_until_one_succeeds(desk: Desk) -> None:
 def test_the_mixing_of_a_stream_is_told_with_what_to_do_about_it(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     (plain,) = desk.overview.status(desk.window, 1.0, draining=False).streams
     assert (plain.shuffle_score, plain.poorly_mixed) == (None, None)  # of one class
-    meter = ShuffleMeter(desk.stream.spec, desk.stream.manifest.label_rows)
+    meter = ShuffleMeter(desk.stream.spec, desk.stream.manifest.gather_label)
     monkeypatch.setattr(meter, "measure_mixing", lambda: Mixing("label", 0.25, 0.01, "mix it"))
     poor = replace(desk.stream, shuffle_meter=meter)
     desk.overview.streams = {"train": poor}

@@ -12,8 +12,8 @@ from daemons import write_images
 from packed_shards import pack
 from served_folders import serve
 
-from streamd.dataset.arrays.npy_store import ArrayStore
-from streamd.dataset.manifest.types import Stored
+from streamd.dataset.arrays.npy_store import NpyStore
+from streamd.dataset.manifest.types import StorageFormat
 from streamd.dataset.open_store import open_shards, open_store
 from streamd.dataset.shard_reader import ShardReader
 from streamd.errors import ConfigError
@@ -26,10 +26,10 @@ def test_files_have_no_store_arrays_have_theirs_and_an_unknown_one_is_an_error(t
     assert open_store(files.manifest, 0) is None
     root = os.open(tmp_path, os.O_RDONLY)
     store = open_store(rows.manifest, root)
-    assert isinstance(store, ArrayStore)
+    assert isinstance(store, NpyStore)
     store.close()
     assert rows.manifest.arrays is not None
-    rows.manifest.arrays = replace(rows.manifest.arrays, stored=Stored("tape"))
+    rows.manifest.arrays = replace(rows.manifest.arrays, stored=StorageFormat("tape"))
     with pytest.raises(ConfigError, match=r"'tape'.*--rescan"):
         open_store(rows.manifest, root)
     os.close(root)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from asking import Filelist, Folder, Lmdb, Stream, Table, put
 
-from streamd.dataset.scan import scan
+from streamd.dataset.scan import scan_source
 from streamd.dataset.sources import DataSource, Part
 from streamd.errors import ConfigError, MissingExtraError
 
@@ -18,10 +18,10 @@ from streamd.errors import ConfigError, MissingExtraError
 def test_each_kind_finds_its_source(tmp_path: Path) -> None:
     put(tmp_path, "flat/a.jpg")
     (tmp_path / "all.csv").write_text("file\nflat/a.jpg\n")
-    assert scan(Stream(Folder(tmp_path / "flat")), lambda _: None).files == [b"a.jpg"]
-    assert scan(Stream(Table(tmp_path / "all.csv")), lambda _: None).files == [b"flat/a.jpg"]
+    assert scan_source(Stream(Folder(tmp_path / "flat")), lambda _: None).files == [b"a.jpg"]
+    assert scan_source(Stream(Table(tmp_path / "all.csv")), lambda _: None).files == [b"flat/a.jpg"]
     (tmp_path / "list.txt").write_text("flat/a.jpg\n")
-    assert scan(Stream(Filelist(tmp_path / "list.txt")), lambda _: None).files == [b"flat/a.jpg"]
+    assert scan_source(Stream(Filelist(tmp_path / "list.txt")), lambda _: None).files == [b"flat/a.jpg"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class TapeSource(DataSource):
 
 def test_an_unknown_kind_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="kind tape is not served by this version; use one of folder, table"):
-        scan(Stream(TapeSource(tmp_path)), lambda _: None)
+        scan_source(Stream(TapeSource(tmp_path)), lambda _: None)
 
 
 @pytest.mark.parametrize("source", [Table(Path("all.csv")), Filelist(Path("list.txt"))], ids=lambda source: source.kind)
@@ -48,7 +48,7 @@ def test_a_table_or_a_list_without_pyarrow_names_the_extra(
         monkeypatch.delattr(f"streamd.dataset.labels.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'streamd\[serve\]'"):
-        scan(Stream(source), lambda _: None)
+        scan_source(Stream(source), lambda _: None)
 
 
 def test_an_lmdb_file_without_its_library_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +57,7 @@ def test_an_lmdb_file_without_its_library_names_the_extra(tmp_path: Path, monkey
         monkeypatch.delattr(f"streamd.dataset.lmdb.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "lmdb", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'streamd\[lmdb\]'"):
-        scan(Stream(Lmdb(tmp_path)), lambda _: None)
+        scan_source(Stream(Lmdb(tmp_path)), lambda _: None)
 
 
 def test_folders_do_without_pyarrow() -> None:

@@ -64,7 +64,7 @@ def test_a_group_has_the_bytes_of_its_images_and_none_for_padding(source: Stream
     expected = list(IMAGES.values())
     assert source.read_files(np.array([7, PAD_ID, 0, 11], np.int64)) == [expected[7], None, expected[0], expected[11]]
     assert [source.read_sample(sample_id) for sample_id in range(12)] == expected
-    assert source.manifest.file(6) == b"b.tar/b2.jpg"
+    assert source.manifest.file_name(6) == b"b.tar/b2.jpg"
 
 
 def test_no_more_shards_are_open_than_may_be_and_none_when_it_is_closed(

@@ -7,15 +7,15 @@ import sys
 import pytest
 from programs import Write
 
-from streamd.dataset.transform_source import beside, digest_of, place_of
+from streamd.dataset.transform_source import compute_source_digest, find_module_file, locate_transform
 from streamd.errors import ConfigError
 
 
 def test_a_module_beside_the_configuration_is_found_without_being_run(program: Write) -> None:
     folder = program("augment", "raise SystemExit('it ran')").parent
-    place = place_of("augment:flip", folder)
+    place = locate_transform("augment:flip", folder)
     assert (place.module, place.function, place.folder) == ("augment", "flip", str(folder))
-    assert place.digest == digest_of("augment", folder)
+    assert place.digest == compute_source_digest("augment", folder)
 
 
 @pytest.mark.parametrize(
@@ -38,26 +38,26 @@ def test_what_it_imports_from_its_folder_counts_to_any_depth(program: Write, lin
     program("package/inner", "from . import nearest\nfrom .. import beyond")
     program("package/nearest", "import helper")
     program("helper", "thing = 1")
-    before = digest_of("augment", folder)
+    before = compute_source_digest("augment", folder)
     program("stranger", "thing = 2")
-    assert digest_of("augment", folder) == before
+    assert compute_source_digest("augment", folder) == before
     program("helper", "thing = 2")
-    assert digest_of("augment", folder) != before
+    assert compute_source_digest("augment", folder) != before
 
 
 def test_modules_that_import_each_other_have_an_end(program: Write) -> None:
     program("one", "import two")
     folder = program("two", "import one").parent
-    assert digest_of("one", folder) != digest_of("two", folder)
+    assert compute_source_digest("one", folder) != compute_source_digest("two", folder)
 
 
 def test_a_module_of_a_package_beside_counts_with_its_package(program: Write) -> None:
     init = program("package/__init__", "")
     folder = program("package/inner", "def f(): pass").parent.parent
-    before = digest_of("package.inner", folder)
+    before = compute_source_digest("package.inner", folder)
     init.write_text("import sys")
-    assert digest_of("package.inner", folder) != before
-    assert beside("package", folder) == init
+    assert compute_source_digest("package.inner", folder) != before
+    assert find_module_file("package", folder) == init
 
 
 def test_an_installed_module_is_found_in_its_package_without_importing_that(
@@ -65,7 +65,7 @@ def test_an_installed_module_is_found_in_its_package_without_importing_that(
 ) -> None:
     folder = program("augment", "").parent
     monkeypatch.delitem(sys.modules, "xml.sax.xmlreader", raising=False)
-    assert digest_of("xml.sax.xmlreader", folder) != digest_of("xml.sax", folder)
+    assert compute_source_digest("xml.sax.xmlreader", folder) != compute_source_digest("xml.sax", folder)
     assert "xml.sax.xmlreader" not in sys.modules
 
 
@@ -73,25 +73,25 @@ def test_an_installed_module_is_found_in_its_package_without_importing_that(
 def test_a_module_that_is_nowhere_is_refused_by_name(program: Write, name: str) -> None:
     folder = program("augment", "").parent
     with pytest.raises(ConfigError, match=f"there is no module '{name}' in .*beside"):
-        place_of(f"{name}:f", folder)
+        locate_transform(f"{name}:f", folder)
 
 
 def test_a_slip_in_the_name_is_pointed_out(program: Write) -> None:
     folder = program("augment", "").parent
     with pytest.raises(ConfigError, match="did you mean 'augment'"):
-        place_of("augmnet:f", folder)
+        locate_transform("augmnet:f", folder)
 
 
 def test_a_file_that_is_no_python_has_a_digest_and_its_import_will_say_so(program: Write) -> None:
     folder = program("augment", "def broken(").parent
-    assert place_of("augment:broken", folder).digest
+    assert locate_transform("augment:broken", folder).digest
 
 
 def test_the_function_is_a_part_of_the_version_and_the_folder_is_not(program: Write) -> None:
     folder = program("augment", "").parent
-    one, two = place_of("augment:one", folder), place_of("augment:two", folder)
+    one, two = locate_transform("augment:one", folder), locate_transform("augment:two", folder)
     assert one.source_version != two.source_version
     copy = folder.parent / "copy"
     copy.mkdir()
     (copy / "augment.py").write_text("")
-    assert place_of("augment:one", copy).source_version == one.source_version
+    assert locate_transform("augment:one", copy).source_version == one.source_version

@@ -84,7 +84,7 @@ class Truth:
         images = np.where(held[:, None, None, None], self._pixels[ids], np.uint8(0))
         labels = {}
         for name, label in self.spec.labels.items():
-            values = listed.label_rows(name, np.where(held, ids, 0)).astype(label.dtype)
+            values = listed.gather_label(name, np.where(held, ids, 0)).astype(label.dtype)
             values[~held] = np.zeros((), values.dtype)
             labels[name] = np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
         return labels_digest(labels), images_digest(images)

@@ -16,7 +16,7 @@ from streamd.cli.check.trainers_that_fit import Room, room
 from streamd.config.units import format_bytes
 from streamd.core.slot_layout import compute_slot_bytes
 from streamd.core.spec import ImageSpec, LabelSpec, OrderId, PixelId, StreamShape, StreamSpec
-from streamd.dataset.cache.file import CacheShape
+from streamd.dataset.cache.file import CacheLayout
 from streamd.limits import (
     DEFAULT_CREDIT,
     GIB,
@@ -135,7 +135,7 @@ def _for_files(own_bytes: int) -> Iterator[tuple[str, str, str]]:
     share = unit_settings()["MemoryMax"]
     host_bytes = ceil((own_bytes + files) * 100 / int(share.rstrip("%")))
     read = f"{WANTED_PER_S * FILE_BYTES // 1_000_000:,} MB a second"
-    cache_bytes = CacheShape("", PixelId(""), SAMPLES, stream().image.row_bytes).file_bytes(SAMPLES)
+    cache_bytes = CacheLayout("", PixelId(""), SAMPLES, stream().image.row_bytes).file_bytes(SAMPLES)
     times = f"pixels, and 16 bytes each: {cache_bytes / files:.1f} times the files"
     listed = format_bytes(SAMPLES * MANIFEST_SAMPLE_BYTES)
     kept = f"{SAMPLES:,} files of {FILE_BYTES:,} bytes more"

@@ -15,7 +15,7 @@ from streamd.ipc import frames
 
 
 def version_table() -> str:
-    read = " and ".join(map(str, manifest._READ))
+    read = " and ".join(map(str, manifest._READABLE_VERSIONS))
     rows = [
         (
             "the wire, between daemon and trainers",

@@ -18,7 +18,7 @@ from streamd.daemon.reload_plan import compare
 from streamd.daemon.streams import catalog
 from streamd.daemon.streams.catalog import list_samples, open_streams
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.dataset.cache.file import CacheShape
+from streamd.dataset.cache.file import CacheLayout
 
 SOURCE: Final = {"kind": "table", "path": "all.csv", "image": "image"}
 STREAM: Final[dict[str, Any]] = {"source": SOURCE, "labels": {"label": "category"}, "image": {"size": [8, 8]}}
@@ -110,7 +110,7 @@ def test_what_lies_on_the_disk_is_called_as_the_page_says(tmp_path: Path) -> Non
     names = [
         f"….{list_of(tmp_path).suffix.removeprefix('.')}",
         f"….{catalog._VERDICTS.removeprefix('.')}",
-        f"….{CacheShape('', PixelId(''), 1, 1).name.rpartition('.')[2]}",
+        f"….{CacheLayout('', PixelId(''), 1, 1).cache_file_name.rpartition('.')[2]}",
         Work(tmp_path / "NAME").folder.name,
     ]
     assert [name for name in names if name not in prose(PAGE.read_text(encoding="utf-8"))] == []

@@ -15,7 +15,7 @@ from daemons import DaemonProcess, stream_config, wait_until, write_images
 from served_folders import file_of, serve
 
 import streamd
-from streamd.dataset.cache.file import RECORD
+from streamd.dataset.cache.file import RECORD_TYPE
 from streamd.decode.decoders import decode_image
 from streamd.limits import PAGE_BYTES
 
@@ -73,7 +73,7 @@ def file_in(folder: Path) -> Path:
 
 def published(folder: Path) -> int:
     """Samples whose records are written."""
-    records = np.fromfile(file_in(folder), RECORD, SAMPLES, offset=PAGE_BYTES)
+    records = np.fromfile(file_in(folder), RECORD_TYPE, SAMPLES, offset=PAGE_BYTES)
     return int(np.count_nonzero(records["checksum"]))
 
 
@@ -240,7 +240,7 @@ def test_bad_samples_are_not_kept(start_daemon: Start, data: Path, folder: Path)
         masked = [row.sample_id for batch in stream for row in batch.bad]
     assert masked == [7, 7]
     assert daemon.terminate() == 0
-    records = np.fromfile(file_in(folder), RECORD, SAMPLES, offset=PAGE_BYTES)
+    records = np.fromfile(file_in(folder), RECORD_TYPE, SAMPLES, offset=PAGE_BYTES)
     assert np.flatnonzero(records["checksum"] == 0).tolist() == [7]
 
 

@@ -18,7 +18,7 @@ from served_folders import serve, spoil
 from streamd.core.sampler import PAD_ID
 from streamd.core.slot_layout import compute_layout
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.dataset.transform_source import place_of
+from streamd.dataset.transform_source import locate_transform
 from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage, WorkerPhase
 from streamd.ipc.slots import create_memfd
 from streamd.ipc.worker_messages import CachePlace, FillRows, OpenStream
@@ -50,7 +50,7 @@ def open_with(served: ServedStream, program: Write) -> Iterator[Open]:
 
     def open_it(text: str, function: str, cache: CachePlace | None = None) -> StreamReader:
         name = f"module{len(sources)}"
-        place = place_of(f"{name}:{function}", program(name, text).parent)
+        place = locate_transform(f"{name}:{function}", program(name, text).parent)
         source, _ = open_reader(OpenStream(0, str(served.manifest_path), served.spec, cache, place))
         sources.append(source)
         return source
@@ -145,7 +145,7 @@ def test_the_cache_keeps_what_was_decoded_and_gives_it_to_the_transform(open_wit
     source = open_with("def f(image, labels, rng):\n    return 255 - image, labels", "f", cache)
     first = Filled(source, [1, 2])
     assert source.cache is not None
-    source.cache.publish()
+    source.cache.publish_rows()
     again = Filled(source, [1, 2])
     assert (first.filling.gathered_rows, again.filling.gathered_rows) == (0, 2)
     assert np.array_equal(again.plain, first.plain)

@@ -23,7 +23,7 @@ from served_folders import file_of, serve, spoil
 from streamd.core.sampler import PAD_ID, Ids
 from streamd.core.slot_layout import compute_layout, compute_slot_bytes
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.dataset.cache.file import RECORD
+from streamd.dataset.cache.file import RECORD_TYPE
 from streamd.decode.pixel_id import compute_pixel_id
 from streamd.ipc.frames import bundle_records, split_records
 from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage
@@ -311,7 +311,7 @@ def test_a_stream_that_is_out_of_reach_fails_its_tasks_until_it_is_back(hand: Ha
 def kept(folder: Path) -> list[int]:
     """Samples that a cache of nine holds for whoever opens it."""
     (path,) = folder.glob("*.cache")
-    return np.flatnonzero(np.fromfile(path, RECORD, 9, offset=PAGE_BYTES)["checksum"]).tolist()
+    return np.flatnonzero(np.fromfile(path, RECORD_TYPE, 9, offset=PAGE_BYTES)["checksum"]).tolist()
 
 
 def open_cached(hand: Hand, stream: ServedStream, folder: Path) -> None:

@@ -15,9 +15,9 @@ import numpy as np
 from streamd.cli.check.findings import Cache, Unpacking
 from streamd.core.sampler import PAD_ID, Ids, SampleOrder, compute_ids_of_batches
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.dataset.cache.file import CacheShape
-from streamd.dataset.hdf5.chunk_cache import Kept
-from streamd.dataset.hdf5.chunk_cost import Packed
+from streamd.dataset.cache.file import CacheLayout
+from streamd.dataset.hdf5.chunk_cache import ChunkCache
+from streamd.dataset.hdf5.chunk_cost import CompressedArray
 from streamd.dataset.manifest.types import Int64s
 from streamd.decode.pixel_id import compute_pixel_id
 from streamd.limits import CHUNKS_KEPT_BYTES, TASK_ROWS, UNPACKING_ROWS
@@ -27,9 +27,9 @@ def caching(stream: ServedStream) -> Cache | None:
     """The arithmetic of a cache, nothing of which is made; None for a stream without."""
     if stream.cache is None:
         return None
-    folder, shape = Path(stream.cache.folder), CacheShape.of(stream.spec, compute_pixel_id(stream.spec.image))
-    kept = shape.kept(stream.cache.max_bytes)
-    file = folder / shape.name
+    folder, shape = Path(stream.cache.folder), CacheLayout.for_stream(stream.spec, compute_pixel_id(stream.spec.image))
+    kept = shape.count_kept_rows(stream.cache.max_bytes)
+    file = folder / shape.cache_file_name
     allocated_bytes = file.stat().st_blocks * 512 if file.is_file() else 0
     return Cache(
         folder=os.fsencode(folder).decode(errors="backslashreplace"),
@@ -49,12 +49,12 @@ def _free_bytes(folder: Path) -> int:
 
 def unpacking(stream: ServedStream, workers: int) -> Unpacking | None:
     """What is counted over the first batches of a stream; None where it costs the same in any order."""
-    packed = Packed.of(stream.manifest.arrays, stream.manifest.extra)
+    packed = CompressedArray.from_manifest(stream.manifest.arrays, stream.manifest.extra_column)
     if packed is None:
         return None
-    order, rows = stream.order, stream.manifest.rows(np.arange(stream.spec.samples, dtype=np.int64))
-    chunk = packed.fast_chunk(rows.size)
-    fast = _in_chunks(order, chunk, packed.fast_buffer(rows, chunk))
+    order, rows = stream.order, stream.manifest.lookup_rows(np.arange(stream.spec.samples, dtype=np.int64))
+    chunk = packed.compute_fast_chunk(rows.size)
+    fast = _in_chunks(order, chunk, packed.compute_fast_buffer(rows, chunk))
     return Unpacking(
         packed.chunk_rows,
         packed.chunk_bytes,
@@ -70,9 +70,9 @@ def _in_chunks(order: SampleOrder, chunk: int, buffer: int) -> SampleOrder:
     return SampleOrder(order.samples, order.batch_size, order.batches, "chunk", order.seed, chunk, buffer)
 
 
-def _each(packed: Packed, order: SampleOrder, rows: Int64s, workers: int) -> float:
+def _each(packed: CompressedArray, order: SampleOrder, rows: Int64s, workers: int) -> float:
     """Chunks for each sample, decompressed by workers that take tasks in turn."""
-    turns = cycle([Kept(CHUNKS_KEPT_BYTES) for _ in range(workers)])
+    turns = cycle([ChunkCache(CHUNKS_KEPT_BYTES) for _ in range(workers)])
     unpacked = samples = 0
     for task in _tasks(order):
         unpacked += _unpack(packed, rows[task] // packed.chunk_rows, next(turns))
@@ -91,12 +91,12 @@ def _tasks(order: SampleOrder) -> Iterator[Ids]:
                 yield there
 
 
-def _unpack(packed: Packed, numbers: Int64s, kept: Kept) -> int:
+def _unpack(packed: CompressedArray, numbers: Int64s, kept: ChunkCache) -> int:
     """How many chunks a worker decompresses for a task that wants those of these `numbers`."""
     chunk = np.broadcast_to(np.uint8(0), packed.chunk_bytes)  # as large, and takes no memory
     wanted, unpacked = np.unique(numbers).tolist(), 0
-    for place in kept.kept_first((), wanted):
-        if kept.get((), wanted[place]) is None:
-            kept.put((), wanted[place], chunk)
+    for place in kept.order_kept_first((), wanted):
+        if kept.get_chunk((), wanted[place]) is None:
+            kept.add_chunk((), wanted[place], chunk)
             unpacked += 1
     return unpacked

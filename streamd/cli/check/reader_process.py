@@ -27,7 +27,7 @@ from PIL import Image
 from streamd.cli.check.reader_messages import Fault, Group, Seen, Told
 from streamd.core.sample_rng import build_generators
 from streamd.core.spec import ImageSpec
-from streamd.dataset.arrays.store import Store
+from streamd.dataset.arrays.store import SampleStore
 from streamd.dataset.hdf5.library_store import Hdf5Store
 from streamd.decode.decoders import BadImageError, decode_image
 from streamd.decode.exif import SIDEWAYS, parse_orientation
@@ -54,7 +54,7 @@ def objection(source: StreamReader, sample_id: int, row: Row) -> Fault | None:
         return None
     ids = np.array([sample_id], np.int64)
     specs = source.spec.labels.items()
-    labels = {name: source.manifest.label_rows(name, ids).astype(spec.dtype) for name, spec in specs}
+    labels = {name: source.manifest.gather_label(name, ids).astype(spec.dtype) for name, spec in specs}
     (rng,) = build_generators(source.spec.seed, 0, ids, RNG_PURPOSE)
     try:
         source.transform.call.transform_row(row, labels, 0, rng)
@@ -92,17 +92,17 @@ def look(source: StreamReader, group: Group, track: ProgressPage) -> Seen:
     return seen
 
 
-def _gather(seen: Seen, source: StreamReader, store: Store, track: ProgressPage) -> None:
+def _gather(seen: Seen, source: StreamReader, store: SampleStore, track: ProgressPage) -> None:
     """Reads rows of arrays, of which nothing has to be decoded."""
     image = source.spec.image
     images = np.empty((len(seen.ids), *image.shape), dtype=np.uint8)
     started_s = time.monotonic()
     chunks, unpack_s = _unpacked(store)
-    held = store.gather(np.array(seen.ids, dtype=np.int64), images)
+    held = store.gather_rows(np.array(seen.ids, dtype=np.int64), images)
     seen.read_s = time.monotonic() - started_s
     seen.unpacked, seen.unpack_s = _unpacked(store)[0] - chunks, _unpacked(store)[1] - unpack_s
     for sample_id in compress(seen.ids, ~held):
-        fault = store.fault(sample_id)
+        fault = store.find_fault(sample_id)
         seen.faults.append(Fault(sample_id, fault or FILE_CHANGED, "verdict" if fault else "retry"))
     for place in np.flatnonzero(held).tolist():
         digest = _digest(images[place].data)
@@ -111,14 +111,14 @@ def _gather(seen: Seen, source: StreamReader, store: Store, track: ProgressPage)
             seen.digests.append(digest)
     track.write_row(0, 0, WorkerPhase.IDLE)
     if seen.digests:
-        file, _, _ = source.manifest.file(seen.ids[0]).rpartition(b"[")
+        file, _, _ = source.manifest.file_name(seen.ids[0]).rpartition(b"[")
         kind = file.rpartition(b".")[2].decode(errors="replace").upper()  # in the place of a picture's format
         seen.formats[kind] = seen.sizes[f"{image.width}x{image.height}"] = len(seen.digests)
 
 
-def _unpacked(store: Store) -> tuple[int, float]:
+def _unpacked(store: SampleStore) -> tuple[int, float]:
     """How many chunks a store has decompressed so far, and the seconds that it took."""
-    return store.unpacked if isinstance(store, Hdf5Store) else (0, 0.0)
+    return store.unpack_totals if isinstance(store, Hdf5Store) else (0, 0.0)
 
 
 def _digest(data: bytes | memoryview) -> str:

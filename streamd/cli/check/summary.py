@@ -82,7 +82,7 @@ def _same(names: Sequence[str]) -> str:
 
 def _of_stream(tally: Tally, config: Config, processes: int, groups: Groups) -> StreamFinding:
     stream, spec = tally.stream, tally.stream.spec
-    in_order = stored(spec, stream.manifest.label_rows)
+    in_order = stored(spec, stream.manifest.gather_label)
     chunks = unpacking(stream, processes)
     return StreamFinding(
         samples=spec.samples,
@@ -92,7 +92,7 @@ def _of_stream(tally: Tally, config: Config, processes: int, groups: Groups) -> 
         size=(spec.image.height, spec.image.width),
         bytes=int(stream.manifest.sizes.sum()),
         root=os.fsencode(stream.manifest.root).decode(errors="backslashreplace"),
-        labels={name: labels.describe(each, stream.manifest.label(name)) for name, each in spec.labels.items()},
+        labels={name: labels.describe(each, stream.manifest.label_column(name)) for name, each in spec.labels.items()},
         pictures=_pictures(tally),
         unreadable=_unreadable(tally),
         duplicates=[[stream.file(sample_id) for sample_id in ids] for ids in duplicates.repeats(groups, spec.name)],
@@ -110,7 +110,7 @@ def _of_stream(tally: Tally, config: Config, processes: int, groups: Groups) -> 
 
 
 def _weights(stream: ServedStream) -> Weights | None:
-    weights = stream.manifest.weights(np.arange(stream.spec.samples))
+    weights = stream.manifest.gather_weights(np.arange(stream.spec.samples))
     if (weights == 1).all():
         return None
     least, most, mean = weights.min(), weights.max(), weights.mean(dtype=np.float64)
@@ -176,10 +176,12 @@ def _leak(shared: duplicates.Shared, streams: Streams) -> Leak:
 
 def _contradictions(groups: Groups, streams: Streams) -> Iterator[Contradiction]:
     specs = {name: stream.spec.labels for name, stream in streams.items()}
-    values = {name: {label: stream.manifest.label(label) for label in specs[name]} for name, stream in streams.items()}
+    values = {
+        name: {label: stream.manifest.label_column(label) for label in specs[name]} for name, stream in streams.items()
+    }
 
     def worded(label: str, stream: str, sample_id: int) -> str:
-        rows = streams[stream].manifest.label_rows(label, np.array([sample_id]))
+        rows = streams[stream].manifest.gather_label(label, np.array([sample_id]))
         return _worded(specs[stream][label], rows[0])
 
     for conflict in labels.conflicts(groups, specs, values):

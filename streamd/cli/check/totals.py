@@ -65,4 +65,4 @@ class Tally:
     def contents(self) -> Contents:
         """What can be compared: all that was read and is an image."""
         ids = self.ids[self._good]
-        return Contents(ids, self.stream.manifest.bytes_of(ids), self._digests[self._good])
+        return Contents(ids, self.stream.manifest.lookup_sample_bytes(ids), self._digests[self._good])

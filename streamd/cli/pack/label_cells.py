@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from streamd.core.sampler import Ids
 from streamd.core.spec import LabelSpec, StreamSpec
-from streamd.dataset.labels.encode import in_order
+from streamd.dataset.labels.encode import order_classes
 from streamd.dataset.manifest.manifest import Manifest
 
 _NAME: Final = "name"
@@ -39,9 +39,9 @@ def values_of(manifest: Manifest, ids: Ids) -> dict[str, Values]:
     (n,) or (n, k): whole numbers in int64, fractions in float32, texts as str; a class as its number or its text, as it
     is written in the data; tags as uint8, 1 where a sample has the class.
     """
-    names = [name.decode(errors="backslashreplace") for name in manifest.files(ids.tolist())]
-    labels = {name: _values(spec, manifest.label_rows(name, ids)) for name, spec in manifest.labels.items()}
-    weights = {weight_key(labels): manifest.weights(ids)} if manifest.weighted else {}
+    names = [name.decode(errors="backslashreplace") for name in manifest.file_names(ids.tolist())]
+    labels = {name: _values(spec, manifest.gather_label(name, ids)) for name, spec in manifest.labels.items()}
+    weights = {weight_key(labels): manifest.gather_weights(ids)} if manifest.has_weights else {}
     return {name_key(labels): np.array(names, dtype=np.str_), **labels, **weights}
 
 
@@ -91,4 +91,4 @@ def _label_as(spec: LabelSpec, place: str) -> object:
 
 def _found_again(spec: LabelSpec) -> bool:
     """Whether the data alone give these classes these numbers."""
-    return all(spec.counts) and in_order(map(str, spec.classes)) == spec.classes
+    return all(spec.counts) and order_classes(map(str, spec.classes)) == spec.classes

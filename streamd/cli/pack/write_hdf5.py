@@ -130,7 +130,7 @@ class Hdf5Writer:
                 yield rows, "names" if name == names else f"labels/{name}", _bytes(values)
                 spec = manifest.labels.get(name)
                 if spec is not None and spec.type == "category" and values.dtype.kind == "U":
-                    yield rows, f"numbers/{name}", manifest.label_rows(name, ids)
+                    yield rows, f"numbers/{name}", manifest.gather_label(name, ids)
             first = rows.stop
 
     def sums(self, bad: Ids) -> Iterator[Words]:

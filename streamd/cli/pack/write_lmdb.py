@@ -23,7 +23,7 @@ from streamd.cli.pack.row_files import drop_from_memory
 from streamd.cli.pack.writer import Subject, read_otherwise
 from streamd.core.permutation import Ids, Words
 from streamd.dataset.arrays.store import Pixels
-from streamd.dataset.lmdb.pyxis_layout import COUNT_KEY, DATA_DB, META_DB, encode_sample, key_of_sample
+from streamd.dataset.lmdb.pyxis_layout import COUNT_KEY, DATA_DB, META_DB, build_sample_key, encode_sample
 from streamd.errors import ConfigError, MissingExtraError
 from streamd.limits import MIB, PACK_IMAGE
 
@@ -69,7 +69,7 @@ class LmdbWriter:
         self._data, self._meta = (self._environment.open_db(name) for name in (DATA_DB, META_DB))
         self._rows = rows
         with self._environment.begin(self._data, write=True) as transaction, transaction.cursor() as cursor:
-            there = cursor.set_range(key_of_sample(rows))  # what was written behind the journal's last word
+            there = cursor.set_range(build_sample_key(rows))  # what was written behind the journal's last word
             while there:
                 there = cursor.delete()
 
@@ -107,7 +107,7 @@ class LmdbWriter:
         try:
             with _named_errors(), self._environment.begin(self._data, write=True) as transaction:
                 for row, blob in enumerate(blobs, first):
-                    transaction.put(key_of_sample(row), blob, append=True)
+                    transaction.put(build_sample_key(row), blob, append=True)
         except lmdb.MapFullError:
             self._environment.set_mapsize(2 * self._environment.info()["map_size"])
             self._commit(blobs, first)
@@ -143,7 +143,7 @@ class LmdbWriter:
     def _sums_of(self, cursor: Any) -> Iterator[Words]:
         pairs, row = iter(cursor), 0
         while some := list(islice(pairs, _TOGETHER)):
-            if any(key != key_of_sample(number) for number, (key, _) in enumerate(some, row)):
+            if any(key != build_sample_key(number) for number, (key, _) in enumerate(some, row)):
                 raise read_otherwise(self._file)
             row += len(some)
             yield blob_sums(blob for _, blob in some)

@@ -107,7 +107,7 @@ class TarWriter:
         """The small members of each sample, by suffix."""
         manifest = self._source.manifest
         columns = {name: self._plain(name, values) for name, values in values_of(manifest, ids).items()}
-        numbers = None if self._class is None else manifest.label_rows(self._class, ids).tolist()
+        numbers = None if self._class is None else manifest.gather_label(self._class, ids).tolist()
         for row in range(ids.size):
             known = {} if numbers is None else {"cls": b"%d" % numbers[row]}
             yield {**known, "json": msgspec.json.encode({name: column[row] for name, column in columns.items()})}
@@ -143,7 +143,7 @@ class TarWriter:
 
     def expected_bytes(self) -> int:
         spec = self._subject.stream.spec
-        held = int(self._source.manifest.bytes_of(np.arange(spec.samples)).sum())
+        held = int(self._source.manifest.lookup_sample_bytes(np.arange(spec.samples)).sum())
         return held + spec.samples * _BYTES_BESIDE
 
     def serving(self, place: Path) -> dict[str, object]:

@@ -51,7 +51,7 @@ class BatchJob:
         """The tasks that fill the whole batch."""
         rows = _all_rows(self.delivered.size)
         if not self.row_cost.known and self.stream.manifest.arrays is None:  # rows of arrays are copied, not decoded
-            self.row_cost.expect(float(self.stream.manifest.bytes_of(np.maximum(self.delivered, 0)).mean()))
+            self.row_cost.expect(float(self.stream.manifest.lookup_sample_bytes(np.maximum(self.delivered, 0)).mean()))
         if rows.size <= self.row_cost.task_rows:
             return [self._new_task(rows, self.delivered, next(numbers))]
         return self._split_rows(rows, numbers)

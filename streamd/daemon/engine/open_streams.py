@@ -14,7 +14,7 @@ from streamd.core.spec import PixelId, StreamSpec
 from streamd.daemon.engine.crashes import Charge
 from streamd.daemon.engine.row_cost import RowCost
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.dataset.cache.file import WriterLocks, lock_name
+from streamd.dataset.cache.file import WriterLocks, lock_file_name
 from streamd.errors import ConfigError, OtherPixelsError, format_open_failure
 from streamd.ipc.worker_messages import CloseStream, OpenStream, TransformPlace
 
@@ -74,8 +74,8 @@ class Register:
         """The lock of a stream's cache, if it has one and it is to be had."""
         if stream.cache is None:
             return None
-        path = Path(stream.cache.folder) / lock_name(stream.spec)
-        return path if self._locks.take(path) else None
+        path = Path(stream.cache.folder) / lock_file_name(stream.spec)
+        return path if self._locks.acquire_lock(path) else None
 
     def use(self, number: int) -> list[CloseStream]:
         """From now on the stream's name stands for this number, and for no earlier one."""
@@ -115,7 +115,7 @@ class Register:
             return []
         del self._entries[number]
         if entry.lock is not None:
-            self._locks.release(entry.lock)
+            self._locks.release_lock(entry.lock)
         return [CloseStream(number)]
 
     def openings(self) -> list[OpenStream]:

@@ -23,11 +23,11 @@ from streamd.core.text import format_count, is_encodable
 from streamd.daemon.streams.quarantine import Quarantine
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.daemon.streams.shuffle_score import ShuffleMeter
-from streamd.dataset.hdf5.chunk_cost import Packed
+from streamd.dataset.hdf5.chunk_cost import CompressedArray
 from streamd.dataset.manifest import manifest
 from streamd.dataset.manifest.manifest import Manifest
-from streamd.dataset.scan import Scanned, group_column, scan, share_classes, take_part
-from streamd.dataset.transform_source import place_of
+from streamd.dataset.scan import ScannedSamples, find_group_column, scan_source, select_part, share_classes
+from streamd.dataset.transform_source import locate_transform
 from streamd.errors import ConfigError
 from streamd.ipc.worker_messages import CachePlace, TransformPlace
 
@@ -90,7 +90,7 @@ def list_samples(config: Config, state: Path, progress: Progress, *, names: Coll
     for name, scanned in share_classes(_scan_all(streams, progress)).items():
         for verdicts in paths[name].parent.glob(f"{glob.escape(paths[name].stem)}*{_VERDICTS}"):
             verdicts.unlink(missing_ok=True)
-        manifest.write(paths[name], scanned, config_id=identities[name])
+        manifest.write_manifest(paths[name], scanned, config_id=identities[name])
 
 
 def open_streams(config: Config, state: Path) -> list[ServedStream]:
@@ -159,20 +159,20 @@ def _weights(stream: StreamConfig) -> str:
     return "" if stream.weights is None else f" {stream.weights!r}"
 
 
-def _scan_all(streams: Iterable[StreamConfig], progress: Progress) -> dict[str, Scanned]:
+def _scan_all(streams: Iterable[StreamConfig], progress: Progress) -> dict[str, ScannedSamples]:
     """Each stream's samples. Parts of one source come from one listing: half the work, and none sees a file change."""
-    wholes: dict[str, Scanned] = {}
+    wholes: dict[str, ScannedSamples] = {}
     return {stream.name: _scan(stream, wholes, progress) for stream in streams}
 
 
-def _scan(stream: StreamConfig, wholes: dict[str, Scanned], progress: Progress) -> Scanned:
+def _scan(stream: StreamConfig, wholes: dict[str, ScannedSamples], progress: Progress) -> ScannedSamples:
     """A stream's samples, out of `wholes` if another stream has listed them."""
     started_s = time.monotonic()
     request = stream.listing_request
-    key = f"{stream.source.with_all_parts()!r} {stream.labels!r} {group_column(request)!r}{_weights(stream)}"
+    key = f"{stream.source.with_all_parts()!r} {stream.labels!r} {find_group_column(request)!r}{_weights(stream)}"
     if key not in wholes:
-        wholes[key] = scan(request, partial(progress, stream.name))
-    scanned = take_part(request, wholes[key])
+        wholes[key] = scan_source(request, partial(progress, stream.name))
+    scanned = select_part(request, wholes[key])
     log.info(
         "manifest.made",
         "listed the samples",
@@ -188,7 +188,7 @@ def _transform(stream: StreamConfig, folder: Path) -> TransformPlace | None:
     if stream.transform is None:
         return None
     try:
-        return place_of(stream.transform, folder)
+        return locate_transform(stream.transform, folder)
     except ConfigError as error:
         raise ConfigError(f"streams.{stream.name}.transform: {error}") from error
 
@@ -206,7 +206,7 @@ def _serve(stream: StreamConfig, path: Path, folder: Path) -> ServedStream:
     transform = _transform(stream, folder)
     quarantine = Quarantine(_quarantine_path(path, transform), lambda: listed.list_id)
     quarantine.load()
-    packed = Packed.of(listed.arrays, listed.extra)
+    packed = CompressedArray.from_manifest(listed.arrays, listed.extra_column)
     cache = None if stream.cache is None else CachePlace(str(stream.cache.path), stream.cache.max_bytes)
     return ServedStream(
         spec,
@@ -215,7 +215,7 @@ def _serve(stream: StreamConfig, path: Path, folder: Path) -> ServedStream:
         SampleOrder.from_spec(spec),
         quarantine,
         stream.bad_samples.max_fraction,
-        ShuffleMeter(spec, listed.label_rows, is_packed=packed is not None and not packed.fits),
+        ShuffleMeter(spec, listed.gather_label, is_packed=packed is not None and not packed.is_kept_whole),
         cache,
         transform,
     )
@@ -242,7 +242,7 @@ def _spec(stream: StreamConfig, listed: Manifest) -> StreamSpec:
         content_id=listed.content_id,
         chunk=chunk,
         buffer=buffer,
-        weighted=listed.weighted,
+        weighted=listed.has_weights,
     )
     return replace(spec, order_id=_order_id(spec, listed.content_id))
 
@@ -251,12 +251,12 @@ def _chunks(shuffle: ShuffleConfig, listed: Manifest) -> tuple[int, int]:
     """`chunk` and `buffer` as written, or as compressed chunks are read fastest; 0 for other kinds of shuffle."""
     if shuffle.kind != "chunk":
         return 0, 0
-    packed, written = Packed.of(listed.arrays, listed.extra), shuffle.model_fields_set
+    packed, written = CompressedArray.from_manifest(listed.arrays, listed.extra_column), shuffle.model_fields_set
     if packed is None:
         return shuffle.chunk, shuffle.buffer
-    chunk = shuffle.chunk if "chunk" in written else packed.fast_chunk(listed.samples)
-    rows = listed.rows(np.arange(listed.samples, dtype=np.int64))
-    return chunk, shuffle.buffer if "buffer" in written else packed.fast_buffer(rows, chunk)
+    chunk = shuffle.chunk if "chunk" in written else packed.compute_fast_chunk(listed.samples)
+    rows = listed.lookup_rows(np.arange(listed.samples, dtype=np.int64))
+    return chunk, shuffle.buffer if "buffer" in written else packed.compute_fast_buffer(rows, chunk)
 
 
 def _image(stream: StreamConfig, listed: Manifest) -> ImageSpec:

@@ -95,7 +95,7 @@ class ServedStream:
         )
 
     def file(self, sample_id: int) -> str:
-        return self.manifest.file(sample_id).decode(errors="backslashreplace")
+        return self.manifest.file_name(sample_id).decode(errors="backslashreplace")
 
     def unread(self, sample_id: int, reason: str) -> str:
         """Why the stream must stop over a sample that cannot be read; a reason with a key path is not the file's."""

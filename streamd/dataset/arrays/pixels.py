@@ -13,23 +13,27 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from streamd.dataset.manifest.types import Stored
+from streamd.dataset.manifest.types import StorageFormat
 from streamd.errors import ConfigError
 
-Range = tuple[float, float]
-Shape = tuple[int, int, int]  # height, width, channels
+PixelRange = tuple[float, float]
+ImageShape = tuple[int, int, int]  # height, width, channels
 
-FEW: Final = 64  # images whose numbers a message tells
-_MUCH: Final = 0.1  # of all numbers: outliers that are cut off are fewer
+INSPECTED_IMAGES: Final = 64  # images whose numbers a message tells
+_OUTLIER_FRACTION: Final = 0.1  # of all numbers: outliers that are cut off are fewer
 _CHANNELS: Final = (1, 3)
 _GREY, _COLOUR = 3, 4  # dimensions
-_KINDS: Final = "biuf"  # of dtypes
-_USUAL: Final[tuple[Range, ...]] = ((0, 1), (-1, 1), (0, 255), (0, 65535))
+_NUMBER_KINDS: Final = "biuf"  # of dtypes
+_USUAL_RANGES: Final[tuple[PixelRange, ...]] = ((0, 1), (-1, 1), (0, 255), (0, 65535))
 
 
-def images_of(
-    what: str, shape: Sequence[int], dtype: np.dtype[Any], stored: Stored, first: Callable[[], npt.NDArray[Any]]
-) -> tuple[Shape, Stored]:
+def inspect_image_array(
+    what: str,
+    shape: Sequence[int],
+    dtype: np.dtype[Any],
+    stored: StorageFormat,
+    read_first: Callable[[], npt.NDArray[Any]],
+) -> tuple[ImageShape, StorageFormat]:
     """The shape of an array's images as they are served, and how they lie there: `stored`, with what is seen added.
 
     `what` names the array in messages, with its key; `first` reads its first FEW images. Raises ConfigError for an
@@ -38,19 +42,19 @@ def images_of(
     told = f"{what} holds {dtype} {tuple(shape)}"
     if dtype.kind == "O":
         raise ConfigError(f"{told}, rows of any length; if they are encoded images, write them to files: kind folder")
-    if dtype.kind not in _KINDS:
+    if dtype.kind not in _NUMBER_KINDS:
         raise ConfigError(f"{told}; pixels are numbers: save them as uint8, 0-255")
-    served, channels_first = _shape(told, shape)
+    served, channels_first = _interpret_shape(told, shape)
     if dtype != np.uint8 and stored.range is None:
-        raise ConfigError(f"{told}; {_advice(first())}")
-    return served, Stored(stored.store, stored.place, dtype.str, stored.range, channels_first)
+        raise ConfigError(f"{told}; {_suggest_range(read_first())}")
+    return served, StorageFormat(stored.store, stored.place, dtype.str, stored.range, channels_first)
 
 
-def beyond(first: npt.NDArray[Any], bounds: Range) -> str | None:
+def format_range_warning(first: npt.NDArray[Any], bounds: PixelRange) -> str | None:
     """What to say of the `first` images where much of them lies outside their range, as after a copied line."""
     numbers = first[np.isfinite(first)]
     outside = ((numbers < bounds[0]) | (numbers > bounds[1])).mean() if numbers.size else 0.0
-    if outside <= _MUCH:
+    if outside <= _OUTLIER_FRACTION:
         return None
     what = "leave range out" if first.dtype == np.uint8 else "correct range"
     return (
@@ -59,21 +63,21 @@ def beyond(first: npt.NDArray[Any], bounds: Range) -> str | None:
     )
 
 
-def is_plain(stored: Stored) -> bool:
+def is_stored_as_served(stored: StorageFormat) -> bool:
     """Whether rows lie as they are served."""
     return not stored.channels_first and stored.range is None
 
 
-def may_be_images(shape: Sequence[int], dtype: np.dtype[Any]) -> bool:
+def can_be_images(shape: Sequence[int], dtype: np.dtype[Any]) -> bool:
     """Whether an array has the shape and the numbers of images."""
     try:
-        _shape("", shape)
+        _interpret_shape("", shape)
     except ConfigError:
         return False
-    return dtype.kind in _KINDS
+    return dtype.kind in _NUMBER_KINDS
 
 
-def _shape(told: str, shape: Sequence[int]) -> tuple[Shape, bool]:
+def _interpret_shape(told: str, shape: Sequence[int]) -> tuple[ImageShape, bool]:
     """Height, width and channels, and whether the channels come first; last, where both would do."""
     if len(shape) not in {_GREY, _COLOUR} or 0 in shape:
         labels = "; it looks like labels" if len(shape) < _GREY and 0 not in shape else ""
@@ -89,13 +93,13 @@ def _shape(told: str, shape: Sequence[int]) -> tuple[Shape, bool]:
     raise ConfigError(f"{told}; images have 1 channel or 3: leave others out, such as array[..., :3]")
 
 
-def _advice(few: npt.NDArray[Any]) -> str:
+def _suggest_range(few: npt.NDArray[Any]) -> str:
     """What to write, after a look at some images."""
     numbers = few[np.isfinite(few)]
     if not numbers.size:
         return f"found no numbers in the first {len(few)} images; write range: [low, high], those of black and white"
     low, high = float(numbers.min()), float(numbers.max())
-    usual = next((each for each in _USUAL if each[0] <= low and high <= each[1]), None)
+    usual = next((each for each in _USUAL_RANGES if each[0] <= low and high <= each[1]), None)
     least, most = usual or (math.floor(low), math.ceil(high))
     return (
         f"found {low:g} to {high:g} in the first {len(few)} images, and pixels are 0-255: write range: [{least}, "

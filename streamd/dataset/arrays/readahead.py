@@ -19,7 +19,7 @@ _QUICK_BYTE_S: Final = 0.02e-9
 _QUIET_GROUPS: Final = 64  # a cold row that was not asked for costs a millisecond, asking for a warm group 30 us
 
 
-class Ahead:
+class RowPrefetcher:
     """Knows whether rows of so many bytes come from memory, and asks for them where they do not."""
 
     def __init__(self, row_bytes: int) -> None:
@@ -29,11 +29,11 @@ class Ahead:
         self._quiet_groups = 0
 
     @property
-    def asks(self) -> bool:
+    def is_worthwhile(self) -> bool:
         """Whether to ask for what is to be gathered."""
         return self._quiet_groups < _QUIET_GROUPS
 
-    def ask(self, rows: Iterable[tuple[int, int]]) -> None:
+    def prefetch_rows(self, rows: Iterable[tuple[int, int]]) -> None:
         """Has rows read, each a descriptor and an offset in bytes, without waiting for them."""
         started_s, count = time.monotonic(), 0
         for descriptor, offset in rows:
@@ -43,7 +43,7 @@ class Ahead:
         if time.monotonic() - started_s > count * self._quick_s:
             self._quiet_groups = 0
 
-    def note(self) -> None:
+    def record_gather(self) -> None:
         """Learns from a group that this thread has gathered."""
         faults = resource.getrusage(resource.RUSAGE_THREAD).ru_majflt
         if faults != self._faults:

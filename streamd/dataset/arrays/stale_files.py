@@ -11,13 +11,13 @@ import numpy as np
 from streamd.core.sampler import PAD_ID, Ids
 from streamd.dataset.arrays.store import Mask
 from streamd.dataset.manifest.manifest import Manifest
-from streamd.dataset.paths.confined import shown
-from streamd.dataset.paths.open_beneath import UnfitFileError, check_unchanged, open_unchanged
-from streamd.dataset.paths.root_proof import ABSENT
+from streamd.dataset.paths.confined import format_path
+from streamd.dataset.paths.open_beneath import UnfitFileError, check_unchanged, open_unchanged_file
+from streamd.dataset.paths.root_proof import ABSENT_ERRNOS
 from streamd.errors import ConfigError, DataAwayError
 
 _FEW_FILES: Final = 4  # a look at each takes 1 to 4 us, and to copy a task's rows 100 to 300
-_LOOK_SHARE: Final = 100  # looks at more files take no more than this part of the time
+_CHECK_SHARE: Final = 100  # looks at more files take no more than this part of the time
 
 
 class ListedFiles:
@@ -25,47 +25,48 @@ class ListedFiles:
 
     def __init__(self, manifest: Manifest, root: int) -> None:
         seen = manifest.sizes.tolist(), manifest.mtimes_ns.tolist()
-        self._files: list[tuple[bytes, int, int]] = list(zip(manifest.array_files(), *seen, strict=True))
+        self._files: list[tuple[bytes, int, int]] = list(zip(manifest.array_file_names(), *seen, strict=True))
         self._root = root
         self._folder = manifest.root
-        self._fresh = True
-        self._look_s = 0.0
+        self._unchanged = True
+        self._next_check_s = 0.0
 
     @property
     def sizes(self) -> list[int]:
         """In bytes."""
         return [size for _, size, _ in self._files]
 
-    def open(self, file: int) -> int:
+    def open_file(self, file: int) -> int:
         """A descriptor of a file. Raises ConfigError when it is not the one that was listed, or cannot be opened.
 
         DataAwayError when it is not there.
         """
         name, size, mtime_ns = self._files[file]
         try:
-            return open_unchanged(self._root, name, size, mtime_ns)
+            return open_unchanged_file(self._root, name, size, mtime_ns)
         except UnfitFileError as error:
             raise ConfigError(f"{os.fsdecode(name)!r} is {error}") from error
         except OSError as error:
-            if error.errno in ABSENT:
+            if error.errno in ABSENT_ERRNOS:
                 raise DataAwayError(
-                    f"{shown(name)} is not in {shown(self._folder)} any more; bring it back, or name in source.path "
+                    f"{format_path(name)} is not in {format_path(self._folder)} any more; bring it back, or name "
+                    "in source.path "
                     "where it is now"
                 ) from error
             path = self._folder / os.fsdecode(name)
-            raise ConfigError(f"{shown(path)} cannot be opened: {error.strerror}") from error
+            raise ConfigError(f"{format_path(path)} cannot be opened: {error.strerror}") from error
 
-    def held(self, ids: Ids) -> Mask:
+    def find_held(self, ids: Ids) -> Mask:
         """All samples, unless a file has changed."""
-        return ids != PAD_ID if self.are_fresh() else np.zeros(ids.size, np.bool_)
+        return ids != PAD_ID if self.are_unchanged() else np.zeros(ids.size, np.bool_)
 
-    def are_fresh(self) -> bool:
+    def are_unchanged(self) -> bool:
         """Whether all files are still the same; if they are many, whether they were at the last look."""
         now_s = time.monotonic()
-        if len(self._files) <= _FEW_FILES or now_s >= self._look_s:
-            self._fresh = all(self._is_unchanged(*file) for file in self._files)
-            self._look_s = now_s + _LOOK_SHARE * (time.monotonic() - now_s)
-        return self._fresh
+        if len(self._files) <= _FEW_FILES or now_s >= self._next_check_s:
+            self._unchanged = all(self._is_unchanged(*file) for file in self._files)
+            self._next_check_s = now_s + _CHECK_SHARE * (time.monotonic() - now_s)
+        return self._unchanged
 
     def _is_unchanged(self, name: bytes, size: int, mtime_ns: int) -> bool:
         try:

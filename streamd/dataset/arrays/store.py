@@ -16,25 +16,25 @@ Mask = npt.NDArray[np.bool_]
 Pixels = npt.NDArray[np.uint8]
 
 
-class Store(Protocol):
+class SampleStore(Protocol):
     """Decoded samples by their id, as one worker sees them. PAD_ID is never held. `held` may come from another thread.
 
     A mapping whose file is cut off ends the worker by SIGBUS, which is held against the host and no sample.
     """
 
-    def held(self, ids: Ids) -> Mask:
+    def find_held(self, ids: Ids) -> Mask:
         """Which of `ids` can be gathered, (n,): their files need not be read ahead."""
 
-    def expect(self, ids: Ids) -> None:
+    def prefetch_rows(self, ids: Ids) -> None:
         """These will be gathered soon: what is not in memory may be read meanwhile. Waits for no disk."""
 
-    def gather(self, ids: Ids, images: Pixels) -> Mask:
+    def gather_rows(self, ids: Ids, images: Pixels) -> Mask:
         """Copies samples into `images`, (n, H, W, C) uint8, C-contiguous; which of them, (n,).
 
         Rows that it does not hold may hold anything afterwards. Once a task: no Python for each row where possible.
         """
 
-    def fault(self, sample_id: int) -> str:
+    def find_fault(self, sample_id: int) -> str:
         """What is wrong for good with a sample that was not gathered; nothing, if it may be another time."""
 
     def close(self) -> None:

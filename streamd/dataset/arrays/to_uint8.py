@@ -14,37 +14,37 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.core.sampler import Ids
-from streamd.dataset.arrays.pixels import is_plain
+from streamd.dataset.arrays.pixels import is_stored_as_served
 from streamd.dataset.arrays.store import Mask, Pixels
-from streamd.dataset.manifest.types import Arrays, Stored
+from streamd.dataset.manifest.types import ArrayFiles, StorageFormat
 
-Raw = npt.NDArray[Any]  # rows as they are stored
+RawRows = npt.NDArray[Any]  # rows as they are stored
 
 NOT_A_NUMBER: Final = "a pixel is no number (NaN)"
 _WHITE: Final = 255.0
 
 
-class Conversion:
+class PixelConverter:
     """What becomes of the rows of one store. Not for several threads, since it works in memory of its own.
 
     `shape`, `dtype` and `row_bytes` are those of a row as it is stored; `is_needed` where it is served otherwise.
     `faults` are samples that are bad for good, and why.
     """
 
-    def __init__(self, arrays: Arrays) -> None:
-        stored = arrays.stored or Stored("")
+    def __init__(self, arrays: ArrayFiles) -> None:
+        stored = arrays.stored or StorageFormat("")
         height, width, channels = arrays.shape
         self.shape = (channels, height, width) if stored.channels_first else arrays.shape
         self.dtype = np.dtype(stored.dtype)
         self.row_bytes = prod(self.shape) * self.dtype.itemsize
-        self.is_needed = not is_plain(stored)
+        self.is_needed = not is_stored_as_served(stored)
         self._channels_first = stored.channels_first
         self._range = stored.range
         self._levels = np.empty(self.shape if stored.range else 0, np.result_type(self.dtype, np.float32))
         self.faults: dict[int, str] = {}
-        self._raw: Raw = np.empty((0, *self.shape), self.dtype)
+        self._raw: RawRows = np.empty((0, *self.shape), self.dtype)
 
-    def room(self, images: Pixels) -> Raw:
+    def prepare_buffer(self, images: Pixels) -> RawRows:
         """Where rows are to be read to: (n, *shape) of dtype; `images` itself where nothing has to be converted."""
         if not self.is_needed:
             return images
@@ -52,21 +52,21 @@ class Conversion:
             self._raw = np.empty((len(images), *self.shape), self.dtype)
         return self._raw[: len(images)]
 
-    def finish(self, raw: Raw, images: Pixels, ids: Ids, held: Mask) -> Mask:
+    def convert_rows(self, raw: RawRows, images: Pixels, ids: Ids, held: Mask) -> Mask:
         """Converts what was read into `room` of these images; which are good, (n,), of those that were `held`."""
         if not self.is_needed:
             return held
         good = held.copy()
         for place in np.flatnonzero(held).tolist():
-            if not self._convert(raw[place], images[place]):
+            if not self._convert_row(raw[place], images[place]):
                 good[place] = False
                 self.faults[int(ids[place])] = NOT_A_NUMBER
         return good
 
-    def _convert(self, row: Raw, pixels: Pixels) -> bool:
+    def _convert_row(self, row: RawRows, pixels: Pixels) -> bool:
         """One row: it stays in the processor's cache from the first step to the last."""
         if self._range is None:
-            self._arrange(row, pixels)
+            self._copy_pixels(row, pixels)
             return True
         low, high = self._range
         levels = self._levels
@@ -80,10 +80,10 @@ class Conversion:
             levels *= _WHITE
             levels /= high - low
         np.rint(levels, out=levels)
-        self._arrange(levels, pixels)
+        self._copy_pixels(levels, pixels)
         return True
 
-    def _arrange(self, row: Raw, pixels: Pixels) -> None:
+    def _copy_pixels(self, row: RawRows, pixels: Pixels) -> None:
         if self._channels_first and len(row) > 1:
             cv2.merge(list(row.astype(np.uint8, copy=False)), pixels)  # NumPy takes four times as long
         else:

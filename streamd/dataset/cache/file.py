@@ -36,7 +36,7 @@ _MAGIC: Final = b"streamdC"
 _VERSION: Final = 1
 _MODE: Final = 0o600
 _BLOCK_BYTES: Final = 512  # what st_blocks counts, whatever the file system
-RECORD: Final = np.dtype([("mtime_ns", "<i8"), ("checksum", "<u8")])
+RECORD_TYPE: Final = np.dtype([("mtime_ns", "<i8"), ("checksum", "<u8")])
 _FOLDER_MODE = 0o700
 
 
@@ -45,7 +45,7 @@ class UnfitCacheError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class CacheShape:
+class CacheLayout:
     """What a cache is of, and so where everything lies in its file. Pure."""
 
     content_id: str
@@ -54,16 +54,16 @@ class CacheShape:
     row_bytes: int
 
     @staticmethod
-    def of(spec: StreamSpec, pixel_id: PixelId) -> CacheShape:
-        return CacheShape(spec.content_id, pixel_id, spec.samples, spec.image.row_bytes)
+    def for_stream(spec: StreamSpec, pixel_id: PixelId) -> CacheLayout:
+        return CacheLayout(spec.content_id, pixel_id, spec.samples, spec.image.row_bytes)
 
     @property
-    def name(self) -> str:
+    def cache_file_name(self) -> str:
         """Of the file. Other samples or other pixels have another one."""
         return f"{self.content_id[:16]}-{self.pixel_id[:16]}.cache"
 
     @property
-    def header(self) -> bytes:
+    def header_page(self) -> bytes:
         """The first page."""
         ids = self.content_id.encode(), self.pixel_id.encode()
         return _HEADER.pack(_MAGIC, _VERSION, self.row_bytes, self.samples, *ids).ljust(PAGE_BYTES, b"\0")
@@ -71,22 +71,22 @@ class CacheShape:
     @property
     def rows_offset(self) -> int:
         """Where the first row begins."""
-        return PAGE_BYTES + -(-self.samples * RECORD.itemsize // PAGE_BYTES) * PAGE_BYTES
+        return PAGE_BYTES + -(-self.samples * RECORD_TYPE.itemsize // PAGE_BYTES) * PAGE_BYTES
 
     def file_bytes(self, rows: int) -> int:
         """The size of a file with room for the first `rows` samples."""
         return self.rows_offset + rows * self.row_bytes
 
-    def rows(self, file_bytes: int) -> int:
+    def count_rows(self, file_bytes: int) -> int:
         """How many samples, the first ones, have room in a file of this size."""
         return min(self.samples, max(0, file_bytes - self.rows_offset) // self.row_bytes)
 
-    def kept(self, max_bytes: int | None) -> int:
+    def count_kept_rows(self, max_bytes: int | None) -> int:
         """How many samples are kept when a file may have `max_bytes`; None is no bound."""
-        return self.samples if max_bytes is None else self.rows(max_bytes)
+        return self.samples if max_bytes is None else self.count_rows(max_bytes)
 
 
-def lock_name(spec: StreamSpec) -> str:
+def lock_file_name(spec: StreamSpec) -> str:
     """The file whose lock says who writes a stream's cache. No decoder is asked: the daemon has none."""
     return f"{spec.content_id[:16]}-{compute_identity('streamd cache 1', repr(spec.image))[:16]}.lock"
 
@@ -95,42 +95,44 @@ def lock_name(spec: StreamSpec) -> str:
 class CacheFile:
     """An open file: it holds `rows` samples, of which the first `capacity` may be written."""
 
-    shape: CacheShape
+    layout: CacheLayout
     descriptor: int
     rows: int
-    capacity: int
+    writable_rows: int
     trouble: str = ""  # why there is no room to write
 
     @staticmethod
-    def open(place: CachePlace, shape: CacheShape) -> CacheFile:
+    def open(place: CachePlace, layout: CacheLayout) -> CacheFile:
         """Opens the file of `shape`; who may write makes it, and room in it. Raises UnfitCacheError."""
-        path = Path(place.folder) / shape.name
+        path = Path(place.folder) / layout.cache_file_name
         flags = os.O_RDWR | os.O_CREAT if place.writable else os.O_RDONLY
         try:
             descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, _MODE)
         except OSError as error:
             raise UnfitCacheError(f"{path}: {error.strerror}") from error
         try:
-            return _opened(path, place, shape, descriptor)
+            return _prepare_file(path, place, layout, descriptor)
         except BaseException:
             os.close(descriptor)
             raise
 
     def write_row(self, sample_id: int, row: memoryview) -> None:
         """Writes a sample's pixels, which nobody believes before they are published. Raises OSError."""
-        _write(self.descriptor, row, self.shape.file_bytes(sample_id))
+        _write_fully(self.descriptor, row, self.layout.file_bytes(sample_id))
 
     def map_records(self) -> npt.NDArray[np.void]:
         """The records, of dtype RECORD; what a writer puts there is published."""
-        mapped = map_writable if self.capacity else map_readable
-        return np.frombuffer(mapped(self.descriptor, self.shape.rows_offset), RECORD, self.shape.samples, PAGE_BYTES)
+        mapped = map_writable if self.writable_rows else map_readable
+        return np.frombuffer(
+            mapped(self.descriptor, self.layout.rows_offset), RECORD_TYPE, self.layout.samples, PAGE_BYTES
+        )
 
     def map_rows(self) -> npt.NDArray[np.uint8]:
         """The pixels, (rows, bytes of a row), read-only."""
-        memory = map_readable(self.descriptor, self.shape.file_bytes(self.rows))
-        return np.frombuffer(memory, np.uint8, offset=self.shape.rows_offset).reshape(self.rows, self.shape.row_bytes)
+        memory = map_readable(self.descriptor, self.layout.file_bytes(self.rows))
+        return np.frombuffer(memory, np.uint8, offset=self.layout.rows_offset).reshape(self.rows, self.layout.row_bytes)
 
-    def sync(self) -> None:
+    def sync_rows(self) -> None:
         """Returns when all that was written is safe on the disk. Raises OSError."""
         os.fdatasync(self.descriptor)
 
@@ -138,31 +140,31 @@ class CacheFile:
         os.close(self.descriptor)
 
 
-def _opened(path: Path, place: CachePlace, shape: CacheShape, descriptor: int) -> CacheFile:
+def _prepare_file(path: Path, place: CachePlace, layout: CacheLayout, descriptor: int) -> CacheFile:
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or found.st_uid not in {0, os.geteuid()}:
         raise UnfitCacheError(f"{path}: not a file of this user's; remove it, or give the cache another path")
     trouble = ""
-    wanted = shape.kept(place.max_bytes)
+    wanted = layout.count_kept_rows(place.max_bytes)
     if place.writable:
-        with _alone(descriptor):  # the other workers' turn comes
-            trouble = _grow(path, descriptor, shape.file_bytes(wanted))
-            _begin(descriptor, shape)
+        with _exclusive_lock(descriptor):  # the other workers' turn comes
+            trouble = _allocate_space(path, descriptor, layout.file_bytes(wanted))
+            _write_header(descriptor, layout)
     nbytes = os.fstat(descriptor).st_size
     header = os.pread(descriptor, PAGE_BYTES, 0)
-    if nbytes < shape.rows_offset or not header.strip(b"\0"):
+    if nbytes < layout.rows_offset or not header.strip(b"\0"):
         raise UnfitCacheError(trouble or f"{path}: nothing is in it yet")
-    if header != shape.header:
+    if header != layout.header_page:
         raise UnfitCacheError(f"{path}: it is no cache, or another version's; remove it, and it is made anew")
-    rows = shape.rows(nbytes)
+    rows = layout.count_rows(nbytes)
     if not rows:
         raise UnfitCacheError(trouble or f"{path}: max leaves no room for a single sample; set a larger one")
     capacity = min(rows, wanted) if place.writable and not trouble else 0
-    return CacheFile(shape, descriptor, rows, capacity, trouble)
+    return CacheFile(layout, descriptor, rows, capacity, trouble)
 
 
 @contextlib.contextmanager
-def _alone(descriptor: int) -> Iterator[None]:
+def _exclusive_lock(descriptor: int) -> Iterator[None]:
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     try:
         yield
@@ -170,7 +172,7 @@ def _alone(descriptor: int) -> Iterator[None]:
         fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
-def _grow(path: Path, descriptor: int, nbytes: int) -> str:
+def _allocate_space(path: Path, descriptor: int, nbytes: int) -> str:
     """Makes room for `nbytes`, all of them or none; why it cannot, or nothing."""
     before = os.fstat(descriptor)
     allocated_bytes = before.st_blocks * _BLOCK_BYTES
@@ -193,13 +195,13 @@ def _grow(path: Path, descriptor: int, nbytes: int) -> str:
     )
 
 
-def _begin(descriptor: int, shape: CacheShape) -> None:
+def _write_header(descriptor: int, layout: CacheLayout) -> None:
     """Says what a new file is of. One that says something already is left as it is."""
-    if os.fstat(descriptor).st_size >= shape.rows_offset and not os.pread(descriptor, PAGE_BYTES, 0).strip(b"\0"):
-        _write(descriptor, shape.header, 0)
+    if os.fstat(descriptor).st_size >= layout.rows_offset and not os.pread(descriptor, PAGE_BYTES, 0).strip(b"\0"):
+        _write_fully(descriptor, layout.header_page, 0)
 
 
-def _write(descriptor: int, data: bytes | memoryview, offset: int) -> None:
+def _write_fully(descriptor: int, data: bytes | memoryview, offset: int) -> None:
     written = os.pwrite(descriptor, data, offset)
     if written < len(data):  # the disk is full, or a limit reached
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -214,7 +216,7 @@ class WriterLocks:
     def __init__(self) -> None:
         self._held: dict[Path, tuple[int, int]] = {}  # descriptor, how often
 
-    def take(self, path: Path) -> bool:
+    def acquire_lock(self, path: Path) -> bool:
         """Whether this process may write from now on. If not, it is said why."""
         descriptor, times = self._held.get(path) or (_locked(path), 0)
         if descriptor is None:
@@ -222,7 +224,7 @@ class WriterLocks:
         self._held[path] = descriptor, times + 1
         return True
 
-    def release(self, path: Path) -> None:
+    def release_lock(self, path: Path) -> None:
         """Gives back what `take` gave. KeyError for a lock that is not held."""
         descriptor, times = self._held.pop(path)
         if times > 1:

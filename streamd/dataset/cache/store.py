@@ -26,14 +26,14 @@ import numpy as np
 
 from streamd.core.sampler import Ids
 from streamd.core.spec import PixelId, StreamSpec
-from streamd.dataset.arrays.readahead import Ahead
+from streamd.dataset.arrays.readahead import RowPrefetcher
 from streamd.dataset.arrays.store import Mask, Pixels
-from streamd.dataset.cache.file import CacheFile, CacheShape
+from streamd.dataset.cache.file import CacheFile, CacheLayout
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.ipc.worker_messages import CachePlace
 from streamd.limits import CACHE_PUBLISH_S, CACHE_UNPUBLISHED_BYTES
 
-_UNSEEN, _GOOD, _GIVEN, _LOST = 0, 1, 2, 3  # what this process knows of a row
+_UNCHECKED, _GOOD, _UNPUBLISHED, _DAMAGED = 0, 1, 2, 3  # what this process knows of a row
 _SEED: Final = struct.Struct("<qqq")  # id, bytes and mtime of the file: a row in another's place is damaged, too
 _PUBLISHED: Final = 1 << 32  # beside the checksum, so that no record of a published row is 0
 
@@ -49,48 +49,50 @@ class DecodedCache:
         self._manifest = manifest
         self._records = file.map_records()
         self._rows: Pixels = file.map_rows().reshape(file.rows, *image_shape)
-        self._states = np.zeros(file.shape.samples, np.uint8)
-        self._ahead = Ahead(file.shape.row_bytes)
-        self._capacity = file.capacity
+        self._states = np.zeros(file.layout.samples, np.uint8)
+        self._prefetcher = RowPrefetcher(file.layout.row_bytes)
+        self._writable_rows = file.writable_rows
         self._unpublished: deque[tuple[int, int]] = deque()  # ids and checksums, in the order they were written
-        self._most_unpublished = max(1, CACHE_UNPUBLISHED_BYTES // file.shape.row_bytes)
+        self._max_unpublished = max(1, CACHE_UNPUBLISHED_BYTES // file.layout.row_bytes)
         self._publishing = threading.Lock()
-        self._said: set[str] = set()
+        self._past_remarks: set[str] = set()
         self.remarks: list[str] = []
         if file.trouble:
-            self._remark(file.trouble)
+            self._add_remark(file.trouble)
 
     @staticmethod
     def open(place: CachePlace, spec: StreamSpec, manifest: Manifest, pixel_id: PixelId) -> DecodedCache:
         """Raises UnfitCacheError, which says why the stream does without."""
-        file = CacheFile.open(place, CacheShape.of(spec, pixel_id))
+        file = CacheFile.open(place, CacheLayout.for_stream(spec, pixel_id))
         return DecodedCache(file, manifest, spec.image_shape)
 
     # --- what is there
 
-    def held(self, ids: Ids) -> Mask:
+    def find_held(self, ids: Ids) -> Mask:
         """See Store. What another process has published counts as soon as it is."""
         states = self._states.take(ids, mode="clip")
         held: Mask = (states == _GOOD) & (ids >= 0)
         if not held.all():
-            held |= (states == _UNSEEN) & self._published(ids)
+            held |= (states == _UNCHECKED) & self._find_published(ids)
         return held
 
-    def _published(self, ids: Ids) -> Mask:
+    def _find_published(self, ids: Ids) -> Mask:
         records = self._records.take(ids, mode="clip")
-        known: Mask = records["mtime_ns"] == self._manifest.mtimes_of(ids)
+        known: Mask = records["mtime_ns"] == self._manifest.lookup_mtimes_ns(ids)
         known &= (records["checksum"] != 0) & (ids >= 0) & (ids < self._rows.shape[0])
         return known
 
-    def expect(self, ids: Ids) -> None:
+    def prefetch_rows(self, ids: Ids) -> None:
         """See Store."""
-        if self._ahead.asks:
-            shape, rows = self._file.shape, ids[self.held(ids)].tolist()
-            self._ahead.ask((self._file.descriptor, shape.rows_offset + row * shape.row_bytes) for row in rows)
+        if self._prefetcher.is_worthwhile:
+            shape, rows = self._file.layout, ids[self.find_held(ids)].tolist()
+            self._prefetcher.prefetch_rows(
+                (self._file.descriptor, shape.rows_offset + row * shape.row_bytes) for row in rows
+            )
 
-    def gather(self, ids: Ids, images: Pixels) -> Mask:
+    def gather_rows(self, ids: Ids, images: Pixels) -> Mask:
         """See Store. A row that is found damaged is not held from then on."""
-        held = self.held(ids)
+        held = self.find_held(ids)
         for place in np.flatnonzero(held & (self._states.take(ids, mode="clip") != _GOOD)).tolist():
             held[place] = self._is_sound(int(ids[place]))
         if held.all():
@@ -98,23 +100,27 @@ class DecodedCache:
         else:
             for place in np.flatnonzero(held).tolist():
                 images[place] = self._rows[ids[place]]
-        self._ahead.note()
+        self._prefetcher.record_gather()
         return held
 
     def _is_sound(self, sample_id: int) -> bool:
         """Checks a row that this process has not used yet."""
-        sound = self._checksum(sample_id, self._rows[sample_id]) == int(self._records[sample_id]["checksum"])
-        self._states[sample_id] = _GOOD if sound else _LOST
+        sound = self._compute_row_checksum(sample_id, self._rows[sample_id]) == int(
+            self._records[sample_id]["checksum"]
+        )
+        self._states[sample_id] = _GOOD if sound else _DAMAGED
         if not sound:
-            self._remark("rows of the cache were damaged: they are decoded again; see to the disk if this goes on")
+            self._add_remark("rows of the cache were damaged: they are decoded again; see to the disk if this goes on")
         return sound
 
-    def _checksum(self, sample_id: int, row: Pixels) -> int:
+    def _compute_row_checksum(self, sample_id: int, row: Pixels) -> int:
         manifest = self._manifest
-        seed = _SEED.pack(sample_id, int(manifest.sizes[sample_id]), manifest.mtimes_of(np.array(sample_id)).item())
+        seed = _SEED.pack(
+            sample_id, int(manifest.sizes[sample_id]), manifest.lookup_mtimes_ns(np.array(sample_id)).item()
+        )
         return _PUBLISHED | zlib.crc32(row.data, zlib.crc32(seed))
 
-    def fault(self, sample_id: int) -> str:
+    def find_fault(self, sample_id: int) -> str:
         """Nothing: what is not held is decoded."""
         del sample_id
         return ""
@@ -122,77 +128,79 @@ class DecodedCache:
     # --- what is added
 
     @property
-    def unpublished(self) -> int:
+    def unpublished_rows(self) -> int:
         """Rows that are kept and not published yet."""
         return len(self._unpublished)
 
-    def keep(self, sample_id: int, row: Pixels) -> None:
+    def write_row(self, sample_id: int, row: Pixels) -> None:
         """Writes a sample that was just decoded, if it is one of those that are kept.
 
         While the disk lags too far behind, it is left for another epoch: the stream waits for no disk.
         """
-        if sample_id >= self._capacity or self._states[sample_id] in {_GOOD, _GIVEN}:
+        if sample_id >= self._writable_rows or self._states[sample_id] in {_GOOD, _UNPUBLISHED}:
             return
-        if len(self._unpublished) >= self._most_unpublished:
+        if len(self._unpublished) >= self._max_unpublished:
             return
         try:
             self._file.write_row(sample_id, row.data.cast("B"))
         except OSError as error:
-            self._give_up(error)
+            self._stop_writing(error)
             return
-        self._states[sample_id] = _GIVEN
-        self._unpublished.append((sample_id, self._checksum(sample_id, row)))
+        self._states[sample_id] = _UNPUBLISHED
+        self._unpublished.append((sample_id, self._compute_row_checksum(sample_id, row)))
 
-    def publish(self) -> None:
+    def publish_rows(self) -> None:
         """Makes what was kept so far safe on the disk, then known to all. Takes a while: for another thread."""
         with self._publishing:
             rows = [self._unpublished[place] for place in range(len(self._unpublished))]  # more may come meanwhile
             try:
-                self._publish(rows)
+                self._publish_records(rows)
             except OSError as error:
-                self._give_up(error)
+                self._stop_writing(error)
             for _ in rows:
                 self._unpublished.popleft()
 
-    def _publish(self, rows: list[tuple[int, int]]) -> None:
+    def _publish_records(self, rows: list[tuple[int, int]]) -> None:
         if not rows:
             return
-        self._file.sync()
+        self._file.sync_rows()
         ids, checksums = np.array(rows, np.uint64).T
         self._records["checksum"][ids] = 0  # of a file that was listed anew
-        self._records["mtime_ns"][ids] = self._manifest.mtimes_of(ids)
+        self._records["mtime_ns"][ids] = self._manifest.lookup_mtimes_ns(ids)
         self._records["checksum"][ids] = checksums
         self._states[ids] = _GOOD
 
-    def _give_up(self, error: OSError) -> None:
-        self._capacity = 0
-        self._remark(f"the cache cannot be written: {error.strerror}; nothing more is kept until streamd is restarted")
+    def _stop_writing(self, error: OSError) -> None:
+        self._writable_rows = 0
+        self._add_remark(
+            f"the cache cannot be written: {error.strerror}; nothing more is kept until streamd is restarted"
+        )
 
-    def _remark(self, sentence: str) -> None:
-        if sentence not in self._said:
-            self._said.add(sentence)
+    def _add_remark(self, sentence: str) -> None:
+        if sentence not in self._past_remarks:
+            self._past_remarks.add(sentence)
             self.remarks.append(sentence)
 
     def close(self) -> None:
         """Publishes what is left, and lets go of the file."""
-        self.publish()
+        self.publish_rows()
         self._file.close()
 
 
-class Saving:
+class CachePublisher:
     """The publishing that is under way or about to be, one at a time for each cache."""
 
     def __init__(self, delay_s: float = CACHE_PUBLISH_S) -> None:
         self._delay_s = delay_s
         self._under_way: dict[DecodedCache, asyncio.Task[None]] = {}
 
-    def note(self, cache: DecodedCache) -> None:
+    def schedule_publish(self, cache: DecodedCache) -> None:
         """The cache may have been given something."""
-        if cache.unpublished and cache not in self._under_way:
-            task = asyncio.ensure_future(self._save(cache))
+        if cache.unpublished_rows and cache not in self._under_way:
+            task = asyncio.ensure_future(self._publish_later(cache))
             self._under_way[cache] = task
             task.add_done_callback(lambda _: self._under_way.pop(cache))
 
-    async def _save(self, cache: DecodedCache) -> None:
+    async def _publish_later(self, cache: DecodedCache) -> None:
         await asyncio.sleep(self._delay_s)
-        await asyncio.to_thread(cache.publish)
+        await asyncio.to_thread(cache.publish_rows)

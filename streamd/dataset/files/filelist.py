@@ -24,62 +24,62 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamd.dataset.files import FilelistSource, lookup
-from streamd.dataset.labels.cells import Column, Rows, Texts, is_empty
-from streamd.dataset.labels.convert import labels_of
-from streamd.dataset.manifest.types import Int64s, Scanned
-from streamd.dataset.paths.confined import IMAGE_SUFFIXES, reading, shown
+from streamd.dataset.labels.cells import Column, SourceRows, Texts, find_empty
+from streamd.dataset.labels.convert import convert_labels
+from streamd.dataset.manifest.types import Int64s, ScannedSamples
+from streamd.dataset.paths.confined import IMAGE_SUFFIXES, format_path, translate_read_errors
 from streamd.dataset.sources import LabelSource
 from streamd.errors import ConfigError
 from streamd.limits import MIB
 
-ManyTexts: TypeAlias = Any  # a ChunkedArray of large strings
+ChunkedTexts: TypeAlias = Any  # a ChunkedArray of large strings
 
 _log: Final = logging.getLogger("streamd.sources")
 _GAP: Final = r"(?:\s*[,;]\s*|\s+)"
 _SUFFIX: Final = "|".join(re.escape(suffix.decode()) for suffix in IMAGE_SUFFIXES)
 _BY_SUFFIX: Final = rf'(?i)^(?:"(?P<quoted>[^"]+)"|(?P<path>[^\t]*(?:{_SUFFIX})))(?:{_GAP}(?P<rest>.*))?$'
 _BLOCK_BYTES: Final = 4 * MIB  # of a list, cut at a time
-_BETWEEN: Final = (r"\s*\t\s*", r"\s*[,;]\s*", r"\s+")  # values, the first that a list has
+_VALUE_SEPARATORS: Final = (r"\s*\t\s*", r"\s*[,;]\s*", r"\s+")  # values, the first that a list has
 
 
 def scan_filelist(
     stream: str, source: FilelistSource, labels: Mapping[str, LabelSource] | None, progress: Callable[[int], None]
-) -> Scanned:
+) -> ScannedSamples:
     """Lists the lines of a file."""
     key = f"streams.{stream}.source"
-    paths, rests, rows = _read(source.path, f"{key}.path", max(1, len(labels or {})))
-    root = lookup.root_of(source.root, source.path)
-    files = lookup.tidy(rows, paths, root, f"{key}.root")
-    wanted = _wanted(rows, rests, labels, f"streams.{stream}.labels")
-    values, specs, fixed = labels_of(wanted, _columns(rows, rests, wanted, f"streams.{stream}.labels"))
+    paths, rests, rows = _read_filelist(source.path, f"{key}.path", max(1, len(labels or {})))
+    root = lookup.resolve_root(source.root, source.path)
+    files = lookup.normalize_names(rows, paths, root, f"{key}.root")
+    wanted = _choose_labels(rows, rests, labels, f"streams.{stream}.labels")
+    values, specs, fixed = convert_labels(wanted, _build_label_columns(rows, rests, wanted, f"streams.{stream}.labels"))
     del paths, rests  # as large as the list, and nobody needs more than their texts while the files are looked up
     pa.default_memory_pool().release_unused()
-    sizes, mtimes_ns = lookup.look_up(rows, root, files, f"{key}.root", progress)
-    return Scanned(root, files, sizes, mtimes_ns, values, specs, fixed)
+    sizes, mtimes_ns = lookup.stat_listed_files(rows, root, files, f"{key}.root", progress)
+    return ScannedSamples(root, files, sizes, mtimes_ns, values, specs, fixed)
 
 
-def _read(path: Path, key: str, words: int) -> tuple[Texts, ManyTexts, Rows]:
+def _read_filelist(path: Path, key: str, words: int) -> tuple[Texts, ChunkedTexts, SourceRows]:
     """Of the lines that name samples the paths and what is behind them, see `cut`."""
-    with reading(path, key):
+    with translate_read_errors(path, key):
         if path.is_dir():
             raise ConfigError(
-                f"{key}: {shown(path)} is a folder; kind filelist wants a file, kind folder takes folders"
+                f"{key}: {format_path(path)} is a folder; kind filelist wants a file, kind folder takes folders"
             )
         with path.open("rb") as file:
-            parts = list(_parts(file, path, key, words))
+            parts = list(_read_line_blocks(file, path, key, words))
     starts = np.cumsum([0, *(part.lines for part in parts)])
     kept = np.concatenate([part.kept + start for part, start in zip(parts, starts, strict=False)])
     if not kept.size:
-        raise ConfigError(f"{key}: {shown(path)} names no file; write one line `path label` for each sample")
+        raise ConfigError(f"{key}: {format_path(path)} names no file; write one line `path label` for each sample")
     if comments := sum(part.comments for part in parts):
         _log.info("%s: %d lines of %s begin with # and are left out", key, comments, path.name)
     paths = pa.chunked_array([part.paths for part in parts], pa.large_string()).combine_chunks()
     rests = pa.chunked_array([part.rests for part in parts], pa.large_string())
-    return paths, rests, Rows(path, lambda row: f"{path.name}, line {kept[row] + 1}")
+    return paths, rests, SourceRows(path, lambda row: f"{path.name}, line {kept[row] + 1}")
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _LineBlock:
     """Some lines of a list: how many they and the comments are, which of them are `kept`, and these cut in two."""
 
     lines: int
@@ -89,24 +89,26 @@ class _Part:
     rests: Texts
 
 
-def _parts(file: BinaryIO, path: Path, key: str, words: int) -> Iterator[_Part]:
+def _read_line_blocks(file: BinaryIO, path: Path, key: str, words: int) -> Iterator[_LineBlock]:
     """Some lines after the other, since in between they take several times the memory of the file."""
     breaks = 0
-    for number, data in enumerate(_blocks(file)):
+    for number, data in enumerate(_read_whole_lines(file)):
         try:
             data.decode()
         except UnicodeDecodeError as error:
             line = breaks + data.count(b"\n", 0, error.start) + 1
-            raise ConfigError(f"{key}: {shown(path)} is no UTF-8 text at line {line}; save it as UTF-8") from error
+            raise ConfigError(
+                f"{key}: {format_path(path)} is no UTF-8 text at line {line}; save it as UTF-8"
+            ) from error
         breaks += data.count(b"\n")
-        lines = _lines(data if number else data.removeprefix(codecs.BOM_UTF8))
+        lines = _split_lines(data if number else data.removeprefix(codecs.BOM_UTF8))
         comments: Any = pc.starts_with(lines, "#")
-        named: Any = pc.invert(pc.or_(comments, is_empty(lines)))
+        named: Any = pc.invert(pc.or_(comments, find_empty(lines)))
         kept = np.flatnonzero(named.to_numpy(zero_copy_only=False))
-        yield _Part(len(lines), comments.true_count, kept, *cut(lines.filter(named), words))
+        yield _LineBlock(len(lines), comments.true_count, kept, *split_paths(lines.filter(named), words))
 
 
-def _blocks(file: BinaryIO) -> Iterator[bytes]:
+def _read_whole_lines(file: BinaryIO) -> Iterator[bytes]:
     """All bytes of a file, whole lines at a time."""
     rest = b""
     while data := file.read(_BLOCK_BYTES):
@@ -116,7 +118,7 @@ def _blocks(file: BinaryIO) -> Iterator[bytes]:
     yield rest
 
 
-def _lines(data: bytes) -> Texts:
+def _split_lines(data: bytes) -> Texts:
     """Lines, without the white space around them. As a column: Python's texts would take four times the memory."""
     data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     breaks = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord("\n"))
@@ -126,10 +128,10 @@ def _lines(data: bytes) -> Texts:
     return pc.utf8_trim_whitespace(lines)
 
 
-def cut(lines: Texts, words: int) -> tuple[Texts, Texts]:
+def split_paths(lines: Texts, words: int) -> tuple[Texts, Texts]:
     """The path of each line and what is behind it; `words` of it in lines whose path has no image suffix."""
     found: Any = pc.extract_regex(lines, _BY_SUFFIX)
-    paths, rests = _either(found, "quoted", "path"), pc.struct_field(found, "rest")
+    paths, rests = _first_nonempty(found, "quoted", "path"), pc.struct_field(found, "rest")
     odd = found.is_null()
     if odd.true_count:
         by_words = (
@@ -138,21 +140,21 @@ def cut(lines: Texts, words: int) -> tuple[Texts, Texts]:
         )
         plain = lines.filter(odd)
         others: Any = pc.extract_regex(plain, by_words)
-        paths = pc.replace_with_mask(paths, odd, pc.coalesce(_either(others, "tabbed", "path"), plain))
-        rests = pc.replace_with_mask(rests, odd, pc.fill_null(_either(others, "after", "rest"), ""))
+        paths = pc.replace_with_mask(paths, odd, pc.coalesce(_first_nonempty(others, "tabbed", "path"), plain))
+        rests = pc.replace_with_mask(rests, odd, pc.fill_null(_first_nonempty(others, "after", "rest"), ""))
     return pc.utf8_trim_whitespace(paths), pc.replace_substring_regex(rests, r'^"(.*)"$', r"\1")
 
 
-def _either(found: Any, one: str, other: str) -> Texts:
+def _first_nonempty(found: Any, one: str, other: str) -> Texts:
     first = pc.struct_field(found, one)
-    return pc.if_else(is_empty(first), pc.struct_field(found, other), first)
+    return pc.if_else(find_empty(first), pc.struct_field(found, other), first)
 
 
-def _wanted(
-    rows: Rows, rests: ManyTexts, labels: Mapping[str, LabelSource] | None, key: str
+def _choose_labels(
+    rows: SourceRows, rests: ChunkedTexts, labels: Mapping[str, LabelSource] | None, key: str
 ) -> Mapping[str, LabelSource]:
     """The labels of the configuration, or the one that a list with labels has without it."""
-    has_labels = not pc.all(is_empty(rests)).as_py()
+    has_labels = not pc.all(find_empty(rests)).as_py()
     if labels is None:
         return {"label": LabelSource()} if has_labels else {}
     for name, label in labels.items():
@@ -169,33 +171,38 @@ def _wanted(
     return labels
 
 
-def _columns(rows: Rows, rests: ManyTexts, wanted: Mapping[str, LabelSource], key: str) -> dict[str, list[Column]]:
+def _build_label_columns(
+    rows: SourceRows, rests: ChunkedTexts, wanted: Mapping[str, LabelSource], key: str
+) -> dict[str, list[Column]]:
     if len(wanted) == 1:
         (label,) = wanted.values()
-        several = [_numbers(rests) if label.type in {"int", "float"} else rests]
+        several = [_split_numbers(rests) if label.type in {"int", "float"} else rests]
     else:
-        several = _values(rows, rests, len(wanted), f"{key}: {', '.join(wanted)}") if wanted else []
+        several = _split_values(rows, rests, len(wanted), f"{key}: {', '.join(wanted)}") if wanted else []
     return {
         name: [Column(cells, f"label {name!r}", rows, f"{key}.{name}")]
         for name, cells in zip(wanted, several, strict=True)
     }
 
 
-def _numbers(rests: ManyTexts) -> Any:
+def _split_numbers(rests: ChunkedTexts) -> Any:
     """The numbers of one label: a list a line, or the texts as they are where no line has several."""
     lists = pc.split_pattern_regex(rests, _GAP)
     return rests if pc.max(pc.list_value_length(lists)).as_py() == 1 else lists
 
 
-def _values(rows: Rows, rests: ManyTexts, count: int, what: str) -> list[ManyTexts]:
+def _split_values(rows: SourceRows, rests: ChunkedTexts, count: int, what: str) -> list[ChunkedTexts]:
     """One column for each of `count` labels."""
-    between = next(mark for mark in _BETWEEN if pc.any(pc.match_substring_regex(rests, mark)).as_py() or mark == r"\s+")
+    between = next(
+        mark for mark in _VALUE_SEPARATORS if pc.any(pc.match_substring_regex(rests, mark)).as_py() or mark == r"\s+"
+    )
     lists: Any = pc.split_pattern_regex(rests, between)
     lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
     if (lengths != count).any():
         row = int(np.argmax(lengths != count))
         raise ConfigError(
-            f"{what}: {rows.place(row)} has {lengths[row]} values behind its path, and {count} labels are wanted, one "
+            f"{what}: {rows.format_location(row)} has {lengths[row]} values behind its path, and {count} labels "
+            "are wanted, one "
             "value each; correct it, or keep one label for all that is behind the path"
         )
     flat: list[Any] = [pc.list_flatten(part) for part in lists.chunks]

@@ -12,10 +12,17 @@ from typing import Any, Final
 import numpy as np
 import pyarrow.compute as pc
 
-from streamd.dataset.labels.cells import Rows, Texts, spelled
+from streamd.dataset.labels.cells import SourceRows, Texts, build_path_column
 from streamd.dataset.manifest.types import Int64s
-from streamd.dataset.paths.confined import IMAGE_SUFFIXES, Fence, reading, shown, some, stat_files
-from streamd.dataset.paths.path_column import Spelled
+from streamd.dataset.paths.confined import (
+    IMAGE_SUFFIXES,
+    ConfinedRoot,
+    format_first_names,
+    format_path,
+    stat_files,
+    translate_read_errors,
+)
+from streamd.dataset.paths.path_column import PathColumn
 from streamd.errors import ConfigError
 
 _log: Final = logging.getLogger("streamd.sources")
@@ -25,32 +32,33 @@ _TRIED_FOLDERS: Final = 100  # looked in
 _UNTIDY: Final = r"^/|//|/$|(^|/)\.{1,2}(/|$)|\x00"
 
 
-def root_of(source_root: Path | None, path: Path) -> Path:
+def resolve_root(source_root: Path | None, path: Path) -> Path:
     """What names are relative to: the configured root, else the folder of the file at `path` that holds them."""
     return Path(os.path.abspath(source_root or path.parent))  # noqa: PTH100 - resolve() would follow links
 
 
-def tidy(rows: Rows, texts: Texts, root: Path, key: str) -> Spelled:
+def normalize_names(rows: SourceRows, texts: Texts, root: Path, key: str) -> PathColumn:
     """The names as relative paths below `root`: tidy, and none of them leading out. Pure but for resolving `root`."""
     windows: Any = pc.match_substring(texts, "\\")
     if windows.true_count:
         _log.warning("%s: %d names have backslashes, read as slashes", rows.path.name, windows.true_count)
         texts = pc.replace_substring(texts, "\\", "/")
-    files = spelled(texts)
+    files = build_path_column(texts)
     roots = [os.fsencode(root), os.path.realpath(os.fsencode(root))]
     untidy: Any = pc.match_substring_regex(texts, _UNTIDY)
     for row in np.flatnonzero(untidy.to_numpy(zero_copy_only=False)).tolist():
-        name = _below(files[row], roots)
+        name = _make_relative(files[row], roots)
         if name is None:
             raise ConfigError(
-                f"{key}: {rows.place(row)} names {shown(files[row])}, which is no file in {shown(root)}; "
+                f"{key}: {rows.format_location(row)} names {format_path(files[row])}, which is no file in "
+                f"{format_path(root)}; "
                 "correct it, or set root to a folder that holds all the files"
             )
         files[row] = name
     return files
 
 
-def _below(name: bytes, roots: Sequence[bytes]) -> bytes | None:
+def _make_relative(name: bytes, roots: Sequence[bytes]) -> bytes | None:
     """`name` relative to the root, by its spelling alone; None when it leads out or can name no file."""
     for root in roots if b"\0" not in name else ():
         path = posixpath.normpath(posixpath.join(root, name))
@@ -59,46 +67,52 @@ def _below(name: bytes, roots: Sequence[bytes]) -> bytes | None:
     return None
 
 
-def look_up(rows: Rows, root: Path, files: Spelled, key: str, progress: Callable[[int], None]) -> tuple[Int64s, Int64s]:
+def stat_listed_files(
+    rows: SourceRows, root: Path, files: PathColumn, key: str, progress: Callable[[int], None]
+) -> tuple[Int64s, Int64s]:
     """Sizes in bytes and modification times in ns of `files`, see `stat_files`. Raises ConfigError for missing ones."""
-    with reading(root, key):
+    with translate_read_errors(root, key):
         os.stat(root)  # noqa: PTH116 - for its error alone
-    sizes, mtimes_ns, missing = stat_files(Fence(os.fsencode(root), key), files, progress)
+    sizes, mtimes_ns, missing = stat_files(ConfinedRoot(os.fsencode(root), key), files, progress)
     if missing:
-        names = some(files[row] for row in missing)
+        names = format_first_names(files[row] for row in missing)
         if len(missing) < len(files):
             raise ConfigError(
-                f"{key}: {len(missing)} of {len(files)} files of {rows.path.name} are not in {shown(root)}: {names}, "
-                f"the first at {rows.place(missing[0])}; add them or leave their rows out"
+                f"{key}: {len(missing)} of {len(files)} files of {rows.path.name} are not in {format_path(root)}: "
+                f"{names}, "
+                f"the first at {rows.format_location(missing[0])}; add them or leave their rows out"
             )
         raise ConfigError(
-            f"{key}: none of the {len(files)} files of {rows.path.name} is in {shown(root)}: {names}; "
-            f"{_advice(rows.path.parent, root, files[:_TRIED_FILES])}"
+            f"{key}: none of the {len(files)} files of {rows.path.name} is in {format_path(root)}: {names}; "
+            f"{_suggest_root(rows.path.parent, root, files[:_TRIED_FILES])}"
         )
     return sizes, mtimes_ns
 
 
-def _advice(folder: Path, root: Path, files: Sequence[bytes]) -> str:
+def _suggest_root(folder: Path, root: Path, files: Sequence[bytes]) -> str:
     """Where the files may be, the nearest first: the root, the table's folder, its parent, or a sub-folder of these."""
     around = (root, folder, folder.parent)
-    for place in (*around, *(inner for outer in around for inner in _subfolders(outer))):
+    for place in (*around, *(inner for outer in around for inner in _list_subfolders(outer))):
         for suffix in (b"", *IMAGE_SUFFIXES):
             if any(_is_file(place, name + suffix) for name in files):
-                return _remedy(place, suffix)
+                return _format_remedy(place, suffix)
     return "set root to the folder that the names begin at"
 
 
-def _remedy(place: Path, suffix: bytes) -> str:
+def _format_remedy(place: Path, suffix: bytes) -> str:
     if suffix:
-        return f"with {suffix.decode()} behind the names some are in {shown(place)}: write whole names into the table"
-    return f"some are in {shown(place)}: set root to it"
+        return (
+            f"with {suffix.decode()} behind the names some are in {format_path(place)}: write whole names into "
+            "the table"
+        )
+    return f"some are in {format_path(place)}: set root to it"
 
 
 def _is_file(folder: Path, name: bytes) -> bool:
     return os.path.isfile(folder / os.fsdecode(name))  # noqa: PTH113 - pathlib raises where a name is too long
 
 
-def _subfolders(folder: Path) -> list[Path]:
+def _list_subfolders(folder: Path) -> list[Path]:
     try:
         inner = sorted(entry for entry in folder.iterdir() if not entry.name.startswith(".") and entry.is_dir())
     except OSError:  # it is only advice that is looked for

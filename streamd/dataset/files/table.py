@@ -9,17 +9,17 @@ import pyarrow as pa
 
 from streamd.dataset.files import TableSource, lookup
 from streamd.dataset.labels import cells, columns, npy_columns
-from streamd.dataset.labels.cells import Column, Rows
-from streamd.dataset.labels.columns import rows_where
-from streamd.dataset.labels.convert import labels_of
-from streamd.dataset.manifest.text_column import by_piece
-from streamd.dataset.manifest.types import Int64s, Scanned, key_of
+from streamd.dataset.labels.cells import Column, SourceRows
+from streamd.dataset.labels.columns import select_rows
+from streamd.dataset.labels.convert import convert_labels
+from streamd.dataset.manifest.text_column import split_rows_by_piece
+from streamd.dataset.manifest.types import Int64s, ScannedSamples, build_label_key
 from streamd.dataset.sources import LabelSource, Scalar
 from streamd.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ColumnRequest:
     """A column, the key of the configuration that wants it, and the key that names it."""
 
     column: str
@@ -33,84 +33,98 @@ def scan_table(
     labels: Mapping[str, LabelSource],
     progress: Callable[[int], None],
     group_column: str | None = None,
-) -> Scanned:
+) -> ScannedSamples:
     """Lists the rows of a table. `group_column` is the one that a split goes by."""
     key = f"streams.{stream}.source"
-    image = Ask(source.image, f"{key}.image", f"{key}.image")
-    table = columns.open_table(source.path, f"{key}.path")
-    found, wanted = _taken(stream, source, table, image, labels, group_column)
-    rows, root = found[image].rows, lookup.root_of(source.root, source.path)
-    files = lookup.tidy(rows, cells.as_texts(found[image]), root, f"{key}.root")
-    values, specs, fixed = labels_of(labels, wanted)
-    groups = [text for ask in found if ask != image for text in cells.as_bytes(cells.as_texts(found[ask]))]
+    image = ColumnRequest(source.image, f"{key}.image", f"{key}.image")
+    table = columns.read_table_header(source.path, f"{key}.path")
+    found, wanted = _read_sample_columns(stream, source, table, image, labels, group_column)
+    rows, root = found[image].rows, lookup.resolve_root(source.root, source.path)
+    files = lookup.normalize_names(rows, cells.convert_to_nonempty_texts(found[image]), root, f"{key}.root")
+    values, specs, fixed = convert_labels(labels, wanted)
+    groups = [
+        text
+        for ask in found
+        if ask != image
+        for text in cells.encode_texts(cells.convert_to_nonempty_texts(found[ask]))
+    ]
     found.clear()  # the table's text, which nobody needs while the files are looked up
     wanted.clear()
     pa.default_memory_pool().release_unused()
-    sizes, mtimes_ns = lookup.look_up(rows, root, files, f"{key}.root", progress)
-    return Scanned(root, files, sizes, mtimes_ns, values, specs, fixed, groups or None)
+    sizes, mtimes_ns = lookup.stat_listed_files(rows, root, files, f"{key}.root", progress)
+    return ScannedSamples(root, files, sizes, mtimes_ns, values, specs, fixed, groups or None)
 
 
-def _taken(
+def _read_sample_columns(
     stream: str,
     source: TableSource,
-    table: columns.Table,
-    image: Ask,
+    table: columns.TableFile,
+    image: ColumnRequest,
     labels: Mapping[str, LabelSource],
     group_column: str | None,
-) -> tuple[dict[Ask, Column], dict[str, list[Column]]]:
+) -> tuple[dict[ColumnRequest, Column], dict[str, list[Column]]]:
     """The columns of the file names and of the groups, and those of the labels, of the rows that are samples."""
     by, where = f"streams.{stream}.split.by", source.where or {}
-    own = [image] if group_column is None else [image, Ask(group_column, by, by)]
-    asked, tests = asked_of(stream, labels), tests_of(where, f"streams.{stream}.source.where")
-    found = read(table, [*own, *(ask for several in asked.values() for ask in several), *tests.values()])
+    own = [image] if group_column is None else [image, ColumnRequest(group_column, by, by)]
+    asked, tests = (
+        build_label_requests(stream, labels),
+        build_condition_requests(where, f"streams.{stream}.source.where"),
+    )
+    found = read_requested_columns(
+        table, [*own, *(ask for several in asked.values() for ask in several), *tests.values()]
+    )
     wanted = {name: [found[ask] for ask in several] for name, several in asked.items()}
-    wanted |= npy_columns.of_files(stream, labels, len(found[image].cells))
+    wanted |= npy_columns.read_label_files(stream, labels, len(found[image].cells))
     if where:
-        kept = rows_where(where, {name: found[ask] for name, ask in tests.items()})
-        found = {ask: only(found[ask], kept) for ask in own}
-        wanted = {name: [only(column, kept) for column in several] for name, several in wanted.items()}
+        kept = select_rows(where, {name: found[ask] for name, ask in tests.items()})
+        found = {ask: select_column_rows(found[ask], kept) for ask in own}
+        wanted = {name: [select_column_rows(column, kept) for column in several] for name, several in wanted.items()}
     return {ask: found[ask] for ask in own}, wanted
 
 
-def asked_of(stream: str, labels: Mapping[str, LabelSource]) -> dict[str, list[Ask]]:
+def build_label_requests(stream: str, labels: Mapping[str, LabelSource]) -> dict[str, list[ColumnRequest]]:
     """The columns that each label is made of, but for those that files hold."""
-    return {name: _asks_of(name, label, key_of(stream, name)) for name, label in labels.items() if not label.file}
+    return {
+        name: _build_column_requests(name, label, build_label_key(stream, name))
+        for name, label in labels.items()
+        if not label.file
+    }
 
 
-def _asks_of(name: str, label: LabelSource, key: str) -> list[Ask]:
+def _build_column_requests(name: str, label: LabelSource, key: str) -> list[ColumnRequest]:
     """The columns that a label is made of; `key` is the label's own."""
     match label.source:
         case None:
-            return [Ask(name, key, key)]
+            return [ColumnRequest(name, key, key)]
         case str() as column:
-            return [Ask(column, key, f"{key}.from")]
+            return [ColumnRequest(column, key, f"{key}.from")]
         case tuple() as several if all(isinstance(column, str) for column in several):
-            return [Ask(column, key, f"{key}.from") for column in several]
+            return [ColumnRequest(column, key, f"{key}.from") for column in several]
     raise ConfigError(f"{key}.from: {label.source!r} is not served by this version for a table; name columns")
 
 
-def tests_of(conditions: Mapping[str, Scalar], key: str) -> dict[str, Ask]:
+def build_condition_requests(conditions: Mapping[str, Scalar], key: str) -> dict[str, ColumnRequest]:
     """The column that each of the conditions looks at; `key` is that of all."""
-    return {name: Ask(name, f"{key}.{name}", f"{key}.{name}") for name in conditions}
+    return {name: ColumnRequest(name, f"{key}.{name}", f"{key}.{name}") for name in conditions}
 
 
-def read(table: columns.Table, asks: Sequence[Ask]) -> dict[Ask, Column]:
+def read_requested_columns(table: columns.TableFile, requests: Sequence[ColumnRequest]) -> dict[ColumnRequest, Column]:
     """The columns asked for, with all their rows."""
-    positions = {ask: table.position(ask.column, ask.named_by) for ask in asks}
+    positions = {ask: table.find_position(ask.column, ask.named_by) for ask in requests}
     cells_at = columns.read_columns(table, list(positions.values()))
-    rows = Rows(table.path, table.place)
+    rows = SourceRows(table.path, table.format_location)
     return {ask: Column(cells_at[positions[ask]], f"column {ask.column!r}", rows, ask.key) for ask in positions}
 
 
-def only(column: Column, kept: Int64s) -> Column:
+def select_column_rows(column: Column, kept: Int64s) -> Column:
     """The rows `kept` of a column; places still tell where they stand."""
-    rows = Rows(column.rows.path, lambda row: column.rows.place(int(kept[row])))
-    return replace(column, cells=_taken_of(column.cells, kept), rows=rows)
+    rows = SourceRows(column.rows.path, lambda row: column.rows.format_location(int(kept[row])))
+    return replace(column, cells=_select_cells(column.cells, kept), rows=rows)
 
 
-def _taken_of(several: cells.Cells, kept: Int64s) -> cells.Cells:
+def _select_cells(several: cells.Cells, kept: Int64s) -> cells.Cells:
     """The rows `kept` of some cells; of their pieces one by one, for pyarrow would first make them into one."""
     if not isinstance(several, pa.ChunkedArray):
         return several.take(pa.array(kept))
-    taken = [piece.take(pa.array(rows)) for piece, rows in by_piece(several.chunks, kept)]
+    taken = [piece.take(pa.array(rows)) for piece, rows in split_rows_by_piece(several.chunks, kept)]
     return pa.chunked_array(taken, several.type)

@@ -9,17 +9,17 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from streamd.dataset.arrays.pixels import may_be_images
-from streamd.dataset.hdf5.open import library
-from streamd.dataset.paths.confined import shown
+from streamd.dataset.arrays.pixels import can_be_images
+from streamd.dataset.hdf5.open import import_h5py
+from streamd.dataset.paths.confined import format_path
 from streamd.errors import ConfigError, suggest_name
 
-_LISTED: Final = 200  # arrays of a file that are looked at for a message
-_SHOWN: Final = 8
+_MAX_LISTED: Final = 200  # arrays of a file that are looked at for a message
+_SHOWN_ARRAYS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Hdf5Array:
     """An h5py.Dataset that is whole in its file and can be read, or a `column` of one that is a table.
 
     `path` of the file, `name` of the array in it, which for a column is /table/column.
@@ -31,123 +31,129 @@ class Found:
     column: str | None = None
 
     @property
-    def told(self) -> str:
+    def display_name(self) -> str:
         """For a message."""
-        return f"{self.name} of {shown(self.path)}"
+        return f"{self.name} of {format_path(self.path)}"
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return (*self.dataset.shape, *self._cell.shape)
+        return (*self.dataset.shape, *self._cell_type.shape)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return self._cell.base
+        return self._cell_type.base
 
     @property
-    def _cell(self) -> np.dtype[Any]:
+    def _cell_type(self) -> np.dtype[Any]:
         dtype: np.dtype[Any] = self.dataset.dtype
         return dtype if self.column is None else dtype[self.column]
 
     @property
-    def rows(self) -> Any:
+    def row_source(self) -> Any:
         """What its rows are sliced from, as NumPy has them."""
         return self.dataset if self.column is None else self.dataset.fields(self.column)
 
     @property
-    def chunk(self) -> tuple[int, ...] | None:
+    def chunk_shape(self) -> tuple[int, ...] | None:
         """The shape of a chunk, (rows, ...); None where all lies in one piece."""
         chunk = self.dataset.chunks
         return None if chunk is None else (*chunk, *self.shape[len(chunk) :])
 
     @property
-    def lies_as_in_memory(self) -> bool:
+    def has_native_numbers(self) -> bool:
         """Whether its numbers lie in the file as NumPy has them: with all their bits, and the exponents of IEEE.
 
         PyTables writes truths as bit fields of a byte each, which HDF5 takes for another type than any of NumPy's.
         """
         if self.column is not None:
             return False
-        h5t, stored = library().h5t, self.dataset.id.get_type()
+        h5t, stored = import_h5py().h5t, self.dataset.id.get_type()
         return bool(stored == h5t.STD_B8LE or stored == h5t.py_create(self.dtype, logical=True))
 
     @property
-    def columns(self) -> list[str]:
+    def column_names(self) -> list[str]:
         """The names of a table's columns; none of what is no table."""
         return [f"{self.name}/{column}" for column in self.dtype.names or ()]
 
     @property
-    def is_text(self) -> bool:
+    def has_texts(self) -> bool:
         """Whether it holds texts, of any length; a column has them as bytes."""
-        return self.column is None and library().check_string_dtype(self.dtype) is not None
+        return self.column is None and import_h5py().check_string_dtype(self.dtype) is not None
 
-    def read(self, key: str) -> npt.NDArray[Any]:
+    def read_values(self, key: str) -> npt.NDArray[Any]:
         """All of it, as numbers or texts. Raises ConfigError, naming `key`, where it is damaged."""
         try:
-            values: npt.NDArray[Any] = self.dataset.asstr()[:].astype(np.str_) if self.is_text else self.rows[:]
+            values: npt.NDArray[Any] = self.dataset.asstr()[:].astype(np.str_) if self.has_texts else self.row_source[:]
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{key}: {self.told} is damaged: {error}; write it anew") from error
+            raise ConfigError(f"{key}: {self.display_name} is damaged: {error}; write it anew") from error
         return values
 
     @property
-    def besides(self) -> str:
+    def other_arrays_text(self) -> str:
         """For a message: what other arrays there are in the file."""
-        return _there(self.dataset.file, "", None)
+        return _format_arrays(self.dataset.file, "", None)
 
-    def few(self, rows: int) -> npt.NDArray[Any]:
+    def read_first_rows(self, rows: int) -> npt.NDArray[Any]:
         """The first rows."""
-        values: npt.NDArray[Any] = self.rows[:rows]
+        values: npt.NDArray[Any] = self.row_source[:rows]
         return values
 
 
-def find(file: Any, name: str, path: Path, key: str, images: int | None = None) -> Found:
+def find_array(file: Any, name: str, path: Path, key: str, images: int | None = None) -> Hdf5Array:
     """The array `name`, such as /group/array or /table/column, of an h5py.File. Raises ConfigError, naming `key`.
 
     A message tells arrays of images first, unless a label of so many `images` is looked for.
     """
     full = "/" + name.strip("/")
     try:
-        place, column = _parted(file, full)
-        leads_elsewhere = _leads_elsewhere(file, place)
+        place, column = _split_column_name(file, full)
+        leads_elsewhere = _is_external_link(file, place)
         item = None if leads_elsewhere else file.get(place)
     except (RuntimeError, OSError) as error:
         raise ConfigError(
-            f"{key}: {full!r} cannot be followed in {shown(path)}: {error}; name an array that is no link, or mend the "
+            f"{key}: {full!r} cannot be followed in {format_path(path)}: {error}; name an array that is no link, "
+            "or mend the "
             "link: one that leads to itself has no end"
         ) from error
     if leads_elsewhere:
-        raise _elsewhere(full, path, key)
-    if not isinstance(item, library().Dataset) or item.shape is None:
-        raise ConfigError(f"{key}: {_lack(item)} {full!r} in {shown(path)}; {_there(file, full, images)}")
-    if not _has_dtype(item):
+        raise _external_data_error(full, path, key)
+    if not isinstance(item, import_h5py().Dataset) or item.shape is None:
         raise ConfigError(
-            f"{key}: {full} of {shown(path)} holds values of a type that NumPy does not have; write it anew as numbers "
+            f"{key}: {_format_lack(item)} {full!r} in {format_path(path)}; {_format_arrays(file, full, images)}"
+        )
+    if not _has_numpy_dtype(item):
+        raise ConfigError(
+            f"{key}: {full} of {format_path(path)} holds values of a type that NumPy does not have; write it anew "
+            "as numbers "
             "that it has, such as uint8 or float32"
         )
     if item.file.filename != file.filename or item.is_virtual or item.external:
-        raise _elsewhere(full, path, key)
-    _check_filters(item, f"{key}: {full} of {shown(path)}")
-    return Found(item, path, full, column)
+        raise _external_data_error(full, path, key)
+    _check_filters(item, f"{key}: {full} of {format_path(path)}")
+    return Hdf5Array(item, path, full, column)
 
 
-def rows_at(file: Any, place: str) -> Any:
+def find_row_source(file: Any, place: str) -> Any:
     """What the rows are sliced from of the array, or column of a table, that was found at `place`."""
-    where, column = _parted(file, place)
-    return Found(file[where], Path(file.filename), place, column).rows
+    where, column = _split_column_name(file, place)
+    return Hdf5Array(file[where], Path(file.filename), place, column).row_source
 
 
-def _parted(file: Any, full: str) -> tuple[str, str | None]:
+def _split_column_name(file: Any, full: str) -> tuple[str, str | None]:
     """A name as that of a table and of its column, if it is one."""
     table, _, column = full.rpartition("/")
     item = file.get(table) if table else None
-    is_table = isinstance(item, library().Dataset) and (not _has_dtype(item) or column in (item.dtype.names or ()))
+    is_table = isinstance(item, import_h5py().Dataset) and (
+        not _has_numpy_dtype(item) or column in (item.dtype.names or ())
+    )
     return (table, column) if is_table else (full, None)
 
 
-def _leads_elsewhere(file: Any, place: str) -> bool:
-    return place != "/" and isinstance(file.get(place, getlink=True), library().ExternalLink)
+def _is_external_link(file: Any, place: str) -> bool:
+    return place != "/" and isinstance(file.get(place, getlink=True), import_h5py().ExternalLink)
 
 
-def _has_dtype(dataset: Any) -> bool:
+def _has_numpy_dtype(dataset: Any) -> bool:
     """Whether NumPy has a type for what it holds: of times and of the largest floats h5py makes none."""
     try:
         dataset.dtype  # noqa: B018 - it is made when it is asked for
@@ -156,52 +162,53 @@ def _has_dtype(dataset: Any) -> bool:
     return True
 
 
-def _lack(item: Any) -> str:
+def _format_lack(item: Any) -> str:
     return "there is no array" if item is None else "there is no array, but something else, called"
 
 
-def _elsewhere(full: str, path: Path, key: str) -> ConfigError:
+def _external_data_error(full: str, path: Path, key: str) -> ConfigError:
     return ConfigError(
-        f"{key}: {full} of {shown(path)} only points at data in another place, which may change unseen; name the file "
+        f"{key}: {full} of {format_path(path)} only points at data in another place, which may change unseen; "
+        "name the file "
         "that holds them, or copy all into one: h5repack IN OUT"
     )
 
 
-def _there(file: Any, wanted: str, images: int | None) -> str:
+def _format_arrays(file: Any, wanted: str, images: int | None) -> str:
     """What arrays there are: those first that could be images, or labels of so many."""
-    arrays = _arrays(file)
+    arrays = _list_arrays(file)
     if not arrays:
         return "it holds no arrays at all; correct the path"
 
-    def unlikely(name: str) -> tuple[bool, bool]:
-        shape, pictures = arrays[name].shape, may_be_images(arrays[name].shape, arrays[name].dtype)
+    def rank_array(name: str) -> tuple[bool, bool]:
+        shape, pictures = arrays[name].shape, can_be_images(arrays[name].shape, arrays[name].dtype)
         return (False, not pictures) if images is None else (shape[:1] != (images,), pictures)
 
-    ordered = sorted(arrays, key=unlikely)
-    listed = ", ".join(f"{name} ({arrays[name].dtype} {arrays[name].shape})" for name in ordered[:_SHOWN])
-    more = f" and {len(ordered) - _SHOWN} more" if len(ordered) > _SHOWN else ""
+    ordered = sorted(arrays, key=rank_array)
+    listed = ", ".join(f"{name} ({arrays[name].dtype} {arrays[name].shape})" for name in ordered[:_SHOWN_ARRAYS])
+    more = f" and {len(ordered) - _SHOWN_ARRAYS} more" if len(ordered) > _SHOWN_ARRAYS else ""
     return f"it has {listed}{more}{suggest_name(wanted, arrays)}"
 
 
-def _arrays(file: Any) -> dict[str, Found]:
+def _list_arrays(file: Any) -> dict[str, Hdf5Array]:
     """The arrays of a file, by their names; of a table its columns."""
-    arrays: dict[str, Found] = {}
+    arrays: dict[str, Hdf5Array] = {}
     path = Path(file.filename)
 
-    def note(name: str, item: Any) -> bool | None:
-        if isinstance(item, library().Dataset) and item.shape is not None and _has_dtype(item):
+    def add_arrays(name: str, item: Any) -> bool | None:
+        if isinstance(item, import_h5py().Dataset) and item.shape is not None and _has_numpy_dtype(item):
             for column in item.dtype.names or (None,):
                 full = f"/{name}" if column is None else f"/{name}/{column}"
-                arrays[full] = Found(item, path, full, column)
-        return len(arrays) >= _LISTED or None
+                arrays[full] = Hdf5Array(item, path, full, column)
+        return len(arrays) >= _MAX_LISTED or None
 
-    file.visititems(note)
+    file.visititems(add_arrays)
     return arrays
 
 
 def _check_filters(dataset: Any, what: str) -> None:
     """Raises ConfigError for a compression that is not here."""
-    settings, known = dataset.id.get_create_plist(), library().h5z.filter_avail
+    settings, known = dataset.id.get_create_plist(), import_h5py().h5z.filter_avail
     for number in range(settings.get_nfilters()):
         code, _, _, name = settings.get_filter(number)
         if not known(code):

@@ -7,22 +7,22 @@ from collections.abc import Sequence
 from threading import Lock
 from typing import Final
 
-from streamd.dataset.arrays.to_uint8 import Raw
+from streamd.dataset.arrays.to_uint8 import RawRows
 from streamd.limits import CHUNKS_KEPT_BYTES
 
-Array = tuple[object, ...]  # what tells arrays apart; the same for two stores over one array, which share its chunks
+ArrayKey = tuple[object, ...]  # what tells arrays apart; the same for two stores over one array, which share its chunks
 
 
-class Kept:
+class ChunkCache:
     """The chunks that were used last, up to `most_bytes`, but one of any size. For several threads."""
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._bytes = 0
-        self._chunks: OrderedDict[tuple[Array, int], Raw] = OrderedDict()
+        self._chunks: OrderedDict[tuple[ArrayKey, int], RawRows] = OrderedDict()
         self._lock = Lock()  # stores are closed in a thread of their own
 
-    def get(self, array: Array, number: int) -> Raw | None:
+    def get_chunk(self, array: ArrayKey, number: int) -> RawRows | None:
         """A chunk, if it is kept."""
         with self._lock:
             if (array, number) not in self._chunks:
@@ -30,7 +30,7 @@ class Kept:
             self._chunks.move_to_end((array, number))
             return self._chunks[array, number]
 
-    def kept_first(self, array: Array, numbers: Sequence[int]) -> list[int]:
+    def order_kept_first(self, array: ArrayKey, numbers: Sequence[int]) -> list[int]:
         """The places of chunks' `numbers`, in rising order but for those that are kept, which come first.
 
         Read the other way round, tasks that want more chunks than there is room for would find none of them.
@@ -39,24 +39,24 @@ class Kept:
             absent = {number: (array, number) not in self._chunks for number in set(numbers)}
         return sorted(range(len(numbers)), key=lambda place: (absent[numbers[place]], numbers[place]))
 
-    def make_room(self, nbytes: int) -> None:
+    def evict_chunks(self, nbytes: int) -> None:
         """Drops what was used longest ago, until there is room for so many bytes: before these take memory, too."""
         with self._lock:
-            while self._chunks and self._bytes + nbytes > self._most_bytes:
+            while self._chunks and self._bytes + nbytes > self._max_bytes:
                 self._bytes -= self._chunks.popitem(last=False)[1].nbytes
 
-    def put(self, array: Array, number: int, chunk: Raw) -> None:
+    def add_chunk(self, array: ArrayKey, number: int, chunk: RawRows) -> None:
         """Keeps a chunk that is not kept."""
-        self.make_room(chunk.nbytes)
+        self.evict_chunks(chunk.nbytes)
         with self._lock:
             self._chunks[array, number] = chunk
             self._bytes += chunk.nbytes
 
-    def forget(self, array: Array) -> None:
+    def drop_array(self, array: ArrayKey) -> None:
         """Drops all chunks of an array."""
         with self._lock:
             for key in [key for key in self._chunks if key[0] == array]:
                 self._bytes -= self._chunks.pop(key).nbytes
 
 
-KEPT: Final = Kept(CHUNKS_KEPT_BYTES)  # this process's, however many streams it has open
+CHUNK_CACHE: Final = ChunkCache(CHUNKS_KEPT_BYTES)  # this process's, however many streams it has open

@@ -14,10 +14,10 @@ from typing import Final
 import numpy as np
 
 from streamd.dataset.hdf5.chunk_grid import CHUNK_SHAPE
-from streamd.dataset.manifest.types import Arrays, Int64s
+from streamd.dataset.manifest.types import ArrayFiles, Int64s
 from streamd.limits import CHUNKS_KEPT_BYTES
 
-LIBRARY: Final = "hdf5"  # the store that asks h5py, for what cannot be copied from where it lies
+LIBRARY_STORE: Final = "hdf5"  # the store that asks h5py, for what cannot be copied from where it lies
 
 _LEAST_BUFFER: Final = 2  # chunks: rows of one chunk alone are hardly mixed
 _USUAL_BUFFER: Final = 16  # chunks, and the samples of one: as for arrays that are not compressed
@@ -25,7 +25,7 @@ _USUAL_CHUNK: Final = 3200
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class CompressedArray:
     """An array of `rows` in compressed chunks of several `chunk_rows`, `chunk_bytes` each when decompressed."""
 
     rows: int
@@ -33,37 +33,37 @@ class Packed:
     chunk_bytes: int
 
     @staticmethod
-    def of(arrays: Arrays | None, column: Callable[[str], Int64s]) -> Packed | None:
+    def from_manifest(arrays: ArrayFiles | None, extra_column: Callable[[str], Int64s]) -> CompressedArray | None:
         """What a manifest lists, `column` being its extra ones; None where rows cost the same in any order.
 
         That is where nothing is compressed, or each row by itself.
         """
         stored = None if arrays is None else arrays.stored
-        if arrays is None or stored is None or stored.store != LIBRARY:
+        if arrays is None or stored is None or stored.store != LIBRARY_STORE:
             return None
-        rows, chunk_rows = arrays.starts[-1], int(column(CHUNK_SHAPE)[0])
+        rows, chunk_rows = arrays.starts[-1], int(extra_column(CHUNK_SHAPE)[0])
         row_bytes = prod(arrays.shape) * np.dtype(stored.dtype).itemsize
-        return Packed(rows, chunk_rows, chunk_rows * row_bytes) if chunk_rows > 1 else None
+        return CompressedArray(rows, chunk_rows, chunk_rows * row_bytes) if chunk_rows > 1 else None
 
     @property
-    def kept(self) -> int:
+    def kept_chunks(self) -> int:
         """Chunks that a worker keeps."""
         return max(1, CHUNKS_KEPT_BYTES // self.chunk_bytes)
 
     @property
-    def fits(self) -> bool:
+    def is_kept_whole(self) -> bool:
         """Whether a worker keeps all of them, so that any order decompresses each but once."""
-        return self.kept * self.chunk_rows >= self.rows
+        return self.kept_chunks * self.chunk_rows >= self.rows
 
-    def fast_chunk(self, samples: int) -> int:
+    def compute_fast_chunk(self, samples: int) -> int:
         """The chunk of a shuffle, in samples, where so many of the rows are samples: what lies in one of ours.
 
         Or in several of them, where they are small, so that a disk reads longer pieces.
         """
-        several = max(1, min(self.kept // _USUAL_BUFFER, _USUAL_CHUNK // self.chunk_rows))
+        several = max(1, min(self.kept_chunks // _USUAL_BUFFER, _USUAL_CHUNK // self.chunk_rows))
         return max(1, min(self.rows, several * self.chunk_rows) * samples // self.rows)
 
-    def fast_buffer(self, rows: Int64s, chunk: int) -> int:
+    def compute_fast_buffer(self, rows: Int64s, chunk: int) -> int:
         """The buffer of a shuffle, in its chunks of `chunk` samples, that touches no more chunks than a worker keeps.
 
         `rows` are those of the samples, rising, (n,).
@@ -71,4 +71,4 @@ class Packed:
         numbers = rows // self.chunk_rows
         lasts = numbers[np.minimum(np.arange(chunk - 1, rows.size + chunk - 1, chunk), rows.size - 1)]
         touched = (lasts - numbers[::chunk] + 1).mean()
-        return max(_LEAST_BUFFER, min(int(self.kept / touched), ceil(rows.size / chunk)))
+        return max(_LEAST_BUFFER, min(int(self.kept_chunks / touched), ceil(rows.size / chunk)))

@@ -17,7 +17,7 @@ Slices = tuple[slice, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class RowPiece:
     """A part of each row: where in the row it lies, and where in the chunk's part of that row."""
 
     in_row: Slices
@@ -25,51 +25,51 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Grid:
+class ChunkGrid:
     """An array of `shape`, (n, ...), cut into chunks of the shape `chunk`, (rows, ...)."""
 
     shape: tuple[int, ...]
-    chunk: tuple[int, ...]
+    chunk_shape: tuple[int, ...]
 
     @property
     def chunk_rows(self) -> int:
         """Rows of which parts lie in one chunk."""
-        return self.chunk[0]
+        return self.chunk_shape[0]
 
     @cached_property
-    def sides(self) -> tuple[int, ...]:
+    def grid_shape(self) -> tuple[int, ...]:
         """The number of chunks along each dimension."""
-        return tuple(map(_parts, self.shape, self.chunk))
+        return tuple(map(_count_chunks, self.shape, self.chunk_shape))
 
     @property
-    def chunks(self) -> int:
-        return prod(self.sides)
+    def chunk_count(self) -> int:
+        return prod(self.grid_shape)
 
     @cached_property
-    def pieces(self) -> tuple[Piece, ...]:
+    def row_pieces(self) -> tuple[RowPiece, ...]:
         """The parts of a row, in the order of the chunks that they lie in."""
-        sizes, sides = self.shape[1:], self.chunk[1:]
+        sizes, sides = self.shape[1:], self.chunk_shape[1:]
         starts = product(*(range(0, size, side) for size, side in zip(sizes, sides, strict=True)))
-        return tuple(_piece(start, sizes, sides) for start in starts)
+        return tuple(_build_piece(start, sizes, sides) for start in starts)
 
     @property
     def has_whole_rows(self) -> bool:
         """Whether rows lie in one piece."""
-        return self.chunk[1:] == self.shape[1:]
+        return self.chunk_shape[1:] == self.shape[1:]
 
-    def number(self, first: Sequence[int]) -> int:
+    def compute_chunk_number(self, first: Sequence[int]) -> int:
         """Of the chunk whose first element has these coordinates."""
         number = 0
-        for place, side, count in zip(first, self.chunk, self.sides, strict=True):
+        for place, side, count in zip(first, self.chunk_shape, self.grid_shape, strict=True):
             number = number * count + place // side
         return number
 
 
-def _parts(size: int, side: int) -> int:
+def _count_chunks(size: int, side: int) -> int:
     return ceil(size / side)
 
 
-def _piece(start: Sequence[int], sizes: Sequence[int], sides: Sequence[int]) -> Piece:
+def _build_piece(start: Sequence[int], sizes: Sequence[int], sides: Sequence[int]) -> RowPiece:
     stops = [min(first + side, size) for first, side, size in zip(start, sides, sizes, strict=True)]
     in_row = tuple(slice(first, stop) for first, stop in zip(start, stops, strict=True))
-    return Piece(in_row, tuple(slice(0, stop - first) for first, stop in zip(start, stops, strict=True)))
+    return RowPiece(in_row, tuple(slice(0, stop - first) for first, stop in zip(start, stops, strict=True)))

@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.core.sampler import PAD_ID, Ids
-from streamd.dataset.arrays.readahead import Ahead
+from streamd.dataset.arrays.readahead import RowPrefetcher
 from streamd.dataset.arrays.stale_files import ListedFiles
 from streamd.dataset.arrays.store import Mask, Pixels
-from streamd.dataset.arrays.to_uint8 import Conversion, Raw
-from streamd.dataset.hdf5.chunk_grid import CHUNK_OFFSETS, CHUNK_SHAPE, Grid
+from streamd.dataset.arrays.to_uint8 import PixelConverter, RawRows
+from streamd.dataset.hdf5.chunk_grid import CHUNK_OFFSETS, CHUNK_SHAPE, ChunkGrid
 from streamd.dataset.manifest.manifest import Manifest
-from streamd.dataset.manifest.types import Arrays
+from streamd.dataset.manifest.types import ArrayFiles
 from streamd.ipc.mapping import map_readable
 
 Offsets: TypeAlias = npt.NDArray[np.int64]
@@ -30,66 +30,68 @@ Offsets: TypeAlias = npt.NDArray[np.int64]
 class ChunkStore:
     """All samples of a manifest that lists an array in chunks. They are held no more when its file has changed."""
 
-    def __init__(self, manifest: Manifest, arrays: Arrays, root: int) -> None:
+    def __init__(self, manifest: Manifest, arrays: ArrayFiles, root: int) -> None:
         """Raises ConfigError when the file is not the one that was listed, OSError when it cannot be mapped."""
         self._manifest = manifest
-        self._conversion = Conversion(arrays)
-        self._grid = grid_of(manifest, arrays, self._conversion)
-        self._offsets = manifest.extra(CHUNK_OFFSETS).reshape(-1, len(self._grid.pieces))
-        self._part_bytes = prod(self._grid.chunk[1:]) * self._conversion.dtype.itemsize  # of a row, in one chunk
+        self._converter = PixelConverter(arrays)
+        self._grid = build_chunk_grid(manifest, arrays, self._converter)
+        self._offsets = manifest.extra_column(CHUNK_OFFSETS).reshape(-1, len(self._grid.row_pieces))
+        self._part_bytes = prod(self._grid.chunk_shape[1:]) * self._converter.dtype.itemsize  # of a row, in one chunk
         self._files = ListedFiles(manifest, root)
-        self._descriptor = self._files.open(0)
+        self._descriptor = self._files.open_file(0)
         try:
             memory = map_readable(self._descriptor, self._files.sizes[0])
         except BaseException:
             os.close(self._descriptor)
             raise
         self._bytes = np.frombuffer(memory, np.uint8)
-        self._ahead = Ahead(self._part_bytes)
+        self._prefetcher = RowPrefetcher(self._part_bytes)
 
-    def held(self, ids: Ids) -> Mask:
+    def find_held(self, ids: Ids) -> Mask:
         """All of them, unless the file has changed."""
-        return self._files.held(ids)
+        return self._files.find_held(ids)
 
-    def fault(self, sample_id: int) -> str:
+    def find_fault(self, sample_id: int) -> str:
         """See Store."""
-        return self._conversion.faults.get(sample_id, "")
+        return self._converter.faults.get(sample_id, "")
 
-    def expect(self, ids: Ids) -> None:
+    def prefetch_rows(self, ids: Ids) -> None:
         """Has rows read that are not in memory."""
-        if self._ahead.asks:
-            offsets = self._lies(ids[ids != PAD_ID])
-            self._ahead.ask((self._descriptor, offset) for offset in chain.from_iterable(offsets.tolist()))
+        if self._prefetcher.is_worthwhile:
+            offsets = self._find_offsets(ids[ids != PAD_ID])
+            self._prefetcher.prefetch_rows(
+                (self._descriptor, offset) for offset in chain.from_iterable(offsets.tolist())
+            )
 
-    def gather(self, ids: Ids, images: Pixels) -> Mask:
+    def gather_rows(self, ids: Ids, images: Pixels) -> Mask:
         """Copies rows into `images`, (n, H, W, C); which of `ids` they are, (n,)."""
-        raw = self._conversion.room(images)
-        offsets = self._lies(np.maximum(ids, 0))
+        raw = self._converter.prepare_buffer(images)
+        offsets = self._find_offsets(np.maximum(ids, 0))
         if self._grid.has_whole_rows:
-            self._copy(offsets, raw)
+            self._copy_rows(offsets, raw)
         else:
-            self._assemble(offsets, raw)
-        self._ahead.note()
-        good: Mask = self._files.held(ids)  # after reading: what was written meanwhile does not count
-        return self._conversion.finish(raw, images, ids, good)
+            self._assemble_rows(offsets, raw)
+        self._prefetcher.record_gather()
+        good: Mask = self._files.find_held(ids)  # after reading: what was written meanwhile does not count
+        return self._converter.convert_rows(raw, images, ids, good)
 
-    def _lies(self, ids: Ids) -> Offsets:
+    def _find_offsets(self, ids: Ids) -> Offsets:
         """Where the pieces of each row begin in the file, (n, pieces)."""
-        chunks, inner = np.divmod(self._manifest.rows(ids), self._grid.chunk_rows)
+        chunks, inner = np.divmod(self._manifest.lookup_rows(ids), self._grid.chunk_rows)
         offsets: Offsets = self._offsets[chunks] + inner[:, np.newaxis] * self._part_bytes
         return offsets
 
-    def _copy(self, offsets: Offsets, raw: Raw) -> None:
+    def _copy_rows(self, offsets: Offsets, raw: RawRows) -> None:
         nbytes = self._part_bytes
         rows = [self._bytes[offset : offset + nbytes] for offset in offsets[:, 0].tolist()]
         np.concatenate(rows, out=raw.reshape(-1).view(np.uint8))  # a little less Python than a loop
 
-    def _assemble(self, offsets: Offsets, raw: Raw) -> None:
+    def _assemble_rows(self, offsets: Offsets, raw: RawRows) -> None:
         """Large images lie in several chunks each, which in turn may reach beyond the image."""
         for row, begins in zip(raw, offsets.tolist(), strict=True):
-            for piece, offset in zip(self._grid.pieces, begins, strict=True):
-                part = self._bytes[offset : offset + self._part_bytes].view(self._conversion.dtype)
-                row[piece.in_row] = part.reshape(self._grid.chunk[1:])[piece.in_chunk]
+            for piece, offset in zip(self._grid.row_pieces, begins, strict=True):
+                part = self._bytes[offset : offset + self._part_bytes].view(self._converter.dtype)
+                row[piece.in_row] = part.reshape(self._grid.chunk_shape[1:])[piece.in_chunk]
 
     def close(self) -> None:
         """Lets go of the mapping and of its file, and of the manifest."""
@@ -98,9 +100,9 @@ class ChunkStore:
         os.close(self._descriptor)
 
 
-def grid_of(manifest: Manifest, arrays: Arrays, conversion: Conversion) -> Grid:
+def build_chunk_grid(manifest: Manifest, arrays: ArrayFiles, converter: PixelConverter) -> ChunkGrid:
     """How the listed array is cut; one of grey images may have no dimension of channels."""
-    chunk = tuple(manifest.extra(CHUNK_SHAPE).tolist())
-    shape = (arrays.starts[-1], *conversion.shape)
+    chunk = tuple(manifest.extra_column(CHUNK_SHAPE).tolist())
+    shape = (arrays.starts[-1], *converter.shape)
     grey = len(chunk) < len(shape)
-    return Grid(shape, (*chunk, 1) if grey else chunk)
+    return ChunkGrid(shape, (*chunk, 1) if grey else chunk)

@@ -11,16 +11,16 @@ from typing import Any, Final
 from streamd.errors import MissingExtraError
 
 _PURPOSE: Final = "kind hdf5"
-_PLUGINS: Final = "hdf5plugin"  # whoever has it has decompressors in it, which are there once it is imported
+_PLUGIN_MODULE: Final = "hdf5plugin"  # whoever has it has decompressors in it, which are there once it is imported
 _SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
-_FIRST_PLACE: Final = 512  # the signature is at 0, 512, 1024, 2048, ..., behind what the user put before it
+_FIRST_OFFSET: Final = 512  # the signature is at 0, 512, 1024, 2048, ..., behind what the user put before it
 
 
 class UnfitHdf5Error(Exception):
     """The library does not read this file; why, and what to do."""
 
 
-def library() -> Any:
+def import_h5py() -> Any:
     """h5py. Raises MissingExtraError."""
     try:
         import h5py  # noqa: PLC0415 - an extra, which takes a while to load
@@ -29,22 +29,22 @@ def library() -> Any:
     return h5py
 
 
-def open_file(descriptor: int, *, cache_bytes: int | None = None) -> Any:
+def open_hdf5_file(descriptor: int, *, cache_bytes: int | None = None) -> Any:
     """The h5py.File behind a descriptor, to be closed by the caller. Raises UnfitHdf5Error, MissingExtraError.
 
     `cache_bytes` is what HDF5 keeps of the chunks it has read.
     """
-    h5py = library()
+    h5py = import_h5py()
     with suppress(ModuleNotFoundError):
-        importlib.import_module(_PLUGINS)
-    _check(descriptor)
+        importlib.import_module(_PLUGIN_MODULE)
+    _check_readable(descriptor)
     try:
         return h5py.File(f"/proc/self/fd/{descriptor}", "r", locking=False, rdcc_nbytes=cache_bytes)
     except OSError as error:
-        raise UnfitHdf5Error(_why(str(error))) from error
+        raise UnfitHdf5Error(_explain_failure(str(error))) from error
 
 
-def _check(descriptor: int) -> None:
+def _check_readable(descriptor: int) -> None:
     """Writers lock their file; a lock that cannot be had for another reason says nothing."""
     if not _has_signature(descriptor):
         raise UnfitHdf5Error("it is no HDF5 file; correct the path")
@@ -62,11 +62,11 @@ def _has_signature(descriptor: int) -> bool:
     while place < size:
         if os.pread(descriptor, len(_SIGNATURE), place) == _SIGNATURE:
             return True
-        place = 2 * place or _FIRST_PLACE
+        place = 2 * place or _FIRST_OFFSET
     return False
 
 
-def _why(said: str) -> str:
+def _explain_failure(said: str) -> str:
     """In our words where we know better."""
     if "truncated file" in said:
         return "it is cut off; copy it again, or write it anew"

@@ -17,18 +17,31 @@ from typing import Any, Final
 
 import numpy as np
 
-from streamd.dataset.arrays.pixels import FEW, Shape, beyond, images_of, is_plain, may_be_images
+from streamd.dataset.arrays.pixels import (
+    INSPECTED_IMAGES,
+    ImageShape,
+    can_be_images,
+    format_range_warning,
+    inspect_image_array,
+    is_stored_as_served,
+)
 from streamd.dataset.hdf5 import Hdf5Source
 from streamd.dataset.hdf5 import arrays as hdf5array
-from streamd.dataset.hdf5.arrays import Found
-from streamd.dataset.hdf5.chunk_cost import LIBRARY, Packed
-from streamd.dataset.hdf5.chunk_grid import CHUNK_OFFSETS, CHUNK_SHAPE, Grid
-from streamd.dataset.hdf5.open import UnfitHdf5Error, open_file
+from streamd.dataset.hdf5.arrays import Hdf5Array
+from streamd.dataset.hdf5.chunk_cost import LIBRARY_STORE, CompressedArray
+from streamd.dataset.hdf5.chunk_grid import CHUNK_OFFSETS, CHUNK_SHAPE, ChunkGrid
+from streamd.dataset.hdf5.open import UnfitHdf5Error, open_hdf5_file
 from streamd.dataset.labels import npy_columns
 from streamd.dataset.labels.cells import Column
-from streamd.dataset.labels.convert import labels_of
-from streamd.dataset.manifest.types import Arrays, Int64s, Scanned, Stored, key_of
-from streamd.dataset.paths.confined import Fence, reading, shown, some, stat_files
+from streamd.dataset.labels.convert import convert_labels
+from streamd.dataset.manifest.types import ArrayFiles, Int64s, ScannedSamples, StorageFormat, build_label_key
+from streamd.dataset.paths.confined import (
+    ConfinedRoot,
+    format_first_names,
+    format_path,
+    stat_files,
+    translate_read_errors,
+)
 from streamd.dataset.sources import LabelSource
 from streamd.errors import ConfigError
 from streamd.limits import MAX_CHUNK_BYTES, MIB
@@ -36,116 +49,131 @@ from streamd.limits import MAX_CHUNK_BYTES, MIB
 _log: Final = logging.getLogger("streamd.sources")
 
 _SUFFIXES: Final = frozenset({".h5", ".hdf5", ".hdf", ".he5"})
-CHUNKS: Final = "chunks"  # the store that copies rows from where they lie
+CHUNK_STORE: Final = "chunks"  # the store that copies rows from where they lie
 
-Images = tuple[Arrays, dict[str, Int64s]]
+LocatedImages = tuple[ArrayFiles, dict[str, Int64s]]
 
 
 def scan_hdf5(
     stream: str, source: Hdf5Source, labels: Mapping[str, LabelSource], progress: Callable[[int], None]
-) -> Scanned:
+) -> ScannedSamples:
     """Lists the rows of an array in an HDF5 file. Raises ConfigError."""
     key = f"streams.{stream}.source"
-    with reading(source.path, f"{key}.path"):
+    with translate_read_errors(source.path, f"{key}.path"):
         path = source.path.resolve(strict=True)  # links of the user's own choice may lead anywhere
         if path.is_dir():
-            raise ConfigError(f"{key}.path: {shown(path)} is a folder, and an HDF5 file is needed{_inside(path)}")
+            raise ConfigError(
+                f"{key}.path: {format_path(path)} is a folder, and an HDF5 file is needed{_suggest_files(path)}"
+            )
     names = [os.fsencode(path.name)]
-    sizes, mtimes_ns, _ = stat_files(Fence(os.fsencode(path.parent), f"{key}.path"), names, lambda _: None)
-    with _opened(path, f"{key}.path", (int(sizes[0]), int(mtimes_ns[0]))) as file:
-        images = hdf5array.find(file, source.images, path, f"{key}.images")
-        where, extra = _listed(images, source.range, f"{key}.images")
+    sizes, mtimes_ns, _ = stat_files(ConfinedRoot(os.fsencode(path.parent), f"{key}.path"), names, lambda _: None)
+    with _open_checked(path, f"{key}.path", (int(sizes[0]), int(mtimes_ns[0]))) as file:
+        images = hdf5array.find_array(file, source.images, path, f"{key}.images")
+        where, extra = _locate_images(images, source.range, f"{key}.images")
         count = where.starts[-1]
         progress(count)
         found = {
-            name: _columns(file, stream, name, label, path, count) for name, label in labels.items() if not label.file
+            name: _read_label_columns(file, stream, name, label, path, count)
+            for name, label in labels.items()
+            if not label.file
         }
-    values, specs, fixed = labels_of(labels, found | npy_columns.of_files(stream, labels, count))
-    return Scanned(path.parent, names, sizes, mtimes_ns, values, specs, fixed, arrays=where, extra=extra)
+    values, specs, fixed = convert_labels(labels, found | npy_columns.read_label_files(stream, labels, count))
+    return ScannedSamples(path.parent, names, sizes, mtimes_ns, values, specs, fixed, arrays=where, extra=extra)
 
 
-def _inside(folder: Path) -> str:
+def _suggest_files(folder: Path) -> str:
     """For a message: which files of a folder are probably meant."""
     names = sorted(os.fsencode(each.name) for each in folder.iterdir() if each.suffix in _SUFFIXES)
-    return f"; name one of those in it, such as {some(names)}" if names else ", and none is in it; correct the path"
+    return (
+        f"; name one of those in it, such as {format_first_names(names)}"
+        if names
+        else ", and none is in it; correct the path"
+    )
 
 
 @contextmanager
-def _opened(path: Path, key: str, seen: tuple[int, int]) -> Iterator[Any]:
+def _open_checked(path: Path, key: str, seen: tuple[int, int]) -> Iterator[Any]:
     """The h5py.File, which must be as it was `seen`, by size and mtime, when all is read. Raises ConfigError."""
-    with reading(path, key):
+    with translate_read_errors(path, key):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        with open_file(descriptor) as file:
+        with open_hdf5_file(descriptor) as file:
             yield file
         found = os.fstat(descriptor)
     except UnfitHdf5Error as error:
-        raise ConfigError(f"{key}: {shown(path)}: {error}") from error
+        raise ConfigError(f"{key}: {format_path(path)}: {error}") from error
     finally:
         os.close(descriptor)
     if (found.st_size, found.st_mtime_ns) != seen:
-        raise ConfigError(f"{key}: {shown(path)} is being written; list it when it is whole")
+        raise ConfigError(f"{key}: {format_path(path)} is being written; list it when it is whole")
 
 
-def _columns(file: Any, stream: str, name: str, label: LabelSource, path: Path, images: int) -> list[Column]:
+def _read_label_columns(file: Any, stream: str, name: str, label: LabelSource, path: Path, images: int) -> list[Column]:
     """The arrays of a label: one, or those that are listed; without `from` the one of its own name."""
-    key = key_of(stream, name)
+    key = build_label_key(stream, name)
     several = label.source if isinstance(label.source, tuple) else (label.source or name,)
-    return [_column(hdf5array.find(file, str(each), path, f"{key}.from", images), key, images) for each in several]
+    return [
+        _read_label_column(hdf5array.find_array(file, str(each), path, f"{key}.from", images), key, images)
+        for each in several
+    ]
 
 
-def _column(found: Found, key: str, images: int) -> Column:
-    if found.columns:
-        raise ConfigError(f"{key}.from: {found.told} is a table; name one of its columns: {', '.join(found.columns)}")
-    if not found.is_text:
-        npy_columns.check_array(found.shape, found.dtype, found.told, f"{key}.from", images)
+def _read_label_column(found: Hdf5Array, key: str, images: int) -> Column:
+    if found.column_names:
+        raise ConfigError(
+            f"{key}.from: {found.display_name} is a table; name one of its columns: {', '.join(found.column_names)}"
+        )
+    if not found.has_texts:
+        npy_columns.check_label_array(found.shape, found.dtype, found.display_name, f"{key}.from", images)
     name = f"{found.path.name}:{found.name}"
-    return npy_columns.column_of_array(found.read(f"{key}.from"), found.path, name, key, images)
+    return npy_columns.build_array_column(found.read_values(f"{key}.from"), found.path, name, key, images)
 
 
-def _listed(images: Found, bounds: tuple[float, float] | None, key: str) -> Images:
+def _locate_images(images: Hdf5Array, bounds: tuple[float, float] | None, key: str) -> LocatedImages:
     """What the images are, and where they lie."""
-    what = f"{key}: {images.told}"
-    shape, stored = _pixels(images, Stored(LIBRARY, images.name, range=bounds), what)
-    if bounds and (said := beyond(images.few(FEW), bounds)):
+    what = f"{key}: {images.display_name}"
+    shape, stored = _inspect_images(images, StorageFormat(LIBRARY_STORE, images.name, range=bounds), what)
+    if bounds and (said := format_range_warning(images.read_first_rows(INSPECTED_IMAGES), bounds)):
         _log.warning("%s: %s", what, said)
-    where = Arrays(shape, (0, images.shape[0]), (0,), stored)
-    grid = Grid(images.shape, images.chunk or _piece(images))
-    columns = {CHUNK_SHAPE: np.array(grid.chunk)}
-    offsets = _chunks(images, grid)
+    where = ArrayFiles(shape, (0, images.shape[0]), (0,), stored)
+    grid = ChunkGrid(images.shape, images.chunk_shape or _choose_piece_shape(images))
+    columns = {CHUNK_SHAPE: np.array(grid.chunk_shape)}
+    offsets = _find_chunk_offsets(images, grid)
     if offsets is None:
-        _check_chunks(Packed.of(where, columns.__getitem__), what)
+        _check_chunk_cost(CompressedArray.from_manifest(where, columns.__getitem__), what)
         return where, columns
-    if offsets.max() + prod(grid.chunk) * images.dtype.itemsize > images.dataset.file.id.get_filesize():
+    if offsets.max() + prod(grid.chunk_shape) * images.dtype.itemsize > images.dataset.file.id.get_filesize():
         raise ConfigError(f"{what} is damaged: it reaches beyond the end of the file; write it anew")
-    if images.dataset.chunks is None and is_plain(stored):
-        return Arrays(shape, where.starts, (int(offsets[0]),)), {}
-    return replace(where, stored=replace(stored, store=CHUNKS)), {**columns, CHUNK_OFFSETS: offsets}
+    if images.dataset.chunks is None and is_stored_as_served(stored):
+        return ArrayFiles(shape, where.starts, (int(offsets[0]),)), {}
+    return replace(where, stored=replace(stored, store=CHUNK_STORE)), {**columns, CHUNK_OFFSETS: offsets}
 
 
-def _pixels(images: Found, asked: Stored, what: str) -> tuple[Shape, Stored]:
+def _inspect_images(images: Hdf5Array, asked: StorageFormat, what: str) -> tuple[ImageShape, StorageFormat]:
     """As `images_of`, with what else there is where this holds no images."""
     try:
-        return images_of(what, images.shape, images.dtype, asked, lambda: images.few(FEW))
+        return inspect_image_array(
+            what, images.shape, images.dtype, asked, lambda: images.read_first_rows(INSPECTED_IMAGES)
+        )
     except ConfigError as error:
-        if may_be_images(images.shape, images.dtype):
+        if can_be_images(images.shape, images.dtype):
             raise
-        raise ConfigError(f"{error}; {images.besides}") from error
+        raise ConfigError(f"{error}; {images.other_arrays_text}") from error
 
 
-def _piece(images: Found) -> tuple[int, ...]:
+def _choose_piece_shape(images: Hdf5Array) -> tuple[int, ...]:
     """What is read at a time of an array in one piece: a row, where the library converts it."""
-    return images.shape if images.lies_as_in_memory else (1, *images.shape[1:])
+    return images.shape if images.has_native_numbers else (1, *images.shape[1:])
 
 
-def _chunks(images: Found, grid: Grid) -> Int64s | None:
+def _find_chunk_offsets(images: Hdf5Array, grid: ChunkGrid) -> Int64s | None:
     """Where each chunk begins, in the order of the grid; None unless all are there, with numbers as in memory.
 
     An array in one piece is one chunk. What the user has put before all else counts for some versions of HDF5 and not
     for others.
     """
     dataset = images.dataset
-    if not images.lies_as_in_memory:
+    if not images.has_native_numbers:
         return None
     if dataset.file.userblock_size or dataset.id.get_create_plist().get_nfilters():
         return None
@@ -154,12 +182,14 @@ def _chunks(images: Found, grid: Grid) -> Int64s | None:
         return None if offset is None else np.array([offset])
     if not hasattr(dataset.id, "chunk_iter"):  # HDF5 before 1.12.3
         return None
-    offsets = np.full(grid.chunks, -1)
-    dataset.id.chunk_iter(lambda chunk: offsets.__setitem__(grid.number(chunk.chunk_offset), chunk.byte_offset))
+    offsets = np.full(grid.chunk_count, -1)
+    dataset.id.chunk_iter(
+        lambda chunk: offsets.__setitem__(grid.compute_chunk_number(chunk.chunk_offset), chunk.byte_offset)
+    )
     return None if (offsets < 0).any() else offsets
 
 
-def _check_chunks(packed: Packed | None, what: str) -> None:
+def _check_chunk_cost(packed: CompressedArray | None, what: str) -> None:
     """Says what the compression costs. Raises ConfigError for chunks that are too large to be read whole."""
     if packed is None:
         return
@@ -168,10 +198,10 @@ def _check_chunks(packed: Packed | None, what: str) -> None:
             f"{what} lies in chunks of {packed.chunk_rows:,} images, {packed.chunk_bytes // MIB:,} MiB, each of "
             f"which is read whole; {MAX_CHUNK_BYTES // MIB} MiB are the most: write it with a smaller chunkshape"
         )
-    if packed.fits:
+    if packed.is_kept_whole:
         return
-    chunk = packed.fast_chunk(packed.rows)
-    buffer = packed.fast_buffer(np.arange(packed.rows), chunk)
+    chunk = packed.compute_fast_chunk(packed.rows)
+    buffer = packed.compute_fast_buffer(np.arange(packed.rows), chunk)
     _log.warning(
         "%s lies in chunks of %d images, each of which is read whole and unpacked to get one of them; shuffle: "
         "{kind: chunk, chunk: %d, buffer: %d} does so seldom, and is what counts where none is written; streamd pack "

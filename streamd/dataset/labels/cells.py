@@ -14,24 +14,24 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamd.dataset.manifest.types import Int64s, Place
-from streamd.dataset.paths.path_column import Spelled
+from streamd.dataset.manifest.types import Int64s, LocationFormatter
+from streamd.dataset.paths.path_column import PathColumn
 from streamd.errors import ConfigError
 
 Cells: TypeAlias = Any  # a pyarrow Array or ChunkedArray; its stubs, where installed, know too few of its functions
 Texts: TypeAlias = Any  # an Array of large strings
-Numbers = Int64s | npt.NDArray[np.float64]
+WideNumbers = Int64s | npt.NDArray[np.float64]
 
 _SHOWN_CHARS: Final = 80  # of a cell in a message
 _PIECE_ROWS: Final = 1 << 14  # trimmed at a time
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class SourceRows:
     """The rows of the file at `path` that become samples; `place` says where a person finds one of them."""
 
     path: Path
-    place: Place
+    format_location: LocationFormatter
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +39,19 @@ class Column:
     """One cell a row. `what` is its name in messages, `key` the key of the configuration that wants it."""
 
     cells: Cells
-    what: str
-    rows: Rows
+    display_name: str
+    rows: SourceRows
     key: str
 
 
-def as_texts(column: Column) -> Texts:
+def convert_to_nonempty_texts(column: Column) -> Texts:
     """The cells as text, none of it empty."""
-    texts = as_any_texts(column)
-    _refuse_empty(column, is_empty(texts))
+    texts = convert_to_texts(column)
+    _check_none_empty(column, find_empty(texts))
     return texts
 
 
-def as_any_texts(column: Column) -> Texts:
+def convert_to_texts(column: Column) -> Texts:
     """The cells as text, which may be empty; a gap is an empty text."""
     cells = column.cells
     try:
@@ -59,115 +59,122 @@ def as_any_texts(column: Column) -> Texts:
             cells = cells.cast(cells.type.value_type)
         if pa.types.is_floating(cells.type):  # NaN is how some tables write a gap
             cells = pc.if_else(pc.is_nan(cells), pa.scalar(None, cells.type), cells)
-        trimmed = pc.utf8_trim_whitespace(_whole(cells).cast(pa.large_string()))
+        trimmed = pc.utf8_trim_whitespace(_join_chunks(cells).cast(pa.large_string()))
         texts: Texts = pc.fill_null(trimmed, pa.scalar("", trimmed.type))
     except pa.ArrowException as error:
         raise ConfigError(
-            f"{column.key}: {column.what} of {column.rows.path.name} holds {cells.type}, which is no text: "
-            f"{_first(error)}; choose another column, or for a label another type"
+            f"{column.key}: {column.display_name} of {column.rows.path.name} holds {cells.type}, which is no text: "
+            f"{_first_line(error)}; choose another column, or for a label another type"
         ) from error
     return texts
 
 
-def as_pieces(column: Column) -> list[Texts]:
+def convert_to_text_pieces(column: Column) -> list[Texts]:
     """The cells as text, which may be empty, some rows at a time; in the column's own memory where that can be."""
     cells = column.cells
     chunks = cells.chunks if isinstance(cells, pa.ChunkedArray) else [cells]
     parts = (chunk.slice(start, _PIECE_ROWS) for chunk in chunks for start in range(0, len(chunk), _PIECE_ROWS))
-    return [_own(part, as_any_texts(replace(column, cells=part))) for part in parts]
+    return [_prefer_original(part, convert_to_texts(replace(column, cells=part))) for part in parts]
 
 
-def _own(cells: Any, texts: Texts) -> Texts:
+def _prefer_original(cells: Any, texts: Texts) -> Texts:
     """`texts`, or the cells that they were made of, if these are the same."""
     has_offsets = pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type)  # others are copied anyway
-    if not has_offsets or cells.null_count or _total_bytes(cells) != _total_bytes(texts):
+    if not has_offsets or cells.null_count or _count_text_bytes(cells) != _count_text_bytes(texts):
         return texts
     return cells.cast(pa.large_string())
 
 
-def _total_bytes(texts: Any) -> int:
+def _count_text_bytes(texts: Any) -> int:
     total: int = pc.sum(pc.binary_length(texts)).as_py()
     return total
 
 
-def is_empty(texts: Texts) -> Any:
+def find_empty(texts: Texts) -> Any:
     """Which texts are empty, as an Array."""
     return pc.equal(texts, pa.scalar("", texts.type))
 
 
-def as_levels(texts: Texts) -> tuple[list[str], Int64s]:
+def encode_levels(texts: Texts) -> tuple[list[str], Int64s]:
     """The distinct texts, and for each cell the position of its own among them, (n,)."""
     encoded = texts.dictionary_encode()
     levels: list[str] = encoded.dictionary.to_pylist()
     return levels, encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
-def as_bytes(texts: Texts) -> list[bytes]:
+def encode_texts(texts: Texts) -> list[bytes]:
     """The texts in UTF-8."""
     encoded: list[bytes] = texts.cast(pa.large_binary()).to_pylist()
     return encoded
 
 
-def spelled(texts: Texts) -> Spelled:
+def build_path_column(texts: Texts) -> PathColumn:
     """The same, as they are in the column's memory."""
     _, ends, blob = texts.cast(pa.large_string()).buffers()
-    return Spelled(memoryview(blob), np.frombuffer(ends, dtype=np.int64, count=len(texts) + 1, offset=8 * texts.offset))
+    return PathColumn(
+        memoryview(blob), np.frombuffer(ends, dtype=np.int64, count=len(texts) + 1, offset=8 * texts.offset)
+    )
 
 
-def as_numbers(column: Column, kind: Literal["int", "float"]) -> Numbers:
+def convert_to_numbers(column: Column, kind: Literal["int", "float"]) -> WideNumbers:
     """The cells as int64 where they are whole and wanted so, else as float64, (n,)."""
-    cells = _whole(column.cells)
+    cells = _join_chunks(column.cells)
     if pa.types.is_dictionary(cells.type):
         cells = cells.cast(cells.type.value_type)
-    if is_text(cells.type):
-        return _parsed(column, pc.replace_substring_regex(as_texts(replace(column, cells=cells)), r"^\+", ""), kind)
-    _refuse_empty(column, cells.is_null())
+    if is_text_type(cells.type):
+        return _parse_numbers(
+            column,
+            pc.replace_substring_regex(convert_to_nonempty_texts(replace(column, cells=cells)), r"^\+", ""),
+            kind,
+        )
+    _check_none_empty(column, cells.is_null())
     exact = kind == "int" and (pa.types.is_integer(cells.type) or pa.types.is_boolean(cells.type))
     try:
         return _to_numpy(cells.cast(pa.int64() if exact else pa.float64()))
     except pa.ArrowException as error:
         raise ConfigError(
-            f"{column.key}: {column.what} of {column.rows.path.name} holds {cells.type}, which is no number: "
-            f"{_first(error)}"
+            f"{column.key}: {column.display_name} of {column.rows.path.name} holds {cells.type}, which is no number: "
+            f"{_first_line(error)}"
         ) from error
 
 
-def holds_lists(column: Column) -> bool:
+def has_lists(column: Column) -> bool:
     """Whether each cell is a list, as Parquet has them."""
     kind = column.cells.type
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def as_lists(column: Column) -> tuple[Column, Int64s]:
+def flatten_lists(column: Column) -> tuple[Column, Int64s]:
     """The elements of a column of lists, one behind the other, as a column, and the row of each, (elements,)."""
-    lists = _whole(column.cells)
+    lists = _join_chunks(column.cells)
     owners: Int64s = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False).astype(np.int64)
-    rows = Rows(column.rows.path, lambda element: column.rows.place(int(owners[element])))
+    rows = SourceRows(column.rows.path, lambda element: column.rows.format_location(int(owners[element])))
     return replace(column, cells=pc.list_flatten(lists), rows=rows), owners
 
 
-def is_text(kind: pa.DataType) -> bool:
+def is_text_type(kind: pa.DataType) -> bool:
     """Whether cells of this type are text."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-def _whole(cells: Cells) -> Any:
+def _join_chunks(cells: Cells) -> Any:
     return cells.combine_chunks() if isinstance(cells, pa.ChunkedArray) else cells
 
 
-def _parsed(column: Column, texts: Texts, kind: Literal["int", "float"]) -> Numbers:
-    whole = _cast(pc.replace_substring_regex(texts, r"\.0*$", ""), pa.int64()) if kind == "int" else None
-    numbers = whole or _cast(texts, pa.float64())
+def _parse_numbers(column: Column, texts: Texts, kind: Literal["int", "float"]) -> WideNumbers:
+    whole = _cast_if_possible(pc.replace_substring_regex(texts, r"\.0*$", ""), pa.int64()) if kind == "int" else None
+    numbers = whole or _cast_if_possible(texts, pa.float64())
     if numbers is not None:
         return _to_numpy(numbers)
-    row = _first_failing(texts)
+    row = _find_first_failing(texts)
     raise ConfigError(
-        f"{column.key}: {column.rows.place(row)}: {column.what} holds {texts[row].as_py()[:_SHOWN_CHARS]!r}, which is "
+        f"{column.key}: {column.rows.format_location(row)}: {column.display_name} holds "
+        f"{texts[row].as_py()[:_SHOWN_CHARS]!r}, which is "
         "no number; correct it, or use type category"
     )
 
 
-def _cast(texts: Texts, dtype: pa.DataType) -> Any:
+def _cast_if_possible(texts: Texts, dtype: pa.DataType) -> Any:
     """The texts as numbers, or None where one of them is no such number."""
     try:
         return texts.cast(dtype)
@@ -175,19 +182,19 @@ def _cast(texts: Texts, dtype: pa.DataType) -> Any:
         return None
 
 
-def _first_failing(texts: Texts) -> int:
+def _find_first_failing(texts: Texts) -> int:
     """The first row that is no number, by halving: the library does not say which."""
     low, high = 0, len(texts)
     while high - low > 1:
         middle = (low + high) // 2
-        if _cast(texts[low:middle], pa.float64()) is None:
+        if _cast_if_possible(texts[low:middle], pa.float64()) is None:
             high = middle
         else:
             low = middle
     return low
 
 
-def _refuse_empty(column: Column, empty: Any) -> None:
+def _check_none_empty(column: Column, empty: Any) -> None:
     mask = empty.to_numpy(zero_copy_only=False)
     if mask.any():
         others = int(mask.sum()) - 1
@@ -196,14 +203,17 @@ def _refuse_empty(column: Column, empty: Any) -> None:
         is_nan = isinstance(column.cells[row].as_py(), float)
         state = "holds NaN, which is no number" if is_nan else "is empty"
         raise ConfigError(
-            f"{column.key}: {column.rows.place(row)}: {column.what} {state}{more}; fill it or leave the row out"
+            (
+                f"{column.key}: {column.rows.format_location(row)}: {column.display_name} {state}{more}; fill it or "
+                "leave the row out"
+            )
         )
 
 
-def _to_numpy(cells: Any) -> Numbers:
-    values: Numbers = cells.to_numpy(zero_copy_only=False)
+def _to_numpy(cells: Any) -> WideNumbers:
+    values: WideNumbers = cells.to_numpy(zero_copy_only=False)
     return values
 
 
-def _first(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]

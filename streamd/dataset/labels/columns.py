@@ -23,9 +23,9 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from streamd.dataset.labels.cells import Cells, Column, Texts, as_any_texts, as_levels
+from streamd.dataset.labels.cells import Cells, Column, Texts, convert_to_texts, encode_levels
 from streamd.dataset.manifest.types import Int64s
-from streamd.dataset.paths.confined import reading, shown
+from streamd.dataset.paths.confined import format_path, translate_read_errors
 from streamd.dataset.sources import Scalar
 from streamd.errors import ConfigError, suggest_name
 from streamd.limits import MIB
@@ -33,92 +33,96 @@ from streamd.limits import MIB
 DELIMITERS: Final = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 PARQUET_SUFFIXES: Final = (".parquet", ".pq")
 _SHOWN_COLUMNS: Final = 30  # in a message
-_ROWS_TOGETHER: Final = 1 << 14  # of Parquet
+_ROWS_PER_READ: Final = 1 << 14  # of Parquet
 Mask = npt.NDArray[np.bool_]
 
 _NUMBER: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
-_WORDS: Final = {True: ("true", "t", "yes", "y", "1", "1.0"), False: ("false", "f", "no", "n", "0", "0.0")}
-_EXACT: Final = 1 << 53  # from here on float64 takes neighbours for one whole number
+_BOOLEAN_WORDS: Final = {True: ("true", "t", "yes", "y", "1", "1.0"), False: ("false", "f", "no", "n", "0", "0.0")}
+_EXACT_BELOW: Final = 1 << 53  # from here on float64 takes neighbours for one whole number
 _SHOWN_VALUES: Final = 20  # of a column in a message
 
 csv.field_size_limit(sys.maxsize)  # pyarrow takes cells of any length, and their lines are told with this library
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableFile:
     """A table: its file, the names of its columns, and the key of the configuration that names it."""
 
     path: Path
-    header: tuple[str, ...]
-    where: str
+    column_names: tuple[str, ...]
+    key: str
 
     @property
     def delimiter(self) -> str | None:
         """None for Parquet."""
         return DELIMITERS.get(self.path.suffix.lower())
 
-    def place(self, row: int) -> str:
+    def format_location(self, row: int) -> str:
         """Where a person finds row `row`, counted from 0."""
         if self.delimiter is None:
             return f"{self.path.name}, row {row + 1}"
-        return f"{self.path.name}, line {_line(self.path, self.delimiter, row)}"
+        return f"{self.path.name}, line {_find_line_number(self.path, self.delimiter, row)}"
 
-    def position(self, column: str, key: str) -> int:
+    def find_position(self, column: str, key: str) -> int:
         """Where `column` stands in the header. Raises ConfigError, naming `key`, when it is not there exactly once."""
-        found = [position for position, name in enumerate(self.header) if name == column]
+        found = [position for position, name in enumerate(self.column_names) if name == column]
         if len(found) == 1:
             return found[0]
         if found:
             raise ConfigError(
-                f"{key}: {shown(self.path)} has {len(found)} columns named {column!r} (columns "
+                f"{key}: {format_path(self.path)} has {len(found)} columns named {column!r} (columns "
                 f"{', '.join(str(position + 1) for position in found)}); rename all but one"
             )
-        there = ", ".join(self.header[:_SHOWN_COLUMNS]) + (", ..." if len(self.header) > _SHOWN_COLUMNS else "")
-        hint = _separator_hint(self.header, self.delimiter) or suggest_name(column, self.header)
-        raise ConfigError(f"{key}: {shown(self.path)} has no column {column!r}{hint}; it has: {there}")
+        there = ", ".join(self.column_names[:_SHOWN_COLUMNS]) + (
+            ", ..." if len(self.column_names) > _SHOWN_COLUMNS else ""
+        )
+        hint = _format_separator_hint(self.column_names, self.delimiter) or suggest_name(column, self.column_names)
+        raise ConfigError(f"{key}: {format_path(self.path)} has no column {column!r}{hint}; it has: {there}")
 
 
-def _separator_hint(header: Sequence[str], delimiter: str | None) -> str:
+def _format_separator_hint(header: Sequence[str], delimiter: str | None) -> str:
     other = next((mark for mark in ";\t,|" if mark != delimiter and len(header) == 1 and mark in header[0]), None)
     if delimiter is None or other is None:
         return ""
     return f"; columns seem to be separated by {other!r}, not by {delimiter!r}: use .tsv for tabs, .csv for commas"
 
 
-def open_table(path: Path, where: str) -> Table:
+def read_table_header(path: Path, key: str) -> TableFile:
     """Reads the names of the columns only."""
     suffix = path.suffix.lower()
-    with reading(path, where):
+    with translate_read_errors(path, key):
         if path.is_dir():
-            raise ConfigError(f"{where}: {shown(path)} is a folder; kind table wants a file, kind folder takes folders")
+            raise ConfigError(
+                f"{key}: {format_path(path)} is a folder; kind table wants a file, kind folder takes folders"
+            )
         if suffix in PARQUET_SUFFIXES:
             try:
                 names = list(pq.read_schema(path).names)
             except pa.ArrowException as error:
-                raise ConfigError(f"{where}: {shown(path)} is no Parquet file: {error}; write it anew") from error
+                raise ConfigError(f"{key}: {format_path(path)} is no Parquet file: {error}; write it anew") from error
         elif suffix in DELIMITERS:
-            names = _header(path, DELIMITERS[suffix], where)
+            names = _read_text_header(path, DELIMITERS[suffix], key)
         else:
             raise ConfigError(
-                f"{where}: {shown(path)} is no table by its suffix; known are "
+                f"{key}: {format_path(path)} is no table by its suffix; known are "
                 f"{', '.join([*DELIMITERS, *PARQUET_SUFFIXES])}; save it as one of these"
             )
-    return Table(path, tuple(name.strip() for name in names), where)
+    return TableFile(path, tuple(name.strip() for name in names), key)
 
 
-def _header(path: Path, delimiter: str, where: str) -> list[str]:
+def _read_text_header(path: Path, delimiter: str, key: str) -> list[str]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as lines:
             header = next(csv.reader(lines, delimiter=delimiter), None)
     except (UnicodeDecodeError, csv.Error) as error:
-        raise ConfigError(f"{where}: {shown(path)} cannot be read: {error}; save it as UTF-8 text") from error
+        raise ConfigError(f"{key}: {format_path(path)} cannot be read: {error}; save it as UTF-8 text") from error
     if not header:
         state = "is empty" if header is None else "begins with a blank line"
-        raise ConfigError(f"{where}: {shown(path)} {state}; its first line has to name the columns")
+        raise ConfigError(f"{key}: {format_path(path)} {state}; its first line has to name the columns")
     return header
 
 
-def _line(path: Path, delimiter: str, row: int) -> int:
+def _find_line_number(path: Path, delimiter: str, row: int) -> int:
     """The line, from 1, where row `row` begins; blank lines and line breaks in quotes count, as in an editor."""
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as lines:
         reader = csv.reader(lines, delimiter=delimiter)
@@ -131,23 +135,23 @@ def _line(path: Path, delimiter: str, row: int) -> int:
         return begun
 
 
-def read_columns(table: Table, positions: Sequence[int]) -> dict[int, Cells]:
+def read_columns(table: TableFile, positions: Sequence[int]) -> dict[int, Cells]:
     """The columns at `positions`, and no others."""
     wanted = sorted(set(positions))
-    with reading(table.path, table.where):
+    with translate_read_errors(table.path, table.key):
         try:
             if table.delimiter is None:
                 names = pq.read_schema(table.path).names
                 read = _read_parquet(table.path, [names[position] for position in wanted])
                 columns = {position: read.column(names[position]) for position in wanted}
             else:
-                read = _read_text(table, wanted, table.delimiter)
+                read = _read_delimited(table, wanted, table.delimiter)
                 columns = {position: read.column(str(position)) for position in wanted}
         except (pa.ArrowException, KeyError) as error:
             remedy = "save it as UTF-8 text" if "UTF8" in str(error) else "write it anew"
-            raise ConfigError(f"{table.where}: {shown(table.path)} cannot be read: {error}; {remedy}") from error
+            raise ConfigError(f"{table.key}: {format_path(table.path)} cannot be read: {error}; {remedy}") from error
     if read.num_rows == 0:
-        raise ConfigError(f"{table.where}: {shown(table.path)} names its columns and has no rows; add samples")
+        raise ConfigError(f"{table.key}: {format_path(table.path)} names its columns and has no rows; add samples")
     return columns
 
 
@@ -155,43 +159,45 @@ def _read_parquet(path: Path, names: list[str]) -> pa.Table:
     """Some rows at a time: a group of rows at once takes twice the memory until it is read."""
     with pq.ParquetFile(path) as file:
         schema = pa.schema([file.schema_arrow.field(name) for name in names])
-        return pa.Table.from_batches(file.iter_batches(_ROWS_TOGETHER, columns=names), schema)
+        return pa.Table.from_batches(file.iter_batches(_ROWS_PER_READ, columns=names), schema)
 
 
-def _read_text(table: Table, wanted: Sequence[int], delimiter: str) -> pa.Table:
+def _read_delimited(table: TableFile, wanted: Sequence[int], delimiter: str) -> pa.Table:
     try:
-        read, uneven = _parsed(table, wanted, delimiter)
+        read, uneven = _parse_delimited(table, wanted, delimiter)
     except pa.ArrowInvalid:
-        _refuse_late_quotes(table, delimiter)  # they make cells larger than the library takes
+        _check_late_quotes(table, delimiter)  # they make cells larger than the library takes
         raise
-    if _line_breaks(table.path) > 1 + read.num_rows + len(uneven):  # then blank lines have them, or cells
-        _refuse_late_quotes(table, delimiter)
+    if _count_line_breaks(table.path) > 1 + read.num_rows + len(uneven):  # then blank lines have them, or cells
+        _check_late_quotes(table, delimiter)
     if uneven:
-        raise _uneven(table, uneven, is_whole_table=read.num_rows == 0)
+        raise _uneven_rows_error(table, uneven, is_whole_table=read.num_rows == 0)
     return read
 
 
-def _parsed(table: Table, wanted: Sequence[int], delimiter: str) -> tuple[pa.Table, list[pa_csv.InvalidRow]]:
+def _parse_delimited(
+    table: TableFile, wanted: Sequence[int], delimiter: str
+) -> tuple[pa.Table, list[pa_csv.InvalidRow]]:
     """The wanted columns, and the rows left out for having more or fewer cells than the header."""
 
-    def refuse(row: pa_csv.InvalidRow) -> Literal["skip"]:
+    def skip_row(row: pa_csv.InvalidRow) -> Literal["skip"]:
         uneven.append(row)
         return "skip"
 
     uneven: list[pa_csv.InvalidRow] = []
-    numbers = [str(position) for position in range(len(table.header))]  # names may be there twice, numbers not
+    numbers = [str(position) for position in range(len(table.column_names))]  # names may be there twice, numbers not
     text = {str(position): pa.large_string() for position in wanted}
     read = pa_csv.read_csv(
         table.path,
         # One thread, since only then does the library know the number of a row that it refuses.
         pa_csv.ReadOptions(column_names=numbers, skip_rows_after_names=1, use_threads=False),
-        pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=refuse),
+        pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=skip_row),
         pa_csv.ConvertOptions(include_columns=list(text), column_types=text, strings_can_be_null=False),
     )
     return read, uneven
 
 
-def _uneven(table: Table, uneven: Sequence[pa_csv.InvalidRow], *, is_whole_table: bool) -> ConfigError:
+def _uneven_rows_error(table: TableFile, uneven: Sequence[pa_csv.InvalidRow], *, is_whole_table: bool) -> ConfigError:
     first = uneven[0]
     if is_whole_table:
         remedy = "give every column a name in the first line"
@@ -201,22 +207,23 @@ def _uneven(table: Table, uneven: Sequence[pa_csv.InvalidRow], *, is_whole_table
         remedy = "add the cells that are missing, or take the line out"
     more = f" (and {len(uneven) - 1} more like it)" if len(uneven) > 1 else ""
     return ConfigError(
-        f"{table.where}: {table.place((first.number or 0) - 2)} has {first.actual_columns} cells{more} where the "
+        f"{table.key}: {table.format_location((first.number or 0) - 2)} has {first.actual_columns} cells{more} "
+        "where the "
         f"first has {first.expected_columns}: {first.text[:80]!r}; {remedy}"
     )
 
 
-def _refuse_late_quotes(table: Table, delimiter: str) -> None:
+def _check_late_quotes(table: TableFile, delimiter: str) -> None:
     """A quote that is closed rows later, or never, makes one cell of them, which pyarrow takes without a word."""
-    line = _late_quote(table.path, delimiter)
+    line = _find_late_quote(table.path, delimiter)
     if line is not None:
         raise ConfigError(
-            f"{table.where}: {table.path.name}, line {line} opens a quote that is not closed where its cell ends; "
+            f"{table.key}: {table.path.name}, line {line} opens a quote that is not closed where its cell ends; "
             "close it, or write a quote that belongs to the text twice"
         )
 
 
-def _late_quote(path: Path, delimiter: str) -> int | None:
+def _find_late_quote(path: Path, delimiter: str) -> int | None:
     """The line of the first row that a quote draws over several lines and that ends amid a cell."""
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as lines:
         reader = csv.reader(lines, delimiter=delimiter, strict=True)
@@ -230,18 +237,18 @@ def _late_quote(path: Path, delimiter: str) -> int | None:
                     return begun
 
 
-def _line_breaks(path: Path) -> int:
+def _count_line_breaks(path: Path) -> int:
     with path.open("rb") as file:
         return sum(data.count(b"\n") for data in iter(partial(file.read, MIB), b""))
 
 
-def rows_where(conditions: Mapping[str, Scalar], columns: Mapping[str, Column]) -> Int64s:
+def select_rows(conditions: Mapping[str, Scalar], columns: Mapping[str, Column]) -> Int64s:
     """The rows that meet all of `conditions`, ascending; `columns` by the same names. Raises ConfigError for none."""
-    texts = {name: as_any_texts(columns[name]) for name in conditions}
-    masks = {name: says(texts[name], value) for name, value in conditions.items()}
+    texts = {name: convert_to_texts(columns[name]) for name in conditions}
+    masks = {name: match_value(texts[name], value) for name, value in conditions.items()}
     for name, mask in masks.items():
         if not mask.any():
-            raise _nothing(columns[name], texts[name], conditions[name])
+            raise _no_match_error(columns[name], texts[name], conditions[name])
     rows: Int64s = np.flatnonzero(np.logical_and.reduce(list(masks.values())))
     if not rows.size:
         counts = ", ".join(f"{mask.sum()} with {name} {conditions[name]!r}" for name, mask in masks.items())
@@ -253,33 +260,33 @@ def rows_where(conditions: Mapping[str, Scalar], columns: Mapping[str, Column]) 
     return rows
 
 
-def says(texts: Texts, value: Scalar) -> Mask:
+def match_value(texts: Texts, value: Scalar) -> Mask:
     """Which cells say `value`, (n,)."""
     match value:
         case bool():
-            return _to_mask(pc.is_in(pc.utf8_lower(texts), pa.array(_WORDS[value], texts.type)))
+            return _to_mask(pc.is_in(pc.utf8_lower(texts), pa.array(_BOOLEAN_WORDS[value], texts.type)))
         case str():
             return _to_mask(pc.equal(texts, pa.scalar(value.strip(), texts.type)))
         case _:
-            return _says_number(texts, value)
+            return _match_number(texts, value)
 
 
-def _says_number(texts: Texts, value: float) -> Mask:
+def _match_number(texts: Texts, value: float) -> Mask:
     said = _to_mask(pc.equal(texts, pa.scalar(str(value), texts.type)))
-    if not isinstance(value, int) or abs(value) < _EXACT:
+    if not isinstance(value, int) or abs(value) < _EXACT_BELOW:
         numeric = _to_mask(pc.match_substring_regex(texts, _NUMBER))
         plain = pc.replace_substring_regex(texts.filter(pa.array(numeric)), r"^\+", "")
         said[numeric] |= plain.cast(pa.float64()).to_numpy(zero_copy_only=False) == float(value)
     return said
 
 
-def _nothing(column: Column, texts: Texts, value: Scalar) -> ConfigError:
-    levels, codes = as_levels(texts)
+def _no_match_error(column: Column, texts: Texts, value: Scalar) -> ConfigError:
+    levels, codes = encode_levels(texts)
     counts = sorted(zip(levels, np.bincount(codes).tolist(), strict=True), key=lambda each: (-each[1], each[0]))
     there = ", ".join(f"{text!r} {count}" for text, count in counts[:_SHOWN_VALUES])
     more = f" and {len(counts) - _SHOWN_VALUES} other values" if len(counts) > _SHOWN_VALUES else ""
     return ConfigError(
-        f"{column.key}: no row of {column.rows.path.name} has {value!r} in {column.what}"
+        f"{column.key}: no row of {column.rows.path.name} has {value!r} in {column.display_name}"
         f"{suggest_name(str(value), levels)}; its values, and rows of each: {there}{more}"
     )
 

@@ -12,52 +12,57 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.core.spec import LabelSpec
-from streamd.dataset.manifest.types import Int64s, ListedValues, Place
+from streamd.dataset.manifest.types import Int64s, ListedValues, LocationFormatter
 from streamd.errors import ConfigError, suggest_name
 from streamd.limits import MAX_TEXT_BYTES
 
-Class = int | str
+ClassValue = int | str
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float32]
 
 # At most 18 digits, which int64 always holds. "007" is a code, not the number 7; "3.0" is how some tables write 3.
-_WHOLE: Final = re.compile(r"(0|-?[1-9][0-9]{0,17})(\.0*)?")
+_WHOLE_NUMBER: Final = re.compile(r"(0|-?[1-9][0-9]{0,17})(\.0*)?")
 _SHOWN_CLASSES: Final = 20  # in a message; more would bury it
 
 
-def in_order(texts: Iterable[str]) -> tuple[Class, ...]:
+def order_classes(texts: Iterable[str]) -> tuple[ClassValue, ...]:
     """The distinct classes of `texts`: whole numbers sorted as numbers when all are, else by their UTF-8 bytes."""
-    return tuple(sorted(_as_classes({_plain(text) for text in texts}), key=_order))
+    return tuple(sorted(_parse_classes({_normalize_class_text(text) for text in texts}), key=_class_sort_key))
 
 
-def _order(value: Class) -> int | bytes:
+def _class_sort_key(value: ClassValue) -> int | bytes:
     return value if isinstance(value, int) else value.encode()
 
 
-def _as_classes(plain: Iterable[str]) -> list[int] | list[str]:
+def _parse_classes(plain: Iterable[str]) -> list[int] | list[str]:
     """Whole numbers when all are."""
     texts = list(plain)
-    return [int(text) for text in texts] if all(map(_WHOLE.fullmatch, texts)) else texts
+    return [int(text) for text in texts] if all(map(_WHOLE_NUMBER.fullmatch, texts)) else texts
 
 
-def _plain(text: str) -> str:
+def _normalize_class_text(text: str) -> str:
     """One spelling for a whole number, whatever the other classes are: other streams' may be added to them."""
-    match = _WHOLE.fullmatch(text)
+    match = _WHOLE_NUMBER.fullmatch(text)
     return match[1] if match else text
 
 
-def configured(classes: Sequence[object], where: str) -> tuple[Class, ...]:
+def parse_configured_classes(classes: Sequence[object], key: str) -> tuple[ClassValue, ...]:
     """The classes of the configuration in their own order. Raises ConfigError for repeated ones or none."""
     if not classes:
-        raise ConfigError(f"{where}: classes is empty; list them, or leave classes out to take them from the data")
-    listed = _as_classes(_plain(str(value)) for value in classes)
-    (value, count), *_ = Counter[Class](listed).most_common(1)
+        raise ConfigError(f"{key}: classes is empty; list them, or leave classes out to take them from the data")
+    listed = _parse_classes(_normalize_class_text(str(value)) for value in classes)
+    (value, count), *_ = Counter[ClassValue](listed).most_common(1)
     if count > 1:
-        raise ConfigError(f"{where}: class {value!r} is listed twice; list each class once")
+        raise ConfigError(f"{key}: class {value!r} is listed twice; list each class once")
     return tuple(listed)
 
 
-def category(
-    name: str, texts: Sequence[str], codes: Int64s, fixed: tuple[Class, ...] | None, place: Place, where: str
+def build_category_label(
+    name: str,
+    texts: Sequence[str],
+    codes: Int64s,
+    fixed: tuple[ClassValue, ...] | None,
+    format_location: LocationFormatter,
+    key: str,
 ) -> tuple[Int64s, LabelSpec]:
     """Numbers the classes of a label.
 
@@ -65,51 +70,54 @@ def category(
     configured classes. Raises ConfigError for a value that is not among these.
     """
 
-    def found(code: int) -> str:
+    def format_code_location(code: int) -> str:
         rows = np.flatnonzero(codes == code)
-        return f" ({place(int(rows[0]))})" if rows.size else ""
+        return f" ({format_location(int(rows[0]))})" if rows.size else ""
 
-    classes = in_order(texts) if fixed is None else fixed
-    values = numbered(texts, classes, found, where)[codes]
-    return values, with_counts(LabelSpec(name, "category", classes=classes), values)
+    classes = order_classes(texts) if fixed is None else fixed
+    values = lookup_class_numbers(texts, classes, format_code_location, key)[codes]
+    return values, with_class_counts(LabelSpec(name, "category", classes=classes), values)
 
 
-def numbered(texts: Sequence[str], classes: tuple[Class, ...], found: Callable[[int], str], where: str) -> Int64s:
+def lookup_class_numbers(
+    texts: Sequence[str], classes: tuple[ClassValue, ...], format_code_location: Callable[[int], str], key: str
+) -> Int64s:
     """The number of each text among `classes`. Raises ConfigError for one that is none; `found` says where it is."""
-    numbers = numbering(classes)
-    positions = np.array([numbers.get(_plain(text), -1) for text in texts], dtype=np.int64)
+    numbers = build_class_numbers(classes)
+    positions = np.array([numbers.get(_normalize_class_text(text), -1) for text in texts], dtype=np.int64)
     if (positions < 0).any():
         unknown = int(np.argmax(positions < 0))
         raise ConfigError(
-            f"{where}: {texts[unknown]!r}{found(unknown)} is not among the configured classes {shown_classes(classes)}"
+            f"{key}: {texts[unknown]!r}{format_code_location(unknown)} is not among the configured classes "
+            f"{format_classes(classes)}"
             f"{suggest_name(texts[unknown], numbers)}; add it to classes or correct it there"
         )
     return positions
 
 
-def numbering(classes: Iterable[Class]) -> dict[str, int]:
+def build_class_numbers(classes: Iterable[ClassValue]) -> dict[str, int]:
     """The number of each class, by its text."""
     return {str(value): number for number, value in enumerate(classes)}
 
 
-def with_counts(spec: LabelSpec, values: Int64s) -> LabelSpec:
+def with_class_counts(spec: LabelSpec, values: Int64s) -> LabelSpec:
     """`spec` of a category with the samples of each class counted."""
     return replace(spec, counts=tuple(np.bincount(values, minlength=len(spec.classes)).tolist()))
 
 
-def shown_classes(classes: tuple[Class, ...]) -> str:
+def format_classes(classes: tuple[ClassValue, ...]) -> str:
     """The classes for a message, the first ones of many."""
     names = ", ".join(str(value) for value in classes[:_SHOWN_CLASSES])
     more = len(classes) - _SHOWN_CLASSES
     return f"{names} and {more} more" if more > 0 else names
 
 
-def number(
+def build_number_label(
     name: str,
     kind: Literal["int", "float"],
     values: Int64s | npt.NDArray[np.float64],
-    place: Place,
-    where: str,
+    format_location: LocationFormatter,
+    key: str,
 ) -> tuple[Numbers, LabelSpec]:
     """Checks a label of numbers, (n,). Raises ConfigError at the first one not whole (int) or not finite (float)."""
     wide = values.astype(np.float64)
@@ -117,15 +125,21 @@ def number(
     if kind == "float":
         with np.errstate(over="ignore"):
             kept = wide.astype(np.float32)
-        _refuse(~np.isfinite(kept), wide, "a finite number that float32 holds", place, where)
+        _check_none_bad(~np.isfinite(kept), wide, "a finite number that float32 holds", format_location, key)
     else:
         with np.errstate(invalid="ignore"):
             kept = values.astype(np.int64)
         if values.dtype != np.int64:
-            _refuse(
-                np.abs(wide) >= 2.0**63, wide, "a number that int64 holds; use type category or string", place, where
+            _check_none_bad(
+                np.abs(wide) >= 2.0**63,
+                wide,
+                "a number that int64 holds; use type category or string",
+                format_location,
+                key,
             )
-            _refuse(np.trunc(wide) != wide, wide, "a whole number; use type float for fractions", place, where)
+            _check_none_bad(
+                np.trunc(wide) != wide, wide, "a whole number; use type float for fractions", format_location, key
+            )
     return kept, with_moments(LabelSpec(name, kind), kept)
 
 
@@ -135,23 +149,33 @@ def with_moments(spec: LabelSpec, values: ListedValues) -> LabelSpec:
     return replace(spec, mean=float(wide.mean()), std=float(wide.std()))
 
 
-def _refuse(bad: npt.NDArray[np.bool_], values: npt.NDArray[np.float64], wanted: str, place: Place, where: str) -> None:
+def _check_none_bad(
+    bad: npt.NDArray[np.bool_],
+    values: npt.NDArray[np.float64],
+    wanted: str,
+    format_location: LocationFormatter,
+    key: str,
+) -> None:
     if bad.any():
         row = int(np.argmax(bad))
         others = int(bad.sum()) - 1
         more = f" (and {others} more like it)" if others else ""
-        raise ConfigError(f"{where}: {place(row)} holds {values[row]:g}{more}, which is not {wanted}")
+        raise ConfigError(f"{key}: {format_location(row)} holds {values[row]:g}{more}, which is not {wanted}")
 
 
-def string(name: str, texts: Sequence[bytes], place: Place, where: str) -> tuple[npt.NDArray[np.bytes_], LabelSpec]:
+def build_string_label(
+    name: str, texts: Sequence[bytes], format_location: LocationFormatter, key: str
+) -> tuple[npt.NDArray[np.bytes_], LabelSpec]:
     """A label of texts in UTF-8, which may be empty. Raises ConfigError as `string_spec` does."""
     lengths = np.fromiter(map(len, texts), np.int64, count=len(texts))
     nul = np.array([row for row, text in enumerate(texts) if b"\0" in text], np.int64)
-    spec = string_spec(name, lengths, nul, place, where)
+    spec = build_string_spec(name, lengths, nul, format_location, key)
     return np.array(texts, dtype=f"S{max(spec.text_bytes, 1)}"), spec
 
 
-def string_spec(name: str, lengths: Int64s, with_nul: Int64s, place: Place, where: str) -> LabelSpec:
+def build_string_spec(
+    name: str, lengths: Int64s, with_nul: Int64s, format_location: LocationFormatter, key: str
+) -> LabelSpec:
     """A label of texts with `lengths` in bytes (n,), of which the rows `with_nul` hold a NUL.
 
     Raises ConfigError for a text that is too long or holds a NUL.
@@ -160,9 +184,10 @@ def string_spec(name: str, lengths: Int64s, with_nul: Int64s, place: Place, wher
     if longest > MAX_TEXT_BYTES:
         row = int(np.argmax(lengths > MAX_TEXT_BYTES))
         raise ConfigError(
-            f"{where}: {place(row)} holds a text of {lengths[row]} bytes; strings have at most {MAX_TEXT_BYTES}, "
+            f"{key}: {format_location(row)} holds a text of {lengths[row]} bytes; strings have at most "
+            f"{MAX_TEXT_BYTES}, "
             "since every row of a batch has room for the longest: shorten it, or keep long texts in a file of their own"
         )
     if with_nul.size:  # a field of fixed width ends at its NULs
-        raise ConfigError(f"{where}: {place(int(with_nul[0]))} holds a text with a NUL in it; remove it")
+        raise ConfigError(f"{key}: {format_location(int(with_nul[0]))} holds a text with a NUL in it; remove it")
     return LabelSpec(name, "string", text_bytes=longest)

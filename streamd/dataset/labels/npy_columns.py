@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from streamd.dataset.labels.cells import Column, Rows
-from streamd.dataset.labels.convert import labels_of
-from streamd.dataset.manifest.types import WEIGHTS, Scanned, key_of
+from streamd.dataset.labels.cells import Column, SourceRows
+from streamd.dataset.labels.convert import convert_labels
+from streamd.dataset.manifest.types import WEIGHTS_LABEL, ScannedSamples, build_label_key
 from streamd.dataset.paths import patterns
-from streamd.dataset.paths.confined import shown
+from streamd.dataset.paths.confined import format_path
 from streamd.dataset.sources import LabelSource, ListingRequest
 from streamd.errors import ConfigError
 
@@ -23,11 +23,13 @@ _KINDS: Final = "biufSU"  # of dtypes: numbers and texts
 _VECTOR: Final = 2  # dimensions
 
 
-def beside(stream: ListingRequest, files: Mapping[str, LabelSource], scanned: Scanned) -> Scanned:
+def add_file_labels(
+    stream: ListingRequest, files: Mapping[str, LabelSource], scanned: ScannedSamples
+) -> ScannedSamples:
     """What was found, and the labels that `files` hold, a row a sample; all in the order of the configuration."""
-    values, specs, fixed = labels_of(files, of_files(stream.name, files, scanned.samples))
+    values, specs, fixed = convert_labels(files, read_label_files(stream.name, files, scanned.samples))
     values, specs = scanned.labels | values, scanned.specs | specs
-    order = sorted(values, key=[*(stream.labels or values), WEIGHTS].index)
+    order = sorted(values, key=[*(stream.labels or values), WEIGHTS_LABEL].index)
     return replace(
         scanned,
         labels={name: values[name] for name in order},
@@ -36,42 +38,46 @@ def beside(stream: ListingRequest, files: Mapping[str, LabelSource], scanned: Sc
     )
 
 
-def of_files(stream: str, labels: Mapping[str, LabelSource], images: int) -> dict[str, list[Column]]:
+def read_label_files(stream: str, labels: Mapping[str, LabelSource], images: int) -> dict[str, list[Column]]:
     """The columns of those of the `labels` that .npy files hold. Raises ConfigError unless each has a row an image."""
     files = {name: file for name, label in labels.items() if (file := label.file)}
-    return {name: [_of_file(file, key_of(stream, name), images)] for name, file in files.items()}
+    return {name: [_read_label_file(file, build_label_key(stream, name), images)] for name, file in files.items()}
 
 
-def _of_file(path: Path, key: str, images: int) -> Column:
-    header = patterns.read_header(path, f"{key}.from")
-    check_array(header.shape, header.dtype, shown(path), f"{key}.from", images)  # an empty one cannot be mapped
-    return column_of_array(np.load(path, mmap_mode="r"), path, path.name, key, images)
+def _read_label_file(path: Path, key: str, images: int) -> Column:
+    header = patterns.read_npy_header(path, f"{key}.from")
+    check_label_array(
+        header.shape, header.dtype, format_path(path), f"{key}.from", images
+    )  # an empty one cannot be mapped
+    return build_array_column(np.load(path, mmap_mode="r"), path, path.name, key, images)
 
 
-def column_of_array(values: npt.NDArray[Any], path: Path, name: str, key: str, images: int) -> Column:
+def build_array_column(values: npt.NDArray[Any], path: Path, name: str, key: str, images: int) -> Column:
     """An array of numbers or texts, (n,), (n, 1) or (n, k), as a column; one of k holds lists.
 
     `path` is its file, `name` what a person calls it, such as samples.hdf5:/labels, and `key` that of its label. Raises
     ConfigError where it holds something else, or another number of rows than there are `images`.
     """
-    check_array(values.shape, values.dtype, shown(path), f"{key}.from", images)
+    check_label_array(values.shape, values.dtype, format_path(path), f"{key}.from", images)
     width = values.shape[1] if values.ndim == _VECTOR else 1
     native = values.reshape(-1).astype(values.dtype.newbyteorder("="), copy=False)
-    lists = pa.array(_wide(native)) if width == 1 else pa.FixedSizeListArray.from_arrays(pa.array(native), width)
-    return Column(lists, "the array", Rows(path, lambda row: f"{name}[{row}]"), key)
+    lists = (
+        pa.array(_widen_fractions(native)) if width == 1 else pa.FixedSizeListArray.from_arrays(pa.array(native), width)
+    )
+    return Column(lists, "the array", SourceRows(path, lambda row: f"{name}[{row}]"), key)
 
 
-def check_array(shape: tuple[int, ...], dtype: np.dtype[Any], file: str, key: str, images: int) -> None:
+def check_label_array(shape: tuple[int, ...], dtype: np.dtype[Any], file: str, key: str, images: int) -> None:
     """Raises ConfigError unless an array of `file` is a label of so many images; it need not have been read."""
     if dtype.kind not in _KINDS or len(shape) not in {1, _VECTOR} or 0 in shape:
         raise ConfigError(
             f"{key}: {file} holds {dtype} {shape}; labels are numbers or texts, (n,) or (n, k): reshape it, or save it "
             "with .astype"
         )
-    check_rows(key, file, shape[0], images)
+    check_row_count(key, file, shape[0], images)
 
 
-def check_rows(key: str, file: str, rows: int, images: int) -> None:
+def check_row_count(key: str, file: str, rows: int, images: int) -> None:
     """Raises ConfigError unless what `file` holds beside the images has as many rows as there are of them."""
     if rows != images:
         raise ConfigError(
@@ -80,6 +86,6 @@ def check_rows(key: str, file: str, rows: int, images: int) -> None:
         )
 
 
-def _wide(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _widen_fractions(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Fractions as cells of a table are read: classes are made of their digits, and 0.1 has others in each width."""
     return values.astype(np.float64, copy=False) if values.dtype.kind == "f" else values

@@ -18,14 +18,14 @@ import pyarrow.compute as pc
 from streamd.core.spec import LabelSpec
 from streamd.core.text import format_count
 from streamd.dataset.labels import cells, encode
-from streamd.dataset.labels.cells import Column, Rows, Texts
-from streamd.dataset.labels.encode import Class
-from streamd.dataset.labels.tags import Packed, with_tag_counts
+from streamd.dataset.labels.cells import Column, SourceRows, Texts
+from streamd.dataset.labels.encode import ClassValue
+from streamd.dataset.labels.tags import PackedTags, with_tag_counts
 from streamd.dataset.manifest.types import Int64s
 from streamd.errors import ConfigError
 
 _BLOCK_NUMBERS: Final = 1 << 22  # at a time
-_SHOWN: Final = 8  # numbers of a row in a message
+_SHOWN_NUMBERS: Final = 8  # numbers of a row in a message
 _GAP: Final = r"(?:\s*[,;|]\s*|\s+)"
 _ZERO, _ONE, _ANY = (rf"{digits}(?:\.0*)?" for digits in ("0", "1", "[01]"))
 _ONE_HOT: Final = rf"^\[?\s*(?:(?:{_ZERO}{_GAP})+{_ONE}(?:{_GAP}{_ZERO})*|{_ONE}(?:{_GAP}{_ZERO})+)\s*\]?$"
@@ -34,167 +34,177 @@ _MULTI_HOT: Final = rf"^\[?\s*{_ANY}(?:{_GAP}{_ANY})+\s*\]?$"
 Marks = npt.NDArray[np.float64]
 
 
-def category(name: str, columns: Sequence[Column], classes: tuple[Class, ...] | None) -> tuple[Int64s, LabelSpec]:
+def convert_one_hot(
+    name: str, columns: Sequence[Column], classes: tuple[ClassValue, ...] | None
+) -> tuple[Int64s, LabelSpec]:
     """The class of each row, whose number is 1. `classes` are in the order of the numbers; None calls them 0 to k - 1.
 
     Raises ConfigError, naming the row, where another number of them is 1, or one is neither 0 nor 1.
     """
-    width = width_of(columns)
-    named = _named(columns[0], classes, width)
-    values = [_classes(marks, part) for part, marks in _parts(columns, width)]
+    width = compute_vector_width(columns)
+    named = _name_classes(columns[0], classes, width)
+    values = [_find_marked_classes(marks, part) for part, marks in _iterate_marks(columns, width)]
     found: Int64s = np.concatenate(values)
-    return found, encode.with_counts(LabelSpec(name, "category", classes=named), found)
+    return found, encode.with_class_counts(LabelSpec(name, "category", classes=named), found)
 
 
-def tags(name: str, columns: Sequence[Column], classes: tuple[Class, ...] | None) -> tuple[Packed, LabelSpec]:
+def convert_multi_hot(
+    name: str, columns: Sequence[Column], classes: tuple[ClassValue, ...] | None
+) -> tuple[PackedTags, LabelSpec]:
     """The classes whose numbers are 1, as `tags.tags` gives them. Otherwise as `category`."""
-    width = width_of(columns)
-    named = _named(columns[0], classes, width)
-    packed = [_packed(marks, part) for part, marks in _parts(columns, width)]
-    found: Packed = np.concatenate(packed)
+    width = compute_vector_width(columns)
+    named = _name_classes(columns[0], classes, width)
+    packed = [_pack_marks(marks, part) for part, marks in _iterate_marks(columns, width)]
+    found: PackedTags = np.concatenate(packed)
     return found, with_tag_counts(LabelSpec(name, "tags", width=width, classes=named), found)
 
 
-def width_of(columns: Sequence[Column]) -> int:
+def compute_vector_width(columns: Sequence[Column]) -> int:
     """The numbers of a row: one a column, or those of a list. Raises ConfigError unless all lists are as long."""
     column = columns[0]
-    if not cells.holds_lists(column):
+    if not cells.has_lists(column):
         return len(columns)
-    lengths = _lengths(column.cells)
+    lengths = _list_lengths(column.cells)
     odd = int(np.argmax(lengths != lengths[0])) if lengths[0] else 0
     if not lengths[0] or lengths[odd] != lengths[0]:
         raise ConfigError(
-            f"{column.key}: {column.rows.place(odd)}: {column.what} holds {lengths[odd]} numbers where the first row "
+            f"{column.key}: {column.rows.format_location(odd)}: {column.display_name} holds {lengths[odd]} "
+            "numbers where the first row "
             f"holds {lengths[0]}; a vector has as many in every row, and at least one"
         )
     return int(lengths[0])
 
 
-def stored(columns: Sequence[Column], *, listed: bool, single: bool) -> Sequence[Column] | None:
+def find_mark_columns(columns: Sequence[Column], *, listed: bool, single: bool) -> Sequence[Column] | None:
     """What of a label's `columns` holds 0 and 1; None: its classes are there by their names.
 
     `listed`: the configuration lists several columns. `single`: one number is 1, as a category wants it.
     """
     if listed:
         return columns
-    if not cells.holds_lists(columns[0]):
-        lists = _spelled(columns[0], single=single)
+    if not cells.has_lists(columns[0]):
+        lists = _parse_mark_texts(columns[0], single=single)
         return None if lists is None else [lists]
-    return columns if single or _is_array(columns[0]) or _is_hot(columns[0]) else None
+    return columns if single or _is_array_column(columns[0]) or _has_only_marks(columns[0]) else None
 
 
-def _spelled(column: Column, *, single: bool) -> Column | None:
+def _parse_mark_texts(column: Column, *, single: bool) -> Column | None:
     """A column of texts such as `0 0 1` or `[0, 1, 0]` as one of lists; None where a text is another.
 
     `single`: exactly one number is 1; otherwise the texts are a class each, whatever they look like.
     """
     pattern = _ONE_HOT if single else _MULTI_HOT
-    if not _match(cells.as_any_texts(part_of(column, 0, 1)), pattern):  # the first says it of nearly all columns
+    if not _all_match(
+        cells.convert_to_texts(slice_column(column, 0, 1)), pattern
+    ):  # the first says it of nearly all columns
         return None
-    texts = cells.as_any_texts(column)
-    if not _match(texts, pattern):
+    texts = cells.convert_to_texts(column)
+    if not _all_match(texts, pattern):
         return None
     lists = pc.split_pattern_regex(pc.utf8_trim(texts, "[] \t"), _GAP)
-    return replace(column, cells=lists) if _is_wide(lists) else None
+    return replace(column, cells=lists) if _has_equal_lengths(lists) else None
 
 
-def _is_array(column: Column) -> bool:
+def _is_array_column(column: Column) -> bool:
     """Whether the lists are rows of an array of numbers."""
     kind = column.cells.type
-    return bool(pa.types.is_fixed_size_list(kind)) and _is_number(kind.value_type)
+    return bool(pa.types.is_fixed_size_list(kind)) and _is_number_type(kind.value_type)
 
 
-def _is_hot(column: Column) -> bool:
+def _has_only_marks(column: Column) -> bool:
     """Whether a column of lists holds nothing but 0 and 1, as many in each row, and more than one.
 
     Such lists are no tags by name: two of three would be the same.
     """
-    if not _is_wide(column.cells):
+    if not _has_equal_lengths(column.cells):
         return False
-    elements = cells.as_lists(column)[0].cells
-    if not _is_number(elements.type):
-        return cells.is_text(elements.type) and _match(elements, f"^{_ANY}$")
+    elements = cells.flatten_lists(column)[0].cells
+    if not _is_number_type(elements.type):
+        return cells.is_text_type(elements.type) and _all_match(elements, f"^{_ANY}$")
     return bool(pc.all(pc.is_in(elements, value_set=pa.array([0, 1]).cast(elements.type))).as_py())
 
 
-def _is_number(kind: pa.DataType) -> bool:
+def _is_number_type(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
 
 
-def part_of(column: Column, start: int, stop: int) -> Column:
+def slice_column(column: Column, start: int, stop: int) -> Column:
     """The rows from `start` to `stop`; places still tell where they stand."""
-    rows = Rows(column.rows.path, lambda row: column.rows.place(start + row))
+    rows = SourceRows(column.rows.path, lambda row: column.rows.format_location(start + row))
     return replace(column, cells=column.cells.slice(start, stop - start), rows=rows)
 
 
-def _match(texts: Texts, pattern: str) -> bool:
+def _all_match(texts: Texts, pattern: str) -> bool:
     return bool(pc.all(pc.match_substring_regex(texts, pattern)).as_py())
 
 
-def _is_wide(lists: Any) -> bool:
-    lengths = _lengths(lists)
+def _has_equal_lengths(lists: Any) -> bool:
+    lengths = _list_lengths(lists)
     return bool(lengths.size and lengths[0] > 1 and (lengths == lengths[0]).all())
 
 
-def _lengths(lists: Any) -> npt.NDArray[np.int64]:
+def _list_lengths(lists: Any) -> npt.NDArray[np.int64]:
     """Of each list; a gap has none."""
     lengths = pc.fill_null(pc.list_value_length(lists), pa.scalar(0, pa.int32()))
     return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)
 
 
-def _named(column: Column, classes: tuple[Class, ...] | None, width: int) -> tuple[Class, ...]:
+def _name_classes(column: Column, classes: tuple[ClassValue, ...] | None, width: int) -> tuple[ClassValue, ...]:
     if classes is None:
         return tuple(range(width))
     if len(classes) != width:
         raise ConfigError(
-            f"{column.key}: classes has {format_count(len(classes), 'class', 'classes')}, and {column.what} holds "
+            f"{column.key}: classes has {format_count(len(classes), 'class', 'classes')}, and "
+            f"{column.display_name} holds "
             f"{format_count(width, 'number')} a row, one a class; list as many, in the order of the numbers"
         )
     return classes
 
 
-def _parts(columns: Sequence[Column], width: int) -> Iterator[tuple[Column, Marks]]:
+def _iterate_marks(columns: Sequence[Column], width: int) -> Iterator[tuple[Column, Marks]]:
     """The first column and the numbers of all, (rows, width), of some rows at a time."""
     rows = len(columns[0].cells)
     step = max(1, _BLOCK_NUMBERS // width)
     for start in range(0, rows, step):
-        parts = [part_of(column, start, min(rows, start + step)) for column in columns]
-        yield parts[0], np.concatenate([_numbers(part) for part in parts], axis=1)
+        parts = [slice_column(column, start, min(rows, start + step)) for column in columns]
+        yield parts[0], np.concatenate([_extract_marks(part) for part in parts], axis=1)
 
 
-def _numbers(part: Column) -> Marks:
+def _extract_marks(part: Column) -> Marks:
     """(rows, k) of a column of lists, (rows, 1) of another."""
-    flat = cells.as_lists(part)[0] if cells.holds_lists(part) else part
-    return cells.as_numbers(flat, "float").astype(np.float64, copy=False).reshape(len(part.cells), -1)
+    flat = cells.flatten_lists(part)[0] if cells.has_lists(part) else part
+    return cells.convert_to_numbers(flat, "float").astype(np.float64, copy=False).reshape(len(part.cells), -1)
 
 
-def _classes(marks: Marks, part: Column) -> Int64s:
-    _refuse_other(marks, part)
+def _find_marked_classes(marks: Marks, part: Column) -> Int64s:
+    _check_marks(marks, part)
     ones = marks.sum(axis=1)
     if (ones != 1).any():
         row = int(np.argmax(ones != 1))
         raise ConfigError(
-            f"{part.key}: {part.rows.place(row)} holds {_shown(marks[row])}, where {ones[row]:g} are 1; a category has "
+            f"{part.key}: {part.rows.format_location(row)} holds {_format_numbers(marks[row])}, where "
+            f"{ones[row]:g} are 1; a category has "
             "one 1 in every row: use type: tags for any number of classes a sample, or correct it"
         )
     return np.asarray(marks.argmax(axis=1), np.int64)
 
 
-def _packed(marks: Marks, part: Column) -> Packed:
-    _refuse_other(marks, part)
+def _pack_marks(marks: Marks, part: Column) -> PackedTags:
+    _check_marks(marks, part)
     return np.packbits(marks == 1, axis=1)
 
 
-def _refuse_other(marks: Marks, part: Column) -> None:
+def _check_marks(marks: Marks, part: Column) -> None:
     other = ((marks != 0) & (marks != 1)).any(axis=1)
     if other.any():
         row = int(np.argmax(other))
         raise ConfigError(
-            f"{part.key}: {part.rows.place(row)} holds {_shown(marks[row])}; several numbers a row make a class where "
+            f"{part.key}: {part.rows.format_location(row)} holds {_format_numbers(marks[row])}; several numbers a "
+            "row make a class where "
             "they are 0 and 1: use type: float for a vector or for soft labels, or correct it"
         )
 
 
-def _shown(numbers: Marks) -> str:
-    shown = ", ".join(f"{number:g}" for number in numbers[:_SHOWN])
-    return f"[{shown}, ...]" if numbers.size > _SHOWN else f"[{shown}]"
+def _format_numbers(numbers: Marks) -> str:
+    shown = ", ".join(f"{number:g}" for number in numbers[:_SHOWN_NUMBERS])
+    return f"[{shown}, ...]" if numbers.size > _SHOWN_NUMBERS else f"[{shown}]"

@@ -12,15 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.core.spec import LabelSpec
-from streamd.dataset.labels.encode import Class, in_order, numbered
-from streamd.dataset.manifest.types import Int64s, Place
+from streamd.dataset.labels.encode import ClassValue, lookup_class_numbers, order_classes
+from streamd.dataset.manifest.types import Int64s, LocationFormatter
 from streamd.errors import ConfigError
 
-Packed = npt.NDArray[np.uint8]
+PackedTags = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
-class Tagged:
+class SampleTags:
     """The tags of `samples` samples: `texts` are the distinct ones; sample `rows[i]` has the one at `codes[i]`."""
 
     samples: int
@@ -29,48 +29,48 @@ class Tagged:
     codes: Int64s
 
 
-def tags(
-    name: str, tagged: Tagged, fixed: tuple[Class, ...] | None, place: Place, where: str
-) -> tuple[Packed, LabelSpec]:
+def build_tags_label(
+    name: str, tagged: SampleTags, fixed: tuple[ClassValue, ...] | None, format_location: LocationFormatter, key: str
+) -> tuple[PackedTags, LabelSpec]:
     """Numbers the tags of a label; `fixed` are the configured classes.
 
     Raises ConfigError for a tag that is not among these, and where no sample has any tag.
     """
 
-    def found(code: int) -> str:
-        return f" ({place(int(tagged.rows[np.argmax(tagged.codes == code)]))})"
+    def format_code_location(code: int) -> str:
+        return f" ({format_location(int(tagged.rows[np.argmax(tagged.codes == code)]))})"
 
     if not (tagged.texts or fixed):
-        raise ConfigError(f"{where}: no sample has a tag, so there are no classes; fill them in, or list the classes")
-    classes = in_order(tagged.texts) if fixed is None else fixed
-    numbers = numbered(tagged.texts, classes, found, where)[tagged.codes]
-    packed = _empty(tagged.samples, len(classes))
-    np.bitwise_or.at(packed, (tagged.rows, numbers >> 3), _bit(numbers))
+        raise ConfigError(f"{key}: no sample has a tag, so there are no classes; fill them in, or list the classes")
+    classes = order_classes(tagged.texts) if fixed is None else fixed
+    numbers = lookup_class_numbers(tagged.texts, classes, format_code_location, key)[tagged.codes]
+    packed = _make_empty_tags(tagged.samples, len(classes))
+    np.bitwise_or.at(packed, (tagged.rows, numbers >> 3), _compute_bit(numbers))
     return packed, with_tag_counts(LabelSpec(name, "tags", width=len(classes), classes=classes), packed)
 
 
-def renumbered_tags(packed: Packed, numbers: Int64s, width: int) -> Packed:
+def renumber_tags(packed: PackedTags, numbers: Int64s, width: int) -> PackedTags:
     """The same tags, where class k has become class `numbers[k]` of `width`."""
-    moved = _empty(len(packed), width)
+    moved = _make_empty_tags(len(packed), width)
     for old, new in enumerate(numbers.tolist()):
-        moved[_having(packed, old), new >> 3] |= _bit(np.int64(new))
+        moved[_find_tagged(packed, old), new >> 3] |= _compute_bit(np.int64(new))
     return moved
 
 
-def with_tag_counts(spec: LabelSpec, packed: Packed) -> LabelSpec:
+def with_tag_counts(spec: LabelSpec, packed: PackedTags) -> LabelSpec:
     """`spec` with the samples of each tag counted."""
-    return replace(spec, counts=tuple(int(_having(packed, tag).sum()) for tag in range(spec.width)))
+    return replace(spec, counts=tuple(int(_find_tagged(packed, tag).sum()) for tag in range(spec.width)))
 
 
-def _empty(samples: int, width: int) -> Packed:
+def _make_empty_tags(samples: int, width: int) -> PackedTags:
     return np.zeros((samples, -(-width // 8)), dtype=np.uint8)
 
 
-def _bit(numbers: npt.NDArray[np.int64] | np.int64) -> Packed:
+def _compute_bit(numbers: npt.NDArray[np.int64] | np.int64) -> PackedTags:
     return np.asarray(128 >> (numbers & 7), dtype=np.uint8)
 
 
-def _having(packed: Packed, tag: int) -> npt.NDArray[np.bool_]:
+def _find_tagged(packed: PackedTags, tag: int) -> npt.NDArray[np.bool_]:
     """Which samples have the tag, (n,)."""
-    having: npt.NDArray[np.bool_] = packed[:, tag >> 3] & _bit(np.int64(tag)) != 0
+    having: npt.NDArray[np.bool_] = packed[:, tag >> 3] & _compute_bit(np.int64(tag)) != 0
     return having

@@ -7,31 +7,31 @@ from dataclasses import replace
 
 import numpy as np
 
-from streamd.dataset.manifest.types import WEIGHTS, Scanned
+from streamd.dataset.manifest.types import WEIGHTS_LABEL, ScannedSamples
 from streamd.dataset.sources import LabelSource, ListingRequest
 from streamd.errors import ConfigError
 
 
-def asked(stream: ListingRequest) -> Mapping[str, LabelSource]:
+def collect_labels(stream: ListingRequest) -> Mapping[str, LabelSource]:
     """The labels that are configured, and the weights."""
     labels = stream.labels or {}
-    return labels if stream.weights is None else {**labels, WEIGHTS: stream.weights}
+    return labels if stream.weights is None else {**labels, WEIGHTS_LABEL: stream.weights}
 
 
-def split_by_file(stream: ListingRequest) -> tuple[Mapping[str, LabelSource] | None, dict[str, LabelSource]]:
+def split_file_labels(stream: ListingRequest) -> tuple[Mapping[str, LabelSource] | None, dict[str, LabelSource]]:
     """For a source that has no columns: what it has by itself, None as ListingRequest has it, and what files hold.
 
     Raises ConfigError for weights that it cannot have by itself.
     """
-    wanted = asked(stream)
+    wanted = collect_labels(stream)
     files = {name: each for name, each in wanted.items() if each.file}
-    if stream.weights is not None and WEIGHTS not in files:
-        _refuse_column(stream, stream.weights)
+    if stream.weights is not None and WEIGHTS_LABEL not in files:
+        _check_weights_source(stream, stream.weights)
     own = None if stream.labels is None else {name: each for name, each in wanted.items() if name not in files}
     return own, files
 
 
-def _refuse_column(stream: ListingRequest, weights: LabelSource) -> None:
+def _check_weights_source(stream: ListingRequest, weights: LabelSource) -> None:
     key, kind = f"streams.{stream.name}.weights", stream.source.kind
     if not stream.source.has_fields:
         raise ConfigError(
@@ -42,19 +42,19 @@ def _refuse_column(stream: ListingRequest, weights: LabelSource) -> None:
         raise ConfigError(f"{key}: of a {kind} they are read with its labels, and none are named; add labels, or {{}}")
 
 
-def weighed(scanned: Scanned) -> Scanned:
+def extract_weights(scanned: ScannedSamples) -> ScannedSamples:
     """What was found, with its weights where they belong."""
-    if WEIGHTS not in scanned.labels:
+    if WEIGHTS_LABEL not in scanned.labels:
         return scanned
     return replace(
         scanned,
-        labels={name: values for name, values in scanned.labels.items() if name != WEIGHTS},
-        specs={name: spec for name, spec in scanned.specs.items() if name != WEIGHTS},
-        weights=np.asarray(scanned.labels[WEIGHTS], np.float32),
+        labels={name: values for name, values in scanned.labels.items() if name != WEIGHTS_LABEL},
+        specs={name: spec for name, spec in scanned.specs.items() if name != WEIGHTS_LABEL},
+        weights=np.asarray(scanned.labels[WEIGHTS_LABEL], np.float32),
     )
 
 
-def with_some_weight(stream: ListingRequest, scanned: Scanned) -> Scanned:
+def require_some_weight(stream: ListingRequest, scanned: ScannedSamples) -> ScannedSamples:
     """What was found. Raises ConfigError where no sample weighs anything, since nothing would be learnt."""
     if scanned.weights is not None and scanned.weights.size and not scanned.weights.any():
         raise ConfigError(

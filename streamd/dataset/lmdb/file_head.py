@@ -19,8 +19,8 @@ _COMMIT_AT: Final = _META.size - _COMMIT.size
 _MAGIC: Final = 0xBEEFC0DE
 _VERSION: Final = 1
 _PAGE_BYTES: Final = frozenset(1 << power for power in range(9, 17))
-OFFSETS: Final = "offsets"  # a column of the manifest: where in such a file each image begins, in bytes
-COMMIT: Final = "commit"  # the same: the number of the last write before it was listed, alone
+OFFSETS_COLUMN: Final = "offsets"  # a column of the manifest: where in such a file each image begins, in bytes
+COMMIT_COLUMN: Final = "commit"  # the same: the number of the last write before it was listed, alone
 HEAD_BYTES: Final = max(_PAGE_BYTES) + _META.size  # what `read_head` needs of a file, or all of a shorter one
 
 
@@ -34,45 +34,45 @@ _NO_PAGE: Final = (1 << 64) - 1  # the root of a table without entries
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class LmdbHead:
     """`commit` is the number of the last write; `end`, in bytes, is where the last page ends, which may be a free one.
 
     `root` is the number of the page from which all others that are in use are found.
     """
 
     page_bytes: int
-    end: int
+    end_offset: int
     commit: int
     root: int
 
 
-def read_head(data: bytes | memoryview) -> Head | None:
+def parse_head(data: bytes | memoryview) -> LmdbHead | None:
     """The head of the file that begins so; None when it is no LMDB file of a 64-bit, little-endian machine."""
-    first = _meta(data, 0)
-    second = None if first is None else _meta(data, first.page_bytes)
+    first = _parse_meta_page(data, 0)
+    second = None if first is None else _parse_meta_page(data, first.page_bytes)
     if first is None or second is None:
         return None
     return max(first, second, key=lambda head: head.commit)
 
 
-def _meta(data: bytes | memoryview, offset: int) -> Head | None:
+def _parse_meta_page(data: bytes | memoryview, offset: int) -> LmdbHead | None:
     if len(data) < offset + _META.size:
         return None
     magic, version, page_bytes, root, last_page, commit = _META.unpack_from(data, offset)
     if (magic, version) != (_MAGIC, _VERSION) or page_bytes not in _PAGE_BYTES:
         return None
-    return Head(page_bytes, (last_page + 1) * page_bytes, commit, root)
+    return LmdbHead(page_bytes, (last_page + 1) * page_bytes, commit, root)
 
 
-def last_commit(data: bytes | memoryview, page_bytes: int) -> int:
+def parse_last_commit(data: bytes | memoryview, page_bytes: int) -> int:
     """The number of the last write to the file that begins so, which is a `Head.commit`; for one that has a head."""
     commits = (int(_COMMIT.unpack_from(data, page + _COMMIT_AT)[0]) for page in (0, page_bytes))
     return max(commits)
 
 
-def is_whole(data: bytes | memoryview, head: Head) -> bool:
+def is_file_whole(data: bytes | memoryview, head: LmdbHead) -> bool:
     """Whether every page that is in use lies in `data`, a whole file. Free pages at its end need not be written."""
-    if len(data) >= head.end:
+    if len(data) >= head.end_offset:
         return True
     pending, seen = [head.root], {_NO_PAGE}
     while pending:
@@ -83,14 +83,14 @@ def is_whole(data: bytes | memoryview, head: Head) -> bool:
         start = page * head.page_bytes
         if start + head.page_bytes > len(data):
             return False
-        below, last = _named_by(data[start : start + head.page_bytes])
+        below, last = _list_child_pages(data[start : start + head.page_bytes])
         if (last + 1) * head.page_bytes > len(data):
             return False
         pending += below
     return True
 
 
-def _named_by(page: bytes | memoryview) -> tuple[list[int], int]:
+def _list_child_pages(page: bytes | memoryview) -> tuple[list[int], int]:
     """The pages below one, and the last of those that hold its large values."""
     kind, lower = _PAGE.unpack_from(page)
     below, last = [], 0

@@ -23,21 +23,21 @@ from msgspec.msgpack import Decoder, decode, encode
 DATA_DB: Final = b"data_db"
 META_DB: Final = b"meta_db"
 COUNT_KEY: Final = b"nb_samples"
-_ARRAY: Final = 2  # the `type` of an array; 1 is a text, which ml-pyxis itself never writes
-_value: Final = Decoder(dict[str, memoryview])
-_parts: Final = Decoder(dict[bytes, msgspec.Raw])
-_text: Final = Decoder(str)
-_shape: Final = Decoder(tuple[int, ...])
-_data: Final = Decoder(memoryview)
+_ARRAY_TYPE: Final = 2  # the `type` of an array; 1 is a text, which ml-pyxis itself never writes
+_value_decoder: Final = Decoder(dict[str, memoryview])
+_parts_decoder: Final = Decoder(dict[bytes, msgspec.Raw])
+_text_decoder: Final = Decoder(str)
+_shape_decoder: Final = Decoder(tuple[int, ...])
+_data_decoder: Final = Decoder(memoryview)
 
-Bytes = bytes | memoryview
+BytesLike = bytes | memoryview
 
 
 class UnfitValueError(Exception):
     """A value that is not laid out so, and why."""
 
 
-def key_of_sample(number: int) -> bytes:
+def build_sample_key(number: int) -> bytes:
     """The key of a sample in `data_db`."""
     return b"%010d" % number
 
@@ -49,11 +49,11 @@ def encode_sample(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
 
 def _encode_array(array: npt.NDArray[Any]) -> bytes:
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-    return encode({b"type": _ARRAY, b"dtype": array.dtype.str, b"shape": array.shape, b"data": data})
+    return encode({b"type": _ARRAY_TYPE, b"dtype": array.dtype.str, b"shape": array.shape, b"data": data})
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class ArrayField:
     """One array of a value: the bytes from `start` to `stop`, in C order."""
 
     dtype: np.dtype[Any]
@@ -63,49 +63,49 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class ValueTemplate:
     """How a value is laid out, and every other one that `fits`: `fields` are its arrays by name."""
 
-    fields: Mapping[str, Field]
+    fields: Mapping[str, ArrayField]
     _length: int
     _fixed: tuple[tuple[int, int, bytes], ...]  # what lies between the arrays: from, to, bytes
 
     @staticmethod
-    def of(value: Bytes) -> Template:
+    def from_value(value: BytesLike) -> ValueTemplate:
         """Takes a value apart; what is no array is passed over. Raises UnfitValueError."""
         try:
-            inner = _value.decode(value)
+            inner = _value_decoder.decode(value)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise UnfitValueError(f"it is no msgpack map from names to bytes ({error})") from error
-        found = {name: _field(name, packed, address_of(value)) for name, packed in inner.items()}
+        found = {name: _parse_field(name, packed, find_address(value)) for name, packed in inner.items()}
         fields = {name: field for name, field in found.items() if field is not None}
         arrays = sorted((field.start, field.stop) for field in fields.values())
         gaps = pairwise([0, *(end for array in arrays for end in array), len(value)])
         fixed = tuple((start, stop, bytes(value[start:stop])) for start, stop in list(gaps)[::2])
-        return Template(fields, len(value), fixed)
+        return ValueTemplate(fields, len(value), fixed)
 
-    def fits(self, value: Bytes) -> bool:
+    def matches_value(self, value: BytesLike) -> bool:
         """Whether a value has the same arrays, of the same shapes, at the same places."""
         return len(value) == self._length and all(value[start:stop] == piece for start, stop, piece in self._fixed)
 
 
-def _field(name: str, packed: memoryview, origin: int) -> Field | None:
+def _parse_field(name: str, packed: memoryview, origin: int) -> ArrayField | None:
     """An array, in a value that begins at the address `origin`; None for what is none."""
     try:
-        parts = _parts.decode(packed)
-        if decode(parts[b"type"]) != _ARRAY:
+        parts = _parts_decoder.decode(packed)
+        if decode(parts[b"type"]) != _ARRAY_TYPE:
             return None
-        dtype, shape = np.dtype(_text.decode(parts[b"dtype"])), _shape.decode(parts[b"shape"])
-        data = _data.decode(parts[b"data"])
+        dtype, shape = np.dtype(_text_decoder.decode(parts[b"dtype"])), _shape_decoder.decode(parts[b"shape"])
+        data = _data_decoder.decode(parts[b"data"])
     except (msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError, ValueError):
         return None
     if dtype.hasobject or min(shape, default=0) < 0 or prod(shape) * dtype.itemsize != data.nbytes:
         raise UnfitValueError(f"its {name!r} claims to be {dtype} {shape} and has {data.nbytes} bytes")
-    start = address_of(data) - origin if data.nbytes else 0
-    return Field(dtype, shape, start, start + data.nbytes)
+    start = find_address(data) - origin if data.nbytes else 0
+    return ArrayField(dtype, shape, start, start + data.nbytes)
 
 
-def address_of(memory: Bytes) -> int:
+def find_address(memory: BytesLike) -> int:
     """Where it lies in this process."""
     address: int = np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
     return address

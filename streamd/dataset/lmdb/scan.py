@@ -23,24 +23,38 @@ import lmdb
 import numpy as np
 import numpy.typing as npt
 
-from streamd.dataset.arrays.pixels import FEW, beyond, images_of
+from streamd.dataset.arrays.pixels import INSPECTED_IMAGES, format_range_warning, inspect_image_array
 from streamd.dataset.labels import npy_columns
 from streamd.dataset.labels.cells import Column
-from streamd.dataset.labels.convert import labels_of
+from streamd.dataset.labels.convert import convert_labels
 from streamd.dataset.lmdb import LmdbSource
-from streamd.dataset.lmdb.file_head import COMMIT, HEAD_BYTES, OFFSETS, Head, is_whole, read_head
+from streamd.dataset.lmdb.file_head import (
+    COMMIT_COLUMN,
+    HEAD_BYTES,
+    OFFSETS_COLUMN,
+    LmdbHead,
+    is_file_whole,
+    parse_head,
+)
 from streamd.dataset.lmdb.pyxis_layout import (
     COUNT_KEY,
     DATA_DB,
     META_DB,
-    Field,
-    Template,
+    ArrayField,
     UnfitValueError,
-    address_of,
-    key_of_sample,
+    ValueTemplate,
+    build_sample_key,
+    find_address,
 )
-from streamd.dataset.manifest.types import Arrays, Int64s, Scanned, Stored, key_of, name_of_row
-from streamd.dataset.paths.confined import PROGRESS_FILES, Fence, reading, shown, stat_files
+from streamd.dataset.manifest.types import (
+    ArrayFiles,
+    Int64s,
+    ScannedSamples,
+    StorageFormat,
+    build_label_key,
+    build_row_name,
+)
+from streamd.dataset.paths.confined import PROGRESS_FILES, ConfinedRoot, format_path, stat_files, translate_read_errors
 from streamd.dataset.sources import LabelSource
 from streamd.errors import ConfigError, suggest_name
 
@@ -57,164 +71,182 @@ _MAPS: Final = Path("/proc/self/maps")
 
 def scan_lmdb(
     stream: str, source: LmdbSource, labels: Mapping[str, LabelSource], progress: Callable[[int], None]
-) -> Scanned:
+) -> ScannedSamples:
     """Lists the samples of an LMDB file. Raises ConfigError."""
     key = f"streams.{stream}.source.path"
-    path = _data_file(source.path, key)
+    path = _find_data_file(source.path, key)
     files = [os.fsencode(path.name)]
-    sizes, mtimes_ns, _ = stat_files(Fence(os.fsencode(path.parent), key), files, progress)
-    asked = {name: _asked(name, label) for name, label in labels.items() if label.file is None}
-    keys = {array: f"{key_of(stream, name)}.from" for name, several in asked.items() for array in several}
+    sizes, mtimes_ns, _ = stat_files(ConfinedRoot(os.fsencode(path.parent), key), files, progress)
+    asked = {name: _list_label_arrays(name, label) for name, label in labels.items() if label.file is None}
+    keys = {array: f"{build_label_key(stream, name)}.from" for name, several in asked.items() for array in several}
     with opened(path, key) as file:
-        listing = _Listing(file, source, f"streams.{stream}.source.images", keys)
-        listing.read(progress)
+        listing = _LmdbListing(file, source, f"streams.{stream}.source.images", keys)
+        listing.read_samples(progress)
 
     def column(name: str, array: str) -> Column:
-        values = listing.columns[array].values()
-        return npy_columns.column_of_array(values, path, f"{path.name}:{array}", key_of(stream, name), file.count)
+        values = listing.collectors[array].join_values()
+        return npy_columns.build_array_column(
+            values, path, f"{path.name}:{array}", build_label_key(stream, name), file.count
+        )
 
     columns = {name: [column(name, array) for array in several] for name, several in asked.items()}
-    found = labels_of(labels, columns | npy_columns.of_files(stream, labels, file.count))
-    extra = {OFFSETS: listing.offsets, COMMIT: np.array([file.commit])}
-    return Scanned(path.parent, files, sizes, mtimes_ns, *found, arrays=listing.arrays, extra=extra)
+    found = convert_labels(labels, columns | npy_columns.read_label_files(stream, labels, file.count))
+    extra = {OFFSETS_COLUMN: listing.offsets, COMMIT_COLUMN: np.array([file.commit])}
+    return ScannedSamples(path.parent, files, sizes, mtimes_ns, *found, arrays=listing.arrays, extra=extra)
 
 
-def _data_file(path: Path, key: str) -> Path:
+def _find_data_file(path: Path, key: str) -> Path:
     """The file that holds the data: `path`, or the one in that folder. Links of the user's own choice are followed."""
-    with reading(path, key):
+    with translate_read_errors(path, key):
         data = path / _DATA_FILE if path.is_dir() else path
         if path.is_dir() and not data.exists():
-            raise ConfigError(f"{key}: the folder {shown(path)} holds no {_DATA_FILE}, as LMDB's do; correct the path")
+            raise ConfigError(
+                f"{key}: the folder {format_path(path)} holds no {_DATA_FILE}, as LMDB's do; correct the path"
+            )
         return data.resolve(strict=True)
 
 
-def _asked(name: str, label: LabelSource) -> list[str]:
+def _list_label_arrays(name: str, label: LabelSource) -> list[str]:
     """The arrays of each sample that a label is made of."""
     return [str(each) for each in label.source] if isinstance(label.source, tuple) else [str(label.source or name)]
 
 
 @dataclass(slots=True)
-class _Column:
+class _ArrayCollector:
     """The values of an array of all samples, collected one by one."""
 
-    fields: list[Field] = field(default_factory=list)  # one a run, where its last value lies
+    fields: list[ArrayField] = field(default_factory=list)  # one a run, where its last value lies
     runs: list[bytearray] = field(default_factory=list)  # values of one dtype, one after the other
 
-    def lies(self, found: Field) -> None:
+    def set_field(self, found: ArrayField) -> None:
         """From now on values lie there."""
         if not self.fields or found.dtype != self.fields[-1].dtype:
             self.runs.append(bytearray())
             self.fields.append(found)
         self.fields[-1] = found
 
-    def add(self, value: memoryview) -> None:
+    def add_value(self, value: memoryview) -> None:
         place = self.fields[-1]
         self.runs[-1] += value[place.start : place.stop]
 
-    def values(self) -> npt.NDArray[Any]:
+    def join_values(self) -> npt.NDArray[Any]:
         """(n, ...) in the widest of their dtypes."""
         runs = zip(self.runs, self.fields, strict=True)
         return np.concatenate([np.frombuffer(run, each.dtype).reshape(-1, *each.shape) for run, each in runs])
 
 
-class _Listing:
+class _LmdbListing:
     """Reads a file once. `keys` of the configuration ask for the arrays of labels, by the arrays' names."""
 
     def __init__(self, file: PyxisFile, source: LmdbSource, images_key: str, keys: Mapping[str, str]) -> None:
         self._file = file
-        self._images = source.images
+        self._image_name = source.images
         self._range = source.range
         self._images_key = images_key
         self._keys = keys
-        self._first: dict[str, Field] = {}
-        self.columns = {name: _Column() for name in keys}
+        self._first: dict[str, ArrayField] = {}
+        self.collectors = {name: _ArrayCollector() for name in keys}
         self.offsets: Int64s = np.zeros(file.count, np.int64)
-        self.arrays: Arrays | None = None
+        self.arrays: ArrayFiles | None = None
 
-    def read(self, progress: Callable[[int], None]) -> None:
+    def read_samples(self, progress: Callable[[int], None]) -> None:
         """Finds where the images lie, and collects the labels. Raises ConfigError."""
-        known: dict[int, Template] = {}  # by the length of values, which texts change
+        known: dict[int, ValueTemplate] = {}  # by the length of values, which texts change
         template, origin = None, 0
-        for number, value in enumerate(self._file.values()):
+        for number, value in enumerate(self._file.read_sample_values()):
             found = known.get(len(value))
-            if found is None or not found.fits(value):
+            if found is None or not found.matches_value(value):
                 origin = origin or mapped_at(value, self._file)
-                found = known[len(value)] = self._look_at(number, value)
+                found = known[len(value)] = self._inspect_sample(number, value)
             if found is not template:
                 template = found
-                for name, column in self.columns.items():
-                    column.lies(template.fields[name])
-            self.offsets[number] = address_of(value) - origin + template.fields[self._images].start
-            for column in self.columns.values():
-                column.add(value)
+                for name, column in self.collectors.items():
+                    column.set_field(template.fields[name])
+            self.offsets[number] = find_address(value) - origin + template.fields[self._image_name].start
+            for column in self.collectors.values():
+                column.add_value(value)
             if number % PROGRESS_FILES == 0:
                 progress(number)
         progress(self._file.count)
-        self._look_at_range(next(iter(known.values())))
+        self._warn_beyond_range(next(iter(known.values())))
 
-    def _look_at(self, number: int, value: memoryview) -> Template:
+    def _inspect_sample(self, number: int, value: memoryview) -> ValueTemplate:
         """Takes apart a sample that is unlike those before it."""
         try:
-            template = Template.of(value)
+            template = ValueTemplate.from_value(value)
         except UnfitValueError as error:
             raise ConfigError(
-                f"{self._file.key}: {self._at(number)} is not as ml-pyxis writes it: {error}; write the file anew"
+                (
+                    f"{self._file.key}: {self._format_sample(number)} is not as ml-pyxis writes it: {error}; write "
+                    "the file anew"
+                )
             ) from error
-        for name, key in (*self._keys.items(), (self._images, self._images_key)):
-            self._check(number, name, key, template.fields)
+        for name, key in (*self._keys.items(), (self._image_name, self._images_key)):
+            self._check_field(number, name, key, template.fields)
         if self.arrays is None:
-            self.arrays = self._served(template)
+            self.arrays = self._build_array_files(template)
             for name, key in self._keys.items():
-                each, file = template.fields[name], shown(self._file.path)
-                npy_columns.check_array((self._file.count, *each.shape), each.dtype, file, key, self._file.count)
+                each, file = template.fields[name], format_path(self._file.path)
+                npy_columns.check_label_array((self._file.count, *each.shape), each.dtype, file, key, self._file.count)
         return template
 
-    def _check(self, number: int, name: str, key: str, fields: Mapping[str, Field]) -> None:
+    def _check_field(self, number: int, name: str, key: str, fields: Mapping[str, ArrayField]) -> None:
         """Raises ConfigError unless the sample has the array, and it is like that of the first one."""
         if name not in fields:
             raise ConfigError(
-                f"{key}: {self._at(number)} has no array {name!r}, only {_listed(fields)}{suggest_name(name, fields)}"
+                (
+                    f"{key}: {self._format_sample(number)} has no array {name!r}, only "
+                    f"{_format_fields(fields)}{suggest_name(name, fields)}"
+                )
             )
         found, first = fields[name], self._first.setdefault(name, fields[name])
         if not found.stop:
-            raise ConfigError(f"{key}: {name!r} is {_told(found)} in {self._at(number)}, which is empty; write it anew")
-        kinds = (found.dtype, first.dtype) if name == self._images else (found.dtype.kind, first.dtype.kind)
+            raise ConfigError(
+                (
+                    f"{key}: {name!r} is {_format_field(found)} in {self._format_sample(number)}, which is empty; "
+                    "write it anew"
+                )
+            )
+        kinds = (found.dtype, first.dtype) if name == self._image_name else (found.dtype.kind, first.dtype.kind)
         if found.shape != first.shape or kinds[0] != kinds[1]:
             raise ConfigError(
-                f"{key}: {name!r} is {_told(found)} in {self._at(number)}, and {_told(first)} in {self._at(0)}; all "
+                f"{key}: {name!r} is {_format_field(found)} in {self._format_sample(number)}, and "
+                f"{_format_field(first)} in {self._format_sample(0)}; all "
                 "samples of a stream are alike: keep those that differ in a file of their own"
             )
 
-    def _at(self, number: int) -> str:
-        return shown(name_of_row(os.fsencode(self._file.path), number))
+    def _format_sample(self, number: int) -> str:
+        return format_path(build_row_name(os.fsencode(self._file.path), number))
 
-    def _served(self, template: Template) -> Arrays:
+    def _build_array_files(self, template: ValueTemplate) -> ArrayFiles:
         """What the images are, of which the first is such a one. Raises ConfigError when they are none."""
-        image, count = template.fields[self._images], self._file.count
-        what = f"{self._images_key}: {self._images!r} of {shown(self._file.path)}"
-        stored = Stored("lmdb", self._images, range=self._range)
-        shape, stored = images_of(what, (count, *image.shape), image.dtype, stored, lambda: self._few(template))
-        return Arrays(shape, (0, count), (0,), stored)
+        image, count = template.fields[self._image_name], self._file.count
+        what = f"{self._images_key}: {self._image_name!r} of {format_path(self._file.path)}"
+        stored = StorageFormat("lmdb", self._image_name, range=self._range)
+        shape, stored = inspect_image_array(
+            what, (count, *image.shape), image.dtype, stored, lambda: self._read_first_images(template)
+        )
+        return ArrayFiles(shape, (0, count), (0,), stored)
 
-    def _look_at_range(self, template: Template) -> None:
+    def _warn_beyond_range(self, template: ValueTemplate) -> None:
         """Says so where the first images, of which `template` is the first, are mostly beyond it."""
-        if self._range and (said := beyond(self._few(template), self._range)):
-            _log.warning("%s: %r of %s: %s", self._images_key, self._images, shown(self._file.path), said)
+        if self._range and (said := format_range_warning(self._read_first_images(template), self._range)):
+            _log.warning("%s: %r of %s: %s", self._images_key, self._image_name, format_path(self._file.path), said)
 
-    def _few(self, template: Template) -> npt.NDArray[Any]:
+    def _read_first_images(self, template: ValueTemplate) -> npt.NDArray[Any]:
         """The first images, as they are stored."""
-        column = _Column()
-        column.lies(template.fields[self._images])
-        for value in filter(template.fits, islice(self._file.values(), FEW)):
-            column.add(value)
-        return column.values()
+        column = _ArrayCollector()
+        column.set_field(template.fields[self._image_name])
+        for value in filter(template.matches_value, islice(self._file.read_sample_values(), INSPECTED_IMAGES)):
+            column.add_value(value)
+        return column.join_values()
 
 
-def _listed(fields: Mapping[str, Field]) -> str:
-    return ", ".join(f"{name!r} ({_told(each)})" for name, each in fields.items()) or "none"
+def _format_fields(fields: Mapping[str, ArrayField]) -> str:
+    return ", ".join(f"{name!r} ({_format_field(each)})" for name, each in fields.items()) or "none"
 
 
-def _told(found: Field) -> str:
+def _format_field(found: ArrayField) -> str:
     return f"{found.dtype} {found.shape}"
 
 
@@ -231,16 +263,16 @@ class PyxisFile:
     commit: int
     _cursor: lmdb.Cursor[memoryview]
 
-    def values(self) -> Iterator[memoryview]:
+    def read_sample_values(self) -> Iterator[memoryview]:
         """The value of each sample, in order. Raises ConfigError when one is missing."""
         self._cursor.first()
         items = self._cursor.iternext()
         for number in range(self.count):
             found, value = next(items, (b"", memoryview(b"")))
-            if found != key_of_sample(number):
+            if found != build_sample_key(number):
                 raise ConfigError(
-                    f"{self.key}: {shown(self.path)} claims {self.count:,} samples, and has none under the key "
-                    f"{key_of_sample(number).decode()}; {_LAYOUT}"
+                    f"{self.key}: {format_path(self.path)} claims {self.count:,} samples, and has none under the key "
+                    f"{build_sample_key(number).decode()}; {_LAYOUT}"
                 )
             yield value
 
@@ -257,26 +289,31 @@ def opened(path: Path, key: str) -> Iterator[PyxisFile]:
             lmdb.open(str(path), subdir=False, readonly=True, lock=False, create=False, max_dbs=2) as environment,
             environment.begin(buffers=True) as transaction,
         ):
-            count, cursor = _open(environment, transaction, f"{key}: {shown(path)}")
+            count, cursor = _open(environment, transaction, f"{key}: {format_path(path)}")
             with cursor:
                 yield PyxisFile(path, key, count, head.commit, cursor)
     except lmdb.Error as error:
-        raise ConfigError(f"{key}: {shown(path)} cannot be read by LMDB: {error}; write it anew") from error
+        raise ConfigError(f"{key}: {format_path(path)} cannot be read by LMDB: {error}; write it anew") from error
     if _read_head(path, key).commit != head.commit:
         raise ConfigError(
-            f"{key}: {shown(path)} was written to while its samples were listed; start again when its writer has ended"
+            (
+                f"{key}: {format_path(path)} was written to while its samples were listed; start again when its "
+                "writer has ended"
+            )
         )
 
 
-def _read_head(path: Path, key: str) -> Head:
-    with reading(path, key), path.open("rb") as file:
-        head = read_head(file.read(HEAD_BYTES))
+def _read_head(path: Path, key: str) -> LmdbHead:
+    with translate_read_errors(path, key), path.open("rb") as file:
+        head = parse_head(file.read(HEAD_BYTES))
         size = path.stat().st_size
-        whole = head is not None and (size >= head.end or is_whole(np.memmap(file, mode="r").data, head))
+        whole = head is not None and (size >= head.end_offset or is_file_whole(np.memmap(file, mode="r").data, head))
     if head is None:
-        raise ConfigError(f"{key}: {shown(path)} is no LMDB file, or one of another version; {_LAYOUT}")
+        raise ConfigError(f"{key}: {format_path(path)} is no LMDB file, or one of another version; {_LAYOUT}")
     if not whole:
-        raise ConfigError(f"{key}: {shown(path)} is cut off: {size} bytes of {head.end}; copy or write it anew")
+        raise ConfigError(
+            f"{key}: {format_path(path)} is cut off: {size} bytes of {head.end_offset}; copy or write it anew"
+        )
     return head
 
 
@@ -310,13 +347,13 @@ def mapped_at(value: memoryview, file: PyxisFile) -> int:
 
     Raises ConfigError when the system does not tell the truth about it.
     """
-    address = address_of(value)
+    address = find_address(value)
     origin = _beginning(address)
-    with reading(file.path, file.key), file.path.open("rb") as opened_file:
+    with translate_read_errors(file.path, file.key), file.path.open("rb") as opened_file:
         opened_file.seek(address - origin)
         if opened_file.read(len(value)) != value:
             raise ConfigError(
-                f"{file.key}: {shown(file.path)} is not mapped where {_MAPS} says, so nobody else can read it; "
+                f"{file.key}: {format_path(file.path)} is not mapped where {_MAPS} says, so nobody else can read it; "
                 "pack its stream into another format where that works"
             )
     return origin

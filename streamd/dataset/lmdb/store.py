@@ -13,13 +13,13 @@ import os
 import numpy as np
 
 from streamd.core.sampler import PAD_ID, Ids
-from streamd.dataset.arrays.readahead import Ahead
+from streamd.dataset.arrays.readahead import RowPrefetcher
 from streamd.dataset.arrays.stale_files import ListedFiles
 from streamd.dataset.arrays.store import Mask, Pixels
-from streamd.dataset.arrays.to_uint8 import Conversion
-from streamd.dataset.lmdb.file_head import COMMIT, OFFSETS, last_commit, read_head
+from streamd.dataset.arrays.to_uint8 import PixelConverter
+from streamd.dataset.lmdb.file_head import COMMIT_COLUMN, OFFSETS_COLUMN, parse_head, parse_last_commit
 from streamd.dataset.manifest.manifest import Manifest
-from streamd.dataset.manifest.types import Arrays
+from streamd.dataset.manifest.types import ArrayFiles
 from streamd.errors import ConfigError
 from streamd.ipc.mapping import map_readable
 
@@ -27,59 +27,62 @@ from streamd.ipc.mapping import map_readable
 class LmdbStore:
     """All samples of a manifest that lists an LMDB file. They are held no more when somebody has written to it."""
 
-    def __init__(self, manifest: Manifest, arrays: Arrays, root: int) -> None:
+    def __init__(self, manifest: Manifest, arrays: ArrayFiles, root: int) -> None:
         """Raises ConfigError when the file is not the one that was listed, OSError when it cannot be mapped."""
         self._manifest = manifest
-        self._commit = int(manifest.extra(COMMIT)[0])
-        self._conversion = Conversion(arrays)
+        self._commit = int(manifest.extra_column(COMMIT_COLUMN)[0])
+        self._converter = PixelConverter(arrays)
         self._files = ListedFiles(manifest, root)
-        self._descriptor = self._files.open(0)
+        self._descriptor = self._files.open_file(0)
         try:
             self._memory = map_readable(self._descriptor, self._files.sizes[0])
-            self._page_bytes = self._checked_page_bytes()
+            self._page_bytes = self._read_page_bytes()
         except BaseException:
             os.close(self._descriptor)
             raise
         self._pixels = np.frombuffer(self._memory, np.uint8)
-        self._ahead = Ahead(self._conversion.row_bytes)
+        self._prefetcher = RowPrefetcher(self._converter.row_bytes)
 
-    def _checked_page_bytes(self) -> int:
-        head = read_head(self._memory)
+    def _read_page_bytes(self) -> int:
+        head = parse_head(self._memory)
         if head is not None and head.commit == self._commit:
             return head.page_bytes
         raise ConfigError(
-            f"{os.fsdecode(self._manifest.file(0))!r} and all others are stale: their LMDB file was written to since "
+            f"{os.fsdecode(self._manifest.file_name(0))!r} and all others are stale: their LMDB file was written "
+            "to since "
             "they were listed; restart with --rescan to list it anew"
         )
 
-    def held(self, ids: Ids) -> Mask:
+    def find_held(self, ids: Ids) -> Mask:
         """All of them, unless the file has changed."""
-        if last_commit(self._memory, self._page_bytes) != self._commit:
+        if parse_last_commit(self._memory, self._page_bytes) != self._commit:
             return np.zeros(ids.size, np.bool_)
-        return self._files.held(ids)
+        return self._files.find_held(ids)
 
-    def fault(self, sample_id: int) -> str:
+    def find_fault(self, sample_id: int) -> str:
         """See Store."""
-        return self._conversion.faults.get(sample_id, "")
+        return self._converter.faults.get(sample_id, "")
 
-    def expect(self, ids: Ids) -> None:
+    def prefetch_rows(self, ids: Ids) -> None:
         """Has images read that are not in memory."""
-        if self._ahead.asks:
-            self._ahead.ask((self._descriptor, offset) for offset in self._lie(ids[ids != PAD_ID]))
+        if self._prefetcher.is_worthwhile:
+            self._prefetcher.prefetch_rows(
+                (self._descriptor, offset) for offset in self._find_offsets(ids[ids != PAD_ID])
+            )
 
-    def gather(self, ids: Ids, images: Pixels) -> Mask:
+    def gather_rows(self, ids: Ids, images: Pixels) -> Mask:
         """Copies images into `images`, (n, H, W, C); which of `ids` they are, (n,)."""
-        raw = self._conversion.room(images)
-        rows, row_bytes = raw.reshape(len(raw), -1).view(np.uint8), self._conversion.row_bytes
-        for place, offset in enumerate(self._lie(np.maximum(ids, 0))):
+        raw = self._converter.prepare_buffer(images)
+        rows, row_bytes = raw.reshape(len(raw), -1).view(np.uint8), self._converter.row_bytes
+        for place, offset in enumerate(self._find_offsets(np.maximum(ids, 0))):
             rows[place] = self._pixels[offset : offset + row_bytes]
-        self._ahead.note()
-        good = self.held(ids)  # after copying: what was written meanwhile does not count
-        return self._conversion.finish(raw, images, ids, good)
+        self._prefetcher.record_gather()
+        good = self.find_held(ids)  # after copying: what was written meanwhile does not count
+        return self._converter.convert_rows(raw, images, ids, good)
 
-    def _lie(self, ids: Ids) -> list[int]:
+    def _find_offsets(self, ids: Ids) -> list[int]:
         """Where images begin in the file, in bytes."""
-        offsets: list[int] = self._manifest.extra(OFFSETS)[self._manifest.rows(ids)].tolist()
+        offsets: list[int] = self._manifest.extra_column(OFFSETS_COLUMN)[self._manifest.lookup_rows(ids)].tolist()
         return offsets
 
     def close(self) -> None:

@@ -28,23 +28,30 @@ import numpy as np
 import numpy.typing as npt
 
 from streamd.core.spec import IdentityDigest, LabelSpec
-from streamd.dataset.manifest.file_names import Column, FileNames, name_columns, narrow
+from streamd.dataset.manifest.file_names import ColumnArray, FileNames, build_name_columns, narrow_integers
 from streamd.dataset.manifest.text_column import TextColumn
-from streamd.dataset.manifest.types import Arrays, LabelValues, ListedValues, Scanned, Shards, name_of_row
+from streamd.dataset.manifest.types import (
+    ArrayFiles,
+    LabelValues,
+    ListedValues,
+    ScannedSamples,
+    ShardFiles,
+    build_row_name,
+)
 from streamd.errors import ConfigError
 from streamd.limits import TENSOR_ALIGN_BYTES
 
 _MAGIC: Final = b"streamdM"
 _VERSION: Final = 2
-_READ: Final = (1, 2)
-_NAMES_TOGETHER: Final = 1 << 16  # digested at a time; all of them at once would be a gigabyte of ten million
+_READABLE_VERSIONS: Final = (1, 2)
+_NAMES_PER_BLOCK: Final = 1 << 16  # digested at a time; all of them at once would be a gigabyte of ten million
 _PREFIX: Final = struct.Struct("<8sII32s")
 
-Written = Column | TextColumn
+WritableColumn = ColumnArray | TextColumn
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _ColumnExtent:
     """Where a column lies: `offset` in bytes from the first column's."""
 
     dtype: str
@@ -52,86 +59,88 @@ class _Place:
     offset: int
 
     @property
-    def end(self) -> int:
+    def end_offset(self) -> int:
         return self.offset + prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
 @dataclass(frozen=True, slots=True)
-class _Header:
+class _ManifestHeader:
     root: bytes
     samples: int
     content_id: str
     config_id: str
     labels: dict[str, LabelSpec]
-    columns: dict[str, _Place]
-    arrays: Arrays | None = None
-    shards: Shards | None = None
+    columns: dict[str, _ColumnExtent]
+    arrays: ArrayFiles | None = None
+    shards: ShardFiles | None = None
 
 
-_header: Final = msgspec.json.Decoder(_Header)
+_header_decoder: Final = msgspec.json.Decoder(_ManifestHeader)
 
 
-def content_id(scanned: Scanned) -> str:
+def compute_content_id(scanned: ScannedSamples) -> str:
     """A digest over names, sizes, labels and weights: equal wherever the data are, whenever they were copied."""
     digest = IdentityDigest()
     digest.add_part("streamd content 1")
     ends = np.zeros(len(scanned.files) + 1, dtype="<u8")
     np.cumsum(np.fromiter(map(len, scanned.files), dtype="<u8", count=len(scanned.files)), out=ends[1:])
     names = iter(scanned.files)
-    digest.add_part_in_pieces(int(ends[-1]), iter(lambda: b"".join(islice(names, _NAMES_TOGETHER)), b""))
-    _add_columns(digest, ends, scanned.sizes)
+    digest.add_part_in_pieces(int(ends[-1]), iter(lambda: b"".join(islice(names, _NAMES_PER_BLOCK)), b""))
+    _digest_columns(digest, ends, scanned.sizes)
     for name in sorted(scanned.labels):
         spec = scanned.specs[name]
         kind = f"{spec.type} {spec.width}" if spec.width else spec.type
         for part in (name, kind, msgspec.json.encode(spec.classes)):
             digest.add_part(part)
-        _add_columns(digest, scanned.labels[name])
+        _digest_columns(digest, scanned.labels[name])
     if scanned.arrays is not None:
         digest.add_part(msgspec.json.encode(scanned.arrays))
-        _add_columns(digest, *_row_columns(scanned).values())
+        _digest_columns(digest, *_build_row_columns(scanned).values())
     if scanned.weights is not None:
         digest.add_part("weights")
-        _add_columns(digest, scanned.weights)
+        _digest_columns(digest, scanned.weights)
     return digest.hex_text()
 
 
-def _add_columns(digest: IdentityDigest, *columns: Written) -> None:
+def _digest_columns(digest: IdentityDigest, *columns: WritableColumn) -> None:
     for column in columns:
-        digest.add_part_in_pieces(column.nbytes, (_bytes_of(_little(block)) for block in _blocks_of(column)))
+        digest.add_part_in_pieces(
+            column.nbytes, (_view_bytes(_to_little_endian(block)) for block in _iterate_blocks(column))
+        )
 
 
-def _blocks_of(column: Written) -> Iterable[Column]:
-    return column.blocks() if isinstance(column, TextColumn) else [column]
+def _iterate_blocks(column: WritableColumn) -> Iterable[ColumnArray]:
+    return column.iterate_blocks() if isinstance(column, TextColumn) else [column]
 
 
-def _bytes_of(column: Column) -> memoryview:
+def _view_bytes(column: ColumnArray) -> memoryview:
     return np.ascontiguousarray(column).reshape(-1).view(np.uint8).data
 
 
-def write(path: Path, scanned: Scanned, *, config_id: str) -> None:
+def write_manifest(path: Path, scanned: ScannedSamples, *, config_id: str) -> None:
     """Writes the manifest of `scanned`, whole or not at all, readable by this user only.
 
     `config_id` is kept as it is, for the caller to tell manifests of other configurations. Raises ConfigError when the
     disk refuses.
     """
-    columns: dict[str, Written] = dict(name_columns(scanned.files))
-    columns |= {"sizes": narrow(scanned.sizes), "mtimes_ns": narrow(scanned.mtimes_ns)}
-    columns |= {name: narrow(rows) for name, rows in _row_columns(scanned).items()}
+    columns: dict[str, WritableColumn] = dict(build_name_columns(scanned.files))
+    columns |= {"sizes": narrow_integers(scanned.sizes), "mtimes_ns": narrow_integers(scanned.mtimes_ns)}
+    columns |= {name: narrow_integers(rows) for name, rows in _build_row_columns(scanned).items()}
     columns |= {f"label.{name}": _narrow_label(values) for name, values in scanned.labels.items()}
-    columns |= {f"extra.{name}": narrow(values) for name, values in scanned.extra.items()}
-    columns |= {} if scanned.weights is None else {"weights": _little(scanned.weights)}
-    header = _Header(
+    columns |= {f"extra.{name}": narrow_integers(values) for name, values in scanned.extra.items()}
+    columns |= {} if scanned.weights is None else {"weights": _to_little_endian(scanned.weights)}
+    header = _ManifestHeader(
         root=os.fsencode(scanned.root),
         samples=scanned.samples,
-        content_id=content_id(scanned),
+        content_id=compute_content_id(scanned),
         config_id=config_id,
         labels=scanned.specs,
-        columns=_places(columns),
+        columns=_compute_extents(columns),
         arrays=scanned.arrays,
         shards=scanned.shards,
     )
     try:
-        _replace(path, header, columns.values())
+        _replace_file(path, header, columns.values())
     except OSError as error:
         raise ConfigError(
             f"cannot write the manifest {str(path)!r}: {error.strerror or error}; make room or give streamd another "
@@ -139,36 +148,36 @@ def write(path: Path, scanned: Scanned, *, config_id: str) -> None:
         ) from error
 
 
-def _narrow_label(values: ListedValues) -> Written:
-    return values if isinstance(values, TextColumn) else narrow(values)
+def _narrow_label(values: ListedValues) -> WritableColumn:
+    return values if isinstance(values, TextColumn) else narrow_integers(values)
 
 
-def _row_columns(scanned: Scanned) -> dict[str, Column]:
+def _build_row_columns(scanned: ScannedSamples) -> dict[str, ColumnArray]:
     return {} if scanned.rows is None else {"rows": scanned.rows.astype("<i8")}
 
 
-def _little(values: Column) -> Column:
+def _to_little_endian(values: ColumnArray) -> ColumnArray:
     return values.astype(values.dtype.newbyteorder("<"), copy=False)
 
 
-def _places(columns: Mapping[str, Written]) -> dict[str, _Place]:
-    places: dict[str, _Place] = {}
+def _compute_extents(columns: Mapping[str, WritableColumn]) -> dict[str, _ColumnExtent]:
+    places: dict[str, _ColumnExtent] = {}
     offset = 0
     for name, column in columns.items():
-        places[name] = _Place(column.dtype.str, column.shape, offset)
-        offset = _aligned(places[name].end)
+        places[name] = _ColumnExtent(column.dtype.str, column.shape, offset)
+        offset = _align_offset(places[name].end_offset)
     return places
 
 
-def _aligned(offset: int) -> int:
+def _align_offset(offset: int) -> int:
     return -(-offset // TENSOR_ALIGN_BYTES) * TENSOR_ALIGN_BYTES
 
 
-def _replace(path: Path, header: _Header, columns: Iterable[Written]) -> None:
+def _replace_file(path: Path, header: _ManifestHeader, columns: Iterable[WritableColumn]) -> None:
     number, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
     try:
         with os.fdopen(number, "wb") as file:
-            _write(file, header, columns)
+            _write_contents(file, header, columns)
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).replace(path)
@@ -187,16 +196,16 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _write(file: BinaryIO, header: _Header, columns: Iterable[Written]) -> None:
+def _write_contents(file: BinaryIO, header: _ManifestHeader, columns: Iterable[WritableColumn]) -> None:
     encoded = msgspec.json.encode(header)
-    file.write(_PREFIX.pack(_MAGIC, _VERSION, len(encoded), _checksum(encoded)))
+    file.write(_PREFIX.pack(_MAGIC, _VERSION, len(encoded), _compute_header_checksum(encoded)))
     file.write(encoded)
     for column in columns:
-        file.write(bytes(_aligned(file.tell()) - file.tell()))
-        file.writelines(_bytes_of(block) for block in _blocks_of(column))
+        file.write(bytes(_align_offset(file.tell()) - file.tell()))
+        file.writelines(_view_bytes(block) for block in _iterate_blocks(column))
 
 
-def _checksum(header: bytes) -> bytes:
+def _compute_header_checksum(header: bytes) -> bytes:
     return hashlib.blake2b(header, digest_size=32).digest()
 
 
@@ -209,7 +218,7 @@ class Manifest:
     None.
     """
 
-    def __init__(self, path: Path, header: _Header, data: Column) -> None:
+    def __init__(self, path: Path, header: _ManifestHeader, data: ColumnArray) -> None:
         self.path = path
         self.samples = header.samples
         self.root = Path(os.fsdecode(header.root))
@@ -219,7 +228,7 @@ class Manifest:
         self.arrays = header.arrays
         self.shards = header.shards
         self._shard_mtimes_ns = np.array(() if header.shards is None else header.shards.mtimes_ns, np.int64)
-        self._columns = {name: _view(data, place) for name, place in header.columns.items()}
+        self._columns = {name: _view_column(data, place) for name, place in header.columns.items()}
         self._names: FileNames | None = FileNames(self._columns)
         self._list_id = ""
 
@@ -227,14 +236,14 @@ class Manifest:
     def open(path: Path) -> Manifest:
         """Maps the manifest at `path`. Raises ConfigError when there is none, or it is damaged or something else."""
         try:
-            file: Column = np.memmap(path, dtype=np.uint8, mode="r")
+            file: ColumnArray = np.memmap(path, dtype=np.uint8, mode="r")
         except FileNotFoundError as error:
             raise ConfigError(f"there is no manifest at {str(path)!r}; streamd serve writes it") from error
         except OSError as error:
             raise ConfigError(f"cannot read the manifest {str(path)!r}: {error.strerror or error}") from error
         except ValueError as error:  # an empty file, which cannot be mapped
-            raise _unusable(path, "it is empty") from error
-        header, start = _read_header(path, file)
+            raise _unusable_error(path, "it is empty") from error
+        header, start = _read_manifest_header(path, file)
         return Manifest(path, header, file[start:])
 
     @property
@@ -244,122 +253,128 @@ class Manifest:
             digest = IdentityDigest()
             digest.add_part("streamd list 1")
             digest.add_part(self.content_id)
-            mtimes_ns = self._shard_mtimes_ns if self.shards is not None else self._column("mtimes_ns")
-            _add_columns(digest, mtimes_ns.astype(np.int64, copy=False))
+            mtimes_ns = self._shard_mtimes_ns if self.shards is not None else self._mapped_column("mtimes_ns")
+            _digest_columns(digest, mtimes_ns.astype(np.int64, copy=False))
             self._list_id = digest.hex_text()
         return self._list_id
 
     @property
-    def sizes(self) -> Column:
-        return self._column("sizes")
+    def sizes(self) -> ColumnArray:
+        return self._mapped_column("sizes")
 
     @property
-    def mtimes_ns(self) -> Column:
-        return self._column("mtimes_ns") if self.shards is None else self.mtimes_of(np.arange(self.samples))
+    def mtimes_ns(self) -> ColumnArray:
+        return (
+            self._mapped_column("mtimes_ns") if self.shards is None else self.lookup_mtimes_ns(np.arange(self.samples))
+        )
 
-    def mtimes_of(self, ids: npt.NDArray[np.int64]) -> Column:
+    def lookup_mtimes_ns(self, ids: npt.NDArray[np.int64]) -> ColumnArray:
         """The mtime of the file of each sample, or of its shard, in ns, (len(ids),)."""
         if self.shards is None:
-            return self._column("mtimes_ns")[ids]
-        return self._shard_mtimes_ns[self.extra("shard")[ids]]
+            return self._mapped_column("mtimes_ns")[ids]
+        return self._shard_mtimes_ns[self.extra_column("shard")[ids]]
 
-    def bytes_of(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def lookup_sample_bytes(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The bytes of each sample: its file, or its row, (len(ids),)."""
         if self.arrays is not None:
             return np.full(ids.size, self.arrays.row_bytes, np.int64)
         return self.sizes[ids].astype(np.int64)
 
-    def label(self, name: str) -> LabelValues:
+    def label_column(self, name: str) -> LabelValues:
         """The column of a label, as `Scanned` has it: (n,) or (n, k). KeyError for an unknown one."""
-        return self._widened(name, self._column(f"label.{name}"))
+        return self._widen_label(name, self._mapped_column(f"label.{name}"))
 
-    def label_rows(self, name: str, ids: npt.NDArray[np.int64]) -> Column:
+    def gather_label(self, name: str, ids: npt.NDArray[np.int64]) -> ColumnArray:
         """What a batch carries of a label for samples `ids`, (B,) or (B, k); tags as 0 and 1, uint8."""
-        values, spec = self._column(f"label.{name}")[ids], self.labels[name]
-        return np.unpackbits(values, axis=1, count=spec.width) if spec.type == "tags" else self._widened(name, values)
+        values, spec = self._mapped_column(f"label.{name}")[ids], self.labels[name]
+        return (
+            np.unpackbits(values, axis=1, count=spec.width) if spec.type == "tags" else self._widen_label(name, values)
+        )
 
-    def extra(self, name: str) -> Column:
+    def extra_column(self, name: str) -> ColumnArray:
         """A column that the stream's store needs, whole numbers of any type. KeyError for an unknown one."""
-        return self._column(f"extra.{name}")
+        return self._mapped_column(f"extra.{name}")
 
     @property
-    def weighted(self) -> bool:
+    def has_weights(self) -> bool:
         """Whether samples have weights of their own."""
         return "weights" in self._columns
 
-    def weights(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+    def gather_weights(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
         """What each of the samples `ids` weighs, (B,): 1 unless the list says otherwise."""
-        return self._column("weights")[ids] if self.weighted else np.ones(ids.shape, np.float32)
+        return self._mapped_column("weights")[ids] if self.has_weights else np.ones(ids.shape, np.float32)
 
-    def _widened(self, name: str, values: Column) -> Column:
+    def _widen_label(self, name: str, values: ColumnArray) -> ColumnArray:
         """Values of a label as they are outside this file: classes and whole numbers in int64."""
         return values.astype(np.int64, copy=False) if self.labels[name].type in {"category", "int"} else values
 
-    def rows(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def lookup_rows(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The rows of `arrays` that samples are; -1, which is no sample, for itself."""
-        return np.where(ids < 0, ids, self._column("rows")[ids]) if "rows" in self._columns else ids
+        return np.where(ids < 0, ids, self._mapped_column("rows")[ids]) if "rows" in self._columns else ids
 
-    def file(self, sample_id: int) -> bytes:
+    def file_name(self, sample_id: int) -> bytes:
         """The file name of a sample, relative to `root`, or its row in one. IndexError outside [0, samples)."""
         if not 0 <= sample_id < self.samples:
             raise IndexError(f"sample id {sample_id} asked of {self.samples} samples")
         if self.arrays is None:
-            return self._name(sample_id)
-        file, row = self.arrays.place(int(self.rows(np.array(sample_id))))
-        return name_of_row(self._name(file), row)
+            return self._lookup_name(sample_id)
+        file, row = self.arrays.locate_row(int(self.lookup_rows(np.array(sample_id))))
+        return build_row_name(self._lookup_name(file), row)
 
-    def array_files(self) -> list[bytes]:
+    def array_file_names(self) -> list[bytes]:
         """The names of the files of `arrays`, relative to `root`."""
-        return [self._name(file) for file in range(len(self.arrays.offsets))] if self.arrays is not None else []
+        return [self._lookup_name(file) for file in range(len(self.arrays.offsets))] if self.arrays is not None else []
 
-    def _name(self, number: int) -> bytes:
+    def _lookup_name(self, number: int) -> bytes:
         if self._names is None:
-            raise self._closed()
-        return self._names.name(number)
+            raise self._closed_error()
+        return self._names.file_name(number)
 
-    def files(self, ids: Iterable[int]) -> list[bytes]:
+    def file_names(self, ids: Iterable[int]) -> list[bytes]:
         """The file names of samples, in the order asked for."""
-        return [self.file(int(sample_id)) for sample_id in ids]
+        return [self.file_name(int(sample_id)) for sample_id in ids]
 
     def close(self) -> None:
         """Lets go of the mapping; it ends with the last array taken from it."""
         self._columns.clear()
         self._names = None
 
-    def _column(self, name: str) -> Column:
+    def _mapped_column(self, name: str) -> ColumnArray:
         if not self._columns:
-            raise self._closed()
+            raise self._closed_error()
         return self._columns[name]
 
-    def _closed(self) -> ValueError:
+    def _closed_error(self) -> ValueError:
         return ValueError(f"the manifest {str(self.path)!r} is closed")
 
 
-def _view(data: Column, place: _Place) -> Column:
-    return np.asarray(data[place.offset : place.end]).view(place.dtype).reshape(place.shape)
+def _view_column(data: ColumnArray, extent: _ColumnExtent) -> ColumnArray:
+    return np.asarray(data[extent.offset : extent.end_offset]).view(extent.dtype).reshape(extent.shape)
 
 
-def _read_header(path: Path, file: Column) -> tuple[_Header, int]:
+def _read_manifest_header(path: Path, file: ColumnArray) -> tuple[_ManifestHeader, int]:
     """The header, and where the columns begin."""
     if file.size < _PREFIX.size:
-        raise _unusable(path, "it is too short")
+        raise _unusable_error(path, "it is too short")
     magic, version, length, checksum = _PREFIX.unpack(file[: _PREFIX.size].tobytes())
     if magic != _MAGIC:
-        raise _unusable(path, "it is no manifest")
-    if version not in _READ:
-        raise _unusable(path, f"it has version {version}, and this streamd reads {' and '.join(map(str, _READ))}")
+        raise _unusable_error(path, "it is no manifest")
+    if version not in _READABLE_VERSIONS:
+        raise _unusable_error(
+            path, f"it has version {version}, and this streamd reads {' and '.join(map(str, _READABLE_VERSIONS))}"
+        )
     encoded = file[_PREFIX.size : _PREFIX.size + length].tobytes()
-    if _checksum(encoded) != checksum:
-        raise _unusable(path, "its header is damaged")
+    if _compute_header_checksum(encoded) != checksum:
+        raise _unusable_error(path, "its header is damaged")
     try:
-        header = _header.decode(encoded)
+        header = _header_decoder.decode(encoded)
     except msgspec.MsgspecError as error:
-        raise _unusable(path, f"its header is of another kind: {error}") from error
-    start = _aligned(_PREFIX.size + length)
-    if start + max(place.end for place in header.columns.values()) > file.size:
-        raise _unusable(path, f"it is cut off at {file.size} bytes")
+        raise _unusable_error(path, f"its header is of another kind: {error}") from error
+    start = _align_offset(_PREFIX.size + length)
+    if start + max(place.end_offset for place in header.columns.values()) > file.size:
+        raise _unusable_error(path, f"it is cut off at {file.size} bytes")
     return header, start
 
 
-def _unusable(path: Path, why: str) -> ConfigError:
+def _unusable_error(path: Path, why: str) -> ConfigError:
     return ConfigError(f"the manifest {str(path)!r} cannot be used: {why}; remove it, it is built again from the data")

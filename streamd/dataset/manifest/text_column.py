@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-Rows = npt.NDArray[np.int64]
-Fields = npt.NDArray[np.bytes_]
+RowIndices = npt.NDArray[np.int64]
+TextFields = npt.NDArray[np.bytes_]
 
 _BLOCK_BYTES: Final = 1 << 22  # of fields at a time: their rows cost more than the block
 
@@ -24,7 +24,7 @@ class TextColumn:
     `rows` are those of all pieces that it has, ascending; None: all.
     """
 
-    def __init__(self, pieces: Sequence[Any], width: int, rows: Rows | None = None) -> None:
+    def __init__(self, pieces: Sequence[Any], width: int, rows: RowIndices | None = None) -> None:
         self.dtype = np.dtype(f"S{width}")
         self._pieces = pieces
         self._rows = rows
@@ -38,7 +38,7 @@ class TextColumn:
         """Of all fields."""
         return self.shape[0] * self.dtype.itemsize
 
-    def __getitem__(self, rows: Rows) -> TextColumn:
+    def __getitem__(self, rows: RowIndices) -> TextColumn:
         """The rows at these positions, ascending; no text is copied."""
         own = rows if self._rows is None else self._rows[rows]
         return TextColumn(self._pieces, self.dtype.itemsize, own)
@@ -46,29 +46,29 @@ class TextColumn:
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         """All fields at once."""
         del copy  # there is none to be shared
-        return np.concatenate([np.empty(0, self.dtype), *self.blocks()]).astype(dtype or self.dtype, copy=False)
+        return np.concatenate([np.empty(0, self.dtype), *self.iterate_blocks()]).astype(dtype or self.dtype, copy=False)
 
     def tolist(self) -> list[Any]:
         """All texts, as arrays give theirs."""
-        return [text for block in self.blocks() for text in block.tolist()]
+        return [text for block in self.iterate_blocks() for text in block.tolist()]
 
-    def blocks(self) -> Iterator[Fields]:
+    def iterate_blocks(self) -> Iterator[TextFields]:
         """The fields, (rows,) each, one behind the other."""
         step = max(1, _BLOCK_BYTES // self.dtype.itemsize)
-        for texts in self._parts(step):
+        for texts in self._iterate_slices(step):
             yield np.array(texts.cast("large_binary").to_pylist(), self.dtype)
 
-    def _parts(self, step: int) -> Iterator[Any]:
+    def _iterate_slices(self, step: int) -> Iterator[Any]:
         """The texts, at most `step` of them each."""
         if self._rows is None:
             for piece in self._pieces:
                 yield from (piece.slice(start, step) for start in range(0, len(piece), step))
         else:
-            for piece, rows in by_piece(self._pieces, self._rows):
+            for piece, rows in split_rows_by_piece(self._pieces, self._rows):
                 yield from (piece.take(rows[start : start + step]) for start in range(0, len(rows), step))
 
 
-def by_piece(pieces: Sequence[Any], rows: Rows) -> Iterator[tuple[Any, Rows]]:
+def split_rows_by_piece(pieces: Sequence[Any], rows: RowIndices) -> Iterator[tuple[Any, RowIndices]]:
     """Each of the pieces of a column, and those of `rows`, ascending, that lie in it, counted from its first."""
     starts = [0, *accumulate(map(len, pieces))]
     cuts = np.searchsorted(rows, starts).tolist()

@@ -18,18 +18,18 @@ from streamd.dataset.manifest.text_column import TextColumn
 Int64s = npt.NDArray[np.int64]
 LabelValues = npt.NDArray[np.int64] | npt.NDArray[np.float32] | npt.NDArray[np.uint8] | npt.NDArray[np.bytes_]
 ListedValues = LabelValues | TextColumn
-Place = Callable[[int], str]  # a row's number -> where a person finds it, such as "labels.csv, line 7"
+LocationFormatter = Callable[[int], str]  # a row's number -> where a person finds it, such as "labels.csv, line 7"
 
-WEIGHTS: Final = "\0weights"  # the label as which sources read weights; no text of a configuration has a NUL
+WEIGHTS_LABEL: Final = "\0weights"  # the label as which sources read weights; no text of a configuration has a NUL
 
 
-def key_of(stream: str, label: str) -> str:
+def build_label_key(stream: str, label: str) -> str:
     """The key of the configuration that wants a label, or the weights."""
-    return f"streams.{stream}.weights" if label == WEIGHTS else f"streams.{stream}.labels.{label}"
+    return f"streams.{stream}.weights" if label == WEIGHTS_LABEL else f"streams.{stream}.labels.{label}"
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StorageFormat:
     """How images lie in a store that is no plain array of uint8.
 
     `store` is the store that reads them, a kind of source. `place` is what they are called in it. `dtype` is NumPy's
@@ -45,7 +45,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrays:
+class ArrayFiles:
     """Pixels that need no decoding: files that each hold an array of images.
 
     `shape` (height, width, channels) of a row as it is served. The rows count through all files: `starts` has the first
@@ -56,20 +56,20 @@ class Arrays:
     shape: tuple[int, int, int]
     starts: tuple[int, ...]
     offsets: tuple[int, ...]
-    stored: Stored | None = None
+    stored: StorageFormat | None = None
 
     @property
     def row_bytes(self) -> int:
         return prod(self.shape)
 
-    def place(self, row: int) -> tuple[int, int]:
+    def locate_row(self, row: int) -> tuple[int, int]:
         """The file that holds a row, and the row's number in it."""
         file = bisect_right(self.starts, row) - 1
         return file, row - self.starts[file]
 
 
 @dataclass(frozen=True, slots=True)
-class Shards:
+class ShardFiles:
     """Files that each hold many encoded images: their `names`, relative to the root, `sizes` in bytes, and mtimes.
 
     `format` is the kind of source whose reader knows how images lie in them.
@@ -82,7 +82,7 @@ class Shards:
 
 
 @dataclass(frozen=True, slots=True)
-class Scanned:
+class ScannedSamples:
     """The samples of one stream, as the disk showed them; position i everywhere is sample id i.
 
     `files` are relative to `root`, as the file system spells them. `sizes` (n,) int64 in bytes, `mtimes_ns` (n,) int64.
@@ -108,11 +108,11 @@ class Scanned:
     specs: dict[str, LabelSpec]
     fixed: frozenset[str] = frozenset()
     groups: list[bytes] | None = None
-    arrays: Arrays | None = None
+    arrays: ArrayFiles | None = None
     rows: Int64s | None = None
     extra: Mapping[str, Int64s] = field(default_factory=dict)
     weights: npt.NDArray[np.float32] | None = None
-    shards: Shards | None = None
+    shards: ShardFiles | None = None
 
     @property
     def samples(self) -> int:
@@ -120,14 +120,14 @@ class Scanned:
             return int(self.rows.size)
         return len(self.files) if self.arrays is None else self.arrays.starts[-1]
 
-    def names(self) -> Iterable[bytes]:
+    def sample_names(self) -> Iterable[bytes]:
         """What each sample is called: its file, or its place in one, such as images.npy[17]."""
         if self.arrays is None:
             return self.files
         rows = range(self.samples) if self.rows is None else self.rows.tolist()
-        return (name_of_row(self.files[file], row) for file, row in map(self.arrays.place, rows))
+        return (build_row_name(self.files[file], row) for file, row in map(self.arrays.locate_row, rows))
 
 
-def name_of_row(file: bytes, row: int) -> bytes:
+def build_row_name(file: bytes, row: int) -> bytes:
     """What a sample in an array is called."""
     return b"%b[%d]" % (file, row)

@@ -16,10 +16,10 @@ from typing import Final
 import numpy as np
 
 from streamd.dataset.manifest.types import Int64s
-from streamd.dataset.paths.path_column import Spelled
+from streamd.dataset.paths.path_column import PathColumn
 from streamd.errors import ConfigError
 
-MutableFiles = list[bytes] | Spelled
+MutableFiles = list[bytes] | PathColumn
 
 IMAGE_SUFFIXES: Final = tuple(b".jpg .jpeg .jfif .png .webp .bmp .gif .tif .tiff .avif .ppm .pgm .pbm .pnm".split())
 PROGRESS_FILES: Final = 4096  # files between two reports: some ten milliseconds of a warm disk
@@ -29,7 +29,7 @@ _SHOWN_FILES: Final = 3  # named in a message
 _SHOWN_CHARS: Final = 300  # of a path in a message: a column that holds no paths may hold whole pages
 
 
-def shown(path: bytes | str | Path) -> str:
+def format_path(path: bytes | str | Path) -> str:
     """A path for a message: quoted, with bytes that are no UTF-8 escaped, and the end of a very long one.
 
     Without the `..` that a configuration begins it with, unless a link makes that another path.
@@ -42,98 +42,105 @@ def shown(path: bytes | str | Path) -> str:
 
 
 @contextmanager
-def reading(path: bytes | str | Path, where: str) -> Iterator[None]:
+def translate_read_errors(path: bytes | str | Path, key: str) -> Iterator[None]:
     """Turns the system's errors on `path` into a ConfigError; `where` is the key that named it."""
     try:
         yield
     except FileNotFoundError as error:
         raise ConfigError(
-            f"{where}: there is no {shown(path)}; the nearest folder that exists is "
-            f"{shown(_nearest_parent(Path(os.fsdecode(path))))}; correct the path"
+            f"{key}: there is no {format_path(path)}; the nearest folder that exists is "
+            f"{format_path(_find_nearest_parent(Path(os.fsdecode(path))))}; correct the path"
         ) from error
     except PermissionError as error:
         raise ConfigError(
-            f"{where}: user {_user()} may not read {shown(error.filename or path)}; give that user the right to, "
+            f"{key}: user {_find_user_name()} may not read {format_path(error.filename or path)}; give that user "
+            "the right to, "
             "or run streamd as one that has it"
         ) from error
     except OSError as error:
-        raise ConfigError(f"{where}: cannot read {shown(error.filename or path)}: {error.strerror or error}") from error
+        raise ConfigError(
+            f"{key}: cannot read {format_path(error.filename or path)}: {error.strerror or error}"
+        ) from error
 
 
-def _nearest_parent(path: Path) -> Path:
+def _find_nearest_parent(path: Path) -> Path:
     return next((parent for parent in path.absolute().parents if parent.exists()), Path("/"))
 
 
-def _user() -> str:
+def _find_user_name() -> str:
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:  # containers run as numbers without a name
         return str(os.geteuid())
 
 
-class Fence:
+class ConfinedRoot:
     """The root that no link may lead out of. Names are relative to it; `where` is the key that named it."""
 
-    def __init__(self, root: bytes, where: str) -> None:
-        self._root, self._where = root.rstrip(b"/"), where
+    def __init__(self, root: bytes, key: str) -> None:
+        self._root, self._key = root.rstrip(b"/"), key
         self._real = os.path.realpath(root).rstrip(b"/")
 
-    def path(self, name: bytes) -> bytes:
+    def join_path(self, name: bytes) -> bytes:
         return self._root + b"/" + name if name else self._root or b"/"
 
-    def inside(self, name: bytes) -> bytes:
+    def resolve_name(self, name: bytes) -> bytes:
         """`name` with its links followed. Raises ConfigError, naming it, when they lead out of the root.
 
         Workers open files beneath the root and take no absolute link there, so this is the name that they are given.
         """
-        real = os.path.realpath(self.path(name))
+        real = os.path.realpath(self.join_path(name))
         if real != (self._real or b"/") and not real.startswith(self._real + b"/"):
             raise ConfigError(
-                f"{self._where}: the link {shown(self.path(name))} leads to {shown(real)}, out of "
-                f"{shown(self.path(b''))}; name a folder that holds both, or copy the files"
+                f"{self._key}: the link {format_path(self.join_path(name))} leads to {format_path(real)}, out of "
+                f"{format_path(self.join_path(b''))}; name a folder that holds both, or copy the files"
             )
         return real[len(self._real) + 1 :]
 
-    def stat(self, name: bytes) -> tuple[bytes, os.stat_result] | None:
+    def stat_file(self, name: bytes) -> tuple[bytes, os.stat_result] | None:
         """`name` with a last link followed, and what is there; None when nothing is.
 
         Raises ConfigError for a link out of the root, and for anything that is no regular file.
         """
         try:
-            found = os.lstat(self.path(name))
+            found = os.lstat(self.join_path(name))
             if stat.S_ISLNK(found.st_mode):
-                name = self.inside(name)
-                found = os.stat(self.path(name))  # noqa: PTH116 - names are bytes, which pathlib does not take
+                name = self.resolve_name(name)
+                found = os.stat(self.join_path(name))  # noqa: PTH116 - names are bytes, which pathlib does not take
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             if error.errno == errno.ENAMETOOLONG:  # nothing can be there
                 return None
-            with reading(self.path(name), self._where):
+            with translate_read_errors(self.join_path(name), self._key):
                 raise
         if not stat.S_ISREG(found.st_mode):
-            raise ConfigError(f"{self._where}: {shown(self.path(name))} is no regular file; only those can be images")
+            raise ConfigError(
+                f"{self._key}: {format_path(self.join_path(name))} is no regular file; only those can be images"
+            )
         return name, found
 
     def is_link(self, name: bytes) -> bool:
         """Whether `name`, at which nothing was found, is a link that leads nowhere; else it is gone."""
-        return os.path.islink(self.path(name))  # noqa: PTH114 - names are bytes, which pathlib does not take
+        return os.path.islink(self.join_path(name))  # noqa: PTH114 - names are bytes, which pathlib does not take
 
 
-def stat_files(fence: Fence, files: MutableFiles, progress: Callable[[int], None]) -> tuple[Int64s, Int64s, list[int]]:
+def stat_files(
+    root: ConfinedRoot, files: MutableFiles, progress: Callable[[int], None]
+) -> tuple[Int64s, Int64s, list[int]]:
     """Sizes in bytes and modification times in ns of `files`, and the positions of the missing ones.
 
     Names that are links are replaced in `files` by what they lead to. Raises ConfigError as `Fence.stat` does.
     """
     folders = {name.rpartition(b"/")[0] for name in files}
-    linked = {folder: inside for folder in sorted(folders) if (inside := fence.inside(folder)) != folder}
+    linked = {folder: inside for folder in sorted(folders) if (inside := root.resolve_name(folder)) != folder}
     sizes, mtimes_ns = np.zeros(len(files), dtype=np.int64), np.zeros(len(files), dtype=np.int64)
     missing: list[int] = []
 
-    def stat_some(start: int) -> int:
+    def stat_block(start: int) -> int:
         rows = range(start, min(start + PROGRESS_FILES, len(files)))
         for row, name in zip(rows, files[rows.start : rows.stop], strict=True):
-            found = fence.stat(_moved(name, linked))
+            found = root.stat_file(_replace_linked_folder(name, linked))
             if found is None:
                 missing.append(row)
                 continue
@@ -144,28 +151,28 @@ def stat_files(fence: Fence, files: MutableFiles, progress: Callable[[int], None
 
     seen, starts, began_s = 0, iter(range(0, len(files), PROGRESS_FILES)), time.monotonic()
     for start in starts:
-        seen += stat_some(start)
+        seen += stat_block(start)
         progress(seen)
         if time.monotonic() - began_s > seen * _QUICK_STAT_S:
             break
     with ThreadPoolExecutor(_STAT_THREADS, "streamd-stat") as pool:  # for what is left, if anything is
-        for count in pool.map(stat_some, starts):
+        for count in pool.map(stat_block, starts):
             seen += count
             progress(seen)
     return sizes, mtimes_ns, sorted(missing)
 
 
-def _moved(name: bytes, linked: Mapping[bytes, bytes]) -> bytes:
+def _replace_linked_folder(name: bytes, linked: Mapping[bytes, bytes]) -> bytes:
     if not linked:
         return name
     folder, _, base = name.rpartition(b"/")
-    return join(linked.get(folder, folder), base)
+    return join_name(linked.get(folder, folder), base)
 
 
-def join(folder: bytes, name: bytes) -> bytes:
+def join_name(folder: bytes, name: bytes) -> bytes:
     return folder + b"/" + name if folder else name
 
 
-def some(names: Iterable[bytes]) -> str:
+def format_first_names(names: Iterable[bytes]) -> str:
     """The first few names for a message."""
-    return ", ".join(shown(name) for name, _ in zip(names, range(_SHOWN_FILES), strict=False))
+    return ", ".join(format_path(name) for name, _ in zip(names, range(_SHOWN_FILES), strict=False))

@@ -49,13 +49,13 @@ def read_file(root: int, name: bytes, size: int, mtime_ns: int) -> bytes:
 
     Raises UnfitFileError when the file is not the one that the manifest knows, OSError when it cannot be read.
     """
-    check_bytes(size)
+    check_file_size(size)
     descriptor = _open_beneath(root, name)
     try:
-        data = _read(descriptor, size)
+        data = _read_at_most(descriptor, size)
         found = os.fstat(descriptor)  # after reading: a file written meanwhile would be half of each
         _check_regular(found)
-        check_bytes(found.st_size)
+        check_file_size(found.st_size)
         check_unchanged(found, size, mtime_ns)
         if len(data) != size:
             raise UnfitFileError(f"stale: {len(data)} bytes where {size} were listed")
@@ -64,7 +64,7 @@ def read_file(root: int, name: bytes, size: int, mtime_ns: int) -> bytes:
         os.close(descriptor)
 
 
-def open_unchanged(root: int, name: bytes, size: int, mtime_ns: int) -> int:
+def open_unchanged_file(root: int, name: bytes, size: int, mtime_ns: int) -> int:
     """A descriptor of the file `name`, of any size, under the directory descriptor `root`. Raises as `read_file`."""
     descriptor = _open_beneath(root, name)
     try:
@@ -75,7 +75,7 @@ def open_unchanged(root: int, name: bytes, size: int, mtime_ns: int) -> int:
     return descriptor
 
 
-def check_bytes(size: int) -> None:
+def check_file_size(size: int) -> None:
     """Raises UnfitFileError for an image larger than any."""
     if size > MAX_FILE_BYTES:
         raise UnfitFileError(f"{size} bytes are more than {MAX_FILE_BYTES}")
@@ -92,7 +92,7 @@ def check_unchanged(found: os.stat_result, size: int, mtime_ns: int) -> None:
         raise UnfitFileError("stale: changed since it was listed; restart with --rescan to list it anew")
 
 
-def _read(descriptor: int, size: int) -> bytes:
+def _read_at_most(descriptor: int, size: int) -> bytes:
     """What is there of the first `size` bytes."""
     try:
         data = os.read(descriptor, size)

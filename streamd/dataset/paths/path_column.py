@@ -8,16 +8,16 @@ from typing import Final, overload
 
 from streamd.dataset.manifest.types import Int64s
 
-_MANY: Final = 1 << 16  # ends made into Python's numbers at a time: far cheaper than one by one
+_BLOCK_NAMES: Final = 1 << 16  # ends made into Python's numbers at a time: far cheaper than one by one
 
 
-class Spelled(Sequence[bytes]):
+class PathColumn(Sequence[bytes]):
     """Names in `blob`; `ends` (n + 1) says where each begins and ends. Single ones may be given other names."""
 
     def __init__(self, blob: memoryview, ends: Int64s) -> None:
         self._blob = blob
         self._ends = ends
-        self._others: dict[int, bytes] = {}
+        self._replaced_names: dict[int, bytes] = {}
 
     def __len__(self) -> int:
         return int(self._ends.size) - 1
@@ -30,26 +30,28 @@ class Spelled(Sequence[bytes]):
 
     def __getitem__(self, row: int | slice) -> bytes | list[bytes]:
         rows = range(len(self))[row]
-        return list(self._cut(rows)) if isinstance(rows, range) else self._name(rows)
+        return list(self._slice_names(rows)) if isinstance(rows, range) else self._lookup_name(rows)
 
     def __setitem__(self, row: int, name: bytes) -> None:
-        self._others[range(len(self))[row]] = name
+        self._replaced_names[range(len(self))[row]] = name
 
     def __iter__(self) -> Iterator[bytes]:
         rows = range(len(self))
-        return chain.from_iterable(self._cut(rows[start : start + _MANY]) for start in rows[::_MANY])
+        return chain.from_iterable(
+            self._slice_names(rows[start : start + _BLOCK_NAMES]) for start in rows[::_BLOCK_NAMES]
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and len(self) == len(other) and all(map(bytes.__eq__, self, other))
 
     __hash__ = None  # type: ignore[assignment]  # as lists have none: names change
 
-    def _name(self, row: int) -> bytes:
-        name = self._others.get(row)
+    def _lookup_name(self, row: int) -> bytes:
+        name = self._replaced_names.get(row)
         return bytes(self._blob[self._ends.item(row) : self._ends.item(row + 1)]) if name is None else name
 
-    def _cut(self, rows: range) -> Iterator[bytes]:
-        if self._others or rows.step != 1:
-            return map(self._name, rows)
+    def _slice_names(self, rows: range) -> Iterator[bytes]:
+        if self._replaced_names or rows.step != 1:
+            return map(self._lookup_name, rows)
         ends = self._ends[rows.start : rows.stop + 1].tolist()
         return (bytes(self._blob[begin:end]) for begin, end in pairwise(ends))

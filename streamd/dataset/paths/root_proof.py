@@ -18,15 +18,17 @@ import numpy as np
 
 from streamd.core.permutation import Ids, derive_epoch_keys, permute_positions
 from streamd.dataset.manifest.manifest import Manifest
-from streamd.dataset.paths.confined import shown
+from streamd.dataset.paths.confined import format_path
 from streamd.errors import DataAwayError
 from streamd.limits import PROOF_SAMPLES
 
-ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})  # what says that a file of a store is not there
+ABSENT_ERRNOS: Final = frozenset(
+    {errno.ENOENT, errno.ENOTDIR, errno.ESTALE}
+)  # what says that a file of a store is not there
 
-ListedFile = tuple[bytes, int]  # a name, relative to the root, and a size in bytes
+NameAndSize = tuple[bytes, int]  # a name, relative to the root, and a size in bytes
 
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,36 +36,36 @@ class ExpectedFiles:
     """What must lie below `root`: half of the files of the samples `drawn`, and all the files that a store `needs`."""
 
     root: Path
-    drawn: tuple[ListedFile, ...]
-    needs: tuple[bytes, ...] = ()
+    chosen_files: tuple[NameAndSize, ...]
+    required_files: tuple[bytes, ...] = ()
 
 
-def expected_files(manifest: Manifest) -> ExpectedFiles:
+def choose_expected_files(manifest: Manifest) -> ExpectedFiles:
     """What the data of a manifest are known by, without a look at them."""
-    needs = tuple(manifest.array_files()) if manifest.shards is None else manifest.shards.names
-    return ExpectedFiles(manifest.root, tuple(_files_of(manifest, _draw_samples(manifest))), needs)
+    needs = tuple(manifest.array_file_names()) if manifest.shards is None else manifest.shards.names
+    return ExpectedFiles(manifest.root, tuple(_list_sample_files(manifest, _choose_samples(manifest))), needs)
 
 
-def _draw_samples(manifest: Manifest) -> Ids:
+def _choose_samples(manifest: Manifest) -> Ids:
     """PROOF_SAMPLES of the samples, or all if there are fewer: the same for equal lists, wherever the data are."""
     positions = np.arange(min(PROOF_SAMPLES, manifest.samples), dtype=np.int64)
     return permute_positions(positions, manifest.samples, derive_epoch_keys(0, 0, f"root {manifest.content_id}"))
 
 
-def _files_of(manifest: Manifest, ids: Ids) -> Iterable[ListedFile]:
+def _list_sample_files(manifest: Manifest, ids: Ids) -> Iterable[NameAndSize]:
     """The file that each sample is, or lies in."""
     if manifest.shards is not None:
         names, sizes = manifest.shards.names, manifest.shards.sizes
-        return [(names[shard], sizes[shard]) for shard in manifest.extra("shard")[ids].tolist()]
+        return [(names[shard], sizes[shard]) for shard in manifest.extra_column("shard")[ids].tolist()]
     if manifest.arrays is not None:
-        files = [manifest.arrays.place(row)[0] for row in manifest.rows(ids).tolist()]
-        return [(manifest.array_files()[file], int(manifest.sizes[file])) for file in files]
-    return zip(manifest.files(ids), manifest.sizes[ids].tolist(), strict=True)
+        files = [manifest.arrays.locate_row(row)[0] for row in manifest.lookup_rows(ids).tolist()]
+        return [(manifest.array_file_names()[file], int(manifest.sizes[file])) for file in files]
+    return zip(manifest.file_names(ids), manifest.sizes[ids].tolist(), strict=True)
 
 
-def is_proven(root: int, drawn: Iterable[ListedFile]) -> bool:
+def is_root_proven(root: int, chosen_files: Iterable[NameAndSize]) -> bool:
     """Whether the directory descriptor `root` is the folder that was listed: half of what was `drawn` is there."""
-    found = [_has_size(root, *file) for file in drawn]
+    found = [_has_size(root, *file) for file in chosen_files]
     return 2 * sum(found) >= len(found)
 
 
@@ -78,9 +80,9 @@ def _has_size(root: int, name: bytes, size: int) -> bool:
 def open_root(root: Path) -> int:
     """A descriptor of the folder that a path leads to now. Raises DataAwayError when there is none."""
     try:
-        return os.open(root, _FOLDER)
+        return os.open(root, _FOLDER_FLAGS)
     except OSError as error:
-        raise DataAwayError(f"{shown(root)} cannot be opened: {error.strerror}") from error
+        raise DataAwayError(f"{format_path(root)} cannot be opened: {error.strerror}") from error
 
 
 def find_absence(expected: ExpectedFiles) -> str:
@@ -88,7 +90,7 @@ def find_absence(expected: ExpectedFiles) -> str:
     try:
         root = open_root(expected.root)
         try:
-            require_files(root, expected)
+            check_files_present(root, expected)
         finally:
             os.close(root)
     except DataAwayError as error:
@@ -96,23 +98,24 @@ def find_absence(expected: ExpectedFiles) -> str:
     return ""
 
 
-def require_files(root: int, expected: ExpectedFiles) -> None:
+def check_files_present(root: int, expected: ExpectedFiles) -> None:
     """Raises DataAwayError unless the data are below a root that is open.
 
     Files of a store may have changed, for all that: whoever opens them will say so.
     """
-    if expected.needs:
-        missing = next((name for name in expected.needs if not _is_there(root, name)), None)
+    if expected.required_files:
+        missing = next((name for name in expected.required_files if not _is_present(root, name)), None)
         if missing is not None:
-            raise DataAwayError(f"{shown(missing)} is not in {shown(expected.root)}")
-    elif not is_proven(root, expected.drawn):
+            raise DataAwayError(f"{format_path(missing)} is not in {format_path(expected.root)}")
+    elif not is_root_proven(root, expected.chosen_files):
         raise DataAwayError(
-            f"{shown(expected.root)} is empty, or not the folder that was listed: of {len(expected.drawn)} files drawn "
+            f"{format_path(expected.root)} is empty, or not the folder that was listed: of "
+            f"{len(expected.chosen_files)} files drawn "
             "from the list, fewer than half are there with their listed sizes"
         )
 
 
-def _is_there(root: int, name: bytes) -> bool:
+def _is_present(root: int, name: bytes) -> bool:
     try:
         os.stat(name, dir_fd=root)
     except OSError:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from streamd.dataset.paths.confined import shown
+from streamd.dataset.paths.confined import format_path
 
 _BLOCK_BYTES: Final = 512
 _EMPTY: Final = bytes(_BLOCK_BYTES)
@@ -23,7 +23,9 @@ _MOST_DIGITS: Final = 20  # of a number: more than any file has bytes
 
 _FILES: Final = frozenset((b"0", b"\0", b"7"))
 _LINKS: Final = frozenset((b"1", b"2"))
-_BARE: Final = frozenset((b"1", b"2", b"3", b"4", b"5", b"6"))  # links, devices, folders: no bytes, whatever they say
+_KINDS_WITHOUT_BYTES: Final = frozenset(
+    (b"1", b"2", b"3", b"4", b"5", b"6")
+)  # links, devices, folders: no bytes, whatever they say
 _SPARSE: Final = b"S"
 _PAX: Final = b"x"
 _LONG_NAME: Final = b"L"
@@ -33,11 +35,11 @@ class BrokenTarError(Exception):
     """A file that is no whole tar, or none whose members can be read where they lie."""
 
 
-class CutTarError(BrokenTarError):
+class TruncatedTarError(BrokenTarError):
     """A tar that ends before it should."""
 
 
-class Member(NamedTuple):
+class TarMember(NamedTuple):
     """A file in a tar: `size` bytes, from byte `offset` of the tar on."""
 
     name: bytes
@@ -45,79 +47,79 @@ class Member(NamedTuple):
     size: int
 
     @property
-    def end(self) -> int:
+    def next_header_offset(self) -> int:
         """Where the next header is."""
         return self.offset + -(-self.size // _BLOCK_BYTES) * _BLOCK_BYTES
 
 
 @dataclass(slots=True)
-class _Told:
+class _ExtendedHeader:
     """What a header of its own says of the member behind it."""
 
     name: bytes | None = None
     size: int | None = None
 
 
-class Tar:
+class TarReader:
     """A tar of `size` bytes. A walk notes the `links` it meets, which have no bytes, and whether the tar `ended`."""
 
     def __init__(self, descriptor: int, size: int) -> None:
         self._descriptor = descriptor
         self._size = size
         self.links: list[bytes] = []
-        self.ended = False
+        self.has_end_mark = False
 
-    def members(self) -> Iterator[Member]:
+    def read_members(self) -> Iterator[TarMember]:
         """Its files, in their order; folders and devices are passed over. Raises BrokenTarError, OSError."""
-        place, told = 0, _Told()
+        place, told = 0, _ExtendedHeader()
         while place < self._size:
             block = os.pread(self._descriptor, _BLOCK_BYTES, place)
             if block == _EMPTY:
-                self._end(place)
+                self._check_end_mark(place)
                 return
             if place:
-                self._expect(place + _BLOCK_BYTES)
-            size, kind, start = _size_of(block, place), block[156:157], place + _BLOCK_BYTES
+                self._check_not_truncated(place + _BLOCK_BYTES)
+            size, kind, start = _parse_member_size(block, place), block[156:157], place + _BLOCK_BYTES
             if kind in {_PAX, _LONG_NAME}:
-                self._hear(told, kind, Member(b"", start, size))
+                self._read_extended_header(told, kind, TarMember(b"", start, size))
             else:
-                name, size = told.name or _name(block), size if told.size is None else told.size
-                size, told = 0 if kind in _BARE else size, _Told()
-                self._expect(start + size, name)
+                name, size = told.name or _parse_member_name(block), size if told.size is None else told.size
+                size, told = 0 if kind in _KINDS_WITHOUT_BYTES else size, _ExtendedHeader()
+                self._check_not_truncated(start + size, name)
                 if kind in _FILES and not name.endswith(b"/"):
-                    yield Member(name, start, size)
+                    yield TarMember(name, start, size)
                 elif kind in _LINKS:
                     self.links.append(name)
                 elif kind == _SPARSE:
-                    raise _sparse(name)
+                    raise _sparse_error(name)
             place = start + -(-size // _BLOCK_BYTES) * _BLOCK_BYTES
 
-    def read(self, member: Member) -> bytes:
+    def read_member(self, member: TarMember) -> bytes:
         """The bytes of a member, as far as they are there. Raises OSError."""
         return os.pread(self._descriptor, member.size, member.offset)
 
-    def _expect(self, end: int, name: bytes = b"") -> None:
+    def _check_not_truncated(self, end: int, name: bytes = b"") -> None:
         if end > self._size:
-            what = shown(name) if name else "a header"
-            raise CutTarError(f"it is cut off at byte {self._size:,}, in {what}, which ends at byte {end:,}")
+            what = format_path(name) if name else "a header"
+            raise TruncatedTarError(f"it is cut off at byte {self._size:,}, in {what}, which ends at byte {end:,}")
 
-    def _hear(self, told: _Told, kind: bytes, extra: Member) -> None:
+    def _read_extended_header(self, header: _ExtendedHeader, kind: bytes, member: TarMember) -> None:
         """Reads the member that is a header, and what it says of the next one."""
-        if extra.size > _MOST_EXTRA_BYTES:
-            raise _damaged(extra.offset)
-        self._expect(extra.offset + extra.size)
-        data = self.read(extra)
+        if member.size > _MOST_EXTRA_BYTES:
+            raise _damaged_error(member.offset)
+        self._check_not_truncated(member.offset + member.size)
+        data = self.read_member(member)
         if kind == _LONG_NAME:
-            told.name = data.rstrip(b"\0")
+            header.name = data.rstrip(b"\0")
             return
-        records = dict(_records(data, extra.offset))
-        told.name = records.get(b"path", told.name)
+        records = dict(_parse_pax_records(data, member.offset))
+        header.name = records.get(b"path", header.name)
         if b"size" in records:
-            told.size = _whole(records[b"size"], 10, extra.offset)
+            header.size = _parse_whole_number(records[b"size"], 10, member.offset)
         if any(key.startswith(b"GNU.sparse.") for key in records):
-            raise _sparse(records.get(b"GNU.sparse.name", b"a member"))
+            raise _sparse_error(records.get(b"GNU.sparse.name", b"a member"))
 
-    def _end(self, place: int) -> None:
+    def _check_end_mark(self, place: int) -> None:
         """Two empty blocks end a tar. Raises BrokenTarError where something lies behind them."""
         rest = os.pread(self._descriptor, _MOST_PADDING_BYTES, place)
         if rest.count(0) < len(rest):
@@ -130,49 +132,49 @@ class Tar:
                 f"from byte {place:,} on it holds zeros, as where a download stopped and its room was taken before: "
                 "copy it anew"
             )
-        self.ended = True
+        self.has_end_mark = True
 
 
-def _size_of(block: bytes, place: int) -> int:
+def _parse_member_size(block: bytes, place: int) -> int:
     """The size that a header gives, once its checksum is right."""
     try:
         said = int(block[148:156].rstrip(b" \0"), 8)
     except ValueError:
-        raise _damaged(place, block) from None
+        raise _damaged_error(place, block) from None
     # The sum of all bytes, its own field taken as spaces. Adler-32 has such a sum, modulo a prime and from 1 on.
     if (said + sum(block[148:156]) - 8 * 32 + 1) % 65521 != zlib.adler32(block) & 0xFFFF:
-        raise _damaged(place, block)
+        raise _damaged_error(place, block)
     size = block[124:136]
     if size[0] == 0x80:  # in binary, since eight gigabytes and more do not fit octal digits  # noqa: PLR2004 - of the format
         return int.from_bytes(size[1:], "big")
-    return _whole(size.strip(b" \0") or b"0", 8, place)
+    return _parse_whole_number(size.strip(b" \0") or b"0", 8, place)
 
 
-def _whole(digits: bytes, base: int, place: int) -> int:
+def _parse_whole_number(digits: bytes, base: int, place: int) -> int:
     if not digits.isdigit() or len(digits) > _MOST_DIGITS:
-        raise _damaged(place)
+        raise _damaged_error(place)
     return int(digits, base)
 
 
-def _name(block: bytes) -> bytes:
+def _parse_member_name(block: bytes) -> bytes:
     name = block[:100].partition(b"\0")[0]
     prefix = block[345:500].partition(b"\0")[0] if block[257:263] == b"ustar\0" else b""  # GNU has times there
     return prefix + b"/" + name if prefix else name
 
 
-def _records(data: bytes, place: int) -> Iterator[tuple[bytes, bytes]]:
+def _parse_pax_records(data: bytes, place: int) -> Iterator[tuple[bytes, bytes]]:
     """The records of a pax header, `length key=value` and a line's end, all of which count."""
     while data:
         digits, _, _ = data[:20].partition(b" ")
-        length = _whole(digits, 10, place)
+        length = _parse_whole_number(digits, 10, place)
         key, equals, value = data[len(digits) + 1 : max(length - 1, 0)].partition(b"=")
         if not equals or length > len(data):
-            raise _damaged(place)
+            raise _damaged_error(place)
         yield key, value
         data = data[length:]
 
 
-def _damaged(place: int, block: bytes = b"") -> BrokenTarError:
+def _damaged_error(place: int, block: bytes = b"") -> BrokenTarError:
     """Of a place where a header belongs."""
     if place:
         return BrokenTarError(f"it is damaged: there is no header at byte {place:,}; copy it anew")
@@ -182,5 +184,5 @@ def _damaged(place: int, block: bytes = b"") -> BrokenTarError:
     return BrokenTarError("it is no tar; name only tars, such as shards/*.tar")
 
 
-def _sparse(name: bytes) -> BrokenTarError:
-    return BrokenTarError(f"{shown(name)} in it is stored without its gaps: pack it anew without --sparse")
+def _sparse_error(name: bytes) -> BrokenTarError:
+    return BrokenTarError(f"{format_path(name)} in it is stored without its gaps: pack it anew without --sparse")

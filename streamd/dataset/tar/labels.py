@@ -10,11 +10,11 @@ import msgspec
 import pyarrow as pa
 
 from streamd.core.text import escape_unprintable
-from streamd.dataset.labels.cells import Cells, Column, Rows
-from streamd.dataset.manifest.types import key_of
-from streamd.dataset.paths.confined import shown
+from streamd.dataset.labels.cells import Cells, Column, SourceRows
+from streamd.dataset.manifest.types import build_label_key
+from streamd.dataset.paths.confined import format_path
 from streamd.dataset.sources import LabelSource
-from streamd.dataset.tar.headers import Member
+from streamd.dataset.tar.headers import TarMember
 from streamd.dataset.tar.samples import Shard
 from streamd.errors import ConfigError, suggest_name
 
@@ -22,107 +22,113 @@ _CLASS: Final = b"cls"  # what WebDataset calls the number of an image's class
 _JSON: Final = "json"
 _SHOWN_FIELDS: Final = 20  # of a record in a message
 _MOST_BYTES: Final = 1 << 20  # of what stands beside an image: a text, or a record of numbers
-_record: Final = msgspec.json.Decoder(dict[str, Any])
+_record_decoder: Final = msgspec.json.Decoder(dict[str, Any])
 
-Value = str | list[str]
+FieldValue = str | list[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class TarLabelSource:
     """What a label is taken from: the files of a `suffix`, the `field` of what is JSON in them; the folder for none."""
 
     suffix: bytes
     field: str = ""
 
     @property
-    def what(self) -> str:
+    def display_name(self) -> str:
         """For a message."""
         name = f"its .{self.suffix.decode()}" if self.suffix else "its folder"
         return f"{self.field!r} in {name}" if self.field else name
 
 
-Asks = Mapping[str, Sequence[Ask]]  # by label
+TarLabelSources = Mapping[str, Sequence[TarLabelSource]]  # by label
 
 
-def default_labels(shard: Shard) -> dict[str, LabelSource]:
+def find_default_labels(shard: Shard) -> dict[str, LabelSource]:
     """What a shard with images says by itself: `.cls` beside them, else folders of one level; or nothing."""
-    return {"label": LabelSource()} if _CLASS in shard.beside or _has_classes(shard) else {}
+    return {"label": LabelSource()} if _CLASS in shard.other_files or _has_class_folders(shard) else {}
 
 
-def asks_of(stream: str, labels: Mapping[str, LabelSource], shard: Shard) -> Asks:
+def find_label_sources(stream: str, labels: Mapping[str, LabelSource], shard: Shard) -> TarLabelSources:
     """Where labels are, told by the first shard that holds images where the configuration does not say it."""
-    return {name: _asks(name, label, shard, key_of(stream, name)) for name, label in labels.items()}
+    return {name: _find_sources(name, label, shard, build_label_key(stream, name)) for name, label in labels.items()}
 
 
-def _asks(name: str, label: LabelSource, shard: Shard, key: str) -> list[Ask]:
+def _find_sources(name: str, label: LabelSource, shard: Shard, key: str) -> list[TarLabelSource]:
     match label.source:
         case None:
-            return [_own(name, shard, key)]
+            return [_find_source_by_name(name, shard, key)]
         case str() as spelled:
-            return [_spelled(spelled, f"{key}.from")]
+            return [_parse_source(spelled, f"{key}.from")]
         case tuple() as several if all(isinstance(spelled, str) for spelled in several):
-            return [_spelled(spelled, f"{key}.from") for spelled in several]
+            return [_parse_source(spelled, f"{key}.from") for spelled in several]
     raise ConfigError(f"{key}.from: {label.source!r} is not served by this version for kind tar; name suffixes")
 
 
-def _own(name: str, shard: Shard, key: str) -> Ask:
+def _find_source_by_name(name: str, shard: Shard, key: str) -> TarLabelSource:
     """What a label is taken from by its name alone."""
     suffixes = [name.lower().encode(), *([_CLASS] if name == "label" else [])]
-    found = next((suffix for suffix in suffixes if suffix in shard.beside), None)
+    found = next((suffix for suffix in suffixes if suffix in shard.other_files), None)
     if found is not None:
-        return Ask(found)
-    if _has_classes(shard):
-        return Ask(b"")
+        return TarLabelSource(found)
+    if _has_class_folders(shard):
+        return TarLabelSource(b"")
     raise ConfigError(
-        f"{key}: {shown(shard.name)} has no files {' or '.join(f'.{suffix.decode()}' for suffix in suffixes)} beside "
-        f"its images, nor one folder a class; it has {shard.suffixes}: write from: txt for the text of such files, "
+        f"{key}: {format_path(shard.name)} has no files "
+        f"{' or '.join(f'.{suffix.decode()}' for suffix in suffixes)} beside "
+        f"its images, nor one folder a class; it has {shard.suffix_summary}: write from: txt for the text of "
+        "such files, "
         "from: json:angle for a field of what is JSON in them, or labels: {} to do without"
     )
 
 
-def _has_classes(shard: Shard) -> bool:
+def _has_class_folders(shard: Shard) -> bool:
     return all(image.name.count(b"/") == 1 for image in shard.images.values())
 
 
-def _spelled(text: str, key: str) -> Ask:
+def _parse_source(text: str, key: str) -> TarLabelSource:
     suffix, colon, field = text.removeprefix(".").partition(":")
     if not suffix or (colon and not field) or (field and suffix.rpartition(".")[2].lower() != _JSON):
         raise ConfigError(f"{key}: {text!r} names no files of shards; write cls, txt or json:angle, or leave it out")
-    return Ask(suffix.lower().encode(), field)
+    return TarLabelSource(suffix.lower().encode(), field)
 
 
-def values_of(shard: Shard, asks: Asks, stream: str) -> dict[Ask, list[Value]]:
+def read_label_values(shard: Shard, sources: TarLabelSources, stream: str) -> dict[TarLabelSource, list[FieldValue]]:
     """What is asked for, a value an image in their order. Raises ConfigError where one is missing, and OSError."""
-    keys = {ask: key_of(stream, label) for label, several in asks.items() for ask in several}
-    texts = {ask.suffix: _texts(shard, ask, key) for ask, key in reversed(keys.items())}
-    records = {ask.suffix: _records(shard, texts[ask.suffix], ask, key) for ask, key in keys.items() if ask.field}
+    keys = {ask: build_label_key(stream, label) for label, several in sources.items() for ask in several}
+    texts = {ask.suffix: _read_texts(shard, ask, key) for ask, key in reversed(keys.items())}
+    records = {
+        ask.suffix: _decode_records(shard, texts[ask.suffix], ask, key) for ask, key in keys.items() if ask.field
+    }
     return {
-        ask: _fields(shard, records[ask.suffix], ask, keys[ask]) if ask.field else texts[ask.suffix] for ask in keys
+        ask: _extract_fields(shard, records[ask.suffix], ask, keys[ask]) if ask.field else texts[ask.suffix]
+        for ask in keys
     }
 
 
-def _texts(shard: Shard, ask: Ask, key: str) -> list[Value]:
-    if not ask.suffix:
-        return [_folder(shard, image.name, key) for image in shard.images.values()]
-    files = shard.beside.get(ask.suffix, {})
+def _read_texts(shard: Shard, source: TarLabelSource, key: str) -> list[FieldValue]:
+    if not source.suffix:
+        return [_find_class_folder(shard, image.name, key) for image in shard.images.values()]
+    files = shard.other_files.get(source.suffix, {})
     lacking = [sample for sample in shard.images if sample not in files]
     if lacking:
         more = f" (and {len(lacking) - 1} more like it)" if lacking[1:] else ""
         raise ConfigError(
-            f"{key}: {_place(shard, shard.images[lacking[0]].name)} has no .{ask.suffix.decode()} beside it{more}; the "
-            f"shard has {shard.suffixes}: {_suggest_field(shard, lacking[0], ask.suffix.decode())}"
+            f"{key}: {_format_member_path(shard, shard.images[lacking[0]].name)} has no .{source.suffix.decode()} "
+            f"beside it{more}; the "
+            f"shard has {shard.suffix_summary}: {_suggest_field(shard, lacking[0], source.suffix.decode())}"
         )
-    return [_text(shard, files[sample], key) for sample in shard.images]
+    return [_read_member_text(shard, files[sample], key) for sample in shard.images]
 
 
 def _suggest_field(shard: Shard, sample: bytes, wanted: str) -> str:
     """What to do about a label that is no file: name the field of the sample's JSON, where one is called so."""
-    for suffix, files in shard.beside.items():
+    for suffix, files in shard.other_files.items():
         member = files.get(sample)
         if member is None or suffix.rpartition(b".")[2].decode(errors="replace") != _JSON or member.size > _MOST_BYTES:
             continue
         try:
-            record = _record.decode(shard.tar.read(member))
+            record = _record_decoder.decode(shard.tar.read_member(member))
         except msgspec.DecodeError:
             continue  # what is no object has no fields to name
         field = next((name for name in record if name.casefold() == wanted.casefold()), None)
@@ -135,62 +141,74 @@ def _suggest_field(shard: Shard, sample: bytes, wanted: str) -> str:
     return "correct from, or pack the shard anew"
 
 
-def _place(shard: Shard, name: bytes) -> str:
-    return shown(shard.name + b"/" + name)
+def _format_member_path(shard: Shard, name: bytes) -> str:
+    return format_path(shard.name + b"/" + name)
 
 
-def _folder(shard: Shard, name: bytes, key: str) -> str:
+def _find_class_folder(shard: Shard, name: bytes, key: str) -> str:
     folder, _, _ = name.rpartition(b"/")
     if not folder or b"/" in folder:
         raise ConfigError(
-            f"{key}: {_place(shard, name)} does not lie in one folder, which would be its class, as the first images "
+            f"{key}: {_format_member_path(shard, name)} does not lie in one folder, which would be its class, as "
+            "the first images "
             "do; pack it so, or write from: and what stands beside the images"
         )
-    return _decoded(folder, shard, name, key)
+    return _decode_text(folder, shard, name, key)
 
 
-def _text(shard: Shard, member: Member, key: str) -> str:
+def _read_member_text(shard: Shard, member: TarMember, key: str) -> str:
     if member.size > _MOST_BYTES:
-        place = _place(shard, member.name)
+        place = _format_member_path(shard, member.name)
         raise ConfigError(f"{key}: {place} has {member.size:,} bytes, and a label at most {_MOST_BYTES:,}")
-    return _decoded(shard.tar.read(member), shard, member.name, key)
+    return _decode_text(shard.tar.read_member(member), shard, member.name, key)
 
 
-def _decoded(data: bytes, shard: Shard, name: bytes, key: str) -> str:
+def _decode_text(data: bytes, shard: Shard, name: bytes, key: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{key}: {_place(shard, name)} is no UTF-8 text; write it as such") from error
+        raise ConfigError(f"{key}: {_format_member_path(shard, name)} is no UTF-8 text; write it as such") from error
 
 
-def _records(shard: Shard, texts: Sequence[Value], ask: Ask, key: str) -> list[dict[str, Any]]:
+def _decode_records(
+    shard: Shard, texts: Sequence[FieldValue], source: TarLabelSource, key: str
+) -> list[dict[str, Any]]:
     records: list[dict[str, Any]] = []
     for text, image in zip(texts, shard.images.values(), strict=True):
         try:
-            records.append(_record.decode(str(text)))
+            records.append(_record_decoder.decode(str(text)))
         except msgspec.DecodeError as error:
-            raise ConfigError(f"{key}: {_place(shard, image.name)}: {ask.what} is no JSON object: {error}") from error
+            raise ConfigError(
+                f"{key}: {_format_member_path(shard, image.name)}: {source.display_name} is no JSON object: {error}"
+            ) from error
     return records
 
 
-def _fields(shard: Shard, records: Sequence[dict[str, Any]], ask: Ask, key: str) -> list[Value]:
+def _extract_fields(
+    shard: Shard, records: Sequence[dict[str, Any]], source: TarLabelSource, key: str
+) -> list[FieldValue]:
     """The field of each record, as the text that it would be in a table."""
-    found: list[Value] = []
+    found: list[FieldValue] = []
     for record, image in zip(records, shard.images.values(), strict=True):
-        if ask.field not in record:
+        if source.field not in record:
             raise ConfigError(
-                f"{key}: {_place(shard, image.name)}: there is no {ask.what}{suggest_name(ask.field, record)}; it has "
+                f"{key}: {_format_member_path(shard, image.name)}: there is no "
+                f"{source.display_name}{suggest_name(source.field, record)}; it has "
                 f"{', '.join(map(escape_unprintable, list(record)[:_SHOWN_FIELDS])) or 'nothing'}"
             )
-        found.append(_value(record[ask.field], f"{key}: {_place(shard, image.name)}: {ask.what}"))
+        found.append(
+            _convert_value(
+                record[source.field], f"{key}: {_format_member_path(shard, image.name)}: {source.display_name}"
+            )
+        )
     return found
 
 
-def _value(value: object, what: str) -> Value:
-    return [_scalar(each, what) for each in value] if isinstance(value, list) else _scalar(value, what)
+def _convert_value(value: object, what: str) -> FieldValue:
+    return [_convert_scalar(each, what) for each in value] if isinstance(value, list) else _convert_scalar(value, what)
 
 
-def _scalar(value: object, what: str) -> str:
+def _convert_scalar(value: object, what: str) -> str:
     match value:
         case None:
             return ""
@@ -201,15 +219,19 @@ def _scalar(value: object, what: str) -> str:
     raise ConfigError(f"{what} is an object or a list of lists; a label is a text, a number or a list of these")
 
 
-def columns_of(stream: str, asks: Asks, values: Mapping[Ask, Sequence[Value]], rows: Rows) -> dict[str, list[Column]]:
+def build_label_columns(
+    stream: str, sources: TarLabelSources, values: Mapping[TarLabelSource, Sequence[FieldValue]], rows: SourceRows
+) -> dict[str, list[Column]]:
     """The columns of all labels, of the values from all shards."""
     return {
-        name: [Column(_cells(values[ask]), ask.what, rows, key_of(stream, name)) for ask in several]
-        for name, several in asks.items()
+        name: [
+            Column(_build_cells(values[ask]), ask.display_name, rows, build_label_key(stream, name)) for ask in several
+        ]
+        for name, several in sources.items()
     }
 
 
-def _cells(values: Sequence[Value]) -> Cells:
+def _build_cells(values: Sequence[FieldValue]) -> Cells:
     if any(isinstance(value, list) for value in values):
         lists = [value if isinstance(value, list) else [value] for value in values]
         return pa.array(lists, pa.large_list(pa.large_string()))

@@ -16,16 +16,16 @@ from itertools import chain
 from typing import Final
 
 from streamd.core.text import escape_unprintable, format_count
-from streamd.dataset.paths.confined import IMAGE_SUFFIXES, PROGRESS_FILES, shown, some
-from streamd.dataset.tar.headers import BrokenTarError, CutTarError, Member, Tar
+from streamd.dataset.paths.confined import IMAGE_SUFFIXES, PROGRESS_FILES, format_first_names, format_path
+from streamd.dataset.tar.headers import BrokenTarError, TarMember, TarReader, TruncatedTarError
 from streamd.errors import ConfigError
 
-_IMAGES: Final = frozenset(suffix[1:] for suffix in IMAGE_SUFFIXES)
+_IMAGE_SUFFIXES: Final = frozenset(suffix[1:] for suffix in IMAGE_SUFFIXES)
 _SHOWN_SUFFIXES: Final = 8  # in a message
 _LEADING: Final = re.compile(rb"\A(?:\.{0,2}/)+")  # as tar itself drops it
 _HIDDEN: Final = re.compile(rb"(?:^|/)(?:\.(?!\.?/)|__MACOSX/)")
 
-Beside = dict[bytes, dict[bytes, Member]]  # by suffix and key
+MembersBySuffix = dict[bytes, dict[bytes, TarMember]]  # by suffix and key
 
 
 @dataclass(slots=True)
@@ -33,16 +33,16 @@ class Shard:
     """An open shard: its `images` by key, in byte order of their names; its other files, `beside` them or not."""
 
     name: bytes
-    tar: Tar
-    images: dict[bytes, Member] = field(default_factory=dict)
-    beside: Beside = field(default_factory=dict)
+    tar: TarReader
+    images: dict[bytes, TarMember] = field(default_factory=dict)
+    other_files: MembersBySuffix = field(default_factory=dict)
 
     @property
-    def suffixes(self) -> str:
+    def suffix_summary(self) -> str:
         """What its files are, for a message."""
-        found = Counter({suffix: len(files) for suffix, files in self.beside.items()})
+        found = Counter({suffix: len(files) for suffix, files in self.other_files.items()})
         found.update(image.name.rpartition(b".")[2].lower() for image in self.images.values())
-        return spelled(found)
+        return format_suffixes(found)
 
 
 def read_shard(name: bytes, descriptor: int, size: int, key: str, progress: Callable[[int], None]) -> Shard:
@@ -50,87 +50,91 @@ def read_shard(name: bytes, descriptor: int, size: int, key: str, progress: Call
 
     Raises ConfigError, by name, where it is no whole tar, or two of its files are in each other's way; OSError.
     """
-    shard = Shard(name, Tar(descriptor, size))
-    others: dict[bytes, list[Member]] = {}  # images by key, of suffixes that only end as an image's
+    shard = Shard(name, TarReader(descriptor, size))
+    others: dict[bytes, list[TarMember]] = {}  # images by key, of suffixes that only end as an image's
     end = 0
     try:
-        for member in shard.tar.members():
-            _sort(shard, others, member, key)
-            end = member.end
+        for member in shard.tar.read_members():
+            _add_member(shard, others, member, key)
+            end = member.next_header_offset
             if len(shard.images) % PROGRESS_FILES == 0:
                 progress(len(shard.images))
-    except CutTarError as error:
+    except TruncatedTarError as error:
         keep = (
             f", or keep {format_count(len(shard.images), 'image')} of it with truncate -s {end}" if shard.images else ""
         )
-        raise ConfigError(f"{key}: {shown(name)}: {error}; copy it anew{keep}") from error
+        raise ConfigError(f"{key}: {format_path(name)}: {error}; copy it anew{keep}") from error
     except BrokenTarError as error:
-        raise ConfigError(f"{key}: {shown(name)}: {error}") from error
+        raise ConfigError(f"{key}: {format_path(name)}: {error}") from error
     for sample, members in others.items():
-        _take_only(shard, sample, members, key)
-    _refuse_links(shard, key)
+        _add_only_image(shard, sample, members, key)
+    _check_no_links(shard, key)
     shard.images = dict(sorted(shard.images.items(), key=lambda each: each[1].name))
     return shard
 
 
-def _sort(shard: Shard, others: dict[bytes, list[Member]], member: Member, key: str) -> None:
+def _add_member(shard: Shard, others: dict[bytes, list[TarMember]], member: TarMember, key: str) -> None:
     """Puts a file where it belongs."""
     name = _LEADING.sub(b"", member.name)
-    member = Member(name, member.offset, member.size)
+    member = TarMember(name, member.offset, member.size)
     if _HIDDEN.search(name):
         return
     folder, slash, base = name.rpartition(b"/")
     stem, _, suffix = base.partition(b".")
     sample, suffix = folder + slash + stem, suffix.lower()
-    if suffix in _IMAGES:
+    if suffix in _IMAGE_SUFFIXES:
         earlier = shard.images.setdefault(sample, member)
-    elif suffix.rpartition(b".")[2] in _IMAGES:
+    elif suffix.rpartition(b".")[2] in _IMAGE_SUFFIXES:
         others.setdefault(sample, []).append(member)
         return
     else:
-        earlier = shard.beside.setdefault(suffix, {}).setdefault(sample, member)
+        earlier = shard.other_files.setdefault(suffix, {}).setdefault(sample, member)
     if earlier is not member:
-        raise _in_the_way(shard, [earlier, member], key)
+        raise _duplicate_error(shard, [earlier, member], key)
 
 
-def _take_only(shard: Shard, sample: bytes, members: list[Member], key: str) -> None:
+def _add_only_image(shard: Shard, sample: bytes, members: list[TarMember], key: str) -> None:
     if sample in shard.images:
         return
     if len(members) > 1:
-        raise _in_the_way(shard, members, key)
+        raise _duplicate_error(shard, members, key)
     shard.images[sample] = members[0]
 
 
-def _in_the_way(shard: Shard, members: list[Member], key: str) -> ConfigError:
+def _duplicate_error(shard: Shard, members: list[TarMember], key: str) -> ConfigError:
     first, second = (member.name for member in members[:2])
     if first == second:
-        return ConfigError(f"{key}: {shown(shard.name)} holds {shown(first)} twice; pack it anew with one of them")
+        return ConfigError(
+            f"{key}: {format_path(shard.name)} holds {format_path(first)} twice; pack it anew with one of them"
+        )
     return ConfigError(
-        f"{key}: {shown(shard.name)} holds {shown(first)} and {shown(second)}, two images of one sample, being called "
+        f"{key}: {format_path(shard.name)} holds {format_path(first)} and {format_path(second)}, two images of "
+        "one sample, being called "
         "the same up to the first dot; a sample has one: pack the others elsewhere, or under other names"
     )
 
 
-def _refuse_links(shard: Shard, key: str) -> None:
+def _check_no_links(shard: Shard, key: str) -> None:
     links = [link for link in shard.tar.links if link.lower().endswith(IMAGE_SUFFIXES) and not _HIDDEN.search(link)]
     if links:
         raise ConfigError(
-            f"{key}: {shown(shard.name)} holds links in the place of images: {some(links)}; pack it anew with "
+            f"{key}: {format_path(shard.name)} holds links in the place of images: {format_first_names(links)}; "
+            "pack it anew with "
             "tar --dereference --hard-dereference"
         )
 
 
-def spelled(suffixes: Counter[bytes]) -> str:
+def format_suffixes(suffixes: Counter[bytes]) -> str:
     """How many files have each suffix, for a message."""
     most = suffixes.most_common(_SHOWN_SUFFIXES)
-    return ", ".join(f"{count} {_dotted(suffix)}" for suffix, count in most) or "nothing"
+    return ", ".join(f"{count} {_format_suffix(suffix)}" for suffix, count in most) or "nothing"
 
 
-def _dotted(suffix: bytes) -> str:
+def _format_suffix(suffix: bytes) -> str:
     return escape_unprintable(f".{suffix.decode(errors='backslashreplace')}") if suffix else "without one"
 
 
-def strays(shard: Shard) -> Counter[bytes]:
+def count_strays(shard: Shard) -> Counter[bytes]:
     """The files that stand beside no image, by suffix."""
-    found = chain.from_iterable(((suffix, sample) for sample in files) for suffix, files in shard.beside.items())
+    found = chain.from_iterable(((suffix, sample) for sample in files) for suffix, files in shard.other_files.items())
     return Counter(suffix for suffix, sample in found if sample not in shard.images)

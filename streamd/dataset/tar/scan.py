@@ -18,47 +18,55 @@ from typing import Final
 import numpy as np
 
 from streamd.core.text import format_count
-from streamd.dataset.labels.cells import Rows
-from streamd.dataset.labels.convert import labels_of
-from streamd.dataset.manifest.types import Int64s, Scanned, Shards
+from streamd.dataset.labels.cells import SourceRows
+from streamd.dataset.labels.convert import convert_labels
+from streamd.dataset.manifest.types import Int64s, ScannedSamples, ShardFiles
 from streamd.dataset.paths import patterns
-from streamd.dataset.paths.confined import IMAGE_SUFFIXES, reading, shown, some
-from streamd.dataset.paths.patterns import Files
+from streamd.dataset.paths.confined import IMAGE_SUFFIXES, format_first_names, format_path, translate_read_errors
+from streamd.dataset.paths.patterns import MatchedFiles
 from streamd.dataset.sources import LabelSource
 from streamd.dataset.tar import TarSource
-from streamd.dataset.tar.labels import Ask, Asks, Value, asks_of, columns_of, default_labels, values_of
-from streamd.dataset.tar.samples import Shard, read_shard, spelled, strays
+from streamd.dataset.tar.labels import (
+    FieldValue,
+    TarLabelSource,
+    TarLabelSources,
+    build_label_columns,
+    find_default_labels,
+    find_label_sources,
+    read_label_values,
+)
+from streamd.dataset.tar.samples import Shard, count_strays, format_suffixes, read_shard
 from streamd.errors import ConfigError
 
 _log: Final = logging.getLogger("streamd.sources")
 _THREADS: Final = 16  # a disk answers many questions at once
 _QUICK_SAMPLE_S: Final = 200e-6  # memory answers in a tenth of this, where threads would only wait for each other
-_IMAGES: Final = b" ".join(IMAGE_SUFFIXES).decode()
+_IMAGE_SUFFIX_TEXT: Final = b" ".join(IMAGE_SUFFIXES).decode()
 
 
 def scan_tar(
     stream: str, source: TarSource, labels: Mapping[str, LabelSource] | None, progress: Callable[[int], None]
-) -> Scanned:
+) -> ScannedSamples:
     """Lists the images in shards, and what stands beside them."""
     key = f"streams.{stream}.source.path"
-    files = patterns.find(source.path, key, (), lambda _: None, patterns.TARS)
-    listing = _Listing(stream, files, labels, progress)
-    parts = list(listing.parts())
+    files = patterns.find_files(source.path, key, (), lambda _: None, patterns.TAR_FILES)
+    listing = _TarListing(stream, files, labels, progress)
+    parts = list(listing.list_shards())
     if not listing.samples or listing.plan is None:
-        raise _no_images(listing)
-    listing.report()
+        raise _no_images_error(listing)
+    listing.log_passed_over()
     names = list(chain.from_iterable(part.names for part in parts))
-    rows = Rows(files.root, lambda row: shown(names[row]))
-    asked = {ask for several in listing.plan.asks.values() for ask in several}
+    rows = SourceRows(files.root, lambda row: format_path(names[row]))
+    asked = {ask for several in listing.plan.sources.values() for ask in several}
     values = {ask: list(chain.from_iterable(part.values.get(ask, []) for part in parts)) for ask in asked}
-    columns = columns_of(stream, listing.plan.asks, values, rows)
-    return Scanned(
+    columns = build_label_columns(stream, listing.plan.sources, values, rows)
+    return ScannedSamples(
         files.root,
         names,
         np.concatenate([part.sizes for part in parts]),
         np.empty(0, np.int64),
-        *labels_of(listing.plan.labels, columns),
-        shards=Shards(tuple(files.names), tuple(files.sizes.tolist()), tuple(files.mtimes_ns.tolist())),
+        *convert_labels(listing.plan.labels, columns),
+        shards=ShardFiles(tuple(files.names), tuple(files.sizes.tolist()), tuple(files.mtimes_ns.tolist())),
         extra={
             "shard": np.repeat(np.arange(len(parts)), [len(part.names) for part in parts]),
             "offset": np.concatenate([part.offsets for part in parts]),
@@ -66,133 +74,139 @@ def scan_tar(
     )
 
 
-def _no_images(listing: _Listing) -> ConfigError:
+def _no_images_error(listing: _TarListing) -> ConfigError:
     return ConfigError(
-        f"{listing.key}: no images in {format_count(len(listing.files.names), 'shard')} of "
-        f"{shown(listing.files.root)}; "
-        f"looked for {_IMAGES}, and there is {spelled(listing.passed_over)}; correct the path, or pack images"
+        f"{listing.path_key}: no images in {format_count(len(listing.files.names), 'shard')} of "
+        f"{format_path(listing.files.root)}; "
+        f"looked for {_IMAGE_SUFFIX_TEXT}, and there is {format_suffixes(listing.passed_over)}; correct the path, "
+        "or pack images"
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _LabelPlan:
     """The labels that are wanted, and where they are in every shard."""
 
     labels: Mapping[str, LabelSource]
-    asks: Asks
+    sources: TarLabelSources
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _ShardContents:
     """What one shard gives: its images, in order, the values of what is asked for, one an image, and what to say."""
 
     names: list[bytes]
     offsets: Int64s
     sizes: Int64s
-    values: dict[Ask, list[Value]]
+    values: dict[TarLabelSource, list[FieldValue]]
     strays: Counter[bytes]
     warnings: list[str]
 
 
 @dataclass(slots=True)
-class _Listing:
+class _TarListing:
     """The shards of one stream, read one after the other, or together where a disk is slow."""
 
     stream: str
-    files: Files
+    files: MatchedFiles
     labels: Mapping[str, LabelSource] | None
     progress: Callable[[int], None]
-    plan: _Plan | None = None
+    plan: _LabelPlan | None = None
     samples: int = 0
     passed_over: Counter[bytes] = field(default_factory=Counter)  # files beside no image, by suffix
 
     @property
-    def key(self) -> str:
+    def path_key(self) -> str:
         return f"streams.{self.stream}.source.path"
 
-    def parts(self) -> Iterator[_Part]:
+    def list_shards(self) -> Iterator[_ShardContents]:
         """What the shards give, in their order."""
         numbers, began_s = iter(range(len(self.files.names))), time.monotonic()
         for number in numbers:
-            yield self._note(self._read(number))
+            yield self._record_shard(self._list_shard(number))
             if self.plan is not None and time.monotonic() - began_s > self.samples * _QUICK_SAMPLE_S:
                 break
         with ThreadPoolExecutor(_THREADS, "streamd-tar") as pool:  # for those that are left, if any are
-            yield from map(self._note, pool.map(self._read, numbers))
+            yield from map(self._record_shard, pool.map(self._list_shard, numbers))
 
-    def _note(self, part: _Part) -> _Part:
+    def _record_shard(self, part: _ShardContents) -> _ShardContents:
         self.samples += len(part.names)
         self.passed_over += part.strays
         for warning in part.warnings:
-            _log.warning("%s: %s", self.key, warning)
+            _log.warning("%s: %s", self.path_key, warning)
         self.progress(self.samples)
         return part
 
-    def _read(self, number: int) -> _Part:
+    def _list_shard(self, number: int) -> _ShardContents:
         """Lists one shard; which others are read meanwhile makes no difference."""
-        name, path = self.files.names[number], self.files.path(number)
-        with reading(path, self.key):
+        name, path = self.files.names[number], self.files.file_path(number)
+        with translate_read_errors(path, self.path_key):
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 before = self.samples
                 size = int(self.files.sizes[number])
-                shard = read_shard(name, descriptor, size, self.key, lambda seen: self.progress(before + seen))
-                part = self._part(shard)
+                shard = read_shard(name, descriptor, size, self.path_key, lambda seen: self.progress(before + seen))
+                part = self._build_contents(shard)
                 found = os.fstat(descriptor)
             finally:
                 os.close(descriptor)
         if (found.st_size, found.st_mtime_ns) != (size, int(self.files.mtimes_ns[number])):
-            raise ConfigError(f"{self.key}: {shown(name)} is being written; list it when it is whole")
+            raise ConfigError(f"{self.path_key}: {format_path(name)} is being written; list it when it is whole")
         return part
 
-    def _part(self, shard: Shard) -> _Part:
+    def _build_contents(self, shard: Shard) -> _ShardContents:
         images = shard.images.values()
-        return _Part(
+        return _ShardContents(
             [b"%b/%b" % (shard.name, image.name) for image in images],
             np.array([image.offset for image in images], np.int64),
             np.array([image.size for image in images], np.int64),
-            self._values(shard) if images else {},
-            strays(shard),
-            list(_warnings(shard)),
+            self._read_values(shard) if images else {},
+            count_strays(shard),
+            list(_find_warnings(shard)),
         )
 
-    def _values(self, shard: Shard) -> dict[Ask, list[Value]]:
-        plan = self._planned(shard)
-        self._refuse_strays(shard, plan)
-        return values_of(shard, plan.asks, self.stream)
+    def _read_values(self, shard: Shard) -> dict[TarLabelSource, list[FieldValue]]:
+        plan = self._plan_labels(shard)
+        self._check_no_strays(shard, plan)
+        return read_label_values(shard, plan.sources, self.stream)
 
-    def _planned(self, shard: Shard) -> _Plan:
+    def _plan_labels(self, shard: Shard) -> _LabelPlan:
         """What the first shard with images decides; without labels in the configuration, all must say the same."""
         if self.plan is not None and self.labels is not None:
             return self.plan
-        labels = default_labels(shard) if self.labels is None else self.labels
-        plan = _Plan(labels, asks_of(self.stream, labels, shard))
-        if self.plan is not None and plan.asks != self.plan.asks:
+        labels = find_default_labels(shard) if self.labels is None else self.labels
+        plan = _LabelPlan(labels, find_label_sources(self.stream, labels, shard))
+        if self.plan is not None and plan.sources != self.plan.sources:
             raise ConfigError(
-                f"{self.key}: {shown(shard.name)}, which has {shard.suffixes}, says otherwise than the shards before "
+                f"{self.path_key}: {format_path(shard.name)}, which has {shard.suffix_summary}, says otherwise "
+                "than the shards before "
                 "it whether images have a class, and where; write labels, or name shards that belong together"
             )
         self.plan = self.plan or plan
         return self.plan
 
-    def _refuse_strays(self, shard: Shard, plan: _Plan) -> None:
+    def _check_no_strays(self, shard: Shard, plan: _LabelPlan) -> None:
         """Labels without an image: it has been lost."""
-        suffixes = {ask.suffix for several in plan.asks.values() for ask in several if ask.suffix}
-        lone = [each for suffix in suffixes for each in shard.beside.get(suffix, {}) if each not in shard.images]
+        suffixes = {ask.suffix for several in plan.sources.values() for ask in several if ask.suffix}
+        lone = [each for suffix in suffixes for each in shard.other_files.get(suffix, {}) if each not in shard.images]
         if lone:
             raise ConfigError(
-                f"{self.key}: {shown(shard.name)} has labels without an image, of the samples {some(sorted(lone))}; it "
-                f"has {shard.suffixes}: an image is named as its label, with one of the suffixes {_IMAGES}"
+                f"{self.path_key}: {format_path(shard.name)} has labels without an image, of the samples "
+                f"{format_first_names(sorted(lone))}; it "
+                f"has {shard.suffix_summary}: an image is named as its label, with one of the suffixes "
+                f"{_IMAGE_SUFFIX_TEXT}"
             )
 
-    def report(self) -> None:
+    def log_passed_over(self) -> None:
         """Says what is not served."""
         if self.passed_over:
-            _log.info("%s: passed over files that belong to no image: %s", self.key, spelled(self.passed_over))
+            _log.info(
+                "%s: passed over files that belong to no image: %s", self.path_key, format_suffixes(self.passed_over)
+            )
 
 
-def _warnings(shard: Shard) -> Iterator[str]:
-    if not shard.tar.ended:
-        yield f"{shown(shard.name)} has no mark of its end: if it is cut, samples are missing"
+def _find_warnings(shard: Shard) -> Iterator[str]:
+    if not shard.tar.has_end_mark:
+        yield f"{format_path(shard.name)} has no mark of its end: if it is cut, samples are missing"
     if not shard.images:
-        yield f"{shown(shard.name)} holds no image, but {shard.suffixes}"
+        yield f"{format_path(shard.name)} holds no image, but {shard.suffix_summary}"

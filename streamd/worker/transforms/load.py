@@ -14,7 +14,7 @@ from typing import Any, Final
 from PIL import Image, ImageFile
 
 from streamd.core.import_function import lookup_function
-from streamd.dataset.transform_source import beside, digest_of, sources_of
+from streamd.dataset.transform_source import compute_source_digest, find_module_file, find_source_files
 from streamd.errors import ConfigError
 from streamd.ipc.worker_messages import TransformPlace
 
@@ -47,7 +47,7 @@ def load_transform(place: TransformPlace) -> Function:
 
 def _check_source(place: TransformPlace, folder: Path) -> None:
     """What is imported must be what the daemon has read, or a worker that starts later would make other pixels."""
-    if digest_of(place.module, folder) != place.digest:
+    if compute_source_digest(place.module, folder) != place.digest:
         raise ConfigError(
             f"the source of transform {place.module!r} was changed after streamd had read it: send SIGHUP to use it as "
             "it is now, or put it back"
@@ -56,7 +56,7 @@ def _check_source(place: TransformPlace, folder: Path) -> None:
 
 def _check_module_names(module: str, folder: Path) -> None:
     """What lies in the folder and what was imported by its name must be one, or its source would not be what is run."""
-    for name, path in sources_of(module, folder).items():
+    for name, path in find_source_files(module, folder).items():
         file = getattr(sys.modules.get(name), "__file__", None) if name in sys.modules else str(path)
         if file != str(path) and (name != module or "." in name):
             raise ConfigError(f"{path.name} is hidden by {file or 'a part of Python'}, a library: give it another name")
@@ -76,7 +76,7 @@ def _import_module(name: str, folder: Path) -> ModuleType:
     sys.dont_write_bytecode = True  # compiled files go by seconds and sizes: an edit could be missed
     importlib.invalidate_caches()
     try:
-        file = None if "." in name else beside(name, folder)
+        file = None if "." in name else find_module_file(name, folder)
         return importlib.import_module(name) if file is None else _import_file(file)
     except BaseException as error:
         raise ConfigError(f"module {name!r} cannot be imported: {format_user_error(error, folder)}") from error

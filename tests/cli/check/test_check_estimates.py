@@ -11,7 +11,7 @@ from served_folders import serve
 
 from streamd.cli.check.estimates import caching
 from streamd.cli.check.findings import Cache
-from streamd.dataset.cache.file import CacheFile, CacheShape
+from streamd.dataset.cache.file import CacheFile, CacheLayout
 from streamd.decode.pixel_id import compute_pixel_id
 from streamd.ipc.worker_messages import CachePlace
 from streamd.limits import PAGE_BYTES
@@ -53,7 +53,7 @@ def test_what_a_cache_has_already_counts_as_free(tmp_path: Path, monkeypatch: py
     folder.mkdir(parents=True)
     before = found(tmp_path, max=None)
     stream = serve(tmp_path / "data", tmp_path / "state")
-    shape = CacheShape.of(stream.spec, compute_pixel_id(stream.spec.image))
+    shape = CacheLayout.for_stream(stream.spec, compute_pixel_id(stream.spec.image))
     CacheFile.open(CachePlace(str(folder), None, writable=True), shape).close()
     stream.manifest.close()
     after = found(tmp_path, max=None)

@@ -16,7 +16,7 @@ from streamd.cli.check.estimates import unpacking
 from streamd.core.sampler import compute_batch_ids
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.hdf5 import library_store
-from streamd.dataset.hdf5.chunk_cache import Kept
+from streamd.dataset.hdf5.chunk_cache import ChunkCache
 from streamd.dataset.hdf5.library_store import Hdf5Store
 from streamd.dataset.open_store import open_store
 
@@ -29,7 +29,7 @@ CHUNKS = ROWS // 10
 def _room_for_two_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("streamd.cli.check.estimates", "streamd.dataset.hdf5.chunk_cost"):
         monkeypatch.setattr(f"{module}.CHUNKS_KEPT_BYTES", 2 * CHUNK_BYTES)
-    monkeypatch.setattr(library_store, "KEPT", Kept(2 * CHUNK_BYTES))
+    monkeypatch.setattr(library_store, "CHUNK_CACHE", ChunkCache(2 * CHUNK_BYTES))
 
 
 def packed(tmp_path: Path, **changes: Any) -> ServedStream:
@@ -56,8 +56,8 @@ def test_what_is_counted_for_one_worker_is_what_its_store_does(tmp_path: Path, o
     assert isinstance(store, Hdf5Store)
     images = np.empty((5, 4, 4, 3), np.uint8)
     for index in range(stream.spec.batches):
-        assert store.gather(compute_batch_ids(stream.order, 0, index, 5), images).all()
-    assert round(found.per_sample * ROWS) == store.unpacked[0]
+        assert store.gather_rows(compute_batch_ids(stream.order, 0, index, 5), images).all()
+    assert round(found.per_sample * ROWS) == store.unpack_totals[0]
     store.close()
     os.close(root)
 

@@ -18,7 +18,7 @@ from served_folders import serve
 from streamd.cli.check import reader_pool
 from streamd.cli.check.reader_messages import Group, Seen
 from streamd.cli.check.reader_pool import COMMAND, Readers
-from streamd.dataset.transform_source import place_of
+from streamd.dataset.transform_source import locate_transform
 from streamd.errors import ConfigError, StreamdError
 from streamd.limits import ROW_DEADLINE_S
 
@@ -123,7 +123,7 @@ def test_processes_that_cannot_start_are_an_error_and_no_finding(tmp_path: Path)
 def test_a_transform_that_never_returns_is_named(tmp_path: Path, program: Write) -> None:
     animals(tmp_path)
     text = "import time\ndef f(image, labels, rng):\n    time.sleep(1e6)"
-    place = place_of("augment:f", program("augment", text).parent)
+    place = locate_transform("augment:f", program("augment", text).parent)
     stream = serve(tmp_path / "data", tmp_path / "state")
     reading = Readers([told(stream), replace(told(stream), transform=place)], [Group(0, [0])], print, deadline_s=2.0)
     why = "takes more than 2 s on a built-in image: is there a loop without an end"

@@ -118,7 +118,7 @@ def decoded(stream: ServedStream, source: StreamReader, index: int) -> Decoded:
 
 def _fill(source: StreamReader, sample_id: int, row: npt.NDArray[np.uint8]) -> None:
     if source.store is not None:
-        assert source.store.gather(np.array([sample_id]), row[None]).all()
+        assert source.store.gather_rows(np.array([sample_id]), row[None]).all()
         return
     blob = source.read_sample(sample_id)
     assert isinstance(blob, bytes), blob
@@ -163,5 +163,5 @@ def pixels_of(stream: ServedStream) -> npt.NDArray[np.uint8]:
 def labels_of(stream: ServedStream) -> dict[str, list[Any]]:
     """All labels, and weights, as batches carry them."""
     ids = np.arange(stream.spec.samples)
-    labels = {name: stream.manifest.label_rows(name, ids).tolist() for name in stream.spec.labels}
-    return {**labels, "weights": stream.manifest.weights(ids).tolist()}
+    labels = {name: stream.manifest.gather_label(name, ids).tolist() for name in stream.spec.labels}
+    return {**labels, "weights": stream.manifest.gather_weights(ids).tolist()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamd.daemon.monitor.bad_samples import FAULTS, fault
-from streamd.dataset.hdf5.library_store import DAMAGED
+from streamd.dataset.hdf5.library_store import DAMAGED_CHUNK
 from streamd.decode.resize import BadImageError
 from streamd.decode.sniff import detect_format
 
@@ -19,7 +19,7 @@ from streamd.decode.sniff import detect_format
         ("it lies outside the data's root", "gone"),
         ("a damaged JPEG: Premature end of JPEG file", "damaged"),
         ("a pixel is no number (NaN)", "damaged"),
-        (DAMAGED, "damaged"),
+        (DAMAGED_CHUNK, "damaged"),
         ("12000x12000 pixels are more than 100,000,000: make it smaller", "large"),
         ("300000000 bytes are more than 268435456", "large"),
         ("more than 100,000,000 pixels: make it smaller", "large"),

@@ -146,7 +146,7 @@ def test_order_ids_are_what_they_always_were() -> None:
 
 def test_a_stream_tells_how_well_it_is_mixed(folder: Path, state: Path) -> None:
     sorted_by_class = serve(folder, state, shuffle={"kind": "chunk", "chunk": 1, "buffer": 1}, batch_size=2)
-    found = mixing(sorted_by_class.spec, sorted_by_class.manifest.label_rows)
+    found = mixing(sorted_by_class.spec, sorted_by_class.manifest.gather_label)
     assert found is not None
     assert (sorted_by_class.shuffle_score, sorted_by_class.poorly_mixed) == (found.score, found.advice)
     kept = serve(folder, state, shuffle="none")
@@ -157,13 +157,13 @@ def test_opening_a_stream_reads_no_labels_and_its_score_is_worked_out_once(
     folder: Path, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
-    label_rows = Manifest.label_rows
+    label_rows = Manifest.gather_label
 
     def noted(self: Manifest, name: str, ids: Ids) -> Any:
         read.append(name)
         return label_rows(self, name, ids)
 
-    monkeypatch.setattr(Manifest, "label_rows", noted)
+    monkeypatch.setattr(Manifest, "gather_label", noted)
     stream = serve(folder, state)
     assert read == []
     scores = [stream.shuffle_score, replace(stream, max_bad_fraction=0.5).shuffle_score, stream.poorly_mixed]
@@ -176,7 +176,7 @@ def test_scores_are_worked_out_in_a_thread_before_they_are_shown(folder: Path, s
 
     def rows_of(name: str, ids: Ids) -> Any:
         threads.append(threading.get_ident())
-        return stream.manifest.label_rows(name, ids)
+        return stream.manifest.gather_label(name, ids)
 
     asyncio.run(measure_shuffles([replace(stream, shuffle_meter=ShuffleMeter(stream.spec, rows_of))]))
     assert threads
@@ -215,7 +215,7 @@ def test_streams_share_one_class_list(folder: Path, state: Path, tmp_path: Path)
     list_samples(config, state, lambda *_: None)
     train, validation = open_streams(config, state)
     assert train.spec.labels["label"].classes == ("bee", "cat", "dog") == validation.spec.labels["label"].classes
-    assert validation.manifest.label("label").tolist() == [0, 0, 0, 2, 2]
+    assert validation.manifest.label_column("label").tolist() == [0, 0, 0, 2, 2]
 
 
 def folders(tmp_path: Path, **labels: object) -> dict[str, dict[str, Any]]:
@@ -340,7 +340,7 @@ def test_rows_of_one_table_make_two_streams_that_share_their_classes(folder: Pat
     for name, classes in (("kind", ("cat", "dog")), ("tags", ("red", "round"))):
         assert train.spec.labels[name].classes == validation.spec.labels[name].classes == classes
     assert (train.spec.labels["tags"].counts, validation.spec.labels["tags"].counts) == ((1, 0), (1, 1))
-    assert validation.manifest.label_rows("tags", np.array([0])).tolist() == [[1, 1]]
+    assert validation.manifest.gather_label("tags", np.array([0])).tolist() == [[1, 1]]
 
 
 def test_a_list_whose_images_are_not_there_is_served_all_the_same(folder: Path, state: Path, tmp_path: Path) -> None:

@@ -87,4 +87,4 @@ def test_weights_belong_to_the_content_of_a_list_of_its_own(folder: Path, state:
     assert plain.manifest_path != weighted.manifest_path
     assert plain.spec.content_id != weighted.spec.content_id
     assert (plain.spec.weighted, weighted.spec.weighted) == (False, True)
-    assert weighted.manifest.weights(np.array([10, 0])).tolist() == [10, 0]
+    assert weighted.manifest.gather_weights(np.array([10, 0])).tolist() == [10, 0]

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from asking import Label, Npy, Split, Stream, part_of, scanned
 
-from streamd.dataset.manifest.types import Stored
-from streamd.dataset.scan import Scanned, scan
+from streamd.dataset.manifest.types import StorageFormat
+from streamd.dataset.scan import ScannedSamples, scan_source
 from streamd.errors import ConfigError
 
 RNG = np.random.default_rng(0)
@@ -29,12 +29,12 @@ def images(folder: Path, **arrays: Any) -> str:
 
 def refusal(source: Npy, labels: Mapping[str, Label] | None = None) -> str:
     with pytest.raises(ConfigError) as caught:
-        scan(Stream(source, labels or {}), lambda _: None)
+        scan_source(Stream(source, labels or {}), lambda _: None)
     return str(caught.value)
 
 
-def names(scanned: Scanned) -> list[str]:
-    return [name.decode() for name in scanned.names()]
+def names(scanned: ScannedSamples) -> list[str]:
+    return [name.decode() for name in scanned.sample_names()]
 
 
 def test_samples_are_the_rows_of_all_files_in_order(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_samples_are_the_rows_of_all_files_in_order(tmp_path: Path) -> None:
     assert found.arrays is not None
     assert (found.arrays.shape, found.arrays.starts) == ((4, 5, 3), (0, 4, 6, 7))
     assert found.arrays.row_bytes == 60
-    assert [found.arrays.place(row) for row in (0, 3, 4, 6)] == [(0, 0), (0, 3), (1, 0), (2, 0)]
+    assert [found.arrays.locate_row(row) for row in (0, 3, 4, 6)] == [(0, 0), (0, 3), (1, 0), (2, 0)]
     assert found.files == [b"a.npy", b"b.npy", b"c.npy"]
     path = tmp_path / "x/a.npy"
     assert (found.sizes[0], found.mtimes_ns[0]) == (path.stat().st_size, path.stat().st_mtime_ns)
@@ -100,7 +100,7 @@ def test_arrays_of_other_numbers_or_in_another_order_say_how_they_are_to_be_read
     found = scanned(Npy(turned, range=(0, 255)))
     assert found.arrays is not None
     assert found.arrays.shape == (4, 10, 3)
-    assert found.arrays.stored == Stored("npy", "", ">u2", (0, 255), channels_first=True)
+    assert found.arrays.stored == StorageFormat("npy", "", ">u2", (0, 255), channels_first=True)
 
 
 def test_labels_come_from_a_table_and_from_arrays_row_by_row(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_part_of_rows_that_meet_conditions_counts_through_all_rows(tmp_path: P
 
 def test_progress_counts_the_images(tmp_path: Path) -> None:
     seen: list[int] = []
-    scan(Stream(Npy(images(tmp_path / "x", a=SIX)), {}), seen.append)
+    scan_source(Stream(Npy(images(tmp_path / "x", a=SIX)), {}), seen.append)
     assert seen[-1] == 6
 
 

@@ -12,7 +12,7 @@ from asking import Label, Npy, Split, Stream, part_of, scanned
 
 from streamd.core.spec import LabelSpec
 from streamd.dataset.manifest.types import ListedValues
-from streamd.dataset.scan import scan
+from streamd.dataset.scan import scan_source
 from streamd.errors import ConfigError
 
 
@@ -133,7 +133,7 @@ def test_a_table_of_which_nothing_is_taken_is_spoken_of(
 ) -> None:
     (tmp_path / "t.csv").write_text("y\n1\n")
     with caplog.at_level(logging.WARNING):
-        scan(Stream(Npy(path, tmp_path / "t.csv"), {}), lambda _: None)
+        scan_source(Stream(Npy(path, tmp_path / "t.csv"), {}), lambda _: None)
     assert "nothing is taken from" in caplog.text
 
 

@@ -17,7 +17,7 @@ from served_folders import change_times
 from streamd.config import load
 from streamd.core.sampler import PAD_ID
 from streamd.daemon.streams.catalog import list_samples, open_streams
-from streamd.dataset.arrays.npy_store import ArrayStore
+from streamd.dataset.arrays.npy_store import NpyStore
 from streamd.errors import ConfigError
 
 PIXELS = np.random.default_rng(1).integers(0, 256, (20, 3, 4, 3), dtype=np.uint8)
@@ -33,14 +33,14 @@ class Opened:
         self.root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         assert self.stream.manifest.arrays is not None
         try:
-            self.store = ArrayStore(self.stream.manifest, self.stream.manifest.arrays, self.root)
+            self.store = NpyStore(self.stream.manifest, self.stream.manifest.arrays, self.root)
         except BaseException:
             os.close(self.root)
             raise
 
     def gathered(self, *ids: int) -> tuple[Any, list[bool]]:
         images = np.full((len(ids), 3, 4, 3), 0xAA, np.uint8)
-        return images, self.store.gather(np.array(ids, np.int64), images).tolist()
+        return images, self.store.gather_rows(np.array(ids, np.int64), images).tolist()
 
     def close(self) -> None:
         self.store.close()
@@ -75,7 +75,7 @@ def test_a_row_without_a_sample_is_not_held(opened: Opened) -> None:
     images, held = opened.gathered(3, PAD_ID, 8)
     assert held == [True, False, True]
     assert np.array_equal(images[[0, 2]], PIXELS[[3, 8]])
-    assert opened.store.held(np.array([PAD_ID, 0], np.int64)).tolist() == [False, True]
+    assert opened.store.find_held(np.array([PAD_ID, 0], np.int64)).tolist() == [False, True]
 
 
 def test_samples_that_are_only_some_of_the_rows_are_found_by_the_manifest(folder: Path, tmp_path: Path) -> None:
@@ -105,10 +105,10 @@ def test_a_file_that_is_another_at_the_start_is_not_opened(folder: Path) -> None
     file.write_bytes(file.read_bytes() + b"x")
     assert opened.stream.manifest.arrays is not None
     with pytest.raises(ConfigError, match=rf"'{file.name}' is stale: changed since it was listed"):
-        ArrayStore(opened.stream.manifest, opened.stream.manifest.arrays, opened.root)
+        NpyStore(opened.stream.manifest, opened.stream.manifest.arrays, opened.root)
     file.unlink()
     with pytest.raises(ConfigError, match="any more; bring it back"):
-        ArrayStore(opened.stream.manifest, opened.stream.manifest.arrays, opened.root)
+        NpyStore(opened.stream.manifest, opened.stream.manifest.arrays, opened.root)
     opened.close()
 
 
@@ -129,7 +129,7 @@ def test_what_is_expected_is_asked_for_where_it_lies(opened: Opened, monkeypatch
         asked.append(os.pread(descriptor, nbytes, offset))
 
     monkeypatch.setattr(os, "posix_fadvise", advise)
-    opened.store.expect(np.array([19, PAD_ID, 0, 7], np.int64))
+    opened.store.prefetch_rows(np.array([19, PAD_ID, 0, 7], np.int64))
     assert asked == [PIXELS[row].tobytes() for row in (19, 0, 7)]
 
 
@@ -138,13 +138,13 @@ def test_rows_that_come_from_memory_are_not_asked_for_on_and_on(
 ) -> None:
     asked: list[int] = []
     monkeypatch.setattr(os, "posix_fadvise", lambda *_: asked.append(1))
-    monkeypatch.setattr(opened.store._ahead, "_quick_s", 60.0)
+    monkeypatch.setattr(opened.store._prefetcher, "_quick_s", 60.0)
     for _ in range(100):
-        opened.store.expect(np.array([3, 4], np.int64))
+        opened.store.prefetch_rows(np.array([3, 4], np.int64))
     assert len(asked) == 2 * 64
     monkeypatch.setattr(resource, "getrusage", lambda _: SimpleNamespace(ru_majflt=1 << 40))
     opened.gathered(3)
-    opened.store.expect(np.array([3, 4], np.int64))
+    opened.store.prefetch_rows(np.array([3, 4], np.int64))
     assert len(asked) == 2 * 65
 
 
@@ -155,7 +155,12 @@ def test_rows_of_other_numbers_and_in_another_order_become_pixels(tmp_path: Path
     np.save(tmp_path / "b.npy", numbers[9:])
     opened = Opened(tmp_path, range=[0, 1])
     images = np.zeros((4, 3, 8, 3), np.uint8)
-    assert opened.store.gather(np.array([12, 5, PAD_ID, 3], np.int64), images).tolist() == [True, False, False, True]
+    assert opened.store.gather_rows(np.array([12, 5, PAD_ID, 3], np.int64), images).tolist() == [
+        True,
+        False,
+        False,
+        True,
+    ]
     assert np.array_equal(images[[0, 3]], PIXELS[[12, 3]].repeat(2, 2))
-    assert (opened.store.fault(5), opened.store.fault(12)) == ("a pixel is no number (NaN)", "")
+    assert (opened.store.find_fault(5), opened.store.find_fault(12)) == ("a pixel is no number (NaN)", "")
     opened.close()

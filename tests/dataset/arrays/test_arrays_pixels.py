@@ -9,13 +9,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from streamd.dataset.arrays.pixels import beyond, images_of, is_plain, may_be_images
-from streamd.dataset.manifest.types import Stored
+from streamd.dataset.arrays.pixels import can_be_images, format_range_warning, inspect_image_array, is_stored_as_served
+from streamd.dataset.manifest.types import StorageFormat
 from streamd.errors import ConfigError
 
 
-def looked_at(array: Any, **settings: Any) -> tuple[tuple[int, int, int], Stored]:
-    return images_of("key: it", array.shape, array.dtype, Stored("s", "/x", **settings), lambda: array[:2])
+def looked_at(array: Any, **settings: Any) -> tuple[tuple[int, int, int], StorageFormat]:
+    return inspect_image_array(
+        "key: it", array.shape, array.dtype, StorageFormat("s", "/x", **settings), lambda: array[:2]
+    )
 
 
 @pytest.mark.parametrize(
@@ -34,9 +36,9 @@ def test_channels_are_last_where_they_can_be_and_first_otherwise(
     shape: tuple[int, ...], served: tuple[int, int, int], channels_first: bool
 ) -> None:
     array = np.zeros(shape, np.uint8)
-    assert looked_at(array) == (served, Stored("s", "/x", "|u1", None, channels_first))
-    assert may_be_images(array.shape, array.dtype)
-    assert is_plain(looked_at(array)[1]) is not channels_first
+    assert looked_at(array) == (served, StorageFormat("s", "/x", "|u1", None, channels_first))
+    assert can_be_images(array.shape, array.dtype)
+    assert is_stored_as_served(looked_at(array)[1]) is not channels_first
 
 
 @pytest.mark.parametrize(
@@ -64,7 +66,7 @@ def test_numbers_without_a_range_are_refused_with_the_likely_one(numbers: list[f
 @pytest.mark.parametrize("dtype", ["S4", "U4", "c8", "M8[s]", "O"])
 def test_what_is_no_number_is_no_pixel(dtype: str) -> None:
     array = np.zeros((2, 4, 5, 3), dtype)
-    assert not may_be_images(array.shape, array.dtype)
+    assert not can_be_images(array.shape, array.dtype)
     with pytest.raises(ConfigError, match=r"pixels are numbers|rows of any length"):
         looked_at(array, range=(0.0, 1.0))
 
@@ -84,7 +86,7 @@ def test_what_is_no_number_is_no_pixel(dtype: str) -> None:
 def test_a_range_that_most_numbers_lie_beyond_is_told_of(
     numbers: npt.NDArray[Any], bounds: tuple[float, float], said: str
 ) -> None:
-    told = beyond(numbers, bounds)
+    told = format_range_warning(numbers, bounds)
     assert told is not None
     assert re.search(said.replace("[", r"\["), told)
 
@@ -93,4 +95,4 @@ def test_a_range_that_most_numbers_lie_beyond_is_told_of(
     "few", [[0.0, 1.0], [*np.linspace(0, 1, 95), *[9.0] * 5], [np.nan]], ids=["none", "few", "nan"]
 )
 def test_a_few_outliers_are_what_a_range_is_for(few: list[float]) -> None:
-    assert beyond(np.array(few), (0, 1)) is None
+    assert format_range_warning(np.array(few), (0, 1)) is None

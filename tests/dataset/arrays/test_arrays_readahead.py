@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from streamd.dataset.arrays.readahead import Ahead
+from streamd.dataset.arrays.readahead import RowPrefetcher
 
 ROW = 4096
 GROUP = [(0, ROW * row) for row in range(32)]
@@ -39,50 +39,50 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     return disk
 
 
-def groups_asked(rows: Ahead, most: int = 1000) -> int:
+def groups_asked(rows: RowPrefetcher, most: int = 1000) -> int:
     """How many groups are asked for until nobody asks any more."""
     for count in range(most):
-        if not rows.asks:
+        if not rows.is_worthwhile:
             return count
-        rows.ask(GROUP)
+        rows.prefetch_rows(GROUP)
     return most
 
 
 def test_rows_are_asked_for_as_they_lie(disk: Disk) -> None:
-    Ahead(ROW).ask([(7, 128), (9, 5000)])
+    RowPrefetcher(ROW).prefetch_rows([(7, 128), (9, 5000)])
     assert disk.asked == [(7, 128, ROW), (9, 5000, ROW)]
 
 
 def test_rows_that_come_from_memory_are_asked_for_no_more_after_sixty_four_groups(disk: Disk) -> None:
     disk.row_s = 1e-6
-    assert groups_asked(Ahead(ROW)) == 64
+    assert groups_asked(RowPrefetcher(ROW)) == 64
     assert len(disk.asked) == 64 * 32
 
 
 def test_large_rows_may_take_longer_to_ask_for(disk: Disk) -> None:
     disk.row_s = 15e-6
-    assert groups_asked(Ahead(1_000_000)) == 64
+    assert groups_asked(RowPrefetcher(1_000_000)) == 64
 
 
 def test_rows_that_come_from_a_disk_are_asked_for_on_and_on(disk: Disk) -> None:
     disk.row_s = 15e-6
-    assert groups_asked(Ahead(ROW)) == 1000
+    assert groups_asked(RowPrefetcher(ROW)) == 1000
 
 
 def test_a_page_that_came_from_a_disk_after_all_brings_asking_back(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = Ahead(ROW)
-    rows.note()
+    rows = RowPrefetcher(ROW)
+    rows.record_gather()
     groups_asked(rows)
     monkeypatch.setattr(resource, "getrusage", lambda who: SimpleNamespace(ru_majflt=disk.faults[who]))
     for asks in (True, False):  # faults are counted since the thread began
         disk.faults = {resource.RUSAGE_THREAD: 1 << 40}
-        rows.note()
-        assert rows.asks == asks
+        rows.record_gather()
+        assert rows.is_worthwhile == asks
         assert groups_asked(rows) == 64 * asks
 
 
 def test_what_is_asked_for_is_read(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(bytes(3 * ROW))
     descriptor = os.open(tmp_path / "x", os.O_RDONLY)
-    Ahead(ROW).ask([(descriptor, 0), (descriptor, 2 * ROW), (descriptor, 100 * ROW)])
+    RowPrefetcher(ROW).prefetch_rows([(descriptor, 0), (descriptor, 2 * ROW), (descriptor, 100 * ROW)])
     os.close(descriptor)

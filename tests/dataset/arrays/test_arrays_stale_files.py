@@ -31,40 +31,40 @@ def files(tmp_path: Path) -> Iterator[ListedFiles]:
 
 def test_samples_are_held_until_one_of_the_files_changes(files: ListedFiles, tmp_path: Path) -> None:
     assert files.sizes == [(tmp_path / name).stat().st_size for name in ("a.npy", "b.npy")]
-    assert files.held(IDS).tolist() == [True, False, True]
+    assert files.find_held(IDS).tolist() == [True, False, True]
     change_times(tmp_path / "b.npy", 1)
-    assert files.held(IDS).tolist() == [False, False, False]
-    assert not files.are_fresh()
+    assert files.find_held(IDS).tolist() == [False, False, False]
+    assert not files.are_unchanged()
 
 
 def test_a_file_is_opened_as_listed_or_not_at_all(files: ListedFiles, tmp_path: Path) -> None:
-    descriptor = files.open(1)
+    descriptor = files.open_file(1)
     assert os.fstat(descriptor).st_ino == (tmp_path / "b.npy").stat().st_ino
     os.close(descriptor)
     change_times(tmp_path / "b.npy", 1)
     with pytest.raises(ConfigError, match=r"'b\.npy' is stale"):
-        files.open(1)
+        files.open_file(1)
 
 
 def test_what_is_written_in_place_is_seen_at_the_next_look(files: ListedFiles, tmp_path: Path) -> None:
-    assert files.are_fresh()
+    assert files.are_unchanged()
     with (tmp_path / "a.npy").open("r+b") as file:
         file.seek(300)
         file.write(b"\xaa" * 100)
-    assert not files.are_fresh()
+    assert not files.are_unchanged()
 
 
 def test_looks_at_many_files_take_a_small_part_of_the_time(
     files: ListedFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stale_files, "_FEW_FILES", 1)
-    monkeypatch.setattr(stale_files, "_LOOK_SHARE", 1 << 40)
-    assert files.are_fresh()
+    monkeypatch.setattr(stale_files, "_CHECK_SHARE", 1 << 40)
+    assert files.are_unchanged()
     (tmp_path / "a.npy").unlink()
-    assert files.are_fresh()
+    assert files.are_unchanged()
 
 
 def test_a_file_that_is_gone_is_named_with_its_folder(files: ListedFiles, tmp_path: Path) -> None:
     (tmp_path / "b.npy").unlink()
     with pytest.raises(ConfigError, match=rf"'b\.npy' is not in '{tmp_path}' any more; bring it back, or name in "):
-        files.open(1)
+        files.open_file(1)

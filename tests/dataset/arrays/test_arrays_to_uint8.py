@@ -8,19 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamd.dataset.arrays.to_uint8 import NOT_A_NUMBER, Conversion
-from streamd.dataset.manifest.types import Arrays, Stored
+from streamd.dataset.arrays.to_uint8 import NOT_A_NUMBER, PixelConverter
+from streamd.dataset.manifest.types import ArrayFiles, StorageFormat
 
 SHAPE = (2, 5, 3)
 
 
-def converted(rows: Any, held: list[bool] | None = None, **stored: Any) -> tuple[Any, list[bool], Conversion]:
+def converted(rows: Any, held: list[bool] | None = None, **stored: Any) -> tuple[Any, list[bool], PixelConverter]:
     """`rows` as pixels; which are good."""
-    conversion = Conversion(Arrays(SHAPE, (0, len(rows)), (0,), Stored("s", "/x", rows.dtype.str, **stored)))
+    conversion = PixelConverter(
+        ArrayFiles(SHAPE, (0, len(rows)), (0,), StorageFormat("s", "/x", rows.dtype.str, **stored))
+    )
     images = np.full((len(rows), *SHAPE), 0xAA, np.uint8)
-    raw = conversion.room(images)
+    raw = conversion.prepare_buffer(images)
     raw[...] = rows
-    good = conversion.finish(raw, images, np.arange(len(rows)) + 10, np.array(held or [True] * len(rows)))
+    good = conversion.convert_rows(raw, images, np.arange(len(rows)) + 10, np.array(held or [True] * len(rows)))
     return images, good.tolist(), conversion
 
 
@@ -83,16 +85,18 @@ def test_channels_that_come_first_are_put_last(bounds: tuple[float, float] | Non
 
 def test_one_channel_that_comes_first_is_put_last() -> None:
     rows = np.random.default_rng(0).integers(0, 256, (4, 1, 2, 5), dtype=np.uint8)
-    conversion = Conversion(Arrays((2, 5, 1), (0, 4), (0,), Stored("s", "/x", "|u1", None, channels_first=True)))
+    conversion = PixelConverter(
+        ArrayFiles((2, 5, 1), (0, 4), (0,), StorageFormat("s", "/x", "|u1", None, channels_first=True))
+    )
     images = np.zeros((4, 2, 5, 1), np.uint8)
-    conversion.room(images)[...] = rows
-    conversion.finish(conversion.room(images), images, np.arange(4), np.ones(4, np.bool_))
+    conversion.prepare_buffer(images)[...] = rows
+    conversion.convert_rows(conversion.prepare_buffer(images), images, np.arange(4), np.ones(4, np.bool_))
     assert np.array_equal(images[..., 0], rows[:, 0])
 
 
 def test_what_lies_as_it_is_served_is_read_to_where_it_is_served_from() -> None:
-    conversion = Conversion(Arrays(SHAPE, (0, 4), (0,), None))
+    conversion = PixelConverter(ArrayFiles(SHAPE, (0, 4), (0,), None))
     images = np.zeros((4, *SHAPE), np.uint8)
-    assert conversion.room(images) is images
+    assert conversion.prepare_buffer(images) is images
     assert not conversion.is_needed
     assert conversion.row_bytes == 30

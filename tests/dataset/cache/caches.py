@@ -8,7 +8,7 @@ import numpy as np
 
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.arrays.store import Pixels
-from streamd.dataset.cache.file import CacheShape
+from streamd.dataset.cache.file import CacheLayout
 from streamd.dataset.cache.store import DecodedCache
 from streamd.ipc.worker_messages import CachePlace
 from streamd.worker.stream_reader import StreamReader
@@ -36,24 +36,24 @@ def rows_of(source: StreamReader, ids: list[int]) -> Pixels:
 def fill(cache: DecodedCache, source: StreamReader, ids: list[int]) -> None:
     """Keeps and publishes."""
     for sample_id in ids:
-        cache.keep(sample_id, row_of(source, sample_id))
-    cache.publish()
+        cache.write_row(sample_id, row_of(source, sample_id))
+    cache.publish_rows()
 
 
 def gathered(cache: DecodedCache, source: StreamReader, ids: list[int]) -> tuple[list[bool], Pixels]:
     """What a task of these samples gets of the cache; memory that nobody wrote is 0xAA."""
     images = np.full((len(ids), *source.spec.image_shape), 0xAA, np.uint8)
-    mask = cache.gather(np.array(ids, np.int64), images)
+    mask = cache.gather_rows(np.array(ids, np.int64), images)
     return mask.tolist(), images
 
 
 def held(cache: DecodedCache, ids: list[int]) -> list[bool]:
-    mask: list[bool] = cache.held(np.array(ids, np.int64)).tolist()
+    mask: list[bool] = cache.find_held(np.array(ids, np.int64)).tolist()
     return mask
 
 
-def shape_of(source: StreamReader) -> CacheShape:
-    return CacheShape.of(source.spec, source.pixel_id)
+def shape_of(source: StreamReader) -> CacheLayout:
+    return CacheLayout.for_stream(source.spec, source.pixel_id)
 
 
 def file_in(folder: Path, stream: StreamReader | ServedStream) -> Path:
@@ -63,7 +63,7 @@ def file_in(folder: Path, stream: StreamReader | ServedStream) -> Path:
     return path
 
 
-def spoil_row(path: Path, shape: CacheShape, sample_id: int) -> None:
+def spoil_row(path: Path, shape: CacheLayout, sample_id: int) -> None:
     """Flips one bit in the middle of a sample's pixels."""
     with path.open("r+b") as file:
         file.seek(shape.file_bytes(sample_id) + shape.row_bytes // 2)

@@ -14,10 +14,10 @@ from caches import place
 from sample_specs import some_spec
 
 from streamd.core.spec import ImageSpec, PixelId
-from streamd.dataset.cache.file import RECORD, CacheFile, CacheShape, UnfitCacheError, lock_name
+from streamd.dataset.cache.file import RECORD_TYPE, CacheFile, CacheLayout, UnfitCacheError, lock_file_name
 from streamd.limits import PAGE_BYTES
 
-SHAPE = CacheShape("c" * 32, PixelId("d" * 32), 1000, 100)
+SHAPE = CacheLayout("c" * 32, PixelId("d" * 32), 1000, 100)
 
 
 @contextmanager
@@ -32,38 +32,38 @@ def no_file_larger_than(nbytes: int) -> Iterator[None]:
 
 
 def test_records_and_rows_begin_at_pages_and_follow_each_other() -> None:
-    assert len(SHAPE.header) == PAGE_BYTES
-    assert SHAPE.rows_offset == PAGE_BYTES + 4 * PAGE_BYTES >= PAGE_BYTES + 1000 * RECORD.itemsize
+    assert len(SHAPE.header_page) == PAGE_BYTES
+    assert SHAPE.rows_offset == PAGE_BYTES + 4 * PAGE_BYTES >= PAGE_BYTES + 1000 * RECORD_TYPE.itemsize
     assert SHAPE.file_bytes(3) - SHAPE.file_bytes(2) == 100
 
 
 @pytest.mark.parametrize("rows", [0, 1, 999, 1000])
 def test_a_file_has_room_for_the_rows_that_it_was_made_for(rows: int) -> None:
-    assert SHAPE.rows(SHAPE.file_bytes(rows)) == rows
-    assert SHAPE.rows(SHAPE.file_bytes(rows) + 99) == rows
-    assert SHAPE.rows(SHAPE.file_bytes(rows) - 1) == max(0, rows - 1)
+    assert SHAPE.count_rows(SHAPE.file_bytes(rows)) == rows
+    assert SHAPE.count_rows(SHAPE.file_bytes(rows) + 99) == rows
+    assert SHAPE.count_rows(SHAPE.file_bytes(rows) - 1) == max(0, rows - 1)
 
 
 def test_no_file_has_room_for_more_samples_than_there_are() -> None:
-    assert SHAPE.rows(1 << 40) == 1000
-    assert SHAPE.rows(0) == 0
+    assert SHAPE.count_rows(1 << 40) == 1000
+    assert SHAPE.count_rows(0) == 0
 
 
 def test_a_new_file_has_its_space_allocated_and_holds_nothing(tmp_path: Path) -> None:
     file = CacheFile.open(place(tmp_path), SHAPE)
-    found = (tmp_path / SHAPE.name).stat()
-    assert (file.rows, file.capacity, file.trouble) == (1000, 1000, "")
+    found = (tmp_path / SHAPE.cache_file_name).stat()
+    assert (file.rows, file.writable_rows, file.trouble) == (1000, 1000, "")
     assert found.st_size == SHAPE.file_bytes(1000)
     assert found.st_blocks * 512 >= found.st_size
     assert found.st_mode & 0o777 == 0o600
-    assert (tmp_path / SHAPE.name).read_bytes() == SHAPE.header.ljust(SHAPE.file_bytes(1000), b"\0")
+    assert (tmp_path / SHAPE.cache_file_name).read_bytes() == SHAPE.header_page.ljust(SHAPE.file_bytes(1000), b"\0")
     file.close()
 
 
 def test_max_bounds_the_file_and_says_how_many_samples_are_kept(tmp_path: Path) -> None:
     file = CacheFile.open(place(tmp_path, SHAPE.file_bytes(400) + 50), SHAPE)
-    assert (file.rows, file.capacity) == (400, 400)
-    assert (tmp_path / SHAPE.name).stat().st_size <= SHAPE.file_bytes(400) + 50
+    assert (file.rows, file.writable_rows) == (400, 400)
+    assert (tmp_path / SHAPE.cache_file_name).stat().st_size <= SHAPE.file_bytes(400) + 50
     file.close()
 
 
@@ -72,7 +72,7 @@ def test_a_larger_max_adds_to_a_file_and_a_smaller_one_takes_nothing_away(tmp_pa
     small.write_row(9, memoryview(b"x" * 100))
     large = CacheFile.open(place(tmp_path, SHAPE.file_bytes(20)), SHAPE)
     again = CacheFile.open(place(tmp_path, SHAPE.file_bytes(5)), SHAPE)
-    assert [(file.rows, file.capacity) for file in (small, large, again)] == [(10, 10), (20, 20), (20, 5)]
+    assert [(file.rows, file.writable_rows) for file in (small, large, again)] == [(10, 10), (20, 20), (20, 5)]
     assert os.pread(again.descriptor, 100, SHAPE.file_bytes(9)) == b"x" * 100
     for file in (small, large, again):
         file.close()
@@ -84,7 +84,7 @@ def test_who_may_not_write_reads_what_is_there_and_makes_no_file(tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
     CacheFile.open(place(tmp_path, SHAPE.file_bytes(7)), SHAPE).close()
     file = CacheFile.open(place(tmp_path, writable=False), SHAPE)
-    assert (file.rows, file.capacity) == (7, 0)
+    assert (file.rows, file.writable_rows) == (7, 0)
     with pytest.raises(OSError, match="Bad file descriptor"):
         file.write_row(0, memoryview(b"x" * 100))
     file.close()
@@ -98,12 +98,12 @@ def test_a_max_that_holds_no_sample_is_told(tmp_path: Path) -> None:
 def test_space_that_is_refused_leaves_no_part_of_it_taken(tmp_path: Path) -> None:
     with no_file_larger_than(SHAPE.file_bytes(500)), pytest.raises(UnfitCacheError, match=r"needs 0\.00 GiB .* max"):
         CacheFile.open(place(tmp_path), SHAPE)
-    assert (tmp_path / SHAPE.name).stat().st_size == 0
+    assert (tmp_path / SHAPE.cache_file_name).stat().st_size == 0
 
 
 def test_a_file_with_holes_has_them_filled(tmp_path: Path) -> None:
     CacheFile.open(place(tmp_path), SHAPE).close()
-    path = tmp_path / SHAPE.name
+    path = tmp_path / SHAPE.cache_file_name
     os.truncate(path, PAGE_BYTES)
     os.truncate(path, SHAPE.file_bytes(1000))
     assert path.stat().st_blocks * 512 < SHAPE.file_bytes(1000)
@@ -115,7 +115,7 @@ def test_a_file_that_cannot_grow_is_read_and_not_added_to(tmp_path: Path) -> Non
     CacheFile.open(place(tmp_path, SHAPE.file_bytes(300)), SHAPE).close()
     with no_file_larger_than(SHAPE.file_bytes(500)):
         file = CacheFile.open(place(tmp_path), SHAPE)
-    assert (file.rows, file.capacity) == (300, 0)
+    assert (file.rows, file.writable_rows) == (300, 0)
     assert "File too large" in file.trouble
     file.close()
 
@@ -134,7 +134,7 @@ def test_a_write_that_is_cut_short_is_an_error(tmp_path: Path) -> None:
 
 
 def test_something_else_in_its_place_is_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / SHAPE.name
+    path = tmp_path / SHAPE.cache_file_name
     path.write_bytes(b"precious".ljust(SHAPE.file_bytes(1000), b"!"))
     before = path.read_bytes()
     with pytest.raises(UnfitCacheError, match="it is no cache, or another version's"):
@@ -144,7 +144,7 @@ def test_something_else_in_its_place_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_link_to_elsewhere_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "cache").mkdir()
-    (tmp_path / "cache" / SHAPE.name).symlink_to(tmp_path / "victim")
+    (tmp_path / "cache" / SHAPE.cache_file_name).symlink_to(tmp_path / "victim")
     with pytest.raises(UnfitCacheError, match="symbolic links"):
         CacheFile.open(place(tmp_path / "cache"), SHAPE)
     assert not (tmp_path / "victim").exists()
@@ -160,12 +160,16 @@ def test_another_users_file_is_not_believed(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_other_samples_and_other_pixels_have_files_of_their_own() -> None:
-    names = {SHAPE.name, replace(SHAPE, content_id="e" * 32).name, replace(SHAPE, pixel_id=PixelId("e" * 32)).name}
+    names = {
+        SHAPE.cache_file_name,
+        replace(SHAPE, content_id="e" * 32).cache_file_name,
+        replace(SHAPE, pixel_id=PixelId("e" * 32)).cache_file_name,
+    }
     assert len(names) == 3
 
 
 def test_streams_of_the_same_samples_and_images_have_one_writer() -> None:
     spec = some_spec(content_id="a" * 32)
-    assert lock_name(spec) == lock_name(some_spec(content_id="a" * 32, name="other", batch_size=7, seed=9))
-    assert lock_name(spec) != lock_name(some_spec(content_id="b" * 32))
-    assert lock_name(spec) != lock_name(some_spec(content_id="a" * 32, image=ImageSpec(5, 7, 3, exact=True)))
+    assert lock_file_name(spec) == lock_file_name(some_spec(content_id="a" * 32, name="other", batch_size=7, seed=9))
+    assert lock_file_name(spec) != lock_file_name(some_spec(content_id="b" * 32))
+    assert lock_file_name(spec) != lock_file_name(some_spec(content_id="a" * 32, image=ImageSpec(5, 7, 3, exact=True)))

@@ -55,22 +55,22 @@ def is_free(path: Path) -> bool:
 
 def test_a_lock_is_held_until_it_was_given_back_as_often_as_taken(path: Path) -> None:
     locks = WriterLocks()
-    assert locks.take(path)
-    assert locks.take(path)
-    locks.release(path)
+    assert locks.acquire_lock(path)
+    assert locks.acquire_lock(path)
+    locks.release_lock(path)
     assert not is_free(path)
-    locks.release(path)
+    locks.release_lock(path)
     assert is_free(path)
     with pytest.raises(KeyError):
-        locks.release(path)
+        locks.release_lock(path)
 
 
 def test_the_folder_is_made_for_this_user_alone(path: Path) -> None:
     locks = WriterLocks()
-    assert locks.take(path)
+    assert locks.acquire_lock(path)
     assert path.parent.stat().st_mode & 0o777 == 0o700
     assert path.stat().st_mode & 0o777 == 0o600
-    locks.release(path)
+    locks.release_lock(path)
 
 
 def test_a_lock_of_another_process_is_not_had_and_that_is_said(path: Path, log: pytest.LogCaptureFixture) -> None:
@@ -87,8 +87,8 @@ def test_the_lock_of_a_process_that_was_killed_is_free(path: Path) -> None:
         process.kill()
         process.wait()
         locks = WriterLocks()
-        assert locks.take(path)
-        locks.release(path)
+        assert locks.acquire_lock(path)
+        locks.release_lock(path)
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, log: pytest.LogCaptureFixture) -> None:

@@ -20,7 +20,7 @@ from streamd.core.spec import PixelId
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.arrays.store import Pixels
 from streamd.dataset.cache import store as cache_room
-from streamd.dataset.cache.file import RECORD, CacheFile, UnfitCacheError
+from streamd.dataset.cache.file import RECORD_TYPE, CacheFile, UnfitCacheError
 from streamd.dataset.cache.store import DecodedCache
 from streamd.limits import PAGE_BYTES
 from streamd.worker.stream_reader import StreamReader
@@ -82,19 +82,19 @@ def test_what_is_held_of_a_task_to_come_is_asked_for_where_it_lies(
         asked.append(os.pread(descriptor, nbytes, offset))
 
     monkeypatch.setattr(os, "posix_fadvise", advise)
-    cache.expect(np.array([8, 2, PAD_ID, 1], np.int64))
+    cache.prefetch_rows(np.array([8, 2, PAD_ID, 1], np.int64))
     assert asked == [row_of(source, 8).tobytes(), row_of(source, 1).tobytes()]
 
 
 def test_a_row_that_is_not_published_is_not_held_by_anybody(
     source: StreamReader, cache: DecodedCache, folder: Path
 ) -> None:
-    cache.keep(4, row_of(source, 4))
-    assert cache.unpublished == 1
+    cache.write_row(4, row_of(source, 4))
+    assert cache.unpublished_rows == 1
     other = reopened(source, folder)
     assert held(cache, [4]) == held(other, [4]) == [False]
-    cache.publish()
-    assert cache.unpublished == 0
+    cache.publish_rows()
+    assert cache.unpublished_rows == 0
     assert held(cache, [4]) == held(other, [4]) == [True]
     other.close()
 
@@ -102,44 +102,44 @@ def test_a_row_that_is_not_published_is_not_held_by_anybody(
 def test_rows_are_safe_on_the_disk_before_their_records_are_written(
     source: StreamReader, cache: DecodedCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sync, written = CacheFile.sync, list[bool]()
+    sync, written = CacheFile.sync_rows, list[bool]()
 
     def look(file: CacheFile) -> None:
         written.append(bool(file.map_records()["checksum"].any()))
         sync(file)
 
-    monkeypatch.setattr(CacheFile, "sync", look)
-    cache.keep(2, row_of(source, 2))
-    cache.keep(5, row_of(source, 5))
+    monkeypatch.setattr(CacheFile, "sync_rows", look)
+    cache.write_row(2, row_of(source, 2))
+    cache.write_row(5, row_of(source, 5))
     assert written == []
-    cache.publish()
+    cache.publish_rows()
     assert written == [False]
     assert held(cache, [2, 5]) == [True, True]
-    cache.publish()
+    cache.publish_rows()
     assert len(written) == 1, "there was nothing to publish"
 
 
 def test_rows_kept_while_others_are_synced_wait_for_the_next_time(
     source: StreamReader, cache: DecodedCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sync = CacheFile.sync
+    sync = CacheFile.sync_rows
 
     def slowly(file: CacheFile) -> None:
-        monkeypatch.setattr(CacheFile, "sync", sync)
-        cache.keep(6, row_of(source, 6))
+        monkeypatch.setattr(CacheFile, "sync_rows", sync)
+        cache.write_row(6, row_of(source, 6))
         sync(file)
 
-    monkeypatch.setattr(CacheFile, "sync", slowly)
-    cache.keep(2, row_of(source, 2))
-    cache.publish()
+    monkeypatch.setattr(CacheFile, "sync_rows", slowly)
+    cache.write_row(2, row_of(source, 2))
+    cache.publish_rows()
     assert held(cache, [2, 6]) == [True, False]
-    cache.publish()
+    cache.publish_rows()
     assert held(cache, [2, 6]) == [True, True]
 
 
 def test_what_was_published_is_there_for_the_next_process(source: StreamReader, folder: Path) -> None:
     first = reopened(source, folder)
-    first.keep(3, row_of(source, 3))
+    first.write_row(3, row_of(source, 3))
     first.close()  # which publishes
     second = reopened(source, folder, writable=False)
     assert gathered(second, source, [3])[0] == [True]
@@ -191,7 +191,7 @@ def test_pixels_in_another_samples_place_are_damage(stream: ServedStream, folder
     fill(first, source, [1, 2])
     first.close()
     data = bytearray(file_in(folder, source).read_bytes())
-    for at, size in ((PAGE_BYTES, RECORD.itemsize), (shape.rows_offset, shape.row_bytes)):
+    for at, size in ((PAGE_BYTES, RECORD_TYPE.itemsize), (shape.rows_offset, shape.row_bytes)):
         data[at + 2 * size : at + 3 * size] = data[at + size : at + 2 * size]
     file_in(folder, source).write_bytes(data)
     cache = reopened(source, folder)
@@ -216,13 +216,13 @@ def test_a_row_is_checked_once_in_a_process(
     fill(first, source, [1, 2])
     first.close()
     checked: list[int] = []
-    real = DecodedCache._checksum
+    real = DecodedCache._compute_row_checksum
 
     def check(cache: DecodedCache, sample_id: int, row: Pixels) -> int:
         checked.append(sample_id)
         return real(cache, sample_id, row)
 
-    monkeypatch.setattr(DecodedCache, "_checksum", check)
+    monkeypatch.setattr(DecodedCache, "_compute_row_checksum", check)
     cache = reopened(source, folder)
     for _ in range(3):
         assert gathered(cache, source, [2, 1])[0] == [True] * 2
@@ -242,8 +242,8 @@ def test_a_file_that_was_listed_anew_with_another_mtime_is_decoded_again(
     anew = StreamReader.open(listed.spec, listed.manifest_path)
     cache = reopened(anew, folder)
     assert held(cache, [3, 4]) == [False, True]
-    cache.keep(3, row_of(source, 8))
-    cache.publish()
+    cache.write_row(3, row_of(source, 8))
+    cache.publish_rows()
     assert np.array_equal(gathered(cache, anew, [3])[1][0], row_of(source, 8))
     cache.close()
     anew.close()
@@ -326,10 +326,10 @@ def test_a_cache_that_was_deleted_goes_on_and_the_next_begins_anew(source: Strea
 def test_a_disk_that_fails_ends_keeping_and_nothing_else(source: StreamReader, cache: DecodedCache) -> None:
     fill(cache, source, [1])
     with no_file_larger_than(shape_of(source).file_bytes(5)):
-        cache.keep(2, row_of(source, 2))
-        cache.keep(6, row_of(source, 6))
-    cache.keep(3, row_of(source, 3))
-    cache.publish()
+        cache.write_row(2, row_of(source, 2))
+        cache.write_row(6, row_of(source, 6))
+    cache.write_row(3, row_of(source, 3))
+    cache.publish_rows()
     assert held(cache, [1, 2, 3, 6]) == [True, True, False, False]
     (remark,) = cache.remarks
     assert remark == "the cache cannot be written: File too large; nothing more is kept until streamd is restarted"
@@ -341,10 +341,10 @@ def test_rows_that_cannot_be_synced_are_not_published(
     def refuse(_: CacheFile) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(CacheFile, "sync", refuse)
+    monkeypatch.setattr(CacheFile, "sync_rows", refuse)
     fill(cache, source, [1])
     assert held(cache, [1]) == [False]
-    assert cache.unpublished == 0
+    assert cache.unpublished_rows == 0
     assert "Input/output error" in cache.remarks[0]
     other = reopened(source, folder)
     assert held(other, [1]) == [False]
@@ -389,6 +389,6 @@ def test_room_that_could_not_be_had_is_remarked(source: StreamReader, folder: Pa
 def test_a_cache_of_another_size_of_rows_is_not_taken_for_this_one(source: StreamReader, folder: Path) -> None:
     reopened(source, folder).close()
     path = file_in(folder, source)
-    path.write_bytes(replace(shape_of(source), row_bytes=7).header.ljust(path.stat().st_size, b"\0"))
+    path.write_bytes(replace(shape_of(source), row_bytes=7).header_page.ljust(path.stat().st_size, b"\0"))
     with pytest.raises(UnfitCacheError, match="another version's"):
         reopened(source, folder)

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from typing import cast
 
-from streamd.dataset.cache.store import DecodedCache, Saving
+from streamd.dataset.cache.store import CachePublisher, DecodedCache
 
 ANSWER_S = 20.0
 
@@ -26,11 +26,11 @@ class Given:
         self._loop.call_soon_threadsafe(self.again.set)
 
 
-def note(saving: Saving, cache: Given) -> None:
-    saving.note(cast("DecodedCache", cache))
+def note(saving: CachePublisher, cache: Given) -> None:
+    saving.schedule_publish(cast("DecodedCache", cache))
 
 
-async def published(saving: Saving, cache: Given) -> None:
+async def published(saving: CachePublisher, cache: Given) -> None:
     """The next time that it is."""
     cache.unpublished = 1
     cache.again.clear()
@@ -42,7 +42,7 @@ async def published(saving: Saving, cache: Given) -> None:
 
 def test_what_was_given_at_once_is_published_at_once_by_another_thread() -> None:
     async def scene() -> None:
-        saving, cache = Saving(delay_s=0), Given()
+        saving, cache = CachePublisher(delay_s=0), Given()
         await published(saving, cache)
         assert len(cache.published) == 1
         assert cache.published[0] is not threading.main_thread()
@@ -52,7 +52,7 @@ def test_what_was_given_at_once_is_published_at_once_by_another_thread() -> None
 
 def test_what_is_given_afterwards_is_published_too() -> None:
     async def scene() -> None:
-        saving, cache = Saving(delay_s=0), Given()
+        saving, cache = CachePublisher(delay_s=0), Given()
         await published(saving, cache)
         await published(saving, cache)
         assert len(cache.published) == 2
@@ -62,7 +62,7 @@ def test_what_is_given_afterwards_is_published_too() -> None:
 
 def test_every_cache_has_its_turn_and_none_that_was_given_nothing() -> None:
     async def scene() -> None:
-        saving, one, other, idle = Saving(delay_s=0), Given(), Given(), Given()
+        saving, one, other, idle = CachePublisher(delay_s=0), Given(), Given(), Given()
         idle.unpublished = 0
         note(saving, idle)
         note(saving, one)

@@ -22,7 +22,7 @@ from sample_specs import some_spec
 
 from streamd.core.spec import ImageSpec, PixelId
 from streamd.dataset.arrays.store import Pixels
-from streamd.dataset.cache.file import CacheShape, UnfitCacheError
+from streamd.dataset.cache.file import CacheLayout, UnfitCacheError
 from streamd.dataset.cache.store import DecodedCache
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.ipc.worker_messages import CachePlace
@@ -31,7 +31,7 @@ from streamd.limits import PAGE_BYTES
 SAMPLES: Final = 6
 SPEC: Final = some_spec(samples=SAMPLES, content_id="c" * 32, image=ImageSpec(3, 5, 3))
 PIXEL_ID: Final = PixelId("d" * 32)
-SHAPE: Final = CacheShape.of(SPEC, PIXEL_ID)
+SHAPE: Final = CacheLayout.for_stream(SPEC, PIXEL_ID)
 
 ids = st.integers(0, SAMPLES - 1)
 room = st.integers(0, SAMPLES)
@@ -65,7 +65,7 @@ class Caching(RuleBasedStateMachine):
 
     @property
     def _file(self) -> Path:
-        return self._folder / SHAPE.name
+        return self._folder / SHAPE.cache_file_name
 
     def _kill_all(self) -> None:
         for cache in self._open:
@@ -100,12 +100,12 @@ class Caching(RuleBasedStateMachine):
     @precondition(lambda self: self._open)
     @rule(sample_id=ids, which=which)
     def keep(self, sample_id: int, which: int) -> None:
-        self._open[which % len(self._open)].keep(sample_id, self._pixels(sample_id))
+        self._open[which % len(self._open)].write_row(sample_id, self._pixels(sample_id))
 
     @precondition(lambda self: self._open)
     @rule(which=which)
     def publish(self, which: int) -> None:
-        self._open[which % len(self._open)].publish()
+        self._open[which % len(self._open)].publish_rows()
 
     @precondition(lambda self: self._file.exists())
     @rule(at=st.integers(0, SHAPE.file_bytes(SAMPLES)), bit=st.integers(0, 7), much=seldom)
@@ -145,11 +145,11 @@ class Caching(RuleBasedStateMachine):
         for cache in self._open:
             asked = np.arange(-1, SAMPLES)
             images = np.empty((asked.size, *SPEC.image_shape), np.uint8)
-            held = cache.held(asked)
-            gathered = cache.gather(asked, images)
+            held = cache.find_held(asked)
+            gathered = cache.gather_rows(asked, images)
             assert not gathered[0], "no sample"
             assert not (gathered & ~held).any()
-            assert np.array_equal(cache.held(asked), gathered)
+            assert np.array_equal(cache.find_held(asked), gathered)
             for image, sample_id in zip(images[gathered], asked[gathered].tolist(), strict=True):
                 assert np.array_equal(image, self._pixels(sample_id))
 

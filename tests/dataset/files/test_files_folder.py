@@ -12,7 +12,7 @@ import pytest
 from asking import Folder, Label, Stream, put, scanned, unlabelled
 
 from streamd.dataset.files import folder
-from streamd.dataset.scan import scan
+from streamd.dataset.scan import scan_source
 from streamd.errors import ConfigError
 
 
@@ -263,7 +263,7 @@ def test_names_that_are_no_utf8_are_files_but_no_classes(tmp_path: Path) -> None
 def test_progress_ends_at_the_number_of_files(tmp_path: Path) -> None:
     put(tmp_path, "cat/a.jpg", "cat/b.jpg")
     seen: list[int] = []
-    scan(Stream(Folder(tmp_path)), seen.append)
+    scan_source(Stream(Folder(tmp_path)), seen.append)
     assert seen[-1] == 2
 
 
@@ -272,7 +272,7 @@ def when_listed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], objec
     """Has something done as soon as the first folder is listed."""
 
     def arrange(do: Callable[[], object]) -> None:
-        entries, left = folder._Walk.entries, [do]
+        entries, left = folder._FolderWalk.list_folder, [do]
 
         def listed(walk: folder._Walk, name: bytes) -> tuple[list[bytes], list[bytes]]:
             found = entries(walk, name)
@@ -280,7 +280,7 @@ def when_listed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], objec
                 left.pop()()
             return found
 
-        monkeypatch.setattr(folder._Walk, "entries", listed)
+        monkeypatch.setattr(folder._FolderWalk, "list_folder", listed)
 
     return arrange
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from asking import Label, Stream, Table, put, scanned
 
-from streamd.dataset.scan import scan
+from streamd.dataset.scan import scan_source
 from streamd.errors import ConfigError
 
 
@@ -386,7 +386,7 @@ def test_a_condition_on_a_column_that_is_not_there_names_the_near_one(tmp_path: 
 def test_progress_counts_every_row(tmp_path: Path) -> None:
     put(tmp_path, "a.jpg")
     seen: list[int] = []
-    scan(Stream(Table(table(tmp_path, "file\n" + "a.jpg\n" * 10_000))), seen.append)
+    scan_source(Stream(Table(table(tmp_path, "file\n" + "a.jpg\n" * 10_000))), seen.append)
     assert seen == sorted(seen)
     assert seen[-1] == 10_000
     assert len(seen) > 1

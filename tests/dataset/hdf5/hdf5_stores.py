@@ -12,7 +12,7 @@ import numpy as np
 
 from streamd.config import load
 from streamd.daemon.streams.catalog import list_samples, open_streams
-from streamd.dataset.arrays.store import Store
+from streamd.dataset.arrays.store import SampleStore
 from streamd.dataset.open_store import open_store
 
 PIXELS = np.random.default_rng(1).integers(0, 256, (20, 6, 8, 3), dtype=np.uint8)
@@ -47,7 +47,7 @@ class Opened:
         self.root = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         self.store = self.again()
 
-    def again(self) -> Store:
+    def again(self) -> SampleStore:
         """Another store over the same."""
         store = open_store(self.stream.manifest, self.root)
         assert store is not None
@@ -55,7 +55,7 @@ class Opened:
 
     def gathered(self, *ids: int) -> tuple[Any, list[bool]]:
         images = np.full((len(ids), *self.stream.spec.image_shape), 0xAA, np.uint8)
-        return images, self.store.gather(np.array(ids, np.int64), images).tolist()
+        return images, self.store.gather_rows(np.array(ids, np.int64), images).tolist()
 
     def close(self) -> None:
         self.store.close()

@@ -30,16 +30,16 @@ def file(path: Path) -> Iterator[Any]:
 
 def refusal(file: Any, name: str) -> str:
     with pytest.raises(ConfigError) as caught:
-        arrays.find(file, name, Path(file.filename), "key")
+        arrays.find_array(file, name, Path(file.filename), "key")
     return str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["/train/labels", "train/labels", "/train/labels/"])
 def test_an_array_has_one_name_however_it_is_written(file: Any, path: Path, name: str) -> None:
-    found = arrays.find(file, name, path, "key")
+    found = arrays.find_array(file, name, path, "key")
     assert found.name == "/train/labels"
-    assert found.read("key").tolist() == [0, 1]
-    assert found.told == f"/train/labels of '{path}'"
+    assert found.read_values("key").tolist() == [0, 1]
+    assert found.display_name == f"/train/labels of '{path}'"
 
 
 def test_a_name_that_is_none_is_told_what_there_is_images_first(file: Any) -> None:
@@ -90,7 +90,7 @@ def test_labels_that_are_damaged_are_refused_by_name(path: Path) -> None:
         raw.seek(place)
         raw.write(b"\0" * 8)
     with h5py.File(path) as file, pytest.raises(ConfigError, match=r"key: /x of .* is damaged"):
-        arrays.find(file, "x", path, "key").read("key")
+        arrays.find_array(file, "x", path, "key").read_values("key")
 
 
 @pytest.mark.parametrize("name", ["/round", "/one", "/round/x", "/train/in", "/train/in/it"])
@@ -122,7 +122,7 @@ def test_labels_in_other_bits_than_numpys_are_what_was_written(
 ) -> None:
     angles = h5py.h5d.create(file.id, b"angles", stored, h5py.h5s.create_simple(ANGLES.shape))
     angles.write(h5py.h5s.ALL, h5py.h5s.ALL, ANGLES)
-    assert arrays.find(file, "/angles", path, "key").read("key").tolist() == ANGLES.tolist()
+    assert arrays.find_array(file, "/angles", path, "key").read_values("key").tolist() == ANGLES.tolist()
 
 
 def table_of(file: Any, stored: h5py.h5t.TypeFloatID) -> None:
@@ -137,8 +137,8 @@ def table_of(file: Any, stored: h5py.h5t.TypeFloatID) -> None:
 
 def test_columns_in_other_bits_than_numpys_are_what_was_written(file: Any, path: Path) -> None:
     table_of(file, bfloat16())
-    assert arrays.find(file, "/table/angle", path, "key").read("key").tolist() == ANGLES.tolist()
-    assert arrays.find(file, "/table/class", path, "key").read("key").tolist() == [3, 1, 2]
+    assert arrays.find_array(file, "/table/angle", path, "key").read_values("key").tolist() == ANGLES.tolist()
+    assert arrays.find_array(file, "/table/class", path, "key").read_values("key").tolist() == [3, 1, 2]
 
 
 def test_a_table_that_numpy_has_no_type_for_is_refused(file: Any) -> None:

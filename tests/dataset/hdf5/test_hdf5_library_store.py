@@ -15,8 +15,8 @@ from hdf5_types import bfloat16, biased, bits
 
 from streamd.core.sampler import PAD_ID
 from streamd.dataset.hdf5 import library_store
-from streamd.dataset.hdf5.chunk_cache import Kept
-from streamd.dataset.hdf5.library_store import DAMAGED, Hdf5Store
+from streamd.dataset.hdf5.chunk_cache import ChunkCache
+from streamd.dataset.hdf5.library_store import DAMAGED_CHUNK, Hdf5Store
 from streamd.errors import ConfigError, MissingExtraError
 
 IDS = [19, 0, 7, 6, 8, 7]
@@ -71,7 +71,7 @@ def test_a_chunk_is_read_whole_and_once_for_all_its_rows(tmp_path: Path) -> None
 def test_chunks_that_there_is_no_room_for_are_read_again_the_oldest_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(library_store, "KEPT", Kept(2 * CHUNK_BYTES))
+    monkeypatch.setattr(library_store, "CHUNK_CACHE", ChunkCache(2 * CHUNK_BYTES))
     opened = Opened(written(tmp_path / "x.h5", chunks=(3, 6, 8, 3), **GZIP))
     asked = counted(opened)
     for row in (0, 3, 1, 6, 2, 3):
@@ -83,19 +83,19 @@ def test_chunks_that_there_is_no_room_for_are_read_again_the_oldest_first(
 def test_a_task_that_wants_more_than_there_is_room_for_begins_with_what_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(library_store, "KEPT", Kept(2 * CHUNK_BYTES))
+    monkeypatch.setattr(library_store, "CHUNK_CACHE", ChunkCache(2 * CHUNK_BYTES))
     opened = Opened(written(tmp_path / "x.h5", chunks=(3, 6, 8, 3), **GZIP))
     asked = counted(opened)
     for _ in range(2):
         assert np.array_equal(opened.gathered(7, 0, 5)[0], PIXELS[[7, 0, 5]])
     assert asked == [(0, 3), (3, 6), (6, 9), (0, 3)]
     assert isinstance(opened.store, Hdf5Store)
-    assert opened.store.unpacked[0] == 4
+    assert opened.store.unpack_totals[0] == 4
     opened.close()
 
 
 def test_streams_share_the_room_and_the_chunks_of_one_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library_store, "KEPT", Kept(2 * CHUNK_BYTES))
+    monkeypatch.setattr(library_store, "CHUNK_CACHE", ChunkCache(2 * CHUNK_BYTES))
     (tmp_path / "other").mkdir()
     first = Opened(written(tmp_path / "x.h5", chunks=(3, 6, 8, 3), **GZIP))
     other = Opened(written(tmp_path / "other" / "x.h5", PIXELS[::-1], chunks=(3, 6, 8, 3), **GZIP))
@@ -106,9 +106,9 @@ def test_streams_share_the_room_and_the_chunks_of_one_array(tmp_path: Path, monk
     assert (asked, asked_other) == ([(0, 3), (3, 6), (0, 3)], [(0, 3)])
     same = first.again()
     images = np.zeros((1, 6, 8, 3), np.uint8)
-    assert same.gather(np.array([4]), images).all()
+    assert same.gather_rows(np.array([4]), images).all()
     assert isinstance(same, Hdf5Store)
-    assert same.unpacked[0] == 0
+    assert same.unpack_totals[0] == 0
     for closing in (same, first, other):
         closing.close()
 
@@ -135,7 +135,7 @@ def test_a_damaged_chunk_costs_its_own_samples_and_says_so(tmp_path: Path) -> No
     images, held = opened.gathered(2, 3, 6)
     assert held == [True, False, True]
     assert np.array_equal(images[[0, 2]], PIXELS[[2, 6]])
-    assert [opened.store.fault(row) for row in (2, 3, 6)] == ["", DAMAGED, ""]
+    assert [opened.store.find_fault(row) for row in (2, 3, 6)] == ["", DAMAGED_CHUNK, ""]
     opened.close()
 
 

@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 import pytest
 
-from streamd.dataset.hdf5.open import UnfitHdf5Error, open_file
+from streamd.dataset.hdf5.open import UnfitHdf5Error, open_hdf5_file
 from streamd.errors import MissingExtraError
 
 
@@ -35,7 +35,7 @@ def test_the_file_is_the_one_behind_the_descriptor_whatever_its_name_is_now(path
     path.rename(path.with_name("gone.h5"))
     with h5py.File(path, "w") as other:
         other["x"] = np.zeros(3)
-    with open_file(descriptor) as file:
+    with open_hdf5_file(descriptor) as file:
         assert file["x"][:].tolist() == [0, 1, 2]
 
 
@@ -45,17 +45,17 @@ def test_a_lock_of_a_writer_is_told_of_and_a_disk_without_locks_is_none(
     with path.open("r+b") as writer:
         fcntl.flock(writer, fcntl.LOCK_EX)
         with pytest.raises(UnfitHdf5Error, match="another process has it open for writing"):
-            open_file(descriptor)
+            open_hdf5_file(descriptor)
 
     def no_locks(_: int, __: int) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
-    open_file(descriptor).close()
+    open_hdf5_file(descriptor).close()
 
 
 def test_no_lock_is_kept(path: Path, descriptor: int) -> None:
-    with open_file(descriptor), path.open("r+b") as writer:
+    with open_hdf5_file(descriptor), path.open("r+b") as writer:
         fcntl.flock(writer, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
@@ -72,7 +72,7 @@ def test_what_is_no_hdf5_is_told_apart_from_what_is_damaged(tmp_path: Path, cont
     (tmp_path / "y.h5").write_bytes(content)
     descriptor = os.open(tmp_path / "y.h5", os.O_RDONLY)
     with pytest.raises(UnfitHdf5Error, match=why):
-        open_file(descriptor)
+        open_hdf5_file(descriptor)
     os.close(descriptor)
 
 
@@ -84,14 +84,14 @@ def test_a_file_that_its_writer_left_open_is_told_how_to_repair(tmp_path: Path) 
     writer.close()
     descriptor = os.open(tmp_path / "copy.h5", os.O_RDONLY)
     with pytest.raises(UnfitHdf5Error, match="h5clear --status"):
-        open_file(descriptor)
+        open_hdf5_file(descriptor)
     os.close(descriptor)
 
 
 def test_without_the_library_the_extra_is_named(descriptor: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'streamd\[hdf5\]'"):
-        open_file(descriptor)
+        open_hdf5_file(descriptor)
 
 
 def test_decompressors_that_somebody_has_installed_are_loaded(
@@ -100,6 +100,6 @@ def test_decompressors_that_somebody_has_installed_are_loaded(
     (tmp_path / "hdf5plugin.py").write_text("import os\nos.environ['PLUGINS'] = 'there'\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PLUGINS", "")
-    open_file(descriptor).close()
+    open_hdf5_file(descriptor).close()
     monkeypatch.delitem(sys.modules, "hdf5plugin")
     assert os.environ["PLUGINS"] == "there"

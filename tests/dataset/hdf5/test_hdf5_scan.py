@@ -16,9 +16,9 @@ from asking import Hdf5, Label, Split, Stream, part_of, scanned
 
 from streamd.dataset.hdf5 import arrays, chunk_cost
 from streamd.dataset.hdf5 import scan as hdf5
-from streamd.dataset.hdf5.chunk_cost import LIBRARY
+from streamd.dataset.hdf5.chunk_cost import LIBRARY_STORE
 from streamd.dataset.hdf5.chunk_grid import CHUNK_OFFSETS, CHUNK_SHAPE
-from streamd.dataset.scan import Scanned, scan
+from streamd.dataset.scan import ScannedSamples, scan_source
 from streamd.errors import ConfigError
 
 RNG = np.random.default_rng(0)
@@ -40,7 +40,7 @@ def written(path: Path, images: Any = SIX, **settings: Any) -> Path:
 
 def refusal(source: Hdf5, labels: Mapping[str, Label] | None = None) -> str:
     with pytest.raises(ConfigError) as caught:
-        scan(Stream(source, labels or {}), lambda _: None)
+        scan_source(Stream(source, labels or {}), lambda _: None)
     return str(caught.value)
 
 
@@ -48,7 +48,7 @@ def bytes_at(path: Path, offset: int, count: int) -> bytes:
     return path.read_bytes()[offset : offset + count]
 
 
-def store_of(found: Scanned) -> str:
+def store_of(found: ScannedSamples) -> str:
     """The store that reads what was found."""
     assert found.arrays is not None
     return "npy" if found.arrays.stored is None else found.arrays.stored.store
@@ -60,14 +60,14 @@ def test_an_array_in_one_piece_is_served_as_an_npy_file_is(tmp_path: Path) -> No
     assert found.arrays is not None
     assert (found.samples, found.arrays.shape, found.arrays.stored, found.extra) == (6, (4, 5, 3), None, {})
     assert bytes_at(path, found.arrays.offsets[0], SIX.nbytes) == SIX.tobytes()
-    assert list(found.names()) == [b"x.h5[%d]" % row for row in range(6)]
+    assert list(found.sample_names()) == [b"x.h5[%d]" % row for row in range(6)]
     assert (found.sizes[0], found.mtimes_ns[0]) == (path.stat().st_size, path.stat().st_mtime_ns)
 
 
 def test_chunks_that_are_not_compressed_are_found_where_they_lie(tmp_path: Path) -> None:
     path = written(tmp_path / "x.h5", chunks=(4, 4, 2, 3), maxshape=(None, 4, 5, 3))
     found = scanned(Hdf5(path))
-    assert store_of(found) == hdf5.CHUNKS
+    assert store_of(found) == hdf5.CHUNK_STORE
     assert found.extra[CHUNK_SHAPE].tolist() == [4, 4, 2, 3]
     offsets = found.extra[CHUNK_OFFSETS]
     assert offsets.shape == (6,)  # two by three
@@ -85,7 +85,7 @@ def test_chunks_that_are_not_compressed_are_found_where_they_lie(tmp_path: Path)
 )
 def test_what_is_not_there_as_it_is_needs_the_library(tmp_path: Path, settings: dict[str, Any]) -> None:
     found = scanned(Hdf5(written(tmp_path / "x.h5", **settings)))
-    assert store_of(found) == LIBRARY
+    assert store_of(found) == LIBRARY_STORE
     assert list(found.extra) == [CHUNK_SHAPE]
 
 
@@ -95,7 +95,7 @@ def test_a_file_with_something_before_it_and_an_array_half_written_need_the_libr
     with h5py.File(tmp_path / "half.h5", "w") as file:
         file.create_dataset("x", SIX.shape, np.uint8, chunks=(2, 4, 5, 3))[:2] = SIX[:2]
     for name in ("before.h5", "half.h5"):
-        assert store_of(scanned(Hdf5(tmp_path / name))) == LIBRARY
+        assert store_of(scanned(Hdf5(tmp_path / name))) == LIBRARY_STORE
 
 
 def test_truths_of_pytables_and_numpys_own_lie_as_they_do_in_memory(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_truths_of_pytables_and_numpys_own_lie_as_they_do_in_memory(tmp_path: Pa
         file["numpys"] = truths
     for name in ("/x", "/numpys"):
         found = scanned(Hdf5(tmp_path / "x.h5", images=name, range=(0, 1)))
-        assert store_of(found) == hdf5.CHUNKS
+        assert store_of(found) == hdf5.CHUNK_STORE
         assert bytes_at(tmp_path / "x.h5", int(found.extra[CHUNK_OFFSETS][0]), truths.size) == truths.tobytes()
 
 
@@ -162,7 +162,7 @@ def test_numbers_that_are_not_uint8_need_a_range_and_are_told_what_they_are(tmp_
     found = scanned(Hdf5(path, range=(0, 1)))
     assert found.arrays is not None
     assert found.arrays.stored is not None
-    assert (found.arrays.stored.dtype, found.arrays.stored.range, store_of(found)) == (">f4", (0, 1), hdf5.CHUNKS)
+    assert (found.arrays.stored.dtype, found.arrays.stored.range, store_of(found)) == (">f4", (0, 1), hdf5.CHUNK_STORE)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_labels_in_the_place_of_images_are_told_where_images_are(tmp_path: Path)
 def test_an_array_that_reaches_beyond_its_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path / "x.h5")
     beyond = np.array([path.stat().st_size - SIX.nbytes + 1])
-    monkeypatch.setattr(hdf5, "_chunks", lambda *_: beyond)
+    monkeypatch.setattr(hdf5, "_find_chunk_offsets", lambda *_: beyond)
     assert "is damaged: it reaches beyond the end of the file" in refusal(Hdf5(path))
 
 
@@ -232,14 +232,14 @@ def test_a_file_that_is_being_written_is_refused(tmp_path: Path, monkeypatch: py
     with path.open("r+b") as writer:
         fcntl.flock(writer, fcntl.LOCK_EX)
         assert "another process has it open for writing" in refusal(Hdf5(path))
-    find = arrays.find
+    find = arrays.find_array
 
     def append(*found: Any) -> Any:
         with path.open("ab") as file:
             file.write(b"x")
         return find(*found)
 
-    monkeypatch.setattr(arrays, "find", append)
+    monkeypatch.setattr(arrays, "find_array", append)
     assert "is being written; list it when it is whole" in refusal(Hdf5(path))
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamd.dataset.labels.columns import open_table, read_columns
+from streamd.dataset.labels.columns import read_columns, read_table_header
 from streamd.errors import ConfigError
 
 
@@ -21,22 +21,22 @@ def csv(tmp_path: Path, text: str) -> Path:
 
 
 def test_only_the_wanted_columns_are_read(tmp_path: Path) -> None:
-    table = open_table(csv(tmp_path, "a,b,c\n1,2,3\n4,5,6\n"), "x")
-    assert table.header == ("a", "b", "c")
+    table = read_table_header(csv(tmp_path, "a,b,c\n1,2,3\n4,5,6\n"), "x")
+    assert table.column_names == ("a", "b", "c")
     read = read_columns(table, [2, 0, 2])
     assert {position: cells.to_pylist() for position, cells in read.items()} == {0: ["1", "4"], 2: ["3", "6"]}
 
 
 def test_cells_of_text_are_not_guessed_at(tmp_path: Path) -> None:
-    table = open_table(csv(tmp_path, 'a\n007\nNA\n"x,y"\n'), "x")
+    table = read_table_header(csv(tmp_path, 'a\n007\nNA\n"x,y"\n'), "x")
     assert read_columns(table, [0])[0].to_pylist() == ["007", "NA", "x,y"]
 
 
 def test_a_header_may_have_line_breaks_and_space_around_names(tmp_path: Path) -> None:
-    table = open_table(csv(tmp_path, '"long\nname", b \n1,2\n'), "x")
-    assert table.header == ("long\nname", "b")
+    table = read_table_header(csv(tmp_path, '"long\nname", b \n1,2\n'), "x")
+    assert table.column_names == ("long\nname", "b")
     assert read_columns(table, [1])[1].to_pylist() == ["2"]
-    assert table.place(0) == "all.csv, line 3"
+    assert table.format_location(0) == "all.csv, line 3"
 
 
 @given(breaks=st.lists(st.sampled_from(["x", '"x\ny"', '"\n\n"', "x\n", "x\n\n"]), min_size=1, max_size=20))
@@ -44,16 +44,16 @@ def test_lines_are_those_an_editor_shows(tmp_path_factory: pytest.TempPathFactor
     path = csv(
         tmp_path_factory.mktemp("lines"), "a,b\n" + "\n".join(f"{row},{text}" for row, text in enumerate(breaks))
     )
-    table = open_table(path, "x")
+    table = read_table_header(path, "x")
     lines = path.read_text().split("\n")
     for row, cell in enumerate(read_columns(table, [0])[0].to_pylist()):
-        number = int(table.place(row).rpartition(" ")[2])
+        number = int(table.format_location(row).rpartition(" ")[2])
         assert lines[number - 1].startswith(f"{cell},")
 
 
 def test_rows_of_parquet_are_counted_from_one(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1, 2]}), tmp_path / "all.pq")
-    assert open_table(tmp_path / "all.pq", "x").place(1) == "all.pq, row 2"
+    assert read_table_header(tmp_path / "all.pq", "x").format_location(1) == "all.pq, row 2"
 
 
 @pytest.mark.parametrize(
@@ -69,12 +69,12 @@ def test_rows_of_parquet_are_counted_from_one(tmp_path: Path) -> None:
 )
 def test_a_quote_that_swallows_rows_is_told_by_its_line(tmp_path: Path, text: str, line: int) -> None:
     with pytest.raises(ConfigError, match=rf"x: all\.csv, line {line} opens a quote that is not closed where"):
-        read_columns(open_table(csv(tmp_path, text), "x"), [0])
+        read_columns(read_table_header(csv(tmp_path, text), "x"), [0])
 
 
 @pytest.mark.parametrize("more", ["", "\n\n", '\n"two\nlines",z'])
 def test_quotes_that_swallow_nothing_are_taken_as_they_are(tmp_path: Path, more: str) -> None:
-    table = open_table(csv(tmp_path, f'a,b\n5" pipe,x\n"6"" pipe",y\n"7"up , "z"{more}'), "x")
+    table = read_table_header(csv(tmp_path, f'a,b\n5" pipe,x\n"6"" pipe",y\n"7"up , "z"{more}'), "x")
     assert read_columns(table, [0])[0].to_pylist()[:3] == ['5" pipe', '6" pipe', "7up "]
 
 
@@ -88,8 +88,10 @@ def test_quotes_that_swallow_nothing_are_taken_as_they_are(tmp_path: Path, more:
 )
 def test_rows_of_another_width_come_with_what_makes_them_so(tmp_path: Path, text: str, remedy: str) -> None:
     with pytest.raises(ConfigError, match=remedy):
-        read_columns(open_table(csv(tmp_path, text), "x"), [0])
+        read_columns(read_table_header(csv(tmp_path, text), "x"), [0])
 
 
 def test_a_line_is_told_behind_a_cell_of_any_length(tmp_path: Path) -> None:
-    assert open_table(csv(tmp_path, f"a,b\n{'x' * 200_000},1\n2,3\n"), "x").place(1) == "all.csv, line 3"
+    assert (
+        read_table_header(csv(tmp_path, f"a,b\n{'x' * 200_000},1\n2,3\n"), "x").format_location(1) == "all.csv, line 3"
+    )

@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamd.dataset.labels.cells import Column, Rows
-from streamd.dataset.labels.columns import rows_where
+from streamd.dataset.labels.cells import Column, SourceRows
+from streamd.dataset.labels.columns import select_rows
 from streamd.dataset.sources import Scalar
 from streamd.errors import ConfigError
 
-ROWS = Rows(Path("all.csv"), lambda row: f"all.csv, line {row + 2}")
+ROWS = SourceRows(Path("all.csv"), lambda row: f"all.csv, line {row + 2}")
 
 
 def column(cells: Any, name: str = "x") -> Column:
@@ -45,22 +45,22 @@ def column(cells: Any, name: str = "x") -> Column:
     ],
 )
 def test_cells_that_say_the_value_are_taken(value: Scalar, cells: Any, rows: list[int]) -> None:
-    assert rows_where({"x": value}, {"x": column(cells)}).tolist() == rows
+    assert select_rows({"x": value}, {"x": column(cells)}).tolist() == rows
 
 
 @pytest.mark.parametrize("value", [2**53, 2**53 + 1, 2**62, 10**400])
 def test_whole_numbers_beyond_what_floats_tell_apart_are_told_apart(value: int) -> None:
     cells = [str(value), str(value + 1), str(value - 1)]
-    assert rows_where({"x": value}, {"x": column(cells)}).tolist() == [0]
+    assert select_rows({"x": value}, {"x": column(cells)}).tolist() == [0]
 
 
 def test_all_conditions_must_be_met() -> None:
     columns = {"split": column(["a", "a", "b"], "split"), "fold": column(["1", "2", "1"], "fold")}
-    assert rows_where({"split": "a", "fold": 1}, columns).tolist() == [0]
+    assert select_rows({"split": "a", "fold": 1}, columns).tolist() == [0]
     with pytest.raises(
         ConfigError, match=r"source\.where: no row .* \(it has 1 with split 'b', 1 with fold 2\); leave one"
     ):
-        rows_where({"split": "b", "fold": 2}, columns)
+        select_rows({"split": "b", "fold": 2}, columns)
 
 
 def test_a_value_that_no_row_has_is_answered_with_those_there() -> None:
@@ -69,11 +69,11 @@ def test_a_value_that_no_row_has_is_answered_with_those_there() -> None:
         r"its values, and rows of each: 'train' 2, 'test' 1"
     )
     with pytest.raises(ConfigError, match=says):
-        rows_where({"x": "trian"}, {"x": column(["train", "test", "train"])})
+        select_rows({"x": "trian"}, {"x": column(["train", "test", "train"])})
     with pytest.raises(ConfigError, match=r"'0' 1, '1' 1, '10' 1, .* and 30 other values"):
-        rows_where({"x": 77}, {"x": column([str(number) for number in range(50)])})
+        select_rows({"x": 77}, {"x": column([str(number) for number in range(50)])})
 
 
 def test_a_column_of_lists_is_no_condition() -> None:
     with pytest.raises(ConfigError, match=r"source\.where\.x: column 'x' of all\.csv holds list"):
-        rows_where({"x": 1}, {"x": column([[1], [2]])})
+        select_rows({"x": 1}, {"x": column([[1], [2]])})

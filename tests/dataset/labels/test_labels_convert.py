@@ -11,14 +11,16 @@ import pyarrow as pa
 import pytest
 from asking import Label, bits
 
-from streamd.dataset.labels.cells import Column, Rows
-from streamd.dataset.labels.convert import Labels, labels_of
+from streamd.dataset.labels.cells import Column, SourceRows
+from streamd.dataset.labels.convert import Labels, convert_labels
 from streamd.errors import ConfigError
 
 
 def labelled(label: Label, *cells: Any) -> Labels:
-    rows = Rows(Path("all.csv"), lambda row: f"all.csv, line {row + 2}")
-    return labels_of({"t": label}, {"t": [Column(pa.chunked_array([list(cells)]), "column 't'", rows, "labels.t")]})
+    rows = SourceRows(Path("all.csv"), lambda row: f"all.csv, line {row + 2}")
+    return convert_labels(
+        {"t": label}, {"t": [Column(pa.chunked_array([list(cells)]), "column 't'", rows, "labels.t")]}
+    )
 
 
 def tags_of(*cells: Any, classes: tuple[object, ...] | None = None) -> list[set[object]]:

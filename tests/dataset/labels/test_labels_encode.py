@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamd.dataset.labels.encode import category, configured, in_order, number, string
+from streamd.dataset.labels.encode import (
+    build_category_label,
+    build_number_label,
+    build_string_label,
+    order_classes,
+    parse_configured_classes,
+)
 from streamd.errors import ConfigError
 
 
@@ -19,7 +25,7 @@ def numbers_of(*texts: str, fixed: tuple[int | str, ...] | None = None) -> list[
     """What a category makes of one sample a text."""
     levels = sorted(set(texts))
     codes = np.array([levels.index(text) for text in texts], dtype=np.int64)
-    values, _ = category("animal", levels, codes, fixed, place, "labels.animal")
+    values, _ = build_category_label("animal", levels, codes, fixed, place, "labels.animal")
     return [int(value) for value in values]
 
 
@@ -39,13 +45,13 @@ def numbers_of(*texts: str, fixed: tuple[int | str, ...] | None = None) -> list[
     ],
 )
 def test_whole_numbers_sort_as_numbers_and_all_else_by_bytes(texts: list[str], classes: tuple[int | str, ...]) -> None:
-    assert in_order(texts) == classes
+    assert order_classes(texts) == classes
 
 
 @given(st.sets(st.integers(0, 300), min_size=1))
 def test_values_from_zero_up_to_k_keep_their_value(values: set[int]) -> None:
     k = len(values)
-    classes = in_order(str(value) for value in range(k))
+    classes = order_classes(str(value) for value in range(k))
     assert all(classes.index(value) == value for value in range(k))
 
 
@@ -54,15 +60,15 @@ def test_two_spellings_of_a_number_are_one_class() -> None:
 
 
 def test_configured_classes_keep_their_order_and_refuse_doubles_and_nothing() -> None:
-    assert configured(["dog", "cat"], "labels.x") == ("dog", "cat")
-    assert configured(["2", 1], "labels.x") == (2, 1)
+    assert parse_configured_classes(["dog", "cat"], "labels.x") == ("dog", "cat")
+    assert parse_configured_classes(["2", 1], "labels.x") == (2, 1)
     with pytest.raises(ConfigError, match="'cat' is listed twice"):
-        configured(["cat", "dog", "cat"], "labels.x")
+        parse_configured_classes(["cat", "dog", "cat"], "labels.x")
     with pytest.raises(ConfigError, match="class 1 is listed twice"):
-        configured(["1.0", 2, 1], "labels.x")
-    assert configured(["1.5", "1.0"], "labels.x") == ("1.5", "1")
+        parse_configured_classes(["1.0", 2, 1], "labels.x")
+    assert parse_configured_classes(["1.5", "1.0"], "labels.x") == ("1.5", "1")
     with pytest.raises(ConfigError, match="classes is empty"):
-        configured([], "labels.x")
+        parse_configured_classes([], "labels.x")
 
 
 def test_an_unknown_class_is_named_with_its_line_and_the_near_one() -> None:
@@ -71,49 +77,49 @@ def test_an_unknown_class_is_named_with_its_line_and_the_near_one() -> None:
 
 
 def test_numbers_carry_mean_and_standard_deviation() -> None:
-    values, spec = number("angle", "float", np.array([0.0, 1.0, 2.0]), place, "labels.angle")
+    values, spec = build_number_label("angle", "float", np.array([0.0, 1.0, 2.0]), place, "labels.angle")
     assert values.dtype == "float32"
     assert values.tolist() == [0.0, 1.0, 2.0]
     assert spec.mean == 1.0
     assert spec.std == pytest.approx((2 / 3) ** 0.5)
-    values, spec = number("count", "int", np.array([2**60 + 1, 3]), place, "labels.count")
+    values, spec = build_number_label("count", "int", np.array([2**60 + 1, 3]), place, "labels.count")
     assert values.tolist() == [2**60 + 1, 3]
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
 def test_a_float_that_is_not_finite_is_refused_with_its_line(value: float) -> None:
     with pytest.raises(ConfigError, match=r"labels\.angle: line 3 holds .* not a finite number"):
-        number("angle", "float", np.array([0.0, value]), place, "labels.angle")
+        build_number_label("angle", "float", np.array([0.0, value]), place, "labels.angle")
 
 
 @pytest.mark.parametrize("value", [1.5, np.nan])
 def test_an_int_that_is_not_whole_is_refused_with_its_line_and_how_many_more(value: float) -> None:
     with pytest.raises(ConfigError, match=r"line 2 holds .* \(and 1 more like it\), which is not a whole number"):
-        number("count", "int", np.array([value, 1.0, value]), place, "labels.count")
+        build_number_label("count", "int", np.array([value, 1.0, value]), place, "labels.count")
 
 
 @pytest.mark.parametrize("value", [np.inf, 2.0**63, -1e300])
 def test_an_int_beyond_64_bits_is_refused_as_what_it_is(value: float) -> None:
     with pytest.raises(ConfigError, match=r"line 3 holds .*, which is not a number that int64 holds"):
-        number("count", "int", np.array([1.0, value]), place, "labels.count")
+        build_number_label("count", "int", np.array([1.0, value]), place, "labels.count")
 
 
 def test_a_string_is_as_wide_as_the_longest_text_in_bytes() -> None:
-    values, spec = string("caption", ["käse".encode(), b"", b"ab"], place, "labels.caption")
+    values, spec = build_string_label("caption", ["käse".encode(), b"", b"ab"], place, "labels.caption")
     assert (values.dtype.str, spec.text_bytes, spec.dtype) == ("|S5", 5, "S5")
     assert [value.decode() for value in values] == ["käse", "", "ab"]
-    values, spec = string("caption", [b"", b""], place, "labels.caption")
+    values, spec = build_string_label("caption", [b"", b""], place, "labels.caption")
     assert (values.tolist(), spec.text_bytes, spec.dtype) == ([b"", b""], 0, "S1")
 
 
 def test_a_string_beyond_the_bound_is_refused_with_its_line() -> None:
-    assert string("caption", [b"x" * 1024], place, "labels.caption")[1].text_bytes == 1024
+    assert build_string_label("caption", [b"x" * 1024], place, "labels.caption")[1].text_bytes == 1024
     with pytest.raises(
         ConfigError, match=r"labels\.caption: line 3 holds a text of 1025 bytes; strings have at most 1024"
     ):
-        string("caption", [b"", b"x" * 1025], place, "labels.caption")
+        build_string_label("caption", [b"", b"x" * 1025], place, "labels.caption")
 
 
 def test_a_string_with_a_nul_is_refused_with_its_line() -> None:
     with pytest.raises(ConfigError, match=r"line 2 holds a text with a NUL"):
-        string("caption", [b"a\0"], place, "labels.caption")
+        build_string_label("caption", [b"a\0"], place, "labels.caption")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from asking import Filelist, Folder, Label, Split, Table, part_of, put, scanned, unlabelled
 
-from streamd.dataset.labels.npy_columns import column_of_array
+from streamd.dataset.labels.npy_columns import build_array_column
 from streamd.dataset.sources import DataSource
 from streamd.errors import ConfigError
 
@@ -81,6 +81,6 @@ def test_the_parts_of_a_split_keep_the_rows_of_their_samples(tmp_path: Path) -> 
 
 def test_a_large_array_is_no_copy_on_its_way_to_the_classes() -> None:
     values = np.zeros((8, 3), np.uint8)
-    column = column_of_array(values, Path("y.npy"), "y.npy", "labels.y", 8)
+    column = build_array_column(values, Path("y.npy"), "y.npy", "labels.y", 8)
     values[2, 1] = 7
     assert column.cells[2].as_py() == [0, 7, 0]

@@ -13,9 +13,9 @@ from asking import Filelist, Folder, Label, Split, Table, bits, part_of, put, sc
 
 from streamd.core.spec import LabelSpec
 from streamd.dataset.labels import one_hot
-from streamd.dataset.labels.cells import Column, Rows
-from streamd.dataset.labels.convert import labels_of
-from streamd.dataset.labels.npy_columns import column_of_array
+from streamd.dataset.labels.cells import Column, SourceRows
+from streamd.dataset.labels.convert import convert_labels
+from streamd.dataset.labels.npy_columns import build_array_column
 from streamd.dataset.manifest.types import ListedValues
 from streamd.dataset.scan import share_classes
 from streamd.errors import ConfigError
@@ -25,11 +25,13 @@ MULTI_HOT = [[0, 1, 1], [0, 0, 0], [1, 0, 0], [1, 1, 1]]
 
 
 def column(cells: Any, what: str = "column 'y'") -> Column:
-    return Column(cells, what, Rows(Path("t.csv"), lambda row: f"t.csv, line {row + 2}"), "streams.train.labels.y")
+    return Column(
+        cells, what, SourceRows(Path("t.csv"), lambda row: f"t.csv, line {row + 2}"), "streams.train.labels.y"
+    )
 
 
 def label(columns: Sequence[Column], **wanted: Any) -> tuple[ListedValues, LabelSpec]:
-    values, specs, _ = labels_of({"y": Label(**wanted)}, {"y": columns})
+    values, specs, _ = convert_labels({"y": Label(**wanted)}, {"y": columns})
     return values["y"], specs["y"]
 
 
@@ -37,7 +39,7 @@ def stores(rows: list[list[int]]) -> dict[str, list[Column]]:
     """The same numbers as each kind of source has them."""
     array = np.array(rows)
     as_array = {
-        f"array of {dtype}": [column_of_array(array.astype(dtype), Path("y.npy"), "y.npy", "labels.y", len(rows))]
+        f"array of {dtype}": [build_array_column(array.astype(dtype), Path("y.npy"), "y.npy", "labels.y", len(rows))]
         for dtype in ("u1", "?", ">i4", "f4", "f8")
     }
     lists = {
@@ -70,7 +72,7 @@ def test_rows_of_several_ones_become_tags(kind: str) -> None:
 def test_several_columns_give_their_names_to_the_classes_in_their_order(kind: str, rows: list[list[int]]) -> None:
     names = ("dog", "cat", "bird")
     columns = [column(pa.array(np.array(rows)[:, place]), f"column {name!r}") for place, name in enumerate(names)]
-    values, specs, fixed = labels_of({"y": Label(kind, names)}, {"y": columns})
+    values, specs, fixed = convert_labels({"y": Label(kind, names)}, {"y": columns})
     assert (specs["y"].classes, fixed) == (names, frozenset({"y"}))
     assert (values["y"].tolist() if kind == "category" else bits(values["y"], 3)) == (
         [2, 0, 1, 2] if kind == "category" else rows
@@ -135,7 +137,7 @@ def test_a_row_that_is_no_class_is_named_with_what_it_holds(row: list[float] | N
 
 
 def test_soft_labels_in_an_array_are_no_tags() -> None:
-    soft = column_of_array(np.array([[0.1, 0.9], [1, 0]], "f4"), Path("y.npy"), "y.npy", "labels.y", 2)
+    soft = build_array_column(np.array([[0.1, 0.9], [1, 0]], "f4"), Path("y.npy"), "y.npy", "labels.y", 2)
     with pytest.raises(ConfigError, match=r"y\.npy\[0\] holds \[0\.1, 0\.9\]; .* use type: float for a vector or for"):
         label([soft], type="tags")
 
@@ -143,10 +145,10 @@ def test_soft_labels_in_an_array_are_no_tags() -> None:
 def test_a_row_far_down_is_named_by_its_place_and_shown_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(one_hot, "_BLOCK_NUMBERS", 30)
     rows = np.eye(10, dtype=np.uint8)[np.arange(20) % 10]
-    assert label([column_of_array(rows, Path("y"), "y", "y", 20)], type="category")[0].tolist() == [*range(10)] * 2
+    assert label([build_array_column(rows, Path("y"), "y", "y", 20)], type="category")[0].tolist() == [*range(10)] * 2
     rows[17, 3] = 1
     with pytest.raises(ConfigError, match=r"y\[17\] holds \[0, 0, 0, 1, 0, 0, 0, 1, \.\.\.\], where 2 are 1"):
-        label([column_of_array(rows, Path("y"), "y", "y", 20)], type="category")
+        label([build_array_column(rows, Path("y"), "y", "y", 20)], type="category")
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from asking import bits
 
-from streamd.dataset.labels.encode import category
+from streamd.dataset.labels.encode import build_category_label
 from streamd.dataset.labels.shared_classes import share_classes
-from streamd.dataset.labels.tags import Tagged, tags
-from streamd.dataset.manifest.types import Scanned
+from streamd.dataset.labels.tags import SampleTags, build_tags_label
+from streamd.dataset.manifest.types import ScannedSamples
 from streamd.errors import ConfigError
 
 
@@ -20,14 +20,14 @@ def place(row: int) -> str:
     return f"line {row + 2}"
 
 
-def stream_of(*texts: str, fixed: tuple[int | str, ...] | None = None) -> Scanned:
+def stream_of(*texts: str, fixed: tuple[int | str, ...] | None = None) -> ScannedSamples:
     """Samples with one category `animal`, a sample a text."""
     levels = sorted(set(texts))
     codes = np.array([levels.index(text) for text in texts], dtype=np.int64)
-    values, spec = category("animal", levels, codes, fixed, place, "labels.animal")
+    values, spec = build_category_label("animal", levels, codes, fixed, place, "labels.animal")
     empty = np.zeros(len(texts), dtype=np.int64)
     names = frozenset(["animal"] if fixed else [])
-    return Scanned(Path("/"), [b"x"] * len(texts), empty, empty, {"animal": values}, {"animal": spec}, names)
+    return ScannedSamples(Path("/"), [b"x"] * len(texts), empty, empty, {"animal": values}, {"animal": spec}, names)
 
 
 def test_streams_with_a_category_of_one_name_share_its_classes() -> None:
@@ -73,15 +73,17 @@ def test_streams_that_agree_are_left_as_they_are() -> None:
     assert shared["a"].labels["animal"] is one.labels["animal"]
 
 
-def tagged(*cells: str, fixed: tuple[int | str, ...] | None = None) -> Scanned:
+def tagged(*cells: str, fixed: tuple[int | str, ...] | None = None) -> ScannedSamples:
     """Samples with tags `animal`, a sample a cell."""
     pairs = [(row, tag) for row, cell in enumerate(cells) for tag in cell.split()]
     levels = sorted({tag for _, tag in pairs})
     rows, codes = np.array([row for row, _ in pairs]), np.array([levels.index(tag) for _, tag in pairs])
-    packed, spec = tags("animal", Tagged(len(cells), levels, rows, codes), fixed, place, "labels.animal")
+    packed, spec = build_tags_label(
+        "animal", SampleTags(len(cells), levels, rows, codes), fixed, place, "labels.animal"
+    )
     empty = np.zeros(len(cells), dtype=np.int64)
     names = frozenset(["animal"] if fixed else [])
-    return Scanned(Path("/"), [b"x"] * len(cells), empty, empty, {"animal": packed}, {"animal": spec}, names)
+    return ScannedSamples(Path("/"), [b"x"] * len(cells), empty, empty, {"animal": packed}, {"animal": spec}, names)
 
 
 def test_tags_are_shared_like_categories() -> None:

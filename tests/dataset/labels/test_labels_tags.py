@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamd.core.spec import LabelSpec
-from streamd.dataset.labels.tags import Tagged, renumbered_tags, tags, with_tag_counts
+from streamd.dataset.labels.tags import SampleTags, build_tags_label, renumber_tags, with_tag_counts
 from streamd.errors import ConfigError
 
 
@@ -17,30 +17,30 @@ def place(row: int) -> str:
     return f"line {row + 2}"
 
 
-def tagged(cells: list[list[str]]) -> Tagged:
+def tagged(cells: list[list[str]]) -> SampleTags:
     pairs = [(row, tag) for row, cell in enumerate(cells) for tag in cell]
     levels = sorted({tag for _, tag in pairs})
     rows = np.array([row for row, _ in pairs], dtype=np.int64)
-    return Tagged(len(cells), levels, rows, np.array([levels.index(tag) for _, tag in pairs], dtype=np.int64))
+    return SampleTags(len(cells), levels, rows, np.array([levels.index(tag) for _, tag in pairs], dtype=np.int64))
 
 
 def test_each_tag_is_a_bit_and_counted_once_a_sample() -> None:
-    packed, spec = tags("t", tagged([["red", "round"], [], ["red", "red"]]), None, place, "labels.t")
+    packed, spec = build_tags_label("t", tagged([["red", "round"], [], ["red", "red"]]), None, place, "labels.t")
     assert (spec.type, spec.classes, spec.counts, spec.width) == ("tags", ("red", "round"), (2, 1), 2)
     assert bits(packed, spec.width) == [[1, 1], [0, 0], [1, 0]]
 
 
 def test_numbered_tags_sort_as_numbers() -> None:
-    _, spec = tags("t", tagged([["10", "9"], ["0"]]), None, place, "labels.t")
+    _, spec = build_tags_label("t", tagged([["10", "9"], ["0"]]), None, place, "labels.t")
     assert spec.classes == (0, 9, 10)
 
 
 @given(st.lists(st.sets(st.integers(0, 30).map(str)), min_size=1).filter(any))
 def test_bits_say_what_cells_said_whatever_the_classes_are_called(cells: list[set[str]]) -> None:
-    packed, spec = tags("t", tagged([sorted(cell) for cell in cells]), None, place, "labels.t")
+    packed, spec = build_tags_label("t", tagged([sorted(cell) for cell in cells]), None, place, "labels.t")
     assert packed.shape == (len(cells), -(-spec.width // 8))
     moved = np.random.default_rng(len(cells)).permutation(spec.width + 5)[: spec.width]
-    wider = renumbered_tags(packed, moved, spec.width + 5)
+    wider = renumber_tags(packed, moved, spec.width + 5)
     there = np.unpackbits(wider, axis=1, count=spec.width + 5)
     names = {int(new): str(value) for new, value in zip(moved, spec.classes, strict=True)}
     assert [{names[int(bit)] for bit in np.flatnonzero(row)} for row in there] == cells
@@ -49,16 +49,16 @@ def test_bits_say_what_cells_said_whatever_the_classes_are_called(cells: list[se
 
 def test_an_unknown_tag_is_named_with_its_line_and_the_near_one() -> None:
     with pytest.raises(ConfigError, match=r"labels\.t: 'rde' \(line 4\) is not among .* red, blue; did you mean 'red'"):
-        tags("t", tagged([["red"], [], ["blue", "rde"]]), ("red", "blue"), place, "labels.t")
+        build_tags_label("t", tagged([["red"], [], ["blue", "rde"]]), ("red", "blue"), place, "labels.t")
 
 
 def test_configured_classes_keep_their_order_and_may_be_without_samples() -> None:
-    packed, spec = tags("t", tagged([["b"], []]), ("b", "a", "c"), place, "labels.t")
+    packed, spec = build_tags_label("t", tagged([["b"], []]), ("b", "a", "c"), place, "labels.t")
     assert (spec.classes, spec.counts) == (("b", "a", "c"), (1, 0, 0))
     assert bits(packed, spec.width) == [[1, 0, 0], [0, 0, 0]]
 
 
 def test_samples_without_any_tag_need_configured_classes() -> None:
     with pytest.raises(ConfigError, match=r"labels\.t: no sample has a tag, so there are no classes"):
-        tags("t", tagged([[], []]), None, place, "labels.t")
-    assert tags("t", tagged([[], []]), ("a",), place, "labels.t")[1].counts == (0,)
+        build_tags_label("t", tagged([[], []]), None, place, "labels.t")
+    assert build_tags_label("t", tagged([[], []]), ("a",), place, "labels.t")[1].counts == (0,)

@@ -13,7 +13,7 @@ from asking import Filelist, Folder, Hdf5, Label, Lmdb, Npy, Split, Stream, Tabl
 from lmdbs import write_lmdb
 from packed_shards import pack
 
-from streamd.dataset.scan import Scanned, scan, take_part
+from streamd.dataset.scan import ScannedSamples, scan_source, select_part
 from streamd.dataset.sources import DataSource
 from streamd.errors import ConfigError
 
@@ -25,8 +25,8 @@ def table(tmp_path: Path) -> Table:
     return Table(tmp_path / "t.csv")
 
 
-def weighed(source: DataSource, weights: str | Path, labels: Mapping[str, Label] | None = None) -> Scanned:
-    return scan(Stream(source, labels, weights=Label("weight", weights)), lambda _: None)
+def weighed(source: DataSource, weights: str | Path, labels: Mapping[str, Label] | None = None) -> ScannedSamples:
+    return scan_source(Stream(source, labels, weights=Label("weight", weights)), lambda _: None)
 
 
 def in_file(folder: Path, values: object) -> Path:
@@ -96,7 +96,7 @@ def test_rows_that_are_left_out_take_their_weights_along(table: Table, tmp_path:
 
 
 def test_without_the_key_there_are_none(table: Table) -> None:
-    assert scan(Stream(table, {"w": Label("float")}), lambda _: None).weights is None
+    assert scan_source(Stream(table, {"w": Label("float")}), lambda _: None).weights is None
 
 
 @pytest.mark.parametrize(
@@ -136,12 +136,12 @@ def test_samples_that_all_weigh_nothing_are_refused_in_the_part_that_is_taken(tm
     put(tmp_path / "data", *(f"{number}.jpg" for number in range(10)))
     split = Split(0.5)
     folder = Folder(tmp_path / "data", part="validation")
-    held_out = take_part(Stream(folder, split=split), scan(Stream(folder), lambda _: None)).files
+    held_out = select_part(Stream(folder, split=split), scan_source(Stream(folder), lambda _: None)).files
     weights = [0.0 if f"{number}.jpg".encode() in held_out else 2.0 for number in range(10)]
     stream = Stream(folder, weights=Label("weight", in_file(tmp_path, weights)), split=split)
-    whole = scan(stream, lambda _: None)
+    whole = scan_source(stream, lambda _: None)
     with pytest.raises(ConfigError, match=r"weights: all \d samples weigh 0, so nothing would be learnt"):
-        take_part(stream, whole)
-    train = take_part(replace(stream, source=replace(folder, part="train")), whole)
+        select_part(stream, whole)
+    train = select_part(replace(stream, source=replace(folder, part="train")), whole)
     assert train.weights is not None
     assert set(train.weights.tolist()) == {2.0}

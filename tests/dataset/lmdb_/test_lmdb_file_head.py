@@ -10,7 +10,7 @@ import lmdb
 import pytest
 from lmdbs import put
 
-from streamd.dataset.lmdb.file_head import HEAD_BYTES, is_whole, last_commit, read_head
+from streamd.dataset.lmdb.file_head import HEAD_BYTES, is_file_whole, parse_head, parse_last_commit
 
 
 @pytest.fixture
@@ -22,14 +22,14 @@ def path(tmp_path: Path) -> Path:
 
 def test_a_head_is_what_lmdb_knows_of_its_file(path: Path) -> None:
     data = path.read_bytes()
-    head = read_head(data)
+    head = parse_head(data)
     with lmdb.open(str(path.parent), readonly=True) as environment:
         info, page_bytes = environment.info(), environment.stat()["psize"]
     assert head is not None
     assert (head.commit, head.page_bytes) == (info["last_txnid"], page_bytes)
-    assert head.end == (info["last_pgno"] + 1) * page_bytes == len(data)
-    assert last_commit(data, page_bytes) == head.commit
-    assert read_head(data[:HEAD_BYTES]) == head
+    assert head.end_offset == (info["last_pgno"] + 1) * page_bytes == len(data)
+    assert parse_last_commit(data, page_bytes) == head.commit
+    assert parse_head(data[:HEAD_BYTES]) == head
 
 
 def test_every_write_counts_whichever_page_tells_of_it(path: Path) -> None:
@@ -37,22 +37,22 @@ def test_every_write_counts_whichever_page_tells_of_it(path: Path) -> None:
     for number in range(4):
         put(path.parent, {b"more": b"%d" % number})
         data = path.read_bytes()
-        head = read_head(data)
+        head = parse_head(data)
         assert head is not None
-        assert last_commit(memoryview(data), head.page_bytes) == head.commit
+        assert parse_last_commit(memoryview(data), head.page_bytes) == head.commit
         seen.append(head.commit)
     assert seen == list(range(seen[0], seen[0] + 4))
 
 
 @pytest.mark.parametrize("data", [b"", b"x" * 10_000, bytes(10_000)], ids=["nothing", "something else", "zeros"])
 def test_another_file_has_no_head(data: bytes) -> None:
-    assert read_head(data) is None
+    assert parse_head(data) is None
 
 
 def test_a_file_without_its_second_page_or_of_another_version_has_no_head(path: Path) -> None:
     data = path.read_bytes()
-    assert read_head(data[:4096]) is None
-    assert read_head(data[:20] + b"\x02" + data[21:]) is None
+    assert parse_head(data[:4096]) is None
+    assert parse_head(data[:20] + b"\x02" + data[21:]) is None
 
 
 def test_a_file_whose_last_pages_are_free_is_whole_though_they_were_never_written(path: Path) -> None:
@@ -62,10 +62,10 @@ def test_a_file_whose_last_pages_are_free_is_whole_though_they_were_never_writte
             transaction.put(b"large", bytes(500_000))
             transaction.delete(b"large")
     written = path.read_bytes()
-    head = read_head(written)
+    head = parse_head(written)
     assert head is not None
-    assert head.end > len(written) + 400_000
-    assert is_whole(written, head)
+    assert head.end_offset > len(written) + 400_000
+    assert is_file_whole(written, head)
 
 
 @pytest.mark.parametrize("value_bytes", [20, 5000], ids=["on the pages of the tree", "on pages of their own"])
@@ -73,14 +73,16 @@ def test_a_file_is_whole_down_to_its_last_page_in_use_and_not_a_byte_less(tmp_pa
     values = [b"%04d" % number * (value_bytes // 4) for number in range(900)]
     put(tmp_path / "d", {b"%04d" % number: value for number, value in enumerate(values)})
     data = memoryview((tmp_path / "d/data.mdb").read_bytes())
-    head = read_head(data)
+    head = parse_head(data)
     assert head is not None
     pages, page_bytes = len(data) // head.page_bytes, head.page_bytes
-    needed = next(page for page in range(pages + 1) if is_whole(data[: page * page_bytes], replace(head, end=1 << 40)))
+    needed = next(
+        page for page in range(pages + 1) if is_file_whole(data[: page * page_bytes], replace(head, end_offset=1 << 40))
+    )
     furthest = max(bytes(data).rfind(value) + len(value) for value in values)
     assert furthest <= needed * page_bytes
     assert needed > pages * 0.9
-    assert not is_whole(data[: needed * page_bytes - 1], head)
+    assert not is_file_whole(data[: needed * page_bytes - 1], head)
     with lmdb.open(str(tmp_path / "d"), max_dbs=4) as environment:
         os.truncate(tmp_path / "d/data.mdb", needed * page_bytes)
         opened = environment.open_db(b"data_db")
@@ -91,10 +93,10 @@ def test_a_file_is_whole_down_to_its_last_page_in_use_and_not_a_byte_less(tmp_pa
 def test_what_leads_round_in_circles_has_an_end(path: Path) -> None:
     changed = bytearray(path.read_bytes())
     data = memoryview(changed)
-    head = read_head(data)
+    head = parse_head(data)
     assert head is not None
     page = data[head.root * head.page_bytes :]
     page[10:14] = b"\x01\x00\x12\x00"  # a branch with one node, ...
     page[16:18] = b"\x20\x00"
     page[32:40] = head.root.to_bytes(6, "little") + b"\x00\x00"  # ... which is itself
-    assert is_whole(data, replace(head, end=len(data) + 1))
+    assert is_file_whole(data, replace(head, end_offset=len(data) + 1))

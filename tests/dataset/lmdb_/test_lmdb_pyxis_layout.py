@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 from msgspec.msgpack import encode
 
-from streamd.dataset.lmdb.pyxis_layout import Template, UnfitValueError, address_of, encode_sample, key_of_sample
+from streamd.dataset.lmdb.pyxis_layout import (
+    UnfitValueError,
+    ValueTemplate,
+    build_sample_key,
+    encode_sample,
+    find_address,
+)
 
 IMAGE = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
 WRITTEN = (  # by pyxis.Writer 0.4, put_samples({"y": ..., "X": ..., "name": ...})
@@ -25,7 +31,7 @@ def sample(image: Any = IMAGE, y: float = 0.5, name: str = "a") -> bytes:
 
 def test_a_value_is_what_its_own_writer_makes_of_it() -> None:
     assert sample() == WRITTEN
-    assert key_of_sample(17) == b"0000000017"
+    assert build_sample_key(17) == b"0000000017"
 
 
 def test_an_array_in_another_order_is_written_row_by_row() -> None:
@@ -33,7 +39,7 @@ def test_an_array_in_another_order_is_written_row_by_row() -> None:
 
 
 def test_every_array_is_found_with_its_bytes() -> None:
-    fields = Template.of(WRITTEN).fields
+    fields = ValueTemplate.from_value(WRITTEN).fields
     found = {name: WRITTEN[each.start : each.stop] for name, each in fields.items()}
     assert found == {"y": b"\x00\x00\x00?", "X": IMAGE.tobytes(), "name": b"a\x00\x00\x00"}
     assert {name: (each.dtype.str, each.shape) for name, each in fields.items()} == {
@@ -54,7 +60,7 @@ def test_every_array_is_found_with_its_bytes() -> None:
     ids=["other data", "another shape", "another dtype", "a longer text", "another name", "cut off"],
 )
 def test_a_template_fits_values_that_differ_in_their_data_alone(value: bytes, *, fits: bool) -> None:
-    assert Template.of(WRITTEN).fits(memoryview(value)) is fits
+    assert ValueTemplate.from_value(WRITTEN).matches_value(memoryview(value)) is fits
 
 
 def test_what_is_no_array_is_passed_over() -> None:
@@ -62,7 +68,7 @@ def test_what_is_no_array_is_passed_over() -> None:
     value = encode(
         {"s": text, "n": encode(3), "X": encode({b"type": 2, b"dtype": "|u1", b"shape": [1], b"data": b"x"})}
     )
-    assert list(Template.of(value).fields) == ["X"]
+    assert list(ValueTemplate.from_value(value).fields) == ["X"]
 
 
 @pytest.mark.parametrize(
@@ -77,10 +83,10 @@ def test_what_is_no_array_is_passed_over() -> None:
 )
 def test_a_value_of_another_layout_is_refused_with_the_reason(value: bytes, told: str) -> None:
     with pytest.raises(UnfitValueError, match=told):
-        Template.of(value)
+        ValueTemplate.from_value(value)
 
 
 def test_an_address_is_where_the_bytes_lie() -> None:
     array = np.arange(5, dtype=np.uint8)
-    assert address_of(array.data) == array.ctypes.data
-    assert address_of(array.data[3:]) == array.ctypes.data + 3
+    assert find_address(array.data) == array.ctypes.data
+    assert find_address(array.data[3:]) == array.ctypes.data + 3

@@ -12,8 +12,8 @@ import pytest
 from asking import Label, Lmdb, Split, Stream, part_of, scanned
 from lmdbs import put, value_of, write_lmdb
 
-from streamd.dataset.lmdb.file_head import COMMIT, OFFSETS
-from streamd.dataset.scan import Scanned, scan
+from streamd.dataset.lmdb.file_head import COMMIT_COLUMN, OFFSETS_COLUMN
+from streamd.dataset.scan import ScannedSamples, scan_source
 from streamd.errors import ConfigError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (9, 30, 50, 3), dtype=np.uint8)
@@ -28,15 +28,15 @@ def samples(pixels: Any = PIXELS, **labels: Iterable[Any]) -> list[dict[str, Any
 
 def refusal(source: Lmdb, **labels: Label) -> str:
     with pytest.raises(ConfigError) as caught:
-        scan(Stream(source, labels), lambda _: None)
+        scan_source(Stream(source, labels), lambda _: None)
     return str(caught.value)
 
 
-def images_at(found: Scanned, path: Path) -> list[bytes]:
+def images_at(found: ScannedSamples, path: Path) -> list[bytes]:
     """What lies in the file where the images should."""
     data = path.read_bytes()
     assert found.arrays is not None
-    return [data[each : each + found.arrays.row_bytes] for each in found.extra[OFFSETS].tolist()]
+    return [data[each : each + found.arrays.row_bytes] for each in found.extra[OFFSETS_COLUMN].tolist()]
 
 
 @pytest.mark.parametrize("subdir", [True, False], ids=["folder", "file"])
@@ -45,7 +45,7 @@ def test_samples_are_in_the_order_of_their_numbers_and_lie_where_it_says(tmp_pat
     file = path / "data.mdb" if subdir else path
     found = scanned(Lmdb(path))
     assert (found.samples, found.labels, found.rows, found.files) == (9, {}, None, [file.name.encode()])
-    assert [name.decode() for name in found.names()] == [f"{file.name}[{row}]" for row in range(9)]
+    assert [name.decode() for name in found.sample_names()] == [f"{file.name}[{row}]" for row in range(9)]
     assert (found.root, found.sizes.tolist(), found.mtimes_ns.tolist()) == (
         file.parent, [file.stat().st_size], [file.stat().st_mtime_ns],
     )  # fmt: skip
@@ -56,9 +56,9 @@ def test_samples_are_in_the_order_of_their_numbers_and_lie_where_it_says(tmp_pat
 
 def test_a_write_to_the_file_gives_another_number(tmp_path: Path) -> None:
     path = write_lmdb(tmp_path / "d", samples())
-    before = scanned(Lmdb(path)).extra[COMMIT].tolist()
+    before = scanned(Lmdb(path)).extra[COMMIT_COLUMN].tolist()
     put(path, {b"nb_samples": b"9"}, b"meta_db")
-    assert scanned(Lmdb(path)).extra[COMMIT].tolist() == [before[0] + 1]
+    assert scanned(Lmdb(path)).extra[COMMIT_COLUMN].tolist() == [before[0] + 1]
 
 
 def test_images_that_come_after_labels_of_changing_length_are_found(tmp_path: Path) -> None:
@@ -189,12 +189,12 @@ def test_a_split_parts_the_samples_by_name(tmp_path: Path) -> None:
     assert sorted([*held_out.rows.tolist(), *kept.rows.tolist()]) == list(range(60))
     assert 5 < held_out.samples < 30
     assert held_out.labels["y"].tolist() == held_out.rows.tolist()
-    assert held_out.extra[OFFSETS].size == 60
+    assert held_out.extra[OFFSETS_COLUMN].size == 60
 
 
 def test_progress_counts_the_samples(tmp_path: Path) -> None:
     seen: list[int] = []
-    scan(Stream(Lmdb(write_lmdb(tmp_path / "d", samples())), {}), seen.append)
+    scan_source(Stream(Lmdb(write_lmdb(tmp_path / "d", samples())), {}), seen.append)
     assert seen[-1] == 9
 
 

@@ -11,7 +11,7 @@ import pytest
 from lmdbs import put, value_of, write_lmdb
 
 from streamd.dataset.lmdb import scan
-from streamd.dataset.lmdb.pyxis_layout import address_of
+from streamd.dataset.lmdb.pyxis_layout import find_address
 from streamd.dataset.lmdb.scan import mapped_at, opened
 from streamd.errors import ConfigError
 
@@ -21,7 +21,7 @@ KEY = "streams.train.source.path"
 
 def refusal(path: Path) -> str:
     with pytest.raises(ConfigError) as caught, opened(path, KEY) as file:
-        list(file.values())
+        list(file.read_sample_values())
     assert str(caught.value).startswith(f"{KEY}: '{path}' ")
     return str(caught.value)
 
@@ -32,9 +32,9 @@ def test_values_come_in_order_and_from_where_they_lie(tmp_path: Path, pixels: tu
     path = write_lmdb(tmp_path / "d", samples) / "data.mdb"
     with opened(path, KEY) as file, path.open("rb") as plain:
         assert file.count == 12
-        for sample, value in zip(samples, file.values(), strict=True):
+        for sample, value in zip(samples, file.read_sample_values(), strict=True):
             assert value == value_of(sample)
-            plain.seek(address_of(value) - mapped_at(value, file))
+            plain.seek(find_address(value) - mapped_at(value, file))
             assert plain.read(len(value)) == value
 
 
@@ -43,7 +43,7 @@ def test_a_file_is_read_without_a_trace_beside_it(tmp_path: Path) -> None:
     (tmp_path / "x.lmdb-lock").unlink()
     before = path.stat()
     with opened(path, KEY) as file:
-        assert len(list(file.values())) == 12
+        assert len(list(file.read_sample_values())) == 12
     assert [each.name for each in tmp_path.iterdir()] == ["x.lmdb"]
     assert path.stat().st_mtime_ns == before.st_mtime_ns
 
@@ -51,7 +51,9 @@ def test_a_file_is_read_without_a_trace_beside_it(tmp_path: Path) -> None:
 def test_a_count_says_how_many_samples_count(tmp_path: Path) -> None:
     path = write_lmdb(tmp_path / "d", SAMPLES, count=5) / "data.mdb"
     with opened(path, KEY) as file:
-        assert [value == value_of(sample) for sample, value in zip(SAMPLES, file.values(), strict=False)] == [True] * 5
+        assert [
+            value == value_of(sample) for sample, value in zip(SAMPLES, file.read_sample_values(), strict=False)
+        ] == [True] * 5
 
 
 def test_a_missing_sample_is_named(tmp_path: Path) -> None:
@@ -112,7 +114,7 @@ def test_a_file_that_never_had_the_free_pages_at_its_end_is_read(tmp_path: Path)
             transaction.delete(b"large")
         assert (environment.info()["last_pgno"] + 1) * 4096 > path.stat().st_size
     with opened(path, KEY) as file:
-        assert len(list(file.values())) == 12
+        assert len(list(file.read_sample_values())) == 12
 
 
 def test_a_file_that_is_written_to_meanwhile_is_not_taken(tmp_path: Path) -> None:
@@ -130,4 +132,4 @@ def test_a_system_that_maps_elsewhere_than_it_says_is_not_believed(
     path = write_lmdb(tmp_path / "d", SAMPLES) / "data.mdb"
     monkeypatch.setattr(scan, "_beginning", lambda address: address)
     with opened(path, KEY) as file, pytest.raises(ConfigError, match="is not mapped where"):
-        mapped_at(next(file.values()), file)
+        mapped_at(next(file.read_sample_values()), file)

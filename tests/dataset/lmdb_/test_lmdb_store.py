@@ -43,7 +43,7 @@ class Opened:
 
     def gathered(self, *ids: int) -> tuple[Any, list[bool]]:
         images = np.full((len(ids), *self.shape), 0xAA, np.uint8)
-        return images, self.store.gather(np.array(ids, np.int64), images).tolist()
+        return images, self.store.gather_rows(np.array(ids, np.int64), images).tolist()
 
     def close(self) -> None:
         self.store.close()
@@ -79,7 +79,7 @@ def test_a_row_without_a_sample_is_not_held(opened: Opened) -> None:
     images, held = opened.gathered(3, PAD_ID, 8)
     assert held == [True, False, True]
     assert np.array_equal(images[[0, 2]], PIXELS[[3, 8]])
-    assert opened.store.held(np.array([PAD_ID, 0], np.int64)).tolist() == [False, True]
+    assert opened.store.find_held(np.array([PAD_ID, 0], np.int64)).tolist() == [False, True]
 
 
 def test_a_part_has_the_images_that_its_names_say(path: Path, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_write_to_the_file_is_seen_by_its_number_though_size_and_time_are_the_
 
 
 def test_a_write_that_replaces_an_image_leaves_the_listed_one_where_it_lies(opened: Opened, path: Path) -> None:
-    (offset,) = opened.store._lie(np.array([3], np.int64))
+    (offset,) = opened.store._find_offsets(np.array([3], np.int64))
     put(path, {b"0000000003": value_of({"X": 255 - PIXELS[3], "y": 3})}, subdir=path.is_dir())
     assert data_file(path).read_bytes()[offset:].startswith(PIXELS[3].tobytes())  # so its number comes before any harm
     assert opened.gathered(3)[1] == [False]
@@ -125,7 +125,7 @@ def test_what_is_expected_is_asked_for_where_it_lies(
 ) -> None:
     asked: list[int] = []
     monkeypatch.setattr(os, "posix_fadvise", lambda _, offset, *__: asked.append(offset))
-    opened.store.expect(np.array([4, PAD_ID, 9], np.int64))
+    opened.store.prefetch_rows(np.array([4, PAD_ID, 9], np.int64))
     data = data_file(path).read_bytes()
     assert [data[offset : offset + 3600] for offset in asked] == [PIXELS[4].tobytes(), PIXELS[9].tobytes()]
 
@@ -154,6 +154,6 @@ def test_images_of_other_numbers_and_order_become_pixels_and_one_that_is_none_ha
     images, held = opened.gathered(*ids)
     assert held == [True, False, True]
     assert np.array_equal(images[[0, 2]], PIXELS[[7, 19]])
-    assert "NaN" in opened.store.fault(4)
-    assert opened.store.fault(7) == ""
+    assert "NaN" in opened.store.find_fault(4)
+    assert opened.store.find_fault(7) == ""
     opened.close()

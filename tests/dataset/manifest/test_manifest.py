@@ -16,15 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamd.core.spec import LabelSpec
-from streamd.dataset.manifest.manifest import Manifest, content_id, write
-from streamd.dataset.manifest.types import Arrays, ListedValues, Scanned, Shards
+from streamd.dataset.manifest.manifest import Manifest, compute_content_id, write_manifest
+from streamd.dataset.manifest.types import ArrayFiles, ListedValues, ScannedSamples, ShardFiles
 from streamd.errors import ConfigError
 
 
-def scanned(files: list[bytes]) -> Scanned:
+def scanned(files: list[bytes]) -> ScannedSamples:
     n = len(files)
     angles = np.linspace(-1, 1, n, dtype=np.float32)
-    return Scanned(
+    return ScannedSamples(
         root=Path("/data"),
         files=files,
         sizes=np.arange(n, dtype=np.int64) + 100,
@@ -37,9 +37,9 @@ def scanned(files: list[bytes]) -> Scanned:
     )
 
 
-def written(tmp_path: Path, what: Scanned) -> Path:
+def written(tmp_path: Path, what: ScannedSamples) -> Path:
     path = tmp_path / "train.manifest"
-    write(path, what, config_id="c1")
+    write_manifest(path, what, config_id="c1")
     return path
 
 
@@ -50,35 +50,35 @@ def test_a_manifest_gives_back_what_was_written(tmp_path: Path) -> None:
     manifest = Manifest.open(written(tmp_path, THREE))
     assert (manifest.samples, manifest.root, manifest.config_id) == (3, Path("/data"), "c1")
     assert manifest.labels == THREE.specs
-    assert manifest.content_id == content_id(THREE)
+    assert manifest.content_id == compute_content_id(THREE)
     assert manifest.sizes.tolist() == THREE.sizes.tolist()
     assert manifest.mtimes_ns.tolist() == THREE.mtimes_ns.tolist()
     for name, values in THREE.labels.items():
-        assert manifest.label(name).dtype == values.dtype
-        assert manifest.label(name).tolist() == values.tolist()
-    assert [manifest.file(row) for row in range(3)] == THREE.files
-    assert manifest.files(np.array([2, 0, 2])) == [THREE.files[2], THREE.files[0], THREE.files[2]]
-    assert manifest.files([]) == []
+        assert manifest.label_column(name).dtype == values.dtype
+        assert manifest.label_column(name).tolist() == values.tolist()
+    assert [manifest.file_name(row) for row in range(3)] == THREE.files
+    assert manifest.file_names(np.array([2, 0, 2])) == [THREE.files[2], THREE.files[0], THREE.files[2]]
+    assert manifest.file_names([]) == []
 
 
 @settings(max_examples=30)
 @given(st.lists(st.binary(min_size=1, max_size=20), min_size=1, max_size=50))
 def test_any_names_come_back(tmp_path_factory: pytest.TempPathFactory, names: list[bytes]) -> None:
     path = written(tmp_path_factory.mktemp("any"), scanned(names))
-    assert Manifest.open(path).files(range(len(names))) == names
+    assert Manifest.open(path).file_names(range(len(names))) == names
 
 
 @pytest.mark.parametrize("sample_id", [-1, 3, 2**40])
 def test_ids_outside_are_refused(tmp_path: Path, sample_id: int) -> None:
     with pytest.raises(IndexError, match="asked of 3 samples"):
-        Manifest.open(written(tmp_path, THREE)).file(sample_id)
+        Manifest.open(written(tmp_path, THREE)).file_name(sample_id)
 
 
 def test_columns_are_read_only_views_of_the_mapping(tmp_path: Path) -> None:
     manifest = Manifest.open(written(tmp_path, THREE))
     assert not manifest.sizes.flags.owndata
     assert manifest.sizes.ctypes.data % 64 == 0
-    assert manifest.label("angle").ctypes.data % 64 == 0
+    assert manifest.label_column("angle").ctypes.data % 64 == 0
     with pytest.raises(ValueError, match="read-only"):
         manifest.sizes[0] = 1
 
@@ -90,7 +90,7 @@ def test_views_outlive_close_and_the_mapping_ends_with_the_last(tmp_path: Path) 
     manifest.close()
     manifest.close()
     with pytest.raises(ValueError, match="is closed"):
-        manifest.file(0)
+        manifest.file_name(0)
     assert sizes.tolist() == [100, 101, 102]
     assert str(path) in Path("/proc/self/maps").read_text()
     del sizes
@@ -107,8 +107,8 @@ def test_the_file_is_for_its_user_alone_and_nothing_is_left_beside_it(tmp_path: 
 def test_a_new_manifest_takes_the_place_of_a_mapped_one_and_leaves_it_whole(tmp_path: Path) -> None:
     old = Manifest.open(written(tmp_path, THREE))
     new = Manifest.open(written(tmp_path, scanned([b"x.jpg"])))
-    assert old.files(range(3)) == THREE.files
-    assert new.files([0]) == [b"x.jpg"]
+    assert old.file_names(range(3)) == THREE.files
+    assert new.file_names([0]) == [b"x.jpg"]
 
 
 def test_a_full_disk_leaves_the_old_manifest_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,14 +119,14 @@ def test_a_full_disk_leaves_the_old_manifest_and_nothing_else(tmp_path: Path, mo
 
     monkeypatch.setattr("streamd.dataset.manifest.manifest.os.fsync", full)
     with pytest.raises(ConfigError, match=r"cannot write the manifest .* No space left on device; make room"):
-        write(path, scanned([b"x.jpg"]), config_id="c2")
+        write_manifest(path, scanned([b"x.jpg"]), config_id="c2")
     assert Manifest.open(path).config_id == "c1"
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
 
 def test_a_missing_state_directory_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot write the manifest '.*/none/m'"):
-        write(tmp_path / "none" / "m", THREE, config_id="")
+        write_manifest(tmp_path / "none" / "m", THREE, config_id="")
     with pytest.raises(ConfigError, match=r"there is no manifest at '.*/none/m'"):
         Manifest.open(tmp_path / "none" / "m")
 
@@ -169,11 +169,11 @@ def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
     ],
     ids=["names", "sizes", "values", "classes", "one class"],
 )
-def test_the_content_id_tells_other_data(other: Scanned) -> None:
-    assert content_id(other) != content_id(THREE)
+def test_the_content_id_tells_other_data(other: ScannedSamples) -> None:
+    assert compute_content_id(other) != compute_content_id(THREE)
 
 
-def with_label(values: ListedValues, spec: LabelSpec) -> Scanned:
+def with_label(values: ListedValues, spec: LabelSpec) -> ScannedSamples:
     return replace(THREE, labels={spec.name: values}, specs={spec.name: spec})
 
 
@@ -188,19 +188,19 @@ FLAT = with_label(np.array([1, 3, 5], np.int64), LabelSpec("x", "int"))
 
 
 @pytest.mark.parametrize("what", [POSE, TEXT, TAGS, WIDE], ids=["vector", "string", "tags", "one wide"])
-def test_columns_of_every_kind_of_label_come_back(tmp_path: Path, what: Scanned) -> None:
+def test_columns_of_every_kind_of_label_come_back(tmp_path: Path, what: ScannedSamples) -> None:
     manifest = Manifest.open(written(tmp_path, what))
     assert manifest.labels == what.specs
-    assert manifest.label("x").dtype == what.labels["x"].dtype
-    assert manifest.label("x").tolist() == what.labels["x"].tolist()
+    assert manifest.label_column("x").dtype == what.labels["x"].dtype
+    assert manifest.label_column("x").tolist() == what.labels["x"].tolist()
     assert manifest.sizes.tolist() == THREE.sizes.tolist()
 
 
 def test_rows_of_a_label_are_what_a_batch_carries(tmp_path: Path) -> None:
     ids = np.array([2, 0, 2, 1])
-    rows = Manifest.open(written(tmp_path, TAGS)).label_rows("x", ids)
+    rows = Manifest.open(written(tmp_path, TAGS)).gather_label("x", ids)
     assert rows.tolist() == [[1] * 9, [1, 0, 0, 0, 0, 0, 0, 0, 1], [1] * 9, [0] * 9]
-    rows = Manifest.open(written(tmp_path, POSE)).label_rows("x", ids)
+    rows = Manifest.open(written(tmp_path, POSE)).gather_label("x", ids)
     assert rows.tolist() == [[5, 6], [1, 2], [5, 6], [3, 4]]
 
 
@@ -214,19 +214,23 @@ def test_the_content_id_covers_every_kind_of_label() -> None:
         with_label(np.asarray(POSE.labels["x"])[:, ::-1], POSE.specs["x"]),
         with_label(TAGS.labels["x"], replace(TAGS.specs["x"], classes=tuple("abcdefghj"))),
     ]
-    assert len({content_id(other) for other in others}) == len(others)
+    assert len({compute_content_id(other) for other in others}) == len(others)
 
 
 def test_samples_weigh_what_is_written_and_one_where_nothing_is(tmp_path: Path) -> None:
     ids = np.array([2, 0, 2])
     plain = Manifest.open(written(tmp_path, THREE))
-    assert (plain.weighted, plain.weights(ids).tolist(), plain.weights(ids).dtype.name) == (False, [1] * 3, "float32")
+    assert (plain.has_weights, plain.gather_weights(ids).tolist(), plain.gather_weights(ids).dtype.name) == (
+        False,
+        [1] * 3,
+        "float32",
+    )
     weighted = replace(THREE, weights=np.array([0.5, 0, 3], np.float32))
     manifest = Manifest.open(written(tmp_path, weighted))
-    assert (manifest.weighted, manifest.weights(ids).tolist()) == (True, [3, 0.5, 3])
+    assert (manifest.has_weights, manifest.gather_weights(ids).tolist()) == (True, [3, 0.5, 3])
     assert manifest.labels == THREE.specs
     others = [THREE, weighted, replace(THREE, weights=np.ones(3, np.float32))]
-    assert len({content_id(other) for other in others}) == len(others)
+    assert len({compute_content_id(other) for other in others}) == len(others)
 
 
 def test_a_manifest_of_before_strings_is_read(tmp_path: Path) -> None:
@@ -238,17 +242,17 @@ def test_a_manifest_of_before_strings_is_read(tmp_path: Path) -> None:
     older = json.dumps(header, separators=(",", ":")).encode().ljust(length)
     path.write_bytes(whole[:16] + hashlib.blake2b(older, digest_size=32).digest() + older + whole[48 + length :])
     manifest = Manifest.open(path)
-    assert (manifest.labels, manifest.content_id) == (THREE.specs, content_id(THREE))
+    assert (manifest.labels, manifest.content_id) == (THREE.specs, compute_content_id(THREE))
 
 
 def test_the_content_id_is_the_same_wherever_and_whenever_the_data_were_copied() -> None:
     labels = dict(reversed(THREE.labels.items()))
     copied = replace(THREE, root=Path("/elsewhere"), mtimes_ns=THREE.mtimes_ns + 5, labels=labels)
-    assert content_id(copied) == content_id(THREE)
+    assert compute_content_id(copied) == compute_content_id(THREE)
 
 
 def test_the_content_id_of_today_is_that_of_tomorrow() -> None:
-    assert content_id(THREE) == "985656078d46d69636aca18fdcb9e057"
+    assert compute_content_id(THREE) == "985656078d46d69636aca18fdcb9e057"
 
 
 def test_a_sample_takes_under_a_hundred_bytes_beyond_its_name(tmp_path: Path) -> None:
@@ -257,39 +261,39 @@ def test_a_sample_takes_under_a_hundred_bytes_beyond_its_name(tmp_path: Path) ->
     assert extra / len(names) < 25
 
 
-def in_arrays(rows: list[int] | None = None) -> Scanned:
+def in_arrays(rows: list[int] | None = None) -> ScannedSamples:
     """Samples that are rows of two arrays, of 3 and of 4 rows, all of them or some."""
     n = 7 if rows is None else len(rows)
     return replace(
         scanned([b"a.npy", b"b.npy"]),
         labels={"angle": np.arange(n, dtype=np.float32)},
         specs={"angle": LabelSpec("angle", "float")},
-        arrays=Arrays((4, 5, 3), (0, 3, 7), (128, 64)),
+        arrays=ArrayFiles((4, 5, 3), (0, 3, 7), (128, 64)),
         rows=None if rows is None else np.array(rows, np.int64),
     )
 
 
 def test_samples_in_arrays_are_named_by_file_and_row(tmp_path: Path) -> None:
     manifest = Manifest.open(written(tmp_path, in_arrays()))
-    assert (manifest.samples, manifest.arrays) == (7, Arrays((4, 5, 3), (0, 3, 7), (128, 64)))
-    assert manifest.files([0, 2, 3, 6]) == [b"a.npy[0]", b"a.npy[2]", b"b.npy[0]", b"b.npy[3]"]
-    assert manifest.array_files() == [b"a.npy", b"b.npy"]
-    assert (manifest.sizes.tolist(), manifest.bytes_of(np.array([0, 6])).tolist()) == ([100, 101], [60, 60])
-    assert manifest.rows(np.array([4, -1, 0])).tolist() == [4, -1, 0]
+    assert (manifest.samples, manifest.arrays) == (7, ArrayFiles((4, 5, 3), (0, 3, 7), (128, 64)))
+    assert manifest.file_names([0, 2, 3, 6]) == [b"a.npy[0]", b"a.npy[2]", b"b.npy[0]", b"b.npy[3]"]
+    assert manifest.array_file_names() == [b"a.npy", b"b.npy"]
+    assert (manifest.sizes.tolist(), manifest.lookup_sample_bytes(np.array([0, 6])).tolist()) == ([100, 101], [60, 60])
+    assert manifest.lookup_rows(np.array([4, -1, 0])).tolist() == [4, -1, 0]
     with pytest.raises(IndexError, match="asked of 7 samples"):
-        manifest.file(7)
+        manifest.file_name(7)
 
 
 def test_samples_that_are_some_rows_of_arrays_keep_their_places(tmp_path: Path) -> None:
     manifest = Manifest.open(written(tmp_path, in_arrays([6, 1, 3])))
-    assert (manifest.samples, manifest.files(range(3))) == (3, [b"b.npy[3]", b"a.npy[1]", b"b.npy[0]"])
-    assert manifest.rows(np.array([2, -1, 0])).tolist() == [3, -1, 6]
+    assert (manifest.samples, manifest.file_names(range(3))) == (3, [b"b.npy[3]", b"a.npy[1]", b"b.npy[0]"])
+    assert manifest.lookup_rows(np.array([2, -1, 0])).tolist() == [3, -1, 6]
 
 
 def test_files_have_their_own_bytes_and_no_arrays(tmp_path: Path) -> None:
     manifest = Manifest.open(written(tmp_path, THREE))
-    assert (manifest.arrays, manifest.array_files()) == (None, [])
-    assert manifest.bytes_of(np.array([2, 0])).tolist() == [102, 100]
+    assert (manifest.arrays, manifest.array_file_names()) == (None, [])
+    assert manifest.lookup_sample_bytes(np.array([2, 0])).tolist() == [102, 100]
 
 
 @pytest.mark.parametrize("change", ["shape", "starts", "rows"])
@@ -301,13 +305,13 @@ def test_what_lies_where_in_arrays_is_part_of_the_content(change: str) -> None:
         "starts": replace(some, arrays=replace(some.arrays, starts=(0, 4, 7))),
         "rows": replace(some, rows=np.array([6, 2, 3], np.int64)),
     }
-    assert content_id(some) != content_id(others[change])
+    assert compute_content_id(some) != compute_content_id(others[change])
 
 
 def test_a_sample_in_an_array_takes_no_more_than_its_labels(tmp_path: Path) -> None:
     n = 100_000
     many = replace(in_arrays(), labels={"y": np.zeros(n, np.int64)}, specs={"y": LabelSpec("y", "int")})
-    many = replace(many, arrays=Arrays((4, 5, 3), (0, 3, n), (128, 64)))
+    many = replace(many, arrays=ArrayFiles((4, 5, 3), (0, 3, n), (128, 64)))
     assert written(tmp_path, many).stat().st_size < 8 * n + 4096
     assert written(tmp_path, replace(many, rows=np.arange(n))).stat().st_size < 16 * n + 4096
 
@@ -317,7 +321,7 @@ def test_a_folder_costs_its_name_once(tmp_path: Path) -> None:
     names = [folder + b"%d.jpg" % row for row in range(10_000)]
     manifest = Manifest.open(written(tmp_path, scanned(names)))
     assert manifest.path.stat().st_size / len(names) < 40
-    assert manifest.files([0, 9_999]) == [names[0], names[9_999]]
+    assert manifest.file_names([0, 9_999]) == [names[0], names[9_999]]
 
 
 def test_numbers_come_back_whatever_their_size(tmp_path: Path) -> None:
@@ -325,10 +329,10 @@ def test_numbers_come_back_whatever_their_size(tmp_path: Path) -> None:
         values = np.array([-edge, edge - 1, 0])
         what = replace(with_label(values, LabelSpec("x", "int")), sizes=np.array([0, edge, 1]))
         manifest = Manifest.open(written(tmp_path, what))
-        assert manifest.label("x").tolist() == values.tolist()
-        assert manifest.label("x").dtype == np.int64
-        assert manifest.label_rows("x", np.array([1])).dtype == np.int64
-        assert manifest.bytes_of(np.array([1, 0])).tolist() == [edge, 0]
+        assert manifest.label_column("x").tolist() == values.tolist()
+        assert manifest.label_column("x").dtype == np.int64
+        assert manifest.gather_label("x", np.array([1])).dtype == np.int64
+        assert manifest.lookup_sample_bytes(np.array([1, 0])).tolist() == [edge, 0]
 
 
 def test_a_manifest_of_before_folders_is_read(tmp_path: Path) -> None:
@@ -353,34 +357,34 @@ def test_a_manifest_of_before_folders_is_read(tmp_path: Path) -> None:
     start = b"streamdM" + struct.pack("<II", 1, len(older)) + hashlib.blake2b(older, digest_size=32).digest() + older
     path.write_bytes(start + bytes(-len(start) % 64) + body)
     manifest = Manifest.open(path)
-    assert manifest.files(range(3)) == THREE.files
-    assert (manifest.sizes.tolist(), manifest.content_id) == (THREE.sizes.tolist(), content_id(THREE))
-    assert manifest.label("label").tolist() == THREE.labels["label"].tolist()
+    assert manifest.file_names(range(3)) == THREE.files
+    assert (manifest.sizes.tolist(), manifest.content_id) == (THREE.sizes.tolist(), compute_content_id(THREE))
+    assert manifest.label_column("label").tolist() == THREE.labels["label"].tolist()
 
 
 def test_samples_in_shards_are_as_old_as_their_shards_and_cost_no_column_of_times(tmp_path: Path) -> None:
-    shards = Shards((b"a.tar", b"\xff.tar"), (10_000, 20_000), (10**18, 10**18 + 7))
+    shards = ShardFiles((b"a.tar", b"\xff.tar"), (10_000, 20_000), (10**18, 10**18 + 7))
     places = {"shard": np.array([0, 1, 1]), "offset": np.array([512, 512, 1 << 33])}
     files = [b"a.tar/1.jpg", b"\xff.tar/1.jpg", b"\xff.tar/2.jpg"]
     listed = replace(THREE, files=files, mtimes_ns=np.empty(0, np.int64), shards=shards, extra=places)
     manifest = Manifest.open(written(tmp_path, listed))
-    assert (manifest.shards, manifest.samples, manifest.file(2)) == (shards, 3, files[2])
+    assert (manifest.shards, manifest.samples, manifest.file_name(2)) == (shards, 3, files[2])
     assert manifest.mtimes_ns.tolist() == [10**18, 10**18 + 7, 10**18 + 7]
-    assert manifest.mtimes_of(np.array([2, 0])).tolist() == [10**18 + 7, 10**18]
-    assert manifest.mtimes_of(np.array(0)).item() == 10**18
-    assert manifest.extra("offset").tolist() == [512, 512, 1 << 33]
-    assert manifest.bytes_of(np.array([1])).tolist() == [101]
+    assert manifest.lookup_mtimes_ns(np.array([2, 0])).tolist() == [10**18 + 7, 10**18]
+    assert manifest.lookup_mtimes_ns(np.array(0)).item() == 10**18
+    assert manifest.extra_column("offset").tolist() == [512, 512, 1 << 33]
+    assert manifest.lookup_sample_bytes(np.array([1])).tolist() == [101]
     moved = replace(listed, shards=replace(shards, mtimes_ns=(1, 2)), extra={})
-    assert content_id(moved) == manifest.content_id
+    assert compute_content_id(moved) == manifest.content_id
 
 
 def test_ten_thousand_small_samples_in_shards_take_thirty_bytes_each(tmp_path: Path) -> None:
     count = 10_000
-    listed = Scanned(
+    listed = ScannedSamples(
         Path("/data"), [b"train-%04d.tar/%08d.jpg" % (row // 1000, row) for row in range(count)],
         np.full(count, 120_000), np.empty(0, np.int64), {"label": np.arange(count) % 1000},
         {"label": LabelSpec("label", "category", classes=tuple(range(1000)))},
-        shards=Shards((b"",) * 10, (1,) * 10, (1,) * 10),
+        shards=ShardFiles((b"",) * 10, (1,) * 10, (1,) * 10),
         extra={"shard": np.arange(count) // 1000, "offset": np.arange(count) * 120_000},
     )  # fmt: skip
     assert written(tmp_path, listed).stat().st_size < 33 * count

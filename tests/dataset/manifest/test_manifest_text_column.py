@@ -27,7 +27,7 @@ def rows_a_block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 def test_blocks_together_are_the_array_of_all_texts(cut: int, rows_a_block: int) -> None:
     texts = column(TEXTS[:cut], [], TEXTS[cut:])
     whole = np.array([text.encode() for text in TEXTS], "S5")
-    blocks = list(texts.blocks())
+    blocks = list(texts.iterate_blocks())
     assert all(0 < len(block) <= rows_a_block for block in blocks)
     assert b"".join(block.tobytes() for block in blocks) == whole.tobytes()
     assert (texts.shape, texts.dtype, texts.nbytes) == (whole.shape, whole.dtype, whole.nbytes)

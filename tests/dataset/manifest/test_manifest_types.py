@@ -7,7 +7,7 @@ from pathlib import Path
 from asking import put
 
 from streamd.config.load import load
-from streamd.dataset.scan import scan
+from streamd.dataset.scan import scan_source
 
 
 def test_a_loaded_configuration_can_be_scanned(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ streams:
     batch_size: 2
 """)
     streams = load(tmp_path / "config.yaml").streams
-    folder, table = (scan(streams[name].listing_request, lambda _: None) for name in ("folder", "table"))
+    folder, table = (scan_source(streams[name].listing_request, lambda _: None) for name in ("folder", "table"))
     assert folder.labels["label"].tolist() == [0, 1]
     assert table.labels["animal"].tolist() == [1, 0]
     assert table.labels["angle"].tolist() == [1.0, 2.0]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streamd.dataset.paths.open_beneath import UnfitFileError, open_unchanged, read_file
+from streamd.dataset.paths.open_beneath import UnfitFileError, open_unchanged_file, read_file
 from streamd.limits import MAX_FILE_BYTES
 
 
@@ -179,11 +179,11 @@ def test_a_file_that_is_refused_is_closed(root: Path, name: str) -> None:
 def test_a_file_that_is_to_be_mapped_is_opened_below_its_root_and_unchanged(root: Path) -> None:
     folder, known = os.open(root, os.O_RDONLY | os.O_DIRECTORY), (root / "cat/a.jpg").stat()
     try:
-        descriptor = open_unchanged(folder, b"cat/a.jpg", known.st_size, known.st_mtime_ns)
+        descriptor = open_unchanged_file(folder, b"cat/a.jpg", known.st_size, known.st_mtime_ns)
         assert os.read(descriptor, 99) == b"inside"
         os.close(descriptor)
         for name, size in ((b"cat/a.jpg", known.st_size + 1), (b"../secret", known.st_size)):
             with pytest.raises(UnfitFileError):  # what stays open fails the test afterwards
-                open_unchanged(folder, name, size, known.st_mtime_ns)
+                open_unchanged_file(folder, name, size, known.st_mtime_ns)
     finally:
         os.close(folder)

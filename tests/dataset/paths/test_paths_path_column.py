@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamd.dataset.paths import path_column
-from streamd.dataset.paths.path_column import Spelled
+from streamd.dataset.paths.path_column import PathColumn
 
 
-def of(names: list[bytes]) -> Spelled:
-    return Spelled(memoryview(b"".join(names)), np.cumsum([0, *map(len, names)], dtype=np.int64))
+def of(names: list[bytes]) -> PathColumn:
+    return PathColumn(memoryview(b"".join(names)), np.cumsum([0, *map(len, names)], dtype=np.int64))
 
 
 @given(st.lists(st.binary(max_size=6), max_size=20), st.slices(20), st.dictionaries(st.integers(0, 19), st.binary()))
@@ -28,7 +28,7 @@ def test_it_is_what_a_list_would_be(names: list[bytes], some: slice, others: dic
 
 
 def test_names_behind_those_cut_together_come_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(path_column, "_MANY", 3)
+    monkeypatch.setattr(path_column, "_BLOCK_NAMES", 3)
     names = [b"%d" % row for row in range(11)]
     assert list(of(names)) == names
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from streamd.dataset.paths import patterns
-from streamd.dataset.paths.patterns import TARS, Files, Kind, find, read_header
+from streamd.dataset.paths.patterns import TAR_FILES, FileKind, MatchedFiles, find_files, read_npy_header
 from streamd.errors import ConfigError
 
 PIXELS = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
@@ -25,23 +25,23 @@ def saved(folder: Path, *names: str, array: Any = PIXELS) -> Path:
     return folder
 
 
-def found(path: Path | str, besides: Collection[Path] = ()) -> Files:
-    return find(str(path), "k", besides, lambda _: None)
+def found(path: Path | str, besides: Collection[Path] = ()) -> MatchedFiles:
+    return find_files(str(path), "k", besides, lambda _: None)
 
 
 @pytest.mark.parametrize("array", [PIXELS, PIXELS.astype(">f8"), np.array(["a", "bcd"]), np.zeros((0, 3))], ids=str)
 def test_a_header_says_where_an_array_lies(tmp_path: Path, array: Any) -> None:
-    header = read_header(saved(tmp_path, "a.npy", array=array) / "a.npy", "k")
+    header = read_npy_header(saved(tmp_path, "a.npy", array=array) / "a.npy", "k")
     assert (header.shape, header.dtype) == (array.shape, array.dtype)
     data = (tmp_path / "a.npy").read_bytes()
-    assert (data[header.offset :], len(data)) == (array.tobytes(), header.end)
+    assert (data[header.offset :], len(data)) == (array.tobytes(), header.end_offset)
 
 
 @pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)], ids=str)
 def test_every_version_of_the_format_is_read(tmp_path: Path, version: tuple[int, int]) -> None:
     with (tmp_path / "a.npy").open("wb") as file:
         np.lib.format.write_array(file, PIXELS, version)
-    assert read_header(tmp_path / "a.npy", "k").shape == (2, 3, 4)
+    assert read_npy_header(tmp_path / "a.npy", "k").shape == (2, 3, 4)
 
 
 def test_an_array_that_is_cut_off_is_refused_with_its_bytes(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_an_array_that_is_cut_off_is_refused_with_its_bytes(tmp_path: Path) -> N
     whole = path.stat().st_size
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(ConfigError, match=rf"^k: '.*a\.npy' is cut off: {whole - 1} bytes of {whole}; write it anew$"):
-        read_header(path, "k")
+        read_npy_header(path, "k")
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_an_array_that_is_cut_off_is_refused_with_its_bytes(tmp_path: Path) -> N
 )
 def test_an_array_that_cannot_be_mapped_by_rows_is_refused(tmp_path: Path, array: Any, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        read_header(saved(tmp_path, "a.npy", array=array) / "a.npy", "k")
+        read_npy_header(saved(tmp_path, "a.npy", array=array) / "a.npy", "k")
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_an_array_that_cannot_be_mapped_by_rows_is_refused(tmp_path: Path, array
 def test_what_is_no_npy_file_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "a.npy").write_bytes(data)
     with pytest.raises(ConfigError, match=r"'.*a\.npy' is no \.npy file: .*; write it with np\.save"):
-        read_header(tmp_path / "a.npy", "k")
+        read_npy_header(tmp_path / "a.npy", "k")
 
 
 def with_header(path: Path, text: str) -> Path:
@@ -84,7 +84,7 @@ def with_header(path: Path, text: str) -> Path:
 def test_a_header_of_negative_rows_is_damaged(tmp_path: Path, shape: str) -> None:
     path = with_header(tmp_path / "a.npy", f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}}}")
     with pytest.raises(ConfigError, match=rf"is damaged: its header speaks of an array of {re.escape(shape)}; write"):
-        read_header(path, "k")
+        read_npy_header(path, "k")
 
 
 @pytest.mark.parametrize(
@@ -92,13 +92,13 @@ def test_a_header_of_negative_rows_is_damaged(tmp_path: Path, shape: str) -> Non
 )
 def test_a_header_that_is_no_python_is_refused_whatever_numpy_raises(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigError, match=r"write it with np\.save"):
-        read_header(with_header(tmp_path / "a.npy", text), "k")
+        read_npy_header(with_header(tmp_path / "a.npy", text), "k")
 
 
 def test_an_archive_of_arrays_is_told_from_an_array(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=PIXELS)
     with pytest.raises(ConfigError, match=r"is an archive of arrays; save each with np\.save"):
-        read_header(tmp_path / "a.npz", "k")
+        read_npy_header(tmp_path / "a.npz", "k")
 
 
 def test_a_file_is_named_by_itself_and_lies_in_its_folder(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_file_is_named_by_itself_and_lies_in_its_folder(tmp_path: Path) -> Non
     assert (files.root, files.names) == (tmp_path, [b"b.npy"])
     stat = (tmp_path / "b.npy").stat()
     assert (files.sizes.tolist(), files.mtimes_ns.tolist()) == ([stat.st_size], [stat.st_mtime_ns])
-    assert files.path(0) == tmp_path / "b.npy"
+    assert files.file_path(0) == tmp_path / "b.npy"
 
 
 def test_a_file_that_is_a_link_lies_where_it_leads(tmp_path: Path) -> None:
@@ -139,26 +139,26 @@ def test_arrays_of_labels_in_the_same_folder_are_no_images(tmp_path: Path) -> No
 
 
 def test_more_files_than_a_worker_maps_are_refused(tmp_path: Path) -> None:
-    few = Kind(".npy", most=2)
+    few = FileKind(".npy", max_files=2)
     saved(tmp_path, "a.npy", "b.npy")
-    assert len(find(str(tmp_path), "k", (), lambda _: None, few).names) == 2
+    assert len(find_files(str(tmp_path), "k", (), lambda _: None, few).names) == 2
     saved(tmp_path, "c.npy")
     with pytest.raises(ConfigError, match=r"names 3 files, .* 2 are the most: join some with np\.concatenate"):
-        find(str(tmp_path), "k", (), lambda _: None, few)
+        find_files(str(tmp_path), "k", (), lambda _: None, few)
 
 
 def test_braces_are_answered_with_the_pattern_to_write(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"braces stand for nothing here; write '.*/a-\*\.tar'$"):
-        find(str(tmp_path / "a-{000..012}.tar"), "k", (), lambda _: None, TARS)
+        find_files(str(tmp_path / "a-{000..012}.tar"), "k", (), lambda _: None, TAR_FILES)
     assert found(saved(tmp_path, "a-{0}.npy") / "a-{0}.npy").names == [b"a-{0}.npy"]
 
 
 def test_files_of_another_kind_are_found_by_their_own_suffix(tmp_path: Path) -> None:
     saved(tmp_path, "a.npy", "b.tar.npy")
     (tmp_path / "c.tar").touch()
-    assert find(str(tmp_path), "k", (), lambda _: None, TARS).names == [b"c.tar"]
+    assert find_files(str(tmp_path), "k", (), lambda _: None, TAR_FILES).names == [b"c.tar"]
     with pytest.raises(ConfigError, match=r"names no \.tar file"):
-        find(str(tmp_path / "a*"), "k", [tmp_path / "a.npy"], lambda _: None, TARS)
+        find_files(str(tmp_path / "a*"), "k", [tmp_path / "a.npy"], lambda _: None, TAR_FILES)
 
 
 @pytest.mark.parametrize(
@@ -193,13 +193,13 @@ def test_a_file_that_is_removed_while_its_folder_is_listed_is_told_and_no_link_i
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved(tmp_path, "a.npy", "b.npy")
-    named = patterns._named
+    named = patterns._glob_names
 
     def listed(path: str, key: str, suffix: str) -> tuple[Path, list[bytes]]:
         found = named(path, key, suffix)
         (tmp_path / "b.npy").unlink()
         return found
 
-    monkeypatch.setattr(patterns, "_named", listed)
+    monkeypatch.setattr(patterns, "_glob_names", listed)
     with pytest.raises(ConfigError, match=r"^k: '.*b\.npy' was removed while the files were listed; list them again$"):
         found(tmp_path)

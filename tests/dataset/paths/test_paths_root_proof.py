@@ -15,7 +15,7 @@ from packed_shards import pack
 from served_folders import change_times, serve
 
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.dataset.paths.root_proof import expected_files, find_absence, is_proven
+from streamd.dataset.paths.root_proof import choose_expected_files, find_absence, is_root_proven
 from streamd.limits import PROOF_SAMPLES
 
 Serve = Callable[..., ServedStream]
@@ -41,36 +41,36 @@ def folder(tmp_path: Path) -> Path:
 
 
 def absence(stream: ServedStream) -> str:
-    return find_absence(expected_files(stream.manifest))
+    return find_absence(choose_expected_files(stream.manifest))
 
 
 def test_sixteen_samples_are_drawn_the_same_for_equal_lists_and_others_for_others(
     served: Serve, folder: Path, tmp_path: Path
 ) -> None:
-    drawn = expected_files(served().manifest).drawn
+    drawn = choose_expected_files(served().manifest).chosen_files
     assert len(set(drawn)) == PROOF_SAMPLES == 16
     copy = serve(Path(shutil.copytree(folder, tmp_path / "copy")), tmp_path / "other")
-    assert expected_files(copy.manifest).drawn == drawn
+    assert choose_expected_files(copy.manifest).chosen_files == drawn
     (folder / "cat" / "0000.jpg").unlink()
-    assert expected_files(served(split={"validation": 0.1, "seed": 1}).manifest).drawn != drawn
+    assert choose_expected_files(served(split={"validation": 0.1, "seed": 1}).manifest).chosen_files != drawn
     copy.manifest.close()
 
 
 def test_a_small_list_is_proven_by_all_of_it(served: Serve, tmp_path: Path) -> None:
     write_images(tmp_path / "data", {"cat": 3}, size=(8, 8))
-    assert min(expected_files(served().manifest).drawn)[0] == b"cat/0000.jpg"
-    assert len(expected_files(served().manifest).drawn) == 3
+    assert min(choose_expected_files(served().manifest).chosen_files)[0] == b"cat/0000.jpg"
+    assert len(choose_expected_files(served().manifest).chosen_files) == 3
 
 
 @pytest.mark.parametrize(("missing", "proven"), [(0, True), (8, True), (9, False), (16, False)])
 def test_half_of_what_was_drawn_is_a_proof_and_less_is_none(
     served: Serve, folder: Path, missing: int, *, proven: bool
 ) -> None:
-    drawn = expected_files(served().manifest).drawn
+    drawn = choose_expected_files(served().manifest).chosen_files
     for name, _ in drawn[:missing]:
         (folder / os.fsdecode(name)).unlink()
     root = os.open(folder, os.O_RDONLY)
-    assert is_proven(root, drawn) is proven
+    assert is_root_proven(root, drawn) is proven
     os.close(root)
     assert (absence(served()) == "") is proven
 
@@ -123,6 +123,6 @@ def test_a_file_of_arrays_that_is_missing_is_away(served: Serve, tmp_path: Path)
     np.save(tmp_path / "data" / "x.npy", np.zeros((9, 4, 4, 3), np.uint8))
     stream = served(source={"kind": "npy", "path": str(tmp_path / "data")}, image={}, labels={})
     size = (tmp_path / "data" / "x.npy").stat().st_size
-    assert (absence(stream), set(expected_files(stream.manifest).drawn)) == ("", {(b"x.npy", size)})
+    assert (absence(stream), set(choose_expected_files(stream.manifest).chosen_files)) == ("", {(b"x.npy", size)})
     (tmp_path / "data" / "x.npy").unlink()
     assert absence(stream) == f"'x.npy' is not in '{tmp_path / 'data'}'"

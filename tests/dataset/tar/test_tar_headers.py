@@ -14,18 +14,18 @@ import numpy as np
 import pytest
 from packed_shards import pack
 
-from streamd.dataset.tar.headers import BrokenTarError, Tar
+from streamd.dataset.tar.headers import BrokenTarError, TarReader
 
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
 ABC = {"a.jpg": b"a" * 700, "b/b.jpg": b"", "c": b"c" * 512}
 
 
-def walk(path: Path) -> tuple[Tar, dict[bytes, bytes]]:
+def walk(path: Path) -> tuple[TarReader, dict[bytes, bytes]]:
     """The tar after a walk, and its files."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        tar = Tar(descriptor, path.stat().st_size)
-        return tar, {member.name: tar.read(member) for member in tar.members()}
+        tar = TarReader(descriptor, path.stat().st_size)
+        return tar, {member.name: tar.read_member(member) for member in tar.read_members()}
     finally:
         os.close(descriptor)
 
@@ -49,7 +49,7 @@ def test_every_format_gives_the_files_that_the_standard_library_finds(tmp_path: 
     with tarfile.open(path) as theirs:
         assert list(found) == [os.fsencode(each.name) for each in theirs]
     assert list(found.values()) == list(files.values())
-    assert (len(found), tar.ended) == (6, True)
+    assert (len(found), tar.has_end_mark) == (6, True)
 
 
 def test_names_longer_than_a_header_and_what_pax_says_beside_them_are_read(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_size_beyond_octal_digits_stands_in_binary(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(header)
     os.truncate(tmp_path / "a.tar", 512 + (8 << 30))
     descriptor = os.open(tmp_path / "a.tar", os.O_RDONLY)
-    assert next(Tar(descriptor, 512 + (8 << 30)).members()) == (b"a.jpg", 512, 8 << 30)
+    assert next(TarReader(descriptor, 512 + (8 << 30)).read_members()) == (b"a.jpg", 512, 8 << 30)
     os.close(descriptor)
 
 
@@ -102,7 +102,7 @@ def test_a_tar_that_is_cut_says_where(tmp_path: Path, size: int, told: str) -> N
 
 def test_a_tar_cut_between_two_files_is_whole_but_for_its_end(tmp_path: Path) -> None:
     tar, found = walk(cut(pack(tmp_path / "a.tar", ABC), 2048))
-    assert (list(found), tar.ended) == ([b"a.jpg", b"b/b.jpg"], False)
+    assert (list(found), tar.has_end_mark) == ([b"a.jpg", b"b/b.jpg"], False)
 
 
 @pytest.mark.parametrize("place", [0, 100, 124, 148, 156, 300])

@@ -11,8 +11,15 @@ import pytest
 from asking import Label
 from packed_shards import pack
 
-from streamd.dataset.labels.cells import Rows
-from streamd.dataset.tar.labels import Ask, Value, asks_of, columns_of, default_labels, values_of
+from streamd.dataset.labels.cells import SourceRows
+from streamd.dataset.tar.labels import (
+    FieldValue,
+    TarLabelSource,
+    build_label_columns,
+    find_default_labels,
+    find_label_sources,
+    read_label_values,
+)
 from streamd.dataset.tar.samples import read_shard
 from streamd.errors import ConfigError
 
@@ -23,14 +30,14 @@ FOUR = {
 }  # fmt: skip
 
 
-def found(tmp_path: Path, files: Mapping[str, bytes], **labels: Label) -> dict[str, list[list[Value]]]:
+def found(tmp_path: Path, files: Mapping[str, bytes], **labels: Label) -> dict[str, list[list[FieldValue]]]:
     """The values of each label, by where they are taken from."""
     path = pack(tmp_path / "a.tar", files)
     descriptor = os.open(path, os.O_RDONLY)
     try:
         shard = read_shard(b"a.tar", descriptor, path.stat().st_size, "path", lambda _: None)
-        asks = asks_of("train", labels or default_labels(shard), shard)
-        values = values_of(shard, asks, "train")
+        asks = find_label_sources("train", labels or find_default_labels(shard), shard)
+        values = read_label_values(shard, asks, "train")
     finally:
         os.close(descriptor)
     return {name: [values[ask] for ask in several] for name, several in asks.items()}
@@ -121,7 +128,7 @@ def test_an_image_outside_the_folders_of_classes_is_named(tmp_path: Path) -> Non
     shard = read_shard(b"a.tar", descriptor, path.stat().st_size, "path", lambda _: None)
     os.close(descriptor)
     with pytest.raises(ConfigError, match=r"'a.tar/2.jpg' does not lie in one folder"):
-        values_of(shard, {"label": [Ask(b"")]}, "train")
+        read_label_values(shard, {"label": [TarLabelSource(b"")]}, "train")
 
 
 @pytest.mark.parametrize(
@@ -145,11 +152,11 @@ def test_json_that_gives_no_value_is_told_by_sample(tmp_path: Path, data: bytes,
 
 
 def test_columns_hold_lists_where_any_value_is_one(tmp_path: Path) -> None:
-    text, tags = Ask(b"txt"), Ask(b"json", "tags")
-    columns = columns_of(
-        "train", {"a": [text], "b": [tags]}, {text: ["x", ""], tags: ["x", ["y", "z"]]}, Rows(tmp_path, str)
+    text, tags = TarLabelSource(b"txt"), TarLabelSource(b"json", "tags")
+    columns = build_label_columns(
+        "train", {"a": [text], "b": [tags]}, {text: ["x", ""], tags: ["x", ["y", "z"]]}, SourceRows(tmp_path, str)
     )
     assert columns["a"][0].cells.to_pylist() == ["x", ""]
     assert columns["b"][0].cells.to_pylist() == [["x"], ["y", "z"]]
-    assert (columns["a"][0].what, columns["b"][0].what) == ("its .txt", "'tags' in its .json")
+    assert (columns["a"][0].display_name, columns["b"][0].display_name) == ("its .txt", "'tags' in its .json")
     assert columns["a"][0].key == "streams.train.labels.a"

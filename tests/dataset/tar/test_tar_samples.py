@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from packed_shards import pack
 
-from streamd.dataset.tar.samples import Shard, read_shard, spelled, strays
+from streamd.dataset.tar.samples import Shard, count_strays, format_suffixes, read_shard
 from streamd.errors import ConfigError
 
 
@@ -43,12 +43,12 @@ def test_images_are_in_byte_order_of_their_names_however_they_are_packed(tmp_pat
 def test_what_one_key_names_stands_beside_its_image(tmp_path: Path) -> None:
     names = ["a/1.jpg", "a/1.cls", "a/1.Meta.JSON", "a.b/1.cls", "a.b/1.jpg", "b.cls", "README"]
     shard = shard_of(pack(tmp_path / "a.tar", dict.fromkeys(names, b"x")))
-    assert {suffix: list(files) for suffix, files in shard.beside.items()} == {
+    assert {suffix: list(files) for suffix, files in shard.other_files.items()} == {
         b"cls": [b"a/1", b"a.b/1", b"b"], b"meta.json": [b"a/1"], b"": [b"README"],
     }  # fmt: skip
     assert list(shard.images) == [b"a.b/1", b"a/1"]
-    assert strays(shard) == {b"cls": 1, b"": 1}
-    assert shard.suffixes == "3 .cls, 2 .jpg, 1 .meta.json, 1 without one"
+    assert count_strays(shard) == {b"cls": 1, b"": 1}
+    assert shard.suffix_summary == "3 .cls, 2 .jpg, 1 .meta.json, 1 without one"
 
 
 def test_names_begin_behind_the_root_and_hidden_ones_do_not_count(tmp_path: Path) -> None:
@@ -104,8 +104,8 @@ def test_a_shard_that_is_cut_says_how_many_images_are_whole(tmp_path: Path) -> N
 
 def test_suffixes_are_spelled_by_number_and_the_rarest_left_out() -> None:
     counts = shard_counts()
-    assert spelled(counts) == "9 .b8, 8 .b7, 7 .b6, 6 .b5, 5 .b4, 4 .b3, 3 .b2, 2 .b1"
-    assert spelled(Counter({b"\x1b[31m\xff": 2, b"": 1})) == r"2 .\x1b[31m\xff, 1 without one"
+    assert format_suffixes(counts) == "9 .b8, 8 .b7, 7 .b6, 6 .b5, 5 .b4, 4 .b3, 3 .b2, 2 .b1"
+    assert format_suffixes(Counter({b"\x1b[31m\xff": 2, b"": 1})) == r"2 .\x1b[31m\xff, 1 without one"
 
 
 def shard_counts() -> Counter[bytes]:

@@ -15,7 +15,7 @@ from asking import Folder, Label, Split, Stream, Tar, part_of, scanned
 from daemons import write_images
 from packed_shards import pack, pack_folder
 
-from streamd.dataset.scan import scan
+from streamd.dataset.scan import scan_source
 from streamd.dataset.tar import scan as tar
 from streamd.errors import ConfigError
 
@@ -29,7 +29,7 @@ def shards(folder: Path, **files: Mapping[str, bytes]) -> str:
 
 def refusal(path: str, labels: Mapping[str, Label] | None = None) -> str:
     with pytest.raises(ConfigError) as caught:
-        scan(Stream(Tar(path), labels), lambda _: None)
+        scan_source(Stream(Tar(path), labels), lambda _: None)
     return str(caught.value)
 
 
@@ -150,7 +150,7 @@ def test_shards_that_disagree_on_what_a_class_is_need_labels(tmp_path: Path) -> 
     path = shards(tmp_path, a={"1.jpg": b"", "1.cls": b"0"}, b={"2.jpg": b""}, c={"x/3.jpg": b""})
     message = refusal(path)
     assert "'b.tar', which has 1 .jpg, says otherwise than the shards before it" in message
-    assert scan(Stream(Tar(path), {}), lambda _: None).samples == 3
+    assert scan_source(Stream(Tar(path), {}), lambda _: None).samples == 3
 
 
 def test_values_that_fit_no_label_are_told_by_image(tmp_path: Path) -> None:
@@ -169,11 +169,11 @@ def test_a_shard_that_is_written_while_it_is_listed_is_refused(tmp_path: Path) -
         os.utime(tmp_path / "a.tar", ns=(1, 1))
 
     with pytest.raises(ConfigError, match=r"path: 'a\.tar' is being written; list it when it is whole$"):
-        scan(Stream(Tar(path), {}), write)
+        scan_source(Stream(Tar(path), {}), write)
 
 
 def test_progress_counts_the_images(tmp_path: Path) -> None:
     seen: list[int] = []
-    scan(Stream(Tar(shards(tmp_path, a={"1.jpg": b"", "2.jpg": b""}, b={"1.jpg": b""}))), seen.append)
+    scan_source(Stream(Tar(shards(tmp_path, a={"1.jpg": b"", "2.jpg": b""}, b={"1.jpg": b""}))), seen.append)
     assert seen[-1] == 3
     assert np.all(np.diff(seen) >= 0)
