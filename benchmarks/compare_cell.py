@@ -16,7 +16,7 @@ from compare_environments import last_line, python_of
 from compare_process import CellFailedError, Process, started
 from compare_results import Taken, Terms
 
-from streamd.config import load, not_served
+from streamd.config import list_unserved_settings, load_config
 from streamd.errors import ConfigError
 
 HERE: Final = Path(__file__).resolve().parent
@@ -56,7 +56,7 @@ def free_port() -> int:
 def _check_served(stream: Mapping[str, Any]) -> None:
     """Raises CellFailedError for what this version of streamd does not serve."""
     try:
-        refused = not_served(load({"streams": {"train": dict(stream)}}))
+        refused = list_unserved_settings(load_config({"streams": {"train": dict(stream)}}))
     except ConfigError as error:
         raise CellFailedError(last_line(str(error))) from error
     if refused:

@@ -191,7 +191,7 @@ def damage_file(stage: Stage) -> None:
     known = stage.truth.may_be_bad
     sample = stage.chance.choice([each for each in range(stage.truth.spec.samples) if each not in known])
     known.add(sample)
-    (stage.truth.served.manifest.root / stage.truth.served.file(sample)).write_bytes(b"no picture")
+    (stage.truth.served.manifest.root / stage.truth.served.format_file_name(sample)).write_bytes(b"no picture")
 
 
 def visit(stage: Stage) -> None:

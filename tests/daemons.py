@@ -19,8 +19,8 @@ import numpy as np
 from nursery import Hatched, Nursery
 from PIL import Image
 
-from streamd.config import load
-from streamd.daemon.streams.catalog import list_samples, unlisted
+from streamd.config import load_config
+from streamd.daemon.streams.catalog import find_unlisted_streams, list_samples
 from streamd.errors import ConfigError
 
 LIMIT_S = 40.0
@@ -108,8 +108,8 @@ class DaemonProcess:
 
     def _list(self) -> None:
         with contextlib.suppress(ConfigError):  # the daemon will say so
-            config = load(self.config)
-            if names := unlisted(config, self.state):
+            config = load_config(self.config)
+            if names := find_unlisted_streams(config, self.state):
                 list_samples(config, self.state, lambda *_: None, names=names)
 
     def _said(self, offset: int) -> bytes:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import streamd
-from streamd.config import load
+from streamd.config import load_config
 from streamd.daemon.streams.catalog import list_samples, open_streams
 from streamd.ipc.worker_messages import UnfilledRow
 from streamd.worker.stream_reader import StreamReader
@@ -18,7 +18,7 @@ from streamd.worker.stream_reader import StreamReader
 
 def main(config: Path, state: Path) -> None:
     """Writes name, label and bytes of each sample, or why it is bad."""
-    loaded = load(config)
+    loaded = load_config(config)
     list_samples(loaded, state, lambda *_: None)
     (stream,) = open_streams(loaded, state)
     source = StreamReader.open(stream.spec, stream.manifest_path)
@@ -27,7 +27,7 @@ def main(config: Path, state: Path) -> None:
     labels = stream.manifest.gather_label("label", ids).tolist()
     blobs = [source.read_sample(sample_id) for sample_id in ids.tolist()]
     samples = [
-        [stream.file(row), label, {"bad": blob.reason, "lasting": blob.lasting} if isinstance(blob, UnfilledRow) else
+        [stream.format_file_name(row), label, {"bad": blob.reason, "lasting": blob.lasting} if isinstance(blob, UnfilledRow) else
          base64.b64encode(blob).decode()]
         for row, (label, blob) in enumerate(zip(labels, blobs, strict=True))
     ]  # fmt: skip

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from daemons import stream_config
 
-from streamd.config import load
+from streamd.config import load_config
 from streamd.daemon.streams.catalog import is_listed, list_samples, open_streams
 from streamd.daemon.streams.served_stream import ServedStream
 
 
 def serve(folder: Path, state: Path, *, rescan: bool = False, **changes: object) -> ServedStream:
     """The stream `train` over a folder of classes; `changes` are keys of its configuration."""
-    config = load({"streams": {"train": stream_config(folder, **changes)}})
+    config = load_config({"streams": {"train": stream_config(folder, **changes)}})
     if rescan or not is_listed(config, state):
         list_samples(config, state, lambda *_: None)
     return open_streams(config, state)[0]
@@ -22,7 +22,7 @@ def serve(folder: Path, state: Path, *, rescan: bool = False, **changes: object)
 
 def file_of(stream: ServedStream, sample_id: int) -> Path:
     """Where a sample's bytes lie."""
-    return stream.manifest.root / stream.file(sample_id)
+    return stream.manifest.root / stream.format_file_name(sample_id)
 
 
 def spoil(stream: ServedStream, sample_id: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 import numpy as np
 import pytest
 
-from streamd.config import load, not_served
+from streamd.config import list_unserved_settings, load_config
 from streamd.core.sample_rng import build_generators
 from streamd.core.spec import ImageSpec, LabelSpec, PixelId
 from streamd.dataset.manifest.manifest import Manifest
@@ -39,11 +39,13 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def transformed(stream: str, epoch: int = 0) -> tuple[list[Any], list[float]]:
     """What the stream's transform makes of twelve grey ramps, and of labels of 1."""
-    config = load(FOLDER / "config.yaml")
+    config = load_config(FOLDER / "config.yaml")
     text, label = config.streams[stream].transform, LABELS[stream]
     assert text is not None
     manifest = cast("Manifest", SimpleNamespace(labels={label.name: label}))
-    tried = open_transform(locate_transform(text, config.base), manifest, ImageSpec(16, 24, 3), PixelId("decoded"))
+    tried = open_transform(
+        locate_transform(text, config.base_folder), manifest, ImageSpec(16, 24, 3), PixelId("decoded")
+    )
     assert tried.remark == ""
     images = np.broadcast_to(np.arange(0, 240, 10, dtype=np.uint8)[None, None, :, None], (SAMPLES, 16, 24, 3)).copy()
     labels = {label.name: np.ones(SAMPLES, label.dtype)}
@@ -53,9 +55,9 @@ def transformed(stream: str, epoch: int = 0) -> tuple[list[Any], list[float]]:
 
 
 def test_their_configuration_is_one() -> None:
-    config = load(FOLDER / "config.yaml")
-    assert not_served(config) == []
-    assert config.base == FOLDER
+    config = load_config(FOLDER / "config.yaml")
+    assert list_unserved_settings(config) == []
+    assert config.base_folder == FOLDER
     assert config.streams["drive_validation"].transform is None
 
 

@@ -16,7 +16,7 @@ import pytest
 from daemons import write_images
 from example_daemons import EXAMPLES, serving
 
-from streamd.config import load, not_served
+from streamd.config import list_unserved_settings, load_config
 
 FOLDER: Final = EXAMPLES / "tutorials"
 MOST_LINES: Final = 3
@@ -98,8 +98,8 @@ def test_a_tutorial_needs_three_new_lines(tutorial: Tutorial) -> None:
 
 @each_tutorial
 def test_the_configuration_of_a_tutorial_is_served(tutorial: Tutorial) -> None:
-    config = load(tutorial.folder / "config.yaml")
-    assert not_served(config) == []
+    config = load_config(tutorial.folder / "config.yaml")
+    assert list_unserved_settings(config) == []
     assert list(config.streams) == ["train", "validation"]
 
 

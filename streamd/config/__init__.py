@@ -10,7 +10,7 @@
 Only this package knows pydantic and ruamel.yaml.
 """
 
-from streamd.config.load import Given, load, located
-from streamd.config.schema import Config, StreamConfig, not_served
+from streamd.config.load import ConfigInput, load_config, locate_errors
+from streamd.config.schema import Config, StreamConfig, list_unserved_settings
 
-__all__ = ["Config", "Given", "StreamConfig", "load", "located", "not_served"]
+__all__ = ["Config", "ConfigInput", "StreamConfig", "load_config", "locate_errors", "list_unserved_settings"]

@@ -18,13 +18,14 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from streamd.config.hints import fraction
+from streamd.config.hints import suggest_fraction
 from streamd.config.parsers import (
     MAX_SIDE,
     MAX_WORKERS,
+    build_bounds_reader,
+    build_number_reader,
+    build_whole_reader,
     is_host_port,
-    number_between,
-    read_bounds,
     read_host_port,
     read_levels,
     read_memory,
@@ -32,23 +33,22 @@ from streamd.config.parsers import (
     read_scalar,
     read_text,
     read_workers,
-    whole,
 )
-from streamd.config.units import parse_bytes, parse_seconds, show
+from streamd.config.units import format_value, parse_bytes, parse_seconds
 from streamd.core.text import is_encodable
 from streamd.errors import ConfigError
 from streamd.ipc.endpoint import check_endpoint
 from streamd.limits import MAX_BATCH_ROWS
 
-_IPC: Final = "ipc://"
-_TCP: Final = "tcp://"
+_IPC_SCHEME: Final = "ipc://"
+_TCP_SCHEME: Final = "tcp://"
 _MAX_SEED: Final = (1 << 63) - 1
 _MAX_CHUNK: Final = 1 << 32  # samples or chunks: more than any store holds
-_SCALES: Final = (0.0001, 1.0)  # of a picture's area: less than a hundredth of its sides shows nothing
-_RATIOS: Final = (0.01, 100.0)  # width by height
+_CROP_SCALES: Final = (0.0001, 1.0)  # of a picture's area: less than a hundredth of its sides shows nothing
+_CROP_RATIOS: Final = (0.01, 100.0)  # width by height
 
 
-def refused(*problems: tuple[tuple[str, ...], str]) -> ValidationError:
+def build_refusal(*problems: tuple[tuple[str, ...], str]) -> ValidationError:
     """An error for facts that do not fit together: each problem is (keys below the model it is raised in, sentence)."""
     return ValidationError.from_exception_data(
         "refused",
@@ -59,7 +59,7 @@ def refused(*problems: tuple[tuple[str, ...], str]) -> ValidationError:
     )
 
 
-class Model(BaseModel):
+class ConfigModel(BaseModel):
     """What all models share: they do not change, and a key they do not know is an error.
 
     The text below a key is what editors show of it, by way of the JSON schema.
@@ -68,7 +68,7 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
-def absolute(path: str, info: ValidationInfo) -> str:
+def resolve_path(path: str, info: ValidationInfo) -> str:
     """`path` as seen from the configuration's folder, which `load` passes as the context."""
     if not is_encodable(path):
         raise ValueError(f"found {path!a}, whose name is not UTF-8; rename it, or name a link to it")
@@ -76,24 +76,26 @@ def absolute(path: str, info: ValidationInfo) -> str:
     return os.path.join(base.absolute(), os.path.expanduser(path))  # noqa: PTH111,PTH118 - pathlib would rewrite globs such as a//*.tar
 
 
-def _data_path(value: object, info: ValidationInfo) -> Path:
+def _read_data_path(value: object, info: ValidationInfo) -> Path:
     text = os.fspath(value) if isinstance(value, os.PathLike) else value  # a notebook's mapping may hold a Path
-    return Path(absolute(str(read_text(text)), info))
+    return Path(resolve_path(str(read_text(text)), info))
 
 
-def _endpoint(value: object, info: ValidationInfo) -> str:
+def _read_endpoint(value: object, info: ValidationInfo) -> str:
     text = value if isinstance(value, str) else ""
-    if text.startswith(_TCP) and is_host_port(text.removeprefix(_TCP)):
+    if text.startswith(_TCP_SCHEME) and is_host_port(text.removeprefix(_TCP_SCHEME)):
         return text
-    path = text.removeprefix(_IPC)
+    path = text.removeprefix(_IPC_SCHEME)
     if path == text or not path or "\0" in path:
         what = "an endpoint is ipc:///path/to/socket or tcp://address:port"
-        raise ValueError(f"found {show(value)}; {what}{_near_endpoint(text)}")
+        raise ValueError(f"found {format_value(value)}; {what}{_suggest_endpoint(text)}")
     if path[0] in "@*":
-        raise ValueError(f"found {show(value)}; only a socket in a folder has permissions, use ipc:///path/to/socket")
+        raise ValueError(
+            f"found {format_value(value)}; only a socket in a folder has permissions, use ipc:///path/to/socket"
+        )
     if path.endswith("/"):
-        raise ValueError(f"found {show(value)}, a folder; name a socket in it, such as {text}streamd.sock")
-    address = f"{_IPC}{absolute(path, info)}"
+        raise ValueError(f"found {format_value(value)}, a folder; name a socket in it, such as {text}streamd.sock")
+    address = f"{_IPC_SCHEME}{resolve_path(path, info)}"
     try:
         check_endpoint(address)
     except ConfigError as error:
@@ -101,47 +103,49 @@ def _endpoint(value: object, info: ValidationInfo) -> str:
     return address
 
 
-def _near_endpoint(text: str) -> str:
+def _suggest_endpoint(text: str) -> str:
     """`; did you mean 'ipc:///run/s'?` for a path or another scheme, `tcp://...` for a bare address."""
-    if text.startswith(_TCP):
+    if text.startswith(_TCP_SCHEME):
         return "; its port is missing or too large"
     rest = re.sub(r"^[a-z]+:/*(?=/)", "", text)
     if rest.startswith("/"):
-        return f"; did you mean {_IPC + rest!r}?"
-    return f"; did you mean {_TCP + text!r}?" if is_host_port(text) else ""
+        return f"; did you mean {_IPC_SCHEME + rest!r}?"
+    return f"; did you mean {_TCP_SCHEME + text!r}?" if is_host_port(text) else ""
 
 
-def _shown_as(**schema: object) -> WithJsonSchema:
+def _build_json_type(**schema: object) -> WithJsonSchema:
     """What the JSON schema says of a type that a reader of ours checks."""
     return WithJsonSchema(schema)
 
 
-def _number(low: float, high: float, kind: str = "integer") -> WithJsonSchema:
-    return _shown_as(type=kind, minimum=low, maximum=high)
+def _build_number_type(low: float, high: float, kind: str = "integer") -> WithJsonSchema:
+    return _build_json_type(type=kind, minimum=low, maximum=high)
 
 
-def _bounds(low: float, high: float) -> WithJsonSchema:
+def _build_bounds_type(low: float, high: float) -> WithJsonSchema:
     """Two numbers, the smaller first."""
-    return _shown_as(type="array", items={"type": "number", "minimum": low, "maximum": high}, minItems=2, maxItems=2)
+    return _build_json_type(
+        type="array", items={"type": "number", "minimum": low, "maximum": high}, minItems=2, maxItems=2
+    )
 
 
-def _quantity(units: str, **more: object) -> WithJsonSchema:
+def _build_quantity_type(units: str, **more: object) -> WithJsonSchema:
     """A plain number, or one with a unit."""
     text = {"type": "string", "pattern": rf"^\s*[0-9]{{1,18}}(\.[0-9]{{1,18}})?\s*({units})?\s*$"}
-    return _shown_as(anyOf=[{"type": "number", "minimum": 0}, text], **more)
+    return _build_json_type(anyOf=[{"type": "number", "minimum": 0}, text], **more)
 
 
-_NOT_EMPTY: Final = _shown_as(type="string", minLength=1)
-_SIZE: Final = _quantity("[kKmMgGtT]?[iI]?[bB]", examples=["512MiB", "1GiB", "20GB"])
+_TEXT_TYPE: Final = _build_json_type(type="string", minLength=1)
+_SIZE_TYPE: Final = _build_quantity_type("[kKmMgGtT]?[iI]?[bB]", examples=["512MiB", "1GiB", "20GB"])
 
-Text = Annotated[str, BeforeValidator(read_text), _NOT_EMPTY]
+Text = Annotated[str, BeforeValidator(read_text), _TEXT_TYPE]
 ScalarValue = Annotated[str | int | float | bool, BeforeValidator(read_scalar)]
-DataPath = Annotated[Path, BeforeValidator(_data_path), _NOT_EMPTY]
-DataGlob = Annotated[Text, AfterValidator(absolute)]
+DataPath = Annotated[Path, BeforeValidator(_read_data_path), _TEXT_TYPE]
+DataGlob = Annotated[Text, AfterValidator(resolve_path)]
 Endpoint = Annotated[
     str,
-    BeforeValidator(_endpoint),
-    _shown_as(
+    BeforeValidator(_read_endpoint),
+    _build_json_type(
         type="string",
         pattern=r"^(ipc://(?![@*]).*[^/]|tcp://[^\s/]+:[0-9]{1,5})$",
         examples=["ipc:///run/streamd/streamd.sock"],
@@ -150,29 +154,33 @@ Endpoint = Annotated[
 HostPort = Annotated[
     str,
     BeforeValidator(read_host_port),
-    _shown_as(type="string", pattern=r"^[^\s/]+:[0-9]{1,5}$", examples=["127.0.0.1:9191"]),
+    _build_json_type(type="string", pattern=r"^[^\s/]+:[0-9]{1,5}$", examples=["127.0.0.1:9191"]),
 ]
-Memory = Annotated[int, BeforeValidator(read_memory), _SIZE]
-Bytes = Annotated[int, BeforeValidator(parse_bytes), _SIZE]
+Memory = Annotated[int, BeforeValidator(read_memory), _SIZE_TYPE]
+Bytes = Annotated[int, BeforeValidator(parse_bytes), _SIZE_TYPE]
 Seconds = Annotated[
     float,
     BeforeValidator(parse_seconds),
-    _quantity("[mM]?[sS]|[mM]([iI][nN])?|[hH]", examples=["10s", "250ms", "2m"]),
+    _build_quantity_type("[mM]?[sS]|[mM]([iI][nN])?|[hH]", examples=["10s", "250ms", "2m"]),
 ]
 Fraction = Annotated[
-    float, BeforeValidator(number_between(0, 1, fraction)), _shown_as(type="number", exclusiveMinimum=0, maximum=1)
+    float,
+    BeforeValidator(build_number_reader(0, 1, suggest_fraction)),
+    _build_json_type(type="number", exclusiveMinimum=0, maximum=1),
 ]
-Seed = Annotated[int, BeforeValidator(whole(0, _MAX_SEED)), _number(0, _MAX_SEED)]
-BatchSize = Annotated[int, BeforeValidator(whole(1, MAX_BATCH_ROWS)), _number(1, MAX_BATCH_ROWS)]
-ChunkCount = Annotated[int, BeforeValidator(whole(1, _MAX_CHUNK)), _number(1, _MAX_CHUNK)]
+Seed = Annotated[int, BeforeValidator(build_whole_reader(0, _MAX_SEED)), _build_number_type(0, _MAX_SEED)]
+BatchSize = Annotated[
+    int, BeforeValidator(build_whole_reader(1, MAX_BATCH_ROWS)), _build_number_type(1, MAX_BATCH_ROWS)
+]
+ChunkCount = Annotated[int, BeforeValidator(build_whole_reader(1, _MAX_CHUNK)), _build_number_type(1, _MAX_CHUNK)]
 Workers = Annotated[
     int | Literal["auto"],
     BeforeValidator(read_workers),
-    _shown_as(anyOf=[{"const": "auto"}, {"type": "integer", "minimum": 1, "maximum": MAX_WORKERS}]),
+    _build_json_type(anyOf=[{"const": "auto"}, {"type": "integer", "minimum": 1, "maximum": MAX_WORKERS}]),
 ]
 Size = Annotated[
     tuple[int, int],
-    _shown_as(
+    _build_json_type(
         type="array",
         items={"type": "integer", "minimum": 1, "maximum": MAX_SIDE},
         minItems=2,
@@ -180,24 +188,30 @@ Size = Annotated[
         examples=[[128, 128]],
     ),
 ]
-CropScale = Annotated[tuple[float, float], BeforeValidator(read_bounds(*_SCALES)), _bounds(*_SCALES)]
-CropRatio = Annotated[tuple[float, float], BeforeValidator(read_bounds(*_RATIOS)), _bounds(*_RATIOS)]
+CropScale = Annotated[
+    tuple[float, float], BeforeValidator(build_bounds_reader(*_CROP_SCALES)), _build_bounds_type(*_CROP_SCALES)
+]
+CropRatio = Annotated[
+    tuple[float, float], BeforeValidator(build_bounds_reader(*_CROP_RATIOS)), _build_bounds_type(*_CROP_RATIOS)
+]
 PixelRange = Annotated[
     tuple[float, float],
     BeforeValidator(read_range),
-    _shown_as(type="array", items={"type": "number"}, minItems=2, maxItems=2, examples=[[0, 1]]),
+    _build_json_type(type="array", items={"type": "number"}, minItems=2, maxItems=2, examples=[[0, 1]]),
 ]
 Levels = Annotated[
     tuple[float, ...],
     BeforeValidator(read_levels),
-    _shown_as(type="array", items={"type": "number", "minimum": 0, "maximum": 255}, minItems=1),
+    _build_json_type(type="array", items={"type": "number", "minimum": 0, "maximum": 255}, minItems=1),
 ]
 Classes = Annotated[
     tuple[int | str, ...],
-    _shown_as(type="array", items={"type": ["integer", "string"]}, minItems=1, uniqueItems=True),
+    _build_json_type(type="array", items={"type": ["integer", "string"]}, minItems=1, uniqueItems=True),
 ]
-Columns = Annotated[tuple[str, ...], _shown_as(type="array", items={"type": "string", "minLength": 1}, minItems=1)]
+Columns = Annotated[
+    tuple[str, ...], _build_json_type(type="array", items={"type": "string", "minLength": 1}, minItems=1)
+]
 Transform = Annotated[
     str,
-    _shown_as(type="string", pattern=r"^[^\W\d][\w.]*:[^\W\d]\w*$", examples=["augment:flip"]),
+    _build_json_type(type="string", pattern=r"^[^\W\d][\w.]*:[^\W\d]\w*$", examples=["augment:flip"]),
 ]

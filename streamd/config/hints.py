@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from streamd.config.units import show
+from streamd.config.units import format_value
 from streamd.errors import suggest_name
 
 # What to write where a mapping is needed, by the key that holds it.
-EXAMPLES: Final[dict[str | int, str]] = {
+KEY_EXAMPLES: Final[dict[str | int, str]] = {
     "streams": "streams: {train: {source: {kind: folder, path: data/train}, image: {size: [128, 128]}}}",
     "source": "source: {kind: folder, path: data/train}",
     "where": "where: {split: train}",
@@ -26,12 +26,12 @@ EXAMPLES: Final[dict[str | int, str]] = {
 }
 
 # Keys whose mapping may be written as one word.
-SHORT: Final[dict[str | int, list[str]]] = {"shuffle": ["full", "none", "chunk"], "engine": ["local", "ray"]}
+SHORT_FORMS: Final[dict[str | int, list[str]]] = {"shuffle": ["full", "none", "chunk"], "engine": ["local", "ray"]}
 
 # What a key that is missing holds.
-MISSING: Final[dict[str | int, str]] = {
-    "streams": f"add at least one: {EXAMPLES['streams']}",
-    "source": f"say where the samples are, such as {EXAMPLES['source']}",
+MISSING_KEY_HINTS: Final[dict[str | int, str]] = {
+    "streams": f"add at least one: {KEY_EXAMPLES['streams']}",
+    "source": f"say where the samples are, such as {KEY_EXAMPLES['source']}",
     "path": "say where the data is, relative to the file",
     "image": "name the column that holds the file names",
     "images": "name the array that holds the images",
@@ -43,7 +43,7 @@ MISSING: Final[dict[str | int, str]] = {
 }
 
 # Keys of other tools, or of another place: what takes their part here.
-ELSEWHERE: Final = {
+FOREIGN_KEYS: Final = {
     "address": "the daemon's address is listen, at the top level",
     "augment": "each trainer augments in its own model",
     "augmentation": "each trainer augments in its own model",
@@ -67,7 +67,7 @@ ELSEWHERE: Final = {
     "world": "a trainer says it: subscribe(rank=R, world=W)",
 }
 
-_WORDS: Final = {
+_FOREIGN_WORDS: Final = {
     "bool": "category",
     "boolean": "category",
     "class": "category",
@@ -121,25 +121,25 @@ _WORDS: Final = {
     "-1-1": "minus_one_one",
     "tf": "minus_one_one",
 }
-_SWITCHES: Final = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
+_BOOLEAN_WORDS: Final = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
 
 
-def meant(value: object, choices: list[str]) -> str:
+def suggest_choice(value: object, choices: list[str]) -> str:
     """`; did you mean 'full'?` for a word that stands for, or nearly is, one of `choices`."""
     if value is not None and not isinstance(value, bool | str):
         return ""
-    text = show(value) if isinstance(value, bool) else value or "null"
-    word = _WORDS.get(text.casefold())
+    text = format_value(value) if isinstance(value, bool) else value or "null"
+    word = _FOREIGN_WORDS.get(text.casefold())
     return f"; did you mean {word!r}?" if word in choices else suggest_name(text, choices)
 
 
-def switch(value: object) -> str:
+def suggest_boolean(value: object) -> str:
     """`; did you mean true?` for YAML 1.1's other words, and for quotes."""
-    word = _SWITCHES.get(str(value).casefold()) if isinstance(value, str) else None
+    word = _BOOLEAN_WORDS.get(str(value).casefold()) if isinstance(value, str) else None
     return f"; did you mean {word}?" if word else ""
 
 
-def whole_number(value: object) -> str:
+def suggest_whole_number(value: object) -> str:
     """`; did you mean 1000?` for 1e3, 1000.0 and '1000': what says a whole number and is none in YAML."""
     if isinstance(value, float) and value.is_integer():
         return f"; did you mean {int(value)}?"
@@ -148,7 +148,7 @@ def whole_number(value: object) -> str:
     return ""
 
 
-def fraction(value: object) -> str:
+def suggest_fraction(value: object) -> str:
     """`; did you mean 0.2?` for 20, 20% and '0.2'."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return ""

@@ -11,18 +11,18 @@ from typing import Any, Final
 from streamd.config.schema import Config
 from streamd.config.schema_sources import ENCODED_KINDS
 
-Schema = dict[str, Any]
+JsonSchema = dict[str, Any]
 
-_NAME: Final = "^[A-Za-z0-9_.-]{1,64}$"
-_NOISE: Final = ("title", "discriminator")  # names of our classes, and what draft 7 does not know
+_NAME_PATTERN: Final = "^[A-Za-z0-9_.-]{1,64}$"
+_DROPPED_KEYS: Final = ("title", "discriminator")  # names of our classes, and what draft 7 does not know
 
 
-def json_schema() -> Schema:
+def build_json_schema() -> JsonSchema:
     """The schema, with its definitions in alphabetical order."""
-    schema = _tidied(Config.model_json_schema(ref_template="#/definitions/{model}"))
+    schema = _tidy_schema(Config.model_json_schema(ref_template="#/definitions/{model}"))
     definitions = schema.pop("$defs")
-    definitions["StreamConfig"] = _stream(definitions["StreamConfig"])
-    schema["properties"]["streams"] |= {"minProperties": 1, "propertyNames": {"pattern": _NAME}}
+    definitions["StreamConfig"] = _extend_stream_schema(definitions["StreamConfig"])
+    schema["properties"]["streams"] |= {"minProperties": 1, "propertyNames": {"pattern": _NAME_PATTERN}}
     definitions["PaceConfig"]["minProperties"] = 1
     for name, definition in definitions.items():
         if not name.endswith("Source"):
@@ -36,7 +36,7 @@ def json_schema() -> Schema:
     }
 
 
-def _stream(schema: Schema) -> Schema:
+def _extend_stream_schema(schema: JsonSchema) -> JsonSchema:
     """A stream has no key for its name, may copy another one, and if not, needs a source, and a size for files."""
     properties = {key: value for key, value in schema["properties"].items() if key != "name"}
     like = {"type": "string", "description": "A stream whose keys are copied, but for those given here."}
@@ -54,17 +54,19 @@ def _stream(schema: Schema) -> Schema:
     }
 
 
-def _tidied(schema: Any) -> Any:
+def _tidy_schema(schema: Any) -> Any:
     """Without noise, and with what stands beside a reference, which draft 7 overlooks, put around it.
 
     A default that is null or has keys says nothing to the person who may leave the key out.
     """
     if isinstance(schema, list):
-        return [_tidied(each) for each in schema]
+        return [_tidy_schema(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
     kept = {
-        key: _tidied(value) for key, value in schema.items() if not (key in _NOISE and isinstance(value, str | dict))
+        key: _tidy_schema(value)
+        for key, value in schema.items()
+        if not (key in _DROPPED_KEYS and isinstance(value, str | dict))
     }
     if kept.get("default", ...) is None or isinstance(kept.get("default"), dict):
         del kept["default"]

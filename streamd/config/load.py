@@ -22,17 +22,17 @@ from ruamel.yaml.reader import ReaderError
 from ruamel.yaml.tag import Tag
 
 from streamd.config import inherit, locations
-from streamd.config.error_text import explain
-from streamd.config.hints import EXAMPLES
-from streamd.config.locations import Keys, Places, Problem, message
+from streamd.config.error_text import explain_errors
+from streamd.config.hints import KEY_EXAMPLES
+from streamd.config.locations import ConfigProblem, KeyLocations, KeyPath, format_problems
 from streamd.config.schema import Config
-from streamd.config.units import show
+from streamd.config.units import format_value
 from streamd.errors import ConfigError
 
-Given = Path | str | Mapping[str, object]  # a configuration: a file's path, or what would stand in it
-_TEXT: Final = "tag:yaml.org,2002:str"
+ConfigInput = Path | str | Mapping[str, object]  # a configuration: a file's path, or what would stand in it
+_TEXT_TAG: Final = "tag:yaml.org,2002:str"
 # What people have done who meet a parser's words, and what to do about it; the first that fits is told in their place.
-_REMEDIES: Final = {
+_YAML_REMEDIES: Final = {
     r"'\t'": "a tab is here; indent with spaces",
     "mapping values are not allowed": "a second colon is in this line; give each key a line of its own, or put a value "
     "that holds a colon in quotes",
@@ -48,19 +48,19 @@ _REMEDIES: Final = {
 }
 
 
-def load(where: Given) -> Config:
+def load_config(where: ConfigInput) -> Config:
     """The configuration in the YAML or JSON file `where`, or given as a mapping.
 
     Relative paths are seen from the file's folder, those of a mapping from the current one; none has to exist.
     Raises ConfigError with one line, `file:line: key.path: what is wrong and what is allowed`, for each mistake.
     """
     if isinstance(where, Mapping):
-        return _build(Document(where, {}), "configuration", _here())
+        return _build_config(YamlDocument(where, {}), "configuration", _find_working_folder())
     path = Path(where)
-    return _build(parse_yaml(_read(path), str(path)), str(path), path.absolute().parent)
+    return _build_config(parse_yaml(_read_config_text(path), str(path)), str(path), path.absolute().parent)
 
 
-def _here() -> Path:
+def _find_working_folder() -> Path:
     try:
         return Path.cwd()
     except FileNotFoundError as error:
@@ -68,18 +68,18 @@ def _here() -> Path:
 
 
 @contextmanager
-def located(config: Config) -> Iterator[None]:
+def locate_errors(config: Config) -> Iterator[None]:
     """Puts file and line before the errors of the data that `config` names, where they begin with a key path."""
     try:
         yield
     except ConfigError as error:
-        text = locations.located(str(error), config.places)
+        text = locations.add_locations(str(error), config.key_locations)
         if text == str(error):
             raise
         raise ConfigError(text) from error
 
 
-def _read(path: Path) -> str:
+def _read_config_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
@@ -93,35 +93,35 @@ def _read(path: Path) -> str:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def _build(document: Document, name: str, base: Path) -> Config:
+def _build_config(document: YamlDocument, name: str, base: Path) -> Config:
     data = document.data
     if not isinstance(data, Mapping):
-        found = "is empty" if data is None else f"holds {show(data)} where keys are needed"
-        raise ConfigError(f"{name}:1: {found}; write at least {EXAMPLES['streams']}")
-    streams = inherit.resolve(data["streams"]) if "streams" in data else inherit.Streams({}, {}, ())
-    places = Places(name, document.lines, streams.copied)
+        found = "is empty" if data is None else f"holds {format_value(data)} where keys are needed"
+        raise ConfigError(f"{name}:1: {found}; write at least {KEY_EXAMPLES['streams']}")
+    streams = inherit.resolve_streams(data["streams"]) if "streams" in data else inherit.ResolvedStreams({}, {}, ())
+    places = KeyLocations(name, document.lines, streams.copied)
     wrong = [*document.problems, *streams.problems]
-    config = _validated({**data, "streams": streams.raw} if "streams" in data else data, base, places)
+    config = _validate_config({**data, "streams": streams.raw} if "streams" in data else data, base, places)
     if isinstance(config, Config) and not wrong:
         return config
     wrong += [] if isinstance(config, Config) else config
-    raise ConfigError(message(wrong, places))
+    raise ConfigError(format_problems(wrong, places))
 
 
-def _validated(data: Mapping[str, object], base: Path, places: Places) -> Config | list[Problem]:
+def _validate_config(data: Mapping[str, object], base: Path, places: KeyLocations) -> Config | list[ConfigProblem]:
     try:
         return Config.model_validate(data, context={"base": base, "places": places})
     except ValidationError as error:
-        return explain(error.errors(include_url=False))
+        return explain_errors(error.errors(include_url=False))
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class YamlDocument:
     """A parsed file: `data` of dict, list, str, int, float, bool and None; `lines` count from 1."""
 
     data: object
-    lines: dict[Keys, int]
-    problems: tuple[Problem, ...] = ()
+    lines: dict[KeyPath, int]
+    problems: tuple[ConfigProblem, ...] = ()
 
 
 class _PlainConstructor(SafeConstructor):
@@ -130,25 +130,25 @@ class _PlainConstructor(SafeConstructor):
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         for key, _ in node.value:
             if isinstance(key, ScalarNode) and key.value != "<<":
-                key.ctag = Tag(suffix=_TEXT)  # `2026:` and `no:` are names of streams and columns, never numbers
+                key.ctag = Tag(suffix=_TEXT_TAG)  # `2026:` and `no:` are names of streams and columns, never numbers
         return super().construct_mapping(node, deep)
 
 
-def _as_written(_constructor: SafeConstructor, node: ScalarNode) -> str:
+def _keep_scalar_text(_constructor: SafeConstructor, node: ScalarNode) -> str:
     return str(node.value)
 
 
-_PlainConstructor.add_constructor("tag:yaml.org,2002:timestamp", _as_written)  # JSON knows no dates, nor do we
+_PlainConstructor.add_constructor("tag:yaml.org,2002:timestamp", _keep_scalar_text)  # JSON knows no dates, nor do we
 
 
-def parse_yaml(text: str, name: str) -> Document:
+def parse_yaml(text: str, name: str) -> YamlDocument:
     """Reads `text`. Raises ConfigError with line and column where it is no YAML; keys written twice are problems."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", ReusedAnchorWarning)
-            return _document(text)
+            return _compose_document(text)
     except YAMLError as error:
-        raise ConfigError(f"{name}:{_why(error, text)}") from error
+        raise ConfigError(f"{name}:{_explain_yaml_error(error, text)}") from error
     except ReusedAnchorWarning as error:
         raise ConfigError(f"{name}: {' '.join(str(error).split())}; give each anchor a name of its own") from error
     except (ValueError, LookupError, TypeError, AttributeError) as error:  # ruamel on a tag such as !!int x
@@ -157,18 +157,18 @@ def parse_yaml(text: str, name: str) -> Document:
         raise ConfigError(f"{name}: nested too deeply to be a configuration") from error
 
 
-def _document(text: str) -> Document:
+def _compose_document(text: str) -> YamlDocument:
     yaml = YAML(typ="safe", pure=True)
     yaml.Constructor = _PlainConstructor
     root = yaml.compose(io.StringIO(text))
     if root is None:
-        return Document(None, {})
-    lines, problems = _survey(root)
+        return YamlDocument(None, {})
+    lines, problems = _index_key_lines(root)
     yaml.constructor.allow_duplicate_keys = True  # they are in `problems`, all of them
-    return Document(yaml.constructor.construct_document(root), lines, problems)
+    return YamlDocument(yaml.constructor.construct_document(root), lines, problems)
 
 
-def _why(error: YAMLError, text: str) -> str:
+def _explain_yaml_error(error: YAMLError, text: str) -> str:
     if isinstance(error, ReaderError):
         line = text.count("\n", 0, error.position) + 1
         return f"{line}: not valid YAML: character {error.character:#x} is not allowed in a text file"
@@ -176,31 +176,31 @@ def _why(error: YAMLError, text: str) -> str:
         return f" not valid YAML: {error}"
     mark, problem = error.problem_mark, str(error.problem).partition("\n")[0]
     begun = (error.context_mark or mark).line + 1
-    remedy = next((remedy.format(begun=begun) for words, remedy in _REMEDIES.items() if words in problem), None)
+    remedy = next((remedy.format(begun=begun) for words, remedy in _YAML_REMEDIES.items() if words in problem), None)
     return f"{mark.line + 1}:{mark.column + 1}: not valid YAML: {remedy or f'{problem}, {error.context}'}"
 
 
-def _survey(root: Node) -> tuple[dict[Keys, int], tuple[Problem, ...]]:
+def _index_key_lines(root: Node) -> tuple[dict[KeyPath, int], tuple[ConfigProblem, ...]]:
     """The line of every key, and the keys written twice. A node that aliases repeat is walked once."""
-    lines: dict[Keys, int] = {(): 1}
+    lines: dict[KeyPath, int] = {(): 1}
     problems = []
     walked: set[int] = set()
-    waiting: list[tuple[Keys, Node]] = [((), root)]
+    waiting: list[tuple[KeyPath, Node]] = [((), root)]
     while waiting:
         keys, node = waiting.pop()
         if id(node) in walked:
             continue
         walked.add(id(node))
-        for key, line, child in _children(node):
+        for key, line, child in _iterate_child_nodes(node):
             place = (*keys, key)
             if place in lines:
-                problems.append(Problem(place, f"is written twice, first at line {lines[place]}; keep one"))
+                problems.append(ConfigProblem(place, f"is written twice, first at line {lines[place]}; keep one"))
             lines[place] = line
             waiting.append((place, child))
     return lines, tuple(problems)
 
 
-def _children(node: Any) -> Iterator[tuple[str | int, int, Node]]:
+def _iterate_child_nodes(node: Any) -> Iterator[tuple[str | int, int, Node]]:
     if isinstance(node, MappingNode):
         for key, value in node.value:
             yield str(key.value), key.start_mark.line + 1, value

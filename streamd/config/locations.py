@@ -7,97 +7,99 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-Keys = tuple[str | int, ...]  # the way to a value: ("streams", "train", "image", "size"); numbers are places in lists
+KeyPath = tuple[
+    str | int, ...
+]  # the way to a value: ("streams", "train", "image", "size"); numbers are places in lists
 
-_MOST: Final = 10  # problems in one message: more are never read at once
+_MAX_PROBLEMS: Final = 10  # problems in one message: more are never read at once
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ConfigProblem:
     """One thing to mend."""
 
-    keys: Keys
+    keys: KeyPath
     sentence: str
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class KeyLocations:
     """Where keys are written: the file's name, the line of each key, and the streams that keys were copied from.
 
     All are equal: where a configuration is written is no part of what it says.
     """
 
     name: str = field(compare=False)
-    lines: Mapping[Keys, int] = field(compare=False)
+    lines: Mapping[KeyPath, int] = field(compare=False)
     copied: Mapping[tuple[str, str], str] = field(compare=False)
 
-    def origin(self, keys: Keys) -> Keys:
+    def find_original_keys(self, keys: KeyPath) -> KeyPath:
         """The same keys in the stream that wrote them."""
         match keys:
             case ("streams", str(stream), str(key), *_) if (stream, key) in self.copied:
                 return ("streams", self.copied[stream, key], *keys[2:])
         return keys
 
-    def written(self, keys: Keys) -> Keys:
+    def find_written_keys(self, keys: KeyPath) -> KeyPath:
         """`keys` without the number of a list that nobody wrote: `listen: x` stands for `listen: [x]`."""
         alone = keys and isinstance(keys[-1], int) and keys[:-1] in self.lines and keys not in self.lines
         return keys[:-1] if alone else keys
 
-    def line(self, keys: Keys) -> int:
+    def find_line(self, keys: KeyPath) -> int:
         """The line of `keys`, or of the nearest key above them that is written; 0 when there is no file."""
-        keys = self.origin(keys)
+        keys = self.find_original_keys(keys)
         for length in range(len(keys), -1, -1):
             if keys[:length] in self.lines:
                 return self.lines[keys[:length]]
         return 0
 
-    def place(self, keys: Keys) -> str:
+    def format_location(self, keys: KeyPath) -> str:
         """`config.yaml:7`; without a file only its name."""
-        line = self.line(keys)
+        line = self.find_line(keys)
         return f"{self.name}:{line}" if line else self.name
 
-    def find(self, path: str) -> Keys:
+    def find_keys(self, path: str) -> KeyPath:
         """The keys that a dotted path means, or the nearest above them that are written; () when it means none."""
-        known = {dotted(keys): keys for keys in self.lines}
+        known = {format_keys(keys): keys for keys in self.lines}
         for (stream, key), other in self.copied.items():
             below = [keys[2:] for keys in self.lines if keys[:3] == ("streams", other, key)]
-            known |= {dotted(("streams", stream, *rest)): ("streams", stream, *rest) for rest in below}
+            known |= {format_keys(("streams", stream, *rest)): ("streams", stream, *rest) for rest in below}
         while path and path not in known:
-            path = _CUT.sub("", path)
+            path = _LAST_KEY.sub("", path)
         return known.get(path, ())
 
 
-_CUT: Final = re.compile(r"[.\[]?[^.\[]*$")
+_LAST_KEY: Final = re.compile(r"[.\[]?[^.\[]*$")
 
 
-def dotted(keys: Keys) -> str:
+def format_keys(keys: KeyPath) -> str:
     """`streams.train.image.size`, `listen[0]`."""
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).removeprefix(".")
 
 
-def message(problems: Iterable[Problem], places: Places) -> str:
+def format_problems(problems: Iterable[ConfigProblem], places: KeyLocations) -> str:
     """One line a problem, in the order of the file; what `like` copied is told once, where it is written."""
-    seen: set[tuple[Keys, str]] = set()
+    seen: set[tuple[KeyPath, str]] = set()
     lines = []
-    for problem in sorted(problems, key=lambda problem: places.line(problem.keys)):
-        what = (places.origin(problem.keys), problem.sentence)
+    for problem in sorted(problems, key=lambda problem: places.find_line(problem.keys)):
+        what = (places.find_original_keys(problem.keys), problem.sentence)
         if what not in seen:
             seen.add(what)
-            lines.append(_line(problem, places))
-    more = [f"and {len(lines) - _MOST} more"] if len(lines) > _MOST else []
-    return "\n".join(lines[:_MOST] + more)
+            lines.append(_format_problem(problem, places))
+    more = [f"and {len(lines) - _MAX_PROBLEMS} more"] if len(lines) > _MAX_PROBLEMS else []
+    return "\n".join(lines[:_MAX_PROBLEMS] + more)
 
 
-def _line(problem: Problem, places: Places) -> str:
-    keys = f"{dotted(places.written(problem.keys))}: " if problem.keys else ""
-    return f"{places.place(problem.keys)}: {keys}{problem.sentence}"
+def _format_problem(problem: ConfigProblem, places: KeyLocations) -> str:
+    keys = f"{format_keys(places.find_written_keys(problem.keys))}: " if problem.keys else ""
+    return f"{places.format_location(problem.keys)}: {keys}{problem.sentence}"
 
 
-def located(text: str, places: Places) -> str:
+def add_locations(text: str, places: KeyLocations) -> str:
     """Puts file and line before each line of `text` that begins with a key path, `streams.train.source: ...`."""
-    return "\n".join(_located(line, places) for line in text.split("\n"))
+    return "\n".join(_add_location(line, places) for line in text.split("\n"))
 
 
-def _located(line: str, places: Places) -> str:
-    keys = places.find(line.partition(": ")[0])
-    return f"{places.place(keys)}: {line}" if keys else line
+def _add_location(line: str, places: KeyLocations) -> str:
+    keys = places.find_keys(line.partition(": ")[0])
+    return f"{places.format_location(keys)}: {line}" if keys else line

@@ -8,15 +8,15 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from streamd.config.hints import switch, whole_number
-from streamd.config.units import format_bytes, parse_bytes, show
+from streamd.config.hints import suggest_boolean, suggest_whole_number
+from streamd.config.units import format_bytes, format_value, parse_bytes
 from streamd.errors import suggest_name
 from streamd.limits import MIB
 
-Hint = Callable[[object], str]  # the end of a message: `; did you mean 0.2?`, or empty
+HintBuilder = Callable[[object], str]  # the end of a message: `; did you mean 0.2?`, or empty
 
-_SIDES: Final = 2  # height and width
-_ENDS: Final = 2  # least and most
+_NUMBERS_OF_SIZE: Final = 2  # height and width
+_NUMBERS_OF_RANGE: Final = 2  # least and most
 MAX_SIDE: Final = 16384  # pixels; beyond it a single image is no longer a row of a batch
 _MAX_LEVEL: Final = 255.0  # the brightest value of a pixel
 _FRACTIONS: Final = {  # of pixels in 0-1, as other tools' recipes have them, mean and std: what they are called here
@@ -27,28 +27,30 @@ MAX_WORKERS: Final = 1024
 _MAX_PORT: Final = 65535
 
 
-def short(key: str) -> Callable[[object], object]:
+def build_short_reader(key: str) -> Callable[[object], object]:
     """A reader for the short form of a model: a plain string stands for `{key: string}`."""
     return lambda value: {key: value} if isinstance(value, str) else value
 
 
-def whole(low: int, high: int) -> Callable[[object], int]:
+def build_whole_reader(low: int, high: int) -> Callable[[object], int]:
     """A reader of whole numbers from `low` to `high`; true and false are none."""
 
     def read_value(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise ValueError(f"found {show(value)}; use a whole number from {low} to {high}{whole_number(value)}")
+            raise ValueError(
+                f"found {format_value(value)}; use a whole number from {low} to {high}{suggest_whole_number(value)}"
+            )
         return value
 
     return read_value
 
 
-def number_between(low: float, high: float, hint: Hint) -> Callable[[object], float]:
+def build_number_reader(low: float, high: float, hint: HintBuilder) -> Callable[[object], float]:
     """A reader of numbers above `low`, up to and including `high`; `hint` ends the message for any other value."""
 
     def read_value(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not low < value <= high:
-            raise ValueError(f"found {show(value)}; use a number above {low:g}, up to {high:g}{hint(value)}")
+            raise ValueError(f"found {format_value(value)}; use a number above {low:g}, up to {high:g}{hint(value)}")
         return value
 
     return read_value
@@ -57,13 +59,13 @@ def number_between(low: float, high: float, hint: Hint) -> Callable[[object], fl
 def read_scalar(value: object) -> object:
     if isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    raise ValueError(f"found {show(value)}; use a text, a number, true or false")
+    raise ValueError(f"found {format_value(value)}; use a text, a number, true or false")
 
 
 def read_text(value: object) -> object:
     if not isinstance(value, str) or not value or "\0" in value:
         quotes = "; put it in quotes" if isinstance(value, int | float) else ""
-        raise ValueError(f"found {show(value)}; use a text that is not empty{quotes}")
+        raise ValueError(f"found {format_value(value)}; use a text that is not empty{quotes}")
     return value
 
 
@@ -87,7 +89,7 @@ def read_host_port(value: object) -> object:
     if not isinstance(value, str) or not is_host_port(value):
         near = f"127.0.0.1:{value}" if type(value) is int else str(value).rpartition("://")[2]
         near = f"; did you mean {near}?" if is_host_port(near) else ""
-        raise ValueError(f"found {show(value)}; use address:port such as 127.0.0.1:9191, or null{near}")
+        raise ValueError(f"found {format_value(value)}; use address:port such as 127.0.0.1:9191, or null{near}")
     return value
 
 
@@ -95,30 +97,30 @@ def read_size(value: object) -> object:
     if value is None or value == "stored":
         return value
     sides = value if isinstance(value, list | tuple) else ()
-    if len(sides) != _SIDES or not all(type(side) is int and 1 <= side <= MAX_SIDE for side in sides):
+    if len(sides) != _NUMBERS_OF_SIZE or not all(type(side) is int and 1 <= side <= MAX_SIDE for side in sides):
         near = suggest_name(value, ["stored"]) if isinstance(value, str) else ""
-        near = near or _near_size(value)
-        raise ValueError(f"found {show(value)}; use [height, width], each from 1 to {MAX_SIDE} pixels{near}")
+        near = near or _suggest_size(value)
+        raise ValueError(f"found {format_value(value)}; use [height, width], each from 1 to {MAX_SIDE} pixels{near}")
     return tuple(sides)
 
 
-def _near_size(value: object) -> str:
+def _suggest_size(value: object) -> str:
     """`; did you mean [128, 128]?` for 128, '128x128' and ['128', '128']: height first, as they are written."""
     plain = isinstance(value, int | str | list | tuple) and not isinstance(value, bool)
     numbers = [int(number) for number in re.findall(r"(?<![\d.-])\d{1,5}(?!\d)", str(value))] if plain else []
-    if not 1 <= len(numbers) <= _SIDES or not all(1 <= number <= MAX_SIDE for number in numbers):
+    if not 1 <= len(numbers) <= _NUMBERS_OF_SIZE or not all(1 <= number <= MAX_SIDE for number in numbers):
         return ""
     return f"; did you mean [{numbers[0]}, {numbers[-1]}]?"
 
 
-def read_bounds(low: float, high: float) -> Callable[[object], object]:
+def build_bounds_reader(low: float, high: float) -> Callable[[object], object]:
     """A reader of [least, most], both from `low` to `high`."""
 
     def read_value(value: object) -> object:
         ends = value if isinstance(value, list | tuple) else ()
         numbers = all(type(end) in {int, float} for end in ends)
-        if len(ends) != _ENDS or not numbers or not low <= ends[0] <= ends[1] <= high:
-            raise ValueError(f"found {show(value)}; use [least, most], both from {low:g} to {high:g}")
+        if len(ends) != _NUMBERS_OF_RANGE or not numbers or not low <= ends[0] <= ends[1] <= high:
+            raise ValueError(f"found {format_value(value)}; use [least, most], both from {low:g} to {high:g}")
         return tuple(ends)
 
     return read_value
@@ -126,25 +128,32 @@ def read_bounds(low: float, high: float) -> Callable[[object], object]:
 
 def read_range(value: object) -> object:
     ends = value if isinstance(value, list | tuple) else ()
-    if len(ends) != _ENDS or not all(type(end) in {int, float} and math.isfinite(end) for end in ends):
-        raise ValueError(f"found {show(value)}; use [low, high], the numbers of black and of white, such as [0, 1]")
+    if len(ends) != _NUMBERS_OF_RANGE or not all(type(end) in {int, float} and math.isfinite(end) for end in ends):
+        raise ValueError(
+            f"found {format_value(value)}; use [low, high], the numbers of black and of white, such as [0, 1]"
+        )
     if ends[0] >= ends[1]:
-        raise ValueError(f"found {show(value)}; the number of black comes first and is the lower one: [low, high]")
+        raise ValueError(
+            f"found {format_value(value)}; the number of black comes first and is the lower one: [low, high]"
+        )
     return tuple(float(end) for end in ends)
 
 
 def read_levels(value: object) -> object:
     levels = value if isinstance(value, list | tuple) else ()
     if not levels or not all(type(level) in {int, float} and 0 <= level <= _MAX_LEVEL for level in levels):
-        raise ValueError(f"found {show(value)}; use a list of one number a channel, each from 0 to 255")
+        raise ValueError(f"found {format_value(value)}; use a list of one number a channel, each from 0 to 255")
     if max(levels) <= 1 and any(0 < level < 1 for level in levels):
         raise ValueError(
-            f"found {show(value)}, meant for pixels in 0-1; pixels are 0-255 here: write {_meant_levels(levels)}"
+            (
+                f"found {format_value(value)}, meant for pixels in 0-1; pixels are 0-255 here: write "
+                f"{_suggest_levels(levels)}"
+            )
         )
     return tuple(levels)
 
 
-def _meant_levels(levels: Sequence[float]) -> str:
+def _suggest_levels(levels: Sequence[float]) -> str:
     """What to write for `levels` of 0-1."""
     scaled = ", ".join(f"{level * _MAX_LEVEL:.6g}" for level in levels)
     name = next((name for name, known in _FRACTIONS.items() if tuple(levels) in known), None)
@@ -159,17 +168,19 @@ def read_classes(value: object) -> object:
     names = value if isinstance(value, list | tuple) else ()
     if not names or not all(type(name) in {int, str} for name in names):
         quoted = "; put true and false in quotes" if any(isinstance(name, bool) for name in names) else ""
-        raise ValueError(f"found {show(value)}; use a list of names or whole numbers, such as [cat, dog]{quoted}")
+        raise ValueError(
+            f"found {format_value(value)}; use a list of names or whole numbers, such as [cat, dog]{quoted}"
+        )
     (name, count), *_ = Counter(names).most_common(1)
     if count > 1:
-        raise ValueError(f"class {show(name)} is listed twice; list each class once")
+        raise ValueError(f"class {format_value(name)} is listed twice; list each class once")
     return tuple(names)
 
 
 def read_from(value: object) -> object:
     names = value if isinstance(value, list | tuple) else [value]
     if value is not None and not (names and all(isinstance(name, str) and name for name in names)):
-        raise ValueError(f"found {show(value)}; use a column, [several, columns], /an/array or a file.npy")
+        raise ValueError(f"found {format_value(value)}; use a column, [several, columns], /an/array or a file.npy")
     return tuple(names) if isinstance(value, list) else value
 
 
@@ -177,13 +188,13 @@ def read_weights(value: object) -> object:
     if isinstance(value, str):
         return {"from": value}
     if value is not None and not isinstance(value, Mapping):
-        raise ValueError(f"found {show(value)}; use one column, /array or file.npy, such as weights: weight")
+        raise ValueError(f"found {format_value(value)}; use one column, /array or file.npy, such as weights: weight")
     return value
 
 
 def read_transform(value: object) -> object:
     if value is not None and not (isinstance(value, str) and re.fullmatch(r"[^\W\d][\w.]*:[^\W\d]\w*", value)):
-        raise ValueError(f"found {show(value)}; use module:function such as augment:flip, or null")
+        raise ValueError(f"found {format_value(value)}; use module:function such as augment:flip, or null")
     return value
 
 
@@ -192,23 +203,25 @@ def read_pace(value: object) -> object:
         return {}
     if not isinstance(value, Mapping) or not value:
         near = suggest_name(value, ["free"]) if isinstance(value, str) else ""
-        raise ValueError(f"found {show(value)}; use free or {{lockstep: 10s}}{near}")
+        raise ValueError(f"found {format_value(value)}; use free or {{lockstep: 10s}}{near}")
     return value
 
 
 def read_remainder(value: object) -> object:
     if not isinstance(value, bool) and value != "pad":
         words = {"keep": "; did you mean false?", "drop": "; did you mean true?"}
-        near = words.get(value) or switch(value) or suggest_name(value, ["pad"]) if isinstance(value, str) else ""
-        raise ValueError(f"found {show(value)}; use true, false or pad{near}")
+        near = (
+            words.get(value) or suggest_boolean(value) or suggest_name(value, ["pad"]) if isinstance(value, str) else ""
+        )
+        raise ValueError(f"found {format_value(value)}; use true, false or pad{near}")
     return value
 
 
 def read_workers(value: object) -> object:
     if value != "auto" and (type(value) is not int or not 1 <= value <= MAX_WORKERS):
         near = suggest_name(value, ["auto"]) if isinstance(value, str) else ""
-        near = whole_number(value) or near
-        raise ValueError(f"found {show(value)}; use auto or a whole number from 1 to {MAX_WORKERS}{near}")
+        near = suggest_whole_number(value) or near
+        raise ValueError(f"found {format_value(value)}; use auto or a whole number from 1 to {MAX_WORKERS}{near}")
     return value
 
 
@@ -216,5 +229,7 @@ def read_listen(value: object) -> object:
     if isinstance(value, str):
         return (value,)
     if value is not None and not (isinstance(value, list | tuple) and value):
-        raise ValueError(f"found {show(value)}; use an endpoint, a list of endpoints, or null for the default place")
+        raise ValueError(
+            f"found {format_value(value)}; use an endpoint, a list of endpoints, or null for the default place"
+        )
     return value

@@ -16,18 +16,28 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BeforeValidator, PrivateAttr, ValidationInfo, field_validator, model_validator
 
-from streamd.config.fields import BatchSize, Endpoint, HostPort, Memory, Model, Text, Transform, Workers, refused
-from streamd.config.locations import Places
+from streamd.config.fields import (
+    BatchSize,
+    ConfigModel,
+    Endpoint,
+    HostPort,
+    Memory,
+    Text,
+    Transform,
+    Workers,
+    build_refusal,
+)
+from streamd.config.locations import KeyLocations
 from streamd.config.parsers import (
+    build_short_reader,
     read_listen,
     read_pace,
     read_remainder,
     read_transform,
     read_weights,
-    short,
 )
 from streamd.config.schema_sections import (
-    CHANNELS,
+    CHANNELS_OF_MODE,
     BadSamplesConfig,
     CacheConfig,
     CurveConfig,
@@ -41,7 +51,7 @@ from streamd.config.schema_sections import (
     ShuffleConfig,
     SplitConfig,
     WeightsConfig,
-    npy_file,
+    parse_npy_path,
 )
 from streamd.config.schema_sources import CHUNKED_KINDS, FilledSource
 from streamd.core.spec import BadPolicy, LabelType, RemainderPolicy, Shuffle
@@ -50,18 +60,20 @@ from streamd.dataset.sources import LabelSource, ListingRequest, SplitRule
 from streamd.limits import GIB
 
 _REMAINDERS: Final[dict[bool | str, RemainderPolicy]] = {True: "drop", False: "keep", "pad": "pad"}
-Label = Annotated[LabelConfig, BeforeValidator(short("type"), json_schema_input_type=LabelType | LabelConfig)]
-Listen = Annotated[
+LabelKey = Annotated[
+    LabelConfig, BeforeValidator(build_short_reader("type"), json_schema_input_type=LabelType | LabelConfig)
+]
+ListenKey = Annotated[
     tuple[Endpoint, ...] | None,
     BeforeValidator(read_listen, json_schema_input_type=Endpoint | list[Endpoint] | None),
 ]
 
 
-def _label_source(label: LabelConfig | WeightsConfig) -> LabelSource:
+def _build_label_source(label: LabelConfig | WeightsConfig) -> LabelSource:
     return LabelSource(label.type, label.source, label.file, label.classes)
 
 
-class StreamConfig(Model):
+class StreamConfig(ConfigModel):
     """A stream: the batches that trainers subscribe to by its name."""
 
     name: str
@@ -69,7 +81,7 @@ class StreamConfig(Model):
     """Where the samples are."""
     split: SplitConfig | None = None
     """Holds a part of the samples back, for the streams that say part: train or part: validation."""
-    labels: dict[Text, Label] | None = None
+    labels: dict[Text, LabelKey] | None = None
     """What is learnt: name: category | int | float | string | tags, or {type: ..., from: COLUMN}. A folder of classes
     has one, which is called label unless another name is given here. {} takes the images without any.
     """
@@ -128,8 +140,8 @@ class StreamConfig(Model):
             self.name,
             self.source,
             None if split is None else SplitRule(split.validation, split.seed, split.by),
-            None if labels is None else {name: _label_source(label) for name, label in labels.items()},
-            None if weights is None else _label_source(weights),
+            None if labels is None else {name: _build_label_source(label) for name, label in labels.items()},
+            None if weights is None else _build_label_source(weights),
         )
 
     @property
@@ -149,7 +161,7 @@ class StreamConfig(Model):
 
     @model_validator(mode="before")
     @classmethod
-    def _a_part_has_a_split(cls, data: object) -> object:
+    def _add_default_split(cls, data: object) -> object:
         """A stream that takes a part and does not say how to split takes the default split."""
         source = data.get("source") if isinstance(data, Mapping) else None
         takes_part = isinstance(source, Mapping) and source.get("part") in ("train", "validation")
@@ -159,7 +171,7 @@ class StreamConfig(Model):
 
     @model_validator(mode="before")
     @classmethod
-    def _a_store_is_read_in_chunks(cls, data: object) -> object:
+    def _add_chunk_shuffle(cls, data: object) -> object:
         """The kind of shuffle that counts where none is written, but for the models' own default."""
         source = data.get("source") if isinstance(data, Mapping) else None
         if not isinstance(data, Mapping) or not isinstance(source, Mapping) or source.get("kind") not in CHUNKED_KINDS:
@@ -169,15 +181,15 @@ class StreamConfig(Model):
         return {**data, "shuffle": {**shuffle, "kind": "chunk"}} if is_open else data
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        problems = [*self._size_problems(), *self._crop_problems(), *self._channel_problems()]
+    def _check_consistency(self) -> Self:
+        problems = [*self._find_size_problems(), *self._find_crop_problems(), *self._find_channel_problems()]
         if not self.source.is_encoded and self.cache is not None:
             problems.append((("cache",), "keeps what is decoded, and arrays need no decoding; leave it out"))
         if problems:
-            raise refused(*problems)
+            raise build_refusal(*problems)
         return self
 
-    def _size_problems(self) -> list[tuple[tuple[str, ...], str]]:
+    def _find_size_problems(self) -> list[tuple[tuple[str, ...], str]]:
         kind, size = self.source.kind, self.image.size
         if self.source.is_encoded and size is None:
             return [(("image", "size"), f"is missing; a {kind} holds images of any size, add size: [height, width]")]
@@ -185,7 +197,7 @@ class StreamConfig(Model):
             return [(("image", "size"), f"found 'stored', which is for arrays; a {kind} needs [height, width]")]
         return []
 
-    def _crop_problems(self) -> list[tuple[tuple[str, ...], str]]:
+    def _find_crop_problems(self) -> list[tuple[tuple[str, ...], str]]:
         if self.image.resize != "random_crop":
             return []
         problems: list[tuple[tuple[str, ...], str]] = []
@@ -197,7 +209,7 @@ class StreamConfig(Model):
             problems.append((("cache",), why))
         return problems
 
-    def _channel_problems(self) -> list[tuple[tuple[str, ...], str]]:
+    def _find_channel_problems(self) -> list[tuple[tuple[str, ...], str]]:
         mode, channels = self.image.mode, self.image.channels
         if isinstance(self.normalize, MeanStd):
             return [
@@ -208,12 +220,12 @@ class StreamConfig(Model):
                 for key, levels in self.normalize.as_lists().items()
                 if len(levels) != channels
             ]
-        if self.normalize == "imagenet" and channels != CHANNELS["RGB"]:
+        if self.normalize == "imagenet" and channels != CHANNELS_OF_MODE["RGB"]:
             return [(("normalize",), f"imagenet has 3 channels, but mode {mode} has {channels}; use unit or numbers")]
         return []
 
 
-class Config(Model):
+class Config(ConfigModel):
     """All of config.yaml. `memory` in bytes. Paths are absolute; `base` is what relative ones were seen from.
 
     `places` tells the line of each key, for what turns out wrong with the data.
@@ -221,7 +233,7 @@ class Config(Model):
 
     curve: CurveConfig | None = None
     """The keys that tcp:// endpoints need."""
-    listen: Listen = None  # after curve: it needs it
+    listen: ListenKey = None  # after curve: it needs it
     """The daemon's socket, such as ipc:///run/streamd/streamd.sock; null is the default place."""
     memory: Memory = GIB
     """Batch memory for all streams and trainers together, at least 1MiB: 512MiB, 2GB."""
@@ -237,7 +249,7 @@ class Config(Model):
     """What is served: the name of each stream, and its keys below it."""
 
     _base: Path = PrivateAttr(default=Path())
-    _places: Places = PrivateAttr(default=Places("configuration", {}, {}))
+    _places: KeyLocations = PrivateAttr(default=KeyLocations("configuration", {}, {}))
 
     def model_post_init(self, context: Any, /) -> None:
         """Remembers what `load` passes as the context."""
@@ -245,12 +257,12 @@ class Config(Model):
             self._base, self._places = context["base"], context["places"]
 
     @property
-    def base(self) -> Path:
+    def base_folder(self) -> Path:
         """The folder that relative paths were seen from."""
         return self._base
 
     @property
-    def places(self) -> Places:
+    def key_locations(self) -> KeyLocations:
         """Where its keys are written."""
         return self._places
 
@@ -261,7 +273,7 @@ class Config(Model):
 
     @field_validator("listen")
     @classmethod
-    def _tcp_needs_curve(cls, value: tuple[str, ...] | None, info: ValidationInfo) -> tuple[str, ...] | None:
+    def _require_curve_for_tcp(cls, value: tuple[str, ...] | None, info: ValidationInfo) -> tuple[str, ...] | None:
         open_door = next((endpoint for endpoint in value or () if endpoint.startswith("tcp://")), None)
         if open_door and info.data.get("curve", ...) is None:
             curve = "curve: {secret: FILE, clients: FOLDER}"
@@ -269,15 +281,15 @@ class Config(Model):
         return value
 
 
-def not_served(config: Config) -> list[str]:
+def list_unserved_settings(config: Config) -> list[str]:
     """One sentence, with its key path, for each thing in `config` that is valid but not served by this version."""
-    return [f"{place}: {what} not served by this version; {remedy}" for place, what, remedy in _all(config)]
+    return [f"{place}: {what} not served by this version; {remedy}" for place, what, remedy in _find_unserved(config)]
 
 
-_Finding = tuple[str, str, str]  # key path, what ("... is"), what to do instead
+_UnservedSetting = tuple[str, str, str]  # key path, what ("... is"), what to do instead
 
 
-def _all(config: Config) -> Iterator[_Finding]:
+def _find_unserved(config: Config) -> Iterator[_UnservedSetting]:
     for endpoint in config.listen or ():
         if not endpoint.startswith("ipc://"):
             yield "listen", f"{endpoint} is", "use ipc:// endpoints"
@@ -287,31 +299,31 @@ def _all(config: Config) -> Iterator[_Finding]:
         yield "curve", "CURVE keys are", "leave curve out"
     if config.engine.kind != "local":
         yield "engine", f"kind {config.engine.kind} is", "use local"
-    if not is_encodable(str(config.base)):  # the processes that list and decode are told of it in UTF-8
-        yield "streams", f"a configuration in {str(config.base)!a}, no name in UTF-8, is", "keep it elsewhere"
+    if not is_encodable(str(config.base_folder)):  # the processes that list and decode are told of it in UTF-8
+        yield "streams", f"a configuration in {str(config.base_folder)!a}, no name in UTF-8, is", "keep it elsewhere"
     for name, stream in config.streams.items():
-        for place, what, remedy in _of_stream(stream):
+        for place, what, remedy in _find_unserved_of_stream(stream):
             yield f"streams.{name}.{place}", what, remedy
 
 
-def _of_stream(stream: StreamConfig) -> Iterator[_Finding]:
-    yield from _of_arrays(stream)
+def _find_unserved_of_stream(stream: StreamConfig) -> Iterator[_UnservedSetting]:
+    yield from _find_unserved_arrays(stream)
     if stream.pace.lockstep_s is not None:
         yield "pace", "lockstep is", "use free"
 
 
-def _of_arrays(stream: StreamConfig) -> Iterator[_Finding]:
+def _find_unserved_arrays(stream: StreamConfig) -> Iterator[_UnservedSetting]:
     """Files of labels stand beside any source; arrays that have names, only in a file of kind hdf5."""
     froms = {f"labels.{name}": label.source for name, label in (stream.labels or {}).items()}
     if stream.weights is not None:
         froms["weights"] = stream.weights.source
     for key, source in froms.items():
-        if isinstance(source, tuple) and any(_is_array(each) or npy_file(each) for each in source):
+        if isinstance(source, tuple) and any(_names_stored_array(each) or parse_npy_path(each) for each in source):
             yield f"{key}.from", "an array among columns is", "use columns, or one array of several numbers a row"
-        elif stream.source.kind != "hdf5" and _is_array(source):
+        elif stream.source.kind != "hdf5" and _names_stored_array(source):
             yield f"{key}.from", f"an array of kind {stream.source.kind} is", "use a column, or a file: labels.npy"
 
 
-def _is_array(source: object) -> bool:
+def _names_stored_array(source: object) -> bool:
     """Whether `from` names an array in a file."""
-    return isinstance(source, str) and source.startswith("/") and npy_file(source) is None
+    return isinstance(source, str) and source.startswith("/") and parse_npy_path(source) is None

@@ -23,21 +23,21 @@ from streamd.config.fields import (
     ChunkCount,
     Classes,
     Columns,
+    ConfigModel,
     CropRatio,
     CropScale,
     DataPath,
     Fraction,
     Levels,
-    Model,
     Seconds,
     Seed,
     Size,
     Text,
-    absolute,
-    refused,
+    build_refusal,
+    resolve_path,
 )
 from streamd.config.parsers import read_classes, read_from, read_size
-from streamd.config.units import show
+from streamd.config.units import format_value
 from streamd.core.spec import BadPolicy, LabelType, Resize, Shuffle
 
 NormalizeName = Literal["none", "unit", "minus_one_one", "imagenet"]
@@ -45,20 +45,20 @@ NormalizeName = Literal["none", "unit", "minus_one_one", "imagenet"]
 EngineKind = Literal["local", "ray"]
 
 _LEAVE: Final = "leave it out, or change the kind"
-CHANNELS: Final = {"RGB": 3, "L": 1}
+CHANNELS_OF_MODE: Final = {"RGB": 3, "L": 1}
 
 
-def npy_file(source: object) -> Path | None:
+def parse_npy_path(source: object) -> Path | None:
     """The .npy file that `from` names, if it names one."""
     return Path(source) if isinstance(source, str) and source.endswith(".npy") else None
 
 
-def absolute_file(source: object, info: ValidationInfo) -> object:
+def resolve_npy_path(source: object, info: ValidationInfo) -> object:
     """What `from` says, a .npy file as seen from the configuration's folder."""
-    return source if (file := npy_file(source)) is None else absolute(str(file), info)
+    return source if (file := parse_npy_path(source)) is None else resolve_path(str(file), info)
 
 
-class LabelConfig(Model):
+class LabelConfig(ConfigModel):
     """One label. `source` is what `from` says: column(s), an array or a file; None means the label's own name."""
 
     type: LabelType
@@ -75,7 +75,7 @@ class LabelConfig(Model):
     @property
     def file(self) -> Path | None:
         """The .npy file that it is taken from, if it is from one."""
-        return npy_file(self.source)
+        return parse_npy_path(self.source)
 
     @field_validator("classes")
     @classmethod
@@ -86,7 +86,7 @@ class LabelConfig(Model):
         return value
 
 
-class WeightsConfig(Model):
+class WeightsConfig(ConfigModel):
     """What each sample weighs in a batch. `source` is what `from` says; a source reads it as one more label."""
 
     source: Annotated[Text, AfterValidator(absolute_file)] = Field(alias="from")
@@ -103,10 +103,10 @@ class WeightsConfig(Model):
     @property
     def file(self) -> Path | None:
         """The .npy file that it is taken from, if it is from one."""
-        return npy_file(self.source)
+        return parse_npy_path(self.source)
 
 
-class ImageConfig(Model):
+class ImageConfig(ConfigModel):
     """What every image becomes. `size` is (height, width) in pixels, `stored` for arrays as they are, or not given."""
 
     size: Annotated[Size | Literal["stored"] | None, BeforeValidator(read_size)] = None
@@ -129,15 +129,15 @@ class ImageConfig(Model):
         stray = [key for key in ("scale", "ratio") if key in self.model_fields_set and self.resize != "random_crop"]
         if stray:
             why = f"belongs to resize: random_crop, and resize is {self.resize}; leave it out, or change resize"
-            raise refused(*(((key,), why) for key in stray))
+            raise build_refusal(*(((key,), why) for key in stray))
         return self
 
     @property
     def channels(self) -> int:
-        return CHANNELS[self.mode]
+        return CHANNELS_OF_MODE[self.mode]
 
 
-class ShuffleConfig(Model):
+class ShuffleConfig(ConfigModel):
     """The order of an epoch. For kind chunk, `chunk` samples are stored together and `buffer` chunks are mixed."""
 
     kind: Shuffle = "full"
@@ -153,11 +153,13 @@ class ShuffleConfig(Model):
     def _chunks_are_for_chunk(self) -> Self:
         stray = [key for key in ("chunk", "buffer") if key in self.model_fields_set and self.kind != "chunk"]
         if stray:
-            raise refused(*(((key,), f"belongs to kind chunk, and kind is {self.kind}; {_LEAVE}") for key in stray))
+            raise build_refusal(
+                *(((key,), f"belongs to kind chunk, and kind is {self.kind}; {_LEAVE}") for key in stray)
+            )
         return self
 
 
-class MeanStd(Model):
+class MeanStd(ConfigModel):
     """Normalization by numbers: (pixel - mean) / std for each channel, pixels in 0-255."""
 
     mean: Levels
@@ -169,7 +171,7 @@ class MeanStd(Model):
     @classmethod
     def _std_divides(cls, value: tuple[float, ...]) -> tuple[float, ...]:
         if not all(value):
-            raise ValueError(f"found {show(value)}; a std of 0 cannot divide, use numbers above 0")
+            raise ValueError(f"found {format_value(value)}; a std of 0 cannot divide, use numbers above 0")
         return value
 
     def as_lists(self) -> dict[str, list[float]]:
@@ -177,7 +179,7 @@ class MeanStd(Model):
         return {"mean": list(self.mean), "std": list(self.std)}
 
 
-class BadSamplesConfig(Model):
+class BadSamplesConfig(ConfigModel):
     """What happens to samples that cannot be decoded. `policy` None: see `StreamConfig.bad_policy`."""
 
     policy: BadPolicy | None = None
@@ -188,7 +190,7 @@ class BadSamplesConfig(Model):
     """Above this part of all samples, and more than 10, the stream stops."""
 
 
-class SplitConfig(Model):
+class SplitConfig(ConfigModel):
     """`validation` is the fraction held back, chosen by a hash of the relative name or of the column `by`."""
 
     validation: Fraction = 0.2
@@ -199,14 +201,14 @@ class SplitConfig(Model):
     """A column of the table: rows with the same value stay on one side."""
 
 
-class PaceConfig(Model):
+class PaceConfig(ConfigModel):
     """`lockstep_s`: seconds an epoch that leaders wait so that each batch is decoded once; None is `free`."""
 
     lockstep_s: Annotated[Seconds | None, Field(alias="lockstep")] = None
     """How long leaders may wait an epoch, such as 10s."""
 
 
-class CacheConfig(Model):
+class CacheConfig(ConfigModel):
     """Decoded samples kept in the folder `path`, in a file of at most `max_bytes` (None: no bound)."""
 
     path: DataPath
@@ -215,7 +217,7 @@ class CacheConfig(Model):
     """How large it may become, such as 20GiB: the first samples that fit are kept. Without it all are."""
 
 
-class CurveConfig(Model):
+class CurveConfig(ConfigModel):
     """CURVE keys: the daemon's `secret` key file and the folder of the public keys of its `clients`."""
 
     secret: DataPath
@@ -224,7 +226,7 @@ class CurveConfig(Model):
     """The folder of the clients' public keys."""
 
 
-class EngineConfig(Model):
+class EngineConfig(ConfigModel):
     """Where decoding happens. `address` is for ray: auto, local or host:port."""
 
     kind: EngineKind = "local"
@@ -235,19 +237,20 @@ class EngineConfig(Model):
     @model_validator(mode="after")
     def _address_is_for_ray(self) -> Self:
         if self.kind != "ray" and self.address is not None:
-            raise refused((("address",), f"belongs to kind ray, and kind is {self.kind}; {_LEAVE}"))
+            raise build_refusal((("address",), f"belongs to kind ray, and kind is {self.kind}; {_LEAVE}"))
         return self
 
 
-def _normalize_branch(value: object) -> str:
+def _choose_normalize_branch(value: object) -> str:
     return "<values>" if isinstance(value, Mapping | MeanStd) else "<name>"
 
 
 Normalize = Annotated[
-    Annotated[NormalizeName, Tag("<name>")] | Annotated[MeanStd, Tag("<values>")], Discriminator(_normalize_branch)
+    Annotated[NormalizeName, Tag("<name>")] | Annotated[MeanStd, Tag("<values>")],
+    Discriminator(_choose_normalize_branch),
 ]
 
-PARTS: Final[dict[str, type[Model]]] = {
+SECTION_MODELS: Final[dict[str, type[ConfigModel]]] = {
     "weights": WeightsConfig,
     "image": ImageConfig,
     "shuffle": ShuffleConfig,

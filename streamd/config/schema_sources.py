@@ -11,12 +11,12 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self, Union, get_ar
 from pydantic import Field, GetCoreSchemaHandler, create_model, model_validator
 from pydantic_core import CoreSchema, core_schema
 
-from streamd.config.fields import DataGlob, DataPath, Model, PixelRange, ScalarValue, Text, refused
+from streamd.config.fields import ConfigModel, DataGlob, DataPath, PixelRange, ScalarValue, Text, build_refusal
 from streamd.dataset.formats import FORMATS
 from streamd.dataset.sources import IS_PATTERN, DataSource, Scalar
 
 # What a setting of a format is in a configuration; types that are not here are taken as they are.
-_READERS: Final[dict[object, object]] = {
+_KEY_TYPES: Final[dict[object, object]] = {
     Path: DataPath,
     str: Text,
     tuple[float, float]: PixelRange,
@@ -24,7 +24,7 @@ _READERS: Final[dict[object, object]] = {
 }
 
 
-class SourceModel(Model):
+class SourceModel(ConfigModel):
     """The keys below `source`, of one kind."""
 
     settings: ClassVar[type[DataSource]]
@@ -34,9 +34,9 @@ class SourceModel(Model):
         return self.settings(**{name: value for name, value in self if name != "kind"})
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _check_settings(self) -> Self:
         if mistakes := [((key,), sentence) for key, sentence in self.build_source().find_mistakes()]:
-            raise refused(*mistakes)
+            raise build_refusal(*mistakes)
         return self
 
 
@@ -59,20 +59,22 @@ def _make_key(hint: Any, default: object) -> tuple[Any, Any]:
     about = next(mark for mark in marks if isinstance(mark, str))
     is_optional = get_origin(kind) in {Union, UnionType} and NoneType in get_args(kind)
     plain = next(each for each in get_args(kind) if each is not NoneType) if is_optional else kind
-    reader: Any = DataGlob if IS_PATTERN in marks else _READERS.get(plain, plain)
+    reader: Any = DataGlob if IS_PATTERN in marks else _KEY_TYPES.get(plain, plain)
     return (reader | None if is_optional else reader), Field(... if default is MISSING else default, description=about)
 
 
-SOURCES: Final[dict[str, type[SourceModel]]] = {kind: _make_model(each.settings) for kind, each in FORMATS.items()}
-ENCODED_KINDS: Final = frozenset(kind for kind, model in SOURCES.items() if model.settings.is_encoded)
-CHUNKED_KINDS: Final = frozenset(kind for kind, model in SOURCES.items() if model.settings.is_chunked)
+SOURCE_MODELS: Final[dict[str, type[SourceModel]]] = {
+    kind: _make_model(each.settings) for kind, each in FORMATS.items()
+}
+ENCODED_KINDS: Final = frozenset(kind for kind, model in SOURCE_MODELS.items() if model.settings.is_encoded)
+CHUNKED_KINDS: Final = frozenset(kind for kind, model in SOURCE_MODELS.items() if model.settings.is_chunked)
 
 
 class _FilledSource:
     """Tells pydantic to validate by the models, and to hand out the settings that they fill."""
 
     def __get_pydantic_core_schema__(self, _source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        models: Any = Annotated[Union[tuple(SOURCES.values())], Field(discriminator="kind")]  # noqa: UP007 - of a tuple
+        models: Any = Annotated[Union[tuple(SOURCE_MODELS.values())], Field(discriminator="kind")]  # noqa: UP007 - of a tuple
         return core_schema.no_info_after_validator_function(SourceModel.build_source, handler.generate_schema(models))
 
 

@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-_BYTES: Final = {
+_BYTE_UNITS: Final = {
     "": 1,
     "b": 1,
     **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", start=1)},
     **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", start=1)},
 }
-_SECONDS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_SECOND_UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _QUANTITY: Final = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([A-Za-z]*)", re.ASCII)
 _NEAR_BYTES: Final = {f"{letter}{end}": f"{letter.upper()}iB" for letter in "kmgt" for end in ("", "i")}
 _NEAR_SECONDS: Final = {
@@ -23,7 +23,7 @@ _NEAR_SECONDS: Final = {
 _SHOWN_CHARS: Final = 60  # of a value in a message: enough to find it, never a page
 
 
-def show(value: object) -> str:
+def format_value(value: object) -> str:
     """A value as a message names it: short, in YAML's words rather than Python's."""
     match value:
         case None:
@@ -33,12 +33,12 @@ def show(value: object) -> str:
         case Mapping():
             return "a mapping"
         case list() | tuple():
-            return "a list" if len(value) > 4 else "[" + ", ".join(show(item) for item in value) + "]"  # noqa: PLR2004 - four numbers still read well
+            return "a list" if len(value) > 4 else "[" + ", ".join(format_value(item) for item in value) + "]"  # noqa: PLR2004 - four numbers still read well
     text = repr(value)
     return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 3] + "..."
 
 
-def _amount(value: object, units: Mapping[str, float]) -> float | None:
+def _parse_amount(value: object, units: Mapping[str, float]) -> float | None:
     """The number that `value` says, in base units; None when it says none."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
@@ -49,7 +49,7 @@ def _amount(value: object, units: Mapping[str, float]) -> float | None:
     return int(found[1]) * unit if found[1].isdigit() else float(found[1]) * unit
 
 
-def _near(value: object, units: Mapping[str, str]) -> str:
+def _suggest_unit(value: object, units: Mapping[str, str]) -> str:
     """`; did you mean 1GiB?` for 1G: a number with a unit that others use."""
     found = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
     return f"; did you mean {found[1]}{units[found[2].lower()]}?" if found and found[2].lower() in units else ""
@@ -57,19 +57,21 @@ def _near(value: object, units: Mapping[str, str]) -> str:
 
 def parse_bytes(value: object) -> int:
     """Bytes of `1GiB`, `512 MB`, `1.5GiB` or a plain number. Raises ValueError saying what is allowed."""
-    amount = _amount(value, _BYTES)
+    amount = _parse_amount(value, _BYTE_UNITS)
     if amount is None or not 0 <= amount < 1 << 63:
         example = "write it like 512MiB, 1.5GiB, 20GB or as a whole number of bytes"
-        raise ValueError(f"found {show(value)}, which is no size; {example}{_near(value, _NEAR_BYTES)}")
+        raise ValueError(f"found {format_value(value)}, which is no size; {example}{_suggest_unit(value, _NEAR_BYTES)}")
     return round(amount)
 
 
 def parse_seconds(value: object) -> float:
     """Seconds of `10s`, `250ms`, `2m`, `1h` or a plain number. Raises ValueError saying what is allowed."""
-    amount = _amount(value, _SECONDS)
+    amount = _parse_amount(value, _SECOND_UNITS)
     if amount is None or not 0 <= amount < float("inf"):
         example = "write it like 10s, 250ms, 2m, 1h or as a number of seconds"
-        raise ValueError(f"found {show(value)}, which is no duration; {example}{_near(value, _NEAR_SECONDS)}")
+        raise ValueError(
+            f"found {format_value(value)}, which is no duration; {example}{_suggest_unit(value, _NEAR_SECONDS)}"
+        )
     return float(amount)
 
 

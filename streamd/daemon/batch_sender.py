@@ -84,7 +84,7 @@ class BatchSender:
     def add_batch(self, job: BatchJob) -> None:
         """Encodes what a slot holds from now on."""
         key, slot = job.key, job.slot
-        bad = job.stream.bad_rows(key.epoch, key.index, job.marks)
+        bad = job.stream.list_bad_rows(key.epoch, key.index, job.marks)
         rows = job.delivered
         message = BatchReady(key.epoch, key.index, int(rows.size), slot, job.slot_bytes, inline=False, bad=bad)
         effort = BatchEffort(job.waited_s, job.busy_s - job.waited_s, job.at_work)

@@ -17,11 +17,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from streamd.config import Config, Given, load, located, not_served
+from streamd.config import Config, ConfigInput, list_unserved_settings, load_config, locate_errors
 from streamd.core import log
 from streamd.core.counters import ProcessStats
 from streamd.core.text import format_count
-from streamd.daemon.data_places import PlaceLooks, wait_for_mount, warn_of_labels
+from streamd.daemon.data_places import PlaceLooks, wait_for_mount, warn_of_newer_labels
 from streamd.daemon.descriptor_allowance import allow
 from streamd.daemon.dispatcher import Service
 from streamd.daemon.engine.engine import LocalEngine
@@ -30,15 +30,15 @@ from streamd.daemon.router import SOCKET_MODE, Server
 from streamd.daemon.socket_activation import Handed
 from streamd.daemon.status_builder import Overview
 from streamd.daemon.streams.catalog import (
+    build_lock_paths,
+    find_state_directory,
+    find_unlisted_streams,
     is_listed,
-    lock_paths,
     make_state_folder,
     open_streams,
-    state_directory,
-    unlisted,
 )
-from streamd.daemon.streams.listing_process import list_apart
-from streamd.daemon.streams.manifest_locks import ListLock, ListLocks, share_all
+from streamd.daemon.streams.listing_process import list_in_process
+from streamd.daemon.streams.manifest_locks import ListLock, ListLocks, acquire_all_shared
 from streamd.daemon.streams.served_stream import ServedStream, measure_shuffles
 from streamd.daemon.systemd import Manager, Pulse, headline
 from streamd.errors import ConfigError, MissingExtraError, StreamdError
@@ -67,7 +67,7 @@ class Daemon:
 
     def __init__(
         self,
-        given: Given,
+        given: ConfigInput,
         *,
         state: Path | None = None,
         rescan: bool = False,
@@ -81,7 +81,7 @@ class Daemon:
         self._on_ready = on_ready
         self._manager = manager or Manager()
         self._config = config = self._load()
-        self._state = state or state_directory()
+        self._state = state or find_state_directory()
         self._rescan = rescan
         self._locks = ListLocks()
         self._stop = asyncio.Event()
@@ -146,7 +146,7 @@ class Daemon:
         self._manager.starting("starts the workers")
         group.create_task(engine.run(), name="engine")
         await measure_shuffles(streams)  # while the workers start, before anything is shown of the streams
-        with located(config):
+        with locate_errors(config):
             pixel_ids = await engine.pixel_ids()
         monitor = await opening
         served = {
@@ -175,7 +175,7 @@ class Daemon:
         reloader = Reloader(config, partial(self._read, engine), service, engine, self._allowance)
         self._reloads = group.create_task(self._reload(reloader, service), name="reloads")
         introduce(streams, config)
-        warn_of_labels(config, (each for each in streams if each.spec.name not in engine.away))
+        warn_of_newer_labels(config, (each for each in streams if each.spec.name not in engine.away))
         self._announce(group, service, time.monotonic() - began_s)
         return service
 
@@ -210,7 +210,7 @@ class Daemon:
         except ModuleNotFoundError as error:
             raise MissingExtraError(error.name or "a library", "monitor", "monitor") from error
         monitor: Monitor = web.Monitor(self._config.monitor)
-        with located(self._config):
+        with locate_errors(self._config):
             await monitor.open()
         group.create_task(monitor.run(), name="monitor")
         log.info("monitor.ready", f"dashboard at {monitor.url}/, metrics at {monitor.url}/metrics")
@@ -218,11 +218,11 @@ class Daemon:
 
     def _load(self) -> Config:
         """The configuration as it is written now. Raises ConfigError, also for what this version does not serve."""
-        config = load(self._given)
+        config = load_config(self._given)
         if self._address is not None:
             config = config.model_copy(update={"listen": (self._address,), "curve": None, "monitor": None})
-        with located(config):
-            if unserved := not_served(config):
+        with locate_errors(config):
+            if unserved := list_unserved_settings(config):
                 raise ConfigError("\n".join(unserved))
         return config
 
@@ -248,7 +248,7 @@ class Daemon:
         return config
 
     def _look_for(self, config: Config) -> PlaceLooks:
-        wanted = config.streams if self._rescan else unlisted(config, self._state)
+        wanted = config.streams if self._rescan else find_unlisted_streams(config, self._state)
         return PlaceLooks(stream for name, stream in config.streams.items() if name in wanted)
 
     def _load_anew(self, config: Config) -> Config:
@@ -262,27 +262,27 @@ class Daemon:
 
     async def _list(self, config: Config, *, anew: bool) -> list[ServedStream]:
         """The streams of the configuration; their samples are listed unless they are known, and it is not `anew`."""
-        with located(config):
+        with locate_errors(config):
             make_state_folder(self._state)
-        locks = self._locks.of(lock_paths(config, self._state))
-        if anew or not (is_listed(config, self._state) and share_all(locks.values())):
+        locks = self._locks.locks_by_stream(build_lock_paths(config, self._state))
+        if anew or not (is_listed(config, self._state) and acquire_all_shared(locks.values())):
             await self._list_apart(config, locks, anew=anew)
-        with located(config):
-            return [replace(each, lock=locks[each.spec.name]) for each in open_streams(config, self._state)]
+        with locate_errors(config):
+            return [replace(each, list_lock=locks[each.spec.name]) for each in open_streams(config, self._state)]
 
     async def _list_apart(self, config: Config, locks: Mapping[str, ListLock], *, anew: bool) -> None:
         """Has the samples listed, and shares the locks of their lists: no other daemon replaces them from then on."""
         listed = False
         while not listed:
             # The process that lists has these alone, so this daemon lets go of those that it serves already.
-            for name in config.streams if anew else unlisted(config, self._state):
-                locks[name].release()
+            for name in config.streams if anew else find_unlisted_streams(config, self._state):
+                locks[name].release_lock()
             try:
-                await list_apart(self._given, self._state, anew=anew)
+                await list_in_process(self._given, self._state, anew=anew)
             finally:
-                listed = share_all(locks.values())  # or another process lists them just now
+                listed = acquire_all_shared(locks.values())  # or another process lists them just now
             anew = False
-            if unlisted(config, self._state):  # that process has read the configuration once more
+            if find_unlisted_streams(config, self._state):  # that process has read the configuration once more
                 raise ConfigError(f"{self._given}: it was changed while its samples were listed; try again")
 
     # --- reloading
@@ -290,7 +290,7 @@ class Daemon:
     async def _read(self, engine: LocalEngine) -> tuple[Config, list[ServedStream]]:
         config = self._load()
         streams = await self._list(config, anew=False)
-        warn_of_labels(config, (each for each in streams if each.spec.name not in engine.away))
+        warn_of_newer_labels(config, (each for each in streams if each.spec.name not in engine.away))
         return config, streams
 
     async def _reload(self, reloader: Reloader, service: Service) -> None:

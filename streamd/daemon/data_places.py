@@ -88,15 +88,15 @@ async def wait_for_mount(wanted: asyncio.Event) -> None:
         mounts.close()
 
 
-def warn_of_labels(config: Config, streams: Iterable[ServedStream]) -> None:
+def warn_of_newer_labels(config: Config, streams: Iterable[ServedStream]) -> None:
     """Warns of such files of these streams, once their file systems have answered; it does not wait for that."""
     for each in streams:
         if files := config.streams[each.spec.name].label_files:
-            asked = ask_in_thread(partial(find_written, files, each.manifest_path))
-            asked.add_done_callback(partial(_warn, each.spec.name))
+            asked = ask_in_thread(partial(find_newer_files, files, each.manifest_path))
+            asked.add_done_callback(partial(_log_newer_labels, each.spec.name))
 
 
-def _warn(stream: str, asked: asyncio.Future[list[str]]) -> None:
+def _log_newer_labels(stream: str, asked: asyncio.Future[list[str]]) -> None:
     for file in asked.result():
         log.warning(
             "manifest.older",
@@ -106,7 +106,7 @@ def _warn(stream: str, asked: asyncio.Future[list[str]]) -> None:
         )
 
 
-def find_written(files: Collection[Path], manifest: Path) -> list[str]:
+def find_newer_files(files: Collection[Path], manifest: Path) -> list[str]:
     """Those that were written after the manifest, as messages name them. It asks file systems, as long as they take."""
     written: list[str] = []
     for file in files:

@@ -48,7 +48,7 @@ def _compute(stream: ServedStream, cursor: Cursor) -> str:
         stream.spec.order_id,
         cursor.epoch,
         cursor.history,
-        lambda indices: stream.planned_together(cursor.epoch, indices),
+        lambda indices: stream.plan_several_ids(cursor.epoch, indices),
         batches_at_once=max(1, _ROWS // stream.spec.batch_size),
     )
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from streamd.config import Config, located
+from streamd.config import Config, locate_errors
 from streamd.core import log
 from streamd.core.spec import PixelId
 from streamd.daemon.descriptor_allowance import AMPLE, Allowance
@@ -66,7 +66,7 @@ class Reloader:
             if refusal := self._allowance.refusal_of(len(fresh)):
                 raise ConfigError(refusal)
             changes = self._compare(fresh)
-            with located(config):
+            with locate_errors(config):
                 for name in (*changes.changed, *changes.added):
                     await require_data(fresh[name])
             self._take_verdicts_along(changes, fresh)
@@ -98,9 +98,9 @@ class Reloader:
         for name in changes.kept:
             was, now = self._service.streams[name], fresh[name]
             if was.quarantine.path != now.quarantine.path:
-                was.quarantine.move(now.quarantine.path)
-                if now.lock is not was.verdicts_lock:
-                    self._service.renew(replace(was, verdicts_lock=now.lock))
+                was.quarantine.move_file(now.quarantine.path)
+                if now.list_lock is not was.verdicts_lock:
+                    self._service.renew(replace(was, verdicts_lock=now.list_lock))
 
     async def _apply(self, changes: Changes, fresh: dict[str, ServedStream], config: Config) -> set[str]:
         """The names of streams that no worker could open: they are as they were."""
@@ -132,7 +132,7 @@ class Reloader:
     async def _goes(self, names: Collection[str], way: Coroutine[Any, Any, None], config: Config) -> bool:
         """Whether streams are served as they should be; a folder may have gone since its files were listed."""
         try:
-            with located(config):
+            with locate_errors(config):
                 await way
         except StreamdError as error:
             log.error("reload.failed", f"{error}; it goes on as it was, if it was", stream=",".join(names))
@@ -194,8 +194,8 @@ def introduce(streams: Iterable[ServedStream], config: Config) -> None:
             batch_size=spec.batch_size,
             bad=len(each.quarantine.reasons),
         )
-        if each.poorly_mixed is not None:
-            log.warning("stream.poorly_mixed", each.poorly_mixed, stream=spec.name)
+        if each.mixing_advice is not None:
+            log.warning("stream.poorly_mixed", each.mixing_advice, stream=spec.name)
         needed = least_bytes(shape, SchedulerLimits(config.memory, config.worker_count))
         if needed > config.memory:
             log.warning(
@@ -220,7 +220,7 @@ def _sharing_verdicts(was: ServedStream, now: ServedStream) -> ServedStream:
     same_place = was.quarantine.path == now.quarantine.path
     if not (same_place and _is_same_list(was, now)):
         return now
-    return replace(now, quarantine=was.quarantine.stay(lambda: now.manifest.list_id))
+    return replace(now, quarantine=was.quarantine.follow_list(lambda: now.manifest.list_id))
 
 
 def _settings(config: Config) -> dict[str, object]:

@@ -229,9 +229,9 @@ class Overview:
             int(counters.get("receipts_ok", 0)),
             int(counters.get("receipts_bad", 0)),
             suggest_remedy(decodes, are_apart=_are_apart(readers)),
-            stream.too_many_bad() or self._paused.get(spec.name),
+            stream.explain_too_many_bad() or self._paused.get(spec.name),
             stream.shuffle_score,
-            stream.poorly_mixed,
+            stream.mixing_advice,
             self._failed.get(spec.name),
         )
 
@@ -314,7 +314,7 @@ class Answers:
         if refusal is not None:
             return refusal
         stream = self.streams[question.stream]
-        return Names(tuple(stream.file(sample_id) for sample_id in question.sample_ids))
+        return Names(tuple(stream.format_file_name(sample_id) for sample_id in question.sample_ids))
 
     def numbers(self, sessions: int) -> dict[str, dict[str, float]]:
         """All that is counted, and what goes up and down as it is now."""

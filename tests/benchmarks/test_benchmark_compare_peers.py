@@ -8,7 +8,7 @@ from pathlib import Path
 import compare_peers as peers
 import pytest
 
-from streamd.config import load
+from streamd.config import load_config
 
 HERE = Path(peers.__file__).parent
 BY_NAME = {peer.name: peer for peer in peers.PEERS}
@@ -50,7 +50,7 @@ def test_more_than_four_trainers_and_other_worker_counts_are_for_those_that_a_ch
     [("streamd", "l", "folder"), ("streamd", "decoded", "npy"), ("streamd_cache", "decoded", "folder")],
 )
 def test_streamd_reads_each_set_as_a_user_would_configure_it(name: str, of: str, kind: str, tmp_path: Path) -> None:
-    config = load({"streams": {"train": peers.stream(BY_NAME[name], of, tmp_path)}})
+    config = load_config({"streams": {"train": peers.stream(BY_NAME[name], of, tmp_path)}})
 
     assert config.streams["train"].source.kind == kind
     assert (config.streams["train"].cache is not None) == (name == "streamd_cache")

@@ -12,7 +12,7 @@ import pytest
 
 from streamd.cli import install_service
 from streamd.cli.install_service import Host, carry_out, check_host, command, install, remove
-from streamd.config import load
+from streamd.config import load_config
 from streamd.errors import ConfigError, HostError
 
 STREAMD = Path("/opt/streamd/bin/streamd")
@@ -86,7 +86,7 @@ def test_the_journal_explains_our_events_and_forgets_them_with_us(told: Told) ->
 def test_a_first_configuration_can_be_read_and_names_a_schema_that_is_there(told: Told) -> None:
     install(told.host, STREAMD, [])
     first = told.host.root / "etc/streamd/config.yaml"
-    assert {"train", "validation"} <= set(load(first).streams)
+    assert {"train", "validation"} <= set(load_config(first).streams)
     schema = re.match(r"# yaml-language-server: \$schema=(.*)\n", first.read_text())
     assert schema is not None
     assert Path(schema[1]).is_file()

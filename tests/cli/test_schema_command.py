@@ -7,10 +7,10 @@ import json
 from typer.testing import CliRunner
 
 from streamd.cli.main import app
-from streamd.config.json_schema import json_schema
+from streamd.config.json_schema import build_json_schema
 
 
 def test_the_schema_is_printed_as_it_is_kept() -> None:
     done = CliRunner().invoke(app, ["schema"])
     assert done.exit_code == 0, done.stderr
-    assert done.stdout == json.dumps(json_schema(), indent=2) + "\n"
+    assert done.stdout == json.dumps(build_json_schema(), indent=2) + "\n"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from streamd.config import load
+from streamd.config import load_config
 from streamd.errors import ConfigError
 
 STREAM = {"source": {"kind": "folder", "path": "d"}, "image": {"size": [8, 8]}}
@@ -17,7 +17,7 @@ NORMALIZE = "none, unit, minus_one_one, imagenet or {mean: [r, g, b], std: [r, g
 
 def refusal(keys: dict[Any, Any], **top: Any) -> str:
     with pytest.raises(ConfigError) as caught:
-        load({**top, "streams": {"s": {**STREAM, **keys}}})
+        load_config({**top, "streams": {"s": {**STREAM, **keys}}})
     return str(caught.value).removeprefix("configuration: ").removeprefix("streams.s.")
 
 
@@ -107,7 +107,7 @@ def test_a_key_that_is_missing_because_it_is_misspelled_is_told_once() -> None:
 @pytest.mark.parametrize("top", [{"stream": {}}, {"train": STREAM}, {"batch_size": 3}])
 def test_streams_that_stand_elsewhere_are_not_called_missing_as_well(top: dict[str, object]) -> None:
     with pytest.raises(ConfigError) as caught:
-        load(top)
+        load_config(top)
     assert len(str(caught.value).splitlines()) == 1
 
 

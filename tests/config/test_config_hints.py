@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from streamd.config import hints
-from streamd.config.hints import EXAMPLES, MISSING
+from streamd.config.hints import KEY_EXAMPLES, MISSING_KEY_HINTS
 from streamd.config.schema import Config, StreamConfig
-from streamd.config.schema_sections import PARTS
+from streamd.config.schema_sections import SECTION_MODELS
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from streamd.config.schema_sections import PARTS
     ],
 )
 def test_a_word_of_other_tools_is_answered_with_ours(value: object, choices: list[str], hint: str) -> None:
-    assert hints.meant(value, choices) == hint
+    assert hints.suggest_choice(value, choices) == hint
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_a_word_of_other_tools_is_answered_with_ours(value: object, choices: lis
     [(1e3, "; did you mean 1000?"), ("32", "; did you mean 32, without quotes?"), (1.5, ""), ("x", ""), (None, "")],
 )
 def test_what_says_a_whole_number_is_answered_with_it(value: object, hint: str) -> None:
-    assert hints.whole_number(value) == hint
+    assert hints.suggest_whole_number(value) == hint
 
 
 @pytest.mark.parametrize(
@@ -49,21 +49,21 @@ def test_what_says_a_whole_number_is_answered_with_it(value: object, hint: str) 
     ],
 )
 def test_what_says_a_fraction_is_answered_with_it(value: object, hint: str) -> None:
-    assert hints.fraction(value) == hint
+    assert hints.suggest_fraction(value) == hint
 
 
 @pytest.mark.parametrize(
     ("value", "hint"), [("yes", "; did you mean true?"), ("Off", "; did you mean false?"), (1, "")]
 )
 def test_other_words_for_true_and_false_are_answered_with_these(value: object, hint: str) -> None:
-    assert hints.switch(value) == hint
+    assert hints.suggest_boolean(value) == hint
 
 
 def test_examples_are_of_keys_that_there_are() -> None:
-    keys = {*Config.model_fields, *StreamConfig.model_fields, *PARTS, "where"}
-    assert set(EXAMPLES) <= keys
-    assert {"streams", "source"} <= set(MISSING)
+    keys = {*Config.model_fields, *StreamConfig.model_fields, *SECTION_MODELS, "where"}
+    assert set(KEY_EXAMPLES) <= keys
+    assert {"streams", "source"} <= set(MISSING_KEY_HINTS)
 
 
 def test_no_hint_moves_a_key_that_is_known_where_it_stands() -> None:
-    assert not set(hints.ELSEWHERE) & {*Config.model_fields, *StreamConfig.model_fields}
+    assert not set(hints.FOREIGN_KEYS) & {*Config.model_fields, *StreamConfig.model_fields}

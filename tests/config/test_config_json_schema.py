@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from jsonschema import Draft7Validator
 
-from streamd.config import load
-from streamd.config.json_schema import json_schema
+from streamd.config import load_config
+from streamd.config.json_schema import build_json_schema
 from streamd.config.load import parse_yaml
 from streamd.errors import ConfigError
 
 REPOSITORY = Path(__file__).parents[2]
 FILE = REPOSITORY / "streamd/config/config.schema.json"
-VALIDATOR = Draft7Validator(json_schema())
+VALIDATOR = Draft7Validator(build_json_schema())
 STREAM = {"source": {"kind": "folder", "path": "d"}, "image": {"size": [8, 8]}}
 
 EVERYTHING = """\
@@ -70,14 +70,14 @@ def readme_blocks() -> Iterator[str]:
 
 
 def test_the_file_is_what_the_command_prints() -> None:
-    assert json.loads(FILE.read_text()) == json_schema(), (
+    assert json.loads(FILE.read_text()) == build_json_schema(), (
         "the models have changed: run  streamd schema > streamd/config/config.schema.json"
     )
-    assert FILE.read_text() == json.dumps(json_schema(), indent=2) + "\n"
+    assert FILE.read_text() == json.dumps(build_json_schema(), indent=2) + "\n"
 
 
 def test_the_schema_is_a_schema() -> None:
-    Draft7Validator.check_schema(json_schema())
+    Draft7Validator.check_schema(build_json_schema())
 
 
 def test_the_example_names_the_schema_by_a_path_that_needs_no_network() -> None:
@@ -94,7 +94,7 @@ def test_the_example_names_the_schema_by_a_path_that_needs_no_network() -> None:
 )
 def test_what_is_right_is_accepted_by_models_and_schema(text: str, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(text)
-    load(tmp_path / "config.yaml")
+    load_config(tmp_path / "config.yaml")
     assert objections(parse_yaml(text, "f").data) == []
 
 
@@ -173,7 +173,7 @@ WRONG: list[dict[str, Any]] = [
 @pytest.mark.parametrize("data", WRONG, ids=json.dumps)
 def test_what_is_wrong_is_refused_by_models_and_schema(data: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
-        load(data)
+        load_config(data)
     assert objections(data)
 
 
@@ -183,7 +183,7 @@ def test_every_key_is_explained() -> None:
             if "description" not in value and "const" not in value:
                 yield f"{where}.{key}"
 
-    schema = json_schema()
+    schema = build_json_schema()
     found = [*silent(schema, "config")]
     for name, definition in schema["definitions"].items():
         found += silent(definition, name)
@@ -191,13 +191,13 @@ def test_every_key_is_explained() -> None:
 
 
 def test_the_schema_says_nothing_of_our_classes() -> None:
-    text = json.dumps(json_schema())
+    text = json.dumps(build_json_schema())
     assert '"title": "Config"' not in text
     assert "None" not in text
     assert "bad_policy" not in text
 
 
 def test_the_schema_is_made_anew_each_time() -> None:
-    before = copy.deepcopy(json_schema())
-    json_schema()["properties"].clear()
-    assert json_schema() == before
+    before = copy.deepcopy(build_json_schema())
+    build_json_schema()["properties"].clear()
+    assert build_json_schema() == before

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streamd.config import Config, load, located, not_served
+from streamd.config import Config, list_unserved_settings, load_config, locate_errors
 from streamd.errors import ConfigError, MissingExtraError
 
 REPOSITORY = Path(__file__).parents[2]
@@ -21,13 +21,13 @@ def write(folder: Path, text: str, name: str = "config.yaml") -> Path:
 
 def refusal(path: Path) -> str:
     with pytest.raises(ConfigError) as caught:
-        load(path)
+        load_config(path)
     return str(caught.value).replace(str(path), "FILE")
 
 
 def test_the_example_loads_and_all_of_it_is_served() -> None:
-    config = load(REPOSITORY / "config.yaml")
-    assert not_served(config) == []
+    config = load_config(REPOSITORY / "config.yaml")
+    assert list_unserved_settings(config) == []
     train, validation = config.streams["train"], config.streams["validation"]
     assert train.source.path == REPOSITORY / "data/train"
     assert validation.source.path == REPOSITORY / "data/validation"
@@ -36,9 +36,9 @@ def test_the_example_loads_and_all_of_it_is_served() -> None:
 
 
 def test_the_example_shows_the_defaults() -> None:
-    example = load(REPOSITORY / "config.yaml")
+    example = load_config(REPOSITORY / "config.yaml")
     shown = example.streams["train"]
-    plain = load(
+    plain = load_config(
         {"streams": {"train": {"source": {"kind": "folder", "path": shown.source.path}, "image": {"size": [128, 128]}}}}
     )
     assert shown.model_copy(update={"labels": None}) == plain.streams["train"]
@@ -50,22 +50,22 @@ def test_relative_paths_are_seen_from_the_file(tmp_path: Path, monkeypatch: pyte
     folder.mkdir()
     write(folder, GOOD)
     monkeypatch.chdir(tmp_path)
-    config = load(Path("conf/config.yaml"))
-    assert config.base == folder
+    config = load_config(Path("conf/config.yaml"))
+    assert config.base_folder == folder
     assert config.streams["train"].source.path == folder / "data"
 
 
 def test_a_mapping_is_seen_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     streams = {"train": {"source": {"kind": "folder", "path": Path("data")}, "image": {"size": (8, 8)}}}
-    config = load({"streams": streams})
-    assert (config.base, config.streams["train"].source.path) == (tmp_path, tmp_path / "data")
+    config = load_config({"streams": streams})
+    assert (config.base_folder, config.streams["train"].source.path) == (tmp_path, tmp_path / "data")
 
 
 def test_json_and_yaml_give_the_same(tmp_path: Path) -> None:
     data = {"streams": {"train": {"source": {"kind": "folder", "path": "data"}, "image": {"size": [8, 8]}}}}
-    as_json: Config = load(write(tmp_path, json.dumps(data, indent="\t"), "config.json"))
-    assert as_json == load(write(tmp_path, GOOD))
+    as_json: Config = load_config(write(tmp_path, json.dumps(data, indent="\t"), "config.json"))
+    assert as_json == load_config(write(tmp_path, GOOD))
 
 
 def test_all_mistakes_are_told_at_once_with_their_lines(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_name_that_is_not_utf8_is_refused_before_a_worker_is_told_of_it(tmp_pa
     source = {"kind": "folder", "path": tmp_path / os.fsdecode(b"a\xff")}
     streams = {"train": {"source": source, "image": {"size": [8, 8]}, "batch_size": 2}}
     with pytest.raises(ConfigError, match=r"train\.source\.path: found '.*a\\udcff', whose name is not UTF-8; rename"):
-        load({"streams": streams})
+        load_config({"streams": streams})
 
 
 def test_a_file_that_is_no_text_is_told_where(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_file_that_is_no_text_is_told_where(tmp_path: Path) -> None:
 
 
 def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
-    assert load(write(tmp_path, "\ufeff" + GOOD)).streams["train"].name == "train"
+    assert load_config(write(tmp_path, "\ufeff" + GOOD)).streams["train"].name == "train"
 
 
 def test_a_configuration_that_says_everything_loads(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ streams:
     cache: {path: cache/train, max: 20GiB}
   validation: {like: train, source: {kind: folder, path: data, part: validation}, shuffle: none}
 """
-    config = load(write(tmp_path, text))
+    config = load_config(write(tmp_path, text))
     assert config.curve is not None
     assert config.curve.secret == tmp_path / "keys/daemon.secret"
     train, validation = config.streams.values()
@@ -181,8 +181,8 @@ streams:
 
 def test_errors_of_the_data_get_file_and_line_of_their_key(tmp_path: Path) -> None:
     path = write(tmp_path, GOOD)
-    config = load(path)
-    with pytest.raises(ConfigError) as caught, located(config):
+    config = load_config(path)
+    with pytest.raises(ConfigError) as caught, locate_errors(config):
         raise ConfigError("streams.train.source.path: no images\nstreams.train.image.size: too small")
     assert str(caught.value).replace(str(path), "FILE") == (
         "FILE:3: streams.train.source.path: no images\nFILE:4: streams.train.image.size: too small"
@@ -191,17 +191,17 @@ def test_errors_of_the_data_get_file_and_line_of_their_key(tmp_path: Path) -> No
 
 def test_errors_without_a_key_pass_as_they_are(tmp_path: Path) -> None:
     missing = MissingExtraError("pyarrow", "serve", "a table")
-    with pytest.raises(MissingExtraError) as caught, located(load(write(tmp_path, GOOD))):
+    with pytest.raises(MissingExtraError) as caught, locate_errors(load_config(write(tmp_path, GOOD))):
         raise missing
     assert caught.value is missing
 
 
 @pytest.mark.usefixtures("without_folder")
 def test_a_file_that_is_named_by_its_whole_path_needs_no_working_directory(tmp_path: Path) -> None:
-    assert load(write(tmp_path, GOOD)).streams["train"].source.path == tmp_path / "data"
+    assert load_config(write(tmp_path, GOOD)).streams["train"].source.path == tmp_path / "data"
 
 
 @pytest.mark.usefixtures("without_folder")
 def test_a_mapping_is_refused_where_the_working_directory_was_removed() -> None:
     with pytest.raises(ConfigError, match=r"the working directory was removed: change to another one with os\.chdir"):
-        load({"streams": {"train": {"source": {"kind": "folder", "path": "data"}, "image": {"size": [8, 8]}}}})
+        load_config({"streams": {"train": {"source": {"kind": "folder", "path": "data"}, "image": {"size": [8, 8]}}}})

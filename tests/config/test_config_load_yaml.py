@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from streamd.config.load import parse_yaml
-from streamd.config.locations import Problem
+from streamd.config.locations import ConfigProblem
 from streamd.errors import ConfigError
 
 
@@ -53,8 +53,8 @@ def test_anchors_and_merges_are_followed() -> None:
 def test_every_key_written_twice_is_a_problem_with_both_lines() -> None:
     document = parse_yaml("a: 1\nb: {c: 1, c: 2}\na: 3\n", "f")
     assert set(document.problems) == {
-        Problem(("a",), "is written twice, first at line 1; keep one"),
-        Problem(("b", "c"), "is written twice, first at line 2; keep one"),
+        ConfigProblem(("a",), "is written twice, first at line 1; keep one"),
+        ConfigProblem(("b", "c"), "is written twice, first at line 2; keep one"),
     }
     assert document.lines["a",] == 3
 

@@ -1,76 +1,81 @@
 from __future__ import annotations
 
-from streamd.config.locations import Keys, Places, Problem, dotted, located, message
+from streamd.config.locations import ConfigProblem, KeyLocations, KeyPath, add_locations, format_keys, format_problems
 
-LINES: dict[Keys, int] = {(): 1, ("streams",): 2, ("streams", "a"): 3, ("streams", "a", "x"): 4, ("streams", "b"): 6}
-PLACES = Places("f.yaml", LINES, {("b", "x"): "a"})
+LINES: dict[KeyPath, int] = {(): 1, ("streams",): 2, ("streams", "a"): 3, ("streams", "a", "x"): 4, ("streams", "b"): 6}
+PLACES = KeyLocations("f.yaml", LINES, {("b", "x"): "a"})
 
 
 def test_keys_are_written_as_a_path() -> None:
-    assert dotted(("streams", "a", "x", 0)) == "streams.a.x[0]"
-    assert dotted(()) == ""
+    assert format_keys(("streams", "a", "x", 0)) == "streams.a.x[0]"
+    assert format_keys(()) == ""
 
 
 def test_a_key_that_is_not_written_has_the_line_of_what_holds_it() -> None:
-    assert PLACES.line(("streams", "a", "x", "deep")) == 4
-    assert PLACES.line(("streams", "a", "missing")) == 3
-    assert PLACES.line(("memory",)) == 1
+    assert PLACES.find_line(("streams", "a", "x", "deep")) == 4
+    assert PLACES.find_line(("streams", "a", "missing")) == 3
+    assert PLACES.find_line(("memory",)) == 1
 
 
 def test_problems_are_told_in_the_order_of_the_file() -> None:
     problems = [
-        Problem(("streams", "b", "y"), "is bad"),
-        Problem((), "is odd"),
-        Problem(("streams", "a", "x"), "is worse"),
+        ConfigProblem(("streams", "b", "y"), "is bad"),
+        ConfigProblem((), "is odd"),
+        ConfigProblem(("streams", "a", "x"), "is worse"),
     ]
-    assert message(problems, PLACES) == (
+    assert format_problems(problems, PLACES) == (
         "f.yaml:1: is odd\nf.yaml:4: streams.a.x: is worse\nf.yaml:6: streams.b.y: is bad"
     )
 
 
 def test_a_copied_problem_is_told_once_where_it_is_written() -> None:
-    problems = [Problem(("streams", "a", "x"), "is bad"), Problem(("streams", "b", "x"), "is bad")]
-    assert message(problems, PLACES) == "f.yaml:4: streams.a.x: is bad"
+    problems = [ConfigProblem(("streams", "a", "x"), "is bad"), ConfigProblem(("streams", "b", "x"), "is bad")]
+    assert format_problems(problems, PLACES) == "f.yaml:4: streams.a.x: is bad"
 
 
 def test_a_problem_of_the_copy_alone_keeps_its_own_name() -> None:
-    assert message([Problem(("streams", "b", "x"), "is bad")], PLACES) == "f.yaml:4: streams.b.x: is bad"
+    assert format_problems([ConfigProblem(("streams", "b", "x"), "is bad")], PLACES) == "f.yaml:4: streams.b.x: is bad"
 
 
 def test_without_a_file_there_are_no_lines() -> None:
-    assert message([Problem(("memory",), "is bad")], Places("configuration", {}, {})) == "configuration: memory: is bad"
+    assert (
+        format_problems([ConfigProblem(("memory",), "is bad")], KeyLocations("configuration", {}, {}))
+        == "configuration: memory: is bad"
+    )
 
 
 def test_ten_problems_are_told_and_the_rest_counted() -> None:
-    told = message([Problem((f"k{n}",), "is bad") for n in range(12)], PLACES).splitlines()
+    told = format_problems([ConfigProblem((f"k{n}",), "is bad") for n in range(12)], PLACES).splitlines()
     assert len(told) == 11
     assert told[-1] == "and 2 more"
 
 
 def test_the_number_of_a_list_that_nobody_wrote_is_not_told() -> None:
-    places = Places("f.yaml", {("listen",): 2, ("many",): 3, ("many", 0): 4}, {})
-    told = message([Problem(("listen", 0), "is bad"), Problem(("many", 0), "is odd")], places)
+    places = KeyLocations("f.yaml", {("listen",): 2, ("many",): 3, ("many", 0): 4}, {})
+    told = format_problems([ConfigProblem(("listen", 0), "is bad"), ConfigProblem(("many", 0), "is odd")], places)
     assert told == "f.yaml:2: listen: is bad\nf.yaml:4: many[0]: is odd"
 
 
 def test_what_is_wrong_with_the_data_gets_the_line_of_its_key() -> None:
-    assert located("streams.a.x: is empty", PLACES) == "f.yaml:4: streams.a.x: is empty"
-    assert located("streams.a.x.deep: is empty", PLACES) == "f.yaml:4: streams.a.x.deep: is empty"
-    assert located("streams.b.x: is empty\nstreams.b: is odd", PLACES) == (
+    assert add_locations("streams.a.x: is empty", PLACES) == "f.yaml:4: streams.a.x: is empty"
+    assert add_locations("streams.a.x.deep: is empty", PLACES) == "f.yaml:4: streams.a.x.deep: is empty"
+    assert add_locations("streams.b.x: is empty\nstreams.b: is odd", PLACES) == (
         "f.yaml:4: streams.b.x: is empty\nf.yaml:6: streams.b: is odd"
     )
 
 
 def test_a_sentence_without_a_key_stays_as_it_is() -> None:
-    assert located("the disk is full: make room", PLACES) == "the disk is full: make room"
-    assert located("streams.a.x: is empty", Places("configuration", {}, {})) == "streams.a.x: is empty"
+    assert add_locations("the disk is full: make room", PLACES) == "the disk is full: make room"
+    assert add_locations("streams.a.x: is empty", KeyLocations("configuration", {}, {})) == "streams.a.x: is empty"
 
 
 def test_names_with_dots_are_found() -> None:
-    places = Places("f.yaml", {("streams",): 1, ("streams", "v1.2"): 2, ("streams", "v1.2", "labels", "a.b"): 3}, {})
-    assert located("streams.v1.2.labels.a.b.from: no such column", places).startswith("f.yaml:3: ")
-    assert located("streams.v1.2.source.path: is gone", places).startswith("f.yaml:2: ")
+    places = KeyLocations(
+        "f.yaml", {("streams",): 1, ("streams", "v1.2"): 2, ("streams", "v1.2", "labels", "a.b"): 3}, {}
+    )
+    assert add_locations("streams.v1.2.labels.a.b.from: no such column", places).startswith("f.yaml:3: ")
+    assert add_locations("streams.v1.2.source.path: is gone", places).startswith("f.yaml:2: ")
 
 
 def test_where_a_configuration_is_written_is_no_part_of_what_it_says() -> None:
-    assert Places("a.yaml", {("memory",): 3}, {}) == PLACES
+    assert KeyLocations("a.yaml", {("memory",): 3}, {}) == PLACES

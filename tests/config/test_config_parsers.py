@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from streamd.config import parsers
-from streamd.config.hints import fraction
+from streamd.config.hints import suggest_fraction
 
 Reader = Callable[[object], Any]
-count, share = parsers.whole(1, 65536), parsers.number_between(0, 1, fraction)
+count, share = parsers.build_whole_reader(1, 65536), parsers.build_number_reader(0, 1, suggest_fraction)
 BAD_PACES: tuple[object, ...] = ("fast", None, {}, 10)
 BAD_LISTS: tuple[object, ...] = ([], 5, {})
 
@@ -21,8 +21,8 @@ BAD_LISTS: tuple[object, ...] = ([], 5, {})
         (count, 65536, 65536),
         (share, 1, 1),
         (share, 0.25, 0.25),
-        (parsers.short("kind"), "full", {"kind": "full"}),
-        (parsers.short("kind"), {"kind": "none"}, {"kind": "none"}),
+        (parsers.build_short_reader("kind"), "full", {"kind": "full"}),
+        (parsers.build_short_reader("kind"), {"kind": "none"}, {"kind": "none"}),
         (parsers.read_memory, "1MiB", 1 << 20),
         (parsers.read_host_port, "[::1]:0", "[::1]:0"),
         (parsers.read_size, [1, 16384], (1, 16384)),
@@ -30,8 +30,8 @@ BAD_LISTS: tuple[object, ...] = ([], 5, {})
         (parsers.read_levels, [0, 255.0], (0, 255.0)),
         (parsers.read_levels, [0, 0, 0], (0, 0, 0)),
         (parsers.read_levels, [1, 1, 1], (1, 1, 1)),
-        (parsers.read_bounds(0.5, 2), [0.5, 2], (0.5, 2)),
-        (parsers.read_bounds(0.5, 2), [1, 1], (1, 1)),
+        (parsers.build_bounds_reader(0.5, 2), [0.5, 2], (0.5, 2)),
+        (parsers.build_bounds_reader(0.5, 2), [1, 1], (1, 1)),
         (parsers.read_range, [0, 1], (0.0, 1.0)),
         (parsers.read_range, [-0.5, 65535], (-0.5, 65535.0)),
         (parsers.read_classes, ["cat", 0], ("cat", 0)),
@@ -79,7 +79,7 @@ def test_what_is_allowed_is_read(read: Reader, written: object, value: object) -
         ),
         *((parsers.read_range, written, "the number of black comes first") for written in ([1, 0], [1, 1])),
         *(
-            (parsers.read_bounds(0.5, 2), written, r"\[least, most\], both from 0.5 to 2")
+            (parsers.build_bounds_reader(0.5, 2), written, r"\[least, most\], both from 0.5 to 2")
             for written in (1, [1], [1, 1, 1], [2, 1], [0.4, 1], [1, 2.1], [True, 2], ["1", 2], None)
         ),
         *(

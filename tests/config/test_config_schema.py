@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from streamd.config import Config, StreamConfig, load
+from streamd.config import Config, StreamConfig, load_config
 from streamd.config.schema_sections import MeanStd
 from streamd.dataset.files import FolderSource
 from streamd.dataset.sources import LabelSource, SplitRule
@@ -18,7 +18,7 @@ RANDOM_CROP = {"size": [8, 8], "resize": "random_crop"}
 
 
 def config(stream: dict[str, Any] | None = None, **top: Any) -> Config:
-    return load({**top, "streams": {"s": {**FILES, **(stream or {})}}})
+    return load_config({**top, "streams": {"s": {**FILES, **(stream or {})}}})
 
 
 def stream(**keys: Any) -> StreamConfig:
@@ -76,7 +76,7 @@ def test_a_store_is_shuffled_in_chunks_unless_another_kind_is_written(kind: str)
 def test_the_shuffle_that_nobody_wrote_is_not_copied_to_a_stream_of_another_kind() -> None:
     store = {"source": STORES["hdf5"]}
     images = {"like": "store", **FILES}
-    streams = load(
+    streams = load_config(
         {
             "streams": {
                 "store": store,

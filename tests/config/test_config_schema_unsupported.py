@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streamd.config import load, not_served
+from streamd.config import list_unserved_settings, load_config
 
 PLAIN = {"source": {"kind": "folder", "path": "d"}, "image": {"size": [8, 8]}}
 NPY = {"kind": "npy", "path": "a.npy"}
@@ -15,7 +15,7 @@ TABLE = {"kind": "table", "path": "t.csv", "image": "file"}
 
 
 def findings(stream: dict[str, Any], **top: Any) -> list[str]:
-    return not_served(load({**top, "streams": {"s": {**PLAIN, **stream}}}))
+    return list_unserved_settings(load_config({**top, "streams": {"s": {**PLAIN, **stream}}}))
 
 
 @pytest.mark.parametrize(
@@ -77,5 +77,5 @@ def test_a_folder_whose_name_is_not_utf8_is_told_before_a_worker_is(tmp_path: Pa
     odd = tmp_path / os.fsdecode(b"a\xff")
     odd.mkdir()
     (odd / "config.yaml").write_text("streams: {s: {source: {kind: folder, path: d}, image: {size: [8, 8]}}}")
-    (told,) = not_served(load(odd / "config.yaml"))
+    (told,) = list_unserved_settings(load_config(odd / "config.yaml"))
     assert re.search(r"^streams: .*a\\udcff', no name in UTF-8, is not served by this version; keep it elsewhere", told)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from streamd.config import Config, StreamConfig, load
+from streamd.config import Config, StreamConfig, load_config
 from streamd.daemon import data_places as places
 from streamd.daemon import slow_lookup
 from streamd.daemon.daemon import Daemon
@@ -25,7 +25,7 @@ LIMIT_S = 20.0
 
 def config(*sources: Mapping[str, object]) -> Config:
     streams = {f"s{number}": {"source": source, "image": {"size": [8, 8]}} for number, source in enumerate(sources)}
-    return load({"streams": streams})
+    return load_config({"streams": streams})
 
 
 def folder(path: Path) -> dict[str, object]:
@@ -47,7 +47,9 @@ def test_arrays_of_labels_and_weights_are_places_and_absent_while_they_are_not_t
     (tmp_path / "data" / "cat").mkdir(parents=True)
     source, arrays = folder(tmp_path / "data"), [tmp_path / name for name in ("y.npy", "w.npy")]
     stream = {"source": source, "image": {"size": [8, 8]}, "weights": str(arrays[1])}
-    streams = load({"streams": {"s": {**stream, "labels": {"y": {"type": "int", "from": str(arrays[0])}}}}}).streams
+    streams = load_config(
+        {"streams": {"s": {**stream, "labels": {"y": {"type": "int", "from": str(arrays[0])}}}}}
+    ).streams
     assert data_places(streams.values()) == [tmp_path / "data", *arrays]
     arrays[0].touch()
     assert absences(*streams.values()) == [f"'{arrays[1]}': not there, or empty"]

@@ -14,8 +14,8 @@ import pytest
 from daemons import stream_config, write_images
 from served_folders import change_times
 
-from streamd.config import Config, load
-from streamd.daemon.data_places import find_written, warn_of_labels
+from streamd.config import Config, load_config
+from streamd.daemon.data_places import find_newer_files, warn_of_newer_labels
 from streamd.daemon.streams.catalog import is_listed, list_samples, open_streams
 from streamd.daemon.streams.served_stream import ServedStream
 
@@ -34,7 +34,7 @@ def over_table(folder: Path) -> tuple[Config, Path]:
     table = folder.with_name("all.csv")
     table.write_text("image,score\n" + "".join(f"{name},1\n" for name in names))
     source = {"kind": "table", "path": str(table), "image": "image", "root": str(folder)}
-    return load({"streams": {"train": stream_config(folder, source=source, labels={"score": "int"})}}), table
+    return load_config({"streams": {"train": stream_config(folder, source=source, labels={"score": "int"})}}), table
 
 
 def served(config: Config, state: Path) -> list[ServedStream]:
@@ -60,7 +60,7 @@ async def warned(config: Config, streams: list[ServedStream], answers: threading
     """What it says at last of files of which one was written since."""
     handler = Warnings()
     logging.getLogger("streamd").addHandler(handler)
-    warn_of_labels(config, streams)
+    warn_of_newer_labels(config, streams)
     assert handler.said == []
     answers.set()
     async with asyncio.timeout(LIMIT_S):
@@ -104,13 +104,13 @@ def test_a_table_on_a_dead_mount_keeps_no_stream_from_being_opened(
     monkeypatch.setattr(os, "stat", stat_dead)
     streams = served(config, tmp_path / "state")
     assert [stream.spec.samples for stream in streams] == [4]
-    assert find_written([table], streams[0].manifest_path) == []
+    assert find_newer_files([table], streams[0].manifest_path) == []
 
 
 def test_a_table_that_was_not_written_since_is_not_spoken_of(folder: Path, tmp_path: Path) -> None:
     config, table = over_table(folder)
     (stream,) = served(config, tmp_path / "state")
-    assert find_written([table], stream.manifest_path) == []
+    assert find_newer_files([table], stream.manifest_path) == []
 
 
 @pytest.mark.parametrize("key", ["labels", "weights"])
@@ -119,7 +119,7 @@ def test_arrays_of_labels_and_weights_written_since_are_spoken_of(folder: Path, 
     np.save(tmp_path / "y.npy", np.arange(4))
     named = {"labels": {"y": {"type": "int", "from": str(tmp_path / "y.npy")}}, "weights": str(tmp_path / "y.npy")}
     source = {"kind": "npy", "path": str(tmp_path / "x.npy")}
-    config = load({"streams": {"train": stream_config(folder, source=source, image={}, **{key: named[key]})}})
+    config = load_config({"streams": {"train": stream_config(folder, source=source, image={}, **{key: named[key]})}})
     streams = served(config, tmp_path / "state")
     change_times(tmp_path / "y.npy", streams[0].manifest_path.stat().st_mtime_ns + LATER_NS)
     (said,) = asyncio.run(warned(config, streams, threading.Event()))

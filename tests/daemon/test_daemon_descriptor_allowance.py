@@ -85,12 +85,12 @@ def test_streams_that_a_reload_adds_must_fit_beside_what_was_promised() -> None:
 def test_a_stream_that_is_reloaded_has_no_more_descriptors_open_than_are_counted(tmp_path: Path) -> None:
     write_images(tmp_path / "data", {"cat": 3}, size=(8, 8))
     before = len(list(Path("/proc/self/fd").iterdir()))
-    locks = ListLocks().of({name: tmp_path / f"{name}.lock" for name in ("list", "verdicts", "next")})
+    locks = ListLocks().locks_by_stream({name: tmp_path / f"{name}.lock" for name in ("list", "verdicts", "next")})
     now, then = (
         serve(tmp_path / "data", tmp_path / "state", cache={"path": str(tmp_path / name)}) for name in ("a", "b")
     )
-    now = replace(now, lock=locks["list"], verdicts_lock=locks["verdicts"])
-    then = replace(then, lock=locks["next"])
+    now = replace(now, list_lock=locks["list"], verdicts_lock=locks["verdicts"])
+    then = replace(then, list_lock=locks["next"])
     register = Register([now])
     register.add(then)  # as its next version is opened
     assert len(list(Path("/proc/self/fd").iterdir())) - before == STREAM_DESCRIPTORS

@@ -13,15 +13,15 @@ from daemons import stream_config, write_images
 from programs import Write
 from served_folders import change_times
 
-from streamd.config import Config, load
-from streamd.config.locations import Places
+from streamd.config import Config, load_config
+from streamd.config.locations import KeyLocations
 from streamd.core.bad_samples import BadSample
 from streamd.core.spec import PixelId
 from streamd.daemon.descriptor_allowance import allow
 from streamd.daemon.dispatcher import Service
 from streamd.daemon.engine.engine import LocalEngine
 from streamd.daemon.reload import Reloader, introduce
-from streamd.daemon.streams.catalog import list_samples, open_streams, unlisted
+from streamd.daemon.streams.catalog import find_unlisted_streams, list_samples, open_streams
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import ConfigError
 from streamd.ipc.worker_messages import CachePlace
@@ -38,8 +38,8 @@ class Daemon:
         self.stale: set[str] = set()  # streams whose transforms need new workers
 
     def read(self, streams: dict[str, Any], **settings: object) -> tuple[Config, list[ServedStream]]:
-        config = load({"streams": streams, **settings})
-        list_samples(config, self.state, lambda *_: None, names=unlisted(config, self.state))
+        config = load_config({"streams": streams, **settings})
+        list_samples(config, self.state, lambda *_: None, names=find_unlisted_streams(config, self.state))
         return config, open_streams(config, self.state)
 
     def start(self, streams: dict[str, Any]) -> Config:
@@ -136,7 +136,7 @@ def test_a_stream_that_no_worker_can_open_goes_on_as_it_was_and_others_change(
 
     async def read() -> tuple[Config, list[ServedStream]]:
         config, streams = daemon.read({"a": a | {"batch_size": 4}, "b": b | {"batch_size": 4}})
-        config._places = Places("config.yaml", {("streams", "a"): 3}, {})
+        config._places = KeyLocations("config.yaml", {("streams", "a"): 3}, {})
         return config, streams
 
     run(daemon, running, read)
@@ -168,18 +168,18 @@ def test_a_list_that_turns_out_the_same_is_kept_with_its_verdicts(
 ) -> None:
     running = daemon.start({"a": a})
     kept = daemon.streams["a"]
-    kept.quarantine.record([BadSample(3, "bad")])
+    kept.quarantine.record_verdicts([BadSample(3, "bad")])
     reload(daemon, running, {"a": a, "c": b | {"labels": {"a": "category"}}, "b": b})
     assert "a" in daemon.streams
     assert daemon.told[0].startswith("open a"), "the classes of b's folder are a's now, too"
 
     daemon.told.clear()
     kept = daemon.streams["a"]
-    kept.quarantine.record([BadSample(4, "bad")])
+    kept.quarantine.record_verdicts([BadSample(4, "bad")])
     reload(daemon, running, {"a": a, "again": a, "c": b | {"labels": {"a": "category"}}, "b": b})
     assert daemon.told == ["open again", "change again: "]
     assert daemon.streams["a"] is kept
-    kept.quarantine.record([BadSample(5, "worse")])
+    kept.quarantine.record_verdicts([BadSample(5, "worse")])
     _, (anew, *_) = daemon.read({"a": a, "again": a, "c": b | {"labels": {"a": "category"}}, "b": b})
     assert anew.manifest_path != kept.manifest_path
     assert anew.quarantine.reasons == {4: "bad", 5: "worse"}
@@ -204,7 +204,7 @@ def test_files_that_were_written_since_end_a_kept_name_when_it_is_listed_anew(
     daemon: Daemon, a: dict[str, Any]
 ) -> None:
     running = daemon.start({"a": a})
-    daemon.streams["a"].quarantine.record([BadSample(3, "bad")])
+    daemon.streams["a"].quarantine.record_verdicts([BadSample(3, "bad")])
     change_times(daemon.streams["a"].manifest.root / "cat" / "0000.jpg", 10**18)
     reload(daemon, running, {"a": a, "again": a})
     assert "its files were listed anew" in daemon.told[1]
@@ -215,7 +215,7 @@ def test_a_new_version_of_the_same_list_knows_what_the_old_one_still_finds(daemo
     running = daemon.start({"a": a})
     was = daemon.streams["a"]
     reload(daemon, running, {"a": a | {"normalize": "unit"}})
-    was.quarantine.record([BadSample(3, "bad")])
+    was.quarantine.record_verdicts([BadSample(3, "bad")])
     assert daemon.streams["a"].quarantine.reasons == {3: "bad"}
 
 
@@ -224,7 +224,7 @@ def test_a_list_made_anew_in_the_place_of_one_that_was_removed_has_no_verdicts_o
 ) -> None:
     running = daemon.start({"a": a})
     was = daemon.streams["a"]
-    was.quarantine.record([BadSample(3, "bad")])
+    was.quarantine.record_verdicts([BadSample(3, "bad")])
     was.manifest_path.unlink()
     write_images(was.manifest.root, {"ant": 1}, size=(8, 8))
     reload(daemon, running, {"a": a})
@@ -349,7 +349,7 @@ def test_what_a_transform_raised_on_is_forgiven_when_it_is_edited_and_remembered
     daemon: Daemon, transformed: dict[str, Any], program: Write
 ) -> None:
     running = daemon.start(transformed)
-    daemon.streams["a"].quarantine.record([BadSample(0, "transform raised ValueError")])
+    daemon.streams["a"].quarantine.record_verdicts([BadSample(0, "transform raised ValueError")])
     program("one", "# edited")
     reload(daemon, running, transformed)
     assert daemon.streams["a"].quarantine.reasons == {}

@@ -17,7 +17,7 @@ from streamd.core.status import RESTING_S, SessionStatus
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.status_builder import SPAN_S, Overview
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.daemon.streams.shuffle_score import Mixing, ShuffleMeter
+from streamd.daemon.streams.shuffle_score import MixingScore, ShuffleMeter
 from streamd.scheduler import SchedulerLimits, Window
 from streamd.scheduler.events import CreditGranted, ProgressReported, Subscribed
 
@@ -251,7 +251,7 @@ def test_the_mixing_of_a_stream_is_told_with_what_to_do_about_it(desk: Desk, mon
     (plain,) = desk.overview.status(desk.window, 1.0, draining=False).streams
     assert (plain.shuffle_score, plain.poorly_mixed) == (None, None)  # of one class
     meter = ShuffleMeter(desk.stream.spec, desk.stream.manifest.gather_label)
-    monkeypatch.setattr(meter, "measure_mixing", lambda: Mixing("label", 0.25, 0.01, "mix it"))
+    monkeypatch.setattr(meter, "measure_mixing", lambda: MixingScore("label", 0.25, 0.01, "mix it"))
     poor = replace(desk.stream, shuffle_meter=meter)
     desk.overview.streams = {"train": poor}
     (told,) = desk.overview.status(desk.window, 1.0, draining=False).streams

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from account_log import Began, Ended, Record, Settled, Step, images_digest, labels_digest, read_records
 from sample_batches import joined
 
-from streamd.config import load
+from streamd.config import load_config
 from streamd.core.bad_samples import MASKED, RowStatus, resolve_bad_samples
 from streamd.core.receipt import Receipt, compute_expected_digest
 from streamd.core.sampler import PAD_ID, Ids
@@ -39,7 +39,7 @@ class Truth:
 
     def __init__(self, config: Mapping[str, object], stream: str, state: Path) -> None:
         """Lists the data of a configuration into `state`, a folder of the oracle's own, and decodes it."""
-        loaded = load(dict(config))
+        loaded = load_config(dict(config))
         list_samples(loaded, state, lambda *_: None)
         self.served = next(each for each in open_streams(loaded, state) if each.spec.name == stream)
         self.spec = self.served.spec
@@ -52,7 +52,7 @@ class Truth:
         self.served.manifest.close()
 
     def planned(self, key: Key) -> Ids:
-        return self.served.planned(*key)
+        return self.served.plan_batch_ids(*key)
 
     def resolved(self, key: Key, bad: frozenset[int]) -> tuple[Ids, RowStatus]:
         return resolve_bad_samples(self.planned(key), bad, self.spec.bad_policy)
@@ -94,7 +94,7 @@ def _decode_all(stream: ServedStream) -> npt.NDArray[np.uint8]:
     """Every sample's pixels, (n, H, W, C)."""
     pixels = np.zeros((stream.spec.samples, *stream.spec.image_shape), dtype=np.uint8)
     for sample, row in enumerate(pixels):
-        decode_image((stream.manifest.root / stream.file(sample)).read_bytes(), row, stream.spec.image)
+        decode_image((stream.manifest.root / stream.format_file_name(sample)).read_bytes(), row, stream.spec.image)
     return pixels
 
 

@@ -7,8 +7,8 @@ from typing import Final
 
 from mistake import GOOD, SERVE, TABLE, Mistake
 
-from streamd.config import load
-from streamd.daemon.streams.catalog import list_samples, lock_paths
+from streamd.config import load_config
+from streamd.daemon.streams.catalog import build_lock_paths, list_samples
 from streamd.daemon.streams.manifest_locks import ListLock
 
 TRAIN: Final = "streamd-train --stream train --epochs 1 --save model.keras"
@@ -24,10 +24,10 @@ def no_folder(place: Path) -> None:
 
 def serve_already(place: Path) -> ListLock:
     """Holds the list as a daemon that serves it does."""
-    config = load(place / "config.yaml")
+    config = load_config(place / "config.yaml")
     list_samples(config, place / "state", lambda *_: None)
-    lock = ListLock(lock_paths(config, place / "state")["train"])
-    assert lock.share()
+    lock = ListLock(build_lock_paths(config, place / "state")["train"])
+    assert lock.acquire_shared()
     return lock
 
 

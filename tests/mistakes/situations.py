@@ -22,7 +22,7 @@ from mistake import Mistake
 from programs import forgotten
 
 import streamd
-from streamd.config import Given
+from streamd.config import ConfigInput
 from streamd.core import log
 from streamd.daemon.streams import listing_process
 from streamd.errors import ConfigError, StreamdError
@@ -147,7 +147,7 @@ def run_code(mistake: Mistake, endpoint: str) -> Ended:
     return Ended(caught.value.exit_status, [f"{caught.type.__name__}: {caught.value}"])
 
 
-async def _list_here(config: Given, state: Path, *, anew: bool = False) -> None:
+async def _list_here(config: ConfigInput, state: Path, *, anew: bool = False) -> None:
     """Lists as the listing's process does, without the half second that it takes to start."""
     asked, said = io.TextIOWrapper(io.BytesIO(msgspec.json.encode(config, enc_hook=os.fspath))), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(said):

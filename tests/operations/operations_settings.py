@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from operations_table import ROOT, code, table
 
-from streamd.config.json_schema import Schema, json_schema
+from streamd.config.json_schema import JsonSchema, build_json_schema
 from streamd.config.units import format_bytes
 
 UNIT: Final = ROOT / "systemd" / "streamd.service"
@@ -135,20 +135,20 @@ class Setting:
 
 def of_daemon() -> Iterator[Setting]:
     """The keys beside `streams`."""
-    schema = json_schema()
+    schema = build_json_schema()
     yield from _keys({name: each for name, each in schema["properties"].items() if name != "streams"}, schema, "")
 
 
 def of_streams() -> Iterator[Setting]:
     """The keys of a stream, but for those of its source."""
-    schema = json_schema()
+    schema = build_json_schema()
     properties = schema["definitions"]["StreamConfig"]["properties"]
     yield from _keys({name: each for name, each in properties.items() if name != "source"}, schema, "")
 
 
 def of_sources() -> dict[tuple[str, str], list[str]]:
     """Keys and texts of sources, and the kinds that have each."""
-    definitions = json_schema()["definitions"]
+    definitions = build_json_schema()["definitions"]
     found: dict[tuple[str, str], list[str]] = {}
     for name, definition in sorted(definitions.items()):
         if name.endswith("Source"):
@@ -159,7 +159,7 @@ def of_sources() -> dict[tuple[str, str], list[str]]:
     return found
 
 
-def _keys(properties: Schema, schema: Schema, above: str) -> Iterator[Setting]:
+def _keys(properties: JsonSchema, schema: JsonSchema, above: str) -> Iterator[Setting]:
     for name, each in properties.items():
         parts = [schema["definitions"][part] for part in _parts(each)]
         if not parts or name in {"labels", "normalize"}:
@@ -176,7 +176,7 @@ def _parts(schema: Any) -> list[str]:
     return [part for each in schema for part in _parts(each)] if isinstance(schema, list) else []
 
 
-def _default(schema: Schema) -> str:
+def _default(schema: JsonSchema) -> str:
     default = schema.get("default")
     if default is None:
         return ""

@@ -12,7 +12,7 @@ from operations_table import PAGE, ROOT, prose
 from PIL import Image
 
 from streamd.cli.pack.workdir import Work
-from streamd.config import load
+from streamd.config import load_config
 from streamd.core.spec import PixelId
 from streamd.daemon.reload_plan import compare
 from streamd.daemon.streams import catalog
@@ -87,7 +87,7 @@ def test_a_changed_setting_takes_effect_as_the_page_says(
 
 
 def served(stream: dict[str, Any], state: Path) -> ServedStream:
-    config = load({"streams": {"train": stream}})
+    config = load_config({"streams": {"train": stream}})
     list_samples(config, state, lambda *_: None)
     (found,) = open_streams(config, state)
     return found
@@ -109,7 +109,7 @@ def test_every_variable_that_is_read_is_there() -> None:
 def test_what_lies_on_the_disk_is_called_as_the_page_says(tmp_path: Path) -> None:
     names = [
         f"….{list_of(tmp_path).suffix.removeprefix('.')}",
-        f"….{catalog._VERDICTS.removeprefix('.')}",
+        f"….{catalog._VERDICTS_SUFFIX.removeprefix('.')}",
         f"….{CacheLayout('', PixelId(''), 1, 1).cache_file_name.rpartition('.')[2]}",
         Work(tmp_path / "NAME").folder.name,
     ]
@@ -117,5 +117,7 @@ def test_what_lies_on_the_disk_is_called_as_the_page_says(tmp_path: Path) -> Non
 
 
 def list_of(state: Path) -> Path:
-    (path,) = catalog._paths(load({"streams": {"train": {**STREAM, "batch_size": 4}}}), state).values()
+    (path,) = catalog._build_manifest_paths(
+        load_config({"streams": {"train": {**STREAM, "batch_size": 4}}}), state
+    ).values()
     return path

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from roff import bold, example, italic, marked, paragraphs, plain, title
 
-from streamd.config.json_schema import json_schema
-from streamd.config.schema import Config, not_served
+from streamd.config.json_schema import build_json_schema
+from streamd.config.schema import Config, list_unserved_settings
 from streamd.config.units import format_bytes
 
 Schema = dict[str, Any]
@@ -54,7 +54,7 @@ _NO_BOUND: Final = 2**31  # where the next one up would be, it says nothing to a
 
 def config_page(version: str) -> str:
     """The page, section 5."""
-    schema = json_schema()
+    schema = build_json_schema()
     definitions: dict[str, Schema] = schema["definitions"]
     stream = definitions["StreamConfig"]
     sources = [each["$ref"].rpartition("/")[2] for each in stream["properties"]["source"]["oneOf"]]
@@ -69,7 +69,9 @@ def config_page(version: str) -> str:
         kind = source["properties"]["kind"]["const"]
         lines += [f'.SS "{plain(f"kind: {kind}")}"', marked(source["description"]), *_keys(source, definitions)]
     lines += [".SH NOT YET", marked("This version refuses, by name, what later ones are to do:")]
-    lines += [line for each in not_served(Config.model_validate(LATER)) for line in (".PP", plain(each) + ".")]
+    lines += [
+        line for each in list_unserved_settings(Config.model_validate(LATER)) for line in (".PP", plain(each) + ".")
+    ]
     return "\n".join([*lines, ".SH FILES", ".TP", italic("/etc/streamd/config.yaml"), "That of the service.",
                       ".SH SEE ALSO", plain("streamd(1), streamd-train(1)"), ""])  # fmt: skip
 

@@ -14,7 +14,7 @@ from roff import bold, marked, paragraphs, plain
 
 from streamd.cli import install_service
 from streamd.cli.terminal.run_guarded import INTERRUPTED, TERMINATED
-from streamd.config.json_schema import json_schema
+from streamd.config.json_schema import build_json_schema
 from streamd.errors import ConfigError, StreamdError
 
 STREAMD = Path(__file__).resolve().parents[2] / "streamd"
@@ -61,7 +61,7 @@ def test_every_command_and_option_is_explained(program: str) -> None:
 
 def test_every_key_of_a_configuration_is_explained() -> None:
     text = man(5, "streamd-config").read_text(encoding="utf-8")
-    schema = json_schema()
+    schema = build_json_schema()
     for part in (schema, *schema["definitions"].values()):
         for name, key in part["properties"].items():
             assert "const" in key or f".TP\n{bold(name)}\n{marked(key['description'])}" in text, name

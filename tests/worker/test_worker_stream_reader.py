@@ -107,7 +107,7 @@ def test_a_root_that_is_mounted_over_is_read_where_its_path_leads(
 
 
 def file_mtime_ns(stream: ServedStream, name: Path) -> int:
-    names = [stream.file(each) for each in range(stream.spec.samples)]
+    names = [stream.format_file_name(each) for each in range(stream.spec.samples)]
     return int(stream.manifest.mtimes_ns[names.index(str(name))])
 
 

@@ -16,7 +16,7 @@ from streamd.cli.check.reader_messages import Seen, Told
 from streamd.cli.check.reader_pool import COMMAND, Readers
 from streamd.cli.check.summary import summed_up
 from streamd.cli.check.totals import Tally, chosen, groups
-from streamd.config import Config, load, located, locations, not_served
+from streamd.config import Config, list_unserved_settings, load_config, locate_errors, locations
 from streamd.core.text import escape_unprintable
 from streamd.daemon.streams.catalog import list_samples, open_streams
 
@@ -47,19 +47,19 @@ def survey(path: Path, wish: Wish, progress: Progress) -> Findings:
 
     Raises ConfigError for what `streamd serve` would not start with, StreamdError when nothing can be read.
     """
-    config = load(path)
-    unserved = not_served(config)
+    config = load_config(path)
+    unserved = list_unserved_settings(config)
     served = _without(config, unserved)
-    refused = [escape_unprintable(locations.located(sentence, config.places)) for sentence in unserved]
+    refused = [escape_unprintable(locations.add_locations(sentence, config.key_locations)) for sentence in unserved]
     if not served.streams:
         return Findings(config.memory, config.worker_count, {}, refused=refused)
     with tempfile.TemporaryDirectory(prefix="streamd-check-") as folder:
-        with located(config):
+        with locate_errors(config):
             list_samples(served, Path(folder), progress.listed)
             streams = open_streams(served, Path(folder))
         try:
             tallies = [Tally(stream, chosen(stream.spec.samples, wish.most)) for stream in streams]
-            with located(config):
+            with locate_errors(config):
                 processes, notes = asyncio.run(_read(tallies, served, wish, progress))
             return summed_up(tallies, served, processes, refused=refused, notes=notes)
         finally:

@@ -30,7 +30,7 @@ from streamd.config import Config
 from streamd.core.spec import LabelSpec, StreamSpec
 from streamd.core.text import format_count
 from streamd.daemon.streams.served_stream import ServedStream
-from streamd.daemon.streams.shuffle_score import stored
+from streamd.daemon.streams.shuffle_score import score_stored_order
 from streamd.limits import DEFAULT_CREDIT
 from streamd.scheduler.admission import SchedulerLimits, ahead_slots
 
@@ -82,7 +82,7 @@ def _same(names: Sequence[str]) -> str:
 
 def _of_stream(tally: Tally, config: Config, processes: int, groups: Groups) -> StreamFinding:
     stream, spec = tally.stream, tally.stream.spec
-    in_order = stored(spec, stream.manifest.gather_label)
+    in_order = score_stored_order(spec, stream.manifest.gather_label)
     chunks = unpacking(stream, processes)
     return StreamFinding(
         samples=spec.samples,
@@ -95,7 +95,9 @@ def _of_stream(tally: Tally, config: Config, processes: int, groups: Groups) -> 
         labels={name: labels.describe(each, stream.manifest.label_column(name)) for name, each in spec.labels.items()},
         pictures=_pictures(tally),
         unreadable=_unreadable(tally),
-        duplicates=[[stream.file(sample_id) for sample_id in ids] for ids in duplicates.repeats(groups, spec.name)],
+        duplicates=[
+            [stream.format_file_name(sample_id) for sample_id in ids] for ids in duplicates.repeats(groups, spec.name)
+        ],
         bad_samples=BadSamples(spec.bad_policy, stream.max_bad_fraction, _stops(tally)),
         memory=_memory(stream, config),
         epoch=_epoch(tally, processes, chunks),
@@ -103,7 +105,7 @@ def _of_stream(tally: Tally, config: Config, processes: int, groups: Groups) -> 
         shuffle=_shuffled(spec),
         shuffle_score=stream.shuffle_score,
         stored_score=None if in_order is None else in_order.score,
-        poorly_mixed=stream.poorly_mixed,
+        poorly_mixed=stream.mixing_advice,
         unpacking=chunks,
         weights=_weights(stream),
     )
@@ -130,7 +132,10 @@ def _pictures(tally: Tally) -> Pictures:
 
 def _unreadable(tally: Tally) -> list[Unreadable]:
     faults = sorted(tally.faults, key=lambda fault: fault.sample_id)
-    return [Unreadable(each.sample_id, tally.stream.file(each.sample_id), each.reason, each.effect) for each in faults]
+    return [
+        Unreadable(each.sample_id, tally.stream.format_file_name(each.sample_id), each.reason, each.effect)
+        for each in faults
+    ]
 
 
 def _stops(tally: Tally) -> str | None:
@@ -138,11 +143,11 @@ def _stops(tally: Tally) -> str | None:
     stream = tally.stream
     known = stream.quarantine.reasons  # of this look alone, in memory
     known.update({fault.sample_id: fault.reason for fault in tally.faults if fault.effect in VERDICTS})
-    reason = stream.too_many_bad()
+    reason = stream.explain_too_many_bad()
     other = next((fault for fault in tally.faults if fault.effect not in VERDICTS), None)
     if reason is not None or other is None:
         return reason
-    return f"{stream.file(other.sample_id)}: {other.reason}, which is no fault that it steps over"
+    return f"{stream.format_file_name(other.sample_id)}: {other.reason}, which is no fault that it steps over"
 
 
 def _memory(stream: ServedStream, config: Config) -> Memory:
@@ -170,7 +175,7 @@ def _epoch(tally: Tally, processes: int, chunks: Unpacking | None) -> EpochTime:
 
 def _leak(shared: duplicates.Shared, streams: Streams) -> Leak:
     first, second = shared.example
-    names = (streams[shared.first].file(first), streams[shared.second].file(second))
+    names = (streams[shared.first].format_file_name(first), streams[shared.second].format_file_name(second))
     return Leak(shared.first, shared.second, shared.files, names)
 
 
@@ -187,7 +192,7 @@ def _contradictions(groups: Groups, streams: Streams) -> Iterator[Contradiction]
     for conflict in labels.conflicts(groups, specs, values):
         yield Contradiction(
             conflict.label,
-            [f"{stream}: {streams[stream].file(sample_id)}" for stream, sample_id in conflict.samples],
+            [f"{stream}: {streams[stream].format_file_name(sample_id)}" for stream, sample_id in conflict.samples],
             [worded(conflict.label, *twin) for twin in conflict.samples],
             trouble=conflict.type in {"category", "tags"},
         )

@@ -87,7 +87,7 @@ class Decoding:
             job.key.index,
             job.delivered if whole else job.delivered[good],
             images if whole else images[good],
-            self._stream.bad_rows(0, job.key.index, job.marks),
+            self._stream.list_bad_rows(0, job.key.index, job.marks),
             job.slot,
         )
 

@@ -57,13 +57,13 @@ def pack(
     """
     try:
         from streamd.cli.pack import progress, run  # noqa: PLC0415 - as above
-        from streamd.config import load  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
+        from streamd.config import load_config  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a library", "serve", "streamd pack") from error
     wish = run.Wish(stream, destination, read_format(format_), shuffle, restart, read_size(shard_bytes))
     with progress.shown() as shown, _told(shown.note):
         try:
-            packed = run.pack(load(config), wish, shown)
+            packed = run.pack(load_config(config), wish, shown)
         except KeyboardInterrupt:
             shown.note("stopped; nothing is there yet. The same command goes on where it was")
             raise

@@ -171,7 +171,7 @@ class _Run:
             )
         fresh = Journal(identity=wanted, samples=spec.samples, batch_rows=spec.batch_size)
         account = Account(begun or fresh, self._work.journal, self._writer)
-        self._stream.quarantine.record(BadSample(each.sample_id, each.reason) for each in account.bad)
+        self._stream.quarantine.record_verdicts(BadSample(each.sample_id, each.reason) for each in account.bad)
         return account
 
     # --- the end

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from streamd.config import Config, located, not_served
-from streamd.config.locations import located as placed
+from streamd.config import Config, list_unserved_settings, locate_errors
+from streamd.config.locations import add_locations as placed
 from streamd.core.sampler import SampleOrder
-from streamd.daemon.streams.catalog import Progress, families, list_samples, open_streams
+from streamd.daemon.streams.catalog import ListingProgress, group_families, list_samples, open_streams
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import ConfigError, suggest_name
 from streamd.limits import MAX_BATCH_ROWS, PACK_BATCH_BYTES, TASK_ROWS
@@ -21,14 +21,14 @@ _PART_OF_MEMORY: Final = 8  # that a batch may take
 
 
 @contextmanager
-def listed(config: Config, name: str, folder: Path, progress: Progress) -> Iterator[ServedStream]:
+def listed(config: Config, name: str, folder: Path, progress: ListingProgress) -> Iterator[ServedStream]:
     """Lists the samples of stream `name`, as they are now, into `folder`, which is emptied. Raises ConfigError.
 
     Streams that share classes with it are listed, too: the classes shall have the numbers that trainers know.
     """
     part = _family(config, name)
     shutil.rmtree(folder, ignore_errors=True)
-    with located(part):
+    with locate_errors(part):
         list_samples(part, folder, progress)
         streams = open_streams(part, folder)
     try:
@@ -44,14 +44,14 @@ def _family(config: Config, name: str) -> Config:
     if name not in config.streams:
         known = ", ".join(config.streams)
         raise ConfigError(f"no stream {name!r}{suggest_name(name, config.streams)}; the configuration has {known}")
-    family = next(family for family in families(config) if name in family)
+    family = next(family for family in group_families(config) if name in family)
     kept = {
         each: config.streams[each].model_copy(update={"transform": None}) for each in config.streams if each in family
     }
     part = config.model_copy(update={"streams": kept})
-    unserved = [text for text in not_served(part) if text.startswith("streams.")]
+    unserved = [text for text in list_unserved_settings(part) if text.startswith("streams.")]
     if unserved:
-        raise ConfigError("\n".join(placed(text, config.places) for text in unserved))
+        raise ConfigError("\n".join(placed(text, config.key_locations) for text in unserved))
     return part
 
 

@@ -99,7 +99,7 @@ class TarWriter:
     def _file(self, sample_id: int) -> bytes:
         found = self._source.read_sample(sample_id)
         if isinstance(found, UnfilledRow):
-            name = self._subject.stream.file(sample_id)
+            name = self._subject.stream.format_file_name(sample_id)
             raise PackError(f"{name} was decoded and cannot be read again: {found.reason}")
         return found
 

@@ -37,7 +37,7 @@ class Subject:
         """The ids of the rows of the pack, in their order, some at a time."""
         batches = self.stream.spec.batches
         for first in range(0, batches, _BLOCK_BATCHES):
-            ids, _ = self.stream.planned_together(0, range(first, min(first + _BLOCK_BATCHES, batches)))
+            ids, _ = self.stream.plan_several_ids(0, range(first, min(first + _BLOCK_BATCHES, batches)))
             yield ids[~np.isin(ids, bad)] if bad.size else ids
 
 

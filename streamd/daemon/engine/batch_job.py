@@ -45,7 +45,7 @@ class BatchJob:
 
     def _resolve_ids(self) -> None:
         self.verdicts = len(self.stream.quarantine.reasons)
-        self.delivered, self.marks = self.stream.resolved(self.key.epoch, self.key.index)
+        self.delivered, self.marks = self.stream.resolve_batch_ids(self.key.epoch, self.key.index)
 
     def make_first_tasks(self, numbers: Iterator[int]) -> list[Task]:
         """The tasks that fill the whole batch."""
@@ -110,7 +110,7 @@ class Task(FillRows, frozen=True, eq=False, kw_only=True):
     @property
     def file_names(self) -> str:
         """The first of its files, by name."""
-        return ", ".join(self.job.stream.file(int(each)) for each in self.ids[:3] if each >= 0)
+        return ", ".join(self.job.stream.format_file_name(int(each)) for each in self.ids[:3] if each >= 0)
 
     def split_suspect(self, sample_id: int, numbers: Iterator[int]) -> tuple[Task, list[Task]]:
         """The rows of one sample as a suspect, and a task with those of all others, if there are any."""

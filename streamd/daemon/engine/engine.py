@@ -178,7 +178,7 @@ class LocalEngine:
         number, stream = self._streams.begin(key.stream)
         job = BatchJob(key, stream, number, slot, slot_bytes, self._streams.row_cost(number))
         self._pool.add_job(job)
-        reason = self._streams.given_up(number) or stream.too_many_bad()
+        reason = self._streams.given_up(number) or stream.explain_too_many_bad()
         if reason is not None:  # known from an earlier run, perhaps
             asyncio.get_running_loop().call_soon(self._fail_job, job, reason)
             return
@@ -236,7 +236,7 @@ class LocalEngine:
         reason = record_bad_samples(stream, lasting, self._stats)
         passing = [sample for sample in report.bad if not sample.lasting]
         if reason is None and passing and task.failures >= _READ_RETRIES:
-            reason = stream.unread(passing[0].sample_id, passing[0].reason)
+            reason = stream.format_unread_reason(passing[0].sample_id, passing[0].reason)
         if reason is not None:
             self._fail_job(job, reason)
             return False
@@ -394,7 +394,7 @@ class LocalEngine:
         if task.is_suspect:
             self._mark_bad(task.job, BadSample(sample_id, blame))
             return
-        file = task.job.stream.file(sample_id)
+        file = task.job.stream.format_file_name(sample_id)
         log.warning("sample.suspect", blame, stream=task.job.key.stream, sample=sample_id, file=file)
         suspect, others = task.split_suspect(sample_id, self._task_numbers)
         task.job.pending += len(others)
@@ -428,9 +428,9 @@ class LocalEngine:
 def record_bad_samples(stream: ServedStream, verdicts: Sequence[BadSample], stats: ProcessStats) -> str | None:
     """Writes new bad samples to the quarantine and syncs it; returns why the stream must stop, if it must."""
     try:
-        new = stream.quarantine.record(verdicts)
+        new = stream.quarantine.record_verdicts(verdicts)
     except OSError as error:
-        file = stream.file(verdicts[0].sample_id)
+        file = stream.format_file_name(verdicts[0].sample_id)
         return (
             f"the verdict on {file} ({verdicts[0].reason}) cannot be recorded: {error.strerror or error}; make room in "
             "the state directory, then restart streamd"
@@ -442,6 +442,6 @@ def record_bad_samples(stream: ServedStream, verdicts: Sequence[BadSample], stat
             verdict.reason,
             stream=stream.spec.name,
             sample=verdict.sample_id,
-            file=stream.file(verdict.sample_id),
+            file=stream.format_file_name(verdict.sample_id),
         )
-    return stream.too_many_bad()
+    return stream.explain_too_many_bad()

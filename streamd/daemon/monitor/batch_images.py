@@ -128,7 +128,7 @@ def _sample(glimpse: Glimpse, image: npt.NDArray[np.uint8], caption: Caption) ->
         data_address(image),
         caption.labels,
         caption.sample_id,
-        "" if caption.sample_id == PAD_ID else glimpse.stream.file(caption.sample_id),
+        "" if caption.sample_id == PAD_ID else glimpse.stream.format_file_name(caption.sample_id),
         caption.mark,
         caption.weight,
         None if bad is None else Verdict(bad.file, bad.reason),

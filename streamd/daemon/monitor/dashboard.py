@@ -113,7 +113,7 @@ class Dashboard:
         stream, before = self._stream(request), request.query.get("before")
         if before is not None and not _WHOLE.fullmatch(before):
             raise Declined(told(400, "before: a whole number, as the answer before has it"))
-        some = bad_list(stream.quarantine.reasons, stream.file, None if before is None else int(before))
+        some = bad_list(stream.quarantine.reasons, stream.format_file_name, None if before is None else int(before))
         return reply(200, msgspec.json.encode(some))
 
     async def _thumbnail(self, request: web.Request) -> web.Response:

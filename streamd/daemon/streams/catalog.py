@@ -31,15 +31,17 @@ from streamd.dataset.transform_source import locate_transform
 from streamd.errors import ConfigError
 from streamd.ipc.worker_messages import CachePlace, TransformPlace
 
-Progress = Callable[[str, int], None]
+ListingProgress = Callable[[str, int], None]
 
-_ELSEWHERE: Final = "set STATE_DIRECTORY to a folder of yours"
-_VERDICTS: Final = ".bad.jsonl"
-_LISTED_ANEW: Final = {"hdf5": " 2"}  # older lists name places of numbers that lie there in other bits than NumPy's
+_STATE_REMEDY: Final = "set STATE_DIRECTORY to a folder of yours"
+_VERDICTS_SUFFIX: Final = ".bad.jsonl"
+_LISTING_VERSIONS: Final = {
+    "hdf5": " 2"
+}  # older lists name places of numbers that lie there in other bits than NumPy's
 _OWN_LABEL: Final = "label"  # what the classes of a folder or a list are called where no other name is given
 
 
-def state_directory() -> Path:
+def find_state_directory() -> Path:
     """Where manifests and verdicts are kept: $STATE_DIRECTORY under systemd, else the user's state folder.
 
     Raises ConfigError for one whose name is not UTF-8: workers, which keep rows there, could not be told.
@@ -49,7 +51,7 @@ def state_directory() -> Path:
     else:
         state = Path(os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()) / "streamd"
     if not is_encodable(str(state)):
-        raise ConfigError(f"cannot keep state in {str(state)!a}, whose name is not UTF-8; {_ELSEWHERE}")
+        raise ConfigError(f"cannot keep state in {str(state)!a}, whose name is not UTF-8; {_STATE_REMEDY}")
     return state
 
 
@@ -58,26 +60,28 @@ def make_state_folder(state: Path) -> None:
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"cannot keep state in {state}: {error.strerror}; {_ELSEWHERE}") from error
+        raise ConfigError(f"cannot keep state in {state}: {error.strerror}; {_STATE_REMEDY}") from error
 
 
 def is_listed(config: Config, state: Path) -> bool:
     """Whether every stream of this configuration has its manifest; says of when, if so."""
-    if unlisted(config, state):
+    if find_unlisted_streams(config, state):
         return False
-    oldest_s = min(path.stat().st_mtime for path in _paths(config, state).values())
+    oldest_s = min(path.stat().st_mtime for path in _build_manifest_paths(config, state).values())
     made = time.strftime("%Y-%m-%d %H:%M", time.localtime(oldest_s))
     log.info("manifest.reused", f"the samples are those listed on {made}; --rescan lists them anew")
     return True
 
 
-def unlisted(config: Config, state: Path) -> frozenset[str]:
+def find_unlisted_streams(config: Config, state: Path) -> frozenset[str]:
     """The streams whose samples must be listed: they lack a manifest, or one does that shares classes with them."""
-    lacking = {name for name, path in _paths(config, state).items() if not path.exists()}
-    return frozenset(name for family in families(config) if not lacking.isdisjoint(family) for name in family)
+    lacking = {name for name, path in _build_manifest_paths(config, state).items() if not path.exists()}
+    return frozenset(name for family in group_families(config) if not lacking.isdisjoint(family) for name in family)
 
 
-def list_samples(config: Config, state: Path, progress: Progress, *, names: Collection[str] | None = None) -> None:
+def list_samples(
+    config: Config, state: Path, progress: ListingProgress, *, names: Collection[str] | None = None
+) -> None:
     """Lists the samples of the streams `names`, whole families of them, or of all, and forgets verdicts on old lists.
 
     Raises ConfigError.
@@ -85,10 +89,10 @@ def list_samples(config: Config, state: Path, progress: Progress, *, names: Coll
     make_state_folder(state)
     streams = [stream for name, stream in config.streams.items() if names is None or name in names]
     for stream in streams:
-        _transform(stream, config.base)  # what is missing is told before the listing, which may take long
-    paths, identities = _paths(config, state), _identities(config)
-    for name, scanned in share_classes(_scan_all(streams, progress)).items():
-        for verdicts in paths[name].parent.glob(f"{glob.escape(paths[name].stem)}*{_VERDICTS}"):
+        _find_transform(stream, config.base_folder)  # what is missing is told before the listing, which may take long
+    paths, identities = _build_manifest_paths(config, state), _compute_config_ids(config)
+    for name, scanned in share_classes(_scan_streams(streams, progress)).items():
+        for verdicts in paths[name].parent.glob(f"{glob.escape(paths[name].stem)}*{_VERDICTS_SUFFIX}"):
             verdicts.unlink(missing_ok=True)
         manifest.write_manifest(paths[name], scanned, config_id=identities[name])
 
@@ -98,25 +102,25 @@ def open_streams(config: Config, state: Path) -> list[ServedStream]:
 
     Raises ConfigError.
     """
-    paths = _paths(config, state)
-    return [_serve(stream, paths[name], config.base) for name, stream in config.streams.items()]
+    paths = _build_manifest_paths(config, state)
+    return [_open_stream(stream, paths[name], config.base_folder) for name, stream in config.streams.items()]
 
 
-def families(config: Config) -> list[frozenset[str]]:
+def group_families(config: Config) -> list[frozenset[str]]:
     """The streams, by those whose lists depend on each other; they are listed together, and have new ones together.
 
     Labels of one name share one list of classes. Streams of one folder or table must not disagree on which has what.
     """
     found: list[tuple[frozenset[str], frozenset[str]]] = []  # streams, and what ties others to them
     for name, stream in config.streams.items():
-        members, ties = frozenset({name}), _ties(stream)
+        members, ties = frozenset({name}), _list_family_ties(stream)
         kin = [family for family in found if not ties.isdisjoint(family[1])]
         found = [family for family in found if family not in kin]
         found.append((members.union(*(each[0] for each in kin)), ties.union(*(each[1] for each in kin))))
     return [members for members, _ in found]
 
 
-def _ties(stream: StreamConfig) -> frozenset[str]:
+def _list_family_ties(stream: StreamConfig) -> frozenset[str]:
     labels = stream.labels
     if labels is None:  # a folder or a list has one of its own, perhaps: only the data can tell
         classes = [] if stream.source.kind == "table" else [_OWN_LABEL]
@@ -125,51 +129,58 @@ def _ties(stream: StreamConfig) -> frozenset[str]:
     return frozenset({f"path {stream.source.path}", *(f"label {name}" for name in classes)})
 
 
-def _paths(config: Config, state: Path) -> dict[str, Path]:
-    return {name: state / f"{name}-{config_id[:16]}.manifest" for name, config_id in _identities(config).items()}
+def _build_manifest_paths(config: Config, state: Path) -> dict[str, Path]:
+    return {
+        name: state / f"{name}-{config_id[:16]}.manifest" for name, config_id in _compute_config_ids(config).items()
+    }
 
 
-def lock_paths(config: Config, state: Path) -> dict[str, Path]:
+def build_lock_paths(config: Config, state: Path) -> dict[str, Path]:
     """The lock of each stream's list: lists that are made together have one."""
-    return {name: state / f"{config_id[:16]}.lock" for name, config_id in _identities(config).items()}
+    return {name: state / f"{config_id[:16]}.lock" for name, config_id in _compute_config_ids(config).items()}
 
 
-def _quarantine_path(manifest_path: Path, transform: TransformPlace | None) -> Path:
+def _build_quarantine_path(manifest_path: Path, transform: TransformPlace | None) -> Path:
     """What one version of a transform raises on says nothing of the next one."""
     version = "" if transform is None else f".{transform.source_version[:16]}"
-    return manifest_path.with_suffix(f"{version}{_VERDICTS}")
+    return manifest_path.with_suffix(f"{version}{_VERDICTS_SUFFIX}")
 
 
-def _identities(config: Config) -> dict[str, str]:
+def _compute_config_ids(config: Config) -> dict[str, str]:
     """For each stream, a digest over what decides its manifest: its family's sources, labels and splits."""
-    return {name: _family_id(config, family) for family in families(config) for name in family}
+    return {name: _compute_family_id(config, family) for family in group_families(config) for name in family}
 
 
-def _family_id(config: Config, family: Collection[str]) -> str:
+def _compute_family_id(config: Config, family: Collection[str]) -> str:
     streams = ((name, config.streams[name]) for name in sorted(family))
     parts = [
-        f"{name} {each.source!r}{_LISTED_ANEW.get(each.source.kind, '')} {each.labels!r} {each.split!r}{_weights(each)}"
+        (
+            f"{name} {each.source!r}{_LISTING_VERSIONS.get(each.source.kind, '')} {each.labels!r} "
+            f"{each.split!r}{_format_weights(each)}"
+        )
         for name, each in streams
     ]
     return compute_identity("streamd config 1", *parts)
 
 
-def _weights(stream: StreamConfig) -> str:
+def _format_weights(stream: StreamConfig) -> str:
     """Nothing without any, as it was before there were weights: manifests of then are good."""
     return "" if stream.weights is None else f" {stream.weights!r}"
 
 
-def _scan_all(streams: Iterable[StreamConfig], progress: Progress) -> dict[str, ScannedSamples]:
+def _scan_streams(streams: Iterable[StreamConfig], progress: ListingProgress) -> dict[str, ScannedSamples]:
     """Each stream's samples. Parts of one source come from one listing: half the work, and none sees a file change."""
     wholes: dict[str, ScannedSamples] = {}
-    return {stream.name: _scan(stream, wholes, progress) for stream in streams}
+    return {stream.name: _scan_stream(stream, wholes, progress) for stream in streams}
 
 
-def _scan(stream: StreamConfig, wholes: dict[str, ScannedSamples], progress: Progress) -> ScannedSamples:
+def _scan_stream(stream: StreamConfig, wholes: dict[str, ScannedSamples], progress: ListingProgress) -> ScannedSamples:
     """A stream's samples, out of `wholes` if another stream has listed them."""
     started_s = time.monotonic()
     request = stream.listing_request
-    key = f"{stream.source.with_all_parts()!r} {stream.labels!r} {find_group_column(request)!r}{_weights(stream)}"
+    key = (
+        f"{stream.source.with_all_parts()!r} {stream.labels!r} {find_group_column(request)!r}{_format_weights(stream)}"
+    )
     if key not in wholes:
         wholes[key] = scan_source(request, partial(progress, stream.name))
     scanned = select_part(request, wholes[key])
@@ -183,7 +194,7 @@ def _scan(stream: StreamConfig, wholes: dict[str, ScannedSamples], progress: Pro
     return scanned
 
 
-def _transform(stream: StreamConfig, folder: Path) -> TransformPlace | None:
+def _find_transform(stream: StreamConfig, folder: Path) -> TransformPlace | None:
     """Where its transform is written, in the configuration's folder or installed. Raises ConfigError."""
     if stream.transform is None:
         return None
@@ -193,19 +204,19 @@ def _transform(stream: StreamConfig, folder: Path) -> TransformPlace | None:
         raise ConfigError(f"streams.{stream.name}.transform: {error}") from error
 
 
-def _serve(stream: StreamConfig, path: Path, folder: Path) -> ServedStream:
+def _open_stream(stream: StreamConfig, path: Path, folder: Path) -> ServedStream:
     listed = Manifest.open(path)
     if not listed.samples:
         raise ConfigError(f"streams.{stream.name}.source: no samples")
-    spec = _spec(stream, listed)
+    spec = _build_spec(stream, listed)
     if spec.batches == 0:
         raise ConfigError(
             f"streams.{stream.name}: {spec.samples} samples do not fill one batch of {spec.batch_size}, and "
             "drop_remainder is true; set drop_remainder: false or a smaller batch_size"
         )
-    transform = _transform(stream, folder)
-    quarantine = Quarantine(_quarantine_path(path, transform), lambda: listed.list_id)
-    quarantine.load()
+    transform = _find_transform(stream, folder)
+    quarantine = Quarantine(_build_quarantine_path(path, transform), lambda: listed.list_id)
+    quarantine.load_verdicts()
     packed = CompressedArray.from_manifest(listed.arrays, listed.extra_column)
     cache = None if stream.cache is None else CachePlace(str(stream.cache.path), stream.cache.max_bytes)
     return ServedStream(
@@ -221,16 +232,16 @@ def _serve(stream: StreamConfig, path: Path, folder: Path) -> ServedStream:
     )
 
 
-def _spec(stream: StreamConfig, listed: Manifest) -> StreamSpec:
+def _build_spec(stream: StreamConfig, listed: Manifest) -> StreamSpec:
     batch_size, remainder = stream.batch_size, stream.remainder
     whole, rest = divmod(listed.samples, batch_size)
-    chunk, buffer = _chunks(stream.shuffle, listed)
+    chunk, buffer = _choose_chunks(stream.shuffle, listed)
     spec = StreamSpec(
         name=stream.name,
         samples=listed.samples,
         batch_size=batch_size,
         batches=whole + bool(rest and remainder != "drop"),
-        image=_image(stream, listed),
+        image=_build_image_spec(stream, listed),
         labels=listed.labels,
         normalize=stream.normalize if isinstance(stream.normalize, str) else stream.normalize.as_lists(),
         shuffle=stream.shuffle.kind,
@@ -244,10 +255,10 @@ def _spec(stream: StreamConfig, listed: Manifest) -> StreamSpec:
         buffer=buffer,
         weighted=listed.has_weights,
     )
-    return replace(spec, order_id=_order_id(spec, listed.content_id))
+    return replace(spec, order_id=_compute_order_id(spec, listed.content_id))
 
 
-def _chunks(shuffle: ShuffleConfig, listed: Manifest) -> tuple[int, int]:
+def _choose_chunks(shuffle: ShuffleConfig, listed: Manifest) -> tuple[int, int]:
     """`chunk` and `buffer` as written, or as compressed chunks are read fastest; 0 for other kinds of shuffle."""
     if shuffle.kind != "chunk":
         return 0, 0
@@ -259,7 +270,7 @@ def _chunks(shuffle: ShuffleConfig, listed: Manifest) -> tuple[int, int]:
     return chunk, shuffle.buffer if "buffer" in written else packed.compute_fast_buffer(rows, chunk)
 
 
-def _image(stream: StreamConfig, listed: Manifest) -> ImageSpec:
+def _build_image_spec(stream: StreamConfig, listed: Manifest) -> ImageSpec:
     key, wanted = f"streams.{stream.name}.image", stream.image
     if listed.arrays is None:
         if not isinstance(wanted.size, tuple):
@@ -280,7 +291,7 @@ def _image(stream: StreamConfig, listed: Manifest) -> ImageSpec:
     return ImageSpec(height, width, channels)
 
 
-def _order_id(spec: StreamSpec, content_id: str) -> OrderId:
+def _compute_order_id(spec: StreamSpec, content_id: str) -> OrderId:
     chunks = (spec.chunk, spec.buffer) if spec.shuffle == "chunk" else ()
     parts = (content_id, spec.batch_size, spec.remainder, spec.shuffle, spec.seed, *chunks, ORDER_VERSION)
     return OrderId(compute_identity("streamd order 1", msgspec.json.encode(parts)))

@@ -18,9 +18,9 @@ from streamd.core import log
 from streamd.core.text import escape_unprintable
 from streamd.errors import ConfigError
 
-_MODE: Final = 0o600
-_TURN: Final = ".turn"
-_PROCESSES: Final = Path("/proc")
+_LOCK_FILE_MODE: Final = 0o600
+_TURN_SUFFIX: Final = ".turn"
+_PROC_FOLDER: Final = Path("/proc")
 
 
 class ListLock:
@@ -28,18 +28,18 @@ class ListLock:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._descriptor = _open(path)
+        self._descriptor = _open_lock_file(path)
         if self._descriptor is not None:
             weakref.finalize(self, os.close, self._descriptor)
 
-    def share(self) -> bool:
+    def acquire_shared(self) -> bool:
         """Whether nobody lists anew what is served, from now on; False while another process is about to."""
-        return self._descriptor is None or _has_locked(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, self.path)
+        return self._descriptor is None or _try_lock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, self.path)
 
-    def release(self) -> None:
+    def release_lock(self) -> None:
         """Lets others list anew, until it is shared again."""
         if self._descriptor is not None:
-            _has_locked(self._descriptor, fcntl.LOCK_UN, self.path)
+            _try_lock(self._descriptor, fcntl.LOCK_UN, self.path)
 
 
 class ListLocks:
@@ -48,37 +48,41 @@ class ListLocks:
     def __init__(self) -> None:
         self._locks: weakref.WeakValueDictionary[Path, ListLock] = weakref.WeakValueDictionary()
 
-    def of(self, paths: Mapping[str, Path]) -> dict[str, ListLock]:
+    def locks_by_stream(self, paths: Mapping[str, Path]) -> dict[str, ListLock]:
         """The lock of each stream; `paths` by the same names. None of them is taken by this."""
         return {
             name: self._locks.get(path) or self._locks.setdefault(path, ListLock(path)) for name, path in paths.items()
         }
 
 
-def share_all(locks: Iterable[ListLock]) -> bool:
+def acquire_all_shared(locks: Iterable[ListLock]) -> bool:
     """Shares each of `locks` that is to be had. Whether all are."""
-    shared = [lock.share() for lock in locks]
+    shared = [lock.acquire_shared() for lock in locks]
     return all(shared)
 
 
 @contextlib.contextmanager
-def take_turn(path: Path) -> Iterator[None]:
+def wait_for_listing_turn(path: Path) -> Iterator[None]:
     """The turn to list what the lock at `path` is for; waits until other processes that list it are done."""
-    turn = path.with_suffix(_TURN)
-    with _opened(turn) as descriptor:
-        if descriptor is not None and not _has_locked(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, turn):
-            log.notice("manifest.waiting", f"another streamd{_named(turn)} lists the same samples: waiting for it")
+    turn = path.with_suffix(_TURN_SUFFIX)
+    with _hold_lock_file(turn) as descriptor:
+        if descriptor is not None and not _try_lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, turn):
+            log.notice(
+                "manifest.waiting",
+                f"another streamd{_format_lock_holders(turn)} lists the same samples: waiting for it",
+            )
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
 
 
 @contextlib.contextmanager
-def have_alone(path: Path, streams: Collection[str]) -> Iterator[None]:
+def hold_exclusive_lock(path: Path, streams: Collection[str]) -> Iterator[None]:
     """Holds the lock at `path`, by whose turn this is, alone. Raises ConfigError while a daemon serves the lists."""
-    with _opened(path) as descriptor:
-        if descriptor is not None and not _has_locked(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, path):
+    with _hold_lock_file(path) as descriptor:
+        if descriptor is not None and not _try_lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, path):
             raise ConfigError(
-                f"streams.{', '.join(sorted(streams))}: another streamd{_named(path)} serves these samples from the "
+                f"streams.{', '.join(sorted(streams))}: another streamd{_format_lock_holders(path)} serves these "
+                "samples from the "
                 f"lists in {escape_unprintable(str(path.parent))}, and would lose them: stop it before they are "
                 "listed anew, or "
                 "set STATE_DIRECTORY to another folder for this one"
@@ -87,8 +91,8 @@ def have_alone(path: Path, streams: Collection[str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[int | None]:
-    descriptor = _open(path)
+def _hold_lock_file(path: Path) -> Iterator[int | None]:
+    descriptor = _open_lock_file(path)
     try:
         yield descriptor
     finally:
@@ -96,26 +100,26 @@ def _opened(path: Path) -> Iterator[int | None]:
             os.close(descriptor)
 
 
-def _open(path: Path) -> int | None:
+def _open_lock_file(path: Path) -> int | None:
     """A descriptor of the file; None, which is said, where none can be made."""
     try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _MODE)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _LOCK_FILE_MODE)
     except OSError as error:
-        _explain(path, error)
+        _warn_unlocked(path, error)
         return None
 
 
-def _has_locked(descriptor: int, operation: int, path: Path) -> bool:
+def _try_lock(descriptor: int, operation: int, path: Path) -> bool:
     try:
         fcntl.flock(descriptor, operation)
     except BlockingIOError:
         return False
     except OSError as error:
-        _explain(path, error)
+        _warn_unlocked(path, error)
     return True
 
 
-def _explain(path: Path, error: OSError) -> None:
+def _warn_unlocked(path: Path, error: OSError) -> None:
     """Lists in a read-only folder, on a full disk or on a file system without locks can be served all the same."""
     log.warning(
         "manifest.unlocked",
@@ -125,23 +129,23 @@ def _explain(path: Path, error: OSError) -> None:
     )
 
 
-def _named(path: Path) -> str:
+def _format_lock_holders(path: Path) -> str:
     """The processes that hold the lock, by number, as far as this user may see them."""
-    pids = sorted(_holders(path) - {os.getpid()})
+    pids = sorted(_find_lock_holders(path) - {os.getpid()})
     return f" (pid {', '.join(map(str, pids))})" if pids else ""
 
 
-def _holders(path: Path) -> set[int]:
+def _find_lock_holders(path: Path) -> set[int]:
     file = os.path.realpath(path)
     found = set()
-    for folder in _PROCESSES.glob("[0-9]*/fd"):
+    for folder in _PROC_FOLDER.glob("[0-9]*/fd"):
         with contextlib.suppress(OSError):  # a process of another user, or one that has just ended
-            if any(_is_locked(link, file) for link in folder.iterdir()):
+            if any(_is_lock_descriptor(link, file) for link in folder.iterdir()):
                 found.add(int(folder.parent.name))
     return found
 
 
-def _is_locked(link: Path, file: str) -> bool:
+def _is_lock_descriptor(link: Path, file: str) -> bool:
     """Whether a process's descriptor is of `file`, and holds a lock on it."""
     try:
         return str(link.readlink()) == file and "lock:" in (link.parents[1] / "fdinfo" / link.name).read_text()

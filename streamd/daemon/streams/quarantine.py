@@ -24,7 +24,7 @@ from streamd.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _VerdictLine:
     """A verdict as it is written; `list_id` is empty in those of versions that did not name it."""
 
     sample_id: int
@@ -32,7 +32,7 @@ class _Line:
     list_id: str = ""
 
 
-_line: Final = msgspec.json.Decoder(_Line)
+_verdict_decoder: Final = msgspec.json.Decoder(_VerdictLine)
 
 
 class Quarantine:
@@ -41,37 +41,37 @@ class Quarantine:
     `list_id` gives the name of the list of samples; it is asked for when there is a verdict, for it takes a while.
     """
 
-    def __init__(self, path: Path, list_id: Callable[[], str]) -> None:
+    def __init__(self, path: Path, get_list_id: Callable[[], str]) -> None:
         self._path = path
-        self._list_id = list_id
+        self._get_list_id = get_list_id
         self.reasons: dict[int, str] = {}
 
     @property
     def path(self) -> Path:
         return self._path
 
-    def move(self, path: Path) -> None:
+    def move_file(self, path: Path) -> None:
         """Goes on in another file, which gets the verdicts that it lacks. Raises OSError."""
-        there = Quarantine(path, self._list_id)
-        there.load()
-        there.record([BadSample(*each) for each in self.reasons.items()])
+        there = Quarantine(path, self._get_list_id)
+        there.load_verdicts()
+        there.record_verdicts([BadSample(*each) for each in self.reasons.items()])
         self._path = path
 
-    def stay(self, list_id: Callable[[], str]) -> Quarantine:
+    def follow_list(self, get_list_id: Callable[[], str]) -> Quarantine:
         """Itself, named by another version of the same list from now on: the old one may be closed."""
-        self._list_id = list_id
+        self._get_list_id = get_list_id
         return self
 
-    def load(self) -> None:
+    def load_verdicts(self) -> None:
         """Reads what earlier runs recorded. A last line cut short by a crash was never used, and is dropped."""
         if not self._path.exists():
             return
-        with _opened(self._path, os.O_RDWR) as descriptor:
+        with _open_verdict_file(self._path, os.O_RDWR) as descriptor:
             lines = os.pread(descriptor, os.fstat(descriptor).st_size, 0).split(b"\n")[:-1]
         foreign = 0
         for number, line in enumerate(lines, 1):
-            verdict = self._decoded(number, line)
-            if verdict.list_id in {"", self._list_id()}:
+            verdict = self._decode_line(number, line)
+            if verdict.list_id in {"", self._get_list_id()}:
                 self.reasons.setdefault(verdict.sample_id, verdict.reason)
             else:
                 foreign += 1
@@ -79,33 +79,33 @@ class Quarantine:
             said = format_count(foreign, "verdict")
             log.notice("sample.forgiven", f"{said} in {escape_unprintable(self._path.name)} left out: of another list")
 
-    def _decoded(self, number: int, line: bytes) -> _Line:
+    def _decode_line(self, number: int, line: bytes) -> _VerdictLine:
         try:
-            return _line.decode(line)
+            return _verdict_decoder.decode(line)
         except msgspec.MsgspecError as error:
             raise ConfigError(
                 f"{self._path}:{number} is no verdict ({error}): repair the line or remove the file"
             ) from error
 
-    def record(self, verdicts: Iterable[BadSample]) -> list[BadSample]:
+    def record_verdicts(self, verdicts: Iterable[BadSample]) -> list[BadSample]:
         """Writes the verdicts that are new, durably, and returns them. Raises OSError: then none of them is known."""
         new = {each.sample_id: each for each in verdicts if each.sample_id not in self.reasons}
         if new:
-            lines = (_Line(each.sample_id, each.reason, self._list_id()) for each in new.values())
-            self._append(b"".join(msgspec.json.encode(each) + b"\n" for each in lines))
+            lines = (_VerdictLine(each.sample_id, each.reason, self._get_list_id()) for each in new.values())
+            self._append_lines(b"".join(msgspec.json.encode(each) + b"\n" for each in lines))
             self.reasons.update({each.sample_id: each.reason for each in new.values()})
         return list(new.values())
 
-    def _append(self, lines: bytes) -> None:
+    def _append_lines(self, lines: bytes) -> None:
         first = not self._path.exists()
-        with _opened(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT) as descriptor:
-            _write(descriptor, lines)
+        with _open_verdict_file(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT) as descriptor:
+            _write_durably(descriptor, lines)
         if first:
             sync_folder(self._path.parent)
 
 
 @contextlib.contextmanager
-def _opened(path: Path, flags: int) -> Iterator[int]:
+def _open_verdict_file(path: Path, flags: int) -> Iterator[int]:
     """The file, without a line that an append left torn when it failed, and could not be undone.
 
     It is locked: half a line that another daemon is writing just now is none of these.
@@ -120,7 +120,7 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _write(descriptor: int, lines: bytes) -> None:
+def _write_durably(descriptor: int, lines: bytes) -> None:
     """Appends all lines durably, or none."""
     before = os.fstat(descriptor).st_size
     try:

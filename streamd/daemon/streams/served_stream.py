@@ -20,8 +20,8 @@ from streamd.dataset.manifest.manifest import Manifest
 from streamd.ipc.worker_messages import TRANSFORM_RAISED, CachePlace, TransformPlace
 from streamd.limits import TASK_ROWS
 
-_MEND_TRANSFORM = "the transform, which must not raise by chance since once is enough for a sample"
-_LEAST_BAD = 10  # so few bad samples never stop a stream, however small it is
+_TRANSFORM_REMEDY = "the transform, which must not raise by chance since once is enough for a sample"
+_TOLERATED_BAD = 10  # so few bad samples never stop a stream, however small it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class ServedStream:
     shuffle_meter: ShuffleMeter
     cache: CachePlace | None = None
     transform: TransformPlace | None = None
-    lock: ListLock | None = None
+    list_lock: ListLock | None = None
     verdicts_lock: ListLock | None = None
 
     @property
@@ -61,59 +61,64 @@ class ServedStream:
         return None if mixing is None or self.spec.shuffle == "none" else mixing.score
 
     @property
-    def poorly_mixed(self) -> str | None:
+    def mixing_advice(self) -> str | None:
         """What to do about batches of like labels, if they are."""
         mixing = self.shuffle_meter.measure_mixing()
         return None if mixing is None else mixing.advice
 
-    def planned(self, epoch: int, index: int) -> Ids:
+    def plan_batch_ids(self, epoch: int, index: int) -> Ids:
         return compute_batch_ids(self.order, epoch, index, self.spec.batch_rows(index))
 
-    def planned_together(self, epoch: int, indices: range) -> tuple[Ids, Ids]:
+    def plan_several_ids(self, epoch: int, indices: range) -> tuple[Ids, Ids]:
         """The ids of several batches, one behind the other, and the rows of each."""
         rows = np.fromiter(map(self.spec.batch_rows, indices), dtype=np.int64, count=len(indices))
         return compute_ids_of_batches(self.order, epoch, np.array(indices, dtype=np.int64), rows), rows
 
-    def resolved(self, epoch: int, index: int) -> tuple[Ids, RowStatus]:
+    def resolve_batch_ids(self, epoch: int, index: int) -> tuple[Ids, RowStatus]:
         """The samples that batch epoch:index delivers, by the verdicts known now."""
-        return resolve_bad_samples(self.planned(epoch, index), self.quarantine.reasons, self.spec.bad_policy)
+        return resolve_bad_samples(self.plan_batch_ids(epoch, index), self.quarantine.reasons, self.spec.bad_policy)
 
-    def bad_rows(self, epoch: int, index: int, marks: RowStatus) -> tuple[BadRow, ...]:
+    def list_bad_rows(self, epoch: int, index: int, marks: RowStatus) -> tuple[BadRow, ...]:
         """What was substituted or masked in a batch, with names."""
         if not self.quarantine.reasons or not marks.any():
             return ()
-        planned = self.planned(epoch, index)
+        planned = self.plan_batch_ids(epoch, index)
         return tuple(
             BadRow(
                 row,
                 int(planned[row]),
-                self.file(int(planned[row])),
+                self.format_file_name(int(planned[row])),
                 self.quarantine.reasons[int(planned[row])],
                 "masked" if marks[row] == MASKED else "substituted",
             )
             for row in np.flatnonzero(marks).tolist()
         )
 
-    def file(self, sample_id: int) -> str:
+    def format_file_name(self, sample_id: int) -> str:
         return self.manifest.file_name(sample_id).decode(errors="backslashreplace")
 
-    def unread(self, sample_id: int, reason: str) -> str:
+    def format_unread_reason(self, sample_id: int, reason: str) -> str:
         """Why the stream must stop over a sample that cannot be read; a reason with a key path is not the file's."""
-        return reason if reason.startswith("streams.") else f"{self.file(sample_id)} cannot be read: {reason}"
+        return (
+            reason if reason.startswith("streams.") else f"{self.format_file_name(sample_id)} cannot be read: {reason}"
+        )
 
-    def too_many_bad(self) -> str | None:
+    def explain_too_many_bad(self) -> str | None:
         """Why the stream must stop, if it must."""
         bad = len(self.quarantine.reasons)
         if self.spec.bad_policy == "fail" and bad:
             sample_id, reason = next(iter(self.quarantine.reasons.items()))
-            return f"sample {sample_id}, {self.file(sample_id)}, is bad ({reason}), and bad_samples.policy is fail"
-        if bad <= _LEAST_BAD or bad <= self.max_bad_fraction * self.spec.samples:
+            return (
+                f"sample {sample_id}, {self.format_file_name(sample_id)}, is bad ({reason}), and "
+                "bad_samples.policy is fail"
+            )
+        if bad <= _TOLERATED_BAD or bad <= self.max_bad_fraction * self.spec.samples:
             return None
         sample_id, reason = next(reversed(self.quarantine.reasons.items()))
         return (
             f"{bad} of {self.spec.samples} samples are bad, more than bad_samples.max_fraction "
-            f"{self.max_bad_fraction:g} allows; the last: {self.file(sample_id)}: {reason}; mend "
-            f"{_MEND_TRANSFORM if reason.startswith(TRANSFORM_RAISED) else 'or remove them'}, or set a larger "
+            f"{self.max_bad_fraction:g} allows; the last: {self.format_file_name(sample_id)}: {reason}; mend "
+            f"{_TRANSFORM_REMEDY if reason.startswith(TRANSFORM_RAISED) else 'or remove them'}, or set a larger "
             "max_fraction: streamd check names them all"
         )
 

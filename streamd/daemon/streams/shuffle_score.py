@@ -21,14 +21,16 @@ from streamd.core.spec import LabelSpec, StreamSpec
 from streamd.core.text import format_count
 from streamd.limits import MIXED_ENOUGH, MIXING_BATCHES, MIXING_COLUMNS, MIXING_ROWS, POORLY_MIXED
 
-RowsOf = Callable[[str, Ids], npt.NDArray[Any]]  # a label and samples -> what batches carry of it, (B,) or (B, k)
+LabelRowsReader = Callable[
+    [str, Ids], npt.NDArray[Any]
+]  # a label and samples -> what batches carry of it, (B,) or (B, k)
 
 _TENTHS: Final = 10
-_ERRORS: Final = 2  # so many standard errors below what is asked is no chance any more
+_STANDARD_ERRORS: Final = 2  # so many standard errors below what is asked is no chance any more
 
 
 @dataclass(frozen=True, slots=True)
-class Mixing:
+class MixingScore:
     """The shuffle score by the worst label, from 0 to 1, and its standard error; `advice` where it should be better."""
 
     label: str
@@ -38,11 +40,11 @@ class Mixing:
 
     @property
     def is_poor(self) -> bool:
-        return self.score < POORLY_MIXED - _ERRORS * self.error
+        return self.score < POORLY_MIXED - _STANDARD_ERRORS * self.error
 
 
 @dataclass(frozen=True, slots=True)
-class _Sample:
+class _SampledBatches:
     """Some samples of an epoch: their ids, the batch of each, counted from 0, and the rows of each batch."""
 
     ids: Ids
@@ -56,73 +58,77 @@ class ShuffleMeter:
     That may take a tenth of a second, so a daemon asks in a thread before it shows the stream: see `measure_shuffles`.
     """
 
-    def __init__(self, spec: StreamSpec, rows_of: RowsOf, *, is_packed: bool = False) -> None:
-        self._spec, self._rows_of, self._is_packed = spec, rows_of, is_packed
-        self._found: Mixing | None = None
+    def __init__(self, spec: StreamSpec, read_label_rows: LabelRowsReader, *, is_packed: bool = False) -> None:
+        self._spec, self._read_label_rows, self._is_packed = spec, read_label_rows, is_packed
+        self._found: MixingScore | None = None
         self._is_measured = False
 
-    def measure_mixing(self) -> Mixing | None:
+    def measure_mixing(self) -> MixingScore | None:
         """See `mixing`."""
         if not self._is_measured:
-            self._found = mixing(self._spec, self._rows_of, packed=self._is_packed)
+            self._found = score_shuffle(self._spec, self._read_label_rows, is_packed=self._is_packed)
             self._is_measured = True
         return self._found
 
 
-def mixing(spec: StreamSpec, rows_of: RowsOf, *, packed: bool = False) -> Mixing | None:
+def score_shuffle(spec: StreamSpec, read_label_rows: LabelRowsReader, *, is_packed: bool = False) -> MixingScore | None:
     """How well a stream is mixed; None where nothing can be: without labels, of one alone, or one sample a batch.
 
     `packed` says that its samples lie in compressed chunks, which another order decompresses over and over.
     """
-    found = _worst(spec, rows_of)
+    found = _score_worst_label(spec, read_label_rows)
     is_in_buffers = spec.shuffle == "chunk" and spec.chunk * spec.buffer < spec.samples
     if found is None or not is_in_buffers or not found.is_poor:
         return found
-    remedy = _packed_anew(spec) if packed else _otherwise(spec, _enough(spec, rows_of))
-    return replace(found, advice=_advice(spec, found, remedy))
+    remedy = (
+        _format_pack_remedy(spec)
+        if is_packed
+        else _format_shuffle_remedy(spec, _find_sufficient_buffer(spec, read_label_rows))
+    )
+    return replace(found, advice=_format_advice(spec, found, remedy))
 
 
-def stored(spec: StreamSpec, rows_of: RowsOf) -> Mixing | None:
+def score_stored_order(spec: StreamSpec, read_label_rows: LabelRowsReader) -> MixingScore | None:
     """The same for batches in stored order: how far equal labels lie together."""
-    return _worst(replace(spec, shuffle="none"), rows_of)
+    return _score_worst_label(replace(spec, shuffle="none"), read_label_rows)
 
 
-def _worst(spec: StreamSpec, rows_of: RowsOf) -> Mixing | None:
-    sample = _sample(SampleOrder.from_spec(spec))
+def _score_worst_label(spec: StreamSpec, read_label_rows: LabelRowsReader) -> MixingScore | None:
+    sample = _sample_batches(SampleOrder.from_spec(spec))
     scored = [
         each
         for name, label in spec.labels.items()
         if label.type != "string"
-        for members, classes in _classes(label, rows_of(name, sample.ids))
-        if (each := _score(name, sample, members, classes)) is not None
+        for members, classes in _iterate_classes(label, read_label_rows(name, sample.ids))
+        if (each := _score_label(name, sample, members, classes)) is not None
     ]
     return min(scored, key=lambda each: each.score, default=None)
 
 
-def _enough(spec: StreamSpec, rows_of: RowsOf) -> int | None:
+def _find_sufficient_buffer(spec: StreamSpec, read_label_rows: LabelRowsReader) -> int | None:
     """The least buffer, out of doublings, that mixes a stream of chunks well; None if that takes a full shuffle."""
     buffer = 2 * spec.buffer
     while buffer * spec.chunk < spec.samples:
-        found = _worst(replace(spec, buffer=buffer), rows_of)
+        found = _score_worst_label(replace(spec, buffer=buffer), read_label_rows)
         if found is None or found.score >= MIXED_ENOUGH:
             return buffer
         buffer *= 2
     return None
 
 
-def _packed_anew(spec: StreamSpec) -> str:
+def _format_pack_remedy(spec: StreamSpec) -> str:
     return (
         f"mix the data once: streamd pack {spec.name} DEST --shuffle; a larger buffer, or shuffle: full, would "
         "decompress each chunk over and over"
     )
 
 
-def _otherwise(spec: StreamSpec, buffer: int | None) -> str:
+def _format_shuffle_remedy(spec: StreamSpec, buffer: int | None) -> str:
     larger = f"write shuffle: {{kind: chunk, chunk: {spec.chunk}, buffer: {buffer}}} or " if buffer else "write "
     return f"{larger}shuffle: full, or mix the data once: streamd pack {spec.name} DEST --shuffle"
 
 
-def _advice(spec: StreamSpec, found: Mixing, remedy: str) -> str:
+def _format_advice(spec: StreamSpec, found: MixingScore, remedy: str) -> str:
     return (
         f"batches are poorly mixed, by a shuffle score of {found.score:.2f} where a full shuffle has 1: the stored "
         f"order follows the label {found.label!r}, and to mix {format_count(spec.buffer, 'chunk')} of "
@@ -130,16 +136,16 @@ def _advice(spec: StreamSpec, found: Mixing, remedy: str) -> str:
     )
 
 
-def _sample(order: SampleOrder) -> _Sample:
+def _sample_batches(order: SampleOrder) -> _SampledBatches:
     count = min(order.batches, MIXING_BATCHES, max(2, MIXING_ROWS // order.batch_size))
     indices = np.arange(count, dtype=np.int64) * order.batches // count
     ids = compute_ids_of_batches(order, 0, indices, np.full(count, order.batch_size, dtype=np.int64))
     there = ids != PAD_ID
     batches = np.repeat(np.arange(count, dtype=np.int64), order.batch_size)[there]
-    return _Sample(ids[there], batches, np.bincount(batches, minlength=count))
+    return _SampledBatches(ids[there], batches, np.bincount(batches, minlength=count))
 
 
-def _classes(label: LabelSpec, values: npt.NDArray[Any]) -> Iterator[tuple[Ids, Ids]]:
+def _iterate_classes(label: LabelSpec, values: npt.NDArray[Any]) -> Iterator[tuple[Ids, Ids]]:
     """Who is of which class, two arrays of the same length; once for each number of a vector, of the first ones."""
     if label.type == "tags":
         members, classes = np.nonzero(values)
@@ -147,17 +153,17 @@ def _classes(label: LabelSpec, values: npt.NDArray[Any]) -> Iterator[tuple[Ids, 
         return
     everybody = np.arange(values.shape[0], dtype=np.int64)
     for column in values.reshape(values.shape[0], -1).T[:MIXING_COLUMNS]:
-        yield everybody, column if label.type == "category" else _tenths(column)
+        yield everybody, column if label.type == "category" else _assign_tenths(column)
 
 
-def _tenths(values: npt.NDArray[Any]) -> Ids:
+def _assign_tenths(values: npt.NDArray[Any]) -> Ids:
     """The tenth of all values that each is in; equal values are in the same."""
     ordered = np.sort(values)
     begins = np.unique(ordered[np.arange(1, _TENTHS) * ordered.size // _TENTHS])
     return np.searchsorted(begins, values, side="right").astype(np.int64, copy=False)
 
 
-def _score(label: str, sample: _Sample, members: Ids, classes: Ids) -> Mixing | None:
+def _score_label(label: str, sample: _SampledBatches, members: Ids, classes: Ids) -> MixingScore | None:
     """The score of one label, of which sample `members[i]` has class `classes[i]`; tags give a sample several."""
     samples = sample.ids.size
     sizes = np.bincount(classes)
@@ -170,4 +176,4 @@ def _score(label: str, sample: _Sample, members: Ids, classes: Ids) -> Mixing | 
     apart = np.bincount(batches, counts * (sample.rows[batches] - counts), minlength=sample.rows.size)
     share, share_in_all = apart.sum() / pairs.sum(), apart_in_all / (samples * (samples - 1))
     error = float(np.sqrt(np.square(apart - share * pairs).sum())) / pairs.sum()
-    return Mixing(label, min(1.0, float(share / share_in_all)), float(error / share_in_all))
+    return MixingScore(label, min(1.0, float(share / share_in_all)), float(error / share_in_all))

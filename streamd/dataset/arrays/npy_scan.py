@@ -51,7 +51,7 @@ def scan_npy(
     files = patterns.find_files(source.path, key, [file for label in labels.values() if (file := label.file)], progress)
     arrays = _build_array_files(files, source.range, key)
     progress(arrays.starts[-1])
-    beside = read(stream, source, labels, group_column, arrays.starts[-1])
+    beside = read_label_table(stream, source, labels, group_column, arrays.starts[-1])
     values, specs, fixed = convert_labels(labels, beside.columns)
     seen = files.root, files.names, files.sizes, files.mtimes_ns
     return ScannedSamples(*seen, values, specs, fixed, beside.groups, arrays, beside.kept)
@@ -104,7 +104,7 @@ def _format_sides(shape: Sequence[int]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class LabelTable:
     """The `columns` of each label, the `groups` of a split, and which rows are samples, `kept`; None: all."""
 
     columns: dict[str, list[Column]]
@@ -112,16 +112,16 @@ class Beside:
     kept: Int64s | None
 
 
-def read(
+def read_label_table(
     stream: str, source: NpySource, labels: Mapping[str, LabelSource], group_column: str | None, images: int
-) -> Beside:
+) -> LabelTable:
     """Reads what the configuration asks for. Raises ConfigError unless it has as many rows as there are `images`."""
     where, by = f"streams.{stream}.source.where", f"streams.{stream}.split.by"
     asked = table.build_label_requests(stream, labels)
     group = [] if group_column is None else [table.ColumnRequest(group_column, by, by)]
     tests = table.build_condition_requests(source.where or {}, where)
     asks = [*(ask for several in asked.values() for ask in several), *group, *tests.values()]
-    found = _of_table(f"streams.{stream}.source.table", source.table, asks, images)
+    found = _read_table_columns(f"streams.{stream}.source.table", source.table, asks, images)
     kept = select_rows(source.where, {name: found[ask] for name, ask in tests.items()}) if source.where else None
     wanted = {name: [found[ask] for ask in several] for name, several in asked.items()}
     wanted |= npy_columns.read_label_files(stream, labels, images)
@@ -131,23 +131,24 @@ def read(
             name: [table.select_column_rows(column, kept) for column in several] for name, several in wanted.items()
         }
     groups = [text for ask in group for text in cells.encode_texts(cells.convert_to_nonempty_texts(found[ask]))]
-    return Beside(wanted, groups if group else None, kept)
+    return LabelTable(wanted, groups if group else None, kept)
 
 
-def _of_table(
-    key: str, path: Path | None, asks: Sequence[table.ColumnRequest], images: int
+def _read_table_columns(
+    key: str, path: Path | None, requests: Sequence[table.ColumnRequest], images: int
 ) -> dict[table.ColumnRequest, Column]:
-    if path is None and asks:
+    if path is None and requests:
         raise ConfigError(
-            f"{asks[0].key}: there is no table that has {asks[0].column!r}; add table: FILE to the source, or take the "
+            f"{requests[0].key}: there is no table that has {requests[0].column!r}; add table: FILE to the "
+            "source, or take the "
             f"label from an array, from: FILE{patterns.NPY_SUFFIX}"
         )
     if path is None:
         return {}
     opened = columns.read_table_header(path, key)
-    if not asks:
+    if not requests:
         _log.warning("%s: nothing is taken from %s; name its columns in labels", key, format_path(path))
         return {}
-    found = table.read_requested_columns(opened, asks)
-    npy_columns.check_row_count(key, format_path(path), len(found[asks[0]].cells), images)
+    found = table.read_requested_columns(opened, requests)
+    npy_columns.check_row_count(key, format_path(path), len(found[requests[0]].cells), images)
     return found

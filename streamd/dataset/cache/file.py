@@ -218,7 +218,7 @@ class WriterLocks:
 
     def acquire_lock(self, path: Path) -> bool:
         """Whether this process may write from now on. If not, it is said why."""
-        descriptor, times = self._held.get(path) or (_locked(path), 0)
+        descriptor, times = self._held.get(path) or (_open_locked(path), 0)
         if descriptor is None:
             return False
         self._held[path] = descriptor, times + 1
@@ -233,23 +233,25 @@ class WriterLocks:
             os.close(descriptor)
 
 
-def _locked(path: Path) -> int | None:
+def _open_locked(path: Path) -> int | None:
     """A descriptor that holds the lock of `path`; None when another has it, or it cannot be made."""
     try:
         path.parent.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _MODE)
     except OSError as error:
-        _warn(path, f"it cannot be written ({error.strerror})")
+        _warn_read_only(path, f"it cannot be written ({error.strerror})")
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(descriptor)
-        _warn(path, "another streamd writes it" if isinstance(error, BlockingIOError) else f"no lock: {error.strerror}")
+        _warn_read_only(
+            path, "another streamd writes it" if isinstance(error, BlockingIOError) else f"no lock: {error.strerror}"
+        )
         return None
     return descriptor
 
 
-def _warn(path: Path, why: str) -> None:
+def _warn_read_only(path: Path, why: str) -> None:
     folder = escape_unprintable(str(path.parent))
     log.warning("cache.read_only", f"of the cache in {folder} only what is there is used, nothing is added: {why}")

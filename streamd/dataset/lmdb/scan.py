@@ -79,17 +79,17 @@ def scan_lmdb(
     sizes, mtimes_ns, _ = stat_files(ConfinedRoot(os.fsencode(path.parent), key), files, progress)
     asked = {name: _list_label_arrays(name, label) for name, label in labels.items() if label.file is None}
     keys = {array: f"{build_label_key(stream, name)}.from" for name, several in asked.items() for array in several}
-    with opened(path, key) as file:
+    with open_pyxis_file(path, key) as file:
         listing = _LmdbListing(file, source, f"streams.{stream}.source.images", keys)
         listing.read_samples(progress)
 
-    def column(name: str, array: str) -> Column:
+    def build_column(name: str, array: str) -> Column:
         values = listing.collectors[array].join_values()
         return npy_columns.build_array_column(
             values, path, f"{path.name}:{array}", build_label_key(stream, name), file.count
         )
 
-    columns = {name: [column(name, array) for array in several] for name, several in asked.items()}
+    columns = {name: [build_column(name, array) for array in several] for name, several in asked.items()}
     found = convert_labels(labels, columns | npy_columns.read_label_files(stream, labels, file.count))
     extra = {OFFSETS_COLUMN: listing.offsets, COMMIT_COLUMN: np.array([file.commit])}
     return ScannedSamples(path.parent, files, sizes, mtimes_ns, *found, arrays=listing.arrays, extra=extra)
@@ -156,7 +156,7 @@ class _LmdbListing:
         for number, value in enumerate(self._file.read_sample_values()):
             found = known.get(len(value))
             if found is None or not found.matches_value(value):
-                origin = origin or mapped_at(value, self._file)
+                origin = origin or read_mapped_address(value, self._file)
                 found = known[len(value)] = self._inspect_sample(number, value)
             if found is not template:
                 template = found
@@ -278,7 +278,7 @@ class PyxisFile:
 
 
 @contextmanager
-def opened(path: Path, key: str) -> Iterator[PyxisFile]:
+def open_pyxis_file(path: Path, key: str) -> Iterator[PyxisFile]:
     """The samples of the data file at `path`. Raises ConfigError unless it is whole and laid out so.
 
     Also, at the end, when somebody wrote to it meanwhile.
@@ -289,7 +289,7 @@ def opened(path: Path, key: str) -> Iterator[PyxisFile]:
             lmdb.open(str(path), subdir=False, readonly=True, lock=False, create=False, max_dbs=2) as environment,
             environment.begin(buffers=True) as transaction,
         ):
-            count, cursor = _open(environment, transaction, f"{key}: {format_path(path)}")
+            count, cursor = _open_samples(environment, transaction, f"{key}: {format_path(path)}")
             with cursor:
                 yield PyxisFile(path, key, count, head.commit, cursor)
     except lmdb.Error as error:
@@ -317,14 +317,16 @@ def _read_head(path: Path, key: str) -> LmdbHead:
     return head
 
 
-def _open(
+def _open_samples(
     environment: lmdb.Environment, transaction: lmdb.Transaction[memoryview], what: str
 ) -> tuple[int, lmdb.Cursor[memoryview]]:
     """The number of samples, and a cursor over them."""
     try:
         data, meta = (environment.open_db(name, transaction, create=False) for name in (DATA_DB, META_DB))
     except (lmdb.NotFoundError, lmdb.IncompatibleError) as error:
-        raise ConfigError(f"{what} holds {_first_keys(transaction)}, and no samples of ml-pyxis; {_LAYOUT}") from error
+        raise ConfigError(
+            f"{what} holds {_format_first_keys(transaction)}, and no samples of ml-pyxis; {_LAYOUT}"
+        ) from error
     count = transaction.get(COUNT_KEY, db=meta)
     if count is None or not bytes(count).isdigit():
         raise ConfigError(
@@ -335,20 +337,20 @@ def _open(
     return int(bytes(count)), transaction.cursor(data)
 
 
-def _first_keys(transaction: lmdb.Transaction[memoryview]) -> str:
+def _format_first_keys(transaction: lmdb.Transaction[memoryview]) -> str:
     with transaction.cursor() as cursor:
         keys = [bytes(found[:_KEY_CHARS]) for found in islice(cursor.iternext(values=False), _KEYS_SHOWN)]
     texts = [found.decode("utf-8", "backslashreplace") for found in keys]
     return f"the keys {', '.join(map(repr, texts))}" if keys else "nothing"
 
 
-def mapped_at(value: memoryview, file: PyxisFile) -> int:
+def read_mapped_address(value: memoryview, file: PyxisFile) -> int:
     """The address at which the file begins in this process: LMDB maps it in one piece. `value` is any of its values.
 
     Raises ConfigError when the system does not tell the truth about it.
     """
     address = find_address(value)
-    origin = _beginning(address)
+    origin = _read_mapping_start(address)
     with translate_read_errors(file.path, file.key), file.path.open("rb") as opened_file:
         opened_file.seek(address - origin)
         if opened_file.read(len(value)) != value:
@@ -359,7 +361,7 @@ def mapped_at(value: memoryview, file: PyxisFile) -> int:
     return origin
 
 
-def _beginning(address: int) -> int:
+def _read_mapping_start(address: int) -> int:
     for line in _MAPS.read_text(errors="replace").splitlines():
         span, _, offset, *_ = line.split(maxsplit=3)
         start, stop = (int(end, 16) for end in span.split("-"))

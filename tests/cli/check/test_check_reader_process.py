@@ -50,7 +50,7 @@ def test_files_that_are_no_images_are_told_by_id_with_the_decoders_reason(folder
     reasons = spoil(folder)
     seen = seen_in(folder, tmp_path / "state")
     stream = serve(folder, tmp_path / "state")
-    found = {stream.file(fault.sample_id): fault for fault in seen.faults}
+    found = {stream.format_file_name(fault.sample_id): fault for fault in seen.faults}
     assert found.keys() == reasons.keys()
     for name, reason in reasons.items():
         assert reason in found[name].reason

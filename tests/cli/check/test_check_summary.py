@@ -15,7 +15,7 @@ from streamd.cli.check.findings import Findings, Unpacking, Weights
 from streamd.cli.check.reader_messages import Effect, Fault, Seen
 from streamd.cli.check.summary import summed_up
 from streamd.cli.check.totals import Tally
-from streamd.config import load
+from streamd.config import load_config
 from streamd.core.slot_layout import compute_slot_bytes
 from streamd.limits import DEFAULT_CREDIT
 
@@ -25,7 +25,7 @@ def summary(tmp_path: Path, seen: Seen, *, processes: int = 1, **changes: Any) -
     folder = tmp_path / "data" if (tmp_path / "data").exists() else animals(tmp_path)
     tally = Tally(serve(folder, tmp_path / "state", **changes), np.array(seen.ids))
     tally.add(seen)
-    config = load(config_of(tmp_path, {"train": stream_config(folder, **changes)}))
+    config = load_config(config_of(tmp_path, {"train": stream_config(folder, **changes)}))
     return summed_up([tally], config, processes, refused=[], notes=["a note"])
 
 

@@ -14,7 +14,7 @@ from PIL import Image
 from streamd.cli.pack.batches import Decoded
 from streamd.cli.pack.select import in_pack_order, listed
 from streamd.cli.pack.writer import Subject, Writer
-from streamd.config import load
+from streamd.config import load_config
 from streamd.core.bad_samples import BadRow
 from streamd.core.sampler import Ids
 from streamd.core.spec import PixelId
@@ -60,7 +60,7 @@ def write_table(folder: Path, *, channels: int = 3) -> dict[str, Any]:
 @contextmanager
 def stream_of(config: dict[str, Any], folder: Path, *, shuffled: bool = False, rows: int = 2) -> Iterator[ServedStream]:
     """The stream `train` of a configuration, as it is packed."""
-    with listed(load(config), "train", folder, lambda *_: None) as stream:
+    with listed(load_config(config), "train", folder, lambda *_: None) as stream:
         yield in_pack_order(stream, shuffled=shuffled, batch_rows=rows)
 
 
@@ -104,7 +104,7 @@ class Here:
 
 def decoded(stream: ServedStream, source: StreamReader, index: int) -> Decoded:
     """One batch, what cannot be decoded left out."""
-    ids, bad = stream.planned(0, index), list[BadRow]()
+    ids, bad = stream.plan_batch_ids(0, index), list[BadRow]()
     images = np.zeros((ids.size, *stream.spec.image_shape), np.uint8)
     good = np.ones(ids.size, np.bool_)
     for row, sample_id in enumerate(ids.tolist()):
@@ -112,7 +112,7 @@ def decoded(stream: ServedStream, source: StreamReader, index: int) -> Decoded:
             _fill(source, sample_id, images[row])
         except BadImageError as error:
             good[row] = False
-            bad.append(BadRow(row, sample_id, stream.file(sample_id), str(error), "masked"))
+            bad.append(BadRow(row, sample_id, stream.format_file_name(sample_id), str(error), "masked"))
     return Decoded(index, ids[good], images[good], tuple(bad), 0)
 
 

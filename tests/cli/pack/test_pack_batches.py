@@ -42,7 +42,7 @@ async def all_of(batches: Decoding, first: int) -> list[Decoded]:
 
 
 def test_workers_decode_every_batch_in_its_turn_without_the_bad_rows(stream: ServedStream) -> None:
-    bad = int(stream.planned(0, 3)[1])
+    bad = int(stream.plan_batch_ids(0, 3)[1])
     spoil(stream, bad)
 
     async def run() -> list[Decoded]:
@@ -57,7 +57,7 @@ def test_workers_decode_every_batch_in_its_turn_without_the_bad_rows(stream: Ser
     assert [each.index for each in found] == [1, 2, 3, 4, 5]
     assert [each.ids.tolist() for each in found] == [each.ids.tolist() for each in wanted]
     assert all(np.array_equal(mine.images, theirs.images) for mine, theirs in zip(found, wanted, strict=True))
-    assert [(row.sample_id, row.file) for each in found for row in each.bad] == [(bad, stream.file(bad))]
+    assert [(row.sample_id, row.file) for each in found for row in each.bad] == [(bad, stream.format_file_name(bad))]
     assert {each.slot for each in found} == {0, 1}
 
 

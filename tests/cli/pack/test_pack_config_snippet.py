@@ -6,7 +6,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from streamd.cli.pack.config_snippet import as_yaml, for_files, kept, stored
-from streamd.config import load
+from streamd.config import load_config
 from streamd.core.spec import ImageSpec
 
 
@@ -50,7 +50,7 @@ def test_what_a_pack_does_not_change_is_kept_as_it_was_written() -> None:
     }
     source = {"kind": "folder", "path": "/data", "part": "train"}
     image = {"size": [8, 8], "resize": "crop"}
-    config = load(
+    config = load_config(
         {
             "streams": {
                 "train": {"source": source, "image": image, "cache": {"path": "cache"}, **written},
@@ -63,4 +63,4 @@ def test_what_a_pack_does_not_change_is_kept_as_it_was_written() -> None:
     assert kept(config.streams["plain"]) == {}
     assert kept(config.streams["like"]) == {**written, "normalize": "imagenet", "shuffle": {"kind": "none"}}
     again = {**written, "source": {"kind": "npy", "path": "/packs/train"}}
-    assert kept(load({"streams": {"train": again}}).streams["train"]) == written
+    assert kept(load_config({"streams": {"train": again}}).streams["train"]) == written

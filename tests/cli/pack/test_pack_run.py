@@ -24,7 +24,7 @@ from streamd.cli.pack.formats import FORMATS, Format
 from streamd.cli.pack.run import Packed, Wish
 from streamd.cli.pack.workdir import Work
 from streamd.cli.pack.write_npy import NpyWriter
-from streamd.config import load
+from streamd.config import load_config
 from streamd.errors import ConfigError, PackError
 
 
@@ -61,7 +61,7 @@ def wish(tmp_path: Path) -> Wish:
 
 
 def pack(config: dict[str, Any], wish: Wish) -> Packed:
-    return run.pack(load(config), wish, Silent())
+    return run.pack(load_config(config), wish, Silent())
 
 
 def served_again(packed: Packed, folder: Path) -> dict[str, Any]:

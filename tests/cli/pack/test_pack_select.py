@@ -10,7 +10,7 @@ from daemons import stream_config, write_images
 from packing import stream_of, write_table
 
 from streamd.cli.pack.select import batch_rows, in_pack_order, listed
-from streamd.config import load
+from streamd.config import load_config
 from streamd.errors import ConfigError
 
 
@@ -18,7 +18,7 @@ def test_samples_are_packed_once_each_in_stored_order_or_in_one_global_order(tmp
     config = write_table(tmp_path / "data")
     config["streams"]["train"] |= {"shuffle": {"kind": "full", "seed": 3}, "drop_remainder": True, "batch_size": 4}
     with stream_of(config, tmp_path / "list") as stored, stream_of(config, tmp_path / "more", shuffled=True) as mixed:
-        orders = [np.concatenate([each.planned(0, index) for index in range(3)]) for each in (stored, mixed)]
+        orders = [np.concatenate([each.plan_batch_ids(0, index) for index in range(3)]) for each in (stored, mixed)]
     assert orders[0].tolist() == [0, 1, 2, 3, 4]
     assert sorted(orders[1].tolist()) == [0, 1, 2, 3, 4] != orders[1].tolist()
 
@@ -27,7 +27,7 @@ def test_classes_are_those_that_other_streams_share(tmp_path: Path) -> None:
     write_images(tmp_path / "a", {"cat": 1, "dog": 1})
     write_images(tmp_path / "b", {"bird": 1, "dog": 1})
     streams = {"train": stream_config(tmp_path / "a"), "validation": stream_config(tmp_path / "b")}
-    with listed(load({"streams": streams}), "train", tmp_path / "list", lambda *_: None) as stream:
+    with listed(load_config({"streams": streams}), "train", tmp_path / "list", lambda *_: None) as stream:
         assert stream.spec.labels["label"].classes == ("bird", "cat", "dog")
         assert stream.spec.samples == 2
     assert not (tmp_path / "list").exists()
@@ -41,7 +41,7 @@ def test_streams_that_have_nothing_to_do_with_it_are_not_looked_at(tmp_path: Pat
 
 
 def test_an_unknown_stream_names_the_near_one(tmp_path: Path) -> None:
-    config = load(write_table(tmp_path / "data"))
+    config = load_config(write_table(tmp_path / "data"))
     with (
         pytest.raises(ConfigError, match=r"no stream 'trian'; did you mean 'train'\?"),
         listed(config, "trian", tmp_path / "list", lambda *_: None),

@@ -51,7 +51,7 @@ def test_batches_come_out_whole(served: Serve) -> None:
             rig.produce(1, index, slot=index + 1)
         for _ in range(3):
             production, reason = await rig.outcome()
-            planned = stream.planned(1, production.key.index)
+            planned = stream.plan_batch_ids(1, production.key.index)
             assert reason is None
             assert production.delivered.tolist() == planned.tolist()
             assert np.array_equal(rig.images(production.slot, planned.size), pixels(stream, planned))
@@ -120,8 +120,8 @@ def test_a_new_version_is_used_when_it_is_open_and_batches_under_way_keep_their_
         rig.produce(0, 0, slot=2)
         outcomes = [await rig.outcome() for _ in range(2)]
         found = {production.slot: production.delivered.tolist() for production, _ in outcomes}
-        assert found == {1: old.planned(0, 0).tolist(), 2: list(range(8))}
-        assert np.array_equal(rig.images(2), pixels(new, new.planned(0, 0)))
+        assert found == {1: old.plan_batch_ids(0, 0).tolist(), 2: list(range(8))}
+        assert np.array_equal(rig.images(2), pixels(new, new.plan_batch_ids(0, 0)))
 
     play(old, scene)
     new.manifest.close()
@@ -220,7 +220,7 @@ def test_a_task_that_kills_every_worker_gives_its_stream_up(
         async with running(stream) as rig:
             rig.produce()
             _, reason = await rig.outcome()
-            first = stream.file(int(stream.planned(0, 0)[0]))
+            first = stream.format_file_name(int(stream.plan_batch_ids(0, 0)[0]))
             assert reason is not None
             assert reason.startswith(f"4 workers died, the last killed by SIGKILL, at files beginning with {first}, ")
             assert stream.quarantine.reasons == {}
@@ -252,13 +252,13 @@ def test_tasks_of_a_batch_that_was_given_up_die_with_their_worker(served: Serve)
 @pytest.mark.long
 def test_a_bad_sample_is_on_record_before_its_batch_is_told(served: Serve) -> None:
     stream = served()
-    bad = int(stream.planned(0, 0)[3])
+    bad = int(stream.plan_batch_ids(0, 0)[3])
     spoil(stream, bad)
 
     async def scene(rig: Rig) -> None:
         rig.produce()
         production, reason = await rig.outcome()
-        planned = stream.planned(0, 0)
+        planned = stream.plan_batch_ids(0, 0)
         assert reason is None
         assert list(rig.recorded[0]) == [bad]
         assert "damaged JPEG" in rig.recorded[0][bad]
@@ -273,7 +273,7 @@ def test_a_bad_sample_is_on_record_before_its_batch_is_told(served: Serve) -> No
 @pytest.mark.long
 def test_a_masked_sample_is_a_black_row_without_weight(served: Serve) -> None:
     stream = served(bad_samples={"policy": "mask"})
-    spoil(stream, int(stream.planned(0, 0)[3]))
+    spoil(stream, int(stream.plan_batch_ids(0, 0)[3]))
 
     async def scene(rig: Rig) -> None:
         rig.produce()
@@ -289,7 +289,7 @@ def test_a_masked_sample_is_a_black_row_without_weight(served: Serve) -> None:
 @pytest.mark.long
 def test_a_batch_without_a_good_row_is_masked_whole(served: Serve) -> None:
     stream = served(16)
-    for sample_id in stream.planned(0, 0).tolist():
+    for sample_id in stream.plan_batch_ids(0, 0).tolist():
         spoil(stream, sample_id)
 
     async def scene(rig: Rig) -> None:
@@ -305,14 +305,14 @@ def test_a_batch_without_a_good_row_is_masked_whole(served: Serve) -> None:
 
 def test_the_policy_fail_stops_at_the_first_bad_sample_and_names_it(served: Serve) -> None:
     stream = served(bad_samples={"policy": "fail"})
-    bad = int(stream.planned(0, 0)[3])
+    bad = int(stream.plan_batch_ids(0, 0)[3])
     spoil(stream, bad)
 
     async def scene(rig: Rig) -> None:
         rig.produce()
         _, reason = await rig.outcome()
         assert reason is not None
-        assert stream.file(bad) in reason
+        assert stream.format_file_name(bad) in reason
         assert "policy is fail" in reason
         assert rig.recorded == []
 
@@ -322,7 +322,7 @@ def test_the_policy_fail_stops_at_the_first_bad_sample_and_names_it(served: Serv
 @pytest.mark.long
 def test_the_policy_fail_holds_after_a_restart(served: Serve) -> None:
     stream = served(bad_samples={"policy": "fail"})
-    stream.quarantine.record([BadSample(3, "bad since yesterday")])
+    stream.quarantine.record_verdicts([BadSample(3, "bad since yesterday")])
 
     async def scene(rig: Rig) -> None:
         rig.produce()
@@ -343,7 +343,7 @@ def test_too_many_bad_samples_stop_the_stream_and_one_is_named(served: Serve) ->
         _, reason = await rig.outcome()
         assert reason is not None
         assert "11 of 24 samples are bad" in reason
-        assert any(stream.file(sample_id) in reason for sample_id in range(11))
+        assert any(stream.format_file_name(sample_id) in reason for sample_id in range(11))
         assert rig.outcomes.empty()
 
     play(stream, scene)
@@ -358,13 +358,13 @@ def test_a_read_error_that_passes_leaves_no_trace(served: Serve, monkeypatch: py
     monkeypatch.setattr(engine, "_READ_RETRY_S", 0.05)
 
     async def scene(rig: Rig) -> None:
-        with unreadable(file_of(stream, int(stream.planned(0, 0)[3]))):
+        with unreadable(file_of(stream, int(stream.plan_batch_ids(0, 0)[3]))):
             rig.produce()
             await rig.until(lambda: rig.stats.values_by_group().get("stream.train", {}).get("read_count", 0) >= 9)
         production, reason = await rig.outcome()
         assert reason is None
         assert not production.marks.any()
-        assert np.array_equal(rig.images(), pixels(stream, stream.planned(0, 0)))
+        assert np.array_equal(rig.images(), pixels(stream, stream.plan_batch_ids(0, 0)))
         assert stream.quarantine.reasons == {}
 
     play(stream, scene)
@@ -376,13 +376,13 @@ def test_a_read_error_that_does_not_pass_stops_the_stream_and_condemns_nobody(
 ) -> None:
     stream = served()
     monkeypatch.setattr(engine, "_READ_RETRY_S", 0.001)
-    ill = int(stream.planned(0, 0)[3])
+    ill = int(stream.plan_batch_ids(0, 0)[3])
 
     async def scene(rig: Rig) -> None:
         with unreadable(file_of(stream, ill)):
             rig.produce()
             _, reason = await rig.outcome()
-        assert reason == f"{stream.file(ill)} cannot be read: {os.strerror(6)}"
+        assert reason == f"{stream.format_file_name(ill)} cannot be read: {os.strerror(6)}"
         assert stream.quarantine.reasons == {}
         assert rig.stats.values_by_group()["stream.train"]["read_count"] == 8 + engine._READ_RETRIES
 

@@ -57,7 +57,7 @@ def test_batches_of_data_that_are_away_come_to_nothing_and_are_made_when_they_ar
         production, reason = await rig.outcome()
         assert reason is None
         assert not production.marks.any()
-        assert np.array_equal(rig.images(3), pixels(stream, stream.planned(0, 0)))
+        assert np.array_equal(rig.images(3), pixels(stream, stream.plan_batch_ids(0, 0)))
         assert stream.quarantine.reasons == {}
         assert rig.missing.empty()
 

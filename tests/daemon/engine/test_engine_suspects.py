@@ -201,7 +201,7 @@ def test_a_verdict_that_cannot_be_written_stops_the_stream_and_is_not_used(
         assert "cannot be recorded: No space left on device; make room in the state directory" in reason
         assert stream.quarantine.reasons == {}
         on_disk = Quarantine(stream.quarantine.path, lambda: stream.manifest.list_id)
-        on_disk.load()
+        on_disk.load_verdicts()
         assert on_disk.reasons == {}
         rig.produce(0, 0, slot=2)
         production, reason = await rig.outcome()

@@ -26,7 +26,7 @@ SAMPLES = ("/pictures/train", "/bad/train", "/thumbnails/train/3")
 @pytest.fixture
 def stream(tmp_path: Path) -> Iterator[ServedStream]:
     served = serve(write_images(tmp_path / "data", {"cat": 9}), tmp_path / "state")
-    served.quarantine.record([BadSample(3, "a damaged JPEG: cut off")])
+    served.quarantine.record_verdicts([BadSample(3, "a damaged JPEG: cut off")])
     yield served
     served.manifest.close()
 

@@ -15,21 +15,21 @@ from daemons import stream_config, write_images
 from sample_specs import some_spec
 from served_folders import change_times, serve
 
-from streamd.config import load
+from streamd.config import load_config
 from streamd.core.bad_samples import BadSample
 from streamd.core.sampler import Ids
 from streamd.core.spec import ImageSpec
 from streamd.daemon.streams.catalog import (
-    _order_id,
-    families,
+    _compute_order_id,
+    find_state_directory,
+    find_unlisted_streams,
+    group_families,
     is_listed,
     list_samples,
     open_streams,
-    state_directory,
-    unlisted,
 )
 from streamd.daemon.streams.served_stream import ServedStream, measure_shuffles
-from streamd.daemon.streams.shuffle_score import ShuffleMeter, mixing
+from streamd.daemon.streams.shuffle_score import ShuffleMeter, score_shuffle
 from streamd.dataset.manifest.manifest import Manifest
 from streamd.errors import ConfigError
 
@@ -77,7 +77,7 @@ def test_a_manifest_is_made_once_and_used_again(folder: Path, state: Path) -> No
 
 def test_a_rescan_lists_anew_and_forgives(folder: Path, state: Path) -> None:
     first = serve(folder, state)
-    first.quarantine.record([BadSample(0, "bad")])
+    first.quarantine.record_verdicts([BadSample(0, "bad")])
     assert serve(folder, state).quarantine.reasons == {0: "bad"}
     write_images(folder, {"emu": 2}, size=(8, 8))
     second = serve(folder, state, rescan=True)
@@ -92,8 +92,8 @@ def test_a_verdict_that_comes_from_the_old_list_after_a_rescan_condemns_no_file_
     first = serve(folder, state)
     write_images(folder, {"ant": 1}, size=(8, 8))
     second = serve(folder, state, rescan=True)
-    first.quarantine.record([BadSample(0, "bad")])
-    second.quarantine.record([BadSample(1, "bad, too")])
+    first.quarantine.record_verdicts([BadSample(0, "bad")])
+    second.quarantine.record_verdicts([BadSample(1, "bad, too")])
     assert serve(folder, state).quarantine.reasons == {1: "bad, too"}
 
 
@@ -139,18 +139,21 @@ def test_chunks_and_buffers_are_in_the_order_id_of_chunks_only(folder: Path, sta
 
 def test_order_ids_are_what_they_always_were() -> None:
     """Tokens of older versions carry them."""
-    assert _order_id(some_spec(), "content") == "ac15cf2244928540fe7061fb7f3f1cbc"
-    assert _order_id(some_spec(shuffle="none"), "content") == "217041106b0a6718bbe4d5796ef2851f"
-    assert _order_id(some_spec(shuffle="chunk", chunk=3200, buffer=16), "content") == "7beeb5458b54bb9b8d2d015b3efb353e"
+    assert _compute_order_id(some_spec(), "content") == "ac15cf2244928540fe7061fb7f3f1cbc"
+    assert _compute_order_id(some_spec(shuffle="none"), "content") == "217041106b0a6718bbe4d5796ef2851f"
+    assert (
+        _compute_order_id(some_spec(shuffle="chunk", chunk=3200, buffer=16), "content")
+        == "7beeb5458b54bb9b8d2d015b3efb353e"
+    )
 
 
 def test_a_stream_tells_how_well_it_is_mixed(folder: Path, state: Path) -> None:
     sorted_by_class = serve(folder, state, shuffle={"kind": "chunk", "chunk": 1, "buffer": 1}, batch_size=2)
-    found = mixing(sorted_by_class.spec, sorted_by_class.manifest.gather_label)
+    found = score_shuffle(sorted_by_class.spec, sorted_by_class.manifest.gather_label)
     assert found is not None
-    assert (sorted_by_class.shuffle_score, sorted_by_class.poorly_mixed) == (found.score, found.advice)
+    assert (sorted_by_class.shuffle_score, sorted_by_class.mixing_advice) == (found.score, found.advice)
     kept = serve(folder, state, shuffle="none")
-    assert (kept.shuffle_score, kept.poorly_mixed) == (None, None)
+    assert (kept.shuffle_score, kept.mixing_advice) == (None, None)
 
 
 def test_opening_a_stream_reads_no_labels_and_its_score_is_worked_out_once(
@@ -166,7 +169,7 @@ def test_opening_a_stream_reads_no_labels_and_its_score_is_worked_out_once(
     monkeypatch.setattr(Manifest, "gather_label", noted)
     stream = serve(folder, state)
     assert read == []
-    scores = [stream.shuffle_score, replace(stream, max_bad_fraction=0.5).shuffle_score, stream.poorly_mixed]
+    scores = [stream.shuffle_score, replace(stream, max_bad_fraction=0.5).shuffle_score, stream.mixing_advice]
     assert (read, scores[0]) == (["label"], scores[1])
 
 
@@ -211,7 +214,7 @@ def test_neither_the_root_nor_the_mtimes_are_in_the_order_id(folder: Path, state
 
 def test_streams_share_one_class_list(folder: Path, state: Path, tmp_path: Path) -> None:
     other = write_images(tmp_path / "other", {"bee": 3, "dog": 2}, size=(8, 8))
-    config = load({"streams": {"train": stream_config(folder), "validation": stream_config(other)}})
+    config = load_config({"streams": {"train": stream_config(folder), "validation": stream_config(other)}})
     list_samples(config, state, lambda *_: None)
     train, validation = open_streams(config, state)
     assert train.spec.labels["label"].classes == ("bee", "cat", "dog") == validation.spec.labels["label"].classes
@@ -238,15 +241,15 @@ def folders(tmp_path: Path, **labels: object) -> dict[str, dict[str, Any]]:
     ids=str,
 )
 def test_streams_that_share_classes_are_one_family(tmp_path: Path, labels: dict[str, Any], together: list[str]) -> None:
-    config = load({"streams": folders(tmp_path, **labels)})
-    assert sorted("".join(sorted(family)) for family in families(config)) == together
+    config = load_config({"streams": folders(tmp_path, **labels)})
+    assert sorted("".join(sorted(family)) for family in group_families(config)) == together
 
 
 def test_streams_of_one_folder_or_table_are_one_family(folder: Path, tmp_path: Path) -> None:
     table = {"kind": "table", "path": str(tmp_path / "t.csv"), "image": "i", "root": str(folder)}
     sources = {"whole": table, "part": table | {"where": {"split": "test"}}, "other": table | {"path": "/u.csv"}}
-    config = load({"streams": {name: stream_config(folder, source=source) for name, source in sources.items()}})
-    assert set(families(config)) == {frozenset({"whole", "part"}), frozenset({"other"})}
+    config = load_config({"streams": {name: stream_config(folder, source=source) for name, source in sources.items()}})
+    assert set(group_families(config)) == {frozenset({"whole", "part"}), frozenset({"other"})}
 
 
 def test_another_family_s_change_leaves_a_list_alone_though_files_came(state: Path, tmp_path: Path) -> None:
@@ -255,7 +258,7 @@ def test_another_family_s_change_leaves_a_list_alone_though_files_came(state: Pa
     write_images(tmp_path / "a", {"emu": 1}, size=(8, 8))
     write_images(tmp_path / "b", {"emu": 1}, size=(8, 8))
     streams["b"] |= {"labels": {"z": "category"}}
-    assert unlisted(load({"streams": streams}), state) == {"b"}
+    assert find_unlisted_streams(load_config({"streams": streams}), state) == {"b"}
     after = list_all(streams, state)
     assert after["a"].manifest_path == before["a"].manifest_path
     assert [after[name].spec.samples for name in "ab"] == [5, 6]
@@ -265,7 +268,7 @@ def test_a_change_in_a_family_lists_all_of_it(state: Path, tmp_path: Path) -> No
     streams = folders(tmp_path, a={"x": "category"}, b={"x": "category"}, c={"y": "category"})
     before = list_all(streams, state)
     streams["b"] |= {"source": {"kind": "folder", "path": str(write_images(tmp_path / "e", {"emu": 1}))}}
-    assert unlisted(load({"streams": streams}), state) == {"a", "b"}
+    assert find_unlisted_streams(load_config({"streams": streams}), state) == {"a", "b"}
     after = list_all(streams, state)
     assert after["a"].spec.labels["x"].classes == ("cat", "dog", "emu")
     assert after["a"].spec.order_id != before["a"].spec.order_id
@@ -275,7 +278,7 @@ def test_a_change_in_a_family_lists_all_of_it(state: Path, tmp_path: Path) -> No
 def test_verdicts_of_other_families_outlive_a_listing(state: Path, tmp_path: Path) -> None:
     streams = folders(tmp_path, a={"x": "category"}, b={"y": "category"})
     for stream in list_all(streams, state).values():
-        stream.quarantine.record([BadSample(0, "bad")])
+        stream.quarantine.record_verdicts([BadSample(0, "bad")])
     streams["b"] |= {"labels": {"z": "category"}}
     after = list_all(streams, state)
     assert [after[name].quarantine.reasons for name in "ab"] == [{0: "bad"}, {}]
@@ -284,20 +287,22 @@ def test_verdicts_of_other_families_outlive_a_listing(state: Path, tmp_path: Pat
 def test_going_back_to_an_earlier_configuration_finds_its_list(folder: Path, state: Path) -> None:
     first = serve(folder, state)
     serve(folder, state, labels={"kind": "category"})
-    assert is_listed(load({"streams": {"train": stream_config(folder)}}), state)
+    assert is_listed(load_config({"streams": {"train": stream_config(folder)}}), state)
     assert serve(folder, state).manifest_path == first.manifest_path
 
 
 def list_all(streams: dict[str, Any], state: Path) -> dict[str, ServedStream]:
     """The streams, listed as far as they must be."""
-    config = load({"streams": streams})
-    list_samples(config, state, lambda *_: None, names=unlisted(config, state))
+    config = load_config({"streams": streams})
+    list_samples(config, state, lambda *_: None, names=find_unlisted_streams(config, state))
     return {stream.spec.name: stream for stream in open_streams(config, state)}
 
 
 def opened(state: Path, train: dict[str, Any], validation: dict[str, Any]) -> list[ServedStream]:
     """Both streams, the second like the first but for what it says itself."""
-    config = load({"streams": {"train": train, "validation": {"like": "train", "shuffle": "none", **validation}}})
+    config = load_config(
+        {"streams": {"train": train, "validation": {"like": "train", "shuffle": "none", **validation}}}
+    )
     list_samples(config, state, lambda *_: None)
     return open_streams(config, state)
 
@@ -309,7 +314,9 @@ def test_two_streams_are_the_parts_of_one_folder(folder: Path, state: Path) -> N
         stream_config(folder, source={**source, "part": "train"}, split={"validation": 0.4}),
         {"source": {**source, "part": "validation"}},
     )
-    files = [[stream.file(sample) for sample in range(stream.spec.samples)] for stream in (train, validation)]
+    files = [
+        [stream.format_file_name(sample) for sample in range(stream.spec.samples)] for stream in (train, validation)
+    ]
     assert sorted(files[0] + files[1]) == sorted(str(path.relative_to(folder)) for path in folder.rglob("*.jpg"))
     assert (train.spec.shuffle, validation.spec.shuffle) == ("full", "none")
     counts = [stream.spec.labels["label"].counts for stream in (train, validation)]
@@ -382,22 +389,22 @@ def test_a_full_disk_is_a_configuration_error(folder: Path, state: Path, monkeyp
 
 def test_systemd_decides_where_state_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STATE_DIRECTORY", "/var/lib/streamd:/var/lib/other")
-    assert state_directory() == Path("/var/lib/streamd")
+    assert find_state_directory() == Path("/var/lib/streamd")
 
 
 def test_else_the_users_state_folder_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("STATE_DIRECTORY", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert state_directory() == tmp_path / "streamd"
+    assert find_state_directory() == tmp_path / "streamd"
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert state_directory() == tmp_path / ".local/state/streamd"
+    assert find_state_directory() == tmp_path / ".local/state/streamd"
 
 
 def test_state_is_not_kept_where_workers_could_not_be_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STATE_DIRECTORY", os.fsdecode(b"/var/lib/\xff"))
     with pytest.raises(ConfigError, match=r"^cannot keep state in '/var/lib/\\udcff', whose name is not UTF-8; set "):
-        state_directory()
+        find_state_directory()
 
 
 def test_parts_of_one_source_are_taken_from_one_listing(folder: Path, state: Path) -> None:
@@ -407,7 +414,7 @@ def test_parts_of_one_source_are_taken_from_one_listing(folder: Path, state: Pat
         for part in ("train", "validation")
     }
     listed: list[str] = []
-    config = load({"streams": streams | {"other": stream_config(folder) | {"labels": {}}}})
+    config = load_config({"streams": streams | {"other": stream_config(folder) | {"labels": {}}}})
     list_samples(config, state, lambda stream, _: listed.append(stream))
     train_ids, validation_ids, other = open_streams(config, state)
     assert listed == ["train", "other"]

@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from streamd.daemon.streams.manifest_locks import ListLock, ListLocks, have_alone, share_all
+from streamd.daemon.streams.manifest_locks import ListLock, ListLocks, acquire_all_shared, hold_exclusive_lock
 from streamd.errors import ConfigError
 
 
@@ -31,7 +31,7 @@ def log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> py
 
 def is_free(path: Path) -> bool:
     try:
-        with have_alone(path, ["train"]):
+        with hold_exclusive_lock(path, ["train"]):
             return True
     except ConfigError:
         return False
@@ -39,25 +39,25 @@ def is_free(path: Path) -> bool:
 
 def test_any_number_of_daemons_share_a_lock_until_the_last_one_lets_go(path: Path) -> None:
     one, other = ListLock(path), ListLock(path)
-    assert share_all([one, other])
-    one.release()
+    assert acquire_all_shared([one, other])
+    one.release_lock()
     assert not is_free(path)
-    other.release()
+    other.release_lock()
     assert is_free(path)
 
 
 def test_nothing_is_shared_while_somebody_lists(path: Path) -> None:
     lock = ListLock(path)
-    with have_alone(path, ["train"]):
-        assert not lock.share()
-    assert lock.share()
+    with hold_exclusive_lock(path, ["train"]):
+        assert not lock.acquire_shared()
+    assert lock.acquire_shared()
 
 
 def test_a_lock_ends_with_the_last_stream_that_has_it(tmp_path: Path) -> None:
     locks, paths = ListLocks(), {"a": tmp_path / "1.lock", "b": tmp_path / "1.lock", "c": tmp_path / "2.lock"}
-    had = locks.of(paths)
-    assert had["a"] is had["b"] is locks.of(paths)["a"]
-    assert share_all(had.values())
+    had = locks.locks_by_stream(paths)
+    assert had["a"] is had["b"] is locks.locks_by_stream(paths)["a"]
+    assert acquire_all_shared(had.values())
     del had["a"], had["c"]
     gc.collect()
     assert [is_free(paths[name]) for name in "ac"] == [False, True]
@@ -77,8 +77,8 @@ def test_a_folder_that_cannot_hold_locks_is_told_and_its_lists_are_served(
     (tmp_path / "file").touch()
     lock = ListLock(tmp_path / "file" / "1.lock")
     assert "cannot be locked (Not a directory)" in log.text
-    assert lock.share()
-    lock.release()
+    assert lock.acquire_shared()
+    lock.release_lock()
 
 
 def test_a_file_system_without_locks_is_told_and_its_lists_are_served(
@@ -89,8 +89,8 @@ def test_a_file_system_without_locks_is_told_and_its_lists_are_served(
 
     monkeypatch.setattr("fcntl.flock", refuse)
     with ExitStack() as held:
-        held.enter_context(have_alone(path, ["train"]))
-        assert ListLock(path).share()
+        held.enter_context(hold_exclusive_lock(path, ["train"]))
+        assert ListLock(path).acquire_shared()
     assert "cannot be locked (No locks available)" in log.text
 
 
@@ -116,4 +116,4 @@ def test_who_holds_it_is_named_and_not_who_has_it_open(path: Path) -> None:
             assert each.stdout is not None
             assert each.stdout.readline() == b"open\n"
         with pytest.raises(ConfigError, match=rf"another streamd \(pid {holder.pid}\) serves"):
-            ended.enter_context(have_alone(path, ["train"]))
+            ended.enter_context(hold_exclusive_lock(path, ["train"]))

@@ -32,80 +32,88 @@ def with_policy(stream: ServedStream, policy: str) -> ServedStream:
 
 
 def condemn(stream: ServedStream, *ids: int) -> None:
-    stream.quarantine.record([BadSample(sample_id, f"reason {sample_id}") for sample_id in ids])
+    stream.quarantine.record_verdicts([BadSample(sample_id, f"reason {sample_id}") for sample_id in ids])
 
 
 def test_an_epoch_holds_every_sample_once(stream: ServedStream) -> None:
-    batches = [stream.planned(2, index) for index in range(stream.spec.batches)]
+    batches = [stream.plan_batch_ids(2, index) for index in range(stream.spec.batches)]
     assert [batch.size for batch in batches] == [8, 8, 4]
     assert sorted(np.concatenate(batches).tolist()) == list(range(20))
 
 
 def test_without_verdicts_what_is_planned_is_delivered(stream: ServedStream) -> None:
-    delivered, marks = stream.resolved(0, 1)
-    assert np.array_equal(delivered, stream.planned(0, 1))
+    delivered, marks = stream.resolve_batch_ids(0, 1)
+    assert np.array_equal(delivered, stream.plan_batch_ids(0, 1))
     assert not marks.any()
-    assert stream.bad_rows(0, 1, marks) == ()
+    assert stream.list_bad_rows(0, 1, marks) == ()
 
 
 def test_a_substitute_is_named_with_row_sample_file_and_reason(stream: ServedStream) -> None:
-    planned = stream.planned(0, 0)
+    planned = stream.plan_batch_ids(0, 0)
     bad = int(planned[3])
     condemn(stream, bad)
-    delivered, marks = stream.resolved(0, 0)
+    delivered, marks = stream.resolve_batch_ids(0, 0)
     assert delivered[3] == planned[4]
     assert marks.tolist() == [0, 0, 0, SUBSTITUTED, 0, 0, 0, 0]
-    (row,) = stream.bad_rows(0, 0, marks)
-    assert (row.row, row.sample_id, row.file) == (3, bad, stream.file(bad))
+    (row,) = stream.list_bad_rows(0, 0, marks)
+    assert (row.row, row.sample_id, row.file) == (3, bad, stream.format_file_name(bad))
     assert (row.reason, row.action) == (f"reason {bad}", "substituted")
 
 
 def test_a_masked_row_is_called_masked(stream: ServedStream) -> None:
     masking = with_policy(stream, "mask")
-    bad = int(stream.planned(0, 0)[0])
+    bad = int(stream.plan_batch_ids(0, 0)[0])
     condemn(masking, bad)
-    delivered, marks = masking.resolved(0, 0)
+    delivered, marks = masking.resolve_batch_ids(0, 0)
     assert (delivered[0], marks[0]) == (-1, MASKED)
-    assert [row.action for row in masking.bad_rows(0, 0, marks)] == ["masked"]
+    assert [row.action for row in masking.list_bad_rows(0, 0, marks)] == ["masked"]
 
 
 def test_ten_bad_samples_never_stop_a_stream_and_the_eleventh_may(stream: ServedStream) -> None:
     condemn(stream, *range(10))
-    assert stream.too_many_bad() is None
+    assert stream.explain_too_many_bad() is None
     condemn(stream, 10)
-    reason = stream.too_many_bad()
+    reason = stream.explain_too_many_bad()
     assert reason is not None
     assert "11 of 20 samples are bad, more than bad_samples.max_fraction 0.01 allows" in reason
-    assert f"{stream.file(10)}: reason 10; mend or remove them" in reason
-    stream.quarantine.record([BadSample(11, f"{TRANSFORM_RAISED} ValueError")])
-    assert "raised ValueError; mend the transform, which must not raise by chance" in str(stream.too_many_bad())
+    assert f"{stream.format_file_name(10)}: reason 10; mend or remove them" in reason
+    stream.quarantine.record_verdicts([BadSample(11, f"{TRANSFORM_RAISED} ValueError")])
+    assert "raised ValueError; mend the transform, which must not raise by chance" in str(stream.explain_too_many_bad())
 
 
 def test_a_sample_that_cannot_be_read_is_named_unless_its_whole_stream_is_out_of_reach(stream: ServedStream) -> None:
-    assert stream.unread(3, "Input/output error") == f"{stream.file(3)} cannot be read: Input/output error"
-    assert stream.unread(3, "streams.train.transform: it was edited") == "streams.train.transform: it was edited"
+    assert (
+        stream.format_unread_reason(3, "Input/output error")
+        == f"{stream.format_file_name(3)} cannot be read: Input/output error"
+    )
+    assert (
+        stream.format_unread_reason(3, "streams.train.transform: it was edited")
+        == "streams.train.transform: it was edited"
+    )
 
 
 def test_a_fraction_that_was_allowed_is_allowed(stream: ServedStream) -> None:
     lenient = replace(stream, max_bad_fraction=0.55)
     condemn(lenient, *range(11))
-    assert lenient.too_many_bad() is None
+    assert lenient.explain_too_many_bad() is None
     condemn(lenient, 11)
-    assert lenient.too_many_bad() is not None
+    assert lenient.explain_too_many_bad() is not None
 
 
 def test_one_bad_sample_is_too_many_under_fail(stream: ServedStream) -> None:
     failing = with_policy(stream, "fail")
-    assert failing.too_many_bad() is None
+    assert failing.explain_too_many_bad() is None
     condemn(failing, 4)
-    assert failing.too_many_bad() == (f"sample 4, {stream.file(4)}, is bad (reason 4), and bad_samples.policy is fail")
+    assert failing.explain_too_many_bad() == (
+        f"sample 4, {stream.format_file_name(4)}, is bad (reason 4), and bad_samples.policy is fail"
+    )
 
 
 def test_names_of_any_bytes_can_be_shown(tmp_path: Path) -> None:
     folder = write_images(tmp_path / "data", {"cat": 2}, size=(8, 8))
     (folder / "cat/0000.jpg").rename(folder / "cat" / os.fsdecode(b"\xff.jpg"))
     stream = serve(folder, tmp_path / "state")
-    assert sorted(stream.file(each) for each in range(2)) == ["cat/0001.jpg", r"cat/\xff.jpg"]
+    assert sorted(stream.format_file_name(each) for each in range(2)) == ["cat/0001.jpg", r"cat/\xff.jpg"]
 
 
 @pytest.mark.parametrize(("batch_size", "tasks"), [(8, 1), (32, 1), (33, 2), (1000, 4)])

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from served_folders import change_times
 
-from streamd.config import load
+from streamd.config import load_config
 from streamd.core.sampler import PAD_ID
 from streamd.daemon.streams.catalog import list_samples, open_streams
 from streamd.dataset.arrays.npy_store import NpyStore
@@ -27,7 +27,7 @@ class Opened:
     """A store over the arrays of a folder, as a worker has it."""
 
     def __init__(self, folder: Path, **source: Any) -> None:
-        config = load({"streams": {"train": {"source": {"kind": "npy", "path": str(folder), **source}}}})
+        config = load_config({"streams": {"train": {"source": {"kind": "npy", "path": str(folder), **source}}}})
         list_samples(config, folder / "state", lambda *_: None)
         (self.stream,) = open_streams(config, folder / "state")
         self.root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -76,7 +76,7 @@ def test_the_folder_is_made_for_this_user_alone(path: Path) -> None:
 def test_a_lock_of_another_process_is_not_had_and_that_is_said(path: Path, log: pytest.LogCaptureFixture) -> None:
     path.parent.mkdir(parents=True)
     with held_elsewhere(path):
-        assert not WriterLocks().take(path)
+        assert not WriterLocks().acquire_lock(path)
     assert "another streamd writes it" in log.text
     assert str(path.parent) in log.text
 
@@ -93,5 +93,5 @@ def test_the_lock_of_a_process_that_was_killed_is_free(path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, log: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("")
-    assert not WriterLocks().take(tmp_path / "file/cache/writer.lock")
+    assert not WriterLocks().acquire_lock(tmp_path / "file/cache/writer.lock")
     assert "it cannot be written (Not a directory)" in log.text

@@ -12,7 +12,7 @@ from lmdbs import put, value_of, write_lmdb
 
 from streamd.dataset.lmdb import scan
 from streamd.dataset.lmdb.pyxis_layout import find_address
-from streamd.dataset.lmdb.scan import mapped_at, opened
+from streamd.dataset.lmdb.scan import open_pyxis_file, read_mapped_address
 from streamd.errors import ConfigError
 
 SAMPLES = [{"X": np.full((40, 40, 3), number, np.uint8), "y": number} for number in range(12)]
@@ -20,7 +20,7 @@ KEY = "streams.train.source.path"
 
 
 def refusal(path: Path) -> str:
-    with pytest.raises(ConfigError) as caught, opened(path, KEY) as file:
+    with pytest.raises(ConfigError) as caught, open_pyxis_file(path, KEY) as file:
         list(file.read_sample_values())
     assert str(caught.value).startswith(f"{KEY}: '{path}' ")
     return str(caught.value)
@@ -30,11 +30,11 @@ def refusal(path: Path) -> str:
 def test_values_come_in_order_and_from_where_they_lie(tmp_path: Path, pixels: tuple[int, ...]) -> None:
     samples = [{"X": np.full(pixels, number, np.uint8)} for number in range(12)]
     path = write_lmdb(tmp_path / "d", samples) / "data.mdb"
-    with opened(path, KEY) as file, path.open("rb") as plain:
+    with open_pyxis_file(path, KEY) as file, path.open("rb") as plain:
         assert file.count == 12
         for sample, value in zip(samples, file.read_sample_values(), strict=True):
             assert value == value_of(sample)
-            plain.seek(find_address(value) - mapped_at(value, file))
+            plain.seek(find_address(value) - read_mapped_address(value, file))
             assert plain.read(len(value)) == value
 
 
@@ -42,7 +42,7 @@ def test_a_file_is_read_without_a_trace_beside_it(tmp_path: Path) -> None:
     path = write_lmdb(tmp_path / "x.lmdb", SAMPLES, subdir=False)
     (tmp_path / "x.lmdb-lock").unlink()
     before = path.stat()
-    with opened(path, KEY) as file:
+    with open_pyxis_file(path, KEY) as file:
         assert len(list(file.read_sample_values())) == 12
     assert [each.name for each in tmp_path.iterdir()] == ["x.lmdb"]
     assert path.stat().st_mtime_ns == before.st_mtime_ns
@@ -50,7 +50,7 @@ def test_a_file_is_read_without_a_trace_beside_it(tmp_path: Path) -> None:
 
 def test_a_count_says_how_many_samples_count(tmp_path: Path) -> None:
     path = write_lmdb(tmp_path / "d", SAMPLES, count=5) / "data.mdb"
-    with opened(path, KEY) as file:
+    with open_pyxis_file(path, KEY) as file:
         assert [
             value == value_of(sample) for sample, value in zip(SAMPLES, file.read_sample_values(), strict=False)
         ] == [True] * 5
@@ -113,7 +113,7 @@ def test_a_file_that_never_had_the_free_pages_at_its_end_is_read(tmp_path: Path)
             transaction.put(b"large", bytes(500_000))
             transaction.delete(b"large")
         assert (environment.info()["last_pgno"] + 1) * 4096 > path.stat().st_size
-    with opened(path, KEY) as file:
+    with open_pyxis_file(path, KEY) as file:
         assert len(list(file.read_sample_values())) == 12
 
 
@@ -122,7 +122,7 @@ def test_a_file_that_is_written_to_meanwhile_is_not_taken(tmp_path: Path) -> Non
     copy = path.with_name("other")
     copy.write_bytes(path.read_bytes())
     put(path.parent, {b"nb_samples": b"13"}, b"meta_db")
-    with pytest.raises(ConfigError, match="was written to while its samples were listed"), opened(copy, KEY):
+    with pytest.raises(ConfigError, match="was written to while its samples were listed"), open_pyxis_file(copy, KEY):
         copy.write_bytes(path.read_bytes())
 
 
@@ -130,6 +130,6 @@ def test_a_system_that_maps_elsewhere_than_it_says_is_not_believed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_lmdb(tmp_path / "d", SAMPLES) / "data.mdb"
-    monkeypatch.setattr(scan, "_beginning", lambda address: address)
-    with opened(path, KEY) as file, pytest.raises(ConfigError, match="is not mapped where"):
-        mapped_at(next(file.read_sample_values()), file)
+    monkeypatch.setattr(scan, "_read_mapping_start", lambda address: address)
+    with open_pyxis_file(path, KEY) as file, pytest.raises(ConfigError, match="is not mapped where"):
+        read_mapped_address(next(file.read_sample_values()), file)

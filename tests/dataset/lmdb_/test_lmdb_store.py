@@ -14,7 +14,7 @@ import pytest
 from lmdbs import put, value_of, write_lmdb
 from served_folders import change_times
 
-from streamd.config import load
+from streamd.config import load_config
 from streamd.core.sampler import PAD_ID
 from streamd.daemon.streams.catalog import list_samples, open_streams
 from streamd.dataset.lmdb.store import LmdbStore
@@ -29,7 +29,7 @@ class Opened:
 
     def __init__(self, path: Path, state: Path, shape: tuple[int, ...] = (30, 40, 3), **changes: Any) -> None:
         source = {"kind": "lmdb", "path": str(path), "images": "X", **changes.pop("source", {})}
-        config = load({"streams": {"train": {"source": source, **changes}}})
+        config = load_config({"streams": {"train": {"source": source, **changes}}})
         list_samples(config, state, lambda *_: None)
         (self.stream,) = open_streams(config, state)
         self.root = os.open(self.stream.manifest.root, os.O_RDONLY | os.O_DIRECTORY)
@@ -85,7 +85,7 @@ def test_a_row_without_a_sample_is_not_held(opened: Opened) -> None:
 def test_a_part_has_the_images_that_its_names_say(path: Path, tmp_path: Path) -> None:
     opened = Opened(path, tmp_path / "state", source={"part": "validation"}, split={"validation": 0.4})
     ids = list(range(opened.stream.manifest.samples))
-    rows = [int(opened.stream.file(each).partition("[")[2].rstrip("]")) for each in ids]
+    rows = [int(opened.stream.format_file_name(each).partition("[")[2].rstrip("]")) for each in ids]
     assert 0 < len(rows) < 20
     assert np.array_equal(opened.gathered(*ids)[0], PIXELS[rows])
     opened.close()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from asking import put
 
-from streamd.config.load import load
+from streamd.config.load import load_config
 from streamd.dataset.scan import scan_source
 
 
@@ -22,7 +22,7 @@ streams:
     image: {size: [8, 8]}
     batch_size: 2
 """)
-    streams = load(tmp_path / "config.yaml").streams
+    streams = load_config(tmp_path / "config.yaml").streams
     folder, table = (scan_source(streams[name].listing_request, lambda _: None) for name in ("folder", "table"))
     assert folder.labels["label"].tolist() == [0, 1]
     assert table.labels["animal"].tolist() == [1, 0]
