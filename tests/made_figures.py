@@ -42,12 +42,12 @@ class Books:
     told: DaemonStatus = STATUS
     counted: dict[str, dict[str, float]] = field(default_factory=dict)
     streams: Mapping[str, ServedStream] = field(default_factory=dict)
-    leaving: Leaving = field(default_factory=lambda: Leaving(SlotStore()))
+    batch_preview: Leaving = field(default_factory=lambda: Leaving(SlotStore()))
 
-    def status(self) -> DaemonStatus:
+    def build_status(self) -> DaemonStatus:
         return self.told
 
-    def numbers(self) -> Numbers:
+    def collect_values(self) -> Numbers:
         return self.counted
 
 

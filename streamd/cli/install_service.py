@@ -199,10 +199,10 @@ def _order_of(unit: str) -> Path:
 def _mounts_of(config: Path) -> list[str]:
     """The units of the mounts below which configured data and caches lie, by their names and where links lead now."""
     from streamd.config import load_config  # noqa: PLC0415 - heavy, and only here
-    from streamd.daemon.data_places import data_places  # noqa: PLC0415 - as above
+    from streamd.daemon.data_places import list_data_places  # noqa: PLC0415 - as above
 
     streams = load_config(config).streams.values()
-    places = [*data_places(streams), *(each.cache.path for each in streams if each.cache)]
+    places = [*list_data_places(streams), *(each.cache.path for each in streams if each.cache)]
     return mount_units([*places, *(place.resolve() for place in places)])
 
 

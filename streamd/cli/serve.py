@@ -16,8 +16,8 @@ from streamd.cli.terminal.run_guarded import say
 from streamd.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
-    from streamd.daemon.socket_activation import Handed
-    from streamd.daemon.systemd import Manager
+    from streamd.daemon.socket_activation import HandedSockets
+    from streamd.daemon.systemd import ServiceManager
 
 
 def serve(
@@ -44,10 +44,10 @@ def serve(
     """
     # NumPy would start a thread a core for products of matrices, which neither the daemon nor a worker makes.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from streamd.daemon.socket_activation import handed_over, is_awaited  # noqa: PLC0415 - only for the daemon, not for --help
-    from streamd.daemon.systemd import Manager  # noqa: PLC0415 - as above
+    from streamd.daemon.socket_activation import has_waiting_connection, take_handed_sockets  # noqa: PLC0415 - only for the daemon, not for --help
+    from streamd.daemon.systemd import ServiceManager  # noqa: PLC0415 - as above
 
-    manager, handed = Manager.of(os.environ), handed_over(os.environ)
+    manager, handed = ServiceManager.from_environment(os.environ), take_handed_sockets(os.environ)
     with ExitStack() as stack:
         doors = [stack.enter_context(link.dup()) for link in handed.values()]  # the daemon closes those it was given
         try:
@@ -60,14 +60,16 @@ def serve(
                 as_json=log_json,
             )
         except ConfigError as error:
-            if not is_awaited(doors):
+            if not has_waiting_connection(doors):
                 raise
             say("streamd", str(error))
-            manager.hold_end(str(error))
+            manager.delay_refused_start(str(error))
             raise typer.Exit(error.exit_status) from error
 
 
-def _run(config: Path, manager: Manager, handed: Handed, *, rescan: bool, level: int, as_json: bool) -> None:
+def _run(
+    config: Path, manager: ServiceManager, handed: HandedSockets, *, rescan: bool, level: int, as_json: bool
+) -> None:
     """Runs the daemon until it ends. Raises ConfigError, also where a library is missing."""
     try:
         from streamd.core import log  # noqa: PLC0415 - heavy libraries only for the daemon, not for --help
@@ -80,6 +82,6 @@ def _run(config: Path, manager: Manager, handed: Handed, *, rescan: bool, level:
     log.configure_logging(level=level, as_json=as_json)
 
     async def run() -> None:
-        await Daemon(config, rescan=rescan, manager=manager, handed=handed).run()
+        await Daemon(config, rescan=rescan, manager=manager, handed_sockets=handed).run()
 
     asyncio.run(run())

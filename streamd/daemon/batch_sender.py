@@ -22,16 +22,16 @@ from streamd.core.sampler import PAD_ID
 from streamd.core.spec import BatchKey
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.monitor.batch_preview import Leaving
-from streamd.daemon.router import Server
-from streamd.daemon.sessions import Peer
-from streamd.daemon.status_builder import Overview
+from streamd.daemon.router import Router
+from streamd.daemon.sessions import Connection
+from streamd.daemon.status_builder import StatusBuilder
 from streamd.ipc.frames import FrameHeader, build_frame, bundle_records, encode_message
 from streamd.ipc.messages import BatchReady
 from streamd.ipc.slots import SlotStore
 from streamd.limits import SEND_COMPANY_CREDIT, SEND_COMPANY_S
 
-_ENOUGH: Final = 4  # batches that go out together at the latest
-_MOST: Final = 64  # of a message
+_FULL_QUEUE_BATCHES: Final = 4  # batches that go out together at the latest
+_MAX_MESSAGE_BATCHES: Final = 64  # of a message
 
 
 @dataclass(slots=True, eq=False)
@@ -50,7 +50,7 @@ class OutgoingBatch:
     awaited_by: set[int] = field(default_factory=set)
 
 
-_Delivery = tuple[int, OutgoingBatch]  # with its number in the session
+_NumberedBatch = tuple[int, OutgoingBatch]  # with its number in the session
 
 
 class BatchSender:
@@ -61,10 +61,10 @@ class BatchSender:
 
     def __init__(
         self,
-        router: Server,
+        router: Router,
         slots: SlotStore,
         stats: ProcessStats,
-        overview: Overview,
+        status_builder: StatusBuilder,
         preview: Leaving,
         boot: int,
         on_unreachable: Callable[[int], None],
@@ -72,12 +72,12 @@ class BatchSender:
         self._router = router
         self._slots = slots
         self._stats = stats
-        self._overview = overview
+        self._status_builder = status_builder
         self._preview = preview
         self._boot = boot
         self._on_unreachable = on_unreachable
         self._batches: dict[int, OutgoingBatch] = {}  # by slot
-        self._queue: list[tuple[Peer, _Delivery]] = []
+        self._queue: list[tuple[Connection, _NumberedBatch]] = []
         self._has_new = False  # something is queued that `flush_or_wait` has not seen
         self._timer: asyncio.TimerHandle | None = None
 
@@ -96,7 +96,7 @@ class BatchSender:
         for slot in slots:
             self._batches.pop(slot, None)
 
-    def queue(self, connection: Peer, number: int, slot: int, *, is_awaited: bool = False) -> OutgoingBatch:
+    def queue(self, connection: Connection, number: int, slot: int, *, is_awaited: bool = False) -> OutgoingBatch:
         """Queues what a slot holds as delivery `number` of a session, and returns that batch.
 
         `is_awaited`: the session had to wait for its decoding.
@@ -122,7 +122,7 @@ class BatchSender:
     def _may_wait(self) -> bool:
         """Whether too few batches are queued to fill a message, and all their connections have credit to spare."""
         slots = {batch.message.slot for _, (_, batch) in self._queue}
-        return len(slots) < _ENOUGH and all(each.credit >= SEND_COMPANY_CREDIT for each, _ in self._queue)
+        return len(slots) < _FULL_QUEUE_BATCHES and all(each.credit >= SEND_COMPANY_CREDIT for each, _ in self._queue)
 
     def flush(self) -> None:
         """Sends everything, to each connection in the order in which it was queued."""
@@ -131,30 +131,32 @@ class BatchSender:
             self._timer = None
         queue, self._queue = self._queue, []
         connections = {connection.session: connection for connection, _ in queue}
-        deliveries: dict[int, list[_Delivery]] = {session: [] for session in connections}
+        deliveries: dict[int, list[_NumberedBatch]] = {session: [] for session in connections}
         for connection, delivery in queue:
             deliveries[connection.session].append(delivery)
         for session, connection in connections.items():
             self._count_supply(connection, [batch for _, batch in deliveries[session]])
-            for start in range(0, len(deliveries[session]), _MOST):
-                self._send(connection, deliveries[session][start : start + _MOST])
+            for start in range(0, len(deliveries[session]), _MAX_MESSAGE_BATCHES):
+                self._send_batches(connection, deliveries[session][start : start + _MAX_MESSAGE_BATCHES])
 
-    def _count_supply(self, connection: Peer, batches: Sequence[OutgoingBatch]) -> None:
+    def _count_supply(self, connection: Connection, batches: Sequence[OutgoingBatch]) -> None:
         """Counts the batches that leave, and what those among them took that the connection had to wait for."""
         awaited = [batch for batch in batches if connection.session in batch.awaited_by]
-        connection.supplying.add_batches(len(batches), [batch.effort for batch in awaited if self._is_there(batch)])
+        connection.supply_counter.add_batches(
+            len(batches), [batch.effort for batch in awaited if self._is_in_slot(batch)]
+        )
 
-    def _is_there(self, batch: OutgoingBatch) -> bool:
+    def _is_in_slot(self, batch: OutgoingBatch) -> bool:
         """Whether a batch still lies in its slot, which may be another's or nobody's by now."""
         return self._batches.get(batch.message.slot) is batch
 
-    def _send(self, connection: Peer, deliveries: Sequence[_Delivery]) -> None:
+    def _send_batches(self, connection: Connection, deliveries: Sequence[_NumberedBatch]) -> None:
         """Sends batches to one client, unless it is gone."""
-        if connection.gone:
+        if connection.is_gone:
             return
         started_s = time.monotonic()
         batches = [batch for _, batch in deliveries]
-        if not all(map(self._is_there, batches)):
+        if not all(map(self._is_in_slot, batches)):
             self._on_unreachable(connection.session)  # it gave one back before it was sent: no trainer of ours does
             return
         if self._preview.is_awaited:
@@ -164,27 +166,27 @@ class BatchSender:
             self._on_unreachable(connection.session)
         now_s = time.monotonic()
         group, samples = f"stream.{connection.stream.spec.name}", sum([each.samples for each in batches])
-        self._overview.sent(connection.session, len(batches), samples, now_s)
+        self._status_builder.on_batches_sent(connection.session, len(batches), samples, now_s)
         self._stats.add_stage_runs(group, "send", now_s - started_s, len(batches))
         self._stats.add_count(group, "sent_samples", samples)
 
-    def _send_slots(self, connection: Peer, deliveries: Sequence[_Delivery]) -> bool:
+    def _send_slots(self, connection: Connection, deliveries: Sequence[_NumberedBatch]) -> bool:
         """Sends one message that says in which slots the batches lie; whether the client could be reached."""
-        frames = [build_frame(self._header(connection, number), batch.encoded) for number, batch in deliveries]
-        return self._router.send(connection.identity, bundle_records(frames))
+        frames = [build_frame(self._build_header(connection, number), batch.encoded) for number, batch in deliveries]
+        return self._router.send_frame(connection.identity, bundle_records(frames))
 
-    def _send_pixels(self, connection: Peer, deliveries: Sequence[_Delivery]) -> bool:
+    def _send_pixels(self, connection: Connection, deliveries: Sequence[_NumberedBatch]) -> bool:
         """Sends the pixels themselves, a message a batch; whether the client could be reached."""
         for number, batch in deliveries:
             inline = msgspec.structs.replace(batch.message, slot=0, inline=True)
             pixels = self._slots.map_slot(batch.message.slot)
-            if not self._router.send(
-                connection.identity, build_frame(self._header(connection, number), encode_message(inline)), pixels
+            if not self._router.send_frame(
+                connection.identity, build_frame(self._build_header(connection, number), encode_message(inline)), pixels
             ):
                 return False
         return True
 
-    def _header(self, connection: Peer, number: int) -> FrameHeader:
+    def _build_header(self, connection: Connection, number: int) -> FrameHeader:
         return FrameHeader(self._boot, connection.session, number)
 
     def close(self) -> None:

@@ -21,14 +21,14 @@ from streamd.config import Config, ConfigInput, list_unserved_settings, load_con
 from streamd.core import log
 from streamd.core.counters import ProcessStats
 from streamd.core.text import format_count
-from streamd.daemon.data_places import PlaceLooks, wait_for_mount, warn_of_newer_labels
-from streamd.daemon.descriptor_allowance import allow
-from streamd.daemon.dispatcher import Service
+from streamd.daemon.data_places import DataPlaceLookups, wait_for_mount, warn_of_newer_labels
+from streamd.daemon.descriptor_allowance import compute_allowance
+from streamd.daemon.dispatcher import Dispatcher
 from streamd.daemon.engine.engine import LocalEngine
-from streamd.daemon.reload import Reloader, introduce, keep_settings, refuse_reload
-from streamd.daemon.router import SOCKET_MODE, Server
-from streamd.daemon.socket_activation import Handed
-from streamd.daemon.status_builder import Overview
+from streamd.daemon.reload import Reloader, keep_settings, log_reload_refusal, log_served_streams
+from streamd.daemon.router import SOCKET_MODE, Router
+from streamd.daemon.socket_activation import HandedSockets
+from streamd.daemon.status_builder import StatusBuilder
 from streamd.daemon.streams.catalog import (
     build_lock_paths,
     find_state_directory,
@@ -40,21 +40,21 @@ from streamd.daemon.streams.catalog import (
 from streamd.daemon.streams.listing_process import list_in_process
 from streamd.daemon.streams.manifest_locks import ListLock, ListLocks, acquire_all_shared
 from streamd.daemon.streams.served_stream import ServedStream, measure_shuffles
-from streamd.daemon.systemd import Manager, Pulse, headline
+from streamd.daemon.systemd import ProgressWatch, ServiceManager, format_headline
 from streamd.errors import ConfigError, MissingExtraError, StreamdError
 from streamd.ipc import endpoint
 from streamd.ipc.messages import MonitorAt
 from streamd.ipc.slots import SlotStore
 from streamd.limits import DRAIN_S
-from streamd.scheduler import SchedulerLimits, Window
+from streamd.scheduler import Scheduler, SchedulerLimits
 
 if TYPE_CHECKING:
     from streamd.daemon.monitor.http_server import Monitor  # an extra
 
-_STDERR: Final = 2
+_STDERR_DESCRIPTOR: Final = 2
 
 
-class _Stopped(Exception):  # noqa: N818 - no error: it leaves the task group, and everything in it
+class _DaemonStopped(Exception):  # noqa: N818 - no error: it leaves the task group, and everything in it
     """Somebody asked the daemon to end."""
 
 
@@ -67,83 +67,83 @@ class Daemon:
 
     def __init__(
         self,
-        given: ConfigInput,
+        config_source: ConfigInput,
         *,
         state: Path | None = None,
         rescan: bool = False,
         address: str | None = None,
         on_ready: Callable[[], None] = lambda: None,
-        manager: Manager | None = None,
-        handed: Handed | None = None,
+        manager: ServiceManager | None = None,
+        handed_sockets: HandedSockets | None = None,
     ) -> None:
-        self._given = given
+        self._config_source = config_source
         self._address = address
         self._on_ready = on_ready
-        self._manager = manager or Manager()
-        self._config = config = self._load()
+        self._manager = manager or ServiceManager()
+        self._config = config = self._load_config()
         self._state = state or find_state_directory()
         self._rescan = rescan
         self._locks = ListLocks()
-        self._stop = asyncio.Event()
-        self._wanted_anew = asyncio.Event()
+        self._stop_requested = asyncio.Event()
+        self._reload_requested = asyncio.Event()
         self._failure: BaseException | None = None
         self._slots = SlotStore()
         self._stats = ProcessStats()
-        self._has_terminal = os.isatty(_STDERR)
-        self._allowance = allow(
-            _allow_descriptors(),
+        self._has_terminal = os.isatty(_STDERR_DESCRIPTOR)
+        self._allowance = compute_allowance(
+            _raise_descriptor_limit(),
             workers=config.worker_count,
             streams=len(config.streams),
             is_monitored=config.monitor is not None,
         )
         address = config.listen[0] if config.listen else endpoint.default_endpoint()
-        self._server = Server(address, handed, self._allowance.connections)
+        self._router = Router(address, handed_sockets, self._allowance.connection_descriptors)
 
     async def run(self) -> None:
         """Serves until SIGTERM or SIGINT. Raises what ended it otherwise."""
-        self._watch()
+        self._install_handlers()
         try:
             async with asyncio.TaskGroup() as group:
-                service = await self._unless_stopped(self._start(group))
-                await self._stop.wait()
-                await self._end_reloads()
-                await self._drain(service)
-                self._shut_down(service)
-                _leave()
-        except* _Stopped:
+                service = await self._await_start(self._start_serving(group))
+                await self._stop_requested.wait()
+                await self._stop_reloads()
+                await self._drain_sessions(service)
+                self._close_sockets(service)
+                _raise_stopped()
+        except* _DaemonStopped:
             log.info("daemon.stopped", "done")
         except* StreamdError as errors:
-            raise _first(errors) from errors
+            raise _first_error(errors) from errors
         finally:
-            self._server.close()
+            self._router.close()
             self._slots.close()
         if self._failure is not None:
             raise self._failure
 
-    async def _unless_stopped(self, start: Coroutine[None, None, Service]) -> Service:
+    async def _await_start(self, start: Coroutine[None, None, Dispatcher]) -> Dispatcher:
         """Awaits the start; a signal that comes first ends it."""
-        starting, stopped = asyncio.ensure_future(start), asyncio.ensure_future(self._stop.wait())
+        starting, stopped = asyncio.ensure_future(start), asyncio.ensure_future(self._stop_requested.wait())
         try:
             await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if not starting.done():
-                raise _Stopped
+                raise _DaemonStopped
             return starting.result()
         finally:
             starting.cancel()
             stopped.cancel()
             await asyncio.wait({starting, stopped})
 
-    async def _start(self, group: asyncio.TaskGroup) -> Service:
+    async def _start_serving(self, group: asyncio.TaskGroup) -> Dispatcher:
         """Lists the data, starts the workers, opens the endpoint."""
         config, began_s = self._config, time.monotonic()
-        self._server.take()
+        self._router.lock_endpoint()
         opening = group.create_task(self._open_monitor(group), name="opening the monitor")
-        self._manager.starting("lists the samples")
+        self._manager.notify_starting("lists the samples")
         config = await self._await_data(config)
-        streams = await self._list(config, anew=self._rescan)
+        streams = await self._list_streams(config, list_again=self._rescan)
         engine = LocalEngine(streams, self._slots, self._stats, config.worker_count)
         await engine.find_absences()
-        self._manager.starting("starts the workers")
+        self._manager.notify_starting("starts the workers")
         group.create_task(engine.run(), name="engine")
         await measure_shuffles(streams)  # while the workers start, before anything is shown of the streams
         with locate_errors(config):
@@ -153,48 +153,50 @@ class Daemon:
             each.spec.name: replace(each, spec=replace(each.spec, pixel_id=pixel_ids[each.spec.name]))
             for each in streams
         }
-        service = Service(
+        service = Dispatcher(
             served,
-            window=self._window(streams),
+            scheduler=self._build_scheduler(streams),
             engine=engine,
             slots=self._slots,
-            server=self._server,
+            router=self._router,
             stats=self._stats,
-            overview=Overview(
-                served, config.worker_count, config.memory, self._server.address, self._stats, time.monotonic()
+            status_builder=StatusBuilder(
+                served, config.worker_count, config.memory, self._router.address, self._stats, time.monotonic()
             ),
             spawn=group.create_task,
             allowance=self._allowance,
             monitor=MonitorAt(monitor.url, monitor.token) if monitor else None,
         )
         # First, for a welcome sends trainers there.
-        service.descriptors.start_listening(self._server.descriptors, SOCKET_MODE, self._server.handed_descriptors)
-        self._server.listen(service.receive)
+        service.descriptor_server.start_listening(
+            self._router.descriptor_path, SOCKET_MODE, self._router.handed_descriptor_socket
+        )
+        self._router.listen(service.handle_frame)
         if monitor is not None:
             monitor.watch(service, self._stats)
-        reloader = Reloader(config, partial(self._read, engine), service, engine, self._allowance)
-        self._reloads = group.create_task(self._reload(reloader, service), name="reloads")
-        introduce(streams, config)
+        reloader = Reloader(config, partial(self._read_streams, engine), service, engine, self._allowance)
+        self._reloads = group.create_task(self._serve_reloads(reloader, service), name="reloads")
+        log_served_streams(streams, config)
         warn_of_newer_labels(config, (each for each in streams if each.spec.name not in engine.away))
-        self._announce(group, service, time.monotonic() - began_s)
+        self._announce_ready(group, service, time.monotonic() - began_s)
         return service
 
-    def _window(self, streams: Sequence[ServedStream]) -> Window:
+    def _build_scheduler(self, streams: Sequence[ServedStream]) -> Scheduler:
         shapes, config = [each.shape for each in streams], self._config
-        return Window(shapes, SchedulerLimits(config.memory, config.worker_count, self._allowance.slots))
+        return Scheduler(shapes, SchedulerLimits(config.memory, config.worker_count, self._allowance.slots))
 
-    def _announce(self, group: asyncio.TaskGroup, service: Service, seconds: float) -> None:
+    def _announce_ready(self, group: asyncio.TaskGroup, dispatcher: Dispatcher, seconds: float) -> None:
         """Tells everybody who waits for it that trainers are served now."""
         log.info(
             "daemon.ready",
-            f"serving at {self._server.address}",
+            f"serving at {self._router.address}",
             pid=os.getpid(),
             workers=self._config.worker_count,
             seconds=seconds,
         )
-        self._manager.ready(headline(service.status()))
+        self._manager.notify_ready(format_headline(dispatcher.build_status()))
         if self._manager.watchdog_s is not None:
-            group.create_task(self._be_watched(service, self._manager.watchdog_s), name="watchdog")
+            group.create_task(self._notify_watchdog(dispatcher, self._manager.watchdog_s), name="watchdog")
         self._on_ready()
 
     async def _open_monitor(self, group: asyncio.TaskGroup) -> Monitor | None:
@@ -216,9 +218,9 @@ class Daemon:
         log.info("monitor.ready", f"dashboard at {monitor.url}/, metrics at {monitor.url}/metrics")
         return monitor
 
-    def _load(self) -> Config:
+    def _load_config(self) -> Config:
         """The configuration as it is written now. Raises ConfigError, also for what this version does not serve."""
-        config = load_config(self._given)
+        config = load_config(self._config_source)
         if self._address is not None:
             config = config.model_copy(update={"listen": (self._address,), "curve": None, "monitor": None})
         with locate_errors(config):
@@ -232,150 +234,154 @@ class Daemon:
         At a terminal, and for a program, the listing says at once what is missing. Returns what to go on with: SIGHUP
         has the configuration read again.
         """
-        looks, said = self._look_for(config), ""
-        while self._manager.is_there and (absent := "; ".join(await looks.absences())):
+        looks, said = self._build_place_lookups(config), ""
+        while self._manager.is_present and (absent := "; ".join(await looks.find_absences())):
             if absent != said:
                 said = absent
                 log.error(
                     "data.absent", f"waits for {absent}; mount it, or correct the path and restart or send SIGHUP"
                 )
-                self._manager.starting(f"waits for {absent}")
-            await wait_for_mount(self._wanted_anew)
-            if self._wanted_anew.is_set():
-                self._wanted_anew.clear()
-                config = self._load_anew(config)
-                looks, said = self._look_for(config), ""
+                self._manager.notify_starting(f"waits for {absent}")
+            await wait_for_mount(self._reload_requested)
+            if self._reload_requested.is_set():
+                self._reload_requested.clear()
+                config = self._reload_config(config)
+                looks, said = self._build_place_lookups(config), ""
         return config
 
-    def _look_for(self, config: Config) -> PlaceLooks:
+    def _build_place_lookups(self, config: Config) -> DataPlaceLookups:
         wanted = config.streams if self._rescan else find_unlisted_streams(config, self._state)
-        return PlaceLooks(stream for name, stream in config.streams.items() if name in wanted)
+        return DataPlaceLookups(stream for name, stream in config.streams.items() if name in wanted)
 
-    def _load_anew(self, config: Config) -> Config:
+    def _reload_config(self, config: Config) -> Config:
         """The streams as they are written now; those of `config` if there is a mistake, which is logged."""
         log.notice("reload.began", "reading the configuration again")
         try:
-            return keep_settings(config, self._load())
+            return keep_settings(config, self._load_config())
         except (StreamdError, OSError) as error:
-            refuse_reload(error)
+            log_reload_refusal(error)
             return config
 
-    async def _list(self, config: Config, *, anew: bool) -> list[ServedStream]:
+    async def _list_streams(self, config: Config, *, list_again: bool) -> list[ServedStream]:
         """The streams of the configuration; their samples are listed unless they are known, and it is not `anew`."""
         with locate_errors(config):
             make_state_folder(self._state)
         locks = self._locks.locks_by_stream(build_lock_paths(config, self._state))
-        if anew or not (is_listed(config, self._state) and acquire_all_shared(locks.values())):
-            await self._list_apart(config, locks, anew=anew)
+        if list_again or not (is_listed(config, self._state) and acquire_all_shared(locks.values())):
+            await self._run_listing_process(config, locks, list_again=list_again)
         with locate_errors(config):
             return [replace(each, list_lock=locks[each.spec.name]) for each in open_streams(config, self._state)]
 
-    async def _list_apart(self, config: Config, locks: Mapping[str, ListLock], *, anew: bool) -> None:
+    async def _run_listing_process(self, config: Config, locks: Mapping[str, ListLock], *, list_again: bool) -> None:
         """Has the samples listed, and shares the locks of their lists: no other daemon replaces them from then on."""
         listed = False
         while not listed:
             # The process that lists has these alone, so this daemon lets go of those that it serves already.
-            for name in config.streams if anew else find_unlisted_streams(config, self._state):
+            for name in config.streams if list_again else find_unlisted_streams(config, self._state):
                 locks[name].release_lock()
             try:
-                await list_in_process(self._given, self._state, anew=anew)
+                await list_in_process(self._config_source, self._state, anew=list_again)
             finally:
                 listed = acquire_all_shared(locks.values())  # or another process lists them just now
-            anew = False
+            list_again = False
             if find_unlisted_streams(config, self._state):  # that process has read the configuration once more
-                raise ConfigError(f"{self._given}: it was changed while its samples were listed; try again")
+                raise ConfigError(f"{self._config_source}: it was changed while its samples were listed; try again")
 
     # --- reloading
 
-    async def _read(self, engine: LocalEngine) -> tuple[Config, list[ServedStream]]:
-        config = self._load()
-        streams = await self._list(config, anew=False)
+    async def _read_streams(self, engine: LocalEngine) -> tuple[Config, list[ServedStream]]:
+        config = self._load_config()
+        streams = await self._list_streams(config, list_again=False)
         warn_of_newer_labels(config, (each for each in streams if each.spec.name not in engine.away))
         return config, streams
 
-    async def _reload(self, reloader: Reloader, service: Service) -> None:
+    async def _serve_reloads(self, reloader: Reloader, dispatcher: Dispatcher) -> None:
         """One reload after the other, as long as it serves; what is asked for during one is one more."""
         while True:
-            await self._wanted_anew.wait()
-            self._wanted_anew.clear()
-            self._manager.reloading("reads the configuration again")
-            service.reloaded(failed=not await reloader.reload())
-            self._manager.ready(headline(service.status()))
+            await self._reload_requested.wait()
+            self._reload_requested.clear()
+            self._manager.notify_reloading("reads the configuration again")
+            dispatcher.note_reload(failed=not await reloader.reload_streams())
+            self._manager.notify_ready(format_headline(dispatcher.build_status()))
 
-    async def _end_reloads(self) -> None:
+    async def _stop_reloads(self) -> None:
         self._reloads.cancel()
         await asyncio.wait({self._reloads})
 
-    def _hang_up(self) -> None:
+    def _handle_sighup(self) -> None:
         """SIGHUP: somebody wants a reload, or the terminal that the daemon was started in is gone, which ends it."""
-        if self._has_terminal and not os.isatty(_STDERR):
-            self.stop()
-        elif isinstance(self._given, Mapping):
+        if self._has_terminal and not os.isatty(_STDERR_DESCRIPTOR):
+            self.request_stop()
+        elif isinstance(self._config_source, Mapping):
             log.notice("reload.nothing", "the configuration came from a program: there is no file to read again")
         else:
-            self._wanted_anew.set()
+            self._reload_requested.set()
 
     # --- the service manager
 
-    async def _be_watched(self, service: Service, watchdog_s: float) -> None:
+    async def _notify_watchdog(self, dispatcher: Dispatcher, watchdog_s: float) -> None:
         """Says twice a period that all is well, as long as it is; the manager starts the daemon anew otherwise."""
-        pulse = Pulse(time.monotonic())
+        pulse = ProgressWatch(time.monotonic())
         while True:
-            if pulse.beats(asked=service.is_asked, moves=service.moves, now_s=time.monotonic()):
-                self._manager.well(headline(service.status()))
+            if pulse.is_progressing(
+                is_producing=dispatcher.is_producing, progress_count=dispatcher.progress_count, now_s=time.monotonic()
+            ):
+                self._manager.notify_watchdog(format_headline(dispatcher.build_status()))
             else:
                 log.error("daemon.stuck", "batches are asked for and none gets on: waiting to be started anew")
             await asyncio.sleep(watchdog_s / 2)
 
     # --- the end
 
-    def stop(self) -> None:
+    def request_stop(self) -> None:
         """Asks it to send its trainers away and end, as SIGTERM does."""
-        self._stop.set()
+        self._stop_requested.set()
 
-    async def _drain(self, service: Service) -> None:
+    async def _drain_sessions(self, dispatcher: Dispatcher) -> None:
         """Sends everyone away; a second signal ends the wait."""
-        log.info("daemon.draining", "sending the trainers away", sessions=service.sessions)
-        self._stop.clear()
-        self._manager.stopping(f"sends {format_count(service.sessions, 'trainer')} away")
-        service.drain()
+        log.info("daemon.draining", "sending the trainers away", sessions=dispatcher.session_count)
+        self._stop_requested.clear()
+        self._manager.notify_stopping(f"sends {format_count(dispatcher.session_count, 'trainer')} away")
+        dispatcher.drain_sessions()
         try:
             async with asyncio.timeout(DRAIN_S):
-                await service.empty(self._stop)
+                await dispatcher.wait_until_empty(self._stop_requested)
         except TimeoutError:
-            log.warning("daemon.drain_timeout", "some trainers did not leave in time", sessions=service.sessions)
+            log.warning(
+                "daemon.drain_timeout", "some trainers did not leave in time", sessions=dispatcher.session_count
+            )
 
-    def _shut_down(self, service: Service) -> None:
-        service.close()
-        self._server.close()
+    def _close_sockets(self, dispatcher: Dispatcher) -> None:
+        dispatcher.close()
+        self._router.close()
 
-    def _watch(self) -> None:
+    def _install_handlers(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.stop)
-        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
-        loop.set_exception_handler(self._fail)
+            loop.add_signal_handler(number, self.request_stop)
+        loop.add_signal_handler(signal.SIGHUP, self._handle_sighup)
+        loop.set_exception_handler(self._handle_loop_error)
 
-    def _fail(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def _handle_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """A callback raised: the daemon's state is not to be trusted, so it ends, and says why."""
         del loop
         error = context.get("exception")
         log.error("daemon.failed", context.get("message", "a callback failed"), error=error)
         self._failure = self._failure or error or RuntimeError(str(context.get("message")))
-        self._stop.set()
+        self._stop_requested.set()
 
 
-def _allow_descriptors() -> int:
+def _raise_descriptor_limit() -> int:
     """Slots, trainers and workers take descriptors: as many as the system lets us have; how many that is."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     return most
 
 
-def _leave() -> NoReturn:
-    raise _Stopped
+def _raise_stopped() -> NoReturn:
+    raise _DaemonStopped
 
 
-def _first(errors: BaseExceptionGroup[StreamdError]) -> StreamdError:
+def _first_error(errors: BaseExceptionGroup[StreamdError]) -> StreamdError:
     error = errors.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error
+    return _first_error(error) if isinstance(error, BaseExceptionGroup) else error

@@ -25,43 +25,43 @@ from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.paths.confined import format_path
 from streamd.limits import LOOK_FOR_DATA_S
 
-_MISTAKES: Final = frozenset({errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
+_LASTING_ERRNOS: Final = frozenset({errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
 
 
-def data_places(streams: Iterable[StreamConfig]) -> list[Path]:
+def list_data_places(streams: Iterable[StreamConfig]) -> list[Path]:
     """The files and folders that sources, labels and weights name, each once; of a pattern, its first folder."""
-    return list(dict.fromkeys(_without_pattern(path) for stream in streams for path in stream.data_paths))
+    return list(dict.fromkeys(_strip_pattern(path) for stream in streams for path in stream.data_paths))
 
 
-def _without_pattern(path: Path) -> Path:
+def _strip_pattern(path: Path) -> Path:
     """What of a path a shell would not fill in; a file whose own name looks like a pattern is named by itself."""
     if not glob.has_magic(str(path)) or path.exists():
         return path
     return next(parent for parent in path.parents if not glob.has_magic(str(parent)))
 
 
-class PlaceLooks:
+class DataPlaceLookups:
     """Looks for the data that streams name, whose file systems may never answer."""
 
     def __init__(self, streams: Iterable[StreamConfig]) -> None:
         self._lookups = [
-            SlowLookup(partial(find_absent, path), f"{str(path)!r}: {NO_ANSWER}")
+            SlowLookup(partial(find_absence, path), f"{str(path)!r}: {NO_ANSWER}")
             for path in dict.fromkeys(path for stream in streams for path in stream.data_paths)
         ]
 
-    async def absences(self) -> list[str]:
+    async def find_absences(self) -> list[str]:
         """Those that are not there, are folders with nothing in them, or cannot be reached now, as messages say it."""
         answers = await asyncio.gather(*(lookup.get_answer() for lookup in self._lookups))
         return [absence for absence in dict.fromkeys(answers) if absence]
 
 
-def find_absent(path: Path) -> str:
+def find_absence(path: Path) -> str:
     """What is absent of a path of the data, nothing if it is there. It asks a file system, as long as that takes."""
-    place = _without_pattern(path)
-    return f"{format_path(place)}: not there, or empty" if _is_absent(place) else ""
+    place = _strip_pattern(path)
+    return f"{format_path(place)}: not there, or empty" if _is_place_absent(place) else ""
 
 
-def _is_absent(place: Path) -> bool:
+def _is_place_absent(place: Path) -> bool:
     """Also while a file server does not answer. What waiting does not mend is left to the listing, which names it."""
     try:
         with os.scandir(place) as entries:
@@ -69,16 +69,16 @@ def _is_absent(place: Path) -> bool:
     except NotADirectoryError:
         return False  # a file
     except OSError as error:
-        return error.errno not in _MISTAKES
+        return error.errno not in _LASTING_ERRNOS
 
 
-async def wait_for_mount(wanted: asyncio.Event) -> None:
+async def wait_for_mount(lookup_requested: asyncio.Event) -> None:
     """Returns when something was mounted or unmounted, or when a look is `wanted`.
 
     And after `LOOK_FOR_DATA_S`: files may come by other ways.
     """
     mounts = MountEvents()
-    ways = [asyncio.ensure_future(mounts.change(LOOK_FOR_DATA_S)), asyncio.ensure_future(wanted.wait())]
+    ways = [asyncio.ensure_future(mounts.change(LOOK_FOR_DATA_S)), asyncio.ensure_future(lookup_requested.wait())]
     try:
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -21,54 +21,56 @@ from streamd.limits import (
     WORKER_DESCRIPTORS,
 )
 
-_MEND: Final = "allow it more open files (ulimit -n, LimitNOFILE= of its unit)"
+_REMEDY: Final = "allow it more open files (ulimit -n, LimitNOFILE= of its unit)"
 
 
 @dataclass(frozen=True, slots=True)
-class Allowance:
+class DescriptorAllowance:
     """What of `limit` descriptors is for whom; `own` are those that the daemon takes, with so many `streams`."""
 
-    limit: int
-    own: int
+    descriptor_limit: int
+    own_descriptors: int
     sessions: int
     slots: int
     streams: int
 
     @property
-    def connections(self) -> int:
+    def connection_descriptors(self) -> int:
         """Descriptors of the endpoint: a connection of each session and the socket it came in by, and others'."""
         return 2 * self.sessions + SPARE_DESCRIPTORS
 
     @property
-    def lifelines(self) -> int:
+    def lifeline_connections(self) -> int:
         """Connections to the descriptor socket, those who have not said their secret included."""
         return self.sessions + KNOCKS
 
-    def refusal(self, ended: int = 0) -> str:
+    def format_session_refusal(self, ended: int = 0) -> str:
         """Why there is no session more. `ended`: how many of them are over, and trainers hold batches of them."""
         held = f" (of which {ended} are over while trainers still hold batches of them)" if ended else ""
         if self.sessions == MAX_SESSIONS:
             return f"{MAX_SESSIONS} sessions are open{held}, which is the most"
         return (
-            f"{self.sessions} sessions are open{held}, which is the most with {self.limit} descriptors: the daemon and "
-            f"its workers take {self.own}, newcomers {SPARE_DESCRIPTORS + KNOCKS}, each session "
-            f"{SESSION_DESCRIPTORS}, and {self.slots} are for batches; {_MEND}"
+            f"{self.sessions} sessions are open{held}, which is the most with {self.descriptor_limit} "
+            "descriptors: the daemon and "
+            f"its workers take {self.own_descriptors}, newcomers {SPARE_DESCRIPTORS + KNOCKS}, each session "
+            f"{SESSION_DESCRIPTORS}, and {self.slots} are for batches; {_REMEDY}"
         )
 
-    def refusal_of(self, streams: int) -> str | None:
+    def check_stream_count(self, streams: int) -> str | None:
         """Why a reload cannot have so many streams, if it cannot: what is promised to trainers stays theirs."""
         added = streams - self.streams
-        promised = self.own + SPARE_DESCRIPTORS + KNOCKS + SESSION_DESCRIPTORS * self.sessions + self.slots
-        if added * STREAM_DESCRIPTORS <= max(0, self.limit - promised):
+        promised = self.own_descriptors + SPARE_DESCRIPTORS + KNOCKS + SESSION_DESCRIPTORS * self.sessions + self.slots
+        if added * STREAM_DESCRIPTORS <= max(0, self.descriptor_limit - promised):
             return None
         return (
             f"the descriptors of {format_count(added, 'more stream')} are {added * STREAM_DESCRIPTORS}, and of "
-            f"{self.limit} "
-            f"only {self.limit - promised} are not promised to trainers: restart streamd, which counts anew, or {_MEND}"
+            f"{self.descriptor_limit} "
+            f"only {self.descriptor_limit - promised} are not promised to trainers: restart streamd, which counts "
+            f"anew, or {_REMEDY}"
         )
 
 
-def allow(limit: int, *, workers: int, streams: int, is_monitored: bool) -> Allowance:
+def compute_allowance(limit: int, *, workers: int, streams: int, is_monitored: bool) -> DescriptorAllowance:
     """What fits into `limit` descriptors. Raises ConfigError when not even one trainer does."""
     monitor = MAX_MONITOR_CONNECTIONS if is_monitored else 0
     own = OWN_DESCRIPTORS + WORKER_DESCRIPTORS * workers + STREAM_DESCRIPTORS * streams + monitor
@@ -79,11 +81,11 @@ def allow(limit: int, *, workers: int, streams: int, is_monitored: bool) -> Allo
         raise ConfigError(
             f"{limit} descriptors are too few to serve a trainer: {workers} workers and {streams} streams take {own}, "
             f"newcomers {SPARE_DESCRIPTORS + KNOCKS}, one trainer {SESSION_DESCRIPTORS + LEAST_SLOTS_A_SESSION}, which "
-            f"makes {needed}; {_MEND}, or have fewer workers"
+            f"makes {needed}; {_REMEDY}, or have fewer workers"
         )
     for_slots = left - SESSION_DESCRIPTORS * sessions
     for_reloads = min(STREAM_DESCRIPTORS * RELOADED_STREAMS, for_slots - LEAST_SLOTS_A_SESSION * sessions)
-    return Allowance(limit, own, sessions, min(MAX_SLOTS, for_slots - for_reloads), streams)
+    return DescriptorAllowance(limit, own, sessions, min(MAX_SLOTS, for_slots - for_reloads), streams)
 
 
-AMPLE: Final = allow(1 << 16, workers=1, streams=1, is_monitored=False)  # where nobody counts
+AMPLE_ALLOWANCE: Final = compute_allowance(1 << 16, workers=1, streams=1, is_monitored=False)  # where nobody counts

@@ -13,14 +13,14 @@ from streamd.core.counters import ProcessStats as Numbers
 from streamd.core.spec import Cursor
 from streamd.core.status import DaemonStatus
 from streamd.daemon.batch_sender import BatchSender
-from streamd.daemon.descriptor_allowance import Allowance
+from streamd.daemon.descriptor_allowance import DescriptorAllowance
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.engine.engine import LocalEngine
-from streamd.daemon.expected_digests import Accounts, dropped_samples
+from streamd.daemon.expected_digests import ExpectedDigests, count_dropped_samples
 from streamd.daemon.monitor.batch_preview import Leaving
-from streamd.daemon.router import Server
-from streamd.daemon.sessions import Peer, Reception
-from streamd.daemon.status_builder import Answers, Overview
+from streamd.daemon.router import Router
+from streamd.daemon.sessions import Connection, SessionManager
+from streamd.daemon.status_builder import QueryResponder, StatusBuilder
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import OtherVersionError, ProtocolError
 from streamd.ipc.fd_passing import DescriptorServer, LifelineCallbacks
@@ -47,18 +47,18 @@ from streamd.ipc.messages import (
     Subscribe,
 )
 from streamd.ipc.slots import SlotStore
-from streamd.scheduler import Window
+from streamd.scheduler import Scheduler
 from streamd.scheduler.actions import (
     Action,
-    Admit,
+    AdmitSession,
     DropSlots,
-    Lend,
-    Produce,
-    Refuse,
+    LogWarning,
+    ProduceBatch,
+    RefuseSession,
     SendBatch,
     SendReceipt,
+    SetCredit,
     StopStream,
-    Warn,
 )
 from streamd.scheduler.events import (
     BatchProduced,
@@ -77,10 +77,10 @@ from streamd.scheduler.events import (
     TimePassed,
 )
 
-Spawn = Callable[[Coroutine[Any, Any, None]], object]
+SpawnTask = Callable[[Coroutine[Any, Any, None]], object]
 
 
-class Service:
+class Dispatcher:
     """Everything that happens between the sockets. Lives on the event loop's thread."""
 
     waits_for_data: Final = True  # its trainers do, so it asks the engine again for batches whose data return
@@ -89,39 +89,47 @@ class Service:
         self,
         streams: dict[str, ServedStream],
         *,
-        window: Window,
+        scheduler: Scheduler,
         engine: LocalEngine,
         slots: SlotStore,
-        server: Server,
+        router: Router,
         stats: Numbers,
-        overview: Overview,
-        spawn: Spawn,
-        allowance: Allowance,
+        status_builder: StatusBuilder,
+        spawn: SpawnTask,
+        allowance: DescriptorAllowance,
         monitor: MonitorAt | None = None,
     ) -> None:
         self._streams = streams
-        self._window = window
+        self._scheduler = scheduler
         self._engine = engine
         self._slots = slots
-        self._server = server
+        self._router = router
         self._stats = stats
-        self._overview = overview
+        self._status_builder = status_builder
         self._spawn = spawn
-        self._answers = Answers(streams, window, slots, stats, overview, monitor)
+        self._query_responder = QueryResponder(streams, scheduler, slots, stats, status_builder, monitor)
         self._boot = int.from_bytes(os.urandom(7), "little") + 1
-        self._accounts = Accounts()
-        self._unreachable: list[int] = []
-        self.leaving = Leaving(slots)
-        self._batch_sender = BatchSender(server, slots, stats, overview, self.leaving, self._boot, self._miss)
-        self._timer: asyncio.TimerHandle | None = None
-        self._due_s: float | None = None  # when it rings
-        self._draining = False
-        news = LifelineCallbacks(self._lost, self._parted, self._dropped)
-        self.descriptors = DescriptorServer(slots.open_readable, news, allowance.lifelines)
-        self._reception = Reception(
-            streams, self.descriptors, server.descriptors, overview, allowance, send=self._send, tell=self._tell
+        self._expected_digests = ExpectedDigests()
+        self._unreachable_sessions: list[int] = []
+        self.batch_preview = Leaving(slots)
+        self._batch_sender = BatchSender(
+            router, slots, stats, status_builder, self.batch_preview, self._boot, self._on_unreachable
         )
-        self._peers = self._reception.peers
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due_s: float | None = None  # when it rings
+        self._is_draining = False
+        news = LifelineCallbacks(self._on_session_lost, self._on_session_closed, self._on_batches_released)
+        self.descriptor_server = DescriptorServer(slots.open_readable, news, allowance.lifeline_connections)
+        self._session_manager = SessionManager(
+            streams,
+            self.descriptor_server,
+            router.descriptor_path,
+            status_builder,
+            allowance,
+            send_to_session=self._send_to_session,
+            send_without_session=self._send_without_session,
+        )
+        self._connections = self._session_manager.connections
         engine.report_to(self)
 
     @property
@@ -130,41 +138,41 @@ class Service:
         return self._streams
 
     @property
-    def sessions(self) -> int:
-        return len(self._peers)
+    def session_count(self) -> int:
+        return len(self._connections)
 
     @property
-    def is_asked(self) -> bool:
+    def is_producing(self) -> bool:
         """Whether batches are under way."""
-        return self._window.producing > 0
+        return self._scheduler.producing_count > 0
 
     @property
-    def moves(self) -> int:
+    def progress_count(self) -> int:
         """How often something has come of work: tasks that were done, workers that were replaced."""
         return self._stats.stage_times("engine", "idle").count + self._engine.restarts
 
-    def status(self) -> DaemonStatus:
+    def build_status(self) -> DaemonStatus:
         """How it is doing now."""
-        return self._overview.status(self._window, time.monotonic(), draining=self._draining)
+        return self._status_builder.build_status(self._scheduler, time.monotonic(), is_draining=self._is_draining)
 
-    def numbers(self) -> dict[str, dict[str, float]]:
+    def collect_values(self) -> dict[str, dict[str, float]]:
         """What a client is told who asks for the numbers of stats."""
-        return self._answers.numbers(len(self._peers))
+        return self._query_responder.collect_values(len(self._connections))
 
-    async def empty(self, hurry: asyncio.Event) -> None:
+    async def wait_until_empty(self, interrupt: asyncio.Event) -> None:
         """Returns when the last session has ended, or `hurry` is set."""
-        await self._reception.empty(hurry)
+        await self._session_manager.wait_until_empty(interrupt)
 
     def close(self) -> None:
         """Ends the lifelines and the timer; nothing is heard from now on."""
-        self.descriptors.close()
+        self.descriptor_server.close()
         self._batch_sender.close()
         if self._timer is not None:
             self._timer.cancel()
 
     # --- what happens
 
-    def receive(self, identity: bytes, data: bytes) -> None:
+    def handle_frame(self, identity: bytes, data: bytes) -> None:
         """One frame of a client."""
         try:
             header, message = decode_client_frame(data)
@@ -172,43 +180,45 @@ class Service:
             self._stats.add_count("wire", "malformed")
             log.warning("wire.malformed", str(error))
             if isinstance(error, OtherVersionError):  # whatever is said, the frame around it names our version
-                self._tell(identity, Refused("usage", str(error)))
+                self._send_without_session(identity, Refused("usage", str(error)))
             return
         match message:
             case Progress() | ReceiptSeen() | Goodbye() | Ping():
-                connection = self._peers.speaking(identity)
+                connection = self._connections.find_by_identity(identity)
                 if connection is not None and header.boot == self._boot and header.session == connection.session:
-                    self._hear(connection, message)
+                    self._handle_session_message(connection, message)
                 else:
-                    self._correct(identity, header, message)
+                    self._reply_no_session(identity, header, message)
             case Subscribe():
-                self._subscribe(identity, message)
+                self._handle_subscribe(identity, message)
             case AskStreams() | AskStats() | AskStatus() | AskMonitor() | AskNames():
-                answer = self._answers.to(message, sessions=len(self._peers), draining=self._draining)
-                self._tell(identity, answer)
+                answer = self._query_responder.answer_query(
+                    message, session_count=len(self._connections), is_draining=self._is_draining
+                )
+                self._send_without_session(identity, answer)
 
-    def _correct(self, identity: bytes, header: FrameHeader, message: ClientMessage) -> None:
+    def _reply_no_session(self, identity: bytes, header: FrameHeader, message: ClientMessage) -> None:
         """A frame of a session that is none, or not this connection's: whoever believes in it is told."""
         self._stats.add_count("wire", "stale")
         if not isinstance(message, Goodbye):
-            self._server.send(
+            self._router.send_frame(
                 identity, build_frame(FrameHeader(header.boot, header.session, 0), encode_message(NoSession()))
             )
 
-    def _hear(self, connection: Peer, message: Progress | ReceiptSeen | Goodbye | Ping) -> None:
+    def _handle_session_message(self, connection: Connection, message: Progress | ReceiptSeen | Goodbye | Ping) -> None:
         match message:
             case Progress(upto, released, taken, waited_ns, retired):
                 self._stats.add_stage_runs(
                     f"stream.{connection.stream.spec.name}", "client_wait", waited_ns / 1e9, len(released)
                 )
-                self._happen(
+                self._handle_events(
                     LeaseReleased(connection.session, released, retired),
                     ProgressReported(connection.session, taken),
                     CreditGranted(connection.session, upto),
                 )
             case ReceiptSeen(epoch, digest, ok, timing):
                 if timing is not None:
-                    self._overview.timed(connection.session, timing)
+                    self._status_builder.on_epoch_timed(connection.session, timing)
                 note = log.info if ok else log.error
                 text = "epoch accounted for" if ok else "the trainer's account of the epoch does not add up"
                 note(
@@ -220,23 +230,25 @@ class Service:
                     digest=digest,
                 )
                 self._stats.add_count(f"stream.{connection.stream.spec.name}", "receipts_ok" if ok else "receipts_bad")
-                self._reception.conclude(
-                    self._overview.epochs.confirmed(connection.session, epoch, timing, time.monotonic())
+                self._session_manager.log_finished_epochs(
+                    self._status_builder.epoch_tracker.confirm_epoch(
+                        connection.session, epoch, timing, time.monotonic()
+                    )
                 )
             case Ping():
                 self._batch_sender.flush()
-                self._answer(connection)
-                self._happen()
+                self._send_pong(connection)
+                self._handle_events()
             case Goodbye(kept):
-                self._parted(connection.session, kept, "said goodbye")
+                self._on_session_closed(connection.session, kept, "said goodbye")
 
-    def _answer(self, connection: Peer) -> None:
+    def _send_pong(self, connection: Connection) -> None:
         """Tells a client its session as it is here."""
-        session = next((each for each in self._window.sessions if each.id == connection.session), None)
+        session = next((each for each in self._scheduler.sessions if each.id == connection.session), None)
         if session is not None:
             released = session.sent - len(session.leases)
-            paused = self._overview.is_paused(connection.stream.spec.name)
-            self._send(connection, Pong(session.sent, session.upto, released, connection.receipts, paused))
+            paused = self._status_builder.is_stream_paused(connection.stream.spec.name)
+            self._send_to_session(connection, Pong(session.sent, session.upto, released, connection.receipts, paused))
 
     # As the engine's listener: EngineListener says when each is called.
 
@@ -244,167 +256,174 @@ class Service:
         now_s = time.monotonic()
         for job in jobs:
             self._batch_sender.add_batch(job)
-            self._overview.produced(job, now_s)
-        self._happen(*[BatchProduced(job.slot) for job in jobs], fresh=True)
+            self._status_builder.on_batch_produced(job, now_s)
+        self._handle_events(*[BatchProduced(job.slot) for job in jobs], is_fresh=True)
 
     def on_batch_failed(self, job: BatchJob, reason: str) -> None:
-        self._happen(ProductionFailed(job.slot, reason))
+        self._handle_events(ProductionFailed(job.slot, reason))
 
     def on_data_missing(self, stream: str, reason: str, jobs: Sequence[BatchJob]) -> None:
         """The data of a stream are away: its trainers wait until they are there again."""
-        self._overview.paused(stream, reason)
-        self._happen(StreamPaused(stream, tuple(job.slot for job in jobs)))
+        self._status_builder.on_stream_paused(stream, reason)
+        self._handle_events(StreamPaused(stream, tuple(job.slot for job in jobs)))
 
     def on_data_returned(self, stream: str) -> None:
-        self._overview.resumed(stream)
-        self._happen(StreamResumed(stream))
+        self._status_builder.on_stream_resumed(stream)
+        self._handle_events(StreamResumed(stream))
 
     def on_worker_lost(self) -> None:
-        self._overview.died(time.monotonic())
+        self._status_builder.on_worker_died(time.monotonic())
 
-    def _subscribe(self, identity: bytes, wish: Subscribe) -> None:
-        before = self._peers.speaking(identity)
+    def _handle_subscribe(self, identity: bytes, message: Subscribe) -> None:
+        before = self._connections.find_by_identity(identity)
         if before is not None:
-            self._parted(before.session, None, "it subscribed anew")
-        earlier = tuple(session for boot, session in wish.earlier if boot == self._boot)
-        ended = len(self._window.ended)
-        event = self._reception.ask(identity, wish, draining=self._draining, earlier=earlier, ended=ended)
+            self._on_session_closed(before.session, None, "it subscribed anew")
+        earlier = tuple(session for boot, session in message.earlier if boot == self._boot)
+        ended = len(self._scheduler.ended_sessions)
+        event = self._session_manager.prepare_subscription(
+            identity, message, is_draining=self._is_draining, earlier_sessions=earlier, ended_count=ended
+        )
         if event is not None:
-            self._happen(event)
+            self._handle_events(event)
 
-    def _lost(self, session: int, reason: str) -> None:
+    def _on_session_lost(self, session: int, reason: str) -> None:
         """Nobody will say any more what becomes of its memory."""
-        if self._reception.depart(session, reason) or session in self._window.ended:
-            self._happen(SessionLost(session))
+        if self._session_manager.end_session(session, reason) or session in self._scheduler.ended_sessions:
+            self._handle_events(SessionLost(session))
 
-    def _parted(self, session: int, kept: tuple[int, ...] | None, reason: str) -> None:
+    def _on_session_closed(self, session: int, kept: tuple[int, ...] | None, reason: str) -> None:
         """A session is over; of its batches its trainer holds `kept`, None for whichever they may be."""
-        if self._reception.depart(session, reason, hang_up=False) or session in self._window.ended:
-            self._happen(SessionClosed(session, kept))
-        self._see_off(session)
+        if (
+            self._session_manager.end_session(session, reason, hang_up=False)
+            or session in self._scheduler.ended_sessions
+        ):
+            self._handle_events(SessionClosed(session, kept))
+        self._release_lifeline(session)
 
-    def _dropped(self, session: int, numbers: tuple[int, ...], retired: tuple[int, ...]) -> None:
+    def _on_batches_released(self, session: int, numbers: tuple[int, ...], retired: tuple[int, ...]) -> None:
         """A trainer holds these batches no longer, which it says where its session is over."""
-        self._happen(LeaseReleased(session, numbers, retired))
-        if self._peers.of(session) is None:
-            self._see_off(session)
+        self._handle_events(LeaseReleased(session, numbers, retired))
+        if self._connections.find_by_session(session) is None:
+            self._release_lifeline(session)
 
-    def _see_off(self, session: int) -> None:
+    def _release_lifeline(self, session: int) -> None:
         """A session that is over keeps its lifeline as long as something of it is held."""
-        if session not in self._window.ended:
-            self.descriptors.close_session(session)
-        elif not self.descriptors.half_close_session(session):
-            self._happen(SessionLost(session))
+        if session not in self._scheduler.ended_sessions:
+            self.descriptor_server.close_session(session)
+        elif not self.descriptor_server.half_close_session(session):
+            self._handle_events(SessionLost(session))
 
-    def drain(self) -> None:
+    def drain_sessions(self) -> None:
         """Produces nothing more and tells everyone to come back to the next daemon."""
-        self._draining = True
-        self._happen(DrainRequested())
-        for connection in self._peers.all():
-            self._send(connection, Draining())
-        self._happen()
+        self._is_draining = True
+        self._handle_events(DrainRequested())
+        for connection in self._connections.list_connections():
+            self._send_to_session(connection, Draining())
+        self._handle_events()
 
-    def change(self, name: str, stream: ServedStream | None, why: str) -> None:
+    def change_stream(self, name: str, stream: ServedStream | None, reason: str) -> None:
         """From now on `name` is another stream, or none; who reads what it was until now is told why that ends."""
         if stream is None:
             del self._streams[name]
         else:
             self._streams[name] = stream
-        self._happen(StreamChanged(name, stream.shape if stream else None, why))
-        self._overview.changed(name, time.monotonic())
+        self._handle_events(StreamChanged(name, stream.shape if stream else None, reason))
+        self._status_builder.on_stream_changed(name, time.monotonic())
 
-    def renew(self, stream: ServedStream) -> None:
+    def renew_stream(self, stream: ServedStream) -> None:
         """Serves a stream that nobody can tell from the one of its name; sessions go on."""
         self._streams[stream.spec.name] = stream
 
-    def reloaded(self, *, failed: bool) -> None:
+    def note_reload(self, *, failed: bool) -> None:
         """The configuration was read again; `failed`: something of it is not served, which its status tells."""
-        self._overview.reloaded(failed=failed)
+        self._status_builder.note_reload(failed=failed)
 
     # --- what is done about it
 
-    def _miss(self, session: int) -> None:
+    def _on_unreachable(self, session: int) -> None:
         """A session could not be sent something: it ends with the event under way, or right after this callback."""
-        self._unreachable.append(session)
-        asyncio.get_running_loop().call_soon(self._happen)
+        self._unreachable_sessions.append(session)
+        asyncio.get_running_loop().call_soon(self._handle_events)
 
-    def _happen(self, *events: Event, fresh: bool = False) -> None:
+    def _handle_events(self, *events: Event, is_fresh: bool = False) -> None:
         """What came together is answered together; `fresh`: batches that were just decoded, and nothing else."""
         if events:
             now_s = time.monotonic()
-            self._act(self._window.handle_all(events, now_s), now_s, fresh=fresh)
-        self._batch_sender.flush_or_wait(is_fresh=fresh)
-        while self._unreachable:
-            self._parted(self._unreachable.pop(), None, "it cannot be reached, or does not read")
+            self._perform_actions(self._scheduler.handle_events(events, now_s), now_s, is_fresh=is_fresh)
+        self._batch_sender.flush_or_wait(is_fresh=is_fresh)
+        while self._unreachable_sessions:
+            self._on_session_closed(self._unreachable_sessions.pop(), None, "it cannot be reached, or does not read")
         self._set_timer()
 
-    def _act(self, actions: list[Action], now_s: float, *, fresh: bool) -> None:
+    def _perform_actions(self, actions: list[Action], now_s: float, *, is_fresh: bool) -> None:
         for action in actions:
             match action:
                 case SendBatch(session, number, slot):
-                    if connection := self._peers.of(session):
-                        batch = self._batch_sender.queue(connection, number, slot, is_awaited=fresh)
-                        self._overview.epochs.sent(session, connection.rank, batch.key, now_s)
-                case Produce():
-                    self._produce(action)
+                    if connection := self._connections.find_by_session(session):
+                        batch = self._batch_sender.queue(connection, number, slot, is_awaited=is_fresh)
+                        self._status_builder.epoch_tracker.on_batch_sent(session, connection.rank, batch.key, now_s)
+                case ProduceBatch():
+                    self._produce_batch(action)
                 case SendReceipt(session, cursor):
                     self._spawn(self._send_receipt(session, cursor))
                 case DropSlots(slots):
-                    self._drop(slots)
-                case Admit() | Lend() | Refuse() | StopStream():
-                    self._reception.tell(action, now_s)
-                case Warn(text):
+                    self._drop_slots(slots)
+                case AdmitSession() | SetCredit() | RefuseSession() | StopStream():
+                    self._session_manager.apply_action(action, now_s)
+                case LogWarning(text):
                     log.warning("window.warning", text)
 
-    def _produce(self, action: Produce) -> None:
+    def _produce_batch(self, action: ProduceBatch) -> None:
         try:
             self._slots.ensure_slot(action.slot, action.slot_bytes)
         except OSError as error:
             reason = f"no memory for another batch of {action.slot_bytes} bytes: {error.strerror}"
-            asyncio.get_running_loop().call_soon(self._happen, SlotDenied(action.slot, reason))
+            asyncio.get_running_loop().call_soon(self._handle_events, SlotDenied(action.slot, reason))
             return
         self._engine.produce(action.key, action.slot, action.slot_bytes)
 
     async def _send_receipt(self, session: int, cursor: Cursor) -> None:
-        connection = self._peers.of(session)
+        connection = self._connections.find_by_session(session)
         if connection is None:
             return
-        digest = await self._accounts.digest(connection.stream, cursor)
+        digest = await self._expected_digests.compute_digest(connection.stream, cursor)
         connection.receipts += 1
         self._batch_sender.flush()  # the epoch's last batches belong to its supply
-        dropped = dropped_samples(connection.stream, cursor)
-        self._overview.epochs.ended(session, connection.stream.spec, cursor)
-        self._send(connection, ReceiptDue(cursor.epoch, digest, dropped, connection.supplying.take_supply()))
-        self._happen()
+        dropped = count_dropped_samples(connection.stream, cursor)
+        self._status_builder.epoch_tracker.on_epoch_sent(session, connection.stream.spec, cursor)
+        self._send_to_session(
+            connection, ReceiptDue(cursor.epoch, digest, dropped, connection.supply_counter.take_supply())
+        )
+        self._handle_events()
 
-    def _drop(self, slots: tuple[int, ...]) -> None:
+    def _drop_slots(self, slots: tuple[int, ...]) -> None:
         self._engine.drop(slots)
         for slot in slots:
             self._slots.drop_slot(slot)
         self._batch_sender.forget_slots(slots)
-        for connection in self._peers.all():
+        for connection in self._connections.list_connections():
             if connection.transport == "shared":
-                self._send(connection, SlotsGone(slots))
+                self._send_to_session(connection, SlotsGone(slots))
 
-    def _send(self, connection: Peer, message: DaemonMessage) -> None:
+    def _send_to_session(self, connection: Connection, message: DaemonMessage) -> None:
         header = FrameHeader(self._boot, connection.session, 0)
-        if not self._server.send(connection.identity, build_frame(header, encode_message(message))):
-            self._miss(connection.session)
+        if not self._router.send_frame(connection.identity, build_frame(header, encode_message(message))):
+            self._on_unreachable(connection.session)
 
-    def _tell(self, identity: bytes, message: DaemonMessage) -> None:
-        self._server.send(identity, build_frame(FrameHeader(self._boot, 0, 0), encode_message(message)))
+    def _send_without_session(self, identity: bytes, message: DaemonMessage) -> None:
+        self._router.send_frame(identity, build_frame(FrameHeader(self._boot, 0, 0), encode_message(message)))
 
     def _set_timer(self) -> None:
-        deadline_s = self._window.deadline()
-        if deadline_s == self._due_s:
+        deadline_s = self._scheduler.next_deadline_s()
+        if deadline_s == self._timer_due_s:
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._timer, self._due_s = None, deadline_s
+        self._timer, self._timer_due_s = None, deadline_s
         if deadline_s is not None:
             delay_s = max(0.0, deadline_s - time.monotonic())
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self._ring)
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
 
-    def _ring(self) -> None:
-        self._due_s = None
-        self._happen(TimePassed())
+    def _on_timer(self) -> None:
+        self._timer_due_s = None
+        self._handle_events(TimePassed())

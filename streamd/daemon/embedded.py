@@ -18,24 +18,24 @@ from streamd.errors import MissingExtraError, StreamdError
 from streamd.ipc.local_daemon import READY_LINE, LocalDaemonRequest
 from streamd.ipc.standard_files import open_standard_files
 
-_errand: Final = msgspec.json.Decoder(LocalDaemonRequest)
+_request_decoder: Final = msgspec.json.Decoder(LocalDaemonRequest)
 
 
-async def _serve(errand: LocalDaemonRequest, on_ready: Callable[[], None]) -> None:
+async def _serve_request(request: LocalDaemonRequest, on_ready: Callable[[], None]) -> None:
     from streamd.daemon.daemon import Daemon  # noqa: PLC0415 - where its libraries are missing, that is said in our words
 
     daemon = Daemon(
-        errand.config, state=Path(errand.folder) / "state", rescan=True, address=errand.endpoint, on_ready=on_ready
+        request.config, state=Path(request.folder) / "state", rescan=True, address=request.endpoint, on_ready=on_ready
     )
     loop = asyncio.get_running_loop()
-    loop.add_reader(sys.stdin.fileno(), daemon.stop)  # nothing is ever written there again: readable is ended
+    loop.add_reader(sys.stdin.fileno(), daemon.request_stop)  # nothing is ever written there again: readable is ended
     try:
         await daemon.run()
     finally:
         loop.remove_reader(sys.stdin.fileno())
 
 
-def _run(errand: LocalDaemonRequest) -> int:
+def _run_daemon(request: LocalDaemonRequest) -> int:
     """Serves; an exit status. The reason is said on standard output, or on stderr once `READY` was said there."""
     said_on = sys.stdout
 
@@ -49,7 +49,7 @@ def _run(errand: LocalDaemonRequest) -> int:
         from streamd.core import log  # noqa: PLC0415 - as above
 
         log.configure_logging(level=log.NOTICE)
-        asyncio.run(_serve(errand, say_ready))
+        asyncio.run(_serve_request(request, say_ready))
     except ModuleNotFoundError as error:
         failure: StreamdError = MissingExtraError(error.name or "a library", "serve", "streamd.local")
     except StreamdError as error:
@@ -64,9 +64,9 @@ def main() -> None:
     """The process."""
     open_standard_files()
     with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as lines:  # the end of the input is for the loop
-        errand = _errand.decode(lines.readline())
+        errand = _request_decoder.decode(lines.readline())
     try:
-        status = _run(errand)
+        status = _run_daemon(errand)
     finally:
         shutil.rmtree(errand.folder, ignore_errors=True)  # the other side may do so at the same time
     sys.exit(status)

@@ -11,13 +11,13 @@ from streamd.core.bad_samples import RowStatus
 from streamd.core.epoch_timing import EpochTiming
 from streamd.core.spec import BatchKey, Cursor, StreamSpec
 
-_AHEAD: Final = 256  # epochs that batches were made of and nobody is in yet: one for each trainer
+_MAX_EPOCHS_AHEAD: Final = 256  # epochs that batches were made of and nobody is in yet: one for each trainer
 
-Epoch = tuple[str, int]  # of a stream
+StreamEpoch = tuple[str, int]  # of a stream
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class EpochSummary:
     """One epoch of a stream, told once for all its trainers.
 
     `samples` are those that passed by while they were there, counted once, `bad` rows among them; `seconds` is what
@@ -37,128 +37,132 @@ class Finished:
 
 
 @dataclass(slots=True)
-class _Made:
+class _EpochDecodes:
     decodes: int = 0
-    bad: dict[int, int] = field(default_factory=dict)  # rows, by index, where there are any
+    bad_rows: dict[int, int] = field(default_factory=dict)  # rows, by index, where there are any
 
 
 @dataclass(frozen=True, slots=True)
-class _Pass:
+class _EpochPass:
     """What one trainer has had of an epoch: batches from `begin` to `end`, its other ranks' too."""
 
-    begin: int
-    end: int
+    first_batch: int
+    end_batch: int
     spec: StreamSpec
     seconds: float = 0.0
-    waited_part: float = 0.0
-    verdict: str | None = None
+    waited_fraction: float = 0.0
+    bottleneck: str | None = None
 
 
 @dataclass(slots=True)
-class _Account:
-    made: _Made
+class _OpenEpoch:
+    epoch_decodes: _EpochDecodes
     began_s: float
-    begins: dict[int, int] = field(default_factory=dict)  # by session: where it came in
-    ended: dict[int, _Pass] = field(default_factory=dict)  # by session: sent its last batch, not confirmed
-    done: list[_Pass] = field(default_factory=list)
+    first_batches: dict[int, int] = field(default_factory=dict)  # by session: where it came in
+    ended_passes: dict[int, _EpochPass] = field(default_factory=dict)  # by session: sent its last batch, not confirmed
+    confirmed_passes: list[_EpochPass] = field(default_factory=list)
 
 
-class Epochs:
+class EpochTracker:
     """Counts as things happen. Who comes to an epoch when all others are through with it begins another account."""
 
     def __init__(self) -> None:
-        self._open: dict[Epoch, _Account] = {}
-        self._ahead: dict[Epoch, _Made] = {}
-        self._at: dict[int, Epoch] = {}  # by session
+        self._open_epochs: dict[StreamEpoch, _OpenEpoch] = {}
+        self._decodes_ahead: dict[StreamEpoch, _EpochDecodes] = {}
+        self._epoch_by_session: dict[int, StreamEpoch] = {}  # by session
         self._began_s: dict[int, float] = {}  # by session
 
-    def began(self, session: int, now_s: float) -> None:
+    def on_session_began(self, session: int, now_s: float) -> None:
         """A session was let in."""
         self._began_s[session] = now_s
 
-    def produced(self, key: BatchKey, marks: RowStatus) -> None:
+    def on_batch_produced(self, key: BatchKey, marks: RowStatus) -> None:
         """A batch was decoded, whose rows have these verdicts."""
         epoch = (key.stream, key.epoch)
-        account = self._open.get(epoch)
-        made = account.made if account is not None else self._ahead.setdefault(epoch, _Made())
+        account = self._open_epochs.get(epoch)
+        made = account.epoch_decodes if account is not None else self._decodes_ahead.setdefault(epoch, _EpochDecodes())
         made.decodes += 1
         if bad := int(np.count_nonzero(marks)):
-            made.bad[key.index] = bad
-        while len(self._ahead) > _AHEAD:
-            del self._ahead[next(iter(self._ahead))]
+            made.bad_rows[key.index] = bad
+        while len(self._decodes_ahead) > _MAX_EPOCHS_AHEAD:
+            del self._decodes_ahead[next(iter(self._decodes_ahead))]
 
-    def sent(self, session: int, rank: int, key: BatchKey, now_s: float) -> None:
+    def on_batch_sent(self, session: int, rank: int, key: BatchKey, now_s: float) -> None:
         """A batch goes to a session of that rank; the first of an epoch takes it in."""
-        at = self._at.get(session)
+        at = self._epoch_by_session.get(session)
         if at is not None and at[1] == key.epoch:
             return
-        epoch = self._at[session] = (key.stream, key.epoch)
-        account = self._open.get(epoch)
+        epoch = self._epoch_by_session[session] = (key.stream, key.epoch)
+        account = self._open_epochs.get(epoch)
         if account is None:
-            account = self._open[epoch] = _Account(self._ahead.pop(epoch, _Made()), now_s)
-        account.begins[session] = max(0, key.index - rank)
+            account = self._open_epochs[epoch] = _OpenEpoch(self._decodes_ahead.pop(epoch, _EpochDecodes()), now_s)
+        account.first_batches[session] = max(0, key.index - rank)
 
-    def ended(self, session: int, spec: StreamSpec, cursor: Cursor) -> None:
+    def on_epoch_sent(self, session: int, spec: StreamSpec, cursor: Cursor) -> None:
         """A session was sent all of the epoch that it now stands at the end of."""
-        account = self._open.get((spec.name, cursor.epoch))
-        if account is not None and session in account.begins:
-            account.ended[session] = _Pass(account.begins[session], min(cursor.next_base, spec.batches), spec)
+        account = self._open_epochs.get((spec.name, cursor.epoch))
+        if account is not None and session in account.first_batches:
+            account.ended_passes[session] = _EpochPass(
+                account.first_batches[session], min(cursor.next_base, spec.batches), spec
+            )
 
-    def confirmed(self, session: int, epoch: int, timing: EpochTiming | None, now_s: float) -> list[Finished]:
+    def confirm_epoch(self, session: int, epoch: int, timing: EpochTiming | None, now_s: float) -> list[EpochSummary]:
         """A session has had all of an epoch, as it says itself; what is finished by that, at most one."""
-        key = (self._at.get(session, ("", 0))[0], epoch)
-        account = self._open.get(key)
-        passed = account.ended.pop(session, None) if account is not None else None
+        key = (self._epoch_by_session.get(session, ("", 0))[0], epoch)
+        account = self._open_epochs.get(key)
+        passed = account.ended_passes.pop(session, None) if account is not None else None
         if account is None or passed is None:
             return []
-        del account.begins[session]
-        account.done.append(_timed(passed, timing, now_s - account.began_s, now_s - self._began_s[session]))
-        return self._settled(key)
+        del account.first_batches[session]
+        account.confirmed_passes.append(
+            _add_timing(passed, timing, now_s - account.began_s, now_s - self._began_s[session])
+        )
+        return self._close_epoch(key)
 
-    def left(self, session: int) -> list[Finished]:
+    def remove_session(self, session: int) -> list[EpochSummary]:
         """A session is no more; what is finished by that."""
         self._began_s.pop(session, None)
-        at = self._at.pop(session, None)
+        at = self._epoch_by_session.pop(session, None)
         if at is None:
             return []
-        finished: list[Finished] = []
-        for epoch in [epoch for epoch, account in self._open.items() if session in account.begins]:
-            self._open[epoch].begins.pop(session)
-            self._open[epoch].ended.pop(session, None)
-            finished += self._settled(epoch)
-        if all(other[0] != at[0] for other in self._at.values()):
-            self._ahead = {epoch: made for epoch, made in self._ahead.items() if epoch[0] != at[0]}
+        finished: list[EpochSummary] = []
+        for epoch in [epoch for epoch, account in self._open_epochs.items() if session in account.first_batches]:
+            self._open_epochs[epoch].first_batches.pop(session)
+            self._open_epochs[epoch].ended_passes.pop(session, None)
+            finished += self._close_epoch(epoch)
+        if all(other[0] != at[0] for other in self._epoch_by_session.values()):
+            self._decodes_ahead = {epoch: made for epoch, made in self._decodes_ahead.items() if epoch[0] != at[0]}
         return finished
 
-    def _settled(self, epoch: Epoch) -> list[Finished]:
+    def _close_epoch(self, epoch: StreamEpoch) -> list[EpochSummary]:
         """Closes an account that nobody is in any more; it is told of if anybody came to its end."""
-        if self._open[epoch].begins:
+        if self._open_epochs[epoch].first_batches:
             return []
-        account = self._open.pop(epoch)
-        return [_summary(epoch, account)] if account.done else []
+        account = self._open_epochs.pop(epoch)
+        return [_summarize_epoch(epoch, account)] if account.confirmed_passes else []
 
 
-def _timed(passed: _Pass, timing: EpochTiming | None, span_s: float, age_s: float) -> _Pass:
+def _add_timing(passed: _EpochPass, timing: EpochTiming | None, span_s: float, age_s: float) -> _EpochPass:
     """A trainer says how long it took; for what is longer than its session stands the time since the first batch."""
     if timing is None:
         return replace(passed, seconds=span_s)
     seconds = timing.seconds if 0 < timing.seconds <= age_s else span_s
     waited_part = min(1.0, max(0.0, timing.waited_s / seconds)) if seconds else 0.0
-    return replace(passed, seconds=seconds, waited_part=waited_part, verdict=timing.verdict)
+    return replace(passed, seconds=seconds, waited_fraction=waited_part, bottleneck=timing.verdict)
 
 
-def _summary(epoch: Epoch, account: _Account) -> Finished:
-    done, made = account.done, account.made
+def _summarize_epoch(epoch: StreamEpoch, account: _OpenEpoch) -> EpochSummary:
+    done, made = account.confirmed_passes, account.epoch_decodes
     spec, seconds = done[-1].spec, max(each.seconds for each in done)
-    begin, end = min(each.begin for each in done), max(each.end for each in done)
+    begin, end = min(each.first_batch for each in done), max(each.end_batch for each in done)
     samples = max(0, min(end * spec.batch_size, spec.samples) - begin * spec.batch_size)
-    return Finished(
+    return EpochSummary(
         *epoch,
         trainers=len(done),
         samples=samples,
         seconds=seconds,
         samples_per_s=samples / seconds if seconds else 0.0,
         decodes_per_batch=made.decodes / max(1, end - begin),
-        bad=sum(made.bad.values()),
-        verdict=max(done, key=lambda each: each.waited_part).verdict,
+        bad=sum(made.bad_rows.values()),
+        verdict=max(done, key=lambda each: each.waited_fraction).bottleneck,
     )

@@ -32,23 +32,23 @@ from streamd.ipc import endpoint
 from streamd.limits import HANDSHAKE_MS, KNOCKS, MAX_CLIENT_FRAME_BYTES, ROUTER_QUEUE, SPARE_DESCRIPTORS
 
 SOCKET_MODE: Final = 0o660
-_FRAMES_A_TURN: Final = 256  # read before the loop serves others
+_MAX_FRAMES_PER_TURN: Final = 256  # read before the loop serves others
 # As plain numbers: to combine two of an enumeration takes longer than to look at the socket.
-_AT_ONCE: Final = int(zmq.DONTWAIT)
-_MORE_AT_ONCE: Final = int(zmq.DONTWAIT | zmq.SNDMORE)
+_NO_WAIT: Final = int(zmq.DONTWAIT)
+_NO_WAIT_MORE: Final = int(zmq.DONTWAIT | zmq.SNDMORE)
 _INPUT: Final = int(zmq.POLLIN)
-_COMING: Final = int(zmq.EVENT_ACCEPTED)
-_GOING: Final = int(zmq.EVENT_DISCONNECTED)
-_EVENT: Final = struct.Struct("=Hi")  # number and value, as a monitor tells of it
-_DIGITS: Final = string.digits + string.ascii_lowercase
-_NAME_DIGITS: Final = 2  # with the mark before them as long as the descriptor socket's suffix: there is room for that
-_REST_S: Final = 1.0
-_UNSURE: Final = 2  # groups let in last, of whose knocks libzmq may not have told yet
+_CONNECTED: Final = int(zmq.EVENT_ACCEPTED)
+_DISCONNECTED: Final = int(zmq.EVENT_DISCONNECTED)
+_MONITOR_EVENT: Final = struct.Struct("=Hi")  # number and value, as a monitor tells of it
+_NAME_CHARACTERS: Final = string.digits + string.ascii_lowercase
+_NAME_LENGTH: Final = 2  # with the mark before them as long as the descriptor socket's suffix: there is room for that
+_LISTEN_RETRY_S: Final = 1.0
+_UNCONFIRMED_GROUPS: Final = 2  # groups let in last, of whose knocks libzmq may not have told yet
 
-Receiver = Callable[[bytes, bytes], None]
+FrameHandler = Callable[[bytes, bytes], None]
 
 
-class Server:
+class Router:
     """One ipc endpoint, locked against a second daemon, readable and writable by owner and group.
 
     Sockets that were handed over are used as they are, and outlive it: all who connect to them are let in. At a socket
@@ -56,163 +56,170 @@ class Server:
     """
 
     def __init__(
-        self, address: str, handed: socket_activation.Handed | None = None, most: int = SPARE_DESCRIPTORS
+        self,
+        address: str,
+        handed_sockets: socket_activation.HandedSockets | None = None,
+        max_descriptors: int = SPARE_DESCRIPTORS,
     ) -> None:
         """Raises ConfigError for an endpoint that cannot be, or that other sockets were handed over for."""
         endpoint.check_endpoint(address)
         self.address = address
         self._path = endpoint.socket_path(address)
-        self._handed = socket_activation.chosen(handed or {}, self._path, Path(self.descriptors))
+        self._handed_sockets = socket_activation.choose_sockets(
+            handed_sockets or {}, self._path, Path(self.descriptor_path)
+        )
         self._context = zmq.Context(io_threads=1)
-        self._router: zmq.Socket[bytes] | None = None
-        self._most = most
-        self._door: Door | None = None
+        self._socket: zmq.Socket[bytes] | None = None
+        self._max_descriptors = max_descriptors
+        self._connection_gate: ConnectionGate | None = None
         self._monitor: zmq.Socket[bytes] | None = None
-        self._lock: int | None = None
-        self._receive: Receiver | None = None
-        self._look_again: asyncio.Handle | None = None
+        self._lock_descriptor: int | None = None
+        self._handle_frame: FrameHandler | None = None
+        self._scheduled_read: asyncio.Handle | None = None
 
     @property
-    def descriptors(self) -> str:
+    def descriptor_path(self) -> str:
         """The path of the descriptor socket beside this endpoint."""
         return endpoint.descriptor_socket_path(self.address)
 
     @property
-    def handed_descriptors(self) -> socket.socket | None:
+    def handed_descriptor_socket(self) -> socket.socket | None:
         """The descriptor socket, where it was handed over; whoever listens there closes it."""
-        return self._handed[1] if self._handed else None
+        return self._handed_sockets[1] if self._handed_sockets else None
 
-    def listen(self, receive: Receiver) -> None:
+    def listen(self, handle_frame: FrameHandler) -> None:
         """Binds and begins to call `receive(identity, frame)`. Raises ConfigError when the endpoint is taken."""
-        self.take()
-        self._receive = receive
+        self.lock_endpoint()
+        self._handle_frame = handle_frame
         router = self._context.socket(zmq.ROUTER)
         router.setsockopt(zmq.ROUTER_MANDATORY, 1)
         router.setsockopt(zmq.LINGER, 0)
         router.setsockopt(zmq.SNDHWM, ROUTER_QUEUE)
         router.setsockopt(zmq.MAXMSGSIZE, MAX_CLIENT_FRAME_BYTES)
         router.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
-        self._router = router
+        self._socket = router
         try:
-            if self._handed is not None:  # libzmq closes the descriptor, and leaves the path alone
-                self._let_in(self._handed[0], str(self._path))
+            if self._handed_sockets is not None:  # libzmq closes the descriptor, and leaves the path alone
+                self._accept_waiting(self._handed_sockets[0], str(self._path))
             else:
-                self._monitor = router.get_monitor_socket(_COMING | _GOING)
-                asyncio.get_running_loop().add_reader(self._monitor.FD, self._count)
-                self._door = Door(self._path, SOCKET_MODE, self._most, self._let_in, self._dismiss)
-                self._count()  # a descriptor of ZeroMQ is quiet until its socket was found empty
+                self._monitor = router.get_monitor_socket(_CONNECTED | _DISCONNECTED)
+                asyncio.get_running_loop().add_reader(self._monitor.FD, self._count_connections)
+                self._connection_gate = ConnectionGate(
+                    self._path, SOCKET_MODE, self._max_descriptors, self._accept_waiting, self._stop_accepting
+                )
+                self._count_connections()  # a descriptor of ZeroMQ is quiet until its socket was found empty
         except OSError as error:  # which ZeroMQ's are not
             raise ConfigError(f"cannot listen at {self.address}: {error.strerror}") from error
         except zmq.ZMQError as error:
             raise ConfigError(f"cannot listen at {self.address}: {error.strerror}") from error
-        asyncio.get_running_loop().add_reader(router.FD, self._readable)
-        self._readable()
+        asyncio.get_running_loop().add_reader(router.FD, self._read_frames)
+        self._read_frames()
 
-    def _let_in(self, waiting: socket.socket, name: str) -> None:
+    def _accept_waiting(self, waiting: socket.socket, name: str) -> None:
         """Has libzmq accept who waits at a listening socket, and whoever comes there later."""
-        assert self._router is not None  # noqa: S101 - it is listened with
-        self._router.setsockopt(zmq.USE_FD, waiting.detach())
-        self._router.bind(f"ipc://{name}")
+        assert self._socket is not None  # noqa: S101 - it is listened with
+        self._socket.setsockopt(zmq.USE_FD, waiting.detach())
+        self._socket.bind(f"ipc://{name}")
 
-    def _dismiss(self, name: str) -> None:
+    def _stop_accepting(self, name: str) -> None:
         """Ends a socket that was let in, whose connections have all ended."""
-        assert self._router is not None  # noqa: S101 - as above
-        self._router.unbind(f"ipc://{name}")
+        assert self._socket is not None  # noqa: S101 - as above
+        self._socket.unbind(f"ipc://{name}")
 
-    def _count(self) -> None:
+    def _count_connections(self) -> None:
         """Tells the door of connections that came or went."""
-        monitor, door = self._monitor, self._door
+        monitor, door = self._monitor, self._connection_gate
         while monitor is not None and door is not None and _has_input(monitor):
-            what, place = monitor.recv_multipart(_AT_ONCE)
-            tell = door.accepted if _EVENT.unpack_from(what)[0] == _COMING else door.ended
+            what, place = monitor.recv_multipart(_NO_WAIT)
+            tell = door.on_connected if _MONITOR_EVENT.unpack_from(what)[0] == _CONNECTED else door.on_disconnected
             tell(os.fsdecode(place).removeprefix("ipc://"))
 
-    def take(self) -> None:
+    def lock_endpoint(self) -> None:
         """Locks the endpoint, for ZeroMQ would steal it from a living daemon, and clears what a dead one left.
 
         A daemon does so first of all: listing anew, it would else replace the manifests that another one has mapped.
         Raises ConfigError when the endpoint is taken.
         """
-        if self._lock is None:
-            self._lock = _lock(self._path)
-            self._clear()
+        if self._lock_descriptor is None:
+            self._lock_descriptor = _lock_endpoint(self._path)
+            self._remove_socket_files()
 
-    def _clear(self) -> None:
-        if self._handed is not None:
+    def _remove_socket_files(self) -> None:
+        if self._handed_sockets is not None:
             return
-        for each in (self._path, Path(self.descriptors)):
+        for each in (self._path, Path(self.descriptor_path)):
             each.unlink(missing_ok=True)
 
-    def send(self, identity: bytes, data: bytes, pixels: memoryview | None = None) -> bool:
+    def send_frame(self, identity: bytes, data: bytes, pixels: memoryview | None = None) -> bool:
         """Sends to one client without ever waiting; False when it is gone or does not read."""
-        router = self._router
+        router = self._socket
         if router is None:
             return False
         try:
-            router.send(identity, _MORE_AT_ONCE)
+            router.send(identity, _NO_WAIT_MORE)
             if pixels is None:
-                router.send(data, _AT_ONCE)
+                router.send(data, _NO_WAIT)
             else:
-                router.send(data, _MORE_AT_ONCE)
-                router.send(pixels, _AT_ONCE, copy=False)
+                router.send(data, _NO_WAIT_MORE)
+                router.send(pixels, _NO_WAIT, copy=False)
         except zmq.ZMQError:
             return False
         finally:  # whatever became of it, it may have used up the signal of a frame that has come
-            self._look_soon()
+            self._schedule_read()
         return True
 
-    def _look_soon(self) -> None:
-        if self._look_again is None:
-            self._look_again = asyncio.get_running_loop().call_soon(self._readable)
+    def _schedule_read(self) -> None:
+        if self._scheduled_read is None:
+            self._scheduled_read = asyncio.get_running_loop().call_soon(self._read_frames)
 
-    def _readable(self) -> None:
-        self._look_again = None
-        router, receive = self._router, self._receive
+    def _read_frames(self) -> None:
+        self._scheduled_read = None
+        router, receive = self._socket, self._handle_frame
         if router is None or receive is None:
             return
-        for _ in range(_FRAMES_A_TURN):
+        for _ in range(_MAX_FRAMES_PER_TURN):
             if not _has_input(router):
                 return
-            receive(*_message(router))
-        self._look_soon()
+            receive(*_receive_frame(router))
+        self._schedule_read()
 
     def close(self) -> None:
         """Ends the socket and gives the endpoint up."""
-        if self._look_again is not None:
-            self._look_again.cancel()
-        if self._door is not None:
-            self._door.close()
-            self._door = None
-        if self._router is not None and self._monitor is not None:
+        if self._scheduled_read is not None:
+            self._scheduled_read.cancel()
+        if self._connection_gate is not None:
+            self._connection_gate.close()
+            self._connection_gate = None
+        if self._socket is not None and self._monitor is not None:
             asyncio.get_running_loop().remove_reader(self._monitor.FD)
-            self._router.disable_monitor()
+            self._socket.disable_monitor()
             self._monitor.close(0)
             self._monitor = None
-        if self._router is not None:
-            asyncio.get_running_loop().remove_reader(self._router.FD)
-            self._router.close(0)
-            self._router = None
+        if self._socket is not None:
+            asyncio.get_running_loop().remove_reader(self._socket.FD)
+            self._socket.close(0)
+            self._socket = None
         self._context.destroy(0)
-        if self._lock is not None:
-            self._clear()
-            os.close(self._lock)
-            self._lock = None
-        for each in self._handed or ():  # if it never came to listen
+        if self._lock_descriptor is not None:
+            self._remove_socket_files()
+            os.close(self._lock_descriptor)
+            self._lock_descriptor = None
+        for each in self._handed_sockets or ():  # if it never came to listen
             each.close()
 
 
 @dataclass(slots=True)
-class _Group:
+class _ConnectionGroup:
     """Connections that were let in together: the listening socket is one descriptor, each connection another."""
 
     accepted: int = 0
     ended: int = 0
 
-    def descriptors(self, *, is_sure: bool) -> int:
+    def count_descriptors(self, *, is_sure: bool) -> int:
         return 1 + (self.accepted if is_sure else max(KNOCKS, self.accepted)) - self.ended
 
 
-class Door:
+class ConnectionGate:
     """Owns the socket at `path`, and counts what it let in. `most` descriptors are for listening and connections.
 
     `let_in` is given a listening socket with its name, to accept what waits there; `dismiss` ends it when its
@@ -223,52 +230,52 @@ class Door:
         self,
         path: Path,
         mode: int,
-        most: int,
-        let_in: Callable[[socket.socket, str], None],
-        dismiss: Callable[[str], None],
+        max_descriptors: int,
+        accept_waiting: Callable[[socket.socket, str], None],
+        stop_accepting: Callable[[str], None],
     ) -> None:
-        self._path, self._mode, self._most = path, mode, most
-        self._let_in, self._dismiss = let_in, dismiss
-        self._groups: dict[str, _Group] = {}  # by name, in the order in which they were let in
-        self._names = itertools.cycle(map("".join, itertools.product(_DIGITS, repeat=_NAME_DIGITS)))
-        self._queue, self._name = self._listen()
+        self._path, self._mode, self._max_descriptors = path, mode, max_descriptors
+        self._accept_waiting, self._stop_accepting = accept_waiting, stop_accepting
+        self._groups: dict[str, _ConnectionGroup] = {}  # by name, in the order in which they were let in
+        self._names = itertools.cycle(map("".join, itertools.product(_NAME_CHARACTERS, repeat=_NAME_LENGTH)))
+        self._queue, self._name = self._open_listening_socket()
         self._is_full = False
-        self._rest: asyncio.TimerHandle | None = None
-        self._watch()
+        self._retry_timer: asyncio.TimerHandle | None = None
+        self._update_listening()
 
     @property
-    def descriptors(self) -> int:
+    def descriptor_count(self) -> int:
         """What listening and connections may take now, knocks that were let in and not told of included."""
-        unsure = len(self._groups) - _UNSURE
+        unsure = len(self._groups) - _UNCONFIRMED_GROUPS
         groups = enumerate(self._groups.values())
-        return 1 + sum(group.descriptors(is_sure=place < unsure) for place, group in groups)
+        return 1 + sum(group.count_descriptors(is_sure=place < unsure) for place, group in groups)
 
-    def accepted(self, name: str) -> None:
+    def on_connected(self, name: str) -> None:
         """libzmq has accepted a connection of that group."""
         if name in self._groups:
             self._groups[name].accepted += 1
-            self._watch()
+            self._update_listening()
 
-    def ended(self, name: str) -> None:
+    def on_disconnected(self, name: str) -> None:
         """A connection of that group has ended."""
         if name not in self._groups:
             return
         self._groups[name].ended += 1
-        for each, group in list(self._groups.items())[:-_UNSURE]:
+        for each, group in list(self._groups.items())[:-_UNCONFIRMED_GROUPS]:
             if group.ended == group.accepted:
                 del self._groups[each]
-                self._dismiss(each)
-        self._watch()
+                self._stop_accepting(each)
+        self._update_listening()
 
     def close(self) -> None:
-        if self._rest is not None:
-            self._rest.cancel()
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
         asyncio.get_running_loop().remove_reader(self._queue)
         self._queue.close()
 
-    def _listen(self) -> tuple[socket.socket, str]:
+    def _open_listening_socket(self) -> tuple[socket.socket, str]:
         """A new socket in the place of the one at the path. Raises OSError."""
-        name = next(name for name in map(f"{self._path}~{{}}".format, self._names) if self._is_free(name))
+        name = next(name for name in map(f"{self._path}~{{}}".format, self._names) if self._is_name_free(name))
         aside = Path(name)
         aside.unlink(missing_ok=True)
         queue = socket.socket(socket.AF_UNIX)
@@ -283,55 +290,56 @@ class Door:
             raise
         return queue, name
 
-    def _is_free(self, name: str) -> bool:
+    def _is_name_free(self, name: str) -> bool:
         """Also where a daemon left its socket that was killed right here; other files are somebody else's."""
         return name not in self._groups and (not os.path.lexists(name) or Path(name).is_socket())
 
-    def _watch(self) -> None:
+    def _update_listening(self) -> None:
         """Hears knocks while there is room for all that may come at a time, and the last ones were let in."""
         loop = asyncio.get_running_loop()
         last = next(reversed(self._groups.values()), None)
-        is_full = self.descriptors + 1 + KNOCKS > self._most
+        is_full = self.descriptor_count + 1 + KNOCKS > self._max_descriptors
         if is_full and not self._is_full:
             log.warning(
                 "session.refused",
-                f"no more connections for now: they take {self.descriptors} of the {self._most} descriptors that there "
+                f"no more connections for now: they take {self.descriptor_count} of the {self._max_descriptors} "
+                "descriptors that there "
                 "are for them; who connects waits. Allow the daemon more open files (ulimit -n, LimitNOFILE=)",
             )
         self._is_full = is_full
         if is_full or (last is not None and not last.accepted):
             loop.remove_reader(self._queue)
         else:
-            loop.add_reader(self._queue, self._open)
+            loop.add_reader(self._queue, self._admit_waiting)
 
-    def _open(self) -> None:
+    def _admit_waiting(self) -> None:
         asyncio.get_running_loop().remove_reader(self._queue)
         waiting, name = self._queue, self._name
         try:
-            self._queue, self._name = self._listen()
+            self._queue, self._name = self._open_listening_socket()
         except OSError as error:  # the folder is full, or may not be written any more: who is here goes on
-            log.warning("session.refused", f"no new trainer for {_REST_S:g} s: {self._path}: {error.strerror}")
-            self._rest = asyncio.get_running_loop().call_later(_REST_S, self._watch)
+            log.warning("session.refused", f"no new trainer for {_LISTEN_RETRY_S:g} s: {self._path}: {error.strerror}")
+            self._retry_timer = asyncio.get_running_loop().call_later(_LISTEN_RETRY_S, self._update_listening)
             return
-        self._groups[name] = _Group()
-        self._let_in(waiting, name)
-        self._watch()
+        self._groups[name] = _ConnectionGroup()
+        self._accept_waiting(waiting, name)
+        self._update_listening()
 
 
 def _has_input(router: zmq.Socket[bytes]) -> bool:
     return bool(cast("int", router.getsockopt(zmq.EVENTS)) & _INPUT)
 
 
-def _message(router: zmq.Socket[bytes]) -> tuple[bytes, bytes]:
+def _receive_frame(router: zmq.Socket[bytes]) -> tuple[bytes, bytes]:
     """Who says what; nothing when it comes in parts, which no client of ours does."""
-    identity, frame = router.recv(_AT_ONCE), router.recv(_AT_ONCE, copy=False)
+    identity, frame = router.recv(_NO_WAIT), router.recv(_NO_WAIT, copy=False)
     if not frame.more:
         return identity, frame.bytes
-    router.recv_multipart(_AT_ONCE)
+    router.recv_multipart(_NO_WAIT)
     return identity, b""
 
 
-def _lock(path: Path) -> int:
+def _lock_endpoint(path: Path) -> int:
     """An exclusive lock beside the socket, held until the process ends. Raises ConfigError."""
     if path.is_dir():
         raise ConfigError(f"cannot listen at {path}: it is a folder; name a file in it, such as {path}/streamd.sock")

@@ -18,15 +18,15 @@ from streamd.core import log
 from streamd.core.epoch_timing import SupplyCounter
 from streamd.core.spec import StreamSpec
 from streamd.core.token import check_cursor, describe_other_order
-from streamd.daemon.descriptor_allowance import AMPLE, Allowance
-from streamd.daemon.epoch_summary import Finished
-from streamd.daemon.status_builder import Overview, unknown_stream
+from streamd.daemon.descriptor_allowance import AMPLE_ALLOWANCE, DescriptorAllowance
+from streamd.daemon.epoch_summary import EpochSummary
+from streamd.daemon.status_builder import StatusBuilder, refuse_unknown_stream
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import TokenError
 from streamd.ipc.fd_passing import DescriptorServer
 from streamd.ipc.messages import CreditNow, DaemonMessage, Refused, Stopped, Subscribe, Transport, Welcome
 from streamd.limits import MAX_SESSIONS
-from streamd.scheduler.actions import Admit, Lend, Refuse, StopStream
+from streamd.scheduler.actions import AdmitSession, RefuseSession, SetCredit, StopStream
 from streamd.scheduler.events import Subscribed
 
 _MAX_WORLD: Final = 1 << 20  # far beyond any job, and every index up to its padding fits the digest's places
@@ -35,7 +35,7 @@ _FULL_RETRY_S: Final = 1.0
 
 
 @dataclass(slots=True)
-class Peer:
+class Connection:
     """A client with a session, or one that is just asking for it."""
 
     identity: bytes
@@ -46,84 +46,86 @@ class Peer:
     world: int
     credit: int = 0
     receipts: int = 0  # told so far
-    gone: bool = False
-    supplying: SupplyCounter = field(default_factory=SupplyCounter)
+    is_gone: bool = False
+    supply_counter: SupplyCounter = field(default_factory=SupplyCounter)
 
 
-class Peers:
+class Connections:
     """Sessions by number and by routing identity."""
 
     def __init__(self) -> None:
-        self._by_session: dict[int, Peer] = {}
-        self._by_identity: dict[bytes, Peer] = {}
+        self._by_session: dict[int, Connection] = {}
+        self._by_identity: dict[bytes, Connection] = {}
 
     def __len__(self) -> int:
         return len(self._by_session)
 
-    def all(self) -> list[Peer]:
+    def list_connections(self) -> list[Connection]:
         """A copy, safe to remove from while walking."""
         return list(self._by_session.values())
 
-    def add(self, connection: Peer) -> None:
+    def add_connection(self, connection: Connection) -> None:
         self._by_session[connection.session] = connection
         self._by_identity[connection.identity] = connection
 
-    def of(self, session: int) -> Peer | None:
+    def find_by_session(self, session: int) -> Connection | None:
         return self._by_session.get(session)
 
-    def speaking(self, identity: bytes) -> Peer | None:
+    def find_by_identity(self, identity: bytes) -> Connection | None:
         return self._by_identity.get(identity)
 
-    def remove(self, session: int) -> Peer | None:
+    def remove_session(self, session: int) -> Connection | None:
         connection = self._by_session.pop(session, None)
         if connection is not None:
-            connection.gone = True
+            connection.is_gone = True
             self._by_identity.pop(connection.identity, None)
         return connection
 
 
-def objection(
-    wish: Subscribe,
+def validate_subscribe(
+    message: Subscribe,
     streams: Mapping[str, ServedStream],
     *,
-    sessions: int,
-    draining: bool,
-    allowance: Allowance = AMPLE,
-    ended: int = 0,
+    session_count: int,
+    is_draining: bool,
+    allowance: DescriptorAllowance = AMPLE_ALLOWANCE,
+    ended_count: int = 0,
 ) -> Refused | None:
     """Why a subscription cannot be, with what to do; None when nothing speaks against it.
 
     `ended`: how many of the `sessions` are over while their trainers hold something of them.
     """
-    stream = streams.get(wish.stream)
+    stream = streams.get(message.stream)
     if stream is None:
-        return unknown_stream(wish.stream, streams)
-    if not 0 <= wish.together <= MAX_SESSIONS:
-        return Refused("usage", f"{wish.together} trainers together: from 1 to {MAX_SESSIONS}")
-    if not 0 <= wish.rank < wish.world < _MAX_WORLD or (wish.epochs is not None and wish.epochs < 0):
-        return Refused("usage", f"rank {wish.rank} of world {wish.world}, epochs {wish.epochs}: not possible")
-    if draining:
+        return refuse_unknown_stream(message.stream, streams)
+    if not 0 <= message.together <= MAX_SESSIONS:
+        return Refused("usage", f"{message.together} trainers together: from 1 to {MAX_SESSIONS}")
+    if not 0 <= message.rank < message.world < _MAX_WORLD or (message.epochs is not None and message.epochs < 0):
+        return Refused("usage", f"rank {message.rank} of world {message.world}, epochs {message.epochs}: not possible")
+    if is_draining:
         return Refused("busy", "this daemon is going away; the next one will answer", _DRAINING_RETRY_S)
-    if sessions >= allowance.sessions:
-        return Refused("busy", allowance.refusal(ended), _FULL_RETRY_S)
-    return _misplaced(wish, stream.spec)
+    if session_count >= allowance.sessions:
+        return Refused("busy", allowance.format_session_refusal(ended_count), _FULL_RETRY_S)
+    return _validate_cursor(message, stream.spec)
 
 
-def _misplaced(wish: Subscribe, spec: StreamSpec) -> Refused | None:
+def _validate_cursor(message: Subscribe, spec: StreamSpec) -> Refused | None:
     """What is wrong with the place at which the subscription wants to begin."""
-    if wish.order_id is not None and wish.order_id != spec.order_id:
-        return Refused("token", describe_other_order(wish.order_id, wish.order, spec, is_running=wish.resuming))
+    if message.order_id is not None and message.order_id != spec.order_id:
+        return Refused(
+            "token", describe_other_order(message.order_id, message.order, spec, is_running=message.resuming)
+        )
     try:
-        check_cursor(wish.cursor)
+        check_cursor(message.cursor)
     except TokenError as error:
         return Refused("token", str(error))
-    last_step = wish.cursor.history[-1].world if wish.cursor.history else 0
-    if wish.cursor.next_base >= spec.batches + last_step:
+    last_step = message.cursor.history[-1].world if message.cursor.history else 0
+    if message.cursor.next_base >= spec.batches + last_step:
         return Refused("token", f"the token's place lies beyond the {spec.batches} batches of an epoch")
     return None
 
 
-class Reception:
+class SessionManager:
     """Keeps the book of connections. `send` speaks within a session, `tell` to who has none.
 
     `door` is the path of the descriptor socket, where a session ties its lifeline.
@@ -132,106 +134,121 @@ class Reception:
     def __init__(
         self,
         streams: Mapping[str, ServedStream],
-        descriptors: DescriptorServer,
-        door: str,
-        overview: Overview,
-        allowance: Allowance = AMPLE,
+        descriptor_server: DescriptorServer,
+        descriptor_path: str,
+        status_builder: StatusBuilder,
+        allowance: DescriptorAllowance = AMPLE_ALLOWANCE,
         *,
-        send: Callable[[Peer, DaemonMessage], None],
-        tell: Callable[[bytes, DaemonMessage], None],
+        send_to_session: Callable[[Connection, DaemonMessage], None],
+        send_without_session: Callable[[bytes, DaemonMessage], None],
     ) -> None:
-        self.peers = Peers()
+        self.connections = Connections()
         self._streams = streams
-        self._descriptors = descriptors
-        self._door = door
-        self._overview = overview
+        self._descriptor_server = descriptor_server
+        self._descriptor_path = descriptor_path
+        self._status_builder = status_builder
         self._allowance = allowance
-        self._send = send
-        self._tell = tell
+        self._send_to_session = send_to_session
+        self._send_without_session = send_without_session
         self._numbers = itertools.count(1)
-        self._emptied = asyncio.Event()
+        self._is_empty = asyncio.Event()
 
-    async def empty(self, hurry: asyncio.Event) -> None:
+    async def wait_until_empty(self, interrupt: asyncio.Event) -> None:
         """Returns when the last session has ended, or `hurry` is set."""
-        if len(self.peers):
-            self._emptied.clear()  # it may have been empty before
-            waits = [asyncio.ensure_future(self._emptied.wait()), asyncio.ensure_future(hurry.wait())]
+        if len(self.connections):
+            self._is_empty.clear()  # it may have been empty before
+            waits = [asyncio.ensure_future(self._is_empty.wait()), asyncio.ensure_future(interrupt.wait())]
             try:
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 for wait in waits:
                     wait.cancel()
 
-    def ask(
-        self, identity: bytes, wish: Subscribe, *, draining: bool, earlier: tuple[int, ...] = (), ended: int = 0
+    def prepare_subscription(
+        self,
+        identity: bytes,
+        message: Subscribe,
+        *,
+        is_draining: bool,
+        earlier_sessions: tuple[int, ...] = (),
+        ended_count: int = 0,
     ) -> Subscribed | None:
         """What the window is asked about a subscription; None when it cannot be, which the client is told.
 
         `earlier`: sessions of this client that are over while it holds something of them; `ended`: all such sessions.
         """
-        sessions = len(self.peers) + ended
-        refusal = objection(
-            wish, self._streams, sessions=sessions, draining=draining, allowance=self._allowance, ended=ended
+        sessions = len(self.connections) + ended_count
+        refusal = validate_subscribe(
+            message,
+            self._streams,
+            session_count=sessions,
+            is_draining=is_draining,
+            allowance=self._allowance,
+            ended_count=ended_count,
         )
         if refusal is not None:
-            self._tell(identity, refusal)
+            self._send_without_session(identity, refusal)
             return None
         session = next(self._numbers)
-        stream = self._streams[wish.stream]
-        self.peers.add(Peer(identity, session, stream, wish.transport, wish.rank, wish.world))
+        stream = self._streams[message.stream]
+        self.connections.add_connection(
+            Connection(identity, session, stream, message.transport, message.rank, message.world)
+        )
         return Subscribed(
             session,
-            wish.stream,
-            wish.rank,
-            wish.world,
-            wish.uneven,
-            wish.epochs,
-            wish.cursor,
-            wish.credit,
-            wish.resuming,
-            wish.live,
-            wish.together,
-            earlier,
+            message.stream,
+            message.rank,
+            message.world,
+            message.uneven,
+            message.epochs,
+            message.cursor,
+            message.credit,
+            message.resuming,
+            message.live,
+            message.together,
+            earlier_sessions,
         )
 
-    def tell(self, action: Admit | Lend | Refuse | StopStream, now_s: float) -> None:
+    def apply_action(self, action: AdmitSession | SetCredit | RefuseSession | StopStream, now_s: float) -> None:
         """The window has decided who is let in and with what, who is not, and who must go."""
         match action:
-            case Admit():
-                self._welcome(action, now_s)
-            case Lend(session, credit):
-                self._lend(session, credit)
-            case Refuse():
-                self._refuse(action)
+            case AdmitSession():
+                self._send_welcome(action, now_s)
+            case SetCredit(session, credit):
+                self._send_credit(session, credit)
+            case RefuseSession():
+                self._send_refusal(action)
             case StopStream():
-                self._stop(action)
+                self._stop_sessions(action)
 
-    def depart(self, session: int, reason: str, *, hang_up: bool = True) -> bool:
+    def end_session(self, session: int, reason: str, *, hang_up: bool = True) -> bool:
         """A session ends; whether there was one."""
-        connection = self.peers.remove(session)
-        self._overview.ended(session, time.monotonic())
+        connection = self.connections.remove_session(session)
+        self._status_builder.on_session_ended(session, time.monotonic())
         if hang_up:
-            self._descriptors.close_session(session)
+            self._descriptor_server.close_session(session)
         if connection is not None:
             log.info("session.ended", reason, stream=connection.stream.spec.name, session=session)
-            self.conclude(self._overview.epochs.left(session))
-            if not len(self.peers):
-                self._emptied.set()
+            self.log_finished_epochs(self._status_builder.epoch_tracker.remove_session(session))
+            if not len(self.connections):
+                self._is_empty.set()
         return connection is not None
 
-    def conclude(self, finished: Iterable[Finished]) -> None:
+    def log_finished_epochs(self, summaries: Iterable[EpochSummary]) -> None:
         """Says once for all trainers how an epoch went that they are through with."""
-        for each in finished:
+        for each in summaries:
             log.info("epoch.finished", "all who were in it are through with an epoch", **asdict(each))
 
-    def _welcome(self, action: Admit, now_s: float) -> None:
+    def _send_welcome(self, action: AdmitSession, now_s: float) -> None:
         session, credit = action.session, action.credit
-        connection = self.peers.of(session)
+        connection = self.connections.find_by_session(session)
         if connection is None:
             return
         connection.credit = credit
-        self._overview.began(session, (connection.stream.spec.name, connection.rank, connection.world), now_s)
-        secret = self._descriptors.issue_secret(session)
+        self._status_builder.on_session_began(
+            session, (connection.stream.spec.name, connection.rank, connection.world), now_s
+        )
+        secret = self._descriptor_server.issue_secret(session)
         log.info(
             "session.began",
             "a trainer subscribed",
@@ -241,36 +258,42 @@ class Reception:
             credit=credit,
             transport=connection.transport,
         )
-        self._send(
+        self._send_to_session(
             connection,
             Welcome(
-                connection.stream.spec, credit, connection.transport, self._door, secret, action.cursor, action.earlier
+                connection.stream.spec,
+                credit,
+                connection.transport,
+                self._descriptor_path,
+                secret,
+                action.cursor,
+                action.earlier,
             ),
         )
 
-    def _lend(self, session: int, credit: int) -> None:
-        connection = self.peers.of(session)
+    def _send_credit(self, session: int, credit: int) -> None:
+        connection = self.connections.find_by_session(session)
         if connection is not None:
             connection.credit = credit
-            self._send(connection, CreditNow(credit))
+            self._send_to_session(connection, CreditNow(credit))
 
-    def _refuse(self, action: Refuse) -> None:
-        connection = self.peers.remove(action.session)
+    def _send_refusal(self, action: RefuseSession) -> None:
+        connection = self.connections.remove_session(action.session)
         if connection is not None:
             log.warning("session.refused", action.text, stream=connection.stream.spec.name)
-            self._tell(connection.identity, Refused(action.why, action.text, action.retry_s))
+            self._send_without_session(connection.identity, Refused(action.refusal, action.text, action.retry_s))
 
-    def _stop(self, action: StopStream) -> None:
+    def _stop_sessions(self, action: StopStream) -> None:
         if not action.sessions:
             return  # each batch that was in production fails by itself; the first has ended the sessions and said why
         if action.changed:
             log.notice("stream.changed", action.reason, sessions=len(action.sessions))
         else:
             log.error("stream.stopped", action.reason, stream=action.stream)
-            self._overview.failed(action.stream, action.reason)
+            self._status_builder.on_stream_failed(action.stream, action.reason)
         for session in action.sessions:
-            connection = self.peers.of(session)
+            connection = self.connections.find_by_session(session)
             if connection is not None:
-                self._send(connection, Stopped(action.reason, action.changed))
+                self._send_to_session(connection, Stopped(action.reason, action.changed))
                 # It hangs up itself when it has read why: the end of its lifeline could overtake the message.
-                self.depart(session, "its stream stopped", hang_up=False)
+                self.end_session(session, "its stream stopped", hang_up=False)

@@ -17,10 +17,12 @@ from streamd.errors import ConfigError
 FIRST_DESCRIPTOR: Final = 3  # sd_listen_fds(3)
 _VARIABLES: Final = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
 
-Handed = dict[Path, socket.socket]
+HandedSockets = dict[Path, socket.socket]
 
 
-def handed_over(environment: MutableMapping[str, str], first: int = FIRST_DESCRIPTOR) -> Handed:
+def take_handed_sockets(
+    environment: MutableMapping[str, str], first_descriptor: int = FIRST_DESCRIPTOR
+) -> HandedSockets:
     """The listening sockets handed to this process, by path; none where there is no manager.
 
     They are the caller's to close. The variables are taken out of the environment, and no child inherits the sockets.
@@ -29,27 +31,27 @@ def handed_over(environment: MutableMapping[str, str], first: int = FIRST_DESCRI
     pid, count, _ = (environment.pop(name, "") for name in _VARIABLES)
     if pid != str(os.getpid()) or not count.isdecimal():
         return {}
-    links = [socket.socket(fileno=descriptor) for descriptor in range(first, first + int(count))]
+    links = [socket.socket(fileno=descriptor) for descriptor in range(first_descriptor, first_descriptor + int(count))]
     try:
         for link in links:
             link.set_inheritable(False)
             link.setblocking(False)
-        return {_path(link): link for link in links}
+        return {_read_socket_path(link): link for link in links}
     except ConfigError:
         for link in links:
             link.close()
         raise
 
 
-def is_awaited(links: Iterable[socket.socket]) -> bool:
+def has_waiting_connection(sockets: Iterable[socket.socket]) -> bool:
     """Whether somebody has connected to one of these listening sockets and was not let in yet."""
     poller = select.poll()
-    for link in links:
+    for link in sockets:
         poller.register(link, select.POLLIN)
     return bool(poller.poll(0))
 
 
-def _path(link: socket.socket) -> Path:
+def _read_socket_path(link: socket.socket) -> Path:
     address = link.getsockname() if link.family == socket.AF_UNIX else None
     if not isinstance(address, str) or not address.startswith("/"):
         raise ConfigError(
@@ -59,16 +61,19 @@ def _path(link: socket.socket) -> Path:
     return Path(address)
 
 
-def chosen(handed: Handed, endpoint: Path, descriptors: Path) -> tuple[socket.socket, socket.socket] | None:
+def choose_sockets(
+    handed_sockets: HandedSockets, endpoint_path: Path, descriptor_path: Path
+) -> tuple[socket.socket, socket.socket] | None:
     """The two that belong to an endpoint; None when none were handed over. Raises ConfigError for others."""
-    if not handed:
+    if not handed_sockets:
         return None
-    stream, packets = handed.get(endpoint), handed.get(descriptors)
-    if len(handed) != 2 or stream is None or packets is None:  # noqa: PLR2004 - the two just named
+    stream, packets = handed_sockets.get(endpoint_path), handed_sockets.get(descriptor_path)
+    if len(handed_sockets) != 2 or stream is None or packets is None:  # noqa: PLR2004 - the two just named
         raise ConfigError(
-            f"the service manager hands over {', '.join(map(str, sorted(handed)))}, while this configuration listens "
-            f"at {endpoint}: leave `listen:` out, or give the socket unit ListenStream={endpoint} and "
-            f"ListenSequentialPacket={descriptors}"
+            f"the service manager hands over {', '.join(map(str, sorted(handed_sockets)))}, while this "
+            "configuration listens "
+            f"at {endpoint_path}: leave `listen:` out, or give the socket unit ListenStream={endpoint_path} and "
+            f"ListenSequentialPacket={descriptor_path}"
         )
     for link, kind, setting in (
         (stream, socket.SOCK_STREAM, "ListenStream"),

@@ -18,12 +18,12 @@ from streamd.core.status import DaemonStatus
 from streamd.core.text import escape_unprintable, format_count
 from streamd.limits import REFUSED_START_S, STALLED_S
 
-_PATIENCE_S: Final = 1.0  # the manager's queue holds megabytes: when it is full, the whole host stands still
+_NOTIFY_TIMEOUT_S: Final = 1.0  # the manager's queue holds megabytes: when it is full, the whole host stands still
 _VARIABLES: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 
 
 @dataclass(frozen=True, slots=True)
-class Manager:
+class ServiceManager:
     """The service manager; without `address` there is none, and nothing is said.
 
     It wants to hear that all is well every `watchdog_s` seconds, unless that is None.
@@ -33,7 +33,7 @@ class Manager:
     watchdog_s: float | None = None
 
     @classmethod
-    def of(cls, environment: MutableMapping[str, str]) -> Self:
+    def from_environment(cls, environment: MutableMapping[str, str]) -> Self:
         """The one that an environment names. Its variables are taken out: no child of ours speaks in our name."""
         address, microseconds, pid = (environment.pop(name, "") for name in _VARIABLES)
         if not address.startswith(("/", "@")):
@@ -42,27 +42,29 @@ class Manager:
         return cls(address, int(microseconds) / 1e6 if is_watched and int(microseconds) else None)
 
     @property
-    def is_there(self) -> bool:
+    def is_present(self) -> bool:
         """Whether a service manager has started this process."""
         return self.address is not None
 
-    def starting(self, status: str) -> None:
+    def notify_starting(self, status: str) -> None:
         """What it does before it serves."""
-        self._tell(_status(status))
+        self._send_notification(_format_status_line(status))
 
-    def ready(self, status: str) -> None:
+    def notify_ready(self, status: str) -> None:
         """It serves, for the first time or after a reload."""
-        self._tell("READY=1", _status(status))
+        self._send_notification("READY=1", _format_status_line(status))
 
-    def reloading(self, status: str) -> None:
+    def notify_reloading(self, status: str) -> None:
         """A reload began; `ready` ends it. Without the time a manager would take it for one before its own wish."""
-        self._tell("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}", _status(status))
+        self._send_notification(
+            "RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}", _format_status_line(status)
+        )
 
-    def stopping(self, status: str) -> None:
+    def notify_stopping(self, status: str) -> None:
         """The end began."""
-        self._tell("STOPPING=1", _status(status))
+        self._send_notification("STOPPING=1", _format_status_line(status))
 
-    def hold_end(self, reason: str) -> None:
+    def delay_refused_start(self, reason: str) -> None:
         """Says why it does not start, and returns after `REFUSED_START_S`, or when it is asked to end.
 
         A trainer that waits at a socket of the manager's starts a daemon that has ended again at once, until the
@@ -70,30 +72,30 @@ class Manager:
         """
         asked = {signal.SIGTERM, signal.SIGINT}
         signal.pthread_sigmask(signal.SIG_BLOCK, asked)
-        self._tell(_status(f"cannot start, is tried again: {reason}"))
+        self._send_notification(_format_status_line(f"cannot start, is tried again: {reason}"))
         signal.sigtimedwait(asked, REFUSED_START_S)
 
-    def well(self, status: str) -> None:
+    def notify_watchdog(self, status: str) -> None:
         """It serves, as it should."""
-        self._tell("WATCHDOG=1", _status(status))
+        self._send_notification("WATCHDOG=1", _format_status_line(status))
 
-    def _tell(self, *lines: str) -> None:
+    def _send_notification(self, *lines: str) -> None:
         if self.address is None:
             return
         path = f"\0{self.address[1:]}" if self.address.startswith("@") else self.address
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as link:
-                link.settimeout(_PATIENCE_S)
+                link.settimeout(_NOTIFY_TIMEOUT_S)
                 link.sendto("\n".join(lines).encode(), path)
         except OSError as error:
             log.warning("notify.failed", f"the service manager does not listen: {error}", address=self.address)
 
 
-def _status(text: str) -> str:
+def _format_status_line(text: str) -> str:
     return f"STATUS={escape_unprintable(text)}"
 
 
-class Pulse:
+class ProgressWatch:
     """Tells a daemon that decodes, or has nothing to decode, from one whose work is stuck.
 
     The engine replaces a worker that is stuck long before `stalled_s`; what stands still for longer is the engine.
@@ -101,17 +103,17 @@ class Pulse:
 
     def __init__(self, now_s: float, stalled_s: float = STALLED_S) -> None:
         self._stalled_s = stalled_s
-        self._moved_s = now_s
-        self._moves = 0
+        self._last_progress_s = now_s
+        self._progress_count = 0
 
-    def beats(self, *, asked: bool, moves: int, now_s: float) -> bool:
+    def is_progressing(self, *, is_producing: bool, progress_count: int, now_s: float) -> bool:
         """Whether all is well: nothing is `asked`, or the count of `moves` has changed within the time allowed."""
-        if not asked or moves != self._moves:
-            self._moved_s, self._moves = now_s, moves
-        return now_s - self._moved_s < self._stalled_s
+        if not is_producing or progress_count != self._progress_count:
+            self._last_progress_s, self._progress_count = now_s, progress_count
+        return now_s - self._last_progress_s < self._stalled_s
 
 
-def headline(status: DaemonStatus) -> str:
+def format_headline(status: DaemonStatus) -> str:
     """`serves train, validation to 3 trainers: 812 images/s`, and what is wrong, if anything is."""
     names = ", ".join(stream.name for stream in status.streams)
     rate = sum(stream.samples_per_s for stream in status.streams)

@@ -12,6 +12,6 @@ Pure: events in, actions out, time an argument. `Window.handle` is the only way 
 from __future__ import annotations
 
 from streamd.scheduler.admission import SchedulerLimits
-from streamd.scheduler.scheduler import Window
+from streamd.scheduler.scheduler import Scheduler
 
-__all__ = ["SchedulerLimits", "Window"]
+__all__ = ["SchedulerLimits", "Scheduler"]

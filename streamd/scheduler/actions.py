@@ -11,7 +11,7 @@ from streamd.ipc.messages import Refusal
 
 
 @dataclass(frozen=True, slots=True)
-class Admit:
+class AdmitSession:
     """The session exists, with this credit; `cursor` is where one that joins others begins.
 
     What its trainer holds of the sessions `earlier`, which have ended, counts within the credit.
@@ -24,7 +24,7 @@ class Admit:
 
 
 @dataclass(frozen=True, slots=True)
-class Lend:
+class SetCredit:
     """The session may hold so many batches from now on."""
 
     session: int
@@ -32,16 +32,16 @@ class Lend:
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse:
+class RefuseSession:
     """The session does not come to be; asking again may help after `retry_s`."""
 
     session: int
-    why: Refusal
+    refusal: Refusal
     text: str
     retry_s: float | None
 
 
-class Produce(msgspec.Struct, frozen=True, gc=False):
+class ProduceBatch(msgspec.Struct, frozen=True, gc=False):
     """Make a batch in a slot. A serial not seen before is a slot to be made."""
 
     key: BatchKey
@@ -83,10 +83,20 @@ class StopStream:
 
 
 @dataclass(frozen=True, slots=True)
-class Warn:
+class LogWarning:
     """Something a person should know."""
 
     text: str
 
 
-Action = Admit | Lend | Refuse | Produce | SendBatch | SendReceipt | DropSlots | StopStream | Warn
+Action = (
+    AdmitSession
+    | SetCredit
+    | RefuseSession
+    | ProduceBatch
+    | SendBatch
+    | SendReceipt
+    | DropSlots
+    | StopStream
+    | LogWarning
+)

@@ -21,12 +21,12 @@ from streamd.limits import (
     TASKS_AHEAD_PER_WORKER,
     WORK_AHEAD_S,
 )
-from streamd.scheduler.ended_sessions import HeldOver
+from streamd.scheduler.ended_sessions import HeldOverMemory
 from streamd.scheduler.events import Subscribed
-from streamd.scheduler.session import Session, wanted_credit
+from streamd.scheduler.session import ScheduledSession, clamp_wanted_credit
 
-RETRY_S = 0.5  # sessions end and leases return at any time
-_NOTHING: Final = HeldOver()
+ADMISSION_RETRY_S = 0.5  # sessions end and leases return at any time
+_NOTHING_HELD_OVER: Final = HeldOverMemory()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,119 +39,123 @@ class SchedulerLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class AdmissionGrant:
     """A new session's credit; `shrunk` tells what others have left for its sake: session -> credit."""
 
     credit: int
-    shrunk: Mapping[int, int]
+    shrunk_credits: Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Denial:
+class AdmissionDenial:
     """Why a session is not admitted. Others shrink only when that will let it in after `retry_s`."""
 
-    why: Refusal
+    refusal: Refusal
     text: str
     retry_s: float | None = None
-    shrunk: Mapping[int, int] = field(default_factory=dict)
+    shrunk_credits: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class _Room:
+class _FreeCapacity:
     """What there is for sessions: bytes, and slots, since each is a descriptor in the daemon and in every worker."""
 
-    memory_bytes: int
-    slots: int
+    free_bytes: int
+    free_slots: int
 
-    def beside(self, sessions: Sequence[Session], counts: Mapping[int, int]) -> _Room:
+    def subtract_sessions(self, sessions: Sequence[ScheduledSession], counts: Mapping[int, int]) -> _FreeCapacity:
         """What is left when each session has so many slots; may be less than nothing."""
         taken = sum(counts[session.id] * session.shape.slot_bytes for session in sessions)
-        return _Room(self.memory_bytes - taken, self.slots - sum(counts.values()))
+        return _FreeCapacity(self.free_bytes - taken, self.free_slots - sum(counts.values()))
 
-    def batches(self, slot_bytes: int) -> int:
+    def count_fitting_batches(self, slot_bytes: int) -> int:
         """How many batches of a size fit."""
-        return min(self.memory_bytes // slot_bytes, self.slots)
+        return min(self.free_bytes // slot_bytes, self.free_slots)
 
 
-def ahead_slots(shape: StreamShape, limits: SchedulerLimits) -> int:
+def compute_production_slots(shape: StreamShape, limits: SchedulerLimits) -> int:
     """Slots that production may fill at a time, as far as two are left for a session.
 
     Two tasks a worker, or as many as a worker is ever given where that is a small part of the memory.
     """
-    least, most = (batches_ahead(shape, limits.workers, tasks) for tasks in (TASKS_AHEAD_PER_WORKER, MAX_TASKS_AHEAD))
+    least, most = (
+        compute_batches_ahead(shape, limits.workers, tasks) for tasks in (TASKS_AHEAD_PER_WORKER, MAX_TASKS_AHEAD)
+    )
     wanted = max(least, min(most, limits.memory_bytes // AHEAD_SHARE // shape.slot_bytes))
     return max(1, min(wanted, limits.memory_bytes // shape.slot_bytes - MIN_CREDIT, limits.most_slots // 2))
 
 
-def batches_ahead(shape: StreamShape, workers: int, tasks: int) -> int:
+def compute_batches_ahead(shape: StreamShape, workers: int, tasks: int) -> int:
     """Batches in which each worker has so many tasks, and one more."""
     return -(-workers * tasks // shape.tasks) + 1
 
 
-def tasks_ahead(task_s: float) -> int:
+def compute_tasks_per_worker(task_s: float) -> int:
     """Tasks that lie with a worker at a time when one takes so long; 0 says that nothing is known yet."""
     wanted = int(WORK_AHEAD_S / task_s) if task_s > 0 else TASKS_AHEAD_PER_WORKER
     return max(TASKS_AHEAD_PER_WORKER, min(MAX_TASKS_AHEAD, wanted))
 
 
-def working_bytes(sessions: Sequence[Session], limits: SchedulerLimits, shape: StreamShape) -> int:
+def compute_production_bytes(sessions: Sequence[ScheduledSession], limits: SchedulerLimits, shape: StreamShape) -> int:
     """Bytes that the workers fill at a time, for `shape` and all streams in use."""
     shapes = {session.shape.name: session.shape for session in sessions} | {shape.name: shape}
-    return max(ahead_slots(each, limits) * each.slot_bytes for each in shapes.values())
+    return max(compute_production_slots(each, limits) * each.slot_bytes for each in shapes.values())
 
 
-def least_bytes(shape: StreamShape, limits: SchedulerLimits) -> int:
+def compute_least_bytes(shape: StreamShape, limits: SchedulerLimits) -> int:
     """What a stream takes when its one session has the smallest credit: over `memory_bytes`, nobody can subscribe."""
-    return (MIN_CREDIT + ahead_slots(shape, limits)) * shape.slot_bytes
+    return (MIN_CREDIT + compute_production_slots(shape, limits)) * shape.slot_bytes
 
 
-def admit(
+def admit_session(
     event: Subscribed,
     shape: StreamShape,
-    sessions: Sequence[Session],
+    sessions: Sequence[ScheduledSession],
     limits: SchedulerLimits,
-    held_over: HeldOver = _NOTHING,
-) -> Grant | Denial:
+    held_over: HeldOverMemory = _NOTHING_HELD_OVER,
+) -> AdmissionGrant | AdmissionDenial:
     """The credit of a new session, and of those whose credit has to shrink for it; or why not.
 
     What its trainer holds of earlier sessions counts within the credit, where memory allows on top of what it asks for.
     """
     if not count_steps_left(0, event.world, shape.batches, event.uneven):
-        return Denial(
+        return AdmissionDenial(
             "usage",
             f"world {event.world} is more than the {shape.batches} batches of an epoch: every step would be dropped; "
             'use fewer ranks, a smaller batch_size or uneven="pad"',
         )
-    alone = least_bytes(shape, limits)
+    alone = compute_least_bytes(shape, limits)
     if alone > limits.memory_bytes:
-        return Denial("memory", _arithmetic(shape, limits, alone, []))
-    room = _room(sessions, limits, shape, held_over)
+        return AdmissionDenial("memory", _format_memory_arithmetic(shape, limits, alone, []))
+    room = _compute_free_capacity(sessions, limits, shape, held_over)
     least = max(MIN_CREDIT, held_over.own_slots)
-    wanted = wanted_credit(event) + held_over.own_slots
-    shares = _share(wanted, least, shape.slot_bytes, sessions, room)
+    wanted = clamp_wanted_credit(event) + held_over.own_slots
+    shares = _shrink_credits(wanted, least, shape.slot_bytes, sessions, room)
     if shares is None:
         others = sum(session.least_credit * session.shape.slot_bytes for session in sessions)
-        needed = limits.memory_bytes - room.memory_bytes + least * shape.slot_bytes + others
-        text = _arithmetic(shape, limits, needed, sessions, held_over)
-        return Denial("memory", text, RETRY_S if event.resuming or held_over.apart_slots else None)
+        needed = limits.memory_bytes - room.free_bytes + least * shape.slot_bytes + others
+        text = _format_memory_arithmetic(shape, limits, needed, sessions, held_over)
+        return AdmissionDenial("memory", text, ADMISSION_RETRY_S if event.resuming or held_over.apart_slots else None)
     shrunk = {session.id: shares[session.id] for session in sessions if shares[session.id] < session.credit}
-    held = {session.id: max(shares[session.id], session.held) for session in sessions}
-    free = room.beside(sessions, held).batches(shape.slot_bytes)
+    held = {session.id: max(shares[session.id], session.held_count) for session in sessions}
+    free = room.subtract_sessions(sessions, held).count_fitting_batches(shape.slot_bytes)
     if free >= least:
-        return Grant(min(wanted, max(min(free, MIN_CREDIT + held_over.own_slots), free // 2)), shrunk)
+        return AdmissionGrant(min(wanted, max(min(free, MIN_CREDIT + held_over.own_slots), free // 2)), shrunk)
     text = f"stream {shape.name!r} fits into memory as soon as trainers give back batches that they hold"
-    return Denial("memory", text, RETRY_S, shrunk)
+    return AdmissionDenial("memory", text, ADMISSION_RETRY_S, shrunk)
 
 
-def _room(sessions: Sequence[Session], limits: SchedulerLimits, shape: StreamShape, held_over: HeldOver) -> _Room:
+def _compute_free_capacity(
+    sessions: Sequence[ScheduledSession], limits: SchedulerLimits, shape: StreamShape, held_over: HeldOverMemory
+) -> _FreeCapacity:
     """What the workers, and what is held of ended sessions, leave to the sessions, and to one more, of `shape`."""
-    ahead = max(ahead_slots(each, limits) for each in (shape, *(session.shape for session in sessions)))
-    taken = working_bytes(sessions, limits, shape) + held_over.apart_bytes
-    return _Room(limits.memory_bytes - taken, limits.most_slots - ahead - held_over.apart_slots)
+    ahead = max(compute_production_slots(each, limits) for each in (shape, *(session.shape for session in sessions)))
+    taken = compute_production_bytes(sessions, limits, shape) + held_over.apart_bytes
+    return _FreeCapacity(limits.memory_bytes - taken, limits.most_slots - ahead - held_over.apart_slots)
 
 
-def _share(
-    wanted: int, lowest: int, slot_bytes: int, sessions: Sequence[Session], room: _Room
+def _shrink_credits(
+    wanted: int, lowest_share: int, slot_bytes: int, sessions: Sequence[ScheduledSession], capacity: _FreeCapacity
 ) -> dict[int, int] | None:
     """The credits of `sessions` that leave room for one more: the largest is halved, the newcomer's before others'.
 
@@ -159,11 +163,11 @@ def _share(
     """
     shares = {session.id: session.credit for session in sessions}
     least = {session.id: session.least_credit for session in sessions}
-    while room.beside(sessions, shares).batches(slot_bytes) < wanted:
+    while capacity.subtract_sessions(sessions, shares).count_fitting_batches(slot_bytes) < wanted:
         yielding = [each for each in shares if shares[each] > least[each]]
         largest = max(yielding, key=shares.__getitem__, default=None)
-        if wanted > lowest and (largest is None or wanted >= shares[largest]):
-            wanted = max(lowest, wanted // 2)
+        if wanted > lowest_share and (largest is None or wanted >= shares[largest]):
+            wanted = max(lowest_share, wanted // 2)
         elif largest is not None:
             shares[largest] = max(least[largest], shares[largest] // 2)
         else:
@@ -171,26 +175,30 @@ def _share(
     return shares
 
 
-def regrown(sessions: Sequence[Session], limits: SchedulerLimits, held_over: HeldOver = _NOTHING) -> dict[int, int]:
+def compute_grown_credits(
+    sessions: Sequence[ScheduledSession], limits: SchedulerLimits, held_over: HeldOverMemory = _NOTHING_HELD_OVER
+) -> dict[int, int]:
     """The credits that may be larger now that somebody has left: to each at most half of what is free beside others."""
-    counts = {session.id: max(session.credit, session.held) for session in sessions}
+    counts = {session.id: max(session.credit, session.held_count) for session in sessions}
     grown = {}
     for session in sessions:
         beside = counts | {session.id: 0}
-        room = _room(sessions, limits, session.shape, held_over).beside(sessions, beside)
-        credit = min(session.wanted + session.held_over, room.batches(session.shape.slot_bytes) // 2)
+        room = _compute_free_capacity(sessions, limits, session.shape, held_over).subtract_sessions(sessions, beside)
+        credit = min(
+            session.wanted_credit + session.held_over_count, room.count_fitting_batches(session.shape.slot_bytes) // 2
+        )
         if credit > session.credit:
             grown[session.id] = credit
             counts[session.id] = max(credit, counts[session.id])
     return grown
 
 
-def _arithmetic(
+def _format_memory_arithmetic(
     shape: StreamShape,
     limits: SchedulerLimits,
-    needed: int,
-    sessions: Sequence[Session],
-    held_over: HeldOver = _NOTHING,
+    needed_bytes: int,
+    sessions: Sequence[ScheduledSession],
+    held_over: HeldOverMemory = _NOTHING_HELD_OVER,
 ) -> str:
     batch = shape.slot_bytes / MIB
     beside, drop = [], ""
@@ -205,7 +213,8 @@ def _arithmetic(
     others = f" beside {' and '.join(beside)}" if beside else ""
     return (
         f"stream {shape.name!r} does not fit into memory: one batch takes {batch:.1f} MiB; {MIN_CREDIT} for the "
-        f"trainer and those in production come to {needed / MIB:.1f} MiB{others}; memory is "
-        f"{limits.memory_bytes / MIB:.1f} MiB: {drop}set memory to at least {-(-needed // MIB)}MiB, or make batch_size "
+        f"trainer and those in production come to {needed_bytes / MIB:.1f} MiB{others}; memory is "
+        f"{limits.memory_bytes / MIB:.1f} MiB: {drop}set memory to at least {-(-needed_bytes // MIB)}MiB, or make "
+        "batch_size "
         "or image.size smaller"
     )

@@ -15,7 +15,7 @@ class EndedSession:
 
     slot_bytes: int
     leases: dict[int, int]  # delivery number -> slot
-    heir: int | None = None
+    successor: int | None = None
 
     @property
     def held_bytes(self) -> int:
@@ -23,7 +23,7 @@ class EndedSession:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldOver:
+class HeldOverMemory:
     """What is held of ended sessions: `apart` counts by itself, `own` within the credit of the session asked about."""
 
     apart_bytes: int = 0
@@ -35,40 +35,48 @@ class EndedSessions(Mapping[int, EndedSession]):
     """All of them, by the number that the session had."""
 
     def __init__(self) -> None:
-        self._known: dict[int, EndedSession] = {}
+        self._sessions: dict[int, EndedSession] = {}
 
     def __getitem__(self, session: int) -> EndedSession:
-        return self._known[session]
+        return self._sessions[session]
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._known)
+        return iter(self._sessions)
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._sessions)
 
-    def add(self, session: int, slot_bytes: int, leases: dict[int, int]) -> None:
+    def add_session(self, session: int, slot_bytes: int, leases: dict[int, int]) -> None:
         """A session has ended; nothing is kept of one that holds nothing."""
         if leases:
-            self._known[session] = EndedSession(slot_bytes, leases)
+            self._sessions[session] = EndedSession(slot_bytes, leases)
 
-    def remove(self, session: int) -> EndedSession | None:
+    def remove_session(self, session: int) -> EndedSession | None:
         """Nobody holds anything of it any more, or nobody will say so."""
-        return self._known.pop(session, None)
+        return self._sessions.pop(session, None)
 
-    def inherited(self, event: Subscribed, shape: StreamShape, here: Container[int | None]) -> dict[int, EndedSession]:
+    def find_inherited(
+        self, event: Subscribed, shape: StreamShape, active_sessions: Container[int | None]
+    ) -> dict[int, EndedSession]:
         """Those that a new session's trainer names, where they are of its batches' size and count with no other."""
-        named = {number: self._known[number] for number in event.earlier if number in self._known}
+        named = {number: self._sessions[number] for number in event.earlier if number in self._sessions}
         return {
             number: each
             for number, each in named.items()
-            if each.heir not in here and each.slot_bytes == shape.slot_bytes
+            if each.successor not in active_sessions and each.slot_bytes == shape.slot_bytes
         }
 
-    def beside(self, here: Container[int | None], own: Mapping[int, EndedSession] | None = None) -> HeldOver:
+    def count_held_over(
+        self, active_sessions: Container[int | None], own: Mapping[int, EndedSession] | None = None
+    ) -> HeldOverMemory:
         """What is held beside the sessions that are `here`, and what is a new one's `own`."""
         mine = own or {}
-        apart = [each for number, each in self._known.items() if number not in mine and each.heir not in here]
-        return HeldOver(
+        apart = [
+            each
+            for number, each in self._sessions.items()
+            if number not in mine and each.successor not in active_sessions
+        ]
+        return HeldOverMemory(
             sum(each.held_bytes for each in apart),
             sum(len(each.leases) for each in apart),
             sum(len(each.leases) for each in mine.values()),

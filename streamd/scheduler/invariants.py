@@ -13,7 +13,16 @@ from typing import Final, Literal, NoReturn
 
 from streamd.core.spec import BatchKey, Cursor, StreamShape
 from streamd.errors import BrokenRuleError
-from streamd.scheduler.actions import Action, Admit, DropSlots, Lend, Produce, SendBatch, SendReceipt, StopStream
+from streamd.scheduler.actions import (
+    Action,
+    AdmitSession,
+    DropSlots,
+    ProduceBatch,
+    SendBatch,
+    SendReceipt,
+    SetCredit,
+    StopStream,
+)
 from streamd.scheduler.events import (
     BatchProduced,
     CreditGranted,
@@ -32,7 +41,7 @@ from streamd.scheduler.events import (
     TimePassed,
 )
 
-Rule = Literal[
+InvariantRule = Literal[
     "sent_within_grant",  # deliveries are numbered below what was granted, and no more are leased than the credit
     "numbers_dense",  # 0, 1, 2, ... in every session
     "steps_consecutive",  # each batch of a session's way once, in order, whatever becomes of others
@@ -43,321 +52,343 @@ Rule = Literal[
     "others_unmoved",  # what happens to one session, or came from one that has ended, moves no other
     "memory_within_budget",  # the slots add up to what is accounted, never more than `memory`
 ]
-_EVERYBODY: Final = -1
-_NOBODY: Final = 0
+_ALL_SESSIONS: Final = -1
+_NO_SESSION: Final = 0
 
 
 @dataclass(slots=True)
-class _Slot:
+class _SlotRecord:
     """What is known of a slot. `key` is None when nothing of worth lies in it; `seen`: perhaps mapped for ever."""
 
     slot_bytes: int
     stream: str = ""  # of the batch that was written last, under whatever version of its stream
     key: BatchKey | None = None
-    writing: bool = False
-    leases: int = 0
-    seen: bool = False
+    is_written: bool = False
+    lease_count: int = 0
+    may_stay_mapped: bool = False
 
 
 @dataclass(slots=True)
-class _Account:
+class _SessionRecord:
     """One session, by what it was told and has told. The next step begins at batch `base` of `epoch`."""
 
     stream: str
     batches: int
     rank: int
     world: int
-    step: int  # batches that must be left for one more step
+    least_step_batches: int  # batches that must be left for one more step
     epochs: int | None
     epoch: int
     base: int
-    before: Counter[tuple[int, int]]  # (rank, world) -> steps of this epoch before this session
-    steps: int = 0  # ... and in it
+    steps_before: Counter[tuple[int, int]]  # (rank, world) -> steps of this epoch before this session
+    steps_sent: int = 0  # ... and in it
     credit: int = 0
     upto: int = 0
-    sent: int = 0
+    next_number: int = 0
     leases: dict[int, int] = field(default_factory=dict)  # delivery number -> slot
-    earlier: tuple[_Account, ...] = ()  # of the same trainer, and ended: what is leased there counts within the credit
-    heir: int | None = None  # of one that has ended: the session in whose credit it counts
+    earlier_records: tuple[
+        _SessionRecord, ...
+    ] = ()  # of the same trainer, and ended: what is leased there counts within the credit
+    successor: int | None = None  # of one that has ended: the session in whose credit it counts
 
     @staticmethod
-    def of(event: Subscribed, batches: int) -> _Account:
+    def from_subscription(event: Subscribed, batches: int) -> _SessionRecord:
         cursor, least = event.cursor, 1 if event.uneven == "pad" else event.world
         place = event.epochs, cursor.epoch, cursor.next_base
-        return _Account(event.stream, batches, event.rank, event.world, least, *place, _steps(cursor))
+        return _SessionRecord(
+            event.stream, batches, event.rank, event.world, least, *place, _count_history_steps(cursor)
+        )
 
-    def join(self, cursor: Cursor) -> None:
+    def move_to_cursor(self, cursor: Cursor) -> None:
         """Begins where others are instead."""
         self.epochs = None if self.epochs is None else cursor.epoch + self.epochs
-        self.epoch, self.base, self.before = cursor.epoch, cursor.next_base, _steps(cursor)
+        self.epoch, self.base, self.steps_before = cursor.epoch, cursor.next_base, _count_history_steps(cursor)
 
-    def is_next(self, key: BatchKey) -> bool:
+    def is_next_batch(self, key: BatchKey) -> bool:
         at_all = self.epochs is None or self.epoch < self.epochs
         return (
             at_all
             and key.index == self.base + self.rank
             and key.epoch == self.epoch
             and key.stream == self.stream
-            and self.base + self.step <= self.batches
+            and self.base + self.least_step_batches <= self.batches
         )
 
-    def owes_receipt(self) -> bool:
+    def is_receipt_due(self) -> bool:
         """Whether nothing but the receipt is left of the epoch."""
-        return self.base + self.step > self.batches and (self.epochs is None or self.epoch < self.epochs)
+        return self.base + self.least_step_batches > self.batches and (self.epochs is None or self.epoch < self.epochs)
 
-    def leased(self) -> int:
-        return len(self.leases) + sum(len(each.leases) for each in self.earlier)
+    def count_leases(self) -> int:
+        return len(self.leases) + sum(len(each.leases) for each in self.earlier_records)
 
-    def all_steps(self) -> Counter[tuple[int, int]]:
-        return self.before + Counter({(self.rank, self.world): self.steps})
+    def count_steps(self) -> Counter[tuple[int, int]]:
+        return self.steps_before + Counter({(self.rank, self.world): self.steps_sent})
 
-    def next_epoch(self) -> None:
-        self.epoch, self.base, self.steps, self.before = self.epoch + 1, 0, 0, Counter()
+    def start_next_epoch(self) -> None:
+        self.epoch, self.base, self.steps_sent, self.steps_before = self.epoch + 1, 0, 0, Counter()
 
 
-def _steps(cursor: Cursor) -> Counter[tuple[int, int]]:
+def _count_history_steps(cursor: Cursor) -> Counter[tuple[int, int]]:
     steps: Counter[tuple[int, int]] = Counter()
     for segment in cursor.history:
         steps[segment.rank, segment.world] += segment.steps
     return steps
 
 
-class Ledger:
+class InvariantChecker:
     """Every rule of the window, checked with each event and each action in time that does not grow with anything."""
 
     def __init__(self, shapes: Iterable[StreamShape], memory_bytes: int) -> None:
-        self._batches = {shape.name: shape.batches for shape in shapes}
-        self._memory_bytes, self._bytes = memory_bytes, 0
-        self._sessions: dict[int, _Account] = {}
-        self._ended: dict[int, _Account] = {}  # whose trainers hold something still
-        self._slots: dict[int, _Slot] = {}
+        self._batches_by_stream = {shape.name: shape.batches for shape in shapes}
+        self._memory_bytes, self._slot_bytes = memory_bytes, 0
+        self._sessions: dict[int, _SessionRecord] = {}
+        self._ended: dict[int, _SessionRecord] = {}  # whose trainers hold something still
+        self._slots: dict[int, _SlotRecord] = {}
         self._newest_slot = 0
         self._draining = False
-        self._paused: set[str] = set()
-        self._came: Event = TimePassed()
-        self._reach = _EVERYBODY  # whom this event may have something sent to: a session
+        self._paused_streams: set[str] = set()
+        self._current_event: Event = TimePassed()
+        self._reached_session = _ALL_SESSIONS  # whom this event may have something sent to: a session
         self._failed_stream: str | None = None  # of which this event says that a batch cannot be made
-        self._owed: int | None = None  # the session whose receipt must come next
-        self._events = self._sent = self._receipts = self._produced = self._dropped = 0
+        self._receipt_session: int | None = None  # the session whose receipt must come next
+        self._event_count = self._sent_count = self._receipt_count = self._produced_count = self._dropped_count = 0
 
-    def enter(self, event: Event, actions: Sequence[Action], used_bytes: int) -> None:
+    def check_event(self, event: Event, actions: Sequence[Action], used_bytes: int) -> None:
         """Books what came and what was answered. Raises BrokenRuleError."""
-        self._events += 1
-        self._came = event
-        self._hear(event)
+        self._event_count += 1
+        self._current_event = event
+        self._record_event(event)
         for action in actions:
-            self._see(action)
-        if self._owed is not None:
-            self._broken("receipt_after_last", f"session {self._owed} has all its steps, yet no receipt")
-        if not self._bytes == used_bytes <= self._memory_bytes:
-            facts = f"slots of {self._bytes} bytes, {used_bytes} accounted, {self._memory_bytes} allowed"
-            self._broken("memory_within_budget", facts)
+            self._check_action(action)
+        if self._receipt_session is not None:
+            self._raise_broken_rule(
+                "receipt_after_last", f"session {self._receipt_session} has all its steps, yet no receipt"
+            )
+        if not self._slot_bytes == used_bytes <= self._memory_bytes:
+            facts = f"slots of {self._slot_bytes} bytes, {used_bytes} accounted, {self._memory_bytes} allowed"
+            self._raise_broken_rule("memory_within_budget", facts)
 
     @property
-    def checks(self) -> dict[Rule, int]:
+    def checks_by_rule(self) -> dict[InvariantRule, int]:
         """How often each rule was checked."""
         return {
-            "sent_within_grant": self._sent,
-            "numbers_dense": self._sent,
-            "steps_consecutive": self._sent,
-            "slot_holds_batch": self._sent,
-            "receipt_after_last": self._sent + self._receipts,
-            "slot_free_to_write": self._produced,
-            "slot_free_to_drop": self._dropped,
-            "others_unmoved": self._sent + self._receipts,
-            "memory_within_budget": self._events,
+            "sent_within_grant": self._sent_count,
+            "numbers_dense": self._sent_count,
+            "steps_consecutive": self._sent_count,
+            "slot_holds_batch": self._sent_count,
+            "receipt_after_last": self._sent_count + self._receipt_count,
+            "slot_free_to_write": self._produced_count,
+            "slot_free_to_drop": self._dropped_count,
+            "others_unmoved": self._sent_count + self._receipt_count,
+            "memory_within_budget": self._event_count,
         }
 
     # --- what came
 
-    def _hear(self, event: Event) -> None:  # noqa: C901, PLR0912 - one line an event
-        self._reach, self._failed_stream = _NOBODY, None
+    def _record_event(self, event: Event) -> None:  # noqa: C901, PLR0912 - one line an event
+        self._reached_session, self._failed_stream = _NO_SESSION, None
         match event:
             case CreditGranted(session, upto):
-                self._reach = session
+                self._reached_session = session
                 if account := self._sessions.get(session):
                     account.upto = max(account.upto, upto)
             case LeaseReleased():
                 # Memory that is free again, of a session that has ended, may be anybody's.
-                self._reach = _EVERYBODY if event.session in self._ended else event.session
-                self._release(event)
+                self._reached_session = _ALL_SESSIONS if event.session in self._ended else event.session
+                self._record_release(event)
             case BatchProduced(slot):
-                self._reach = _EVERYBODY
-                self._slots[slot].writing = False
+                self._reached_session = _ALL_SESSIONS
+                self._slots[slot].is_written = False
             case ProgressReported():
                 pass
             case Subscribed():
-                self._reach = _EVERYBODY
+                self._reached_session = _ALL_SESSIONS
             case SessionLost(session):
-                self._reach = _EVERYBODY  # who is lent more may be sent more
-                self._lose(session)
+                self._reached_session = _ALL_SESSIONS  # who is lent more may be sent more
+                self._record_session_loss(session)
             case SessionClosed(session, kept):
-                self._reach = _EVERYBODY
-                self._end(session, kept)
+                self._reached_session = _ALL_SESSIONS
+                self._record_session_end(session, kept)
             case ProductionFailed(slot):
                 self._failed_stream = self._slots[slot].stream
-                self._fail(slot)
+                self._record_failure(slot)
             case SlotDenied(slot):
                 self._failed_stream = self._slots[slot].stream
-                self._bytes -= self._slots.pop(slot).slot_bytes
+                self._slot_bytes -= self._slots.pop(slot).slot_bytes
             case StreamChanged(stream, shape):
-                self._change(stream, shape)
+                self._record_stream_change(stream, shape)
             case StreamPaused(stream, slots):
-                self._paused.add(stream)
+                self._paused_streams.add(stream)
                 for slot in slots:
-                    self._fail(slot)
+                    self._record_failure(slot)
             case StreamResumed(stream):
-                self._paused.discard(stream)
+                self._paused_streams.discard(stream)
             case DrainRequested():
                 self._draining = True
             case TimePassed():
                 pass
 
-    def _fail(self, number: int) -> None:
+    def _record_failure(self, number: int) -> None:
         slot = self._slots[number]
-        slot.writing, slot.key, slot.seen = False, None, True
+        slot.is_written, slot.key, slot.may_stay_mapped = False, None, True
 
-    def _release(self, event: LeaseReleased) -> None:
+    def _record_release(self, event: LeaseReleased) -> None:
         account = self._sessions.get(event.session) or self._ended.get(event.session)
         if account is None:
             return
         for number in event.numbers:
             slot = account.leases.pop(number, None)
             if slot is not None:
-                self._slots[slot].leases -= 1
-                self._slots[slot].seen |= number in event.retired
+                self._slots[slot].lease_count -= 1
+                self._slots[slot].may_stay_mapped |= number in event.retired
         if not account.leases:
             self._ended.pop(event.session, None)
 
-    def _end(self, session: int, kept: Sequence[int] | None = None) -> None:
+    def _record_session_end(self, session: int, kept: Sequence[int] | None = None) -> None:
         """Whatever is `kept`, which None says of all, stays leased."""
         account = self._sessions.pop(session, None)
         if account is not None and account.leases:
             self._ended[session] = account
         if kept is not None and session in self._ended:
             over = self._ended[session].leases.keys() - set(kept)
-            self._release(LeaseReleased(session, tuple(over)))
+            self._record_release(LeaseReleased(session, tuple(over)))
 
-    def _lose(self, session: int) -> None:
-        self._end(session)
+    def _record_session_loss(self, session: int) -> None:
+        self._record_session_end(session)
         account = self._ended.pop(session, None)
         if account is not None:
             for slot in account.leases.values():
-                self._slots[slot].leases -= 1
-                self._slots[slot].seen = True
+                self._slots[slot].lease_count -= 1
+                self._slots[slot].may_stay_mapped = True
             account.leases.clear()
 
-    def _change(self, stream: str, shape: StreamShape | None) -> None:
-        self._paused.discard(stream)
+    def _record_stream_change(self, stream: str, shape: StreamShape | None) -> None:
+        self._paused_streams.discard(stream)
         for slot in self._slots.values():
             if slot.key is not None and slot.key.stream == stream:
                 slot.key = None
         if shape is not None:
-            self._batches[stream] = shape.batches
+            self._batches_by_stream[stream] = shape.batches
 
     # --- what was answered
 
-    def _see(self, action: Action) -> None:
-        if self._owed is not None and not isinstance(action, SendReceipt):
-            self._broken("receipt_after_last", f"session {self._owed} has all its steps, yet next came {action}")
+    def _check_action(self, action: Action) -> None:
+        if self._receipt_session is not None and not isinstance(action, SendReceipt):
+            self._raise_broken_rule(
+                "receipt_after_last", f"session {self._receipt_session} has all its steps, yet next came {action}"
+            )
         match action:
             case SendBatch():
-                self._see_batch(action)
-            case Produce():
-                self._see_production(action)
+                self._check_batch(action)
+            case ProduceBatch():
+                self._check_production(action)
             case SendReceipt():
-                self._see_receipt(action)
+                self._check_receipt(action)
             case DropSlots(slots):
                 for slot in slots:
-                    self._see_drop(slot)
-            case Admit():
-                self._see_admission(action)
-            case Lend(session, credit):
+                    self._check_slot_drop(slot)
+            case AdmitSession():
+                self._check_admission(action)
+            case SetCredit(session, credit):
                 self._sessions[session].credit = credit
             case StopStream():
-                self._see_stop(action)
+                self._check_stream_stop(action)
 
-    def _see_admission(self, action: Admit) -> None:
-        came = self._came
+    def _check_admission(self, action: AdmitSession) -> None:
+        came = self._current_event
         if not isinstance(came, Subscribed) or came.session != action.session or action.session in self._sessions:
-            self._broken("others_unmoved", f"{action} is no answer")
-        account = self._sessions[action.session] = _Account.of(came, self._batches[came.stream])
+            self._raise_broken_rule("others_unmoved", f"{action} is no answer")
+        account = self._sessions[action.session] = _SessionRecord.from_subscription(
+            came, self._batches_by_stream[came.stream]
+        )
         account.credit = action.credit
-        account.earlier = tuple(self._ended[session] for session in action.earlier)
-        for number, each in zip(action.earlier, account.earlier, strict=True):
-            if number not in came.earlier or each.heir in self._sessions:
-                self._broken("others_unmoved", f"{action} counts session {number}, which is another trainer's")
-            each.heir = action.session
+        account.earlier_records = tuple(self._ended[session] for session in action.earlier)
+        for number, each in zip(action.earlier, account.earlier_records, strict=True):
+            if number not in came.earlier or each.successor in self._sessions:
+                self._raise_broken_rule(
+                    "others_unmoved", f"{action} counts session {number}, which is another trainer's"
+                )
+            each.successor = action.session
         if action.cursor is not None:
-            account.join(action.cursor)
-        self._owed = action.session if account.owes_receipt() else None
+            account.move_to_cursor(action.cursor)
+        self._receipt_session = action.session if account.is_receipt_due() else None
 
-    def _see_batch(self, action: SendBatch) -> None:
-        self._sent += 1
-        account, slot = self._may_hear(action.session), self._slots.get(action.slot)
-        if action.number >= account.upto or account.leased() >= account.credit:
-            facts = f"{action}: {account.upto} were granted, {account.leased()} of {account.credit} are leased"
-            self._broken("sent_within_grant", facts)
-        if action.number != account.sent:
-            self._broken("numbers_dense", f"{action}: {account.sent} is the next number")
-        if slot is None or slot.writing or slot.key is None:
-            self._broken("slot_holds_batch", f"{action}: its slot is {slot}")
-        if not account.is_next(slot.key):
-            self._broken("steps_consecutive", f"{action} of {slot.key}, yet the account is {account}")
-        account.sent += 1
-        account.steps += 1
+    def _check_batch(self, action: SendBatch) -> None:
+        self._sent_count += 1
+        account, slot = self._require_reached_session(action.session), self._slots.get(action.slot)
+        if action.number >= account.upto or account.count_leases() >= account.credit:
+            facts = f"{action}: {account.upto} were granted, {account.count_leases()} of {account.credit} are leased"
+            self._raise_broken_rule("sent_within_grant", facts)
+        if action.number != account.next_number:
+            self._raise_broken_rule("numbers_dense", f"{action}: {account.next_number} is the next number")
+        if slot is None or slot.is_written or slot.key is None:
+            self._raise_broken_rule("slot_holds_batch", f"{action}: its slot is {slot}")
+        if not account.is_next_batch(slot.key):
+            self._raise_broken_rule("steps_consecutive", f"{action} of {slot.key}, yet the account is {account}")
+        account.next_number += 1
+        account.steps_sent += 1
         account.base += account.world
         account.leases[action.number] = action.slot
-        slot.leases += 1
-        if account.owes_receipt():
-            self._owed = action.session
+        slot.lease_count += 1
+        if account.is_receipt_due():
+            self._receipt_session = action.session
 
-    def _see_receipt(self, action: SendReceipt) -> None:
-        self._receipts += 1
-        account, cursor = self._may_hear(action.session), action.cursor
-        told = cursor.epoch, cursor.next_base, _steps(cursor)
-        if not account.owes_receipt() or told != (account.epoch, account.base, account.all_steps()):
-            self._broken("receipt_after_last", f"{action}, yet the account is {account}")
-        account.next_epoch()
-        self._owed = action.session if account.owes_receipt() else None
+    def _check_receipt(self, action: SendReceipt) -> None:
+        self._receipt_count += 1
+        account, cursor = self._require_reached_session(action.session), action.cursor
+        told = cursor.epoch, cursor.next_base, _count_history_steps(cursor)
+        if not account.is_receipt_due() or told != (account.epoch, account.base, account.count_steps()):
+            self._raise_broken_rule("receipt_after_last", f"{action}, yet the account is {account}")
+        account.start_next_epoch()
+        self._receipt_session = action.session if account.is_receipt_due() else None
 
-    def _see_production(self, action: Produce) -> None:
-        self._produced += 1
+    def _check_production(self, action: ProduceBatch) -> None:
+        self._produced_count += 1
         slot = self._slots.get(action.slot)
         if action.slot > self._newest_slot:
-            slot = self._slots[action.slot] = _Slot(action.slot_bytes)
+            slot = self._slots[action.slot] = _SlotRecord(action.slot_bytes)
             self._newest_slot = action.slot
-            self._bytes += action.slot_bytes
-        if slot is None or slot.writing or slot.leases or slot.seen or slot.slot_bytes != action.slot_bytes:
-            self._broken("slot_free_to_write", f"{action}: its slot is {slot}")
-        if self._draining or action.key.stream in self._paused:
-            self._broken("slot_free_to_write", f"{action}, while {'draining' if self._draining else 'it is paused'}")
-        slot.key, slot.stream, slot.writing = action.key, action.key.stream, True
+            self._slot_bytes += action.slot_bytes
+        if (
+            slot is None
+            or slot.is_written
+            or slot.lease_count
+            or slot.may_stay_mapped
+            or slot.slot_bytes != action.slot_bytes
+        ):
+            self._raise_broken_rule("slot_free_to_write", f"{action}: its slot is {slot}")
+        if self._draining or action.key.stream in self._paused_streams:
+            self._raise_broken_rule(
+                "slot_free_to_write", f"{action}, while {'draining' if self._draining else 'it is paused'}"
+            )
+        slot.key, slot.stream, slot.is_written = action.key, action.key.stream, True
 
-    def _see_drop(self, number: int) -> None:
-        self._dropped += 1
+    def _check_slot_drop(self, number: int) -> None:
+        self._dropped_count += 1
         slot = self._slots.pop(number, None)
-        if slot is None or slot.leases or slot.writing:
-            self._broken("slot_free_to_drop", f"slot {number} goes: it is {slot}")
-        self._bytes -= slot.slot_bytes
+        if slot is None or slot.lease_count or slot.is_written:
+            self._raise_broken_rule("slot_free_to_drop", f"slot {number} goes: it is {slot}")
+        self._slot_bytes -= slot.slot_bytes
 
-    def _see_stop(self, action: StopStream) -> None:
-        came = self._came
+    def _check_stream_stop(self, action: StopStream) -> None:
+        came = self._current_event
         of_the_stream = (isinstance(came, StreamChanged) and came.stream == action.stream) or (
             self._failed_stream == action.stream
         )
         wrong = [number for number in action.sessions if self._sessions[number].stream != action.stream]
         if not of_the_stream or wrong:
-            self._broken("others_unmoved", f"{action}, after {came}; of other streams: {wrong}")
+            self._raise_broken_rule("others_unmoved", f"{action}, after {came}; of other streams: {wrong}")
         for session in action.sessions:
-            self._end(session)
+            self._record_session_end(session)
 
-    def _may_hear(self, session: int) -> _Account:
+    def _require_reached_session(self, session: int) -> _SessionRecord:
         """The account of a session that something is sent to."""
         account = self._sessions.get(session)
-        if account is None or self._reach not in {_EVERYBODY, session}:
-            self._broken("others_unmoved", f"session {session} is sent something after {self._came}")
+        if account is None or self._reached_session not in {_ALL_SESSIONS, session}:
+            self._raise_broken_rule(
+                "others_unmoved", f"session {session} is sent something after {self._current_event}"
+            )
         return account
 
-    def _broken(self, rule: Rule, facts: str) -> NoReturn:
+    def _raise_broken_rule(self, rule: InvariantRule, facts: str) -> NoReturn:
         raise BrokenRuleError(rule, facts)

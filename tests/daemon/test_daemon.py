@@ -22,8 +22,8 @@ import streamd
 import streamd.daemon.daemon
 from streamd.core import log
 from streamd.daemon.daemon import Daemon
-from streamd.daemon.dispatcher import Service
-from streamd.daemon.systemd import Manager, Pulse
+from streamd.daemon.dispatcher import Dispatcher
+from streamd.daemon.systemd import ProgressWatch, ServiceManager
 
 Start = Callable[..., DaemonProcess]
 LIMIT_S = 20.0
@@ -201,18 +201,18 @@ def test_a_daemon_whose_work_is_stuck_says_so_and_is_not_well(
     class Stuck:
         is_asked, moves = True, 0
 
-    daemon = Daemon(config, manager=Manager(str(said.path)))
-    monkeypatch.setattr(streamd.daemon.daemon, "Pulse", partial(Pulse, stalled_s=0.0))
+    daemon = Daemon(config, manager=ServiceManager(str(said.path)))
+    monkeypatch.setattr(streamd.daemon.daemon, "ProgressWatch", partial(ProgressWatch, stalled_s=0.0))
 
     async def be_watched() -> list[str]:
         events: asyncio.Queue[str] = asyncio.Queue()
         monkeypatch.setattr(log, "error", lambda event, _: events.put_nowait(event))
-        watching = asyncio.create_task(daemon._be_watched(cast("Service", Stuck()), 0.001))
+        watching = asyncio.create_task(daemon._notify_watchdog(cast("Dispatcher", Stuck()), 0.001))
         found = [await events.get() for _ in range(3)]
         watching.cancel()
         return found
 
     assert asyncio.run(asyncio.wait_for(be_watched(), LIMIT_S)) == ["daemon.stuck"] * 3
-    daemon._server.close()
-    daemon._manager.stopping("goes")
+    daemon._router.close()
+    daemon._manager.notify_stopping("goes")
     assert said.until("STOPPING=1") == ["STOPPING=1", "STATUS=goes"]

@@ -18,9 +18,9 @@ from streamd.core.spec import BatchKey
 from streamd.daemon.batch_sender import BatchSender
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.monitor.batch_preview import Leaving
-from streamd.daemon.router import Server
-from streamd.daemon.sessions import Peer
-from streamd.daemon.status_builder import Overview
+from streamd.daemon.router import Router
+from streamd.daemon.sessions import Connection
+from streamd.daemon.status_builder import StatusBuilder
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.ipc.frames import decode_daemon_frame, split_records
 from streamd.ipc.messages import BatchReady
@@ -68,8 +68,8 @@ class Desk:
     stream: ServedStream
     lost: list[int]
 
-    def peer(self, *, credit: int = 8) -> Peer:
-        return Peer(b"me", 1, self.stream, "shared", 0, 1, credit)
+    def peer(self, *, credit: int = 8) -> Connection:
+        return Connection(b"me", 1, self.stream, "shared", 0, 1, credit)
 
     def decoded(self, index: int, *, busy_s: float = 0.0, waited_s: float = 0.0, at_work: float = 0.0) -> SendBatch:
         """Batch `index` is whole, in slot index + 1, and is the session's next."""
@@ -78,16 +78,16 @@ class Desk:
         self.sender.add_batch(job)
         return SendBatch(1, index, index + 1)
 
-    def queue(self, connection: Peer, action: SendBatch, *, is_awaited: bool = False) -> None:
+    def queue(self, connection: Connection, action: SendBatch, *, is_awaited: bool = False) -> None:
         self.sender.queue(connection, action.number, action.slot, is_awaited=is_awaited)
 
 
 def on_a_desk(stream: ServedStream, play: Callable[[Desk], object]) -> Desk:
     """Runs `play` within an event loop."""
     outbox, lost, slots, stats = Outbox(), list[int](), SlotStore(), ProcessStats()
-    overview = Overview({"train": stream}, 1, 1, "ipc:///s", stats, began_s=0.0)
-    overview.began(1, ("train", 0, 1), 0.0)
-    sender = BatchSender(cast("Server", outbox), slots, stats, overview, Leaving(slots), BOOT, lost.append)
+    overview = StatusBuilder({"train": stream}, 1, 1, "ipc:///s", stats, began_s=0.0)
+    overview.on_session_began(1, ("train", 0, 1), 0.0)
+    sender = BatchSender(cast("Router", outbox), slots, stats, overview, Leaving(slots), BOOT, lost.append)
     desk = Desk(outbox, sender, stream, lost)
 
     async def run() -> None:
@@ -145,8 +145,8 @@ def test_what_was_waited_for_counts_with_what_it_took_and_what_lay_ready_by_numb
         for index in (2, 3, 4):
             desk.queue(peer, desk.decoded(index, busy_s=100.0, at_work=1.0))
         desk.sender.flush_or_wait(is_fresh=False)
-        assert peer.supplying.take_supply() == BatchSupply(3, 2, 6.0, 2.0, 0.5)
-        assert peer.supplying.take_supply() == BatchSupply()
+        assert peer.supply_counter.take_supply() == BatchSupply(3, 2, 6.0, 2.0, 0.5)
+        assert peer.supply_counter.take_supply() == BatchSupply()
 
     on_a_desk(stream, play)
 
@@ -189,7 +189,7 @@ def test_whoever_is_gone_meanwhile_is_sent_nothing(stream: ServedStream) -> None
         peer = desk.peer()
         desk.queue(peer, desk.decoded(0))
         desk.sender.flush_or_wait(is_fresh=True)
-        peer.gone = True
+        peer.is_gone = True
         desk.sender.forget_slots((1,))
         desk.sender.flush()
 

@@ -16,8 +16,8 @@ from streamd.config import Config, StreamConfig, load_config
 from streamd.daemon import data_places as places
 from streamd.daemon import slow_lookup
 from streamd.daemon.daemon import Daemon
-from streamd.daemon.data_places import PlaceLooks, data_places, wait_for_mount
-from streamd.daemon.systemd import Manager
+from streamd.daemon.data_places import DataPlaceLookups, list_data_places, wait_for_mount
+from streamd.daemon.systemd import ServiceManager
 from streamd.errors import ConfigError
 
 LIMIT_S = 20.0
@@ -33,13 +33,13 @@ def folder(path: Path) -> dict[str, object]:
 
 
 def absences(*streams: StreamConfig) -> list[str]:
-    return asyncio.run(PlaceLooks(streams).absences())
+    return asyncio.run(DataPlaceLookups(streams).find_absences())
 
 
 def test_each_path_of_a_source_is_named_once_and_a_pattern_by_its_folder(tmp_path: Path) -> None:
     table = {"kind": "table", "path": str(tmp_path / "a.csv"), "image": "x", "root": str(tmp_path / "r")}
     tars = {"kind": "tar", "path": str(tmp_path / "shards" / "*" / "*.tar")}
-    found = data_places(config(table, tars, {**table, "image": "y"}).streams.values())
+    found = list_data_places(config(table, tars, {**table, "image": "y"}).streams.values())
     assert found == [tmp_path / "a.csv", tmp_path / "r", tmp_path / "shards"]
 
 
@@ -50,7 +50,7 @@ def test_arrays_of_labels_and_weights_are_places_and_absent_while_they_are_not_t
     streams = load_config(
         {"streams": {"s": {**stream, "labels": {"y": {"type": "int", "from": str(arrays[0])}}}}}
     ).streams
-    assert data_places(streams.values()) == [tmp_path / "data", *arrays]
+    assert list_data_places(streams.values()) == [tmp_path / "data", *arrays]
     arrays[0].touch()
     assert absences(*streams.values()) == [f"'{arrays[1]}': not there, or empty"]
 
@@ -93,10 +93,11 @@ class Late:
 
 
 @pytest.mark.parametrize(
-    ("manager", "waits"), [(Manager("/no/such/socket"), 2), pytest.param(Manager(), 0, marks=pytest.mark.long)]
+    ("manager", "waits"),
+    [(ServiceManager("/no/such/socket"), 2), pytest.param(ServiceManager(), 0, marks=pytest.mark.long)],
 )
 def test_a_service_waits_for_its_data_and_at_a_terminal_nobody_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manager: Manager, waits: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manager: ServiceManager, waits: int
 ) -> None:
     late = Late(tmp_path / "data")
     monkeypatch.setattr("streamd.daemon.daemon.wait_for_mount", late)
@@ -136,7 +137,7 @@ def test_a_service_whose_mount_hangs_says_so_and_ends_when_it_is_asked_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = threading.Event()
-    monkeypatch.setattr(places, "_is_absent", lambda _: answers.wait(LIMIT_S))
+    monkeypatch.setattr(places, "_is_place_absent", lambda _: answers.wait(LIMIT_S))
     monkeypatch.setattr(slow_lookup, "PROOF_S", 0.001)
     wanted = {
         "listen": [f"ipc://{tmp_path}/s"],
@@ -144,10 +145,10 @@ def test_a_service_whose_mount_hangs_says_so_and_ends_when_it_is_asked_to(
     }
 
     async def scene() -> None:
-        said, daemon = Said(), Daemon(wanted, state=tmp_path / "state", manager=Manager("/no/such/socket"))
+        said, daemon = Said(), Daemon(wanted, state=tmp_path / "state", manager=ServiceManager("/no/such/socket"))
         running = asyncio.create_task(daemon.run())
         assert f"waits for '{tmp_path}/data': does not answer within" in await said.event("data.absent")
-        daemon.stop()
+        daemon.request_stop()
         await running
 
     asyncio.run(scene())
@@ -165,7 +166,7 @@ def test_a_service_that_waits_for_its_data_reads_the_configuration_again_when_it
 
     async def scene() -> None:
         write("wrong")
-        said, daemon = Said(), Daemon(written, state=tmp_path / "state", manager=Manager("/no/such/socket"))
+        said, daemon = Said(), Daemon(written, state=tmp_path / "state", manager=ServiceManager("/no/such/socket"))
         running = asyncio.create_task(daemon.run())
         assert f"waits for '{tmp_path}/wrong'" in await said.event("data.absent")
         write("right", ", batch: 3")

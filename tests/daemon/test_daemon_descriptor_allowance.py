@@ -10,7 +10,7 @@ import pytest
 from daemons import write_images
 from served_folders import serve
 
-from streamd.daemon.descriptor_allowance import Allowance, allow
+from streamd.daemon.descriptor_allowance import DescriptorAllowance, compute_allowance
 from streamd.daemon.engine.open_streams import Register
 from streamd.daemon.streams.manifest_locks import ListLocks
 from streamd.errors import ConfigError
@@ -26,16 +26,23 @@ from streamd.limits import (
 )
 
 
-def given(limit: int, *, workers: int = 1, streams: int = 1, is_monitored: bool = False) -> Allowance:
-    return allow(limit, workers=workers, streams=streams, is_monitored=is_monitored)
+def given(limit: int, *, workers: int = 1, streams: int = 1, is_monitored: bool = False) -> DescriptorAllowance:
+    return compute_allowance(limit, workers=workers, streams=streams, is_monitored=is_monitored)
 
 
 @pytest.mark.parametrize("limit", [200, 256, 1024, 4096, 1 << 20])
 def test_all_that_is_allowed_together_fits_into_the_limit(limit: int) -> None:
     allowed = given(limit)
     processes = allowed.sessions
-    assert allowed.own + allowed.connections + allowed.lifelines + processes + allowed.slots <= limit
-    assert allowed.connections >= 2 * allowed.sessions + SPARE_DESCRIPTORS
+    assert (
+        allowed.own_descriptors
+        + allowed.connection_descriptors
+        + allowed.lifeline_connections
+        + processes
+        + allowed.slots
+        <= limit
+    )
+    assert allowed.connection_descriptors >= 2 * allowed.sessions + SPARE_DESCRIPTORS
 
 
 @pytest.mark.parametrize("limit", [200, 256, 1024])
@@ -47,20 +54,21 @@ def test_each_session_has_its_batches_though_half_of_all_are_in_production(limit
 def test_with_many_descriptors_other_bounds_hold() -> None:
     allowed = given(1 << 20, workers=64)
     assert (allowed.sessions, allowed.slots) == (MAX_SESSIONS, MAX_SLOTS)
-    assert allowed.refusal() == f"{MAX_SESSIONS} sessions are open, which is the most"
+    assert allowed.format_session_refusal() == f"{MAX_SESSIONS} sessions are open, which is the most"
 
 
 def test_the_refusal_has_the_arithmetic_and_what_to_do() -> None:
     allowed = given(256)
-    assert allowed.refusal() == (
+    assert allowed.format_session_refusal() == (
         f"{allowed.sessions} sessions are open, which is the most with 256 descriptors: the daemon and its workers "
-        f"take {allowed.own}, newcomers {SPARE_DESCRIPTORS + KNOCKS}, each session 4, and {allowed.slots} are for "
+        f"take {allowed.own_descriptors}, newcomers {SPARE_DESCRIPTORS + KNOCKS}, each session 4, and "
+        f"{allowed.slots} are for "
         "batches; allow it more open files (ulimit -n, LimitNOFILE= of its unit)"
     )
 
 
 def test_a_monitor_takes_what_its_visitors_may() -> None:
-    assert given(1024, is_monitored=True).own == given(1024).own + MAX_MONITOR_CONNECTIONS
+    assert given(1024, is_monitored=True).own_descriptors == given(1024).own_descriptors + MAX_MONITOR_CONNECTIONS
 
 
 def test_too_few_for_one_trainer_are_refused_with_the_number_that_is_enough() -> None:
@@ -74,12 +82,12 @@ def test_too_few_for_one_trainer_are_refused_with_the_number_that_is_enough() ->
 
 def test_streams_that_a_reload_adds_must_fit_beside_what_was_promised() -> None:
     allowed = given(1024)
-    assert allowed.refusal_of(1) is None
-    assert allowed.refusal_of(0) is None
-    refusal = allowed.refusal_of(3) or ""
+    assert allowed.check_stream_count(1) is None
+    assert allowed.check_stream_count(0) is None
+    refusal = allowed.check_stream_count(3) or ""
     assert re.match(r"the descriptors of 2 more streams are 14, and of 1024 only \d+ are not promised to tr", refusal)
-    assert [given(limit).refusal_of(1 + RELOADED_STREAMS) for limit in (4096, 1 << 20)] == [None, None]
-    assert given(4096).refusal_of(2 + RELOADED_STREAMS) is not None
+    assert [given(limit).check_stream_count(1 + RELOADED_STREAMS) for limit in (4096, 1 << 20)] == [None, None]
+    assert given(4096).check_stream_count(2 + RELOADED_STREAMS) is not None
 
 
 def test_a_stream_that_is_reloaded_has_no_more_descriptors_open_than_are_counted(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from sample_specs import SPEC
 from streamd.core.bad_samples import build_good_status
 from streamd.core.epoch_timing import BatchSupply, EpochBottleneck, EpochTiming
 from streamd.core.spec import BatchKey, Cursor, Segment
-from streamd.daemon.epoch_summary import Epochs, Finished
+from streamd.daemon.epoch_summary import EpochSummary, EpochTracker
 
 NONE_BAD = build_good_status(10)  # SPEC: 103 samples, 11 batches of 10
 
@@ -22,26 +22,26 @@ class Daemon:
     """Epochs, told of whole epochs at a time."""
 
     def __init__(self) -> None:
-        self.epochs = Epochs()
+        self.epochs = EpochTracker()
 
     def decode(self, epoch: int = 0, *, times: int = 1) -> None:
         for _ in range(times):
             for index in range(SPEC.batches):
-                self.epochs.produced(BatchKey("train", epoch, index), NONE_BAD)
+                self.epochs.on_batch_produced(BatchKey("train", epoch, index), NONE_BAD)
 
     def send(self, session: int, *, epoch: int = 0, first: int = 0, rank: int = 0, now_s: float = 0.0) -> None:
         """A session's batches of an epoch, from the first on; it came two seconds before."""
-        self.epochs.began(session, now_s - 2.0)
+        self.epochs.on_session_began(session, now_s - 2.0)
         for index in range(first, SPEC.batches):
-            self.epochs.sent(session, rank, BatchKey("train", epoch, index), now_s)
+            self.epochs.on_batch_sent(session, rank, BatchKey("train", epoch, index), now_s)
 
     def end(
         self, session: int, *, epoch: int = 0, timing: EpochTiming | None = None, world: int = 1, now_s: float = 100.0
-    ) -> list[Finished]:
+    ) -> list[EpochSummary]:
         """It was sent all of the epoch, and says that it has had it."""
         cursor = Cursor(epoch, (Segment(0, SPEC.batches // world, 0, world),))
-        self.epochs.ended(session, SPEC, cursor)
-        return self.epochs.confirmed(session, epoch, timing, now_s)
+        self.epochs.on_epoch_sent(session, SPEC, cursor)
+        return self.epochs.confirm_epoch(session, epoch, timing, now_s)
 
 
 @pytest.fixture
@@ -54,9 +54,9 @@ def test_one_trainers_epoch_is_told_with_all_its_figures(daemon: Daemon) -> None
     daemon.send(1)
     marks = np.array([1, 1, 2, *[0] * 7], np.uint8)
     for _ in range(2):  # made twice, and its bad rows are the same three
-        daemon.epochs.produced(BatchKey("train", 0, 4), marks)
+        daemon.epochs.on_batch_produced(BatchKey("train", 0, 4), marks)
     assert daemon.end(1, timing=timing(20.6, 10.3, "decode")) == [
-        Finished("train", 0, 1, 103, 20.6, 103 / 20.6, 13 / 11, 3, "decode")
+        EpochSummary("train", 0, 1, 103, 20.6, 103 / 20.6, 13 / 11, 3, "decode")
     ]
 
 
@@ -97,14 +97,14 @@ def test_who_leaves_in_the_middle_holds_nothing_up_and_is_not_counted(daemon: Da
     for session in (1, 2):
         daemon.send(session)
     assert daemon.end(1) == []
-    (finished,) = daemon.epochs.left(2)
+    (finished,) = daemon.epochs.remove_session(2)
     assert finished.trainers == 1
 
 
 def test_an_epoch_that_nobody_came_to_the_end_of_is_not_told(daemon: Daemon) -> None:
     daemon.send(1)
-    assert daemon.epochs.left(1) == []
-    assert daemon.epochs.left(1) == []
+    assert daemon.epochs.remove_session(1) == []
+    assert daemon.epochs.remove_session(1) == []
 
 
 def test_who_comes_later_begins_another_account(daemon: Daemon) -> None:
@@ -143,9 +143,9 @@ def test_a_trainer_that_tells_no_time_has_the_daemons_and_no_verdict(daemon: Dae
 
 def test_only_who_was_sent_an_epoch_ends_it(daemon: Daemon) -> None:
     daemon.send(1)
-    assert daemon.epochs.confirmed(1, 0, timing(1.0), 2.0) == [], "it was not sent the last batch"
-    assert daemon.epochs.confirmed(2, 0, timing(1.0), 2.0) == []
-    assert daemon.epochs.confirmed(1, 7, timing(1.0), 2.0) == []
+    assert daemon.epochs.confirm_epoch(1, 0, timing(1.0), 2.0) == [], "it was not sent the last batch"
+    assert daemon.epochs.confirm_epoch(2, 0, timing(1.0), 2.0) == []
+    assert daemon.epochs.confirm_epoch(1, 7, timing(1.0), 2.0) == []
     assert len(daemon.end(1)) == 1
     assert daemon.end(1) == [], "it says so twice"
 
@@ -154,7 +154,7 @@ def test_batches_made_ahead_count_for_who_comes_and_are_forgotten_with_the_last(
     daemon.decode(epoch=1)
     daemon.send(1, epoch=1)
     daemon.decode(epoch=2)
-    daemon.epochs.left(1)
+    daemon.epochs.remove_session(1)
     daemon.send(2, epoch=2)
     (finished,) = daemon.end(2, epoch=2)
     assert finished.decodes_per_batch == 0.0
@@ -162,7 +162,7 @@ def test_batches_made_ahead_count_for_who_comes_and_are_forgotten_with_the_last(
 
 def test_epochs_that_nobody_is_in_are_bounded(daemon: Daemon) -> None:
     for epoch in range(10_000):
-        daemon.epochs.produced(BatchKey("train", epoch, 0), np.zeros(1, np.uint8))
+        daemon.epochs.on_batch_produced(BatchKey("train", epoch, 0), np.zeros(1, np.uint8))
     daemon.send(1, epoch=9_999)
     assert [each.decodes_per_batch for each in daemon.end(1, epoch=9_999)] == [1 / 11]
-    assert len(daemon.epochs._ahead) < 300
+    assert len(daemon.epochs._decodes_ahead) < 300

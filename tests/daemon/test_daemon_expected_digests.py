@@ -16,7 +16,7 @@ from streamd.core.bad_samples import BadSample
 from streamd.core.receipt import EpochTally
 from streamd.core.spec import Cursor, OrderId, Segment
 from streamd.daemon import expected_digests
-from streamd.daemon.expected_digests import Accounts, dropped_samples
+from streamd.daemon.expected_digests import ExpectedDigests, count_dropped_samples
 from streamd.daemon.streams.served_stream import ServedStream
 
 
@@ -32,13 +32,13 @@ def stream(tmp_path: Path) -> Iterator[ServedStream]:
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[Cursor]:
     """The cursors whose digest was worked out."""
     seen: list[Cursor] = []
-    compute = expected_digests._compute
+    compute = expected_digests._compute_digest
 
     def watched(stream: ServedStream, cursor: Cursor) -> str:
         seen.append(cursor)
         return compute(stream, cursor)
 
-    monkeypatch.setattr(expected_digests, "_compute", watched)
+    monkeypatch.setattr(expected_digests, "_compute_digest", watched)
     return seen
 
 
@@ -56,28 +56,30 @@ def tallied(stream: ServedStream, epoch: int) -> str:
 
 def test_the_daemons_word_is_what_a_trainer_tallies(stream: ServedStream) -> None:
     stream.quarantine.record_verdicts([BadSample(3, "bad")])
-    assert asyncio.run(Accounts().digest(stream, whole_epoch(1))) == tallied(stream, 1)
+    assert asyncio.run(ExpectedDigests().compute_digest(stream, whole_epoch(1))) == tallied(stream, 1)
 
 
 def test_so_it_is_where_chunks_are_mixed(stream: ServedStream) -> None:
     chunks = msgspec.structs.replace(stream.order, shuffle="chunk", chunk=3, buffer=2)
     mixed = replace(stream, order=chunks)
-    assert asyncio.run(Accounts().digest(mixed, whole_epoch(1))) == tallied(mixed, 1) != tallied(stream, 1)
+    assert (
+        asyncio.run(ExpectedDigests().compute_digest(mixed, whole_epoch(1))) == tallied(mixed, 1) != tallied(stream, 1)
+    )
 
 
 def test_epochs_and_parts_of_epochs_differ(stream: ServedStream) -> None:
     async def digests() -> set[str]:
-        book = Accounts()
+        book = ExpectedDigests()
         cursors = [whole_epoch(0), whole_epoch(1), Cursor(0, (Segment(0, 2, 0, 1),)), Cursor(0)]
-        return {await book.digest(stream, cursor) for cursor in cursors}
+        return {await book.compute_digest(stream, cursor) for cursor in cursors}
 
     assert len(asyncio.run(digests())) == 4
 
 
 def test_many_who_ask_at_once_cost_one_computation(stream: ServedStream, computed: list[Cursor]) -> None:
     async def ask() -> set[str]:
-        book = Accounts()
-        return set(await asyncio.gather(*(book.digest(stream, whole_epoch(0)) for _ in range(5))))
+        book = ExpectedDigests()
+        return set(await asyncio.gather(*(book.compute_digest(stream, whole_epoch(0)) for _ in range(5))))
 
     assert len(asyncio.run(ask())) == 1
     assert computed.count(whole_epoch(0)) == 1
@@ -90,9 +92,9 @@ def test_who_read_a_whole_epoch_finds_the_next_ones_digest_ready(
     stream: ServedStream, computed: list[Cursor], cursor: Cursor, ahead: list[Cursor]
 ) -> None:
     async def ask() -> None:
-        book = Accounts()
-        await book.digest(stream, cursor)
-        await asyncio.gather(*book._known.values())
+        book = ExpectedDigests()
+        await book.compute_digest(stream, cursor)
+        await asyncio.gather(*book._digests.values())
 
     asyncio.run(ask())
     assert computed == [cursor, *ahead]
@@ -100,9 +102,9 @@ def test_who_read_a_whole_epoch_finds_the_next_ones_digest_ready(
 
 def test_one_who_leaves_takes_nothing_from_the_others(stream: ServedStream, computed: list[Cursor]) -> None:
     async def ask() -> str:
-        book = Accounts()
-        impatient = asyncio.ensure_future(book.digest(stream, whole_epoch(0)))
-        patient = asyncio.ensure_future(book.digest(stream, whole_epoch(0)))
+        book = ExpectedDigests()
+        impatient = asyncio.ensure_future(book.compute_digest(stream, whole_epoch(0)))
+        patient = asyncio.ensure_future(book.compute_digest(stream, whole_epoch(0)))
         await asyncio.sleep(0)
         impatient.cancel()
         return await patient
@@ -113,10 +115,10 @@ def test_one_who_leaves_takes_nothing_from_the_others(stream: ServedStream, comp
 
 def test_a_new_verdict_changes_no_account(stream: ServedStream, computed: list[Cursor]) -> None:
     async def ask() -> tuple[str, str]:
-        book = Accounts()
-        before = await book.digest(stream, whole_epoch(0))
+        book = ExpectedDigests()
+        before = await book.compute_digest(stream, whole_epoch(0))
         stream.quarantine.record_verdicts([BadSample(3, "bad")])
-        return before, await book.digest(stream, whole_epoch(0))
+        return before, await book.compute_digest(stream, whole_epoch(0))
 
     before, after = asyncio.run(ask())
     assert before == after == tallied(stream, 0)
@@ -127,8 +129,8 @@ def test_another_stream_of_the_same_name_has_accounts_of_its_own(stream: ServedS
     other = replace(stream, spec=replace(stream.spec, order_id=OrderId("f" * 32)))
 
     async def ask() -> list[str]:
-        book = Accounts()
-        return [await book.digest(each, whole_epoch(0)) for each in (stream, other, stream)]
+        book = ExpectedDigests()
+        return [await book.compute_digest(each, whole_epoch(0)) for each in (stream, other, stream)]
 
     digests = asyncio.run(ask())
     assert digests[0] == digests[2] != digests[1]
@@ -137,21 +139,21 @@ def test_another_stream_of_the_same_name_has_accounts_of_its_own(stream: ServedS
 
 def test_the_book_has_an_end(stream: ServedStream, computed: list[Cursor]) -> None:
     async def ask() -> int:
-        book = Accounts()
-        for epoch in (*range(0, 2 * expected_digests._KEPT + 1, 2), 0):
-            await book.digest(stream, whole_epoch(epoch))
-        return len(book._known)
+        book = ExpectedDigests()
+        for epoch in (*range(0, 2 * expected_digests._MAX_KEPT_DIGESTS + 1, 2), 0):
+            await book.compute_digest(stream, whole_epoch(epoch))
+        return len(book._digests)
 
-    assert asyncio.run(ask()) == expected_digests._KEPT
+    assert asyncio.run(ask()) == expected_digests._MAX_KEPT_DIGESTS
     assert computed.count(whole_epoch(0)) == 2
 
 
 @pytest.mark.parametrize(("steps", "world", "dropped"), [(3, 1, 0), (2, 1, 4), (1, 2, 4), (0, 1, 20)])
 def test_samples_behind_the_last_step_are_counted(stream: ServedStream, steps: int, world: int, dropped: int) -> None:
-    assert dropped_samples(stream, Cursor(0, (Segment(0, steps, 0, world),))) == dropped
+    assert count_dropped_samples(stream, Cursor(0, (Segment(0, steps, 0, world),))) == dropped
 
 
 def test_a_padded_step_beyond_the_last_batch_hides_no_dropped_remainder(stream: ServedStream) -> None:
     short = replace(stream, spec=replace(stream.spec, batches=2, remainder="drop"))
-    assert dropped_samples(short, Cursor(0, (Segment(0, 1, 0, 4),))) == 4
-    assert dropped_samples(stream, Cursor(0, (Segment(0, 1, 0, 4),))) == 0
+    assert count_dropped_samples(short, Cursor(0, (Segment(0, 1, 0, 4),))) == 4
+    assert count_dropped_samples(stream, Cursor(0, (Segment(0, 1, 0, 4),))) == 0

@@ -17,10 +17,10 @@ from streamd.config import Config, load_config
 from streamd.config.locations import KeyLocations
 from streamd.core.bad_samples import BadSample
 from streamd.core.spec import PixelId
-from streamd.daemon.descriptor_allowance import allow
-from streamd.daemon.dispatcher import Service
+from streamd.daemon.descriptor_allowance import compute_allowance
+from streamd.daemon.dispatcher import Dispatcher
 from streamd.daemon.engine.engine import LocalEngine
-from streamd.daemon.reload import Reloader, introduce
+from streamd.daemon.reload import Reloader, log_served_streams
 from streamd.daemon.streams.catalog import find_unlisted_streams, list_samples, open_streams
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import ConfigError
@@ -112,7 +112,7 @@ def reload(daemon: Daemon, running: Config, streams: dict[str, Any], **settings:
 
 
 def run(daemon: Daemon, running: Config, read: Callable[[], Awaitable[tuple[Config, list[ServedStream]]]]) -> None:
-    asyncio.run(Reloader(running, read, cast("Service", daemon), cast("LocalEngine", daemon)).reload())
+    asyncio.run(Reloader(running, read, cast("Dispatcher", daemon), cast("LocalEngine", daemon)).reload_streams())
 
 
 def test_only_what_changed_is_opened_anew_and_taken_away_first(
@@ -189,13 +189,13 @@ def test_more_streams_than_descriptors_allow_change_nothing(
     daemon: Daemon, a: dict[str, Any], b: dict[str, Any], log: pytest.LogCaptureFixture
 ) -> None:
     running = daemon.start({"a": a})
-    allowed = allow(256, workers=1, streams=1, is_monitored=False)
+    allowed = compute_allowance(256, workers=1, streams=1, is_monitored=False)
 
     async def read() -> tuple[Config, list[ServedStream]]:
         return daemon.read({"a": a, "b": b})
 
-    reloader = Reloader(running, read, cast("Service", daemon), cast("LocalEngine", daemon), allowed)
-    assert not asyncio.run(reloader.reload())
+    reloader = Reloader(running, read, cast("Dispatcher", daemon), cast("LocalEngine", daemon), allowed)
+    assert not asyncio.run(reloader.reload_streams())
     assert daemon.told == []
     assert "the descriptors of 1 more stream are 7, and of 256 only 1 are not promised to trainers" in log.text
 
@@ -283,7 +283,7 @@ def test_a_stream_whose_batches_hold_one_class_each_is_warned_of(
             for name, shuffle in (("poor", chunks), ("kept", "none"), ("good", "full"))
         }
     )
-    introduce(streams, config)
+    log_served_streams(streams, config)
     (warning,) = [each.getMessage() for each in log.records if each.levelno == logging.WARNING]
     assert "batches are poorly mixed, by a shuffle score of 0.00" in warning
     assert "streamd pack poor DEST --shuffle" in warning
@@ -293,7 +293,7 @@ def test_a_stream_that_nobody_can_subscribe_to_is_warned_of(
     daemon: Daemon, a: dict[str, Any], log: pytest.LogCaptureFixture
 ) -> None:
     config, streams = daemon.read({"a": a | {"image": {"size": [900, 900]}}}, memory="1MiB", workers=1)
-    introduce(streams, config)
+    log_served_streams(streams, config)
     assert "nobody can subscribe" in log.text
 
 

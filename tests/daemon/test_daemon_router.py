@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from streamd.daemon.router import Server
+from streamd.daemon.router import Router
 from streamd.errors import ConfigError
 from streamd.limits import MAX_CLIENT_FRAME_BYTES
 
@@ -59,11 +59,11 @@ class Heard:
         return self.frames
 
 
-def serve(place: Path, what: Callable[[Server, Heard], Awaitable[None]]) -> None:
+def serve(place: Path, what: Callable[[Router, Heard], Awaitable[None]]) -> None:
     """Runs `what` beside a listening server."""
 
     async def run() -> None:
-        server, heard = Server(f"ipc://{place}"), Heard()
+        server, heard = Router(f"ipc://{place}"), Heard()
         try:
             server.listen(heard)
             await what(server, heard)
@@ -76,14 +76,14 @@ def serve(place: Path, what: Callable[[Server, Heard], Awaitable[None]]) -> None
 def test_a_frame_that_comes_while_one_is_sent_to_nobody_is_heard(place: Path, dealer: zmq.Socket[bytes]) -> None:
     """What is sent may take the signal of a frame with it: libzmq gives one signal for all that has come."""
 
-    async def talk(server: Server, heard: Heard) -> None:
+    async def talk(server: Router, heard: Heard) -> None:
         dealer.send(b"hello")
         await heard.count(1)
         dealer.send(b"question")
-        router = server._router
+        router = server._socket
         assert router is not None
         assert select.select([router.fileno()], [], [], LIMIT_S)[0]  # the loop stands still meanwhile
-        assert not server.send(b"nobody", b"news")
+        assert not server.send_frame(b"nobody", b"news")
         assert not select.select([router.fileno()], [], [], 0)[0]
         assert [frame for _, frame in await heard.count(2)] == [b"hello", b"question"]
 
@@ -91,20 +91,20 @@ def test_a_frame_that_comes_while_one_is_sent_to_nobody_is_heard(place: Path, de
 
 
 def test_a_frame_reaches_the_receiver_and_an_answer_the_client(place: Path, dealer: zmq.Socket[bytes]) -> None:
-    async def talk(server: Server, heard: Heard) -> None:
+    async def talk(server: Router, heard: Heard) -> None:
         dealer.send(b"question")
         [(identity, question)] = await heard.count(1)
         assert question == b"question"
-        assert server.send(identity, b"answer")
+        assert server.send_frame(identity, b"answer")
         assert dealer.recv_multipart() == [b"answer"]
-        assert server.send(identity, b"header", memoryview(b"pixels"))
+        assert server.send_frame(identity, b"header", memoryview(b"pixels"))
         assert dealer.recv_multipart() == [b"header", b"pixels"]
 
     serve(place, talk)
 
 
 def test_only_owner_and_group_may_open_the_socket(place: Path) -> None:
-    async def look(_server: Server, _heard: Heard) -> None:
+    async def look(_server: Router, _heard: Heard) -> None:
         assert mode(place) == 0o660
         assert mode(place.parent) & 0o007 == 0
         assert mode(f"{place}.lock") == 0o600
@@ -118,7 +118,7 @@ def test_only_owner_and_group_may_open_the_socket(place: Path) -> None:
 
 
 def test_frames_of_several_parts_arrive_as_an_empty_one(place: Path, dealer: zmq.Socket[bytes]) -> None:
-    async def talk(_server: Server, heard: Heard) -> None:
+    async def talk(_server: Router, heard: Heard) -> None:
         dealer.send_multipart([b"one", b"two"])
         dealer.send(b"")
         dealer.send(b"after")
@@ -128,7 +128,7 @@ def test_frames_of_several_parts_arrive_as_an_empty_one(place: Path, dealer: zmq
 
 
 def test_a_frame_over_the_limit_is_never_received(place: Path, dealer: zmq.Socket[bytes]) -> None:
-    async def talk(_server: Server, heard: Heard) -> None:
+    async def talk(_server: Router, heard: Heard) -> None:
         dealer.send(b"x" * MAX_CLIENT_FRAME_BYTES)
         assert len((await heard.count(1))[0][1]) == MAX_CLIENT_FRAME_BYTES
         dealer.send(b"x" * (MAX_CLIENT_FRAME_BYTES + 1))
@@ -142,7 +142,7 @@ def test_a_frame_over_the_limit_is_never_received(place: Path, dealer: zmq.Socke
 
 
 def test_a_thousand_frames_at_once_are_all_received(place: Path, dealer: zmq.Socket[bytes]) -> None:
-    async def talk(_server: Server, heard: Heard) -> None:
+    async def talk(_server: Router, heard: Heard) -> None:
         for number in range(1000):
             dealer.send(number.to_bytes(2, "little"))
         assert [int.from_bytes(data, "little") for _, data in await heard.count(1000)] == list(range(1000))
@@ -151,17 +151,17 @@ def test_a_thousand_frames_at_once_are_all_received(place: Path, dealer: zmq.Soc
 
 
 def test_sending_to_nobody_is_a_no_and_never_waits(place: Path) -> None:
-    async def talk(server: Server, _heard: Heard) -> None:
-        assert server.send(b"nobody", b"data") is False
+    async def talk(server: Router, _heard: Heard) -> None:
+        assert server.send_frame(b"nobody", b"data") is False
         server.close()
-        assert server.send(b"nobody", b"data") is False
+        assert server.send_frame(b"nobody", b"data") is False
 
     serve(place, talk)
 
 
 def test_a_taken_endpoint_is_refused_and_the_first_server_goes_on(place: Path, dealer: zmq.Socket[bytes]) -> None:
-    async def talk(_server: Server, heard: Heard) -> None:
-        second = Server(f"ipc://{place}")
+    async def talk(_server: Router, heard: Heard) -> None:
+        second = Router(f"ipc://{place}")
         with pytest.raises(ConfigError, match=r"another streamd serves .*: stop it, or choose another endpoint"):
             second.listen(Heard())
         second.close()
@@ -182,8 +182,8 @@ def test_what_a_dead_daemon_left_is_replaced_and_closing_gives_the_endpoint_up(p
         assert not beside.exists()
         beside.touch()
 
-    async def look_around(server: Server, _heard: Heard) -> None:
-        assert server.descriptors == str(beside)
+    async def look_around(server: Router, _heard: Heard) -> None:
+        assert server.descriptor_path == str(beside)
         look()
 
     serve(place, look_around)
@@ -205,11 +205,11 @@ def test_sockets_that_were_handed_over_are_served_and_outlive_the_server(
 
     async def hear(said: bytes) -> None:
         server, heard = (
-            Server(f"ipc://{place}", {path: link.dup() for path, link in zip(paths, held, strict=True)}),
+            Router(f"ipc://{place}", {path: link.dup() for path, link in zip(paths, held, strict=True)}),
             Heard(),
         )
         try:
-            assert server.handed_descriptors is not None
+            assert server.handed_descriptor_socket is not None
             server.listen(heard)
             dealer.send(said)
             assert [data for _, data in await heard.count(1)] == [said]
@@ -226,7 +226,7 @@ def test_sockets_that_were_handed_over_are_served_and_outlive_the_server(
 def test_a_place_that_cannot_be_listened_at_is_named(place: Path) -> None:
     place.parent.write_text("a file where a folder is needed")
 
-    async def nothing(_server: Server, _heard: Heard) -> None:
+    async def nothing(_server: Router, _heard: Heard) -> None:
         pytest.fail("it listens")
 
     with pytest.raises(ConfigError, match=f"cannot listen at {place}: .*; choose another with `listen:`"):
@@ -235,9 +235,9 @@ def test_a_place_that_cannot_be_listened_at_is_named(place: Path) -> None:
 
 def test_a_folder_is_no_endpoint_and_stays_as_it_is(place: Path) -> None:
     place.mkdir(parents=True)
-    server = Server(f"ipc://{place}")
+    server = Router(f"ipc://{place}")
     with pytest.raises(ConfigError, match="it is a folder; name a file in it"):
-        server.take()
+        server.lock_endpoint()
     asyncio.run(_close(server))
     assert list(place.parent.iterdir()) == [place]
 
@@ -246,12 +246,12 @@ def test_a_link_in_the_lock_files_place_is_not_followed(place: Path) -> None:
     place.parent.mkdir()
     victim = place.parent / "victim"
     Path(f"{place}.lock").symlink_to(victim)
-    server = Server(f"ipc://{place}")
+    server = Router(f"ipc://{place}")
     with pytest.raises(ConfigError, match="cannot listen"):
         server.listen(Heard())
     asyncio.run(_close(server))
     assert not victim.exists()
 
 
-async def _close(server: Server) -> None:
+async def _close(server: Router) -> None:
     server.close()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from streamd.daemon.router import Door
+from streamd.daemon.router import ConnectionGate
 from streamd.limits import KNOCKS
 
 LIMIT_S = 10.0
@@ -35,7 +35,7 @@ class House:
         self.guests: list[socket.socket] = []
         self.dismissed: list[str] = []
         self._news = asyncio.Event()
-        self.door = Door(place, MODE, most, self._let_in, self.dismissed.append)
+        self.door = ConnectionGate(place, MODE, most, self._let_in, self.dismissed.append)
 
     def _let_in(self, waiting: socket.socket, name: str) -> None:
         self.inside[name] = waiting
@@ -62,7 +62,7 @@ class House:
         with contextlib.suppress(BlockingIOError):
             while True:
                 self.guests.append(self.inside[name].accept()[0])
-                self.door.accepted(name)
+                self.door.on_connected(name)
                 count += 1
         return count
 
@@ -115,7 +115,7 @@ def test_with_no_room_who_knocks_waits_and_is_let_in_when_others_have_gone(
 
     async def scene(house: House) -> None:
         names: list[str] = []
-        while house.door.descriptors + 1 + KNOCKS <= most:
+        while house.door.descriptor_count + 1 + KNOCKS <= most:
             for _ in range(KNOCKS):
                 house.knock()
             names.append(await house.group(len(names)))
@@ -123,9 +123,9 @@ def test_with_no_room_who_knocks_waits_and_is_let_in_when_others_have_gone(
         house.knock()
         await asyncio.sleep(0)
         assert len(house.inside) == len(names)
-        assert house.door.descriptors <= most
+        assert house.door.descriptor_count <= most
         for _ in range(KNOCKS):
-            house.door.ended(names[0])
+            house.door.on_disconnected(names[0])
         assert house.dismissed == names[:1]
         assert house.accept(await house.group(len(names))) == 1
 
@@ -154,17 +154,17 @@ def test_what_a_killed_daemon_left_beside_the_path_is_no_obstacle(place: Path) -
 def test_a_folder_that_may_not_be_written_any_more_costs_newcomers_a_pause(
     place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("streamd.daemon.router._REST_S", 0.01)
+    monkeypatch.setattr("streamd.daemon.router._LISTEN_RETRY_S", 0.01)
 
     async def scene(house: House) -> None:
-        listen, refused = house.door._listen, iter([OSError(28, "No space left on device")])
+        listen, refused = house.door._open_listening_socket, iter([OSError(28, "No space left on device")])
 
         def listen_later() -> tuple[socket.socket, str]:
             for error in refused:
                 raise error
             return listen()
 
-        monkeypatch.setattr(house.door, "_listen", listen_later)
+        monkeypatch.setattr(house.door, "_open_listening_socket", listen_later)
         assert house.knock()
         assert house.accept(await house.group(0)) == 1
 

@@ -14,12 +14,12 @@ from served_folders import serve
 
 from streamd.core.counters import ProcessStats
 from streamd.core.spec import Cursor
-from streamd.daemon.sessions import Peer, Reception
-from streamd.daemon.status_builder import Overview
+from streamd.daemon.sessions import Connection, SessionManager
+from streamd.daemon.status_builder import StatusBuilder
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.ipc.fd_passing import DescriptorServer
 from streamd.ipc.messages import CreditNow, DaemonMessage, Refused, Stopped, Subscribe, Welcome
-from streamd.scheduler.actions import Admit, Lend, Refuse, StopStream
+from streamd.scheduler.actions import AdmitSession, RefuseSession, SetCredit, StopStream
 
 MIB = 1 << 20
 WISH = Subscribe("train", 0, 1, None, Cursor(), "drop", 4, "shared", None, resuming=False)
@@ -39,7 +39,7 @@ class Door:
     def forget(self, session: int) -> None:
         self.expected.discard(session)
 
-    def send(self, peer: Peer, message: DaemonMessage) -> None:
+    def send(self, peer: Connection, message: DaemonMessage) -> None:
         self.said.append((peer.session, message))
 
     def tell(self, identity: bytes, message: DaemonMessage) -> None:
@@ -59,108 +59,115 @@ def door() -> Door:
 
 
 @pytest.fixture
-def reception(stream: ServedStream, door: Door) -> Reception:
+def reception(stream: ServedStream, door: Door) -> SessionManager:
     streams = {"train": stream}
-    overview = Overview(streams, 2, 8 * MIB, "ipc:///s", ProcessStats(), began_s=0.0)
-    return Reception(streams, cast("DescriptorServer", door), "/s.fd", overview, send=door.send, tell=door.tell)
+    overview = StatusBuilder(streams, 2, 8 * MIB, "ipc:///s", ProcessStats(), began_s=0.0)
+    return SessionManager(
+        streams,
+        cast("DescriptorServer", door),
+        "/s.fd",
+        overview,
+        send_to_session=door.send,
+        send_without_session=door.tell,
+    )
 
 
-def begin(reception: Reception, identity: bytes) -> int:
+def begin(reception: SessionManager, identity: bytes) -> int:
     """A session that was let in."""
-    asked = reception.ask(identity, WISH, draining=False)
+    asked = reception.prepare_subscription(identity, WISH, is_draining=False)
     assert asked is not None
-    reception.tell(Admit(asked.session, 4, None), 1.0)
+    reception.apply_action(AdmitSession(asked.session, 4, None), 1.0)
     return asked.session
 
 
 def test_who_may_come_is_asked_for_and_greeted_when_let_in(
-    reception: Reception, door: Door, stream: ServedStream
+    reception: SessionManager, door: Door, stream: ServedStream
 ) -> None:
-    asked = reception.ask(b"one", WISH, draining=False)
+    asked = reception.prepare_subscription(b"one", WISH, is_draining=False)
     assert asked is not None
     assert (asked.session, asked.stream, asked.credit, door.said) == (1, "train", 4, [])
-    reception.tell(Admit(1, 3, None), 1.0)
+    reception.apply_action(AdmitSession(1, 3, None), 1.0)
     assert door.said == [(1, Welcome(stream.spec, 3, "shared", "/s.fd", b"secret", None))]
     assert door.expected == {1}
-    peer = reception.peers.of(1)
+    peer = reception.connections.find_by_session(1)
     assert peer is not None
     assert peer.credit == 3
 
 
-def test_who_may_not_come_hears_why_and_leaves_no_trace(reception: Reception, door: Door) -> None:
-    assert reception.ask(b"one", WISH, draining=True) is None
+def test_who_may_not_come_hears_why_and_leaves_no_trace(reception: SessionManager, door: Door) -> None:
+    assert reception.prepare_subscription(b"one", WISH, is_draining=True) is None
     ((identity, refusal),) = door.said
-    assert (identity, isinstance(refusal, Refused), len(reception.peers)) == (b"one", True, 0)
+    assert (identity, isinstance(refusal, Refused), len(reception.connections)) == (b"one", True, 0)
 
 
-def test_whom_the_window_refuses_is_told_by_name_and_struck_off(reception: Reception, door: Door) -> None:
-    reception.ask(b"one", WISH, draining=False)
-    reception.tell(Refuse(1, "memory", "too little", 2.0), 1.0)
+def test_whom_the_window_refuses_is_told_by_name_and_struck_off(reception: SessionManager, door: Door) -> None:
+    reception.prepare_subscription(b"one", WISH, is_draining=False)
+    reception.apply_action(RefuseSession(1, "memory", "too little", 2.0), 1.0)
     assert door.said == [(b"one", Refused("memory", "too little", 2.0))]
-    assert len(reception.peers) == 0
+    assert len(reception.connections) == 0
 
 
 @pytest.mark.parametrize("changed", [True, False])
 def test_who_reads_a_stream_that_ends_is_told_why_and_hangs_up_itself(
-    reception: Reception, door: Door, *, changed: bool
+    reception: SessionManager, door: Door, *, changed: bool
 ) -> None:
     gone, stays = begin(reception, b"one"), begin(reception, b"two")
     door.said.clear()
-    reception.tell(StopStream("train", (gone,), "for a reason", changed), 2.0)
+    reception.apply_action(StopStream("train", (gone,), "for a reason", changed), 2.0)
     assert door.said == [(gone, Stopped("for a reason", changed))]
-    assert reception.peers.of(gone) is None
-    assert reception.peers.of(stays) is not None
+    assert reception.connections.find_by_session(gone) is None
+    assert reception.connections.find_by_session(stays) is not None
     assert door.expected == {gone, stays}
 
 
 @pytest.mark.parametrize(("changed", "told"), [(False, [("train", "for a reason")]), (True, [])])
 def test_the_status_tells_why_trainers_were_ended_but_not_that_their_stream_has_changed(
-    reception: Reception, monkeypatch: pytest.MonkeyPatch, *, changed: bool, told: list[tuple[str, str]]
+    reception: SessionManager, monkeypatch: pytest.MonkeyPatch, *, changed: bool, told: list[tuple[str, str]]
 ) -> None:
     heard: list[tuple[str, str]] = []
-    monkeypatch.setattr(Overview, "failed", lambda _, stream, reason: heard.append((stream, reason)))
-    reception.tell(StopStream("train", (begin(reception, b"one"),), "for a reason", changed), 2.0)
+    monkeypatch.setattr(StatusBuilder, "on_stream_failed", lambda _, stream, reason: heard.append((stream, reason)))
+    reception.apply_action(StopStream("train", (begin(reception, b"one"),), "for a reason", changed), 2.0)
     assert heard == told
 
 
-def test_a_session_ends_once_and_its_lifeline_with_it(reception: Reception, door: Door) -> None:
+def test_a_session_ends_once_and_its_lifeline_with_it(reception: SessionManager, door: Door) -> None:
     session = begin(reception, b"one")
-    assert reception.depart(session, "said goodbye")
-    assert not reception.depart(session, "lost")
+    assert reception.end_session(session, "said goodbye")
+    assert not reception.end_session(session, "lost")
     assert door.expected == set()
 
 
-def test_the_last_one_out_ends_the_wait(reception: Reception) -> None:
+def test_the_last_one_out_ends_the_wait(reception: SessionManager) -> None:
     async def wait() -> bool:
         sessions = [begin(reception, b"one"), begin(reception, b"two")]
-        waiting = asyncio.ensure_future(reception.empty(asyncio.Event()))
-        reception.depart(sessions[0], "done")
+        waiting = asyncio.ensure_future(reception.wait_until_empty(asyncio.Event()))
+        reception.end_session(sessions[0], "done")
         await asyncio.sleep(0)
         early = waiting.done()
-        reception.depart(sessions[1], "done")
+        reception.end_session(sessions[1], "done")
         await waiting
         return early
 
     assert not asyncio.run(wait())
 
 
-def test_nobody_is_waited_for_when_there_is_nobody_or_no_time(reception: Reception) -> None:
+def test_nobody_is_waited_for_when_there_is_nobody_or_no_time(reception: SessionManager) -> None:
     async def wait() -> None:
-        await reception.empty(asyncio.Event())
+        await reception.wait_until_empty(asyncio.Event())
         begin(reception, b"one")
         hurry = asyncio.Event()
         hurry.set()
-        await reception.empty(hurry)
+        await reception.wait_until_empty(hurry)
 
     asyncio.run(wait())
-    assert len(reception.peers) == 1
+    assert len(reception.connections) == 1
 
 
-def test_who_left_long_ago_does_not_end_the_wait_for_who_is_here(reception: Reception) -> None:
+def test_who_left_long_ago_does_not_end_the_wait_for_who_is_here(reception: SessionManager) -> None:
     async def waits() -> bool:
-        reception.depart(begin(reception, b"long ago"), "done")
+        reception.end_session(begin(reception, b"long ago"), "done")
         begin(reception, b"here")
-        waiting = asyncio.ensure_future(reception.empty(asyncio.Event()))
+        waiting = asyncio.ensure_future(reception.wait_until_empty(asyncio.Event()))
         for _ in range(5):
             await asyncio.sleep(0)
         still = not waiting.done()
@@ -170,11 +177,11 @@ def test_who_left_long_ago_does_not_end_the_wait_for_who_is_here(reception: Rece
     assert asyncio.run(waits())
 
 
-def test_who_is_lent_more_or_less_is_told(reception: Reception, door: Door) -> None:
+def test_who_is_lent_more_or_less_is_told(reception: SessionManager, door: Door) -> None:
     session = begin(reception, b"one")
-    reception.tell(Lend(session, 2), 2.0)
+    reception.apply_action(SetCredit(session, 2), 2.0)
     assert door.said[-1] == (session, CreditNow(2))
-    peer = reception.peers.of(session)
+    peer = reception.connections.find_by_session(session)
     assert peer is not None
     assert peer.credit == 2
-    reception.tell(Lend(99, 2), 2.0)
+    reception.apply_action(SetCredit(99, 2), 2.0)

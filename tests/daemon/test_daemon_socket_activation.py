@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streamd.daemon.socket_activation import Handed, chosen, handed_over, is_awaited
+from streamd.daemon.socket_activation import HandedSockets, choose_sockets, has_waiting_connection, take_handed_sockets
 from streamd.errors import ConfigError
 
 FIRST = 200  # where a test lets the descriptors begin: far from those that are open
@@ -30,18 +30,18 @@ def place() -> Iterator[Path]:
 
 
 @pytest.fixture
-def pair(place: Path) -> Iterator[Handed]:
+def pair(place: Path) -> Iterator[HandedSockets]:
     """The sockets that a socket unit of streamd makes."""
     beside = Path(f"{place}.fd")
     with listening(place, socket.SOCK_STREAM) as stream, listening(beside, socket.SOCK_SEQPACKET) as packets:
         yield {place: stream, beside: packets}
 
 
-def test_sockets_come_by_their_paths_and_children_inherit_nothing(pair: Handed) -> None:
+def test_sockets_come_by_their_paths_and_children_inherit_nothing(pair: HandedSockets) -> None:
     for number, link in enumerate(pair.values(), FIRST):
         os.dup2(link.fileno(), number)
     environment = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "2", "LISTEN_FDNAMES": "a:b", "HOME": "/"}
-    handed = handed_over(environment, FIRST)
+    handed = take_handed_sockets(environment, FIRST)
     try:
         assert environment == {"HOME": "/"}
         assert {path: link.fileno() for path, link in handed.items()} == dict(
@@ -57,32 +57,32 @@ def test_sockets_come_by_their_paths_and_children_inherit_nothing(pair: Handed) 
     "environment", [{}, {"LISTEN_PID": "1", "LISTEN_FDS": "2"}, {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "0"}]
 )
 def test_nothing_is_taken_that_was_handed_to_nobody_or_to_another(environment: dict[str, str]) -> None:
-    assert handed_over(environment, FIRST) == {}
+    assert take_handed_sockets(environment, FIRST) == {}
 
 
 def test_a_socket_of_the_network_is_refused_by_its_kind() -> None:
     with socket.socket(socket.AF_INET) as link:
         os.dup2(link.fileno(), FIRST)
     with pytest.raises(ConfigError, match=r"no file's \(AF_INET\): a socket unit of streamd has ListenStream=PATH"):
-        handed_over({"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1"}, FIRST)
+        take_handed_sockets({"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1"}, FIRST)
 
 
-def test_the_endpoints_own_two_are_chosen(pair: Handed, place: Path) -> None:
-    assert chosen(pair, place, Path(f"{place}.fd")) == tuple(pair.values())
-    assert chosen({}, place, Path(f"{place}.fd")) is None
+def test_the_endpoints_own_two_are_chosen(pair: HandedSockets, place: Path) -> None:
+    assert choose_sockets(pair, place, Path(f"{place}.fd")) == tuple(pair.values())
+    assert choose_sockets({}, place, Path(f"{place}.fd")) is None
 
 
-def test_sockets_of_another_place_name_both(pair: Handed, place: Path) -> None:
+def test_sockets_of_another_place_name_both(pair: HandedSockets, place: Path) -> None:
     with pytest.raises(
         ConfigError, match=rf"hands over {place}, {place}\.fd, while this configuration listens at /o/s"
     ):
-        chosen(pair, Path("/o/s"), Path("/o/s.fd"))
+        choose_sockets(pair, Path("/o/s"), Path("/o/s.fd"))
 
 
-def test_half_a_pair_is_refused(pair: Handed, place: Path) -> None:
+def test_half_a_pair_is_refused(pair: HandedSockets, place: Path) -> None:
     del pair[Path(f"{place}.fd")]
     with pytest.raises(ConfigError, match=rf"ListenSequentialPacket={place}\.fd"):
-        chosen(pair, place, Path(f"{place}.fd"))
+        choose_sockets(pair, place, Path(f"{place}.fd"))
 
 
 def test_a_socket_of_the_wrong_type_is_named_with_its_setting(place: Path) -> None:
@@ -92,12 +92,12 @@ def test_a_socket_of_the_wrong_type_is_named_with_its_setting(place: Path) -> No
         listening(beside, socket.SOCK_STREAM) as other,
         pytest.raises(ConfigError, match=rf"{beside} is handed over as SOCK_STREAM: .* ListenSequentialPacket="),
     ):
-        chosen({place: stream, beside: other}, place, beside)
+        choose_sockets({place: stream, beside: other}, place, beside)
 
 
-def test_who_has_connected_and_was_not_let_in_is_waited_for(pair: Handed, place: Path) -> None:
-    assert not is_awaited(pair.values())
+def test_who_has_connected_and_was_not_let_in_is_waited_for(pair: HandedSockets, place: Path) -> None:
+    assert not has_waiting_connection(pair.values())
     with socket.socket(socket.AF_UNIX) as trainer:
         trainer.connect(str(place))
-        assert is_awaited(pair.values())
-    assert not is_awaited([])
+        assert has_waiting_connection(pair.values())
+    assert not has_waiting_connection([])

@@ -15,10 +15,10 @@ from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.spec import BatchKey, Cursor
 from streamd.core.status import RESTING_S, SessionStatus
 from streamd.daemon.engine.batch_job import BatchJob
-from streamd.daemon.status_builder import SPAN_S, Overview
+from streamd.daemon.status_builder import COUNTED_SPAN_S, StatusBuilder
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.daemon.streams.shuffle_score import MixingScore, ShuffleMeter
-from streamd.scheduler import SchedulerLimits, Window
+from streamd.scheduler import Scheduler, SchedulerLimits
 from streamd.scheduler.events import CreditGranted, ProgressReported, Subscribed
 
 MIB = 1 << 20
@@ -29,8 +29,8 @@ class Desk:
 
     def __init__(self, stream: ServedStream) -> None:
         self.stream, self.stats = stream, ProcessStats()
-        self.window = Window([stream.shape], SchedulerLimits(64 * MIB, workers=2))
-        self.overview = Overview({"train": stream}, 2, 64 * MIB, "ipc:///s", self.stats, began_s=0.0)
+        self.window = Scheduler([stream.shape], SchedulerLimits(64 * MIB, workers=2))
+        self.overview = StatusBuilder({"train": stream}, 2, 64 * MIB, "ipc:///s", self.stats, began_s=0.0)
 
     def subscribe(
         self,
@@ -44,25 +44,25 @@ class Desk:
         grant: int = 0,
     ) -> None:
         wish = Subscribed(number, "train", rank, world, "drop", 3, Cursor(epoch), 4, resuming=False, together=together)
-        self.window.handle(wish, now_s)
-        self.window.handle(CreditGranted(number, grant), now_s)
-        self.overview.began(number, ("train", rank, world), now_s)
+        self.window.handle_event(wish, now_s)
+        self.window.handle_event(CreditGranted(number, grant), now_s)
+        self.overview.on_session_began(number, ("train", rank, world), now_s)
 
     def send(self, number: int, batches: int, now_s: float) -> None:
-        self.overview.sent(number, batches, 8 * batches, now_s)
+        self.overview.on_batches_sent(number, batches, 8 * batches, now_s)
 
     def decode(self, batches: int, now_s: float, *, busy_s: float = 0.0) -> None:
         for index in range(batches):
             job = BatchJob(BatchKey("train", 0, index % self.stream.spec.batches), self.stream, 0, 1, 4096)
             job.busy_s = busy_s
-            self.overview.produced(job, now_s)
+            self.overview.on_batch_produced(job, now_s)
 
     def decodes_per_batch(self, now_s: float) -> float | None:
-        (stream,) = self.overview.status(self.window, now_s, draining=False).streams
+        (stream,) = self.overview.build_status(self.window, now_s, is_draining=False).streams
         return stream.decodes_per_batch
 
     def session(self, number: int, now_s: float) -> SessionStatus:
-        sessions = self.overview.status(self.window, now_s, draining=False).sessions
+        sessions = self.overview.build_status(self.window, now_s, is_draining=False).sessions
         return next(session for session in sessions if session.session == number)
 
 
@@ -96,7 +96,7 @@ def test_a_remedy_is_for_trainers_of_one_rank_that_are_still_apart(
     desk.subscribe(2, rank=rank, world=2, epoch=epoch)
     desk.send(1, 10, 5.0)
     desk.decode(20, 5.0)
-    (stream,) = desk.overview.status(desk.window, 6.0, draining=False).streams
+    (stream,) = desk.overview.build_status(desk.window, 6.0, is_draining=False).streams
     assert (stream.remedy is not None) == apart
 
 
@@ -121,7 +121,7 @@ def test_who_comes_to_an_empty_stream_does_not_answer_for_those_before(desk: Des
     desk.subscribe(1)
     desk.send(1, 10, 1.0)
     desk.decode(10, 1.0)
-    desk.overview.ended(1, 2.0)
+    desk.overview.on_session_ended(1, 2.0)
     desk.subscribe(2, 2.0)
     desk.send(2, 5, 3.0)
     desk.decode(5, 3.0)
@@ -137,10 +137,10 @@ def test_who_joined_a_trainer_that_has_ended_does_not_answer_for_its_decodes(des
         desk.send(number, 5, 11.0)
     desk.send(1, 5, 11.0)
     desk.decode(5, 11.0)
-    desk.overview.ended(1, 12.0)
+    desk.overview.on_session_ended(1, 12.0)
     assert desk.decodes_per_batch(12.0) == 1.0
-    desk.overview.ended(2, 12.0)
-    desk.overview.ended(3, 12.0)
+    desk.overview.on_session_ended(2, 12.0)
+    desk.overview.on_session_ended(3, 12.0)
     assert desk.decodes_per_batch(13.0) == 1.0
     assert desk.decodes_per_batch(100.0) is None
 
@@ -150,7 +150,7 @@ def test_a_rank_that_comes_again_goes_on_with_its_count(desk: Desk) -> None:
         desk.subscribe(1 + rank, rank=rank, world=2)
         desk.send(1 + rank, 10, 5.0)
     desk.decode(20, 5.0)
-    desk.overview.ended(1, 6.0)
+    desk.overview.on_session_ended(1, 6.0)
     assert desk.decodes_per_batch(6.0) == 1.0
     desk.subscribe(3, 7.0, rank=0, world=2)
     assert desk.decodes_per_batch(7.0) == 1.0
@@ -165,7 +165,7 @@ def test_what_a_session_is_at(desk: Desk) -> None:
     assert desk.session(2, 1.5).doing == "reading"
     assert desk.session(2, 1.5 + RESTING_S).doing == "resting"
     assert desk.session(3, 1.5).doing == "gathering"
-    desk.window.handle(ProgressReported(1, 1), 2.0)
+    desk.window.handle_event(ProgressReported(1, 1), 2.0)
     assert (desk.session(1, 2.0).step, desk.session(1, 2.0).steps, desk.session(1, 2.0).epochs) == (0, 10, 3)
 
 
@@ -180,81 +180,81 @@ def test_the_timing_that_a_session_tells_is_its_own_and_one_that_has_ended_tells
     timing = EpochTiming(0, 43.0, 2.0, "none", BatchSupply())
     desk.subscribe(1)
     desk.subscribe(2)
-    desk.overview.timed(2, timing)
-    desk.overview.timed(3, timing)
+    desk.overview.on_epoch_timed(2, timing)
+    desk.overview.on_epoch_timed(3, timing)
     assert [desk.session(number, 1.0).last_epoch for number in (1, 2)] == [None, timing]
 
 
 def test_workers_are_busy_as_long_as_they_read_and_decode(desk: Desk) -> None:
-    desk.decode(10, 100.0, busy_s=SPAN_S / 10)
-    assert desk.overview.status(desk.window, 101.0, draining=False).busy_fraction == 0.5
+    desk.decode(10, 100.0, busy_s=COUNTED_SPAN_S / 10)
+    assert desk.overview.build_status(desk.window, 101.0, is_draining=False).busy_fraction == 0.5
 
 
 def test_receipts_and_bad_samples_are_those_that_are_known(desk: Desk) -> None:
     desk.stats.add_count("stream.train", "receipts_ok", 3)
     desk.stats.add_count("stream.train", "receipts_bad")
-    status = desk.overview.status(desk.window, 1.0, draining=True)
+    status = desk.overview.build_status(desk.window, 1.0, is_draining=True)
     assert (status.streams[0].receipts_ok, status.streams[0].receipts_bad, status.streams[0].bad) == (3, 1, 0)
     assert len(status.all_troubles) == 2
 
 
 def test_a_stream_that_stops_everybody_says_why(desk: Desk) -> None:
-    (sound,) = desk.overview.status(desk.window, 1.0, draining=False).streams
+    (sound,) = desk.overview.build_status(desk.window, 1.0, is_draining=False).streams
     assert sound.stopped is None
     desk.stream.quarantine.reasons.update(dict.fromkeys(range(11), "no image"))
-    status = desk.overview.status(desk.window, 1.0, draining=False)
+    status = desk.overview.build_status(desk.window, 1.0, is_draining=False)
     (trouble,) = status.all_troubles
     assert trouble.startswith("stream 'train' is stopped: 11 of 80 samples are bad")
 
 
 def test_why_trainers_were_ended_is_told_until_one_comes_again(desk: Desk) -> None:
-    desk.overview.failed("train", "the disk is away")
-    assert desk.overview.status(desk.window, 1.0, draining=False).streams[0].failed == "the disk is away"
+    desk.overview.on_stream_failed("train", "the disk is away")
+    assert desk.overview.build_status(desk.window, 1.0, is_draining=False).streams[0].failed == "the disk is away"
     desk.subscribe(1)
-    assert desk.overview.status(desk.window, 1.0, draining=False).streams[0].failed is None
+    assert desk.overview.build_status(desk.window, 1.0, is_draining=False).streams[0].failed is None
 
 
 def test_why_trainers_were_ended_is_no_longer_told_of_a_stream_that_has_changed(desk: Desk) -> None:
-    desk.overview.failed("train", "the disk is away")
-    desk.overview.changed("train", 1.0)
-    assert desk.overview.status(desk.window, 1.0, draining=False).all_troubles == []
+    desk.overview.on_stream_failed("train", "the disk is away")
+    desk.overview.on_stream_changed("train", 1.0)
+    assert desk.overview.build_status(desk.window, 1.0, is_draining=False).all_troubles == []
 
 
 def test_deaths_of_workers_are_all_counted_and_those_of_half_a_minute_by_themselves(desk: Desk) -> None:
     for now_s in (0.0, 100.0, 101.0):
         desk.stats.add_count("engine", "worker_deaths")
-        desk.overview.died(now_s)
-    status = desk.overview.status(desk.window, 102.0, draining=False)
+        desk.overview.on_worker_died(now_s)
+    status = desk.overview.build_status(desk.window, 102.0, is_draining=False)
     assert (status.worker_deaths, status.deaths_lately) == (3, 2)
 
 
 def test_a_stream_that_waits_for_its_data_is_stopped_until_it_goes_on_or_is_another(desk: Desk) -> None:
     def stopped() -> str | None:
-        return desk.overview.status(desk.window, 1.0, draining=False).streams[0].stopped
+        return desk.overview.build_status(desk.window, 1.0, is_draining=False).streams[0].stopped
 
-    desk.overview.paused("train", "it waits")
-    assert (stopped(), desk.overview.is_paused("train")) == ("it waits", True)
-    desk.overview.resumed("train")
-    assert (stopped(), desk.overview.is_paused("train")) == (None, False)
-    desk.overview.paused("train", "it waits")
-    desk.overview.changed("train", 2.0)
+    desk.overview.on_stream_paused("train", "it waits")
+    assert (stopped(), desk.overview.is_stream_paused("train")) == ("it waits", True)
+    desk.overview.on_stream_resumed("train")
+    assert (stopped(), desk.overview.is_stream_paused("train")) == (None, False)
+    desk.overview.on_stream_paused("train", "it waits")
+    desk.overview.on_stream_changed("train", 2.0)
     assert stopped() is None
 
 
 def test_a_reload_that_failed_is_told_until_one_succeeds(desk: Desk) -> None:
     for failed in (True, False):
-        desk.overview.reloaded(failed=failed)
-        assert desk.overview.status(desk.window, 1.0, draining=False).reload_failed == failed
+        desk.overview.note_reload(failed=failed)
+        assert desk.overview.build_status(desk.window, 1.0, is_draining=False).reload_failed == failed
 
 
 def test_the_mixing_of_a_stream_is_told_with_what_to_do_about_it(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    (plain,) = desk.overview.status(desk.window, 1.0, draining=False).streams
+    (plain,) = desk.overview.build_status(desk.window, 1.0, is_draining=False).streams
     assert (plain.shuffle_score, plain.poorly_mixed) == (None, None)  # of one class
     meter = ShuffleMeter(desk.stream.spec, desk.stream.manifest.gather_label)
     monkeypatch.setattr(meter, "measure_mixing", lambda: MixingScore("label", 0.25, 0.01, "mix it"))
     poor = replace(desk.stream, shuffle_meter=meter)
     desk.overview.streams = {"train": poor}
-    (told,) = desk.overview.status(desk.window, 1.0, draining=False).streams
+    (told,) = desk.overview.build_status(desk.window, 1.0, is_draining=False).streams
     assert (told.shuffle_score, told.poorly_mixed) == (0.25, "mix it")
 
 
@@ -262,8 +262,8 @@ def test_a_changed_stream_is_counted_anew(desk: Desk) -> None:
     desk.subscribe(1)
     desk.send(1, 10, 1.0)
     desk.decode(20, 1.0)
-    desk.overview.ended(1, 2.0)
-    desk.overview.changed("train", 2.0)
+    desk.overview.on_session_ended(1, 2.0)
+    desk.overview.on_stream_changed("train", 2.0)
     assert desk.decodes_per_batch(2.0) is None
     desk.subscribe(2, 2.0)
     desk.send(2, 5, 3.0)
@@ -276,8 +276,8 @@ def test_an_added_stream_is_told_of_and_a_removed_one_is_not(desk: Desk) -> None
     desk.overview.streams = streams
     streams["other"] = replace(desk.stream, spec=replace(desk.stream.spec, name="other"))
     del streams["train"]
-    desk.overview.changed("other", 1.0)
-    desk.overview.changed("train", 1.0)
+    desk.overview.on_stream_changed("other", 1.0)
+    desk.overview.on_stream_changed("train", 1.0)
     desk.decode(1, 1.5)  # it was under way when its stream was taken away
-    (told,) = desk.overview.status(desk.window, 2.0, draining=False).streams
+    (told,) = desk.overview.build_status(desk.window, 2.0, is_draining=False).streams
     assert (told.name, told.sessions, told.decoded_per_s) == ("other", 0, 0.0)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from forking import in_a_forked_child
 
-from streamd.daemon.systemd import Manager
+from streamd.daemon.systemd import ServiceManager
 
 
 @pytest.fixture(params=["path", "abstract"])
@@ -33,11 +33,11 @@ def address_of(listener: socket.socket) -> str:
 
 
 def test_it_says_the_lines_of_the_protocol(listener: socket.socket) -> None:
-    manager = Manager(address_of(listener))
-    manager.starting("lists the samples")
-    manager.ready("serves train")
-    manager.well("serves train still")
-    manager.stopping("goes")
+    manager = ServiceManager(address_of(listener))
+    manager.notify_starting("lists the samples")
+    manager.notify_ready("serves train")
+    manager.notify_watchdog("serves train still")
+    manager.notify_stopping("goes")
     said = [listener.recv(4096) for _ in range(4)]
     assert said == [
         b"STATUS=lists the samples",
@@ -49,14 +49,14 @@ def test_it_says_the_lines_of_the_protocol(listener: socket.socket) -> None:
 
 def test_a_reload_carries_the_time_at_which_it_began(listener: socket.socket) -> None:
     before_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
-    Manager(address_of(listener)).reloading("reads")
+    ServiceManager(address_of(listener)).notify_reloading("reads")
     found = re.fullmatch(rb"RELOADING=1\nMONOTONIC_USEC=(\d+)\nSTATUS=reads", listener.recv(4096))
     assert found
     assert before_us <= int(found[1]) <= time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
 
 
 def test_a_status_cannot_bring_lines_of_its_own(listener: socket.socket) -> None:
-    Manager(address_of(listener)).ready("serves a\nSTOPPING=1")
+    ServiceManager(address_of(listener)).notify_ready("serves a\nSTOPPING=1")
     assert listener.recv(4096) == b"READY=1\nSTATUS=serves a\\nSTOPPING=1"
 
 
@@ -67,35 +67,35 @@ def test_the_environment_names_the_manager_and_children_do_not_inherit_it() -> N
         "WATCHDOG_PID": str(os.getpid()),
         "HOME": "/",
     }
-    assert Manager.of(environment) == Manager("/run/n", 20.0)
+    assert ServiceManager.from_environment(environment) == ServiceManager("/run/n", 20.0)
     assert environment == {"HOME": "/"}
 
 
 @pytest.mark.parametrize(
     ("environment", "manager"),
     [
-        ({}, Manager()),
-        ({"NOTIFY_SOCKET": ""}, Manager()),
-        ({"NOTIFY_SOCKET": "vsock:2:1"}, Manager()),
-        ({"NOTIFY_SOCKET": "@n"}, Manager("@n")),
-        ({"NOTIFY_SOCKET": "/n", "WATCHDOG_USEC": "0"}, Manager("/n")),
-        ({"NOTIFY_SOCKET": "/n", "WATCHDOG_USEC": "soon"}, Manager("/n")),
-        ({"NOTIFY_SOCKET": "/n", "WATCHDOG_USEC": "1000000"}, Manager("/n", 1.0)),
-        ({"NOTIFY_SOCKET": "/n", "WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"}, Manager("/n")),
+        ({}, ServiceManager()),
+        ({"NOTIFY_SOCKET": ""}, ServiceManager()),
+        ({"NOTIFY_SOCKET": "vsock:2:1"}, ServiceManager()),
+        ({"NOTIFY_SOCKET": "@n"}, ServiceManager("@n")),
+        ({"NOTIFY_SOCKET": "/n", "WATCHDOG_USEC": "0"}, ServiceManager("/n")),
+        ({"NOTIFY_SOCKET": "/n", "WATCHDOG_USEC": "soon"}, ServiceManager("/n")),
+        ({"NOTIFY_SOCKET": "/n", "WATCHDOG_USEC": "1000000"}, ServiceManager("/n", 1.0)),
+        ({"NOTIFY_SOCKET": "/n", "WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"}, ServiceManager("/n")),
     ],
 )
-def test_who_is_not_meant_says_nothing_and_is_not_watched(environment: dict[str, str], manager: Manager) -> None:
-    assert Manager.of(environment) == manager
+def test_who_is_not_meant_says_nothing_and_is_not_watched(environment: dict[str, str], manager: ServiceManager) -> None:
+    assert ServiceManager.from_environment(environment) == manager
 
 
 def test_without_a_manager_nothing_is_said_or_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "socket", lambda *_: pytest.fail("it opens a socket"))
-    Manager().ready("serves")
+    ServiceManager().notify_ready("serves")
 
 
 def test_a_manager_that_is_gone_costs_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "streamd"):
-        Manager(str(tmp_path / "gone")).ready("serves")
+        ServiceManager(str(tmp_path / "gone")).notify_ready("serves")
     assert "the service manager does not listen" in caplog.text
 
 
@@ -103,7 +103,7 @@ def test_a_start_that_cannot_be_is_held_until_it_is_told_to_end(listener: socket
     def hold() -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         os.kill(os.getpid(), signal.SIGTERM)
-        Manager(address_of(listener)).hold_end("a mistake\nand another")
+        ServiceManager(address_of(listener)).delay_refused_start("a mistake\nand another")
 
     assert in_a_forked_child(hold) == 0
     assert listener.recv(4096) == b"STATUS=cannot start, is tried again: a mistake\\nand another"
@@ -111,4 +111,4 @@ def test_a_start_that_cannot_be_is_held_until_it_is_told_to_end(listener: socket
 
 def test_a_start_that_cannot_be_is_held_for_some_time(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamd.daemon.systemd.REFUSED_START_S", 0.01)
-    assert in_a_forked_child(lambda: Manager(address_of(listener)).hold_end("a mistake")) == 0
+    assert in_a_forked_child(lambda: ServiceManager(address_of(listener)).delay_refused_start("a mistake")) == 0

@@ -21,61 +21,61 @@ FAULTS: Final = (
     Fault(
         "a slot is free while a trainer still holds its batch",
         "scheduler/leases.py",
-        "if entry.holders or not entry.ready:",
-        "if not entry.ready:",
+        "if entry.lease_count or not entry.is_whole:",
+        "if not entry.is_whole:",
     ),
     Fault(
         "a batch that several hold is free when the first lets go",
         "scheduler/slot_pool.py",
-        "entry.holders -= 1",
-        "entry.holders = 0",
+        "entry.lease_count -= 1",
+        "entry.lease_count = 0",
     ),
     Fault(
         "slots of a trainer that died are written again",
         "scheduler/leases.py",
-        "entry.tainted = True",
-        "entry.tainted = False",
+        "entry.may_stay_mapped = True",
+        "entry.may_stay_mapped = False",
     ),
     Fault(
         "a slot that a forked child may see is written again",
         "scheduler/leases.py",
-        "entry.tainted |= number in event.retired",
-        "entry.tainted |= number not in event.numbers",
+        "entry.may_stay_mapped |= number in event.retired",
+        "entry.may_stay_mapped |= number not in event.numbers",
     ),
     Fault(
         "a slot is written again though its production failed half-way",
         "scheduler/scheduler.py",
-        "entry.tainted = True",
-        "entry.tainted = False",
+        "entry.may_stay_mapped = True",
+        "entry.may_stay_mapped = False",
     ),
     Fault(
         "what never may be written again goes back to the free slots",
         "scheduler/slot_pool.py",
-        "if entry.tainted:",
-        "if entry.tainted and not entry.ready:",
+        "if entry.may_stay_mapped:",
+        "if entry.may_stay_mapped and not entry.ready:",
     ),
     Fault(
         "memory has room for one slot more than it has",
         "scheduler/slot_pool.py",
-        "if self.used + slot_bytes <= self.memory_bytes and self._slots < self.most_slots:",
-        "if self.used <= self.memory_bytes and self._slots < self.most_slots:",
+        "if self.used_bytes + slot_bytes <= self.memory_bytes and self._slot_count < self.most_slots:",
+        "if self.used_bytes <= self.memory_bytes and self._slot_count < self.most_slots:",
     ),
     Fault(
         "the memory of slots that are over is not accounted as free",
         "scheduler/slot_pool.py",
-        "self.used -= slot_bytes",
-        "self.used -= 0",
+        "self.used_bytes -= slot_bytes",
+        "self.used_bytes -= 0",
     ),
     Fault(
         "a batch that gave way is still counted on",
         "scheduler/slot_pool.py",
-        "self.evicted.append(least)",
-        "self.evicted[:] = []",
+        "self.evicted_keys.append(least)",
+        "self.evicted_keys[:] = []",
     ),
     Fault(
         "the production of a stream that changed is sent as the new one's",
         "scheduler/scheduler.py",
-        "self._pool.disown(entry)  # what is still in production shows the old stream",
+        "self._pool.detach_batch(entry)  # what is still in production shows the old stream",
         "del entry",
     ),
     # --- credit and leases
@@ -88,13 +88,13 @@ FAULTS: Final = (
     Fault(
         "a session may lease more than its credit",
         "scheduler/session.py",
-        "return min(self.upto - self.sent, self.credit - self.held)",
+        "return min(self.upto - self.sent, self.credit - self.held_count)",
         "return self.upto - self.sent",
     ),
     Fault(
         "what a trainer holds over a seek does not count within its credit",
         "scheduler/session.py",
-        "return len(self.leases) + self.held_over",
+        "return len(self.leases) + self.held_over_count",
         "return len(self.leases)",
     ),
     Fault(
@@ -130,27 +130,36 @@ FAULTS: Final = (
     Fault(
         "whoever waits for company waits on when it is there",
         "scheduler/scheduler.py",
-        "if 0 < session.together <= len(there):",
-        "if 0 < session.together < len(there):",
+        "if 0 < session.gathering_count <= len(there):",
+        "if 0 < session.gathering_count < len(there):",
     ),
     Fault(
         "a draining daemon produces on",
         "scheduler/scheduler.py",
-        "while not self._draining and not self._load.is_full:",
-        "while not self._load.is_full:",
+        "while not self._is_draining and not self._workload.is_full:",
+        "while not self._workload.is_full:",
     ),
     # --- steps
     Fault(
         "a batch is sent twice",
         "scheduler/session.py",
-        "self.at = StepPosition(self.at.epoch, self.at.base, self.at.step + 1, self.at.steps)",
-        "self.at = StepPosition(self.at.epoch, self.at.base, self.at.step + (number != 3), self.at.steps)",
+        (
+            "self.position = StepPosition(self.position.epoch, self.position.base, self.position.step + 1, "
+            "self.position.steps)"
+        ),
+        (
+            "self.position = StepPosition(self.position.epoch, self.position.base, self.position.step + (number != "
+            "3), self.position.steps)"
+        ),
     ),
     Fault(
         "a rank's base is forgotten after its first step",
         "scheduler/session.py",
-        "self.at = StepPosition(self.at.epoch, self.at.base, self.at.step + 1, self.at.steps)",
-        "self.at = StepPosition(self.at.epoch, 0, self.at.step + 1, self.at.steps)",
+        (
+            "self.position = StepPosition(self.position.epoch, self.position.base, self.position.step + 1, "
+            "self.position.steps)"
+        ),
+        "self.position = StepPosition(self.position.epoch, 0, self.position.step + 1, self.position.steps)",
     ),
     Fault(
         "the base of an epoch is taken over into the next",
@@ -195,8 +204,8 @@ FAULTS: Final = (
     Fault(
         "the history of an epoch is taken over into the next",
         "scheduler/session.py",
-        "self.history, self.begin = (), 0",
-        "self.begin = 0",
+        "self.history, self.first_base = (), 0",
+        "self.first_base = 0",
     ),
     Fault(
         "the digest of what was taken leaves the place out",

@@ -27,7 +27,7 @@ from streamd.limits import (
     TASK_ROWS,
     WORKER_DESCRIPTORS,
 )
-from streamd.scheduler.admission import SchedulerLimits, ahead_slots, least_bytes
+from streamd.scheduler.admission import SchedulerLimits, compute_least_bytes, compute_production_slots
 
 DAEMON_BYTES: Final = 64 * MIB  # of its own, and what the soak saw is less; a worker as well
 WORKER_BYTES: Final = 64 * MIB
@@ -95,7 +95,7 @@ def need(trainers: int = TRAINERS) -> Need:
         * MIB
     )
     limits = SchedulerLimits(MEMORY, count)
-    return Need(one, count, easy, least_bytes(one, limits), room([one], limits))
+    return Need(one, count, easy, compute_least_bytes(one, limits), room([one], limits))
 
 
 def ram_bytes(need: Need) -> int:
@@ -116,7 +116,7 @@ def example() -> str:
 
 
 def _for_batches(found: Need) -> Iterator[tuple[str, str, str]]:
-    batch, ahead = found.shape.slot_bytes, ahead_slots(found.shape, SchedulerLimits(MEMORY, found.workers))
+    batch, ahead = found.shape.slot_bytes, compute_production_slots(found.shape, SchedulerLimits(MEMORY, found.workers))
     spread = f"{WANTED_PER_S:,} samples/s x {DECODE_S * 1000:g} ms each, shared by {TRAINERS} trainers"
     easy = f"(({TRAINERS} + 1) x {DEFAULT_CREDIT} + {ahead}) x a batch"
     fit = f"{found.room.at_ease} trainers, or {found.room.at_most} with fewer batches each"

@@ -14,7 +14,7 @@ from PIL import Image
 from streamd.cli.pack.workdir import Work
 from streamd.config import load_config
 from streamd.core.spec import PixelId
-from streamd.daemon.reload_plan import compare
+from streamd.daemon.reload_plan import compare_specs
 from streamd.daemon.streams import catalog
 from streamd.daemon.streams.catalog import list_samples, open_streams
 from streamd.daemon.streams.served_stream import ServedStream
@@ -81,7 +81,7 @@ def test_a_changed_setting_takes_effect_as_the_page_says(
     monkeypatch.chdir(folder)
     was, now = (served({**STREAM, "batch_size": 4, **said}, folder / "state") for said in CHANGES[key])
     transformed = ["train"] if was.transform != now.transform else []
-    kept = compare({"train": was.spec}, {"train": now.spec}, (), transformed).kept
+    kept = compare_specs({"train": was.spec}, {"train": now.spec}, (), transformed).kept
     effect = UNNOTICED if kept else AGAIN if was.spec.order_id == now.spec.order_id else ANEW
     assert ADVICE[key][1] == effect
 

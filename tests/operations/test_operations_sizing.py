@@ -9,12 +9,12 @@ from operations_table import PAGE, ROOT, prose
 
 from streamd.cli.check.trainers_that_fit import room
 from streamd.limits import DEFAULT_CREDIT, MIB, MIN_CREDIT
-from streamd.scheduler.admission import SchedulerLimits, ahead_slots
+from streamd.scheduler.admission import SchedulerLimits, compute_production_slots
 
 
 def test_the_formulas_give_what_the_daemon_admits() -> None:
     found, one, text = need(), shape(stream()), prose(PAGE.read_text(encoding="utf-8"))
-    ahead = ahead_slots(one, SchedulerLimits(MEMORY, found.workers))
+    ahead = compute_production_slots(one, SchedulerLimits(MEMORY, found.workers))
     by_formula = ((TRAINERS + 1) * DEFAULT_CREDIT + ahead) * one.slot_bytes
     assert 0 <= found.easy_bytes - by_formula < MIB
     assert f"(({TRAINERS} + 1) x {DEFAULT_CREDIT} + {ahead}) x a batch" in example()

@@ -16,20 +16,20 @@ from itertools import count
 from streamd.core.sampler import compute_index_ranges
 from streamd.core.spec import BatchKey, Cursor, StreamShape, UnevenPolicy
 from streamd.limits import TASKS_AHEAD_PER_WORKER
-from streamd.scheduler import SchedulerLimits, Window
+from streamd.scheduler import Scheduler, SchedulerLimits
 from streamd.scheduler.actions import (
     Action,
-    Admit,
+    AdmitSession,
     DropSlots,
-    Lend,
-    Produce,
-    Refuse,
+    LogWarning,
+    ProduceBatch,
+    RefuseSession,
     SendBatch,
     SendReceipt,
+    SetCredit,
     StopStream,
-    Warn,
 )
-from streamd.scheduler.admission import ahead_slots
+from streamd.scheduler.admission import compute_production_slots
 from streamd.scheduler.events import (
     BatchProduced,
     CreditGranted,
@@ -84,7 +84,7 @@ class Trainer:
     due: Iterator[Place | int] = field(default_factory=lambda: iter(()))  # batches, and an epoch's number for a receipt
     taken: list[Place] = field(default_factory=list)
     receipts: list[Cursor] = field(default_factory=list)
-    refused: Refuse | None = None
+    refused: RefuseSession | None = None
     stopped: StopStream | None = None
 
     @property
@@ -109,10 +109,10 @@ class World:
     def __init__(self, *shapes: StreamShape, memory: int = 64 * MIB, workers: int = 2, check: bool = True) -> None:
         self.shapes = {shape.name: shape for shape in shapes}
         self.limits, self.checking = SchedulerLimits(memory, workers), check
-        self.window = Window(shapes, self.limits)
+        self.window = Scheduler(shapes, self.limits)
         self.now_s = 0.0
         self.trainers: list[Trainer] = []
-        self.producing: deque[Produce] = deque()
+        self.producing: deque[ProduceBatch] = deque()
         self.made: list[BatchKey] = []  # everything that was ever given to the workers
         self.warnings: list[str] = []
         self.slots: dict[int, int] = {}  # serial -> bytes
@@ -169,7 +169,7 @@ class World:
         self.handle(BatchProduced(job.slot))
         return job.key
 
-    def fail(self, reason: str, *, stream: str = "train") -> tuple[Produce, list[Action]]:
+    def fail(self, reason: str, *, stream: str = "train") -> tuple[ProduceBatch, list[Action]]:
         """The oldest production of a stream fails."""
         job = next(job for job in self.producing if job.key.stream == stream)
         self.producing.remove(job)
@@ -266,7 +266,7 @@ class World:
         self.sound = False
         if isinstance(event, StreamChanged):
             self.paused.discard(event.stream)
-        actions = self.window.handle(event, self.now_s)
+        actions = self.window.handle_event(event, self.now_s)
         for action in actions:
             self._see(action)
         if self.checking:
@@ -281,13 +281,13 @@ class World:
 
     def _see(self, action: Action) -> None:  # noqa: C901 - one line an action
         match action:
-            case Lend(session, credit):
+            case SetCredit(session, credit):
                 self._of(session).credit = credit
-            case Admit(session, credit, cursor):
+            case AdmitSession(session, credit, cursor):
                 self._admit(self._of(session), credit, cursor)
-            case Refuse(session):
+            case RefuseSession(session):
                 self._of(session).refused = action
-            case Produce():
+            case ProduceBatch():
                 self._see_production(action)
             case SendBatch():
                 self._see_batch(action)
@@ -304,7 +304,7 @@ class World:
                     if trainer.held:
                         trainer.earlier[session] = trainer.held
                     trainer.held = {}
-            case Warn(text):
+            case LogWarning(text):
                 self.warnings.append(text)
 
     def _admit(self, trainer: Trainer, credit: int, joined: Cursor | None) -> None:
@@ -314,7 +314,7 @@ class World:
             trainer.epochs = None if trainer.epochs is None else joined.epoch + trainer.epochs
             trainer.due = trainer.way(self.shapes[trainer.stream].batches, joined)
 
-    def _see_production(self, action: Produce) -> None:
+    def _see_production(self, action: ProduceBatch) -> None:
         self.slots[action.slot] = action.slot_bytes
         self.lying[action.slot] = action.key
         assert action.key.stream not in self.paused, "nothing is begun of a stream that waits for its data"
@@ -343,7 +343,7 @@ class World:
         return now | {slot for each in self.trainers for held in each.earlier.values() for slot in held.values()}
 
     def check(self) -> None:
-        assert self.window.producing == len(self.producing)
+        assert self.window.producing_count == len(self.producing)
         if not self.draining and self.tasks < self.limits.workers * TASKS_AHEAD_PER_WORKER:
             self._check_no_worker_idles()
 
@@ -359,9 +359,11 @@ class World:
         for session in self.window.sessions:
             if session.shape.name in self.paused:
                 continue
-            missing = [key for key in session.ahead(session.room) if key not in self.window._pool.entries]
+            missing = [
+                key for key in session.upcoming_keys(session.sendable_count) if key not in self.window._pool.entries
+            ]
             running = sum(job.key.stream == session.shape.name for job in self.producing)
-            most = ahead_slots(session.shape, self.limits)
+            most = compute_production_slots(session.shape, self.limits)
             assert not missing or left < session.shape.slot_bytes or running >= most, f"{missing[0]} is not produced"
 
 

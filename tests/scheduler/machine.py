@@ -12,7 +12,7 @@ from itertools import count
 
 from driving import MIB, Trainer, World, train
 
-from streamd.scheduler.actions import Produce
+from streamd.scheduler.actions import ProduceBatch
 
 _MOMENT_S = 1e-9  # what rounding makes of no time
 
@@ -78,7 +78,7 @@ class Machine:
         self.loops = [Loop(pace) for pace in paces]
         self.made_s: list[float] = []  # when each batch was done
         self._task_s, self._tasks, self._idle, self._uneven = task_s, tasks, decoders, uneven
-        self._queue: deque[Produce] = deque()  # one entry a task that no decoder has begun
+        self._queue: deque[ProduceBatch] = deque()  # one entry a task that no decoder has begun
         self._left: Counter[int] = Counter()  # slot -> tasks not done
         self._seen = 0  # of all batches that were given to the decoders
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
@@ -137,7 +137,7 @@ class Machine:
         pace = loop.pace
         loop.trainer = self.world.subscribe(rank=pace.rank, world=pace.world, epochs=pace.epochs, credit=pace.credit)
 
-    def _decoded(self, job: Produce) -> None:
+    def _decoded(self, job: ProduceBatch) -> None:
         self._idle += 1
         self._left[job.slot] -= 1
         if not self._left[job.slot]:

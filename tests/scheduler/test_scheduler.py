@@ -10,8 +10,8 @@ from driving import MIB, World, epoch_of, steps_told, train
 
 from streamd.core.spec import BatchKey, Cursor, Segment, UnevenPolicy
 from streamd.limits import TASKS_AHEAD_PER_WORKER
-from streamd.scheduler import SchedulerLimits, Window
-from streamd.scheduler.actions import DropSlots, Produce, SendBatch, StopStream
+from streamd.scheduler import Scheduler, SchedulerLimits
+from streamd.scheduler.actions import DropSlots, ProduceBatch, SendBatch, StopStream
 from streamd.scheduler.events import (
     BatchProduced,
     CreditGranted,
@@ -69,17 +69,17 @@ def test_without_a_number_of_epochs_it_runs_on() -> None:
 
 
 def test_what_comes_together_is_answered_in_its_order_before_it_is_decided_what_is_produced_next() -> None:
-    window = Window([train(9)], SchedulerLimits(64 * MIB, workers=1))
+    window = Scheduler([train(9)], SchedulerLimits(64 * MIB, workers=1))
     wish = Subscribed(1, "train", 0, 1, "drop", 1, Cursor(), 4, resuming=False)
-    started = [action for action in window.handle(wish, 0.0) if isinstance(action, Produce)]
+    started = [action for action in window.handle_event(wish, 0.0) if isinstance(action, ProduceBatch)]
     assert [made.key.index for made in started] == [0, 1]
 
     came: list[Event] = [CreditGranted(1, 4), *(BatchProduced(made.slot) for made in started)]
-    actions = window.handle_all(came, 0.001)
+    actions = window.handle_events(came, 0.001)
 
-    assert [type(action) for action in actions[:3]] == [SendBatch, SendBatch, Produce]
+    assert [type(action) for action in actions[:3]] == [SendBatch, SendBatch, ProduceBatch]
     assert [action.slot for action in actions if isinstance(action, SendBatch)] == [made.slot for made in started]
-    assert [action.key.index for action in actions if isinstance(action, Produce)][:2] == [2, 3]
+    assert [action.key.index for action in actions if isinstance(action, ProduceBatch)][:2] == [2, 3]
 
 
 def test_nothing_is_sent_before_credit_is_granted_but_production_is_ahead() -> None:
@@ -150,7 +150,7 @@ def test_a_release_told_twice_frees_once() -> None:
     world.release(one, 0)
 
     assert other.held[0] == slot
-    assert world.window._pool.by_slot[slot].holders == 1
+    assert world.window._pool.by_slot[slot].lease_count == 1
 
 
 def test_progress_is_only_noted_and_never_runs_backwards() -> None:
@@ -179,7 +179,7 @@ def test_one_batch_for_several_trainers_lies_in_one_slot_until_the_last_lets_go(
     assert one.held == other.held
 
     world.take(one)
-    assert other.held[0] not in world.window._pool.free.get(MIB, [])
+    assert other.held[0] not in world.window._pool.free_slots.get(MIB, [])
     world.take(other)
     assert world.window._pool.by_slot.get(0) is None
 
@@ -287,7 +287,7 @@ def test_a_changed_stream_ends_its_sessions_and_serves_the_new_one_nothing_of_th
     assert old.stopped
     assert new.taken == new.batches_of_all(5)
     assert other.taken == other.batches_of_all(9)
-    assert world.window.producing == world.window._load._tasks == 0
+    assert world.window.producing_count == world.window._workload._tasks_running == 0
 
 
 def test_a_stream_taken_away_while_it_is_produced_leaves_no_worker_counted_as_busy() -> None:
@@ -302,7 +302,7 @@ def test_a_stream_taken_away_while_it_is_produced_leaves_no_worker_counted_as_bu
     world.run(other)
 
     assert other.taken == other.batches_of_all(9)
-    assert world.window._load._tasks == 0
+    assert world.window._workload._tasks_running == 0
 
 
 def test_a_production_of_the_old_stream_that_fails_late_does_not_stop_the_new_one() -> None:
@@ -333,12 +333,12 @@ def test_idle_memory_goes_back_half_a_minute_after_the_last_session() -> None:
     world = World(train(9))
     trainer = world.subscribe()
     world.run()
-    assert world.window.deadline() is None
+    assert world.window.next_deadline_s() is None
 
     world.now_s = 100.0
     world.end(trainer, lost=False)
     assert world.window.used_bytes > 0
-    assert world.window.deadline() == 130.0
+    assert world.window.next_deadline_s() == 130.0
     world.now_s = 129.0
     assert world.handle(TimePassed()) == []
     world.now_s = 130.0
@@ -346,7 +346,7 @@ def test_idle_memory_goes_back_half_a_minute_after_the_last_session() -> None:
 
     assert [type(action) for action in dropped] == [DropSlots]
     assert world.window.used_bytes == 0
-    assert world.window.deadline() is None
+    assert world.window.next_deadline_s() is None
 
 
 def test_a_new_session_puts_the_giving_back_off() -> None:
@@ -354,17 +354,17 @@ def test_a_new_session_puts_the_giving_back_off() -> None:
     first = world.subscribe()
     world.run()
     world.end(first, lost=False)
-    assert world.window.deadline() is not None
+    assert world.window.next_deadline_s() is not None
 
     world.subscribe(epochs=0)
 
-    assert world.window.deadline() is None
+    assert world.window.next_deadline_s() is None
     world.now_s = 1000.0
     assert world.handle(TimePassed()) == []
 
 
 def test_a_window_that_nobody_has_used_has_no_deadline() -> None:
-    assert World(train(9)).window.deadline() is None
+    assert World(train(9)).window.next_deadline_s() is None
 
 
 def test_the_first_batch_is_given_to_the_workers_by_the_subscription_itself() -> None:
@@ -372,4 +372,4 @@ def test_the_first_batch_is_given_to_the_workers_by_the_subscription_itself() ->
 
     world.subscribe()
 
-    assert world.producing[0] == Produce(BatchKey("train", 0, 0), 1, MIB)
+    assert world.producing[0] == ProduceBatch(BatchKey("train", 0, 0), 1, MIB)

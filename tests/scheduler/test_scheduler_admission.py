@@ -8,17 +8,17 @@ from driving import MIB, World, train
 from streamd.core.spec import Cursor, StreamShape, UnevenPolicy
 from streamd.limits import MAX_CREDIT, MAX_SLOTS
 from streamd.scheduler.admission import (
-    RETRY_S,
-    Denial,
-    Grant,
+    ADMISSION_RETRY_S,
+    AdmissionDenial,
+    AdmissionGrant,
     SchedulerLimits,
-    admit,
-    ahead_slots,
-    tasks_ahead,
-    working_bytes,
+    admit_session,
+    compute_production_bytes,
+    compute_production_slots,
+    compute_tasks_per_worker,
 )
 from streamd.scheduler.events import ProgressReported, Subscribed
-from streamd.scheduler.session import Session
+from streamd.scheduler.session import ScheduledSession
 
 SHAPE = train(100)
 WORKERS = 2  # five slots in production
@@ -30,18 +30,20 @@ def wish(
     return Subscribed(number, "train", 0, world, uneven, 1, Cursor(), credit, resuming)
 
 
-def session(number: int, credit: int, *, held: int = 0, shape: StreamShape = SHAPE) -> Session:
-    made = Session.of(wish(number=number), shape, credit)
+def session(number: int, credit: int, *, held: int = 0, shape: StreamShape = SHAPE) -> ScheduledSession:
+    made = ScheduledSession.from_subscription(wish(number=number), shape, credit)
     made.leases = {number: number for number in range(held)}
     return made
 
 
-def ask(memory_mib: int, *sessions: Session, event: Subscribed | None = None) -> Grant | Denial:
-    return admit(event or wish(), SHAPE, sessions, SchedulerLimits(memory_mib * MIB, WORKERS))
+def ask(
+    memory_mib: int, *sessions: ScheduledSession, event: Subscribed | None = None
+) -> AdmissionGrant | AdmissionDenial:
+    return admit_session(event or wish(), SHAPE, sessions, SchedulerLimits(memory_mib * MIB, WORKERS))
 
 
-def denied(verdict: Grant | Denial) -> Denial:
-    assert isinstance(verdict, Denial)
+def denied(verdict: AdmissionGrant | AdmissionDenial) -> AdmissionDenial:
+    assert isinstance(verdict, AdmissionDenial)
     return verdict
 
 
@@ -49,48 +51,48 @@ def denied(verdict: Grant | Denial) -> Denial:
     ("tasks", "workers", "slots"), [(1, 2, 17), (1, 16, 129), (2, 2, 9), (3, 2, 7), (4, 2, 5), (64, 2, 2)]
 )
 def test_the_workers_fill_eight_tasks_each_and_one_batch_more(tasks: int, workers: int, slots: int) -> None:
-    assert ahead_slots(train(9, tasks=tasks), SchedulerLimits(1 << 40, workers)) == slots
+    assert compute_production_slots(train(9, tasks=tasks), SchedulerLimits(1 << 40, workers)) == slots
 
 
 @pytest.mark.parametrize(("memory", "slots"), [(800, 17), (100, 12), (48, 6), (40, 5), (8, 5)])
 def test_more_than_two_tasks_each_take_an_eighth_of_the_memory_at_most(memory: int, slots: int) -> None:
-    assert ahead_slots(SHAPE, SchedulerLimits(memory * MIB, WORKERS)) == slots
+    assert compute_production_slots(SHAPE, SchedulerLimits(memory * MIB, WORKERS)) == slots
 
 
 @pytest.mark.parametrize(
     ("task_s", "tasks"), [(0.0, 2), (1e-9, 8), (0.003, 8), (0.006, 4), (0.009, 2), (0.02, 2), (10.0, 2)]
 )
 def test_cheap_tasks_lie_with_a_worker_in_numbers_and_dear_ones_by_two(task_s: float, tasks: int) -> None:
-    assert tasks_ahead(task_s) == tasks
+    assert compute_tasks_per_worker(task_s) == tasks
 
 
 @pytest.mark.parametrize(("memory", "slots"), [(7, 5), (6, 4), (4, 2), (3, 1), (1, 1)])
 def test_where_memory_is_small_production_leaves_two_slots_to_a_session(memory: int, slots: int) -> None:
-    assert ahead_slots(SHAPE, SchedulerLimits(memory * MIB, WORKERS)) == slots
+    assert compute_production_slots(SHAPE, SchedulerLimits(memory * MIB, WORKERS)) == slots
 
 
 def test_the_workers_memory_is_that_of_the_largest_stream_in_use() -> None:
     large = train(9, name="large", slot_bytes=4 * MIB)
 
-    assert working_bytes([], SchedulerLimits(40 * MIB, WORKERS), SHAPE) == 5 * MIB
-    assert working_bytes([session(1, 2, shape=large)], SchedulerLimits(40 * MIB, WORKERS), SHAPE) == 20 * MIB
+    assert compute_production_bytes([], SchedulerLimits(40 * MIB, WORKERS), SHAPE) == 5 * MIB
+    assert compute_production_bytes([session(1, 2, shape=large)], SchedulerLimits(40 * MIB, WORKERS), SHAPE) == 20 * MIB
 
 
 def test_a_session_gets_the_credit_it_wants_where_memory_permits() -> None:
-    assert ask(5 + 16) == Grant(8, {})
+    assert ask(5 + 16) == AdmissionGrant(8, {})
 
 
 def test_a_session_gets_no_more_than_half_of_what_is_free_and_two_at_least() -> None:
-    assert ask(5 + 15) == Grant(7, {})
-    assert ask(5 + 3) == Grant(2, {})
-    assert ask(5 + 2) == Grant(2, {})
+    assert ask(5 + 15) == AdmissionGrant(7, {})
+    assert ask(5 + 3) == AdmissionGrant(2, {})
+    assert ask(5 + 2) == AdmissionGrant(2, {})
 
 
 @pytest.mark.parametrize(("slots", "trainers"), [(4, 2), (8, 3), (16, 4), (64, 10)])
 def test_trainers_that_hold_all_they_got_leave_room_for_the_next(slots: int, trainers: int) -> None:
-    sessions: list[Session] = []
-    while isinstance(verdict := ask(5 + slots, *sessions, event=wish(number=len(sessions))), Grant):
-        for number, credit in verdict.shrunk.items():
+    sessions: list[ScheduledSession] = []
+    while isinstance(verdict := ask(5 + slots, *sessions, event=wish(number=len(sessions))), AdmissionGrant):
+        for number, credit in verdict.shrunk_credits.items():
             sessions[number].credit = credit
         sessions.append(session(len(sessions), verdict.credit, held=verdict.credit))
 
@@ -102,18 +104,18 @@ def test_slots_are_as_scarce_as_memory_since_each_is_a_descriptor() -> None:
     rest = [session(number, 500) for number in range(2, 8)]
     free = MAX_SLOTS - 17 - MAX_CREDIT - 6 * 500
 
-    assert ask(1 << 20, first, *rest, event=wish(MAX_CREDIT)) == Grant(free // 2 + 256, {1: 512})
+    assert ask(1 << 20, first, *rest, event=wish(MAX_CREDIT)) == AdmissionGrant(free // 2 + 256, {1: 512})
 
 
 @pytest.mark.parametrize(("wanted", "credit"), [(-5, 2), (0, 2), (1, 2), (1 << 20, MAX_CREDIT)])
 def test_credit_is_at_least_two_and_bounded(wanted: int, credit: int) -> None:
-    assert ask(1 << 20, event=wish(wanted)) == Grant(credit, {})
+    assert ask(1 << 20, event=wish(wanted)) == AdmissionGrant(credit, {})
 
 
 def test_a_stream_that_does_not_fit_at_all_is_refused_with_the_arithmetic() -> None:
     no = denied(ask(2))
 
-    assert no.why == "memory"
+    assert no.refusal == "memory"
     assert no.retry_s is None
     assert "one batch takes 1.0 MiB" in no.text
     assert "come to 3.0 MiB" in no.text
@@ -122,26 +124,27 @@ def test_a_stream_that_does_not_fit_at_all_is_refused_with_the_arithmetic() -> N
 
 
 def test_what_the_message_advises_is_enough() -> None:
-    no = denied(admit(wish(), train(100, slot_bytes=5 * MIB + 4096), [], SchedulerLimits(11 * MIB, WORKERS)))
+    no = denied(admit_session(wish(), train(100, slot_bytes=5 * MIB + 4096), [], SchedulerLimits(11 * MIB, WORKERS)))
     advised = int(no.text.split("at least ")[1].split("MiB")[0])
 
     assert advised > 11
     assert isinstance(
-        admit(wish(), train(100, slot_bytes=5 * MIB + 4096), [], SchedulerLimits(advised * MIB, WORKERS)), Grant
+        admit_session(wish(), train(100, slot_bytes=5 * MIB + 4096), [], SchedulerLimits(advised * MIB, WORKERS)),
+        AdmissionGrant,
     )
 
 
 def test_the_newcomer_takes_less_before_others_shrink() -> None:
-    assert ask(5 + 8 + 4, session(1, 8)) == Grant(2, {})
-    assert ask(5 + 8 + 6, session(1, 8)) == Grant(3, {})
+    assert ask(5 + 8 + 4, session(1, 8)) == AdmissionGrant(2, {})
+    assert ask(5 + 8 + 6, session(1, 8)) == AdmissionGrant(3, {})
 
 
 def test_credit_shrinks_to_two_before_anything_is_refused() -> None:
     one, two = session(1, 8), session(2, 8)
 
-    assert ask(5 + 12, one, two) == Grant(2, {1: 4, 2: 4})
-    assert ask(5 + 6, one, two) == Grant(2, {1: 2, 2: 2})
-    assert isinstance(ask(5 + 5, one, two), Denial)
+    assert ask(5 + 12, one, two) == AdmissionGrant(2, {1: 4, 2: 4})
+    assert ask(5 + 6, one, two) == AdmissionGrant(2, {1: 2, 2: 2})
+    assert isinstance(ask(5 + 5, one, two), AdmissionDenial)
 
 
 def test_the_decision_itself_changes_nobody() -> None:
@@ -155,7 +158,7 @@ def test_the_decision_itself_changes_nobody() -> None:
 def test_nobody_shrinks_for_a_newcomer_that_cannot_be_let_in_anyway() -> None:
     no = denied(ask(5 + 3, session(1, 8), event=wish(resuming=True)))
 
-    assert no.shrunk == {}
+    assert no.shrunk_credits == {}
 
 
 def test_a_full_house_refuses_the_new_for_good_and_the_resuming_for_a_while() -> None:
@@ -163,41 +166,45 @@ def test_a_full_house_refuses_the_new_for_good_and_the_resuming_for_a_while() ->
     resuming = denied(ask(5 + 3, session(1, 2), event=wish(resuming=True)))
 
     assert new.retry_s is None
-    assert resuming.retry_s == RETRY_S
+    assert resuming.retry_s == ADMISSION_RETRY_S
     assert "beside the 1 sessions that are here" in new.text
     assert "set memory to at least 9MiB" in new.text
-    assert isinstance(ask(9, session(1, 2)), Grant)
+    assert isinstance(ask(9, session(1, 2)), AdmissionGrant)
 
 
 def test_batches_that_are_held_beyond_a_shrunk_credit_are_waited_for() -> None:
     holder = session(1, 8, held=8)
     no = denied(ask(5 + 9, holder))
 
-    assert no.retry_s == RETRY_S
-    assert no.shrunk == {1: 4}
+    assert no.retry_s == ADMISSION_RETRY_S
+    assert no.shrunk_credits == {1: 4}
     assert "give back" in no.text
 
     holder.credit = 4
     holder.leases = {number: number for number in range(4)}
-    assert ask(5 + 9, holder) == Grant(2, {})
+    assert ask(5 + 9, holder) == AdmissionGrant(2, {})
 
 
 def test_more_ranks_than_batches_are_refused_where_steps_are_dropped() -> None:
-    no = denied(admit(wish(world=101), SHAPE, [], SchedulerLimits(99 * MIB, WORKERS)))
+    no = denied(admit_session(wish(world=101), SHAPE, [], SchedulerLimits(99 * MIB, WORKERS)))
 
-    assert no.why == "usage"
+    assert no.refusal == "usage"
     assert no.retry_s is None
     assert "world 101 is more than the 100 batches" in no.text
-    assert isinstance(admit(wish(world=100), SHAPE, [], SchedulerLimits(99 * MIB, WORKERS)), Grant)
+    assert isinstance(admit_session(wish(world=100), SHAPE, [], SchedulerLimits(99 * MIB, WORKERS)), AdmissionGrant)
 
 
 def test_more_ranks_than_batches_are_let_in_where_steps_are_padded() -> None:
-    assert isinstance(admit(wish(world=101, uneven="pad"), SHAPE, [], SchedulerLimits(99 * MIB, WORKERS)), Grant)
+    assert isinstance(
+        admit_session(wish(world=101, uneven="pad"), SHAPE, [], SchedulerLimits(99 * MIB, WORKERS)), AdmissionGrant
+    )
 
 
 @pytest.mark.parametrize("uneven", ["drop", "pad"])
 def test_a_stream_without_a_batch_is_refused(uneven: UnevenPolicy) -> None:
-    assert denied(admit(wish(uneven=uneven), train(0), [], SchedulerLimits(99 * MIB, WORKERS))).why == "usage"
+    assert (
+        denied(admit_session(wish(uneven=uneven), train(0), [], SchedulerLimits(99 * MIB, WORKERS))).refusal == "usage"
+    )
 
 
 def test_the_window_shrinks_others_says_so_and_lets_the_newcomer_in() -> None:
@@ -216,7 +223,7 @@ def test_a_refused_session_does_not_come_to_be() -> None:
     trainer = world.subscribe()
 
     assert trainer.refused is not None
-    assert trainer.refused.why == "memory"
+    assert trainer.refused.refusal == "memory"
     assert world.window.sessions == ()
     assert not world.made
 
@@ -229,7 +236,7 @@ def test_a_newcomer_comes_in_when_those_before_it_have_given_batches_back() -> N
     assert [each.credit for each in holders] == [3, 2]
     late = world.subscribe(credit=8)
     assert late.refused is not None
-    assert late.refused.retry_s == RETRY_S
+    assert late.refused.retry_s == ADMISSION_RETRY_S
 
     world.take(holders[0])
 

@@ -8,7 +8,7 @@ import pytest
 from driving import MIB, Trainer, World, train, wander
 
 from streamd.core.spec import StreamShape, UnevenPolicy
-from streamd.scheduler.admission import SchedulerLimits, ahead_slots
+from streamd.scheduler.admission import SchedulerLimits, compute_production_slots
 
 RUNS = 200
 SIZES = (MIB, 2 * MIB, 3 * MIB + 4096)
@@ -53,4 +53,4 @@ def test_whatever_happens_every_trainer_gets_its_batches_once_in_order_and_no_ru
 def test_at_the_smallest_memory_one_batch_is_in_production_at_a_time() -> None:
     shape = train(8)
 
-    assert ahead_slots(shape, SchedulerLimits(smallest([shape]), workers=4)) == 1
+    assert compute_production_slots(shape, SchedulerLimits(smallest([shape]), workers=4)) == 1

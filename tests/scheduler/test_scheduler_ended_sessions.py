@@ -5,7 +5,7 @@ from __future__ import annotations
 from driving import MIB, train
 
 from streamd.core.spec import Cursor
-from streamd.scheduler.ended_sessions import EndedSessions, HeldOver
+from streamd.scheduler.ended_sessions import EndedSessions, HeldOverMemory
 from streamd.scheduler.events import Subscribed
 
 
@@ -15,28 +15,28 @@ def wish(*earlier: int) -> Subscribed:
 
 def test_a_session_that_holds_nothing_is_not_kept() -> None:
     ended = EndedSessions()
-    ended.add(1, MIB, {})
-    ended.add(2, MIB, {0: 5, 1: 6})
+    ended.add_session(1, MIB, {})
+    ended.add_session(2, MIB, {0: 5, 1: 6})
     assert list(ended) == [2]
     assert ended[2].held_bytes == 2 * MIB
-    assert ended.remove(2) is not None
-    assert (len(ended), ended.remove(2)) == (0, None)
+    assert ended.remove_session(2) is not None
+    assert (len(ended), ended.remove_session(2)) == (0, None)
 
 
 def test_what_a_trainer_names_is_its_own_unless_it_is_unknown_counted_elsewhere_or_of_another_size() -> None:
     ended = EndedSessions()
     for session, slot_bytes in ((1, MIB), (2, MIB), (3, 2 * MIB), (4, MIB)):
-        ended.add(session, slot_bytes, {0: session})
-    ended[2].heir = 7
-    assert list(ended.inherited(wish(1, 2, 3, 99), train(9), {7})) == [1]
-    assert list(ended.inherited(wish(1, 2), train(9), set())) == [1, 2]
+        ended.add_session(session, slot_bytes, {0: session})
+    ended[2].successor = 7
+    assert list(ended.find_inherited(wish(1, 2, 3, 99), train(9), {7})) == [1]
+    assert list(ended.find_inherited(wish(1, 2), train(9), set())) == [1, 2]
 
 
 def test_what_is_held_counts_apart_or_with_a_session_that_is_here_or_comes() -> None:
     ended = EndedSessions()
     for session in (1, 2, 3):
-        ended.add(session, MIB, {0: session, 1: session + 10})
-    ended[1].heir = 7
-    assert ended.beside({7}) == HeldOver(4 * MIB, 4)
-    assert ended.beside({7}, {2: ended[2]}) == HeldOver(2 * MIB, 2, 2)
-    assert ended.beside(set()) == HeldOver(6 * MIB, 6)
+        ended.add_session(session, MIB, {0: session, 1: session + 10})
+    ended[1].successor = 7
+    assert ended.count_held_over({7}) == HeldOverMemory(4 * MIB, 4)
+    assert ended.count_held_over({7}, {2: ended[2]}) == HeldOverMemory(2 * MIB, 2, 2)
+    assert ended.count_held_over(set()) == HeldOverMemory(6 * MIB, 6)

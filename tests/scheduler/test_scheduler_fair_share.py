@@ -8,8 +8,15 @@ from driving import train
 from streamd.core.spec import BatchKey, Cursor, Segment
 from streamd.limits import CATCH_UP_S
 from streamd.scheduler.events import Subscribed
-from streamd.scheduler.fair_share import charge, chasers, choose_batch, find_wanted_batches, leaders, waiting_sessions
-from streamd.scheduler.session import Session
+from streamd.scheduler.fair_share import (
+    charge_sessions,
+    choose_batch,
+    choose_chasers,
+    find_wanted_batches,
+    pair_followers_with_leaders,
+    waiting_sessions,
+)
+from streamd.scheduler.session import ScheduledSession
 
 SHAPE = train(10_000)
 LARGE = train(10_000, name="large", tasks=4)
@@ -24,11 +31,11 @@ def session(
     rank: int = 0,
     world: int = 1,
     large: bool = False,
-) -> Session:
+) -> ScheduledSession:
     shape = LARGE if large else SHAPE
     history = (Segment(0, at // world, rank, world),) if at else ()
     event = Subscribed(number, shape.name, rank, world, "drop", epochs, Cursor(epoch, history), 4, resuming=False)
-    made = Session.of(event, shape, 4)
+    made = ScheduledSession.from_subscription(event, shape, 4)
     made.upto = 4
     return made
 
@@ -70,7 +77,7 @@ def test_nobody_wishes_beyond_what_production_looks_ahead() -> None:
 
 def test_a_chaser_that_asks_wishes_beyond_its_credit_as_well_and_one_that_rests_does_not() -> None:
     leader, chaser = session(1, 20), session(2, 0)
-    chaser.chasing = leader.id
+    chaser.chased_session = leader.id
     pool = {key(index) for index in range(5)}
 
     near, _, in_reach = find_wanted_batches([leader, chaser], lambda _: 3, pool.__contains__)
@@ -82,7 +89,7 @@ def test_a_chaser_that_asks_wishes_beyond_its_credit_as_well_and_one_that_rests_
 
 def test_who_has_had_the_least_is_next() -> None:
     one, two = session(1, 5), session(2, 900)
-    one.turn, two.turn = 7.0, 6.0
+    one.virtual_time, two.virtual_time = 7.0, 6.0
     groups = {key(5): [one], key(900): [two]}
 
     assert choose_batch(groups, [], {}, 0.0) == (key(900), 0.0)
@@ -91,23 +98,23 @@ def test_who_has_had_the_least_is_next() -> None:
 def test_a_group_pays_once_its_members_in_parts_and_larger_batches_cost_more() -> None:
     one, two, three, large = session(1, 5), session(2, 5), session(3, 5), session(4, 5, large=True)
 
-    assert charge([one, two, three], 10.0) == 10.0
-    charge([large], 10.0)
+    assert charge_sessions([one, two, three], 10.0) == 10.0
+    charge_sessions([large], 10.0)
 
-    assert one.turn == two.turn == three.turn == pytest.approx(10 + 1 / 3)
-    assert large.turn == 14.0
+    assert one.virtual_time == two.virtual_time == three.virtual_time == pytest.approx(10 + 1 / 3)
+    assert large.virtual_time == 14.0
 
 
 def test_the_scheduler_clock_never_runs_backwards() -> None:
     late = session(1, 5)
 
-    assert charge([late], 50.0) == 50.0
-    assert charge([late], 50.0) == 51.0
+    assert charge_sessions([late], 50.0) == 50.0
+    assert charge_sessions([late], 50.0) == 51.0
 
 
 def test_a_chaser_is_served_first_and_its_price_is_told() -> None:
     leader, follower = session(1, 500), session(2, 5)
-    follower.turn = 100.0
+    follower.virtual_time = 100.0
     groups = {key(500): [leader], key(5): [follower]}
 
     assert choose_batch(groups, [follower], {"train": 0.25}, 0.0) == (key(5), 0.25)
@@ -115,11 +122,11 @@ def test_a_chaser_is_served_first_and_its_price_is_told() -> None:
 
 def test_a_chaser_is_served_first_only_while_everyone_else_can_afford_it() -> None:
     leader, bystander, follower = session(1, 500), session(3, 7, large=True), session(2, 5)
-    follower.turn = 100.0
+    follower.virtual_time = 100.0
     groups = {key(500): [leader], key(5): [follower], BatchKey("large", 0, 7): [bystander]}
     assert choose_batch(groups, [follower], {"train": 0.25}, 0.0)[0] == key(5)
 
-    bystander.lost_s = CATCH_UP_S - 0.1
+    bystander.catch_up_cost_s = CATCH_UP_S - 0.1
 
     assert choose_batch(groups, [follower], {"train": 0.25}, 0.0) == (key(500), 0.0)
 
@@ -144,14 +151,14 @@ def test_the_leader_is_the_nearest_ahead() -> None:
     near, far, last = session(1, 50), session(2, 90), session(3, 5)
     beyond = session(4, 0, epoch=1, epochs=2)
 
-    assert leaders([near, far, beyond, last]) == [(last, near), (near, far), (far, beyond)]
+    assert pair_followers_with_leaders([near, far, beyond, last]) == [(last, near), (near, far), (far, beyond)]
 
 
 def test_sessions_level_with_each_other_do_not_lead_each_other() -> None:
     one, two, ahead = session(1, 5), session(2, 5), session(3, 9)
 
-    assert leaders([one, two]) == []
-    assert leaders([one, two, ahead]) == [(one, ahead), (two, ahead)]
+    assert pair_followers_with_leaders([one, two]) == []
+    assert pair_followers_with_leaders([one, two, ahead]) == [(one, ahead), (two, ahead)]
 
 
 @pytest.mark.parametrize(
@@ -163,24 +170,24 @@ def test_sessions_level_with_each_other_do_not_lead_each_other() -> None:
     ],
     ids=["another world", "another stream", "at its end"],
 )
-def test_only_who_walks_the_same_steps_leads(other: Session) -> None:
-    assert leaders([session(1, 5), other]) == []
+def test_only_who_walks_the_same_steps_leads(other: ScheduledSession) -> None:
+    assert pair_followers_with_leaders([session(1, 5), other]) == []
 
 
 def test_a_follower_is_brought_level_when_the_leader_can_afford_it() -> None:
     leader, follower = session(1, 505), session(2, 5)
 
-    assert chasers([leader, follower], (), {"train": CATCH_UP_S / 500}, 0.0) == [follower]
-    assert follower.chasing == 1
+    assert choose_chasers([leader, follower], (), {"train": CATCH_UP_S / 500}, 0.0) == [follower]
+    assert follower.chased_session == 1
 
 
 def test_a_follower_too_far_behind_is_not_and_is_looked_at_again_after_a_second() -> None:
     leader, follower = session(1, 505), session(2, 5)
     too_dear, cheap = {"train": 1.01 * CATCH_UP_S / 500}, {"train": 0.001}
 
-    assert chasers([leader, follower], (), too_dear, 0.0) == []
-    assert chasers([leader, follower], (), cheap, 0.9) == []
-    assert chasers([leader, follower], (), cheap, 1.0) == [follower]
+    assert choose_chasers([leader, follower], (), too_dear, 0.0) == []
+    assert choose_chasers([leader, follower], (), cheap, 0.9) == []
+    assert choose_chasers([leader, follower], (), cheap, 1.0) == [follower]
 
 
 def test_batches_that_lie_ready_cost_a_follower_nothing() -> None:
@@ -188,8 +195,8 @@ def test_batches_that_lie_ready_cost_a_follower_nothing() -> None:
 
     ready = [key(index) for index in (*range(5, 400), 505, 506)]
 
-    assert chasers([leader, follower], ready, {"train": 0.09}, 0.0) == [follower]
-    assert chasers([leader, session(3, 5)], ready[-2:], {"train": 0.09}, 0.0) == []
+    assert choose_chasers([leader, follower], ready, {"train": 0.09}, 0.0) == [follower]
+    assert choose_chasers([leader, session(3, 5)], ready[-2:], {"train": 0.09}, 0.0) == []
 
 
 @pytest.mark.parametrize(("epochs", "chasing"), [(1, False), (2, False), (3, True), (None, True)])
@@ -199,64 +206,64 @@ def test_who_cannot_draw_level_in_one_epoch_does_it_in_several_if_there_are_so_m
     leader, follower = session(1, 505, epochs=epochs), session(2, 5, epochs=None)
     costs_s = {"train": 2.5 * CATCH_UP_S / 500}
 
-    assert chasers([leader, follower], (), costs_s, 0.0) == [follower][: int(chasing)]
+    assert choose_chasers([leader, follower], (), costs_s, 0.0) == [follower][: int(chasing)]
 
 
 def test_the_one_who_ends_first_says_how_many_epochs_are_left() -> None:
     leader, follower = session(1, 505, epochs=None), session(2, 5, epochs=2)
 
-    assert chasers([leader, follower], (), {"train": 2.5 * CATCH_UP_S / 500}, 0.0) == []
+    assert choose_chasers([leader, follower], (), {"train": 2.5 * CATCH_UP_S / 500}, 0.0) == []
 
 
 def test_a_follower_in_the_epoch_before_is_brought_level_too() -> None:
     leader, follower = session(1, 100, epoch=1, epochs=2), session(2, 9900, epochs=2)
 
-    assert chasers([leader, follower], (), {"train": CATCH_UP_S / 200}, 0.0) == [follower]
-    follower.chasing = None
-    assert chasers([leader, follower], (), {"train": 1.01 * CATCH_UP_S / 200}, 9.0) == []
+    assert choose_chasers([leader, follower], (), {"train": CATCH_UP_S / 200}, 0.0) == [follower]
+    follower.chased_session = None
+    assert choose_chasers([leader, follower], (), {"train": 1.01 * CATCH_UP_S / 200}, 9.0) == []
 
 
 def test_nobody_is_brought_level_with_what_lies_beyond_its_last_epoch() -> None:
     leader, follower = session(1, 100, epoch=1, epochs=2), session(2, 9900, epochs=1)
 
-    assert chasers([leader, follower], (), {"train": 0.001}, 0.0) == []
+    assert choose_chasers([leader, follower], (), {"train": 0.001}, 0.0) == []
 
 
 def test_a_leader_is_not_asked_for_what_it_cannot_get_back_before_the_end() -> None:
-    assert chasers([session(1, 9700), session(2, 9300)], (), {"train": 0.001}, 0.0) == []
-    assert chasers([session(1, 9700, epochs=2), session(2, 9300, epochs=2)], (), {"train": 0.001}, 0.0) != []
+    assert choose_chasers([session(1, 9700), session(2, 9300)], (), {"train": 0.001}, 0.0) == []
+    assert choose_chasers([session(1, 9700, epochs=2), session(2, 9300, epochs=2)], (), {"train": 0.001}, 0.0) != []
 
 
 def test_what_the_leader_has_lost_already_counts() -> None:
     leader, follower = session(1, 505), session(2, 5)
-    leader.lost_s = CATCH_UP_S / 2
+    leader.catch_up_cost_s = CATCH_UP_S / 2
 
-    assert chasers([leader, follower], (), {"train": 0.6 * CATCH_UP_S / 500}, 0.0) == []
+    assert choose_chasers([leader, follower], (), {"train": 0.6 * CATCH_UP_S / 500}, 0.0) == []
 
 
 def test_a_leader_that_has_lost_all_it_may_is_chased_no_more() -> None:
     leader, follower = session(1, 505), session(2, 5)
     costs_s = {"train": 0.001}
-    chasers([leader, follower], (), costs_s, 0.0)
-    leader.lost_s = CATCH_UP_S
+    choose_chasers([leader, follower], (), costs_s, 0.0)
+    leader.catch_up_cost_s = CATCH_UP_S
 
-    assert chasers([leader, follower], (), costs_s, 0.1) == []
-    assert follower.chasing is None
+    assert choose_chasers([leader, follower], (), costs_s, 0.1) == []
+    assert follower.chased_session is None
 
 
 def test_a_chaser_that_has_drawn_level_chases_no_more() -> None:
     leader, follower = session(1, 6), session(2, 5)
-    chasers([leader, follower], (), {"train": 0.001}, 0.0)
-    follower.send(1)
+    choose_chasers([leader, follower], (), {"train": 0.001}, 0.0)
+    follower.lease_next_batch(1)
 
-    assert chasers([leader, follower], (), {"train": 0.001}, 0.1) == []
-    assert follower.chasing is None
+    assert choose_chasers([leader, follower], (), {"train": 0.001}, 0.1) == []
+    assert follower.chased_session is None
 
 
 def test_a_chaser_whose_leader_changes_is_looked_at_at_once() -> None:
     leader, follower = session(1, 505), session(2, 5)
-    chasers([leader, follower], (), {"train": 0.001}, 0.0)
+    choose_chasers([leader, follower], (), {"train": 0.001}, 0.0)
     nearer = session(3, 400)
 
-    assert follower in chasers([leader, nearer, follower], (), {"train": 0.001}, 0.1)
-    assert follower.chasing == 3
+    assert follower in choose_chasers([leader, nearer, follower], (), {"train": 0.001}, 0.1)
+    assert follower.chased_session == 3

@@ -52,7 +52,7 @@ def test_nobody_ever_loses_more_than_the_bound_for_those_behind() -> None:
 
     def watch() -> bool:
         nonlocal most_lost_s
-        most_lost_s = max(most_lost_s, *(session.lost_s for session in world.window.sessions))
+        most_lost_s = max(most_lost_s, *(session.catch_up_cost_s for session in world.window.sessions))
         return len(trainers[0].taken) >= 1500
 
     world.run(cost_s=COST_S, until=watch)
@@ -64,11 +64,11 @@ def test_what_is_lost_is_forgiven_with_the_epoch() -> None:
     world = World(train(1000), check=False)
     leader, follower = world.subscribe(epochs=2, cursor=at(500)), world.subscribe(epochs=2, cursor=at(100))
     world.run(cost_s=COST_S, until=lambda: len(follower.taken) >= 200)
-    assert world.window.sessions[0].lost_s > 1.0
+    assert world.window.sessions[0].catch_up_cost_s > 1.0
 
     world.run(cost_s=COST_S, until=lambda: leader.taken[-1][0] == 1)
 
-    assert world.window.sessions[0].lost_s < 1.0
+    assert world.window.sessions[0].catch_up_cost_s < 1.0
 
 
 def test_one_too_far_behind_to_draw_level_gets_half_the_time() -> None:
@@ -119,7 +119,7 @@ def test_who_asks_for_nothing_holds_nobody_and_is_not_chased_at_anybodys_cost() 
 
     assert worker.taken == worker.batches_of_all(2000)
     assert world.now_s == pytest.approx(2000 * COST_S, abs=0.1)
-    assert next(each for each in world.window.sessions if each.id == resting.session).lost_s == 0.0
+    assert next(each for each in world.window.sessions if each.id == resting.session).catch_up_cost_s == 0.0
 
 
 def test_one_of_another_rank_is_not_waited_for() -> None:

@@ -7,16 +7,16 @@ from itertools import count
 from driving import MIB, World, train
 
 from streamd.core.spec import Cursor
-from streamd.scheduler import SchedulerLimits, Window
-from streamd.scheduler.actions import Action, Admit, SendBatch
+from streamd.scheduler import Scheduler, SchedulerLimits
+from streamd.scheduler.actions import Action, AdmitSession, SendBatch
 from streamd.scheduler.events import BatchProduced, CreditGranted, Event, SessionLost, Subscribed
-from streamd.scheduler.session import Session
+from streamd.scheduler.session import ScheduledSession
 
 
 def live(world: World, number: int, *, epochs: int | None = 2, rank: int = 0, of: int = 1) -> Cursor:
     """A live session; where it begins."""
     event = Subscribed(number, "train", rank, of, "drop", epochs, Cursor(), 4, resuming=False, live=True)
-    (admitted,) = [action for action in world.window.handle(event, 0.0) if isinstance(action, Admit)]
+    (admitted,) = [action for action in world.window.handle_event(event, 0.0) if isinstance(action, AdmitSession)]
     assert admitted.cursor is not None
     return admitted.cursor
 
@@ -25,17 +25,17 @@ class Gathering:
     """A window whose trainers wait for one another."""
 
     def __init__(self) -> None:
-        self.window = Window([train(10)], SchedulerLimits(64 * MIB, workers=2))
+        self.window = Scheduler([train(10)], SchedulerLimits(64 * MIB, workers=2))
         self._numbers = count(101)
 
-    def subscribe(self, together: int) -> Session:
+    def subscribe(self, together: int) -> ScheduledSession:
         number = next(self._numbers)
         self.handle(Subscribed(number, "train", 0, 1, "drop", 1, Cursor(), 4, resuming=False, together=together))
         self.handle(CreditGranted(number, 4))
         return next(session for session in self.window.sessions if session.id == number)
 
     def handle(self, event: Event) -> list[Action]:
-        return self.window.handle(event, 0.0)
+        return self.window.handle_event(event, 0.0)
 
 
 def test_alone_a_live_session_begins_at_the_beginning() -> None:
@@ -59,7 +59,7 @@ def test_its_epochs_count_from_there() -> None:
     world.subscribe(cursor=Cursor(7), epochs=None)
     live(world, 100, epochs=2)
     (joined,) = [session for session in world.window.sessions if session.id == 100]
-    assert joined.walk.epochs == 9
+    assert joined.rank_steps.epochs == 9
 
 
 def test_whoever_is_through_is_not_followed() -> None:
@@ -88,7 +88,7 @@ def test_the_account_of_a_joined_epoch_begins_where_it_was_joined() -> None:
 def test_nothing_is_sent_before_all_are_there_and_then_to_all() -> None:
     gathering = Gathering()
     early = [gathering.subscribe(3), gathering.subscribe(3)]
-    assert [session.room for session in early] == [0, 0]
+    assert [session.sendable_count for session in early] == [0, 0]
     (produce,) = [job for job in gathering.window._pool.entries.values() if job.key.index == 0]
     done = gathering.handle(BatchProduced(produce.slot))
     assert not [action for action in done if isinstance(action, SendBatch)]
@@ -103,18 +103,18 @@ def test_one_who_left_is_not_counted() -> None:
     gathering = Gathering()
     gathering.handle(SessionLost(gathering.subscribe(2).id))
     left = gathering.subscribe(2)
-    assert left.together == 2
-    assert (gathering.subscribe(2).together, left.together) == (0, 0)
+    assert left.gathering_count == 2
+    assert (gathering.subscribe(2).gathering_count, left.gathering_count) == (0, 0)
 
 
 def test_one_who_comes_back_to_those_who_have_begun_begins_at_once() -> None:
     gathering = Gathering()
     gathering.subscribe(2)
     gathering.handle(SessionLost(gathering.subscribe(2).id))
-    assert gathering.subscribe(2).together == 0
+    assert gathering.subscribe(2).gathering_count == 0
 
 
 def test_what_they_wait_for_is_decoded_meanwhile() -> None:
     gathering = Gathering()
     gathering.subscribe(2)
-    assert gathering.window.producing > 0
+    assert gathering.window.producing_count > 0

@@ -27,7 +27,7 @@ def produce(work: Workload, shape: StreamShape, cost_s: float, since_s: float = 
 def filled(work: Workload, shape: StreamShape) -> int:
     """How many batches go into production until there is no room for another one."""
     before = len(work)
-    while work.has_room(shape.name):
+    while work.can_take_batch(shape.name):
         work.start_batch(shape, len(work) + 100)
     return len(work) - before
 
@@ -47,7 +47,7 @@ def test_cheap_tasks_are_given_in_numbers_but_not_where_memory_is_scarce() -> No
     plenty, scarce = load(shape), load(shape)
     for work in (plenty, scarce):
         produce(work, shape, CHEAP_S)
-    scarce.scarce = True
+    scarce.is_memory_scarce = True
 
     assert filled(plenty, shape) == WORKERS * MAX_TASKS_AHEAD
     assert filled(scarce, shape) == WORKERS * TASKS_AHEAD_PER_WORKER
@@ -57,26 +57,26 @@ def test_cheap_tasks_are_given_in_numbers_but_not_where_memory_is_scarce() -> No
 def test_production_looks_as_far_ahead_as_the_workers_have_tasks() -> None:
     shape = train(100)
     work = load(shape)
-    assert work.ahead("train") == WORKERS * TASKS_AHEAD_PER_WORKER + 1
+    assert work.count_batches_ahead("train") == WORKERS * TASKS_AHEAD_PER_WORKER + 1
 
     produce(work, shape, CHEAP_S)
-    assert work.ahead("train") == WORKERS * MAX_TASKS_AHEAD + 1
+    assert work.count_batches_ahead("train") == WORKERS * MAX_TASKS_AHEAD + 1
 
-    work.scarce = True
-    assert work.ahead("train") == WORKERS * TASKS_AHEAD_PER_WORKER + 1
+    work.is_memory_scarce = True
+    assert work.count_batches_ahead("train") == WORKERS * TASKS_AHEAD_PER_WORKER + 1
 
 
 def test_a_stream_fills_no_more_slots_at_a_time_than_it_may() -> None:
     shape = train(100)
     work = load(shape, memory=5 * MIB)
     slots = 0
-    while work.has_slots("train"):
+    while work.may_start_batch("train"):
         slots += 1
         work.start_batch(shape, slots)
 
     assert slots == 3
     work.abandon_batch(1)
-    assert work.has_slots("train")
+    assert work.may_start_batch("train")
 
 
 def test_a_batch_costs_what_passed_since_the_one_before_it() -> None:
@@ -88,7 +88,7 @@ def test_a_batch_costs_what_passed_since_the_one_before_it() -> None:
     work.finish_batch(1, 0.0, 1.0)
     work.finish_batch(2, 0.0, 3.0)
 
-    assert work.costs_s["train"] == pytest.approx(1.0 + 0.1 * (2.0 - 1.0))
+    assert work.batch_costs_s["train"] == pytest.approx(1.0 + 0.1 * (2.0 - 1.0))
 
 
 def test_what_is_under_way_of_a_stream_that_changed_is_not_the_new_ones() -> None:
@@ -96,13 +96,13 @@ def test_what_is_under_way_of_a_stream_that_changed_is_not_the_new_ones() -> Non
     work = load(old, memory=5 * MIB)
     for slot in (1, 2, 3):
         work.start_batch(old, slot)
-    work.put(new)
-    assert work.has_slots("train")
+    work.put_stream(new)
+    assert work.may_start_batch("train")
 
     work.finish_batch(1, 0.0, 1.0)
     work.start_batch(new, 4)
 
-    assert work.has_slots("train")
+    assert work.may_start_batch("train")
     assert len(work) == 3
 
 
@@ -110,7 +110,7 @@ def test_the_last_batch_of_a_stream_that_is_gone_is_counted_off() -> None:
     shape = train(100)
     work = load(shape)
     work.start_batch(shape, 1)
-    work.remove("train")
+    work.remove_stream("train")
 
     work.finish_batch(1, 0.0, CHEAP_S)
 

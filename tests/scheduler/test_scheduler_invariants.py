@@ -11,7 +11,7 @@ from driving import MIB, World, train
 
 from streamd.core.spec import BatchKey, Cursor, Segment, UnevenPolicy
 from streamd.errors import BrokenRuleError
-from streamd.scheduler.actions import Action, Admit, DropSlots, Produce, SendBatch, SendReceipt, StopStream
+from streamd.scheduler.actions import Action, AdmitSession, DropSlots, ProduceBatch, SendBatch, SendReceipt, StopStream
 from streamd.scheduler.events import (
     BatchProduced,
     CreditGranted,
@@ -25,7 +25,7 @@ from streamd.scheduler.events import (
     StreamChanged,
     Subscribed,
 )
-from streamd.scheduler.invariants import Ledger
+from streamd.scheduler.invariants import InvariantChecker
 
 BATCHES = 6
 
@@ -42,12 +42,12 @@ class Book:
     """A ledger, and a daemon that does as the test says: batch i lies in slot i + 1."""
 
     def __init__(self, batches: int = BATCHES) -> None:
-        self.ledger = Ledger([train(batches), train(batches, name="other")], 8 * MIB)
+        self.ledger = InvariantChecker([train(batches), train(batches, name="other")], 8 * MIB)
         self.used = 0
 
     def enter(self, event: Event, *actions: Action) -> None:
-        self.used += sum(isinstance(action, Produce) and action.slot * MIB > self.used for action in actions) * MIB
-        self.ledger.enter(event, actions, self.used)
+        self.used += sum(isinstance(action, ProduceBatch) and action.slot * MIB > self.used for action in actions) * MIB
+        self.ledger.check_event(event, actions, self.used)
 
     def subscribe(
         self,
@@ -61,12 +61,12 @@ class Book:
         credit: int = 4,
     ) -> None:
         wish = Subscribed(session, stream, rank, world, uneven, epochs, Cursor(), credit, resuming=False)
-        self.enter(wish, Admit(session, credit))
+        self.enter(wish, AdmitSession(session, credit))
         self.enter(CreditGranted(session, credit))
 
     def produce(self, *indices: int, send: bool = False) -> None:
         for index in indices:
-            self.enter(ProgressReported(0, 0), Produce(key(index), index + 1, MIB))
+            self.enter(ProgressReported(0, 0), ProduceBatch(key(index), index + 1, MIB))
             sent = [SendBatch(1, index, index + 1)] if send else []
             self.enter(BatchProduced(index + 1), *sent)
 
@@ -86,7 +86,7 @@ def test_it_counts_how_often_each_rule_was_checked() -> None:
     world = World(train(20))
     trainer = world.subscribe(epochs=2)
     world.run()
-    checks = world.window.checks
+    checks = world.window.checks_by_rule
 
     assert len(trainer.taken) == 40
     assert checks["steps_consecutive"] == checks["slot_holds_batch"] == 40
@@ -128,12 +128,12 @@ def test_a_batch_that_is_not_the_next_one_in_every_respect_is_seen(rule: str, se
     book.produce(0, send=True)
     book.produce(1, 2)
     for slot, other in ((4, key(1, epoch=1)), (5, BatchKey("other", 0, 1))):
-        book.enter(ProgressReported(0, 0), Produce(other, slot, MIB))
+        book.enter(ProgressReported(0, 0), ProduceBatch(other, slot, MIB))
         book.enter(BatchProduced(slot))
-    book.enter(ProgressReported(0, 0), Produce(key(1), 6, MIB))
+    book.enter(ProgressReported(0, 0), ProduceBatch(key(1), 6, MIB))
 
     broken(rule, lambda: book.enter(CreditGranted(1, 4), sent))
-    assert rule in book.ledger.checks
+    assert rule in book.ledger.checks_by_rule
 
 
 def test_a_batch_beyond_the_credit_granted_or_leased_is_seen() -> None:
@@ -153,7 +153,7 @@ def test_a_batch_beyond_the_credit_granted_or_leased_is_seen() -> None:
 def test_a_batch_in_production_or_of_the_old_stream_is_not_to_be_sent() -> None:
     book = Book()
     book.subscribe()
-    book.enter(ProgressReported(1, 0), Produce(key(0), 1, MIB))
+    book.enter(ProgressReported(1, 0), ProduceBatch(key(0), 1, MIB))
     broken("slot_holds_batch", lambda: book.enter(CreditGranted(1, 5), SendBatch(1, 0, 1)))
 
     book = Book()
@@ -195,7 +195,7 @@ def test_a_receipt_that_does_not_hold_the_steps_that_were_sent_is_seen(told: Sen
     book = Book()
     book.subscribe(credit=8)
     book.produce(*range(5), send=True)
-    book.enter(ProgressReported(1, 0), Produce(key(5), 6, MIB))
+    book.enter(ProgressReported(1, 0), ProduceBatch(key(5), 6, MIB))
     last = SendBatch(1, 5, 6)
 
     broken("receipt_after_last", lambda: book.enter(BatchProduced(6), last, told))
@@ -217,7 +217,7 @@ def retired(book: Book) -> None:
 
 
 def failed(book: Book) -> None:
-    book.enter(ProgressReported(1, 0), Produce(key(0), 1, MIB))
+    book.enter(ProgressReported(1, 0), ProduceBatch(key(0), 1, MIB))
     book.enter(ProductionFailed(1, "no"), StopStream("train", (1,), "no", changed=False))
 
 
@@ -232,7 +232,7 @@ def dropped(book: Book) -> None:
     "before",
     [
         lambda book: book.produce(0, send=True),
-        lambda book: book.enter(ProgressReported(1, 0), Produce(key(0), 1, MIB)),
+        lambda book: book.enter(ProgressReported(1, 0), ProduceBatch(key(0), 1, MIB)),
         lost_with_a_lease,
         held_over,
         retired,
@@ -246,11 +246,11 @@ def test_a_slot_that_somebody_may_look_at_or_that_is_over_is_never_written(befor
     book.subscribe()
     before(book)
 
-    broken("slot_free_to_write", lambda: book.enter(ProgressReported(1, 0), Produce(key(5), 1, MIB)))
+    broken("slot_free_to_write", lambda: book.enter(ProgressReported(1, 0), ProduceBatch(key(5), 1, MIB)))
 
 
 def test_a_released_slot_may_be_written_again_but_not_as_one_of_another_size_nor_while_draining() -> None:
-    for again, drain in ((Produce(key(5), 1, MIB), True), (Produce(key(5), 1, 2 * MIB), False)):
+    for again, drain in ((ProduceBatch(key(5), 1, MIB), True), (ProduceBatch(key(5), 1, 2 * MIB), False)):
         book = Book()
         book.subscribe()
         book.produce(0, send=True)
@@ -267,7 +267,7 @@ def test_a_slot_that_is_leased_or_written_or_gone_is_never_dropped() -> None:
     book.subscribe()
     book.produce(0, send=True)
     broken("slot_free_to_drop", lambda: book.enter(ProgressReported(1, 0), DropSlots((1,))))
-    book.enter(ProgressReported(1, 0), Produce(key(1), 2, MIB))
+    book.enter(ProgressReported(1, 0), ProduceBatch(key(1), 2, MIB))
     broken("slot_free_to_drop", lambda: book.enter(ProgressReported(1, 0), DropSlots((2,))))
     broken("slot_free_to_drop", lambda: book.enter(ProgressReported(1, 0), DropSlots((3,))))
 
@@ -288,7 +288,7 @@ def test_what_is_held_of_an_earlier_session_counts_within_the_credit() -> None:
     book.produce(0, 1, send=True)
     book.enter(SessionClosed(1, (0,)))
     event = replace(wish(2), earlier=(1,))
-    book.enter(event, Admit(2, 2, None, (1,)))
+    book.enter(event, AdmitSession(2, 2, None, (1,)))
     book.produce(2)
     book.enter(CreditGranted(2, 2), SendBatch(2, 0, 1))
     broken("sent_within_grant", lambda: book.enter(CreditGranted(2, 2), SendBatch(2, 1, 2)))
@@ -299,14 +299,14 @@ def test_what_counts_with_another_trainers_session_is_seen() -> None:
     book.subscribe(1, credit=2)
     book.produce(0, send=True)
     book.enter(SessionClosed(1, (0,)))
-    broken("others_unmoved", lambda: book.enter(wish(2), Admit(2, 2, None, (1,))))
+    broken("others_unmoved", lambda: book.enter(wish(2), AdmitSession(2, 2, None, (1,))))
     book = Book()
     book.subscribe(1, credit=2)
     book.produce(0, send=True)
     book.enter(SessionClosed(1, (0,)))
-    book.enter(replace(wish(2), earlier=(1,)), Admit(2, 2, None, (1,)))
+    book.enter(replace(wish(2), earlier=(1,)), AdmitSession(2, 2, None, (1,)))
     again = replace(wish(3), earlier=(1,))
-    broken("others_unmoved", lambda: book.enter(again, Admit(3, 2, None, (1,))))
+    broken("others_unmoved", lambda: book.enter(again, AdmitSession(3, 2, None, (1,))))
 
 
 @pytest.mark.parametrize(
@@ -338,12 +338,12 @@ def test_an_admission_that_nobody_asked_for_is_seen() -> None:
     book = Book()
     book.subscribe(1)
 
-    broken("others_unmoved", lambda: book.enter(ProgressReported(1, 0), Admit(1, 4)))
+    broken("others_unmoved", lambda: book.enter(ProgressReported(1, 0), AdmitSession(1, 4)))
 
 
 def test_memory_beyond_the_budget_or_other_than_accounted_is_seen() -> None:
     book = Book()
-    broken("memory_within_budget", lambda: book.ledger.enter(ProgressReported(1, 0), [], MIB))
+    broken("memory_within_budget", lambda: book.ledger.check_event(ProgressReported(1, 0), [], MIB))
     book = Book()
-    makes = [Produce(key(index), index + 1, MIB) for index in range(9)]
-    broken("memory_within_budget", lambda: book.ledger.enter(ProgressReported(1, 0), makes, 9 * MIB))
+    makes = [ProduceBatch(key(index), index + 1, MIB) for index in range(9)]
+    broken("memory_within_budget", lambda: book.ledger.check_event(ProgressReported(1, 0), makes, 9 * MIB))

@@ -33,12 +33,12 @@ def test_what_is_held_of_a_session_that_has_ended_stays_on_the_books_until_it_is
     other = world.subscribe(credit=2)
     world.run(other)
     assert {one, two} <= world.slots.keys()
-    assert [each.held_bytes for each in world.window.ended.values()] == [2 * MIB]
+    assert [each.held_bytes for each in world.window.ended_sessions.values()] == [2 * MIB]
 
     world.drop(trainer, session, 0)
-    assert [each.held_bytes for each in world.window.ended.values()] == [MIB]
+    assert [each.held_bytes for each in world.window.ended_sessions.values()] == [MIB]
     world.drop(trainer, session, 1)
-    assert not world.window.ended
+    assert not world.window.ended_sessions
 
 
 def test_what_was_sent_and_not_taken_is_free_at_once_and_its_slot_is_used_again() -> None:
@@ -47,7 +47,7 @@ def test_what_was_sent_and_not_taken_is_free_at_once_and_its_slot_is_used_again(
         world.produce()
     slots = set(trainer.held.values())
     world.close(trainer)
-    assert not world.window.ended
+    assert not world.window.ended_sessions
     world.run(world.subscribe(credit=4))
     assert slots <= world.slots.keys()
 
@@ -58,7 +58,7 @@ def test_who_dies_later_gives_back_all_and_no_slot_of_it_is_written_again() -> N
     world.close(trainer)
     world.die(trainer)
     assert slots <= world.gone
-    assert not world.window.ended
+    assert not world.window.ended_sessions
 
 
 def test_who_has_not_said_what_it_holds_holds_all_that_it_was_sent() -> None:
@@ -67,9 +67,9 @@ def test_who_has_not_said_what_it_holds_holds_all_that_it_was_sent() -> None:
         world.produce()
     session, sent, taken = trainer.session, len(trainer.held), world.receive(trainer)
     world.close(trainer, told=False)
-    assert len(world.window.ended[session].leases) == sent > 1
+    assert len(world.window.ended_sessions[session].leases) == sent > 1
     world.handle(SessionClosed(session, (taken,)))
-    assert list(world.window.ended[session].leases) == [taken]
+    assert list(world.window.ended_sessions[session].leases) == [taken]
 
 
 def test_a_trainer_that_seeks_in_memory_that_just_fits_goes_on_within_its_credit() -> None:
@@ -155,7 +155,7 @@ def test_batches_of_another_size_are_held_apart_from_the_credit() -> None:
     assert trainer.stopped is not None
     world.connect(trainer)
     assert trainer.credit == 4
-    assert sum(each.held_bytes for each in world.window.ended.values()) == 2 * MIB
+    assert sum(each.held_bytes for each in world.window.ended_sessions.values()) == 2 * MIB
 
 
 def test_a_stream_that_changes_leaves_what_is_held_of_it_as_it_is() -> None:
@@ -166,7 +166,7 @@ def test_a_stream_that_changes_leaves_what_is_held_of_it_as_it_is() -> None:
     assert slot in world.slots
     assert slot not in world.gone
     world.handle(LeaseReleased(session, tuple(trainer.earlier.pop(session))))
-    assert not world.window.ended
+    assert not world.window.ended_sessions
 
 
 def test_words_of_a_session_that_nobody_knows_change_nothing() -> None:

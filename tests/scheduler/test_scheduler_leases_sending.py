@@ -5,33 +5,33 @@ from __future__ import annotations
 from streamd.core.spec import BatchKey, Cursor, StreamShape
 from streamd.scheduler.actions import Action, SendBatch, SendReceipt
 from streamd.scheduler.events import Subscribed
-from streamd.scheduler.leases import deliver
-from streamd.scheduler.session import Session
-from streamd.scheduler.slot_pool import Demand, Pool
+from streamd.scheduler.leases import send_ready_batches
+from streamd.scheduler.session import ScheduledSession
+from streamd.scheduler.slot_pool import BatchDemand, SlotPool
 
 SHAPE = StreamShape("train", batches=3, slot_bytes=1, tasks=1)
-NOBODY = Demand(lambda: (), lambda _: 0.0)
+NOBODY = BatchDemand(lambda: (), lambda _: 0.0)
 
 
-def session(*, upto: int = 9) -> Session:
+def session(*, upto: int = 9) -> ScheduledSession:
     event = Subscribed(1, "train", 0, 1, "drop", 2, Cursor(), 9, resuming=False)
-    session = Session.of(event, SHAPE, 9)
+    session = ScheduledSession.from_subscription(event, SHAPE, 9)
     session.upto = upto
     return session
 
 
-def pool(*indices: int) -> Pool:
-    pool = Pool(9)
+def pool(*indices: int) -> SlotPool:
+    pool = SlotPool(9)
     for index in indices:
-        entry = pool.place(BatchKey("train", 0, index), 1, NOBODY, modest=False)
+        entry = pool.allocate_slot(BatchKey("train", 0, index), 1, NOBODY, is_modest=False)
         assert entry is not None
-        pool.finish(entry.slot)
+        pool.mark_whole(entry.slot)
     return pool
 
 
-def sent(session: Session, pool: Pool) -> list[Action]:
+def sent(session: ScheduledSession, pool: SlotPool) -> list[Action]:
     actions: list[Action] = []
-    deliver(session, pool, actions)
+    send_ready_batches(session, pool, actions)
     return actions
 
 

@@ -190,7 +190,7 @@ def test_what_was_in_production_for_a_session_that_ended_is_free_again_when_it_i
 
     assert world.window._pool.entries == {}
     assert not world.gone
-    assert sum(map(len, world.window._pool.free.values())) == len(world.slots)
+    assert sum(map(len, world.window._pool.free_slots.values())) == len(world.slots)
 
 
 def test_slots_are_reused_last_in_first_out() -> None:
@@ -335,7 +335,7 @@ def test_after_a_moment_without_room_ranks_that_hold_a_batch_each_still_get_the_
     ranks = [world.subscribe(rank=rank, world=2, credit=4) for rank in range(2)]
     while len(world.slots) > 2:
         world.deny()
-    due_s = world.window.deadline()
+    due_s = world.window.next_deadline_s()
     assert due_s is not None
     while world.producing:
         world.produce()

@@ -7,7 +7,7 @@ from driving import MIB, World, train
 
 from streamd.core.spec import BatchKey
 from streamd.errors import BrokenRuleError
-from streamd.scheduler.actions import DropSlots, Produce
+from streamd.scheduler.actions import DropSlots, ProduceBatch
 from streamd.scheduler.events import ProgressReported, StreamChanged
 
 
@@ -24,7 +24,7 @@ def test_a_paused_stream_goes_on_where_it_was_and_each_batch_comes_once() -> Non
     world.run()
     assert [len(each.taken) for each in (one, two)] == [1, 1]
     assert not one.stopped
-    assert [type(action) for action in world.resume()] == [Produce] * len(in_work)
+    assert [type(action) for action in world.resume()] == [ProduceBatch] * len(in_work)
     world.run()
     assert one.taken == two.taken == one.batches_of_all(9)
 
@@ -70,6 +70,6 @@ def test_the_ledger_breaks_when_something_of_a_paused_stream_is_begun() -> None:
     world = World(train(9))
     world.subscribe()
     world.pause()
-    action = Produce(BatchKey("train", 0, 7), 99, MIB)
+    action = ProduceBatch(BatchKey("train", 0, 7), 99, MIB)
     with pytest.raises(BrokenRuleError, match=r"slot_free_to_write .* while it is paused"):
-        world.window._ledger.enter(ProgressReported(1, 0), [action], world.window.used_bytes + MIB)
+        world.window._invariant_checker.check_event(ProgressReported(1, 0), [action], world.window.used_bytes + MIB)

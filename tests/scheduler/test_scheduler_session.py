@@ -7,7 +7,7 @@ from driving import train
 
 from streamd.core.spec import BatchKey, Cursor, Segment, UnevenPolicy
 from streamd.scheduler.events import Subscribed
-from streamd.scheduler.session import Session, merge
+from streamd.scheduler.session import ScheduledSession, append_segment
 
 
 def session(
@@ -19,9 +19,9 @@ def session(
     epochs: int | None = 2,
     cursor: Cursor | None = None,
     credit: int = 4,
-) -> Session:
+) -> ScheduledSession:
     event = Subscribed(1, "train", rank, world, uneven, epochs, cursor or Cursor(), credit, resuming=False)
-    return Session.of(event, train(batches), credit)
+    return ScheduledSession.from_subscription(event, train(batches), credit)
 
 
 def places(keys: list[BatchKey]) -> list[tuple[int, int]]:
@@ -30,15 +30,15 @@ def places(keys: list[BatchKey]) -> list[tuple[int, int]]:
 
 def test_room_is_what_both_the_grant_and_the_leases_allow() -> None:
     one = session(credit=4)
-    assert one.room == 0
+    assert one.sendable_count == 0
     one.upto = 3
-    assert one.room == 3
-    one.send(11)
-    assert one.room == 2
+    assert one.sendable_count == 3
+    one.lease_next_batch(11)
+    assert one.sendable_count == 2
     one.upto = 100
-    assert one.room == 3
+    assert one.sendable_count == 3
     one.leases.clear()
-    assert one.room == 4
+    assert one.sendable_count == 4
 
 
 def test_a_finished_session_has_no_room() -> None:
@@ -46,45 +46,45 @@ def test_a_finished_session_has_no_room() -> None:
     one.upto = 10
 
     assert one.finished
-    assert one.room == 0
+    assert one.sendable_count == 0
 
 
 def test_the_way_ahead_runs_on_into_the_next_epoch_and_ends_with_the_last() -> None:
     one = session(4, epochs=2, cursor=Cursor(0, (Segment(0, 2, 0, 1),)))
 
-    assert places(list(one.ahead(4))) == [(0, 2), (0, 3), (1, 0), (1, 1)]
-    assert len(list(one.ahead(100))) == 6
+    assert places(list(one.upcoming_keys(4))) == [(0, 2), (0, 3), (1, 0), (1, 1)]
+    assert len(list(one.upcoming_keys(100))) == 6
 
 
 def test_a_rank_sees_only_its_own_batches_ahead() -> None:
     one = session(7, rank=1, world=3, epochs=2)
 
-    assert places(list(one.ahead(9))) == [(0, 1), (0, 4), (1, 1), (1, 4)]
-    assert one.wants(BatchKey("train", 1, 4))
-    assert not one.wants(BatchKey("train", 0, 3))
-    assert not one.wants(BatchKey("validation", 0, 1))
-    assert one.distance(BatchKey("train", 1, 4)) == 3
+    assert places(list(one.upcoming_keys(9))) == [(0, 1), (0, 4), (1, 1), (1, 4)]
+    assert one.wants_batch(BatchKey("train", 1, 4))
+    assert not one.wants_batch(BatchKey("train", 0, 3))
+    assert not one.wants_batch(BatchKey("validation", 0, 1))
+    assert one.steps_until(BatchKey("train", 1, 4)) == 3
 
 
 def test_deliveries_are_numbered_from_zero_and_leased() -> None:
     one = session()
 
-    assert [one.send(slot) for slot in (7, 9)] == [0, 1]
+    assert [one.lease_next_batch(slot) for slot in (7, 9)] == [0, 1]
     assert one.leases == {0: 7, 1: 9}
     assert one.next_key == BatchKey("train", 0, 2)
-    assert not one.wants(BatchKey("train", 0, 1))
+    assert not one.wants_batch(BatchKey("train", 0, 1))
 
 
 def test_an_epoch_ends_with_a_cursor_behind_all_its_steps() -> None:
     one = session(3)
     for slot in range(3):
-        one.send(slot)
+        one.lease_next_batch(slot)
     assert one.at_epoch_end
-    one.lost_s = 4.0
+    one.catch_up_cost_s = 4.0
 
-    assert one.end_epoch() == Cursor(0, (Segment(0, 3, 0, 1),))
+    assert one.finish_epoch() == Cursor(0, (Segment(0, 3, 0, 1),))
     assert one.next_key == BatchKey("train", 1, 0)
-    assert one.lost_s == 0.0
+    assert one.catch_up_cost_s == 0.0
 
 
 @pytest.mark.parametrize(
@@ -100,15 +100,15 @@ def test_an_epoch_ends_with_a_cursor_behind_all_its_steps() -> None:
 def test_a_continued_walk_is_told_as_one_segment(
     history: tuple[Segment, ...], segment: Segment, merged: tuple[Segment, ...]
 ) -> None:
-    assert merge(history, segment) == merged
+    assert append_segment(history, segment) == merged
 
 
 def test_the_first_missing_batch_is_found_with_the_number_of_those_before_it() -> None:
     one = session(6)
     pool = {BatchKey("train", 0, index) for index in (0, 1, 3)}
 
-    assert one.first_missing(6, pool.__contains__) == (BatchKey("train", 0, 2), 2)
-    assert one.first_missing(2, pool.__contains__) is None
+    assert one.find_missing_batch(6, pool.__contains__) == (BatchKey("train", 0, 2), 2)
+    assert one.find_missing_batch(2, pool.__contains__) is None
 
 
 def test_what_was_found_is_not_looked_up_again() -> None:
@@ -119,9 +119,9 @@ def test_what_was_found_is_not_looked_up_again() -> None:
         asked.append(key.index)
         return key.index != 3
 
-    one.first_missing(6, known)
-    one.send(1)
-    one.first_missing(6, known)
+    one.find_missing_batch(6, known)
+    one.lease_next_batch(1)
+    one.find_missing_batch(6, known)
 
     assert asked == [0, 1, 2, 3, 3]
 
@@ -129,18 +129,18 @@ def test_what_was_found_is_not_looked_up_again() -> None:
 def test_a_batch_that_left_the_pool_is_missing_again() -> None:
     one = session(6)
     pool = {BatchKey("train", 0, index) for index in range(5)}
-    assert one.first_missing(6, pool.__contains__) == (BatchKey("train", 0, 5), 5)
+    assert one.find_missing_batch(6, pool.__contains__) == (BatchKey("train", 0, 5), 5)
 
     for gone in (4, 1):
         pool.remove(BatchKey("train", 0, gone))
-        one.forget(BatchKey("train", 0, gone))
-        assert one.first_missing(6, pool.__contains__) == (BatchKey("train", 0, gone), gone)
+        one.forget_batch(BatchKey("train", 0, gone))
+        assert one.find_missing_batch(6, pool.__contains__) == (BatchKey("train", 0, gone), gone)
 
 
 def test_a_session_sent_beyond_what_it_looked_up_looks_from_where_it_is() -> None:
     one = session(6)
-    assert one.first_missing(6, lambda _: False) == (BatchKey("train", 0, 0), 0)
-    one.send(1)
-    one.send(2)
+    assert one.find_missing_batch(6, lambda _: False) == (BatchKey("train", 0, 0), 0)
+    one.lease_next_batch(1)
+    one.lease_next_batch(2)
 
-    assert one.first_missing(6, lambda _: False) == (BatchKey("train", 0, 2), 0)
+    assert one.find_missing_batch(6, lambda _: False) == (BatchKey("train", 0, 2), 0)

@@ -237,7 +237,7 @@ class Daemon(RuleBasedStateMachine):
         sessions = self.world.window.sessions
         for session in sessions:
             company = sum(other.shape.name == session.shape.name for other in sessions)
-            assert not session.together or company < COMPANY, f"{session.id} waits for company that is there"
+            assert not session.gathering_count or company < COMPANY, f"{session.id} waits for company that is there"
 
     def _way(self, trainer: Trainer, start: Cursor, least: int) -> list[tuple[int, int] | int]:
         way = trainer.way(self.world.shapes[trainer.stream].batches, start)
@@ -260,7 +260,7 @@ class Daemon(RuleBasedStateMachine):
         for trainer in self.here():
             self.world.release(trainer, *self.kept(trainer))
             self.world.grant(trainer, trainer.sent - len(trainer.held) + trainer.credit)
-        alone = {each.id for each in self.world.window.sessions if each.together}
+        alone = {each.id for each in self.world.window.sessions if each.gathering_count}
         ends = [each for each in self.here() if each.session not in alone and each.epochs is not None]
         self.world.run(*self.here(), until=lambda: all(self.has_all(each) for each in ends))
         assert all(self.has_all(each) for each in ends), "somebody waits for ever"

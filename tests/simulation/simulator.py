@@ -165,7 +165,7 @@ class Simulation:
 
     def _keep_checks(self, daemon: Daemon) -> None:
         """What the window's own ledger has checked."""
-        self.story.checked.update({f"ledger: {rule}": number for rule, number in daemon.window.checks.items()})
+        self.story.checked.update({f"ledger: {rule}": number for rule, number in daemon.window.checks_by_rule.items()})
 
     # --- seats
 

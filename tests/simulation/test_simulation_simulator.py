@@ -21,8 +21,8 @@ from streamd.client.session import Do, ReceivedBatch, Session
 from streamd.core.receipt import EpochTally
 from streamd.core.spec import Cursor
 from streamd.ipc.messages import Pong
-from streamd.scheduler.leases import Leases
-from streamd.scheduler.slot_pool import Entry, Pool
+from streamd.scheduler.leases import LeaseManager
+from streamd.scheduler.slot_pool import SlotEntry, SlotPool
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
@@ -128,14 +128,14 @@ def test_a_cursor_that_stays_behind_is_found(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_slot_freed_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Leases, "_is_kept", lambda *_: False)
-    hold = Pool.hold
+    monkeypatch.setattr(LeaseManager, "_is_worth_caching", lambda *_: False)
+    hold = SlotPool.lease_batch
 
-    def hold_nothing(self: Pool, entry: Entry) -> None:
+    def hold_nothing(self: SlotPool, entry: SlotEntry) -> None:
         hold(self, entry)
-        self.free.setdefault(entry.slot_bytes, []).append(entry.slot)
+        self.free_slots.setdefault(entry.slot_bytes, []).append(entry.slot)
 
-    monkeypatch.setattr(Pool, "hold", hold_nothing)
+    monkeypatch.setattr(SlotPool, "lease_batch", hold_nothing)
 
     assert "slot_free_to_write" in broken(some_scenario())
 

@@ -35,18 +35,18 @@ from streamd.ipc.messages import (
     Welcome,
 )
 from streamd.limits import PAIR_S
-from streamd.scheduler import SchedulerLimits, Window
+from streamd.scheduler import Scheduler, SchedulerLimits
 from streamd.scheduler.actions import (
     Action,
-    Admit,
+    AdmitSession,
     DropSlots,
-    Lend,
-    Produce,
-    Refuse,
+    LogWarning,
+    ProduceBatch,
+    RefuseSession,
     SendBatch,
     SendReceipt,
+    SetCredit,
     StopStream,
-    Warn,
 )
 from streamd.scheduler.events import (
     CreditGranted,
@@ -89,7 +89,7 @@ class Daemon:
         self._data, self._hardware = stage.data, stage.hardware
         self._agenda, self._rng, self._story, self._network = stage.agenda, stage.rng, stage.story, stage.network
         memory = self._hardware.slots * SLOT_BYTES
-        self.window = Window([self._data.shape], SchedulerLimits(memory, self._hardware.workers))
+        self.window = Scheduler([self._data.shape], SchedulerLimits(memory, self._hardware.workers))
         self.engine = VirtualEngine(stage, self.process, self._happen)
         self._speaking: dict[int, Peer] = {}
         self._lifelines: dict[int, Lifeline] = {}
@@ -155,26 +155,26 @@ class Daemon:
             peer.lifeline = self._lifelines[peer.session] = lifeline
 
     def lose(self, session: int, reason: str) -> None:
-        if self._depart(session, reason) or session in self.window.ended:
+        if self._depart(session, reason) or session in self.window.ended_sessions:
             self._happen(SessionLost(session))
         self._lifelines.pop(session, None)
 
     def parted(self, session: int, kept: tuple[int, ...] | None, reason: str) -> None:
         """As Service._parted."""
-        if self._depart(session, reason, hang_up=False) or session in self.window.ended:
+        if self._depart(session, reason, hang_up=False) or session in self.window.ended_sessions:
             self._happen(SessionClosed(session, kept))
         self._see_off(session)
 
     def dropped(self, session: int, numbers: tuple[int, ...], retired: tuple[int, ...]) -> None:
         """As Service._dropped."""
-        self._story.counts["batches dropped after their session"] += session in self.window.ended
+        self._story.counts["batches dropped after their session"] += session in self.window.ended_sessions
         self._happen(LeaseReleased(session, numbers, retired))
         if session not in self.peers:
             self._see_off(session)
 
     def _see_off(self, session: int) -> None:
         lifeline = self._lifelines.get(session)
-        if session not in self.window.ended:
+        if session not in self.window.ended_sessions:
             if lifeline is not None:
                 del self._lifelines[session]
                 self._network.hang_up(lifeline)
@@ -201,7 +201,7 @@ class Daemon:
 
     def _happen(self, *events: Event) -> None:
         if events:
-            self._act(self.window.handle_all(events, self._agenda.now_s))
+            self._act(self.window.handle_events(events, self._agenda.now_s))
         while self._unreachable:
             self.parted(self._unreachable.pop(), None, "it cannot be reached")
         self._check()
@@ -212,19 +212,19 @@ class Daemon:
             match action:
                 case SendBatch():
                     self._send_batch(action)
-                case Produce():
+                case ProduceBatch():
                     self.engine.produce(action)
                 case SendReceipt(session, cursor):
                     self.process.after(self._rng.random() * 0.005, self._send_receipt, session, cursor)
                 case DropSlots(slots):
                     self._drop(slots)
-                case Admit():
+                case AdmitSession():
                     self._welcome(action)
-                case Lend(session, credit):
+                case SetCredit(session, credit):
                     self._lend(session, credit)
-                case Refuse():
+                case RefuseSession():
                     self._refuse(action)
-                case StopStream() | Warn():
+                case StopStream() | LogWarning():
                     self._announce(action)
 
     def _send_batch(self, action: SendBatch) -> None:
@@ -252,7 +252,7 @@ class Daemon:
         self._network.tell(identity, FrameHeader(self.boot, 0, 0), message)
 
     def _set_timer(self) -> None:
-        deadline_s = self.window.deadline()
+        deadline_s = self.window.next_deadline_s()
         if deadline_s is not None and deadline_s != self._timer_s:
             self.process.after(max(0.0, deadline_s - self._agenda.now_s), self._time_passed, deadline_s)
         self._timer_s = deadline_s
@@ -286,7 +286,7 @@ class Daemon:
             return Refused("token", "another order")
         return None
 
-    def _welcome(self, action: Admit) -> None:
+    def _welcome(self, action: AdmitSession) -> None:
         session, credit = action.session, action.credit
         peer = self.peers.get(session)
         if peer is None:
@@ -310,13 +310,13 @@ class Daemon:
         if peer is not None and peer.lifeline is None:
             self.lose(session, "it did not open its lifeline")
 
-    def _refuse(self, action: Refuse) -> None:
+    def _refuse(self, action: RefuseSession) -> None:
         peer = self._remove(action.session)
         if peer is not None:
-            self._tell(peer.identity, Refused(action.why, action.text, action.retry_s))
+            self._tell(peer.identity, Refused(action.refusal, action.text, action.retry_s))
 
-    def _announce(self, action: StopStream | Warn) -> None:
-        if isinstance(action, Warn):
+    def _announce(self, action: StopStream | LogWarning) -> None:
+        if isinstance(action, LogWarning):
             return
         for session in action.sessions:
             peer = self.peers.get(session)

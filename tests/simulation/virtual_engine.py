@@ -12,7 +12,7 @@ from virtual_time import Process
 
 from streamd.ipc.messages import BatchReady
 from streamd.limits import TASK_ATTEMPTS, WORKER_RESPAWN_S
-from streamd.scheduler.actions import Produce
+from streamd.scheduler.actions import ProduceBatch
 from streamd.scheduler.events import BatchProduced, ProductionFailed
 
 
@@ -20,7 +20,7 @@ from streamd.scheduler.events import BatchProduced, ProductionFailed
 class Job:
     """A batch with a worker. `deaths` of workers it has seen; `attempt` tells live workers from dead ones."""
 
-    action: Produce
+    action: ProduceBatch
     pixels: int
     deaths: int = 0
     attempt: int = 0
@@ -41,7 +41,7 @@ class VirtualEngine:
         self._queue: deque[Job] = deque()
         self._gone: set[int] = set()
 
-    def produce(self, action: Produce) -> None:
+    def produce(self, action: ProduceBatch) -> None:
         slot = self.slots.get(action.slot)
         if slot is None:
             self._story.require("a serial is never used again", action.slot not in self._gone, "{}", action)

@@ -32,7 +32,7 @@ from streamd.core.text import format_count
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.daemon.streams.shuffle_score import score_stored_order
 from streamd.limits import DEFAULT_CREDIT
-from streamd.scheduler.admission import SchedulerLimits, ahead_slots
+from streamd.scheduler.admission import SchedulerLimits, compute_production_slots
 
 _SIZES: Final = 20  # the most frequent ones are kept
 
@@ -156,7 +156,7 @@ def _memory(stream: ServedStream, config: Config) -> Memory:
     return Memory(
         shape.slot_bytes,
         DEFAULT_CREDIT * shape.slot_bytes,
-        ahead_slots(shape, limits) * shape.slot_bytes,
+        compute_production_slots(shape, limits) * shape.slot_bytes,
         room([shape], limits),
     )
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from streamd.core.spec import Cursor, StreamShape
 from streamd.limits import DEFAULT_CREDIT, MAX_SESSIONS
-from streamd.scheduler.admission import Denial, SchedulerLimits, admit
+from streamd.scheduler.admission import AdmissionDenial, SchedulerLimits, admit_session
 from streamd.scheduler.events import Subscribed
-from streamd.scheduler.session import Session
+from streamd.scheduler.session import ScheduledSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Room:
 
 def room(shapes: Sequence[StreamShape], limits: SchedulerLimits) -> Room:
     """Room for trainers that each read all of `shapes`. No more than a daemon takes at all."""
-    sessions: list[Session] = []
+    sessions: list[ScheduledSession] = []
     at_ease = 0
     while len(sessions) + len(shapes) <= MAX_SESSIONS:
         denial = next((each for shape in shapes if (each := _enter(sessions, shape, limits))), None)
@@ -38,13 +38,13 @@ def room(shapes: Sequence[StreamShape], limits: SchedulerLimits) -> Room:
     return Room(at_ease, len(sessions) // len(shapes))
 
 
-def _enter(sessions: list[Session], shape: StreamShape, limits: SchedulerLimits) -> Denial | None:
+def _enter(sessions: list[ScheduledSession], shape: StreamShape, limits: SchedulerLimits) -> AdmissionDenial | None:
     """Lets one more session of `shape` in, or says why not."""
     wish = Subscribed(len(sessions), shape.name, 0, 1, "drop", None, Cursor(), DEFAULT_CREDIT, resuming=False)
-    verdict = admit(wish, shape, sessions, limits)
-    if isinstance(verdict, Denial):
+    verdict = admit_session(wish, shape, sessions, limits)
+    if isinstance(verdict, AdmissionDenial):
         return verdict
-    for number, credit in verdict.shrunk.items():
+    for number, credit in verdict.shrunk_credits.items():
         sessions[number].credit = credit
-    sessions.append(Session.of(wish, shape, verdict.credit))
+    sessions.append(ScheduledSession.from_subscription(wish, shape, verdict.credit))
     return None

@@ -66,14 +66,14 @@ class Dashboard:
 
     def watch(self, service: Watched, sight: Sight, stats: ProcessStats) -> None:
         """From now on it shows this service."""
-        self._service, self._pictures = service, Pictures(service.leaving, stats)
+        self._service, self._pictures = service, Pictures(service.batch_preview, stats)
         self._live.watch(service, sight)
 
     def close(self) -> None:
         """Ends what is being told, and what is waited for: the daemon's end waits for nobody who looks."""
         self._live.close()
         if self._service is not None:
-            self._service.leaving.close()
+            self._service.batch_preview.close()
 
     # --- the page
 

@@ -165,7 +165,7 @@ def _readiness_of(service: Watched | None) -> tuple[list[str], int]:
     """
     if service is None:
         return [_STARTING], 0
-    status = service.status()
+    status = service.build_status()
     objections = ["draining: the daemon is going away"] if status.draining else []
     objections += [f"stream {each.name!r} is stopped: {_SEE_STATUS}" for each in status.streams if each.stopped]
     if len(status.sessions) >= MAX_SESSIONS:

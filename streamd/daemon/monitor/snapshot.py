@@ -26,11 +26,11 @@ class Watched(Protocol):
     def streams(self) -> Mapping[str, ServedStream]: ...
 
     @property
-    def leaving(self) -> Leaving: ...
+    def batch_preview(self) -> Leaving: ...
 
-    def status(self) -> DaemonStatus: ...
+    def build_status(self) -> DaemonStatus: ...
 
-    def numbers(self) -> Numbers: ...
+    def collect_values(self) -> Numbers: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,8 @@ class Sight:
         streams = self._service.streams
         self._tallies = {name: self._tally(name, stream.quarantine) for name, stream in streams.items()}
         return Figures(
-            self._service.status(),
-            self._service.numbers(),
+            self._service.build_status(),
+            self._service.collect_values(),
             {name: dict(tally.kinds) for name, tally in self._tallies.items()},
             self._spreads(streams, "read"),
             self._spreads(streams, "decode"),

@@ -7,7 +7,7 @@ import pytest
 from streamd.cli.check.trainers_that_fit import Room, room
 from streamd.core.spec import StreamShape
 from streamd.limits import DEFAULT_CREDIT, MAX_SESSIONS, MIB, MIN_CREDIT
-from streamd.scheduler.admission import SchedulerLimits, ahead_slots
+from streamd.scheduler.admission import SchedulerLimits, compute_production_slots
 
 TRAIN = StreamShape("train", 100, MIB, 1)
 WORKERS = 2
@@ -15,13 +15,13 @@ WORKERS = 2
 
 def test_with_room_for_n_trainers_and_one_more_that_many_have_all_they_ask_for() -> None:
     memory = 73 * MIB
-    assert memory == (4 * DEFAULT_CREDIT + ahead_slots(TRAIN, SchedulerLimits(memory, WORKERS))) * MIB
+    assert memory == (4 * DEFAULT_CREDIT + compute_production_slots(TRAIN, SchedulerLimits(memory, WORKERS))) * MIB
     assert room([TRAIN], SchedulerLimits(memory, WORKERS)).at_ease == 3
     assert room([TRAIN], SchedulerLimits(memory - 1, WORKERS)).at_ease == 2
 
 
 def test_at_most_counts_trainers_with_the_least_credit() -> None:
-    ahead = ahead_slots(TRAIN, SchedulerLimits(40 * MIB, WORKERS))
+    ahead = compute_production_slots(TRAIN, SchedulerLimits(40 * MIB, WORKERS))
     assert room([TRAIN], SchedulerLimits((5 * MIN_CREDIT + ahead) * MIB, WORKERS)).at_most == 5
     assert room([TRAIN], SchedulerLimits((5 * MIN_CREDIT + ahead) * MIB - 1, WORKERS)).at_most == 4
 

@@ -196,7 +196,7 @@ def test_without_its_libraries_the_extra_is_named(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "aiohttp", None)
     with pytest.raises(MissingExtraError, match=r"monitor needs aiohttp, .*streamd\[monitor\]"):
         asyncio.run(daemon._open_monitor(asyncio.TaskGroup()))
-    daemon._server.close()
+    daemon._router.close()
 
 
 def test_a_failing_connection_is_not_the_daemons_end_and_any_other_failure_is(caplog: pytest.LogCaptureFixture) -> None:
