@@ -84,10 +84,10 @@ class BatchSender:
     def add_batch(self, job: BatchJob) -> None:
         """Encodes what a slot holds from now on."""
         key, slot = job.key, job.slot
-        bad = job.stream.list_bad_rows(key.epoch, key.index, job.marks)
-        rows = job.delivered
+        bad = job.stream.list_bad_rows(key.epoch, key.index, job.row_status)
+        rows = job.delivered_ids
         message = BatchReady(key.epoch, key.index, int(rows.size), slot, job.slot_bytes, inline=False, bad=bad)
-        effort = BatchEffort(job.waited_s, job.busy_s - job.waited_s, job.at_work)
+        effort = BatchEffort(job.waited_s, job.busy_s - job.waited_s, job.busy_fraction)
         samples = int(np.count_nonzero(rows != PAD_ID))
         self._batches[slot] = OutgoingBatch(key, message, encode_message(message), samples, effort)
 

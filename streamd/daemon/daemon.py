@@ -142,12 +142,12 @@ class Daemon:
         config = await self._await_data(config)
         streams = await self._list_streams(config, list_again=self._rescan)
         engine = LocalEngine(streams, self._slots, self._stats, config.worker_count)
-        await engine.find_absences()
+        await engine.find_missing_data()
         self._manager.notify_starting("starts the workers")
         group.create_task(engine.run(), name="engine")
         await measure_shuffles(streams)  # while the workers start, before anything is shown of the streams
         with locate_errors(config):
-            pixel_ids = await engine.pixel_ids()
+            pixel_ids = await engine.wait_for_pixel_ids()
         monitor = await opening
         served = {
             each.spec.name: replace(each, spec=replace(each.spec, pixel_id=pixel_ids[each.spec.name]))
@@ -177,7 +177,7 @@ class Daemon:
         reloader = Reloader(config, partial(self._read_streams, engine), service, engine, self._allowance)
         self._reloads = group.create_task(self._serve_reloads(reloader, service), name="reloads")
         log_served_streams(streams, config)
-        warn_of_newer_labels(config, (each for each in streams if each.spec.name not in engine.away))
+        warn_of_newer_labels(config, (each for each in streams if each.spec.name not in engine.streams_without_data))
         self._announce_ready(group, service, time.monotonic() - began_s)
         return service
 
@@ -292,7 +292,7 @@ class Daemon:
     async def _read_streams(self, engine: LocalEngine) -> tuple[Config, list[ServedStream]]:
         config = self._load_config()
         streams = await self._list_streams(config, list_again=False)
-        warn_of_newer_labels(config, (each for each in streams if each.spec.name not in engine.away))
+        warn_of_newer_labels(config, (each for each in streams if each.spec.name not in engine.streams_without_data))
         return config, streams
 
     async def _serve_reloads(self, reloader: Reloader, dispatcher: Dispatcher) -> None:

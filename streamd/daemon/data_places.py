@@ -78,7 +78,10 @@ async def wait_for_mount(lookup_requested: asyncio.Event) -> None:
     And after `LOOK_FOR_DATA_S`: files may come by other ways.
     """
     mounts = MountEvents()
-    ways = [asyncio.ensure_future(mounts.change(LOOK_FOR_DATA_S)), asyncio.ensure_future(lookup_requested.wait())]
+    ways = [
+        asyncio.ensure_future(mounts.wait_for_change(LOOK_FOR_DATA_S)),
+        asyncio.ensure_future(lookup_requested.wait()),
+    ]
     try:
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
     finally:

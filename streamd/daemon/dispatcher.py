@@ -130,7 +130,7 @@ class Dispatcher:
             send_without_session=self._send_without_session,
         )
         self._connections = self._session_manager.connections
-        engine.report_to(self)
+        engine.set_listener(self)
 
     @property
     def streams(self) -> Mapping[str, ServedStream]:
@@ -149,7 +149,7 @@ class Dispatcher:
     @property
     def progress_count(self) -> int:
         """How often something has come of work: tasks that were done, workers that were replaced."""
-        return self._stats.stage_times("engine", "idle").count + self._engine.restarts
+        return self._stats.stage_times("engine", "idle").count + self._engine.worker_deaths
 
     def build_status(self) -> DaemonStatus:
         """How it is doing now."""
@@ -380,7 +380,7 @@ class Dispatcher:
             reason = f"no memory for another batch of {action.slot_bytes} bytes: {error.strerror}"
             asyncio.get_running_loop().call_soon(self._handle_events, SlotDenied(action.slot, reason))
             return
-        self._engine.produce(action.key, action.slot, action.slot_bytes)
+        self._engine.produce_batch(action.key, action.slot, action.slot_bytes)
 
     async def _send_receipt(self, session: int, cursor: Cursor) -> None:
         connection = self._connections.find_by_session(session)
@@ -397,7 +397,7 @@ class Dispatcher:
         self._handle_events()
 
     def _drop_slots(self, slots: tuple[int, ...]) -> None:
-        self._engine.drop(slots)
+        self._engine.drop_slots(slots)
         for slot in slots:
             self._slots.drop_slot(slot)
         self._batch_sender.forget_slots(slots)

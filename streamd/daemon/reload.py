@@ -119,7 +119,7 @@ class Reloader:
         """The names of streams that no worker could open: they are as they were."""
         for name, why in changes.removed.items():
             self._dispatcher.change_stream(name, None, why)
-            self._engine.close(name)
+            self._engine.close_stream(name)
         versions = [
             *(
                 _StreamVersion(_share_quarantine(self._dispatcher.streams[name], new_streams[name]), why)
@@ -161,19 +161,19 @@ class Reloader:
         if (running.max_bad_fraction, running.cache) != (written.max_bad_fraction, written.cache):
             renewed = replace(running, max_bad_fraction=written.max_bad_fraction, cache=written.cache)
             await require_data(renewed)
-            await self._engine.open(renewed)
+            await self._engine.open_stream(renewed)
             self._dispatcher.renew_stream(renewed)
 
     async def _serve_version(self, version: _StreamVersion) -> None:
         await measure_shuffles([version.stream])
-        pixel_id = await self._engine.open(version.stream)
+        pixel_id = await self._engine.open_stream(version.stream)
         # From here to the change nothing else may run: what is begun now shows the new version.
         self._swap_version(version, pixel_id)
 
     async def _serve_from_new_workers(self, versions: Sequence[_StreamVersion]) -> None:
         """All of them or none: workers import a module once."""
         await measure_shuffles(each.stream for each in versions)
-        pixel_ids = await self._engine.open_in_new_workers([each.stream for each in versions])
+        pixel_ids = await self._engine.open_streams_in_new_workers([each.stream for each in versions])
         for each in versions:  # as above
             self._swap_version(each, pixel_ids[each.stream_name])
 

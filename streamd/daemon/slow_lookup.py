@@ -14,42 +14,42 @@ from typing import Final, Generic, TypeVar
 
 from streamd.limits import PROOF_S
 
-Answer = TypeVar("Answer")
+AnswerType = TypeVar("AnswerType")
 
 NO_ANSWER: Final = f"does not answer within {PROOF_S:g} s"
 
 
-class SlowLookup(Generic[Answer]):
+class SlowLookup(Generic[AnswerType]):
     """Asks `question` of a file system; while one look is unanswered, there is no second.
 
     `no_answer` stands for the answer of a file system that gives none in time.
     """
 
-    def __init__(self, question: Callable[[], Answer], no_answer: Answer) -> None:
+    def __init__(self, question: Callable[[], AnswerType], no_answer: AnswerType) -> None:
         self._question = question
         self._no_answer = no_answer
-        self._asked: asyncio.Future[Answer] | None = None
+        self._pending_answer: asyncio.Future[AnswerType] | None = None
 
     @property
     def is_unanswered(self) -> bool:
         """Whether the file system did not answer in time."""
-        return self._asked is not None
+        return self._pending_answer is not None
 
-    async def get_answer(self) -> Answer:
+    async def get_answer(self) -> AnswerType:
         """What the file system says, or `no_answer` when it does not in time."""
-        if self._asked is None:
-            self._asked = ask_in_thread(self._question)
-        await asyncio.wait({self._asked}, timeout=PROOF_S)
-        if not self._asked.done():
+        if self._pending_answer is None:
+            self._pending_answer = ask_in_thread(self._question)
+        await asyncio.wait({self._pending_answer}, timeout=PROOF_S)
+        if not self._pending_answer.done():
             return self._no_answer
-        asked, self._asked = self._asked, None
+        asked, self._pending_answer = self._pending_answer, None
         return asked.result()
 
 
-def ask_in_thread(question: Callable[[], Answer]) -> asyncio.Future[Answer]:
+def ask_in_thread(question: Callable[[], AnswerType]) -> asyncio.Future[AnswerType]:
     """Asks in a thread that the process may end without; the answer comes to the running loop."""
     loop = asyncio.get_running_loop()
-    answer: asyncio.Future[Answer] = loop.create_future()
+    answer: asyncio.Future[AnswerType] = loop.create_future()
 
     def settle(set_answer: Callable[[], None]) -> None:
         if not answer.cancelled():

@@ -167,7 +167,7 @@ class StatusBuilder:
     def on_batch_produced(self, job: BatchJob, now_s: float) -> None:
         self._batches_by_stream[job.key.stream].add_amount(now_s)
         self._busy_seconds.add_amount(now_s, job.busy_s)
-        self.epoch_tracker.on_batch_produced(job.key, job.marks)
+        self.epoch_tracker.on_batch_produced(job.key, job.row_status)
 
     def on_worker_died(self, now_s: float) -> None:
         """A worker has died, and is replaced."""

@@ -74,7 +74,7 @@ class Desk:
     def decoded(self, index: int, *, busy_s: float = 0.0, waited_s: float = 0.0, at_work: float = 0.0) -> SendBatch:
         """Batch `index` is whole, in slot index + 1, and is the session's next."""
         key = BatchKey("train", 0, index)
-        job = BatchJob(key, self.stream, 0, index + 1, 4096, busy_s=busy_s, waited_s=waited_s, at_work=at_work)
+        job = BatchJob(key, self.stream, 0, index + 1, 4096, busy_s=busy_s, waited_s=waited_s, busy_fraction=at_work)
         self.sender.add_batch(job)
         return SendBatch(1, index, index + 1)
 

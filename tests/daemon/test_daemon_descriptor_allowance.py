@@ -11,7 +11,7 @@ from daemons import write_images
 from served_folders import serve
 
 from streamd.daemon.descriptor_allowance import DescriptorAllowance, compute_allowance
-from streamd.daemon.engine.open_streams import Register
+from streamd.daemon.engine.open_streams import OpenStreams
 from streamd.daemon.streams.manifest_locks import ListLocks
 from streamd.errors import ConfigError
 from streamd.limits import (
@@ -99,8 +99,8 @@ def test_a_stream_that_is_reloaded_has_no_more_descriptors_open_than_are_counted
     )
     now = replace(now, list_lock=locks["list"], verdicts_lock=locks["verdicts"])
     then = replace(then, list_lock=locks["next"])
-    register = Register([now])
-    register.add(then)  # as its next version is opened
+    register = OpenStreams([now])
+    register.add_stream(then)  # as its next version is opened
     assert len(list(Path("/proc/self/fd").iterdir())) - before == STREAM_DESCRIPTORS
     for path in list(register._locks._held):
         register._locks.release_lock(path)

@@ -59,7 +59,7 @@ class Daemon:
         self.told.append(f"renew {stream.spec.name}")
         self.streams[stream.spec.name] = stream
 
-    async def open(self, stream: ServedStream) -> PixelId:
+    async def open_stream(self, stream: ServedStream) -> PixelId:
         self.told.append(f"open {stream.spec.name}")
         if stream.spec.name in self.closed_to:
             raise ConfigError(f"streams.{stream.spec.name}: cannot be opened: its folder is gone")
@@ -68,14 +68,14 @@ class Daemon:
     def needs_new_workers(self, streams: Iterable[ServedStream]) -> bool:
         return bool({stream.spec.name for stream in streams} & self.stale)
 
-    async def open_in_new_workers(self, streams: Sequence[ServedStream]) -> dict[str, PixelId]:
+    async def open_streams_in_new_workers(self, streams: Sequence[ServedStream]) -> dict[str, PixelId]:
         names = [stream.spec.name for stream in streams]
         self.told.append(f"new workers for {' and '.join(names)}")
         if self.closed_to & set(names):
             raise ConfigError("it raises")
         return {name: PixelId("pixels") for name in names}
 
-    def close(self, name: str) -> None:
+    def close_stream(self, name: str) -> None:
         self.told.append(f"close {name}")
 
 

@@ -16,8 +16,8 @@ from typing import Final, Self
 import msgspec
 
 from streamd.cli.check.reader_messages import Fault, Group, Seen, Told
-from streamd.daemon.engine.crashes import Death, Finding, death
-from streamd.daemon.engine.watchdog import Watch
+from streamd.daemon.engine.crashes import WorkerCondition, WorkerExit, diagnose_exit
+from streamd.daemon.engine.watchdog import Watchdog
 from streamd.errors import ConfigError, StreamdError
 from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage, RowProgress, WorkerPhase
 from streamd.ipc.slots import create_memfd
@@ -25,7 +25,7 @@ from streamd.limits import ROW_DEADLINE_S, WORKER_ENVIRONMENT
 
 COMMAND: Final = (sys.executable, "-P", "-m", "streamd.cli.check.reader_process")
 _LINE_BYTES: Final = 1 << 20  # of an answer: 32 digests, sizes and reasons take a few hundredths of it
-_NOT_STARTED: Final = Death("not started", RowProgress(0, 0, WorkerPhase.IDLE, 0))
+_NOT_STARTED: Final = WorkerExit("not started", RowProgress(0, 0, WorkerPhase.IDLE, 0))
 _MOST_CRASHES: Final = 100  # each costs a process; so many are no matter of single files
 _seen: Final = msgspec.json.Decoder(Seen)
 
@@ -78,25 +78,26 @@ class Readers:
         singles = [each for one in group.ids for each in await self._read(child, Group(group.stream, [one]))]
         if not any(fault.effect == "crash" for each in singles for fault in each.faults):
             self.notes.append(
-                f"a reading process ended, {death.words}, over {len(group.ids)} files of which each can be read by "
+                f"a reading process ended, {death.description}, over {len(group.ids)} files of which each can be "
+                "read by "
                 "itself: is memory short?"
             )
         return singles
 
-    def _crashed(self, group: Group, death: Death) -> Seen:
+    def _crashed(self, group: Group, death: WorkerExit) -> Seen:
         self._crashes += 1
         if self._crashes > _MOST_CRASHES:
             raise StreamdError(f"more than {_MOST_CRASHES} files crash {_culprit(death)}")
-        fault = Fault(group.ids[0], death.blame or f"ends who reads it, {death.words}", "crash")
+        fault = Fault(group.ids[0], death.sample_fault or f"ends who reads it, {death.description}", "crash")
         return Seen(group.stream, group.ids, faults=[fault])
 
 
-def _culprit(death: Death) -> str:
+def _culprit(death: WorkerExit) -> str:
     """What so many ends are due to, and what to do."""
-    if death.at.phase is WorkerPhase.TRANSFORMING:
-        return f"the transform, the last {death.words}: run it by itself to see why"
+    if death.progress.phase is WorkerPhase.TRANSFORMING:
+        return f"the transform, the last {death.description}: run it by itself to see why"
     return (
-        f"the decoder, the last {death.words}: that is the installation's fault rather than the files'; install "
+        f"the decoder, the last {death.description}: that is the installation's fault rather than the files'; install "
         "streamd[serve] anew"
     )
 
@@ -133,16 +134,16 @@ class _Child:
             raise
         return self._running
 
-    def _unready(self, death: Death) -> StreamdError:
+    def _unready(self, death: WorkerExit) -> StreamdError:
         """What to say of an end before anything was read."""
-        if death.charge is not None:
-            name = self._streams[death.charge.stream].spec.name
-            return ConfigError(f"streams.{name}.transform: {death.charge.reason}")
+        if death.transform_fault is not None:
+            name = self._streams[death.transform_fault.stream_number].spec.name
+            return ConfigError(f"streams.{name}.transform: {death.transform_fault.reason}")
         return StreamdError(
-            f"a reading process ended before it read anything, {death.words}; if it said why, that is above"
+            f"a reading process ended before it read anything, {death.description}; if it said why, that is above"
         )
 
-    async def end(self) -> Death:
+    async def end(self) -> WorkerExit:
         """Ends the process, if it has not ended; how it did."""
         running, self._running = self._running, None
         return _NOT_STARTED if running is None else await running.end()
@@ -156,9 +157,9 @@ class _Running:
         self._track = track
         self._deadline_s = deadline_s
         self._watches = [
-            Watch(process.pid, where, deadline_s, self._found) for where in (track.read_row, track.read_trial)
+            Watchdog(process.pid, where, deadline_s, self._found) for where in (track.read_row, track.read_trial)
         ]
-        self._killed_for: Finding | None = None
+        self._killed_for: WorkerCondition | None = None
 
     @classmethod
     async def start(cls, command: Sequence[str], deadline_s: float) -> Self:
@@ -177,28 +178,30 @@ class _Running:
         assert self._process.stdin is not None  # noqa: S101 - a pipe was asked for
         assert self._process.stdout is not None  # noqa: S101 - as above
         for watch in self._watches:
-            watch.begin()
+            watch.mark_busy()
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._process.stdin.write(line)
             await self._process.stdin.drain()
         answer = await self._process.stdout.readline()
         for watch in self._watches:
-            watch.rest()
+            watch.mark_idle()
         return answer
 
-    async def end(self) -> Death:
+    async def end(self) -> WorkerExit:
         """Kills it, unless it dies by itself: its output has ended then, and a kill would hide of what."""
         for watch in self._watches:
             watch.close()
         if self._process.stdout is not None and not self._process.stdout.at_eof():
             self._kill()
         code = await self._process.wait()
-        found = death(code, self._track.read_row(), self._track.read_trial(), self._killed_for, self._deadline_s)
+        found = diagnose_exit(
+            code, self._track.read_row(), self._track.read_trial(), self._killed_for, self._deadline_s
+        )
         self._track.close()
         return found
 
-    def _found(self, finding: Finding) -> None:
-        if finding is not Finding.WAITING:  # a slow disk is waited for
+    def _found(self, finding: WorkerCondition) -> None:
+        if finding is not WorkerCondition.WAITING:  # a slow disk is waited for
             self._killed_for = finding
             self._kill()
 

@@ -48,12 +48,12 @@ class Decoding:
         self._asked = self._given = 0
         self._failure: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._came = asyncio.Event()
-        engine.report_to(self)
+        engine.set_listener(self)
         asyncio.get_running_loop().set_exception_handler(self._raised)
 
     async def pixel_id(self) -> PixelId:
         """What the workers' pipeline makes of the stream, once the first of them is up."""
-        asked = asyncio.ensure_future(self._engine.pixel_ids())
+        asked = asyncio.ensure_future(self._engine.wait_for_pixel_ids())
         await self._unless_failed(asked)
         return asked.result()[self._stream.spec.name]
 
@@ -80,14 +80,14 @@ class Decoding:
 
     def _opened(self, job: BatchJob) -> Decoded:
         spec = self._stream.spec
-        images = compute_layout(spec, job.delivered.size).images.array_in(self._slots.map_slot(job.slot))
-        good = job.marks == 0
+        images = compute_layout(spec, job.delivered_ids.size).images.array_in(self._slots.map_slot(job.slot))
+        good = job.row_status == 0
         whole = bool(good.all())
         return Decoded(
             job.key.index,
-            job.delivered if whole else job.delivered[good],
+            job.delivered_ids if whole else job.delivered_ids[good],
             images if whole else images[good],
-            self._stream.list_bad_rows(0, job.key.index, job.marks),
+            self._stream.list_bad_rows(0, job.key.index, job.row_status),
             job.slot,
         )
 
@@ -98,7 +98,7 @@ class Decoding:
                 return
             key = BatchKey(self._stream.spec.name, 0, self._asked)
             self._asked += 1
-            self._engine.produce(key, self._free.pop(), self._slot_bytes)
+            self._engine.produce_batch(key, self._free.pop(), self._slot_bytes)
 
     # As the engine's listener: EngineListener says when each is called.
 

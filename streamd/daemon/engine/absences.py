@@ -22,9 +22,9 @@ _ADVICE: Final = (
 )
 
 
-def sentence_of(why: str) -> str:
+def format_missing_data(reason: str) -> str:
     """What is said of a stream whose data are away."""
-    return f"it waits for its data: {why}; {_ADVICE}"
+    return f"it waits for its data: {reason}; {_ADVICE}"
 
 
 def make_data_lookup(stream: ServedStream) -> SlowLookup[str]:
@@ -40,16 +40,16 @@ async def require_data(stream: ServedStream) -> None:
 
 
 @dataclass(slots=True)
-class _Absence:
+class _MissingStream:
     stream: str
     lookup: SlowLookup[str]
-    why: str
+    message: str
     pause_s: float  # before the next look
-    seeking: asyncio.Task[None] | None = None
+    wait_task: asyncio.Task[None] | None = None
 
 
 @dataclass(slots=True)
-class Absences:
+class MissingData:
     """The streams whose data are missing, by number.
 
     `on_missing` is called with a number and a reason when a check finds that data are missing, `on_returned` with a
@@ -58,87 +58,89 @@ class Absences:
 
     on_missing: Callable[[int, str], None]
     on_returned: Callable[[str], None]
-    _away: dict[int, _Absence] = field(default_factory=dict)
-    _asked: set[int] = field(default_factory=set)  # whether their data are there
-    _returns: dict[int, tuple[float, float]] = field(default_factory=dict)  # when, and the pause before
+    _missing: dict[int, _MissingStream] = field(default_factory=dict)
+    _checks_under_way: set[int] = field(default_factory=set)  # whether their data are there
+    _last_returns: dict[int, tuple[float, float]] = field(default_factory=dict)  # when, and the pause before
     _group: asyncio.TaskGroup | None = None
     _mounts: MountEvents | None = None
 
     def __contains__(self, number: object) -> bool:
-        return number in self._away
+        return number in self._missing
 
     @property
-    def sentences(self) -> dict[str, str]:
+    def messages_by_stream(self) -> dict[str, str]:
         """What is said of each stream whose data are away."""
-        return {each.stream: each.why for each in self._away.values()}
+        return {each.stream: each.message for each in self._missing.values()}
 
     async def run(self) -> None:
         """Looks for what is away, until cancelled."""
         self._mounts = MountEvents()
         try:
             async with asyncio.TaskGroup() as self._group:
-                for number in self._away:
-                    self._seek(number)
+                for number in self._missing:
+                    self._start_waiting(number)
                 await asyncio.get_running_loop().create_future()  # for ever
         finally:
             self._mounts.close()
 
-    def begin(self, number: int, stream: ServedStream, why: str) -> str:
+    def add_stream(self, number: int, stream: ServedStream, reason: str) -> str:
         """The data of a stream are away from now on; what is said of it."""
         name = stream.spec.name
-        returned_s, paused_s = self._returns.get(number, (0.0, 0.0))
+        returned_s, paused_s = self._last_returns.get(number, (0.0, 0.0))
         # Where looks and reads disagree, as they should not, this keeps them from doing so all the time.
         relapsed = time.monotonic() < returned_s + 2 * RETURN_MAX_S
         pause_s = min(max(2 * paused_s, RETURN_MIN_S), RETURN_MAX_S) if relapsed else RETURN_MIN_S
         lookup = make_data_lookup(stream)
-        self._away[number] = _Absence(name, lookup, sentence_of(why), pause_s)
-        log.error("data.away", self._away[number].why, stream=name)
+        self._missing[number] = _MissingStream(name, lookup, format_missing_data(reason), pause_s)
+        log.error("data.away", self._missing[number].message, stream=name)
         if self._group is not None:
-            self._seek(number)
-        return self._away[number].why
+            self._start_waiting(number)
+        return self._missing[number].message
 
-    async def find_among(self, streams: Mapping[int, ServedStream]) -> None:
+    async def check_streams(self, streams: Mapping[int, ServedStream]) -> None:
         """Begins with those streams whose data are not there. What a cache has of them may do without."""
         lookups = [make_data_lookup(stream) for stream in streams.values()]
         answers = await asyncio.gather(*(lookup.get_answer() for lookup in lookups))
         for (number, stream), lookup, why in zip(streams.items(), lookups, answers, strict=True):
             # Without an answer a worker would wait for the file system too, whatever the cache has.
             if why and (stream.cache is None or lookup.is_unanswered):
-                self.begin(number, stream, why)
+                self.add_stream(number, stream, why)
 
-    def end(self, number: int) -> None:
+    def remove_stream(self, number: int) -> None:
         """Nobody asks for a stream any more."""
-        absence = self._away.pop(number, None)
-        self._returns.pop(number, None)
-        if absence is not None and absence.seeking is not None:
-            absence.seeking.cancel()
+        absence = self._missing.pop(number, None)
+        self._last_returns.pop(number, None)
+        if absence is not None and absence.wait_task is not None:
+            absence.wait_task.cancel()
 
-    def ask(self, number: int, stream: ServedStream) -> None:
+    def start_check(self, number: int, stream: ServedStream) -> None:
         """Whether the data of a stream are there at all, which keep a worker waiting."""
-        if self._group is not None and number not in self._away and number not in self._asked:
-            self._asked.add(number)
-            self._group.create_task(self._answer(number, make_data_lookup(stream)), name="asking")
+        if self._group is not None and number not in self._missing and number not in self._checks_under_way:
+            self._checks_under_way.add(number)
+            self._group.create_task(self._check_data(number, make_data_lookup(stream)), name="asking")
 
-    async def _answer(self, number: int, lookup: SlowLookup[str]) -> None:
+    async def _check_data(self, number: int, lookup: SlowLookup[str]) -> None:
         why = await lookup.get_answer()
-        self._asked.discard(number)
-        if why and number not in self._away:
+        self._checks_under_way.discard(number)
+        if why and number not in self._missing:
             self.on_missing(number, why)
 
-    def _seek(self, number: int) -> None:
+    def _start_waiting(self, number: int) -> None:
         assert self._group is not None  # noqa: S101 - it runs
-        absence = self._away[number]
-        absence.seeking = self._group.create_task(self._return(number, absence), name=f"data of {absence.stream}")
+        absence = self._missing[number]
+        absence.wait_task = self._group.create_task(
+            self._wait_for_return(number, absence), name=f"data of {absence.stream}"
+        )
 
-    async def _return(self, number: int, absence: _Absence) -> None:
+    async def _wait_for_return(self, number: int, absence: _MissingStream) -> None:
         """Ends when the data are there: it looks when mounts have changed, and else after ever longer pauses."""
         assert self._mounts is not None  # noqa: S101 - as above
         while True:
-            await self._mounts.change(absence.pause_s)
+            await self._mounts.wait_for_change(absence.pause_s)
             if not await absence.lookup.get_answer():
                 break
             absence.pause_s = min(2 * absence.pause_s, RETURN_MAX_S)
-        del self._away[number]
-        self._returns[number] = time.monotonic(), absence.pause_s
+        del self._missing[number]
+        self._last_returns[number] = time.monotonic(), absence.pause_s
         log.notice("data.back", "its data are there again: it goes on", stream=absence.stream)
         self.on_returned(absence.stream)

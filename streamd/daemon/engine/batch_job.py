@@ -27,56 +27,58 @@ class BatchJob:
 
     key: BatchKey
     stream: ServedStream
-    number: int  # of the stream, to the workers
+    stream_number: int  # of the stream, to the workers
     slot: int
     slot_bytes: int
     row_cost: RowCost = field(default_factory=RowCost)
-    delivered: Ids = field(init=False)
-    marks: RowStatus = field(init=False)
-    verdicts: int = field(init=False)  # known when the batch was last resolved
-    pending: int = 0  # tasks that are not over
-    given_up: bool = False
+    delivered_ids: Ids = field(init=False)
+    row_status: RowStatus = field(init=False)
+    known_bad_samples: int = field(init=False)  # known when the batch was last resolved
+    pending_tasks: int = 0  # tasks that are not over
+    is_given_up: bool = False
     busy_s: float = 0.0  # of workers' time, ...
     waited_s: float = 0.0  # ... in which they waited for reads
-    at_work: float = 0.0  # the part of the workers that had a task when it was whole
+    busy_fraction: float = 0.0  # the part of the workers that had a task when it was whole
 
     def __post_init__(self) -> None:
         self._resolve_ids()
 
     def _resolve_ids(self) -> None:
-        self.verdicts = len(self.stream.quarantine.reasons)
-        self.delivered, self.marks = self.stream.resolve_batch_ids(self.key.epoch, self.key.index)
+        self.known_bad_samples = len(self.stream.quarantine.reasons)
+        self.delivered_ids, self.row_status = self.stream.resolve_batch_ids(self.key.epoch, self.key.index)
 
     def make_first_tasks(self, numbers: Iterator[int]) -> list[Task]:
         """The tasks that fill the whole batch."""
-        rows = _all_rows(self.delivered.size)
-        if not self.row_cost.known and self.stream.manifest.arrays is None:  # rows of arrays are copied, not decoded
-            self.row_cost.expect(float(self.stream.manifest.lookup_sample_bytes(np.maximum(self.delivered, 0)).mean()))
+        rows = _make_row_numbers(self.delivered_ids.size)
+        if not self.row_cost.is_known and self.stream.manifest.arrays is None:  # rows of arrays are copied, not decoded
+            self.row_cost.estimate_from_bytes(
+                float(self.stream.manifest.lookup_sample_bytes(np.maximum(self.delivered_ids, 0)).mean())
+            )
         if rows.size <= self.row_cost.task_rows:
-            return [self._new_task(rows, self.delivered, next(numbers))]
+            return [self._new_task(rows, self.delivered_ids, next(numbers))]
         return self._split_rows(rows, numbers)
 
     def make_refill_tasks(self, numbers: Iterator[int]) -> list[Task]:
         """The tasks for rows that new verdicts have given another sample."""
-        if self.verdicts == len(self.stream.quarantine.reasons):
+        if self.known_bad_samples == len(self.stream.quarantine.reasons):
             return []
-        before = self.delivered
+        before = self.delivered_ids
         self._resolve_ids()
-        return self._split_rows(np.flatnonzero(before != self.delivered).astype(np.uint16), numbers)
+        return self._split_rows(np.flatnonzero(before != self.delivered_ids).astype(np.uint16), numbers)
 
-    def make_retry_task(self, task: Task, bad: tuple[UnfilledRow, ...], numbers: Iterator[int]) -> Task:
+    def make_retry_task(self, task: Task, unfilled: tuple[UnfilledRow, ...], numbers: Iterator[int]) -> Task:
         """A task for the rows of `task` whose samples failed in a way that may pass. Deaths do not count in it."""
-        failed = np.isin(task.ids, [sample.sample_id for sample in bad if not sample.lasting])
+        failed = np.isin(task.ids, [sample.sample_id for sample in unfilled if not sample.lasting])
         return self._new_task(task.rows[failed], task.ids[failed], next(numbers), failures=task.failures + 1)
 
     def _split_rows(self, rows: RowNumbers, numbers: Iterator[int]) -> list[Task]:
         most = self.row_cost.task_rows
         pieces = [rows[start : start + most] for start in range(0, rows.size, most)]
-        return [self._new_task(piece, self.delivered[piece], next(numbers)) for piece in pieces]
+        return [self._new_task(piece, self.delivered_ids[piece], next(numbers)) for piece in pieces]
 
     def _new_task(self, rows: RowNumbers, ids: Ids, number: int, failures: int = 0) -> Task:
         return Task(
-            number, self.number, self.slot, self.slot_bytes, self.delivered.size, rows, ids, self.key.epoch,
+            number, self.stream_number, self.slot, self.slot_bytes, self.delivered_ids.size, rows, ids, self.key.epoch,
             job=self, queued_s=time.monotonic(), failures=failures,
         )  # fmt: skip
 
@@ -137,13 +139,13 @@ class Task(FillRows, frozen=True, eq=False, kw_only=True):
         if samples == 0 or report.decode_ns == 0 or report.bad or report.unfit:
             return
         if made:
-            cost.note(made, report.decode_ns)
+            cost.note_decoded_rows(made, report.decode_ns)
         else:
-            cost.note_held(samples, report.decode_ns)
+            cost.note_cached_rows(samples, report.decode_ns)
 
 
 @lru_cache(maxsize=64)
-def _all_rows(count: int) -> RowNumbers:
+def _make_row_numbers(count: int) -> RowNumbers:
     rows = np.arange(count, dtype=np.uint16)
     rows.setflags(write=False)
     return rows

@@ -13,10 +13,10 @@ from streamd.core import log
 from streamd.core.bad_samples import BadSample
 from streamd.core.counters import ProcessStats
 from streamd.core.spec import BatchKey, PixelId
-from streamd.daemon.engine.absences import Absences
+from streamd.daemon.engine.absences import MissingData
 from streamd.daemon.engine.batch_job import BatchJob, Task
-from streamd.daemon.engine.crashes import Charge, Death
-from streamd.daemon.engine.open_streams import Register
+from streamd.daemon.engine.crashes import TransformFault, WorkerExit
+from streamd.daemon.engine.open_streams import OpenStreams
 from streamd.daemon.engine.worker_handle import WorkerProcess
 from streamd.daemon.engine.worker_pool import WorkerPool
 from streamd.daemon.streams.served_stream import ServedStream
@@ -64,61 +64,61 @@ class LocalEngine:
         workers: int,
         row_deadline_s: float = ROW_DEADLINE_S,
     ) -> None:
-        self._streams = Register(streams)
+        self._streams = OpenStreams(streams)
         self._stats = stats
         self._row_deadline_s = row_deadline_s
         self._pool = WorkerPool(workers, row_deadline_s, slots, stats, self)
-        self._pool.transforms = self._streams.transforms()
-        self._absences = Absences(on_missing=self._release_waiting_workers, on_returned=self._resume_stream)
+        self._pool.imported_transforms = self._streams.current_transforms()
+        self._missing_data = MissingData(on_missing=self._release_waiting_workers, on_returned=self._resume_stream)
         self._filled: list[BatchJob] = []  # not yet reported to the listener
         self._idle_times = stats.stage_times("engine", "idle")
         self._task_numbers = itertools.count(1)
         self._listener: EngineListener | None = None
 
     @property
-    def pids(self) -> list[int]:
+    def worker_pids(self) -> list[int]:
         return [worker.pid for worker in self._pool.workers]
 
     @property
-    def restarts(self) -> int:
+    def worker_deaths(self) -> int:
         return self._pool.deaths
 
     @property
-    def away(self) -> Collection[str]:
+    def streams_without_data(self) -> Collection[str]:
         """The streams whose data are away."""
-        return self._absences.sentences.keys()
+        return self._missing_data.messages_by_stream.keys()
 
-    def report_to(self, listener: EngineListener) -> None:
+    def set_listener(self, listener: EngineListener) -> None:
         """Sets the listener, and calls it at once for each stream whose data are missing."""
         self._listener = listener
         if listener.waits_for_data:
-            for name, why in self._absences.sentences.items():
+            for name, why in self._missing_data.messages_by_stream.items():
                 listener.on_data_missing(name, why, ())
 
     # --- the streams
 
-    async def pixel_ids(self) -> dict[str, PixelId]:
+    async def wait_for_pixel_ids(self) -> dict[str, PixelId]:
         """The identity of the pixels that workers make of each stream, once a worker has opened it."""
-        return await self._streams.pixel_ids(self._streams.current())
+        return await self._streams.wait_for_pixel_ids(self._streams.current_numbers())
 
-    async def find_absences(self) -> None:
+    async def find_missing_data(self) -> None:
         """Finds the streams whose data are missing, before the workers start, so that they hold up no other stream."""
-        await self._absences.find_among(self._streams.served())
+        await self._missing_data.check_streams(self._streams.served_streams())
 
-    async def open(self, stream: ServedStream) -> PixelId:
+    async def open_stream(self, stream: ServedStream) -> PixelId:
         """Opens a new stream, or a new version of one, in all workers; returns the identity of its pixels.
 
         Its data have to be there. Batches that begin after the return are of the new version; those under way keep
         theirs. A caller that awaits this directly, not in a task, goes on before any other callback runs.
         """
-        number = self._streams.add(stream)
+        number = self._streams.add_stream(stream)
         try:
-            self._pool.send_to_newest(self._streams.opening(number))
-            pixel_id = await self._streams.pixel_id(number)
+            self._pool.send_to_newest(self._streams.make_open_command(number))
+            pixel_id = await self._streams.wait_for_pixel_id(number)
         except BaseException:
-            self._pool.send_to_all(*self._streams.retire(number))
+            self._pool.send_to_all(*self._streams.retire_number(number))
             raise
-        self._use_stream(number)
+        self._make_stream_current(number)
         return pixel_id
 
     def needs_new_workers(self, streams: Iterable[ServedStream]) -> bool:
@@ -126,23 +126,26 @@ class LocalEngine:
 
         A program that was never tried may hang or crash the worker that imports it; no batch should wait for that.
         """
-        return not {stream.transform for stream in streams if stream.transform is not None} <= self._pool.transforms
+        return (
+            not {stream.transform for stream in streams if stream.transform is not None}
+            <= self._pool.imported_transforms
+        )
 
-    async def open_in_new_workers(self, streams: Sequence[ServedStream]) -> dict[str, PixelId]:
+    async def open_streams_in_new_workers(self, streams: Sequence[ServedStream]) -> dict[str, PixelId]:
         """Opens several streams in new workers, which replace all others when every stream is open.
 
         Batches under way are finished by the workers that began them. Raises ConfigError when a stream cannot be
         opened, or is not in time; the workers are as they were then.
         """
-        numbers = {stream.spec.name: self._streams.add(stream) for stream in streams}
+        numbers = {stream.spec.name: self._streams.add_stream(stream) for stream in streams}
         self._pool.start_next_generation()
         try:
             async with asyncio.timeout(NEW_WORKERS_S):
-                pixel_ids = await self._streams.pixel_ids(numbers)
+                pixel_ids = await self._streams.wait_for_pixel_ids(numbers)
         except BaseException as error:
             self._pool.discard_next_generation()
             for number in numbers.values():
-                self._pool.send_to_all(*self._streams.retire(number))
+                self._pool.send_to_all(*self._streams.retire_number(number))
             if isinstance(error, TimeoutError):
                 raise ConfigError(
                     f"no new worker has opened {', '.join(numbers)} within {NEW_WORKERS_S:g} s: does a transform wait "
@@ -151,46 +154,46 @@ class LocalEngine:
             raise
         self._pool.switch_to_next_generation()
         for number in numbers.values():
-            self._use_stream(number)
-        self._pool.transforms = self._streams.transforms()
+            self._make_stream_current(number)
+        self._pool.imported_transforms = self._streams.current_transforms()
         return pixel_ids
 
-    def close(self, name: str) -> None:
+    def close_stream(self, name: str) -> None:
         """Begins no more batches of a stream; workers close it after its last one. Raises KeyError if unknown."""
-        self._absences.end(self._streams.current()[name])
-        self._pool.send_to_all(*self._streams.close(name))
+        self._missing_data.remove_stream(self._streams.current_numbers()[name])
+        self._pool.send_to_all(*self._streams.close_stream(name))
 
-    def _use_stream(self, number: int) -> None:
+    def _make_stream_current(self, number: int) -> None:
         """Lets a stream's name stand for this number from now on. The data of this version are there."""
-        name = self._streams.stream(number).spec.name
-        earlier = self._streams.current().get(name)
-        if earlier is not None and earlier in self._absences:
-            self._absences.end(earlier)
+        name = self._streams.get_stream(number).spec.name
+        earlier = self._streams.current_numbers().get(name)
+        if earlier is not None and earlier in self._missing_data:
+            self._missing_data.remove_stream(earlier)
             asyncio.get_running_loop().call_soon(
                 self._resume_stream, name
             )  # after the caller has replaced the old version
-        self._pool.send_to_all(*self._streams.use(number))
+        self._pool.send_to_all(*self._streams.make_current(number))
 
     # --- the path of a batch
 
-    def produce(self, key: BatchKey, slot: int, slot_bytes: int) -> None:
+    def produce_batch(self, key: BatchKey, slot: int, slot_bytes: int) -> None:
         """Begins a batch. The listener gets its outcome, never before this returns."""
-        number, stream = self._streams.begin(key.stream)
-        job = BatchJob(key, stream, number, slot, slot_bytes, self._streams.row_cost(number))
+        number, stream = self._streams.begin_batch(key.stream)
+        job = BatchJob(key, stream, number, slot, slot_bytes, self._streams.get_row_cost(number))
         self._pool.add_job(job)
-        reason = self._streams.given_up(number) or stream.explain_too_many_bad()
+        reason = self._streams.get_failure_reason(number) or stream.explain_too_many_bad()
         if reason is not None:  # known from an earlier run, perhaps
             asyncio.get_running_loop().call_soon(self._fail_job, job, reason)
             return
         self._queue_tasks(job, job.make_first_tasks(self._task_numbers))
         self._pool.assign_tasks()
 
-    def drop(self, slots: tuple[int, ...]) -> None:
+    def drop_slots(self, slots: tuple[int, ...]) -> None:
         """Has every worker unmap these slots."""
         self._pool.drop_slots(slots)
 
     def _queue_tasks(self, job: BatchJob, tasks: Sequence[Task]) -> None:
-        job.pending += len(tasks)
+        job.pending_tasks += len(tasks)
         self._pool.queue_tasks(job, tasks)
 
     def on_worker_reports(self, worker: WorkerProcess, reports: Sequence[WorkerReport]) -> None:
@@ -198,17 +201,17 @@ class LocalEngine:
         for report in reports:
             match report:
                 case TaskDone():
-                    self._end_task(worker.finish_task(report.number), report)
+                    self._finish_task(worker.finish_task(report.number), report)
                 case StreamReady(stream, pixel_id):
-                    self._streams.agree(stream, PixelId(pixel_id))
+                    self._streams.on_opened(stream, PixelId(pixel_id))
                 case StreamOpenFailed(stream, reason):
-                    self._streams.refuse(stream, reason)
+                    self._streams.on_open_failed(stream, reason)
                 case StreamRemark(stream, text):
-                    self._streams.remark(stream, text)
+                    self._streams.log_remark(stream, text)
         self._report_filled(worker)
         self._pool.assign_tasks()
 
-    def _end_task(self, task: Task, report: TaskDone) -> None:
+    def _finish_task(self, task: Task, report: TaskDone) -> None:
         job = task.job
         task.count_results(report, self._stats)
         task.note_row_cost(report)
@@ -216,17 +219,17 @@ class LocalEngine:
         job.busy_s += (report.read_ns + report.decode_ns) / 1e9
         job.waited_s += report.waited_ns / 1e9
         self._subtract_pending(job, 1)
-        if job.given_up:
+        if job.is_given_up:
             return
         if report.unfit:
             self._fail_job(job, report.unfit)
             return
         if missing := next((each.reason for each in report.bad if each.away), ""):
-            self._pause_stream(job.number, missing)
+            self._pause_stream(job.stream_number, missing)
             return
         if report.bad and not self._handle_bad_rows(task, report):
             return
-        if job.pending == 0:
+        if job.pending_tasks == 0:
             self._finish_job(job)
 
     def _handle_bad_rows(self, task: Task, report: TaskDone) -> bool:
@@ -241,13 +244,13 @@ class LocalEngine:
             self._fail_job(job, reason)
             return False
         if passing:
-            job.pending += 1
+            job.pending_tasks += 1
             again = job.make_retry_task(task, report.bad, self._task_numbers)
             asyncio.get_running_loop().call_later(_READ_RETRY_S * 2**task.failures, self._requeue_task, again)
         return True
 
     def _requeue_task(self, task: Task) -> None:
-        if task.job.given_up:
+        if task.job.is_given_up:
             self._subtract_pending(task.job, 1)
             return
         self._pool.requeue_task(task)
@@ -263,67 +266,67 @@ class LocalEngine:
         self._release_job(job)
         self._filled.append(job)
 
-    def _report_filled(self, speaker: WorkerProcess | None = None) -> None:
+    def _report_filled(self, reporting_worker: WorkerProcess | None = None) -> None:
         """Reports all batches that one datagram of a worker has completed, so that what follows is decided once."""
         if self._filled:
             assert self._listener is not None  # noqa: S101 - the daemon names it before it lets anyone in
             filled, self._filled = self._filled, []
-            at_work = self._pool.busy_fraction(speaker)
+            at_work = self._pool.busy_fraction(reporting_worker)
             for job in filled:
-                job.at_work = at_work
+                job.busy_fraction = at_work
             self._listener.on_batches_filled(filled)
 
     # --- batches that end unfilled
 
     def _fail_job(self, job: BatchJob, reason: str) -> None:
         """Fails a batch. Results of its tasks that still run are ignored."""
-        if job.given_up:
+        if job.is_given_up:
             return
         self._give_up_job(job)
         assert self._listener is not None  # noqa: S101 - as above
         self._listener.on_batch_failed(job, reason)
 
     def _give_up_job(self, job: BatchJob) -> None:
-        job.given_up = True
+        job.is_given_up = True
         self._subtract_pending(job, self._pool.remove_tasks(job))
 
-    def _pause_stream(self, number: int, why: str) -> None:
+    def _pause_stream(self, number: int, reason: str) -> None:
         """Ends the batches of a stream whose data are missing. The listener asks again when the data return."""
-        jobs = [job for job in self._pool.jobs_of(number) if not job.given_up]
+        jobs = [job for job in self._pool.find_jobs(number) if not job.is_given_up]
         if not jobs:
             return
         stream = jobs[0].stream
-        name, current = stream.spec.name, self._streams.current()
+        name, current = stream.spec.name, self._streams.current_numbers()
         if self._listener is None or not self._listener.waits_for_data or name not in current:
             for job in jobs:
-                self._fail_job(job, why)
+                self._fail_job(job, reason)
             return
         for job in jobs:
             self._give_up_job(job)
         if number == current[name]:
-            why = self._absences.begin(number, stream, why)
-        self._listener.on_data_missing(name, why, jobs)
-        if current[name] not in self._absences:  # only an earlier version has lost its data
+            reason = self._missing_data.add_stream(number, stream, reason)
+        self._listener.on_data_missing(name, reason, jobs)
+        if current[name] not in self._missing_data:  # only an earlier version has lost its data
             self._listener.on_data_returned(name)
 
-    def _release_waiting_workers(self, number: int, why: str) -> None:
+    def _release_waiting_workers(self, number: int, reason: str) -> None:
         """Pauses a stream, and replaces the workers that wait for its files: other streams need them."""
-        self._pause_stream(number, why)
+        self._pause_stream(number, reason)
         self._pool.replace_waiting_workers(number)
 
     def _resume_stream(self, name: str) -> None:
-        if self._listener is not None and name in self._streams.current():
+        if self._listener is not None and name in self._streams.current_numbers():
             self._listener.on_data_returned(name)
 
     def _subtract_pending(self, job: BatchJob, count: int) -> None:
         """Counts tasks of a batch that are over. The last one of a batch that was given up releases it."""
-        job.pending -= count
-        if job.given_up and job.pending == 0:
+        job.pending_tasks -= count
+        if job.is_given_up and job.pending_tasks == 0:
             self._release_job(job)
 
     def _release_job(self, job: BatchJob) -> None:
         """Ends a batch that has no task left in any worker; its stream may be closed then."""
-        self._pool.send_to_all(*self._streams.end(job.number))
+        self._pool.send_to_all(*self._streams.end_batch(job.stream_number))
         self._pool.remove_job(job)
 
     # --- workers
@@ -331,19 +334,19 @@ class LocalEngine:
     async def run(self) -> None:
         """Keeps `workers` processes alive until cancelled; none is left when it returns."""
         async with asyncio.TaskGroup() as group:
-            seeking = group.create_task(self._absences.run(), name="absences")
+            seeking = group.create_task(self._missing_data.run(), name="absences")
             await self._pool.run()
             seeking.cancel()
 
     def on_worker_started(self, worker: WorkerProcess) -> None:
         """Opens all streams in a new worker, and sends it tasks that wait."""
-        for command in self._streams.openings():
-            worker.send(replace(command, away=command.number in self._absences))
+        for command in self._streams.make_open_commands():
+            worker.send_command(replace(command, away=command.number in self._missing_data))
         self._pool.assign_tasks()
 
-    def on_worker_waiting(self, worker: WorkerProcess, at: RowProgress) -> None:
+    def on_worker_waiting(self, worker: WorkerProcess, progress: RowProgress) -> None:
         """Warns that a worker waits for files, and asks whether its stream's data are there at all."""
-        task = worker.tasks.get(at.task)
+        task = worker.tasks.get(progress.task)
         log.warning(
             "worker.waiting",
             f"a worker has waited for more than {self._row_deadline_s:g} s: is the disk slow, or a mount away?",
@@ -352,41 +355,41 @@ class LocalEngine:
         )
         if task is None:
             return
-        if task.job.given_up:
+        if task.job.is_given_up:
             worker.stop_waiting()
         else:
-            self._absences.ask(task.job.number, task.job.stream)
+            self._missing_data.start_check(task.job.stream_number, task.job.stream)
 
-    def on_worker_died(self, worker: WorkerProcess, death: Death) -> None:
+    def on_worker_died(self, worker: WorkerProcess, worker_exit: WorkerExit) -> None:
         """Queues a dead worker's tasks again, and holds its end against the row or transform it was at."""
         if self._listener is not None:
             self._listener.on_worker_lost()
-        if death.charge is not None:
-            self._on_transform_crash(death.charge)
-        self._requeue_tasks_of(worker, death)
+        if worker_exit.transform_fault is not None:
+            self._on_transform_crash(worker_exit.transform_fault)
+        self._requeue_tasks_of(worker, worker_exit)
         self._report_filled()
         self._pool.assign_tasks()
 
-    def _requeue_tasks_of(self, worker: WorkerProcess, death: Death) -> None:
+    def _requeue_tasks_of(self, worker: WorkerProcess, worker_exit: WorkerExit) -> None:
         """Queues a dead worker's tasks ahead of all others. The death counts for the task that it was at."""
         tasks = list(worker.tasks.values())
-        at = worker.tasks.get(death.at.task)
+        at = worker.tasks.get(worker_exit.progress.task)
         first = at or next(iter(tasks), None)
         # Each goes to the head of the queue, so the last one goes first.
         for task in reversed(tasks):
-            if task.job.given_up:  # its slot is gone
+            if task.job.is_given_up:  # its slot is gone
                 self._subtract_pending(task.job, 1)
-            elif task is at and death.blame is not None and death.at.place < task.ids.size:
-                self._on_row_crash(task, int(task.ids[death.at.place]), death.blame)
+            elif task is at and worker_exit.sample_fault is not None and worker_exit.progress.place < task.ids.size:
+                self._on_row_crash(task, int(task.ids[worker_exit.progress.place]), worker_exit.sample_fault)
             elif task is first:
-                self._retry_after_death(task, death)
+                self._retry_after_death(task, worker_exit)
             else:
                 self._pool.requeue_task(task)
 
-    def _on_transform_crash(self, charge: Charge) -> None:
+    def _on_transform_crash(self, fault: TransformFault) -> None:
         """Counts a crash in a transform that a worker tried; fails the stream's batches when there are too many."""
-        reason = self._streams.charge(charge)
-        for job in self._pool.jobs_of(charge.stream) if reason else ():
+        reason = self._streams.count_transform_fault(fault)
+        for job in self._pool.find_jobs(fault.stream_number) if reason else ():
             self._fail_job(job, reason)
 
     def _on_row_crash(self, task: Task, sample_id: int, blame: str) -> None:
@@ -397,26 +400,29 @@ class LocalEngine:
         file = task.job.stream.format_file_name(sample_id)
         log.warning("sample.suspect", blame, stream=task.job.key.stream, sample=sample_id, file=file)
         suspect, others = task.split_suspect(sample_id, self._task_numbers)
-        task.job.pending += len(others)
+        task.job.pending_tasks += len(others)
         self._pool.queue_suspect(suspect)
         for other in others:
             self._pool.requeue_task(other)
 
-    def _mark_bad(self, job: BatchJob, verdict: BadSample) -> None:
+    def _mark_bad(self, job: BatchJob, bad_sample: BadSample) -> None:
         """Records a bad sample, whose own task is over; its rows are filled again by the stream's policy."""
         self._subtract_pending(job, 1)
-        reason = record_bad_samples(job.stream, [verdict], self._stats)
+        reason = record_bad_samples(job.stream, [bad_sample], self._stats)
         if reason is not None:
             self._fail_job(job, reason)
-        elif job.pending == 0:
+        elif job.pending_tasks == 0:
             self._finish_job(job)
 
-    def _retry_after_death(self, task: Task, death: Death) -> None:
+    def _retry_after_death(self, task: Task, worker_exit: WorkerExit) -> None:
         """Queues a task again after a pause that grows, when its worker died of something else; fails it at a limit."""
         now_s = time.monotonic()
         task = task.after_death(now_s)
         if task.is_hopeless(now_s):
-            words = f"{task.deaths} workers died, the last {death.words}, at files beginning with {task.file_names}"
+            words = (
+                f"{task.deaths} workers died, the last {worker_exit.description}, at files beginning with "
+                f"{task.file_names}"
+            )
             self._fail_job(task.job, words)
             self._subtract_pending(task.job, 1)
         elif task.is_suspect:  # it waits for the worker that replaces the dead one, so for a pause
@@ -425,14 +431,15 @@ class LocalEngine:
             asyncio.get_running_loop().call_later(task.pause_s, self._requeue_task, task)
 
 
-def record_bad_samples(stream: ServedStream, verdicts: Sequence[BadSample], stats: ProcessStats) -> str | None:
+def record_bad_samples(stream: ServedStream, bad_samples: Sequence[BadSample], stats: ProcessStats) -> str | None:
     """Writes new bad samples to the quarantine and syncs it; returns why the stream must stop, if it must."""
     try:
-        new = stream.quarantine.record_verdicts(verdicts)
+        new = stream.quarantine.record_verdicts(bad_samples)
     except OSError as error:
-        file = stream.format_file_name(verdicts[0].sample_id)
+        file = stream.format_file_name(bad_samples[0].sample_id)
         return (
-            f"the verdict on {file} ({verdicts[0].reason}) cannot be recorded: {error.strerror or error}; make room in "
+            f"the verdict on {file} ({bad_samples[0].reason}) cannot be recorded: {error.strerror or error}; make "
+            "room in "
             "the state directory, then restart streamd"
         )
     for verdict in new:

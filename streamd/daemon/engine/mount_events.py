@@ -24,17 +24,17 @@ class MountEvents:
         # The file is always readable, and a change is an exception to it: the loop asks for the first alone.
         self._changes = select.epoll()
         self._changes.register(self._mounts, select.EPOLLPRI)
-        asyncio.get_running_loop().add_reader(self._changes.fileno(), self._wake)
+        asyncio.get_running_loop().add_reader(self._changes.fileno(), self._on_change)
 
-    def _wake(self) -> None:
+    def _on_change(self) -> None:
         self._changes.poll(0)  # it is heard of, and not again
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def change(self, most_s: float) -> None:
+    async def wait_for_change(self, max_s: float) -> None:
         """Returns at the next change, or after `most_s`."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(most_s):
+            async with asyncio.timeout(max_s):
                 await self._changed.wait()
 
     def close(self) -> None:

@@ -21,31 +21,31 @@ class RowCost:
 
     task_rows: int = TASK_ROWS
     tasks_ahead: int = MAX_TASKS_AHEAD
-    known: bool = False
+    is_known: bool = False
     _row_ns: float = 0.0
-    _measured: bool = False  # at rows that were decoded
+    _is_measured: bool = False  # at rows that were decoded
 
-    def expect(self, row_bytes: float) -> None:
+    def estimate_from_bytes(self, row_bytes: float) -> None:
         """A row's file has so many bytes; for as long as nothing is known."""
         self._row_ns = row_bytes * _NS_A_BYTE
-        self._cut()
+        self._set_task_rows()
 
-    def note(self, rows: int, took_ns: int) -> None:
+    def note_decoded_rows(self, rows: int, took_ns: int) -> None:
         """So many rows took so long to decode."""
-        self._learn(took_ns / rows, afresh=not self._measured)
-        self._measured = True
+        self._update_row_time(took_ns / rows, afresh=not self._is_measured)
+        self._is_measured = True
 
-    def note_held(self, rows: int, took_ns: int) -> None:
+    def note_cached_rows(self, rows: int, took_ns: int) -> None:
         """So many rows, which needed no decoding, took so long; it counts as long as none was decoded."""
-        if not self._measured:
-            self._learn(took_ns / rows, afresh=not self.known)
+        if not self._is_measured:
+            self._update_row_time(took_ns / rows, afresh=not self.is_known)
 
-    def _learn(self, row_ns: float, *, afresh: bool) -> None:
+    def _update_row_time(self, row_ns: float, *, afresh: bool) -> None:
         self._row_ns = row_ns if afresh else self._row_ns + _SMOOTHING * (row_ns - self._row_ns)
-        self.known = True
-        self._cut()
+        self.is_known = True
+        self._set_task_rows()
 
-    def _cut(self) -> None:
+    def _set_task_rows(self) -> None:
         whole = self._row_ns * TASK_ROWS <= _TASK_NS
         self.task_rows = TASK_ROWS if whole else max(1, int(_TASK_NS / self._row_ns))
         self.tasks_ahead = MAX_TASKS_AHEAD if whole else TASKS_AHEAD_PER_WORKER

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Final, Protocol, Self
 
 from streamd.daemon.engine.batch_job import Task
-from streamd.daemon.engine.crashes import Death, Finding, death
-from streamd.daemon.engine.watchdog import Watch
+from streamd.daemon.engine.crashes import WorkerCondition, WorkerExit, diagnose_exit
+from streamd.daemon.engine.watchdog import Watchdog
 from streamd.ipc.frames import bundle_records, split_records
 from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage, RowProgress
 from streamd.ipc.slots import SlotStore, create_memfd
@@ -41,10 +41,10 @@ class WorkerListener(Protocol):
     def on_worker_reports(self, worker: WorkerProcess, reports: Sequence[WorkerReport]) -> None:
         """A worker has sent these reports in one datagram."""
 
-    def on_worker_waiting(self, worker: WorkerProcess, at: RowProgress) -> None:
+    def on_worker_waiting(self, worker: WorkerProcess, progress: RowProgress) -> None:
         """A worker has waited for a file beyond the deadline. This is said once of each place."""
 
-    def on_worker_died(self, worker: WorkerProcess, death: Death) -> None:
+    def on_worker_died(self, worker: WorkerProcess, worker_exit: WorkerExit) -> None:
         """A worker has ended; `worker.tasks` are those that it has not finished."""
 
 
@@ -59,29 +59,29 @@ class WorkerProcess:
         self,
         process: asyncio.subprocess.Process,
         link: socket.socket,
-        track: ProgressPage,
+        page: ProgressPage,
         listener: WorkerListener,
         row_deadline_s: float,
     ) -> None:
         self._process = process
         self._link = link
-        self._track = track
+        self._page = page
         self._listener = listener
         self._row_deadline_s = row_deadline_s
-        self._watch = Watch(process.pid, track.read_row, row_deadline_s, self._found)
-        self._trials = Watch(process.pid, track.read_trial, row_deadline_s, self._found_at_trial)
-        self._trying: set[int] = set()  # streams whose transforms it has yet to try
-        self._killed_for: Finding | None = None
-        self._waited_at: RowProgress | None = None
-        self._mapped: set[int] = set()
-        self._records: list[bytes] = []  # to be sent with the turn's end
-        self._descriptors: list[int] = []  # that go with them
-        self._flushing: asyncio.Handle | None = None
+        self._row_watchdog = Watchdog(process.pid, page.read_row, row_deadline_s, self._on_row_overdue)
+        self._trial_watchdog = Watchdog(process.pid, page.read_trial, row_deadline_s, self._on_trial_overdue)
+        self._untried_streams: set[int] = set()  # streams whose transforms it has yet to try
+        self._killed_for: WorkerCondition | None = None
+        self._last_waiting_progress: RowProgress | None = None
+        self._mapped_slots: set[int] = set()
+        self._pending_records: list[bytes] = []  # to be sent with the turn's end
+        self._pending_descriptors: list[int] = []  # that go with them
+        self._flush_handle: asyncio.Handle | None = None
         self.tasks: dict[int, Task] = {}
-        self.fresh = True  # was never given a task
-        self.alone = False  # gets nothing beside the task it has
-        self.completed = 0
-        asyncio.get_running_loop().add_reader(link, self._read)
+        self.is_fresh = True  # was never given a task
+        self.has_suspect = False  # gets nothing beside the task it has
+        self.completed_tasks = 0
+        asyncio.get_running_loop().add_reader(link, self._receive_reports)
 
     @classmethod
     async def start(cls, place: int, listener: WorkerListener, row_deadline_s: float) -> Self:
@@ -109,48 +109,48 @@ class WorkerProcess:
         return self._process.pid
 
     @property
-    def at(self) -> RowProgress:
+    def progress(self) -> RowProgress:
         """Where it is by its own word."""
-        return self._track.read_row()
+        return self._page.read_row()
 
-    def send(self, command: WorkerCommand) -> None:
+    def send_command(self, command: WorkerCommand) -> None:
         """Says something; a worker that is dead already does not hear it, and `ended` tells."""
         if isinstance(command, OpenStream) and command.transform is not None:
-            if not self._trying:
-                self._trials.begin()
-            self._trying.add(command.number)
-        self._say(command, [])
+            if not self._untried_streams:
+                self._trial_watchdog.mark_busy()
+            self._untried_streams.add(command.number)
+        self._queue_record(command, [])
 
     def give_task(self, task: Task, slots: SlotStore) -> None:
         """Sends a task, with its slot's descriptor when the slot is new to this worker. A suspect is alone there."""
         if not self.tasks:
-            self._watch.begin()
-        self.fresh, self.alone = False, task.is_suspect
+            self._row_watchdog.mark_busy()
+        self.is_fresh, self.has_suspect = False, task.is_suspect
         self.tasks[task.number] = task
         descriptors = []
-        if task.slot not in self._mapped:
+        if task.slot not in self._mapped_slots:
             descriptors.append(slots.ensure_slot(task.slot, task.slot_bytes))
-            self._mapped.add(task.slot)
-        self._say(task, descriptors)
+            self._mapped_slots.add(task.slot)
+        self._queue_record(task, descriptors)
 
-    def _say(self, command: WorkerCommand, descriptors: list[int]) -> None:
+    def _queue_record(self, command: WorkerCommand, descriptors: list[int]) -> None:
         record = encode_command(command)
-        if len(self._records) == MAX_GROUP_RECORDS or (self._records and len(record) > _GROUPED_BYTES):
-            self._flush()
-        self._records.append(record)
-        self._descriptors += descriptors
+        if len(self._pending_records) == MAX_GROUP_RECORDS or (self._pending_records and len(record) > _GROUPED_BYTES):
+            self._send_records()
+        self._pending_records.append(record)
+        self._pending_descriptors += descriptors
         if len(record) > _GROUPED_BYTES:
-            self._flush()
-        elif self._flushing is None:
-            self._flushing = asyncio.get_running_loop().call_soon(self._flush)
+            self._send_records()
+        elif self._flush_handle is None:
+            self._flush_handle = asyncio.get_running_loop().call_soon(self._send_records)
 
-    def _flush(self) -> None:
+    def _send_records(self) -> None:
         """Sends what was said since the last time."""
-        if self._flushing is not None:
-            self._flushing.cancel()
-            self._flushing = None
-        records, self._records = self._records, []
-        descriptors, self._descriptors = self._descriptors, []
+        if self._flush_handle is not None:
+            self._flush_handle.cancel()
+            self._flush_handle = None
+        records, self._pending_records = self._pending_records, []
+        descriptors, self._pending_descriptors = self._pending_descriptors, []
         if not records:
             return
         try:
@@ -159,78 +159,80 @@ class WorkerProcess:
             else:
                 self._link.send(bundle_records(records))
         except BlockingIOError:  # hundreds of words lie unread
-            self._kill(Finding.DEAF)
+            self._kill_process(WorkerCondition.NOT_READING)
         except (BrokenPipeError, ConnectionResetError):
             return
 
     def finish_task(self, number: int) -> Task:
         """Notes that a task is done, and returns it."""
         task = self.tasks.pop(number)
-        self.completed += 1
-        self.alone = False
+        self.completed_tasks += 1
+        self.has_suspect = False
         if not self.tasks:
-            self._watch.rest()
+            self._row_watchdog.mark_idle()
         return task
 
-    def forget(self, slots: tuple[int, ...]) -> bool:
+    def forget_slots(self, slots: tuple[int, ...]) -> bool:
         """Strikes slots off what this worker has mapped; whether it had any."""
-        had = not self._mapped.isdisjoint(slots)
-        self._mapped.difference_update(slots)
+        had = not self._mapped_slots.isdisjoint(slots)
+        self._mapped_slots.difference_update(slots)
         if had:
-            self._flush()  # their descriptors are about to be closed
+            self._send_records()  # their descriptors are about to be closed
         return had
 
     def stop_waiting(self) -> None:
         """Ends it, since it waits for files that nobody wants any more. No sample is to blame."""
-        self._kill(Finding.WAITING)
+        self._kill_process(WorkerCondition.WAITING)
 
-    async def ended(self) -> Death:
+    async def wait_for_exit(self) -> WorkerExit:
         """Waits for the process's end; how it ended, and where it was."""
         code = await self._process.wait()
-        while self._read():  # its last words may still lie in the socket
+        while self._receive_reports():  # its last words may still lie in the socket
             pass
-        return death(code, self._track.read_row(), self._track.read_trial(), self._killed_for, self._row_deadline_s)
+        return diagnose_exit(
+            code, self._page.read_row(), self._page.read_trial(), self._killed_for, self._row_deadline_s
+        )
 
-    def _found(self, finding: Finding) -> None:
+    def _on_row_overdue(self, condition: WorkerCondition) -> None:
         """It has been silent for too long; a disk may take twice as long, with a word about it, and no longer."""
-        at = self._track.read_row()
-        if finding is not Finding.WAITING or at == self._waited_at:
-            self._kill(finding)
-        elif at != self._waited_at:
-            self._waited_at = at
+        at = self._page.read_row()
+        if condition is not WorkerCondition.WAITING or at == self._last_waiting_progress:
+            self._kill_process(condition)
+        elif at != self._last_waiting_progress:
+            self._last_waiting_progress = at
             self._listener.on_worker_waiting(self, at)
 
-    def _found_at_trial(self, finding: Finding) -> None:
+    def _on_trial_overdue(self, condition: WorkerCondition) -> None:
         """It may be long before a stream's transform has its turn: its files are opened first, and other streams."""
-        if finding is not Finding.WAITING:
-            self._kill(finding)
+        if condition is not WorkerCondition.WAITING:
+            self._kill_process(condition)
 
-    def _kill(self, finding: Finding) -> None:
-        self._killed_for = self._killed_for or finding
+    def _kill_process(self, condition: WorkerCondition) -> None:
+        self._killed_for = self._killed_for or condition
         with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
             self._process.kill()
 
-    async def see_off(self) -> None:
+    async def shut_down(self) -> None:
         """Closes the socket and waits for the worker's end; one that does not hear of it is killed."""
         self.close()
         try:
             async with asyncio.timeout(WORKER_LEAVE_S):
                 await self._process.wait()
         except TimeoutError:
-            self._kill(Finding.DEAF)
+            self._kill_process(WorkerCondition.NOT_READING)
             await self._process.wait()
 
     def close(self) -> None:
         """Closes the socket, which ends the worker if it still lives."""
-        self._watch.close()
-        self._trials.close()
-        self._track.close()
-        if self._flushing is not None:
-            self._flushing.cancel()
+        self._row_watchdog.close()
+        self._trial_watchdog.close()
+        self._page.close()
+        if self._flush_handle is not None:
+            self._flush_handle.cancel()
         asyncio.get_running_loop().remove_reader(self._link)
         self._link.close()
 
-    def _read(self) -> bool:
+    def _receive_reports(self) -> bool:
         """Hears one datagram; the loop calls again as long as there is one. False when there was none."""
         try:
             data = self._link.recv(MAX_RECORD_BYTES)
@@ -240,7 +242,7 @@ class WorkerProcess:
             data = b""
         if data:
             reports = [decode_report(record) for record in split_records(data)]
-            if self._trying:
+            if self._untried_streams:
                 self._note_opened(reports)
             self._listener.on_worker_reports(self, reports)
         else:
@@ -248,8 +250,8 @@ class WorkerProcess:
         return bool(data)
 
     def _note_opened(self, reports: Sequence[WorkerReport]) -> None:
-        self._trying.difference_update(
+        self._untried_streams.difference_update(
             report.stream for report in reports if isinstance(report, StreamReady | StreamOpenFailed)
         )
-        if not self._trying:
-            self._trials.rest()
+        if not self._untried_streams:
+            self._trial_watchdog.mark_idle()

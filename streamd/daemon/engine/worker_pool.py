@@ -17,17 +17,17 @@ from typing import Final
 from streamd.core import log
 from streamd.core.counters import ProcessStats
 from streamd.daemon.engine.batch_job import BatchJob, Task
-from streamd.daemon.engine.crashes import is_waiting
+from streamd.daemon.engine.crashes import is_waiting_for_file
 from streamd.daemon.engine.worker_handle import WorkerListener, WorkerProcess
 from streamd.ipc.slots import SlotStore
 from streamd.ipc.worker_messages import TransformPlace, UnmapSlots, WorkerCommand
 from streamd.limits import WORKER_RESPAWN_MAX_S, WORKER_RESPAWN_S
 
-_PASSING: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})  # of starting a process
+_PASSING_ERRORS: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})  # of starting a process
 
 
 @dataclass(slots=True, eq=False)
-class _Generation:
+class _WorkerGeneration:
     """Workers that started for the same transforms, and the tasks that wait for them."""
 
     workers: list[WorkerProcess] = field(default_factory=list)
@@ -43,14 +43,14 @@ class _Generation:
         starts in its place is fresh: no suspect waits in vain. All others go to the worker with the fewest tasks.
         """
         if self.suspects:
-            fresh = next((worker for worker in self.workers if worker.fresh), None)
+            fresh = next((worker for worker in self.workers if worker.is_fresh), None)
             if fresh is not None:
                 return fresh, self.suspects.popleft()
         if not self.queue:
             return None
         found, fewest = None, self.queue[0].job.row_cost.tasks_ahead
         for worker in self.workers:
-            if len(worker.tasks) < fewest and not worker.alone:
+            if len(worker.tasks) < fewest and not worker.has_suspect:
                 found, fewest = worker, len(worker.tasks)
         return None if found is None else (found, self.queue.popleft())
 
@@ -79,11 +79,11 @@ class WorkerPool:
         self._listener = listener
         self._queue_waits = stats.stage_times("engine", "queue")
         self._group: asyncio.TaskGroup | None = None
-        self._generations = [_Generation()]  # the last one begins batches, those before it finish theirs
-        self._next_generation: _Generation | None = None  # starts, and begins nothing before the switch
-        self._jobs: dict[BatchJob, _Generation] = {}  # that are not over, each with the one that began it
+        self._generations = [_WorkerGeneration()]  # the last one begins batches, those before it finish theirs
+        self._next_generation: _WorkerGeneration | None = None  # starts, and begins nothing before the switch
+        self._jobs: dict[BatchJob, _WorkerGeneration] = {}  # that are not over, each with the one that began it
         self._ended_deaths = 0  # in generations that have ended
-        self.transforms: set[TransformPlace] = set()
+        self.imported_transforms: set[TransformPlace] = set()
 
     @property
     def workers(self) -> Sequence[WorkerProcess]:
@@ -95,10 +95,10 @@ class WorkerPool:
         """How many of these and of earlier workers have died."""
         return self._ended_deaths + sum(generation.deaths for generation in self._generations)
 
-    def busy_fraction(self, speaker: WorkerProcess | None) -> float:
+    def busy_fraction(self, reporting_worker: WorkerProcess | None) -> float:
         """The part of the workers that have a task, 0 to 1; `speaker` has just had one."""
         workers = self._generations[-1].workers
-        return sum([bool(worker.tasks) or worker is speaker for worker in workers]) / max(1, len(workers))
+        return sum([bool(worker.tasks) or worker is reporting_worker for worker in workers]) / max(1, len(workers))
 
     # --- batches and their tasks
 
@@ -110,9 +110,9 @@ class WorkerPool:
         """A batch has no task left. An earlier generation ends with its last one."""
         self._end_if_done(self._jobs.pop(job))
 
-    def jobs_of(self, number: int) -> list[BatchJob]:
+    def find_jobs(self, stream_number: int) -> list[BatchJob]:
         """The batches of a stream's number that are not over."""
-        return [job for job in self._jobs if job.number == number]
+        return [job for job in self._jobs if job.stream_number == stream_number]
 
     def queue_tasks(self, job: BatchJob, tasks: Sequence[Task]) -> None:
         """Queues tasks of one batch behind all others."""
@@ -155,22 +155,22 @@ class WorkerPool:
     def drop_slots(self, slots: tuple[int, ...]) -> None:
         """Has every worker unmap slots that are over."""
         for worker in self.workers:
-            if worker.forget(slots):
-                worker.send(UnmapSlots(slots))
+            if worker.forget_slots(slots):
+                worker.send_command(UnmapSlots(slots))
 
-    def replace_waiting_workers(self, number: int) -> None:
+    def replace_waiting_workers(self, stream_number: int) -> None:
         """Kills the workers that wait for files of this stream's number; others start in their places."""
         for worker in self.workers:
-            at = worker.at
+            at = worker.progress
             task = worker.tasks.get(at.task)
-            if task is not None and task.stream == number and is_waiting(at):
+            if task is not None and task.stream == stream_number and is_waiting_for_file(at):
                 worker.stop_waiting()
 
     # --- generations
 
     def start_next_generation(self) -> None:
         """Starts workers beside the present ones, which go on beginning batches until the switch. One at a time."""
-        self._next_generation = _Generation()
+        self._next_generation = _WorkerGeneration()
         self._start_generation(self._next_generation)
 
     def switch_to_next_generation(self) -> None:
@@ -187,7 +187,7 @@ class WorkerPool:
         if generation is not None:
             _end_generation(generation)
 
-    def _end_if_done(self, generation: _Generation) -> None:
+    def _end_if_done(self, generation: _WorkerGeneration) -> None:
         if generation is self._generations[-1] or generation in self._jobs.values():
             return
         self._generations.remove(generation)
@@ -201,11 +201,11 @@ class WorkerPool:
         async with asyncio.TaskGroup() as self._group:
             self._start_generation(self._generations[-1])
 
-    def _start_generation(self, generation: _Generation) -> None:
+    def _start_generation(self, generation: _WorkerGeneration) -> None:
         assert self._group is not None  # noqa: S101 - the pool runs
         generation.running = self._group.create_task(self._run_generation(generation), name="workers")
 
-    async def _run_generation(self, generation: _Generation) -> None:
+    async def _run_generation(self, generation: _WorkerGeneration) -> None:
         try:
             async with asyncio.TaskGroup() as group:
                 for place in range(self._count):
@@ -214,9 +214,9 @@ class WorkerPool:
             # Workers have manifests open, or are about to open them. The caller removes these files after this
             # returns, so every process has to have ended, also when this is cancelled.
             workers, generation.workers = generation.workers, []
-            await asyncio.gather(*(worker.see_off() for worker in workers))
+            await asyncio.gather(*(worker.shut_down() for worker in workers))
 
-    async def _keep_worker(self, generation: _Generation, place: int) -> None:
+    async def _keep_worker(self, generation: _WorkerGeneration, place: int) -> None:
         """Starts a worker, and another when it dies, after ever longer pauses while nothing gets done."""
         pause_s = WORKER_RESPAWN_S
         while True:
@@ -226,12 +226,14 @@ class WorkerPool:
                 continue
             generation.workers.append(worker)
             self._listener.on_worker_started(worker)
-            death = await worker.ended()
+            death = await worker.wait_for_exit()
             generation.workers.remove(worker)
             generation.deaths += 1
             self._stats.add_count("engine", "worker_deaths")
-            pause_s = WORKER_RESPAWN_S if worker.completed else min(pause_s * 2, WORKER_RESPAWN_MAX_S)
-            log.warning("worker.died", f"a worker died, {death.words}; the next starts in {pause_s:g} s", place=place)
+            pause_s = WORKER_RESPAWN_S if worker.completed_tasks else min(pause_s * 2, WORKER_RESPAWN_MAX_S)
+            log.warning(
+                "worker.died", f"a worker died, {death.description}; the next starts in {pause_s:g} s", place=place
+            )
             self._listener.on_worker_died(worker, death)
             worker.close()
             await asyncio.sleep(pause_s)
@@ -241,18 +243,18 @@ class WorkerPool:
         try:
             return await WorkerProcess.start(place, self._listener, self._row_deadline_s)
         except OSError as error:
-            if error.errno not in _PASSING:
+            if error.errno not in _PASSING_ERRORS:
                 raise
             log.warning("worker.denied", f"{error.strerror}; tried again in {WORKER_RESPAWN_MAX_S:g} s", place=place)
             return None
 
 
-def _send_commands(generation: _Generation, commands: Sequence[WorkerCommand]) -> None:
+def _send_commands(generation: _WorkerGeneration, commands: Sequence[WorkerCommand]) -> None:
     for command in commands:
         for worker in generation.workers:
-            worker.send(command)
+            worker.send_command(command)
 
 
-def _end_generation(generation: _Generation) -> None:
+def _end_generation(generation: _WorkerGeneration) -> None:
     if generation.running is not None:
         generation.running.cancel()

@@ -68,13 +68,13 @@ class Engine:
         self.begun: list[tuple[int, int]] = []
         self.listener: EngineListener | None = None
 
-    def report_to(self, listener: EngineListener) -> None:
+    def set_listener(self, listener: EngineListener) -> None:
         self.listener = listener
 
-    async def pixel_ids(self) -> dict[str, PixelId]:
+    async def wait_for_pixel_ids(self) -> dict[str, PixelId]:
         return {"train": PixelId("p")}
 
-    def produce(self, key: BatchKey, slot: int, _slot_bytes: int) -> None:
+    def produce_batch(self, key: BatchKey, slot: int, _slot_bytes: int) -> None:
         self.begun.append((key.index, slot))
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from streamd.core.counters import ProcessStats
 from streamd.daemon.engine.batch_job import BatchJob, Task
-from streamd.daemon.engine.crashes import Death
+from streamd.daemon.engine.crashes import WorkerExit
 from streamd.daemon.engine.row_cost import RowCost
 from streamd.daemon.engine.worker_handle import WorkerProcess
 from streamd.daemon.engine.worker_pool import WorkerPool
@@ -28,14 +28,14 @@ class WorkerFake:
 
     def __init__(self, tasks: int = 0, *, fresh: bool = False, alone: bool = False) -> None:
         self.tasks: dict[int, Task] = {-number - 1: cast("Task", None) for number in range(tasks)}
-        self.fresh = fresh
-        self.alone = alone
-        self.completed = 0
+        self.is_fresh = fresh
+        self.has_suspect = alone
+        self.completed_tasks = 0
         self.commands: list[WorkerCommand] = []
-        self.at = NOWHERE
+        self.progress = NOWHERE
         self.is_running = True
         self.was_stopped = False
-        self._death: asyncio.Future[Death] | None = None
+        self._death: asyncio.Future[WorkerExit] | None = None
 
     @property
     def given(self) -> list[Task]:
@@ -44,12 +44,12 @@ class WorkerFake:
 
     def give_task(self, task: Task, _slots: SlotStore) -> None:
         self.tasks[task.number] = task
-        self.fresh, self.alone = False, task.is_suspect
+        self.is_fresh, self.has_suspect = False, task.is_suspect
 
-    def send(self, command: WorkerCommand) -> None:
+    def send_command(self, command: WorkerCommand) -> None:
         self.commands.append(command)
 
-    def forget(self, slots: tuple[int, ...]) -> bool:
+    def forget_slots(self, slots: tuple[int, ...]) -> bool:
         return bool(slots)
 
     def stop_waiting(self) -> None:
@@ -57,15 +57,15 @@ class WorkerFake:
 
     def die(self) -> None:
         assert self._death is not None
-        self._death.set_result(Death("killed by SIGKILL", self.at))
+        self._death.set_result(WorkerExit("killed by SIGKILL", self.progress))
 
-    async def ended(self) -> Death:
+    async def wait_for_exit(self) -> WorkerExit:
         self._death = asyncio.get_running_loop().create_future()
         death = await self._death
         self.is_running = False
         return death
 
-    async def see_off(self) -> None:
+    async def shut_down(self) -> None:
         self.is_running = False
 
     def close(self) -> None: ...
@@ -91,11 +91,11 @@ class PoolRig:
     def on_worker_reports(self, worker: WorkerProcess, reports: Sequence[WorkerReport]) -> None:
         raise AssertionError(worker, reports)
 
-    def on_worker_waiting(self, worker: WorkerProcess, at: RowProgress) -> None:
-        raise AssertionError(worker, at)
+    def on_worker_waiting(self, worker: WorkerProcess, progress: RowProgress) -> None:
+        raise AssertionError(worker, progress)
 
-    def on_worker_died(self, worker: WorkerProcess, death: Death) -> None:
-        assert death.words == "killed by SIGKILL"
+    def on_worker_died(self, worker: WorkerProcess, worker_exit: WorkerExit) -> None:
+        assert worker_exit.description == "killed by SIGKILL"
         self.died.append(cast("WorkerFake", worker))
 
 
@@ -109,7 +109,7 @@ def with_workers(*workers: WorkerFake) -> WorkerPool:
 def new_job(pool: WorkerPool, number: int = 0, tasks_ahead: int | None = None) -> BatchJob:
     """A batch that the pool has begun."""
     job = object.__new__(BatchJob)
-    job.number, job.row_cost = number, RowCost()
+    job.stream_number, job.row_cost = number, RowCost()
     if tasks_ahead is not None:
         job.row_cost.tasks_ahead = tasks_ahead
     pool.add_job(job)
@@ -119,7 +119,7 @@ def new_job(pool: WorkerPool, number: int = 0, tasks_ahead: int | None = None) -
 def new_task(job: BatchJob, number: int = 1, *, is_suspect: bool = False) -> Task:
     nothing: Any = None
     return Task(
-        number, job.number, 0, 0, 0, nothing, nothing, job=job, queued_s=0.0, is_suspect=is_suspect
+        number, job.stream_number, 0, 0, 0, nothing, nothing, job=job, queued_s=0.0, is_suspect=is_suspect
     )  # fmt: skip
 
 

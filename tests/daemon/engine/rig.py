@@ -46,7 +46,7 @@ class Rig:
         self.recorded: list[dict[int, str]] = []
         self.missing: asyncio.Queue[tuple[str, str, Sequence[BatchJob]]] = asyncio.Queue()
         self.returned: asyncio.Queue[str] = asyncio.Queue()
-        self.engine.report_to(self)
+        self.engine.set_listener(self)
 
     def on_batches_filled(self, jobs: Sequence[BatchJob]) -> None:
         on_disk = Quarantine(self.stream.quarantine.path, lambda: self.stream.manifest.list_id)
@@ -70,10 +70,10 @@ class Rig:
     def wait_for_data(self) -> None:
         """From now on batches whose data are missing do not fail."""
         self.waits_for_data = True
-        self.engine.report_to(self)
+        self.engine.set_listener(self)
 
     def produce(self, epoch: int = 0, index: int = 0, slot: int = 1) -> None:
-        self.engine.produce(BatchKey("train", epoch, index), slot, compute_slot_bytes(self.stream.spec))
+        self.engine.produce_batch(BatchKey("train", epoch, index), slot, compute_slot_bytes(self.stream.spec))
 
     async def outcome(self) -> Outcome:
         return await asyncio.wait_for(self.outcomes.get(), ANSWER_S)
@@ -121,8 +121,8 @@ def play(
 ) -> None:
     async def run() -> None:
         async with running(stream, workers, row_deadline_s) as rig:
-            await rig.engine.pixel_ids()
-            await rig.until(lambda: len(rig.engine.pids) == workers)
+            await rig.engine.wait_for_pixel_ids()
+            await rig.until(lambda: len(rig.engine.worker_pids) == workers)
             await scene(rig)
 
     asyncio.run(run())

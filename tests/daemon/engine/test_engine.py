@@ -53,7 +53,7 @@ def test_batches_come_out_whole(served: Serve) -> None:
             production, reason = await rig.outcome()
             planned = stream.plan_batch_ids(1, production.key.index)
             assert reason is None
-            assert production.delivered.tolist() == planned.tolist()
+            assert production.delivered_ids.tolist() == planned.tolist()
             assert np.array_equal(rig.images(production.slot, planned.size), pixels(stream, planned))
             assert rig.weights(production.slot, planned.size) == [1.0] * planned.size
 
@@ -69,7 +69,7 @@ def test_a_batch_of_several_tasks_is_told_once(served: Serve) -> None:
         rig.produce()
         production, reason = await rig.outcome()
         assert reason is None
-        assert np.array_equal(rig.images(rows=rows), pixels(stream, production.delivered))
+        assert np.array_equal(rig.images(rows=rows), pixels(stream, production.delivered_ids))
         assert rig.outcomes.empty()
         assert rig.stats.values_by_group()["stream.train"]["decode_count"] == rows
 
@@ -86,7 +86,7 @@ def test_a_batch_of_dear_rows_is_shared_by_the_workers(served: Serve, monkeypatc
         assert [len(worker.tasks) for worker in rig.engine._pool.workers] == [2, 2]
         production, reason = await rig.outcome()
         assert reason is None
-        assert np.array_equal(rig.images(), pixels(stream, production.delivered))
+        assert np.array_equal(rig.images(), pixels(stream, production.delivered_ids))
 
     play(stream, scene, workers=2)
 
@@ -96,7 +96,7 @@ def test_the_workers_tell_what_their_pipeline_makes(served: Serve) -> None:
     stream = served(8)
 
     async def scene(rig: Rig) -> None:
-        assert await rig.engine.pixel_ids() == {"train": compute_pixel_id(stream.spec.image)}
+        assert await rig.engine.wait_for_pixel_ids() == {"train": compute_pixel_id(stream.spec.image)}
 
     play(stream, scene)
 
@@ -111,15 +111,15 @@ def test_a_new_version_is_used_when_it_is_open_and_batches_under_way_keep_their_
     new = serve(old.manifest.root, tmp_path / "new", shuffle="none")
 
     async def scene(rig: Rig) -> None:
-        (pid,) = rig.engine.pids
+        (pid,) = rig.engine.worker_pids
         os.kill(pid, signal.SIGSTOP)
         rig.produce(0, 0, slot=1)
-        opening = asyncio.create_task(rig.engine.open(new))
+        opening = asyncio.create_task(rig.engine.open_stream(new))
         os.kill(pid, signal.SIGCONT)
         assert await opening == compute_pixel_id(new.spec.image)
         rig.produce(0, 0, slot=2)
         outcomes = [await rig.outcome() for _ in range(2)]
-        found = {production.slot: production.delivered.tolist() for production, _ in outcomes}
+        found = {production.slot: production.delivered_ids.tolist() for production, _ in outcomes}
         assert found == {1: old.plan_batch_ids(0, 0).tolist(), 2: list(range(8))}
         assert np.array_equal(rig.images(2), pixels(new, new.plan_batch_ids(0, 0)))
 
@@ -135,18 +135,18 @@ def test_workers_forget_a_closed_stream_when_its_last_batch_is_done(served: Serv
         return str(stream.manifest_path) in Path(f"/proc/{pid}/maps").read_text()
 
     async def scene(rig: Rig) -> None:
-        (pid,) = rig.engine.pids
+        (pid,) = rig.engine.worker_pids
         os.kill(pid, signal.SIGSTOP)
         rig.produce()
-        rig.engine.close("train")
+        rig.engine.close_stream("train")
         with pytest.raises(KeyError):
             rig.produce(0, 1, slot=2)
         os.kill(pid, signal.SIGCONT)
         production, reason = await rig.outcome()
         assert reason is None
-        assert np.array_equal(rig.images(), pixels(stream, production.delivered))
+        assert np.array_equal(rig.images(), pixels(stream, production.delivered_ids))
         await rig.until(lambda: not holds(pid))
-        assert rig.engine.restarts == 0
+        assert rig.engine.worker_deaths == 0
 
     play(stream, scene)
 
@@ -157,12 +157,12 @@ def test_a_worker_that_comes_later_knows_the_streams_that_were_opened_since(serv
     new = serve(old.manifest.root, tmp_path / "new", shuffle="none")
 
     async def scene(rig: Rig) -> None:
-        await rig.engine.open(new)
-        os.kill(rig.engine.pids[0], signal.SIGKILL)
-        await rig.until(lambda: rig.engine.restarts and rig.engine.pids)
+        await rig.engine.open_stream(new)
+        os.kill(rig.engine.worker_pids[0], signal.SIGKILL)
+        await rig.until(lambda: rig.engine.worker_deaths and rig.engine.worker_pids)
         rig.produce()
         production, reason = await rig.outcome()
-        assert (production.delivered.tolist(), reason) == (list(range(8)), None)
+        assert (production.delivered_ids.tolist(), reason) == (list(range(8)), None)
 
     play(old, scene)
     new.manifest.close()
@@ -177,7 +177,7 @@ def test_a_worker_killed_amid_its_tasks_costs_nothing(served: Serve, workers: in
     stream = served(rows, batch_size=rows)
 
     async def scene(rig: Rig) -> None:
-        victim, *others = rig.engine.pids
+        victim, *others = rig.engine.worker_pids
         for pid in (victim, *others):
             os.kill(pid, signal.SIGSTOP)
         rig.produce()
@@ -187,10 +187,10 @@ def test_a_worker_killed_amid_its_tasks_costs_nothing(served: Serve, workers: in
             os.kill(pid, signal.SIGCONT)
         production, reason = await rig.outcome()
         assert reason is None
-        assert np.array_equal(rig.images(rows=rows), pixels(stream, production.delivered))
-        await rig.until(lambda: len(rig.engine.pids) == workers)
-        assert victim not in rig.engine.pids
-        assert rig.engine.restarts == 1
+        assert np.array_equal(rig.images(rows=rows), pixels(stream, production.delivered_ids))
+        await rig.until(lambda: len(rig.engine.worker_pids) == workers)
+        assert victim not in rig.engine.worker_pids
+        assert rig.engine.worker_deaths == 1
         assert stream.quarantine.reasons == {}
 
     play(stream, scene, workers)
@@ -224,7 +224,7 @@ def test_a_task_that_kills_every_worker_gives_its_stream_up(
             assert reason is not None
             assert reason.startswith(f"4 workers died, the last killed by SIGKILL, at files beginning with {first}, ")
             assert stream.quarantine.reasons == {}
-            await rig.until(lambda: rig.engine.pids)
+            await rig.until(lambda: rig.engine.worker_pids)
 
     asyncio.run(scene())
 
@@ -232,16 +232,16 @@ def test_a_task_that_kills_every_worker_gives_its_stream_up(
 @pytest.mark.long
 def test_tasks_of_a_batch_that_was_given_up_die_with_their_worker(served: Serve) -> None:
     async def scene(rig: Rig) -> None:
-        (victim,) = rig.engine.pids
+        (victim,) = rig.engine.worker_pids
         os.kill(victim, signal.SIGSTOP)
         rig.produce()
-        (job,) = rig.engine._pool.jobs_of(0)
+        (job,) = rig.engine._pool.find_jobs(0)
         rig.engine._fail_job(job, "for a reason")
         assert (await rig.outcome())[1] == "for a reason"
         rig.slots.drop_slot(1)
         os.kill(victim, signal.SIGKILL)
-        await rig.until(lambda: rig.engine.restarts and rig.engine.pids)
-        assert (len(rig.slots), rig.engine._pool.jobs_of(0), rig.engine._pool.workers[0].tasks) == (0, [], {})
+        await rig.until(lambda: rig.engine.worker_deaths and rig.engine.worker_pids)
+        assert (len(rig.slots), rig.engine._pool.find_jobs(0), rig.engine._pool.workers[0].tasks) == (0, [], {})
 
     play(served(8), scene)
 
@@ -262,9 +262,9 @@ def test_a_bad_sample_is_on_record_before_its_batch_is_told(served: Serve) -> No
         assert reason is None
         assert list(rig.recorded[0]) == [bad]
         assert "damaged JPEG" in rig.recorded[0][bad]
-        assert production.marks.tolist() == [0, 0, 0, 1, 0, 0, 0, 0]
-        assert production.delivered.tolist() == [*planned[:3], planned[4], *planned[4:]]
-        assert np.array_equal(rig.images(), pixels(stream, production.delivered))
+        assert production.row_status.tolist() == [0, 0, 0, 1, 0, 0, 0, 0]
+        assert production.delivered_ids.tolist() == [*planned[:3], planned[4], *planned[4:]]
+        assert np.array_equal(rig.images(), pixels(stream, production.delivered_ids))
         assert rig.weights() == [1.0] * 8
 
     play(stream, scene)
@@ -279,8 +279,8 @@ def test_a_masked_sample_is_a_black_row_without_weight(served: Serve) -> None:
         rig.produce()
         production, reason = await rig.outcome()
         assert reason is None
-        assert production.delivered[3] == -1
-        assert np.array_equal(rig.images(), pixels(stream, production.delivered))
+        assert production.delivered_ids[3] == -1
+        assert np.array_equal(rig.images(), pixels(stream, production.delivered_ids))
         assert rig.weights() == [1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0]
 
     play(stream, scene)
@@ -296,7 +296,7 @@ def test_a_batch_without_a_good_row_is_masked_whole(served: Serve) -> None:
         rig.produce()
         production, reason = await rig.outcome()
         assert reason is None
-        assert set(production.delivered.tolist()) == {-1}
+        assert set(production.delivered_ids.tolist()) == {-1}
         assert not rig.images().any()
         assert rig.weights() == [0.0] * 8
 
@@ -363,7 +363,7 @@ def test_a_read_error_that_passes_leaves_no_trace(served: Serve, monkeypatch: py
             await rig.until(lambda: rig.stats.values_by_group().get("stream.train", {}).get("read_count", 0) >= 9)
         production, reason = await rig.outcome()
         assert reason is None
-        assert not production.marks.any()
+        assert not production.row_status.any()
         assert np.array_equal(rig.images(), pixels(stream, stream.plan_batch_ids(0, 0)))
         assert stream.quarantine.reasons == {}
 
@@ -402,10 +402,10 @@ def test_dropped_slots_are_unmapped_by_every_worker(served: Serve) -> None:
             rig.produce(0, index, slot=index + 1)
         for _ in range(3):
             await rig.outcome()
-        assert sum(map(mapped, rig.engine.pids)) >= 3
-        rig.engine.drop((1, 3))
-        await rig.until(lambda: all(mapped(pid) <= 1 for pid in rig.engine.pids))
-        assert sum(map(mapped, rig.engine.pids)) >= 1
-        rig.engine.drop((1, 3))
+        assert sum(map(mapped, rig.engine.worker_pids)) >= 3
+        rig.engine.drop_slots((1, 3))
+        await rig.until(lambda: all(mapped(pid) <= 1 for pid in rig.engine.worker_pids))
+        assert sum(map(mapped, rig.engine.worker_pids)) >= 1
+        rig.engine.drop_slots((1, 3))
 
     play(served(24), scene, workers=2)

@@ -15,7 +15,7 @@ from served_folders import serve
 
 from streamd.daemon import slow_lookup
 from streamd.daemon.engine import absences
-from streamd.daemon.engine.absences import Absences, make_data_lookup, require_data
+from streamd.daemon.engine.absences import MissingData, make_data_lookup, require_data
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import DataAwayError
 from streamd.limits import RETURN_MAX_S
@@ -38,7 +38,7 @@ class Heard:
     def __init__(self) -> None:
         self.left: asyncio.Queue[tuple[int, str]] = asyncio.Queue()
         self.came: asyncio.Queue[str] = asyncio.Queue()
-        self.absences = Absences(lambda *left: self.left.put_nowait(left), self.came.put_nowait)
+        self.absences = MissingData(lambda *left: self.left.put_nowait(left), self.came.put_nowait)
 
 
 def play(scene: Callable[[Heard], Awaitable[None]]) -> None:
@@ -64,10 +64,10 @@ def test_a_stream_is_away_until_its_folder_is_back_and_both_are_said_once(
     aside = (tmp_path / "data").rename(tmp_path / "aside")
 
     async def scene(heard: Heard) -> None:
-        said = heard.absences.begin(7, stream, "it is gone")
+        said = heard.absences.add_stream(7, stream, "it is gone")
         assert said.startswith("it waits for its data: it is gone; mount or bring them back, and the stream goes on")
         assert 7 in heard.absences
-        assert heard.absences.sentences == {"train": said}
+        assert heard.absences.messages_by_stream == {"train": said}
         aside.rename(tmp_path / "data")
         assert await heard.came.get() == "train"
         assert 7 not in heard.absences
@@ -79,10 +79,10 @@ def test_a_stream_is_away_until_its_folder_is_back_and_both_are_said_once(
 def test_who_looks_before_the_start_finds_those_that_are_away(stream: ServedStream, tmp_path: Path) -> None:
     async def scene() -> None:
         heard = Heard()
-        await heard.absences.find_among({3: stream})
-        assert heard.absences.sentences == {}
+        await heard.absences.check_streams({3: stream})
+        assert heard.absences.messages_by_stream == {}
         (tmp_path / "data").rename(tmp_path / "aside")
-        await heard.absences.find_among({3: stream})
+        await heard.absences.check_streams({3: stream})
         assert 3 in heard.absences
         with pytest.raises(DataAwayError, match=r"^streams\.train\.source: '.*data' cannot be opened"):
             await require_data(stream)
@@ -108,7 +108,7 @@ def test_a_file_system_that_does_not_answer_is_away_and_asked_by_one_thread_at_a
         for _ in range(3):
             assert await lookup.get_answer() == f"'{stream.manifest.root}' does not answer within 10 s"
         assert threading.active_count() == before + 1
-        heard.absences.begin(7, stream, await lookup.get_answer())
+        heard.absences.add_stream(7, stream, await lookup.get_answer())
         hung.set()
         assert await heard.came.get() == "train"
 
@@ -125,12 +125,12 @@ def test_a_stream_that_keeps_a_worker_waiting_is_asked_once_whether_it_is_there(
 ) -> None:
     async def scene(heard: Heard) -> None:
         (tmp_path / "data").rename(tmp_path / "aside")
-        heard.absences.ask(8, stream)
-        heard.absences.ask(8, stream)
+        heard.absences.start_check(8, stream)
+        heard.absences.start_check(8, stream)
         number, why = await heard.left.get()
         assert (number, "cannot be opened" in why) == (8, True)
-        heard.absences.begin(8, stream, why)
-        heard.absences.ask(8, stream)
+        heard.absences.add_stream(8, stream, why)
+        heard.absences.start_check(8, stream)
         assert heard.left.empty()
 
     play(scene)
@@ -140,10 +140,10 @@ def test_who_is_served_no_more_is_looked_for_no_more(stream: ServedStream, tmp_p
     aside = (tmp_path / "data").rename(tmp_path / "aside")
 
     async def scene(heard: Heard) -> None:
-        heard.absences.begin(7, stream, "gone")
-        heard.absences.begin(8, stream, "gone")
-        heard.absences.end(7)
-        heard.absences.end(99)
+        heard.absences.add_stream(7, stream, "gone")
+        heard.absences.add_stream(8, stream, "gone")
+        heard.absences.remove_stream(7)
+        heard.absences.remove_stream(99)
         aside.rename(tmp_path / "data")
         await heard.came.get()
         assert heard.came.empty()
@@ -156,13 +156,13 @@ def test_looks_that_are_contradicted_at_once_come_ever_more_seldom(stream: Serve
     async def scene(heard: Heard) -> None:
         pauses_s = []
         for _ in range(4):
-            heard.absences.begin(7, stream, "says a worker")
-            pauses_s.append(heard.absences._away[7].pause_s)
+            heard.absences.add_stream(7, stream, "says a worker")
+            pauses_s.append(heard.absences._missing[7].pause_s)
             await heard.came.get()
         assert pauses_s == [QUICK_S, 2 * QUICK_S, 4 * QUICK_S, 8 * QUICK_S]
-        heard.absences._returns[7] = heard.absences._returns[7][0] - 2 * RETURN_MAX_S, 1.0
-        heard.absences.begin(7, stream, "much later")
-        assert heard.absences._away[7].pause_s == QUICK_S
+        heard.absences._last_returns[7] = heard.absences._last_returns[7][0] - 2 * RETURN_MAX_S, 1.0
+        heard.absences.add_stream(7, stream, "much later")
+        assert heard.absences._missing[7].pause_s == QUICK_S
         await heard.came.get()
 
     play(scene)

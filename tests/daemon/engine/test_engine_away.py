@@ -49,14 +49,14 @@ def test_batches_of_data_that_are_away_come_to_nothing_and_are_made_when_they_ar
         name, why, jobs = await rig.missing.get()
         assert (name, {each.slot for each in jobs}) == ("train", {1, 2})
         assert why.startswith("it waits for its data: ")
-        await rig.until(lambda: not rig.engine._pool.jobs_of(0))
+        await rig.until(lambda: not rig.engine._pool.find_jobs(0))
         folder.rmdir()
         aside.rename(folder)
         assert await rig.returned.get() == "train"
         rig.produce(slot=3)
         production, reason = await rig.outcome()
         assert reason is None
-        assert not production.marks.any()
+        assert not production.row_status.any()
         assert np.array_equal(rig.images(3), pixels(stream, stream.plan_batch_ids(0, 0)))
         assert stream.quarantine.reasons == {}
         assert rig.missing.empty()
@@ -87,11 +87,11 @@ def test_a_new_version_whose_data_are_there_is_not_held_up_by_the_old_one(stream
         rig.produce()
         await rig.missing.get()
         await require_data(elsewhere)
-        await rig.engine.open(elsewhere)
+        await rig.engine.open_stream(elsewhere)
         assert await rig.returned.get() == "train"
         rig.produce(slot=2)
         assert (await rig.outcome())[1] is None
-        rig.engine.close("train")
+        rig.engine.close_stream("train")
 
     play(stream, scene)
     elsewhere.manifest.close()
@@ -103,15 +103,15 @@ def test_data_of_an_old_version_that_are_away_end_its_batches_and_pause_nothing_
         engine = rig.engine
         rig.wait_for_data()
         rig.produce()
-        number = engine._streams.add(replace(stream, max_bad_fraction=0.5))
-        engine._pool.send_to_newest(engine._streams.opening(number))
-        engine._use_stream(number)
+        number = engine._streams.add_stream(replace(stream, max_bad_fraction=0.5))
+        engine._pool.send_to_newest(engine._streams.make_open_command(number))
+        engine._make_stream_current(number)
         engine._pause_stream(0, "gone")
         (old,) = rig.missing.get_nowait()[2]
-        assert (old.number, rig.returned.get_nowait()) == (0, "train")
+        assert (old.stream_number, rig.returned.get_nowait()) == (0, "train")
         rig.produce(slot=2)
         production, reason = await rig.outcome()
-        assert (production.number, reason, rig.missing.empty()) == (number, None, True)
+        assert (production.stream_number, reason, rig.missing.empty()) == (number, None, True)
 
     play(stream, scene)
 
@@ -120,7 +120,7 @@ def test_data_of_an_old_version_that_are_away_end_its_batches_and_pause_nothing_
 def test_what_is_away_before_the_workers_start_is_told_to_who_asks_for_batches(stream: ServedStream) -> None:
     async def scene(rig: Rig) -> None:
         aside = empty(stream.manifest.root)
-        await rig.engine.find_absences()
+        await rig.engine.find_missing_data()
         rig.wait_for_data()
         assert (await rig.missing.get())[2] == ()
         stream.manifest.root.rmdir()
@@ -145,14 +145,14 @@ def test_workers_that_wait_for_data_which_are_away_make_room_at_once_and_nobody_
         ills.hang_reads()
         rig.produce()
         (worker,) = engine._pool.workers
-        await rig.until(lambda: worker.at.task in worker.tasks)
+        await rig.until(lambda: worker.progress.task in worker.tasks)
         if is_early:
-            engine._absences.on_missing(0, "its mount hangs")
+            engine._missing_data.on_missing(0, "its mount hangs")
         else:  # it was somebody else's word, and this one is found later
             engine._pause_stream(0, "its mount hangs")
-            engine.on_worker_waiting(worker, worker.at)
+            engine.on_worker_waiting(worker, worker.progress)
         assert (await rig.missing.get())[0] == "train"
-        await rig.until(lambda: engine.restarts == 1 and not engine._pool.jobs_of(0))
+        await rig.until(lambda: engine.worker_deaths == 1 and not engine._pool.find_jobs(0))
         ills.let_reads_go()
         assert await rig.returned.get() == "train"
         rig.produce(slot=2)

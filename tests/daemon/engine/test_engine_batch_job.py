@@ -46,7 +46,7 @@ def test_a_batch_is_cut_into_tasks_that_cover_it_once(job: BatchJob, stream: Ser
 
 
 def test_a_batch_of_dear_rows_is_cut_into_small_tasks(job: BatchJob, stream: ServedStream) -> None:
-    job.row_cost.note(2, 200_000_000)
+    job.row_cost.note_decoded_rows(2, 200_000_000)
     tasks = job.make_first_tasks(itertools.count())
     assert {task.rows.size for task in tasks} == {2}
     assert np.concatenate([task.ids for task in tasks]).tolist() == stream.plan_batch_ids(1, 0).tolist()
@@ -66,7 +66,7 @@ def test_a_verdict_renews_the_rows_it_changes_and_no_other(job: BatchJob, stream
     stream.quarantine.record_verdicts([BadSample(int(planned[row]), "bad") for row in (4, 40)])
     (task,) = job.make_refill_tasks(itertools.count(50))
     assert (task.number, task.rows.tolist(), task.ids.tolist()) == (50, [4, 40], planned[[5, 41]].tolist())
-    assert np.flatnonzero(job.marks == SUBSTITUTED).tolist() == [4, 40]
+    assert np.flatnonzero(job.row_status == SUBSTITUTED).tolist() == [4, 40]
     assert job.make_refill_tasks(itertools.count()) == []
 
 

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from streamd.daemon.engine.crashes import Charge, Finding, death, finding
+from streamd.daemon.engine.crashes import TransformFault, WorkerCondition, diagnose_exit, diagnose_silence
 from streamd.ipc.progress_page import OUT_OF_MEMORY_STATUS, RowProgress, TransformTrial, WorkerPhase
 from streamd.limits import STOPPED_S
 
@@ -26,21 +26,21 @@ TRYING = TransformTrial(2, "transform at augment.py:1", WorkerPhase.TRYING, 0)
         (-signal.SIGABRT, None, "crashes its decoder: SIGABRT"),
         (-signal.SIGFPE, None, "crashes its decoder: SIGFPE"),
         (OUT_OF_MEMORY_STATUS, None, "needs more memory to decode than a worker has, 3 GiB"),
-        (-signal.SIGKILL, Finding.SLOW, "takes more than 30 s to decode"),
+        (-signal.SIGKILL, WorkerCondition.SLOW_ROW, "takes more than 30 s to decode"),
         (-signal.SIGKILL, None, None),
         (-signal.SIGBUS, None, None),
         (-signal.SIGTERM, None, None),
         (1, None, None),
         (0, None, None),
-        (-signal.SIGKILL, Finding.STOPPED, None),
-        (-signal.SIGKILL, Finding.DEAF, None),
-        (-signal.SIGSEGV, Finding.STOPPED, None),
+        (-signal.SIGKILL, WorkerCondition.STOPPED, None),
+        (-signal.SIGKILL, WorkerCondition.NOT_READING, None),
+        (-signal.SIGSEGV, WorkerCondition.STOPPED, None),
     ],
 )
 def test_a_death_while_decoding_blames_the_sample_or_not(
-    code: int, killed_for: Finding | None, blame: str | None
+    code: int, killed_for: WorkerCondition | None, blame: str | None
 ) -> None:
-    assert death(code, DECODING, NONE, killed_for, 30.0).blame == blame
+    assert diagnose_exit(code, DECODING, NONE, killed_for, 30.0).sample_fault == blame
 
 
 @pytest.mark.parametrize(
@@ -48,18 +48,18 @@ def test_a_death_while_decoding_blames_the_sample_or_not(
     [
         (-signal.SIGSEGV, None, "crashes the transform: SIGSEGV"),
         (OUT_OF_MEMORY_STATUS, None, "needs more memory to transform than a worker has, 3 GiB"),
-        (-signal.SIGKILL, Finding.SLOW, "takes more than 30 s to transform"),
+        (-signal.SIGKILL, WorkerCondition.SLOW_ROW, "takes more than 30 s to transform"),
         (-signal.SIGKILL, None, None),
     ],
 )
-def test_a_death_in_the_transform_blames_it(code: int, killed_for: Finding | None, blame: str | None) -> None:
-    assert death(code, TRANSFORMING, NONE, killed_for, 30.0).blame == blame
+def test_a_death_in_the_transform_blames_it(code: int, killed_for: WorkerCondition | None, blame: str | None) -> None:
+    assert diagnose_exit(code, TRANSFORMING, NONE, killed_for, 30.0).sample_fault == blame
 
 
 @pytest.mark.parametrize("at", [READING, ELSEWHERE])
 @pytest.mark.parametrize("code", [-signal.SIGSEGV, OUT_OF_MEMORY_STATUS])
 def test_a_death_anywhere_else_blames_nobody(at: RowProgress, code: int) -> None:
-    assert death(code, at, NONE, None, 30.0).blame is None
+    assert diagnose_exit(code, at, NONE, None, 30.0).sample_fault is None
 
 
 @pytest.mark.parametrize(
@@ -68,39 +68,39 @@ def test_a_death_anywhere_else_blames_nobody(at: RowProgress, code: int) -> None
         (-signal.SIGKILL, None, "killed by SIGKILL"),
         (3, None, "with exit status 3"),
         (OUT_OF_MEMORY_STATUS, None, "out of memory"),
-        (-signal.SIGKILL, Finding.STOPPED, "killed since it was stopped"),
+        (-signal.SIGKILL, WorkerCondition.STOPPED, "killed since it was stopped"),
     ],
 )
-def test_how_a_worker_ended_is_told_in_words(code: int, killed_for: Finding | None, words: str) -> None:
-    assert death(code, ELSEWHERE, NONE, killed_for, 30.0).words == words
+def test_how_a_worker_ended_is_told_in_words(code: int, killed_for: WorkerCondition | None, words: str) -> None:
+    assert diagnose_exit(code, ELSEWHERE, NONE, killed_for, 30.0).description == words
 
 
 @pytest.mark.parametrize(
     ("at", "silent_s", "state", "expected"),
     [
-        (DECODING, 29.9, "R", Finding.FINE),
-        (DECODING, STOPPED_S - 0.1, "T", Finding.FINE),
-        (DECODING, STOPPED_S, "R", Finding.FINE),
-        (DECODING, STOPPED_S, "T", Finding.STOPPED),
-        (DECODING, 30.0, "R", Finding.SLOW),
-        (DECODING, 30.0, "S", Finding.SLOW),
-        (DECODING, 30.0, "T", Finding.STOPPED),
-        (READING, 30.0, "T", Finding.STOPPED),
-        (ELSEWHERE, 30.0, "t", Finding.STOPPED),
-        (TRANSFORMING, 30.0, "R", Finding.SLOW),
-        (IMPORTING, 29.9, "R", Finding.FINE),
-        (IMPORTING, 30.0, "S", Finding.ENDLESS),
-        (TRYING, 30.0, "R", Finding.ENDLESS),
-        (TRYING, 30.0, "T", Finding.STOPPED),
-        (NONE, 1e6, "S", Finding.WAITING),
-        (READING, 1e6, "D", Finding.WAITING),
-        (ELSEWHERE, 1e6, "S", Finding.WAITING),
+        (DECODING, 29.9, "R", WorkerCondition.AT_WORK),
+        (DECODING, STOPPED_S - 0.1, "T", WorkerCondition.AT_WORK),
+        (DECODING, STOPPED_S, "R", WorkerCondition.AT_WORK),
+        (DECODING, STOPPED_S, "T", WorkerCondition.STOPPED),
+        (DECODING, 30.0, "R", WorkerCondition.SLOW_ROW),
+        (DECODING, 30.0, "S", WorkerCondition.SLOW_ROW),
+        (DECODING, 30.0, "T", WorkerCondition.STOPPED),
+        (READING, 30.0, "T", WorkerCondition.STOPPED),
+        (ELSEWHERE, 30.0, "t", WorkerCondition.STOPPED),
+        (TRANSFORMING, 30.0, "R", WorkerCondition.SLOW_ROW),
+        (IMPORTING, 29.9, "R", WorkerCondition.AT_WORK),
+        (IMPORTING, 30.0, "S", WorkerCondition.ENDLESS_TRIAL),
+        (TRYING, 30.0, "R", WorkerCondition.ENDLESS_TRIAL),
+        (TRYING, 30.0, "T", WorkerCondition.STOPPED),
+        (NONE, 1e6, "S", WorkerCondition.WAITING),
+        (READING, 1e6, "D", WorkerCondition.WAITING),
+        (ELSEWHERE, 1e6, "S", WorkerCondition.WAITING),
     ],
 )
 def test_only_a_stopped_worker_or_one_at_a_rows_pixels_or_a_transform_is_overdue(
-    at: RowProgress | TransformTrial, silent_s: float, state: str, expected: Finding
+    at: RowProgress | TransformTrial, silent_s: float, state: str, expected: WorkerCondition
 ) -> None:
-    assert finding(at, silent_s, 30.0, state) is expected
+    assert diagnose_silence(at, silent_s, 30.0, state) is expected
 
 
 @pytest.mark.parametrize(
@@ -109,10 +109,15 @@ def test_only_a_stopped_worker_or_one_at_a_rows_pixels_or_a_transform_is_overdue
         (
             -signal.SIGKILL,
             TRYING,
-            Finding.ENDLESS,
+            WorkerCondition.ENDLESS_TRIAL,
             "transform at augment.py:1 takes more than 30 s on a built-in image: ",
         ),
-        (-signal.SIGKILL, IMPORTING, Finding.ENDLESS, "module 'augment' takes more than 30 s to import: is there"),
+        (
+            -signal.SIGKILL,
+            IMPORTING,
+            WorkerCondition.ENDLESS_TRIAL,
+            "module 'augment' takes more than 30 s to import: is there",
+        ),
         (
             -signal.SIGSEGV,
             TRYING,
@@ -124,12 +129,12 @@ def test_only_a_stopped_worker_or_one_at_a_rows_pixels_or_a_transform_is_overdue
     ],
 )
 def test_the_end_of_a_worker_that_tries_a_transform_is_the_transforms(
-    code: int, trial: TransformTrial, killed_for: Finding | None, reason: str
+    code: int, trial: TransformTrial, killed_for: WorkerCondition | None, reason: str
 ) -> None:
-    charge = death(code, ELSEWHERE, trial, killed_for, 30.0).charge
+    charge = diagnose_exit(code, ELSEWHERE, trial, killed_for, 30.0).transform_fault
     assert charge is not None
     assert charge.reason.startswith(reason)
-    assert (charge.stream, charge.certain) == (2, killed_for is Finding.ENDLESS)
+    assert (charge.stream_number, charge.is_certain) == (2, killed_for is WorkerCondition.ENDLESS_TRIAL)
 
 
 @pytest.mark.parametrize(
@@ -139,17 +144,17 @@ def test_the_end_of_a_worker_that_tries_a_transform_is_the_transforms(
         (-signal.SIGKILL, ELSEWHERE, TRYING, None),
         (-signal.SIGBUS, ELSEWHERE, TRYING, None),
         (OUT_OF_MEMORY_STATUS, READING, TRYING, None),
-        (-signal.SIGKILL, ELSEWHERE, TRYING, Finding.STOPPED),
+        (-signal.SIGKILL, ELSEWHERE, TRYING, WorkerCondition.STOPPED),
         (-signal.SIGSEGV, DECODING, TRYING, None),
     ],
 )
 def test_what_comes_from_outside_or_from_a_row_is_not_the_transforms(
-    code: int, at: RowProgress, trial: TransformTrial, killed_for: Finding | None
+    code: int, at: RowProgress, trial: TransformTrial, killed_for: WorkerCondition | None
 ) -> None:
-    assert death(code, at, trial, killed_for, 30.0).charge is None
+    assert diagnose_exit(code, at, trial, killed_for, 30.0).transform_fault is None
 
 
 def test_a_row_that_waits_for_a_transform_that_is_tried_is_not_to_blame() -> None:
-    found = death(-signal.SIGKILL, TRANSFORMING, TRYING, Finding.ENDLESS, 30.0)
-    assert found.blame is None
-    assert isinstance(found.charge, Charge)
+    found = diagnose_exit(-signal.SIGKILL, TRANSFORMING, TRYING, WorkerCondition.ENDLESS_TRIAL, 30.0)
+    assert found.sample_fault is None
+    assert isinstance(found.transform_fault, TransformFault)

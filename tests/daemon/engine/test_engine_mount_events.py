@@ -31,8 +31,8 @@ def test_nothing_wakes_before_the_bound_while_no_mount_changes() -> None:
     async def scene() -> None:
         events = MountEvents()
         woken: list[None] = []
-        events._wake = lambda: woken.append(None)  # type: ignore[method-assign]  # what the loop would call
-        await events.change(0.01)
+        events._on_change = lambda: woken.append(None)  # type: ignore[method-assign]  # what the loop would call
+        await events.wait_for_change(0.01)
         assert woken == []
         events.close()
 
@@ -42,7 +42,7 @@ def test_nothing_wakes_before_the_bound_while_no_mount_changes() -> None:
 def test_all_who_wait_hear_of_a_change(stand_in: socket.socket) -> None:
     async def scene() -> None:
         events = MountEvents()
-        waits = [asyncio.ensure_future(events.change(1e6)) for _ in range(2)]
+        waits = [asyncio.ensure_future(events.wait_for_change(1e6)) for _ in range(2)]
         await asyncio.sleep(0)
         stand_in.send(b"!", socket.MSG_OOB)
         await asyncio.wait_for(asyncio.gather(*waits), LONG_S)

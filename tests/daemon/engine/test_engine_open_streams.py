@@ -13,8 +13,8 @@ from daemons import write_images
 from served_folders import serve
 
 from streamd.core.spec import PixelId
-from streamd.daemon.engine.crashes import Charge
-from streamd.daemon.engine.open_streams import Register
+from streamd.daemon.engine.crashes import TransformFault
+from streamd.daemon.engine.open_streams import OpenStreams
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import ConfigError, OtherPixelsError
 from streamd.ipc.worker_messages import CachePlace, CloseStream, TransformPlace
@@ -28,7 +28,7 @@ def stream(tmp_path: Path) -> Iterator[ServedStream]:
 
 
 def test_workers_are_told_the_manifest_and_no_classes(stream: ServedStream) -> None:
-    (opening,) = Register([stream]).openings()
+    (opening,) = OpenStreams([stream]).make_open_commands()
     assert (opening.number, opening.manifest) == (0, str(stream.manifest_path))
     assert stream.spec.labels["label"].classes == ("cat",)
     assert opening.spec.labels["label"].classes == ()
@@ -40,146 +40,146 @@ def cached(stream: ServedStream, tmp_path: Path) -> ServedStream:
 
 
 def test_workers_of_two_versions_may_write_one_cache(cached: ServedStream, tmp_path: Path) -> None:
-    register = Register([cached])
-    register.add(cached)
-    places = [opening.cache for opening in register.openings()]
+    register = OpenStreams([cached])
+    register.add_stream(cached)
+    places = [opening.cache for opening in register.make_open_commands()]
     assert places == [CachePlace(str(tmp_path / "cache"), 9, writable=True)] * 2
-    register.close("train")
-    register.retire(1)
+    register.close_stream("train")
+    register.retire_number(1)
 
 
 def test_a_cache_that_another_daemon_writes_is_read_until_it_is_free(
     cached: ServedStream, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("streamd"), "propagate", True)
-    first, second = Register([cached]), Register([cached])
-    (place,) = [opening.cache for opening in second.openings()]
+    first, second = OpenStreams([cached]), OpenStreams([cached])
+    (place,) = [opening.cache for opening in second.make_open_commands()]
     assert place is not None
     assert not place.writable
     assert "another streamd writes it" in caplog.text
-    first.close("train")
-    now = second.opening(second.add(cached)).cache
+    first.close_stream("train")
+    now = second.make_open_command(second.add_stream(cached)).cache
     assert now is not None
     assert now.writable
-    second.retire(1)
+    second.retire_number(1)
 
 
 def test_what_several_workers_remark_is_logged_once(
     stream: ServedStream, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("streamd"), "propagate", True)
-    register = Register([stream])
+    register = OpenStreams([stream])
     for text in ("the disk is full", "the disk is full", "rows were damaged"):
-        register.remark(0, text)
-    register.remark(17, "of a stream that was closed")
+        register.log_remark(0, text)
+    register.log_remark(17, "of a stream that was closed")
     assert [record.getMessage() for record in caplog.records] == ["the disk is full", "rows were damaged"]
 
 
 def test_a_number_that_is_not_in_use_yet_is_told_but_not_begun(stream: ServedStream) -> None:
-    register = Register([stream])
-    assert register.add(replace(stream)) == 1
-    assert [each.number for each in register.openings()] == [0, 1]
-    assert register.begin("train") == (0, stream)
+    register = OpenStreams([stream])
+    assert register.add_stream(replace(stream)) == 1
+    assert [each.number for each in register.make_open_commands()] == [0, 1]
+    assert register.begin_batch("train") == (0, stream)
 
 
 def test_those_that_names_stand_for_are_known_by_number(stream: ServedStream) -> None:
-    register = Register([stream])
-    number = register.add(stream)
-    assert register.served() == {0: stream}
-    assert register.stream(number) is stream
-    register.use(number)
-    assert register.served() == {number: stream}
+    register = OpenStreams([stream])
+    number = register.add_stream(stream)
+    assert register.served_streams() == {0: stream}
+    assert register.get_stream(number) is stream
+    register.make_current(number)
+    assert register.served_streams() == {number: stream}
 
 
 def test_a_new_version_closes_the_one_before(stream: ServedStream) -> None:
-    register, version = Register([stream]), replace(stream)
-    assert register.use(register.add(version)) == [CloseStream(0)]
-    number, found = register.begin("train")
+    register, version = OpenStreams([stream]), replace(stream)
+    assert register.make_current(register.add_stream(version)) == [CloseStream(0)]
+    number, found = register.begin_batch("train")
     assert number == 1
     assert found is version
 
 
 def test_a_stream_is_closed_after_its_last_batch(stream: ServedStream) -> None:
-    register = Register([stream])
-    register.begin("train")
-    register.begin("train")
-    assert register.close("train") == []
-    assert [each.number for each in register.openings()] == [0]
-    assert register.end(0) == []
-    assert register.end(0) == [CloseStream(0)]
-    assert register.openings() == []
+    register = OpenStreams([stream])
+    register.begin_batch("train")
+    register.begin_batch("train")
+    assert register.close_stream("train") == []
+    assert [each.number for each in register.make_open_commands()] == [0]
+    assert register.end_batch(0) == []
+    assert register.end_batch(0) == [CloseStream(0)]
+    assert register.make_open_commands() == []
     with pytest.raises(KeyError):
-        register.begin("train")
+        register.begin_batch("train")
 
 
 def test_batches_that_end_close_nothing_that_is_still_served(stream: ServedStream) -> None:
-    register = Register([stream])
-    register.begin("train")
-    assert register.end(0) == []
+    register = OpenStreams([stream])
+    register.begin_batch("train")
+    assert register.end_batch(0) == []
 
 
 def test_numbers_are_never_used_twice(stream: ServedStream) -> None:
-    register = Register([stream])
-    register.close("train")
-    register.use(register.add(stream))
-    assert register.begin("train")[0] == 1
+    register = OpenStreams([stream])
+    register.close_stream("train")
+    register.make_current(register.add_stream(stream))
+    assert register.begin_batch("train")[0] == 1
 
 
 def test_a_worker_with_another_pipeline_is_an_error(stream: ServedStream) -> None:
     async def scene() -> None:
-        register = Register([stream])
-        register.agree(0, PixelId("one"))
-        register.agree(0, PixelId("one"))
-        assert await register.pixel_id(0) == "one"
+        register = OpenStreams([stream])
+        register.on_opened(0, PixelId("one"))
+        register.on_opened(0, PixelId("one"))
+        assert await register.wait_for_pixel_id(0) == "one"
         with pytest.raises(OtherPixelsError, match=r"makes other pixels .* restart streamd"):
-            register.agree(0, PixelId("other"))
+            register.on_opened(0, PixelId("other"))
 
     asyncio.run(scene())
 
 
 def test_a_late_word_about_a_closed_stream_is_not_heard(stream: ServedStream) -> None:
     async def scene() -> None:
-        register = Register([stream])
-        register.agree(0, PixelId("one"))
-        register.close("train")
-        register.agree(0, PixelId("other"))
+        register = OpenStreams([stream])
+        register.on_opened(0, PixelId("one"))
+        register.close_stream("train")
+        register.on_opened(0, PixelId("other"))
 
     asyncio.run(scene())
 
 
 def test_whoever_waits_for_a_streams_first_word_hears_why_it_cannot_be_opened(stream: ServedStream) -> None:
     async def ask() -> None:
-        register = Register([stream])
-        register.refuse(0, "the folder is gone")
+        register = OpenStreams([stream])
+        register.on_open_failed(0, "the folder is gone")
         with pytest.raises(ConfigError, match=r"streams\.train: cannot be opened: the folder is gone"):
-            await register.pixel_id(0)
-        register.agree(0, PixelId("late"))  # another worker came later, or luckier
-        register.refuse(7, "nobody knows this one")
+            await register.wait_for_pixel_id(0)
+        register.on_opened(0, PixelId("late"))  # another worker came later, or luckier
+        register.on_open_failed(7, "nobody knows this one")
 
     asyncio.run(ask())
 
 
 def test_a_later_worker_that_cannot_open_a_stream_changes_nothing_of_what_is_known(stream: ServedStream) -> None:
     async def ask() -> str:
-        register = Register([stream])
-        register.agree(0, PixelId("pixels"))
-        register.refuse(0, "the folder is gone")
-        return await register.pixel_id(0)
+        register = OpenStreams([stream])
+        register.on_opened(0, PixelId("pixels"))
+        register.on_open_failed(0, "the folder is gone")
+        return await register.wait_for_pixel_id(0)
 
     assert asyncio.run(ask()) == "pixels"
 
 
 def test_of_several_streams_the_first_refusal_is_raised_when_all_have_answered(stream: ServedStream) -> None:
     async def scene() -> None:
-        register = Register([stream])
-        numbers = {"a": register.add(stream), "b": register.add(stream), "c": register.add(stream)}
-        asking = asyncio.ensure_future(register.pixel_ids(numbers))
+        register = OpenStreams([stream])
+        numbers = {"a": register.add_stream(stream), "b": register.add_stream(stream), "c": register.add_stream(stream)}
+        asking = asyncio.ensure_future(register.wait_for_pixel_ids(numbers))
         await asyncio.sleep(0)
-        register.refuse(numbers["b"], "the second")
-        register.refuse(numbers["c"], "the third")
+        register.on_open_failed(numbers["b"], "the second")
+        register.on_open_failed(numbers["c"], "the third")
         await asyncio.sleep(0)
         assert not asking.done()
-        register.agree(numbers["a"], PixelId("one"))
+        register.on_opened(numbers["a"], PixelId("one"))
         with pytest.raises(ConfigError, match="the second"):
             await asking
 
@@ -188,36 +188,39 @@ def test_of_several_streams_the_first_refusal_is_raised_when_all_have_answered(s
 
 def test_transforms_are_those_of_the_streams_that_names_stand_for(stream: ServedStream) -> None:
     first, second = (TransformPlace("m", "f", "/", digest) for digest in ("one", "two"))
-    register = Register([replace(stream, transform=first)])
-    (opening,) = register.openings()
-    number = register.add(replace(stream, transform=second))
-    assert (opening.transform, register.transforms()) == (first, {first})
-    register.use(number)
-    assert register.transforms() == {second}
+    register = OpenStreams([replace(stream, transform=first)])
+    (opening,) = register.make_open_commands()
+    number = register.add_stream(replace(stream, transform=second))
+    assert (opening.transform, register.current_transforms()) == (first, {first})
+    register.make_current(number)
+    assert register.current_transforms() == {second}
 
 
 def test_a_transform_that_ended_two_workers_is_given_up_and_no_worker_is_told_of_its_stream(
     stream: ServedStream,
 ) -> None:
     async def scene() -> None:
-        register = Register([stream])
-        ended = Charge(0, "it ends its process", certain=False)
-        assert register.charge(ended) == ""
-        assert len(register.openings()) == 1
-        assert register.charge(ended) == "streams.train.transform: it ends its process"
-        assert (register.openings(), register.given_up(0)) == ([], register.charge(ended))
+        register = OpenStreams([stream])
+        ended = TransformFault(0, "it ends its process", is_certain=False)
+        assert register.count_transform_fault(ended) == ""
+        assert len(register.make_open_commands()) == 1
+        assert register.count_transform_fault(ended) == "streams.train.transform: it ends its process"
+        assert (register.make_open_commands(), register.get_failure_reason(0)) == (
+            [],
+            register.count_transform_fault(ended),
+        )
         with pytest.raises(ConfigError, match=r"^streams\.train\.transform: it ends its process$"):
-            await register.pixel_id(0)
-        assert register.charge(Charge(7, "closed meanwhile", certain=True)) == ""
+            await register.wait_for_pixel_id(0)
+        assert register.count_transform_fault(TransformFault(7, "closed meanwhile", is_certain=True)) == ""
 
     asyncio.run(scene())
 
 
 def test_a_transform_that_never_returns_is_given_up_at_once(stream: ServedStream) -> None:
     async def scene() -> None:
-        register = Register([stream])
-        register.agree(0, PixelId("pixels"))
-        assert register.charge(Charge(0, "it takes too long", certain=True)) != ""
-        assert await register.pixel_id(0) == "pixels"
+        register = OpenStreams([stream])
+        register.on_opened(0, PixelId("pixels"))
+        assert register.count_transform_fault(TransformFault(0, "it takes too long", is_certain=True)) != ""
+        assert await register.wait_for_pixel_id(0) == "pixels"
 
     asyncio.run(scene())

@@ -80,6 +80,6 @@ AWAY = UnfilledRow(0, "gone", lasting=False, away=True)
 def test_rows_that_were_not_decoded_make_no_row_of_a_stream_cheap(stream: ServedStream, report: TaskDone) -> None:
     job = BatchJob(BatchKey("train", 0, 0), stream, 0, 1, 4096)
     task = task_of(job, 32)
-    job.row_cost.note(2, 200 * MS)
+    job.row_cost.note_decoded_rows(2, 200 * MS)
     task.note_row_cost(report)
     assert job.row_cost.task_rows == 2

@@ -12,7 +12,7 @@ MS = 1_000_000
 
 def of(rows: int, took_ms: float) -> RowCost:
     cost = RowCost()
-    cost.note(rows, int(took_ms * MS))
+    cost.note_decoded_rows(rows, int(took_ms * MS))
     return cost
 
 
@@ -31,29 +31,29 @@ def test_rows_that_are_dear_make_tasks_that_end_in_time(row_ms: float, rows: int
 
 def test_until_a_row_was_measured_its_files_size_counts() -> None:
     cost = RowCost()
-    cost.expect(38_000)
+    cost.estimate_from_bytes(38_000)
     assert cost.task_rows == TASK_ROWS
-    cost.expect(24_000_000)
-    assert (cost.task_rows, cost.known) == (1, False)
-    cost.note(1, MS)
-    assert (cost.task_rows, cost.known) == (TASK_ROWS, True)
+    cost.estimate_from_bytes(24_000_000)
+    assert (cost.task_rows, cost.is_known) == (1, False)
+    cost.note_decoded_rows(1, MS)
+    assert (cost.task_rows, cost.is_known) == (TASK_ROWS, True)
 
 
 def test_one_dear_row_among_many_is_forgotten_soon() -> None:
     cost = of(32, 32)
-    cost.note(1, 1000 * MS)
+    cost.note_decoded_rows(1, 1000 * MS)
     assert cost.task_rows < TASK_ROWS
     for _ in range(20):
-        cost.note(cost.task_rows, cost.task_rows * MS)
+        cost.note_decoded_rows(cost.task_rows, cost.task_rows * MS)
     assert cost.task_rows == TASK_ROWS
 
 
 def test_rows_that_needed_no_decoding_count_until_one_was_decoded() -> None:
     cost = RowCost()
-    cost.expect(24_000_000)
-    cost.note_held(32, MS)
+    cost.estimate_from_bytes(24_000_000)
+    cost.note_cached_rows(32, MS)
     assert (cost.task_rows, cost.tasks_ahead) == (TASK_ROWS, MAX_TASKS_AHEAD)
-    cost.note(1, 100 * MS)
+    cost.note_decoded_rows(1, 100 * MS)
     assert cost.task_rows == 2
-    cost.note_held(32, MS)
+    cost.note_cached_rows(32, MS)
     assert cost.task_rows == 2

@@ -67,10 +67,10 @@ def test_a_sample_that_crashes_two_workers_is_condemned_and_its_row_filled_by_an
         rig.produce()
         production, reason = await rig.outcome()
         assert reason is None
-        assert production.delivered.tolist() == [0, 1, 2, 4, 4, 5, 6, 7]
-        assert np.array_equal(rig.images(), pixels(stream, production.delivered))
+        assert production.delivered_ids.tolist() == [0, 1, 2, 4, 4, 5, 6, 7]
+        assert np.array_equal(rig.images(), pixels(stream, production.delivered_ids))
         assert rig.recorded == [{3: CRASHES}]
-        assert rig.engine.restarts == 2
+        assert rig.engine.worker_deaths == 2
 
     play(stream, scene, workers)
 
@@ -87,8 +87,8 @@ def test_a_suspect_is_tried_alone_by_a_worker_that_has_done_nothing_else(
 
     def noted(worker: WorkerProcess, task: Task, *rest: Any) -> None:
         if task.ids.tolist() == [3]:
-            given.append((worker.fresh, list(worker.tasks)))
-        assert not worker.alone
+            given.append((worker.is_fresh, list(worker.tasks)))
+        assert not worker.has_suspect
         give_task(worker, task, *rest)
 
     monkeypatch.setattr(WorkerProcess, "give_task", noted)
@@ -97,7 +97,7 @@ def test_a_suspect_is_tried_alone_by_a_worker_that_has_done_nothing_else(
         rig.produce()
         production, reason = await rig.outcome()
         assert (reason, given) == (None, [(True, [])])
-        assert np.array_equal(rig.images(rows=rows), pixels(stream, production.delivered))
+        assert np.array_equal(rig.images(rows=rows), pixels(stream, production.delivered_ids))
 
     play(stream, scene, workers=2)
 
@@ -110,9 +110,9 @@ def test_a_crash_that_does_not_come_again_condemns_nobody(served: Serve, ills: B
     async def scene(rig: Rig) -> None:
         rig.produce()
         production, reason = await rig.outcome()
-        assert (reason, production.delivered.tolist()) == (None, list(range(8)))
-        assert np.array_equal(rig.images(), pixels(stream, production.delivered))
-        assert (stream.quarantine.reasons, rig.engine.restarts) == ({}, 1)
+        assert (reason, production.delivered_ids.tolist()) == (None, list(range(8)))
+        assert np.array_equal(rig.images(), pixels(stream, production.delivered_ids))
+        assert (stream.quarantine.reasons, rig.engine.worker_deaths) == ({}, 1)
 
     play(stream, scene)
 
@@ -126,7 +126,7 @@ def test_a_suspect_that_is_killed_from_outside_is_tried_again_and_cleared(served
         rig.produce()
         _, reason = await rig.outcome()
         assert reason is None
-        assert (stream.quarantine.reasons, rig.engine.restarts, ills.kills_left) == ({}, 3, 0)
+        assert (stream.quarantine.reasons, rig.engine.worker_deaths, ills.kills_left) == ({}, 3, 0)
 
     play(stream, scene)
 
@@ -142,10 +142,10 @@ def test_a_suspect_of_a_batch_that_is_given_up_is_let_go(served: Serve) -> None:
         rig.produce(0, 1, slot=2)
         reasons = [(await rig.outcome())[1] for _ in range(2)]
         assert all(reason and "policy is fail" in reason for reason in reasons)
-        await rig.until(lambda: not rig.engine._pool.jobs_of(0) and rig.engine.pids)
+        await rig.until(lambda: not rig.engine._pool.find_jobs(0) and rig.engine.worker_pids)
         assert not rig.engine._pool._generations[0].suspects
-        rig.engine.close("train")
-        await rig.until(lambda: not rig.engine._streams.openings())
+        rig.engine.close_stream("train")
+        await rig.until(lambda: not rig.engine._streams.make_open_commands())
 
     play(stream, scene)
 
@@ -172,7 +172,7 @@ def test_a_worker_that_waits_for_a_file_is_told_of_then_replaced_and_no_sample_i
     async def scene(rig: Rig) -> None:
         ills.hang_reads()
         rig.produce()
-        await rig.until(lambda: rig.engine.restarts)
+        await rig.until(lambda: rig.engine.worker_deaths)
         ills.let_reads_go()
         _, reason = await rig.outcome()
         assert (reason, stream.quarantine.reasons) == (None, {})

@@ -21,7 +21,7 @@ from streamd.ipc.worker_messages import TaskDone
 class Idler:
     """A worker that only takes tasks."""
 
-    alone = fresh = False
+    has_suspect = is_fresh = False
 
     def __init__(self) -> None:
         self.tasks: dict[int, Task] = {}
@@ -45,7 +45,7 @@ class Notes:
 
     def on_batches_filled(self, jobs: Sequence[BatchJob]) -> None:
         self.told.append([job.slot for job in jobs])
-        self.took.extend((job.busy_s, job.waited_s, job.at_work) for job in jobs)
+        self.took.extend((job.busy_s, job.waited_s, job.busy_fraction) for job in jobs)
 
     def on_batch_failed(self, job: BatchJob, reason: str) -> None:
         raise AssertionError(job, reason)
@@ -63,10 +63,10 @@ class Notes:
 def test_batches_that_one_word_makes_whole_are_told_together_and_in_order(tmp_path: Path) -> None:
     stream = serve(write_images(tmp_path / "data", {"cat": 24}), tmp_path / "state")
     engine, worker, notes = LocalEngine([stream], SlotStore(), ProcessStats(), 1), Idler(), Notes()
-    engine.report_to(notes)
+    engine.set_listener(notes)
     engine._pool._generations[0].workers.append(cast("WorkerProcess", worker))
     for slot in (1, 2, 3):
-        engine.produce(BatchKey("train", 0, slot - 1), slot, 4096)
+        engine.produce_batch(BatchKey("train", 0, slot - 1), slot, 4096)
 
     engine.on_worker_reports(cast("WorkerProcess", worker), [TaskDone(number, 0, 0, 0) for number in (1, 2)])
     assert notes.told == [[1, 2]]

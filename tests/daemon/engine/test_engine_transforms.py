@@ -18,7 +18,7 @@ from served_folders import serve
 
 from streamd.core.counters import ProcessStats
 from streamd.daemon.engine import engine as local
-from streamd.daemon.engine.crashes import Charge
+from streamd.daemon.engine.crashes import TransformFault
 from streamd.daemon.engine.engine import LocalEngine
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.transform_source import locate_transform
@@ -50,7 +50,7 @@ def test_every_worker_draws_the_same_for_a_sample(served: Serve) -> None:
     found: dict[int, set[bytes]] = {}
 
     async def scene(rig: Rig) -> None:
-        first, second = rig.engine.pids
+        first, second = rig.engine.worker_pids
         for stopped, goes in ((first, second), (second, first)):
             os.kill(stopped, signal.SIGSTOP)
             os.kill(goes, signal.SIGCONT)
@@ -58,7 +58,7 @@ def test_every_worker_draws_the_same_for_a_sample(served: Serve) -> None:
             rig.produce(3)
             production, reason = await rig.outcome()
             assert reason is None
-            for sample_id, image in zip(production.delivered.tolist(), rig.images(), strict=True):
+            for sample_id, image in zip(production.delivered_ids.tolist(), rig.images(), strict=True):
                 found.setdefault(sample_id, set()).add(image.tobytes())
         os.kill(second, signal.SIGCONT)
 
@@ -78,7 +78,7 @@ def test_what_no_batch_can_carry_stops_the_stream_at_once_and_condemns_nobody(se
         )
         assert "; the sample: dog/" in reason
         assert stream.quarantine.reasons == {}
-        assert rig.engine.restarts == 0
+        assert rig.engine.worker_deaths == 0
 
     play(stream, scene)
 
@@ -90,26 +90,26 @@ def test_a_new_source_gets_new_workers_and_a_batch_under_way_is_finished_by_the_
     old = served(INVERT)
 
     async def scene(rig: Rig) -> None:
-        (before,) = rig.engine.pids
+        (before,) = rig.engine.worker_pids
         os.kill(before, signal.SIGSTOP)
         rig.produce(slot=1)
         new = served("def f(image, labels, rng):\n    return image // 2, labels")
         assert rig.engine.needs_new_workers([new])
-        pixel_ids = await rig.engine.open_in_new_workers([new])
-        assert len(set(rig.engine.pids)) == 2
+        pixel_ids = await rig.engine.open_streams_in_new_workers([new])
+        assert len(set(rig.engine.worker_pids)) == 2
         rig.produce(slot=2)
         assert (await rig.outcome())[0].slot == 2
         os.kill(before, signal.SIGCONT)
         production, reason = await rig.outcome()
         assert (production.slot, reason) == (1, None)
-        plain = pixels(old, production.delivered)
+        plain = pixels(old, production.delivered_ids)
         assert np.array_equal(rig.images(1), 255 - plain)
         assert np.array_equal(rig.images(2), plain // 2)
         await rig.until(lambda: not Path(f"/proc/{before}").exists())
-        assert len(rig.engine.pids) == 1
+        assert len(rig.engine.worker_pids) == 1
         assert not rig.engine.needs_new_workers([new])
-        assert await rig.engine.pixel_ids() == pixel_ids
-        assert rig.engine.restarts == 0
+        assert await rig.engine.wait_for_pixel_ids() == pixel_ids
+        assert rig.engine.worker_deaths == 0
 
     play(old, scene)
 
@@ -135,8 +135,8 @@ def test_new_workers_that_open_nothing_in_time_are_sent_away(served: Serve, monk
         running = asyncio.ensure_future(engine.run())
         await asyncio.sleep(0)
         with pytest.raises(ConfigError, match="no new worker has opened train within"):
-            await engine.open_in_new_workers([served(INVERT + "  # edited")])
-        assert engine._streams.begin("train") == (0, stream)
+            await engine.open_streams_in_new_workers([served(INVERT + "  # edited")])
+        assert engine._streams.begin_batch("train") == (0, stream)
         await running
 
     asyncio.run(scene())
@@ -150,14 +150,14 @@ def test_a_transform_that_ends_who_tries_it_or_never_returns_is_refused_and_the_
     endless = served("import time\ndef f(image, labels, rng):\n    time.sleep(1e6)", "endless")
 
     async def scene(rig: Rig) -> None:
-        before = rig.engine.pids
+        before = rig.engine.worker_pids
         with pytest.raises(ConfigError, match=r"^streams\.train\.transform: module 'ends' ends its process when"):
-            await rig.engine.open_in_new_workers([ends])
+            await rig.engine.open_streams_in_new_workers([ends])
         with pytest.raises(ConfigError, match=r"^streams\.train\.transform: transform at endless\.py:2 takes more"):
-            await asyncio.wait_for(rig.engine.open_in_new_workers([endless]), ANSWER_S)
+            await asyncio.wait_for(rig.engine.open_streams_in_new_workers([endless]), ANSWER_S)
         rig.produce()
         assert (await rig.outcome())[1] is None
-        assert (rig.engine.pids, rig.engine.restarts) == (before, 0)
+        assert (rig.engine.worker_pids, rig.engine.worker_deaths) == (before, 0)
 
     play(good, scene, row_deadline_s=DEADLINE_S)
 
@@ -168,7 +168,7 @@ def test_a_transform_that_ends_workers_later_stops_its_stream_for_good(served: S
         rig.produce()
         for certain in (False, False):
             assert rig.outcomes.empty()
-            rig.engine._on_transform_crash(Charge(0, "it ends its process", certain))
+            rig.engine._on_transform_crash(TransformFault(0, "it ends its process", certain))
         assert (await rig.outcome())[1] == "streams.train.transform: it ends its process"
         rig.produce()
         assert (await rig.outcome())[1] == "streams.train.transform: it ends its process"

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from streamd.daemon.engine import watchdog
-from streamd.daemon.engine.crashes import Finding
-from streamd.daemon.engine.watchdog import Watch
+from streamd.daemon.engine.crashes import WorkerCondition
+from streamd.daemon.engine.watchdog import Watchdog
 from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage, WorkerPhase
 from streamd.ipc.slots import create_memfd
 
@@ -32,18 +32,18 @@ def track() -> Iterator[ProgressPage]:
 
 
 def watched(
-    track: ProgressPage, scene: Callable[[Watch, asyncio.Queue[Finding]], object], pid: int = 0
-) -> list[Finding]:
+    track: ProgressPage, scene: Callable[[Watchdog, asyncio.Queue[WorkerCondition]], object], pid: int = 0
+) -> list[WorkerCondition]:
     """What a watch has found when it has found something; `scene` sets it up."""
 
-    async def run() -> list[Finding]:
-        found: asyncio.Queue[Finding] = asyncio.Queue()
+    async def run() -> list[WorkerCondition]:
+        found: asyncio.Queue[WorkerCondition] = asyncio.Queue()
 
-        def tell(finding: Finding) -> None:
+        def tell(finding: WorkerCondition) -> None:
             found.put_nowait(finding)
             guard.close()  # a busy host would look once more before this is heard
 
-        guard = Watch(pid or os.getpid(), track.read_row, DEADLINE_S, tell)
+        guard = Watchdog(pid or os.getpid(), track.read_row, DEADLINE_S, tell)
         scene(guard, found)
         first = await asyncio.wait_for(found.get(), LIMIT_S)
         return [first, *(found.get_nowait() for _ in range(found.qsize()))]
@@ -53,34 +53,34 @@ def watched(
 
 def test_a_row_that_takes_too_long_is_found(track: ProgressPage) -> None:
     track.write_row(1, 0, WorkerPhase.DECODING)
-    assert watched(track, lambda guard, _: guard.begin()) == [Finding.SLOW]
+    assert watched(track, lambda guard, _: guard.mark_busy()) == [WorkerCondition.SLOW_ROW]
 
 
 def test_a_transform_that_is_tried_for_too_long_is_found_whatever_the_rows_are_at(track: ProgressPage) -> None:
-    async def run() -> Finding:
-        found: asyncio.Queue[Finding] = asyncio.Queue()
-        guard = Watch(os.getpid(), track.read_trial, DEADLINE_S, found.put_nowait)
+    async def run() -> WorkerCondition:
+        found: asyncio.Queue[WorkerCondition] = asyncio.Queue()
+        guard = Watchdog(os.getpid(), track.read_trial, DEADLINE_S, found.put_nowait)
         track.write_trial(0, "module 'augment'", WorkerPhase.IMPORTING)
-        guard.begin()
+        guard.mark_busy()
         first = await asyncio.wait_for(found.get(), LIMIT_S)
         guard.close()
         return first
 
-    assert asyncio.run(run()) is Finding.ENDLESS
+    assert asyncio.run(run()) is WorkerCondition.ENDLESS_TRIAL
 
 
 def test_a_row_is_given_the_whole_deadline_from_its_own_beginning(track: ProgressPage) -> None:
     began_ns: list[int] = []
 
-    def scene(guard: Watch, _: object) -> None:
+    def scene(guard: Watchdog, _: object) -> None:
         def next_row() -> None:
             track.write_row(1, 1, WorkerPhase.DECODING)
             began_ns.append(track.read_row().began_ns)
 
-        guard.begin()
+        guard.mark_busy()
         asyncio.get_running_loop().call_later(DEADLINE_S / 2, next_row)
 
-    assert watched(track, scene) == [Finding.SLOW]
+    assert watched(track, scene) == [WorkerCondition.SLOW_ROW]
     assert time.monotonic_ns() - began_ns[0] >= DEADLINE_S * 1e9
 
 
@@ -88,16 +88,16 @@ def test_work_that_was_given_just_now_is_not_overdue(track: ProgressPage) -> Non
     track.write_row(1, 0, WorkerPhase.DECODING)  # the last row of long ago
     given_ns: list[int] = []
 
-    def scene(guard: Watch, _: object) -> None:
+    def scene(guard: Watchdog, _: object) -> None:
         def work() -> None:
-            guard.begin()
+            guard.mark_busy()
             given_ns.append(time.monotonic_ns())
 
-        guard.begin()
-        guard.rest()
+        guard.mark_busy()
+        guard.mark_idle()
         asyncio.get_running_loop().call_later(1.5 * DEADLINE_S, work)
 
-    assert watched(track, scene) == [Finding.SLOW]
+    assert watched(track, scene) == [WorkerCondition.SLOW_ROW]
     assert time.monotonic_ns() - given_ns[0] >= DEADLINE_S * 0.9e9
 
 
@@ -105,10 +105,10 @@ def test_a_worker_without_work_is_left_alone(track: ProgressPage) -> None:
     track.write_row(1, 0, WorkerPhase.DECODING)
 
     async def run() -> bool:
-        found: list[Finding] = []
-        guard = Watch(os.getpid(), track.read_row, DEADLINE_S, found.append)
-        guard.begin()
-        guard.rest()
+        found: list[WorkerCondition] = []
+        guard = Watchdog(os.getpid(), track.read_row, DEADLINE_S, found.append)
+        guard.mark_busy()
+        guard.mark_idle()
         rung = asyncio.Event()
         asyncio.get_running_loop().call_later(2 * DEADLINE_S, rung.set)
         await rung.wait()
@@ -120,7 +120,7 @@ def test_a_worker_without_work_is_left_alone(track: ProgressPage) -> None:
 def test_a_stopped_process_is_found_whatever_it_was_doing(track: ProgressPage) -> None:
     process = subprocess.Popen(["/bin/sh", "-c", "kill -STOP $$"])
     os.waitpid(process.pid, os.WUNTRACED)
-    assert watched(track, lambda guard, _: guard.begin(), process.pid)[0] is Finding.STOPPED
+    assert watched(track, lambda guard, _: guard.mark_busy(), process.pid)[0] is WorkerCondition.STOPPED
     process.kill()
     process.wait()
 
@@ -128,7 +128,7 @@ def test_a_stopped_process_is_found_whatever_it_was_doing(track: ProgressPage) -
 def test_a_process_that_is_gone_is_no_error(track: ProgressPage) -> None:
     process = subprocess.Popen(["/bin/true"])
     process.wait()
-    assert watched(track, lambda guard, _: guard.begin(), process.pid)[0] is Finding.WAITING
+    assert watched(track, lambda guard, _: guard.mark_busy(), process.pid)[0] is WorkerCondition.WAITING
 
 
 def test_a_host_that_stood_still_is_given_another_deadline(
@@ -138,14 +138,14 @@ def test_a_host_that_stood_still_is_given_another_deadline(
     track.write_row(1, 0, WorkerPhase.DECODING)
     looks: list[float] = []
 
-    def scene(guard: Watch, _: object) -> None:
-        guard.begin()
+    def scene(guard: Watchdog, _: object) -> None:
+        guard.mark_busy()
         thawed_s = time.monotonic() + 3 * DEADLINE_S
         while time.monotonic() < thawed_s:  # the loop stands still
             pass
         looks.append(time.monotonic())
 
-    assert watched(track, scene) == [Finding.SLOW]
+    assert watched(track, scene) == [WorkerCondition.SLOW_ROW]
     assert time.monotonic() - looks[0] >= DEADLINE_S * 0.9
 
 
@@ -155,15 +155,15 @@ def test_a_stopped_worker_is_found_long_before_a_rows_deadline(
     monkeypatch.setattr(watchdog, "STOPPED_S", DEADLINE_S)
     monkeypatch.setattr("streamd.daemon.engine.crashes.STOPPED_S", DEADLINE_S)
 
-    async def run(pid: int) -> Finding:
-        found: asyncio.Queue[Finding] = asyncio.Queue()
-        guard = Watch(pid, track.read_row, 10 * LIMIT_S, found.put_nowait)
-        guard.begin()
+    async def run(pid: int) -> WorkerCondition:
+        found: asyncio.Queue[WorkerCondition] = asyncio.Queue()
+        guard = Watchdog(pid, track.read_row, 10 * LIMIT_S, found.put_nowait)
+        guard.mark_busy()
         first = await asyncio.wait_for(found.get(), LIMIT_S)
         guard.close()
         return first
 
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as sleeper:
         sleeper.send_signal(signal.SIGSTOP)
-        assert asyncio.run(run(sleeper.pid)) is Finding.STOPPED
+        assert asyncio.run(run(sleeper.pid)) is WorkerCondition.STOPPED
         sleeper.kill()

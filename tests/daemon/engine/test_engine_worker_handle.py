@@ -19,7 +19,7 @@ from served_folders import serve
 from streamd.core.slot_layout import compute_slot_bytes
 from streamd.core.spec import BatchKey
 from streamd.daemon.engine.batch_job import BatchJob, Task
-from streamd.daemon.engine.crashes import Death
+from streamd.daemon.engine.crashes import WorkerExit
 from streamd.daemon.engine.worker_handle import WorkerProcess
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.decode.pixel_id import compute_pixel_id
@@ -51,9 +51,9 @@ class Ear:
 
     def on_worker_started(self, worker: WorkerProcess) -> None: ...
 
-    def on_worker_waiting(self, worker: WorkerProcess, at: RowProgress) -> None: ...
+    def on_worker_waiting(self, worker: WorkerProcess, progress: RowProgress) -> None: ...
 
-    def on_worker_died(self, worker: WorkerProcess, death: Death) -> None: ...
+    def on_worker_died(self, worker: WorkerProcess, worker_exit: WorkerExit) -> None: ...
 
 
 async def start() -> tuple[WorkerProcess, Said]:
@@ -80,7 +80,7 @@ def test_a_worker_answers_and_its_slots_are_mapped_once(stream: ServedStream) ->
     async def scene() -> None:
         worker, said = await start()
         slots = SlotStore()
-        worker.send(OpenStream(0, str(stream.manifest_path), stream.spec))
+        worker.send_command(OpenStream(0, str(stream.manifest_path), stream.spec))
         assert await said.get() == StreamReady(0, compute_pixel_id(stream.spec.image))
         for number in (1, 2):
             worker.give_task(one_row(stream, number), slots)
@@ -90,12 +90,12 @@ def test_a_worker_answers_and_its_slots_are_mapped_once(stream: ServedStream) ->
             assert isinstance(report, TaskDone)
             assert report.number == number
             assert worker.finish_task(number).number == number
-        assert (worker.tasks, worker.completed) == ({}, 2)
+        assert (worker.tasks, worker.completed_tasks) == ({}, 2)
         assert mapped(worker.pid) == 1
-        assert worker.forget((1, 5))
-        assert not worker.forget((1, 5))
+        assert worker.forget_slots((1, 5))
+        assert not worker.forget_slots((1, 5))
         worker._link.shutdown(socket.SHUT_RDWR)
-        assert (await worker.ended()).words == "with exit status 0"
+        assert (await worker.wait_for_exit()).description == "with exit status 0"
         worker.close()
         slots.close()
 
@@ -106,11 +106,11 @@ def test_a_worker_answers_and_its_slots_are_mapped_once(stream: ServedStream) ->
 def test_a_worker_has_no_threads_for_linear_algebra(stream: ServedStream) -> None:
     async def scene() -> None:
         worker, said = await start()
-        worker.send(OpenStream(0, str(stream.manifest_path), stream.spec))
+        worker.send_command(OpenStream(0, str(stream.manifest_path), stream.spec))
         await said.get()
         assert threads(worker.pid) <= 2  # its own, and one that opened the stream
         worker._link.shutdown(socket.SHUT_RDWR)
-        await worker.ended()
+        await worker.wait_for_exit()
         worker.close()
 
     asyncio.run(scene())
@@ -120,7 +120,7 @@ def test_how_a_worker_ended_is_told_in_words() -> None:
     async def scene() -> None:
         worker, _ = await start()
         os.kill(worker.pid, signal.SIGSEGV)
-        assert (await worker.ended()).words == "killed by SIGSEGV"
+        assert (await worker.wait_for_exit()).description == "killed by SIGSEGV"
         worker.close()
 
     asyncio.run(scene())
@@ -131,8 +131,8 @@ def test_a_dead_worker_is_spoken_to_in_vain_but_keeps_its_tasks(stream: ServedSt
         worker, _ = await start()
         slots = SlotStore()
         os.kill(worker.pid, signal.SIGKILL)
-        await worker.ended()
-        worker.send(UnmapSlots((1,)))
+        await worker.wait_for_exit()
+        worker.send_command(UnmapSlots((1,)))
         worker.give_task(one_row(stream, 7), slots)
         assert list(worker.tasks) == [7]
         worker.close()
@@ -145,13 +145,13 @@ def test_a_workers_last_words_are_heard_after_its_death(stream: ServedStream) ->
     async def scene() -> None:
         worker, said = await start()
         slots = SlotStore()
-        worker.send(OpenStream(0, str(stream.manifest_path), stream.spec))
+        worker.send_command(OpenStream(0, str(stream.manifest_path), stream.spec))
         await said.get()
         asyncio.get_running_loop().remove_reader(worker._link)
         worker.give_task(one_row(stream, 7), slots)
         await asyncio.to_thread(select.select, [worker._link], [], [])
         os.kill(worker.pid, signal.SIGKILL)
-        await worker.ended()
+        await worker.wait_for_exit()
         report = said.get_nowait()
         assert isinstance(report, TaskDone)
         worker.close()
@@ -164,10 +164,10 @@ def test_a_workers_last_words_are_heard_after_its_death(stream: ServedStream) ->
 def test_a_worker_that_is_seen_off_has_ended() -> None:
     async def see_off() -> tuple[int, int]:
         idle, _ = await start()
-        await idle.see_off()
+        await idle.shut_down()
         stopped, _ = await start()
         os.kill(stopped.pid, signal.SIGSTOP)
-        await stopped.see_off()
+        await stopped.shut_down()
         return await idle._process.wait(), await stopped._process.wait()
 
     assert asyncio.run(see_off()) == (0, -signal.SIGKILL)
@@ -178,10 +178,10 @@ def test_a_worker_that_does_not_read_is_ended() -> None:
         worker, _ = await start()
         os.kill(worker.pid, signal.SIGSTOP)
         for slot in range(100_000):
-            worker.send(UnmapSlots((slot,)))
+            worker.send_command(UnmapSlots((slot,)))
             if worker._killed_for is not None:
                 break
-        assert (await worker.ended()).words == "killed since it was not reading what it is told"
+        assert (await worker.wait_for_exit()).description == "killed since it was not reading what it is told"
         worker.close()
 
     asyncio.run(scene())
@@ -191,13 +191,13 @@ def test_where_a_worker_was_is_known_after_its_death(stream: ServedStream) -> No
     async def scene() -> None:
         worker, said = await start()
         slots = SlotStore()
-        worker.send(OpenStream(0, str(stream.manifest_path), stream.spec))
+        worker.send_command(OpenStream(0, str(stream.manifest_path), stream.spec))
         await said.get()
         worker.give_task(one_row(stream, 7), slots)
         await said.get()
         os.kill(worker.pid, signal.SIGKILL)
-        death = await worker.ended()
-        assert (death.at.task, death.at.phase, death.blame) == (7, WorkerPhase.IDLE, None)
+        death = await worker.wait_for_exit()
+        assert (death.progress.task, death.progress.phase, death.sample_fault) == (7, WorkerPhase.IDLE, None)
         worker.close()
         slots.close()
 

@@ -15,7 +15,7 @@ from pool_rig import PoolRig, WorkerFake, new_job, new_task, play, turn, with_wo
 
 from streamd.core.counters import ProcessStats
 from streamd.daemon.engine import worker_pool
-from streamd.daemon.engine.crashes import Death
+from streamd.daemon.engine.crashes import WorkerExit
 from streamd.daemon.engine.worker_handle import WorkerProcess
 from streamd.daemon.engine.worker_pool import WorkerPool
 from streamd.ipc.progress_page import RowProgress, WorkerPhase
@@ -86,7 +86,7 @@ def test_a_batch_whose_tasks_are_removed_leaves_those_of_others() -> None:
         pool.queue_tasks(job, [new_task(job, number)])
     pool.queue_suspect(new_task(goes, 4, is_suspect=True))
     assert pool.remove_tasks(goes) == 3
-    worker.fresh = True
+    worker.is_fresh = True
     pool.assign_tasks()
     assert [task.number for task in worker.given] == [2]
 
@@ -107,8 +107,8 @@ def test_only_the_workers_that_wait_for_a_streams_files_are_replaced() -> None:
         start=1,
     ):
         worker.give_task(new_task(new_job(pool, stream), task), SlotStore())
-        worker.at = RowProgress(task, 0, phase, 0)
-    done.at = RowProgress(99, 0, WorkerPhase.READING, 0)
+        worker.progress = RowProgress(task, 0, phase, 0)
+    done.progress = RowProgress(99, 0, WorkerPhase.READING, 0)
     pool.replace_waiting_workers(7)
     assert [worker.was_stopped for worker in (waiting, decoding, other, done)] == [True, False, False, False]
 
@@ -143,17 +143,17 @@ class Deaths:
 
     def __init__(self) -> None:
         self.started: asyncio.Queue[WorkerProcess] = asyncio.Queue()
-        self.died: list[tuple[WorkerProcess, Death]] = []
+        self.died: list[tuple[WorkerProcess, WorkerExit]] = []
 
     def on_worker_started(self, worker: WorkerProcess) -> None:
         self.started.put_nowait(worker)
 
     def on_worker_reports(self, worker: WorkerProcess, reports: Sequence[WorkerReport]) -> None: ...
 
-    def on_worker_waiting(self, worker: WorkerProcess, at: RowProgress) -> None: ...
+    def on_worker_waiting(self, worker: WorkerProcess, progress: RowProgress) -> None: ...
 
-    def on_worker_died(self, worker: WorkerProcess, death: Death) -> None:
-        self.died.append((worker, death))
+    def on_worker_died(self, worker: WorkerProcess, worker_exit: WorkerExit) -> None:
+        self.died.append((worker, worker_exit))
 
 
 def test_a_real_worker_that_is_killed_is_replaced_and_the_death_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +166,7 @@ def test_a_real_worker_that_is_killed_is_replaced_and_the_death_is_counted(monke
         first = await asyncio.wait_for(listener.started.get(), LIMIT_S)
         os.kill(first.pid, signal.SIGKILL)
         second = await asyncio.wait_for(listener.started.get(), LIMIT_S)
-        assert [(each is first, death.words) for each, death in listener.died] == [(True, "killed by SIGKILL")]
+        assert [(each is first, death.description) for each, death in listener.died] == [(True, "killed by SIGKILL")]
         assert (pool.workers, pool.deaths) == ([second], 1)
         assert stats.values_by_group()["engine"]["worker_deaths"] == 1
         running.cancel()
