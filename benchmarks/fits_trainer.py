@@ -56,7 +56,7 @@ def main() -> None:
     with streamd.connect(sys.argv[1], timeout=20.0) as client, client.subscribe("train") as stream:
         spec = stream.spec
         data = fit_data(stream, steps=STEPS)
-        batch = tuple(map(data.convert, data.feed.arrays(next(iter(stream)).copy())))
+        batch = tuple(map(data.convert, data.feed.build_arrays(next(iter(stream)).copy())))
         sources = {"stream": data, "constant": constant(batch)}
         model = model_of(spec.image_shape, len(spec.labels["label"].classes))
         model.fit(fit_data(stream, steps=WARM), verbose=0)

@@ -59,7 +59,7 @@ class Batch:
         """How a notebook shows it: pictures with labels."""
         from streamd.client import notebook  # noqa: PLC0415 - a trainer's loop has no use for it
 
-        return notebook.of(self)
+        return notebook.render_batch(self)
 
 
 def open_batch(
@@ -77,7 +77,7 @@ def open_batch(
     own = memoryview(bytearray(memory[start : layout.size_bytes]))
     return Batch(
         lease_array(memory, layout.images, on_return),
-        {name: _label(tensor.array_in(own, start)) for name, tensor in layout.labels.items()},
+        {name: _decode_label(tensor.array_in(own, start)) for name, tensor in layout.labels.items()},
         layout.weights.array_in(own, start),
         layout.sample_ids.array_in(own, start),
         header.bad,
@@ -88,12 +88,12 @@ def open_batch(
     )
 
 
-def _label(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _decode_label(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """A label's values as a trainer has them: what lies in the slot, but bytes as the text that they mean."""
     return np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
 
 
-def planned_ids(delivered: Ids, bad: tuple[BadRow, ...], policy: BadPolicy) -> tuple[Ids, RowStatus]:
+def restore_planned_ids(delivered: Ids, bad: tuple[BadRow, ...], policy: BadPolicy) -> tuple[Ids, RowStatus]:
     """The ids that the plan has for a batch, and the marks of its rows.
 
     Raises ProtocolError when what was delivered is not what the verdicts in `bad` make of them.

@@ -14,9 +14,9 @@ from typing import Literal, Self, TypeVar
 import zmq
 
 from streamd.client.batch import Batch
-from streamd.client.ranks import from_environment
+from streamd.client.ranks import find_rank
 from streamd.client.rebatch import BatchSplit
-from streamd.client.session import Wish
+from streamd.client.session import Subscription
 from streamd.client.sockets import make_socket
 from streamd.client.stream import Stream
 from streamd.core.sampler import PAD_ID
@@ -94,12 +94,12 @@ class Client:
         self._pid = os.getpid()
         self._closed = False
         self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()  # one that nobody refers to closes by itself
-        self._adopting = threading.Lock()  # the news of a daemon's death comes in another thread
-        self._gone: StreamdError | None = None
+        self._streams_lock = threading.Lock()  # the news of a daemon's death comes in another thread
+        self._daemon_error: StreamdError | None = None
 
     def streams(self) -> dict[str, StreamSpec]:
         """What the daemon serves, by name."""
-        return self._ask(AskStreams(), Streams).streams
+        return self._ask_daemon(AskStreams(), Streams).streams
 
     def spec(self, name: str) -> StreamSpec:
         """What the daemon serves under `name`. Raises RefusedError, with the near name, when that is nothing."""
@@ -110,18 +110,18 @@ class Client:
 
     def stats(self) -> dict[str, dict[str, float]]:
         """The daemon's counters and timings: by group, then by name."""
-        return self._ask(AskStats(), Stats).values
+        return self._ask_daemon(AskStats(), Stats).values
 
     def status(self) -> DaemonStatus:
         """Who is reading what, how fast, and what could be better."""
-        return self._ask(AskStatus(), StatusNow).status
+        return self._ask_daemon(AskStatus(), StatusNow).status
 
     def dashboard(self) -> str:
         """The address of the daemon's dashboard, with the token that shows pictures behind the `#`.
 
         Raises RefusedError when the daemon has none.
         """
-        monitor = self._ask(AskMonitor(), MonitorAt)
+        monitor = self._ask_daemon(AskMonitor(), MonitorAt)
         return f"{monitor.url}/#{monitor.token}"
 
     def names(self, stream: str, sample_ids: Iterable[int]) -> list[str]:
@@ -133,7 +133,7 @@ class Client:
         wanted = [each for each in ids if each != PAD_ID]
         told: list[str] = []
         for start in range(0, len(wanted), MAX_NAMES):
-            told += self._ask(AskNames(stream, tuple(wanted[start : start + MAX_NAMES])), Names).names
+            told += self._ask_daemon(AskNames(stream, tuple(wanted[start : start + MAX_NAMES])), Names).names
         named = iter(told)
         return ["" if each == PAD_ID else next(named) for each in ids]
 
@@ -148,9 +148,11 @@ class Client:
                 f"stream {stream!r} has no batch {epoch}:{index}: epochs count from 0, batches from 0 to "
                 f"{spec.batches - 1}"
             )
-        wish = Wish(stream, 0, 1, epoch + 1, "drop", MIN_CREDIT, "shared")
+        wish = Subscription(stream, 0, 1, epoch + 1, "drop", MIN_CREDIT, "shared")
         there = Cursor(epoch, begin=index)
-        with self._adopt(Stream(self.endpoint, BatchSplit.for_size(spec, None), wish, there, self._patience_s)) as one:
+        with self._register_stream(
+            Stream(self.endpoint, BatchSplit.for_size(spec, None), wish, there, self._patience_s)
+        ) as one:
             one.wait_until_open(self._timeout_s)
             return next(iter(one)).copy()
 
@@ -186,28 +188,32 @@ class Client:
         Raises ConfigError for arguments that cannot be, RefusedError (unknown stream, too little memory), TokenError,
         ConnectError.
         """
-        live, together = _start(start, resuming=resume is not None)
-        place = _place(rank, world)
+        live, together = _parse_start(start, is_resuming=resume is not None)
+        place = _parse_rank(rank, world)
 
-        def wish(spec: StreamSpec) -> Wish:
-            asked = _wish(spec, epochs, *place, uneven, prefetch, transport)
+        def wish(spec: StreamSpec) -> Subscription:
+            asked = _build_subscription(spec, epochs, *place, uneven, prefetch, transport)
             return replace(asked, live=live, together=together)
 
         try:
-            return self._open(stream, wish, resume, batch_size)
+            return self._open_stream(stream, wish, resume, batch_size)
         except TokenError:
             if resume is not None:
                 raise
-        return self._open(stream, wish, resume, batch_size)  # it changed between being told of and subscribed to
+        return self._open_stream(stream, wish, resume, batch_size)  # it changed between being told of and subscribed to
 
-    def _open(
-        self, name: str, wish: Callable[[StreamSpec], Wish], resume: str | bytes | None, batch_size: int | None
+    def _open_stream(
+        self,
+        name: str,
+        build_subscription: Callable[[StreamSpec], Subscription],
+        resume: str | bytes | None,
+        batch_size: int | None,
     ) -> Stream:
         """Asks what a stream is, subscribes, and waits until the daemon has let it in."""
         spec = self.spec(name)
-        asked = wish(spec)
+        asked = build_subscription(spec)
         token = None if resume is None else parse_token_for_rank(resume, spec, asked.world, batch_size)
-        stream = self._adopt(
+        stream = self._register_stream(
             Stream(self.endpoint, BatchSplit.for_size(spec, batch_size, asked.uneven), asked, token, self._patience_s)
         )
         try:
@@ -215,28 +221,28 @@ class Client:
         except BaseException:
             stream.close()
             raise
-        stream.keeps = self
+        stream.keep_alive = self
         return stream
 
-    def _adopt(self, stream: Stream) -> Stream:
+    def _register_stream(self, stream: Stream) -> Stream:
         """Counts a stream as opened here; one of a daemon that is gone for good is told so."""
-        with self._adopting:
+        with self._streams_lock:
             self._streams.add(stream)
-            if self._gone is not None:
-                stream.give_up(self._gone)
+            if self._daemon_error is not None:
+                stream.fail_with(self._daemon_error)
         return stream
 
-    def _give_up(self, error: StreamdError) -> None:
+    def _fail_all_streams(self, error: StreamdError) -> None:
         """Ends every wait, now and later, with `error`: no daemon will ever answer at the endpoint again."""
-        with self._adopting:
-            self._gone = error
+        with self._streams_lock:
+            self._daemon_error = error
             for stream in list(self._streams):
-                stream.give_up(error)
+                stream.fail_with(error)
 
     def close(self) -> None:
         """Closes every stream opened here. Nothing can be asked afterwards."""
         self._closed = True
-        with self._adopting:
+        with self._streams_lock:
             streams = list(self._streams)
             self._streams.clear()
         for stream in streams:
@@ -253,25 +259,25 @@ class Client:
     def __repr__(self) -> str:
         return f"<Client of {self.endpoint}, {len(self._streams)} streams>"
 
-    def _ask(self, question: ClientMessage, answer: type[Answer]) -> Answer:
+    def _ask_daemon(self, question: ClientMessage, answer: type[Answer]) -> Answer:
         """One question on a socket of its own, so that no thread and no state are left behind."""
         if self._pid != os.getpid():
             raise ForkedClientError
         if self._closed:
             raise ClosedError(self.endpoint, "this client is closed; connect again")
-        if self._gone is not None:
-            raise self._gone
+        if self._daemon_error is not None:
+            raise self._daemon_error
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         try:
-            return self._answered(context, encode_frame(EMPTY_HEADER, question), answer)
+            return self._wait_for_answer(context, encode_frame(EMPTY_HEADER, question), answer)
         finally:
             context.destroy(linger=0)  # and every socket, also one that an interrupt left half made
 
-    def _answered(self, context: zmq.Context[zmq.Socket[bytes]], frame: bytes, answer: type[Answer]) -> Answer:
+    def _wait_for_answer(self, context: zmq.Context[zmq.Socket[bytes]], frame: bytes, answer: type[Answer]) -> Answer:
         """Asks again every second: a question that meets the daemon's restart is lost."""
         deadline_s = time.monotonic() + self._timeout_s
         with make_socket(context, self.endpoint) as socket:
-            while self._gone is None and (left_s := deadline_s - time.monotonic()) > 0:
+            while self._daemon_error is None and (left_s := deadline_s - time.monotonic()) > 0:
                 socket.send(frame)
                 while socket.poll(int(min(left_s, ASK_AGAIN_S) * 1000) + 1):
                     _, heard = decode_daemon_frame(socket.recv_multipart()[0])
@@ -279,19 +285,19 @@ class Client:
                         return heard
                     if isinstance(heard, Refused):
                         raise RefusedError(heard.text)
-        if self._gone is not None:
-            raise self._gone
+        if self._daemon_error is not None:
+            raise self._daemon_error
         raise ConnectError(
             self.endpoint, f"no answer within {self._timeout_s:g} s; {places.explain_silence(self.endpoint)}"
         )
 
 
-def _start(start: Start, *, resuming: bool) -> tuple[bool, int]:
+def _parse_start(start: Start, *, is_resuming: bool) -> tuple[bool, int]:
     """Whether to join where others are, and how many to wait for. Raises ConfigError."""
     match start:
         case "begin":
             return False, 0
-        case "live" if not resuming:
+        case "live" if not is_resuming:
             return True, 0
         case "live":
             raise ConfigError('start="live" joins where others are, resume goes on where you were: choose one')
@@ -303,16 +309,16 @@ def _start(start: Start, *, resuming: bool) -> tuple[bool, int]:
     )
 
 
-def _place(rank: int | str, world: int) -> tuple[int, int]:
+def _parse_rank(rank: int | str, world: int) -> tuple[int, int]:
     """The rank and its world. Raises ConfigError."""
     if not isinstance(rank, str):
         return rank, world
     if rank != "auto":
         raise ConfigError(f'rank={rank!r}: a number, or "auto" for what the launcher of this process says')
-    return from_environment(os.environ, world)
+    return find_rank(os.environ, world)
 
 
-def _wish(
+def _build_subscription(
     spec: StreamSpec,
     epochs: int | None,
     rank: int,
@@ -320,7 +326,7 @@ def _wish(
     uneven: UnevenPolicy | None,
     prefetch: int | None,
     transport: Transport,
-) -> Wish:
+) -> Subscription:
     if not 0 <= rank < world:
         raise ConfigError(f"rank {rank} of world {world}: rank counts from 0 to world - 1")
     if epochs is not None and (type(epochs) is not int or not 1 <= epochs < MAX_EPOCHS):
@@ -331,4 +337,4 @@ def _wish(
     if not MIN_CREDIT <= credit <= MAX_CREDIT:
         raise ConfigError(f"prefetch {credit}: between {MIN_CREDIT} and {MAX_CREDIT}")
     rule: UnevenPolicy = uneven or ("pad" if spec.shuffle == "none" else "drop")
-    return Wish(spec.name, rank, world, epochs, rule, credit, transport)
+    return Subscription(spec.name, rank, world, epochs, rule, credit, transport)

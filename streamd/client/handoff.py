@@ -23,7 +23,7 @@ class Handoff:
     """
 
     def __init__(self, cursor: Cursor) -> None:
-        self._changed = threading.RLock()
+        self._lock = threading.RLock()
         self._waiters: list[threading.Lock] = []  # each held until something changes
         self._received: deque[ReceivedBatch] = deque()
         self._receipts: dict[int, ReceiptDue] = {}
@@ -33,125 +33,127 @@ class Handoff:
         self._forked: set[int] = set()  # deliveries that a forked child may see for as long as it likes
         # Of these, those that the loop has dropped: the daemon may not have heard of so many yet, and of no more.
         self._retired: deque[int] = deque(maxlen=MAX_CREDIT)
-        self._forks = 0  # that have begun and not ended: other hooks run in between, and the loop in its thread
-        self._earlier: Sequence[EndedConnection] = ()  # what is held of them counts within the credit
+        self._forks_begun = 0  # that have begun and not ended: other hooks run in between, and the loop in its thread
+        self._held_over: Sequence[EndedConnection] = ()  # what is held of them counts within the credit
         self._connection = 0
-        self._parted = False  # the connection has ended: what came with it and was not taken is no batch any more
-        self._taken = 0
+        self._is_ended = False  # the connection has ended: what came with it and was not taken is no batch any more
+        self._taken_count = 0
         self.credit = 0
         self.away_since_s: float | None = time.monotonic()
 
     # --- the I/O thread
 
-    def begin_connection(self) -> tuple[int, Cursor]:
+    def start_connection(self) -> tuple[int, Cursor]:
         """Discards what the loop has not taken; the new connection's number, and the cursor it begins at."""
-        with self._changed:
+        with self._lock:
             self._received.clear()
             self._held.clear()
             self._forked.clear()
             self._retired.clear()
-            self._earlier = ()
-            self._taken = 0
-            self._parted = False
+            self._held_over = ()
+            self._taken_count = 0
+            self._is_ended = False
             self._connection += 1
             return self._connection, self._cursor
 
-    def welcome(self, credit: int, earlier: Sequence[EndedConnection] = ()) -> None:
+    def confirm_session(self, credit: int, held_over: Sequence[EndedConnection] = ()) -> None:
         """The session stands; what is held of `earlier` ones counts within its credit."""
-        with self._changed:
-            self.credit, self.away_since_s, self._earlier = credit, None, earlier
+        with self._lock:
+            self.credit, self.away_since_s, self._held_over = credit, None, held_over
             self._wake_all()
 
-    def part(self) -> tuple[dict[int, tuple[int, int]], set[int]]:
+    def end_connection(self) -> tuple[dict[int, tuple[int, int]], set[int]]:
         """Discards what the loop has not taken; what it holds of this connection, and what a child may see of it."""
-        with self._changed:
+        with self._lock:
             self._received.clear()
-            self._parted = True
+            self._is_ended = True
             return dict(self._held), self._forked.union(self._retired)
 
-    def outstanding(self) -> list[int]:
+    def list_outstanding(self) -> list[int]:
         """All deliveries that the loop holds or may still take, or that a child of it sees."""
-        with self._changed:
+        with self._lock:
             return list({*self._held, *self._retired, *(each.number for each in self._received)})
 
-    def lend(self, credit: int) -> None:
+    def set_credit(self, credit: int) -> None:
         """The loop may hold so many batches from now on."""
-        with self._changed:
+        with self._lock:
             self.credit = credit
             self._wake_all()
 
-    def away(self) -> None:
-        with self._changed:
+    def mark_away(self) -> None:
+        with self._lock:
             if self.away_since_s is None:
                 self.away_since_s = time.monotonic()
                 self._wake_all()
 
-    def offer(self, batches: Sequence[ReceivedBatch]) -> None:
+    def put_batches(self, batches: Sequence[ReceivedBatch]) -> None:
         """Batches for the loop, those of a connection that has ended by now excepted."""
         if not batches:
             return
-        with self._changed:
-            if not self._parted:
+        with self._lock:
+            if not self._is_ended:
                 self._received += [each for each in batches if each.connection == self._connection]
                 self._wake_all()
 
-    def offer_receipt(self, receipt: ReceiptDue) -> None:
-        with self._changed:
+    def put_receipt(self, receipt: ReceiptDue) -> None:
+        with self._lock:
             self._receipts[receipt.epoch] = receipt
             self._wake_all()
 
-    def fail(self, error: StreamdError) -> None:
-        with self._changed:
+    def set_error(self, error: StreamdError) -> None:
+        with self._lock:
             self._error = self._error or error
             self._wake_all()
 
-    def returned(self, connection: int, numbers: list[int]) -> tuple[int, list[int]]:
+    def release_leases(self, connection: int, numbers: list[int]) -> tuple[int, list[int]]:
         """Leases ended; how many batches the loop has taken of this connection, and which leases a child has too."""
-        with self._changed:
+        with self._lock:
             if connection != self._connection:
-                return self._taken, []
+                return self._taken_count, []
             for number in numbers:
                 self._held.pop(number, None)
             retired = [number for number in numbers if number in self._forked]
             self._forked.difference_update(retired)
             self._retired.extend(retired)
-            return self._taken, retired
+            return self._taken_count, retired
 
     # --- around a fork
 
-    def fork_begins(self) -> None:
+    def before_fork(self) -> None:
         """The child will have views of what the loop holds now."""
-        with self._changed:
-            self._forks += 1
+        with self._lock:
+            self._forks_begun += 1
             self._forked.update(self._held)
 
-    def fork_ends(self) -> None:
+    def after_fork_in_parent(self) -> None:
         """In the parent: what the loop takes from now on no child has."""
-        with self._changed:
-            self._forks = max(0, self._forks - 1)  # one that began before there was this handoff is none of its own
+        with self._lock:
+            self._forks_begun = max(
+                0, self._forks_begun - 1
+            )  # one that began before there was this handoff is none of its own
 
-    def let_go(self) -> None:
+    def after_fork_in_child(self) -> None:
         """In the child, which has one thread: what nobody there can take keeps no memory."""
         self._received.clear()
 
     # --- the loop
 
-    def take(self, after: Cursor, wait_s: float) -> ReceivedBatch | None:
+    def take_batch(self, after: Cursor, wait_s: float) -> ReceivedBatch | None:
         """The next batch, with the cursor moved to `after`; None when none came in time. Raises the stream's error.
 
         Batches that came before an error are taken first: they are as good as any.
         """
         if wait_s and not self._received:
-            self._wait(lambda: self._received, wait_s)
-        with self._changed:
+            self._wait_until(lambda: self._received, wait_s)
+        with self._lock:
             if not self._received:
-                self._raise()
+                self._raise_error()
                 return None
             received = self._received.popleft()
             self._cursor = after
-            self._taken += 1
+            self._taken_count += 1
             self._held[received.number] = (received.header.epoch, received.header.index)
-            if self._forks:
+            if self._forks_begun:
                 self._forked.add(received.number)
             return received
 
@@ -160,72 +162,72 @@ class Handoff:
 
         It stays here until the loop has moved on: an interrupt that falls between costs nothing.
         """
-        self._wait(lambda: epoch in self._receipts, wait_s)
-        with self._changed:
+        self._wait_until(lambda: epoch in self._receipts, wait_s)
+        with self._lock:
             receipt = self._receipts.get(epoch)
             if receipt is None:
-                self._raise()
+                self._raise_error()
             return receipt
 
-    def wait_welcome(self, wait_s: float) -> bool:
+    def wait_for_session(self, wait_s: float) -> bool:
         """Whether the session stands; raises the reason when it never will."""
         until_s = time.monotonic() + wait_s
         while self.away_since_s is not None and not self._error and (left_s := until_s - time.monotonic()) > 0:
-            self._wait(lambda: self.away_since_s is None, left_s)
-        with self._changed:
+            self._wait_until(lambda: self.away_since_s is None, left_s)
+        with self._lock:
             if self.away_since_s is not None:
-                self._raise()
+                self._raise_error()
             return self.away_since_s is None
 
     @property
     def cursor(self) -> Cursor:
         """Where the next connection begins."""
-        with self._changed:
+        with self._lock:
             return self._cursor
 
-    def move(self, cursor: Cursor) -> None:
+    def move_cursor(self, cursor: Cursor) -> None:
         """Sets where the next connection begins; words on epochs before that are not needed any more."""
-        with self._changed:
+        with self._lock:
             self._cursor = cursor
             self._receipts = {epoch: due for epoch, due in self._receipts.items() if epoch >= cursor.epoch}
 
     def close(self, error: StreamdError) -> None:
         """What the loop has not taken is let go, and whoever waits for it hears why."""
-        with self._changed:
+        with self._lock:
             self._received.clear()
             self._error = error
             self._wake_all()
 
-    def held_earlier(self) -> int:
+    def count_held_over(self) -> int:
         """How many batches the loop holds of connections that have ended, within the credit of this one."""
-        with self._changed:
-            return sum(len(each.held) for each in self._earlier)
+        with self._lock:
+            return sum(len(each.held_batches) for each in self._held_over)
 
-    def held(self) -> list[tuple[int, int]]:
+    def list_blocking_batches(self) -> list[tuple[int, int]]:
         """(epoch, index) of the batches that the loop took and still holds, when they are all its credit."""
-        with self._changed:
-            held = [*self._held.values(), *(place for each in self._earlier for place in each.held)]
+        with self._lock:
+            held = [*self._held.values(), *(place for each in self._held_over for place in each.held_batches)]
             return held if self.credit and len(held) >= self.credit else []
 
-    def _wait(self, wanted: Callable[[], object], wait_s: float) -> None:
+    def _wait_until(self, is_there: Callable[[], object], wait_s: float) -> None:
         """Also ends when the daemon goes away, is back or lends another number: the caller's patience counts anew."""
         before, until_s = (self.away_since_s, self.credit), time.monotonic() + wait_s
         while True:
             waiter = threading.Lock()
             waiter.acquire()
-            with self._changed:
+            with self._lock:
                 left_s = until_s - time.monotonic()
-                if wanted() or self._error or (self.away_since_s, self.credit) != before or left_s <= 0:
+                if is_there() or self._error or (self.away_since_s, self.credit) != before or left_s <= 0:
                     return
                 self._waiters.append(waiter)
             try:
                 waiter.acquire(timeout=left_s)
             finally:
-                self._forget(waiter)
+                self._remove_waiter(waiter)
 
-    def _forget(self, waiter: threading.Lock) -> None:
+    def _remove_waiter(self, waiter: threading.Lock) -> None:
         """It waits no longer. One that an interrupt leaves behind here is released by the next change, for nobody."""
-        with self._changed:
+        with self._lock:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
 
@@ -235,6 +237,6 @@ class Handoff:
         for waiter in waiters:
             waiter.release()
 
-    def _raise(self) -> None:
+    def _raise_error(self) -> None:
         if self._error is not None:
             raise self._error

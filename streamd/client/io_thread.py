@@ -20,22 +20,22 @@ from typing import Final
 import zmq
 
 from streamd.client.handoff import Handoff
-from streamd.client.leases import EndedConnection, Returns, held_over, watch_forks
+from streamd.client.leases import EndedConnection, LeaseReturns, find_held_over, observe_forks
 from streamd.client.session import (
-    Do,
-    Fail,
-    Greet,
-    Lent,
-    OfferReceipt,
+    AcceptWelcome,
+    ChangeCredit,
+    ClientAction,
+    ClientSession,
+    DeliverReceipt,
+    DropMappings,
+    FailStream,
     OpenSocket,
     ReceivedBatch,
-    Say,
-    Session,
-    Unmap,
-    grant_size,
+    SendMessage,
+    compute_grant_size,
 )
 from streamd.client.sockets import has_input, make_socket
-from streamd.client.waiting import say
+from streamd.client.waiting import print_line
 from streamd.errors import ConnectError, ProtocolError, StreamdError
 from streamd.ipc.fd_passing import Lifeline
 from streamd.ipc.frames import decode_daemon_frame, encode_frame, split_records
@@ -43,349 +43,355 @@ from streamd.ipc.mapping import map_readable
 from streamd.ipc.messages import Welcome
 from streamd.limits import MAX_SESSIONS
 
-_JOIN_S: Final = 5.0
-_FAREWELL_S: Final = 1.0
+_JOIN_TIMEOUT_S: Final = 5.0
+_GOODBYE_TIMEOUT_S: Final = 1.0
 
 
 class IOThread:
     """Runs a `Session` against the world. `start` and `stop` belong to the trainer, the rest to the thread."""
 
-    def __init__(self, endpoint: str, session: Session, handoff: Handoff) -> None:
+    def __init__(self, endpoint: str, session: ClientSession, handoff: Handoff) -> None:
         self._endpoint = endpoint
         self._session = session
         self._handoff = handoff
-        self._returns = Returns()
-        self._orders: deque[Callable[[], Iterable[Do]]] = deque()
-        self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="streamd-client", daemon=True)
-        self._starting: threading.Lock | None = None
+        self._returns = LeaseReturns()
+        self._calls: deque[Callable[[], Iterable[ClientAction]]] = deque()
+        self._is_stopping = False
+        self._thread = threading.Thread(target=self._run_thread, name="streamd-client", daemon=True)
+        self._start_lock: threading.Lock | None = None
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._socket: zmq.Socket[bytes] | None = None
         self._monitor: zmq.Socket[bytes] | None = None
         self._lifeline: Lifeline | None = None
         self._poller: select.epoll | None = None
-        self._ends: set[int] = set()  # descriptors that tell of the connection's end
-        self._unseen: zmq.Socket[bytes] | None = None  # a monitor that was never looked at
-        self._said = True  # something was sent since the socket was last looked at, which may have eaten its news
+        self._end_descriptors: set[int] = set()  # descriptors that tell of the connection's end
+        self._unchecked_monitor: zmq.Socket[bytes] | None = None  # a monitor that was never looked at
+        self._has_sent = True  # something was sent since the socket was last looked at, which may have eaten its news
         self._connection = 0
-        self._whose = 0, 0  # boot and session of the connection
+        self._session_key = 0, 0  # boot and session of the connection
         self._is_shared = False  # whether its batches lie in shared memory; the next one may be wished otherwise
         self._pixel_id = ""
-        self._maps: dict[int, memoryview] = {}
+        self._mapped_slots: dict[int, memoryview] = {}
         self._waited_ns = 0
-        watch_forks(self)
+        observe_forks(self)
 
     # --- from other threads
 
     def start(self) -> None:
-        self._starting = start_apart(self._thread, self._fail_to_start)
+        self._start_lock = start_thread_apart(self._thread, self._on_start_error)
 
-    def _fail_to_start(self, error: RuntimeError) -> None:
-        self._handoff.fail(ConnectError(self._endpoint, f"{error}: raise this user's limit on threads (ulimit -u)"))
+    def _on_start_error(self, error: RuntimeError) -> None:
+        self._handoff.set_error(
+            ConnectError(self._endpoint, f"{error}: raise this user's limit on threads (ulimit -u)")
+        )
 
     def stop(self) -> None:
         """Says goodbye and ends the thread."""
-        self.leave()
-        join_apart(self._thread, self._starting, _JOIN_S)
+        self.request_stop()
+        join_thread_apart(self._thread, self._start_lock, _JOIN_TIMEOUT_S)
 
-    def leave(self) -> None:
+    def request_stop(self) -> None:
         """Says goodbye and ends the thread, in its own time. Also called by the garbage collector, in any thread."""
-        self._stopping = True
-        self._returns.ring()
+        self._is_stopping = True
+        self._returns.wake_thread()
 
-    def take_back(self, received: ReceivedBatch) -> None:
+    def return_lease(self, received: ReceivedBatch) -> None:
         """The last view of a batch is gone. Called by finalisers, in any thread, even within the garbage collector."""
-        self._returns.give_back(received.connection, received.number)
+        self._returns.return_lease(received.connection, received.number)
 
-    def hurry(self, *, now: bool) -> None:
+    def set_report_at_once(self, *, now: bool) -> None:
         """While `now`, every lease that ended is told: the loop waits and the daemon has no credit left to send on."""
-        self._returns.hurry(now=now)
+        self._returns.set_report_at_once(now=now)
 
-    def order(self, order: Callable[[], Iterable[Do]]) -> None:
+    def call_in_thread(self, call: Callable[[], Iterable[ClientAction]]) -> None:
         """Has the thread call the session."""
-        self._orders.append(order)
-        self._returns.ring()
+        self._calls.append(call)
+        self._returns.wake_thread()
 
-    def add_wait(self, waited_ns: int) -> None:
+    def add_wait_time(self, waited_ns: int) -> None:
         """Books time that the loop waited."""
         self._waited_ns += waited_ns
 
-    def fork_begins(self) -> None:
+    def before_fork(self) -> None:
         """Called before a fork, in the thread that forks."""
-        self._handoff.fork_begins()
-        self._returns.fork_begins()
+        self._handoff.before_fork()
+        self._returns.before_fork()
 
-    def fork_ends(self) -> None:
+    def after_fork_in_parent(self) -> None:
         """Called after a fork, in the parent."""
-        self._handoff.fork_ends()
+        self._handoff.after_fork_in_parent()
 
-    def forked(self) -> None:
+    def after_fork_in_child(self) -> None:
         """Called in the child, where the I/O thread is not: what no view needs is unmapped, the lifelines ended."""
-        self._handoff.let_go()
-        self._maps.clear()
+        self._handoff.after_fork_in_child()
+        self._mapped_slots.clear()
         if self._lifeline is not None:
             self._lifeline.close()
-        self._returns.forked()
+        self._returns.after_fork_in_child()
 
     # --- the thread
 
-    def _run(self) -> None:
+    def _run_thread(self) -> None:
         self._context = zmq.Context(io_threads=1)
         try:
-            while not self._stopping:
-                self._turn()
-            self._say_goodbye()
+            while not self._is_stopping:
+                self._handle_next_event()
+            self._send_goodbye()
         except StreamdError as error:
-            self._handoff.fail(error)
+            self._handoff.set_error(error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the loop must hear of it and not wait for ever
-            self._handoff.fail(ProtocolError(f"the client's I/O thread failed: {type(error).__name__}: {error}"))
+            self._handoff.set_error(ProtocolError(f"the client's I/O thread failed: {type(error).__name__}: {error}"))
         finally:
-            self._disconnect(linger_ms=0)
+            self._close_connection(linger_ms=0)
             self._context.term()
 
-    def _say_goodbye(self) -> None:
+    def _send_goodbye(self) -> None:
         """Says goodbye and waits for the daemon to hang up: a lifeline that ends before that looks like death."""
-        self._collect()
-        held, forked = self._handoff.part()
-        farewell = self._session.closed((*held, *forked.difference(held)) if self._is_shared else ())
-        self._do(farewell)
+        self._process_returns()
+        held, forked = self._handoff.end_connection()
+        farewell = self._session.close_session((*held, *forked.difference(held)) if self._is_shared else ())
+        self._perform_actions(farewell)
         if farewell and self._lifeline is not None:
-            self._lifeline.wait_until_closed(_FAREWELL_S)
+            self._lifeline.wait_until_closed(_GOODBYE_TIMEOUT_S)
 
-    def _turn(self) -> None:
+    def _handle_next_event(self) -> None:
         """Waits for the next thing to happen, and deals with it."""
-        ready = self._poll()
-        if self._returns.bell in ready:
-            os.eventfd_read(self._returns.bell)
+        ready = self._poll_descriptors()
+        if self._returns.wake_descriptor in ready:
+            os.eventfd_read(self._returns.wake_descriptor)
         if self._socket is not None:
-            self._receive()
-        if self._returns or self._orders:
-            self._collect()
-        if not self._ends.isdisjoint(ready):
-            self._look_for_end()
-        deadline_s = self._session.deadline()
+            self._receive_messages()
+        if self._returns or self._calls:
+            self._process_returns()
+        if not self._end_descriptors.isdisjoint(ready):
+            self._check_connection()
+        deadline_s = self._session.next_deadline_s()
         if deadline_s is not None and time.monotonic() >= deadline_s:
-            self._do(self._session.passed(time.monotonic()))
+            self._perform_actions(self._session.handle_deadline(time.monotonic()))
             if self._session.state == "away":
-                self._lose()
+                self._lose_connection()
 
-    def _look_for_end(self) -> None:
+    def _check_connection(self) -> None:
         """Whether the connection has ended; called after what had still arrived was read."""
         if (self._monitor is not None and has_input(self._monitor)) or (
             self._lifeline is not None and self._lifeline.has_ended()
         ):
-            self._lose()
+            self._lose_connection()
 
-    def _poll(self) -> list[int]:
+    def _poll_descriptors(self) -> list[int]:
         """The descriptors that have something.
 
         Those of sockets are quiet until the socket was found empty, and tell of news once: each socket is looked at
         before the first wait, and where the last look may have been too early.
         """
-        poller = self._poller or self._watch()
-        if self._unseen is not None:
-            monitor, self._unseen = self._unseen, None
+        poller = self._poller or self._open_poller()
+        if self._unchecked_monitor is not None:
+            monitor, self._unchecked_monitor = self._unchecked_monitor, None
             if has_input(monitor):
                 return [monitor.FD]
-        if self._said and self._socket is not None and has_input(self._socket):
+        if self._has_sent and self._socket is not None and has_input(self._socket):
             return []
-        deadline_s = self._session.deadline()
+        deadline_s = self._session.next_deadline_s()
         wait_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
         return [descriptor for descriptor, _ in poller.poll(wait_s)]
 
-    def _watch(self) -> select.epoll:
+    def _open_poller(self) -> select.epoll:
         """Watches what there is; made anew when the connection is."""
         over = self._session.state == "over"  # then the end of the connection is no news, and ends nothing
-        self._ends = {self._monitor.FD} if self._monitor is not None and not over else set()
+        self._end_descriptors = {self._monitor.FD} if self._monitor is not None and not over else set()
         if self._lifeline is not None and not over:
-            self._ends.add(self._lifeline.fileno())
+            self._end_descriptors.add(self._lifeline.fileno())
         inputs = {self._socket.FD} if self._socket is not None else set()
-        self._said, self._unseen = True, self._monitor
+        self._has_sent, self._unchecked_monitor = True, self._monitor
         self._poller = poller = select.epoll()
-        for descriptor in (self._returns.bell, *inputs, *self._ends):
+        for descriptor in (self._returns.wake_descriptor, *inputs, *self._end_descriptors):
             poller.register(descriptor, select.EPOLLIN)
         return poller
 
-    def _unwatch(self) -> None:
+    def _close_poller(self) -> None:
         if self._poller is not None:
             self._poller.close()
             self._poller = None
 
-    def _collect(self) -> None:
+    def _process_returns(self) -> None:
         """Hears what the loop and the finalisers had to say."""
-        numbers = self._returns.gather(self._connection)
-        taken, retired = self._handoff.returned(self._connection, numbers)
+        numbers = self._returns.take_returned(self._connection)
+        taken, retired = self._handoff.release_leases(self._connection, numbers)
         waited_ns, self._waited_ns = self._waited_ns, 0
         if numbers and self._session.state == "over" and self._lifeline is not None:
             with suppress(OSError):  # the lifeline's end says as much
                 self._lifeline.report_retired(retired)
                 self._lifeline.report_dropped(set(numbers).difference(retired))
         elif numbers:
-            self._do(self._session.released(numbers, taken, waited_ns, time.monotonic(), retired))
-        while self._orders:
-            self._do(self._orders.popleft()())
+            self._perform_actions(self._session.handle_released(numbers, taken, waited_ns, time.monotonic(), retired))
+        while self._calls:
+            self._perform_actions(self._calls.popleft()())
 
-    def _receive(self) -> None:
+    def _receive_messages(self) -> None:
         socket = self._socket
-        self._said = False
+        self._has_sent = False
         while socket is not None and socket is self._socket and has_input(socket):
             head = socket.recv(zmq.DONTWAIT)
             inline = None
-            if self._session.wish.transport == "inline" and socket.getsockopt(zmq.RCVMORE):
+            if self._session.subscription.transport == "inline" and socket.getsockopt(zmq.RCVMORE):
                 inline = socket.recv(zmq.DONTWAIT, copy=False).buffer
-            self._hear(split_records(head), inline)
+            self._handle_frames(split_records(head), inline)
             if self._session.state == "away":  # it gave this connection up: a daemon that drains waits for the end
-                self._lose()
+                self._lose_connection()
 
-    def _hear(self, frames: Iterable[bytes], inline: memoryview | None) -> None:
+    def _handle_frames(self, frames: Iterable[bytes], inline: memoryview | None) -> None:
         """Takes the frames of one message; the batches among them reach the loop together."""
         batches: list[ReceivedBatch] = []
         for data in frames:
             header, message = decode_daemon_frame(data)
-            for do in self._session.heard(header, message, time.monotonic()):
+            for do in self._session.handle_message(header, message, time.monotonic()):
                 if isinstance(do, ReceivedBatch):
-                    batches += self._with_memory(do, inline)
+                    batches += self._add_memory(do, inline)
                     continue
-                if isinstance(do, Fail):  # what came before it is the loop's, and is told to be
-                    self._handoff.offer(batches)
+                if isinstance(do, FailStream):  # what came before it is the loop's, and is told to be
+                    self._handoff.put_batches(batches)
                     batches = []
-                self._do_one(do)
-        self._handoff.offer(batches)
+                self._perform_action(do)
+        self._handoff.put_batches(batches)
 
-    def _do(self, what: Iterable[Do]) -> None:
-        for do in what:
-            self._do_one(do)
+    def _perform_actions(self, actions: Iterable[ClientAction]) -> None:
+        for do in actions:
+            self._perform_action(do)
 
-    def _do_one(self, do: Do) -> None:
-        match do:
-            case Say(header, message):
-                self._said = True
+    def _perform_action(self, action: ClientAction) -> None:
+        match action:
+            case SendMessage(header, message):
+                self._has_sent = True
                 if self._socket is not None:
                     self._socket.send(encode_frame(header, message), zmq.DONTWAIT)
             case OpenSocket():
-                self._connect()
-            case Greet(welcome):
-                self._greet(welcome)
-            case Unmap(slots):
-                self._unmap(slots)
-            case Lent(credit):
-                self._returns.worth_ringing = grant_size(credit)
-                self._handoff.lend(credit)
-            case OfferReceipt() | Fail():
-                self._tell_loop(do)
+                self._open_connection()
+            case AcceptWelcome(welcome):
+                self._accept_welcome(welcome)
+            case DropMappings(slots):
+                self._unmap_slots(slots)
+            case ChangeCredit(credit):
+                self._returns.wake_threshold = compute_grant_size(credit)
+                self._handoff.set_credit(credit)
+            case DeliverReceipt() | FailStream():
+                self._notify_loop(action)
 
-    def _tell_loop(self, do: OfferReceipt | Fail) -> None:
-        match do:
-            case OfferReceipt(receipt):
-                self._handoff.offer_receipt(receipt)
-            case Fail(error):
-                self._handoff.fail(error)
-                self._tell_held()
-                self._unwatch()
+    def _notify_loop(self, action: DeliverReceipt | FailStream) -> None:
+        match action:
+            case DeliverReceipt(receipt):
+                self._handoff.put_receipt(receipt)
+            case FailStream(error):
+                self._handoff.set_error(error)
+                self._report_held()
+                self._close_poller()
 
-    def _unmap(self, slots: tuple[int, ...]) -> None:
+    def _unmap_slots(self, slots: tuple[int, ...]) -> None:
         for slot in slots:
-            self._maps.pop(slot, None)
+            self._mapped_slots.pop(slot, None)
 
-    def _connect(self) -> None:
-        self._disconnect(linger_ms=0)
+    def _open_connection(self) -> None:
+        self._close_connection(linger_ms=0)
         if self._context is None:
             return
-        self._connection, cursor = self._handoff.begin_connection()
-        earlier = [each.whose for each in held_over(self._session.wish.stream)]
-        self._session.earlier = tuple(earlier[:MAX_SESSIONS])  # of one daemon there are no more
+        self._connection, cursor = self._handoff.start_connection()
+        earlier = [each.session_key for each in find_held_over(self._session.subscription.stream)]
+        self._session.held_sessions = tuple(earlier[:MAX_SESSIONS])  # of one daemon there are no more
         self._socket = make_socket(self._context, self._endpoint)
         # libzmq would connect again by itself, as somebody that the daemon does not know: better to hear of it.
         self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-        self._unwatch()
-        self._do(self._session.opened(cursor, time.monotonic()))
+        self._close_poller()
+        self._perform_actions(self._session.handle_opened(cursor, time.monotonic()))
 
-    def _greet(self, welcome: Welcome) -> None:
+    def _accept_welcome(self, welcome: Welcome) -> None:
         if welcome.cursor is not None:
-            self._handoff.move(welcome.cursor)
-        self._whose = self._session.whose
+            self._handoff.move_cursor(welcome.cursor)
+        self._session_key = self._session.session_key
         self._is_shared = welcome.transport == "shared"
         try:
             self._lifeline = Lifeline(welcome.descriptors, welcome.secret)
-            self._unwatch()
+            self._close_poller()
         except ConnectError as error:
-            say(f"{error}")
-            self._lose()
+            print_line(f"{error}")
+            self._lose_connection()
             return
-        self._returns.worth_ringing = grant_size(welcome.credit)
+        self._returns.wake_threshold = compute_grant_size(welcome.credit)
         self._pixel_id = welcome.spec.pixel_id
-        self._handoff.welcome(welcome.credit, self._counted(welcome))
+        self._handoff.confirm_session(welcome.credit, self._find_counted_sessions(welcome))
 
-    def _with_memory(self, received: ReceivedBatch, inline: memoryview | None) -> list[ReceivedBatch]:
+    def _add_memory(self, received: ReceivedBatch, inline: memoryview | None) -> list[ReceivedBatch]:
         """The batch with its memory; none, and the connection lost, where that cannot be had."""
         header = received.header
         try:
-            memory = inline if header.inline else self._mapped(header.slot, header.slot_bytes)
+            memory = inline if header.inline else self._map_slot(header.slot, header.slot_bytes)
         except ConnectError:
             memory = None
         except OSError as error:
-            say(f"memory cannot be shared here ({error.strerror}); pixels come by socket now")
-            self._session.wish = replace(self._session.wish, transport="inline")
+            print_line(f"memory cannot be shared here ({error.strerror}); pixels come by socket now")
+            self._session.subscription = replace(self._session.subscription, transport="inline")
             memory = None
         if memory is None:
-            self._lose()
+            self._lose_connection()
             return []
         ready = received.with_memory(self._connection, memory, self._pixel_id)
-        self._returns.expect(ready)
+        self._returns.track_lease(ready)
         return [ready]
 
-    def _mapped(self, slot: int, nbytes: int) -> memoryview:
-        if slot not in self._maps:
+    def _map_slot(self, slot: int, nbytes: int) -> memoryview:
+        if slot not in self._mapped_slots:
             if self._lifeline is None:
                 raise ConnectError("the descriptor socket", "not connected")
             descriptor = self._lifeline.fetch_descriptor(slot)
             try:
-                self._maps[slot] = map_readable(descriptor, nbytes)
+                self._mapped_slots[slot] = map_readable(descriptor, nbytes)
             finally:
                 os.close(descriptor)
-        return self._maps[slot]
+        return self._mapped_slots[slot]
 
     # --- what is held when a session ends
 
-    def _counted(self, welcome: Welcome) -> list[EndedConnection]:
+    def _find_counted_sessions(self, welcome: Welcome) -> list[EndedConnection]:
         """What of earlier sessions counts within the credit."""
-        counted = {(self._whose[0], session) for session in welcome.earlier}
-        return [each for each in held_over(self._session.wish.stream) if each.whose in counted]
+        counted = {(self._session_key[0], session) for session in welcome.earlier}
+        return [each for each in find_held_over(self._session.subscription.stream) if each.session_key in counted]
 
-    def _tell_held(self) -> None:
+    def _report_held(self) -> None:
         """The session is over, by the daemon's word: it is told what the loop may hold of it, as long as it does."""
         if self._lifeline is not None and self._is_shared:
             with suppress(OSError):  # the lifeline's end says as much
-                self._lifeline.report_held(self._handoff.outstanding())
+                self._lifeline.report_held(self._handoff.list_outstanding())
 
-    def _part(self, lifeline: Lifeline) -> None:
+    def _end_lifeline(self, lifeline: Lifeline) -> None:
         """The connection is over: its lifeline ends with the last view of its batches, which may be now."""
-        held, forked = self._handoff.part()
+        held, forked = self._handoff.end_connection()
         if not self._is_shared:
             held = {}
         elif held or forked:
             with suppress(OSError):  # the daemon is gone: nobody counts any more
                 lifeline.report_retired(forked.difference(held))
                 lifeline.report_held(held)
-        self._hold_over(lifeline, held, forked)
+        self._hold_over_lifeline(lifeline, held, forked)
 
-    def _hold_over(self, lifeline: Lifeline, held: dict[int, tuple[int, int]], forked: Collection[int]) -> None:
+    def _hold_over_lifeline(
+        self, lifeline: Lifeline, held: dict[int, tuple[int, int]], forked: Collection[int]
+    ) -> None:
         if not held:
             lifeline.close()
             return
-        stream = self._session.wish.stream
-        self._returns.hold_over(self._connection, EndedConnection(lifeline, self._whose, stream, held, forked))
+        stream = self._session.subscription.stream
+        self._returns.hold_over_connection(
+            self._connection, EndedConnection(lifeline, self._session_key, stream, held, forked)
+        )
 
-    def _lose(self) -> None:
-        self._disconnect(linger_ms=0)
-        self._do(self._session.lost(time.monotonic()))
-        self._handoff.away()
+    def _lose_connection(self) -> None:
+        self._close_connection(linger_ms=0)
+        self._perform_actions(self._session.handle_lost(time.monotonic()))
+        self._handoff.mark_away()
 
-    def _disconnect(self, *, linger_ms: int) -> None:
-        self._maps.clear()
-        self._unwatch()
+    def _close_connection(self, *, linger_ms: int) -> None:
+        self._mapped_slots.clear()
+        self._close_poller()
         if self._lifeline is not None:
-            self._part(self._lifeline)
+            self._end_lifeline(self._lifeline)
             self._lifeline = None
         if self._socket is not None and self._monitor is not None:
             self._socket.disable_monitor()
@@ -399,7 +405,7 @@ class IOThread:
 # --- starting a thread where an interrupt may fall
 
 
-def start_apart(thread: threading.Thread, fail: Callable[[RuntimeError], None]) -> threading.Lock:
+def start_thread_apart(thread: threading.Thread, on_error: Callable[[RuntimeError], None]) -> threading.Lock:
     """Has another thread start it, which no interrupt reaches, and does not wait for it. `fail` gets why it could not.
 
     Thread.start itself waits, with Python's own locks: an interrupt (Ctrl-C) comes out of it as a RuntimeError, or
@@ -408,23 +414,25 @@ def start_apart(thread: threading.Thread, fail: Callable[[RuntimeError], None]) 
     starting = threading.Lock()
     starting.acquire()
     try:
-        _thread.start_new_thread(_start, (thread, fail, starting))
+        _thread.start_new_thread(_start_in_helper, (thread, on_error, starting))
     except RuntimeError as error:  # no thread can be started at all
         starting.release()
-        fail(error)
+        on_error(error)
     return starting
 
 
-def _start(thread: threading.Thread, fail: Callable[[RuntimeError], None], starting: threading.Lock) -> None:
+def _start_in_helper(
+    thread: threading.Thread, on_error: Callable[[RuntimeError], None], starting: threading.Lock
+) -> None:
     try:
         thread.start()
     except RuntimeError as error:
-        fail(error)
+        on_error(error)
     finally:
         starting.release()
 
 
-def join_apart(thread: threading.Thread, starting: threading.Lock | None, timeout_s: float) -> None:
+def join_thread_apart(thread: threading.Thread, starting: threading.Lock | None, timeout_s: float) -> None:
     """Waits for the end of a thread that was started so; `starting` is None where an interrupt came before."""
     if starting is not None:
         with starting:

@@ -20,9 +20,11 @@ from streamd.errors import BatchesHeldError
 from streamd.ipc.fd_passing import Lifeline
 from streamd.limits import MAX_HELD_OVER
 
-Place = tuple[int, int]  # epoch, index
+BatchPlace = tuple[int, int]  # epoch, index
 
-HELD_OVER: Final[set[EndedConnection]] = set()  # of this process, from a session's end to that of its last view
+HELD_OVER_CONNECTIONS: Final[set[EndedConnection]] = (
+    set()
+)  # of this process, from a session's end to that of its last view
 
 
 class EndedConnection:
@@ -34,28 +36,28 @@ class EndedConnection:
     def __init__(
         self,
         lifeline: Lifeline,
-        whose: tuple[int, int],
+        session_key: tuple[int, int],
         stream: str,
-        held: dict[int, Place],
+        held: dict[int, BatchPlace],
         forked: Collection[int],
-        known: set[EndedConnection] = HELD_OVER,
+        known: set[EndedConnection] = HELD_OVER_CONNECTIONS,
     ) -> None:
-        self.whose = whose
+        self.session_key = session_key
         self.stream = stream
         self._lifeline = lifeline
         self._held = held
         self._forked = set(forked)
         self._known = known
         self._is_copy = False
-        self.keeps: object = None  # what hears of the ends of its leases, which has to live as long as they do
+        self.keep_alive: object = None  # what hears of the ends of its leases, which has to live as long as they do
         known.add(self)
 
     @property
-    def held(self) -> list[Place]:
+    def held_batches(self) -> list[BatchPlace]:
         """(epoch, index) of what the loop has of it."""
         return list(self._held.values())
 
-    def give_back(self, number: int) -> None:
+    def return_lease(self, number: int) -> None:
         """A lease ended. Called by finalisers, in any thread, even within the garbage collector: it never waits.
 
         A word that does not get through, since the daemon is gone or stopped, is said by the end of the lifeline.
@@ -68,23 +70,23 @@ class EndedConnection:
         if not self._held:
             self._known.discard(self)
             self._lifeline.close()
-            self.keeps = None
+            self.keep_alive = None
 
-    def fork_begins(self) -> None:
+    def before_fork(self) -> None:
         """A child will have views of all that is held now; nobody hears when it drops them."""
         self._forked.update(self._held)
 
-    def forked(self) -> None:
+    def after_fork_in_child(self) -> None:
         """In the child, which says nothing of what its parent holds."""
         self._is_copy = True
         self._known.discard(self)
         self._lifeline.close()
 
 
-def held_over(stream: str) -> list[EndedConnection]:
+def find_held_over(stream: str) -> list[EndedConnection]:
     """All of a stream's that this process has now."""
-    known = list(HELD_OVER)  # a copy: made without a pause, while finalisers take some out
-    return sorted((each for each in known if each.stream == stream), key=lambda each: each.whose)
+    known = list(HELD_OVER_CONNECTIONS)  # a copy: made without a pause, while finalisers take some out
+    return sorted((each for each in known if each.stream == stream), key=lambda each: each.session_key)
 
 
 def check_held_over(stream: str) -> None:
@@ -92,67 +94,69 @@ def check_held_over(stream: str) -> None:
 
     Each counts as a session at the daemon, of which there are so many for all trainers together.
     """
-    if len(held_over(stream)) < MAX_HELD_OVER:
+    if len(find_held_over(stream)) < MAX_HELD_OVER:
         return
     gc.collect()
-    ended = held_over(stream)
+    ended = find_held_over(stream)
     if len(ended) >= MAX_HELD_OVER:
-        places = [place for each in ended for place in each.held]
+        places = [place for each in ended for place in each.held_batches]
         raise BatchesHeldError(places, len(places), ended=len(ended))
 
 
-class Returns:
+class LeaseReturns:
     """`bell` wakes the I/O thread. Whatever is called by finalisers neither locks nor waits."""
 
     def __init__(self) -> None:
-        self.worth_ringing = 1
-        self.bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.wake_threshold = 1
+        self.wake_descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         # Views that outlive the stream still ring it, so it closes with the last of them, not with the thread.
         # At the interpreter's end the thread still polls it, and its number may be another file's by then.
-        weakref.finalize(self, os.close, self.bell).atexit = False
-        self._lent: dict[tuple[int, int], weakref.ref[ReceivedBatch]] = {}  # by connection and number
+        weakref.finalize(self, os.close, self.wake_descriptor).atexit = False
+        self._open_leases: dict[tuple[int, int], weakref.ref[ReceivedBatch]] = {}  # by connection and number
         self._returned: deque[tuple[int, int]] = deque()  # (connection, number), appended by finalisers
-        self._ended: dict[int, EndedConnection] = {}  # by connection: those of which the loop holds something
-        self._hurried = False
+        self._ended_connections: dict[
+            int, EndedConnection
+        ] = {}  # by connection: those of which the loop holds something
+        self._reports_at_once = False
 
     def __bool__(self) -> bool:
         return bool(self._returned)
 
-    def ring(self) -> None:
-        os.eventfd_write(self.bell, 1)
+    def wake_thread(self) -> None:
+        os.eventfd_write(self.wake_descriptor, 1)
 
-    def expect(self, received: ReceivedBatch) -> None:
+    def track_lease(self, received: ReceivedBatch) -> None:
         """A lease begins; it ends when it is given back, or else with the batch."""
         whose, mine = (received.connection, received.number), weakref.ref(self)
 
         def give_back(_: object) -> None:
             if (returns := mine()) is not None:
-                returns.give_back(*whose)
+                returns.return_lease(*whose)
 
-        self._lent[whose] = weakref.ref(received, give_back)
+        self._open_leases[whose] = weakref.ref(received, give_back)
 
-    def give_back(self, connection: int, number: int) -> None:
+    def return_lease(self, connection: int, number: int) -> None:
         """A lease ended, which counts once. Called by finalisers, in any thread, even within the garbage collector.
 
         Rings only for as many as are worth telling: with fewer returned there is credit left at the daemon, and the
         next batch to arrive wakes the thread anyway; unless the loop holds the rest, see `hurry`.
         """
-        if self._lent.pop((connection, number), None) is None:
+        if self._open_leases.pop((connection, number), None) is None:
             return
         self._returned.append((connection, number))
         # Asked after that: a connection that ends is noted first, then what lies here is looked through.
-        if (ended := self._ended.get(connection)) is not None:
-            ended.give_back(number)
-        elif self._hurried or len(self._returned) >= self.worth_ringing:
-            self.ring()
+        if (ended := self._ended_connections.get(connection)) is not None:
+            ended.return_lease(number)
+        elif self._reports_at_once or len(self._returned) >= self.wake_threshold:
+            self.wake_thread()
 
-    def hurry(self, *, now: bool) -> None:
+    def set_report_at_once(self, *, now: bool) -> None:
         """While `now`, every lease that ended is told: the loop waits and the daemon has no credit left to send on."""
-        self._hurried = now
+        self._reports_at_once = now
         if now and self._returned:
-            self.ring()
+            self.wake_thread()
 
-    def gather(self, connection: int) -> list[int]:
+    def take_returned(self, connection: int) -> list[int]:
         """The leases of this connection that have ended; those of earlier ones are told by themselves."""
         numbers = []
         while self._returned:
@@ -161,55 +165,57 @@ class Returns:
                 numbers.append(number)
         return numbers
 
-    def hold_over(self, connection: int, ended: EndedConnection) -> None:
+    def hold_over_connection(self, connection: int, ended: EndedConnection) -> None:
         """A connection is over, of which the loop holds something."""
-        ended.keeps = self
-        self._ended = {each: held for each, held in self._ended.items() if held.held} | {connection: ended}
-        for number in self.gather(connection):
-            ended.give_back(number)
+        ended.keep_alive = self
+        self._ended_connections = {
+            each: held for each, held in self._ended_connections.items() if held.held_batches
+        } | {connection: ended}
+        for number in self.take_returned(connection):
+            ended.return_lease(number)
 
-    def fork_begins(self) -> None:
+    def before_fork(self) -> None:
         """Called before a fork, in the thread that forks."""
-        for ended in list(self._ended.values()):
-            ended.fork_begins()
+        for ended in list(self._ended_connections.values()):
+            ended.before_fork()
 
-    def forked(self) -> None:
+    def after_fork_in_child(self) -> None:
         """Called in the child."""
-        for ended in self._ended.values():
-            ended.forked()
+        for ended in self._ended_connections.values():
+            ended.after_fork_in_child()
 
 
 # --- around a fork
 
 
-class Forking(Protocol):
+class ForkObserver(Protocol):
     """What is told of forks."""
 
-    def fork_begins(self) -> None: ...
+    def before_fork(self) -> None: ...
 
-    def fork_ends(self) -> None: ...
+    def after_fork_in_parent(self) -> None: ...
 
-    def forked(self) -> None: ...
-
-
-_known: Final[set[weakref.ref[Forking]]] = set()
+    def after_fork_in_child(self) -> None: ...
 
 
-def watch_forks(one: Forking) -> None:
+_fork_observers: Final[set[weakref.ref[ForkObserver]]] = set()
+
+
+def observe_forks(observer: ForkObserver) -> None:
     """From now on it is told of each fork: before, in the thread that forks, and after, in the parent or the child."""
-    _known.add(weakref.ref(one, _known.discard))
+    _fork_observers.add(weakref.ref(observer, _fork_observers.discard))
 
 
-def _each(meet: Callable[[Forking], None]) -> None:
-    for reference in list(_known):  # a copy: made without a pause, while others come and go
+def _call_observers(call: Callable[[ForkObserver], None]) -> None:
+    for reference in list(_fork_observers):  # a copy: made without a pause, while others come and go
         one = reference()
         if one is not None:
-            meet(one)
+            call(one)
 
 
 if hasattr(os, "register_at_fork"):  # Windows, where the client works over TCP, has no fork
     os.register_at_fork(
-        before=partial(_each, lambda one: one.fork_begins()),
-        after_in_parent=partial(_each, lambda one: one.fork_ends()),
-        after_in_child=partial(_each, lambda one: one.forked()),
+        before=partial(_call_observers, lambda one: one.before_fork()),
+        after_in_parent=partial(_call_observers, lambda one: one.after_fork_in_parent()),
+        after_in_child=partial(_call_observers, lambda one: one.after_fork_in_child()),
     )

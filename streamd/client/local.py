@@ -24,16 +24,16 @@ from streamd.ipc import endpoint
 from streamd.ipc.local_daemon import READY_LINE, LocalDaemonRequest, endpoint_in_folder
 from streamd.limits import CONNECT_TIMEOUT_S, DRAIN_S
 
-_SHORT: Final = "/tmp"  # noqa: S108 - mkdtemp makes a folder there that nobody else may enter
-_END_S: Final = DRAIN_S + 5.0
+_SHORT_FOLDER: Final = "/tmp"  # noqa: S108 - mkdtemp makes a folder there that nobody else may enter
+_DAEMON_STOP_TIMEOUT_S: Final = DRAIN_S + 5.0
 _STDERR: Final = 2
-_LAST_LINES: Final = 5  # of what it said, which the error about its end repeats
-_WORDS_BYTES: Final = 4096  # read at a time, and kept of a line
+_KEPT_LINES: Final = 5  # of what it said, which the error about its end repeats
+_READ_BYTES: Final = 4096  # read at a time, and kept of a line
 
-Given = str | os.PathLike[str] | Mapping[str, object]
+LocalConfig = str | os.PathLike[str] | Mapping[str, object]
 
 
-def local(config: Given, *, timeout: float = CONNECT_TIMEOUT_S, patience: float | None = None) -> PrivateClient:
+def local(config: LocalConfig, *, timeout: float = CONNECT_TIMEOUT_S, patience: float | None = None) -> LocalClient:
     """A client of a private daemon that serves `config`: the path of a config.yaml, or a mapping like one.
 
     The samples are listed each time, so it sees the files as they are; `listen` and `monitor` of the configuration do
@@ -44,37 +44,37 @@ def local(config: Given, *, timeout: float = CONNECT_TIMEOUT_S, patience: float 
     Raises ConfigError for whatever is wrong with the configuration or the data.
     """
     given = dict(config) if isinstance(config, Mapping) else os.path.abspath(os.fsdecode(config))  # noqa: PTH100 - links stay as they are
-    errand = LocalDaemonRequest(given, _folder())
+    errand = LocalDaemonRequest(given, _make_folder())
     try:
-        helper = _Helper(errand)
+        helper = _LocalDaemon(errand)
     except BaseException:
         shutil.rmtree(errand.folder)
         raise
     try:
-        helper.wait_ready()
+        helper.wait_until_ready()
     except BaseException:
         helper.stop()
         raise
-    return PrivateClient(helper, errand, timeout, patience)
+    return LocalClient(helper, errand, timeout, patience)
 
 
-def _folder() -> str:
+def _make_folder() -> str:
     """A new folder for socket and manifests: where programs make theirs, unless the socket's path is too long there."""
     folder = tempfile.mkdtemp(prefix="streamd-")
     if endpoint.is_short_enough(endpoint_in_folder(folder)):
         return folder
     Path(folder).rmdir()
-    return tempfile.mkdtemp(prefix="streamd-", dir=_SHORT)
+    return tempfile.mkdtemp(prefix="streamd-", dir=_SHORT_FOLDER)
 
 
-class _Helper:
+class _LocalDaemon:
     """The daemon's process, its folder, and a thread that passes on what it says to stderr until it has ended.
 
     The thread hears of the end at once, however it comes, and removes the folder: nobody else is left to do it.
     """
 
-    def __init__(self, errand: LocalDaemonRequest) -> None:
-        line = errand.encode_line()
+    def __init__(self, request: LocalDaemonRequest) -> None:
+        line = request.encode_line()
         command = [sys.executable, "-P", "-m", "streamd.daemon.embedded"]
         environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ}  # as `streamd serve` has it
         # A session of its own: Ctrl-C is for the script, and reaches the daemon as the end of its input.
@@ -82,19 +82,19 @@ class _Helper:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
             env=environment,
         )  # fmt: skip
-        self._errand, self._line = errand, line
-        self._last: deque[bytes] = deque([b""], _LAST_LINES + 1)  # the last of them may go on
+        self._request, self._line = request, line
+        self._last_lines: deque[bytes] = deque([b""], _KEPT_LINES + 1)  # the last of them may go on
         self._lock = threading.Lock()
-        self._client: Callable[[], PrivateClient | None] = lambda: None
-        self._end: ConnectError | None = None
-        self._thread = threading.Thread(target=self._attend, name="streamd-private", daemon=True)
+        self._client: Callable[[], LocalClient | None] = lambda: None
+        self._end_error: ConnectError | None = None
+        self._thread = threading.Thread(target=self._watch_process, name="streamd-private", daemon=True)
         self._thread.start()
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
-    def wait_ready(self) -> None:
+    def wait_until_ready(self) -> None:
         """Returns when it serves, however long it takes to list the samples. Raises ConfigError, or StreamdError."""
         given, answers = self._process.stdin, self._process.stdout
         assert given is not None and answers is not None  # noqa: S101, PT018 - both are pipes
@@ -109,14 +109,17 @@ class _Helper:
             said = answers.read()
         status = self._process.wait()
         kind = ConfigError if status == ConfigError.exit_status else StreamdError
-        raise kind(said.decode(errors="replace").strip() or f"the private daemon ended {_way(status)}{self._words()}")
+        raise kind(
+            said.decode(errors="replace").strip()
+            or f"the private daemon ended {_describe_exit(status)}{self._format_last_lines()}"
+        )
 
-    def serve(self, client: PrivateClient) -> None:
+    def attach_client(self, client: LocalClient) -> None:
         """From now on `client` is told of its end, which may have come."""
         with self._lock:
             self._client = weakref.ref(client)
-            if self._end is not None:
-                client.lose_daemon(self._end)
+            if self._end_error is not None:
+                client.lose_daemon(self._end_error)
 
     def stop(self) -> None:
         """Ends it by the end of its input, and by force if it does not hear of it."""
@@ -124,7 +127,7 @@ class _Helper:
             if pipe is not None:
                 pipe.close()
         try:
-            self._process.wait(_END_S)
+            self._process.wait(_DAEMON_STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -133,7 +136,7 @@ class _Helper:
 
     # --- the thread
 
-    def _attend(self) -> None:
+    def _watch_process(self) -> None:
         words = self._process.stderr
         assert words is not None  # noqa: S101 - a pipe
         death = os.pidfd_open(self._process.pid)
@@ -142,70 +145,73 @@ class _Helper:
         poller.register(death, select.POLLIN)
         try:
             while death not in (ready := [descriptor for descriptor, _ in poller.poll()]):
-                if not self._pass_on(words.fileno()):
+                if not self._forward_stderr(words.fileno()):
                     poller.unregister(ready[0])  # nobody can write to it any more
             os.set_blocking(words.fileno(), False)  # workers that are about to end have it open, too
-            while self._pass_on(words.fileno()):
+            while self._forward_stderr(words.fileno()):
                 pass
         finally:
             os.close(death)
             words.close()
-        shutil.rmtree(self._errand.folder, ignore_errors=True)  # the daemon may have removed it already
-        self._tell_end(self._process.wait())
+        shutil.rmtree(self._request.folder, ignore_errors=True)  # the daemon may have removed it already
+        self._report_end(self._process.wait())
 
-    def _pass_on(self, words: int) -> bool:
+    def _forward_stderr(self, stderr: int) -> bool:
         """Passes on what lies in the pipe; False when there is nothing."""
         try:
-            data = os.read(words, _WORDS_BYTES)
+            data = os.read(stderr, _READ_BYTES)
         except BlockingIOError:
             return False
         first, *others = data.split(b"\n")
-        self._last[-1] = (self._last[-1] + first)[-_WORDS_BYTES:]
-        self._last.extend(others)
+        self._last_lines[-1] = (self._last_lines[-1] + first)[-_READ_BYTES:]
+        self._last_lines.extend(others)
         with suppress(OSError):  # this process has closed its standard error, or nobody reads it
             os.write(_STDERR, data)
         return bool(data)
 
-    def _tell_end(self, status: int) -> None:
+    def _report_end(self, status: int) -> None:
         why = (
-            f"the private daemon of this process, pid {self.pid}, ended {_way(status)}{self._words()}; call "
+            f"the private daemon of this process, pid {self.pid}, ended "
+            f"{_describe_exit(status)}{self._format_last_lines()}; call "
             "streamd.local again: a stream goes on with resume=, given the token of this one"
         )
         with self._lock:
-            self._end = ConnectError(self._errand.endpoint, why)
+            self._end_error = ConnectError(self._request.endpoint, why)
             client = self._client()
         if client is not None:
-            client.lose_daemon(self._end)
+            client.lose_daemon(self._end_error)
 
-    def _words(self) -> str:
-        said = b" | ".join(line.strip() for line in self._last if line.strip()).decode(errors="replace")
+    def _format_last_lines(self) -> str:
+        said = b" | ".join(line.strip() for line in self._last_lines if line.strip()).decode(errors="replace")
         return f"; it last said: {escape_unprintable(said)}" if said else ""
 
 
-def _way(status: int) -> str:
+def _describe_exit(status: int) -> str:
     return f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
 
 
-class PrivateClient(Client):
+class LocalClient(Client):
     """A client whose daemon is its own. Made by `streamd.local`."""
 
-    def __init__(self, helper: _Helper, errand: LocalDaemonRequest, timeout_s: float, patience_s: float | None) -> None:
-        super().__init__(errand.endpoint, timeout_s, patience_s)
-        self.pid = helper.pid
-        self._daemon = weakref.finalize(self, _stop_here, os.getpid(), helper)
-        helper.serve(self)
+    def __init__(
+        self, daemon: _LocalDaemon, request: LocalDaemonRequest, timeout_s: float, patience_s: float | None
+    ) -> None:
+        super().__init__(request.endpoint, timeout_s, patience_s)
+        self.pid = daemon.pid
+        self._stop_daemon = weakref.finalize(self, _stop_in_owner, os.getpid(), daemon)
+        daemon.attach_client(self)
 
     def lose_daemon(self, error: ConnectError) -> None:
         """The daemon has ended: so does every wait for it, with `error`. Called in any thread."""
-        self._give_up(error)
+        self._fail_all_streams(error)
 
     def close(self) -> None:
         """Closes every stream opened here, and ends the daemon."""
         super().close()
-        self._daemon()
+        self._stop_daemon()
 
 
-def _stop_here(owner: int, helper: _Helper) -> None:
+def _stop_in_owner(owner: int, daemon: _LocalDaemon) -> None:
     """Only the process that started the daemon ends it: a forked child has a copy of the client, and no say."""
     if os.getpid() == owner:
-        helper.stop()
+        daemon.stop()

@@ -35,74 +35,76 @@ _TIP_CHARS: Final = 300
 _CLIPPED: Final = "overflow:hidden;text-overflow:ellipsis;white-space:nowrap"
 
 
-def of(batch: CaptionedBatch) -> str:
+def render_batch(batch: CaptionedBatch) -> str:
     """Up to 32 rows of a batch, fewer where large pictures would make too large a page; all text is escaped."""
     tiles, left_bytes = [], _MAX_BYTES
     for row, caption in enumerate(build_captions(batch, _SHOWN_ROWS)):
-        picture = _encoded(thinned(batch.images[row]))
+        picture = _encode_picture(thin_image(batch.images[row]))
         left_bytes -= len(picture)
         if left_bytes < 0:
             break
-        tiles.append(_tile(picture, batch.images.shape[1:3], caption))
-    return _sheet(batch, tiles)
+        tiles.append(_render_tile(picture, batch.images.shape[1:3], caption))
+    return _render_sheet(batch, tiles)
 
 
-def page(batch: CaptionedBatch, files: Mapping[int, str]) -> str:
+def render_page(batch: CaptionedBatch, files: Mapping[int, str]) -> str:
     """A file of its own with every row of a batch, all pixels of it; `files` are names by sample id."""
     shape = batch.images.shape[1:3]
     tiles = [
-        _tile(_encoded(batch.images[row]), shape, caption, files.get(caption.sample_id, ""))
+        _render_tile(_encode_picture(batch.images[row]), shape, caption, files.get(caption.sample_id, ""))
         for row, caption in enumerate(build_captions(batch, len(batch)))
     ]
-    head = f'<head><meta charset="utf-8"><title>{_text(format_batch_heading(batch))}</title></head>'
-    return f"<!doctype html><html>{head}<body>{_sheet(batch, tiles)}</body></html>\n"
+    head = f'<head><meta charset="utf-8"><title>{_escape_text(format_batch_heading(batch))}</title></head>'
+    return f"<!doctype html><html>{head}<body>{_render_sheet(batch, tiles)}</body></html>\n"
 
 
-def _sheet(batch: CaptionedBatch, tiles: Sequence[str]) -> str:
+def _render_sheet(batch: CaptionedBatch, tiles: Sequence[str]) -> str:
     more = len(batch) - len(tiles)
-    return _div(
+    return _render_div(
         "font:12px/1.4 system-ui,sans-serif",
-        _div("font-weight:600;margin:4px 0 8px", _text(format_batch_heading(batch))),
-        _div("display:flex;flex-wrap:wrap;gap:10px", *tiles),
-        _div("margin-top:8px;opacity:.7", f"and {more:,} more") if more else "",
+        _render_div("font-weight:600;margin:4px 0 8px", _escape_text(format_batch_heading(batch))),
+        _render_div("display:flex;flex-wrap:wrap;gap:10px", *tiles),
+        _render_div("margin-top:8px;opacity:.7", f"and {more:,} more") if more else "",
     )
 
 
-def _encoded(image: npt.NDArray[np.uint8]) -> str:
-    return base64.b64encode(png(image)).decode()
+def _encode_picture(image: npt.NDArray[np.uint8]) -> str:
+    return base64.b64encode(encode_png(image)).decode()
 
 
-def _text(text: str) -> str:
+def _escape_text(text: str) -> str:
     return html.escape(escape_unprintable(text))
 
 
-def _div(style: str, *inside: str, title: str = "") -> str:
-    tip = f' title="{_text(title[:_TIP_CHARS])}"' if title else ""
+def _render_div(style: str, *inside: str, title: str = "") -> str:
+    tip = f' title="{_escape_text(title[:_TIP_CHARS])}"' if title else ""
     return f'<div style="{style}"{tip}>{"".join(inside)}</div>'
 
 
-def _tile(picture: str, shape: tuple[int, int], caption: Caption, file: str = "") -> str:
+def _render_tile(picture: str, shape: tuple[int, int], caption: Caption, file: str = "") -> str:
     height, width = (max(1, round(side * _SHOWN_PX / max(shape))) for side in shape)
     edge = f"2px solid {_MARK_COLOURS[caption.mark]}" if caption.mark else "1px solid rgba(128,128,128,.4)"
     style = f"image-rendering:pixelated;outline:{edge};opacity:{1 if caption.weight else 0.35}"
-    lines = [_div(_CLIPPED, _text(line), title=line) for line in caption.labels]
+    lines = [_render_div(_CLIPPED, _escape_text(line), title=line) for line in caption.labels]
     if caption.sample_id != PAD_ID:
-        lines.append(_div(f"opacity:.6;{_CLIPPED}", _text(f"#{caption.sample_id} {file}".rstrip()), title=file))
+        lines.append(
+            _render_div(f"opacity:.6;{_CLIPPED}", _escape_text(f"#{caption.sample_id} {file}".rstrip()), title=file)
+        )
     if caption.mark:
         why = f"{caption.bad.file}: {caption.bad.reason}" if caption.bad else ""
-        lines.append(_div(f"color:{_MARK_COLOURS[caption.mark]};font-weight:600", caption.mark, title=why))
+        lines.append(_render_div(f"color:{_MARK_COLOURS[caption.mark]};font-weight:600", caption.mark, title=why))
     source = f"data:image/png;base64,{picture}"
     image = f'<img width="{width}" height="{height}" alt="" style="{style}" src="{source}">'
-    return _div(f"width:{_SHOWN_PX}px", image, *lines)
+    return _render_div(f"width:{_SHOWN_PX}px", image, *lines)
 
 
-def thinned(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+def thin_image(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """(H, W, C) with every n-th row and column of it, so that neither has more than 160."""
     step = -(-max(image.shape[:2]) // _LARGE_PX)
     return image[::step, ::step]
 
 
-def png(image: npt.NDArray[np.uint8]) -> bytes:
+def encode_png(image: npt.NDArray[np.uint8]) -> bytes:
     """(H, W, C) uint8, with one channel or three, as a PNG file."""
     height, width, channels = image.shape
     rows = image.reshape(height, width * channels)
@@ -110,8 +112,8 @@ def png(image: npt.NDArray[np.uint8]) -> bytes:
     filtered[:, 1:] = np.diff(rows, axis=0, prepend=np.zeros_like(rows[:1]))  # modulo 256, as the format wants it
     header = struct.pack(">IIBBBBB", width, height, 8, _COLOUR_TYPES[channels], 0, 0, 0)
     packed = zlib.compress(filtered.tobytes(), _COMPRESSION)
-    return _SIGNATURE + _chunk(b"IHDR", header) + _chunk(b"IDAT", packed) + _chunk(b"IEND", b"")
+    return _SIGNATURE + _encode_chunk(b"IHDR", header) + _encode_chunk(b"IDAT", packed) + _encode_chunk(b"IEND", b"")
 
 
-def _chunk(kind: bytes, data: bytes) -> bytes:
+def _encode_chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

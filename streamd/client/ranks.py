@@ -18,19 +18,23 @@ _MPI: Final = (
     ("PMI_RANK", "PMI_SIZE"),  # MPICH and Intel MPI
 )
 _SLURM: Final = ("SLURM_PROCID", "SLURM_NTASKS")
-_TRAINING: Final = ("chief", "master", "worker")  # the tasks of a TF_CONFIG that train, in the order of their ranks
+_TRAINING_TASKS: Final = (
+    "chief",
+    "master",
+    "worker",
+)  # the tasks of a TF_CONFIG that train, in the order of their ranks
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _LauncherRank:
     """What one launcher says, and how it is spelled in the environment."""
 
     rank: int
     world: int
-    spelled: str
+    variables: str
 
 
-def from_environment(environ: Environment, world: int = 1) -> tuple[int, int]:
+def find_rank(environ: Environment, world: int = 1) -> tuple[int, int]:
     """(rank, world) of this process; (0, 1) where nobody says anything, as when it was started by hand.
 
     torchrun, Horovod, Open MPI, MPICH, Intel MPI, srun and TF_CONFIG are understood. A launcher that was started by
@@ -39,42 +43,43 @@ def from_environment(environ: Environment, world: int = 1) -> tuple[int, int]:
     world: what the caller expects; 1 leaves it to the environment. Raises ConfigError, with the variables, when two
     disagree, when one makes no sense, or when it is another world.
     """
-    said = list(_speakers(environ))
+    said = list(_find_launchers(environ))
     several = [each for each in said if each.world > 1] or said
     for other in several[1:]:
         if (other.rank, other.world) != (several[0].rank, several[0].world):
             raise ConfigError(
-                f"{several[0].spelled} and {other.spelled} disagree on which rank this process is: unset those that "
+                f"{several[0].variables} and {other.variables} disagree on which rank this process is: unset "
+                "those that "
                 "are not meant, or subscribe with rank= and world= as numbers"
             )
-    found = several[0] if several else _Said(0, 1, "nothing in the environment")
+    found = several[0] if several else _LauncherRank(0, 1, "nothing in the environment")
     if world not in {1, found.world}:
         raise ConfigError(
-            f'world={world} was given beside rank="auto", and here is a world of {found.world} ({found.spelled}): '
+            f'world={world} was given beside rank="auto", and here is a world of {found.world} ({found.variables}): '
             "leave world out, or start as many processes"
         )
     return found.rank, found.world
 
 
-def _speakers(environ: Environment) -> Iterator[_Said]:
+def _find_launchers(environ: Environment) -> Iterator[_LauncherRank]:
     """Those that speak for this very process."""
     if "TORCHELASTIC_RUN_ID" in environ:  # torchrun, which others start once a node
-        return _pair(environ, _TORCH)
-    return _others(environ)
+        return _read_pair(environ, _TORCH)
+    return _find_other_launchers(environ)
 
 
-def _others(environ: Environment) -> Iterator[_Said]:
-    by_mpi = [said for names in _MPI for said in _pair(environ, names)]
+def _find_other_launchers(environ: Environment) -> Iterator[_LauncherRank]:
+    by_mpi = [said for names in _MPI for said in _read_pair(environ, names)]
     yield from by_mpi
-    yield from _pair(environ, _TORCH)
-    yield from _pair(environ, _HOROVOD)
-    yield from _tf_config(environ)
+    yield from _read_pair(environ, _TORCH)
+    yield from _read_pair(environ, _HOROVOD)
+    yield from _read_tf_config(environ)
     # In a batch script, outside of a step, SLURM's numbers are the whole job's; mpirun starts its helpers as a step.
     if "SLURM_STEP_ID" in environ and not by_mpi:
-        yield from _pair(environ, _SLURM)
+        yield from _read_pair(environ, _SLURM)
 
 
-def _pair(environ: Environment, names: tuple[str, str]) -> Iterator[_Said]:
+def _read_pair(environ: Environment, names: tuple[str, str]) -> Iterator[_LauncherRank]:
     """What two variables say: the process's number, and that of all."""
     set_ = [name for name in names if name in environ]
     if not set_:
@@ -87,16 +92,16 @@ def _pair(environ: Environment, names: tuple[str, str]) -> Iterator[_Said]:
         rank, world = (int(environ[name]) for name in names)
     except ValueError:
         raise ConfigError(f"{spelled}: these must be whole numbers") from None
-    yield _checked(rank, world, spelled)
+    yield _check_rank(rank, world, spelled)
 
 
-def _tf_config(environ: Environment) -> Iterator[_Said]:
+def _read_tf_config(environ: Environment) -> Iterator[_LauncherRank]:
     """What TF_CONFIG says: the place of a task among those that train."""
     if "TF_CONFIG" not in environ:
         return
     try:
         config: Any = json.loads(environ["TF_CONFIG"])
-        sizes = {kind: len(config.get("cluster", {}).get(kind, [])) for kind in _TRAINING}
+        sizes = {kind: len(config.get("cluster", {}).get(kind, [])) for kind in _TRAINING_TASKS}
         kind, index = config.get("task", {}).get("type"), int(config.get("task", {}).get("index", 0))
     except (ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"TF_CONFIG is not as TensorFlow wants it ({error}): {environ['TF_CONFIG'][:200]}") from error
@@ -107,11 +112,11 @@ def _tf_config(environ: Environment) -> Iterator[_Said]:
         raise ConfigError(f"{spelled}: such a task is none of those that train; subscribe with rank= and world=")
     if not 0 <= index < sizes[kind]:
         raise ConfigError(f"{spelled}: there is no such task")
-    before = _TRAINING[: _TRAINING.index(kind)]
-    yield _checked(sum(sizes[each] for each in before) + index, sum(sizes.values()), spelled)
+    before = _TRAINING_TASKS[: _TRAINING_TASKS.index(kind)]
+    yield _check_rank(sum(sizes[each] for each in before) + index, sum(sizes.values()), spelled)
 
 
-def _checked(rank: int, world: int, spelled: str) -> _Said:
+def _check_rank(rank: int, world: int, variables: str) -> _LauncherRank:
     if not 0 <= rank < world:
-        raise ConfigError(f"{spelled}: rank {rank} of world {world}, and ranks count from 0 to world - 1")
-    return _Said(rank, world, spelled)
+        raise ConfigError(f"{variables}: rank {rank} of world {world}, and ranks count from 0 to world - 1")
+    return _LauncherRank(rank, world, variables)

@@ -29,62 +29,65 @@ class BatchSplit:
     others' last batches lose as many, or, with `uneven` "pad", it gets parts of weight 0.
     """
 
-    served: StreamSpec
+    served_spec: StreamSpec
     rows: int
     parts: int = 1
     group: int = 1
     uneven: UnevenPolicy = "drop"
 
     @staticmethod
-    def for_size(served: StreamSpec, batch_size: int | None, uneven: UnevenPolicy = "drop") -> BatchSplit:
+    def for_size(served_spec: StreamSpec, batch_size: int | None, uneven: UnevenPolicy = "drop") -> BatchSplit:
         """Raises ConfigError unless `batch_size` divides the stream's or is a multiple of it."""
-        whole = served.batch_size
+        whole = served_spec.batch_size
         rows = whole if batch_size is None else batch_size
         if rows > 0 and whole % rows == 0:
-            return BatchSplit(served, rows, parts=whole // rows, uneven=uneven)
+            return BatchSplit(served_spec, rows, parts=whole // rows, uneven=uneven)
         if rows > 0 and rows % whole == 0:
-            return BatchSplit(served, rows, group=rows // whole, uneven=uneven)
-        near = [size for size in (*_divisors(whole), whole * 2, whole * 3, whole * 4) if size != whole]
+            return BatchSplit(served_spec, rows, group=rows // whole, uneven=uneven)
+        near = [size for size in (*_find_divisors(whole), whole * 2, whole * 3, whole * 4) if size != whole]
         nearest = ", ".join(map(str, sorted(sorted(near, key=lambda size: abs(size - rows))[:4])))
         raise ConfigError(
-            f"batch_size={rows}: stream {served.name!r} has batches of {whole}, which are cut into equal parts or put "
+            f"batch_size={rows}: stream {served_spec.name!r} has batches of {whole}, which are cut into equal "
+            "parts or put "
             f"together: use a divisor or a multiple of {whole}, such as {nearest}"
         )
 
     @property
-    def spec(self) -> StreamSpec:
+    def trainer_spec(self) -> StreamSpec:
         """The stream as its trainer sees it."""
-        batches = self.steps([Segment(0, self.served.batches, 0, 1)])
-        return replace(self.served, batch_size=self.rows, batches=batches)
+        batches = self.count_steps([Segment(0, self.served_spec.batches, 0, 1)])
+        return replace(self.served_spec, batch_size=self.rows, batches=batches)
 
-    def steps(self, walked: Sequence[Segment], *, gathered: int = 0) -> int:
+    def count_steps(self, segments: Sequence[Segment], *, gathered: int = 0) -> int:
         """The trainer's steps in a walk over the stream's batches, but for the last `gathered` of them."""
-        taken = sum(segment.steps for segment in walked) - gathered
+        taken = sum(segment.steps for segment in segments) - gathered
         if self.group > 1:
-            return taken // self.group if self.served.remainder == "drop" else -(-taken // self.group)
-        ends = [self.parts - self.parts_at(segment.next_base, segment.world) for segment in walked if segment.steps]
+            return taken // self.group if self.served_spec.remainder == "drop" else -(-taken // self.group)
+        ends = [
+            self.parts - self.count_parts_at(segment.next_base, segment.world) for segment in segments if segment.steps
+        ]
         return taken * self.parts - max(ends, default=0)
 
-    def parts_at(self, end: int, world: int) -> int:
+    def count_parts_at(self, end: int, world: int) -> int:
         """The parts of each batch of a step that ends before the stream's batch `end`."""
-        if end < self.served.batches or (world > 1 and self.uneven == "pad"):
+        if end < self.served_spec.batches or (world > 1 and self.uneven == "pad"):
             return self.parts
-        return -(-self.served.batch_rows(self.served.batches - 1) // self.rows)
+        return -(-self.served_spec.batch_rows(self.served_spec.batches - 1) // self.rows)
 
-    def part_index(self, batch: Batch, start: int) -> int:
+    def compute_part_index(self, batch: Batch, start: int) -> int:
         """The index of the part of `batch` that begins at row `start`."""
         return batch.index * self.parts + start // self.rows
 
-    def group_index(self, first: int, rank: int, world: int) -> int:
+    def compute_group_index(self, first: int, rank: int, world: int) -> int:
         """The index of the group that begins with the stream's batch `first`."""
         return first // world // self.group * world + rank
 
 
-def _divisors(number: int) -> list[int]:
+def _find_divisors(number: int) -> list[int]:
     return [divisor for divisor in range(1, number) if number % divisor == 0]
 
 
-def part(batch: Batch, start: int, stop: int, index: int) -> Batch:
+def slice_batch(batch: Batch, start: int, stop: int, index: int) -> Batch:
     """Rows `start` to `stop` of a batch: its images stay a view."""
     rows = slice(start, stop)
     return replace(
@@ -93,7 +96,7 @@ def part(batch: Batch, start: int, stop: int, index: int) -> Batch:
         labels={name: values[rows] for name, values in batch.labels.items()},
         weights=batch.weights[rows],
         sample_ids=batch.sample_ids[rows],
-        bad=_shifted((bad for bad in batch.bad if start <= bad.row < stop), -start),
+        bad=_shift_bad_rows((bad for bad in batch.bad if start <= bad.row < stop), -start),
         index=index,
     )
 
@@ -104,22 +107,22 @@ class BatchGroup:
     def __init__(self, split: BatchSplit) -> None:
         self._split = split
         self._batches: list[Batch] = []
-        self._images: npt.NDArray[np.uint8] = np.empty((split.rows, *split.served.image_shape), dtype=np.uint8)
+        self._images: npt.NDArray[np.uint8] = np.empty((split.rows, *split.served_spec.image_shape), dtype=np.uint8)
         self.rows = 0
 
     def __len__(self) -> int:
         return len(self._batches)
 
     @property
-    def samples(self) -> int:
+    def sample_count(self) -> int:
         """Rows that show a sample."""
-        return sum(_samples(batch.sample_ids) for batch in self._batches)
+        return sum(_count_samples(batch.sample_ids) for batch in self._batches)
 
-    def add(self, batch: Batch) -> None:
+    def add_batch(self, batch: Batch) -> None:
         """Copies a batch behind those that are here."""
         stop = self.rows + len(batch)
         self._images[self.rows : stop] = batch.images
-        bad = _shifted(batch.bad, self.rows)
+        bad = _shift_bad_rows(batch.bad, self.rows)
         self._batches.append(replace(batch, images=self._images[self.rows : stop], bad=bad))
         self.rows = stop
 
@@ -127,9 +130,9 @@ class BatchGroup:
         """The index of the stream's batch that it begins with."""
         return self._batches[0].index
 
-    def batch(self, index: int) -> Batch:
+    def build_batch(self, index: int) -> Batch:
         """One batch of all; with rows of weight 0 behind them where the stream fills up its last one."""
-        empty = self._split.rows - self.rows if self._split.served.remainder == "pad" else 0
+        empty = self._split.rows - self.rows if self._split.served_spec.remainder == "pad" else 0
         self._images[self.rows : self.rows + empty] = 0
         images = self._images[: self.rows + empty]
         images.setflags(write=False)
@@ -137,17 +140,21 @@ class BatchGroup:
         return replace(
             last,
             images=images,
-            labels={name: _joined([each.labels[name] for each in self._batches], empty) for name in last.labels},
-            weights=_joined([each.weights for each in self._batches], empty),
-            sample_ids=_joined([each.sample_ids for each in self._batches], empty, PAD_ID),
+            labels={
+                name: _concatenate_padded([each.labels[name] for each in self._batches], empty) for name in last.labels
+            },
+            weights=_concatenate_padded([each.weights for each in self._batches], empty),
+            sample_ids=_concatenate_padded([each.sample_ids for each in self._batches], empty, PAD_ID),
             bad=tuple(bad for each in self._batches for bad in each.bad),
             index=index,
         )
 
 
-Fetch = Callable[[], Batch | None]  # waits for the stream's next batch; None at the epoch's end
-Book = Callable[[], None]  # counts the batch that was fetched last
-TokenWithin = Callable[[int], Callable[[], str]]  # makes the token behind so many of its rows, when that is asked for
+FetchBatch = Callable[[], Batch | None]  # waits for the stream's next batch; None at the epoch's end
+CountBatch = Callable[[], None]  # counts the batch that was fetched last
+MakeTokenWithin = Callable[
+    [int], Callable[[], str]
+]  # makes the token behind so many of its rows, when that is asked for
 
 
 class Rebatcher:
@@ -159,21 +166,23 @@ class Rebatcher:
 
     def __init__(self, split: BatchSplit, rank: int, world: int, rows_taken: int) -> None:
         self._split, self._rank, self._world = split, rank, world
-        self._begun: Batch | None = None  # some of its parts were handed over
+        self._current_batch: Batch | None = None  # some of its parts were handed over
         self._group: BatchGroup | None = None
-        self._levels = split.parts > 1 and world > 1
-        self._whole = split.parts == split.group == 1
-        self._cut_off = 0  # samples at the end of the batch at hand, which other ranks have no part for
+        self._evens_ranks = split.parts > 1 and world > 1
+        self._is_unsplit = split.parts == split.group == 1
+        self._cut_off_samples = 0  # samples at the end of the batch at hand, which other ranks have no part for
         self.rows_taken = rows_taken  # of the stream's batch at hand, or of the next one
         self.unused_samples = 0  # of this epoch, that did not fill a last batch
 
-    def next_batch(self, fetch: Fetch, book: Book, token_within: TokenWithin) -> Batch | None:
+    def next_batch(
+        self, fetch: FetchBatch, count_batch: CountBatch, make_token_within: MakeTokenWithin
+    ) -> Batch | None:
         """The trainer's next batch; None at the epoch's end."""
-        if self._whole and not self.rows_taken:
-            return self._next_whole(fetch, book)
+        if self._is_unsplit and not self.rows_taken:
+            return self._next_whole(fetch, count_batch)
         if self._split.group > 1:
-            return self._next_group(partial(self._next_part, fetch, book, token_within))
-        return self._next_part(fetch, book, token_within)
+            return self._next_group(partial(self._next_part, fetch, count_batch, make_token_within))
+        return self._next_part(fetch, count_batch, make_token_within)
 
     @property
     def is_between_batches(self) -> bool:
@@ -186,108 +195,114 @@ class Rebatcher:
         return len(self._group) if self._group else 0
 
     @property
-    def unbooked_steps(self) -> int:
+    def uncounted_steps(self) -> int:
         """The trainer's steps within a batch that is not counted yet."""
         return self.rows_taken // self._split.rows
 
     @property
-    def unbooked_samples(self) -> int:
+    def uncounted_samples(self) -> int:
         """Samples that were handed over and are not counted; below 0, those counted and not handed over."""
         if self._group:
-            return -self._group.samples
-        return self.rows_taken if self._begun is None else _samples(self._begun.sample_ids[: self.rows_taken])
+            return -self._group.sample_count
+        return (
+            self.rows_taken
+            if self._current_batch is None
+            else _count_samples(self._current_batch.sample_ids[: self.rows_taken])
+        )
 
-    def steps_left(self, base: int, steps: int) -> int:
+    def count_steps_left(self, base: int, steps: int) -> int:
         """The trainer's steps in what is left of an epoch: `steps` of the stream's own from its batch `base` on."""
         split, world = self._split, self._world
-        left = split.steps([Segment(base, steps, self._rank, world)], gathered=-self.gathered_batches)
+        left = split.count_steps([Segment(base, steps, self._rank, world)], gathered=-self.gathered_batches)
         if not self.rows_taken or split.group > 1 or not steps:
             return left
-        parts = split.parts_at(base + world, world)
+        parts = split.count_parts_at(base + world, world)
         rows = (
-            split.served.batch_rows(base) if world == 1 else parts * split.rows
+            split.served_spec.batch_rows(base) if world == 1 else parts * split.rows
         )  # ranks fill theirs up to each other's
         return left - parts - (self.rows_taken - rows) // split.rows
 
     def close(self) -> None:
         """Lets go of the batch at hand."""
-        self._begun = self._group = None
+        self._current_batch = self._group = None
 
     @staticmethod
-    def _next_whole(fetch: Fetch, book: Book) -> Batch | None:
+    def _next_whole(fetch: FetchBatch, count_batch: CountBatch) -> Batch | None:
         """The stream's next batch as it is, which is what nearly all trainers take."""
         batch = fetch()
         if batch is not None:
-            book()
+            count_batch()
         return batch
 
-    def _next_part(self, fetch: Fetch, book: Book, token_within: TokenWithin) -> Batch | None:
+    def _next_part(
+        self, fetch: FetchBatch, count_batch: CountBatch, make_token_within: MakeTokenWithin
+    ) -> Batch | None:
         """A part of the stream's next batch, which is counted when its last part is handed over."""
-        batch = self._fetch_level(fetch) if self._begun is None else self._begun
+        batch = self._fetch_even(fetch) if self._current_batch is None else self._current_batch
         if batch is None:
             return None
         start = self.rows_taken
         stop = len(batch) if self._split.group > 1 else min(start + self._split.rows, len(batch))
         if stop == len(batch):
-            self._begun, self.rows_taken = None, 0
-            book()
-            self.unused_samples += self._cut_off
+            self._current_batch, self.rows_taken = None, 0
+            count_batch()
+            self.unused_samples += self._cut_off_samples
         else:
-            self._begun, self.rows_taken = batch, stop
-            batch = replace(batch, make_token=token_within(stop))
+            self._current_batch, self.rows_taken = batch, stop
+            batch = replace(batch, make_token=make_token_within(stop))
         if stop - start == len(batch) and self._split.parts == 1:
             return batch
-        return part(batch, start, stop, self._split.part_index(batch, start))
+        return slice_batch(batch, start, stop, self._split.compute_part_index(batch, start))
 
-    def _fetch_level(self, fetch: Fetch) -> Batch | None:
+    def _fetch_even(self, fetch: FetchBatch) -> Batch | None:
         """The stream's next batch, with as many parts as every other rank's of the same step."""
         batch, split = fetch(), self._split
-        self._cut_off = 0
-        if batch is None or not self._levels:
+        self._cut_off_samples = 0
+        if batch is None or not self._evens_ranks:
             return batch
-        parts = split.parts_at(batch.index - self._rank + self._world, self._world)
+        parts = split.count_parts_at(batch.index - self._rank + self._world, self._world)
         if parts > -(-len(batch) // split.rows):
-            return _filled(batch, parts * split.rows)
+            return _pad_batch(batch, parts * split.rows)
         if parts * split.rows >= len(batch):
             return batch
-        kept = part(batch, 0, parts * split.rows, batch.index)
-        self._cut_off = _samples(batch.sample_ids[len(kept) :])
+        kept = slice_batch(batch, 0, parts * split.rows, batch.index)
+        self._cut_off_samples = _count_samples(batch.sample_ids[len(kept) :])
         return kept
 
-    def _next_group(self, next_part: Fetch) -> Batch | None:
+    def _next_group(self, next_part: FetchBatch) -> Batch | None:
         """Several of the stream's batches as one; what does not fill a last one is dropped where the stream does so."""
         group = self._group = self._group or BatchGroup(self._split)
         while len(group) < self._split.group and (batch := next_part()) is not None:
-            group.add(batch)
+            group.add_batch(batch)
             del batch  # its memory goes back before the next one is waited for
         self._group = None
         if not len(group):
             return None
-        if len(group) < self._split.group and self._split.served.remainder == "drop":
-            self.unused_samples += group.samples
+        if len(group) < self._split.group and self._split.served_spec.remainder == "drop":
+            self.unused_samples += group.sample_count
             return None
-        return group.batch(self._split.group_index(group.first_index(), self._rank, self._world))
+        return group.build_batch(self._split.compute_group_index(group.first_index(), self._rank, self._world))
 
 
-def _filled(batch: Batch, rows: int) -> Batch:
+def _pad_batch(batch: Batch, rows: int) -> Batch:
     """A copy with rows of weight 0 behind those that are there."""
     empty = rows - len(batch)
-    images = _joined([batch.images], empty)
+    images = _concatenate_padded([batch.images], empty)
     images.setflags(write=False)
     return replace(
         batch,
         images=images,
-        labels={name: _joined([values], empty) for name, values in batch.labels.items()},
-        weights=_joined([batch.weights], empty),
-        sample_ids=_joined([batch.sample_ids], empty, PAD_ID),
+        labels={name: _concatenate_padded([values], empty) for name, values in batch.labels.items()},
+        weights=_concatenate_padded([batch.weights], empty),
+        sample_ids=_concatenate_padded([batch.sample_ids], empty, PAD_ID),
     )
 
 
-def _samples(ids: npt.NDArray[np.int64]) -> int:
+def _count_samples(ids: npt.NDArray[np.int64]) -> int:
     return int(np.count_nonzero(ids >= 0))
 
 
-def _joined(pieces: Sequence[npt.NDArray[Any]], empty: int, filler: int = 0) -> npt.NDArray[Any]:
+def _concatenate_padded(pieces: Sequence[npt.NDArray[Any]], empty: int, filler: int = 0) -> npt.NDArray[Any]:
     first = pieces[0]
     tail = np.zeros((empty, *first.shape[1:]), first.dtype)  # of text, "" and not "0"
     if filler:
@@ -295,5 +310,5 @@ def _joined(pieces: Sequence[npt.NDArray[Any]], empty: int, filler: int = 0) -> 
     return np.concatenate([*pieces, tail])
 
 
-def _shifted(rows: Iterable[BadRow], by: int) -> tuple[BadRow, ...]:
+def _shift_bad_rows(rows: Iterable[BadRow], by: int) -> tuple[BadRow, ...]:
     return tuple(replace(bad, row=bad.row + by) for bad in rows)

@@ -44,7 +44,7 @@ _NO_MEMORY: Final = memoryview(b"")
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Subscription:
     """What a trainer subscribed to; stays the same over every reconnection.
 
     But for `live`, which is how the first connection begins: where the others are, `epochs` counting from there.
@@ -71,7 +71,7 @@ class OpenSocket:
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
+class SendMessage:
     """Send a message."""
 
     header: FrameHeader
@@ -79,7 +79,7 @@ class Say:
 
 
 @dataclass(frozen=True, slots=True)
-class Greet:
+class AcceptWelcome:
     """The session stands: pair the lifeline, show the welcome to whoever waits for it."""
 
     welcome: Welcome
@@ -105,43 +105,45 @@ class ReceivedBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class OfferReceipt:
+class DeliverReceipt:
     """The daemon's word on an epoch."""
 
     receipt: ReceiptDue
 
 
 @dataclass(frozen=True, slots=True)
-class Unmap:
+class DropMappings:
     """These slots are over."""
 
     slots: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Lent:
+class ChangeCredit:
     """The loop may hold so many batches at a time from now on."""
 
     credit: int
 
 
 @dataclass(frozen=True, slots=True)
-class Fail:
+class FailStream:
     """The subscription is over, for this reason."""
 
     error: StreamdError
 
 
-Do = OpenSocket | Say | Greet | ReceivedBatch | OfferReceipt | Unmap | Lent | Fail
-State = Literal["away", "asking", "active", "over"]
+ClientAction = (
+    OpenSocket | SendMessage | AcceptWelcome | ReceivedBatch | DeliverReceipt | DropMappings | ChangeCredit | FailStream
+)
+ProtocolState = Literal["away", "asking", "active", "over"]
 
 
-def grant_size(credit: int) -> int:
+def compute_grant_size(credit: int) -> int:
     """Released leases that are worth a message of their own."""
     return max(1, credit // _GRANTS_A_CREDIT)
 
 
-def _other_stream(spec: StreamSpec, others: list[str]) -> StreamChangedError:
+def _build_changed_error(spec: StreamSpec, others: list[str]) -> StreamChangedError:
     """Batches of it would be misread; a daemon that finds the order another one has refused it before."""
     return StreamChangedError(
         f"stream {spec.name!r} changed in {', '.join(others)}; subscribe again: its order is the same, and tokens of "
@@ -150,22 +152,22 @@ def _other_stream(spec: StreamSpec, others: list[str]) -> StreamChangedError:
 
 
 @dataclass(slots=True)
-class Session:
+class ClientSession:
     """`away`: waiting to try again; `asking`: subscribed, no answer yet; `active`; `over`: failed or closed.
 
     `spec` is what the trainer knows of the stream, which every daemon must serve. `resuming`: the stream is running, so
     its memory is waited for, and whatever makes it another stream has changed since.
     """
 
-    wish: Wish
+    subscription: Subscription
     spec: StreamSpec | None = None
     resuming: bool = False
-    state: State = "away"
+    state: ProtocolState = "away"
     stale_frames: int = 0
     gaps: int = 0
     reconnects: int = -1
     refusal: str | None = None  # why the daemon put it off when last asked
-    earlier: tuple[tuple[int, int], ...] = ()  # (boot, session) of which its process still holds batches
+    held_sessions: tuple[tuple[int, int], ...] = ()  # (boot, session) of which its process still holds batches
     _header: FrameHeader = EMPTY_HEADER
     _keys: Iterator[tuple[int, int]] = field(default_factory=lambda: iter(()))
     _expected: int = 0
@@ -176,7 +178,7 @@ class Session:
     _told_upto: int = 0
     _receipts: int = 0
     _paused: bool = False  # by the daemon's last answer
-    _asked: tuple[int, int] | None = None  # credit's end and released leases, as told when the daemon was pinged
+    _pinged_with: tuple[int, int] | None = None  # credit's end and released leases, as told when the daemon was pinged
     _answer_due_s: float | None = None
     _taken: int = 0
     _waited_ns: int = 0
@@ -185,18 +187,18 @@ class Session:
     _cursor: Cursor = field(default_factory=Cursor)
 
     @property
-    def whose(self) -> tuple[int, int]:
+    def session_key(self) -> tuple[int, int]:
         """The boot and the number by which the daemon knows it."""
         return self._header.boot, self._header.session
 
     @property
-    def next_wish(self) -> Wish:
+    def next_subscription(self) -> Subscription:
         """What the next connection asks for: who has begun in company does not wait for it again."""
-        return replace(self.wish, together=0) if self._expected else self.wish
+        return replace(self.subscription, together=0) if self._expected else self.subscription
 
-    def awaited(self) -> str:
+    def describe_awaited(self) -> str:
         """Whom or what the daemon waits for before it sends anything more; "" for nothing."""
-        wish = self.wish
+        wish = self.subscription
         if self.state == "active" and self._paused:
             return f"the data of stream {wish.stream!r}"
         if self.state != "active" or self._expected or not wish.together:
@@ -205,31 +207,31 @@ class Session:
 
     # --- from the shell
 
-    def deadline(self) -> float | None:
+    def next_deadline_s(self) -> float | None:
         """When `passed` is due."""
         due_s, answer_due_s = self._due_s, self._answer_due_s
         if due_s is None or answer_due_s is None:
             return due_s if answer_due_s is None else answer_due_s
         return min(due_s, answer_due_s)
 
-    def passed(self, now_s: float) -> list[Do]:
+    def handle_deadline(self, now_s: float) -> list[ClientAction]:
         """The deadline has come."""
         if self._answer_due_s is not None and now_s >= self._answer_due_s:
-            return self.lost(now_s)
+            return self.handle_lost(now_s)
         match self.state:
             case "away":
                 return [OpenSocket()]
             case "asking":
-                return self.lost(now_s)
+                return self.handle_lost(now_s)
             case "active":
-                return self._tell(now_s)
+                return self._report_progress(now_s)
             case "over":
-                self._end()
+                self._end_session()
         return []
 
-    def opened(self, cursor: Cursor, now_s: float) -> list[Do]:
+    def handle_opened(self, cursor: Cursor, now_s: float) -> list[ClientAction]:
         """A new socket is there; `cursor` lies behind the last batch that the loop took."""
-        wish = self.wish = self.next_wish
+        wish = self.subscription = self.next_subscription
         self.state, self._due_s, self._cursor = "asking", now_s + ANSWER_TIMEOUT_S, cursor
         self._header, self._expected = EMPTY_HEADER, 0
         self._released, self._retired, self._released_total = [], [], 0
@@ -248,23 +250,23 @@ class Session:
             wish.live,
             wish.together,
             self.spec.order_facts if self.spec else None,
-            self.earlier,
+            self.held_sessions,
         )
-        return [Say(EMPTY_HEADER, subscribe)]
+        return [SendMessage(EMPTY_HEADER, subscribe)]
 
-    def lost(self, now_s: float) -> list[Do]:
+    def handle_lost(self, now_s: float) -> list[ClientAction]:
         """The connection is gone, or no use: try again after a pause."""
         if self.state in {"away", "over"}:
             return []  # nothing is left to lose, and the pause is not doubled for one loss heard of twice
         self.state, self._header = "away", EMPTY_HEADER
-        self._asked, self._answer_due_s = None, None
+        self._pinged_with, self._answer_due_s = None, None
         self._due_s = now_s + self._backoff_s
         self._backoff_s = min(self._backoff_s * 2, BACKOFF_MAX_S)
         return []
 
-    def released(
+    def handle_released(
         self, numbers: list[int], taken: int, waited_ns: int, now_s: float, retired: Sequence[int] = ()
-    ) -> list[Do]:
+    ) -> list[ClientAction]:
         """Leases of this connection ended; the loop has taken `taken` and waited `waited_ns` since last told.
 
         Of `numbers`, a forked child may still see those `retired`.
@@ -275,74 +277,76 @@ class Session:
         self._retired += retired
         self._released_total += len(numbers)
         self._taken, self._waited_ns = taken, self._waited_ns + waited_ns
-        if len(self._released) >= grant_size(self._credit):
-            return self._tell(now_s)
+        if len(self._released) >= compute_grant_size(self._credit):
+            return self._report_progress(now_s)
         if self._due_s is None:
             self._due_s = now_s + PROGRESS_DELAY_S
         return []
 
-    def ask(self, now_s: float) -> list[Do]:
+    def ping_daemon(self, now_s: float) -> list[ClientAction]:
         """The loop has waited long: is the daemon there, does it know this session, has nothing been lost?
 
         Without an answer in time, or when the two accounts differ, the session begins anew at the loop's cursor.
         """
-        if self.state != "active" or self._asked is not None:
+        if self.state != "active" or self._pinged_with is not None:
             return []
-        said = self._tell(now_s)
-        self._asked, self._answer_due_s = (self._told_upto, self._released_total), now_s + ANSWER_TIMEOUT_S
-        return [*said, Say(self._header, Ping())]
+        said = self._report_progress(now_s)
+        self._pinged_with, self._answer_due_s = (self._told_upto, self._released_total), now_s + ANSWER_TIMEOUT_S
+        return [*said, SendMessage(self._header, Ping())]
 
-    def checked(self, epoch: int, digest: str, *, ok: bool, timing: EpochTiming | None = None) -> list[Do]:
+    def report_epoch(
+        self, epoch: int, digest: str, *, ok: bool, timing: EpochTiming | None = None
+    ) -> list[ClientAction]:
         """The loop has compared an epoch's receipt, and knows where its time went."""
-        return [Say(self._header, ReceiptSeen(epoch, digest, ok, timing))] if self.state == "active" else []
+        return [SendMessage(self._header, ReceiptSeen(epoch, digest, ok, timing))] if self.state == "active" else []
 
-    def closed(self, kept: tuple[int, ...] = ()) -> list[Do]:
+    def close_session(self, kept: tuple[int, ...] = ()) -> list[ClientAction]:
         """The trainer is done; it goes on to hold the deliveries `kept`."""
-        said: list[Do] = [Say(self._header, Goodbye(kept))] if self.state == "active" else []
-        self._end()
+        said: list[ClientAction] = [SendMessage(self._header, Goodbye(kept))] if self.state == "active" else []
+        self._end_session()
         return said
 
-    def heard(self, header: FrameHeader, message: DaemonMessage, now_s: float) -> list[Do]:
+    def handle_message(self, header: FrameHeader, message: DaemonMessage, now_s: float) -> list[ClientAction]:
         """A frame of the daemon."""
         match message:
             case Welcome() if self.state == "asking":
-                return self._welcomed(header, message)
+                return self._handle_welcome(header, message)
             case Refused(why, text, retry_s) if self.state == "asking":
-                return self._refused(why, text, retry_s, now_s)
+                return self._handle_refusal(why, text, retry_s, now_s)
         if self.state != "active" or (header.boot, header.session) != (self._header.boot, self._header.session):
             self.stale_frames += 1
             return []
-        return self._heard_in_session(header, message, now_s)
+        return self._handle_session_message(header, message, now_s)
 
     # --- inside
 
-    def _heard_in_session(self, header: FrameHeader, message: DaemonMessage, now_s: float) -> list[Do]:
-        answer: list[Do] = []
+    def _handle_session_message(self, header: FrameHeader, message: DaemonMessage, now_s: float) -> list[ClientAction]:
+        answer: list[ClientAction] = []
         match message:
             case BatchReady():
-                answer = self._offered(header.number, message, now_s)
+                answer = self._accept_batch(header.number, message, now_s)
             case ReceiptDue():
                 self._receipts += 1
-                answer = [OfferReceipt(message)]
+                answer = [DeliverReceipt(message)]
             case SlotsGone(slots):
-                answer = [Unmap(slots)]
+                answer = [DropMappings(slots)]
             case CreditNow(credit):
                 self._credit = credit
-                answer = [Lent(credit), *self._tell(now_s)]
+                answer = [ChangeCredit(credit), *self._report_progress(now_s)]
             case Pong():
-                answer = self._answered(message, now_s)
+                answer = self._handle_pong(message, now_s)
             case Draining() | NoSession():
-                answer = self.lost(now_s)
+                answer = self.handle_lost(now_s)
             case Stopped(text, changed):
-                answer = self._fail(StreamChangedError(text) if changed else StreamStoppedError(text))
+                answer = self._fail_session(StreamChangedError(text) if changed else StreamStoppedError(text))
         return answer
 
-    def _welcomed(self, header: FrameHeader, welcome: Welcome) -> list[Do]:
+    def _handle_welcome(self, header: FrameHeader, welcome: Welcome) -> list[ClientAction]:
         spec = welcome.spec
         if others := self.spec.differing_fields(spec) if self.spec else None:
             return [
-                Say(FrameHeader(header.boot, header.session, 0), Goodbye()),
-                *self._fail(_other_stream(spec, others)),
+                SendMessage(FrameHeader(header.boot, header.session, 0), Goodbye()),
+                *self._fail_session(_build_changed_error(spec, others)),
             ]
         self.spec = spec
         self.state, self._due_s = "active", None
@@ -350,62 +354,62 @@ class Session:
         self.resuming = True
         self._header = FrameHeader(header.boot, header.session, 0)
         self._credit = welcome.credit
-        if self.wish.live and welcome.cursor is not None:
-            self._settle_at(welcome.cursor)
-        wish = self.wish
+        if self.subscription.live and welcome.cursor is not None:
+            self._place_live_session(welcome.cursor)
+        wish = self.subscription
         self._keys = RankSteps(spec.batches, wish.rank, wish.world, wish.uneven, wish.epochs).iterate_batches(
             self._cursor
         )
         self._told_upto = welcome.credit
-        return [Greet(welcome), Say(self._header, Progress(welcome.credit, (), 0, 0))]
+        return [AcceptWelcome(welcome), SendMessage(self._header, Progress(welcome.credit, (), 0, 0))]
 
-    def _settle_at(self, cursor: Cursor) -> None:
+    def _place_live_session(self, cursor: Cursor) -> None:
         """A live session has its place: from now on it is like any other."""
-        epochs = None if self.wish.epochs is None else cursor.epoch + self.wish.epochs
-        self.wish = replace(self.wish, live=False, epochs=epochs)
+        epochs = None if self.subscription.epochs is None else cursor.epoch + self.subscription.epochs
+        self.subscription = replace(self.subscription, live=False, epochs=epochs)
         self._cursor = cursor
 
-    def _refused(self, why: str, text: str, retry_s: float | None, now_s: float) -> list[Do]:
+    def _handle_refusal(self, why: str, text: str, retry_s: float | None, now_s: float) -> list[ClientAction]:
         if retry_s is None:
-            return self._fail(self._reason(why, text))
+            return self._fail_session(self._build_refusal_error(why, text))
         self.refusal = text
         self._backoff_s = max(self._backoff_s, retry_s)
-        return self.lost(now_s)
+        return self.handle_lost(now_s)
 
-    def _reason(self, why: str, text: str) -> StreamdError:
+    def _build_refusal_error(self, why: str, text: str) -> StreamdError:
         """What a refusal for good means."""
         if self.resuming and why in {"token", "unknown"}:
             return StreamChangedError(text)
         return TokenError(text) if why == "token" else RefusedError(text)
 
-    def _offered(self, number: int, batch: BatchReady, now_s: float) -> list[Do]:
+    def _accept_batch(self, number: int, batch: BatchReady, now_s: float) -> list[ClientAction]:
         """Accepts a batch that is the next in every respect; anything else ends the connection, never the data."""
         if number != self._expected or (batch.epoch, batch.index) != next(self._keys, None):
             self.gaps += 1
-            return self.lost(now_s)
+            return self.handle_lost(now_s)
         self._expected += 1
         self._backoff_s = BACKOFF_MIN_S  # not with the welcome: what comes of it may fail each time
         return [ReceivedBatch(number, batch)]
 
-    def _tell(self, now_s: float) -> list[Do]:
+    def _report_progress(self, now_s: float) -> list[ClientAction]:
         del now_s  # progress is told whole: nothing of it stays to be told later
         upto = max(self._told_upto, self._released_total + self._credit)
         progress = Progress(upto, tuple(self._released), self._taken, self._waited_ns, tuple(self._retired))
         self._released, self._retired, self._waited_ns, self._told_upto, self._due_s = [], [], 0, upto, None
-        return [Say(self._header, progress)]
+        return [SendMessage(self._header, progress)]
 
-    def _answered(self, pong: Pong, now_s: float) -> list[Do]:
+    def _handle_pong(self, pong: Pong, now_s: float) -> list[ClientAction]:
         """Compares accounts: frames keep their order, so whatever only one side knows of was lost on the way."""
-        asked, self._asked, self._answer_due_s = self._asked, None, None
+        asked, self._pinged_with, self._answer_due_s = self._pinged_with, None, None
         self._paused = pong.paused
         if (pong.upto, pong.released) == asked and (pong.sent, pong.receipts) == (self._expected, self._receipts):
             return []
         self.gaps += 1
-        return self.lost(now_s)
+        return self.handle_lost(now_s)
 
-    def _fail(self, error: StreamdError) -> list[Do]:
-        self._end()
-        return [Fail(error)]
+    def _fail_session(self, error: StreamdError) -> list[ClientAction]:
+        self._end_session()
+        return [FailStream(error)]
 
-    def _end(self) -> None:
+    def _end_session(self) -> None:
         self.state, self._due_s, self._answer_due_s = "over", None, None

@@ -12,12 +12,12 @@ from functools import partial
 from types import TracebackType
 from typing import Literal, NoReturn, Self
 
-from streamd.client.batch import Batch, open_batch, planned_ids
+from streamd.client.batch import Batch, open_batch, restore_planned_ids
 from streamd.client.handoff import Handoff
 from streamd.client.io_thread import IOThread
 from streamd.client.leases import check_held_over
 from streamd.client.rebatch import BatchSplit, Rebatcher
-from streamd.client.session import ReceivedBatch, Session, Wish
+from streamd.client.session import ClientSession, ReceivedBatch, Subscription
 from streamd.client.waiting import WaitPolicy
 from streamd.core.epoch_timing import EpochClock, EpochTiming
 from streamd.core.receipt import Receipt
@@ -54,97 +54,118 @@ class Stream:
     """
 
     def __init__(
-        self, endpoint: str, split: BatchSplit, wish: Wish, start: Token | Cursor | None, patience_s: float | None
+        self,
+        endpoint: str,
+        split: BatchSplit,
+        subscription: Subscription,
+        start: Token | Cursor | None,
+        patience_s: float | None,
     ) -> None:
-        check_held_over(split.served.name)
-        self.spec = split.spec
-        self.world = wish.world
+        check_held_over(split.served_spec.name)
+        self.spec = split.trainer_spec
+        self.world = subscription.world
         self.receipts: list[Receipt] = []
         self.timings: list[EpochTiming] = []
         self.wait_s = 0.0
-        self.keeps: object = None  # lives as long as this stream: the client, whose end may be its private daemon's
+        self.keep_alive: object = (
+            None  # lives as long as this stream: the client, whose end may be its private daemon's
+        )
         self._endpoint = endpoint
         self._split = split
-        self._served = split.served
-        self._wish = wish
+        self._served_spec = split.served_spec
+        self._subscription = subscription
         self._patience_s = patience_s
-        self._walk = self._walk_of(wish)
+        self._rank_steps = self._build_rank_steps(subscription)
         self._pid = os.getpid()
         self._closed = False
-        self._given_up: StreamdError | None = None
-        self._torn = False  # an interrupt fell between taking and booking, or into a change of place
-        self._handed = Cursor()  # behind the last batch that the loop got
-        self._settling = False
-        self._asked = True
-        self._placed: tuple[int, SlotLayout] | None = None
-        self._count: Callable[[], None] = lambda: None  # counts the batch that was fetched last
-        self._begin(start)
+        self._fatal_error: StreamdError | None = None
+        self._is_interrupted = False  # an interrupt fell between taking and booking, or into a change of place
+        self._handed_cursor = Cursor()  # behind the last batch that the loop got
+        self._is_finishing_epoch = False
+        self._was_asked = True
+        self._layout_by_rows: tuple[int, SlotLayout] | None = None
+        self._count_fetched: Callable[[], None] = lambda: None  # counts the batch that was fetched last
+        self._start_at(start)
         self._first_epoch = self.epoch
-        self._open()
+        self._open_session()
 
-    def _walk_of(self, wish: Wish) -> RankSteps:
-        return RankSteps(self._served.batches, wish.rank, wish.world, wish.uneven, wish.epochs)
+    def _build_rank_steps(self, subscription: Subscription) -> RankSteps:
+        return RankSteps(
+            self._served_spec.batches, subscription.rank, subscription.world, subscription.uneven, subscription.epochs
+        )
 
-    def _begin(self, start: Token | Cursor | None) -> None:
+    def _start_at(self, start: Token | Cursor | None) -> None:
         """Takes the place that a token names, or a cursor without a past, or the first."""
         token = start if isinstance(start, Token) else None
         cursor = start if isinstance(start, Cursor) else Cursor()
-        whose = self._served
-        self._tally = resume_tally(token, whose, self._walk) if token else start_tally(cursor, whose, whose.pixel_id)
-        self._last_token = token.to_json if token else partial(encode_token, self._served, self._tally.take_snapshot())
-        self._begun = self._last_token  # the same as long as nothing was taken from here on
-        self._rebatcher = Rebatcher(self._split, self._wish.rank, self._wish.world, token.rows if token else 0)
+        whose = self._served_spec
+        self._tally = (
+            resume_tally(token, whose, self._rank_steps) if token else start_tally(cursor, whose, whose.pixel_id)
+        )
+        self._last_token = (
+            token.to_json if token else partial(encode_token, self._served_spec, self._tally.take_snapshot())
+        )
+        self._start_token = self._last_token  # the same as long as nothing was taken from here on
+        self._rebatcher = Rebatcher(
+            self._split, self._subscription.rank, self._subscription.world, token.rows if token else 0
+        )
         self._clock = EpochClock()
 
-    def _open(self, *, running: bool = False) -> None:
+    def _open_session(self, *, is_running: bool = False) -> None:
         self._handoff = Handoff(self._tally.cursor)
-        self._session = Session(self._wish, self._served, resuming=running)
+        self._session = ClientSession(self._subscription, self._served_spec, resuming=is_running)
         self._io_thread = IOThread(self._endpoint, self._session, self._handoff)
-        self._forgotten = weakref.finalize(self, self._io_thread.leave)
-        self._forgotten.atexit = False  # the daemon sees the end of a process by itself
+        self._finalizer = weakref.finalize(self, self._io_thread.request_stop)
+        self._finalizer.atexit = False  # the daemon sees the end of a process by itself
         self._io_thread.start()
-        if self._given_up is not None:
-            self.give_up(self._given_up)
+        if self._fatal_error is not None:
+            self.fail_with(self._fatal_error)
 
-    def _go_to(self, place: Token | Cursor) -> None:
+    def _restart_at(self, place: Token | Cursor) -> None:
         """Ends the session and begins another one at `place`. Raises BatchesHeldError, and stays where it is."""
-        check_held_over(self._served.name)
-        self._torn = True
-        self._forgotten.detach()
+        check_held_over(self._served_spec.name)
+        self._is_interrupted = True
+        self._finalizer.detach()
         self._io_thread.stop()
-        self._wish = self._session.next_wish
-        self._begin(place)
-        self._open(running=True)
-        self._torn = False
+        self._subscription = self._session.next_subscription
+        self._start_at(place)
+        self._open_session(is_running=True)
+        self._is_interrupted = False
 
     def wait_until_open(self, timeout_s: float) -> None:
         """Returns when the daemon has admitted the session. Raises RefusedError, TokenError or ConnectError."""
-        if not self._handoff.wait_welcome(timeout_s):
+        if not self._handoff.wait_for_session(timeout_s):
             if self._session.refusal is not None:
                 raise RefusedError(f"{self._session.refusal} (tried for {timeout_s:g} s)")
             raise ConnectError(self._endpoint, f"no answer to a subscription within {timeout_s:g} s")
-        if self._wish.live:
-            self._wish = self._session.wish
-            self._walk = self._walk_of(self._wish)
-            self._begin(self._handoff.cursor)
+        if self._subscription.live:
+            self._subscription = self._session.subscription
+            self._rank_steps = self._build_rank_steps(self._subscription)
+            self._start_at(self._handoff.cursor)
             self._first_epoch = self.epoch
 
-    def give_up(self, error: StreamdError) -> None:
+    def fail_with(self, error: StreamdError) -> None:
         """Ends every wait, now and later, with `error`: its daemon will not come back. Called in any thread."""
-        self._given_up = error  # first: whoever opens the next session in this moment will see it
-        self._handoff.fail(error)
-        self._io_thread.order(self._session.closed)
+        self._fatal_error = error  # first: whoever opens the next session in this moment will see it
+        self._handoff.set_error(error)
+        self._io_thread.call_in_thread(self._session.close_session)
 
     # --- for the trainer
 
     def __len__(self) -> int:
         """Steps of a whole epoch."""
-        return self._split.steps([Segment(0, self._walk.steps_per_epoch, self._wish.rank, self._wish.world)])
+        return self._split.count_steps(
+            [Segment(0, self._rank_steps.steps_per_epoch, self._subscription.rank, self._subscription.world)]
+        )
 
     @property
     def steps_left(self) -> int:
         """Steps of the present epoch that are still to come; 0 behind its last one, until the next epoch begins."""
-        return 0 if self._over() else self._rebatcher.steps_left(self._tally.cursor.next_base, self._steps_left())
+        return (
+            0
+            if self._is_over()
+            else self._rebatcher.count_steps_left(self._tally.cursor.next_base, self._count_steps_left())
+        )
 
     @property
     def epoch(self) -> int:
@@ -163,7 +184,7 @@ class Stream:
 
     def __iter__(self) -> Iterator[Batch]:
         """All batches from here to the last epoch's end; nothing, at once, when that is behind."""
-        return iter(partial(self._next, None), None)
+        return iter(partial(self._next_batch, None), None)
 
     def epochs(self) -> Iterator[Iterator[Batch]]:
         """One iterator an epoch, the rest of the present one first.
@@ -172,10 +193,10 @@ class Stream:
         the end all the same, losing none. Raises StreamdError when an iterator is not asked for a single batch, since
         such a loop would never end.
         """
-        while self._goes_on():
-            self._asked = False
-            yield iter(partial(self._next, self._tally.cursor.epoch), None)
-            if not self._asked:
+        while self._has_more():
+            self._was_asked = False
+            yield iter(partial(self._next_batch, self._tally.cursor.epoch), None)
+            if not self._was_asked:
                 raise StreamdError(
                     f"nothing was taken of epoch {self.epoch} of stream {self.spec.name!r}: iterate over each of "
                     "epochs() before the next one is asked for, since they all go on where the stream is"
@@ -189,18 +210,18 @@ class Stream:
         """
         self._check_usable()
         if after == "epoch":
-            self._go_to(parse_token(token, self._served).at_next_epoch())
+            self._restart_at(parse_token(token, self._served_spec).at_next_epoch())
         else:
-            self._go_to(parse_token_for_rank(token, self._served, self.world, self._split.rows))
+            self._restart_at(parse_token_for_rank(token, self._served_spec, self.world, self._split.rows))
 
     def rewind(self) -> None:
         """Goes to index 0 of the subscription's first epoch. An epoch left in its midst gets a receipt that says so."""
         self._check_usable()
         start = Cursor(self._first_epoch)
         is_elsewhere = self._tally.cursor != start or self._rebatcher.rows_taken > 0
-        if self._torn or self._last_token is not self._begun or is_elsewhere:
+        if self._is_interrupted or self._last_token is not self._start_token or is_elsewhere:
             self._leave_epoch()
-            self._go_to(start)
+            self._restart_at(start)
 
     def return_to(self, token: str) -> None:
         """Like `seek`, with a receipt as above."""
@@ -209,11 +230,11 @@ class Stream:
         self.seek(token)
 
     def _leave_epoch(self) -> None:
-        self._settle_last()
-        receipt = self._receipt(None)
-        if self._last_token is not self._begun and receipt.steps and not self._over():
+        self._finish_last_epoch()
+        receipt = self._build_receipt(None)
+        if self._last_token is not self._start_token and receipt.steps and not self._is_over():
             self.receipts += [receipt]  # and nothing is called between these two
-            self._begun = self._last_token
+            self._start_token = self._last_token
 
     def close(self) -> None:
         """Ends the subscription; whoever waits for a batch gets an error.
@@ -223,14 +244,14 @@ class Stream:
         """
         if self._closed:
             return
-        self._settle_last()
+        self._finish_last_epoch()
         self._closed = True
         if self._pid == os.getpid():
-            self._forgotten.detach()
+            self._finalizer.detach()
             self._io_thread.stop()
-            self._handoff.close(self._closed_error())
-        receipt = self._receipt(None)
-        if receipt.steps and not self._over():
+            self._handoff.close(self._build_closed_error())
+        receipt = self._build_receipt(None)
+        if receipt.steps and not self._is_over():
             self.receipts.append(receipt)
         self._rebatcher.close()
 
@@ -252,94 +273,98 @@ class Stream:
 
     # --- an epoch
 
-    def _next(self, epoch: int | None) -> Batch | None:
+    def _next_batch(self, epoch: int | None) -> Batch | None:
         """The next batch, of `epoch` where it is given; None at its end. Called, not resumed: it keeps no batch."""
-        self._asked = True
-        if self._torn:
+        self._was_asked = True
+        if self._is_interrupted:
             self.seek(self._last_token())
-        while self._goes_on() and (epoch is None or epoch == self._tally.cursor.epoch):
-            batch = self._take()
+        while self._has_more() and (epoch is None or epoch == self._tally.cursor.epoch):
+            batch = self._take_batch()
             if batch is not None:
                 # Nothing is called between these, nor behind them.
                 self._last_token = batch.make_token
-                self._handed = self._tally.cursor
+                self._handed_cursor = self._tally.cursor
                 return batch
-            self._settle()
+            self._finish_epoch()
         return None
 
-    def _take(self) -> Batch | None:
+    def _take_batch(self) -> Batch | None:
         """The trainer's next batch; None at the epoch's end."""
         try:
-            return self._rebatcher.next_batch(self._fetch, self._book, self._token_within)
+            return self._rebatcher.next_batch(self._fetch_batch, self._count_batch, self._make_token_within)
         except ProtocolError:
-            self._torn = True  # the batch was taken, and is none
+            self._is_interrupted = True  # the batch was taken, and is none
             raise
         except StreamdError:
             raise  # from a wait, in which nothing is half done
         except BaseException:
-            self._torn = True  # but at an epoch's end there was nothing to take, and to go anywhere loses its account
-            self._torn = self._steps_left() > 0 or self._handed is not self._tally.cursor
+            self._is_interrupted = (
+                True  # but at an epoch's end there was nothing to take, and to go anywhere loses its account
+            )
+            self._is_interrupted = self._count_steps_left() > 0 or self._handed_cursor is not self._tally.cursor
             raise
 
-    def _goes_on(self) -> bool:
+    def _has_more(self) -> bool:
         self._check_usable()
-        return not self._over()
+        return not self._is_over()
 
-    def _over(self) -> bool:
-        return self._wish.epochs is not None and self._tally.cursor.epoch >= self._wish.epochs
+    def _is_over(self) -> bool:
+        return self._subscription.epochs is not None and self._tally.cursor.epoch >= self._subscription.epochs
 
-    def _steps_left(self) -> int:
+    def _count_steps_left(self) -> int:
         """Of the epoch, from here on."""
-        wish = self._wish
-        return count_steps_left(self._tally.cursor.next_base, wish.world, self._served.batches, wish.uneven)
+        wish = self._subscription
+        return count_steps_left(self._tally.cursor.next_base, wish.world, self._served_spec.batches, wish.uneven)
 
-    def _fetch(self) -> Batch | None:
+    def _fetch_batch(self) -> Batch | None:
         """Waits for the stream's next batch, which `_book` counts; None at the epoch's end."""
-        if not self._steps_left():
+        if not self._count_steps_left():
             return None
         tally = self._tally
-        after = tally.cursor.after_step(self._wish.rank, self._wish.world)
+        after = tally.cursor.after_step(self._subscription.rank, self._subscription.world)
         received = self._wait_for_batch(after)
         tally.note_pixels(received.pixel_id)
         header = received.header
-        placed = self._layout(header.rows)
+        placed = self._layout_of_rows(header.rows)
         ids = placed.sample_ids.array_in(received.memory).copy()
-        planned, marks = planned_ids(ids, header.bad, self._served.bad_policy)
-        self._count = partial(tally.add_batch, header.index, planned, marks, after)
+        planned, marks = restore_planned_ids(ids, header.bad, self._served_spec.bad_policy)
+        self._count_fetched = partial(tally.add_batch, header.index, planned, marks, after)
         return open_batch(
             received.memory,
             placed,
             header,
             self.spec,
-            token=partial(encode_token, self._served, tally.take_snapshot_after(header.index, planned, marks, after)),
-            on_return=partial(self._io_thread.take_back, received),
+            token=partial(
+                encode_token, self._served_spec, tally.take_snapshot_after(header.index, planned, marks, after)
+            ),
+            on_return=partial(self._io_thread.return_lease, received),
         )
 
-    def _book(self) -> None:
+    def _count_batch(self) -> None:
         """Counts the batch that was fetched last."""
-        self._count()
+        self._count_fetched()
 
-    def _token_within(self, rows: int) -> Callable[[], str]:
+    def _make_token_within(self, rows: int) -> Callable[[], str]:
         """What makes the token behind so many rows of the batch that was fetched last."""
-        return partial(encode_token, self._served, self._tally.take_snapshot(), rows, self.world)
+        return partial(encode_token, self._served_spec, self._tally.take_snapshot(), rows, self.world)
 
-    def _layout(self, rows: int) -> SlotLayout:
+    def _layout_of_rows(self, rows: int) -> SlotLayout:
         """The same one as long as batches have as many rows."""
-        if self._placed is None or self._placed[0] != rows:
-            self._placed = rows, compute_layout(self._served, rows)
-        return self._placed[1]
+        if self._layout_by_rows is None or self._layout_by_rows[0] != rows:
+            self._layout_by_rows = rows, compute_layout(self._served_spec, rows)
+        return self._layout_by_rows[1]
 
     def _wait_for_batch(self, after: Cursor) -> ReceivedBatch:
         started_ns = time.monotonic_ns()
         if self._clock.began_ns is None:
             self._clock.start_epoch(started_ns, self.wait_s)
-        received = self._handoff.take(after, 0)
+        received = self._handoff.take_batch(after, 0)
         if received is None:
             received = self._wait_long(after)
         self._clock.ended_ns = ended_ns = time.monotonic_ns()
         waited_ns = ended_ns - started_ns
         self.wait_s += waited_ns / 1e9
-        self._io_thread.add_wait(waited_ns)
+        self._io_thread.add_wait_time(waited_ns)
         return received
 
     def _wait_long(self, after: Cursor) -> ReceivedBatch:
@@ -348,95 +373,97 @@ class Stream:
             self._handoff,
             self._endpoint,
             self._patience_s,
-            self._ask,
-            session.awaited,
-            put_off=lambda: session.refusal or "",
+            self._ping_daemon,
+            session.describe_awaited,
+            describe_refusal=lambda: session.refusal or "",
         )
-        self._io_thread.hurry(now=bool(self._handoff.held()))
+        self._io_thread.set_report_at_once(now=bool(self._handoff.list_blocking_batches()))
         try:
-            if (received := self._handoff.take(after, PROGRESS_DELAY_S)) is not None:
+            if (received := self._handoff.take_batch(after, PROGRESS_DELAY_S)) is not None:
                 return received
             # The daemon may have shrunk the credit since: what was returned is told now, worth a message or not.
-            self._io_thread.hurry(now=True)
-            while (received := self._handoff.take(after, waiting.next_wait_s())) is None:
+            self._io_thread.set_report_at_once(now=True)
+            while (received := self._handoff.take_batch(after, waiting.next_wait_s())) is None:
                 waiting.check()
         finally:
-            self._io_thread.hurry(now=False)
+            self._io_thread.set_report_at_once(now=False)
         return received
 
-    def _ask(self) -> None:
-        self._io_thread.order(lambda: self._session.ask(time.monotonic()))
+    def _ping_daemon(self) -> None:
+        self._io_thread.call_in_thread(lambda: self._session.ping_daemon(time.monotonic()))
 
-    def _settle(self) -> None:
+    def _finish_epoch(self) -> None:
         """Waits for the daemon's word at an epoch's end, and compares."""
         self._check_usable()
-        waiting = WaitPolicy(self._handoff, self._endpoint, self._patience_s, self._ask, for_batch=False)
+        waiting = WaitPolicy(self._handoff, self._endpoint, self._patience_s, self._ping_daemon, for_batch=False)
         due: ReceiptDue | None = None
-        self._settling = True
+        self._is_finishing_epoch = True
         try:
             while due is None:
                 due = self._handoff.find_receipt(self._tally.cursor.epoch, waiting.next_wait_s())
                 if due is None:
                     waiting.check()
         finally:
-            self._settling = False
-        self._compare(due)
+            self._is_finishing_epoch = False
+        self._check_receipt(due)
 
-    def _settle_last(self) -> None:
+    def _finish_last_epoch(self) -> None:
         """An epoch whose last batch was taken is complete, though nobody has asked for what comes after it."""
         at_end = (
             self._tally.steps_taken
-            and not self._over()
-            and not self._steps_left()
+            and not self._is_over()
+            and not self._count_steps_left()
             and self._rebatcher.is_between_batches
         )
-        if not at_end or self._torn or self._settling or self._pid != os.getpid():
+        if not at_end or self._is_interrupted or self._is_finishing_epoch or self._pid != os.getpid():
             return
         with suppress(StreamdError):  # its receipt says so, or that there is none
             due = self._handoff.find_receipt(self._tally.cursor.epoch, 0 if self._handoff.away_since_s else LAST_WORD_S)
             if due is not None:
-                self._compare(due)
+                self._check_receipt(due)
 
-    def _compare(self, due: ReceiptDue) -> None:
+    def _check_receipt(self, due: ReceiptDue) -> None:
         """Compares accounts, keeps the receipt, and goes on to the next epoch."""
         epoch = self._tally.cursor.epoch
-        receipt = self._receipt(due)
+        receipt = self._build_receipt(due)
         timing, clock = self._clock.compute_timing(epoch, self.wait_s, due.supply), EpochClock()
-        following = start_tally(self._tally.cursor.at_next_epoch(), self._served, self._tally.pixel_id)
+        following = start_tally(self._tally.cursor.at_next_epoch(), self._served_spec, self._tally.pixel_id)
         # Nothing is called between these five, so that an interrupt falls before all of them, or after.
         self.receipts += [receipt]
         self.timings += [timing]
         self._clock = clock
         self._rebatcher.unused_samples = 0
         self._tally = following
-        self._handoff.move(following.cursor)
-        self._io_thread.order(partial(self._session.checked, epoch, receipt.digest, ok=receipt.ok, timing=timing))
+        self._handoff.move_cursor(following.cursor)
+        self._io_thread.call_in_thread(
+            partial(self._session.report_epoch, epoch, receipt.digest, ok=receipt.ok, timing=timing)
+        )
         if not receipt.ok:
             raise ReceiptError(
                 f"epoch {epoch} of stream {self.spec.name!r} does not add up: missed {receipt.missed}, repeated "
                 f"{receipt.repeated}, digest {receipt.digest} where the daemon's plan gives {due.digest}"
             )
 
-    def _receipt(self, due: ReceiptDue | None) -> Receipt:
+    def _build_receipt(self, due: ReceiptDue | None) -> Receipt:
         """Closes the account, in this trainer's own steps; without the daemon's word when the epoch is left early."""
         rebatcher = self._rebatcher
         receipt = self._tally.build_receipt(
             expected_digest=due.digest if due else None,
-            steps_left=self._steps_left() if due else 0,
+            steps_left=self._count_steps_left() if due else 0,
             dropped=(due.dropped if due else 0) + rebatcher.unused_samples,
         )
-        steps = self._split.steps(self._tally.cursor.history, gathered=rebatcher.gathered_batches)
+        steps = self._split.count_steps(self._tally.cursor.history, gathered=rebatcher.gathered_batches)
         return replace(
             receipt,
-            steps=steps + rebatcher.unbooked_steps,
-            samples=receipt.samples + rebatcher.unbooked_samples - rebatcher.unused_samples,
+            steps=steps + rebatcher.uncounted_steps,
+            samples=receipt.samples + rebatcher.uncounted_samples - rebatcher.unused_samples,
         )
 
-    def _closed_error(self) -> ClosedError:
+    def _build_closed_error(self) -> ClosedError:
         return ClosedError(self._endpoint, "this stream is closed; subscribe again")
 
     def _check_usable(self) -> None:
         if self._pid != os.getpid():
             raise ForkedClientError
         if self._closed:
-            raise self._closed_error()
+            raise self._build_closed_error()

@@ -13,7 +13,7 @@ from streamd.errors import BatchesHeldError, ConnectError
 from streamd.limits import AWAY_LINE_S, HELD_COLLECT_S, HELD_ERROR_S, SILENCE_S
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """A line on stderr, for whoever reads it: a trainer goes on when its terminal is gone."""
     with suppress(OSError, ValueError, AttributeError):  # a broken pipe, a closed file, none at all
         sys.stderr.write(f"streamd: {text}\n")
@@ -33,27 +33,27 @@ class WaitPolicy:
         handoff: Handoff,
         endpoint: str,
         patience_s: float | None,
-        ask: Callable[[], None],
-        awaited: Callable[[], str] = str,
+        ping_daemon: Callable[[], None],
+        describe_awaited: Callable[[], str] = str,
         *,
-        put_off: Callable[[], str] = str,
+        describe_refusal: Callable[[], str] = str,
         for_batch: bool = True,
     ) -> None:
         self._handoff = handoff
         self._endpoint = endpoint
         self._patience_s = patience_s
-        self._ask = ask
-        self._awaited = awaited
-        self._put_off = put_off
+        self._ping_daemon = ping_daemon
+        self._describe_awaited = describe_awaited
+        self._describe_refusal = describe_refusal
         self._for_batch = for_batch
         self._since_s = time.monotonic()
-        self._said_s = self._since_s
-        self._collected = False
+        self._printed_s = self._since_s
+        self._has_collected = False
 
     def next_wait_s(self) -> float:
         """Until the next thing that could be worth doing."""
-        if self._held():
-            return HELD_ERROR_S if self._collected else HELD_COLLECT_S
+        if self._list_blocking_batches():
+            return HELD_ERROR_S if self._has_collected else HELD_COLLECT_S
         away_since_s = self._handoff.away_since_s
         if away_since_s is None:
             return SILENCE_S
@@ -64,36 +64,38 @@ class WaitPolicy:
 
     def check(self) -> None:
         """Raises BatchesHeldError when the caller itself is the reason, ConnectError when patience is over."""
-        held = self._held()
-        if held and self._collected:
-            raise BatchesHeldError(held, self._handoff.held_earlier())
+        held = self._list_blocking_batches()
+        if held and self._has_collected:
+            raise BatchesHeldError(held, self._handoff.count_held_over())
         if held:
             gc.collect()
-            self._collected = True
+            self._has_collected = True
             return
         self._check_daemon(time.monotonic())
 
-    def _held(self) -> list[tuple[int, int]]:
-        return self._handoff.held() if self._for_batch else []
+    def _list_blocking_batches(self) -> list[tuple[int, int]]:
+        return self._handoff.list_blocking_batches() if self._for_batch else []
 
     def _check_daemon(self, now_s: float) -> None:
         away_since_s = self._handoff.away_since_s
         if away_since_s is None:
-            self._ask()
-            if awaited := self._awaited():
-                self._say(now_s, f"waiting until {awaited} are there; `streamd status` says more")
+            self._ping_daemon()
+            if awaited := self._describe_awaited():
+                self._print_if_due(now_s, f"waiting until {awaited} are there; `streamd status` says more")
             return
         away_s = now_s - max(away_since_s, self._since_s)
         if self._patience_s is not None and away_s >= self._patience_s:
             raise ConnectError(
                 self._endpoint, f"the daemon has been away for {away_s:.0f} s, which is all the patience allowed"
             )
-        if refusal := self._put_off():
-            self._say(now_s, f"the daemon has put this stream off for {away_s:.0f} s: {refusal}; still waiting")
+        if refusal := self._describe_refusal():
+            self._print_if_due(
+                now_s, f"the daemon has put this stream off for {away_s:.0f} s: {refusal}; still waiting"
+            )
         else:
-            self._say(now_s, f"no daemon at {self._endpoint} for {away_s:.0f} s; still waiting")
+            self._print_if_due(now_s, f"no daemon at {self._endpoint} for {away_s:.0f} s; still waiting")
 
-    def _say(self, now_s: float, text: str) -> None:
-        if now_s >= self._said_s + AWAY_LINE_S:
-            self._said_s = now_s
-            say(text)
+    def _print_if_due(self, now_s: float, text: str) -> None:
+        if now_s >= self._printed_s + AWAY_LINE_S:
+            self._printed_s = now_s
+            print_line(text)

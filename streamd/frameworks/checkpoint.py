@@ -38,17 +38,17 @@ Array = npt.NDArray[Any]
 _VERSION: Final = 1
 _STATE: Final = "state.json"
 _ARRAYS: Final = "arrays.bin"
-_NAME: Final = re.compile(r"step-(\d{7,})")
-_WRITTEN: Final = ".tmp"  # where a state is until it is whole
-_TRIED: Final = ".try-"  # what shows that something can be written
-_DROPPED: Final = ".old"  # where one goes before its files do, so that half of one is never found
+_STATE_NAME: Final = re.compile(r"step-(\d{7,})")
+_UNFINISHED: Final = ".tmp"  # where a state is until it is whole
+_WRITE_TEST: Final = ".try-"  # what shows that something can be written
+_REMOVED: Final = ".old"  # where one goes before its files do, so that half of one is never found
 IsAtWork = Callable[[], bool]
 
 _LOCK: Final = ".lock"
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedState:
     """A state as it was saved. `content` is JSON, in which arrays are meant by their numbers."""
 
     folder: Path
@@ -66,13 +66,13 @@ class Checkpoints:
     Raises ConfigError when nothing can be written there.
     """
 
-    def __init__(self, directory: Path, keep: int, say: Callable[[str], None]) -> None:
+    def __init__(self, directory: Path, keep: int, warn: Callable[[str], None]) -> None:
         self.directory = directory
         self._keep = keep
-        self._say = say
+        self._warn = warn
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            with TemporaryDirectory(prefix=_TRIED, dir=directory):
+            with TemporaryDirectory(prefix=_WRITE_TEST, dir=directory):
                 pass  # what another training is writing here stays: whose folder it is, is decided later
         except OSError as error:
             raise ConfigError(
@@ -82,39 +82,39 @@ class Checkpoints:
     def has_states(self) -> bool:
         """Whether there is a state to go on from, as far as its name says."""
         try:
-            return bool(self._steps())
+            return bool(self._list_states())
         except OSError:
             return False
 
-    def make_again(self) -> bool:
+    def recreate_folder(self) -> bool:
         """Makes the folder again where it was removed, and returns whether it was. Raises OSError."""
         removed = not self.directory.exists()
         if removed:
             self.directory.mkdir(parents=True, exist_ok=True)
         return removed
 
-    def save(self, step: int, content: dict[str, Any], arrays: Sequence[Array]) -> None:
+    def save_state(self, step: int, content: dict[str, Any], arrays: Sequence[Array]) -> None:
         """Saves the state after `step` steps. Raises OSError; then the states there were are there still."""
-        written = self.directory / _WRITTEN
+        written = self.directory / _UNFINISHED
         try:
-            _empty(written)
-            _write(written, content, arrays)
+            _make_empty(written)
+            _write_state(written, content, arrays)
             target = self.directory / f"step-{step:07}"
-            self._drop(target)  # there only if it was damaged
+            self._remove_state(target)  # there only if it was damaged
             written.rename(target)
-            _sync(self.directory)
+            _sync_folder(self.directory)
         except OSError:
             shutil.rmtree(written, ignore_errors=True)  # what of it a full disk has taken
             raise
-        self._drop_old(step)
+        self._remove_old(step)
 
-    def newest(self) -> Saved | None:
+    def load_newest(self) -> SavedState | None:
         """The newest state that is whole; None when there is none. Raises ConfigError when one cannot be read."""
-        for _, folder in sorted(self._steps(), reverse=True):
+        for _, folder in sorted(self._list_states(), reverse=True):
             try:
-                return _read(folder)
+                return _read_state(folder)
             except _DamagedError as error:
-                self._say(f"{folder} is damaged and passed over: {error}")
+                self._warn(f"{folder} is damaged and passed over: {error}")
             except OSError as error:
                 raise ConfigError(
                     f"{folder} cannot be read ({error.strerror}): see to that, or move it away to go on from an "
@@ -122,53 +122,53 @@ class Checkpoints:
                 ) from error
         return None
 
-    def _steps(self) -> list[tuple[int, Path]]:
-        matches = [(_NAME.fullmatch(path.name), path) for path in self.directory.iterdir()]
+    def _list_states(self) -> list[tuple[int, Path]]:
+        matches = [(_STATE_NAME.fullmatch(path.name), path) for path in self.directory.iterdir()]
         return [(int(match[1]), path) for match, path in matches if match]
 
-    def _drop_old(self, step: int) -> None:
+    def _remove_old(self, step: int) -> None:
         """Keeps the newest up to `step`. Those above it were passed over, or this run would have begun there."""
-        known = sorted(self._steps(), reverse=True)
+        known = sorted(self._list_states(), reverse=True)
         kept = [each for each in known if each[0] <= step][: self._keep]
         for each in known:
             if each not in kept:
-                self._drop(each[1])
+                self._remove_state(each[1])
 
-    def _drop(self, folder: Path) -> None:
+    def _remove_state(self, folder: Path) -> None:
         with contextlib.suppress(FileNotFoundError):
-            dropped = self.directory / _DROPPED
+            dropped = self.directory / _REMOVED
             shutil.rmtree(dropped, ignore_errors=True)
             folder.rename(dropped)
             shutil.rmtree(dropped, ignore_errors=True)
 
 
-def _empty(folder: Path) -> None:
+def _make_empty(folder: Path) -> None:
     """Makes a folder with nothing in it."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
 
 
-def _write(folder: Path, content: dict[str, Any], arrays: Sequence[Array]) -> None:
+def _write_state(folder: Path, content: dict[str, Any], arrays: Sequence[Array]) -> None:
     records = []
     with (folder / _ARRAYS).open("wb") as file:
         for array in arrays:
             data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-            records.append({"dtype": _dtype_name(array.dtype), "shape": array.shape, "digest": _digest(data)})
+            records.append({"dtype": _dtype_name(array.dtype), "shape": array.shape, "digest": _compute_digest(data)})
             file.write(data)
-        _flush(file.fileno(), file.flush)
+        _flush_file(file.fileno(), file.flush)
     body = {"content": content, "arrays": records}
     with (folder / _STATE).open("w", encoding="utf-8") as text:
-        json.dump({"version": _VERSION, "digest": _digest(json.dumps(body).encode()), "body": body}, text)
-        _flush(text.fileno(), text.flush)
-    _sync(folder)
+        json.dump({"version": _VERSION, "digest": _compute_digest(json.dumps(body).encode()), "body": body}, text)
+        _flush_file(text.fileno(), text.flush)
+    _sync_folder(folder)
 
 
-def _flush(descriptor: int, flush: Callable[[], None]) -> None:
+def _flush_file(descriptor: int, flush: Callable[[], None]) -> None:
     flush()
     os.fsync(descriptor)
 
 
-def _sync(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     """Makes the names in a folder durable, where folders can be opened."""
     with contextlib.suppress(PermissionError):
         descriptor = os.open(folder, os.O_RDONLY)
@@ -178,7 +178,7 @@ def _sync(folder: Path) -> None:
             os.close(descriptor)
 
 
-def _read(folder: Path) -> Saved:
+def _read_state(folder: Path) -> SavedState:
     """Raises _DamagedError, OSError."""
     try:
         body = _read_body(folder)
@@ -190,11 +190,11 @@ def _read(folder: Path) -> Saved:
         dtype, shape = np.dtype(record["dtype"]), tuple(record["shape"])
         count = int(np.prod(shape, dtype=np.int64))
         data = memory[start : start + count * dtype.itemsize]
-        if _digest(data) != record["digest"]:
+        if _compute_digest(data) != record["digest"]:
             raise _DamagedError(f"array {number} is not what was written")
         arrays.append(np.frombuffer(data, dtype, count).reshape(shape))
         start += len(data)
-    return Saved(folder, body["content"], arrays)
+    return SavedState(folder, body["content"], arrays)
 
 
 def _read_body(folder: Path) -> dict[str, Any]:
@@ -202,7 +202,7 @@ def _read_body(folder: Path) -> dict[str, Any]:
         state = json.loads((folder / _STATE).read_bytes())
         version, digest, body = state["version"], state["digest"], state["body"]
         whole: dict[str, Any] = body
-        genuine = _digest(json.dumps(body).encode()) == digest
+        genuine = _compute_digest(json.dumps(body).encode()) == digest
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _DamagedError(f"{_STATE} is cut off or no state") from error
     if version != _VERSION:
@@ -220,38 +220,38 @@ def _dtype_name(dtype: np.dtype[Any]) -> str:
     return dtype.name if dtype.kind == "V" else dtype.str
 
 
-def _digest(data: bytes | memoryview) -> str:
+def _compute_digest(data: bytes | memoryview) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
-class _Claim:
+class _FolderClaim:
     """Who has a folder in this process, and the file whose lock keeps other processes out; None where none can be."""
 
     is_at_work: IsAtWork
     descriptor: int | None
 
 
-_CLAIMS: Final[dict[tuple[int, Path], _Claim]] = {}  # by process (a fork inherits none of its locks) and folder
-_CLAIMING: Final = Lock()
+_CLAIMS: Final[dict[tuple[int, Path], _FolderClaim]] = {}  # by process (a fork inherits none of its locks) and folder
+_CLAIMS_LOCK: Final = Lock()
 
 
-def claim(folder: Path, is_at_work: IsAtWork) -> None:
+def claim_folder(folder: Path, is_at_work: IsAtWork) -> None:
     """Keeps others out of a folder: in this process while `is_at_work` says so, other processes as long as it lives.
 
     The same `is_at_work` may claim the folder again, and does so when the folder may have been made anew, or the lock
     lost. Raises ConfigError when another training has it, OSError when nothing can be written there. Where there are no
     locks (Windows, some network file systems), no other process is kept out.
     """
-    with _CLAIMING:
+    with _CLAIMS_LOCK:
         key = os.getpid(), folder.resolve()
         held = _CLAIMS.get(key)
         if held and held.is_at_work != is_at_work and held.is_at_work():
             raise ConfigError(f"another fit of this process saves in {folder}: give each one a folder of its own")
-        _CLAIMS[key] = _Claim(is_at_work, _lock(folder, held.descriptor if held else None))
+        _CLAIMS[key] = _FolderClaim(is_at_work, _lock_folder(folder, held.descriptor if held else None))
 
 
-def _lock(folder: Path, descriptor: int | None) -> int | None:
+def _lock_folder(folder: Path, descriptor: int | None) -> int | None:
     """The descriptor of the folder's lock file, which is locked; `descriptor` where that is it.
 
     That one is locked again, since the lock is lost when any descriptor of the file is closed in this process.

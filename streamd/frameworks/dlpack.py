@@ -17,11 +17,11 @@ from streamd.limits import TENSOR_ALIGN_BYTES
 
 Array = npt.NDArray[Any]
 
-_NUMBERS: Final = "iuf"  # signed, unsigned, floating: what every framework has
-_NUMBER_BYTES: Final = 8  # at most
+_DLPACK_KINDS: Final = "iuf"  # signed, unsigned, floating: what every framework has
+_MAX_NUMBER_BYTES: Final = 8  # at most
 
 
-class _Writable:
+class _WritableMemory:
     """Read-only memory, said to be writable. Keeps the read-only array alive as long as an array made of this."""
 
     __slots__ = ("__array_interface__", "_lease")
@@ -42,12 +42,12 @@ def export(array: Array) -> Array | None:
     """
     if array.flags.writeable or not (array.flags.c_contiguous and array.size and _is_numbers(array.dtype)):
         return None
-    shared = _Writable(array)
+    shared = _WritableMemory(array)
     address: int = shared.__array_interface__["data"][0]
     return None if address % TENSOR_ALIGN_BYTES else np.asarray(shared)
 
 
-def copied(array: Array) -> Array | None:
+def copy_aligned(array: Array) -> Array | None:
     """A copy that DLPack hands to anybody, at an address as `export` wants it; None for what is empty or no numbers.
 
     Beside a step that has filled the processor's caches, a framework's own way takes several times as long.
@@ -62,4 +62,4 @@ def copied(array: Array) -> Array | None:
 
 
 def _is_numbers(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind in _NUMBERS and dtype.itemsize <= _NUMBER_BYTES and dtype.isnative
+    return dtype.kind in _DLPACK_KINDS and dtype.itemsize <= _MAX_NUMBER_BYTES and dtype.isnative

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from streamd.frameworks.lazy_import import load
+from streamd.frameworks.lazy_import import import_library
 
 
 def array(values: npt.NDArray[Any], sharding: Any = None) -> Any:
@@ -29,6 +29,6 @@ def array(values: npt.NDArray[Any], sharding: Any = None) -> Any:
 
     Raises MissingExtraError; JAX says ValueError of rows that cannot be shared.
     """
-    jax = load("jax", "jax", "a batch as a JAX array")
+    jax = import_library("jax", "jax", "a batch as a JAX array")
     own = values.copy() if values.flags.writeable else values
     return jax.device_put(own) if sharding is None else jax.make_array_from_process_local_data(sharding, own)

@@ -8,7 +8,7 @@ from typing import Any
 from streamd.errors import MissingExtraError
 
 
-def load(library: str, extra: str, purpose: str) -> Any:
+def import_library(library: str, extra: str, purpose: str) -> Any:
     """The module `library`. Raises MissingExtraError, which names what is missing: it may be what the library needs."""
     try:
         return import_module(library)

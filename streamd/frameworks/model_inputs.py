@@ -14,13 +14,13 @@ from streamd.core.spec import LabelSpec, StreamSpec
 from streamd.errors import ConfigError, StreamdError, suggest_name
 
 Array = npt.NDArray[Any]
-Names = str | Sequence[str] | None
+LabelNames = str | Sequence[str] | None
 ClassWeight = Mapping[int | str, float] | Literal["balanced"] | None
 
 IMAGES = "images"
 
 
-class Batch(Protocol):
+class FeedBatch(Protocol):
     """What a feed needs of a batch: see `streamd.client`."""
 
     @property
@@ -39,7 +39,7 @@ class Batch(Protocol):
     def make_token(self) -> Callable[[], str]: ...
 
 
-class Stream(Protocol):
+class FeedStream(Protocol):
     """What a feed needs of a stream; `len` is the number of steps of a whole epoch, `steps_left` of the present one."""
 
     @property
@@ -51,7 +51,7 @@ class Stream(Protocol):
     @property
     def token(self) -> str: ...
     def __len__(self) -> int: ...
-    def epochs(self) -> Iterator[Iterator[Batch]]: ...
+    def epochs(self) -> Iterator[Iterator[FeedBatch]]: ...
     def seek(self, token: str, /, *, after: Literal["step", "epoch"] = "step") -> None: ...
     def rewind(self) -> None: ...
     def return_to(self, token: str, /) -> None: ...
@@ -64,13 +64,13 @@ class ClassWeights:
     label: str
     table: npt.NDArray[np.float32]
 
-    def of(self, batch: Batch) -> npt.NDArray[np.float32]:
+    def weights_of(self, batch: FeedBatch) -> npt.NDArray[np.float32]:
         """float32 (B,)."""
         return self.table[batch.labels[self.label]]
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class ModelFeed:
     """How a batch becomes `(x,)`, `(x, y)` or `(x, y, weights)`: the same structure for every batch.
 
     `one_hot` gives the number of classes of each target that is expanded. `weighted` says that weights go along.
@@ -82,7 +82,7 @@ class Feed:
     class_weights: ClassWeights | None = None
     weighted: bool = False
 
-    def arrays(self, batch: Batch) -> tuple[Any, ...]:
+    def build_arrays(self, batch: FeedBatch) -> tuple[Any, ...]:
         """The arrays of a batch. Raises StreamdError when weights turn up that the structure has no place for."""
         x = (
             {IMAGES: batch.images, **{name: batch.labels[name] for name in self.inputs}}
@@ -90,56 +90,58 @@ class Feed:
             else batch.images
         )
         if self.weighted:
-            return x, self._y(batch), self._weights(batch)
+            return x, self._build_targets(batch), self._build_weights(batch)
         if not (batch.weights == 1).all():
             raise StreamdError(
                 f"batch {batch.epoch}:{batch.index} has samples of weight 0 (no image of it could be read, or it pads "
                 "an uneven epoch), but this stream was not expected to have any: set  bad_samples: {policy: mask}  "
                 'for it, and subscribe with uneven="drop"'
             )
-        return (x,) if self.targets is None else (x, self._y(batch))
+        return (x,) if self.targets is None else (x, self._build_targets(batch))
 
-    def _y(self, batch: Batch) -> Array | dict[str, Array] | None:
+    def _build_targets(self, batch: FeedBatch) -> Array | dict[str, Array] | None:
         if self.targets is None:
             return None
         if isinstance(self.targets, str):
-            return self._target(batch, self.targets)
-        return {name: self._target(batch, name) for name in self.targets}
+            return self._build_target(batch, self.targets)
+        return {name: self._build_target(batch, name) for name in self.targets}
 
-    def _target(self, batch: Batch, name: str) -> Array:
+    def _build_target(self, batch: FeedBatch, name: str) -> Array:
         labels = batch.labels[name]
         if not self.one_hot or name not in self.one_hot:
             return labels
         expanded: Array = labels[..., None] == np.arange(self.one_hot[name])
         return expanded.astype(np.float32)
 
-    def _weights(self, batch: Batch) -> npt.NDArray[np.float32]:
-        return batch.weights if self.class_weights is None else batch.weights * self.class_weights.of(batch)
+    def _build_weights(self, batch: FeedBatch) -> npt.NDArray[np.float32]:
+        return batch.weights if self.class_weights is None else batch.weights * self.class_weights.weights_of(batch)
 
 
-def choose(
+def choose_inputs(
     spec: StreamSpec,
     *,
-    inputs: Names = None,
-    targets: Names = "auto",
+    inputs: LabelNames = None,
+    targets: LabelNames = "auto",
     one_hot: bool = False,
     class_weight: ClassWeight = None,
-) -> Feed:
+) -> ModelFeed:
     """Decides, once for all batches, what goes to the model. Raises ConfigError for what the stream does not have.
 
     Weights are part of the structure where some sample can weigh other than 1: samples or classes have weights, bad
     samples are masked, or the last batch is padded. Those of a sample and of its class are multiplied.
     """
     beside = (inputs,) if isinstance(inputs, str) else tuple(inputs or ())
-    chosen = _targets(spec, beside, targets)
+    chosen = _choose_targets(spec, beside, targets)
     names = (chosen,) if isinstance(chosen, str) else chosen or ()
     for name in (*beside, *names):
-        _refuse_text(spec, label_of(spec, name))
+        _refuse_text(spec, find_label(spec, name))
     categories = [spec.labels[name] for name in names if spec.labels[name].type == "category"]
     if one_hot and not categories:
-        raise ConfigError(f"one_hot needs a target that is a category; stream {spec.name!r} has {_described(spec)}")
-    weights = None if class_weight is None else _class_weights(spec, categories, class_weight)
-    return Feed(
+        raise ConfigError(
+            f"one_hot needs a target that is a category; stream {spec.name!r} has {_describe_labels(spec)}"
+        )
+    weights = None if class_weight is None else _build_class_weights(spec, categories, class_weight)
+    return ModelFeed(
         inputs=beside,
         targets=chosen,
         one_hot={label.name: len(label.classes) for label in categories} if one_hot else None,
@@ -148,11 +150,11 @@ def choose(
     )
 
 
-def label_of(spec: StreamSpec, name: str) -> LabelSpec:
+def find_label(spec: StreamSpec, name: str) -> LabelSpec:
     """The label `name` of a stream. Raises ConfigError with a near name."""
     if name not in spec.labels:
         hint = suggest_name(name, spec.labels)
-        raise ConfigError(f"stream {spec.name!r} has no label {name!r}{hint} (it has {_described(spec)})")
+        raise ConfigError(f"stream {spec.name!r} has no label {name!r}{hint} (it has {_describe_labels(spec)})")
     return spec.labels[name]
 
 
@@ -164,29 +166,29 @@ def _refuse_text(spec: StreamSpec, label: LabelSpec) -> None:
         )
 
 
-def _described(spec: StreamSpec) -> str:
+def _describe_labels(spec: StreamSpec) -> str:
     return ", ".join(f"{label.name}: {label.type}" for label in spec.labels.values()) or "no labels"
 
 
-def _targets(spec: StreamSpec, inputs: tuple[str, ...], targets: Names) -> str | tuple[str, ...] | None:
+def _choose_targets(spec: StreamSpec, inputs: tuple[str, ...], targets: LabelNames) -> str | tuple[str, ...] | None:
     if targets == "auto":
         rest = tuple(name for name, label in spec.labels.items() if name not in inputs and label.type != "string")
         return rest[0] if len(rest) == 1 else rest or None
     return targets if targets is None or isinstance(targets, str) else tuple(targets)
 
 
-def _class_weights(spec: StreamSpec, categories: list[LabelSpec], weights: ClassWeight) -> ClassWeights:
+def _build_class_weights(spec: StreamSpec, categories: list[LabelSpec], weights: ClassWeight) -> ClassWeights:
     if len(categories) != 1 or categories[0].width:
         raise ConfigError(
             f"class_weight needs exactly one target that is a category, one value a sample; "
-            f"stream {spec.name!r} has {_described(spec)}: choose with targets="
+            f"stream {spec.name!r} has {_describe_labels(spec)}: choose with targets="
         )
     label = categories[0]
-    table = _balanced(label) if weights == "balanced" else _given(label, weights or {})
+    table = _compute_balanced_weights(label) if weights == "balanced" else _parse_class_weights(label, weights or {})
     return ClassWeights(label.name, table)
 
 
-def _balanced(label: LabelSpec) -> npt.NDArray[np.float32]:
+def _compute_balanced_weights(label: LabelSpec) -> npt.NDArray[np.float32]:
     if len(label.counts) != len(label.classes):
         raise ConfigError(f"class_weight='balanced' needs the counts of {label.name!r}: give {{class: weight}} instead")
     counts = np.array(label.counts, dtype=np.float64)
@@ -194,14 +196,14 @@ def _balanced(label: LabelSpec) -> npt.NDArray[np.float32]:
     return np.asarray(np.divide(even, counts, out=np.ones_like(counts), where=counts > 0), np.float32)
 
 
-def _given(label: LabelSpec, weights: Mapping[int | str, float]) -> npt.NDArray[np.float32]:
+def _parse_class_weights(label: LabelSpec, weights: Mapping[int | str, float]) -> npt.NDArray[np.float32]:
     table = np.ones(len(label.classes), dtype=np.float32)
     for name, weight in weights.items():
-        table[_position(label, name)] = weight
+        table[_find_class(label, name)] = weight
     return table
 
 
-def _position(label: LabelSpec, name: int | str) -> int:
+def _find_class(label: LabelSpec, name: int | str) -> int:
     """The place of a class, named by its value; classes with names may also be given by number, as Keras does."""
     if name in label.classes:
         return label.classes.index(name)
@@ -228,13 +230,13 @@ class BlankBatch:
     make_token: Callable[[], str] = str
 
 
-def blank_batch(spec: StreamSpec) -> BlankBatch:
+def build_blank_batch(spec: StreamSpec) -> BlankBatch:
     """A whole batch of the stream. Its images take no memory."""
     rows = spec.batch_size
     images = np.broadcast_to(np.uint8(0), (rows, *spec.image_shape))
-    labels = {name: _blank_label(label, rows) for name, label in spec.labels.items()}
+    labels = {name: _build_blank_label(label, rows) for name, label in spec.labels.items()}
     return BlankBatch(images, labels, np.ones(rows, np.float32), np.full(rows, PAD_ID))
 
 
-def _blank_label(label: LabelSpec, rows: int) -> npt.NDArray[Any]:
+def _build_blank_label(label: LabelSpec, rows: int) -> npt.NDArray[Any]:
     return np.zeros((rows, label.width) if label.width else rows, label.dtype)

@@ -12,7 +12,7 @@ from streamd.errors import ConfigError, suggest_name
 # Of ImageNet's training images, in 0-255: what torchvision's and Keras's "torch" mode weights were trained with.
 IMAGENET_MEAN: Final = (123.675, 116.28, 103.53)
 IMAGENET_STD: Final = (58.395, 57.12, 57.375)
-_EVEN: Final = {
+_EVEN_SCALINGS: Final = {
     "none": (0.0, 1.0),
     "unit": (0.0, 255.0),
     "minus_one_one": (127.5, 127.5),
@@ -20,7 +20,7 @@ _EVEN: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Normalizing:
+class PixelScaling:
     """(pixel - mean) / std for each channel, pixels in 0-255. `even`: by one pair of numbers for all channels."""
 
     mean: tuple[float, ...]
@@ -28,24 +28,24 @@ class Normalizing:
     even: bool = False
 
 
-def normalizing(spec: StreamSpec) -> Normalizing:
+def compute_scaling(spec: StreamSpec) -> PixelScaling:
     """The numbers of a stream. Raises ConfigError for a name that this version does not know, or other channels."""
     channels = spec.image.channels
     if isinstance(spec.normalize, Mapping):
-        return _checked(spec, spec.normalize["mean"], spec.normalize["std"])
+        return _build_scaling(spec, spec.normalize["mean"], spec.normalize["std"])
     if spec.normalize == "imagenet":
-        return _checked(spec, IMAGENET_MEAN, IMAGENET_STD)
-    if spec.normalize not in _EVEN:
-        near = suggest_name(spec.normalize, [*_EVEN, "imagenet"])
+        return _build_scaling(spec, IMAGENET_MEAN, IMAGENET_STD)
+    if spec.normalize not in _EVEN_SCALINGS:
+        near = suggest_name(spec.normalize, [*_EVEN_SCALINGS, "imagenet"])
         raise ConfigError(f"stream {spec.name!r}: no normalize {spec.normalize!r}{near}")
-    mean, std = _EVEN[spec.normalize]
-    return Normalizing((mean,) * channels, (std,) * channels, even=True)
+    mean, std = _EVEN_SCALINGS[spec.normalize]
+    return PixelScaling((mean,) * channels, (std,) * channels, even=True)
 
 
-def _checked(spec: StreamSpec, mean: Sequence[float], std: Sequence[float]) -> Normalizing:
+def _build_scaling(spec: StreamSpec, mean: Sequence[float], std: Sequence[float]) -> PixelScaling:
     if not len(mean) == len(std) == spec.image.channels:
         raise ConfigError(
             f"stream {spec.name!r}: normalize has {len(mean)} means and {len(std)} deviations for "
             f"{spec.image.channels} channels"
         )
-    return Normalizing(tuple(mean), tuple(std))
+    return PixelScaling(tuple(mean), tuple(std))

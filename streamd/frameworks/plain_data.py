@@ -20,7 +20,7 @@ class UnkeptError(Exception):
 
 
 @dataclass(slots=True)
-class Packer:
+class DataPacker:
     """Packs values into JSON that means arrays by their numbers in `arrays`.
 
     `functions`, which has them by their names, is where functions are known from, such as keras.ops.
@@ -29,12 +29,12 @@ class Packer:
     functions: Any
     arrays: list[Array] = field(default_factory=list)
 
-    def add(self, array: Array) -> int:
+    def add_array(self, array: Array) -> int:
         """The number of an array."""
         self.arrays.append(array)
         return len(self.arrays) - 1
 
-    def pack(self, value: Any, within: tuple[int, ...] = ()) -> Any:
+    def pack_value(self, value: Any, within: tuple[int, ...] = ()) -> Any:
         """JSON for None, numbers, text, arrays, named functions, and lists, tuples and dicts of them.
 
         A JSON object is always a tag and what it is for. Raises UnkeptError for anything else, and for what lies deeper
@@ -46,23 +46,25 @@ class Packer:
         if value is None or type(value) in {bool, int, float, str}:
             return value
         if isinstance(value, np.ndarray | np.generic) and not value.dtype.hasobject:
-            return {"array" if isinstance(value, np.ndarray) else "scalar": self.add(np.asarray(value))}
+            return {"array" if isinstance(value, np.ndarray) else "scalar": self.add_array(np.asarray(value))}
         if type(value) is list:
-            return [self.pack(each, inner) for each in value]
+            return [self.pack_value(each, inner) for each in value]
         if type(value) is tuple:
-            return {"tuple": [self.pack(each, inner) for each in value]}
+            return {"tuple": [self.pack_value(each, inner) for each in value]}
         if type(value) is dict:
-            return {"dict": [[self.pack(key, inner), self.pack(each, inner)] for key, each in value.items()]}
+            return {
+                "dict": [[self.pack_value(key, inner), self.pack_value(each, inner)] for key, each in value.items()]
+            }
         name = getattr(value, "__name__", "")
         if name and getattr(self.functions, name, None) is value:
             return {"function": name}
         raise UnkeptError(type(value).__name__)
 
 
-def unpack(packed: Any, arrays: Sequence[Array], functions: Any) -> Any:
+def unpack_value(packed: Any, arrays: Sequence[Array], functions: Any) -> Any:
     """The value that was packed. Arrays are the caller's own."""
     if isinstance(packed, list):
-        return [unpack(each, arrays, functions) for each in packed]
+        return [unpack_value(each, arrays, functions) for each in packed]
     if not isinstance(packed, Mapping):
         return packed
     ((tag, what),) = packed.items()
@@ -70,12 +72,12 @@ def unpack(packed: Any, arrays: Sequence[Array], functions: Any) -> Any:
         return getattr(functions, what)
     if tag in {"array", "scalar"}:
         return arrays[what].copy() if tag == "array" else arrays[what][()]
-    items = unpack(what, arrays, functions)
+    items = unpack_value(what, arrays, functions)
     return tuple(items) if tag == "tuple" else dict(items)
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ValueSnapshot:
     """How a value looked, to tell later whether it is another one. What is no plain data is told by its identity."""
 
     text: str
@@ -83,20 +85,20 @@ class Look:
     other: Any = None
 
     @staticmethod
-    def at(value: Any, functions: Any) -> Look:
-        packer = Packer(functions)
+    def from_value(value: Any, functions: Any) -> ValueSnapshot:
+        packer = DataPacker(functions)
         try:
-            text = json.dumps(packer.pack(value))
+            text = json.dumps(packer.pack_value(value))
         except UnkeptError:
-            return Look("", other=value)
-        return Look(text, tuple(array.copy() for array in packer.arrays))
+            return ValueSnapshot("", other=value)
+        return ValueSnapshot(text, tuple(array.copy() for array in packer.arrays))
 
-    def same(self, other: Look) -> bool:
+    def is_same_value(self, other: ValueSnapshot) -> bool:
         """Whether both are of the same value; what was changed in its place, and is no plain data, is not noticed."""
         if self.text != other.text or self.other is not other.other or len(self.arrays) != len(other.arrays):
             return False
-        return all(map(_same, self.arrays, other.arrays))
+        return all(map(_are_equal_arrays, self.arrays, other.arrays))
 
 
-def _same(one: Array, other: Array) -> bool:
+def _are_equal_arrays(one: Array, other: Array) -> bool:
     return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamd.frameworks.dlpack import Array, copied, export
-from streamd.frameworks.lazy_import import load
+from streamd.frameworks.dlpack import Array, copy_aligned, export
+from streamd.frameworks.lazy_import import import_library
 
 
 def tensor(array: Array) -> Any:
@@ -14,10 +14,10 @@ def tensor(array: Array) -> Any:
     Over that memory, it holds the batch's lease until it dies: whoever keeps more of them than the credit allows gets
     BatchesHeldError, as with `batch.images` itself; `tf.constant(batch.images)` copies. Raises MissingExtraError.
     """
-    tf = load("tensorflow", "train", "a batch as a TensorFlow tensor")
+    tf = import_library("tensorflow", "train", "a batch as a TensorFlow tensor")
     shared = export(array)
     if shared is None:
-        shared = copied(array)
+        shared = copy_aligned(array)
     if shared is None:
         return tf.constant(array)
     try:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from streamd.client.session import Do, Fail, Say, Session, Wish
+from streamd.client.session import ClientAction, ClientSession, FailStream, SendMessage, Subscription
 from streamd.core.spec import Cursor, ImageSpec, OrderId, PixelId, StreamSpec
 from streamd.ipc.frames import FrameHeader
 from streamd.ipc.messages import BatchReady, Progress, Welcome
 
-WISH = Wish("train", rank=0, world=1, epochs=2, uneven="drop", credit=8, transport="shared")
+WISH = Subscription("train", rank=0, world=1, epochs=2, uneven="drop", credit=8, transport="shared")
 SPEC = StreamSpec(
     name="train",
     samples=20,
@@ -35,27 +35,27 @@ def ready(epoch: int, index: int) -> BatchReady:
     return BatchReady(epoch, index, 4, 1, 4096, inline=False)
 
 
-def asking(wish: Wish = WISH, cursor: Cursor | None = None, spec: StreamSpec | None = None) -> Session:
-    session = Session(wish, spec)
-    session.opened(cursor or Cursor(), 0.0)
+def asking(wish: Subscription = WISH, cursor: Cursor | None = None, spec: StreamSpec | None = None) -> ClientSession:
+    session = ClientSession(wish, spec)
+    session.handle_opened(cursor or Cursor(), 0.0)
     return session
 
 
-def active(wish: Wish = WISH, cursor: Cursor | None = None, *, credit: int = 8) -> Session:
+def active(wish: Subscription = WISH, cursor: Cursor | None = None, *, credit: int = 8) -> ClientSession:
     session = asking(wish, cursor)
-    session.heard(HERE, welcome(credit), 0.0)
+    session.handle_message(HERE, welcome(credit), 0.0)
     return session
 
 
-def deliver(session: Session, number: int, epoch: int, index: int) -> list[Do]:
-    return session.heard(FrameHeader(BOOT, NUMBER, number), ready(epoch, index), 1.0)
+def deliver(session: ClientSession, number: int, epoch: int, index: int) -> list[ClientAction]:
+    return session.handle_message(FrameHeader(BOOT, NUMBER, number), ready(epoch, index), 1.0)
 
 
-def told(what: list[Do]) -> list[Progress]:
-    return [do.message for do in what if isinstance(do, Say) and isinstance(do.message, Progress)]
+def told(what: list[ClientAction]) -> list[Progress]:
+    return [do.message for do in what if isinstance(do, SendMessage) and isinstance(do.message, Progress)]
 
 
-def failure(what: list[Do]) -> Exception:
+def failure(what: list[ClientAction]) -> Exception:
     (fail,) = what
-    assert isinstance(fail, Fail)
+    assert isinstance(fail, FailStream)
     return fail.error

@@ -145,8 +145,8 @@ def test_the_launchers_rank_takes_its_own_batches(endpoint: str, monkeypatch: py
 def test_prefetch_bounds_what_is_here_at_a_time(endpoint: str) -> None:
     with streamd.connect(endpoint) as client, client.subscribe("train", prefetch=3) as stream:
         held = list(islice(stream, 3))
-        assert stream._handoff.held() == [(0, 0), (0, 1), (0, 2)]
-        assert stream._handoff.take(stream._tally.cursor, 0.05) is None
+        assert stream._handoff.list_blocking_batches() == [(0, 0), (0, 1), (0, 2)]
+        assert stream._handoff.take_batch(stream._tally.cursor, 0.05) is None
         assert len(held) == 3
 
 
@@ -228,7 +228,7 @@ def test_a_daemon_that_dies_between_the_first_answer_and_the_subscription_is_a_c
     lost.streams = lambda: {"train": spec}  # type: ignore[method-assign]  # as the daemon said when it was there
     with pytest.raises(ConnectError, match=r"no answer to a subscription within 0\.1 s"):
         lost.subscribe("train")
-    assert client._wish(spec, 1, 0, 1, None, None, "shared").credit == DEFAULT_CREDIT
+    assert client._build_subscription(spec, 1, 0, 1, None, None, "shared").credit == DEFAULT_CREDIT
 
 
 def test_a_question_that_meets_a_restart_is_asked_again(
@@ -253,7 +253,7 @@ def test_a_question_to_a_daemon_that_is_gone_for_good_waits_no_longer(
 ) -> None:
     monkeypatch.setattr(client, "ASK_AGAIN_S", 0.01)
     nobody = Client(f"ipc://{tmp_path}/nobody", 1e6, None)
-    gone = threading.Timer(0.05, nobody._give_up, [ConnectError(nobody.endpoint, "it was killed")])
+    gone = threading.Timer(0.05, nobody._fail_all_streams, [ConnectError(nobody.endpoint, "it was killed")])
     gone.start()
     with pytest.raises(ConnectError, match="it was killed"):
         nobody.status()

@@ -13,7 +13,7 @@ from sample_specs import some_spec
 
 import streamd
 from streamd.client import Batch, Client
-from streamd.client.batch import open_batch, planned_ids
+from streamd.client.batch import open_batch, restore_planned_ids
 from streamd.core.bad_samples import MASKED, SUBSTITUTED, BadRow
 from streamd.core.slot_layout import compute_layout
 from streamd.core.spec import BadPolicy, LabelSpec
@@ -125,9 +125,9 @@ def test_the_last_view_ends_the_lease_and_the_credit_returns(client: Client) -> 
         batches = iter(stream)
         row = next(batches).images[0, :4, :4, 0].T[::2]
         images = next(batches).images
-        assert stream._handoff.held() == [(0, 0), (0, 1)]
+        assert stream._handoff.list_blocking_batches() == [(0, 0), (0, 1)]
         del row
-        wait_until(lambda: stream._handoff.held() == [], "the first lease has ended")
+        wait_until(lambda: stream._handoff.list_blocking_batches() == [], "the first lease has ended")
         assert next(batches).index == 2
         assert images.shape == (8, 32, 32, 3)
 
@@ -154,7 +154,7 @@ def bad_row(row: int, sample_id: int, action: str = "substituted") -> BadRow:
 def test_the_plan_is_found_behind_the_verdicts(
     policy: BadPolicy, delivered: list[int], bad: tuple[BadRow, ...], marks: list[int]
 ) -> None:
-    planned, found = planned_ids(np.array(delivered), bad, policy)
+    planned, found = restore_planned_ids(np.array(delivered), bad, policy)
     assert found.tolist() == marks
     assert [planned[row.row] for row in bad] == [row.sample_id for row in bad]
     assert [each for row, each in enumerate(planned) if not marks[row]] == [
@@ -167,11 +167,11 @@ def test_the_plan_is_found_behind_the_verdicts(
 )
 def test_what_its_verdicts_do_not_explain_is_no_batch(policy: BadPolicy, delivered: list[int]) -> None:
     with pytest.raises(ProtocolError, match="are not what"):
-        planned_ids(np.array(delivered), (bad_row(1, 5),), policy)
+        restore_planned_ids(np.array(delivered), (bad_row(1, 5),), policy)
 
 
 def test_a_batch_without_verdicts_is_its_own_plan() -> None:
     ids = np.arange(4)
-    planned, marks = planned_ids(ids, (), "substitute")
+    planned, marks = restore_planned_ids(ids, (), "substitute")
     assert planned is ids
     assert marks.tolist() == [0, 0, 0, 0]

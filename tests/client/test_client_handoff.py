@@ -41,8 +41,8 @@ def meanwhile(what: Callable[[], object]) -> threading.Thread:
 
 def make_handoff() -> Handoff:
     handoff = Handoff(START)
-    assert handoff.begin_connection() == (1, START)
-    handoff.welcome(credit=2)
+    assert handoff.start_connection() == (1, START)
+    handoff.confirm_session(credit=2)
     return handoff
 
 
@@ -54,49 +54,49 @@ def handoff() -> Handoff:
 def offer_when_waited_for(handoff: Handoff) -> None:
     """Two batches, as soon as the loop waits."""
     wait_until(lambda: handoff._waiters, "the loop waits")
-    handoff.offer([batch_of(1, 0), batch_of(1, 1)])
+    handoff.put_batches([batch_of(1, 0), batch_of(1, 1)])
 
 
 def test_batches_are_taken_in_the_order_they_were_offered(handoff: Handoff) -> None:
     for number in range(3):
-        handoff.offer([batch_of(1, number)])
-    taken = [handoff.take(after(step), 0) for step in (1, 2, 3)]
+        handoff.put_batches([batch_of(1, number)])
+    taken = [handoff.take_batch(after(step), 0) for step in (1, 2, 3)]
     assert [each.number for each in taken if each] == [0, 1, 2]
-    assert handoff.take(after(4), 0) is None
+    assert handoff.take_batch(after(4), 0) is None
 
 
 def test_a_waiting_loop_wakes_when_a_batch_is_offered(handoff: Handoff) -> None:
-    thread = meanwhile(lambda: handoff.offer([batch_of(1, 0)]))
-    taken = handoff.take(after(1), LONG_S)
+    thread = meanwhile(lambda: handoff.put_batches([batch_of(1, 0)]))
+    taken = handoff.take_batch(after(1), LONG_S)
     thread.join()
     assert taken is not None
 
 
 def test_a_new_connection_begins_behind_what_the_loop_took_and_discards_the_rest(handoff: Handoff) -> None:
-    handoff.offer([batch_of(1, 0)])
-    handoff.offer([batch_of(1, 1)])
-    handoff.take(after(1), 0)
-    assert handoff.begin_connection() == (2, after(1))
-    assert handoff.take(after(2), 0) is None
+    handoff.put_batches([batch_of(1, 0)])
+    handoff.put_batches([batch_of(1, 1)])
+    handoff.take_batch(after(1), 0)
+    assert handoff.start_connection() == (2, after(1))
+    assert handoff.take_batch(after(2), 0) is None
 
 
 def test_of_a_connection_that_is_over_nothing_more_is_taken_and_what_is_held_is_named(handoff: Handoff) -> None:
-    handoff.offer([batch_of(1, 0), batch_of(1, 1)])
-    handoff.take(after(1), 0)
-    handoff.fork_begins()
-    handoff.fork_ends()
-    assert sorted(handoff.outstanding()) == [0, 1]
-    assert handoff.part() == ({0: (0, 0)}, {0})
-    handoff.offer([batch_of(1, 2)])
-    assert handoff.take(after(2), 0) is None
-    handoff.begin_connection()
-    handoff.offer([batch_of(2, 0)])
-    assert handoff.take(after(2), 0) is not None
+    handoff.put_batches([batch_of(1, 0), batch_of(1, 1)])
+    handoff.take_batch(after(1), 0)
+    handoff.before_fork()
+    handoff.after_fork_in_parent()
+    assert sorted(handoff.list_outstanding()) == [0, 1]
+    assert handoff.end_connection() == ({0: (0, 0)}, {0})
+    handoff.put_batches([batch_of(1, 2)])
+    assert handoff.take_batch(after(2), 0) is None
+    handoff.start_connection()
+    handoff.put_batches([batch_of(2, 0)])
+    assert handoff.take_batch(after(2), 0) is not None
 
 
 def test_a_loop_that_took_nothing_does_not_move_the_cursor(handoff: Handoff) -> None:
-    assert handoff.take(after(1), 0) is None
-    assert handoff.begin_connection()[1] == START
+    assert handoff.take_batch(after(1), 0) is None
+    assert handoff.start_connection()[1] == START
 
 
 def test_an_interrupt_at_any_moment_of_a_wait_leaves_the_inbox_usable() -> None:
@@ -105,9 +105,9 @@ def test_an_interrupt_at_any_moment_of_a_wait_leaves_the_inbox_usable() -> None:
         thread = meanwhile(partial(offer_when_waited_for, handoff))
         interrupter = Interrupter(moment, ("/handoff.py", "/threading.py"))
         try:
-            assert interrupter.call(partial(handoff.take, after(1), LONG_S))
+            assert interrupter.call(partial(handoff.take_batch, after(1), LONG_S))
         except KeyboardInterrupt:
-            first = handoff.take(after(2), LONG_S)  # the other one, where the first was taken in that moment
+            first = handoff.take_batch(after(2), LONG_S)  # the other one, where the first was taken in that moment
             assert first is not None
         thread.join(LONG_S)
         assert not thread.is_alive(), f"the handoff is locked after an interrupt at moment {moment}"
@@ -118,46 +118,46 @@ def test_an_interrupt_at_any_moment_of_a_wait_leaves_the_inbox_usable() -> None:
 
 def test_held_batches_are_named_only_when_they_are_all_the_credit(handoff: Handoff) -> None:
     for number in range(2):
-        handoff.offer([batch_of(1, number)])
-        assert handoff.held() == []
-        handoff.take(after(number + 1), 0)
-    assert handoff.held() == [(0, 0), (0, 1)]
-    assert handoff.returned(1, [0]) == (2, [])
-    assert handoff.held() == []
+        handoff.put_batches([batch_of(1, number)])
+        assert handoff.list_blocking_batches() == []
+        handoff.take_batch(after(number + 1), 0)
+    assert handoff.list_blocking_batches() == [(0, 0), (0, 1)]
+    assert handoff.release_leases(1, [0]) == (2, [])
+    assert handoff.list_blocking_batches() == []
 
 
 def test_leases_of_an_earlier_connection_say_nothing_about_this_one(handoff: Handoff) -> None:
-    handoff.offer([batch_of(1, 0)])
-    handoff.take(after(1), 0)
-    handoff.begin_connection()
-    handoff.offer([batch_of(2, 0)])
-    handoff.offer([batch_of(2, 1)])
-    handoff.take(after(2), 0)
-    handoff.take(after(3), 0)
-    assert handoff.returned(1, [0]) == (2, [])
-    assert len(handoff.held()) == 2
+    handoff.put_batches([batch_of(1, 0)])
+    handoff.take_batch(after(1), 0)
+    handoff.start_connection()
+    handoff.put_batches([batch_of(2, 0)])
+    handoff.put_batches([batch_of(2, 1)])
+    handoff.take_batch(after(2), 0)
+    handoff.take_batch(after(3), 0)
+    assert handoff.release_leases(1, [0]) == (2, [])
+    assert len(handoff.list_blocking_batches()) == 2
 
 
 def test_batches_that_came_before_an_error_are_taken_first(handoff: Handoff) -> None:
-    handoff.offer([batch_of(1, 0)])
-    handoff.fail(StreamStoppedError("the first reason"))
-    handoff.fail(StreamStoppedError("a later one"))
-    assert handoff.take(after(1), 0) is not None
+    handoff.put_batches([batch_of(1, 0)])
+    handoff.set_error(StreamStoppedError("the first reason"))
+    handoff.set_error(StreamStoppedError("a later one"))
+    assert handoff.take_batch(after(1), 0) is not None
     with pytest.raises(StreamStoppedError, match="the first reason"):
-        handoff.take(after(2), 0)
+        handoff.take_batch(after(2), 0)
 
 
 def test_a_receipt_is_found_by_its_epoch_until_the_loop_has_moved_on(handoff: Handoff) -> None:
     due = ReceiptDue(3, "00", 0)
-    handoff.offer_receipt(due)
+    handoff.put_receipt(due)
     assert handoff.find_receipt(2, 0) is None
     assert handoff.find_receipt(3, 0) is due
     assert handoff.find_receipt(3, 0) is due
-    handoff.move(Cursor(4))
+    handoff.move_cursor(Cursor(4))
     assert handoff.find_receipt(3, 0) is None
-    handoff.move(Cursor(3))
-    handoff.offer_receipt(due)
-    handoff.fail(StreamStoppedError("gone"))
+    handoff.move_cursor(Cursor(3))
+    handoff.put_receipt(due)
+    handoff.set_error(StreamStoppedError("gone"))
     assert handoff.find_receipt(3, 0) is due
     with pytest.raises(StreamStoppedError):
         handoff.find_receipt(4, 0)
@@ -165,42 +165,42 @@ def test_a_receipt_is_found_by_its_epoch_until_the_loop_has_moved_on(handoff: Ha
 
 def test_a_welcome_ends_the_wait_for_it_and_a_refusal_raises() -> None:
     handoff = Handoff(START)
-    assert handoff.wait_welcome(0) is False
-    thread = meanwhile(lambda: handoff.welcome(4))
-    assert handoff.wait_welcome(LONG_S) is True
+    assert handoff.wait_for_session(0) is False
+    thread = meanwhile(lambda: handoff.confirm_session(4))
+    assert handoff.wait_for_session(LONG_S) is True
     thread.join()
     refused = Handoff(START)
-    refused.fail(RefusedError("no"))
+    refused.set_error(RefusedError("no"))
     with pytest.raises(RefusedError):
-        refused.wait_welcome(LONG_S)
+        refused.wait_for_session(LONG_S)
 
 
-@pytest.mark.parametrize("wait", [Handoff.take, Handoff.find_receipt])
+@pytest.mark.parametrize("wait", [Handoff.take_batch, Handoff.find_receipt])
 def test_a_daemon_that_goes_away_ends_the_wait_so_that_patience_can_be_counted(
     handoff: Handoff, wait: Callable[..., object]
 ) -> None:
-    place = after(1) if wait is Handoff.take else 0
+    place = after(1) if wait is Handoff.take_batch else 0
     answers: list[object] = []
     thread = meanwhile(lambda: answers.append(wait(handoff, place, LONG_S)))
     wait_until(lambda: handoff._waiters, "the loop waits")
-    handoff.away()
+    handoff.mark_away()
     thread.join(LONG_S / 2)
     assert answers == [None]
     since_s = handoff.away_since_s
-    handoff.away()
+    handoff.mark_away()
     assert handoff.away_since_s == since_s
 
 
 def test_moving_the_cursor_moves_the_next_connection(handoff: Handoff) -> None:
-    handoff.move(Cursor(5))
-    assert handoff.begin_connection() == (2, Cursor(5))
+    handoff.move_cursor(Cursor(5))
+    assert handoff.start_connection() == (2, Cursor(5))
 
 
 def test_a_closed_inbox_lets_go_of_what_was_not_taken_and_wakes_who_waits(handoff: Handoff) -> None:
-    handoff.offer([batch_of(1, 0)])
+    handoff.put_batches([batch_of(1, 0)])
     handoff.close(RefusedError("closed"))
     with pytest.raises(RefusedError, match="closed"):
-        handoff.take(after(1), 0)
+        handoff.take_batch(after(1), 0)
     thread = meanwhile(lambda: handoff.close(RefusedError("closed again")))
     with pytest.raises(RefusedError):
         handoff.find_receipt(0, LONG_S)
@@ -209,44 +209,44 @@ def test_a_closed_inbox_lets_go_of_what_was_not_taken_and_wakes_who_waits(handof
 
 def test_what_the_loop_holds_at_a_fork_is_told_when_it_comes_back(handoff: Handoff) -> None:
     for number in range(3):
-        handoff.offer([batch_of(1, number)])
+        handoff.put_batches([batch_of(1, number)])
         if number < 2:
-            handoff.take(after(number + 1), 0)
-    handoff.returned(1, [0])
-    handoff.fork_begins()
-    handoff.fork_ends()
-    handoff.take(after(3), 0)
-    assert handoff.returned(1, [1, 2]) == (3, [1])
+            handoff.take_batch(after(number + 1), 0)
+    handoff.release_leases(1, [0])
+    handoff.before_fork()
+    handoff.after_fork_in_parent()
+    handoff.take_batch(after(3), 0)
+    assert handoff.release_leases(1, [1, 2]) == (3, [1])
 
 
 def test_a_fork_in_an_earlier_connection_is_forgotten_with_it(handoff: Handoff) -> None:
-    handoff.offer([batch_of(1, 0)])
-    handoff.take(after(1), 0)
-    handoff.fork_begins()
-    handoff.fork_ends()
-    handoff.begin_connection()
-    handoff.offer([batch_of(2, 0)])
-    handoff.take(after(1), 0)
-    assert handoff.returned(2, [0]) == (1, [])
+    handoff.put_batches([batch_of(1, 0)])
+    handoff.take_batch(after(1), 0)
+    handoff.before_fork()
+    handoff.after_fork_in_parent()
+    handoff.start_connection()
+    handoff.put_batches([batch_of(2, 0)])
+    handoff.take_batch(after(1), 0)
+    assert handoff.release_leases(2, [0]) == (1, [])
 
 
 def test_a_credit_that_shrinks_below_what_the_loop_holds_is_a_reason_to_name_it(handoff: Handoff) -> None:
-    handoff.welcome(4)
+    handoff.confirm_session(4)
     for number in range(2):
-        handoff.offer([batch_of(1, number)])
-        handoff.take(after(number + 1), 0)
-    assert handoff.held() == []
-    handoff.lend(2)
-    assert handoff.held() == [(0, 0), (0, 1)]
+        handoff.put_batches([batch_of(1, number)])
+        handoff.take_batch(after(number + 1), 0)
+    assert handoff.list_blocking_batches() == []
+    handoff.set_credit(2)
+    assert handoff.list_blocking_batches() == [(0, 0), (0, 1)]
 
 
 def test_what_the_loop_takes_while_a_fork_is_under_way_may_be_the_childs_too(handoff: Handoff) -> None:
     for number in range(3):
-        handoff.offer([batch_of(1, number)])
-    handoff.take(after(1), 0)
-    handoff.fork_begins()
-    handoff.take(after(2), 0)
-    handoff.fork_ends()
-    handoff.fork_ends()
-    handoff.take(after(3), 0)
-    assert handoff.returned(1, [0, 1, 2]) == (3, [0, 1])
+        handoff.put_batches([batch_of(1, number)])
+    handoff.take_batch(after(1), 0)
+    handoff.before_fork()
+    handoff.take_batch(after(2), 0)
+    handoff.after_fork_in_parent()
+    handoff.after_fork_in_parent()
+    handoff.take_batch(after(3), 0)
+    assert handoff.release_leases(1, [0, 1, 2]) == (3, [0, 1])

@@ -18,7 +18,7 @@ from talking import SPEC
 
 from streamd.client.handoff import Handoff
 from streamd.client.io_thread import IOThread
-from streamd.client.session import ReceivedBatch, Session, Wish
+from streamd.client.session import ClientSession, ReceivedBatch, Subscription
 from streamd.core.slot_layout import compute_slot_bytes
 from streamd.core.spec import Cursor
 from streamd.errors import OtherVersionError, ProtocolError
@@ -129,7 +129,7 @@ class Trainer:
     """A io_thread with its session and handoff, and the loop's part of the work."""
 
     def __init__(self, daemon: Daemon) -> None:
-        self.session = Session(Wish("train", 0, 1, None, "drop", CREDIT, "inline"))
+        self.session = ClientSession(Subscription("train", 0, 1, None, "drop", CREDIT, "inline"))
         self.handoff = Handoff(Cursor())
         self.io_thread = IOThread(daemon.endpoint, self.session, self.handoff)
         self._cursor = Cursor()
@@ -139,7 +139,7 @@ class Trainer:
         after = self._cursor.after_step(0, 1)
         received = None
         while received is None:  # ends early when the daemon goes away or comes back
-            received = self.handoff.take(after, LIMIT_S)
+            received = self.handoff.take_batch(after, LIMIT_S)
         self._cursor = after
         return received
 
@@ -165,7 +165,7 @@ def test_it_subscribes_pairs_its_lifeline_and_shows_the_welcome(daemon: Daemon, 
     trainer.append(Trainer(daemon))
     subscribe = daemon.admit()
     assert (subscribe.stream, subscribe.cursor, subscribe.credit, subscribe.resuming) == ("train", Cursor(), 8, False)
-    assert trainer[0].handoff.wait_welcome(LIMIT_S)
+    assert trainer[0].handoff.wait_for_session(LIMIT_S)
 
 
 def test_inline_pixels_reach_the_loop(daemon: Daemon, trainer: list[Trainer]) -> None:
@@ -184,7 +184,7 @@ def test_frames_of_another_boot_are_dropped_and_counted(daemon: Daemon, trainer:
     daemon.deliver(0)
     assert one.take().number == 0
     assert one.session.stale_frames == 1
-    assert one.handoff.take(Cursor(), 0) is None
+    assert one.handoff.take_batch(Cursor(), 0) is None
 
 
 @pytest.mark.parametrize("wrong", [0, 2])
@@ -213,7 +213,7 @@ def test_when_the_lifeline_ends_what_was_not_taken_is_asked_for_again(daemon: Da
 
 def test_a_daemon_that_drains_is_left_at_once_and_counts_as_away(daemon: Daemon, trainer: list[Trainer]) -> None:
     one = begin(daemon, trainer)
-    assert one.handoff.wait_welcome(LIMIT_S)
+    assert one.handoff.wait_for_session(LIMIT_S)
     daemon.say(Draining())
     assert daemon.lifeline is not None
     assert daemon.lifeline.recv(1) == b""
@@ -228,7 +228,7 @@ def test_a_refusal_that_may_pass_is_asked_again_and_a_final_one_is_told(daemon: 
     assert isinstance(daemon.hear(), Subscribe)
     daemon.say(Refused("usage", "not like that"))
     with pytest.raises(Exception, match="not like that"):
-        trainer[0].handoff.wait_welcome(LIMIT_S)
+        trainer[0].handoff.wait_for_session(LIMIT_S)
 
 
 def test_a_daemon_of_another_version_is_told_to_the_loop_as_what_it_is(daemon: Daemon, trainer: list[Trainer]) -> None:
@@ -253,8 +253,8 @@ def test_releases_are_told_together(daemon: Daemon, trainer: list[Trainer]) -> N
         daemon.deliver(number)
     taken = [one.take() for _ in range(SPEC.batches)]
     for received in taken:
-        one.io_thread.take_back(received)
-    one.io_thread.hurry(now=True)
+        one.io_thread.return_lease(received)
+    one.io_thread.set_report_at_once(now=True)
     told: list[int] = []
     while len(told) < len(taken):
         progress = daemon.hear()
@@ -270,9 +270,9 @@ def test_a_single_release_waits_for_company_unless_the_loop_waits_for_it(
     one = begin(daemon, trainer)
     daemon.deliver(0)
     received = one.take()
-    one.io_thread.take_back(received)
+    one.io_thread.return_lease(received)
     assert not daemon.heard_in_time(100)
-    one.io_thread.hurry(now=True)
+    one.io_thread.set_report_at_once(now=True)
     assert daemon.hear() == Progress(CREDIT + 1, (0,), 1, 0)
 
 
@@ -282,8 +282,8 @@ def test_releases_of_an_earlier_connection_are_not_told_to_the_next(daemon: Daem
     received = one.take()
     daemon.hang_up()
     daemon.admit()
-    one.io_thread.hurry(now=True)
-    one.io_thread.take_back(received)
+    one.io_thread.set_report_at_once(now=True)
+    one.io_thread.return_lease(received)
     assert not daemon.heard_in_time(100)
 
 
@@ -296,13 +296,13 @@ def test_stopping_says_goodbye_and_late_releases_do_no_harm(daemon: Daemon, trai
     assert isinstance(daemon.hear(), Goodbye)
     daemon.hang_up()
     stopping.join(LIMIT_S)
-    one.io_thread.take_back(received)
+    one.io_thread.return_lease(received)
     assert not one.io_thread._thread.is_alive()
 
 
 def test_leaving_says_goodbye_without_waiting_for_the_end(daemon: Daemon, trainer: list[Trainer]) -> None:
     one = begin(daemon, trainer)
-    one.io_thread.leave()
+    one.io_thread.request_stop()
     assert isinstance(daemon.hear(), Goodbye)
     assert one.io_thread._thread.is_alive()
     daemon.hang_up()
@@ -310,7 +310,7 @@ def test_leaving_says_goodbye_without_waiting_for_the_end(daemon: Daemon, traine
 
 
 def test_a_postman_that_never_started_can_be_stopped(daemon: Daemon) -> None:
-    session = Session(Wish("train", 0, 1, None, "drop", CREDIT, "inline"))
+    session = ClientSession(Subscription("train", 0, 1, None, "drop", CREDIT, "inline"))
     IOThread(daemon.endpoint, session, Handoff(Cursor())).stop()
     assert not daemon.heard_in_time(0)
 
@@ -341,7 +341,7 @@ def test_a_daemon_that_never_answers_a_ping_is_left_and_patience_begins(
 ) -> None:
     one = begin(daemon, trainer)
     monkeypatch.setattr("streamd.client.session.ANSWER_TIMEOUT_S", 0.05)
-    one.io_thread.order(lambda: one.session.ask(time.monotonic()))
+    one.io_thread.call_in_thread(lambda: one.session.ping_daemon(time.monotonic()))
     assert isinstance(daemon.hear(), Progress)
     assert isinstance(daemon.hear(), Ping)
     wait_until(lambda: one.handoff.away_since_s is not None, "the daemon counts as away")
@@ -355,8 +355,8 @@ def test_a_lease_that_a_forked_child_has_too_is_retired_when_it_ends(daemon: Dae
     before = [one.take(), one.take()]
     assert in_a_forked_child(lambda: None) == 0
     for received in [*before, one.take()]:
-        one.io_thread.take_back(received)
-    one.io_thread.hurry(now=True)
+        one.io_thread.return_lease(received)
+    one.io_thread.set_report_at_once(now=True)
     told: list[int] = []
     retired: list[int] = []
     while len(told) < 3:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import cast
 
-from streamd.client.leases import EndedConnection, Returns
+from streamd.client.leases import EndedConnection, LeaseReturns
 from streamd.client.session import ReceivedBatch
 from streamd.ipc.fd_passing import Lifeline
 from streamd.ipc.messages import BatchReady
@@ -27,65 +27,65 @@ def batch_of(number: int, connection: int = 1) -> ReceivedBatch:
     return ReceivedBatch(number, BatchReady(0, number, 1, 7, 64, inline=False), connection)
 
 
-def rings(returns: Returns) -> bool:
+def rings(returns: LeaseReturns) -> bool:
     try:
-        return os.eventfd_read(returns.bell) > 0
+        return os.eventfd_read(returns.wake_descriptor) > 0
     except BlockingIOError:
         return False
 
 
 def test_a_lease_ends_once_whether_it_is_given_back_or_its_delivery_is_gone() -> None:
-    returns = Returns()
+    returns = LeaseReturns()
     one, two = batch_of(0), batch_of(1)
-    returns.expect(one)
-    returns.expect(two)
-    returns.give_back(1, 0)
+    returns.track_lease(one)
+    returns.track_lease(two)
+    returns.return_lease(1, 0)
     del one, two
-    returns.give_back(1, 1)
-    assert returns.gather(1) == [0, 1]
+    returns.return_lease(1, 1)
+    assert returns.take_returned(1) == [0, 1]
     assert not returns
 
 
 def test_the_bell_rings_when_as_many_have_ended_as_are_worth_it_or_at_once_in_a_hurry() -> None:
-    returns = Returns()
-    returns.worth_ringing = 2
+    returns = LeaseReturns()
+    returns.wake_threshold = 2
     all_of_them = [batch_of(number) for number in range(4)]
     for each in all_of_them:
-        returns.expect(each)
-    returns.give_back(1, 0)
+        returns.track_lease(each)
+    returns.return_lease(1, 0)
     assert not rings(returns)
-    returns.give_back(1, 1)
+    returns.return_lease(1, 1)
     assert rings(returns)
-    returns.gather(1)
-    returns.give_back(1, 2)
-    returns.hurry(now=True)
+    returns.take_returned(1)
+    returns.return_lease(1, 2)
+    returns.set_report_at_once(now=True)
     assert rings(returns)
-    returns.gather(1)
-    returns.give_back(1, 3)
+    returns.take_returned(1)
+    returns.return_lease(1, 3)
     assert rings(returns)
 
 
 def test_what_ends_after_its_connection_is_told_by_itself() -> None:
-    returns = Returns()
+    returns = LeaseReturns()
     early, late = batch_of(0), batch_of(1)
-    returns.expect(early)
-    returns.expect(late)
-    returns.give_back(1, 0)
+    returns.track_lease(early)
+    returns.track_lease(late)
+    returns.return_lease(1, 0)
     line = Silent()
     held = {0: (0, 0), 1: (0, 1)}
-    returns.hold_over(1, EndedConnection(cast("Lifeline", line), (7, 1), "train", held, (), set()))
+    returns.hold_over_connection(1, EndedConnection(cast("Lifeline", line), (7, 1), "train", held, (), set()))
     assert line.said == 1
     del late
     assert line.said == 2
-    assert returns.gather(2) == []
+    assert returns.take_returned(2) == []
 
 
 def test_what_is_held_of_an_ended_connection_is_heard_of_when_nothing_else_of_it_is_left() -> None:
-    returns = Returns()
+    returns = LeaseReturns()
     kept = batch_of(0)
-    returns.expect(kept)
+    returns.track_lease(kept)
     line, known = Silent(), set[EndedConnection]()
-    returns.hold_over(1, EndedConnection(cast("Lifeline", line), (7, 1), "train", {0: (0, 0)}, (), known))
+    returns.hold_over_connection(1, EndedConnection(cast("Lifeline", line), (7, 1), "train", {0: (0, 0)}, (), known))
     del returns
     del kept
     assert (line.said, known) == (1, set())

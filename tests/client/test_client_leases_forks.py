@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from forking import in_a_forked_child
 
-from streamd.client.leases import watch_forks
+from streamd.client.leases import observe_forks
 
 
 class Watcher:
@@ -14,20 +14,20 @@ class Watcher:
     def __init__(self) -> None:
         self.told: list[str] = []
 
-    def fork_begins(self) -> None:
+    def before_fork(self) -> None:
         self.told.append("begins")
 
-    def fork_ends(self) -> None:
+    def after_fork_in_parent(self) -> None:
         self.told.append("ends")
 
-    def forked(self) -> None:
+    def after_fork_in_child(self) -> None:
         self.told.append("forked")
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_fork_is_told_before_it_and_after_it_on_either_side() -> None:
     watcher = Watcher()
-    watch_forks(watcher)
+    observe_forks(watcher)
 
     def look() -> None:
         assert watcher.told == ["begins", "forked"]

@@ -8,7 +8,7 @@ import pytest
 
 from streamd.client import leases as module
 from streamd.client.handoff import Handoff
-from streamd.client.leases import EndedConnection, check_held_over, held_over
+from streamd.client.leases import EndedConnection, check_held_over, find_held_over
 from streamd.core.spec import Cursor
 from streamd.errors import BatchesHeldError
 from streamd.ipc.fd_passing import Lifeline
@@ -58,63 +58,63 @@ def ended(line: Line, known: set[EndedConnection]) -> EndedConnection:
 def test_each_batch_that_is_dropped_is_told_once_and_the_lifeline_ends_with_the_last(
     ended: EndedConnection, line: Line, known: set[EndedConnection]
 ) -> None:
-    assert (ended.held, known) == ([(0, 3), (0, 5)], {ended})
-    ended.give_back(3)
-    ended.give_back(3)
-    ended.give_back(4)
-    assert (line.said, line.is_closed, ended.held) == ([("dropped", (3,))], False, [(0, 5)])
-    ended.give_back(5)
+    assert (ended.held_batches, known) == ([(0, 3), (0, 5)], {ended})
+    ended.return_lease(3)
+    ended.return_lease(3)
+    ended.return_lease(4)
+    assert (line.said, line.is_closed, ended.held_batches) == ([("dropped", (3,))], False, [(0, 5)])
+    ended.return_lease(5)
     assert (line.said[1:], line.is_closed, known) == ([("retired", (5,))], True, set())
 
 
 def test_what_a_child_sees_since_a_fork_is_told_to_be_retired(ended: EndedConnection, line: Line) -> None:
-    ended.fork_begins()
-    ended.give_back(3)
+    ended.before_fork()
+    ended.return_lease(3)
     assert line.said == [("retired", (3,))]
 
 
 def test_a_child_says_nothing_of_what_its_parent_holds(
     ended: EndedConnection, line: Line, known: set[EndedConnection]
 ) -> None:
-    ended.forked()
+    ended.after_fork_in_child()
     assert (line.is_closed, known) == (True, set())
-    ended.give_back(3)
-    ended.give_back(5)
+    ended.return_lease(3)
+    ended.return_lease(5)
     assert line.said == []
 
 
 def test_a_word_that_does_not_get_through_is_said_by_the_end(ended: EndedConnection, line: Line) -> None:
     line.is_broken = True
-    ended.give_back(3)
-    ended.give_back(5)
+    ended.return_lease(3)
+    ended.return_lease(5)
     assert line.is_closed
 
 
 def test_only_what_is_held_of_the_stream_is_named(line: Line) -> None:
     one = EndedConnection(cast("Lifeline", line), (7, 1), "train", dict(HELD), ())
-    assert held_over("train") == [one]
-    assert held_over("other") == []
+    assert find_held_over("train") == [one]
+    assert find_held_over("other") == []
     for number in HELD:
-        one.give_back(number)
-    assert held_over("train") == []
+        one.return_lease(number)
+    assert find_held_over("train") == []
 
 
 def test_what_is_held_of_earlier_connections_counts_within_the_credit(ended: EndedConnection) -> None:
     handoff = Handoff(Cursor())
-    handoff.begin_connection()
-    handoff.welcome(2, [ended])
-    assert handoff.held() == [(0, 3), (0, 5)]
-    assert handoff.held_earlier() == 2
-    ended.give_back(3)
-    assert (handoff.held(), handoff.held_earlier()) == ([], 1)
-    handoff.begin_connection()
-    assert handoff.held_earlier() == 0
+    handoff.start_connection()
+    handoff.confirm_session(2, [ended])
+    assert handoff.list_blocking_batches() == [(0, 3), (0, 5)]
+    assert handoff.count_held_over() == 2
+    ended.return_lease(3)
+    assert (handoff.list_blocking_batches(), handoff.count_held_over()) == ([], 1)
+    handoff.start_connection()
+    assert handoff.count_held_over() == 0
 
 
 def test_one_process_may_hold_batches_of_so_many_ended_sessions_of_a_stream(
     line: Line, known: set[EndedConnection], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "HELD_OVER", known)
+    monkeypatch.setattr(module, "HELD_OVER_CONNECTIONS", known)
     for number in range(MAX_HELD_OVER):
         check_held_over("train")
         EndedConnection(cast("Lifeline", line), (7, number), "train", {0: (0, number)}, (), known)
@@ -122,5 +122,5 @@ def test_one_process_may_hold_batches_of_so_many_ended_sessions_of_a_stream(
     with pytest.raises(BatchesHeldError, match=f"of {MAX_HELD_OVER} subscriptions that have ended") as raised:
         check_held_over("train")
     assert raised.value.held == tuple((0, number) for number in range(MAX_HELD_OVER))
-    next(iter(known)).give_back(0)
+    next(iter(known)).return_lease(0)
     check_held_over("train")

@@ -17,7 +17,7 @@ from daemons import LIMIT_S, stream_config, wait_until, write_images
 
 import streamd
 from streamd.client import Stream
-from streamd.client.local import PrivateClient
+from streamd.client.local import LocalClient
 from streamd.errors import ConfigError, ConnectError
 
 SCRIPT = """
@@ -36,7 +36,7 @@ def config(tmp_path: Path) -> dict[str, object]:
 
 
 @pytest.fixture(scope="module")
-def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateClient]:
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalClient]:
     """One that no test changes, asked for with values of their libraries and with endpoints of its own."""
     folder = write_images(tmp_path_factory.mktemp("d") / "data", {"cat": 20, "dog": 12})
     source = {"kind": "folder", "path": folder}
@@ -81,7 +81,7 @@ def test_a_file_is_served_and_its_paths_are_relative_to_it(
         assert client.streams()["train"].samples == 32
 
 
-def test_paths_and_numbers_may_be_of_their_libraries_and_endpoints_do_not_count(lasting: PrivateClient) -> None:
+def test_paths_and_numbers_may_be_of_their_libraries_and_endpoints_do_not_count(lasting: LocalClient) -> None:
     assert {name: (spec.samples, spec.batch_size) for name, spec in lasting.streams().items()} == {"train": (32, 4)}
 
 
@@ -186,7 +186,7 @@ def test_a_signal_to_reload_finds_nothing_to_read_again_and_changes_nothing(
         assert client.streams() == before
 
 
-def test_a_forked_child_that_ends_does_not_end_the_daemon(lasting: PrivateClient) -> None:
+def test_a_forked_child_that_ends_does_not_end_the_daemon(lasting: LocalClient) -> None:
     child = os.fork()
     if not child:
         lasting.close()

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from streamd.client.ranks import from_environment
+from streamd.client.ranks import find_rank
 from streamd.errors import ConfigError
 
 TORCH = {"RANK": "3", "WORLD_SIZE": "8"}
@@ -36,11 +36,11 @@ def tf_config(kind: str, index: int, **cluster: int) -> dict[str, str]:
     ],
 )
 def test_every_launcher_is_understood(environ: dict[str, str], place: tuple[int, int]) -> None:
-    assert from_environment(environ) == place
+    assert find_rank(environ) == place
 
 
 def test_a_batch_script_outside_of_a_step_is_no_rank() -> None:
-    assert from_environment({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}) == (0, 1)
+    assert find_rank({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}) == (0, 1)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_batch_script_outside_of_a_step_is_no_rank() -> None:
     ids=["torchrun in srun", "mpirun in srun", "a shell of srun's", "one of a single"],
 )
 def test_the_launcher_that_another_has_started_knows_better(environ: dict[str, str], place: tuple[int, int]) -> None:
-    assert from_environment(environ) == place
+    assert find_rank(environ) == place
 
 
 @pytest.mark.parametrize(
@@ -73,12 +73,12 @@ def test_the_launcher_that_another_has_started_knows_better(environ: dict[str, s
 )
 def test_what_makes_no_sense_is_refused_with_the_variables(environ: dict[str, str], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        from_environment(environ)
+        find_rank(environ)
 
 
 def test_a_world_that_was_given_must_be_the_one_that_was_started() -> None:
-    assert from_environment(TORCH, world=8) == (3, 8)
+    assert find_rank(TORCH, world=8) == (3, 8)
     with pytest.raises(ConfigError, match=r'beside rank="auto", and here is a world of 8 \(RANK=3, WORLD_SIZE=8\)'):
-        from_environment(TORCH, world=4)
+        find_rank(TORCH, world=4)
     with pytest.raises(ConfigError, match=r"a world of 1 \(nothing in the environment\)"):
-        from_environment({}, world=2)
+        find_rank({}, world=2)

@@ -92,7 +92,7 @@ def test_every_sample_comes_once_in_order_in_batches_of_the_size_asked_for(sampl
     assert ids_of(batches) == list(range(samples))
     assert all(len(batch) <= size for batch in batches)
     assert source.booked == list(range(spec.batches))
-    assert len(batches) == BatchSplit.for_size(spec, size).spec.batches
+    assert len(batches) == BatchSplit.for_size(spec, size).trainer_spec.batches
     assert [batch.index for batch in batches] == list(range(len(batches)))
     for batch in batches:
         assert batch.images[:, 0, 0, 0].tolist() == [each % 256 for each in batch.sample_ids.tolist()]
@@ -172,17 +172,17 @@ def test_a_size_that_does_not_fit_is_refused_with_sizes_that_do(size: int) -> No
 
 def test_where_one_ranks_last_batch_is_short_every_rank_counts_as_many_steps() -> None:
     halves = BatchSplit.for_size(spec_of(40), 6)  # batches of 12, 12, 12 and 4: the last is one part, not two
-    assert [halves.steps([Segment(0, 2, rank, 2)]) for rank in (0, 1)] == [3, 3]
-    assert halves.steps([Segment(0, 1, 1, 2)]) == 2
-    assert halves.steps([Segment(0, 1, 0, 1), Segment(1, 3, 0, 1)]) == 7
-    assert halves.steps([Segment(0, 1, 2, 3)]) == 2
+    assert [halves.count_steps([Segment(0, 2, rank, 2)]) for rank in (0, 1)] == [3, 3]
+    assert halves.count_steps([Segment(0, 1, 1, 2)]) == 2
+    assert halves.count_steps([Segment(0, 1, 0, 1), Segment(1, 3, 0, 1)]) == 7
+    assert halves.count_steps([Segment(0, 1, 2, 3)]) == 2
     filled = BatchSplit.for_size(spec_of(40), 6, "pad")
-    assert [filled.steps([Segment(0, 2, rank, 2)]) for rank in (0, 1)] == [4, 4]
+    assert [filled.count_steps([Segment(0, 2, rank, 2)]) for rank in (0, 1)] == [4, 4]
 
 
 def of_rank(rank: int, split: BatchSplit) -> tuple[list[Batch], Rebatcher]:
     rebatcher = Rebatcher(split, rank, 2, 0)
-    return list(all_of(rebatcher, source_of(split.served, rank=rank, world=2))), rebatcher
+    return list(all_of(rebatcher, source_of(split.served_spec, rank=rank, world=2))), rebatcher
 
 
 def test_parts_that_another_rank_lacks_are_dropped_and_counted() -> None:
@@ -216,10 +216,10 @@ def test_text_of_rows_without_a_sample_is_empty() -> None:
 
 def test_the_trainers_spec_differs_in_nothing_but_the_size() -> None:
     served = spec_of(40)
-    seen = BatchSplit.for_size(served, 6).spec
+    seen = BatchSplit.for_size(served, 6).trainer_spec
     assert (seen.batch_size, seen.batches) == (6, 7)
     assert replace(seen, batch_size=served.batch_size, batches=served.batches) == served
-    assert BatchSplit.for_size(served, None).spec == served
+    assert BatchSplit.for_size(served, None).trainer_spec == served
 
 
 @settings(derandomize=True, deadline=None)
@@ -239,7 +239,7 @@ def test_the_steps_that_are_left_are_as_many_as_come_from_any_row_of_a_batch(
     told = []
     while True:
         base = len(source.booked)
-        told.append(rebatcher.steps_left(base, spec.batches - base))
+        told.append(rebatcher.count_steps_left(base, spec.batches - base))
         if source.next_of(rebatcher) is None:
             break
     assert told == list(range(len(told) - 1, -1, -1))
@@ -253,6 +253,6 @@ def test_all_ranks_have_as_many_steps_left(size: int, uneven: UnevenPolicy, step
     spec, world = spec_of(5 * B + 7), 2
     for rank in range(world):
         rebatcher = Rebatcher(BatchSplit.for_size(spec, size, uneven), rank, world, 0)
-        left = rebatcher.steps_left(0, 3)
+        left = rebatcher.count_steps_left(0, 3)
         mine = Source([batch_of(spec, index) for index in range(rank, 6, world)])
         assert sum(1 for _ in all_of(rebatcher, mine)) == left == steps, rank

@@ -7,7 +7,16 @@ from dataclasses import replace
 import pytest
 from talking import BOOT, HERE, NUMBER, SPEC, WISH, active, asking, deliver, failure, ready, welcome
 
-from streamd.client.session import Do, Greet, OfferReceipt, OpenSocket, ReceivedBatch, Say, Session, Unmap
+from streamd.client.session import (
+    AcceptWelcome,
+    ClientAction,
+    ClientSession,
+    DeliverReceipt,
+    DropMappings,
+    OpenSocket,
+    ReceivedBatch,
+    SendMessage,
+)
 from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.spec import Cursor, ImageSpec, OrderId, PixelId, Segment
 from streamd.errors import RefusedError, StreamChangedError, StreamStoppedError, TokenError
@@ -30,30 +39,33 @@ from streamd.limits import ANSWER_TIMEOUT_S, BACKOFF_MAX_S, BACKOFF_MIN_S
 
 
 def test_a_new_session_asks_for_a_socket_at_once() -> None:
-    session = Session(WISH)
+    session = ClientSession(WISH)
 
-    assert session.deadline() == 0.0
-    assert session.passed(0.0) == [OpenSocket()]
+    assert session.next_deadline_s() == 0.0
+    assert session.handle_deadline(0.0) == [OpenSocket()]
 
 
 def test_an_open_socket_is_used_to_subscribe_at_the_loops_cursor() -> None:
     cursor = Cursor(1, (Segment(0, 3, 0, 1),))
-    session = Session(WISH, SPEC)
+    session = ClientSession(WISH, SPEC)
 
-    said = session.opened(cursor, 5.0)
+    said = session.handle_opened(cursor, 5.0)
 
     wanted = Subscribe("train", 0, 1, 2, cursor, "drop", 8, "shared", "order", resuming=False, order=SPEC.order_facts)
-    assert said == [Say(EMPTY_HEADER, wanted)]
+    assert said == [SendMessage(EMPTY_HEADER, wanted)]
     assert session.state == "asking"
-    assert session.deadline() == 5.0 + ANSWER_TIMEOUT_S
+    assert session.next_deadline_s() == 5.0 + ANSWER_TIMEOUT_S
 
 
 def test_a_welcome_is_shown_and_answered_with_all_the_credit_it_gives() -> None:
     session = asking()
 
-    assert session.heard(HERE, welcome(6), 0.1) == [Greet(welcome(6)), Say(HERE, Progress(6, (), 0, 0))]
+    assert session.handle_message(HERE, welcome(6), 0.1) == [
+        AcceptWelcome(welcome(6)),
+        SendMessage(HERE, Progress(6, (), 0, 0)),
+    ]
     assert session.state == "active"
-    assert session.deadline() is None
+    assert session.next_deadline_s() is None
     assert session.spec == SPEC
     assert session.reconnects == 0
 
@@ -61,31 +73,31 @@ def test_a_welcome_is_shown_and_answered_with_all_the_credit_it_gives() -> None:
 def test_a_fatal_refusal_ends_it_with_the_daemons_words() -> None:
     session = asking()
 
-    error = failure(session.heard(EMPTY_HEADER, Refused("memory", "too large"), 0.1))
+    error = failure(session.handle_message(EMPTY_HEADER, Refused("memory", "too large"), 0.1))
 
     assert type(error) is RefusedError
     assert str(error) == "too large"
     assert session.state == "over"
-    assert session.deadline() is None
+    assert session.next_deadline_s() is None
 
 
 def test_a_refused_token_is_a_token_error() -> None:
-    assert type(failure(asking().heard(EMPTY_HEADER, Refused("token", "another order"), 0.1))) is TokenError
+    assert type(failure(asking().handle_message(EMPTY_HEADER, Refused("token", "another order"), 0.1))) is TokenError
 
 
 def test_a_refusal_for_now_is_asked_again_no_sooner_than_told() -> None:
     session = asking()
 
-    assert session.heard(EMPTY_HEADER, Refused("memory", "later", 0.5), 10.0) == []
+    assert session.handle_message(EMPTY_HEADER, Refused("memory", "later", 0.5), 10.0) == []
     assert session.state == "away"
-    assert session.deadline() == 10.5
-    assert session.passed(10.5) == [OpenSocket()]
+    assert session.next_deadline_s() == 10.5
+    assert session.handle_deadline(10.5) == [OpenSocket()]
 
 
 def test_a_refusal_while_active_is_a_stale_frame() -> None:
     session = active()
 
-    assert session.heard(FrameHeader(BOOT, 0, 0), Refused("memory", "no"), 1.0) == []
+    assert session.handle_message(FrameHeader(BOOT, 0, 0), Refused("memory", "no"), 1.0) == []
     assert session.state == "active"
     assert session.stale_frames == 1
 
@@ -95,51 +107,51 @@ def test_a_refusal_while_active_is_a_stale_frame() -> None:
 
 def test_a_subscription_without_an_answer_is_given_up_and_tried_again() -> None:
     session = asking()
-    due_s = session.deadline()
+    due_s = session.next_deadline_s()
     assert due_s is not None
 
-    assert session.passed(due_s) == []
+    assert session.handle_deadline(due_s) == []
 
     assert session.state == "away"
-    assert session.deadline() == due_s + BACKOFF_MIN_S
+    assert session.next_deadline_s() == due_s + BACKOFF_MIN_S
 
 
 def test_the_pause_doubles_up_to_its_bound_and_is_reset_by_a_batch_and_not_by_a_welcome() -> None:
-    session = Session(WISH)
+    session = ClientSession(WISH)
     pauses = []
     for attempt in range(8):
-        session.opened(Cursor(), 100.0 * attempt)
-        session.lost(100.0 * attempt)
-        pauses.append((session.deadline() or 0.0) - 100.0 * attempt)
+        session.handle_opened(Cursor(), 100.0 * attempt)
+        session.handle_lost(100.0 * attempt)
+        pauses.append((session.next_deadline_s() or 0.0) - 100.0 * attempt)
 
     assert pauses == pytest.approx([min(BACKOFF_MIN_S * 2**power, BACKOFF_MAX_S) for power in range(8)])
-    session.opened(Cursor(), 0.0)
-    session.heard(HERE, welcome(), 0.0)
-    session.lost(0.0)
-    assert session.deadline() == BACKOFF_MAX_S
-    session.opened(Cursor(), 0.0)
-    session.heard(HERE, welcome(), 0.0)
+    session.handle_opened(Cursor(), 0.0)
+    session.handle_message(HERE, welcome(), 0.0)
+    session.handle_lost(0.0)
+    assert session.next_deadline_s() == BACKOFF_MAX_S
+    session.handle_opened(Cursor(), 0.0)
+    session.handle_message(HERE, welcome(), 0.0)
     deliver(session, 0, 0, 0)
-    session.lost(0.0)
-    assert session.deadline() == BACKOFF_MIN_S
+    session.handle_lost(0.0)
+    assert session.next_deadline_s() == BACKOFF_MIN_S
 
 
 def test_a_loss_heard_of_twice_is_one_loss() -> None:
     session = active()
-    session.lost(10.0)
+    session.handle_lost(10.0)
 
-    assert session.lost(10.01) == []
-    assert session.deadline() == 10.0 + BACKOFF_MIN_S
+    assert session.handle_lost(10.01) == []
+    assert session.next_deadline_s() == 10.0 + BACKOFF_MIN_S
 
 
 def test_after_a_loss_it_resumes_with_the_order_it_knows_at_the_loops_own_cursor() -> None:
     session = active()
     deliver(session, 0, 0, 0)
-    session.lost(1.0)
+    session.handle_lost(1.0)
 
-    (said,) = session.opened(Cursor(0, (Segment(0, 1, 0, 1),)), 2.0)
+    (said,) = session.handle_opened(Cursor(0, (Segment(0, 1, 0, 1),)), 2.0)
 
-    assert isinstance(said, Say)
+    assert isinstance(said, SendMessage)
     assert isinstance(said.message, Subscribe)
     assert said.message.resuming
     assert said.message.order_id == "order"
@@ -150,11 +162,11 @@ def test_a_new_connection_counts_deliveries_from_zero_at_the_cursor() -> None:
     session = active()
     for index in range(3):
         deliver(session, index, 0, index)
-    session.lost(1.0)
-    session.opened(Cursor(0, (Segment(0, 2, 0, 1),)), 2.0)
-    session.heard(FrameHeader(BOOT + 1, NUMBER, 0), welcome(), 2.0)
+    session.handle_lost(1.0)
+    session.handle_opened(Cursor(0, (Segment(0, 2, 0, 1),)), 2.0)
+    session.handle_message(FrameHeader(BOOT + 1, NUMBER, 0), welcome(), 2.0)
 
-    offered = session.heard(FrameHeader(BOOT + 1, NUMBER, 0), ready(0, 2), 2.0)
+    offered = session.handle_message(FrameHeader(BOOT + 1, NUMBER, 0), ready(0, 2), 2.0)
 
     assert offered == [ReceivedBatch(0, ready(0, 2))]
     assert session.reconnects == 1
@@ -162,10 +174,10 @@ def test_a_new_connection_counts_deliveries_from_zero_at_the_cursor() -> None:
 
 def test_a_running_stream_of_which_the_daemon_has_another_order_has_changed() -> None:
     session = active()
-    session.lost(1.0)
-    session.opened(Cursor(), 2.0)
+    session.handle_lost(1.0)
+    session.handle_opened(Cursor(), 2.0)
 
-    error = failure(session.heard(EMPTY_HEADER, Refused("token", "another order"), 2.0))
+    error = failure(session.handle_message(EMPTY_HEADER, Refused("token", "another order"), 2.0))
 
     assert type(error) is StreamChangedError
     assert str(error) == "another order"
@@ -173,21 +185,23 @@ def test_a_running_stream_of_which_the_daemon_has_another_order_has_changed() ->
 
 
 def test_a_running_stream_that_the_daemon_does_not_serve_any_more_has_changed() -> None:
-    session = Session(WISH, SPEC, resuming=True)
-    session.opened(Cursor(), 2.0)
+    session = ClientSession(WISH, SPEC, resuming=True)
+    session.handle_opened(Cursor(), 2.0)
 
-    assert type(failure(session.heard(EMPTY_HEADER, Refused("unknown", "no stream"), 2.0))) is StreamChangedError
+    assert (
+        type(failure(session.handle_message(EMPTY_HEADER, Refused("unknown", "no stream"), 2.0))) is StreamChangedError
+    )
 
 
 def test_a_stream_that_would_be_misread_is_left_with_what_differs() -> None:
     session = active()
-    session.lost(1.0)
-    session.opened(Cursor(), 2.0)
+    session.handle_lost(1.0)
+    session.handle_opened(Cursor(), 2.0)
     other = replace(SPEC, image=ImageSpec(16, 8, 3), normalize="unit", pixel_id=PixelId("other"))
 
-    goodbye, *fail = session.heard(HERE, welcome(spec=other), 2.0)
+    goodbye, *fail = session.handle_message(HERE, welcome(spec=other), 2.0)
 
-    assert goodbye == Say(HERE, Goodbye())
+    assert goodbye == SendMessage(HERE, Goodbye())
     assert type(failure(fail)) is StreamChangedError
     assert "stream 'train' changed in image, normalize; subscribe again" in str(failure(fail))
     assert session.state == "over"
@@ -195,30 +209,30 @@ def test_a_stream_that_would_be_misread_is_left_with_what_differs() -> None:
 
 def test_other_pixels_alone_are_accepted_and_kept() -> None:
     session = active()
-    session.lost(1.0)
-    session.opened(Cursor(), 2.0)
+    session.handle_lost(1.0)
+    session.handle_opened(Cursor(), 2.0)
     other = replace(SPEC, pixel_id=PixelId("other"))
 
-    assert session.heard(HERE, welcome(spec=other), 2.0)[0] == Greet(welcome(spec=other))
+    assert session.handle_message(HERE, welcome(spec=other), 2.0)[0] == AcceptWelcome(welcome(spec=other))
     assert session.spec == other
 
 
 def test_what_was_served_to_who_asked_first_must_be_what_is_served_now() -> None:
     saved = replace(SPEC, order_id=OrderId("saved"))
-    session = Session(WISH, saved)
-    (said,) = session.opened(Cursor(), 0.0)
-    assert isinstance(said, Say)
+    session = ClientSession(WISH, saved)
+    (said,) = session.handle_opened(Cursor(), 0.0)
+    assert isinstance(said, SendMessage)
     assert isinstance(said.message, Subscribe)
     assert (said.message.order_id, said.message.order) == ("saved", saved.order_facts)
-    assert type(failure(session.heard(HERE, welcome(), 0.0)[1:])) is StreamChangedError
+    assert type(failure(session.handle_message(HERE, welcome(), 0.0)[1:])) is StreamChangedError
 
 
 @pytest.mark.parametrize("header", [FrameHeader(BOOT + 1, NUMBER, 0), FrameHeader(BOOT, NUMBER + 1, 0), EMPTY_HEADER])
 def test_frames_of_another_boot_or_session_are_dropped_and_counted(header: FrameHeader) -> None:
     session = active()
 
-    assert session.heard(header, ready(0, 0), 1.0) == []
-    assert session.heard(header, Stopped("old news", changed=False), 1.0) == []
+    assert session.handle_message(header, ready(0, 0), 1.0) == []
+    assert session.handle_message(header, Stopped("old news", changed=False), 1.0) == []
     assert session.stale_frames == 2
     assert session.state == "active"
     assert deliver(session, 0, 0, 0) == [ReceivedBatch(0, ready(0, 0))]
@@ -226,7 +240,7 @@ def test_frames_of_another_boot_or_session_are_dropped_and_counted(header: Frame
 
 def test_frames_that_come_while_away_or_before_the_welcome_are_dropped() -> None:
     lost = active()
-    lost.lost(1.0)
+    lost.handle_lost(1.0)
     fresh = asking()
 
     assert deliver(lost, 0, 0, 0) == deliver(fresh, 0, 0, 0) == []
@@ -236,9 +250,9 @@ def test_frames_that_come_while_away_or_before_the_welcome_are_dropped() -> None
 def test_a_draining_daemon_is_left_and_looked_for_again() -> None:
     session = active()
 
-    assert session.heard(HERE, Draining(), 4.0) == []
+    assert session.handle_message(HERE, Draining(), 4.0) == []
     assert session.state == "away"
-    assert session.deadline() == 4.0 + BACKOFF_MIN_S
+    assert session.next_deadline_s() == 4.0 + BACKOFF_MIN_S
 
 
 # --- receipts, slots, ends
@@ -247,19 +261,21 @@ def test_a_draining_daemon_is_left_and_looked_for_again() -> None:
 def test_a_receipt_is_passed_on_and_its_comparison_told() -> None:
     session = active()
 
-    assert session.heard(HERE, ReceiptDue(0, "ab", 0), 1.0) == [OfferReceipt(ReceiptDue(0, "ab", 0))]
+    assert session.handle_message(HERE, ReceiptDue(0, "ab", 0), 1.0) == [DeliverReceipt(ReceiptDue(0, "ab", 0))]
     timing = EpochTiming(0, 43.0, 2.0, "none", BatchSupply())
-    assert session.checked(0, "ab", ok=True, timing=timing) == [Say(HERE, ReceiptSeen(0, "ab", True, timing))]
+    assert session.report_epoch(0, "ab", ok=True, timing=timing) == [
+        SendMessage(HERE, ReceiptSeen(0, "ab", True, timing))
+    ]
 
 
 def test_slots_that_are_over_are_unmapped() -> None:
-    assert active().heard(HERE, SlotsGone((4, 5)), 1.0) == [Unmap((4, 5))]
+    assert active().handle_message(HERE, SlotsGone((4, 5)), 1.0) == [DropMappings((4, 5))]
 
 
 def test_what_belongs_to_no_subscription_is_passed_over() -> None:
     session = active()
 
-    assert session.heard(HERE, Streams({}), 1.0) == []
+    assert session.handle_message(HERE, Streams({}), 1.0) == []
     assert session.state == "active"
 
 
@@ -267,7 +283,7 @@ def test_what_belongs_to_no_subscription_is_passed_over() -> None:
 def test_a_stopped_stream_ends_the_session_with_the_reason(changed: bool, error: type[Exception]) -> None:
     session = active()
 
-    raised = failure(session.heard(HERE, Stopped("the disk is gone", changed), 1.0))
+    raised = failure(session.handle_message(HERE, Stopped("the disk is gone", changed), 1.0))
 
     assert type(raised) is error
     assert str(raised) == "the disk is gone"
@@ -277,38 +293,38 @@ def test_a_stopped_stream_ends_the_session_with_the_reason(changed: bool, error:
 def test_closing_says_goodbye_once() -> None:
     session = active()
 
-    assert session.closed() == [Say(HERE, Goodbye())]
-    assert session.closed() == []
-    assert session.deadline() is None
+    assert session.close_session() == [SendMessage(HERE, Goodbye())]
+    assert session.close_session() == []
+    assert session.next_deadline_s() is None
 
 
 def test_a_session_that_is_over_stays_over() -> None:
     session = active()
-    session.closed()
+    session.close_session()
 
-    assert session.lost(1.0) == session.passed(1.0) == deliver(session, 0, 0, 0) == []
-    assert session.released([0], 1, 0, 1.0) == []
+    assert session.handle_lost(1.0) == session.handle_deadline(1.0) == deliver(session, 0, 0, 0) == []
+    assert session.handle_released([0], 1, 0, 1.0) == []
     assert session.state == "over"
-    assert session.deadline() is None
+    assert session.next_deadline_s() is None
 
 
 def test_who_waits_for_company_says_for_whom_until_the_first_batch_and_never_waits_for_it_again() -> None:
     session = asking(replace(WISH, together=3))
-    assert session.awaited() == ""
-    session.heard(HERE, welcome(), 0.0)
-    assert session.awaited() == "3 trainers of stream 'train'"
-    session.lost(1.0)
-    assert said_wish(session.opened(Cursor(), 2.0)).together == 3
-    session.heard(HERE, welcome(), 2.0)
+    assert session.describe_awaited() == ""
+    session.handle_message(HERE, welcome(), 0.0)
+    assert session.describe_awaited() == "3 trainers of stream 'train'"
+    session.handle_lost(1.0)
+    assert said_wish(session.handle_opened(Cursor(), 2.0)).together == 3
+    session.handle_message(HERE, welcome(), 2.0)
     deliver(session, 0, 0, 0)
-    assert session.awaited() == ""
-    session.lost(3.0)
+    assert session.describe_awaited() == ""
+    session.handle_lost(3.0)
     for cursor in (Cursor().after_step(0, 1), Cursor().after_step(0, 1)):
-        assert said_wish(session.opened(cursor, 4.0)).together == 0
+        assert said_wish(session.handle_opened(cursor, 4.0)).together == 0
 
 
-def said_wish(what: list[Do]) -> Subscribe:
+def said_wish(what: list[ClientAction]) -> Subscribe:
     (say,) = what
-    assert isinstance(say, Say)
+    assert isinstance(say, SendMessage)
     assert isinstance(say.message, Subscribe)
     return say.message

@@ -5,44 +5,44 @@ from __future__ import annotations
 import pytest
 from talking import HERE, SPEC, active, asking, deliver, told
 
-from streamd.client.session import Lent, OpenSocket, Say, Session
+from streamd.client.session import ChangeCredit, ClientSession, OpenSocket, SendMessage
 from streamd.ipc.frames import FrameHeader
 from streamd.ipc.messages import CreditNow, NoSession, Ping, Pong, ReceiptDue
 from streamd.limits import ANSWER_TIMEOUT_S, BACKOFF_MIN_S, SILENCE_S
 
 
-def pinged(session: Session, now_s: float = 20.0) -> Session:
-    assert Say(HERE, Ping()) in session.ask(now_s)
+def pinged(session: ClientSession, now_s: float = 20.0) -> ClientSession:
+    assert SendMessage(HERE, Ping()) in session.ping_daemon(now_s)
     return session
 
 
 def test_a_ping_follows_all_that_there_was_to_tell() -> None:
     session = active()
     deliver(session, 0, 0, 0)
-    session.released([0], 1, 0, 1.0)
+    session.handle_released([0], 1, 0, 1.0)
 
-    said = session.ask(SILENCE_S)
+    said = session.ping_daemon(SILENCE_S)
 
     (progress,) = told(said)
     assert (progress.upto, progress.released) == (9, (0,))
-    assert said[-1] == Say(HERE, Ping())
-    assert session.deadline() == SILENCE_S + ANSWER_TIMEOUT_S
+    assert said[-1] == SendMessage(HERE, Ping())
+    assert session.next_deadline_s() == SILENCE_S + ANSWER_TIMEOUT_S
 
 
 def test_it_asks_once_at_a_time_and_only_within_a_session() -> None:
-    assert asking().ask(1.0) == []
-    assert pinged(active()).ask(21.0) == []
+    assert asking().ping_daemon(1.0) == []
+    assert pinged(active()).ping_daemon(21.0) == []
 
 
 def test_without_an_answer_in_time_the_session_begins_anew() -> None:
     session = pinged(active(), 20.0)
-    due_s = session.deadline()
+    due_s = session.next_deadline_s()
     assert due_s == 20.0 + ANSWER_TIMEOUT_S
 
-    assert session.passed(due_s) == []
+    assert session.handle_deadline(due_s) == []
     assert session.state == "away"
-    assert session.deadline() == due_s + BACKOFF_MIN_S
-    assert session.passed(due_s + BACKOFF_MIN_S) == [OpenSocket()]
+    assert session.next_deadline_s() == due_s + BACKOFF_MIN_S
+    assert session.handle_deadline(due_s + BACKOFF_MIN_S) == [OpenSocket()]
 
 
 def test_an_answer_that_agrees_ends_the_matter() -> None:
@@ -50,10 +50,10 @@ def test_an_answer_that_agrees_ends_the_matter() -> None:
     deliver(session, 0, 0, 0)
     pinged(session)
 
-    assert session.heard(HERE, Pong(1, 8, 0, 0), 21.0) == []
+    assert session.handle_message(HERE, Pong(1, 8, 0, 0), 21.0) == []
     assert session.state == "active"
-    assert session.deadline() is None
-    assert Say(HERE, Ping()) in session.ask(30.0)
+    assert session.next_deadline_s() is None
+    assert SendMessage(HERE, Ping()) in session.ping_daemon(30.0)
 
 
 def test_a_stream_that_waits_for_its_data_is_told_by_the_answer_until_another_one() -> None:
@@ -61,17 +61,17 @@ def test_a_stream_that_waits_for_its_data_is_told_by_the_answer_until_another_on
     deliver(session, 0, 0, 0)
     for paused, awaited in ((True, "the data of stream 'train'"), (False, "")):
         pinged(session)
-        assert session.heard(HERE, Pong(1, 8, 0, 0, paused), 21.0) == []
-        assert session.awaited() == awaited
+        assert session.handle_message(HERE, Pong(1, 8, 0, 0, paused), 21.0) == []
+        assert session.describe_awaited() == awaited
 
 
 def test_what_was_told_after_the_ping_is_no_disagreement() -> None:
     session = active()
     deliver(session, 0, 0, 0)
     pinged(session)
-    session.released([0], 1, 0, 20.1)
+    session.handle_released([0], 1, 0, 20.1)
 
-    session.heard(HERE, Pong(1, 8, 0, 0), 21.0)
+    session.handle_message(HERE, Pong(1, 8, 0, 0), 21.0)
 
     assert session.state == "active"
 
@@ -84,10 +84,10 @@ def test_what_was_told_after_the_ping_is_no_disagreement() -> None:
 def test_whatever_only_one_side_knows_of_makes_it_begin_anew(pong: Pong) -> None:
     session = active()
     deliver(session, 0, 0, 0)
-    session.heard(HERE, ReceiptDue(0, "digest", 0), 2.0)
+    session.handle_message(HERE, ReceiptDue(0, "digest", 0), 2.0)
     pinged(session)
 
-    assert session.heard(HERE, pong, 21.0) == []
+    assert session.handle_message(HERE, pong, 21.0) == []
 
     assert session.state == "away"
     assert session.gaps == 1
@@ -96,7 +96,7 @@ def test_whatever_only_one_side_knows_of_makes_it_begin_anew(pong: Pong) -> None
 def test_an_answer_for_another_session_counts_as_stale() -> None:
     session = pinged(active())
 
-    session.heard(FrameHeader(HERE.boot, HERE.session + 1, 0), Pong(5, 5, 5, 5), 21.0)
+    session.handle_message(FrameHeader(HERE.boot, HERE.session + 1, 0), Pong(5, 5, 5, 5), 21.0)
 
     assert session.state == "active"
     assert session.stale_frames == 1
@@ -105,17 +105,17 @@ def test_an_answer_for_another_session_counts_as_stale() -> None:
 def test_a_daemon_that_knows_no_such_session_is_asked_for_another() -> None:
     session = active()
 
-    assert session.heard(HERE, NoSession(), 3.0) == []
+    assert session.handle_message(HERE, NoSession(), 3.0) == []
 
     assert session.state == "away"
 
 
 def test_a_new_connection_owes_nothing_to_a_question_of_the_last() -> None:
     session = pinged(active())
-    session.lost(21.0)
-    session.opened(session._cursor, 22.0)
+    session.handle_lost(21.0)
+    session.handle_opened(session._cursor, 22.0)
 
-    assert session.deadline() == 22.0 + ANSWER_TIMEOUT_S
+    assert session.next_deadline_s() == 22.0 + ANSWER_TIMEOUT_S
     assert session.spec == SPEC
 
 
@@ -124,11 +124,11 @@ def test_what_a_forked_child_may_see_is_told_with_the_release() -> None:
     deliver(session, 0, 0, 0)
     deliver(session, 1, 0, 1)
 
-    (progress,) = told(session.released([0, 1], 2, 0, 1.0, [1]))
+    (progress,) = told(session.handle_released([0, 1], 2, 0, 1.0, [1]))
     assert (progress.released, progress.retired) == ((0, 1), (1,))
 
     deliver(session, 2, 0, 2)
-    (progress,) = told(session.released([2], 3, 0, 2.0))
+    (progress,) = told(session.handle_released([2], 3, 0, 2.0))
     assert progress.retired == ()
 
 
@@ -137,13 +137,13 @@ def test_another_credit_counts_from_now_on_and_what_was_granted_stays_granted() 
     for number in range(3):
         deliver(session, number, 0, number)
 
-    shrunk = session.heard(HERE, CreditNow(2), 2.0)
-    assert shrunk[0] == Lent(2)
+    shrunk = session.handle_message(HERE, CreditNow(2), 2.0)
+    assert shrunk[0] == ChangeCredit(2)
     assert told(shrunk)[0].upto == 8
 
-    (progress,) = told(session.released([0], 3, 0, 3.0))
+    (progress,) = told(session.handle_released([0], 3, 0, 3.0))
     assert (progress.upto, progress.released) == (8, (0,))
 
-    grown = session.heard(HERE, CreditNow(9), 4.0)
-    assert grown[0] == Lent(9)
+    grown = session.handle_message(HERE, CreditNow(9), 4.0)
+    assert grown[0] == ChangeCredit(9)
     assert told(grown)[0].upto == 10

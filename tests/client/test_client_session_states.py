@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from talking import SPEC
 
-from streamd.client.session import Do, OpenSocket, ReceivedBatch, Say, Session, Wish
+from streamd.client.session import ClientAction, ClientSession, OpenSocket, ReceivedBatch, SendMessage, Subscription
 from streamd.core.spec import Cursor
 from streamd.ipc.frames import FrameHeader
 from streamd.ipc.messages import BatchReady, DaemonMessage, Goodbye, NoSession, Ping, Pong, Progress, Subscribe, Welcome
@@ -45,7 +45,7 @@ class Talk(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.session = Session(Wish("train", 0, 1, None, "drop", CREDIT, "shared"))
+        self.session = ClientSession(Subscription("train", 0, 1, None, "drop", CREDIT, "shared"))
         self.now_s = 0.0
         self.place = 0
         self.cursor = Cursor()
@@ -68,14 +68,14 @@ class Talk(RuleBasedStateMachine):
 
     # --- the client
 
-    def do(self, what: list[Do]) -> None:
+    def do(self, what: list[ClientAction]) -> None:
         for do in what:
             match do:
                 case OpenSocket():
                     self.asked, self.here, self.pong = None, None, None
                     self.inbox, self.held, self.given, self.taken = [], [], Counter(), 0
-                    self.do(self.session.opened(self.cursor, self.now_s))
-                case Say(header, message):
+                    self.do(self.session.handle_opened(self.cursor, self.now_s))
+                case SendMessage(header, message):
                     self.hear(header, message)
                 case ReceivedBatch(number, batch):
                     self.see(number, batch)
@@ -118,7 +118,7 @@ class Talk(RuleBasedStateMachine):
         number = self.held.pop(at % len(self.held))
         if self.session.state == "active":
             self.given[number] += 1
-        self.do(self.session.released([number], self.taken, 0, self.now_s))
+        self.do(self.session.handle_released([number], self.taken, 0, self.now_s))
 
     @rule(some=some, back=st.integers(0, CREDIT))
     @precondition(lambda self: self.speakers)
@@ -134,18 +134,18 @@ class Talk(RuleBasedStateMachine):
     @rule(time_s=st.sampled_from([0.001, 0.1, 1.0, 6.0]))
     def pass_time(self, time_s: float) -> None:
         self.now_s += time_s
-        due_s = self.session.deadline()
+        due_s = self.session.next_deadline_s()
         if due_s is not None and due_s <= self.now_s:
-            self.do(self.session.passed(self.now_s))
+            self.do(self.session.handle_deadline(self.now_s))
 
     @rule()
     def ask(self) -> None:
-        self.do(self.session.ask(self.now_s))
+        self.do(self.session.ping_daemon(self.now_s))
 
     @rule(now=seldom, back=st.booleans())
     def break_connection(self, now: bool, back: bool) -> None:
         if now:
-            self.do(self.session.lost(self.now_s))
+            self.do(self.session.handle_lost(self.now_s))
         if now and back:
             self.pass_time(6.0)
             self.welcome()
@@ -153,7 +153,7 @@ class Talk(RuleBasedStateMachine):
     # --- the daemon
 
     def say(self, speaker: Speaker, message: DaemonMessage, number: int = 0) -> None:
-        self.do(self.session.heard(FrameHeader(speaker.boot, speaker.number, number), message, self.now_s))
+        self.do(self.session.handle_message(FrameHeader(speaker.boot, speaker.number, number), message, self.now_s))
 
     @rule()
     def welcome(self) -> None:

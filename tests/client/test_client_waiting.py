@@ -11,7 +11,7 @@ import pytest
 from streamd.client import waiting as module
 from streamd.client.handoff import Handoff
 from streamd.client.session import ReceivedBatch
-from streamd.client.waiting import WaitPolicy, say
+from streamd.client.waiting import WaitPolicy, print_line
 from streamd.core.spec import Cursor
 from streamd.errors import BatchesHeldError, ConnectError
 from streamd.ipc.messages import BatchReady
@@ -38,8 +38,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def served_handoff(credit: int = 2) -> Handoff:
     handoff = Handoff(Cursor())
-    handoff.begin_connection()
-    handoff.welcome(credit)
+    handoff.start_connection()
+    handoff.confirm_session(credit)
     return handoff
 
 
@@ -50,9 +50,9 @@ def nobody_asks() -> None:
 def hold(handoff: Handoff, count: int) -> None:
     cursor = Cursor(3)
     for index in range(count):
-        handoff.offer([ReceivedBatch(index, BatchReady(3, index, 1, 7, 64, inline=False), 1)])
+        handoff.put_batches([ReceivedBatch(index, BatchReady(3, index, 1, 7, 64, inline=False), 1)])
         cursor = cursor.after_step(0, 1)
-        handoff.take(cursor, 0)
+        handoff.take_batch(cursor, 0)
 
 
 def test_a_daemon_that_is_there_but_slow_never_exhausts_patience_and_is_asked_for_a_sign_of_life(clock: Clock) -> None:
@@ -68,7 +68,7 @@ def test_patience_counts_from_when_the_daemon_went_away(clock: Clock) -> None:
     handoff = served_handoff()
     waiting = WaitPolicy(handoff, ENDPOINT, 2.0, nobody_asks)
     clock.now_s += 10
-    handoff.away()
+    handoff.mark_away()
     assert waiting.next_wait_s() == pytest.approx(2.0)
     clock.now_s += 1.5
     waiting.check()
@@ -80,7 +80,7 @@ def test_patience_counts_from_when_the_daemon_went_away(clock: Clock) -> None:
 
 def test_what_the_daemon_was_away_before_the_wait_does_not_count(clock: Clock) -> None:
     handoff = served_handoff()
-    handoff.away()
+    handoff.mark_away()
     clock.now_s += 50
     waiting = WaitPolicy(handoff, ENDPOINT, 2.0, nobody_asks)
     assert waiting.next_wait_s() == pytest.approx(2.0)
@@ -91,7 +91,7 @@ def test_without_patience_a_line_every_30_s_says_that_the_daemon_is_away(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     handoff = served_handoff()
-    handoff.away()
+    handoff.mark_away()
     waiting = WaitPolicy(handoff, ENDPOINT, None, nobody_asks)
     for _ in range(7):
         clock.now_s += 10
@@ -104,8 +104,8 @@ def test_a_daemon_that_puts_a_stream_off_is_not_said_to_be_away(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     handoff = served_handoff()
-    handoff.away()
-    waiting = WaitPolicy(handoff, ENDPOINT, None, nobody_asks, put_off=lambda: "20 sessions are open")
+    handoff.mark_away()
+    waiting = WaitPolicy(handoff, ENDPOINT, None, nobody_asks, describe_refusal=lambda: "20 sessions are open")
     clock.now_s += 30
     waiting.check()
     said = "streamd: the daemon has put this stream off for 30 s: 20 sessions are open; still waiting\n"
@@ -158,7 +158,7 @@ def test_a_batch_given_back_in_time_ends_the_matter(clock: Clock) -> None:
     hold(handoff, 2)
     waiting = WaitPolicy(handoff, ENDPOINT, None, nobody_asks)
     waiting.check()
-    handoff.returned(1, [1])
+    handoff.release_leases(1, [1])
     clock.now_s += 10
     waiting.check()
     assert waiting.next_wait_s() == SILENCE_S
@@ -176,4 +176,4 @@ def test_a_terminal_that_is_gone_ends_no_trainer(monkeypatch: pytest.MonkeyPatch
         assert stream is not None
         stream.close()
     monkeypatch.setattr(sys, "stderr", stream)
-    say("still waiting")
+    print_line("still waiting")

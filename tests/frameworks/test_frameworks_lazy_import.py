@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from streamd.errors import MissingExtraError
-from streamd.frameworks.lazy_import import load
+from streamd.frameworks.lazy_import import import_library
 
 
 def test_a_library_that_is_there_is_given() -> None:
-    assert load("numpy", "train", "a test") is np
+    assert import_library("numpy", "train", "a test") is np
 
 
 def test_what_a_library_lacks_itself_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "half_installed.py").write_text("import not_installed_at_all")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(MissingExtraError, match=r"^drawing needs not_installed_at_all, .*'streamd\[serve\]'$"):
-        load("half_installed", "serve", "drawing")
+        import_library("half_installed", "serve", "drawing")

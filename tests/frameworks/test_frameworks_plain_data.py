@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamd.frameworks.plain_data import Look, Packer, UnkeptError, unpack
+from streamd.frameworks.plain_data import DataPacker, UnkeptError, ValueSnapshot, unpack_value
 from streamd.limits import MAX_NESTING
 
 
 def through_json(value: Any) -> Any:
-    packer = Packer(math)
-    return unpack(json.loads(json.dumps(packer.pack(value))), packer.arrays, math)
+    packer = DataPacker(math)
+    return unpack_value(json.loads(json.dumps(packer.pack_value(value))), packer.arrays, math)
 
 
 @pytest.mark.parametrize(
@@ -47,9 +47,9 @@ def test_plain_data_comes_back_of_its_own_type(value: Any) -> None:
 
 def test_arrays_come_back_as_ones_own() -> None:
     weights = [np.arange(3, dtype=np.float16), np.array([[True], [False]])]
-    packer = Packer(math)
-    packed = packer.pack(weights)
-    back = unpack(packed, packer.arrays, math)
+    packer = DataPacker(math)
+    packed = packer.pack_value(weights)
+    back = unpack_value(packed, packer.arrays, math)
     back[0][0] = 9
     assert weights[0].tolist() == [0, 1, 2]
     np.testing.assert_array_equal(back[1], weights[1])
@@ -65,7 +65,7 @@ def test_what_lies_deep_comes_back_and_what_has_no_end_is_not_kept(kind: Callabl
     endless += [kind(endless), endless]
     for value in (kind(deep), endless):
         with pytest.raises(UnkeptError, match="without end or 64 levels deep"):
-            Packer(math).pack(value)
+            DataPacker(math).pack_value(value)
 
 
 def test_not_a_number_stays_one() -> None:
@@ -79,7 +79,7 @@ def test_not_a_number_stays_one() -> None:
 )
 def test_what_is_no_plain_data_is_refused(value: Any) -> None:
     with pytest.raises(UnkeptError):
-        Packer(math).pack(value)
+        DataPacker(math).pack_value(value)
 
 
 @pytest.mark.parametrize(
@@ -98,11 +98,11 @@ def test_what_is_no_plain_data_is_refused(value: Any) -> None:
     ],
 )
 def test_a_value_looks_the_same_when_it_is_of_the_same_bits(one: Any, other: Any, same: bool) -> None:
-    assert Look.at(one, math).same(Look.at(other, math)) is same
+    assert ValueSnapshot.from_value(one, math).is_same_value(ValueSnapshot.from_value(other, math)) is same
 
 
 def test_a_change_in_place_is_seen_in_what_is_plain_data() -> None:
     history: dict[str, list[Any]] = {"loss": [np.zeros(2)]}
-    before = Look.at(history, math)
+    before = ValueSnapshot.from_value(history, math)
     history["loss"][0][1] = 1
-    assert not before.same(Look.at(history, math))
+    assert not before.is_same_value(ValueSnapshot.from_value(history, math))

@@ -17,7 +17,7 @@ from lent_arrays import Lender, address
 
 import streamd
 from streamd.errors import MissingExtraError
-from streamd.frameworks.lazy_import import load
+from streamd.frameworks.lazy_import import import_library
 from streamd.frameworks.tensorflow import tensor
 
 Images = np.ndarray[Any, Any]
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.train
 
 
 def tensorflow() -> Any:
-    return load("tensorflow", "train", "a test")
+    return import_library("tensorflow", "train", "a test")
 
 
 def place(aliased: Any) -> int:

@@ -40,7 +40,7 @@ def test_a_seed_tells_its_story(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_broken_promise_is_an_exit_status(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Handoff, "fork_begins", lambda _: None)
+    monkeypatch.setattr(Handoff, "before_fork", lambda _: None)
     seed = next(seed for seed in range(300) if Simulation(seed).run().broken)
 
     assert simulate.main(["--seed", str(seed)]) == 1

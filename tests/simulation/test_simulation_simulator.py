@@ -17,7 +17,7 @@ from steps import steps_of
 from virtual_trainer import Trainer
 
 from streamd.client.handoff import Handoff
-from streamd.client.session import Do, ReceivedBatch, Session
+from streamd.client.session import ClientAction, ClientSession, ReceivedBatch
 from streamd.core.receipt import EpochTally
 from streamd.core.spec import Cursor
 from streamd.ipc.messages import Pong
@@ -117,12 +117,12 @@ def broken(scenario: Scenario, *, seeds: int = 30) -> str:
 
 
 def test_a_cursor_that_stays_behind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    take = Handoff.take
+    take = Handoff.take_batch
 
     def forgetful(self: Handoff, after: Cursor, wait_s: float) -> ReceivedBatch | None:
         return take(self, self.cursor if wait_s == 0 else after, wait_s)
 
-    monkeypatch.setattr(Handoff, "take", forgetful)
+    monkeypatch.setattr(Handoff, "take_batch", forgetful)
 
     assert broken(some_scenario("a connection breaks")).startswith("each step once, in order")
 
@@ -141,18 +141,18 @@ def test_a_slot_freed_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_fork_that_nobody_tells_of_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Handoff, "fork_begins", lambda _: None)
+    monkeypatch.setattr(Handoff, "before_fork", lambda _: None)
 
     assert broken(some_scenario("a trainer forks", batches=50)).startswith("what somebody sees is never rewritten")
 
 
 def test_a_lost_frame_that_nobody_asks_for_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def trusting(self: Session, pong: Pong, now_s: float) -> list[Do]:
+    def trusting(self: ClientSession, pong: Pong, now_s: float) -> list[ClientAction]:
         del pong, now_s
-        self._asked, self._answer_due_s = None, None
+        self._pinged_with, self._answer_due_s = None, None
         return []
 
-    monkeypatch.setattr(Session, "_answered", trusting)
+    monkeypatch.setattr(ClientSession, "_handle_pong", trusting)
     scenario = some_scenario(*["frames are dropped"] * 4, hostile=True)
 
     assert broken(scenario).startswith("once faults end, everybody ends soon")

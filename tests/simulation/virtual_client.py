@@ -15,17 +15,17 @@ from virtual_time import Process
 from streamd.client.handoff import Handoff
 from streamd.client.leases import EndedConnection
 from streamd.client.session import (
-    Do,
-    Fail,
-    Greet,
-    Lent,
-    OfferReceipt,
+    AcceptWelcome,
+    ChangeCredit,
+    ClientAction,
+    ClientSession,
+    DeliverReceipt,
+    DropMappings,
+    FailStream,
     OpenSocket,
     ReceivedBatch,
-    Say,
-    Session,
-    Unmap,
-    grant_size,
+    SendMessage,
+    compute_grant_size,
 )
 from streamd.ipc.fd_passing import Lifeline as RealLifeline
 from streamd.ipc.frames import FrameHeader
@@ -58,7 +58,7 @@ class VirtualIOThread:
         self,
         seat: str,
         process: Process,
-        session: Session,
+        session: ClientSession,
         handoff: Handoff,
         stage: Stage,
         held_over: set[EndedConnection],
@@ -78,7 +78,7 @@ class VirtualIOThread:
         self._whose = 0, 0
         self._on_news = on_news
         self._returned: deque[tuple[int, int]] = deque()
-        self._orders: deque[Callable[[], Iterable[Do]]] = deque()
+        self._orders: deque[Callable[[], Iterable[ClientAction]]] = deque()
         self._connection = 0
         self._pixel_id = ""
         self._worth_ringing = 1
@@ -92,7 +92,7 @@ class VirtualIOThread:
     def give_back(self, connection: int, number: int) -> None:
         self._returned.append((connection, number))
         if (ended := self._ended.get(connection)) is not None:
-            ended.give_back(number)
+            ended.return_lease(number)
         elif self._hurried or len(self._returned) >= self._worth_ringing:
             self._ring()
 
@@ -101,7 +101,7 @@ class VirtualIOThread:
         if now and self._returned:
             self._ring()
 
-    def order(self, order: Callable[[], Iterable[Do]]) -> None:
+    def order(self, order: Callable[[], Iterable[ClientAction]]) -> None:
         self._orders.append(order)
         self._ring()
 
@@ -109,8 +109,8 @@ class VirtualIOThread:
         """Says goodbye, and waits for the daemon to hang up: at most a second."""
         self._collect()
         self.closed = True
-        held, forked = self.handoff.part()
-        farewell = self.session.closed((*held, *forked.difference(held)))
+        held, forked = self.handoff.end_connection()
+        farewell = self.session.close_session((*held, *forked.difference(held)))
         self._do(farewell)
         if farewell and self.lifeline is not None:
             self.process.after(_FAREWELL_S, self.disconnect)
@@ -131,7 +131,7 @@ class VirtualIOThread:
             self._arm()
 
     def _arm(self) -> None:
-        due_s = self.session.deadline()
+        due_s = self.session.next_deadline_s()
         if due_s is not None and (self._due_s is None or due_s < self._due_s):
             self._due_s = due_s
             self.process.after(max(0.0, due_s - self._agenda.now_s), self._passed, due_s)
@@ -139,9 +139,9 @@ class VirtualIOThread:
     def _passed(self, due_s: float) -> None:
         if due_s == self._due_s:
             self._due_s = None
-        deadline_s = self.session.deadline()
+        deadline_s = self.session.next_deadline_s()
         if not self.closed and deadline_s is not None and self._agenda.now_s >= deadline_s:
-            self._do(self.session.passed(self._agenda.now_s))
+            self._do(self.session.handle_deadline(self._agenda.now_s))
             if self.session.state == "away":
                 self.lose()
         self._arm()
@@ -152,7 +152,7 @@ class VirtualIOThread:
             return
         mine = self.session._header
         stale = self.session.state == "active" and (header.boot, header.session) != (mine.boot, mine.session)
-        answer = self.session.heard(header, message, self._agenda.now_s)
+        answer = self.session.handle_message(header, message, self._agenda.now_s)
         if stale:
             still = not answer and self.session.state == "active"
             self._story.counts["stale frames at a trainer"] += 1
@@ -182,7 +182,7 @@ class VirtualIOThread:
         sound = self._network.hostile or not self.session.gaps
         self._story.require("nothing is lost on a sound connection", sound, "{} found a gap", self.seat)
         self.disconnect()
-        self._do(self.session.lost(self._agenda.now_s))
+        self._do(self.session.handle_lost(self._agenda.now_s))
         self._away()
         self._arm()
 
@@ -205,7 +205,7 @@ class VirtualIOThread:
 
     def _part(self, lifeline: Lifeline) -> None:
         """As IOThread._part."""
-        held, forked = self.handoff.part()
+        held, forked = self.handoff.end_connection()
         if held or forked:
             self._network.drop(lifeline, (), forked.difference(held))
             self._network.keep(lifeline, held)
@@ -215,17 +215,17 @@ class VirtualIOThread:
         self._lifelines.append(lifeline)
         end = End(self._network, lifeline)
         ended = EndedConnection(
-            cast("RealLifeline", end), self._whose, self.session.wish.stream, held, forked, self._held_over
+            cast("RealLifeline", end), self._whose, self.session.subscription.stream, held, forked, self._held_over
         )
         self._ended[self._connection] = ended
         for connection, number in list(self._returned):
             if connection == self._connection:
-                ended.give_back(number)
+                ended.return_lease(number)
 
     def _away(self) -> None:
         if self.handoff.away_since_s is None:
             self._story.note(self.seat, "the daemon is away")
-        self.handoff.away()
+        self.handoff.mark_away()
 
     def _collect(self) -> None:
         numbers = []
@@ -233,42 +233,42 @@ class VirtualIOThread:
             connection, number = self._returned.popleft()
             if connection == self._connection:
                 numbers.append(number)
-        taken, retired = self.handoff.returned(self._connection, numbers)
+        taken, retired = self.handoff.release_leases(self._connection, numbers)
         if numbers and self.session.state == "over" and self.lifeline is not None:
             self._network.drop(self.lifeline, set(numbers).difference(retired), retired)
         elif numbers:
-            self._do(self.session.released(numbers, taken, 0, self._agenda.now_s, retired))
+            self._do(self.session.handle_released(numbers, taken, 0, self._agenda.now_s, retired))
         while self._orders:
             self._do(self._orders.popleft()())
 
-    def _do(self, what: Iterable[Do]) -> None:
+    def _do(self, what: Iterable[ClientAction]) -> None:
         for do in what:
             match do:
                 case ReceivedBatch():
                     self._offer(do)
-                case Say(header, message):
+                case SendMessage(header, message):
                     if self.link is not None:
                         self._network.say(self.link, header, message)
                 case OpenSocket():
                     self._connect()
-                case Greet(welcome):
+                case AcceptWelcome(welcome):
                     self._greet(welcome)
-                case Unmap(slots):
+                case DropMappings(slots):
                     self._unmap(slots)
-                case Lent(credit):
-                    self._worth_ringing = grant_size(credit)
-                    self.handoff.lend(credit)
+                case ChangeCredit(credit):
+                    self._worth_ringing = compute_grant_size(credit)
+                    self.handoff.set_credit(credit)
                     self._on_news()
-                case OfferReceipt() | Fail():
+                case DeliverReceipt() | FailStream():
                     self._tell_loop(do)
 
-    def _tell_loop(self, do: OfferReceipt | Fail) -> None:
-        if isinstance(do, OfferReceipt):
-            self.handoff.offer_receipt(do.receipt)
+    def _tell_loop(self, do: DeliverReceipt | FailStream) -> None:
+        if isinstance(do, DeliverReceipt):
+            self.handoff.put_receipt(do.receipt)
         else:
-            self.handoff.fail(do.error)
+            self.handoff.set_error(do.error)
             if self.lifeline is not None:
-                self._network.keep(self.lifeline, self.handoff.outstanding())
+                self._network.keep(self.lifeline, self.handoff.list_outstanding())
         self._on_news()
 
     def _unmap(self, slots: tuple[int, ...]) -> None:
@@ -277,25 +277,25 @@ class VirtualIOThread:
 
     def _connect(self) -> None:
         self.disconnect()
-        self._connection, cursor = self.handoff.begin_connection()
-        self.session.earlier = tuple(each.whose for each in self._held_over)
+        self._connection, cursor = self.handoff.start_connection()
+        self.session.held_sessions = tuple(each.session_key for each in self._held_over)
         self.link = self._network.connect(self)
         self._story.counts["connections"] += 1
         self._story.note(self.seat, "connects at {}:{}", cursor.epoch, cursor.next_base)
-        self._do(self.session.opened(cursor, self._agenda.now_s))
+        self._do(self.session.handle_opened(cursor, self._agenda.now_s))
 
     def _greet(self, welcome: Welcome) -> None:
         if welcome.cursor is not None:
-            self.handoff.move(welcome.cursor)
-        boot, number = self._whose = self.session.whose
+            self.handoff.move_cursor(welcome.cursor)
+        boot, number = self._whose = self.session.session_key
         self.lifeline = self._network.pair(self, boot, number)
         if self.lifeline is None:
             self.lose()
             return
         self._pixel_id = welcome.spec.pixel_id
-        self._worth_ringing = grant_size(welcome.credit)
+        self._worth_ringing = compute_grant_size(welcome.credit)
         counted = {(self._whose[0], session) for session in welcome.earlier}
-        self.handoff.welcome(welcome.credit, [each for each in self._held_over if each.whose in counted])
+        self.handoff.confirm_session(welcome.credit, [each for each in self._held_over if each.session_key in counted])
         self._on_news()
 
     def _offer(self, received: ReceivedBatch) -> None:
@@ -303,7 +303,7 @@ class VirtualIOThread:
         if slot is None:
             self.lose()
             return
-        self.handoff.offer([received.with_memory(self._connection, memoryview(slot), self._pixel_id)])
+        self.handoff.put_batches([received.with_memory(self._connection, memoryview(slot), self._pixel_id)])
         self._on_news()
 
     def _mapped(self, serial: int) -> Slot | None:

@@ -13,10 +13,10 @@ from synthetic import Slot, ids_in, lies_in
 from virtual_client import VirtualIOThread
 from virtual_time import Process
 
-from streamd.client.batch import planned_ids
+from streamd.client.batch import restore_planned_ids
 from streamd.client.handoff import Handoff
 from streamd.client.leases import EndedConnection
-from streamd.client.session import ReceivedBatch, Session, Wish
+from streamd.client.session import ClientSession, ReceivedBatch, Subscription
 from streamd.core.receipt import EpochTally, Receipt, TallyTotals, format_digest, parse_digest
 from streamd.core.receipt import TallySnapshot as TallyPlace
 from streamd.core.spec import Cursor, UnevenPolicy
@@ -107,11 +107,11 @@ class Trainer:
         seat.saves = [each for each in seat.saves if each.steps <= saved.steps]
         token = parse_token(self._token_of(saved.place), self._spec) if saved.place else None
         self.tally = self._tally_at(token) if token else self._new_tally(Cursor(), self._spec.pixel_id)
-        wish = Wish(
+        wish = Subscription(
             self._spec.name, seat.rank, seat.world, seat.epochs, seat.uneven, seat.credit, "shared", live=seat.live
         )
         self.handoff = Handoff(self.tally.cursor)
-        self.session = Session(wish, self._spec, resuming=running)
+        self.session = ClientSession(wish, self._spec, resuming=running)
         one = seat.name, self.process, self.session, self.handoff, self._stage, self._held_over
         self.io_thread = VirtualIOThread(*one, self.turn)
 
@@ -140,10 +140,10 @@ class Trainer:
 
     def _find_place(self) -> bool:
         """As Stream.wait_until_open: whether a live trainer knows by now where it begins."""
-        if not self.handoff.wait_welcome(0):
+        if not self.handoff.wait_for_session(0):
             return False
         seat, cursor = self.seat, self.handoff.cursor
-        seat.live, seat.epochs = False, self.session.wish.epochs or 0
+        seat.live, seat.epochs = False, self.session.subscription.epochs or 0
         start, batches = (cursor.epoch, cursor.next_base), self._spec.batches
         seat.expected = list(steps_of(batches, seat.epochs, start, seat.world, seat.uneven))
         self._walk = RankSteps(batches, seat.rank, seat.world, seat.uneven, seat.epochs)
@@ -160,7 +160,7 @@ class Trainer:
             self._finish()
         elif self._walk.step_after(tally.cursor).steps:
             after = tally.cursor.after_step(seat.rank, seat.world)
-            received = self.handoff.take(after, 0)
+            received = self.handoff.take_batch(after, 0)
             if received is not None:
                 self._take(received, after)
             else:
@@ -183,7 +183,7 @@ class Trainer:
         self._story.require("a slot shows what it is sent as", lies_in(memory) == said, "{} is told {}", self, said)
         slot = memory.obj
         assert isinstance(slot, Slot)
-        planned, marks = planned_ids(ids_in(memory), header.bad, self._spec.bad_policy)
+        planned, marks = restore_planned_ids(ids_in(memory), header.bad, self._spec.bad_policy)
         right = planned.tobytes() == self._stage.data.planned(*place).tobytes()
         self._story.require("a batch holds its samples, or what verdicts make of them", right, "{}", place)
         self.tally.note_pixels(received.pixel_id)
@@ -238,7 +238,7 @@ class Trainer:
             return
         self._waiting = True
         self._waits += 1
-        self.io_thread.hurry(now=bool(self.handoff.held()))
+        self.io_thread.hurry(now=bool(self.handoff.list_blocking_batches()))
         self.process.after(PROGRESS_DELAY_S, self._hurry, self._waits)
         self.process.after(SILENCE_S, self._ask, self._waits)
         if self.held:
@@ -254,7 +254,7 @@ class Trainer:
     def _ask(self, wait: int) -> None:
         if self._waits_still(wait):
             if self.handoff.away_since_s is None:
-                self.io_thread.order(lambda: self.session.ask(self._stage.agenda.now_s))
+                self.io_thread.order(lambda: self.session.ping_daemon(self._stage.agenda.now_s))
             self.process.after(SILENCE_S, self._ask, wait)
 
     def _let_go(self, wait: int) -> None:
@@ -272,8 +272,8 @@ class Trainer:
         self._story.counts["receipts"] += 1
         self._story.note(self.seat.name, "has epoch {} accounted for", epoch)
         self.tally = self._new_tally(self.tally.cursor.at_next_epoch(), self.tally.pixel_id)
-        self.handoff.move(self.tally.cursor)
-        self.io_thread.order(lambda: self.session.checked(epoch, receipt.digest, ok=receipt.ok))
+        self.handoff.move_cursor(self.tally.cursor)
+        self.io_thread.order(lambda: self.session.report_epoch(epoch, receipt.digest, ok=receipt.ok))
         self.turn()
 
     def _judge_change(self, receipt: Receipt) -> None:
@@ -324,14 +324,14 @@ class Trainer:
 
     def fork(self) -> None:
         """A child has every view that is held now, for as long as it likes."""
-        self.handoff.fork_begins()
-        self.handoff.fork_ends()
+        self.handoff.before_fork()
+        self.handoff.after_fork_in_parent()
         self.io_thread.shared = True
         for held in self.held:
             held.slot.watchers += 1
             held.slot.forked = True
         for ended in self._held_over:
-            ended.fork_begins()
+            ended.before_fork()
         self.children.append(list(self.held))
 
     def end_children(self) -> None:

@@ -15,8 +15,8 @@ from reloads import reload
 from shared_memory import family, slot_memory_bytes
 
 import streamd
-from streamd.client.leases import HELD_OVER
-from streamd.client.session import Do
+from streamd.client.leases import HELD_OVER_CONNECTIONS
+from streamd.client.session import ClientAction
 from streamd.errors import BatchesHeldError, RefusedError, StreamChangedError
 
 MEMORY_BYTES = 2 << 20
@@ -62,7 +62,7 @@ def hold_all(stream: streamd.Stream, held: list[streamd.Batch]) -> None:
 def lose_connection(stream: streamd.Stream) -> None:
     """As after a frame that did not come: the client gives the connection up, and begins another one."""
 
-    def lose() -> tuple[Do, ...]:
+    def lose() -> tuple[ClientAction, ...]:
         stream._io_thread._lose()
         return ()
 
@@ -142,14 +142,14 @@ def test_another_trainer_is_refused_with_the_arithmetic_of_what_is_held(tight: D
     with streamd.connect(tight.endpoint, timeout=0.5) as client:
         with client.subscribe("train") as stream:
             hold_all(stream, held)
-        mine = set(HELD_OVER)
-        HELD_OVER.clear()  # as another process, which knows nothing of them
+        mine = set(HELD_OVER_CONNECTIONS)
+        HELD_OVER_CONNECTIONS.clear()  # as another process, which knows nothing of them
         with pytest.raises(RefusedError, match=r"that trainers still hold of subscriptions that have ended.*tried for"):
             client.subscribe("train")
-        HELD_OVER.update(mine)
+        HELD_OVER_CONNECTIONS.update(mine)
         held.clear()
         client.subscribe("train").close()
-        assert not HELD_OVER
+        assert not HELD_OVER_CONNECTIONS
 
 
 def test_what_is_held_over_a_lost_connection_counts_until_it_is_dropped(tight: DaemonProcess) -> None:

@@ -61,7 +61,7 @@ def train(client: Client, place: Path, size: Size, rank: int = 0, kill: int = 10
     begun = keras.callbacks.LambdaCallback(on_epoch_begin=lambda *_: epochs.append([]))
     with client.subscribe("train", rank=rank, world=size.world, batch_size=size.batch_size) as stream:
         data = fit_data(stream, steps=size.steps)
-        data.watch = lambda batch: epochs[-1].append(batch.sample_ids.tolist())
+        data.on_batch = lambda batch: epochs[-1].append(batch.sample_ids.tolist())
         callbacks = [ours.ResumeCallback(data, place, every=1), begun, killed_at(kill)]
         with suppress(KilledError):
             model.fit(data, epochs=EPOCHS, verbose=0, callbacks=callbacks)

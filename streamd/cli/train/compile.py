@@ -7,7 +7,7 @@ from typing import Any, Final
 from streamd.core.spec import LabelSpec
 from streamd.errors import ConfigError, suggest_name
 from streamd.frameworks.keras import load_keras
-from streamd.frameworks.lazy_import import load
+from streamd.frameworks.lazy_import import import_library
 
 # (loss, metric) by the type of the label; a label of several values has one of them for each.
 _LEARNED: Final = {
@@ -55,9 +55,9 @@ def mix_precision() -> str:
 def _has_gpu() -> bool:
     match load_keras().backend.backend():
         case "torch":
-            return bool(load("torch", "torch", "Keras on torch").cuda.is_available())
+            return bool(import_library("torch", "torch", "Keras on torch").cuda.is_available())
         case "jax":
-            return bool(load("jax", "jax", "Keras on JAX").default_backend() == "gpu")
+            return bool(import_library("jax", "jax", "Keras on JAX").default_backend() == "gpu")
         case _:
-            tensorflow = load("tensorflow", "train", "Keras on TensorFlow")
+            tensorflow = import_library("tensorflow", "train", "Keras on TensorFlow")
             return bool(tensorflow.config.list_physical_devices("GPU"))

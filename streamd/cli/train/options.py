@@ -10,7 +10,7 @@ from typing import Literal
 from streamd.client.client import Start
 from streamd.core.spec import LabelSpec, StreamSpec
 from streamd.errors import ConfigError
-from streamd.frameworks.model_inputs import label_of
+from streamd.frameworks.model_inputs import find_label
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def check_folder(path: Path) -> None:
 def choose_label(spec: StreamSpec, name: str | None) -> LabelSpec:
     """The label to learn: the one named, or the only one. Raises ConfigError."""
     if name is not None:
-        return _learnable(label_of(spec, name))
+        return _learnable(find_label(spec, name))
     learnable = [label for label in spec.labels.values() if label.type != "string"]
     if not learnable:
         what = "labels but text" if spec.labels else "labels"
@@ -88,7 +88,7 @@ def _learnable(label: LabelSpec) -> LabelSpec:
 
 def check_alike(train: StreamSpec, validation: StreamSpec, label: LabelSpec) -> None:
     """Raises ConfigError unless a model for one stream can be judged by the other."""
-    other = label_of(validation, label.name)
+    other = find_label(validation, label.name)
     if train.image_shape != validation.image_shape:
         raise ConfigError(
             f"images of {train.name!r} are {train.image_shape} and of {validation.name!r} {validation.image_shape}: "

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from streamd.core.receipt import Receipt
-from streamd.frameworks.lazy_import import load
+from streamd.frameworks.lazy_import import import_library
 
 History = Mapping[str, Sequence[float]]  # of each value, one number an epoch
 
@@ -32,7 +32,7 @@ def panels(history: History) -> dict[str, dict[str, Sequence[float]]]:
 
 def load_figures() -> Any:
     """The module matplotlib.figure, which needs no display. Raises MissingExtraError."""
-    return load("matplotlib.figure", "train", "drawing the curves of a training")
+    return import_library("matplotlib.figure", "train", "drawing the curves of a training")
 
 
 def draw(history: History, path: Path) -> None:

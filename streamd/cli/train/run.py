@@ -23,10 +23,10 @@ from streamd.core.receipt import Receipt
 from streamd.core.spec import LabelSpec, StreamSpec
 from streamd.errors import ConfigError, LossError, ReceiptError
 from streamd.frameworks.keras import fit_data, load_keras
-from streamd.frameworks.model_inputs import Stream
+from streamd.frameworks.model_inputs import FeedStream
 
 
-class TrainingStream(Stream, Protocol):
+class TrainingStream(FeedStream, Protocol):
     """A stream with its accounts; `wait_s` is the time spent in `next()` so far."""
 
     @property

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from streamd.core.spec import StreamSpec
 from streamd.errors import ConfigError
-from streamd.frameworks.lazy_import import load
-from streamd.frameworks.model_inputs import ClassWeight, Names, Stream, choose
-from streamd.frameworks.normalize import normalizing
+from streamd.frameworks.lazy_import import import_library
+from streamd.frameworks.model_inputs import ClassWeight, FeedStream, LabelNames, choose_inputs
+from streamd.frameworks.normalize import compute_scaling
 
 if TYPE_CHECKING:
     from streamd.frameworks.keras.adapter import StreamAdapter
@@ -35,7 +35,7 @@ def __getattr__(name: str) -> Any:
     """Loads Keras only when a callback is wanted, which is a class of Keras's."""
     if name in _CALLBACKS:
         load_keras()
-        _adapter_type()
+        _load_adapter_type()
         return getattr(import_module(_CALLBACKS[name]), name)
     raise AttributeError(f"module 'streamd.frameworks.keras' has no attribute {name!r}")
 
@@ -43,13 +43,13 @@ def __getattr__(name: str) -> Any:
 def load_keras() -> Any:
     """The module `keras`, on TensorFlow unless KERAS_BACKEND says otherwise. Raises MissingExtraError."""
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-    return load("keras", "train", "training with Keras")
+    return import_library("keras", "train", "training with Keras")
 
 
 def fit_data(
-    stream: Stream,
-    inputs: Names = None,
-    targets: Names = "auto",
+    stream: FeedStream,
+    inputs: LabelNames = None,
+    targets: LabelNames = "auto",
     one_hot: bool = False,
     class_weight: ClassWeight = None,
     steps: int | None = None,
@@ -84,11 +84,11 @@ def fit_data(
     load_keras()
     if steps is not None and steps < 1:
         raise ConfigError(f"steps must be at least 1, not {steps}")
-    feed = choose(stream.spec, inputs=inputs, targets=targets, one_hot=one_hot, class_weight=class_weight)
-    return _adapter_type()(stream, feed, steps)
+    feed = choose_inputs(stream.spec, inputs=inputs, targets=targets, one_hot=one_hot, class_weight=class_weight)
+    return _load_adapter_type()(stream, feed, steps)
 
 
-def _adapter_type() -> type[StreamAdapter]:
+def _load_adapter_type() -> type[StreamAdapter]:
     try:
         from streamd.frameworks.keras.adapter import StreamAdapter  # noqa: PLC0415 - imports Keras
     except ImportError as error:
@@ -104,7 +104,7 @@ def normalization(spec: StreamSpec) -> Any:
 
     `none` only converts to float. Being part of the model, it is saved with it and cannot be forgotten later.
     """
-    layers, numbers = load_keras().layers, normalizing(spec)
+    layers, numbers = load_keras().layers, compute_scaling(spec)
     if numbers.even:
         mean, std = numbers.mean[0], numbers.std[0]
         return layers.Rescaling(1 / std, offset=0.0 - mean / std)

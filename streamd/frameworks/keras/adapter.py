@@ -25,43 +25,48 @@ from keras.src.trainers.epoch_iterator import EpochIterator
 
 from streamd.core.spec import StreamSpec
 from streamd.errors import ConfigError
-from streamd.frameworks.keras.backends import Convert, check_distribution, converter, looks_ahead
-from streamd.frameworks.keras.finished_steps import Finished
-from streamd.frameworks.keras.frames import asking_iterator, asking_strategy, is_building, running_methods
-from streamd.frameworks.keras.reader import reader_of
-from streamd.frameworks.keras.resume_plan import Geometry
-from streamd.frameworks.model_inputs import Batch, Feed, Stream, blank_batch
+from streamd.frameworks.keras.backends import Convert, build_converter, check_distribution, looks_ahead
+from streamd.frameworks.keras.finished_steps import FinishedSteps
+from streamd.frameworks.keras.frames import (
+    find_asking_iterator,
+    find_asking_strategy,
+    find_running_methods,
+    is_building,
+)
+from streamd.frameworks.keras.reader import find_reader
+from streamd.frameworks.keras.resume_plan import StepGeometry
+from streamd.frameworks.model_inputs import FeedBatch, FeedStream, ModelFeed, build_blank_batch
 
 MakeToken = Callable[[], str]
-Asking = weakref.ref[EpochIterator] | None
+AskingIterator = weakref.ref[EpochIterator] | None
 
 
-class _Taken(NamedTuple):
+class _TakenBatch(NamedTuple):
     """What is kept of a batch that Keras has taken: nothing that holds its memory."""
 
     make_token: MakeToken
     sample_ids: bytes
 
 
-class _Rest(NamedTuple):
+class _EpochRest(NamedTuple):
     """What another run left of an epoch. Its `fit` may have ended before it came to that."""
 
     steps: int
     is_wanted: Callable[[], bool]
 
 
-def _converted(arrays: tuple[Any, ...], convert: Convert) -> tuple[Any, ...]:
+def _convert_arrays(arrays: tuple[Any, ...], convert: Convert) -> tuple[Any, ...]:
     """What the backend takes, in the same structure."""
-    return tuple(_converted_part(part, convert) for part in arrays)
+    return tuple(_convert_part(part, convert) for part in arrays)
 
 
-def _converted_part(part: Any, convert: Convert) -> Any:
+def _convert_part(part: Any, convert: Convert) -> Any:
     if isinstance(part, Mapping):
         return {name: convert(array) for name, array in part.items()}
     return None if part is None else convert(part)
 
 
-class _Steps:
+class _FitSteps:
     """The steps of one epoch of `fit`. Begins only when the first batch is asked for.
 
     On TensorFlow, Keras calls `iter` just before `next` at each step. There the batch is fetched, since Keras
@@ -69,51 +74,51 @@ class _Steps:
     not if `next` does. On other backends `iter` is not called again, and `next` may raise it.
     """
 
-    def __init__(self, adapter: StreamAdapter, convert: Convert, asking: Asking) -> None:
+    def __init__(self, adapter: StreamAdapter, convert: Convert, asking: AskingIterator) -> None:
         self._adapter = adapter
         self._convert = convert
         self._asking = asking
-        self._batches: Iterator[Batch] | None = None
+        self._batches: Iterator[FeedBatch] | None = None
         self._fetched: tuple[Any, ...] | None = None
-        self._left = self._given = 0
+        self._steps_left = self._steps_given = 0
 
     def __iter__(self) -> Self:
         if self._fetched is None:
-            self._fetched = self._fetch()
+            self._fetched = self._fetch_step()
         return self
 
     def __next__(self) -> tuple[Any, ...]:
         if self._batches is None and is_building():
-            return _converted(self._adapter.example(), self._adapter.convert)
-        data = self._fetch() if self._fetched is None else self._fetched
+            return _convert_arrays(self._adapter.build_example(), self._adapter.convert)
+        data = self._fetch_step() if self._fetched is None else self._fetched
         self._fetched = None
         return data
 
-    def _fetch(self) -> tuple[Any, ...]:
+    def _fetch_step(self) -> tuple[Any, ...]:
         if self._batches is None:
-            self._batches, self._left = self._adapter.begin_epoch(running_methods(), self._asking)
-        batch = next(self._batches, None) if self._left else None
+            self._batches, self._steps_left = self._adapter.begin_epoch(find_running_methods(), self._asking)
+        batch = next(self._batches, None) if self._steps_left else None
         if batch is None:
-            self._adapter.end_epoch(self._given)
+            self._adapter.end_epoch(self._steps_given)
             raise StopIteration
-        self._left -= 1
-        self._given += 1
-        if self._adapter.watch is not None:
-            self._adapter.watch(batch)
-        self._adapter.hand_over(_Taken(batch.make_token, batch.sample_ids.tobytes()))
-        return _converted(self._adapter.feed.arrays(batch), self._convert)
+        self._steps_left -= 1
+        self._steps_given += 1
+        if self._adapter.on_batch is not None:
+            self._adapter.on_batch(batch)
+        self._adapter.hand_over_batch(_TakenBatch(batch.make_token, batch.sample_ids.tobytes()))
+        return _convert_arrays(self._adapter.feed.build_arrays(batch), self._convert)
 
 
-class _Epochs:
+class _FitEpochs:
     """Stands where Keras expects a dataset: each `iter` gives the steps of one more epoch."""
 
-    def __init__(self, adapter: StreamAdapter, convert: Convert, asking: Asking) -> None:
+    def __init__(self, adapter: StreamAdapter, convert: Convert, asking: AskingIterator) -> None:
         self._adapter = adapter
         self._convert = convert
         self._asking = asking
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        return _Steps(self._adapter, self._convert, self._asking)
+        return _FitSteps(self._adapter, self._convert, self._asking)
 
     @property
     def _variant_tensor(self) -> Any:
@@ -132,24 +137,26 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
     so many steps, wherever they lie. The others, and validation, take the first of the subscription's first epoch.
     """
 
-    def __init__(self, stream: Stream, feed: Feed, steps: int | None) -> None:
+    def __init__(self, stream: FeedStream, feed: ModelFeed, steps: int | None) -> None:
         super().__init__()
         self.feed = feed
-        self.finished: Finished | None = None  # who wants to know which batches the model has finished
-        self.watch: Callable[[Batch], None] | None = None  # who wants to see each batch on its way to the model
-        self.convert = converter(keras.backend.backend())
-        self.reader = reader_of(stream)
+        self.finished_steps: FinishedSteps | None = None  # who wants to know which batches the model has finished
+        self.on_batch: Callable[[FeedBatch], None] | None = None  # who wants to see each batch on its way to the model
+        self.convert = build_converter(keras.backend.backend())
+        self.reader = find_reader(stream)
         self._stream = stream
         self._steps = steps
-        self._rest: _Rest | None = None  # the next epoch of `fit`, where it is what another run left of one
+        self._epoch_rest: _EpochRest | None = None  # the next epoch of `fit`, where it is what another run left of one
         self.epoch_steps = 0  # of the epoch of `fit` that was begun last, as many as come in this process
-        self.epoch_is_own = True  # whether that is an epoch of the stream, or the rest of one
+        self.is_own_epoch = True  # whether that is an epoch of the stream, or the rest of one
         self._method = "fit"  # which has begun last
-        self._ahead = False
-        self._kept: _Taken | None = None  # of the batch that Keras has taken ahead of its step
-        self._given: MakeToken | None = None  # of the last batch that a step of `fit` has got, or where its epoch began
-        self._ids = bytearray()  # of the samples that steps have got
-        self._silence = ExitStack()
+        self._looks_ahead = False
+        self._batch_ahead: _TakenBatch | None = None  # of the batch that Keras has taken ahead of its step
+        self._make_given_token: MakeToken | None = (
+            None  # of the last batch that a step of `fit` has got, or where its epoch began
+        )
+        self._id_bytes = bytearray()  # of the samples that steps have got
+        self._silenced_warnings = ExitStack()
 
     def seek(self, token: str, *, after: Literal["step", "epoch"] = "step") -> int:
         """Goes on behind the batch whose token this is, or its epoch. Returns how many steps are left of the stream's.
@@ -157,12 +164,12 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         Raises TokenError when the token is of another stream or order.
         """
         self.reader.seek(token, after=after)
-        self._kept = self._rest = None
+        self._batch_ahead = self._epoch_rest = None
         return self._stream.steps_left
 
-    def take_rest(self, steps: int, is_wanted: Callable[[], bool]) -> None:
+    def set_epoch_rest(self, steps: int, is_wanted: Callable[[], bool]) -> None:
         """Makes the next epoch of `fit` one of so many steps, however many others have; if it `is_wanted` then."""
-        self._rest = _Rest(steps, is_wanted)
+        self._epoch_rest = _EpochRest(steps, is_wanted)
 
     def end_epoch_early(self) -> None:
         """Asks for the receipt of the stream's epoch, of which no step is left, and so goes on to the next one."""
@@ -174,9 +181,9 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
     def spec(self) -> StreamSpec:
         return self._stream.spec
 
-    def example(self) -> tuple[Any, ...]:
+    def build_example(self) -> tuple[Any, ...]:
         """The arrays of a batch, of the right shapes and types, and without content."""
-        return self.feed.arrays(blank_batch(self._stream.spec))
+        return self.feed.build_arrays(build_blank_batch(self._stream.spec))
 
     @property
     def sample_ids(self) -> npt.NDArray[np.int64]:
@@ -184,57 +191,57 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
 
         After `predict`, those of the rows of its result: `client.names("test", data.sample_ids)` names their files.
         """
-        return np.frombuffer(bytes(self._ids), np.int64)
+        return np.frombuffer(bytes(self._id_bytes), np.int64)
 
     @property
-    def geometry(self) -> Geometry:
+    def geometry(self) -> StepGeometry:
         """How `fit` takes the stream."""
         whole = self.num_batches == len(self._stream)
-        return Geometry(self._stream.spec.batch_size, self._stream.world, self.num_batches, whole)
+        return StepGeometry(self._stream.spec.batch_size, self._stream.world, self.num_batches, whole)
 
-    def begin_epoch(self, running: list[FrameType], asking: Asking) -> tuple[Iterator[Batch], int]:
+    def begin_epoch(self, running: list[FrameType], asking: AskingIterator) -> tuple[Iterator[FeedBatch], int]:
         """The batches that the innermost of Keras's `running` methods takes next, and how many; there may be fewer.
 
         Raises ConfigError when another of them reads the stream.
         """
-        method = self.reader.begin(running, asking)
-        if self._kept is not None and self._given is not None and self._method == "fit":
-            self.reader.seek(self._given())  # an epoch was left, and what Keras had ahead is gone
-        self._kept = None
+        method = self.reader.begin_call(running, asking)
+        if self._batch_ahead is not None and self._make_given_token is not None and self._method == "fit":
+            self.reader.seek(self._make_given_token())  # an epoch was left, and what Keras had ahead is gone
+        self._batch_ahead = None
         self._method = method
-        self._ahead = looks_ahead()
-        self._ids.clear()
-        return self._begin_fit_epoch() if method == "fit" else (self.reader.start_over(), self.num_batches)
+        self._looks_ahead = looks_ahead()
+        self._id_bytes.clear()
+        return self._begin_fit_epoch() if method == "fit" else (self.reader.restart_stream(), self.num_batches)
 
-    def _begin_fit_epoch(self) -> tuple[Iterator[Batch], int]:
-        rest = self._rest.steps if self._rest is not None and self._rest.is_wanted() else None
-        self._rest = None
-        self.epoch_is_own = rest is None and self.num_batches == len(self._stream)
-        batches = self.reader.go_on(whole=self.epoch_is_own)
-        if self._ahead:
-            self._given = partial(str, self._stream.token)
-        if self.epoch_is_own:
+    def _begin_fit_epoch(self) -> tuple[Iterator[FeedBatch], int]:
+        rest = self._epoch_rest.steps if self._epoch_rest is not None and self._epoch_rest.is_wanted() else None
+        self._epoch_rest = None
+        self.is_own_epoch = rest is None and self.num_batches == len(self._stream)
+        batches = self.reader.continue_fit(whole=self.is_own_epoch)
+        if self._looks_ahead:
+            self._make_given_token = partial(str, self._stream.token)
+        if self.is_own_epoch:
             self.epoch_steps = min(self._stream.steps_left, self.num_batches)
             return batches, self.num_batches  # which the epoch's own end comes before, where it was begun elsewhere
         self.epoch_steps = self.num_batches if rest is None else rest
         return batches, self.epoch_steps
 
-    def hand_over(self, taken: _Taken) -> None:
+    def hand_over_batch(self, taken: _TakenBatch) -> None:
         """A batch goes to Keras. Where it looks ahead, the step gets the one before."""
-        if self._ahead:
-            self._kept, before = taken, self._kept
+        if self._looks_ahead:
+            self._batch_ahead, before = taken, self._batch_ahead
         else:
             before = taken
         if before is not None:
-            self._give(before)
+            self._give_to_step(before)
 
-    def _give(self, taken: _Taken) -> None:
-        self._ids += taken.sample_ids
+    def _give_to_step(self, taken: _TakenBatch) -> None:
+        self._id_bytes += taken.sample_ids
         if self._method != "fit":
             return
-        self._given = taken.make_token
-        if self.finished is not None:
-            self.finished.fetch(taken.make_token)
+        self._make_given_token = taken.make_token
+        if self.finished_steps is not None:
+            self.finished_steps.add_fetched(taken.make_token)
 
     def end_epoch(self, given: int) -> None:
         """Keras has asked for more than the `given` batches that there were.
@@ -242,19 +249,19 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         It warns of data that ran out, and of training that is interrupted: neither is so with the rest of an epoch. It
         says so between here and `on_epoch_end`.
         """
-        if self._kept is not None:
-            self._give(self._kept)
-            self._kept = None
+        if self._batch_ahead is not None:
+            self._give_to_step(self._batch_ahead)
+            self._batch_ahead = None
         if given < self.num_batches:
-            self._silence.enter_context(warnings.catch_warnings())
+            self._silenced_warnings.enter_context(warnings.catch_warnings())
             warnings.simplefilter("ignore")
 
     def on_epoch_end(self) -> None:
         """Called by Keras, at the end of each call too, and before one begins."""
-        self._silence.close()
+        self._silenced_warnings.close()
         if self._method != "fit":
             self._method = "fit"
-            self._kept = None
+            self._batch_ahead = None
             self.reader.end_call()
 
     @property
@@ -276,25 +283,25 @@ class StreamAdapter(DataAdapter):  # type: ignore[misc]  # Keras has no types
         left = spec.samples % spec.batch_size
         return left if left and spec.remainder == "keep" else None
 
-    def _row_counts(self) -> set[int]:
+    def _find_row_counts(self) -> set[int]:
         """How many rows batches have that are sure to come; a rank's last one may be dropped."""
         spec = self._stream.spec
         return {spec.batch_rows(0), spec.batch_rows(spec.batches - 1 if len(self._stream) == spec.batches else 0)}
 
-    def get_jax_iterator(self) -> _Epochs:
+    def get_jax_iterator(self) -> _FitEpochs:
         """Raises ConfigError where devices cannot share the batches."""
-        check_distribution(self._row_counts())
-        return _Epochs(self, self.convert, asking_iterator())
+        check_distribution(self._find_row_counts())
+        return _FitEpochs(self, self.convert, find_asking_iterator())
 
     get_torch_dataloader = get_jax_iterator
 
     def get_tf_dataset(self) -> Iterable[Any]:
         """For the replicas of a strategy where the model has one. Raises ConfigError as above."""
-        from streamd.frameworks.keras.replicas import Shared, parts_for  # noqa: PLC0415 - imports TensorFlow
+        from streamd.frameworks.keras.replicas import SharedDataset, build_parts  # noqa: PLC0415 - imports TensorFlow
 
-        parts = parts_for(asking_strategy())
+        parts = build_parts(find_asking_strategy())
         if parts is None:
-            check_distribution(self._row_counts())
-            return _Epochs(self, self.convert, asking_iterator())
-        parts.check(self._row_counts())
-        return Shared(_Epochs(self, parts, asking_iterator()))
+            check_distribution(self._find_row_counts())
+            return _FitEpochs(self, self.convert, find_asking_iterator())
+        parts.check_row_counts(self._find_row_counts())
+        return SharedDataset(_FitEpochs(self, parts, find_asking_iterator()))

@@ -15,13 +15,13 @@ from keras.src.distribution import distribution_lib
 from streamd.errors import ConfigError
 from streamd.frameworks import tensorflow, torch
 from streamd.frameworks.dlpack import Array
-from streamd.frameworks.lazy_import import load
-from streamd.frameworks.torch.data_loader import mover
+from streamd.frameworks.lazy_import import import_library
+from streamd.frameworks.torch.data_loader import build_mover
 
 Convert = Callable[[Array], Any]
 
 
-class Sparing:
+class LeaseSparingConverter:
     """Lends a framework the memory of a batch only when it has let go of the one before; else it gets a copy.
 
     So one lease at most outlives its step, where the framework ends them late. JAX may be many steps behind, and lets
@@ -48,7 +48,7 @@ class Sparing:
         return self._lent() is not None
 
 
-def converter(backend: str) -> Convert:
+def build_converter(backend: str) -> Convert:
     """What makes an array of a batch what `backend` takes. Raises ConfigError for one that is unknown.
 
     TensorFlow computes over the memory of the batch, and drops it with the step; the others do so as `Sparing` says.
@@ -57,16 +57,16 @@ def converter(backend: str) -> Convert:
     if backend == "tensorflow":
         return tensorflow.tensor
     if backend == "jax":
-        return Sparing(lambda array: array, np.copy, _jax_collector())
+        return LeaseSparingConverter(lambda array: array, np.copy, _find_jax_collector())
     if backend == "torch":
-        return _torch_converter()
+        return _build_torch_converter()
     raise ConfigError(
         f"fit_data works with Keras on TensorFlow, JAX and torch, and here Keras runs on {backend}: set KERAS_BACKEND "
         "to one of these before Keras is imported"
     )
 
 
-def _jax_collector() -> Callable[[], object]:
+def _find_jax_collector() -> Callable[[], object]:
     """JAX's own hook, which costs nothing; where this version has none, Python's collector calls it."""
     try:
         return import_module("jaxlib._jax").collect_garbage  # type: ignore[no-any-return]  # JAX has no types here
@@ -79,15 +79,15 @@ def _collect_young() -> None:
     gc.collect(0)
 
 
-def _torch_converter() -> Convert:
+def _build_torch_converter() -> Convert:
     """To the device on which Keras computes."""
     from keras.src.backend.torch.core import get_device  # noqa: PLC0415 - imports torch
 
-    library = load("torch", "torch", "Keras on torch")
+    library = import_library("torch", "torch", "Keras on torch")
     device = library.device(get_device())
     if device.type == "cpu":
-        return Sparing(torch.tensor, lambda array: library.from_numpy(array.copy()), _collect_young)
-    move = mover(library, device)
+        return LeaseSparingConverter(torch.tensor, lambda array: library.from_numpy(array.copy()), _collect_young)
+    move = build_mover(library, device)
     return lambda array: move(torch.tensor(array))
 
 
@@ -103,7 +103,7 @@ def check_distribution(row_counts: Iterable[int]) -> None:
         )
     mesh = distribution.device_mesh
     devices = mesh.shape[mesh.axis_names.index(distribution.batch_dim_name)]
-    parts = max(1, devices // load("jax", "jax", "Keras on JAX").process_count())
+    parts = max(1, devices // import_library("jax", "jax", "Keras on JAX").process_count())
     for rows in row_counts:
         if rows % parts:
             raise ConfigError(
@@ -116,4 +116,4 @@ def looks_ahead() -> bool:
     """Whether Keras takes each batch one step early, as it does on JAX where that is not the CPU."""
     if keras.backend.backend() != "jax" or distribution_lib.distribution() is not None:
         return False
-    return bool(load("jax", "jax", "Keras on JAX").default_backend() != "cpu")
+    return bool(import_library("jax", "jax", "Keras on JAX").default_backend() != "cpu")

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 
 
-class Finished:
+class FinishedSteps:
     """The place behind the last batch that a model was trained on.
 
     Batches finish in the order in which they are fetched. A trainer that takes several steps at a time says more than
@@ -23,16 +23,16 @@ class Finished:
         """Of the last batch that was finished; None before the first."""
         return None if self._place is None else self._place()
 
-    def begin(self) -> None:
+    def begin_epoch(self) -> None:
         """An epoch begins, and so does the count of its steps."""
         self._fetched.clear()
         self._steps = 0
 
-    def fetch(self, make_token: Callable[[], str]) -> None:
+    def add_fetched(self, make_token: Callable[[], str]) -> None:
         """The next batch is on its way to the model. A token is made only when it is wanted."""
         self._fetched.append(make_token)
 
-    def finish(self, steps: int) -> int:
+    def finish_steps(self, steps: int) -> int:
         """Takes word that `steps` of the epoch are done, and returns how many are."""
         while self._steps < steps and self._fetched:
             self._place = self._fetched.popleft()

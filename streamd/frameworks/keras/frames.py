@@ -17,12 +17,12 @@ from keras.src.trainers.epoch_iterator import EpochIterator
 from streamd.errors import ConfigError
 
 # Keras's own iterators, which hand on what they are asked for.
-_BETWEEN: Final = frozenset({"__next__", "_one_batch_ahead_iterator", "_get_distributed_iterator"})
-_METHODS: Final = frozenset({"fit", "evaluate", "predict"})
-_TRAINERS: Final = "keras.src.backend."  # where each backend has the trainer with these methods
+_PASSING_FUNCTIONS: Final = frozenset({"__next__", "_one_batch_ahead_iterator", "_get_distributed_iterator"})
+_KERAS_METHODS: Final = frozenset({"fit", "evaluate", "predict"})
+_TRAINER_MODULES: Final = "keras.src.backend."  # where each backend has the trainer with these methods
 # Who takes a batch to see its shapes, and drops it; on TensorFlow, under a strategy only. On JAX `predict` does so
 # itself; its steps ask from elsewhere.
-_BUILDERS: Final = {
+_BUILDING_FUNCTIONS: Final = {
     "tensorflow": frozenset({"_maybe_symbolic_build"}),
     "jax": frozenset({"_symbolic_build", "predict"}),
     "torch": frozenset({"_symbolic_build"}),
@@ -37,17 +37,17 @@ def is_building() -> bool:
 
     Such a batch would be missing from the epoch. Nothing but the function that asks tells it from a step's.
     """
-    return _asking(sys._getframe(2)) in _BUILDERS[keras.backend.backend()]  # noqa: SLF001 - inspect's own is far slower
+    return _find_asking_function(sys._getframe(2)) in _BUILDING_FUNCTIONS[keras.backend.backend()]  # noqa: SLF001 - inspect's own is far slower
 
 
-def _asking(frame: FrameType | None) -> str:
+def _find_asking_function(frame: FrameType | None) -> str:
     """The name of the function that wants a batch, seen from `frame`."""
-    while frame is not None and frame.f_code.co_name in _BETWEEN:
+    while frame is not None and frame.f_code.co_name in _PASSING_FUNCTIONS:
         frame = frame.f_back
     return frame.f_code.co_name if frame is not None else ""
 
 
-def running_methods() -> list[FrameType]:
+def find_running_methods() -> list[FrameType]:
     """The frames of Keras's fit, evaluate and predict that this thread is in, the innermost first.
 
     Keras tells its adapter neither which of them asks nor when it is over.
@@ -55,19 +55,19 @@ def running_methods() -> list[FrameType]:
     frames = []
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - as above
     while frame is not None:
-        if frame.f_code.co_name in _METHODS and frame.f_globals.get("__name__", "").startswith(_TRAINERS):
+        if frame.f_code.co_name in _KERAS_METHODS and frame.f_globals.get("__name__", "").startswith(_TRAINER_MODULES):
             frames.append(frame)
         frame = frame.f_back
     return frames
 
 
-def asking_iterator() -> weakref.ref[EpochIterator] | None:
+def find_asking_iterator() -> weakref.ref[EpochIterator] | None:
     """Keras's own iterator, whose method asks the adapter's that calls this; None in a loop of one's own."""
     asking = sys._getframe(2).f_locals.get("self")  # noqa: SLF001 - as above
     return weakref.ref(asking) if isinstance(asking, EpochIterator) else None
 
 
-def asking_strategy() -> Any:
+def find_asking_strategy() -> Any:
     """The tf.distribute strategy whose model is to be fed; None where there is no such thing.
 
     Keras tells it to none but its own iterator, which asks for the dataset.
@@ -97,7 +97,7 @@ class FirstEpoch(int):
 
 def find_callbacks() -> Any:
     """The list of callbacks that is calling one of them: Keras gives them no other way to know of each other."""
-    for frame in _stack(sys._getframe()):  # noqa: SLF001 - inspect's own is this, with a check for other Pythons
+    for frame in _iterate_stack(sys._getframe()):  # noqa: SLF001 - inspect's own is this, with a check for other Pythons
         caller = frame.f_locals.get("self")
         if isinstance(caller, keras.callbacks.CallbackList):
             return caller
@@ -108,7 +108,7 @@ def is_fitting(callback: weakref.ref[Any]) -> bool:
     """Whether a `fit` with this callback is running, in whichever thread; one that ended with an error is not."""
     this = callback()
     frames = sys._current_frames().values()  # noqa: SLF001 - there is no other way to see the stacks of threads
-    return this is not None and any(this in callbacks for frame in frames for callbacks, _ in _fits(frame))
+    return this is not None and any(this in callbacks for frame in frames for callbacks, _ in _find_fits(frame))
 
 
 def set_epoch_steps(steps: int) -> None:
@@ -116,7 +116,7 @@ def set_epoch_steps(steps: int) -> None:
 
     `fit` looks at them as each epoch begins, and takes them from its data before the first one only.
     """
-    for callbacks, epochs in _fits(sys._getframe()):  # noqa: SLF001 - as above
+    for callbacks, epochs in _find_fits(sys._getframe()):  # noqa: SLF001 - as above
         epochs._num_batches = steps  # noqa: SLF001 - Keras's own, which nothing public sets
         if epochs.steps_per_epoch:
             epochs.steps_per_epoch = steps
@@ -126,15 +126,15 @@ def set_epoch_steps(steps: int) -> None:
         return
 
 
-def _stack(frame: FrameType | None) -> Iterator[FrameType]:
+def _iterate_stack(frame: FrameType | None) -> Iterator[FrameType]:
     while frame is not None:
         yield frame
         frame = frame.f_back
 
 
-def _fits(frame: FrameType) -> Iterator[tuple[list[Any], Any]]:
+def _find_fits(frame: FrameType) -> Iterator[tuple[list[Any], Any]]:
     """The callbacks of each `fit` that led to a frame, and what counts its epochs' steps; the innermost first."""
-    for each in _stack(frame):
+    for each in _iterate_stack(frame):
         if each.f_code.co_name == "fit":
             callbacks, epochs = (each.f_locals.get(name) for name in ("callbacks", "epoch_iterator"))
             if isinstance(callbacks, keras.callbacks.CallbackList) and epochs is not None:

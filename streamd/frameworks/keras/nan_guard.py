@@ -14,12 +14,12 @@ from streamd.client import Batch, notebook
 from streamd.errors import ConfigError, LossError, StreamdError
 from streamd.frameworks import model_inputs
 from streamd.frameworks.keras.adapter import StreamAdapter
-from streamd.frameworks.keras.nan_report import Step, Taken, story, suspects
+from streamd.frameworks.keras.nan_report import PendingSteps, StepRecord, describe_loss, find_suspects
 
-_DRAWN: Final = 8  # batches, where several were executed together
+_MAX_DRAWN: Final = 8  # batches, where several were executed together
 
 
-class Source(Protocol):
+class BatchClient(Protocol):
     """What is asked of a client."""
 
     def batch(self, stream: str, epoch: int, index: int, /) -> Batch: ...
@@ -42,62 +42,62 @@ class NanGuard(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no 
     for `data` that fit_data did not make.
     """
 
-    def __init__(self, data: StreamAdapter, client: Source, directory: str | Path = ".") -> None:
+    def __init__(self, data: StreamAdapter, client: BatchClient, directory: str | Path = ".") -> None:
         super().__init__()
         if not isinstance(data, StreamAdapter):
             raise ConfigError(f"NanGuard needs what fit_data gave to fit, not {type(data).__name__}")
         self._data = data
         self._client = client
         self._directory = Path(directory)
-        self._taken = Taken()
+        self._pending_steps = PendingSteps()
 
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature
-        self._data.watch = self._watch
+        self._data.on_batch = self._note_batch
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature
-        self._taken.begin()
+        self._pending_steps.begin_epoch()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        steps = self._taken.finish(batch + 1)
+        steps = self._pending_steps.finish_steps(batch + 1)
         loss = (logs or {}).get("loss")
         if loss is not None and not math.isfinite(loss):
-            self._end(loss, steps)
+            self._end_training(loss, steps)
 
     def on_train_end(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature
-        self._data.watch = None
+        self._data.on_batch = None
 
-    def _watch(self, batch: model_inputs.Batch) -> None:
-        labels = {name: batch.labels[name] for name in _labels(self._data.feed)}
-        self._taken.take(Step(batch.epoch, batch.index, batch.sample_ids, labels))
+    def _note_batch(self, batch: model_inputs.FeedBatch) -> None:
+        labels = {name: batch.labels[name] for name in _list_model_labels(self._data.feed)}
+        self._pending_steps.add_step(StepRecord(batch.epoch, batch.index, batch.sample_ids, labels))
 
-    def _end(self, loss: float, steps: Sequence[Step]) -> NoReturn:
-        self._data.watch = None
-        stream, shown = self._data.spec.name, suspects(steps)[:_DRAWN]
+    def _end_training(self, loss: float, steps: Sequence[StepRecord]) -> NoReturn:
+        self._data.on_batch = None
+        stream, shown = self._data.spec.name, find_suspects(steps)[:_MAX_DRAWN]
         files: dict[int, str] = {}
         try:
             for step in shown:
                 ids = step.sample_ids.tolist()
                 files |= zip(ids, self._client.names(stream, ids), strict=True)
-            pages = [str(self._draw(stream, step, files)) for step in shown]
+            pages = [str(self._draw_batch(stream, step, files)) for step in shown]
             pictures = f"its pictures: {', '.join(pages)}"
         except (StreamdError, OSError) as error:
             pictures = f"its pictures could not be saved: {error}"
-        raise LossError(f"{story(loss, stream, steps, files)}\n{pictures}")
+        raise LossError(f"{describe_loss(loss, stream, steps, files)}\n{pictures}")
 
-    def _draw(self, stream: str, step: Step, files: dict[int, str]) -> Path:
+    def _draw_batch(self, stream: str, step: StepRecord, files: dict[int, str]) -> Path:
         batch = self._client.batch(stream, step.epoch, step.index)
         if not np.array_equal(batch.sample_ids, step.sample_ids):
             raise StreamdError(
-                f"batch {step.place} of {stream!r} holds other samples than the trainer's, which takes batches of "
+                f"batch {step.place_text} of {stream!r} holds other samples than the trainer's, which takes batches of "
                 f"another size; these were {', '.join(map(str, step.sample_ids.tolist()))}"
             )
         self._directory.mkdir(parents=True, exist_ok=True)
         page = self._directory / f"nan-{stream}-{step.epoch}-{step.index}.html"
-        page.write_text(notebook.page(batch, files), encoding="utf-8")
+        page.write_text(notebook.render_page(batch, files), encoding="utf-8")
         return page
 
 
-def _labels(chosen: model_inputs.Feed) -> tuple[str, ...]:
+def _list_model_labels(feed: model_inputs.ModelFeed) -> tuple[str, ...]:
     """The labels that go to the model."""
-    targets = (chosen.targets,) if isinstance(chosen.targets, str) else chosen.targets or ()
-    return (*chosen.inputs, *targets)
+    targets = (feed.targets,) if isinstance(feed.targets, str) else feed.targets or ()
+    return (*feed.inputs, *targets)

@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from streamd.core.sampler import Ids
 
-_NAMED: Final = 8  # samples: more of them fit no line
+_MAX_NAMED: Final = 8  # samples: more of them fit no line
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Step:
+class StepRecord:
     """What is kept of a batch that went to a model: not its images, whose memory is lent.
 
     `labels` are those that the model got, numbers of shape (B,) or (B, k).
@@ -28,61 +28,61 @@ class Step:
     labels: Mapping[str, npt.NDArray[Any]]
 
     @property
-    def place(self) -> str:
+    def place_text(self) -> str:
         return f"{self.epoch}:{self.index}"
 
-    def not_finite(self) -> dict[str, list[int]]:
+    def find_not_finite(self) -> dict[str, list[int]]:
         """The samples of which a label is NaN or infinite, by that label."""
         odd = {name: ~np.isfinite(values.reshape(len(values), -1)).all(axis=1) for name, values in self.labels.items()}
         return {name: self.sample_ids[rows].tolist() for name, rows in odd.items() if rows.any()}
 
 
-class Taken:
+class PendingSteps:
     """The batches that a model was given and has not finished: they finish in the order in which it takes them."""
 
     def __init__(self) -> None:
-        self._steps: deque[Step] = deque()
+        self._steps: deque[StepRecord] = deque()
         self._done = 0
 
-    def begin(self) -> None:
+    def begin_epoch(self) -> None:
         """An epoch begins, and so does the count of its steps."""
         self._steps.clear()
         self._done = 0
 
-    def take(self, step: Step) -> None:
+    def add_step(self, step: StepRecord) -> None:
         """One more batch goes to the model."""
         self._steps.append(step)
 
-    def finish(self, steps: int) -> list[Step]:
+    def finish_steps(self, steps: int) -> list[StepRecord]:
         """Takes word that `steps` of the epoch are done, and returns those that are new; it may say too many."""
         new = [self._steps.popleft() for _ in range(min(steps - self._done, len(self._steps)))]
         self._done += len(new)
         return new
 
 
-def suspects(steps: Sequence[Step]) -> list[Step]:
+def find_suspects(steps: Sequence[StepRecord]) -> list[StepRecord]:
     """The steps with a label that is no finite number; all of them where there is none."""
-    return [step for step in steps if step.not_finite()] or list(steps)
+    return [step for step in steps if step.find_not_finite()] or list(steps)
 
 
-def story(loss: float, stream: str, steps: Sequence[Step], files: Mapping[int, str]) -> str:
+def describe_loss(loss: float, stream: str, steps: Sequence[StepRecord], files: Mapping[int, str]) -> str:
     """What happened and why, two lines. `files` are names by sample id, of those that are known."""
-    return f"the loss is {loss} after {_where(stream, steps)}\n{_why(steps, files)}"
+    return f"the loss is {loss} after {_describe_steps(stream, steps)}\n{_describe_cause(steps, files)}"
 
 
-def _where(stream: str, steps: Sequence[Step]) -> str:
+def _describe_steps(stream: str, steps: Sequence[StepRecord]) -> str:
     if len(steps) == 1:
-        return f"batch {steps[0].place} of {stream!r}"
+        return f"batch {steps[0].place_text} of {stream!r}"
     return (
-        f"batches {steps[0].place} to {steps[-1].place} of {stream!r}, which were executed together "
+        f"batches {steps[0].place_text} to {steps[-1].place_text} of {stream!r}, which were executed together "
         "(steps_per_execution): the loss does not tell them apart"
     )
 
 
-def _why(steps: Sequence[Step], files: Mapping[int, str]) -> str:
+def _describe_cause(steps: Sequence[StepRecord], files: Mapping[int, str]) -> str:
     found: dict[str, list[int]] = {}
     for step in steps:
-        for name, ids in step.not_finite().items():
+        for name, ids in step.find_not_finite().items():
             found.setdefault(name, []).extend(ids)
     if not found:
         return (
@@ -92,11 +92,11 @@ def _why(steps: Sequence[Step], files: Mapping[int, str]) -> str:
     samples = sum(step.sample_ids.size for step in steps)
     return "\n".join(
         f"label {name!r} is NaN or infinite in {len(ids)} of {samples} samples, which spoils the loss: mend "
-        f"{_listed(ids, files)}"
+        f"{_format_samples(ids, files)}"
         for name, ids in found.items()
     )
 
 
-def _listed(ids: Sequence[int], files: Mapping[int, str]) -> str:
-    named = ", ".join(f"#{each} {files.get(each, '')}".rstrip() for each in ids[:_NAMED])
-    return f"{named} and {len(ids) - _NAMED} more" if len(ids) > _NAMED else named
+def _format_samples(ids: Sequence[int], files: Mapping[int, str]) -> str:
+    named = ", ".join(f"#{each} {files.get(each, '')}".rstrip() for each in ids[:_MAX_NAMED])
+    return f"{named} and {len(ids) - _MAX_NAMED} more" if len(ids) > _MAX_NAMED else named

@@ -15,10 +15,10 @@ from types import FrameType
 from typing import Any, Final, Literal, NamedTuple, NoReturn, Self
 
 from streamd.errors import ConfigError, ReceiptError
-from streamd.frameworks.model_inputs import Batch, Stream
+from streamd.frameworks.model_inputs import FeedBatch, FeedStream
 
 
-class _Call(NamedTuple):
+class _KerasCall(NamedTuple):
     """A method of Keras's that has begun to read a stream.
 
     `thread` and `frame` tell it from others that run at the same time; Keras's `iterator` lives no longer than the
@@ -40,25 +40,25 @@ class _Call(NamedTuple):
         return frame is not None
 
 
-class _Present:
+class _PresentEpoch:
     """The rest of the stream's present epoch, run to its end, where the stream makes its receipt, with its last batch.
 
     Keras stops asking one step before that end. Not a generator, which would hold each batch until the next is wanted.
     """
 
-    def __init__(self, batches: Iterator[Batch], stream: Stream) -> None:
+    def __init__(self, batches: Iterator[FeedBatch], stream: FeedStream) -> None:
         self._batches = batches
         self._stream = stream
         self._make_token: Callable[[], str] = partial(str, stream.token)
 
-    def write_place(self) -> str:
+    def make_token(self) -> str:
         """The token of the place that the last of these batches has left the stream at."""
         return self._make_token()
 
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Batch:
+    def __next__(self) -> FeedBatch:
         batch = next(self._batches)
         self._make_token = batch.make_token  # before the wait below, which may be interrupted
         if not self._stream.steps_left:
@@ -70,26 +70,28 @@ class _Present:
         return batch
 
 
-class Reader:
+class KerasReader:
     """A stream as Keras's methods read it, one for all that `fit_data` makes of the stream.
 
     `evaluate` and `predict` take the stream away from where `fit`, or a loop of yours, will go on, and bring it back.
     """
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: FeedStream) -> None:
         self.stream = stream
-        self._flow = self._all_epochs()
+        self._fit_batches = self._iterate_batches()
         self._fit_place: str | None = None  # where fit goes on, while the stream is elsewhere, ...
-        self._parked: Callable[[], str] | None = None  # ... and where a call of another method has left it so far
+        self._make_parked_token: Callable[[], str] | None = (
+            None  # ... and where a call of another method has left it so far
+        )
         self._is_untouched = False  # whether that place of `fit` is the subscription's beginning
-        self._calls: list[_Call] = []
+        self._calls: list[_KerasCall] = []
 
     def seek(self, token: str, *, after: Literal["step", "epoch"] = "step") -> None:
         """`fit` goes on behind the batch whose token this is, or its epoch. Raises TokenError for another stream's."""
         self.stream.seek(token, after=after)
         self._forget_fit_place()
 
-    def begin(self, running: list[FrameType], iterator: weakref.ref[Any] | None) -> str:
+    def begin_call(self, running: list[FrameType], iterator: weakref.ref[Any] | None) -> str:
         """The method that begins to read, or begins an epoch: the innermost of `running`; "fit" for a loop of yours.
 
         Raises ConfigError when that would take the stream away from another call.
@@ -98,87 +100,87 @@ class Reader:
         if not running or iterator is None:
             return "fit"
         asking, *outer = running
-        call = _Call(asking.f_code.co_name, get_ident(), id(asking), iterator)
+        call = _KerasCall(asking.f_code.co_name, get_ident(), id(asking), iterator)
         outer_frames = {id(frame) for frame in outer}
         for each in self._calls:
             is_running = each.frame in outer_frames or each.is_running_elsewhere()
             if is_running and (each.method, call.method) != ("fit", "fit"):
-                self._refuse(call.method, each.method)
+                self._refuse_call(call.method, each.method)
         if call not in self._calls:
             self._calls.append(call)
             if call.method == "fit" and getattr(asking.f_locals.get("val_x"), "reader", None) is self:
-                self._refuse("validation", "fit")  # now, and not after an epoch
+                self._refuse_call("validation", "fit")  # now, and not after an epoch
         return call.method
 
-    def _refuse(self, what: str, other: str) -> NoReturn:
+    def _refuse_call(self, what: str, other: str) -> NoReturn:
         name = self.stream.spec.name
         raise ConfigError(
             f"{what} would take stream {name!r} away from the {other} that reads it, and begin at another batch: give "
             f"{what} a subscription of its own, as in  fit_data(client.subscribe({name!r}))"
         )
 
-    def go_on(self, *, whole: bool) -> Iterator[Batch]:
+    def continue_fit(self, *, whole: bool) -> Iterator[FeedBatch]:
         """For `fit`: the rest of the stream's present epoch; all batches if not `whole`."""
         self._return_to_fit()
-        return next(self._epochs()) if whole else self._flow
+        return next(self._iterate_epochs()) if whole else self._fit_batches
 
-    def start_over(self) -> Iterator[Batch]:
+    def restart_stream(self) -> Iterator[FeedBatch]:
         """For `evaluate` and `predict`: the subscription's first epoch."""
-        self._look_for_moves()
+        self._check_for_moves()
         if self._fit_place is None:
             self._fit_place = self.stream.token
-        self._parked = None
+        self._make_parked_token = None
         self.stream.rewind()
         self._is_untouched = self._fit_place == self.stream.token
-        present = next(self._epochs())
-        self._parked = present.write_place  # from now on: an interrupted call has no end
+        present = next(self._iterate_epochs())
+        self._make_parked_token = present.make_token  # from now on: an interrupted call has no end
         return present
 
     def end_call(self) -> None:
         """`evaluate` or `predict` is over: what is likely to be read next can be made meanwhile."""
         if self._is_untouched:
             self.stream.rewind()
-            self._parked = partial(str, self.stream.token)
+            self._make_parked_token = partial(str, self.stream.token)
         else:
             self._return_to_fit()
 
     def _return_to_fit(self) -> None:
-        self._look_for_moves()
+        self._check_for_moves()
         if self._fit_place is not None:
             is_within_epoch = 0 < self.stream.steps_left < len(self.stream)  # whose account is not that of `fit`
             if is_within_epoch or self._fit_place != self.stream.token:
                 self.stream.return_to(self._fit_place)
             self._forget_fit_place()
 
-    def _look_for_moves(self) -> None:
+    def _check_for_moves(self) -> None:
         """Whoever has moved the stream since the last call, by `seek` or a loop, wants `fit` to go on from there."""
-        if self._parked is not None and self._parked() != self.stream.token:
+        if self._make_parked_token is not None and self._make_parked_token() != self.stream.token:
             self._forget_fit_place()
 
     def _forget_fit_place(self) -> None:
-        self._fit_place = self._parked = None
+        self._fit_place = self._make_parked_token = None
         self._is_untouched = False
-        self._flow = self._all_epochs()
+        self._fit_batches = self._iterate_batches()
 
-    def _all_epochs(self) -> Iterator[Batch]:
-        return chain.from_iterable(self._epochs())
+    def _iterate_batches(self) -> Iterator[FeedBatch]:
+        return chain.from_iterable(self._iterate_epochs())
 
-    def _epochs(self) -> Iterator[_Present]:
+    def _iterate_epochs(self) -> Iterator[_PresentEpoch]:
         """The epochs of the stream. Raises ConfigError when the subscription has no more."""
         for batches in self.stream.epochs():
-            yield _Present(batches, self.stream)
+            yield _PresentEpoch(batches, self.stream)
         raise ConfigError(
             f"the subscription to {self.stream.spec.name!r} has no epoch left: subscribe with epochs=None, or with as "
             "many epochs as all calls of fit take together"
         )
 
 
-_readers: Final[weakref.WeakValueDictionary[int, Reader]] = weakref.WeakValueDictionary()
+_readers: Final[weakref.WeakValueDictionary[int, KerasReader]] = weakref.WeakValueDictionary()
 
 
-def reader_of(stream: Stream) -> Reader:
+def find_reader(stream: FeedStream) -> KerasReader:
     """The same one for each stream. It keeps its stream, so no other has that identity while it lives."""
     reader = _readers.get(id(stream))
     if reader is None:
-        reader = _readers[id(stream)] = Reader(stream)
+        reader = _readers[id(stream)] = KerasReader(stream)
     return reader

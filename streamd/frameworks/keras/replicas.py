@@ -18,11 +18,11 @@ from streamd.frameworks.dlpack import Array
 from streamd.frameworks.tensorflow import tensor
 
 # Under MultiWorkerMirroredStrategy Keras 3 fails, whoever feeds it.
-_IN_STEP: Final = (tf.distribute.MirroredStrategy, tf.distribute.OneDeviceStrategy)
+_SYNCHRONOUS_STRATEGIES: Final = (tf.distribute.MirroredStrategy, tf.distribute.OneDeviceStrategy)
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ReplicaParts:
     """Gives each of a strategy's replicas a part of the rows, in their order: `predict` relies on it.
 
     Parts of a batch are as equal as can be; where one has a row more, its rows weigh less, as with tf.data.
@@ -35,10 +35,12 @@ class Parts:
 
     def __call__(self, array: Array) -> Any:
         """A value for each replica: a tensor over its rows, or a copy of them as `tensor` says. Raises ConfigError."""
-        self.check({len(array)})
-        return self.strategy.experimental_distribute_values_from_function(lambda replica: self._part(array, replica))
+        self.check_row_counts({len(array)})
+        return self.strategy.experimental_distribute_values_from_function(
+            lambda replica: self._take_part(array, replica)
+        )
 
-    def check(self, row_counts: Iterable[int]) -> None:
+    def check_row_counts(self, row_counts: Iterable[int]) -> None:
         """Raises ConfigError when a replica would get no rows: BatchNormalization of none makes all weights NaN."""
         for rows in row_counts:
             if rows < len(self):
@@ -47,12 +49,12 @@ class Parts:
                     "drop_remainder: true  or with a larger batch_size"
                 )
 
-    def _part(self, array: Array, replica: Any) -> Any:
+    def _take_part(self, array: Array, replica: Any) -> Any:
         parts, number = len(self), replica.replica_id_in_sync_group
         return tensor(array[len(array) * number // parts : len(array) * (number + 1) // parts])
 
 
-class Shared(tf.distribute.DistributedDataset):  # type: ignore[misc]  # TensorFlow has no types
+class SharedDataset(tf.distribute.DistributedDataset):  # type: ignore[misc]  # TensorFlow has no types
     """Stands where Keras expects a strategy's own dataset: each `iter` gives the steps of one more epoch.
 
     Their arrays are what `Parts` makes of them.
@@ -65,6 +67,6 @@ class Shared(tf.distribute.DistributedDataset):  # type: ignore[misc]  # TensorF
         return iter(self._epochs)
 
 
-def parts_for(strategy: Any) -> Parts | None:
+def build_parts(strategy: Any) -> ReplicaParts | None:
     """How a strategy shares each batch; None where it is TensorFlow's default, or one that shares none in this way."""
-    return Parts(strategy) if isinstance(strategy, _IN_STEP) else None
+    return ReplicaParts(strategy) if isinstance(strategy, _SYNCHRONOUS_STRATEGIES) else None

@@ -16,27 +16,33 @@ from typing import Any, Literal
 
 import keras
 
-from streamd.client.waiting import say
+from streamd.client.waiting import print_line
 from streamd.errors import ConfigError
-from streamd.frameworks.checkpoint import Checkpoints, Saved, claim
+from streamd.frameworks.checkpoint import Checkpoints, SavedState, claim_folder
 from streamd.frameworks.keras.adapter import StreamAdapter
-from streamd.frameworks.keras.finished_steps import Finished
+from streamd.frameworks.keras.finished_steps import FinishedSteps
 from streamd.frameworks.keras.frames import FirstEpoch, find_callbacks, is_fitting, set_epoch_steps
-from streamd.frameworks.keras.resume_plan import Geometry, Interrupted, count_rest, describe_change, describe_rates
+from streamd.frameworks.keras.resume_plan import (
+    InterruptedEpoch,
+    StepGeometry,
+    count_rest_steps,
+    describe_change,
+    describe_rates,
+)
 from streamd.frameworks.keras.training_state import (
     OtherCallbacks,
     build_variables,
-    describe_rate,
+    describe_learning_rate,
     restore_generators,
     restore_variables,
     take_generators,
     take_variables,
 )
-from streamd.frameworks.plain_data import Array, Packer, unpack
+from streamd.frameworks.plain_data import Array, DataPacker, unpack_value
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TrainingPlace:
     """Where a training is: `step` steps of `epoch` are finished, `total` of all. `over`: a callback has ended it.
 
     `token` is the stream's place. Older versions saved a place of the validation too, which always begins at the same
@@ -96,19 +102,19 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             raise ConfigError(f"keep must be at least 1, not {keep}")
         self._data = data
         self._every = every
-        self._checkpoints = Checkpoints(Path(directory), keep, say)
-        self._finished = data.finished = Finished()
-        self._others = OtherCallbacks([], say)
-        self._going_on: tuple[Saved, Place] | None = None  # from within an epoch
+        self._checkpoints = Checkpoints(Path(directory), keep, print_line)
+        self._finished_steps = data.finished_steps = FinishedSteps()
+        self._other_callbacks = OtherCallbacks([], print_line)
+        self._resumed_state: tuple[SavedState, TrainingPlace] | None = None  # from within an epoch
         self._epoch = 0
-        self._begun = 0  # steps of the epoch that an earlier process has finished
-        self._done = 0  # steps of the epoch
-        self._total = 0  # steps of all epochs
-        self._saved = 0  # of those, when it was saved last
+        self._begun_steps = 0  # steps of the epoch that an earlier process has finished
+        self._done_steps = 0  # steps of the epoch
+        self._total_steps = 0  # steps of all epochs
+        self._saved_steps = 0  # of those, when it was saved last
         self._is_longer = False  # the epoch that was interrupted, than others: Keras was told so
         self._is_at_work = partial(is_fitting, weakref.ref(self))
         self._rate: float | str | None = None  # the learning rate that the run was begun with
-        self._left = False  # a callback has ended the training within an epoch
+        self._was_stopped = False  # a callback has ended the training within an epoch
 
     # --- what Keras calls; this callback's turn comes last
 
@@ -126,40 +132,44 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
                 f"ResumeCallback cannot count with steps_per_epoch={steps}: give  fit_data(stream, steps={steps})"
             )
         try:
-            self._make_folder()
+            self._claim_folder()
         except OSError as error:
             raise ConfigError(f"nothing can be saved in {self._checkpoints.directory} ({error.strerror})") from error
-        self._others = OtherCallbacks([each for each in find_callbacks().callbacks if each is not self], say)
-        self._going_on, self._left, self._is_longer = None, False, False
-        self._total = self._saved = self._done = self._begun = 0
-        self._rate = describe_rate(self.model.optimizer)
-        saved = self._checkpoints.newest()
+        self._other_callbacks = OtherCallbacks(
+            [each for each in find_callbacks().callbacks if each is not self], print_line
+        )
+        self._resumed_state, self._was_stopped, self._is_longer = None, False, False
+        self._total_steps = self._saved_steps = self._done_steps = self._begun_steps = 0
+        self._rate = describe_learning_rate(self.model.optimizer)
+        saved = self._checkpoints.load_newest()
         if saved:
-            self._go_on(saved, Place(**saved.content["place"]))
+            self._resume_from(saved, TrainingPlace(**saved.content["place"]))
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature
         self.model._initial_epoch = None  # noqa: SLF001 - as Keras's own BackupAndRestore sets it; another fit begins anew
         self._epoch = epoch
-        self._begun = self._done = 0
-        self._finished.begin()
-        if self._going_on:  # the callbacks' turns at the epoch's begin, and the metrics' reset, were had already then
-            saved, place = self._going_on
-            self._put_back(saved)
-            self._begun = self._done = place.step
-            self._going_on = None
+        self._begun_steps = self._done_steps = 0
+        self._finished_steps.begin_epoch()
+        if (
+            self._resumed_state
+        ):  # the callbacks' turns at the epoch's begin, and the metrics' reset, were had already then
+            saved, place = self._resumed_state
+            self._restore_state(saved)
+            self._begun_steps = self._done_steps = place.step
+            self._resumed_state = None
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        done = self._begun + self._finished.finish(batch + 1)
-        self._total += done - self._done
-        self._done = done
-        if done >= self._length():
+        done = self._begun_steps + self._finished_steps.finish_steps(batch + 1)
+        self._total_steps += done - self._done_steps
+        self._done_steps = done
+        if done >= self._count_epoch_steps():
             return  # saved when the epoch is validated
         if self.model.stop_training:
-            self._left = True
+            self._was_stopped = True
             if math.isfinite((logs or {}).get("loss", 0.0)):  # else that is why: better to go on from before
-                self._save(self._epoch, done)
-        elif self._has_taken_enough():
-            self._save(self._epoch, done)
+                self._save_state(self._epoch, done)
+        elif self._is_save_due():
+            self._save_state(self._epoch, done)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature
         if self._is_longer:
@@ -167,83 +177,88 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             self._is_longer = False
         over = bool(self.model.stop_training)
         last = over or epoch + 1 >= self.params["epochs"]
-        if not self._left and (last or self._every == "epoch" or self._has_taken_enough()):
-            self._save(epoch + 1, 0, over=over)
+        if not self._was_stopped and (last or self._every == "epoch" or self._is_save_due()):
+            self._save_state(epoch + 1, 0, over=over)
 
     def on_train_end(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras's signature
         self.model._initial_epoch = None  # noqa: SLF001 - as above, where no epoch was left
 
     # --- saving
 
-    def _make_folder(self) -> None:
+    def _claim_folder(self) -> None:
         """Makes the folder anew where it was removed, and claims it: it may be another one than was claimed before."""
         folder = self._checkpoints.directory
-        if self._checkpoints.make_again():
-            say(f"{folder} was removed, and with it what was saved there: it is made again, for the states to come")
-        claim(folder, self._is_at_work)
+        if self._checkpoints.recreate_folder():
+            print_line(
+                f"{folder} was removed, and with it what was saved there: it is made again, for the states to come"
+            )
+        claim_folder(folder, self._is_at_work)
 
-    def _length(self) -> int:
+    def _count_epoch_steps(self) -> int:
         """Steps of the epoch, with those that an earlier process has finished, which may have been of another size."""
-        return self._begun + self._data.epoch_steps
+        return self._begun_steps + self._data.epoch_steps
 
-    def _has_taken_enough(self) -> bool:
+    def _is_save_due(self) -> bool:
         """Whether a multiple of so many steps was reached since the last state."""
-        return self._every != "epoch" and self._total // self._every > self._saved // self._every
+        return self._every != "epoch" and self._total_steps // self._every > self._saved_steps // self._every
 
-    def _save(self, epoch: int, step: int, *, over: bool = False) -> None:
-        token = self._finished.token
+    def _save_state(self, epoch: int, step: int, *, over: bool = False) -> None:
+        token = self._finished_steps.token
         if token is None:
             return  # no step was finished since the state that there is
-        packer = Packer(keras.ops)
+        packer = DataPacker(keras.ops)
         content = {
-            "place": asdict(Place(epoch, step, self._total, token, over=over)),
-            "interrupted": asdict(Interrupted(self._data.geometry, self._length(), step, self._data.epoch_is_own)),
+            "place": asdict(TrainingPlace(epoch, step, self._total_steps, token, over=over)),
+            "interrupted": asdict(
+                InterruptedEpoch(self._data.geometry, self._count_epoch_steps(), step, self._data.is_own_epoch)
+            ),
             "rate": self._rate,
             "variables": take_variables(self.model, packer),
-            "callbacks": self._others.take(packer),
-            "generators": packer.pack(take_generators()),
+            "callbacks": self._other_callbacks.take_states(packer),
+            "generators": packer.pack_value(take_generators()),
         }
-        self._write(content, packer.arrays)
-        self._saved = self._total
+        self._write_state(content, packer.arrays)
+        self._saved_steps = self._total_steps
 
-    def _write(self, content: dict[str, Any], arrays: list[Array]) -> None:
+    def _write_state(self, content: dict[str, Any], arrays: list[Array]) -> None:
         """Saves, or says why that was not possible."""
         folder = self._checkpoints.directory
         try:
-            self._make_folder()
-            self._checkpoints.save(self._total, content, arrays)
+            self._claim_folder()
+            self._checkpoints.save_state(self._total_steps, content, arrays)
         except (OSError, ConfigError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             kept = "the last one that was saved is" if self._checkpoints.has_states() else "no earlier one is"
-            say(
-                f"the state after step {self._total} could not be saved in {folder} ({why}); the training goes on, and "
+            print_line(
+                f"the state after step {self._total_steps} could not be saved in {folder} ({why}); the training "
+                "goes on, and "
                 f"{kept} still there"
             )
 
     # --- going on
 
-    def _go_on(self, saved: Saved, place: Place) -> None:
-        build_variables(self.model, self._data.example())
-        self._put_back(saved)
-        changed = self._settle_rate(saved.content)
+    def _resume_from(self, saved: SavedState, place: TrainingPlace) -> None:
+        build_variables(self.model, self._data.build_example())
+        self._restore_state(saved)
+        changed = self._keep_rate(saved.content)
         epochs = self.params["epochs"]
         goes_on = not place.over and place.epoch < epochs
-        place, resized = self._seek(saved.content, place)
-        self._total = self._saved = place.total
+        place, resized = self._seek_stream(saved.content, place)
+        self._total_steps = self._saved_steps = place.total
         begin = FirstEpoch(epochs if place.over else place.epoch, self._is_at_work)
         self.model._initial_epoch = begin  # noqa: SLF001 - as in on_epoch_begin
         if place.step:
-            self._going_on = saved, place
-        for line in (_where(place, epochs), resized if goes_on else None, changed if goes_on else None):
+            self._resumed_state = saved, place
+        for line in (_describe_place(place, epochs), resized if goes_on else None, changed if goes_on else None):
             if line:
-                say(f"{saved.folder}: {line}")
+                print_line(f"{saved.folder}: {line}")
 
-    def _seek(self, content: dict[str, Any], place: Place) -> tuple[Place, str | None]:
+    def _seek_stream(self, content: dict[str, Any], place: TrainingPlace) -> tuple[TrainingPlace, str | None]:
         """Takes the stream to the place, and returns it, with what there is to say of steps that are others now.
 
         Where nothing is left of its epoch that makes a step, it is the next one's begin.
         """
-        then, now = _interrupted(content), self._data.geometry
+        then, now = _parse_interrupted(content), self._data.geometry
         ended = not place.step and then is not None and then.own
         left = self._data.seek(place.token, after="epoch" if ended else "step")
         rest = None
@@ -255,40 +270,40 @@ class ResumeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
                 place = replace(place, epoch=place.epoch + 1, step=0)
         return place, describe_change(then.geometry, now, rest, left) if then else None
 
-    def _plan_rest(self, then: Interrupted | None, done: int, left: int) -> int:
+    def _plan_rest(self, then: InterruptedEpoch | None, done: int, left: int) -> int:
         """The steps of the epoch that was interrupted, of which the stream has `left` for its own one."""
         now = self._data.geometry
         if then is None:  # saved by a version that knew of steps of one size only
-            then = Interrupted(now, now.steps, min(done, now.steps), own=now.whole)
-        rest = count_rest(then, now, left)
+            then = InterruptedEpoch(now, now.steps, min(done, now.steps), own=now.whole)
+        rest = count_rest_steps(then, now, left)
         if rest and not (then.own and now.whole):
-            self._data.take_rest(rest, self._is_at_work)
+            self._data.set_epoch_rest(rest, self._is_at_work)
         if rest > now.steps:
             set_epoch_steps(rest)
             self._is_longer = True
         return rest
 
-    def _settle_rate(self, content: dict[str, Any]) -> str | None:
+    def _keep_rate(self, content: dict[str, Any]) -> str | None:
         """Keeps the learning rate that the run was begun with, and returns what there is to say of another one."""
         if "rate" not in content:
             return None
         given, self._rate = self._rate, content["rate"]
-        kept = describe_rate(self.model.optimizer)
+        kept = describe_learning_rate(self.model.optimizer)
         return describe_rates(self._rate, kept if isinstance(kept, float) else None, given)
 
-    def _put_back(self, saved: Saved) -> None:
+    def _restore_state(self, saved: SavedState) -> None:
         restore_variables(self.model, saved.content["variables"], saved.arrays, str(saved.folder))
-        self._others.put_back(saved.content["callbacks"], saved.arrays)
-        restore_generators(unpack(saved.content["generators"], saved.arrays, keras.ops))
+        self._other_callbacks.restore_states(saved.content["callbacks"], saved.arrays)
+        restore_generators(unpack_value(saved.content["generators"], saved.arrays, keras.ops))
 
 
-def _interrupted(content: dict[str, Any]) -> Interrupted | None:
+def _parse_interrupted(content: dict[str, Any]) -> InterruptedEpoch | None:
     """The epoch in which a state was saved; None where it is of a version that did not say."""
     said = content.get("interrupted")
-    return Interrupted(**{**said, "geometry": Geometry(**said["geometry"])}) if said else None
+    return InterruptedEpoch(**{**said, "geometry": StepGeometry(**said["geometry"])}) if said else None
 
 
-def _where(place: Place, epochs: int) -> str:
+def _describe_place(place: TrainingPlace, epochs: int) -> str:
     if place.over:
         return f"a callback ended this training after epoch {place.epoch}; remove the folder to train anew"
     if place.step:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-Rate = float | str | None  # a number, what a schedule is made of, or none at all
+LearningRate = float | str | None  # a number, what a schedule is made of, or none at all
 
 
 @dataclass(frozen=True, slots=True)
-class Geometry:
+class StepGeometry:
     """How `fit` takes a stream: `rows` a step by each of `world` ranks, `steps` an epoch.
 
     `whole`: its epochs are those of the stream, and not so many steps of them.
@@ -30,19 +30,19 @@ class Geometry:
 
 
 @dataclass(frozen=True, slots=True)
-class Interrupted:
+class InterruptedEpoch:
     """An epoch of `fit` that was left: `done` of its `length` steps, in those of `geometry`.
 
     `own`: it was one of the stream's, or the rest of one, and not so many steps of them.
     """
 
-    geometry: Geometry
+    geometry: StepGeometry
     length: int
     done: int
     own: bool
 
 
-def count_rest(epoch: Interrupted, now: Geometry, left: int) -> int:
+def count_rest_steps(epoch: InterruptedEpoch, now: StepGeometry, left: int) -> int:
     """The steps that the rest of an epoch takes now. `left`: how many the rest of the stream's present epoch takes."""
     if epoch.own:
         return left
@@ -50,7 +50,7 @@ def count_rest(epoch: Interrupted, now: Geometry, left: int) -> int:
     return -(-samples // now.step_samples)
 
 
-def describe_change(then: Geometry, now: Geometry, rest: int | None, left: int) -> str | None:
+def describe_change(then: StepGeometry, now: StepGeometry, rest: int | None, left: int) -> str | None:
     """What to say where steps or epochs are others than they were; None where they are not.
 
     `rest`: steps that are left of an epoch which was interrupted; None where none was. `left`: those of the stream's.
@@ -65,17 +65,17 @@ def describe_change(then: Geometry, now: Geometry, rest: int | None, left: int) 
         shorter = f", but the first of them has the {first} that are left of the stream's" if first else ""
         parts.append(f"an epoch had {then.steps} steps, and has the {now.steps} of this program from here on{shorter}")
     if parts and rest:
-        parts.append(f"before that, the rest of the epoch that was interrupted takes {_steps(rest)}")
+        parts.append(f"before that, the rest of the epoch that was interrupted takes {_format_steps(rest)}")
     elif parts and rest == 0:
         parts.append("what is left of the epoch that was interrupted makes no step, so it is over, and not validated")
     return "; ".join(parts) or None
 
 
-def _steps(count: int) -> str:
+def _format_steps(count: int) -> str:
     return f"{count} step" if count == 1 else f"{count} steps"
 
 
-def describe_rates(begun: Rate, kept: float | None, given: Rate) -> str | None:
+def describe_rates(begun: LearningRate, kept: float | None, given: LearningRate) -> str | None:
     """What to say where a program gives another learning rate than the run was begun with; None where it does not.
 
     `kept` is the number that the state holds, where there is one.
@@ -84,13 +84,15 @@ def describe_rates(begun: Rate, kept: float | None, given: Rate) -> str | None:
         return None
     if kept is None:
         return (
-            f"the learning rate's schedule is another one than was saved: that of this program counts, {_shown(given)}"
+            "the learning rate's schedule is another one than was saved: that of this program counts, "
+            f"{_format_rate(given)}"
         )
     return (
-        f"the learning rate is {kept:.6g}, as it was saved; the {_shown(given)} of this program does not count: set "
+        f"the learning rate is {kept:.6g}, as it was saved; the {_format_rate(given)} of this program does not "
+        "count: set "
         "model.optimizer.learning_rate in a callback, or name another folder to begin anew with it"
     )
 
 
-def _shown(rate: Rate) -> str:
+def _format_rate(rate: LearningRate) -> str:
     return f"{rate:.6g}" if isinstance(rate, float) else str(rate)

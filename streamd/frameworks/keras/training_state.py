@@ -17,8 +17,8 @@ import keras
 import numpy as np
 
 from streamd.errors import ConfigError
-from streamd.frameworks.lazy_import import load
-from streamd.frameworks.plain_data import Array, Look, Packer, UnkeptError, unpack
+from streamd.frameworks.lazy_import import import_library
+from streamd.frameworks.plain_data import Array, DataPacker, UnkeptError, ValueSnapshot, unpack_value
 
 _PARTS: Final = {
     "model": "another model; build it as it was",
@@ -29,7 +29,7 @@ _KERAS_OWN: Final = frozenset({"_model", "params"})  # set in every callback by 
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")  # of an object, another one in each process
 
 
-class _Variable(NamedTuple):
+class _SavedVariable(NamedTuple):
     """What is saved of a variable, beside its value."""
 
     path: str
@@ -43,14 +43,14 @@ def build_variables(model: Any, example: tuple[Any, ...]) -> None:
     model._symbolic_build(data_batch=example)  # noqa: SLF001 - what Keras does itself on other backends than TensorFlow
 
 
-def take_variables(model: Any, packer: Packer) -> dict[str, Any]:
+def take_variables(model: Any, packer: DataPacker) -> dict[str, Any]:
     """The values of all variables: weights, states of random seeds, the optimizer's and the metrics'.
 
     On torch, the states of its own generators too, one a device: a Dropout that was given no seed draws from them.
     """
-    taken = {part: [_describe(each, packer) for each in _variables(model, part)] for part in _PARTS}
-    generators = [packer.add(generator.get_state().numpy()) for generator in _generators()]
-    return {"kind": _kind(model.optimizer), "generators": generators, **taken}
+    taken = {part: [_describe_variable(each, packer) for each in _list_variables(model, part)] for part in _PARTS}
+    generators = [packer.add_array(generator.get_state().numpy()) for generator in _find_torch_generators()]
+    return {"kind": _name_optimizer(model.optimizer), "generators": generators, **taken}
 
 
 def restore_variables(model: Any, state: dict[str, Any], arrays: Sequence[Array], where: str) -> None:
@@ -58,19 +58,23 @@ def restore_variables(model: Any, state: dict[str, Any], arrays: Sequence[Array]
 
     `where` names the state. Variables are matched by their order: names differ from one process to the next.
     """
-    if _kind(model.optimizer) != state["kind"]:
-        raise _misfit(where, "optimizer", f"it is of {state['kind']}, not of {_kind(model.optimizer)}")
-    saved = {part: [_Variable(*each) for each in state[part]] for part in _PARTS}
+    if _name_optimizer(model.optimizer) != state["kind"]:
+        raise _build_misfit_error(
+            where, "optimizer", f"it is of {state['kind']}, not of {_name_optimizer(model.optimizer)}"
+        )
+    saved = {part: [_SavedVariable(*each) for each in state[part]] for part in _PARTS}
     for part in _PARTS:
-        _check(_variables(model, part), saved[part], part, where)
+        _check_variables(_list_variables(model, part), saved[part], part, where)
     for part in _PARTS:
-        for variable, record in zip(_variables(model, part), saved[part], strict=True):
+        for variable, record in zip(_list_variables(model, part), saved[part], strict=True):
             variable.assign(arrays[record.number])
-    for generator, number in zip(_generators(), state.get("generators", ()), strict=False):  # devices may differ
-        generator.set_state(load("torch", "torch", "Keras on torch").from_numpy(arrays[number].copy()))
+    for generator, number in zip(
+        _find_torch_generators(), state.get("generators", ()), strict=False
+    ):  # devices may differ
+        generator.set_state(import_library("torch", "torch", "Keras on torch").from_numpy(arrays[number].copy()))
 
 
-def describe_rate(optimizer: Any) -> float | str | None:
+def describe_learning_rate(optimizer: Any) -> float | str | None:
     """The learning rate as it is now, or what its schedule is made of; None where there is none."""
     rate = getattr(getattr(optimizer, "inner_optimizer", optimizer), "_learning_rate", None)
     if rate is None or isinstance(rate, keras.Variable):
@@ -84,43 +88,43 @@ def describe_rate(optimizer: Any) -> float | str | None:
     return f"{type(rate).__name__} of {_ADDRESS.sub('', made_of)}"
 
 
-def _generators() -> list[Any]:
+def _find_torch_generators() -> list[Any]:
     """Those that torch draws from by default, on the CPU and on each GPU in use; none on other backends."""
     if keras.backend.backend() != "torch":
         return []
-    torch = load("torch", "torch", "Keras on torch")
+    torch = import_library("torch", "torch", "Keras on torch")
     return [torch.default_generator, *(torch.cuda.default_generators if torch.cuda.is_initialized() else ())]
 
 
-def _variables(model: Any, part: str) -> list[Any]:
+def _list_variables(model: Any, part: str) -> list[Any]:
     if part == "optimizer":
         return list(model.optimizer.variables) if model.optimizer is not None else []
     return list(model.variables if part == "model" else model.metrics_variables)
 
 
-def _kind(optimizer: Any) -> str:
+def _name_optimizer(optimizer: Any) -> str:
     return type(optimizer).__name__
 
 
-def _describe(variable: Any, packer: Packer) -> _Variable:
-    number = packer.add(variable.numpy())
-    return _Variable(variable.path, list(variable.shape), keras.backend.standardize_dtype(variable.dtype), number)
+def _describe_variable(variable: Any, packer: DataPacker) -> _SavedVariable:
+    number = packer.add_array(variable.numpy())
+    return _SavedVariable(variable.path, list(variable.shape), keras.backend.standardize_dtype(variable.dtype), number)
 
 
-def _check(variables: list[Any], saved: list[_Variable], part: str, where: str) -> None:
+def _check_variables(variables: list[Any], saved: list[_SavedVariable], part: str, where: str) -> None:
     if len(variables) != len(saved):
-        raise _misfit(where, part, f"it has {len(saved)} variables where there are {len(variables)} now")
+        raise _build_misfit_error(where, part, f"it has {len(saved)} variables where there are {len(variables)} now")
     for variable, record in zip(variables, saved, strict=True):
         shape, dtype = list(variable.shape), keras.backend.standardize_dtype(variable.dtype)
         if (shape, dtype) != (record.shape, record.dtype):
-            raise _misfit(
+            raise _build_misfit_error(
                 where,
                 part,
                 f"{record.path} is {record.dtype} {record.shape} where {variable.path} is {dtype} {shape} now",
             )
 
 
-def _misfit(where: str, part: str, facts: str) -> ConfigError:
+def _build_misfit_error(where: str, part: str, facts: str) -> ConfigError:
     return ConfigError(f"{where} holds {_PARTS[part]}, or name another folder to begin anew: {facts}")
 
 
@@ -134,51 +138,57 @@ class OtherCallbacks:
     progress bar has none. What cannot be kept is told of once, unless it is Keras's own business, such as an open file.
     """
 
-    def __init__(self, callbacks: Sequence[Any], say: Callable[[str], None]) -> None:
+    def __init__(self, callbacks: Sequence[Any], warn: Callable[[str], None]) -> None:
         self._callbacks = [each for each in callbacks if not isinstance(each, keras.callbacks.ProgbarLogger)]
-        self._begun = [_looks(each) for each in self._callbacks]
-        self._say = say
-        self._told: set[str] = set()
+        self._initial_values = [_take_snapshots(each) for each in self._callbacks]
+        self._warn = warn
+        self._warned: set[str] = set()
 
-    def take(self, packer: Packer) -> list[list[Any]]:
+    def take_states(self, packer: DataPacker) -> list[list[Any]]:
         """For each callback its kind and what has changed in it, by attribute."""
-        both = zip(self._callbacks, self._begun, strict=True)
-        return [[_callback_kind(each), self._changes(each, begun, packer)] for each, begun in both]
+        both = zip(self._callbacks, self._initial_values, strict=True)
+        return [[_name_callback(each), self._pack_changes(each, begun, packer)] for each, begun in both]
 
-    def put_back(self, saved: Sequence[Sequence[Any]], arrays: Sequence[Array]) -> None:
+    def restore_states(self, saved: Sequence[Sequence[Any]], arrays: Sequence[Array]) -> None:
         """Gives each callback the state of its like: the first of a kind to the first, and so on."""
-        states = {(kind, number): state for kind, number, state in _numbered(saved)}
-        for kind, number, callback in _numbered([(_callback_kind(each), each) for each in self._callbacks]):
+        states = {(kind, number): state for kind, number, state in _number_by_kind(saved)}
+        for kind, number, callback in _number_by_kind([(_name_callback(each), each) for each in self._callbacks]):
             for name, packed in states.get((kind, number), {}).items():
-                setattr(callback, name, unpack(packed, arrays, keras.ops))
+                setattr(callback, name, unpack_value(packed, arrays, keras.ops))
 
-    def _changes(self, callback: Any, begun: dict[str, Look], packer: Packer) -> dict[str, Any]:
+    def _pack_changes(self, callback: Any, begun: dict[str, ValueSnapshot], packer: DataPacker) -> dict[str, Any]:
         changes: dict[str, Any] = {}
-        for name, look in _looks(callback).items():
-            if name in begun and begun[name].same(look):
+        for name, look in _take_snapshots(callback).items():
+            if name in begun and begun[name].is_same_value(look):
                 continue
             try:
-                changes[name] = packer.pack(vars(callback)[name])
+                changes[name] = packer.pack_value(vars(callback)[name])
             except UnkeptError as error:
-                self._tell(callback, name, str(error))
+                self._warn_unkept(callback, name, str(error))
         return changes
 
-    def _tell(self, callback: Any, name: str, kind: str) -> None:
+    def _warn_unkept(self, callback: Any, name: str, kind: str) -> None:
         what = f"{type(callback).__name__}.{name}"
-        if what not in self._told and not type(callback).__module__.startswith("keras."):
-            self._told.add(what)
-            self._say(f"{what} is of type {kind} and cannot be kept: after a restart this callback begins anew with it")
+        if what not in self._warned and not type(callback).__module__.startswith("keras."):
+            self._warned.add(what)
+            self._warn(
+                f"{what} is of type {kind} and cannot be kept: after a restart this callback begins anew with it"
+            )
 
 
-def _looks(callback: Any) -> dict[str, Look]:
-    return {name: Look.at(value, keras.ops) for name, value in vars(callback).items() if name not in _KERAS_OWN}
+def _take_snapshots(callback: Any) -> dict[str, ValueSnapshot]:
+    return {
+        name: ValueSnapshot.from_value(value, keras.ops)
+        for name, value in vars(callback).items()
+        if name not in _KERAS_OWN
+    }
 
 
-def _callback_kind(callback: Any) -> str:
+def _name_callback(callback: Any) -> str:
     return f"{type(callback).__module__}.{type(callback).__qualname__}"
 
 
-def _numbered(kinds: Sequence[Sequence[Any]]) -> list[tuple[str, int, Any]]:
+def _number_by_kind(kinds: Sequence[Sequence[Any]]) -> list[tuple[str, int, Any]]:
     """(kind, how many of the kind came before, what belongs to it)."""
     seen: Counter[str] = Counter()
     numbered = []

@@ -15,19 +15,19 @@ from typing import Any
 
 from streamd.core.spec import StreamSpec
 from streamd.frameworks.dlpack import Array, export
-from streamd.frameworks.lazy_import import load
-from streamd.frameworks.model_inputs import Names, Stream, choose
-from streamd.frameworks.normalize import normalizing
-from streamd.frameworks.torch.data_loader import Loader, mover
+from streamd.frameworks.lazy_import import import_library
+from streamd.frameworks.model_inputs import FeedStream, LabelNames, choose_inputs
+from streamd.frameworks.normalize import compute_scaling
+from streamd.frameworks.torch.data_loader import Loader, build_mover
 
 
 def loader(
-    stream: Stream,
+    stream: FeedStream,
     device: Any = None,
     channels_first: bool = True,
     *,
-    inputs: Names = None,
-    targets: Names = "auto",
+    inputs: LabelNames = None,
+    targets: LabelNames = "auto",
 ) -> Loader:
     """A stream where a training loop has its DataLoader: `for images, labels in loader(stream)` is one epoch.
 
@@ -52,9 +52,9 @@ def loader(
 
     Raises ConfigError for what the stream or this machine lacks, MissingExtraError.
     """
-    torch = load("torch", "torch", "a stream for torch")
-    feed = choose(stream.spec, inputs=inputs, targets=targets)
-    return Loader(stream, feed, tensor, mover(torch, device), channels_first)
+    torch = import_library("torch", "torch", "a stream for torch")
+    feed = choose_inputs(stream.spec, inputs=inputs, targets=targets)
+    return Loader(stream, feed, tensor, build_mover(torch, device), channels_first)
 
 
 def normalization(spec: StreamSpec) -> Any:
@@ -63,10 +63,10 @@ def normalization(spec: StreamSpec) -> Any:
     Its numbers are buffers: being part of the model, they are saved in its state_dict and cannot be forgotten later.
     Raises ConfigError for what this version does not know, MissingExtraError.
     """
-    load("torch", "torch", "normalization for torch")
+    import_library("torch", "torch", "normalization for torch")
     from streamd.frameworks.torch.layer import Normalization  # noqa: PLC0415 - imports torch
 
-    return Normalization(normalizing(spec))
+    return Normalization(compute_scaling(spec))
 
 
 def tensor(array: Array) -> Any:
@@ -76,6 +76,6 @@ def tensor(array: Array) -> Any:
     tensors, and this one's memory is: writing into it (`mul_`, `out=`, `x[0] = 0`) ends the process with SIGSEGV. Take
     `torch.from_numpy(batch.copy().images)` to write, or `.clone()` it. Raises MissingExtraError.
     """
-    torch = load("torch", "torch", "a batch as a torch tensor")
+    torch = import_library("torch", "torch", "a batch as a torch tensor")
     shared = export(array)
     return torch.from_numpy(array.copy()) if shared is None else torch.from_dlpack(shared)

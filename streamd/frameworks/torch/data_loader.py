@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from streamd.errors import ConfigError, NoDatasetError
-from streamd.frameworks.model_inputs import IMAGES, Batch, Feed, Stream
+from streamd.frameworks.model_inputs import IMAGES, FeedBatch, FeedStream, ModelFeed
 
 Tensor = Any  # torch is not installed where types are checked
 Move = Callable[[Tensor], Tensor]
@@ -20,8 +20,8 @@ class Loader:
     `len` is the steps of a whole epoch. Each batch is taken from the stream when the loop asks for it, and none before.
     """
 
-    stream: Stream
-    feed: Feed
+    stream: FeedStream
+    feed: ModelFeed
     tensor: Callable[[Any], Tensor]  # over the memory of an array, or a copy of it
     move: Move  # to the device
     channels_first: bool
@@ -42,25 +42,25 @@ class Loader:
     def epochs(self) -> Iterator[Iterator[Any]]:
         """One iterator an epoch, to the last one of the subscription."""
         # `map` keeps nothing of a step that it has given; a generator would hold its batch until the next is wanted.
-        return (map(self._step, batches) for batches in self.stream.epochs())
+        return (map(self._build_step, batches) for batches in self.stream.epochs())
 
-    def _step(self, batch: Batch) -> Any:
+    def _build_step(self, batch: FeedBatch) -> Any:
         """(images, labels, ...) as the feed has them; images alone where there is nothing else."""
-        x, *others = self.feed.arrays(batch)
+        x, *others = self.feed.build_arrays(batch)
         if isinstance(x, Mapping):
-            inputs = {name: self._images(x[name]) if name == IMAGES else self._moved(x[name]) for name in x}
+            inputs = {name: self._build_images(x[name]) if name == IMAGES else self._move_part(x[name]) for name in x}
         else:
-            inputs = self._images(x)
-        return (inputs, *map(self._moved, others)) if others else inputs
+            inputs = self._build_images(x)
+        return (inputs, *map(self._move_part, others)) if others else inputs
 
-    def _images(self, array: Any) -> Tensor:
+    def _build_images(self, array: Any) -> Tensor:
         """(B, C, H, W), its channels lying together in memory, or (B, H, W, C)."""
-        images = self._moved(array)
+        images = self._move_part(array)
         return images.permute(0, 3, 1, 2) if self.channels_first else images
 
-    def _moved(self, part: Any) -> Any:
+    def _move_part(self, part: Any) -> Any:
         if isinstance(part, Mapping):
-            return {name: self._moved(array) for name, array in part.items()}
+            return {name: self._move_part(array) for name, array in part.items()}
         return None if part is None else self.move(self.tensor(part))
 
     def __getitem__(self, place: object) -> NoReturn:
@@ -73,12 +73,12 @@ class Loader:
 
 
 @dataclass(frozen=True, slots=True)
-class Aside:
+class SideStreamCopier:
     """Copies to a CUDA device on a stream of its own, beside what the device computes."""
 
     torch: Any
     device: Any
-    side: Any  # a torch.cuda.Stream of the device
+    side_stream: Any  # a torch.cuda.Stream of the device
 
     def __call__(self, tensor: Tensor) -> Tensor:
         """The tensor on the device, for the current stream's work. `tensor` is not read any more when this returns.
@@ -89,25 +89,25 @@ class Aside:
         """
         cuda = self.torch.cuda
         pinned = tensor.pin_memory()
-        with cuda.stream(self.side):
+        with cuda.stream(self.side_stream):
             there = pinned.to(self.device, non_blocking=True)
         current = cuda.current_stream(self.device)
-        current.wait_stream(self.side)
+        current.wait_stream(self.side_stream)
         there.record_stream(current)
         return there
 
 
-def mover(torch: Any, device: Any) -> Move:
+def build_mover(torch: Any, device: Any) -> Move:
     """How a tensor gets to `device`: None is the CPU. Raises ConfigError for one that is not there."""
-    place = _place(torch, "cpu" if device is None else device)
+    place = _find_device(torch, "cpu" if device is None else device)
     if place.type == "cpu":
         return lambda tensor: tensor
     if place.type == "cuda":
-        return Aside(torch, place, torch.cuda.Stream(place))
+        return SideStreamCopier(torch, place, torch.cuda.Stream(place))
     return lambda tensor: tensor.to(place)
 
 
-def _place(torch: Any, device: Any) -> Any:
+def _find_device(torch: Any, device: Any) -> Any:
     try:
         place = torch.device(device)
     except (RuntimeError, TypeError) as error:

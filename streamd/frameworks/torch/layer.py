@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 
-from streamd.frameworks.normalize import Normalizing
+from streamd.frameworks.normalize import PixelScaling
 
 
 class Normalization(torch.nn.Module):  # type: ignore[misc]  # torch is not installed where types are checked
     """(pixel - mean) / std for each channel. `mean` and `std` are buffers (C, 1, 1): saved and moved with the model."""
 
-    def __init__(self, numbers: Normalizing) -> None:
+    def __init__(self, numbers: PixelScaling) -> None:
         super().__init__()
         self.register_buffer("mean", torch.tensor(numbers.mean, dtype=torch.float32).reshape(-1, 1, 1))
         self.register_buffer("std", torch.tensor(numbers.std, dtype=torch.float32).reshape(-1, 1, 1))

@@ -17,12 +17,12 @@ from trainer_fakes import ANGLE, KIND, FakeStream, make_spec
 from streamd.errors import ConfigError
 from streamd.frameworks.jax import array
 from streamd.frameworks.keras import ResumeCallback, fit_data, load_keras
-from streamd.frameworks.keras.finished_steps import Finished
-from streamd.frameworks.lazy_import import load
+from streamd.frameworks.keras.finished_steps import FinishedSteps
+from streamd.frameworks.lazy_import import import_library
 
 pytestmark = pytest.mark.train
 
-jax = load("jax", "jax", "what JAX's arrays are tested for")
+jax = import_library("jax", "jax", "what JAX's arrays are tested for")
 
 
 @pytest.fixture
@@ -59,10 +59,10 @@ def test_a_batch_that_was_taken_ahead_is_given_again_after_an_evaluation_too() -
 def test_a_batch_that_was_taken_ahead_is_not_finished() -> None:
     stream, recorder = FakeStream(make_spec(ANGLE)), Recorder()
     data = fit_data(stream)
-    data.finished = Finished()
+    data.finished_steps = FinishedSteps()
     recorder.model.fit(data, verbose=0, callbacks=[stop_after(1, recorder.model)])
-    data.finished.finish(sys.maxsize)
-    assert data.finished.token == "0:1"  # noqa: S105 - a place in a stream
+    data.finished_steps.finish_steps(sys.maxsize)
+    assert data.finished_steps.token == "0:1"  # noqa: S105 - a place in a stream
     assert stream.taken == steps(0, 3)
 
 

@@ -73,10 +73,10 @@ def test_a_backend_keeps_every_property_of_fit_data(tmp_path: Path, backend: str
 
 
 def test_memory_is_lent_again_when_the_framework_has_let_go_of_it() -> None:
-    from streamd.frameworks.keras.backends import Sparing  # noqa: PLC0415 - imports Keras
+    from streamd.frameworks.keras.backends import LeaseSparingConverter  # noqa: PLC0415 - imports Keras
 
     lender, held = Lender(), list[object]()
-    sparing = Sparing(lambda array: array, np.copy, held.clear)
+    sparing = LeaseSparingConverter(lambda array: array, np.copy, held.clear)
     first, second, third = (lender.lend() for _ in range(3))
     assert sparing(first) is first
     held.append(first[1:])  # a view that is garbage, until it is collected
@@ -93,10 +93,10 @@ def test_memory_is_lent_again_when_the_framework_has_let_go_of_it() -> None:
 
 
 def test_labels_are_copied_since_their_owner_may_write_them() -> None:
-    from streamd.frameworks.keras.backends import converter  # noqa: PLC0415 - as above
+    from streamd.frameworks.keras.backends import build_converter  # noqa: PLC0415 - as above
 
     labels = np.arange(4)
-    given = converter("jax")(labels)
+    given = build_converter("jax")(labels)
     labels[:] = 9
     assert given.tolist() == [0, 1, 2, 3]
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamd.frameworks.keras.nan_report import Step, Taken, story, suspects
+from streamd.frameworks.keras.nan_report import PendingSteps, StepRecord, describe_loss, find_suspects
 
 
-def step(index: int, ids: list[int], **labels: Any) -> Step:
-    return Step(0, index, np.array(ids), {name: np.asarray(values) for name, values in labels.items()})
+def step(index: int, ids: list[int], **labels: Any) -> StepRecord:
+    return StepRecord(0, index, np.array(ids), {name: np.asarray(values) for name, values in labels.items()})
 
 
 SOUND = step(3, [7, 8], angle=[0.0, 1.0], kind=[2, 0])
@@ -19,37 +19,37 @@ SPOILED = step(4, [1, 5], angle=[np.nan, 1.0], box=[[1.0, 2.0], [np.inf, 0.0]])
 
 
 def test_the_samples_are_those_of_which_any_number_is_not_finite() -> None:
-    assert SOUND.not_finite() == {}
-    assert SPOILED.not_finite() == {"angle": [1], "box": [5]}
+    assert SOUND.find_not_finite() == {}
+    assert SPOILED.find_not_finite() == {"angle": [1], "box": [5]}
 
 
 def test_steps_with_such_labels_are_suspected_and_all_where_there_are_none() -> None:
-    assert suspects([SOUND, SPOILED]) == [SPOILED]
-    assert suspects([SOUND, SOUND]) == [SOUND, SOUND]
+    assert find_suspects([SOUND, SPOILED]) == [SPOILED]
+    assert find_suspects([SOUND, SOUND]) == [SOUND, SOUND]
 
 
 def test_finished_are_the_first_that_were_taken_and_never_more_than_were() -> None:
-    taken, steps = Taken(), [step(index, [index]) for index in range(5)]
+    taken, steps = PendingSteps(), [step(index, [index]) for index in range(5)]
     for each in steps:
-        taken.take(each)
-    assert taken.finish(1) == steps[:1]
-    assert taken.finish(1) == []
-    assert taken.finish(3) == steps[1:3]
-    assert taken.finish(9) == steps[3:]
+        taken.add_step(each)
+    assert taken.finish_steps(1) == steps[:1]
+    assert taken.finish_steps(1) == []
+    assert taken.finish_steps(3) == steps[1:3]
+    assert taken.finish_steps(9) == steps[3:]
 
 
 def test_what_an_epoch_took_and_did_not_finish_is_no_part_of_the_next() -> None:
-    taken, after = Taken(), step(0, [9])
-    taken.take(SOUND)
-    taken.finish(1)
-    taken.take(SPOILED)
-    taken.begin()
-    taken.take(after)
-    assert taken.finish(1) == [after]
+    taken, after = PendingSteps(), step(0, [9])
+    taken.add_step(SOUND)
+    taken.finish_steps(1)
+    taken.add_step(SPOILED)
+    taken.begin_epoch()
+    taken.add_step(after)
+    assert taken.finish_steps(1) == [after]
 
 
 def test_a_spoiled_label_is_told_with_its_samples_and_files() -> None:
-    assert story(float("nan"), "train", [SPOILED], {1: "left/1.jpg"}).splitlines() == [
+    assert describe_loss(float("nan"), "train", [SPOILED], {1: "left/1.jpg"}).splitlines() == [
         "the loss is nan after batch 0:4 of 'train'",
         "label 'angle' is NaN or infinite in 1 of 2 samples, which spoils the loss: mend #1 left/1.jpg",
         "label 'box' is NaN or infinite in 1 of 2 samples, which spoils the loss: mend #5",
@@ -57,17 +57,17 @@ def test_a_spoiled_label_is_told_with_its_samples_and_files() -> None:
 
 
 def test_many_spoiled_samples_are_counted() -> None:
-    told = story(float("nan"), "train", [step(0, list(range(20)), angle=np.full(20, np.nan))], {})
+    told = describe_loss(float("nan"), "train", [step(0, list(range(20)), angle=np.full(20, np.nan))], {})
     assert told.endswith("in 20 of 20 samples, which spoils the loss: mend #0, #1, #2, #3, #4, #5, #6, #7 and 12 more")
 
 
 def test_sound_labels_leave_the_weights() -> None:
-    told = story(float("inf"), "train", [SOUND], {7: "7.jpg"})
+    told = describe_loss(float("inf"), "train", [SOUND], {7: "7.jpg"})
     assert told.startswith("the loss is inf after batch 0:3 of 'train'\nall its labels are finite, so the weights")
     assert "smaller learning rate" in told
 
 
 @pytest.mark.parametrize("spoiled", [SOUND, SPOILED])
-def test_of_steps_that_were_executed_together_the_range_is_told(spoiled: Step) -> None:
-    told = story(float("nan"), "train", [SOUND, spoiled], {})
-    assert f"after batches 0:3 to {spoiled.place} of 'train', which were executed together" in told
+def test_of_steps_that_were_executed_together_the_range_is_told(spoiled: StepRecord) -> None:
+    told = describe_loss(float("nan"), "train", [SOUND, spoiled], {})
+    assert f"after batches 0:3 to {spoiled.place_text} of 'train', which were executed together" in told

@@ -12,8 +12,8 @@ import pytest
 from trainer_fakes import ANGLE, FakeStream, make_spec
 
 from streamd.errors import ConfigError
-from streamd.frameworks.keras.reader import Reader, reader_of
-from streamd.frameworks.model_inputs import Batch
+from streamd.frameworks.keras.reader import KerasReader, find_reader
+from streamd.frameworks.model_inputs import FeedBatch
 
 LIMIT_S = 30.0
 
@@ -22,13 +22,13 @@ def make_stream() -> FakeStream:
     return FakeStream(make_spec(ANGLE))
 
 
-def take(batches: Iterable[Batch], steps: int | None = None) -> list[tuple[int, int]]:
+def take(batches: Iterable[FeedBatch], steps: int | None = None) -> list[tuple[int, int]]:
     return [(batch.epoch, batch.index) for batch in islice(batches, steps)]
 
 
-def evaluate(reader: Reader, steps: int | None = None) -> list[tuple[int, int]]:
+def evaluate(reader: KerasReader, steps: int | None = None) -> list[tuple[int, int]]:
     """What a call of `evaluate` takes."""
-    batches: Iterator[Batch] = reader.start_over()
+    batches: Iterator[FeedBatch] = reader.restart_stream()
     taken = take(batches, steps)
     reader.end_call()
     return taken
@@ -36,7 +36,7 @@ def evaluate(reader: Reader, steps: int | None = None) -> list[tuple[int, int]]:
 
 def test_each_evaluation_begins_at_the_first_batch_and_has_an_account() -> None:
     stream = make_stream()
-    reader = reader_of(stream)
+    reader = find_reader(stream)
     assert evaluate(reader, 2) == [(0, 0), (0, 1)]
     assert evaluate(reader) == [(0, 0), (0, 1), (0, 2)]
     assert evaluate(reader, 1) == [(0, 0)]
@@ -44,26 +44,26 @@ def test_each_evaluation_begins_at_the_first_batch_and_has_an_account() -> None:
 
 
 def test_fit_goes_on_where_it_was_before_an_evaluation() -> None:
-    reader = reader_of(make_stream())
-    assert take(reader.go_on(whole=True), 2) == [(0, 0), (0, 1)]
+    reader = find_reader(make_stream())
+    assert take(reader.continue_fit(whole=True), 2) == [(0, 0), (0, 1)]
     assert evaluate(reader, 1) == [(0, 0)]
-    assert take(reader.go_on(whole=True)) == [(0, 2)]
+    assert take(reader.continue_fit(whole=True)) == [(0, 2)]
     assert evaluate(reader) == [(0, 0), (0, 1), (0, 2)]
-    assert take(reader.go_on(whole=False), 4) == [(1, 0), (1, 1), (1, 2), (2, 0)]
+    assert take(reader.continue_fit(whole=False), 4) == [(1, 0), (1, 1), (1, 2), (2, 0)]
 
 
 def test_an_evaluation_that_ends_where_fit_goes_on_has_an_account_of_its_own() -> None:
     stream = make_stream()
-    reader = reader_of(stream)
-    take(reader.go_on(whole=True), 2)
+    reader = find_reader(stream)
+    take(reader.continue_fit(whole=True), 2)
     assert evaluate(reader, 2) == [(0, 0), (0, 1)]
-    assert take(reader.go_on(whole=True)) == [(0, 2)]
+    assert take(reader.continue_fit(whole=True)) == [(0, 2)]
     assert [(each.steps, each.complete) for each in stream.receipts] == [(2, False), (2, False), (3, True)]
 
 
 def test_a_loop_of_ones_own_goes_on_where_it_was_before_an_evaluation() -> None:
     stream = make_stream()
-    reader = reader_of(stream)
+    reader = find_reader(stream)
     loop = stream.epochs()
     assert take(next(loop), 2) == [(0, 0), (0, 1)]
     for _ in range(2):
@@ -76,10 +76,10 @@ def test_a_loop_of_ones_own_goes_on_where_it_was_before_an_evaluation() -> None:
 def test_a_stream_waits_where_it_will_be_read_next() -> None:
     """What its trainer will want is made while nobody reads."""
     stream = make_stream()
-    reader = reader_of(stream)
+    reader = find_reader(stream)
     evaluate(reader, 2)
     assert (stream.epoch, stream.index) == (0, 0)
-    take(reader.go_on(whole=True), 1)
+    take(reader.continue_fit(whole=True), 1)
     evaluate(reader, 2)
     assert (stream.epoch, stream.index) == (0, 1)
     assert stream.rewinds == 2
@@ -87,46 +87,46 @@ def test_a_stream_waits_where_it_will_be_read_next() -> None:
 
 def test_who_seeks_after_an_evaluation_has_fit_go_on_from_there() -> None:
     stream = make_stream()
-    reader = reader_of(stream)
+    reader = find_reader(stream)
     evaluate(reader)
     stream.seek("4:0")
-    assert take(reader.go_on(whole=True)) == [(4, 1), (4, 2)]
+    assert take(reader.continue_fit(whole=True)) == [(4, 1), (4, 2)]
     evaluate(reader)
     stream.seek("6:1")
     evaluate(reader)
-    assert take(reader.go_on(whole=True)) == [(6, 2)]
+    assert take(reader.continue_fit(whole=True)) == [(6, 2)]
 
 
 @pytest.mark.parametrize("taken", [0, 2, 3])
 def test_who_seeks_after_an_evaluation_that_was_interrupted_has_fit_go_on_from_there(taken: int) -> None:
     """Of such a one, no method of Keras's comes to its end."""
     stream = make_stream()
-    reader = reader_of(stream)
-    take(reader.go_on(whole=True), 1)
-    take(reader.start_over(), taken)
+    reader = find_reader(stream)
+    take(reader.continue_fit(whole=True), 1)
+    take(reader.restart_stream(), taken)
     stream.seek("4:0")
-    assert take(reader.go_on(whole=True)) == [(4, 1), (4, 2)]
+    assert take(reader.continue_fit(whole=True)) == [(4, 1), (4, 2)]
 
 
 @pytest.mark.parametrize("taken", [0, 2, 3])
 def test_fit_goes_on_where_it_was_after_an_evaluation_that_was_interrupted(taken: int) -> None:
-    reader = reader_of(make_stream())
-    take(reader.go_on(whole=True), 1)
-    take(reader.start_over(), taken)
-    assert take(reader.go_on(whole=True)) == [(0, 1), (0, 2)]
+    reader = find_reader(make_stream())
+    take(reader.continue_fit(whole=True), 1)
+    take(reader.restart_stream(), taken)
+    assert take(reader.continue_fit(whole=True)) == [(0, 1), (0, 2)]
 
 
 class Asking:
     """Stands for Keras's iterator of a call."""
 
 
-def begin(reader: Reader, asking: Asking) -> str:
+def begin(reader: KerasReader, asking: Asking) -> str:
     """What a method of Keras's does, in whose frame this is called."""
-    return reader.begin([sys._getframe(1)], weakref.ref(asking))
+    return reader.begin_call([sys._getframe(1)], weakref.ref(asking))
 
 
 def test_what_a_call_of_another_thread_reads_is_not_taken_away_from_it_while_that_runs() -> None:
-    reader, asking, other = reader_of(make_stream()), Asking(), Asking()
+    reader, asking, other = find_reader(make_stream()), Asking(), Asking()
     begun, over = Event(), Event()
 
     def fit() -> None:
@@ -151,6 +151,6 @@ def test_what_a_call_of_another_thread_reads_is_not_taken_away_from_it_while_tha
 
 def test_all_that_is_made_of_a_stream_shares_its_reader() -> None:
     stream = make_stream()
-    reader = reader_of(stream)
-    assert reader_of(stream) is reader
-    assert reader_of(make_stream()) is not reader
+    reader = find_reader(stream)
+    assert find_reader(stream) is reader
+    assert find_reader(make_stream()) is not reader

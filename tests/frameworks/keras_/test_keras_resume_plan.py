@@ -6,11 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamd.frameworks.keras.resume_plan import Geometry, Interrupted, count_rest, describe_change, describe_rates
+from streamd.frameworks.keras.resume_plan import (
+    InterruptedEpoch,
+    StepGeometry,
+    count_rest_steps,
+    describe_change,
+    describe_rates,
+)
 
-ONE = Geometry(rows=8, world=1, steps=4, whole=False)
-TWO = Geometry(rows=8, world=2, steps=4, whole=False)
-WHOLE = Geometry(rows=8, world=1, steps=13, whole=True)
+ONE = StepGeometry(rows=8, world=1, steps=4, whole=False)
+TWO = StepGeometry(rows=8, world=2, steps=4, whole=False)
+WHOLE = StepGeometry(rows=8, world=1, steps=13, whole=True)
 
 
 @pytest.mark.parametrize(
@@ -19,16 +25,18 @@ WHOLE = Geometry(rows=8, world=1, steps=13, whole=True)
         (ONE, ONE, 3),
         (ONE, TWO, 2),  # the last half of a step is one
         (TWO, ONE, 6),
-        (ONE, Geometry(rows=4, world=1, steps=4, whole=False), 6),  # more than a whole epoch has
-        (ONE, Geometry(rows=64, world=4, steps=1, whole=False), 1),
+        (ONE, StepGeometry(rows=4, world=1, steps=4, whole=False), 6),  # more than a whole epoch has
+        (ONE, StepGeometry(rows=64, world=4, steps=1, whole=False), 1),
         (ONE, WHOLE, 3),
         (WHOLE, ONE, 7),
         (WHOLE, WHOLE, 7),
     ],
     ids=str,
 )
-def test_the_samples_left_of_an_epoch_take_as_many_steps_as_hold_them(then: Geometry, now: Geometry, rest: int) -> None:
-    assert count_rest(Interrupted(then, length=then.steps, done=1, own=then.whole), now, left=7) == rest
+def test_the_samples_left_of_an_epoch_take_as_many_steps_as_hold_them(
+    then: StepGeometry, now: StepGeometry, rest: int
+) -> None:
+    assert count_rest_steps(InterruptedEpoch(then, length=then.steps, done=1, own=then.whole), now, left=7) == rest
 
 
 @settings(derandomize=True, deadline=None)
@@ -37,8 +45,8 @@ def test_no_sample_is_left_behind_and_no_step_is_empty(
     rows: int, world: int, more_rows: int, more_world: int, steps: int, data: st.DataObject
 ) -> None:
     done = data.draw(st.integers(0, steps - 1))
-    then, now = Geometry(rows, world, steps, whole=False), Geometry(more_rows, more_world, steps, whole=False)
-    rest = count_rest(Interrupted(then, steps, done, own=False), now, left=0)
+    then, now = StepGeometry(rows, world, steps, whole=False), StepGeometry(more_rows, more_world, steps, whole=False)
+    rest = count_rest_steps(InterruptedEpoch(then, steps, done, own=False), now, left=0)
     samples = (steps - done) * rows * world
     assert (rest - 1) * now.step_samples < samples <= rest * now.step_samples
 
@@ -59,13 +67,13 @@ def test_no_sample_is_left_behind_and_no_step_is_empty(
         ),
         (
             WHOLE,
-            Geometry(rows=16, world=1, steps=7, whole=True),
+            StepGeometry(rows=16, world=1, steps=7, whole=True),
             None,
             "it was saved with batches of 8, and goes on with batches of 16",
         ),
         (
             ONE,
-            Geometry(rows=8, world=1, steps=6, whole=False),
+            StepGeometry(rows=8, world=1, steps=6, whole=False),
             2,
             (
                 "an epoch had 4 steps, and has the 6 of this program from here on; before that, the rest of the "
@@ -74,7 +82,7 @@ def test_no_sample_is_left_behind_and_no_step_is_empty(
         ),
         (
             WHOLE,
-            Geometry(rows=8, world=16, steps=1, whole=True),
+            StepGeometry(rows=8, world=16, steps=1, whole=True),
             0,
             (
                 "it was saved with batches of 8, and goes on with batches of 8 for each of 16 ranks; what is left "
@@ -84,7 +92,7 @@ def test_no_sample_is_left_behind_and_no_step_is_empty(
     ],
 )
 def test_what_is_another_size_now_is_said_with_both_values(
-    then: Geometry, now: Geometry, rest: int | None, said: str | None
+    then: StepGeometry, now: StepGeometry, rest: int | None, said: str | None
 ) -> None:
     assert describe_change(then, now, rest, left=rest or 0) == said
 

@@ -9,7 +9,7 @@ import pytest
 
 from streamd.errors import ConfigError
 from streamd.frameworks.keras import load_keras
-from streamd.frameworks.plain_data import Packer
+from streamd.frameworks.plain_data import DataPacker
 
 pytestmark = pytest.mark.train
 
@@ -38,7 +38,7 @@ def all_values(model: Any) -> list[Any]:
 def taken(model: Any) -> tuple[dict[str, Any], list[Any]]:
     from streamd.frameworks.keras.training_state import take_variables  # noqa: PLC0415 - imports Keras
 
-    packer = Packer(load_keras().ops)
+    packer = DataPacker(load_keras().ops)
     return take_variables(model, packer), packer.arrays
 
 
@@ -95,7 +95,7 @@ def test_an_optimizer_made_otherwise_is_refused(state: Any) -> None:
 
 @pytest.mark.parametrize("error", [None, NotImplementedError, AttributeError])
 def test_a_schedule_of_ones_own_is_described_alike_in_each_process(error: type[Exception] | None) -> None:
-    from streamd.frameworks.keras.training_state import describe_rate  # noqa: PLC0415 - imports Keras
+    from streamd.frameworks.keras.training_state import describe_learning_rate  # noqa: PLC0415 - imports Keras
 
     keras = load_keras()
 
@@ -109,4 +109,4 @@ def test_a_schedule_of_ones_own_is_described_alike_in_each_process(error: type[E
             return {"of": object()}
 
     said = "Halving" if error else "Halving of {'of': <object object>}"
-    assert describe_rate(keras.optimizers.SGD(Halving())) == said
+    assert describe_learning_rate(keras.optimizers.SGD(Halving())) == said

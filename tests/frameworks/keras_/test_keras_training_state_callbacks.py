@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streamd.frameworks.keras import load_keras
-from streamd.frameworks.plain_data import Packer
+from streamd.frameworks.plain_data import DataPacker
 
 pytestmark = pytest.mark.train
 
@@ -32,7 +32,7 @@ def kept(callbacks: list[Any], said: list[str]) -> Any:
 
 def moved(from_: Any, to: Any) -> list[Any]:
     """Takes a state and puts it back elsewhere, through JSON."""
-    packer = Packer(load_keras().ops)
+    packer = DataPacker(load_keras().ops)
     state = json.loads(json.dumps(from_.take(packer)))
     to.put_back(state, packer.arrays)
     return list(state)
@@ -54,7 +54,7 @@ def test_what_cannot_be_kept_is_told_of_once_by_name() -> None:
     old = kept([own], said)
     own.seen, own.socket = 1, object()
     for _ in range(2):
-        old.take(Packer(load_keras().ops))
+        old.take(DataPacker(load_keras().ops))
     assert said == [
         "Own.socket is of type object and cannot be kept: after a restart this callback begins anew with it"
     ]
@@ -85,5 +85,5 @@ def test_keras_own_business_is_not_told_of() -> None:
     log = load_keras().callbacks.CSVLogger("unused.csv")
     old = kept([log, load_keras().callbacks.ProgbarLogger()], said)
     log.writer = object()
-    assert old.take(Packer(load_keras().ops)) == [["keras.src.callbacks.csv_logger.CSVLogger", {}]]
+    assert old.take(DataPacker(load_keras().ops)) == [["keras.src.callbacks.csv_logger.CSVLogger", {}]]
     assert said == []

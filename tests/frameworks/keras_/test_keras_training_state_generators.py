@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from streamd.frameworks.keras import load_keras
-from streamd.frameworks.plain_data import Packer, unpack
+from streamd.frameworks.plain_data import DataPacker, unpack_value
 
 pytestmark = pytest.mark.train
 
@@ -34,8 +34,8 @@ def draw() -> list[float]:
 
 
 def through_packing(states: dict[str, Any]) -> Any:
-    packer = Packer(None)
-    return unpack(packer.pack(states), packer.arrays, None)
+    packer = DataPacker(None)
+    return unpack_value(packer.pack_value(states), packer.arrays, None)
 
 
 def test_what_is_drawn_next_is_drawn_again() -> None:
