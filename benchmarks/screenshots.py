@@ -24,7 +24,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 import streamd
-from streamd.cli.demo.road import make_set
+from streamd.cli.demo.road import write_driving_set
 
 DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
 ROADS: Final = 2000
@@ -65,7 +65,7 @@ SHOTS: Final = (
 
 def config_of(folder: Path) -> dict[str, Any]:
     """Roads in two parts, of which one file is cut off."""
-    table = make_set(folder, ROADS, SEED, lambda _: None)
+    table = write_driving_set(folder, ROADS, SEED, lambda _: None)
     cut = folder / "images" / "00021.jpg"
     cut.write_bytes(cut.read_bytes()[:1500])
     source = {"kind": "table", "path": str(table), "image": "image"}

@@ -13,10 +13,10 @@ from typing import Annotated, Final
 import typer
 
 PROGRAMS: Final = ("streamd", "streamd-train")
-LIMIT_S: Final = 1.0  # for a daemon to answer: somebody has pressed Tab, and waits
-_SHARE: Final = Path(__file__).parents[1] / "share"
-_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
-_SCRIPTS: Final = {
+DAEMON_TIMEOUT_S: Final = 1.0  # for a daemon to answer: somebody has pressed Tab, and waits
+_SHARE_FOLDER: Final = Path(__file__).parents[1] / "share"
+_NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
+_SCRIPT_PATHS: Final = {
     "bash": "bash-completion/completions/{}",
     "zsh": "zsh/site-functions/_{}",
     "fish": "fish/vendor_completions.d/{}.fish",
@@ -44,29 +44,33 @@ def completion(shell: Annotated[Shell, typer.Argument(metavar="bash|zsh|fish", h
       streamd completion fish | source              in ~/.config/fish/config.fish
     """
     for program in PROGRAMS:
-        typer.echo(script(shell, program), nl=False)
+        typer.echo(read_script(shell, program), nl=False)
 
 
-def script(shell: str, program: str) -> str:
+def read_script(shell: str, program: str) -> str:
     """What completes a program in a shell."""
-    return place(shell, program).read_text(encoding="utf-8")
+    return build_script_path(shell, program).read_text(encoding="utf-8")
 
 
-def place(shell: str, program: str) -> Path:
+def build_script_path(shell: str, program: str) -> Path:
     """Where a script lies, under a folder like those in which shells look for such scripts."""
-    return _SHARE / _SCRIPTS[shell].format(program)
+    return _SHARE_FOLDER / _SCRIPT_PATHS[shell].format(program)
 
 
 def streams(line: Annotated[str, typer.Argument(metavar="LINE", help="The command, as far as it is typed.")]) -> None:
     """Prints the names of the streams that a command may mean, one a line: what the scripts ask."""
-    words = _words(line)
-    config = _value("--config", words)
-    names = _written(Path(config)) if config else _served(_value("--endpoint", words))
+    words = _split_words(line)
+    config = _find_option_value("--config", words)
+    names = (
+        _read_configured_names(Path(config))
+        if config
+        else _request_served_names(_find_option_value("--endpoint", words))
+    )
     for name in names:
         typer.echo(name)
 
 
-def _words(line: str) -> list[str]:
+def _split_words(line: str) -> list[str]:
     """As the shell would split it; a quotation need not have ended yet."""
     for end in ("", '"', "'"):
         try:
@@ -76,7 +80,7 @@ def _words(line: str) -> list[str]:
     return []
 
 
-def _value(option: str, words: list[str]) -> str | None:
+def _find_option_value(option: str, words: list[str]) -> str | None:
     """What is given for an option: behind it, or with `=`; a `~` stands for the home."""
     for word, following in zip(words, [*words[1:], ""], strict=True):
         if word == option or word.startswith(f"{option}="):
@@ -85,21 +89,21 @@ def _value(option: str, words: list[str]) -> str | None:
     return None
 
 
-def _written(config: Path) -> Iterable[str]:
+def _read_configured_names(config: Path) -> Iterable[str]:
     """The streams of a configuration, right or wrong as it may be."""
     from ruamel.yaml import YAML  # noqa: PLC0415 - only when it is needed, and without all that checks a configuration
 
     data = YAML(typ="safe").load(config)
     found = data.get("streams") if isinstance(data, dict) else None
-    return [name for name in map(str, found or ()) if _NAME.fullmatch(name)]
+    return [name for name in map(str, found or ()) if _NAME_PATTERN.fullmatch(name)]
 
 
-def _served(endpoint: str | None) -> Iterable[str]:
+def _request_served_names(endpoint: str | None) -> Iterable[str]:
     """The streams of the daemon; where none can be, that is found out before NumPy and ZeroMQ are read."""
     from streamd.ipc.endpoint import find_endpoint  # noqa: PLC0415 - only when it is needed
 
     found = find_endpoint(endpoint)
     from streamd import connect  # noqa: PLC0415 - as above
 
-    with connect(found, timeout=LIMIT_S) as client:
+    with connect(found, timeout=DAEMON_TIMEOUT_S) as client:
         return list(client.streams())

@@ -17,71 +17,71 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from streamd.cli.unit_values import mount_units, quoted_path, started_command
+from streamd.cli.unit_values import format_start_command, list_mount_units, quote_path
 from streamd.errors import ConfigError, HostError
 
-SHARE: Final = Path(__file__).parents[1] / "share"
-CONFIG: Final = Path("/etc/streamd/config.yaml")
-_LOCAL: Final = Path("/usr/local")
-_UNITS: Final = _LOCAL / "lib" / "systemd" / "system"
-_OPERATORS: Final = _LOCAL / "share" / "streamd"
-_SYSTEMD: Final = {  # in share/systemd : where it goes
-    "streamd.service": (_UNITS / "streamd.service", _UNITS / "streamd@.service"),
-    "streamd.socket": (_UNITS / "streamd.socket", _UNITS / "streamd@.socket"),
-    "streamd-train@.service": (_UNITS / "streamd-train@.service",),
-    "sysusers.conf": (_LOCAL / "lib/sysusers.d/streamd.conf",),
-    "tmpfiles.conf": (_LOCAL / "lib/tmpfiles.d/streamd.conf",),
-    "streamd.catalog": (_LOCAL / "lib/systemd/catalog/streamd.catalog",),
+SHARE_FOLDER: Final = Path(__file__).parents[1] / "share"
+CONFIG_PATH: Final = Path("/etc/streamd/config.yaml")
+_LOCAL_FOLDER: Final = Path("/usr/local")
+_UNITS_FOLDER: Final = _LOCAL_FOLDER / "lib" / "systemd" / "system"
+_OPERATORS_FOLDER: Final = _LOCAL_FOLDER / "share" / "streamd"
+_SYSTEMD_FILES: Final = {  # in share/systemd : where it goes
+    "streamd.service": (_UNITS_FOLDER / "streamd.service", _UNITS_FOLDER / "streamd@.service"),
+    "streamd.socket": (_UNITS_FOLDER / "streamd.socket", _UNITS_FOLDER / "streamd@.socket"),
+    "streamd-train@.service": (_UNITS_FOLDER / "streamd-train@.service",),
+    "sysusers.conf": (_LOCAL_FOLDER / "lib/sysusers.d/streamd.conf",),
+    "tmpfiles.conf": (_LOCAL_FOLDER / "lib/tmpfiles.d/streamd.conf",),
+    "streamd.catalog": (_LOCAL_FOLDER / "lib/systemd/catalog/streamd.catalog",),
 }
-_CATALOG: Final = ("journalctl", "--update-catalog")
+_UPDATE_CATALOG: Final = ("journalctl", "--update-catalog")
 _SHELLS_AND_MAN: Final = ("man", "bash-completion", "zsh", "fish")  # as they are, under /usr/local/share
 _SERVICES: Final = ("streamd.service", "streamd@.service", "streamd-train@.service")
 _ALL_UNITS: Final = (*_SERVICES, "streamd.socket", "streamd@.socket")
-_RUNNING: Final = ("streamd-train@*.service", "streamd@*.socket", "streamd@*.service", "streamd.s*")
-_UNSEEN: Final = ("/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/")  # noqa: S108 - what the services do not see
-_HOMES: Final = "20-environment.conf"
-_MOUNTS: Final = "30-data.conf"
-_CONFIGS: Final = ("streamd/config.yaml", "streamd@*/config.yaml")  # in /etc, a daemon each
-_COMMAND: Final = re.compile(r"@streamd@(-\w+)?")  # a path, which has to be spelled as units do
-_SCHEMA: Final = "streamd/config/config.schema.json"
+_RUNNING_UNITS: Final = ("streamd-train@*.service", "streamd@*.socket", "streamd@*.service", "streamd.s*")
+_UNSEEN_PREFIXES: Final = ("/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/")  # noqa: S108 - what the services do not see
+_HOMES_DROP_IN: Final = "20-environment.conf"
+_MOUNTS_DROP_IN: Final = "30-data.conf"
+_CONFIG_PATTERNS: Final = ("streamd/config.yaml", "streamd@*/config.yaml")  # in /etc, a daemon each
+_COMMAND_PATTERN: Final = re.compile(r"@streamd@(-\w+)?")  # a path, which has to be spelled as units do
+_SCHEMA_PATH: Final = "streamd/config/config.schema.json"
 
 
 @dataclass(frozen=True)
-class Host:
+class ServiceHost:
     """Where it is installed, by what commands are carried out, and who is told of what is done."""
 
-    say: Callable[[str], None]
-    run: Callable[[tuple[str, ...]], None]
+    print_line: Callable[[str], None]
+    run_command: Callable[[tuple[str, ...]], None]
     root: Path = Path("/")
 
-    def at(self, place: Path) -> Path:
+    def resolve_path(self, place: Path) -> Path:
         """`place` on this host."""
         return self.root / place.relative_to("/")
 
-    def make_folder(self, place: Path) -> None:
+    def create_folder(self, place: Path) -> None:
         """Makes a folder that anybody may enter, whatever the umask says, where it is missing."""
-        path = self.at(place)
+        path = self.resolve_path(place)
         missing = [each for each in (path, *path.parents) if not each.exists()]
         path.mkdir(parents=True, exist_ok=True)
         for each in missing:
             each.chmod(0o755)
 
-    def drop_folder(self, place: Path) -> None:
+    def remove_empty_folder(self, place: Path) -> None:
         """Takes a folder away, if it is there and nothing is in it."""
-        path = self.at(place)
+        path = self.resolve_path(place)
         if path.is_dir() and not any(path.iterdir()):
             path.rmdir()
 
-    def write(self, place: Path, text: str) -> None:
+    def write_file(self, place: Path, text: str) -> None:
         """Writes a file that anybody may read, and says so."""
-        path = self.at(place)
-        self.make_folder(place.parent)
+        path = self.resolve_path(place)
+        self.create_folder(place.parent)
         path.write_text(text, encoding="utf-8")
         path.chmod(0o644)
-        self.say(f"wrote {place}")
+        self.print_line(f"wrote {place}")
 
 
-def carry_out(command: tuple[str, ...]) -> None:
+def run_host_command(command: tuple[str, ...]) -> None:
     """Runs a command of the host's. Raises HostError with what it said."""
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode:
@@ -91,12 +91,12 @@ def carry_out(command: tuple[str, ...]) -> None:
 def check_host() -> None:
     """Raises ConfigError for anybody but root, and where there is no systemd."""
     if os.geteuid() != 0:
-        raise ConfigError(f"run it as root:  sudo {command()} service ...")
+        raise ConfigError(f"run it as root:  sudo {find_command()} service ...")
     if not Path("/run/systemd/system").is_dir():
         raise ConfigError("this host does not run systemd")
 
 
-def command() -> Path:
+def find_command() -> Path:
     """The `streamd` of this environment, as systemd can start it. Raises ConfigError if there is none."""
     places = [Path(sysconfig.get_path("scripts", scheme)) for scheme in (sysconfig.get_default_scheme(), "posix_user")]
     for place in places:
@@ -105,123 +105,127 @@ def command() -> Path:
     raise ConfigError(f"there is no command streamd in {places[0]}: install it with  pip install 'streamd[serve]'")
 
 
-def unseen_homes() -> list[Path]:
+def find_unseen_folders() -> list[Path]:
     """What this environment needs and the services would not see, since it lies in a home or a temporary folder."""
     needed = {Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parents[2]}
-    return sorted(place for place in needed if f"{place}/".startswith(_UNSEEN))
+    return sorted(place for place in needed if f"{place}/".startswith(_UNSEEN_PREFIXES))
 
 
-def install(host: Host, streamd: Path, unseen: list[Path]) -> None:
+def install_on_host(host: ServiceHost, streamd: Path, unseen: list[Path]) -> None:
     """Makes `streamd` a service, or brings it up to date; `unseen` are folders it needs in spite of ProtectHome."""
-    for place, text in files(streamd):
-        host.write(place, text)
-    _let_in(host, unseen)
+    for place, text in read_files_to_install(streamd):
+        host.write_file(place, text)
+    _expose_folders(host, unseen)
     _order_after_mounts(host)  # before there is a first configuration, which names no data of anybody's
-    _configure(host)
-    host.run(("systemd-sysusers", str(_SYSTEMD["sysusers.conf"][0])))
-    host.run(("systemd-tmpfiles", "--create", str(_SYSTEMD["tmpfiles.conf"][0])))
-    host.run(("systemctl", "daemon-reload"))
-    host.run(_CATALOG)
-    host.say(f"installed for {streamd}; start it with:  systemctl enable --now streamd.socket streamd.service")
+    _write_first_config(host)
+    host.run_command(("systemd-sysusers", str(_SYSTEMD_FILES["sysusers.conf"][0])))
+    host.run_command(("systemd-tmpfiles", "--create", str(_SYSTEMD_FILES["tmpfiles.conf"][0])))
+    host.run_command(("systemctl", "daemon-reload"))
+    host.run_command(_UPDATE_CATALOG)
+    host.print_line(f"installed for {streamd}; start it with:  systemctl enable --now streamd.socket streamd.service")
 
 
-def remove(host: Host) -> None:
+def remove_from_host(host: ServiceHost) -> None:
     """Stops the services and takes away what `install` wrote; configuration, state, caches and users stay."""
-    host.run(("systemctl", "stop", *_RUNNING))
-    if units := [unit for unit in _ALL_UNITS if host.at(_UNITS / unit).exists()]:
-        host.run(("systemctl", "disable", "--quiet", *units))  # of a template, all its instances
-    for place, _ in files(Path()):
-        if host.at(place).exists():
-            host.at(place).unlink()
-            host.say(f"removed {place}")
-    _let_in(host, [])
-    _drop_orders(host)
-    host.drop_folder(_OPERATORS)
-    host.run(("systemctl", "daemon-reload"))
-    host.run(_CATALOG)
-    host.say("left /etc/streamd*, /var/lib/streamd*, /var/cache/streamd* and the users as they are")
+    host.run_command(("systemctl", "stop", *_RUNNING_UNITS))
+    if units := [unit for unit in _ALL_UNITS if host.resolve_path(_UNITS_FOLDER / unit).exists()]:
+        host.run_command(("systemctl", "disable", "--quiet", *units))  # of a template, all its instances
+    for place, _ in read_files_to_install(Path()):
+        if host.resolve_path(place).exists():
+            host.resolve_path(place).unlink()
+            host.print_line(f"removed {place}")
+    _expose_folders(host, [])
+    _remove_mount_orders(host)
+    host.remove_empty_folder(_OPERATORS_FOLDER)
+    host.run_command(("systemctl", "daemon-reload"))
+    host.run_command(_UPDATE_CATALOG)
+    host.print_line("left /etc/streamd*, /var/lib/streamd*, /var/cache/streamd* and the users as they are")
 
 
-def files(streamd: Path) -> Iterator[tuple[Path, str]]:
+def read_files_to_install(streamd: Path) -> Iterator[tuple[Path, str]]:
     """Where each file goes, and what is in it."""
-    for name, places in _SYSTEMD.items():
-        text = (SHARE / "systemd" / name).read_text(encoding="utf-8")
-        text = _COMMAND.sub(lambda found: started_command(f"{streamd}{found[1] or ''}"), text)
+    for name, places in _SYSTEMD_FILES.items():
+        text = (SHARE_FOLDER / "systemd" / name).read_text(encoding="utf-8")
+        text = _COMMAND_PATTERN.sub(lambda found: format_start_command(f"{streamd}{found[1] or ''}"), text)
         for place in places:
             yield place, text
     for tree in _SHELLS_AND_MAN:
-        for path in sorted(each for each in (SHARE / tree).rglob("*") if each.is_file()):
-            yield _LOCAL / "share" / path.relative_to(SHARE), path.read_text(encoding="utf-8")
-    for path in sorted((SHARE / "monitoring").iterdir()):
-        yield _OPERATORS / path.name, path.read_text(encoding="utf-8")
+        for path in sorted(each for each in (SHARE_FOLDER / tree).rglob("*") if each.is_file()):
+            yield _LOCAL_FOLDER / "share" / path.relative_to(SHARE_FOLDER), path.read_text(encoding="utf-8")
+    for path in sorted((SHARE_FOLDER / "monitoring").iterdir()):
+        yield _OPERATORS_FOLDER / path.name, path.read_text(encoding="utf-8")
 
 
-def _let_in(host: Host, unseen: list[Path]) -> None:
+def _expose_folders(host: ServiceHost, unseen: list[Path]) -> None:
     """Has the services see these folders, and no longer those of an earlier environment."""
     for service in _SERVICES:
-        place = _UNITS / f"{service}.d" / _HOMES
-        host.at(place).unlink(missing_ok=True)
+        place = _UNITS_FOLDER / f"{service}.d" / _HOMES_DROP_IN
+        host.resolve_path(place).unlink(missing_ok=True)
         if unseen:
-            binds = "".join(f"BindReadOnlyPaths={quoted_path(folder)}\n" for folder in unseen)
-            host.write(place, f"# The command lies where services see nothing else.\n[Service]\n{binds}")
+            binds = "".join(f"BindReadOnlyPaths={quote_path(folder)}\n" for folder in unseen)
+            host.write_file(place, f"# The command lies where services see nothing else.\n[Service]\n{binds}")
         else:
-            host.drop_folder(place.parent)
+            host.remove_empty_folder(place.parent)
 
 
-def _order_after_mounts(host: Host) -> None:
+def _order_after_mounts(host: ServiceHost) -> None:
     """Has each daemon start after the mounts that its data may lie on, and only wish for them.
 
     A mount that is required and fails would fail the daemon, which nothing starts again; so it waits by itself.
     """
     orders: dict[str, str] = {}
     unread: set[str] = set()
-    for config in sorted(path for pattern in _CONFIGS for path in host.at(Path("/etc")).glob(pattern)):
+    for config in sorted(
+        path for pattern in _CONFIG_PATTERNS for path in host.resolve_path(Path("/etc")).glob(pattern)
+    ):
         unit, place = f"{config.parent.name}.service", f"/etc/{config.parent.name}/config.yaml"
         try:
-            mounts = _mounts_of(config)
+            mounts = _find_mount_units(config)
         except ConfigError as error:
-            waits = "as before" if host.at(_order_of(unit)).exists() else "for no mount"
-            host.say(f"{unit} waits {waits}, since {place} cannot be read: {error}; mend it, and install again")
+            waits = "as before" if host.resolve_path(_build_order_path(unit)).exists() else "for no mount"
+            host.print_line(f"{unit} waits {waits}, since {place} cannot be read: {error}; mend it, and install again")
             unread.add(unit)
             continue
         if mounts:
             orders[unit] = f"# The mounts that the data named in {place} may lie on.\n[Unit]\n"
             orders[unit] += "".join(f"{key}={mount}\n" for mount in mounts for key in ("Wants", "After"))
-    _drop_orders(host, unread)
+    _remove_mount_orders(host, unread)
     for unit, text in orders.items():
-        host.write(_order_of(unit), text)
+        host.write_file(_build_order_path(unit), text)
 
 
-def _order_of(unit: str) -> Path:
-    return _UNITS / f"{unit}.d" / _MOUNTS
+def _build_order_path(unit: str) -> Path:
+    return _UNITS_FOLDER / f"{unit}.d" / _MOUNTS_DROP_IN
 
 
-def _mounts_of(config: Path) -> list[str]:
+def _find_mount_units(config: Path) -> list[str]:
     """The units of the mounts below which configured data and caches lie, by their names and where links lead now."""
     from streamd.config import load_config  # noqa: PLC0415 - heavy, and only here
     from streamd.daemon.data_places import list_data_places  # noqa: PLC0415 - as above
 
     streams = load_config(config).streams.values()
     places = [*list_data_places(streams), *(each.cache.path for each in streams if each.cache)]
-    return mount_units([*places, *(place.resolve() for place in places)])
+    return list_mount_units([*places, *(place.resolve() for place in places)])
 
 
-def _drop_orders(host: Host, kept: Collection[str] = ()) -> None:
+def _remove_mount_orders(host: ServiceHost, kept: Collection[str] = ()) -> None:
     """Takes away what orders daemons after mounts, but for the units `kept`."""
-    for path in host.at(_UNITS).glob(f"streamd*.service.d/{_MOUNTS}"):
+    for path in host.resolve_path(_UNITS_FOLDER).glob(f"streamd*.service.d/{_MOUNTS_DROP_IN}"):
         if path.parent.name.removesuffix(".d") not in kept:
             path.unlink()
-            host.drop_folder(_UNITS / path.parent.name)
+            host.remove_empty_folder(_UNITS_FOLDER / path.parent.name)
 
 
-def _configure(host: Host) -> None:
+def _write_first_config(host: ServiceHost) -> None:
     """A first configuration, and the folders where the others go."""
-    for folder in (CONFIG.parent, Path("/etc/streamd-train")):
-        host.make_folder(folder)
-    if host.at(CONFIG).exists():
-        host.say(f"left {CONFIG} as it is")
+    for folder in (CONFIG_PATH.parent, Path("/etc/streamd-train")):
+        host.create_folder(folder)
+    if host.resolve_path(CONFIG_PATH).exists():
+        host.print_line(f"left {CONFIG_PATH} as it is")
         return
-    first = (SHARE / "config.yaml").read_text(encoding="utf-8")
-    schema = SHARE.parent / "config" / "config.schema.json"
-    host.write(CONFIG, first.replace(f"$schema={_SCHEMA}", f"$schema={schema}"))
-    host.say(f"say in {CONFIG} where the images are; if they lie on a file system of their own, install once more then")
+    first = (SHARE_FOLDER / "config.yaml").read_text(encoding="utf-8")
+    schema = SHARE_FOLDER.parent / "config" / "config.schema.json"
+    host.write_file(CONFIG_PATH, first.replace(f"$schema={_SCHEMA_PATH}", f"$schema={schema}"))
+    host.print_line(
+        f"say in {CONFIG_PATH} where the images are; if they lie on a file system of their own, install once more then"
+    )

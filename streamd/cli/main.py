@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from streamd.cli.terminal.run_guarded import fail_without_typer, run_guarded
+from streamd.cli.terminal.run_guarded import exit_without_typer, run_guarded
 
 PROGRAM = "streamd"
 
 try:
     import typer
 except ModuleNotFoundError:
-    fail_without_typer(PROGRAM, "serve")
+    exit_without_typer(PROGRAM, "serve")
 
 from streamd.cli.check.command import check  # noqa: E402 - after the check for typer, which says what to install
 from streamd.cli.completion import completion, streams  # noqa: E402 - as above
@@ -42,7 +42,7 @@ app.command()(demo)
 
 
 @app.callback(invoke_without_command=True)
-def version(
+def print_version_or_help(
     context: typer.Context, show: bool = typer.Option(False, "--version", help="Print the version and exit.")
 ) -> None:
     """Load once, train many: serves shuffled, decoded image batches to any number of trainers on this host."""

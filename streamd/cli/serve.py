@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamd.cli.terminal.run_guarded import say
+from streamd.cli.terminal.run_guarded import print_error
 from streamd.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def serve(
     with ExitStack() as stack:
         doors = [stack.enter_context(link.dup()) for link in handed.values()]  # the daemon closes those it was given
         try:
-            _run(
+            _run_daemon(
                 config,
                 manager,
                 handed,
@@ -62,12 +62,12 @@ def serve(
         except ConfigError as error:
             if not has_waiting_connection(doors):
                 raise
-            say("streamd", str(error))
+            print_error("streamd", str(error))
             manager.delay_refused_start(str(error))
             raise typer.Exit(error.exit_status) from error
 
 
-def _run(
+def _run_daemon(
     config: Path, manager: ServiceManager, handed: HandedSockets, *, rescan: bool, level: int, as_json: bool
 ) -> None:
     """Runs the daemon until it ends. Raises ConfigError, also where a library is missing."""
@@ -81,7 +81,7 @@ def _run(
             raise MissingExtraError(library, "serve", "streamd serve")
     log.configure_logging(level=level, as_json=as_json)
 
-    async def run() -> None:
+    async def run_until_stopped() -> None:
         await Daemon(config, rescan=rescan, manager=manager, handed_sockets=handed).run()
 
-    asyncio.run(run())
+    asyncio.run(run_until_stopped())

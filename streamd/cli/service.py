@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 if TYPE_CHECKING:
-    from streamd.cli.install_service import Host
+    from streamd.cli.install_service import ServiceHost
 
 HELP: Final = "Makes streamd a service of this host, under systemd, or takes it away again. Run it as root."
 
@@ -32,7 +32,9 @@ def install() -> None:
     from streamd.cli import install_service  # noqa: PLC0415 - only when it is needed, not for --help
 
     install_service.check_host()
-    install_service.install(_host(), install_service.command(), install_service.unseen_homes())
+    install_service.install_on_host(
+        _build_host(), install_service.find_command(), install_service.find_unseen_folders()
+    )
 
 
 @service.command()
@@ -41,10 +43,10 @@ def remove() -> None:
     from streamd.cli import install_service  # noqa: PLC0415 - as above
 
     install_service.check_host()
-    install_service.remove(_host())
+    install_service.remove_from_host(_build_host())
 
 
-def _host() -> Host:
-    from streamd.cli.install_service import Host, carry_out  # noqa: PLC0415 - as above
+def _build_host() -> ServiceHost:
+    from streamd.cli.install_service import ServiceHost, run_host_command  # noqa: PLC0415 - as above
 
-    return Host(typer.echo, carry_out)
+    return ServiceHost(typer.echo, run_host_command)

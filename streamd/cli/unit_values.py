@@ -14,18 +14,18 @@ from streamd.core.text import is_encodable
 from streamd.errors import ConfigError
 
 _UNIT_NAME_BYTES: Final = 255
-_PLAIN: Final = frozenset((string.ascii_letters + string.digits + ":_.").encode())
-_UNSTARTED: Final = frozenset("'\"\\")
-_UNQUOTED: Final = frozenset(string.ascii_letters + string.digits + "/._-+,@=")
+_PLAIN_BYTES: Final = frozenset((string.ascii_letters + string.digits + ":_.").encode())
+_UNSTARTABLE_CHARS: Final = frozenset("'\"\\")
+_UNQUOTED_CHARS: Final = frozenset(string.ascii_letters + string.digits + "/._-+,@=")
 
 
-def quoted_path(path: PurePath | str) -> str:
+def quote_path(path: PurePath | str) -> str:
     """A path as one word of a setting that knows quotes and specifiers, such as ExecStart= and BindReadOnlyPaths=.
 
     One of plain characters stays as it is. Raises ConfigError for a path that no unit can hold.
     """
     text = str(path)
-    if _UNQUOTED.issuperset(text):
+    if _UNQUOTED_CHARS.issuperset(text):
         return text
     if not is_encodable(text) or not text.isprintable():
         raise ConfigError(f"a unit of systemd cannot name {text!a}: install streamd at a path of printable UTF-8")
@@ -34,32 +34,32 @@ def quoted_path(path: PurePath | str) -> str:
     return f'"{text}"'
 
 
-def started_command(path: PurePath | str) -> str:
+def format_start_command(path: PurePath | str) -> str:
     """A command with which ExecStart= may begin. Raises ConfigError as `quoted_path` does.
 
     systemd starts none whose name has quotes or a backslash; a shell does, and leaves its process to it.
     """
-    word = quoted_path(path)
-    if not _UNSTARTED.intersection(str(path)):
+    word = quote_path(path)
+    if not _UNSTARTABLE_CHARS.intersection(str(path)):
         return word
     return f'/bin/sh -c \'exec "$$0" "$$@"\' {word.replace("$", "$$")}'
 
 
-def mount_units(paths: Iterable[PurePath]) -> list[str]:
+def list_mount_units(paths: Iterable[PurePath]) -> list[str]:
     """The units of all mounts that these absolute paths may lie on, the outermost first; `/` is always there."""
     places = {part for path in paths for part in (path, *path.parents) if part.name}
-    names = [f"{escaped_path(place)}.mount" for place in sorted(places)]
+    names = [f"{escape_path(place)}.mount" for place in sorted(places)]
     return [name for name in names if len(name) <= _UNIT_NAME_BYTES]  # systemd has no unit for the others either
 
 
-def escaped_path(path: PurePath) -> str:
+def escape_path(path: PurePath) -> str:
     """As `systemd-escape --path` spells it."""
-    return "-".join(_escaped(str(part), is_first=not number) for number, part in enumerate(path.parts[1:]))
+    return "-".join(_escape_part(str(part), is_first=not number) for number, part in enumerate(path.parts[1:]))
 
 
-def _escaped(part: str, *, is_first: bool) -> str:
+def _escape_part(part: str, *, is_first: bool) -> str:
     data = part.encode(errors="surrogateescape")
     return "".join(
-        chr(byte) if byte in _PLAIN and not (is_first and not place and byte == ord(".")) else rf"\x{byte:02x}"
+        chr(byte) if byte in _PLAIN_BYTES and not (is_first and not place and byte == ord(".")) else rf"\x{byte:02x}"
         for place, byte in enumerate(data)
     )

@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 
 from streamd.cli import install_service
-from streamd.cli.install_service import Host, carry_out, check_host, command, install, remove
+from streamd.cli.install_service import (
+    ServiceHost,
+    check_host,
+    find_command,
+    install_on_host,
+    remove_from_host,
+    run_host_command,
+)
 from streamd.config import load_config
 from streamd.errors import ConfigError, HostError
 
@@ -26,7 +33,7 @@ class Told:
     def __init__(self, root: Path) -> None:
         self.commands: list[str] = []
         self.said: list[str] = []
-        self.host = Host(self.said.append, lambda command: self.commands.append(" ".join(command)), root)
+        self.host = ServiceHost(self.said.append, lambda command: self.commands.append(" ".join(command)), root)
 
     def files(self) -> set[str]:
         root = self.host.root
@@ -39,7 +46,7 @@ def told(tmp_path: Path) -> Told:
 
 
 def test_units_start_the_command_and_nothing_is_left_to_fill_in(told: Told) -> None:
-    install(told.host, STREAMD, [])
+    install_on_host(told.host, STREAMD, [])
     units = {path.name: path.read_text() for path in (told.host.root / UNITS).iterdir()}
     assert set(units) == {
         "streamd.service", "streamd@.service", "streamd.socket", "streamd@.socket", "streamd-train@.service"
@@ -50,14 +57,14 @@ def test_units_start_the_command_and_nothing_is_left_to_fill_in(told: Told) -> N
 
 
 def test_whoever_serves_others_finds_rules_and_a_dashboard(told: Told) -> None:
-    install(told.host, STREAMD, [])
+    install_on_host(told.host, STREAMD, [])
     assert {"usr/local/share/streamd/alerts.yml", "usr/local/share/streamd/streamd-grafana.json"} <= told.files()
 
 
 def test_everybody_may_read_what_was_written(told: Told) -> None:
     before = os.umask(0o077)
     try:
-        install(told.host, STREAMD, [])
+        install_on_host(told.host, STREAMD, [])
     finally:
         os.umask(before)
     assert {oct(path.stat().st_mode) for path in told.host.root.rglob("*") if path.is_file()} == {"0o100644"}
@@ -65,7 +72,7 @@ def test_everybody_may_read_what_was_written(told: Told) -> None:
 
 
 def test_users_and_folders_are_made_before_systemd_looks(told: Told) -> None:
-    install(told.host, STREAMD, [])
+    install_on_host(told.host, STREAMD, [])
     assert told.commands == [
         "systemd-sysusers /usr/local/lib/sysusers.d/streamd.conf",
         "systemd-tmpfiles --create /usr/local/lib/tmpfiles.d/streamd.conf",
@@ -76,15 +83,15 @@ def test_users_and_folders_are_made_before_systemd_looks(told: Told) -> None:
 
 def test_the_journal_explains_our_events_and_forgets_them_with_us(told: Told) -> None:
     catalog = "usr/local/lib/systemd/catalog/streamd.catalog"
-    install(told.host, STREAMD, [])
+    install_on_host(told.host, STREAMD, [])
     assert catalog in told.files()
-    remove(told.host)
+    remove_from_host(told.host)
     assert catalog not in told.files()
     assert told.commands[-1] == "journalctl --update-catalog"
 
 
 def test_a_first_configuration_can_be_read_and_names_a_schema_that_is_there(told: Told) -> None:
-    install(told.host, STREAMD, [])
+    install_on_host(told.host, STREAMD, [])
     first = told.host.root / "etc/streamd/config.yaml"
     assert {"train", "validation"} <= set(load_config(first).streams)
     schema = re.match(r"# yaml-language-server: \$schema=(.*)\n", first.read_text())
@@ -96,34 +103,34 @@ def test_a_configuration_of_ones_own_stays_over_installing_and_removing(told: To
     mine = told.host.root / "etc/streamd/config.yaml"
     mine.parent.mkdir(parents=True)
     mine.write_text("of mine")
-    install(told.host, STREAMD, [])
-    remove(told.host)
+    install_on_host(told.host, STREAMD, [])
+    remove_from_host(told.host)
     assert told.files() == {"etc/streamd/config.yaml"}
     assert mine.read_text() == "of mine"
     assert "left /etc/streamd/config.yaml as it is" in told.said
 
 
 def test_an_environment_in_a_home_is_let_in_and_shut_out_when_it_moves(told: Told) -> None:
-    install(told.host, STREAMD, [Path("/home/ada/env")])
+    install_on_host(told.host, STREAMD, [Path("/home/ada/env")])
     drop_in = told.host.root / UNITS / "streamd-train@.service.d" / "20-environment.conf"
     assert "BindReadOnlyPaths=/home/ada/env\n" in drop_in.read_text()
-    install(told.host, STREAMD, [])
+    install_on_host(told.host, STREAMD, [])
     assert not drop_in.parent.exists()
 
 
 def test_what_the_operator_put_beside_it_stays(told: Told) -> None:
-    install(told.host, STREAMD, [Path("/home/ada/env")])
+    install_on_host(told.host, STREAMD, [Path("/home/ada/env")])
     theirs = told.host.root / UNITS / "streamd.service.d" / "theirs.conf"
     theirs.write_text("[Service]\n")
     rules = told.host.root / "usr/local/share/streamd/rules-of-mine.yml"
     rules.touch()
-    remove(told.host)
+    remove_from_host(told.host)
     left = {told.host.root / file for file in told.files() if not file.startswith("etc")}
     assert left == {theirs, rules}
 
 
 def test_what_is_not_there_is_neither_disabled_nor_removed(told: Told) -> None:
-    remove(told.host)
+    remove_from_host(told.host)
     assert not any("disable" in each for each in told.commands)
     assert not any(line.startswith("removed") for line in told.said)
 
@@ -134,11 +141,11 @@ def test_what_is_not_there_is_neither_disabled_nor_removed(told: Told) -> None:
 )
 def test_what_lies_in_a_home_is_not_seen(prefix: str, unseen: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "prefix", prefix)
-    assert (Path(prefix) in install_service.unseen_homes()) is unseen
+    assert (Path(prefix) in install_service.find_unseen_folders()) is unseen
 
 
 def test_the_command_is_that_of_this_environment() -> None:
-    assert command() == Path(sys.prefix) / "bin" / "streamd"
+    assert find_command() == Path(sys.prefix) / "bin" / "streamd"
 
 
 def test_an_environment_without_the_command_says_what_to_install(
@@ -146,7 +153,7 @@ def test_an_environment_without_the_command_says_what_to_install(
 ) -> None:
     monkeypatch.setattr(sysconfig, "get_path", lambda *_: str(tmp_path))
     with pytest.raises(ConfigError, match=r"pip install 'streamd\[serve\]'"):
-        command()
+        find_command()
 
 
 def test_only_root_may(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,11 +164,11 @@ def test_only_root_may(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_command_that_fails_is_named_with_what_it_said() -> None:
     with pytest.raises(HostError, match="sh -c echo no >&2; exit 3 ended with status 3: no"):
-        carry_out(("sh", "-c", "echo no >&2; exit 3"))
+        run_host_command(("sh", "-c", "echo no >&2; exit 3"))
 
 
 def test_an_environment_of_any_name_is_spelled_as_units_do(told: Told) -> None:
-    install(told.host, Path("/home/it's 100% mine/bin/streamd"), [Path("/home/it's 100% mine")])
+    install_on_host(told.host, Path("/home/it's 100% mine/bin/streamd"), [Path("/home/it's 100% mine")])
     units = told.host.root / UNITS
     assert '"/home/it\'s 100%% mine/bin/streamd" serve' in (units / "streamd.service").read_text()
     assert '"/home/it\'s 100%% mine/bin/streamd-train" $ARG' in (units / "streamd-train@.service").read_text()
@@ -175,12 +182,12 @@ def test_each_daemon_starts_after_the_mounts_that_its_data_may_lie_on_and_does_w
         (told.host.root / "etc" / name).mkdir(parents=True)
         text = f"streams:\n  train: {{source: {source}, {image}}}\n"
         (told.host.root / "etc" / name / "config.yaml").write_text(text)
-    install(told.host, STREAMD, [])
+    install_on_host(told.host, STREAMD, [])
     units = told.host.root / UNITS
     one = (units / "streamd.service.d" / "30-data.conf").read_text().splitlines()
     assert one[1:] == ["[Unit]", *(f"{key}={unit}" for unit in ("mnt.mount", "mnt-pets.mount") for key in ORDERS)]
     assert "After=s.mount" in (units / "streamd@x.service.d" / "30-data.conf").read_text()
-    remove(told.host)
+    remove_from_host(told.host)
     assert not units.exists() or not list(units.iterdir())
 
 
@@ -189,7 +196,7 @@ def test_a_daemon_starts_after_the_mounts_of_its_labels_weights_and_cache(told: 
     mine.parent.mkdir(parents=True)
     stream = "source: {kind: folder, path: /p}, image: {size: [8, 8]}, labels: {y: {type: int, from: /l/y.npy}}"
     mine.write_text(f"streams:\n  train: {{{stream}, weights: /w/w.npy, cache: {{path: /c}}}}\n")
-    install(told.host, STREAMD, [])
+    install_on_host(told.host, STREAMD, [])
     orders = (told.host.root / UNITS / "streamd.service.d" / "30-data.conf").read_text().splitlines()
     assert {f"{key}={unit}.mount" for unit in "plwc" for key in ORDERS} <= set(orders)
 
@@ -199,10 +206,10 @@ def test_only_daemons_with_a_configuration_stay_ordered_after_mounts(told: Told)
     for config in configs.values():
         config.parent.mkdir(parents=True)
         config.write_text("streams: {t: {source: {kind: folder, path: /p}, image: {size: [8, 8]}}}\n")
-    install(told.host, STREAMD, [])
+    install_on_host(told.host, STREAMD, [])
     configs["gone"].unlink()
     configs["broken"].write_text("of mine")
-    install(told.host, STREAMD, [])
+    install_on_host(told.host, STREAMD, [])
     orders = (told.host.root / UNITS).glob("streamd@*/30-data.conf")
     assert {path.parent.name for path in orders} == {"streamd@kept.service.d", "streamd@broken.service.d"}
     assert not (told.host.root / UNITS / "streamd@gone.service.d").exists()
@@ -213,6 +220,6 @@ def test_a_configuration_that_cannot_be_read_is_named_and_the_rest_installed(tol
     mine = told.host.root / "etc/streamd/config.yaml"
     mine.parent.mkdir(parents=True)
     mine.write_text("of mine")
-    install(told.host, STREAMD, [])
+    install_on_host(told.host, STREAMD, [])
     assert any(line.startswith("streamd.service waits for no mount, since /etc/streamd/config") for line in told.said)
     assert (told.host.root / UNITS / "streamd.service").exists()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streamd.cli.unit_values import escaped_path, mount_units, quoted_path, started_command
+from streamd.cli.unit_values import escape_path, format_start_command, list_mount_units, quote_path
 from streamd.errors import ConfigError
 
 
@@ -21,12 +21,12 @@ from streamd.errors import ConfigError
     ],
 )
 def test_a_path_is_one_word_whatever_is_in_it(path: str, spelled: str) -> None:
-    assert quoted_path(Path(path)) == spelled
+    assert quote_path(Path(path)) == spelled
 
 
 def test_a_command_whose_name_systemd_would_not_start_is_started_by_a_shell() -> None:
-    assert started_command("/opt/my env/streamd") == '"/opt/my env/streamd"'
-    assert started_command("/opt/it's $mine/streamd") == (
+    assert format_start_command("/opt/my env/streamd") == '"/opt/my env/streamd"'
+    assert format_start_command("/opt/it's $mine/streamd") == (
         """/bin/sh -c 'exec "$$0" "$$@"' "/opt/it's $$mine/streamd\""""
     )
 
@@ -34,7 +34,7 @@ def test_a_command_whose_name_systemd_would_not_start_is_started_by_a_shell() ->
 @pytest.mark.parametrize("path", ["/opt/a\nb", "/opt/\udcff"])
 def test_a_path_that_no_unit_can_hold_is_refused_by_name(path: str) -> None:
     with pytest.raises(ConfigError, match=r"a unit of systemd cannot name '/opt/.*': install streamd at a path of"):
-        quoted_path(path)
+        quote_path(path)
 
 
 @pytest.mark.parametrize(
@@ -47,12 +47,12 @@ def test_a_path_that_no_unit_can_hold_is_refused_by_name(path: str) -> None:
     ],
 )
 def test_a_mount_has_the_name_that_systemd_gives_it(path: str, escaped: str) -> None:
-    assert escaped_path(Path(path)) == escaped
+    assert escape_path(Path(path)) == escaped
 
 
 def test_data_may_lie_on_each_mount_above_them_and_each_is_named_once() -> None:
-    assert mount_units([Path("/mnt/a/b"), Path("/mnt/a")]) == ["mnt.mount", "mnt-a.mount", "mnt-a-b.mount"]
+    assert list_mount_units([Path("/mnt/a/b"), Path("/mnt/a")]) == ["mnt.mount", "mnt-a.mount", "mnt-a-b.mount"]
 
 
 def test_a_folder_whose_mount_systemd_could_not_name_is_left_out() -> None:
-    assert mount_units([Path("/mnt") / ("x" * 250)]) == ["mnt.mount"]
+    assert list_mount_units([Path("/mnt") / ("x" * 250)]) == ["mnt.mount"]

@@ -12,7 +12,7 @@ from typing import Final
 from operations_settings import unit_settings
 from operations_table import table
 
-from streamd.cli.check.trainers_that_fit import Room, room
+from streamd.cli.check.trainers_that_fit import TrainerCapacity, compute_trainer_capacity
 from streamd.config.units import format_bytes
 from streamd.core.slot_layout import compute_slot_bytes
 from streamd.core.spec import ImageSpec, LabelSpec, OrderId, PixelId, StreamShape, StreamSpec
@@ -50,7 +50,7 @@ class Need:
     workers: int
     easy_bytes: int
     least_bytes: int
-    room: Room
+    room: TrainerCapacity
 
 
 def stream() -> StreamSpec:
@@ -91,11 +91,15 @@ def need(trainers: int = TRAINERS) -> Need:
     one = shape(stream())
     count = workers()
     easy = (
-        bisect_left(range(1 << 13), trainers, key=lambda mib: room([one], SchedulerLimits(mib * MIB, count)).at_ease)
+        bisect_left(
+            range(1 << 13),
+            trainers,
+            key=lambda mib: compute_trainer_capacity([one], SchedulerLimits(mib * MIB, count)).at_ease,
+        )
         * MIB
     )
     limits = SchedulerLimits(MEMORY, count)
-    return Need(one, count, easy, compute_least_bytes(one, limits), room([one], limits))
+    return Need(one, count, easy, compute_least_bytes(one, limits), compute_trainer_capacity([one], limits))
 
 
 def ram_bytes(need: Need) -> int:

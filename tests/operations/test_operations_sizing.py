@@ -7,7 +7,7 @@ import re
 from operations_sizing import DAEMON_BYTES, MEMORY, TRAINERS, WORKER_BYTES, example, need, shape, stream
 from operations_table import PAGE, ROOT, prose
 
-from streamd.cli.check.trainers_that_fit import room
+from streamd.cli.check.trainers_that_fit import compute_trainer_capacity
 from streamd.limits import DEFAULT_CREDIT, MIB, MIN_CREDIT
 from streamd.scheduler.admission import SchedulerLimits, compute_production_slots
 
@@ -20,7 +20,7 @@ def test_the_formulas_give_what_the_daemon_admits() -> None:
     assert f"(({TRAINERS} + 1) x {DEFAULT_CREDIT} + {ahead}) x a batch" in example()
     assert "((trainers + 1) x 16 + batches ahead) x a batch" in text
     least = (MIN_CREDIT * TRAINERS + ahead) * one.slot_bytes
-    assert room([one], SchedulerLimits(least, found.workers)).at_most >= TRAINERS
+    assert compute_trainer_capacity([one], SchedulerLimits(least, found.workers)).at_most >= TRAINERS
     assert "(2 x trainers + batches ahead) x a batch" in text
 
 

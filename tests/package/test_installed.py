@@ -98,18 +98,18 @@ def test_the_service_that_is_installed_is_that_of_the_checkout(of_a_daemon: Envi
     streamd = Path("/opt/streamd/bin/streamd")
     done = of_a_daemon.run("python", "-c", INSTALL, str(tmp_path), str(streamd))
     assert done.returncode == 0, done.stderr
-    expected = dict(install_service.files(streamd))
+    expected = dict(install_service.read_files_to_install(streamd))
     assert {place: (tmp_path / place.relative_to("/")).read_text() for place in expected} == expected
     assert (tmp_path / "etc/streamd/config.yaml").exists()
 
 
 def test_man_and_shells_find_what_is_theirs_beside_the_commands(of_a_trainer: Environment) -> None:
     shared = {
-        name: (install_service.SHARE / name).read_text()
+        name: (install_service.SHARE_FOLDER / name).read_text()
         for tree in ("man", "bash-completion", "zsh", "fish")
         for name in (
-            str(path.relative_to(install_service.SHARE))
-            for path in (install_service.SHARE / tree).rglob("*")
+            str(path.relative_to(install_service.SHARE_FOLDER))
+            for path in (install_service.SHARE_FOLDER / tree).rglob("*")
             if path.is_file()
         )
     }

@@ -85,7 +85,9 @@ def test_variables_and_files_are_those_of_the_code() -> None:
     units = (STREAMD / "share" / "systemd" / "streamd.service").read_text()
     assert "/etc/%N/config.yaml" in units
     assert {"/etc/streamd/config.yaml", "/etc/streamd@NAME/config.yaml", "/var/lib/streamd"} < set(FILES)
-    assert "/usr/local/share/streamd" in {str(place.parent) for place, _ in install_service.files(Path("/bin/streamd"))}
+    assert "/usr/local/share/streamd" in {
+        str(place.parent) for place, _ in install_service.read_files_to_install(Path("/bin/streamd"))
+    }
 
 
 def test_pages_that_are_referred_to_are_there() -> None:

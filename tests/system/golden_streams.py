@@ -120,7 +120,7 @@ def of_daemon(endpoint: str) -> Digests:
 
 
 def of_stream(name: str, endpoint: str) -> list[str]:
-    drained = trainer_process.drain(name, endpoint, EPOCHS, digest=True)
+    drained = trainer_process.drain_stream(name, endpoint, EPOCHS, digest=True)
     assert all(receipt.ok for receipt in drained.receipts)
     return drained.digest
 
@@ -135,7 +135,7 @@ def of_batches(stream: Stream, met: Callable[[Iterable[Batch]], Iterable[Batch]]
 def _of_epoch(batches: Iterable[Batch]) -> str:
     summing = hashlib.blake2b(digest_size=16)
     for batch in batches:
-        trainer_process._digest(summing, batch)
+        trainer_process._add_to_digest(summing, batch)
     return summing.hexdigest()
 
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 import typer
 
-from streamd.cli.terminal.run_guarded import fail
+from streamd.cli.terminal.run_guarded import exit_with_error
 from streamd.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
-    from streamd.cli.check.findings import Findings
+    from streamd.cli.check.findings import CheckFindings
 
 _QUICK_FILES: Final = 500
 
@@ -40,30 +40,30 @@ def check(
     """
     try:
         from streamd.cli.check import progress  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
-        from streamd.cli.check.run import Wish, survey  # noqa: PLC0415 - as above
+        from streamd.cli.check.run import CheckOptions, inspect_data  # noqa: PLC0415 - as above
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a library", "serve", "streamd check") from error
-    wish = Wish(sample or (_QUICK_FILES if quick else None))
+    wish = CheckOptions(sample or (_QUICK_FILES if quick else None))
     try:
-        with _listening() as notes, progress.shown() as shown:
-            findings = survey(config, wish, shown)
+        with _collect_notes() as notes, progress.create_check_progress() as shown:
+            findings = inspect_data(config, wish, shown)
     except ConfigError as error:  # what it looks for, so trouble like any other, and no misuse of the command
         if json:
             typer.echo(msgspec.json.encode({"ok": False, "troubles": str(error).splitlines(), "warnings": []}))
-        fail("streamd", str(error), status=1)
+        exit_with_error("streamd", str(error), status=1)
     findings = replace(findings, notes=[*notes, *findings.notes])
     if json:
         typer.echo(findings.to_json())
     else:
-        _print(findings, everything=everything)
+        _print_report(findings, everything=everything)
     raise typer.Exit(1 if findings.troubles else 0)
 
 
 @contextmanager
-def _listening() -> Iterator[list[str]]:
+def _collect_notes() -> Iterator[list[str]]:
     """Collects what the sources have to say about what they skip."""
     notes: list[str] = []
-    handler = _Collect(notes)
+    handler = _NoteCollector(notes)
     logger = logging.getLogger("streamd.sources")
     level = logger.level
     logger.addHandler(handler)
@@ -75,7 +75,7 @@ def _listening() -> Iterator[list[str]]:
         logger.setLevel(level)
 
 
-class _Collect(logging.Handler):
+class _NoteCollector(logging.Handler):
     def __init__(self, notes: list[str]) -> None:
         super().__init__()
         self._notes = notes
@@ -84,13 +84,13 @@ class _Collect(logging.Handler):
         self._notes.append(record.getMessage())
 
 
-def _print(findings: Findings, *, everything: bool) -> None:
+def _print_report(findings: CheckFindings, *, everything: bool) -> None:
     """Plain text where standard output is no terminal, or colours are not wanted."""
     from rich.console import Console  # noqa: PLC0415 - for this alone
 
-    from streamd.cli.check.report import Look, lines  # noqa: PLC0415 - as above
+    from streamd.cli.check.report import ReportOptions, format_report  # noqa: PLC0415 - as above
     from streamd.core.text import escape_unprintable  # noqa: PLC0415 - as above
 
     console = Console(highlight=False, markup=False, emoji=False)
-    for line in lines(findings, Look(everything, "#" if console.options.ascii_only else "█")):
+    for line in format_report(findings, ReportOptions(everything, "#" if console.options.ascii_only else "█")):
         console.print(escape_unprintable(line.text), style=line.style, soft_wrap=True)

@@ -16,7 +16,7 @@ Digests = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class FileContents:
     """What a stream's files hold: `ids` (m,) of the samples that were read, their `sizes` (m,) in bytes, and `digests`
     (m, 2), two halves of 16 bytes."""
 
@@ -25,10 +25,10 @@ class Contents:
     digests: Digests
 
 
-Twin = tuple[str, int]  # stream, sample id
+StreamSample = tuple[str, int]  # stream, sample id
 
 
-def twins(streams: Mapping[str, Contents]) -> list[list[Twin]]:
+def find_duplicate_groups(streams: Mapping[str, FileContents]) -> list[list[StreamSample]]:
     """Groups of samples whose files have one size and one digest; in a group, by stream and sample id."""
     names = list(streams)
     parts = list(streams.values())
@@ -42,25 +42,25 @@ def twins(streams: Mapping[str, Contents]) -> list[list[Twin]]:
     same = (sizes[order[1:]] == sizes[order[:-1]]) & (digests[order[1:]] == digests[order[:-1]]).all(axis=1)
     return [
         [(names[owners[at]], int(ids[at])) for at in order[start:stop]]
-        for start, stop in _runs(same)
+        for start, stop in _find_runs(same)
     ]  # fmt: skip
 
 
-def _runs(same: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+def _find_runs(same: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
     """Where runs of neighbours that are the same begin and end."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], same, [False])).astype(np.int8)))
     for start, stop in edges.reshape(-1, 2).tolist():
         yield start, stop + 1
 
 
-def repeats(groups: Sequence[Sequence[Twin]], stream: str) -> list[list[int]]:
+def find_repeated_samples(groups: Sequence[Sequence[StreamSample]], stream: str) -> list[list[int]]:
     """The sample ids of each group that has several of this stream."""
     inner = ([sample_id for name, sample_id in group if name == stream] for group in groups)
     return [ids for ids in inner if len(ids) > 1]
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class SharedFiles:
     """Two streams with files in common: so many `files` of the second are also in the first, one of them `example`.
 
     `others` of the first are in the second: not as many where one has copies.
@@ -73,9 +73,9 @@ class Shared:
     others: int
 
 
-def shared(groups: Sequence[Sequence[Twin]]) -> list[Shared]:
+def find_shared_files(groups: Sequence[Sequence[StreamSample]]) -> list[SharedFiles]:
     """What each pair of streams has in common, in the order of the groups."""
-    found: dict[tuple[str, str], Shared] = {}
+    found: dict[tuple[str, str], SharedFiles] = {}
     for group in groups:
         counts = Counter(name for name, _ in group)
         leaders = dict(reversed(group))
@@ -84,14 +84,14 @@ def shared(groups: Sequence[Sequence[Twin]]) -> list[Shared]:
             example = earlier.example if earlier else (leaders[first], leaders[second])
             files = counts[second] + (earlier.files if earlier else 0)
             others = counts[first] + (earlier.others if earlier else 0)
-            found[first, second] = Shared(first, second, files, example, others)
+            found[first, second] = SharedFiles(first, second, files, example, others)
     return list(found.values())
 
 
-def alike(found: Sequence[Shared], files: Mapping[str, int]) -> list[list[str]]:
+def group_identical_streams(pairs: Sequence[SharedFiles], files: Mapping[str, int]) -> list[list[str]]:
     """The streams of which each holds all files of the others, in groups; `files` is how many each one has."""
     same: dict[str, list[str]] = {}  # by the first of a group
-    for each in found:
+    for each in pairs:
         led = any(each.first in group[1:] for group in same.values())
         if not led and (each.others, each.files) == (files[each.first], files[each.second]):
             same.setdefault(each.first, [each.first]).append(each.second)

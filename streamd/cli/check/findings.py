@@ -10,29 +10,29 @@ from typing import Final
 
 import msgspec
 
-from streamd.cli.check.labels import LabelFinding, remarks
-from streamd.cli.check.reader_messages import VERDICTS, Effect
-from streamd.cli.check.trainers_that_fit import Room
+from streamd.cli.check.labels import LabelFinding, find_label_warnings
+from streamd.cli.check.reader_messages import RECORDED_EFFECTS, FaultEffect
+from streamd.cli.check.trainers_that_fit import TrainerCapacity
 from streamd.config.units import format_bytes
 from streamd.core.spec import BadPolicy
 from streamd.core.text import format_count
 
-_NAMED: Final = 3  # files in one sentence
-_TOO_OFTEN: Final = 2  # times as many chunks as need be
+_NAMED_FILES: Final = 3  # files in one sentence
+_TOO_MANY_CHUNKS: Final = 2  # times as many chunks as need be
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadableFile:
     """A file that does not become an image, or not one that its transform can use."""
 
     sample_id: int
     file: str
     reason: str
-    effect: Effect
+    effect: FaultEffect
 
 
 @dataclass(frozen=True, slots=True)
-class Pictures:
+class ImageSummary:
     """What is in the files, in numbers of them; `sizes` are the most frequent of `distinct_sizes`, width first."""
 
     formats: dict[str, int]
@@ -42,7 +42,7 @@ class Pictures:
 
 
 @dataclass(frozen=True, slots=True)
-class BadSamples:
+class BadSampleOutcome:
     """What the daemon would do about unreadable files; `stops` is why it would stop the stream, if it would."""
 
     policy: BadPolicy
@@ -51,17 +51,17 @@ class BadSamples:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryEstimate:
     """The memory of one stream: of a batch, of a trainer that gets the credit it asks for, of the workers."""
 
     batch_bytes: int
     trainer_bytes: int
     workers_bytes: int
-    trainers: Room
+    trainers: TrainerCapacity
 
 
 @dataclass(frozen=True, slots=True)
-class Cache:
+class CacheEstimate:
     """A cache of `samples` in `bytes`; of all it would be `all_bytes`. `free_bytes` counts what is its own already."""
 
     folder: str
@@ -72,7 +72,7 @@ class Cache:
 
 
 @dataclass(frozen=True, slots=True)
-class Unpacking:
+class UnpackingEstimate:
     """Compressed chunks of `chunk_rows` samples: `per_sample` of them are decompressed in the stream's order.
 
     In chunks of `fast_chunk` samples, `fast_buffer` of which are mixed, it would be `fast_per_sample`.
@@ -87,7 +87,7 @@ class Unpacking:
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class WeightSummary:
     """What the samples of a stream weigh; `zeros` of them nothing."""
 
     least: float
@@ -97,7 +97,7 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True)
-class EpochTime:
+class EpochTimeEstimate:
     """Seconds to read and decode all samples with `processes` workers, and to read them only."""
 
     processes: int
@@ -122,23 +122,23 @@ class StreamFinding:
     bytes: int
     root: str
     labels: dict[str, LabelFinding]
-    pictures: Pictures
-    unreadable: list[Unreadable]
+    pictures: ImageSummary
+    unreadable: list[UnreadableFile]
     duplicates: list[list[str]]
-    bad_samples: BadSamples
-    memory: Memory
-    epoch: EpochTime
-    cache: Cache | None = None
+    bad_samples: BadSampleOutcome
+    memory: MemoryEstimate
+    epoch: EpochTimeEstimate
+    cache: CacheEstimate | None = None
     shuffle: str = "full"
     shuffle_score: float | None = None
     stored_score: float | None = None
     poorly_mixed: str | None = None
-    unpacking: Unpacking | None = None
-    weights: Weights | None = None
+    unpacking: UnpackingEstimate | None = None
+    weights: WeightSummary | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Leak:
+class DataLeak:
     """`files` of stream `second` have the content of files of stream `first`, for `example` these two."""
 
     first: str
@@ -148,7 +148,7 @@ class Leak:
 
 
 @dataclass(frozen=True, slots=True)
-class Contradiction:
+class LabelContradiction:
     """Files with one content and different `values` of a label, each named "stream: file"; `trouble` unless numbers."""
 
     label: str
@@ -158,15 +158,15 @@ class Contradiction:
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class CheckFindings:
     """Everything. Sentences say which keys are `refused`, as not served by this version, and what is of `notes`."""
 
     memory_bytes: int
     workers: int
     streams: dict[str, StreamFinding]
-    together: Room | None = None  # trainers that read all streams
-    leaks: list[Leak] = field(default_factory=list)
-    contradictions: list[Contradiction] = field(default_factory=list)
+    together: TrainerCapacity | None = None  # trainers that read all streams
+    leaks: list[DataLeak] = field(default_factory=list)
+    contradictions: list[LabelContradiction] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -175,8 +175,8 @@ class Findings:
         """What has to be mended: with any of it, the command fails."""
         return [
             *self.refused,
-            *(each for name, stream in self.streams.items() for each in _troubles(name, stream)),
-            *_disagreements(each for each in self.contradictions if each.trouble),
+            *(each for name, stream in self.streams.items() for each in _find_troubles(name, stream)),
+            *_format_contradictions(each for each in self.contradictions if each.trouble),
         ]
 
     @property
@@ -184,13 +184,13 @@ class Findings:
         """What should be known, and may be meant."""
         return [
             *self.notes,
-            *(each for name, stream in self.streams.items() for each in _warnings(name, stream)),
-            *self._crowding(),
-            *map(_leak, self.leaks),
-            *_disagreements(each for each in self.contradictions if not each.trouble),
+            *(each for name, stream in self.streams.items() for each in _find_warnings(name, stream)),
+            *self._find_crowding_warning(),
+            *map(_format_leak, self.leaks),
+            *_format_contradictions(each for each in self.contradictions if not each.trouble),
         ]
 
-    def _crowding(self) -> Iterator[str]:
+    def _find_crowding_warning(self) -> Iterator[str]:
         alone = all(stream.memory.trainers.at_most for stream in self.streams.values())
         if alone and self.together is not None and self.together.refusal is not None:
             yield f"no trainer can read all streams at a time, though any one of them: {self.together.refusal}"
@@ -201,43 +201,47 @@ class Findings:
         return msgspec.json.encode(judged | msgspec.to_builtins(self))
 
 
-def distinct(group: Sequence[str]) -> list[str]:
+def list_distinct_files(group: Sequence[str]) -> list[str]:
     """The files of a group, each once: a file is listed as often as links or lines lead to it."""
     return list(dict.fromkeys(group))
 
 
-def copied(duplicates: Iterable[Sequence[str]]) -> str:
+def format_copy_count(duplicates: Iterable[Sequence[str]]) -> str:
     """How many files are copies of others."""
-    return f"{format_count(sum(len(distinct(group)) - 1 for group in duplicates), 'file')} with the content of another"
+    return (
+        f"{format_count(sum(len(list_distinct_files(group)) - 1 for group in duplicates), 'file')} with the "
+        "content of another"
+    )
 
 
-def listed_again(duplicates: Iterable[Sequence[str]]) -> int:
+def count_relisted_samples(duplicates: Iterable[Sequence[str]]) -> int:
     """How many samples are a file that another sample is too."""
-    return sum(len(group) - len(distinct(group)) for group in duplicates)
+    return sum(len(group) - len(list_distinct_files(group)) for group in duplicates)
 
 
-def _troubles(name: str, stream: StreamFinding) -> Iterator[str]:
+def _find_troubles(name: str, stream: StreamFinding) -> Iterator[str]:
     if unread := [each for each in stream.unreadable if each.effect != "transform"]:
-        yield f"{name}: {format_count(len(unread), 'unreadable file')}{_first(unread)}"
+        yield f"{name}: {format_count(len(unread), 'unreadable file')}{_format_first_file(unread)}"
     if raised := [each for each in stream.unreadable if each.effect == "transform"]:
         yield (
-            f"{name}: the transform raises on {len(raised):,} of {format_count(stream.read, 'sample')}{_first(raised)}"
+            f"{name}: the transform raises on {len(raised):,} of "
+            f"{format_count(stream.read, 'sample')}{_format_first_file(raised)}"
         )
     if stream.weights is not None and not stream.weights.most:
         yield f"{name}: every sample has weight 0: nothing is learned from it; does `weights` name the right values?"
     if stream.bad_samples.stops is not None:
-        yield f"{name}: the daemon would stop this stream: {stream.bad_samples.stops}{_enough(stream)}"
+        yield f"{name}: the daemon would stop this stream: {stream.bad_samples.stops}{_format_enough_fraction(stream)}"
     if stream.memory.trainers.refusal is not None:
         yield stream.memory.trainers.refusal
 
 
-def _first(bad: Sequence[Unreadable]) -> str:
+def _format_first_file(bad: Sequence[UnreadableFile]) -> str:
     return f"{'' if len(bad) == 1 else ', the first'}: {bad[0].file}: {bad[0].reason}"
 
 
-def _enough(stream: StreamFinding) -> str:
+def _format_enough_fraction(stream: StreamFinding) -> str:
     """The max_fraction with which the stream would go on, if any would do."""
-    if stream.bad_samples.policy == "fail" or any(each.effect not in VERDICTS for each in stream.unreadable):
+    if stream.bad_samples.policy == "fail" or any(each.effect not in RECORDED_EFFECTS for each in stream.unreadable):
         return ""
     if len(stream.unreadable) == stream.read:  # what goes on then has no picture
         return ""
@@ -245,19 +249,19 @@ def _enough(stream: StreamFinding) -> str:
     return f"; bad_samples: {{max_fraction: {enough:g}}} lets it go on"
 
 
-def _warnings(name: str, stream: StreamFinding) -> Iterator[str]:
-    yield from _of_cache(name, stream.cache)
-    yield from _of_chunks(name, stream)
+def _find_warnings(name: str, stream: StreamFinding) -> Iterator[str]:
+    yield from _find_cache_warning(name, stream.cache)
+    yield from _find_chunk_warning(name, stream)
     if stream.poorly_mixed is not None:
         yield f"{name}: {stream.poorly_mixed}"
     for label, finding in stream.labels.items():
-        yield from (f"{name}: {remark}" for remark in remarks(label, finding))
-    copies = [group for group in map(distinct, stream.duplicates) if len(group) > 1]
+        yield from (f"{name}: {remark}" for remark in find_label_warnings(label, finding))
+    copies = [group for group in map(list_distinct_files, stream.duplicates) if len(group) > 1]
     if copies:
-        yield f"{name}: {copied(copies)}, such as {copies[0][0]} and {copies[0][1]}"
-    again = listed_again(stream.duplicates)
+        yield f"{name}: {format_copy_count(copies)}, such as {copies[0][0]} and {copies[0][1]}"
+    again = count_relisted_samples(stream.duplicates)
     if again:
-        twice = next(group[0] for group in stream.duplicates if len(distinct(group)) < len(group))
+        twice = next(group[0] for group in stream.duplicates if len(list_distinct_files(group)) < len(group))
         yield (
             f"{name}: {format_count(again, 'sample')} of a file that is in the list already, by a link or a "
             "second line, "
@@ -265,7 +269,7 @@ def _warnings(name: str, stream: StreamFinding) -> Iterator[str]:
         )
 
 
-def _of_cache(name: str, cache: Cache | None) -> Iterator[str]:
+def _find_cache_warning(name: str, cache: CacheEstimate | None) -> Iterator[str]:
     if cache is not None and not cache.samples:
         yield f"{name}: cache.max leaves no room for a single sample: nothing would be kept; set a larger one"
     elif cache is not None and cache.bytes > cache.free_bytes:
@@ -275,24 +279,26 @@ def _of_cache(name: str, cache: Cache | None) -> Iterator[str]:
         )
 
 
-def _of_chunks(name: str, stream: StreamFinding) -> Iterator[str]:
+def _find_chunk_warning(name: str, stream: StreamFinding) -> Iterator[str]:
     chunks = stream.unpacking
-    if chunks is not None and chunks.per_sample > _TOO_OFTEN * chunks.fast_per_sample:
+    if chunks is not None and chunks.per_sample > _TOO_MANY_CHUNKS * chunks.fast_per_sample:
         yield (
-            f"{name}: a batch of {stream.batch_size} decompresses {per_batch(chunks.per_sample, stream)} chunks of "
-            f"{format_bytes(chunks.chunk_bytes)}, and {per_batch(chunks.fast_per_sample, stream)} with shuffle: "
+            f"{name}: a batch of {stream.batch_size} decompresses "
+            f"{format_chunks_per_batch(chunks.per_sample, stream)} chunks of "
+            f"{format_bytes(chunks.chunk_bytes)}, and {format_chunks_per_batch(chunks.fast_per_sample, stream)} "
+            "with shuffle: "
             f"{{kind: chunk, chunk: {chunks.fast_chunk}, buffer: {chunks.fast_buffer}}}; write that, or mix the data "
             f"once: streamd pack {name} DEST --shuffle"
         )
 
 
-def per_batch(per_sample: float, stream: StreamFinding) -> str:
+def format_chunks_per_batch(per_sample: float, stream: StreamFinding) -> str:
     """`24`, `0.8`: of a whole batch."""
     number = stream.batch_size * per_sample
     return f"{number:.1f}" if number < 10 else f"{number:,.0f}"  # noqa: PLR2004 - two digits say enough
 
 
-def _leak(leak: Leak) -> str:
+def _format_leak(leak: DataLeak) -> str:
     return (
         f"leakage: {format_count(leak.files, 'file')} of {leak.second} with the content of files of {leak.first}, "
         "such as "
@@ -300,9 +306,9 @@ def _leak(leak: Leak) -> str:
     )
 
 
-def _disagreements(found: Iterable[Contradiction]) -> Iterator[str]:
+def _format_contradictions(found: Iterable[LabelContradiction]) -> Iterator[str]:
     """A sentence a label, however many of its pictures contradict each other."""
-    by_label: dict[str, list[Contradiction]] = {}
+    by_label: dict[str, list[LabelContradiction]] = {}
     for each in found:
         by_label.setdefault(each.label, []).append(each)
     for label, those in by_label.items():
@@ -310,7 +316,7 @@ def _disagreements(found: Iterable[Contradiction]) -> Iterator[str]:
         by_value: dict[str, str] = {}
         for file, value in zip(first.files, first.values, strict=True):
             by_value.setdefault(value, file)
-        shown = ", ".join(f"{file} ({value})" for value, file in islice(by_value.items(), _NAMED))
+        shown = ", ".join(f"{file} ({value})" for value, file in islice(by_value.items(), _NAMED_FILES))
         remedy = "keep the one that is right of each" if first.trouble else "fine if they were measured so"
         if len(set(by_value.values())) < len(by_value):
             remedy += "; a file with two values is in the list twice, by a link or a second line"

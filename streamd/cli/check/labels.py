@@ -8,11 +8,11 @@ from typing import Final
 
 import numpy as np
 
-from streamd.cli.check.duplicates import Twin
+from streamd.cli.check.duplicates import StreamSample
 from streamd.core.spec import LabelSpec, LabelType
 from streamd.dataset.manifest.types import LabelValues
 
-_UNEVEN: Final = 3.0  # times as many images: below that, training hardly notices
+_UNEVEN_CLASSES: Final = 3.0  # times as many images: below that, training hardly notices
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class LabelFinding:
     std: float | None = None
 
 
-def describe(spec: LabelSpec, values: LabelValues) -> LabelFinding:
+def build_label_finding(spec: LabelSpec, values: LabelValues) -> LabelFinding:
     """What is to be said of a label whose values are `values`, (n,) or (n, k)."""
     if spec.type in {"category", "tags"}:
         classes = {str(name): count for name, count in zip(spec.classes, spec.counts, strict=True)}
@@ -42,7 +42,7 @@ def describe(spec: LabelSpec, values: LabelValues) -> LabelFinding:
     )
 
 
-def remarks(name: str, finding: LabelFinding) -> list[str]:
+def find_label_warnings(name: str, finding: LabelFinding) -> list[str]:
     """What a person should know before training on this label."""
     if finding.least is not None and finding.least == finding.most:
         return [f"{name} is {finding.least:g} for every sample: there is nothing to learn from it"]
@@ -55,31 +55,31 @@ def remarks(name: str, finding: LabelFinding) -> list[str]:
         found.append(f"{name}: no image of {', '.join(empty[:3])}{more}")
     if len(finding.classes) == 1 and finding.type == "category":
         found.append(f"{name} has one class only: there is nothing to tell apart")
-    if finding.type == "category" and finding.imbalance is not None and finding.imbalance >= _UNEVEN:
-        found.append(_imbalance(finding))
+    if finding.type == "category" and finding.imbalance is not None and finding.imbalance >= _UNEVEN_CLASSES:
+        found.append(_format_imbalance(finding))
     return found
 
 
-def _imbalance(finding: LabelFinding) -> str:
+def _format_imbalance(finding: LabelFinding) -> str:
     filled = {name: count for name, count in finding.classes.items() if count}
     largest, smallest = max(filled, key=filled.__getitem__), min(filled, key=filled.__getitem__)
     return f'{largest} has {finding.imbalance:.0f} times the images of {smallest}; class_weight="balanced" evens it out'
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class LabelConflict:
     """Files with the same content and different values of a label."""
 
     label: str
     type: LabelType
-    samples: tuple[Twin, ...]
+    samples: tuple[StreamSample, ...]
 
 
-def conflicts(
-    groups: Sequence[Sequence[Twin]],
+def find_label_conflicts(
+    groups: Sequence[Sequence[StreamSample]],
     specs: Mapping[str, Mapping[str, LabelSpec]],
     values: Mapping[str, Mapping[str, LabelValues]],
-) -> list[Conflict]:
+) -> list[LabelConflict]:
     """Labels that twins do not agree on; strings, which may well be names, are left alone.
 
     `specs` and `values` are those of each stream, by label.
@@ -91,5 +91,5 @@ def conflicts(
             having = [twin for twin in group if label in specs[twin[0]] and specs[twin[0]][label].type == kind]
             rows = [values[stream][label][sample_id] for stream, sample_id in having]
             if kind != "string" and any(not np.array_equal(row, rows[0]) for row in rows):
-                found.append(Conflict(label, kind, tuple(having)))
+                found.append(LabelConflict(label, kind, tuple(having)))
     return found

@@ -9,19 +9,19 @@ from streamd.cli.terminal import progress
 from streamd.core.text import format_duration
 
 
-class Bar(progress.Bar):
+class CheckBar(progress.ListingBar):
     """For a terminal."""
 
-    def begins(self, files: int) -> None:
+    def start_reading(self, files: int) -> None:
         """So many files are read now."""
         self._progress.reset(self._task, total=files, description="reading")
 
-    def read(self, files: int) -> None:
+    def advance_reading(self, files: int) -> None:
         """So many more have been."""
         self._progress.advance(self._task, files)
 
 
-class Lines(progress.Lines):
+class CheckLines(progress.ListingLines):
     """For a log."""
 
     def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
@@ -29,18 +29,18 @@ class Lines(progress.Lines):
         self._began_s = clock()
         self._files = self._done = 0
 
-    def begins(self, files: int) -> None:
+    def start_reading(self, files: int) -> None:
         """So many files are read now."""
         self._files, self._began_s = files, self._clock()
 
-    def read(self, files: int) -> None:
+    def advance_reading(self, files: int) -> None:
         """So many more have been."""
         self._done += files
-        if self._due():
+        if self._mark_if_due():
             left_s = (self._clock() - self._began_s) / self._done * (self._files - self._done)
-            self._say(f"read {self._done:,} of {self._files:,} files, about {format_duration(left_s)} to go")
+            self._write_line(f"read {self._done:,} of {self._files:,} files, about {format_duration(left_s)} to go")
 
 
-def shown() -> Bar | Lines:
+def create_check_progress() -> CheckBar | CheckLines:
     """What fits stderr."""
-    return progress.fitting(Bar, Lines)
+    return progress.create_progress(CheckBar, CheckLines)

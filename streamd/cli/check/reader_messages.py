@@ -9,12 +9,14 @@ from streamd.core.spec import StreamSpec
 from streamd.ipc.worker_messages import TransformPlace
 
 # What a worker does about it: a bad sample, one that a transform makes bad, another try, its own end, or its stream's.
-Effect = Literal["verdict", "transform", "retry", "crash", "stop"]
-VERDICTS: Final[frozenset[Effect]] = frozenset({"verdict", "transform"})  # what goes on record, and is stepped over
+FaultEffect = Literal["verdict", "transform", "retry", "crash", "stop"]
+RECORDED_EFFECTS: Final[frozenset[FaultEffect]] = frozenset(
+    {"verdict", "transform"}
+)  # what goes on record, and is stepped over
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class StreamToRead:
     """A stream to read; its number is its place in the list that comes first."""
 
     spec: StreamSpec
@@ -23,7 +25,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class SampleGroup:
     """Samples of one stream, to be read in this order."""
 
     stream: int
@@ -31,16 +33,16 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class SampleFault:
     """A sample that does not become an image."""
 
     sample_id: int
     reason: str
-    effect: Effect
+    effect: FaultEffect
 
 
 @dataclass(slots=True)
-class Seen:
+class GroupResult:
     """What became of a group. Times in seconds; `sizes` as "widthxheight", upright; `digests` of all that are no fault,
     hexadecimal, in the group's order; `enlarged` counts those with fewer pixels than the stream's size asks for. For
     `unpack_s` of `read_s`, `unpacked` chunks of an array were decompressed."""
@@ -53,6 +55,6 @@ class Seen:
     sizes: dict[str, int] = field(default_factory=dict)
     enlarged: int = 0
     digests: list[str] = field(default_factory=list)
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[SampleFault] = field(default_factory=list)
     unpacked: int = 0
     unpack_s: float = 0.0

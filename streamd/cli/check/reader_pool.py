@@ -15,7 +15,7 @@ from typing import Final, Self
 
 import msgspec
 
-from streamd.cli.check.reader_messages import Fault, Group, Seen, Told
+from streamd.cli.check.reader_messages import GroupResult, SampleFault, SampleGroup, StreamToRead
 from streamd.daemon.engine.crashes import WorkerCondition, WorkerExit, diagnose_exit
 from streamd.daemon.engine.watchdog import Watchdog
 from streamd.errors import ConfigError, StreamdError
@@ -23,59 +23,61 @@ from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage, RowProg
 from streamd.ipc.slots import create_memfd
 from streamd.limits import ROW_DEADLINE_S, WORKER_ENVIRONMENT
 
-COMMAND: Final = (sys.executable, "-P", "-m", "streamd.cli.check.reader_process")
-_LINE_BYTES: Final = 1 << 20  # of an answer: 32 digests, sizes and reasons take a few hundredths of it
+READER_COMMAND: Final = (sys.executable, "-P", "-m", "streamd.cli.check.reader_process")
+_MAX_LINE_BYTES: Final = 1 << 20  # of an answer: 32 digests, sizes and reasons take a few hundredths of it
 _NOT_STARTED: Final = WorkerExit("not started", RowProgress(0, 0, WorkerPhase.IDLE, 0))
-_MOST_CRASHES: Final = 100  # each costs a process; so many are no matter of single files
-_seen: Final = msgspec.json.Decoder(Seen)
+_MAX_CRASHES: Final = 100  # each costs a process; so many are no matter of single files
+_result_decoder: Final = msgspec.json.Decoder(GroupResult)
 
 
-class Readers:
+class ReaderPool:
     """`count` processes that read `groups`. `heard` is called with each answer; `notes` say what remained unclear."""
 
     def __init__(
         self,
-        streams: Sequence[Told],
-        groups: Iterable[Group],
-        heard: Callable[[Seen], None],
-        command: Sequence[str] = COMMAND,
+        streams: Sequence[StreamToRead],
+        groups: Iterable[SampleGroup],
+        on_result: Callable[[GroupResult], None],
+        command: Sequence[str] = READER_COMMAND,
         deadline_s: float = ROW_DEADLINE_S,
     ) -> None:
         self._streams = streams
-        self._groups: Iterator[Group] = iter(groups)
-        self._heard = heard
+        self._groups: Iterator[SampleGroup] = iter(groups)
+        self._on_result = on_result
         self._command = command
         self._deadline_s = deadline_s
         self._crashes = 0
         self.notes: list[str] = []
 
-    async def run(self, count: int) -> None:
+    async def read_all(self, count: int) -> None:
         """Returns when all groups are read. Raises StreamdError when no process can read at all."""
         try:
             async with asyncio.TaskGroup() as tenders:
                 for _ in range(count):
-                    tenders.create_task(self._tend())
+                    tenders.create_task(self._run_reader())
         except* StreamdError as errors:
             raise errors.exceptions[0] from None
 
-    async def _tend(self) -> None:
+    async def _run_reader(self) -> None:
         """One process's place: takes groups until there are no more."""
-        child = _Child(self._command, self._streams, self._deadline_s)
+        child = _RestartingReader(self._command, self._streams, self._deadline_s)
         try:
             for group in self._groups:
-                for seen in await self._read(child, group):
-                    self._heard(seen)
+                for seen in await self._read_group(child, group):
+                    self._on_result(seen)
         finally:
-            await child.end()
+            await child.stop_process()
 
-    async def _read(self, child: _Child, group: Group) -> list[Seen]:
-        seen = await child.ask(group)
+    async def _read_group(self, child: _RestartingReader, group: SampleGroup) -> list[GroupResult]:
+        seen = await child.request_group(group)
         if seen is not None:
             return [seen]
-        death = await child.end()
+        death = await child.stop_process()
         if len(group.ids) == 1:
-            return [self._crashed(group, death)]
-        singles = [each for one in group.ids for each in await self._read(child, Group(group.stream, [one]))]
+            return [self._build_crash_result(group, death)]
+        singles = [
+            each for one in group.ids for each in await self._read_group(child, SampleGroup(group.stream, [one]))
+        ]
         if not any(fault.effect == "crash" for each in singles for fault in each.faults):
             self.notes.append(
                 f"a reading process ended, {death.description}, over {len(group.ids)} files of which each can be "
@@ -84,15 +86,15 @@ class Readers:
             )
         return singles
 
-    def _crashed(self, group: Group, death: WorkerExit) -> Seen:
+    def _build_crash_result(self, group: SampleGroup, death: WorkerExit) -> GroupResult:
         self._crashes += 1
-        if self._crashes > _MOST_CRASHES:
-            raise StreamdError(f"more than {_MOST_CRASHES} files crash {_culprit(death)}")
-        fault = Fault(group.ids[0], death.sample_fault or f"ends who reads it, {death.description}", "crash")
-        return Seen(group.stream, group.ids, faults=[fault])
+        if self._crashes > _MAX_CRASHES:
+            raise StreamdError(f"more than {_MAX_CRASHES} files crash {_explain_crashes(death)}")
+        fault = SampleFault(group.ids[0], death.sample_fault or f"ends who reads it, {death.description}", "crash")
+        return GroupResult(group.stream, group.ids, faults=[fault])
 
 
-def _culprit(death: WorkerExit) -> str:
+def _explain_crashes(death: WorkerExit) -> str:
     """What so many ends are due to, and what to do."""
     if death.progress.phase is WorkerPhase.TRANSFORMING:
         return f"the transform, the last {death.description}: run it by itself to see why"
@@ -102,39 +104,39 @@ def _culprit(death: WorkerExit) -> str:
     )
 
 
-class _Child:
+class _RestartingReader:
     """A reading process, started when it is first asked and again after its end."""
 
-    def __init__(self, command: Sequence[str], streams: Sequence[Told], deadline_s: float) -> None:
+    def __init__(self, command: Sequence[str], streams: Sequence[StreamToRead], deadline_s: float) -> None:
         self._command = command
         self._streams = streams
         self._deadline_s = deadline_s
-        self._running: _Running | None = None
+        self._process: _ReaderProcess | None = None
 
-    async def ask(self, group: Group) -> Seen | None:
+    async def request_group(self, group: SampleGroup) -> GroupResult | None:
         """The answer; None when the process has died over it."""
-        running = self._running
+        running = self._process
         if running is None:
-            running = await self._start()
-            answer = await running.exchange(msgspec.json.encode(self._streams) + b"\n")
+            running = await self._start_process()
+            answer = await running.exchange_line(msgspec.json.encode(self._streams) + b"\n")
             if not answer:
-                raise self._unready(await self.end())
+                raise self._build_start_error(await self.stop_process())
             if isinstance(refusal := msgspec.json.decode(answer), str):
                 raise ConfigError(refusal)
-        answer = await running.exchange(msgspec.json.encode(group) + b"\n")
-        return _seen.decode(answer) if answer.endswith(b"\n") else None
+        answer = await running.exchange_line(msgspec.json.encode(group) + b"\n")
+        return _result_decoder.decode(answer) if answer.endswith(b"\n") else None
 
-    async def _start(self) -> _Running:
+    async def _start_process(self) -> _ReaderProcess:
         """A process, also when this is cancelled meanwhile: it has to be waited for then, too."""
-        starting = asyncio.ensure_future(_Running.start(self._command, self._deadline_s))
+        starting = asyncio.ensure_future(_ReaderProcess.start(self._command, self._deadline_s))
         try:
-            self._running = await asyncio.shield(starting)
+            self._process = await asyncio.shield(starting)
         except asyncio.CancelledError:
-            self._running = await starting
+            self._process = await starting
             raise
-        return self._running
+        return self._process
 
-    def _unready(self, death: WorkerExit) -> StreamdError:
+    def _build_start_error(self, death: WorkerExit) -> StreamdError:
         """What to say of an end before anything was read."""
         if death.transform_fault is not None:
             name = self._streams[death.transform_fault.stream_number].spec.name
@@ -143,21 +145,21 @@ class _Child:
             f"a reading process ended before it read anything, {death.description}; if it said why, that is above"
         )
 
-    async def end(self) -> WorkerExit:
+    async def stop_process(self) -> WorkerExit:
         """Ends the process, if it has not ended; how it did."""
-        running, self._running = self._running, None
-        return _NOT_STARTED if running is None else await running.end()
+        running, self._process = self._process, None
+        return _NOT_STARTED if running is None else await running.stop()
 
 
-class _Running:
+class _ReaderProcess:
     """A process, and the page that says where it is."""
 
-    def __init__(self, process: asyncio.subprocess.Process, track: ProgressPage, deadline_s: float) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, page: ProgressPage, deadline_s: float) -> None:
         self._process = process
-        self._track = track
+        self._page = page
         self._deadline_s = deadline_s
         self._watches = [
-            Watchdog(process.pid, where, deadline_s, self._found) for where in (track.read_row, track.read_trial)
+            Watchdog(process.pid, where, deadline_s, self._on_finding) for where in (page.read_row, page.read_trial)
         ]
         self._killed_for: WorkerCondition | None = None
 
@@ -167,13 +169,13 @@ class _Running:
         try:
             process = await asyncio.create_subprocess_exec(
                 *command, str(page), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-                limit=_LINE_BYTES, pass_fds=[page], env={**os.environ, **WORKER_ENVIRONMENT},
+                limit=_MAX_LINE_BYTES, pass_fds=[page], env={**os.environ, **WORKER_ENVIRONMENT},
             )  # fmt: skip
             return cls(process, ProgressPage(page), deadline_s)
         finally:
             os.close(page)
 
-    async def exchange(self, line: bytes) -> bytes:
+    async def exchange_line(self, line: bytes) -> bytes:
         """Says a line and hears one; an empty one when the process is dead."""
         assert self._process.stdin is not None  # noqa: S101 - a pipe was asked for
         assert self._process.stdout is not None  # noqa: S101 - as above
@@ -187,24 +189,22 @@ class _Running:
             watch.mark_idle()
         return answer
 
-    async def end(self) -> WorkerExit:
+    async def stop(self) -> WorkerExit:
         """Kills it, unless it dies by itself: its output has ended then, and a kill would hide of what."""
         for watch in self._watches:
             watch.close()
         if self._process.stdout is not None and not self._process.stdout.at_eof():
-            self._kill()
+            self._kill_process()
         code = await self._process.wait()
-        found = diagnose_exit(
-            code, self._track.read_row(), self._track.read_trial(), self._killed_for, self._deadline_s
-        )
-        self._track.close()
+        found = diagnose_exit(code, self._page.read_row(), self._page.read_trial(), self._killed_for, self._deadline_s)
+        self._page.close()
         return found
 
-    def _found(self, finding: WorkerCondition) -> None:
+    def _on_finding(self, finding: WorkerCondition) -> None:
         if finding is not WorkerCondition.WAITING:  # a slow disk is waited for
             self._killed_for = finding
-            self._kill()
+            self._kill_process()
 
-    def _kill(self) -> None:
+    def _kill_process(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()

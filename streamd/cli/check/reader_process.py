@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 from PIL import Image
 
-from streamd.cli.check.reader_messages import Fault, Group, Seen, Told
+from streamd.cli.check.reader_messages import GroupResult, SampleFault, SampleGroup, StreamToRead
 from streamd.core.sample_rng import build_generators
 from streamd.core.spec import ImageSpec
 from streamd.dataset.arrays.store import SampleStore
@@ -44,123 +44,125 @@ from streamd.worker.transforms.call import RNG_PURPOSE, FailedTransformError, Un
 
 _DIGEST_BYTES: Final = 16
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
-_streams: Final = msgspec.json.Decoder(list[Told])
-_group: Final = msgspec.json.Decoder(Group)
+_streams_decoder: Final = msgspec.json.Decoder(list[StreamToRead])
+_group_decoder: Final = msgspec.json.Decoder(SampleGroup)
 
 
-def objection(source: StreamReader, sample_id: int, row: Row) -> Fault | None:
+def try_transform(reader: StreamReader, sample_id: int, row: Row) -> SampleFault | None:
     """Transforms a sample as a worker does in the first epoch, in place; why none of it can be used, if so."""
-    if source.transform is None:
+    if reader.transform is None:
         return None
     ids = np.array([sample_id], np.int64)
-    specs = source.spec.labels.items()
-    labels = {name: source.manifest.gather_label(name, ids).astype(spec.dtype) for name, spec in specs}
-    (rng,) = build_generators(source.spec.seed, 0, ids, RNG_PURPOSE)
+    specs = reader.spec.labels.items()
+    labels = {name: reader.manifest.gather_label(name, ids).astype(spec.dtype) for name, spec in specs}
+    (rng,) = build_generators(reader.spec.seed, 0, ids, RNG_PURPOSE)
     try:
-        source.transform.call.transform_row(row, labels, 0, rng)
+        reader.transform.call.transform_row(row, labels, 0, rng)
     except FailedTransformError as error:
-        return Fault(sample_id, format_reason(error), "transform")
+        return SampleFault(sample_id, format_reason(error), "transform")
     except UnfitTransformError as error:
-        return Fault(sample_id, format_reason(error), "stop")
+        return SampleFault(sample_id, format_reason(error), "stop")
     return None
 
 
-def look(source: StreamReader, group: Group, track: ProgressPage) -> Seen:
+def read_group(reader: StreamReader, group: SampleGroup, page: ProgressPage) -> GroupResult:
     """Reads and decodes the files of a group. Raises MemoryError, with the track at the file."""
-    seen = Seen(group.stream, group.ids)
-    track.write_row(0, 0, WorkerPhase.READING)
-    if source.manifest.arrays is not None and source.store is not None:
-        _gather(seen, source, source.store, track)
+    seen = GroupResult(group.stream, group.ids)
+    page.write_row(0, 0, WorkerPhase.READING)
+    if reader.manifest.arrays is not None and reader.store is not None:
+        _read_array_rows(seen, reader, reader.store, page)
         return seen
-    blobs, seen.read_s = source.read_files_timed(np.array(group.ids, dtype=np.int64))
-    row = np.empty(source.spec.image_shape, dtype=np.uint8)
-    drawn = compute_crop_draws(source.spec.image, source.spec.seed, 0, np.array(group.ids, dtype=np.int64))
+    blobs, seen.read_s = reader.read_files_timed(np.array(group.ids, dtype=np.int64))
+    row = np.empty(reader.spec.image_shape, dtype=np.uint8)
+    drawn = compute_crop_draws(reader.spec.image, reader.spec.seed, 0, np.array(group.ids, dtype=np.int64))
     for place, (sample_id, early) in enumerate(zip(group.ids, blobs, strict=True)):
-        track.write_row(0, place, WorkerPhase.READING)
-        blob = source.read_sample(sample_id) if early is UnreadFile.LATER else early
+        page.write_row(0, place, WorkerPhase.READING)
+        blob = reader.read_sample(sample_id) if early is UnreadFile.LATER else early
         if isinstance(blob, UnfilledRow):
-            seen.faults.append(Fault(sample_id, blob.reason, "verdict" if blob.lasting else "retry"))
+            seen.faults.append(SampleFault(sample_id, blob.reason, "verdict" if blob.lasting else "retry"))
         elif blob is not None:
-            track.write_row(0, place, WorkerPhase.DECODING)
-            if _decode(seen, sample_id, blob, row, source.spec.image, drawn[place]):
-                digest = _digest(blob)
-                track.write_row(0, place, WorkerPhase.TRANSFORMING)
-                if _transform(seen, sample_id, row, source):
+            page.write_row(0, place, WorkerPhase.DECODING)
+            if _decode_or_add_fault(seen, sample_id, blob, row, reader.spec.image, drawn[place]):
+                digest = _compute_digest(blob)
+                page.write_row(0, place, WorkerPhase.TRANSFORMING)
+                if _transform_or_add_fault(seen, sample_id, row, reader):
                     seen.digests.append(digest)
-                    _note_picture(seen, blob, source.spec.image)
-    track.write_row(0, 0, WorkerPhase.IDLE)
+                    _count_format_and_size(seen, blob, reader.spec.image)
+    page.write_row(0, 0, WorkerPhase.IDLE)
     return seen
 
 
-def _gather(seen: Seen, source: StreamReader, store: SampleStore, track: ProgressPage) -> None:
+def _read_array_rows(result: GroupResult, reader: StreamReader, store: SampleStore, page: ProgressPage) -> None:
     """Reads rows of arrays, of which nothing has to be decoded."""
-    image = source.spec.image
-    images = np.empty((len(seen.ids), *image.shape), dtype=np.uint8)
+    image = reader.spec.image
+    images = np.empty((len(result.ids), *image.shape), dtype=np.uint8)
     started_s = time.monotonic()
-    chunks, unpack_s = _unpacked(store)
-    held = store.gather_rows(np.array(seen.ids, dtype=np.int64), images)
-    seen.read_s = time.monotonic() - started_s
-    seen.unpacked, seen.unpack_s = _unpacked(store)[0] - chunks, _unpacked(store)[1] - unpack_s
-    for sample_id in compress(seen.ids, ~held):
+    chunks, unpack_s = _find_unpack_totals(store)
+    held = store.gather_rows(np.array(result.ids, dtype=np.int64), images)
+    result.read_s = time.monotonic() - started_s
+    result.unpacked, result.unpack_s = _find_unpack_totals(store)[0] - chunks, _find_unpack_totals(store)[1] - unpack_s
+    for sample_id in compress(result.ids, ~held):
         fault = store.find_fault(sample_id)
-        seen.faults.append(Fault(sample_id, fault or FILE_CHANGED, "verdict" if fault else "retry"))
+        result.faults.append(SampleFault(sample_id, fault or FILE_CHANGED, "verdict" if fault else "retry"))
     for place in np.flatnonzero(held).tolist():
-        digest = _digest(images[place].data)
-        track.write_row(0, place, WorkerPhase.TRANSFORMING)
-        if _transform(seen, seen.ids[place], images[place], source):
-            seen.digests.append(digest)
-    track.write_row(0, 0, WorkerPhase.IDLE)
-    if seen.digests:
-        file, _, _ = source.manifest.file_name(seen.ids[0]).rpartition(b"[")
+        digest = _compute_digest(images[place].data)
+        page.write_row(0, place, WorkerPhase.TRANSFORMING)
+        if _transform_or_add_fault(result, result.ids[place], images[place], reader):
+            result.digests.append(digest)
+    page.write_row(0, 0, WorkerPhase.IDLE)
+    if result.digests:
+        file, _, _ = reader.manifest.file_name(result.ids[0]).rpartition(b"[")
         kind = file.rpartition(b".")[2].decode(errors="replace").upper()  # in the place of a picture's format
-        seen.formats[kind] = seen.sizes[f"{image.width}x{image.height}"] = len(seen.digests)
+        result.formats[kind] = result.sizes[f"{image.width}x{image.height}"] = len(result.digests)
 
 
-def _unpacked(store: SampleStore) -> tuple[int, float]:
+def _find_unpack_totals(store: SampleStore) -> tuple[int, float]:
     """How many chunks a store has decompressed so far, and the seconds that it took."""
     return store.unpack_totals if isinstance(store, Hdf5Store) else (0, 0.0)
 
 
-def _digest(data: bytes | memoryview) -> str:
+def _compute_digest(data: bytes | memoryview) -> str:
     return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).hexdigest()
 
 
-def _decode(seen: Seen, sample_id: int, blob: bytes, row: Row, image: ImageSpec, draw: CropDraw | None) -> bool:
+def _decode_or_add_fault(
+    result: GroupResult, sample_id: int, blob: bytes, row: Row, image: ImageSpec, draw: CropDraw | None
+) -> bool:
     """Whether a file becomes an image."""
     started_s = time.monotonic()
     try:
         decode_image(blob, row, image, draw)
     except BadImageError as error:
-        seen.faults.append(Fault(sample_id, format_reason(error), "verdict"))
+        result.faults.append(SampleFault(sample_id, format_reason(error), "verdict"))
         return False
-    seen.decode_s += time.monotonic() - started_s
+    result.decode_s += time.monotonic() - started_s
     return True
 
 
-def _transform(seen: Seen, sample_id: int, row: Row, source: StreamReader) -> bool:
+def _transform_or_add_fault(result: GroupResult, sample_id: int, row: Row, reader: StreamReader) -> bool:
     """Whether the stream's transform can use a sample."""
     started_s = time.monotonic()
-    fault = objection(source, sample_id, row)
+    fault = try_transform(reader, sample_id, row)
     if fault is not None:
-        seen.faults.append(fault)
+        result.faults.append(fault)
         return False
-    seen.decode_s += time.monotonic() - started_s
+    result.decode_s += time.monotonic() - started_s
     return True
 
 
-def _note_picture(seen: Seen, blob: bytes, image: ImageSpec) -> None:
-    stored = _stored(blob)
+def _count_format_and_size(result: GroupResult, blob: bytes, image: ImageSpec) -> None:
+    stored = _parse_image_header(blob)
     if stored is None:
         return
     name, height, width = stored
     size = f"{width}x{height}"
-    seen.formats[name] = seen.formats.get(name, 0) + 1
-    seen.sizes[size] = seen.sizes.get(size, 0) + 1
+    result.formats[name] = result.formats.get(name, 0) + 1
+    result.sizes[size] = result.sizes.get(size, 0) + 1
     covering = compute_covering_size(height, width, image)
-    seen.enlarged += covering[0] > height or covering[1] > width
+    result.enlarged += covering[0] > height or covering[1] > width
 
 
-def _stored(blob: bytes) -> tuple[str, int, int] | None:
+def _parse_image_header(blob: bytes) -> tuple[str, int, int] | None:
     """Format, height and width of an image that was decoded, from its header; None when Pillow cannot tell."""
     try:
         name = detect_format(blob)
@@ -175,37 +177,37 @@ def _stored(blob: bytes) -> tuple[str, int, int] | None:
     return (name, width, height) if turned else (name, height, width)
 
 
-def serve(track: ProgressPage, lines: BinaryIO, answers: BinaryIO) -> None:
+def answer_groups(page: ProgressPage, lines: BinaryIO, answers: BinaryIO) -> None:
     """Answers groups until the input ends."""
 
-    def say(value: object) -> None:
+    def send_line(value: object) -> None:
         answers.write(msgspec.json.encode(value) + b"\n")
         answers.flush()
 
-    streams = _streams.decode(next(lines))
+    streams = _streams_decoder.decode(next(lines))
     try:
-        sources = [_opened(number, told, track) for number, told in enumerate(streams)]
+        sources = [_open_stream_reader(number, told, page) for number, told in enumerate(streams)]
     except ConfigError as error:
-        say(str(error))
+        send_line(str(error))
         return
-    say(True)
+    send_line(True)
     for line in lines:
-        group = _group.decode(line)
+        group = _group_decoder.decode(line)
         try:
-            seen = look(sources[group.stream], group, track)
+            seen = read_group(sources[group.stream], group, page)
         except MemoryError:
             exit_out_of_memory()
-        say(seen)
+        send_line(seen)
 
 
-def _opened(number: int, told: Told, track: ProgressPage) -> StreamReader:
+def _open_stream_reader(number: int, stream: StreamToRead, page: ProgressPage) -> StreamReader:
     try:
-        return open_reader(OpenStream(number, told.manifest, told.spec, None, told.transform), track)[0]
+        return open_reader(OpenStream(number, stream.manifest, stream.spec, None, stream.transform), page)[0]
     except ConfigError as error:
-        raise ConfigError(format_open_failure(told.spec.name, str(error))) from error
+        raise ConfigError(format_open_failure(stream.spec.name, str(error))) from error
 
 
-def _set_apart(descriptor: int, mode: str, instead: int) -> BinaryIO:
+def _replace_descriptor(descriptor: int, mode: str, instead: int) -> BinaryIO:
     """The file behind a standard descriptor, which a transform that prints or asks finds to be `instead`."""
     file = cast("BinaryIO", os.fdopen(os.dup(descriptor), mode))
     os.dup2(instead, descriptor)
@@ -217,7 +219,11 @@ def main() -> None:
     die_with_parent(os.getppid())  # a transform of the user's may never return
     apply_worker_limits()
     nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    serve(open_inherited_page(sys.argv[1]), _set_apart(_STDIN, "rb", nothing), _set_apart(_STDOUT, "wb", _STDERR))
+    answer_groups(
+        open_inherited_page(sys.argv[1]),
+        _replace_descriptor(_STDIN, "rb", nothing),
+        _replace_descriptor(_STDOUT, "wb", _STDERR),
+    )
 
 
 if __name__ == "__main__":

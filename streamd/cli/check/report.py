@@ -9,21 +9,21 @@ from typing import Final
 from rich.cells import cell_len, set_cell_size
 
 from streamd.cli.check.findings import (
-    BadSamples,
-    Cache,
-    Findings,
-    Memory,
-    Pictures,
+    BadSampleOutcome,
+    CacheEstimate,
+    CheckFindings,
+    ImageSummary,
+    MemoryEstimate,
     StreamFinding,
-    Unpacking,
-    Unreadable,
-    Weights,
-    copied,
-    distinct,
-    per_batch,
+    UnpackingEstimate,
+    UnreadableFile,
+    WeightSummary,
+    format_chunks_per_batch,
+    format_copy_count,
+    list_distinct_files,
 )
 from streamd.cli.check.labels import LabelFinding
-from streamd.cli.check.trainers_that_fit import Room
+from streamd.cli.check.trainers_that_fit import TrainerCapacity
 from streamd.config.units import format_bytes
 from streamd.core.spec import BadPolicy
 from streamd.core.text import escape_unprintable, format_count, format_duration
@@ -32,7 +32,7 @@ from streamd.limits import DEFAULT_CREDIT
 _BAR_CHARS: Final = 30
 _FEW_CLASSES: Final = 12  # all of them are shown; of more, the largest and the smallest
 _END_CLASSES: Final = 5
-_FILES: Final = 20  # unreadable ones that are named
+_SHOWN_FILES: Final = 20  # unreadable ones that are named
 _REMEDIES: Final[dict[BadPolicy, str]] = {
     "substitute": "substitute: the next good image of the batch takes the place of each",
     "mask": "mask: zeros with weight 0 take the place of each",
@@ -41,7 +41,7 @@ _REMEDIES: Final[dict[BadPolicy, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ReportLine:
     """A line and its style, as rich calls it."""
 
     text: str
@@ -49,105 +49,105 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ReportOptions:
     """How to write: `everything`, or what fits a screen; `block` is the character that bars are made of."""
 
     everything: bool = False
-    block: str = "█"
+    bar_character: str = "█"
 
 
-def lines(findings: Findings, look: Look) -> Iterator[Line]:
+def format_report(findings: CheckFindings, options: ReportOptions) -> Iterator[ReportLine]:
     """The whole report."""
     for name, stream in findings.streams.items():
-        yield from _stream(name, stream, look)
-        yield Line("")
-    yield from _memory(findings)
+        yield from _format_stream(name, stream, options)
+        yield ReportLine("")
+    yield from _format_total_memory(findings)
     if findings.streams:
-        yield Line(
+        yield ReportLine(
             "An epoch's time holds for files that come as fast as just now; how many came from memory rather than from "
             "the disk is not known, so a first epoch may take longer.",
             "dim",
         )
-    yield from _verdicts("Trouble", findings.troubles, "bold red")
-    yield from _verdicts("Worth knowing", findings.warnings, "yellow")
+    yield from _format_sentences("Trouble", findings.troubles, "bold red")
+    yield from _format_sentences("Worth knowing", findings.warnings, "yellow")
     if not findings.troubles:
-        yield Line("")
-        yield Line("Nothing speaks against serving this.", "bold green")
+        yield ReportLine("")
+        yield ReportLine("Nothing speaks against serving this.", "bold green")
 
 
-def _verdicts(title: str, sentences: Sequence[str], style: str) -> Iterator[Line]:
+def _format_sentences(title: str, sentences: Sequence[str], style: str) -> Iterator[ReportLine]:
     if sentences:
-        yield Line("")
-        yield Line(f"{title}:", style)
-        yield from (Line(f"  {sentence}") for sentence in sentences)
+        yield ReportLine("")
+        yield ReportLine(f"{title}:", style)
+        yield from (ReportLine(f"  {sentence}") for sentence in sentences)
 
 
-def _stream(name: str, stream: StreamFinding, look: Look) -> Iterator[Line]:
+def _format_stream(name: str, stream: StreamFinding, options: ReportOptions) -> Iterator[ReportLine]:
     height, width = stream.size
-    yield Line(
+    yield ReportLine(
         f"{name}: {format_count(stream.samples, 'sample')}, {format_bytes(stream.bytes)} in {stream.root}; "
         f"{stream.batches:,} batches of {stream.batch_size}, images of {width}x{height}",
         "bold",
     )
     if stream.read < stream.samples:
-        yield _row(
+        yield _format_row(
             "read", f"{stream.read:,} of {stream.samples:,} files, evenly spread; what is said of files holds for these"
         )
     for label, finding in stream.labels.items():
-        yield from _label(label, finding, look)
+        yield from _format_label_rows(label, finding, options)
     if stream.weights is not None:
-        yield _row("weights", _weighed(stream.weights, stream.samples))
-    yield _row("shuffle", _mixed(stream), "yellow" if stream.poorly_mixed else "")
+        yield _format_row("weights", _format_weights(stream.weights, stream.samples))
+    yield _format_row("shuffle", _format_shuffle(stream), "yellow" if stream.poorly_mixed else "")
     if stream.unpacking is not None:
-        yield _row("chunks", _unpacked(stream.unpacking, stream))
-    yield _row("files", _pictures(stream.pictures))
-    yield from _copies(stream.duplicates, look)
-    yield from _unreadable(stream.unreadable, stream.bad_samples, look)
-    yield _row("memory", _arithmetic(stream.memory))
+        yield _format_row("chunks", _format_chunks(stream.unpacking, stream))
+    yield _format_row("files", _format_images(stream.pictures))
+    yield from _format_copies(stream.duplicates, options)
+    yield from _format_unreadable(stream.unreadable, stream.bad_samples, options)
+    yield _format_row("memory", _format_stream_memory(stream.memory))
     if stream.cache is not None:
-        yield _row("cache", _kept(stream.cache, stream.samples))
+        yield _format_row("cache", _format_cache(stream.cache, stream.samples))
     epoch = stream.epoch
-    yield _row(
+    yield _format_row(
         "epoch",
         f"takes about {format_duration(epoch.seconds)} with {format_count(epoch.processes, 'worker')}, "
         f"reading alone {format_duration(epoch.reading_s)}",
     )
 
 
-def _row(name: str, text: str, style: str = "") -> Line:
-    return Line(f"  {name:<8} {text}", style)
+def _format_row(name: str, text: str, style: str = "") -> ReportLine:
+    return ReportLine(f"  {name:<8} {text}", style)
 
 
-def _label(name: str, finding: LabelFinding, look: Look) -> Iterator[Line]:
+def _format_label_rows(name: str, finding: LabelFinding, options: ReportOptions) -> Iterator[ReportLine]:
     if finding.classes:
-        yield _row(name, f"{finding.type}, {format_count(len(finding.classes), 'class', 'classes')}")
-        yield from _bars(finding.classes, look)
+        yield _format_row(name, f"{finding.type}, {format_count(len(finding.classes), 'class', 'classes')}")
+        yield from _format_class_bars(finding.classes, options)
     elif finding.least is None:
-        yield _row(name, finding.type)
+        yield _format_row(name, finding.type)
     else:
-        yield _row(
+        yield _format_row(
             name,
             f"{finding.type} from {finding.least:g} to {finding.most:g}, mean {finding.mean:.4g}, "
             f"standard deviation {finding.std:.4g}",
         )
 
 
-def _bars(classes: Mapping[str, int], look: Look) -> Iterator[Line]:
+def _format_class_bars(classes: Mapping[str, int], options: ReportOptions) -> Iterator[ReportLine]:
     shown = [(escape_unprintable(name), count) for name, count in classes.items()]
     left_out = 0
-    if len(shown) > _FEW_CLASSES and not look.everything:
+    if len(shown) > _FEW_CLASSES and not options.everything:
         shown.sort(key=lambda each: -each[1])
         left_out = len(shown) - 2 * _END_CLASSES
         shown = shown[:_END_CLASSES] + shown[-_END_CLASSES:]
     wide, most = max(cell_len(name) for name, _ in shown), max(1, *classes.values())
     for place, (name, count) in enumerate(shown):
         if left_out and place == _END_CLASSES:
-            yield _row("", f"  ... {left_out} more (--all shows them) ...", "dim")
-        bar = look.block * max(-(-count * _BAR_CHARS // most), 0)
-        yield _row("", f"  {set_cell_size(name, wide)}  {bar:<{_BAR_CHARS}} {count:>8,}")
+            yield _format_row("", f"  ... {left_out} more (--all shows them) ...", "dim")
+        bar = options.bar_character * max(-(-count * _BAR_CHARS // most), 0)
+        yield _format_row("", f"  {set_cell_size(name, wide)}  {bar:<{_BAR_CHARS}} {count:>8,}")
 
 
-def _mixed(stream: StreamFinding) -> str:
+def _format_shuffle(stream: StreamFinding) -> str:
     if stream.stored_score is None:
         return stream.shuffle
     if stream.shuffle_score is None:
@@ -155,19 +155,19 @@ def _mixed(stream: StreamFinding) -> str:
     return f"{stream.shuffle}; shuffle score {stream.shuffle_score:.2f}, the stored order has {stream.stored_score:.2f}"
 
 
-def _weighed(weights: Weights, samples: int) -> str:
+def _format_weights(weights: WeightSummary, samples: int) -> str:
     span = f"{weights.least:g} to {weights.most:g}, mean {weights.mean:.4g}"
     return f"{span}; {weights.zeros:,} of {format_count(samples, 'sample')} weigh nothing" if weights.zeros else span
 
 
-def _unpacked(chunks: Unpacking, stream: StreamFinding) -> str:
+def _format_chunks(chunks: UnpackingEstimate, stream: StreamFinding) -> str:
     return (
         f"compressed, {format_count(chunks.chunk_rows, 'sample')} each, {format_bytes(chunks.chunk_bytes)} when "
-        f"decompressed; a batch takes {per_batch(chunks.per_sample, stream)} of them"
+        f"decompressed; a batch takes {format_chunks_per_batch(chunks.per_sample, stream)} of them"
     )
 
 
-def _pictures(pictures: Pictures) -> str:
+def _format_images(pictures: ImageSummary) -> str:
     if not pictures.sizes:
         return "none of them is an image"
     formats = ", ".join(f"{name} {count:,}" for name, count in pictures.formats.items())
@@ -178,48 +178,50 @@ def _pictures(pictures: Pictures) -> str:
     return f"{formats}; {sizes}{enlarged}"
 
 
-def _copies(duplicates: Sequence[Sequence[str]], look: Look) -> Iterator[Line]:
-    copies = [group for group in map(distinct, duplicates) if len(group) > 1]
+def _format_copies(duplicates: Sequence[Sequence[str]], options: ReportOptions) -> Iterator[ReportLine]:
+    copies = [group for group in map(list_distinct_files, duplicates) if len(group) > 1]
     if copies:
-        hint = "" if look.everything else " (--all names them)"
-        yield _row("copies", copied(copies) + hint)
-        for group in copies if look.everything else ():
-            yield _row("", "  " + " = ".join(group))
+        hint = "" if options.everything else " (--all names them)"
+        yield _format_row("copies", format_copy_count(copies) + hint)
+        for group in copies if options.everything else ():
+            yield _format_row("", "  " + " = ".join(group))
 
 
-def _unreadable(files: Sequence[Unreadable], bad: BadSamples, look: Look) -> Iterator[Line]:
+def _format_unreadable(
+    files: Sequence[UnreadableFile], bad: BadSampleOutcome, options: ReportOptions
+) -> Iterator[ReportLine]:
     if not files:
         return
-    shown = files if look.everything else files[:_FILES]
+    shown = files if options.everything else files[:_SHOWN_FILES]
     raised = sum(each.effect == "transform" for each in files)
     told = [(len(files) - raised, format_count(len(files) - raised, "unreadable file"))]
     told.append((raised, f"{format_count(raised, 'sample')} that the transform raises on"))
-    yield _row("bad", " and ".join(text for count, text in told if count), "red")
-    yield from (_row("", f"  {each.file}: {each.reason}") for each in shown)
+    yield _format_row("bad", " and ".join(text for count, text in told if count), "red")
+    yield from (_format_row("", f"  {each.file}: {each.reason}") for each in shown)
     if len(shown) < len(files):
-        yield _row("", f"  ... {len(files) - len(shown)} more (--all or --json names them)", "dim")
+        yield _format_row("", f"  ... {len(files) - len(shown)} more (--all or --json names them)", "dim")
     end = "the daemon would stop the stream" if bad.stops else f"the stream goes on (max_fraction {bad.max_fraction:g})"
-    yield _row("", f"bad_samples: {_REMEDIES[bad.policy]}; {end}")
+    yield _format_row("", f"bad_samples: {_REMEDIES[bad.policy]}; {end}")
 
 
-def _memory(findings: Findings) -> Iterator[Line]:
+def _format_total_memory(findings: CheckFindings) -> Iterator[ReportLine]:
     together = ""
     if findings.together is not None:
-        together = f"; if each trainer reads all streams, {_room(findings.together)}"
-    yield Line(
+        together = f"; if each trainer reads all streams, {_format_capacity(findings.together)}"
+    yield ReportLine(
         f"memory: {format_bytes(findings.memory_bytes)}, {format_count(findings.workers, 'worker')}{together}", "bold"
     )
 
 
-def _arithmetic(memory: Memory) -> str:
+def _format_stream_memory(memory: MemoryEstimate) -> str:
     return (
         f"a batch takes {format_bytes(memory.batch_bytes)}, a trainer {DEFAULT_CREDIT} of them "
         f"({format_bytes(memory.trainer_bytes)}), the workers {format_bytes(memory.workers_bytes)}; "
-        f"{_room(memory.trainers)}"
+        f"{_format_capacity(memory.trainers)}"
     )
 
 
-def _kept(cache: Cache, samples: int) -> str:
+def _format_cache(cache: CacheEstimate, samples: int) -> str:
     free = f"in {cache.folder}, where {format_bytes(cache.free_bytes)} are free"
     if cache.samples == samples:
         return f"takes {format_bytes(cache.bytes)} for all samples, {free}"
@@ -227,9 +229,9 @@ def _kept(cache: Cache, samples: int) -> str:
     return f"takes {format_bytes(cache.bytes)} for {part} ({format_bytes(cache.all_bytes)} for all), {free}"
 
 
-def _room(room: Room) -> str:
-    if not room.at_most:
+def _format_capacity(capacity: TrainerCapacity) -> str:
+    if not capacity.at_most:
         return "no room for a single trainer"
-    if room.at_ease == room.at_most:
-        return f"room for {format_count(room.at_most, 'trainer')}"
-    return f"room for {format_count(room.at_ease, 'trainer')}, or for {room.at_most:,} with fewer batches each"
+    if capacity.at_ease == capacity.at_most:
+        return f"room for {format_count(capacity.at_most, 'trainer')}"
+    return f"room for {format_count(capacity.at_ease, 'trainer')}, or for {capacity.at_most:,} with fewer batches each"

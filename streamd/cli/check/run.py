@@ -11,63 +11,65 @@ from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
-from streamd.cli.check.findings import Findings
-from streamd.cli.check.reader_messages import Seen, Told
-from streamd.cli.check.reader_pool import COMMAND, Readers
-from streamd.cli.check.summary import summed_up
-from streamd.cli.check.totals import Tally, chosen, groups
+from streamd.cli.check.findings import CheckFindings
+from streamd.cli.check.reader_messages import GroupResult, StreamToRead
+from streamd.cli.check.reader_pool import READER_COMMAND, ReaderPool
+from streamd.cli.check.summary import build_findings
+from streamd.cli.check.totals import StreamTotals, choose_sample_ids, split_into_groups
 from streamd.config import Config, list_unserved_settings, load_config, locate_errors, locations
 from streamd.core.text import escape_unprintable
 from streamd.daemon.streams.catalog import list_samples, open_streams
 
 
-class Progress(Protocol):
+class CheckProgress(Protocol):
     """Who is told how far it has come."""
 
-    def listed(self, stream: str, files: int) -> None:
+    def update_listing(self, stream: str, files: int) -> None:
         """So many files of a stream have been listed."""
 
-    def begins(self, files: int) -> None:
+    def start_reading(self, files: int) -> None:
         """So many files will be read."""
 
-    def read(self, files: int) -> None:
+    def advance_reading(self, files: int) -> None:
         """So many more have been read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class CheckOptions:
     """How to look: at `most` files of each stream, evenly spread, or at all of them (None)."""
 
-    most: int | None = None
-    command: Sequence[str] = COMMAND
+    max_files: int | None = None
+    reader_command: Sequence[str] = READER_COMMAND
 
 
-def survey(path: Path, wish: Wish, progress: Progress) -> Findings:
+def inspect_data(path: Path, options: CheckOptions, progress: CheckProgress) -> CheckFindings:
     """Lists, reads and decodes the data of a configuration.
 
     Raises ConfigError for what `streamd serve` would not start with, StreamdError when nothing can be read.
     """
     config = load_config(path)
     unserved = list_unserved_settings(config)
-    served = _without(config, unserved)
+    served = _without_unserved(config, unserved)
     refused = [escape_unprintable(locations.add_locations(sentence, config.key_locations)) for sentence in unserved]
     if not served.streams:
-        return Findings(config.memory, config.worker_count, {}, refused=refused)
+        return CheckFindings(config.memory, config.worker_count, {}, refused=refused)
     with tempfile.TemporaryDirectory(prefix="streamd-check-") as folder:
         with locate_errors(config):
-            list_samples(served, Path(folder), progress.listed)
+            list_samples(served, Path(folder), progress.update_listing)
             streams = open_streams(served, Path(folder))
         try:
-            tallies = [Tally(stream, chosen(stream.spec.samples, wish.most)) for stream in streams]
+            tallies = [
+                StreamTotals(stream, choose_sample_ids(stream.spec.samples, options.max_files)) for stream in streams
+            ]
             with locate_errors(config):
-                processes, notes = asyncio.run(_read(tallies, served, wish, progress))
-            return summed_up(tallies, served, processes, refused=refused, notes=notes)
+                processes, notes = asyncio.run(_read_samples(tallies, served, options, progress))
+            return build_findings(tallies, served, processes, refused=refused, notes=notes)
         finally:
             for stream in streams:
                 stream.manifest.close()
 
 
-def _without(config: Config, unserved: Sequence[str]) -> Config:
+def _without_unserved(config: Config, unserved: Sequence[str]) -> Config:
     """The configuration less the streams that this version does not serve as they are written."""
     kept = {
         name: stream
@@ -77,18 +79,20 @@ def _without(config: Config, unserved: Sequence[str]) -> Config:
     return config.model_copy(update={"streams": kept})
 
 
-async def _read(tallies: Sequence[Tally], config: Config, wish: Wish, progress: Progress) -> tuple[int, list[str]]:
+async def _read_samples(
+    all_totals: Sequence[StreamTotals], config: Config, options: CheckOptions, progress: CheckProgress
+) -> tuple[int, list[str]]:
     """Has everything read; how many processes did it, and what remained unclear."""
-    progress.begins(sum(tally.ids.size for tally in tallies))
+    progress.start_reading(sum(tally.ids.size for tally in all_totals))
 
-    def hear(seen: Seen) -> None:
-        tallies[seen.stream].add(seen)
-        progress.read(len(seen.ids))
+    def add_result(seen: GroupResult) -> None:
+        all_totals[seen.stream].add_result(seen)
+        progress.advance_reading(len(seen.ids))
 
-    streams = [tally.stream for tally in tallies]
-    told = [Told(stream.spec, str(stream.manifest_path), stream.transform) for stream in streams]
-    work = chain.from_iterable(groups(number, tally.ids) for number, tally in enumerate(tallies))
-    readers = Readers(told, work, hear, wish.command)
+    streams = [tally.stream for tally in all_totals]
+    told = [StreamToRead(stream.spec, str(stream.manifest_path), stream.transform) for stream in streams]
+    work = chain.from_iterable(split_into_groups(number, tally.ids) for number, tally in enumerate(all_totals))
+    readers = ReaderPool(told, work, add_result, options.reader_command)
     processes = min(config.worker_count, len(os.sched_getaffinity(0)))
-    await readers.run(processes)
+    await readers.read_all(processes)
     return processes, readers.notes

@@ -9,23 +9,23 @@ from typing import Any, Final
 import numpy as np
 
 from streamd.cli.check import duplicates, labels
-from streamd.cli.check.estimates import caching, unpacking
+from streamd.cli.check.estimates import estimate_cache, estimate_unpacking
 from streamd.cli.check.findings import (
-    BadSamples,
-    Contradiction,
-    EpochTime,
-    Findings,
-    Leak,
-    Memory,
-    Pictures,
+    BadSampleOutcome,
+    CheckFindings,
+    DataLeak,
+    EpochTimeEstimate,
+    ImageSummary,
+    LabelContradiction,
+    MemoryEstimate,
     StreamFinding,
-    Unpacking,
-    Unreadable,
-    Weights,
+    UnpackingEstimate,
+    UnreadableFile,
+    WeightSummary,
 )
-from streamd.cli.check.reader_messages import VERDICTS
-from streamd.cli.check.totals import Tally
-from streamd.cli.check.trainers_that_fit import room
+from streamd.cli.check.reader_messages import RECORDED_EFFECTS
+from streamd.cli.check.totals import StreamTotals
+from streamd.cli.check.trainers_that_fit import compute_trainer_capacity
 from streamd.config import Config
 from streamd.core.spec import LabelSpec, StreamSpec
 from streamd.core.text import format_count
@@ -34,36 +34,38 @@ from streamd.daemon.streams.shuffle_score import score_stored_order
 from streamd.limits import DEFAULT_CREDIT
 from streamd.scheduler.admission import SchedulerLimits, compute_production_slots
 
-_SIZES: Final = 20  # the most frequent ones are kept
+_MAX_SIZES: Final = 20  # the most frequent ones are kept
 
-Streams = Mapping[str, ServedStream]
-Groups = Sequence[Sequence[duplicates.Twin]]
+StreamsByName = Mapping[str, ServedStream]
+DuplicateGroups = Sequence[Sequence[duplicates.StreamSample]]
 
 
-def summed_up(
-    tallies: Sequence[Tally], config: Config, processes: int, *, refused: list[str], notes: list[str]
-) -> Findings:
+def build_findings(
+    all_totals: Sequence[StreamTotals], config: Config, processes: int, *, refused: list[str], notes: list[str]
+) -> CheckFindings:
     """Everything that was found in the streams of `config`, read by so many `processes`."""
-    streams = {tally.stream.spec.name: tally.stream for tally in tallies}
-    contents = {tally.stream.spec.name: tally.contents for tally in tallies}
-    groups = duplicates.twins(contents)
-    shared = duplicates.shared(groups)
-    alike = duplicates.alike(shared, {name: each.ids.size for name, each in contents.items()})
+    streams = {tally.stream.spec.name: tally.stream for tally in all_totals}
+    contents = {tally.stream.spec.name: tally.file_contents for tally in all_totals}
+    groups = duplicates.find_duplicate_groups(contents)
+    shared = duplicates.find_shared_files(groups)
+    alike = duplicates.group_identical_streams(shared, {name: each.ids.size for name, each in contents.items()})
     told = {name for group in alike for name in group[1:]}
     shapes = [stream.shape for stream in streams.values()]
-    return Findings(
+    return CheckFindings(
         memory_bytes=config.memory,
         workers=config.worker_count,
-        streams={tally.stream.spec.name: _of_stream(tally, config, processes, groups) for tally in tallies},
-        together=room(shapes, _limits(config)) if len(shapes) > 1 else None,
-        leaks=[_leak(each, streams) for each in shared if told.isdisjoint((each.first, each.second))],
-        contradictions=list(_contradictions(groups, streams)),
+        streams={
+            tally.stream.spec.name: _build_stream_finding(tally, config, processes, groups) for tally in all_totals
+        },
+        together=compute_trainer_capacity(shapes, _limits(config)) if len(shapes) > 1 else None,
+        leaks=[_build_leak(each, streams) for each in shared if told.isdisjoint((each.first, each.second))],
+        contradictions=list(_find_contradictions(groups, streams)),
         refused=refused,
-        notes=[*notes, *_judged_by_chance(streams), *map(_same, alike)],
+        notes=[*notes, *_find_random_crop_warnings(streams), *map(_format_identical_streams, alike)],
     )
 
 
-def _judged_by_chance(streams: Streams) -> Iterator[str]:
+def _find_random_crop_warnings(streams: StreamsByName) -> Iterator[str]:
     """A stream in stored order is one for evaluation."""
     for name, stream in streams.items():
         if (stream.spec.shuffle, stream.spec.image.resize) == ("none", "random_crop"):
@@ -73,91 +75,97 @@ def _judged_by_chance(streams: Streams) -> Iterator[str]:
             )
 
 
-def _same(names: Sequence[str]) -> str:
+def _format_identical_streams(names: Sequence[str]) -> str:
     return (
         f"{', '.join(names[:-1])} and {names[-1]} hold the same files: fine for training, but what one has taught none "
         "of the others can judge"
     )
 
 
-def _of_stream(tally: Tally, config: Config, processes: int, groups: Groups) -> StreamFinding:
-    stream, spec = tally.stream, tally.stream.spec
+def _build_stream_finding(
+    totals: StreamTotals, config: Config, processes: int, groups: DuplicateGroups
+) -> StreamFinding:
+    stream, spec = totals.stream, totals.stream.spec
     in_order = score_stored_order(spec, stream.manifest.gather_label)
-    chunks = unpacking(stream, processes)
+    chunks = estimate_unpacking(stream, processes)
     return StreamFinding(
         samples=spec.samples,
-        read=tally.read,
+        read=totals.samples_read,
         batches=spec.batches,
         batch_size=spec.batch_size,
         size=(spec.image.height, spec.image.width),
         bytes=int(stream.manifest.sizes.sum()),
         root=os.fsencode(stream.manifest.root).decode(errors="backslashreplace"),
-        labels={name: labels.describe(each, stream.manifest.label_column(name)) for name, each in spec.labels.items()},
-        pictures=_pictures(tally),
-        unreadable=_unreadable(tally),
+        labels={
+            name: labels.build_label_finding(each, stream.manifest.label_column(name))
+            for name, each in spec.labels.items()
+        },
+        pictures=_summarize_images(totals),
+        unreadable=_list_unreadable(totals),
         duplicates=[
-            [stream.format_file_name(sample_id) for sample_id in ids] for ids in duplicates.repeats(groups, spec.name)
+            [stream.format_file_name(sample_id) for sample_id in ids]
+            for ids in duplicates.find_repeated_samples(groups, spec.name)
         ],
-        bad_samples=BadSamples(spec.bad_policy, stream.max_bad_fraction, _stops(tally)),
-        memory=_memory(stream, config),
-        epoch=_epoch(tally, processes, chunks),
-        cache=caching(stream),
-        shuffle=_shuffled(spec),
+        bad_samples=BadSampleOutcome(spec.bad_policy, stream.max_bad_fraction, _find_stop_reason(totals)),
+        memory=_estimate_memory(stream, config),
+        epoch=_estimate_epoch_time(totals, processes, chunks),
+        cache=estimate_cache(stream),
+        shuffle=_describe_shuffle(spec),
         shuffle_score=stream.shuffle_score,
         stored_score=None if in_order is None else in_order.score,
         poorly_mixed=stream.mixing_advice,
         unpacking=chunks,
-        weights=_weights(stream),
+        weights=_summarize_weights(stream),
     )
 
 
-def _weights(stream: ServedStream) -> Weights | None:
+def _summarize_weights(stream: ServedStream) -> WeightSummary | None:
     weights = stream.manifest.gather_weights(np.arange(stream.spec.samples))
     if (weights == 1).all():
         return None
     least, most, mean = weights.min(), weights.max(), weights.mean(dtype=np.float64)
-    return Weights(float(least), float(most), float(mean), int(np.count_nonzero(weights == 0)))
+    return WeightSummary(float(least), float(most), float(mean), int(np.count_nonzero(weights == 0)))
 
 
-def _shuffled(spec: StreamSpec) -> str:
+def _describe_shuffle(spec: StreamSpec) -> str:
     if spec.shuffle != "chunk":
         return spec.shuffle
     return f"chunk, {format_count(spec.buffer, 'chunk')} of {format_count(spec.chunk, 'sample')} at a time"
 
 
-def _pictures(tally: Tally) -> Pictures:
-    sizes = dict(tally.sizes.most_common(_SIZES))
-    return Pictures(dict(tally.formats.most_common()), sizes, len(tally.sizes), tally.enlarged)
+def _summarize_images(totals: StreamTotals) -> ImageSummary:
+    sizes = dict(totals.sizes.most_common(_MAX_SIZES))
+    return ImageSummary(dict(totals.formats.most_common()), sizes, len(totals.sizes), totals.enlarged)
 
 
-def _unreadable(tally: Tally) -> list[Unreadable]:
-    faults = sorted(tally.faults, key=lambda fault: fault.sample_id)
+def _list_unreadable(totals: StreamTotals) -> list[UnreadableFile]:
+    faults = sorted(totals.faults, key=lambda fault: fault.sample_id)
     return [
-        Unreadable(each.sample_id, tally.stream.format_file_name(each.sample_id), each.reason, each.effect)
+        UnreadableFile(each.sample_id, totals.stream.format_file_name(each.sample_id), each.reason, each.effect)
         for each in faults
     ]
 
 
-def _stops(tally: Tally) -> str | None:
+def _find_stop_reason(totals: StreamTotals) -> str | None:
     """Why the daemon would stop the stream over these files, in its own words where it has them."""
-    stream = tally.stream
+    stream = totals.stream
     known = stream.quarantine.reasons  # of this look alone, in memory
-    known.update({fault.sample_id: fault.reason for fault in tally.faults if fault.effect in VERDICTS})
+    known.update({fault.sample_id: fault.reason for fault in totals.faults if fault.effect in RECORDED_EFFECTS})
     reason = stream.explain_too_many_bad()
-    other = next((fault for fault in tally.faults if fault.effect not in VERDICTS), None)
+    other = next((fault for fault in totals.faults if fault.effect not in RECORDED_EFFECTS), None)
     if reason is not None or other is None:
         return reason
     return f"{stream.format_file_name(other.sample_id)}: {other.reason}, which is no fault that it steps over"
 
 
-def _memory(stream: ServedStream, config: Config) -> Memory:
+def _estimate_memory(stream: ServedStream, config: Config) -> MemoryEstimate:
     shape = stream.shape
     limits = _limits(config)
-    return Memory(
+    return MemoryEstimate(
         shape.slot_bytes,
         DEFAULT_CREDIT * shape.slot_bytes,
         compute_production_slots(shape, limits) * shape.slot_bytes,
-        room([shape], limits),
+        compute_trainer_capacity([shape], limits),
     )
 
 
@@ -165,40 +173,40 @@ def _limits(config: Config) -> SchedulerLimits:
     return SchedulerLimits(config.memory, config.worker_count)
 
 
-def _epoch(tally: Tally, processes: int, chunks: Unpacking | None) -> EpochTime:
-    scale = tally.stream.spec.samples / tally.read / processes
-    read_s = tally.read_s
-    if chunks is not None and tally.unpacked:  # read in stored order, where each chunk was wanted but once
-        read_s += tally.unpack_s * (tally.read * chunks.per_sample / tally.unpacked - 1)
-    return EpochTime(processes, (read_s + tally.decode_s) * scale, read_s * scale)
+def _estimate_epoch_time(totals: StreamTotals, processes: int, chunks: UnpackingEstimate | None) -> EpochTimeEstimate:
+    scale = totals.stream.spec.samples / totals.samples_read / processes
+    read_s = totals.read_s
+    if chunks is not None and totals.unpacked_chunks:  # read in stored order, where each chunk was wanted but once
+        read_s += totals.unpack_s * (totals.samples_read * chunks.per_sample / totals.unpacked_chunks - 1)
+    return EpochTimeEstimate(processes, (read_s + totals.decode_s) * scale, read_s * scale)
 
 
-def _leak(shared: duplicates.Shared, streams: Streams) -> Leak:
+def _build_leak(shared: duplicates.SharedFiles, streams: StreamsByName) -> DataLeak:
     first, second = shared.example
     names = (streams[shared.first].format_file_name(first), streams[shared.second].format_file_name(second))
-    return Leak(shared.first, shared.second, shared.files, names)
+    return DataLeak(shared.first, shared.second, shared.files, names)
 
 
-def _contradictions(groups: Groups, streams: Streams) -> Iterator[Contradiction]:
+def _find_contradictions(groups: DuplicateGroups, streams: StreamsByName) -> Iterator[LabelContradiction]:
     specs = {name: stream.spec.labels for name, stream in streams.items()}
     values = {
         name: {label: stream.manifest.label_column(label) for label in specs[name]} for name, stream in streams.items()
     }
 
-    def worded(label: str, stream: str, sample_id: int) -> str:
+    def format_sample_value(label: str, stream: str, sample_id: int) -> str:
         rows = streams[stream].manifest.gather_label(label, np.array([sample_id]))
-        return _worded(specs[stream][label], rows[0])
+        return _format_label_value(specs[stream][label], rows[0])
 
-    for conflict in labels.conflicts(groups, specs, values):
-        yield Contradiction(
+    for conflict in labels.find_label_conflicts(groups, specs, values):
+        yield LabelContradiction(
             conflict.label,
             [f"{stream}: {streams[stream].format_file_name(sample_id)}" for stream, sample_id in conflict.samples],
-            [worded(conflict.label, *twin) for twin in conflict.samples],
+            [format_sample_value(conflict.label, *twin) for twin in conflict.samples],
             trouble=conflict.type in {"category", "tags"},
         )
 
 
-def _worded(spec: LabelSpec, value: Any) -> str:
+def _format_label_value(spec: LabelSpec, value: Any) -> str:
     """A label's value for people; `value` is what a batch would carry of it."""
     if spec.type == "category":
         return str(spec.classes[int(value)])

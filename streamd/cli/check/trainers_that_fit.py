@@ -13,7 +13,7 @@ from streamd.scheduler.session import ScheduledSession
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class TrainerCapacity:
     """Trainers that fit: `at_ease` of them with the credit that they ask for by default, `at_most` with less.
 
     `refusal` is what the first one hears when not even one fits.
@@ -24,21 +24,23 @@ class Room:
     refusal: str | None = None
 
 
-def room(shapes: Sequence[StreamShape], limits: SchedulerLimits) -> Room:
+def compute_trainer_capacity(shapes: Sequence[StreamShape], limits: SchedulerLimits) -> TrainerCapacity:
     """Room for trainers that each read all of `shapes`. No more than a daemon takes at all."""
     sessions: list[ScheduledSession] = []
     at_ease = 0
     while len(sessions) + len(shapes) <= MAX_SESSIONS:
-        denial = next((each for shape in shapes if (each := _enter(sessions, shape, limits))), None)
+        denial = next((each for shape in shapes if (each := _admit_session(sessions, shape, limits))), None)
         if denial is not None:
             trainers = len(sessions) // len(shapes)
-            return Room(at_ease, trainers, None if trainers else denial.text)
+            return TrainerCapacity(at_ease, trainers, None if trainers else denial.text)
         if all(session.credit == DEFAULT_CREDIT for session in sessions):
             at_ease = len(sessions) // len(shapes)
-    return Room(at_ease, len(sessions) // len(shapes))
+    return TrainerCapacity(at_ease, len(sessions) // len(shapes))
 
 
-def _enter(sessions: list[ScheduledSession], shape: StreamShape, limits: SchedulerLimits) -> AdmissionDenial | None:
+def _admit_session(
+    sessions: list[ScheduledSession], shape: StreamShape, limits: SchedulerLimits
+) -> AdmissionDenial | None:
     """Lets one more session of `shape` in, or says why not."""
     wish = Subscribed(len(sessions), shape.name, 0, 1, "drop", None, Cursor(), DEFAULT_CREDIT, resuming=False)
     verdict = admit_session(wish, shape, sessions, limits)

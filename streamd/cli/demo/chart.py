@@ -50,7 +50,7 @@ _PICTURE_STEP: Final = (190.0, 236.0)  # across, down
 
 
 @dataclass(frozen=True, slots=True)
-class Scores:
+class PredictionScores:
     """How good predictions are; errors in the unit of the truth. `r2` is NaN where all truths are equal."""
 
     samples: int
@@ -59,13 +59,13 @@ class Scores:
     mean_mae: float  # of predicting the mean of the truth every time
 
 
-def score(truth: npt.ArrayLike, predicted: npt.ArrayLike) -> Scores:
+def compute_scores(truth: npt.ArrayLike, predicted: npt.ArrayLike) -> PredictionScores:
     """Scores of `predicted` against `truth`, which must be equally many finite numbers, else ConfigError is raised."""
-    wanted, given = _numbers("truth", truth), _numbers("predicted", predicted)
+    wanted, given = _require_finite("truth", truth), _require_finite("predicted", predicted)
     if wanted.size != given.size or wanted.size == 0:
         raise ConfigError(f"a prediction is needed for each truth: there are {given.size} for {wanted.size}")
     spread = float(np.sum((wanted - wanted.mean()) ** 2))
-    return Scores(
+    return PredictionScores(
         samples=wanted.size,
         r2=1 - float(np.sum((wanted - given) ** 2)) / spread if spread > 0 else math.nan,
         mae=float(np.abs(wanted - given).mean()),
@@ -73,7 +73,7 @@ def score(truth: npt.ArrayLike, predicted: npt.ArrayLike) -> Scores:
     )
 
 
-def ticks(low: float, high: float) -> list[float]:
+def compute_ticks(low: float, high: float) -> list[float]:
     """Round numbers, two to eight, the first no more than `low` and the last no less than `high`."""
     span = max(high - low, 1e-3 * max(abs(low), abs(high)), 1e-6)  # narrower, and their labels would be the same
     power = 10.0 ** math.floor(math.log10(span / 4))
@@ -82,29 +82,29 @@ def ticks(low: float, high: float) -> list[float]:
     return [round(number * step, 12) for number in range(first, max(last, first + 1) + 1)]
 
 
-def scatter(
+def draw_scatter_chart(
     truth: npt.ArrayLike, predicted: npt.ArrayLike, path: Path, *, title: str, examples: Sequence[Example] = ()
 ) -> None:
     """Writes a PNG of 1200 x 640 to `path`: predictions against truth, their scores, and up to six `examples`.
 
     Raises ConfigError for numbers that cannot be scored or a path that cannot be written.
     """
-    scores = score(truth, predicted)
-    canvas = _Canvas()
-    canvas.write((_PLOT[0], 44), title, 26, _INK, anchor="lm")
-    _draw_plot(canvas, _numbers("truth", truth), _numbers("predicted", predicted))
-    _draw_caption(canvas, caption(scores))
+    scores = compute_scores(truth, predicted)
+    canvas = _ChartCanvas()
+    canvas.draw_text((_PLOT[0], 44), title, 26, _INK, anchor="lm")
+    _draw_plot(canvas, _require_finite("truth", truth), _require_finite("predicted", predicted))
+    _draw_caption(canvas, format_scores(scores))
     if examples:
         _draw_legend(canvas)
     for place, example in enumerate(examples[:EXAMPLES]):
         _draw_example(canvas, place, example)
     try:
-        canvas.finished().save(path, format="PNG")
+        canvas.reduce_to_size().save(path, format="PNG")
     except OSError as error:
         raise ConfigError(f"the chart cannot be written to {path}: {error}") from error
 
 
-def caption(scores: Scores) -> str:
+def format_scores(scores: PredictionScores) -> str:
     """One line for people, such as `R² 0.93 · MAE 0.071 · predicting the mean would give MAE 0.334 · 512 samples`."""
     r2 = "undefined (all truths are equal)" if math.isnan(scores.r2) else f"{scores.r2:.3f}"
     return (
@@ -113,7 +113,7 @@ def caption(scores: Scores) -> str:
     )
 
 
-def _numbers(name: str, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
+def _require_finite(name: str, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
     numbers = np.asarray(values, dtype=np.float64).ravel()
     strange = int(np.count_nonzero(~np.isfinite(numbers)))
     if strange:
@@ -121,27 +121,27 @@ def _numbers(name: str, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
     return numbers
 
 
-class _Canvas:
+class _ChartCanvas:
     """A sheet of paper in finished pixels."""
 
     def __init__(self) -> None:
         self._image = Image.new("RGB", (WIDTH * OVERSAMPLING, HEIGHT * OVERSAMPLING), _PAPER)
         self._pen = ImageDraw.Draw(self._image, "RGBA")  # so that a colour with a fourth number is see-through
 
-    def finished(self) -> Image.Image:
+    def reduce_to_size(self) -> Image.Image:
         return self._image.resize((WIDTH, HEIGHT), Image.Resampling.LANCZOS)
 
-    def line(self, points: Sequence[Point], colour: Colour, width: float) -> None:
-        self._pen.line(_scaled(points), fill=colour, width=round(width * OVERSAMPLING), joint="curve")
+    def draw_line(self, points: Sequence[Point], colour: Colour, width: float) -> None:
+        self._pen.line(_scale_points(points), fill=colour, width=round(width * OVERSAMPLING), joint="curve")
 
-    def polygon(self, points: Sequence[Point], colour: Colour) -> None:
-        self._pen.polygon(_scaled(points), fill=colour)
+    def draw_polygon(self, points: Sequence[Point], colour: Colour) -> None:
+        self._pen.polygon(_scale_points(points), fill=colour)
 
-    def dot(self, at: Point, radius: float, colour: Colour) -> None:
+    def draw_dot(self, at: Point, radius: float, colour: Colour) -> None:
         x, y = at
-        self._pen.ellipse(_scaled([(x - radius, y - radius), (x + radius, y + radius)]), fill=colour)
+        self._pen.ellipse(_scale_points([(x - radius, y - radius), (x + radius, y + radius)]), fill=colour)
 
-    def write(
+    def draw_text(
         self,
         at: Point,
         text: str,
@@ -152,99 +152,99 @@ class _Canvas:
     ) -> float:
         """Returns how wide the text is."""
         font = ImageFont.load_default(size=size * OVERSAMPLING)
-        self._pen.text(_scaled([at])[0], text, font=font, fill=colour, anchor=anchor)
+        self._pen.text(_scale_points([at])[0], text, font=font, fill=colour, anchor=anchor)
         return font.getlength(text) / OVERSAMPLING
 
-    def write_upwards(self, at: Point, text: str, size: float, colour: Colour) -> None:
+    def draw_text_upwards(self, at: Point, text: str, size: float, colour: Colour) -> None:
         """Writes along the vertical, its middle at `at`."""
         font = ImageFont.load_default(size=size * OVERSAMPLING)
         left, top, right, bottom = (math.ceil(edge) for edge in font.getbbox(text))
         mask = Image.new("L", (right + left, bottom + top))
         ImageDraw.Draw(mask).text((0, 0), text, font=font, fill=255)
         upright = mask.rotate(90, expand=True)
-        (x, y) = _scaled([at])[0]
+        (x, y) = _scale_points([at])[0]
         self._image.paste(colour, (round(x - upright.width / 2), round(y - upright.height / 2)), upright)
 
-    def picture(self, at: Point, pixels: Pixels, size: int) -> None:
+    def draw_picture(self, at: Point, pixels: Pixels, size: int) -> None:
         side = size * OVERSAMPLING
-        (x, y) = _scaled([at])[0]
+        (x, y) = _scale_points([at])[0]
         shown = Image.fromarray(pixels).convert("RGB").resize((side, side), Image.Resampling.BICUBIC)
         corners = Image.new("L", (side, side))
         ImageDraw.Draw(corners).rounded_rectangle((0, 0, side - 1, side - 1), radius=6 * OVERSAMPLING, fill=255)
         self._image.paste(shown, (round(x), round(y)), corners)
 
 
-def _scaled(points: Sequence[Point]) -> list[Point]:
+def _scale_points(points: Sequence[Point]) -> list[Point]:
     return [(x * OVERSAMPLING, y * OVERSAMPLING) for x, y in points]
 
 
-def _draw_plot(canvas: _Canvas, truth: npt.NDArray[np.float64], predicted: npt.NDArray[np.float64]) -> None:
+def _draw_plot(canvas: _ChartCanvas, truth: npt.NDArray[np.float64], predicted: npt.NDArray[np.float64]) -> None:
     left, top, right, bottom = _PLOT
-    marks = ticks(float(min(truth.min(), predicted.min())), float(max(truth.max(), predicted.max())))
+    marks = compute_ticks(float(min(truth.min(), predicted.min())), float(max(truth.max(), predicted.max())))
     low, span = marks[0], marks[-1] - marks[0]
 
-    def across(value: float) -> float:
+    def compute_x(value: float) -> float:
         return left + (value - low) / span * (right - left)
 
-    def up(value: float) -> float:
+    def compute_y(value: float) -> float:
         return bottom - (value - low) / span * (bottom - top)
 
     for mark in marks:
-        canvas.line([(across(mark), top), (across(mark), bottom)], _GRID, 1)
-        canvas.line([(left, up(mark)), (right, up(mark))], _GRID, 1)
-        canvas.write((across(mark), bottom + 9), f"{mark:g}", 13, _GREY, anchor="mt")
-        canvas.write((left - 9, up(mark)), f"{mark:g}", 13, _GREY, anchor="rm")
-    canvas.line([(left, bottom), (right, top)], _GREY, 1.5)
+        canvas.draw_line([(compute_x(mark), top), (compute_x(mark), bottom)], _GRID, 1)
+        canvas.draw_line([(left, compute_y(mark)), (right, compute_y(mark))], _GRID, 1)
+        canvas.draw_text((compute_x(mark), bottom + 9), f"{mark:g}", 13, _GREY, anchor="mt")
+        canvas.draw_text((left - 9, compute_y(mark)), f"{mark:g}", 13, _GREY, anchor="rm")
+    canvas.draw_line([(left, bottom), (right, top)], _GREY, 1.5)
     opacity = round(min(190.0, max(40.0, 190 * math.sqrt(300 / truth.size))))  # many dots: let their density show
     for wanted, given in zip(truth.tolist(), predicted.tolist(), strict=True):
-        canvas.dot((across(wanted), up(given)), 3, (*_DOT, opacity))
-    canvas.line([(left, top), (left, bottom), (right, bottom)], _INK, 1.5)
-    canvas.write(((left + right) / 2, bottom + 38), "truth", 15, _INK, anchor="mm")
-    canvas.write_upwards((left - 54, (top + bottom) / 2), "predicted", 15, _INK)
+        canvas.draw_dot((compute_x(wanted), compute_y(given)), 3, (*_DOT, opacity))
+    canvas.draw_line([(left, top), (left, bottom), (right, bottom)], _INK, 1.5)
+    canvas.draw_text(((left + right) / 2, bottom + 38), "truth", 15, _INK, anchor="mm")
+    canvas.draw_text_upwards((left - 54, (top + bottom) / 2), "predicted", 15, _INK)
 
 
-def _draw_caption(canvas: _Canvas, text: str) -> None:
+def _draw_caption(canvas: _ChartCanvas, text: str) -> None:
     before, square, after = text.partition("²")
-    x = _PLOT[0] + canvas.write((_PLOT[0], _CAPTION_Y), before, 16, _INK, anchor="lm")
+    x = _PLOT[0] + canvas.draw_text((_PLOT[0], _CAPTION_Y), before, 16, _INK, anchor="lm")
     if square:  # the font that comes with Pillow has no such letter
-        x += canvas.write((x, _CAPTION_Y - 6), "2", 10, _INK, anchor="lm")
-        canvas.write((x, _CAPTION_Y), after, 16, _INK, anchor="lm")
+        x += canvas.draw_text((x, _CAPTION_Y - 6), "2", 10, _INK, anchor="lm")
+        canvas.draw_text((x, _CAPTION_Y), after, 16, _INK, anchor="lm")
 
 
-def _draw_legend(canvas: _Canvas) -> None:
+def _draw_legend(canvas: _ChartCanvas) -> None:
     left = _STRIP_LEFT
     for colour, text in ((_GREEN, "truth"), (_ORANGE, "predicted")):
-        canvas.line([(left, _LEGEND_Y), (left + 26, _LEGEND_Y)], colour, 5)
-        left += 34 + canvas.write((left + 34, _LEGEND_Y), text, 15, _INK, anchor="lm") + 26
+        canvas.draw_line([(left, _LEGEND_Y), (left + 26, _LEGEND_Y)], colour, 5)
+        left += 34 + canvas.draw_text((left + 34, _LEGEND_Y), text, 15, _INK, anchor="lm") + 26
 
 
-def _draw_example(canvas: _Canvas, place: int, example: Example) -> None:
+def _draw_example(canvas: _ChartCanvas, place: int, example: Example) -> None:
     pixels, truth, predicted = example
     left = _STRIP_LEFT + place % 3 * _PICTURE_STEP[0]
     top = _STRIP_TOP + place // 3 * _PICTURE_STEP[1]
-    canvas.picture((left, top), pixels, _PICTURE)
+    canvas.draw_picture((left, top), pixels, _PICTURE)
     foot = (left + _PICTURE / 2, top + _PICTURE - 12)
     _draw_arrow(canvas, foot, truth, _GREEN, width=8)
     _draw_arrow(canvas, foot, predicted, _ORANGE, width=4)  # on top and thinner, so that two that agree both show
-    canvas.write((left + 2, top + _PICTURE + 16), f"{truth:+.2f}", 15, _GREEN, anchor="lm")
-    canvas.write((left + _PICTURE - 2, top + _PICTURE + 16), f"{predicted:+.2f}", 15, _ORANGE, anchor="rm")
+    canvas.draw_text((left + 2, top + _PICTURE + 16), f"{truth:+.2f}", 15, _GREEN, anchor="lm")
+    canvas.draw_text((left + _PICTURE - 2, top + _PICTURE + 16), f"{predicted:+.2f}", 15, _ORANGE, anchor="rm")
 
 
-def _draw_arrow(canvas: _Canvas, foot: Point, angle: float, colour: Colour, *, width: float) -> None:
+def _draw_arrow(canvas: _ChartCanvas, foot: Point, angle: float, colour: Colour, *, width: float) -> None:
     """An arc that leaves `foot` straight up and bends by up to 80 degrees."""
-    path = _arc(foot, math.radians(80) * max(-1.0, min(1.0, angle)), length=84)
+    path = _compute_arc(foot, math.radians(80) * max(-1.0, min(1.0, angle)), length=84)
     (x0, y0), (x1, y1) = path[-2:]
     along = math.atan2(y1 - y0, x1 - x0)
     head = [
         (x1 + width * reach * math.cos(along + turn), y1 + width * reach * math.sin(along + turn))
         for reach, turn in ((2.2, 0.0), (1.5, 2.1), (1.5, -2.1))
     ]
-    canvas.line(path, colour, width)
-    canvas.dot(foot, width / 2, colour)
-    canvas.polygon(head, colour)
+    canvas.draw_line(path, colour, width)
+    canvas.draw_dot(foot, width / 2, colour)
+    canvas.draw_polygon(head, colour)
 
 
-def _arc(foot: Point, bend: float, length: float) -> list[Point]:
+def _compute_arc(foot: Point, bend: float, length: float) -> list[Point]:
     """Points of an arc of `length` pixels that turns by `bend` radians to the right on its way up."""
     steps = 24
     points = [foot]

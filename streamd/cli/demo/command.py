@@ -25,6 +25,6 @@ def demo(
     for library, extra in (("pydantic", "serve"), ("rich", "serve"), ("keras", "train"), ("tensorflow", "train")):
         if importlib.util.find_spec(library) is None:
             raise MissingExtraError(library, extra, "streamd demo")
-    from streamd.cli.demo.run import FULL, QUICK, run_demo  # noqa: PLC0415 - only once its libraries are known to be here
+    from streamd.cli.demo.run import FULL_DEMO, QUICK_DEMO, run_demo  # noqa: PLC0415 - only once its libraries are known to be here
 
-    run_demo(QUICK if quick else FULL, output)
+    run_demo(QUICK_DEMO if quick else FULL_DEMO, output)

@@ -33,7 +33,7 @@ Pixels = npt.NDArray[np.uint8]
 Field = npt.NDArray[np.float32]
 Colour = tuple[float, float, float]
 
-SIZE: Final = 128  # pixels, both ways
+IMAGE_SIDE: Final = 128  # pixels, both ways
 JPEG_QUALITY: Final = 90
 VALIDATION_EVERY: Final = 8  # one image in so many is for validation
 FOCAL_PX: Final = 110.0
@@ -41,29 +41,29 @@ CAMERA_HEIGHT_M: Final = 3.2  # a lorry's cab: low enough for perspective, high 
 HAZE_M: Final = 200.0  # at this depth two thirds of all that the air takes are gone
 TEXTURE_SIZE: Final = 512  # a power of two, so that `&` wraps round
 
-_COLUMNS: Final = np.arange(SIZE, dtype=np.float32) + np.float32(0.5)
+_COLUMNS: Final = np.arange(IMAGE_SIDE, dtype=np.float32) + np.float32(0.5)
 _ROWS: Final = _COLUMNS[:, None]
 
 
 @dataclass(frozen=True, slots=True)
-class Bend:
+class RoadBend:
     """Where the road goes, seen from the camera: metres, radians, 1/metres; positive to the right."""
 
     offset_m: float
     heading: float
     curvature: float
 
-    def centre_m(self, depth_m: float) -> float:
+    def compute_centre_m(self, depth_m: float) -> float:
         return self.offset_m + self.heading * depth_m + self.curvature * depth_m**2
 
     @property
-    def angle(self) -> float:
+    def steering_angle(self) -> float:
         """The steering that follows the road: mostly its curvature, a little the way back to its middle."""
         return max(-1.0, min(1.0, 100 * self.curvature + 0.1 * self.offset_m + 1.5 * self.heading))
 
 
 @dataclass(frozen=True, slots=True)
-class Light:
+class SceneLight:
     """A time of day: sky from zenith to horizon, what it does to colours below, how hard its shadows are."""
 
     zenith: Colour
@@ -74,7 +74,7 @@ class Light:
 
 
 @dataclass(frozen=True, slots=True)
-class Land:
+class Landscape:
     """What lies beside the road. `trees` is the most that stand in one picture."""
 
     verge: Colour
@@ -86,14 +86,14 @@ class Land:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class GroundView:
     """The rows below the horizon, G of them, as the camera sees them.
 
     `below_px`, `depth_m`, `pixel_m` (G, 1): rows under the horizon, depth, a pixel's width there; `across_m` (G, 128):
     from the road's centre; `top` is the first row's number.
     """
 
-    bend: Bend
+    bend: RoadBend
     horizon: float
     top: int
     below_px: Field
@@ -103,22 +103,22 @@ class Ground:
 
 
 _LIGHTS: Final = (
-    Light((0.24, 0.46, 0.80), (0.76, 0.86, 0.94), (1.00, 1.00, 0.98), shadow=0.55),
-    Light((0.20, 0.40, 0.74), (0.70, 0.81, 0.90), (0.98, 0.97, 0.93), shadow=0.50),
-    Light((0.42, 0.54, 0.76), (0.98, 0.84, 0.70), (1.00, 0.92, 0.80), shadow=0.50),
-    Light((0.60, 0.64, 0.68), (0.80, 0.82, 0.84), (0.84, 0.86, 0.88), shadow=0.15),
-    Light((0.20, 0.22, 0.42), (0.95, 0.56, 0.38), (0.80, 0.66, 0.62), shadow=0.30),
-    Light((0.02, 0.03, 0.09), (0.12, 0.14, 0.24), (0.36, 0.40, 0.52), shadow=0.0, headlights=True),
+    SceneLight((0.24, 0.46, 0.80), (0.76, 0.86, 0.94), (1.00, 1.00, 0.98), shadow=0.55),
+    SceneLight((0.20, 0.40, 0.74), (0.70, 0.81, 0.90), (0.98, 0.97, 0.93), shadow=0.50),
+    SceneLight((0.42, 0.54, 0.76), (0.98, 0.84, 0.70), (1.00, 0.92, 0.80), shadow=0.50),
+    SceneLight((0.60, 0.64, 0.68), (0.80, 0.82, 0.84), (0.84, 0.86, 0.88), shadow=0.15),
+    SceneLight((0.20, 0.22, 0.42), (0.95, 0.56, 0.38), (0.80, 0.66, 0.62), shadow=0.30),
+    SceneLight((0.02, 0.03, 0.09), (0.12, 0.14, 0.24), (0.36, 0.40, 0.52), shadow=0.0, headlights=True),
 )
 
 _LANDS: Final = (
-    Land((0.34, 0.48, 0.20), (0.50, 0.46, 0.36), (0.30, 0.42, 0.28), (0.18, 0.34, 0.13), trees=12),
-    Land((0.42, 0.52, 0.26), (0.56, 0.52, 0.42), (0.36, 0.46, 0.36), (0.24, 0.38, 0.16), trees=7),
-    Land((0.24, 0.33, 0.17), (0.42, 0.38, 0.30), (0.18, 0.29, 0.20), (0.10, 0.23, 0.13), trees=26, conifers=True),
-    Land((0.66, 0.59, 0.34), (0.58, 0.52, 0.40), (0.52, 0.48, 0.34), (0.36, 0.38, 0.18), trees=5),
-    Land((0.82, 0.68, 0.46), (0.74, 0.62, 0.44), (0.70, 0.54, 0.40), (0.42, 0.44, 0.26), trees=3),
-    Land((0.70, 0.42, 0.28), (0.64, 0.44, 0.32), (0.62, 0.34, 0.24), (0.36, 0.38, 0.22), trees=4),
-    Land((0.90, 0.92, 0.96), (0.78, 0.80, 0.84), (0.74, 0.79, 0.87), (0.20, 0.31, 0.26), trees=16, conifers=True),
+    Landscape((0.34, 0.48, 0.20), (0.50, 0.46, 0.36), (0.30, 0.42, 0.28), (0.18, 0.34, 0.13), trees=12),
+    Landscape((0.42, 0.52, 0.26), (0.56, 0.52, 0.42), (0.36, 0.46, 0.36), (0.24, 0.38, 0.16), trees=7),
+    Landscape((0.24, 0.33, 0.17), (0.42, 0.38, 0.30), (0.18, 0.29, 0.20), (0.10, 0.23, 0.13), trees=26, conifers=True),
+    Landscape((0.66, 0.59, 0.34), (0.58, 0.52, 0.40), (0.52, 0.48, 0.34), (0.36, 0.38, 0.18), trees=5),
+    Landscape((0.82, 0.68, 0.46), (0.74, 0.62, 0.44), (0.70, 0.54, 0.40), (0.42, 0.44, 0.26), trees=3),
+    Landscape((0.70, 0.42, 0.28), (0.64, 0.44, 0.32), (0.62, 0.34, 0.24), (0.36, 0.38, 0.22), trees=4),
+    Landscape((0.90, 0.92, 0.96), (0.78, 0.80, 0.84), (0.74, 0.79, 0.87), (0.20, 0.31, 0.26), trees=16, conifers=True),
 )
 
 _CROWN: Final = 0.62  # where a tree's crown is widest, as a part of its height
@@ -126,116 +126,122 @@ _WHITE: Final = (0.92, 0.92, 0.90)
 _YELLOW: Final = (0.90, 0.70, 0.20)
 
 
-def draw(rng: Rng) -> tuple[Pixels, float]:
+def draw_road(rng: Rng) -> tuple[Pixels, float]:
     """One picture, uint8 (128, 128, 3) RGB, and its steering angle in [-1, 1]; both follow from `rng` alone."""
     light, land = _LIGHTS[rng.integers(len(_LIGHTS))], _LANDS[rng.integers(len(_LANDS))]
     curvature = 0.0092 * (2 * rng.beta(2.0, 2.0) - 1)  # bounded, and so spread that the angle's deviation is about 0.4
-    bend = Bend(offset_m=rng.normal(0, 0.4), heading=rng.normal(0, 0.03), curvature=curvature)
-    ground = _look(bend, horizon=SIZE * rng.uniform(0.35, 0.45))
+    bend = RoadBend(offset_m=rng.normal(0, 0.4), heading=rng.normal(0, 0.03), curvature=curvature)
+    ground = _project_ground(bend, horizon=IMAGE_SIDE * rng.uniform(0.35, 0.45))
     half_width_m = rng.uniform(2.4, 3.8)
 
-    canvas = np.empty((3, SIZE, SIZE), dtype=np.float32)
+    canvas = np.empty((3, IMAGE_SIDE, IMAGE_SIDE), dtype=np.float32)
     _paint_sky(rng, canvas, light, ground.horizon)
     _paint_hills(rng, canvas, light, land, ground.horizon)
     surface = canvas[:, ground.top :]
     foot_of_hills = surface[:, 0].copy()
-    verge = 1 + 0.10 * _grain(rng, ground, 4, 0.5) + 0.13 * _grain(rng, ground, 32, 3.0)
-    surface[:] = _rgb(land.verge) * rng.uniform(0.85, 1.1) * verge
+    verge = 1 + 0.10 * _project_texture(rng, ground, 4, 0.5) + 0.13 * _project_texture(rng, ground, 32, 3.0)
+    surface[:] = _build_rgb_array(land.verge) * rng.uniform(0.85, 1.1) * verge
     _paint_road(rng, surface, ground, land, half_width_m)
     _cast_shadows(rng, surface, ground, light.shadow)
     _light_ground(surface, ground, light)
     surface[:, 0] += (foot_of_hills - surface[:, 0]) * (ground.horizon - ground.top)  # that row is partly above it
     _plant_trees(rng, canvas, ground, light, land, half_width_m)
-    return _expose(rng, canvas), bend.angle
+    return _apply_exposure(rng, canvas), bend.steering_angle
 
 
-def _look(bend: Bend, horizon: float) -> Ground:
+def _project_ground(bend: RoadBend, horizon: float) -> GroundView:
     top = int(horizon)
     below_px = np.maximum(_ROWS[top:] - horizon, 0.25)  # the row that holds the horizon sees far, not infinitely far
     depth_m = FOCAL_PX * CAMERA_HEIGHT_M / below_px
     pixel_m = depth_m / FOCAL_PX
     centre_m = bend.offset_m + bend.heading * depth_m + bend.curvature * depth_m**2
-    across_m = (_COLUMNS - SIZE / 2) * pixel_m - centre_m
-    return Ground(bend, horizon, top, below_px, depth_m, pixel_m, across_m)
+    across_m = (_COLUMNS - IMAGE_SIDE / 2) * pixel_m - centre_m
+    return GroundView(bend, horizon, top, below_px, depth_m, pixel_m, across_m)
 
 
-def _rgb(colour: Colour) -> Field:
+def _build_rgb_array(colour: Colour) -> Field:
     return np.array(colour, dtype=np.float32).reshape(3, 1, 1)
 
 
-def _mix(surface: Field, colour: Field, cover: Field) -> None:
+def _blend_colour(surface: Field, colour: Field, cover: Field) -> None:
     """Lays `colour` over `surface` (3, rows, columns) in place; `cover` (rows or 1, columns or 1) in 0..1."""
     surface += (colour - surface) * cover
 
 
 @lru_cache(maxsize=32)
-def _spread(points: int) -> Field:
+def _build_curve_matrix(points: int) -> Field:
     """A matrix (128, points) that draws a smooth curve through `points` equidistant values."""
-    gap = np.clip(np.abs(np.linspace(0, points - 1, SIZE)[:, None] - np.arange(points)), 0, 1)
+    gap = np.clip(np.abs(np.linspace(0, points - 1, IMAGE_SIDE)[:, None] - np.arange(points)), 0, 1)
     weights: Field = (1 - gap * gap * (3 - 2 * gap)).astype(np.float32)
     return weights
 
 
-def _bumps(rng: Rng, *shape: int) -> Field:
+def _generate_noise(rng: Rng, *shape: int) -> Field:
     return rng.uniform(-1, 1, shape).astype(np.float32)
 
 
-def _clouds(rng: Rng) -> Field:
+def _generate_clouds(rng: Rng) -> Field:
     """Smooth noise (128, 128) in about -1..1, wider than high."""
-    field = np.zeros((SIZE, SIZE), dtype=np.float32)
+    field = np.zeros((IMAGE_SIDE, IMAGE_SIDE), dtype=np.float32)
     for rows, columns, weight in ((12, 4, 1.0), (24, 8, 0.5), (48, 20, 0.25)):
-        field += _spread(rows) @ (weight * _bumps(rng, rows, columns)) @ _spread(columns).T
+        field += (
+            _build_curve_matrix(rows) @ (weight * _generate_noise(rng, rows, columns)) @ _build_curve_matrix(columns).T
+        )
     return field
 
 
 @lru_cache(maxsize=2)
-def _texture(blotch: int) -> Field:
+def _generate_texture(blotch: int) -> Field:
     """Noise (512, 512) in about -1..1 with blotches of `blotch` texels and half as many; it repeats without a seam."""
     rng = np.random.default_rng(blotch)
     total = np.zeros((TEXTURE_SIZE, TEXTURE_SIZE), dtype=np.float32)
     for step in (blotch, blotch // 2):
-        smooth = np.repeat(np.repeat(_bumps(rng, TEXTURE_SIZE // step, TEXTURE_SIZE // step), step, 0), step, 1)
+        smooth = np.repeat(
+            np.repeat(_generate_noise(rng, TEXTURE_SIZE // step, TEXTURE_SIZE // step), step, 0), step, 1
+        )
         for axis in (0, 1):
             smooth = np.mean([np.roll(smooth, shift, axis) for shift in range(step)], axis=0)
         total += smooth
     return total
 
 
-def _grain(rng: Rng, ground: Ground, blotch: int, size_m: float) -> Field:
+def _project_texture(rng: Rng, ground: GroundView, blotch: int, size_m: float) -> Field:
     """Noise as it lies on the ground, (G, 128), its blotches `size_m` wide, fading where a pixel holds several."""
     texels = blotch / size_m
     start = rng.integers(TEXTURE_SIZE, size=2, dtype=np.int32)
     ahead = ((ground.depth_m * texels).astype(np.int32) + start[0]) & (TEXTURE_SIZE - 1)
     across = ((ground.across_m * texels).astype(np.int32) + start[1]) & (TEXTURE_SIZE - 1)
-    noise = _texture(blotch).ravel().take(ahead * TEXTURE_SIZE + across)
+    noise = _generate_texture(blotch).ravel().take(ahead * TEXTURE_SIZE + across)
     faded: Field = noise / (1 + (2 * ground.pixel_m / size_m) ** 2)
     return faded
 
 
-def _paint_sky(rng: Rng, canvas: Field, light: Light, horizon: float) -> None:
+def _paint_sky(rng: Rng, canvas: Field, light: SceneLight, horizon: float) -> None:
     height = np.clip(1 - _ROWS / horizon, 0, 1) ** rng.uniform(0.6, 1.0)
-    low = _rgb(light.horizon)
-    canvas[:] = low + (_rgb(light.zenith) - low) * height
-    cover = np.clip(_clouds(rng) - rng.uniform(-0.3, 1.0), 0, 1) * 0.8
-    _mix(canvas, low * 0.5 + 0.5 * max(light.horizon), cover)
+    low = _build_rgb_array(light.horizon)
+    canvas[:] = low + (_build_rgb_array(light.zenith) - low) * height
+    cover = np.clip(_generate_clouds(rng) - rng.uniform(-0.3, 1.0), 0, 1) * 0.8
+    _blend_colour(canvas, low * 0.5 + 0.5 * max(light.horizon), cover)
     if rng.binomial(1, 0.4) and not light.headlights:
-        column, row = rng.uniform(0, SIZE), rng.uniform(0.1, 0.9) * horizon
+        column, row = rng.uniform(0, IMAGE_SIDE), rng.uniform(0.1, 0.9) * horizon
         distance2 = (_COLUMNS - column) ** 2 + (_ROWS - row) ** 2
         sun = 0.6 * np.exp(-distance2 / 700) + np.exp(-distance2 / 12)
-        _mix(canvas, _rgb((1.0, 0.96, 0.86)), np.minimum(sun, 1))
+        _blend_colour(canvas, _build_rgb_array((1.0, 0.96, 0.86)), np.minimum(sun, 1))
 
 
-def _paint_hills(rng: Rng, canvas: Field, light: Light, land: Land, horizon: float) -> None:
-    haze, near = _rgb(light.horizon), _rgb(land.hills) * _rgb(light.tint) * 0.85
+def _paint_hills(rng: Rng, canvas: Field, light: SceneLight, land: Landscape, horizon: float) -> None:
+    haze, near = _build_rgb_array(light.horizon), _build_rgb_array(land.hills) * _build_rgb_array(light.tint) * 0.85
     layers = int(rng.integers(1, 4))
     for layer, height_px in enumerate(sorted(rng.uniform(1.5, 16, layers).tolist(), reverse=True), start=1):
         points = int(rng.integers(4, 9))
-        ridge = _spread(points) @ (0.55 + 0.45 * _bumps(rng, points)) + 0.12 * (_spread(32) @ _bumps(rng, 32))
+        ridge = _build_curve_matrix(points) @ (0.55 + 0.45 * _generate_noise(rng, points)) + 0.12 * (
+            _build_curve_matrix(32) @ _generate_noise(rng, 32)
+        )
         cover = np.clip(_ROWS - horizon + ridge * height_px + 0.5, 0, 1)
-        _mix(canvas, haze + (near - haze) * (0.25 + 0.5 * layer / layers), cover)
+        _blend_colour(canvas, haze + (near - haze) * (0.25 + 0.5 * layer / layers), cover)
 
 
-def _strip(ground: Ground, middle_m: float, half_m: float) -> Field:
+def _compute_strip_cover(ground: GroundView, middle_m: float, half_m: float) -> Field:
     """How much of each pixel (G, 128) a strip along the road covers.
 
     A pixel is taken as wide as the strip's slant makes it, so that a line that runs nearly level stays smooth.
@@ -249,54 +255,66 @@ def _strip(ground: Ground, middle_m: float, half_m: float) -> Field:
     return cover
 
 
-def _dashes(ground: Ground, dash_m: float, gap_m: float, start_m: float) -> Field:
+def _compute_dash_cover(ground: GroundView, dash_m: float, gap_m: float, start_m: float) -> Field:
     """How much of each row's depth (G, 1) is dash, exactly: far rows see several and become even grey."""
 
-    def painted_m(depth_m: Field) -> Field:
+    def compute_painted_m(depth_m: Field) -> Field:
         whole, rest = np.divmod(depth_m + start_m, np.float32(dash_m + gap_m))
         metres: Field = whole * np.float32(dash_m) + np.minimum(rest, np.float32(dash_m))
         return metres
 
     far = FOCAL_PX * CAMERA_HEIGHT_M / np.maximum(ground.below_px - 0.5, 0.2)
     near = FOCAL_PX * CAMERA_HEIGHT_M / (ground.below_px + 0.5)
-    cover: Field = (painted_m(far) - painted_m(near)) / (far - near)
+    cover: Field = (compute_painted_m(far) - compute_painted_m(near)) / (far - near)
     return cover
 
 
-def _paint_road(rng: Rng, surface: Field, ground: Ground, land: Land, half_m: float) -> None:
-    gravel = _rgb(land.shoulder) * (1 + 0.12 * _grain(rng, ground, 4, 0.3))
-    _mix(surface, gravel, _strip(ground, 0, half_m + rng.uniform(0.2, 1.0)))
+def _paint_road(rng: Rng, surface: Field, ground: GroundView, land: Landscape, half_m: float) -> None:
+    gravel = _build_rgb_array(land.shoulder) * (1 + 0.12 * _project_texture(rng, ground, 4, 0.3))
+    _blend_colour(surface, gravel, _compute_strip_cover(ground, 0, half_m + rng.uniform(0.2, 1.0)))
 
     grey, warmth = rng.uniform(0.26, 0.52), rng.uniform(-0.02, 0.03)
-    shade = 1 + 0.05 * _grain(rng, ground, 4, 0.2) + 0.08 * _grain(rng, ground, 32, 2.0)
+    shade = 1 + 0.05 * _project_texture(rng, ground, 4, 0.2) + 0.08 * _project_texture(rng, ground, 32, 2.0)
     for lane_m in (-half_m / 2, half_m / 2):
-        shade -= rng.uniform(0, 0.12) * (_strip(ground, lane_m, 0.95) - _strip(ground, lane_m, 0.5))  # wheel tracks
-    _mix(surface, _rgb((grey + warmth, grey, grey - warmth)) * shade, _strip(ground, 0, half_m))
+        shade -= rng.uniform(0, 0.12) * (
+            _compute_strip_cover(ground, lane_m, 0.95) - _compute_strip_cover(ground, lane_m, 0.5)
+        )  # wheel tracks
+    _blend_colour(
+        surface, _build_rgb_array((grey + warmth, grey, grey - warmth)) * shade, _compute_strip_cover(ground, 0, half_m)
+    )
     _paint_lines(rng, surface, ground, half_m)
 
 
-def _paint_lines(rng: Rng, surface: Field, ground: Ground, half_m: float) -> None:
-    wear = np.clip(rng.uniform(0.55, 1.0) + 0.25 * _grain(rng, ground, 4, 0.3), 0, 1)
+def _paint_lines(rng: Rng, surface: Field, ground: GroundView, half_m: float) -> None:
+    wear = np.clip(rng.uniform(0.55, 1.0) + 0.25 * _project_texture(rng, ground, 4, 0.3), 0, 1)
     half_line_m = rng.uniform(0.07, 0.13)
-    dashes = _dashes(ground, dash_m=rng.uniform(2.5, 5), gap_m=rng.uniform(3, 7), start_m=rng.uniform(0, 10))
-    middle = _rgb(_YELLOW if rng.binomial(1, 0.4) else _WHITE)
+    dashes = _compute_dash_cover(
+        ground, dash_m=rng.uniform(2.5, 5), gap_m=rng.uniform(3, 7), start_m=rng.uniform(0, 10)
+    )
+    middle = _build_rgb_array(_YELLOW if rng.binomial(1, 0.4) else _WHITE)
     kind = rng.choice(["dashed", "solid", "double", "none"], p=[0.5, 0.2, 0.2, 0.1])
     if kind == "double":
         for side in (-2, 2):
-            _mix(surface, middle, _strip(ground, side * half_line_m, half_line_m) * wear)
+            _blend_colour(surface, middle, _compute_strip_cover(ground, side * half_line_m, half_line_m) * wear)
     elif kind != "none":
-        _mix(surface, middle, _strip(ground, 0, half_line_m) * wear * (dashes if kind == "dashed" else 1))
+        _blend_colour(
+            surface, middle, _compute_strip_cover(ground, 0, half_line_m) * wear * (dashes if kind == "dashed" else 1)
+        )
     if rng.binomial(1, 0.75):
         for side in (-1, 1):
-            _mix(surface, _rgb(_WHITE), _strip(ground, side * (half_m - 0.3), half_line_m) * wear)
+            _blend_colour(
+                surface,
+                _build_rgb_array(_WHITE),
+                _compute_strip_cover(ground, side * (half_m - 0.3), half_line_m) * wear,
+            )
 
 
-def _cast_shadows(rng: Rng, surface: Field, ground: Ground, strength: float) -> None:
+def _cast_shadows(rng: Rng, surface: Field, ground: GroundView, strength: float) -> None:
     """Bands of shade across the road, from things that stand outside the picture."""
     if strength == 0 or rng.binomial(1, 0.45):
         return
     shade = np.zeros_like(ground.across_m)
-    ragged = 0.7 * _grain(rng, ground, 32, 2.0)
+    ragged = 0.7 * _project_texture(rng, ground, 32, 2.0)
     slant = rng.uniform(-0.7, 0.7)
     for _ in range(rng.integers(1, 5)):
         depth_m, half_m = rng.uniform(5, 35), rng.uniform(0.3, 1.8)
@@ -306,24 +324,26 @@ def _cast_shadows(rng: Rng, surface: Field, ground: Ground, strength: float) -> 
     surface *= 1 - strength * shade
 
 
-def _light_ground(surface: Field, ground: Ground, light: Light) -> None:
-    lit = _rgb(light.tint)
+def _light_ground(surface: Field, ground: GroundView, light: SceneLight) -> None:
+    lit = _build_rgb_array(light.tint)
     if light.headlights:
-        aside = (_COLUMNS - SIZE / 2) * ground.pixel_m / (2 + ground.depth_m * 0.3)
-        lit = lit + _rgb((0.95, 0.88, 0.70)) * np.exp(-(aside**2) - ground.depth_m / 28)
+        aside = (_COLUMNS - IMAGE_SIDE / 2) * ground.pixel_m / (2 + ground.depth_m * 0.3)
+        lit = lit + _build_rgb_array((0.95, 0.88, 0.70)) * np.exp(-(aside**2) - ground.depth_m / 28)
     surface *= lit
-    _mix(surface, _rgb(light.horizon), 0.8 * (1 - np.exp(ground.depth_m / -HAZE_M)))
+    _blend_colour(surface, _build_rgb_array(light.horizon), 0.8 * (1 - np.exp(ground.depth_m / -HAZE_M)))
 
 
-def _plant_trees(rng: Rng, canvas: Field, ground: Ground, light: Light, land: Land, half_m: float) -> None:
+def _plant_trees(
+    rng: Rng, canvas: Field, ground: GroundView, light: SceneLight, land: Landscape, half_m: float
+) -> None:
     count = int(rng.integers(land.trees + 1))
     depths_m = np.sort(rng.uniform(14, 120, count))[::-1]  # the near ones hide the far ones
     for depth_m, side in zip(depths_m.tolist(), rng.choice([-1.0, 1.0], count).tolist(), strict=True):
-        across_m = ground.bend.centre_m(depth_m) + side * (half_m + 2.5 + rng.exponential(6.0))
-        column = SIZE / 2 + FOCAL_PX * across_m / depth_m
+        across_m = ground.bend.compute_centre_m(depth_m) + side * (half_m + 2.5 + rng.exponential(6.0))
+        column = IMAGE_SIDE / 2 + FOCAL_PX * across_m / depth_m
         foot = ground.horizon + FOCAL_PX * CAMERA_HEIGHT_M / depth_m
-        colour = _rgb(land.canopy) * _rgb(light.tint) * rng.uniform(0.8, 1.25)
-        colour += (_rgb(light.horizon) - colour) * 0.8 * (1 - math.exp(depth_m / -HAZE_M))
+        colour = _build_rgb_array(land.canopy) * _build_rgb_array(light.tint) * rng.uniform(0.8, 1.25)
+        colour += (_build_rgb_array(light.horizon) - colour) * 0.8 * (1 - math.exp(depth_m / -HAZE_M))
         _plant_tree(canvas, column, foot, FOCAL_PX * rng.uniform(3.5, 8) / depth_m, colour, conifer=land.conifers)
 
 
@@ -334,18 +354,18 @@ def _plant_tree(canvas: Field, column: float, foot: float, height_px: float, col
     rows = slice(max(0, int(foot - height_px - 2)), int(foot + 2))
     patch = canvas[:, rows, columns]
     aside, up = (_COLUMNS[columns] - column) / half_px, (foot - _ROWS[rows]) / height_px
-    leaves = _texture(4)[:SIZE, :SIZE][rows, columns]
+    leaves = _generate_texture(4)[:IMAGE_SIDE, :IMAGE_SIDE][rows, columns]
     trunk = np.clip(0.5 + (0.08 - np.abs(aside)) * half_px, 0, 1) * np.clip(up * height_px, 0, 1) * (up < _CROWN)
-    _mix(patch, colour * _rgb((0.75, 0.55, 0.5)), trunk)
+    _blend_colour(patch, colour * _build_rgb_array((0.75, 0.55, 0.5)), trunk)
     if conifer:
         inside = np.minimum((1 - up) * (1 + 0.35 * leaves) - np.abs(aside), 8 * up - 1)
     else:
         inside = 1 - np.hypot(aside, (up - _CROWN) / (1 - _CROWN)) + 0.15 * leaves
     sunny = 0.85 + 0.2 * aside + 0.25 * up + 0.12 * leaves
-    _mix(patch, colour * sunny, np.clip(inside * half_px + 0.5, 0, 1))
+    _blend_colour(patch, colour * sunny, np.clip(inside * half_px + 0.5, 0, 1))
 
 
-def _expose(rng: Rng, canvas: Field) -> Pixels:
+def _apply_exposure(rng: Rng, canvas: Field) -> Pixels:
     """Blur, brightness, contrast and noise; then bytes."""
     if rng.binomial(1, 0.35):
         weight = rng.uniform(0.1, 0.3)
@@ -354,12 +374,12 @@ def _expose(rng: Rng, canvas: Field) -> Pixels:
     contrast, brightness = rng.uniform(0.85, 1.12), rng.normal(0, 0.03)
     canvas *= contrast
     canvas += 0.5 - 0.5 * contrast + brightness
-    canvas += rng.uniform(0.003, 0.025) * rng.standard_normal((SIZE, SIZE), dtype=np.float32)
+    canvas += rng.uniform(0.003, 0.025) * rng.standard_normal((IMAGE_SIDE, IMAGE_SIDE), dtype=np.float32)
     canvas *= 255
     return np.ascontiguousarray(np.clip(canvas + 0.5, 0, 255).astype(np.uint8).transpose(1, 2, 0))
 
 
-def make_set(folder: Path, images: int, seed: int, progress: Callable[[int], None]) -> Path:
+def write_driving_set(folder: Path, images: int, seed: int, on_image: Callable[[int], None]) -> Path:
     """Draws `images` pictures into `folder`/images, lists them in a table, returns the table's path.
 
     Its columns are image (relative to `folder`), angle and split: `validation` for every eighth, else `train`. Image
@@ -377,7 +397,7 @@ def make_set(folder: Path, images: int, seed: int, progress: Callable[[int], Non
         listing.unlink(missing_ok=True)  # it is written last, so that it is there only when all it names is
         for number in range(images):
             rows.append(_write_image(folder, number, seed))
-            progress(number + 1)
+            on_image(number + 1)
         _write_table(listing, rows)
     except OSError as error:
         raise ConfigError(f"the driving set cannot be written to {folder}: {error}") from error
@@ -385,7 +405,7 @@ def make_set(folder: Path, images: int, seed: int, progress: Callable[[int], Non
 
 
 def _write_image(folder: Path, number: int, seed: int) -> tuple[str, str, str]:
-    pixels, angle = draw(np.random.default_rng([seed, number]))
+    pixels, angle = draw_road(np.random.default_rng([seed, number]))
     name = f"images/{number:05d}.jpg"
     Image.fromarray(pixels).save(folder / name, quality=JPEG_QUALITY)
     return name, f"{angle:.5f}", "train" if (number + 1) % VALIDATION_EVERY else "validation"

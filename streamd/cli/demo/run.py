@@ -22,12 +22,12 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from streamd.cli.demo.road import make_set
+from streamd.cli.demo.road import write_driving_set
 from streamd.client import connect
 from streamd.errors import StreamdError
 
-_READY_S: Final = 30.0
-_STOP_S: Final = 15.0
+_READY_TIMEOUT_S: Final = 30.0
+_STOP_TIMEOUT_S: Final = 15.0
 _KILL_AFTER_EPOCH: Final = 1  # the daemon dies after this epoch of training, in its validation or right after it
 _SEED: Final = 7
 
@@ -39,7 +39,7 @@ _STARTUP_NOTE: Final = re.compile(
     r"|E\d{4} .*failed call to cuInit: .*\(303\)$"  # there is no driver of a GPU
 )
 
-_CONFIG: Final = """\
+_CONFIG_TEMPLATE: Final = """\
 listen: [{endpoint}]
 memory: 256MiB
 streams:
@@ -57,18 +57,18 @@ streams:
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class DemoSize:
     """How large a demonstration is."""
 
     images: int
     epochs: int
 
 
-FULL: Final = Size(images=4096, epochs=10)
-QUICK: Final = Size(images=1600, epochs=5)
+FULL_DEMO: Final = DemoSize(images=4096, epochs=10)
+QUICK_DEMO: Final = DemoSize(images=1600, epochs=5)
 
 
-def run_demo(size: Size, output: Path) -> None:
+def run_demo(size: DemoSize, output: Path) -> None:
     """Runs the whole demonstration; leaves the model, the chart and the receipts in `output`, and nothing else.
 
     Raises StreamdError when anything is not as promised.
@@ -78,16 +78,16 @@ def run_demo(size: Size, output: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="streamd-demo-") as folder:
         place = Path(folder)
         _draw_roads(console, place, size.images)
-        with _Daemon(place, console) as daemon:
-            with connect(daemon.endpoint, timeout=_READY_S) as client:
+        with _DemoDaemon(place, console) as daemon:
+            with connect(daemon.endpoint, timeout=_READY_TIMEOUT_S) as client:
                 streams = client.streams()
             console.print(
                 f"   streams: {', '.join(f'{name} ({spec.samples} images)' for name, spec in streams.items())}"
             )
-            receipts = _train(console, daemon, size.epochs, output)
-            _account(console, receipts, daemon)
+            receipts = _run_trainer(console, daemon, size.epochs, output)
+            _print_receipt_table(console, receipts, daemon)
             console.rule("What it learned")
-            lines = _judge(daemon.endpoint, output)
+            lines = _judge_in_process(daemon.endpoint, output)
             for line in lines:
                 console.print(f"   {line}")
     console.print(f"\n   [bold]{output / 'predictions.png'}[/bold] shows predictions against truth.")
@@ -96,92 +96,94 @@ def run_demo(size: Size, output: Path) -> None:
     )
 
 
-def _draw_roads(console: Console, place: Path, images: int) -> None:
+def _draw_roads(console: Console, folder: Path, images: int) -> None:
     console.rule("Roads")
     with Progress(console=console, transient=True) as progress:
         bar = progress.add_task(f"drawing {images} road images", total=images)
-        make_set(place, images, _SEED, lambda done: progress.update(bar, completed=done))
-    console.print(f"   {images} images of 128x128 with a steering angle, in {place}")
+        write_driving_set(folder, images, _SEED, lambda done: progress.update(bar, completed=done))
+    console.print(f"   {images} images of 128x128 with a steering angle, in {folder}")
 
 
-class _Daemon:
+class _DemoDaemon:
     """`streamd serve` in a process of its own; its log is shown, and watched for the moment to kill it."""
 
-    def __init__(self, place: Path, console: Console) -> None:
-        self.endpoint = f"ipc://{place}/streamd.sock"
+    def __init__(self, folder: Path, console: Console) -> None:
+        self.endpoint = f"ipc://{folder}/streamd.sock"
         self.kills = 0
-        self._config = place / "config.yaml"
-        self._config.write_text(_CONFIG.format(endpoint=self.endpoint))
-        self._environment = {**os.environ, "STATE_DIRECTORY": str(place / "state")}
+        self._config = folder / "config.yaml"
+        self._config.write_text(_CONFIG_TEMPLATE.format(endpoint=self.endpoint))
+        self._environment = {**os.environ, "STATE_DIRECTORY": str(folder / "state")}
         self._console = console
         self._process: subprocess.Popen[str] | None = None
         self._readers: list[threading.Thread] = []
-        self._time_to_die = threading.Event()
+        self._kill_due = threading.Event()
 
     def __enter__(self) -> Self:
         self._console.rule("The daemon")
-        self._start()
+        self._start_process()
         return self
 
     def __exit__(self, *_: object) -> None:
-        process = self._running()
+        process = self._require_process()
         process.terminate()
         try:
-            process.wait(_STOP_S)
+            process.wait(_STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             process.kill()
         for reader in self._readers:
             reader.join()
 
-    def _running(self) -> subprocess.Popen[str]:
+    def _require_process(self) -> subprocess.Popen[str]:
         if self._process is None:
             raise StreamdError("the demo's daemon was not started")
         return self._process
 
-    def _start(self) -> None:
+    def _start_process(self) -> None:
         command = [sys.executable, "-m", "streamd.cli.main", "serve", "--config", str(self._config)]
         self._console.print(f"   $ streamd serve --config {self._config.name}")
         self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=self._environment)
         assert self._process.stderr is not None  # noqa: S101 - a pipe was asked for
-        reader = threading.Thread(target=self._read, args=(self._process.stderr,), name="demo-log")
+        reader = threading.Thread(target=self._read_log, args=(self._process.stderr,), name="demo-log")
         reader.start()
         self._readers.append(reader)
 
-    def _read(self, log: IO[str]) -> None:
+    def _read_log(self, log: IO[str]) -> None:
         for line in log:
             if "receipt.ok" not in line:  # one an epoch, told in the table; the progress bar needs the room
                 self._console.print(f"   {line.rstrip()}", style="dim", markup=False, soft_wrap=True)
             if "stream=train session=" in line and f"epoch={_KILL_AFTER_EPOCH} " in line:
-                self._time_to_die.set()
+                self._kill_due.set()
 
-    def kill_in_the_middle(self, trainer: subprocess.Popen[str]) -> None:
+    def kill_during_training(self, trainer: subprocess.Popen[str]) -> None:
         """Waits for the moment, kills the daemon with -9, and starts it again."""
-        watch = threading.Thread(target=self._die_with, args=(trainer,), name="demo-trainer")
+        watch = threading.Thread(target=self._wait_for_trainer, args=(trainer,), name="demo-trainer")
         watch.start()
-        self._time_to_die.wait()
+        self._kill_due.wait()
         if trainer.poll() is None:
-            process = self._running()
-            held = self._leases()
+            process = self._require_process()
+            held = self._format_leases()
             self._console.print(
                 f"\n   [bold red]$ kill -9 {process.pid}[/bold red]   (the daemon; the trainer reads on, {held})"
             )
             process.kill()
             process.wait()
             self.kills += 1
-            self._start()
+            self._start_process()
         watch.join()
 
-    def _die_with(self, trainer: subprocess.Popen[str]) -> None:
+    def _wait_for_trainer(self, trainer: subprocess.Popen[str]) -> None:
         trainer.wait()
-        self._time_to_die.set()
+        self._kill_due.set()
 
-    def _leases(self) -> str:
-        with connect(self.endpoint, timeout=_READY_S) as client:
+    def _format_leases(self) -> str:
+        with connect(self.endpoint, timeout=_READY_TIMEOUT_S) as client:
             numbers = client.stats()["daemon"]
         return f"{numbers['sessions']:.0f} sessions, {numbers['slots']:.0f} batches in memory"
 
 
-def _train(console: Console, daemon: _Daemon, epochs: int, output: Path) -> dict[str, list[dict[str, object]]]:
+def _run_trainer(
+    console: Console, daemon: _DemoDaemon, epochs: int, output: Path
+) -> dict[str, list[dict[str, object]]]:
     """Runs `streamd-train`, with a daemon dying under it; the receipts by stream."""
     console.rule("A trainer, another process")
     account = output / "receipts.json"
@@ -190,8 +192,8 @@ def _train(console: Console, daemon: _Daemon, epochs: int, output: Path) -> dict
     console.print(f"   $ streamd-train {' '.join(options)} --save {output / 'model.keras'}")
     command = [sys.executable, "-m", "streamd.cli.train.command", *options, *where]
     trainer = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace")
-    with _errors_shown(trainer), _ended(trainer):
-        daemon.kill_in_the_middle(trainer)
+    with _errors_shown(trainer), _terminated_at_end(trainer):
+        daemon.kill_during_training(trainer)
     if trainer.returncode:
         raise StreamdError(f"the trainer failed with exit status {trainer.returncode}; its message is above")
     if not daemon.kills:
@@ -203,7 +205,7 @@ def _train(console: Console, daemon: _Daemon, epochs: int, output: Path) -> dict
 
 
 @contextlib.contextmanager
-def _ended(process: subprocess.Popen[str]) -> Iterator[None]:
+def _terminated_at_end(process: subprocess.Popen[str]) -> Iterator[None]:
     try:
         yield
     finally:
@@ -232,7 +234,7 @@ def copy_errors(source: IO[str], target: TextIO) -> None:
             target.flush()
 
 
-def _account(console: Console, receipts: dict[str, list[dict[str, object]]], daemon: _Daemon) -> None:
+def _print_receipt_table(console: Console, receipts: dict[str, list[dict[str, object]]], daemon: _DemoDaemon) -> None:
     """Shows what was lost and repeated over all epochs. Raises StreamdError when that is anything."""
     console.rule("The account")
     table = Table("stream", "epochs", "samples", "lost", "repeated", "digests")
@@ -250,7 +252,7 @@ def _account(console: Console, receipts: dict[str, list[dict[str, object]]], dae
     console.print(f"   the daemon was killed {daemon.kills} time with -9: [bold green]lost 0, repeated 0[/bold green]")
 
 
-def _judge(endpoint: str, output: Path) -> list[str]:
+def _judge_in_process(endpoint: str, output: Path) -> list[str]:
     """Predicts the validation stream and draws the chart, in a process that may load TensorFlow; its lines."""
     command = [
         sys.executable,
@@ -261,7 +263,7 @@ def _judge(endpoint: str, output: Path) -> list[str]:
         str(output / "predictions.png"),
     ]
     judge = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
-    with _errors_shown(judge), _ended(judge):
+    with _errors_shown(judge), _terminated_at_end(judge):
         assert judge.stdout is not None  # noqa: S101 - a pipe was asked for
         lines = judge.stdout.read().splitlines()
     if judge.returncode:

@@ -31,7 +31,7 @@ class Rate:
         return f"{each_s:,.0f} samples/s, {each_s * self._row_bytes / MIB:,.0f} MiB/s"
 
 
-class Bar(progress.Bar):
+class Bar(progress.ListingBar):
     """For a terminal."""
 
     def __init__(self, console: Console) -> None:
@@ -60,7 +60,7 @@ class Bar(progress.Bar):
         self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-class Lines(progress.Lines):
+class Lines(progress.ListingLines):
     """For a log; also a line when the work goes on where it was left."""
 
     def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
@@ -70,7 +70,7 @@ class Lines(progress.Lines):
 
     def begins(self, samples: int, done: int, row_bytes: int) -> None:
         if done:
-            self._say(f"going on behind {done:,} of {samples:,} samples")
+            self._write_line(f"going on behind {done:,} of {samples:,} samples")
         self._row_bytes = row_bytes
         self._start(samples, done)
 
@@ -85,7 +85,7 @@ class Lines(progress.Lines):
 
     def note(self, text: str) -> None:
         """A line of its own."""
-        self._say(text)
+        self._write_line(text)
 
     def _start(self, rows: int, done: int) -> None:
         self._all, self._done, self._rate = rows, done, Rate(self._row_bytes, self._clock)
@@ -93,11 +93,11 @@ class Lines(progress.Lines):
     def _step(self, rows: int, what: str) -> None:
         self._done += rows
         self._rate.add(rows)
-        if self._due():
+        if self._mark_if_due():
             left = format_duration(self._rate.left_s(self._all - self._done))
-            self._say(f"{what} {self._done:,} of {self._all:,} samples, {self._rate}, about {left} to go")
+            self._write_line(f"{what} {self._done:,} of {self._all:,} samples, {self._rate}, about {left} to go")
 
 
 def shown() -> Bar | Lines:
     """What fits stderr."""
-    return progress.fitting(Bar, Lines)
+    return progress.create_progress(Bar, Lines)

@@ -63,7 +63,7 @@ class Packed(msgspec.Struct, frozen=True):
 class Progress(Protocol):
     """Who is told how far it has come."""
 
-    def listed(self, stream: str, files: int) -> None:
+    def update_listing(self, stream: str, files: int) -> None:
         """So many files of a stream have been listed."""
 
     def begins(self, samples: int, done: int, row_bytes: int) -> None:
@@ -88,7 +88,7 @@ def pack(config: Config, wish: Wish, progress: Progress) -> Packed:
         begun = journals.read(work.journal) if work.product.exists() else None
         if begun is None:
             work.clear()
-        with listed(config, wish.stream, work.folder / "list", progress.listed) as stream:
+        with listed(config, wish.stream, work.folder / "list", progress.update_listing) as stream:
             rows = begun.batch_rows if begun else batch_rows(stream, config.memory)
             ordered = in_pack_order(stream, shuffled=wish.shuffle, batch_rows=rows)
             return _Run(config, wish, work, ordered, progress).run(begun)

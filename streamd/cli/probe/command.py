@@ -49,18 +49,25 @@ def probe(
       def step(batch):                        # batch.images, batch.labels["label"], ...
           model.train_on_batch(batch.images, batch.labels["label"])
     """
-    from streamd.cli.probe.measure import drain_all  # noqa: PLC0415 - ZeroMQ only when it is needed
+    from streamd.cli.probe.measure import probe_stream  # noqa: PLC0415 - ZeroMQ only when it is needed
 
-    result = drain_all(
-        stream, endpoint, epochs=epochs, trainers=trainers, digest=digest, say=_say, load=load, headroom=headroom
+    result = probe_stream(
+        stream,
+        endpoint,
+        epochs=epochs,
+        trainers=trainers,
+        digest=digest,
+        write_line=_write_to_stderr,
+        load=load,
+        headroom=headroom,
     )
     if json:
         typer.echo(msgspec.json.encode(result).decode())
     else:
-        for line in result.lines():
+        for line in result.format_lines():
             typer.echo(line)
     raise typer.Exit(0 if result.ok else 1)
 
 
-def _say(text: str) -> None:
+def _write_to_stderr(text: str) -> None:
     sys.stderr.write(f"{text}\n")

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from streamd.cli.probe.trainer_process import Drained, Errand
+from streamd.cli.probe.trainer_process import DrainResult, TrainerRequest
 from streamd.client import connect
 from streamd.core.epoch_timing import EpochTiming
 from streamd.core.receipt import Receipt
@@ -20,12 +20,12 @@ from streamd.core.text import format_count
 from streamd.errors import ReceiptError, RefusedError, StreamdError
 from streamd.ipc.endpoint import find_endpoint
 
-_Stats = dict[str, dict[str, float]]
-_drained: Final = msgspec.json.Decoder(Drained)
+_DaemonStats = dict[str, dict[str, float]]
+_drain_decoder: Final = msgspec.json.Decoder(DrainResult)
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class ProbeResult:
     """All trainers' accounts: rates and waits by trainer, every receipt, a digest an epoch.
 
     `verdicts` tells where the time of each epoch went: a list a trainer.
@@ -48,106 +48,110 @@ class Probe:
     def ok(self) -> bool:
         return all(receipt.ok for receipt in self.receipts)
 
-    def lines(self) -> list[str]:
+    def format_lines(self) -> list[str]:
         """For people."""
         total = sum(self.samples_per_s)
         missed, repeated = sum(each.missed for each in self.receipts), sum(each.repeated for each in self.receipts)
         lines = [
             f"stream {self.stream}, {format_count(len(self.wait_fraction), 'trainer')}: {total:,.0f} samples/s in all",
-            f"  samples/s each   {_rates(self.samples_per_s)} (median {median(self.samples_per_s):,.0f})",
-            f"  time waiting     {_percentages(self.wait_fraction)}",
+            f"  samples/s each   {_format_rates(self.samples_per_s)} (median {median(self.samples_per_s):,.0f})",
+            f"  time waiting     {_format_percentages(self.wait_fraction)}",
             f"  decodes/batch    {self.decodes_per_batch:.2f}",
             f"  receipts         {'all ok' if self.ok else 'NOT OK'}: missed {missed}, repeated {repeated}",
         ]
         if self.headroom_samples_per_s is not None and self.headroom_fraction is not None:
-            lines.append(f"  with data free   {_rates(self.headroom_samples_per_s)}")
-            lines.append(f"  so data cost     {_percentages(self.headroom_fraction)}")
+            lines.append(f"  with data free   {_format_rates(self.headroom_samples_per_s)}")
+            lines.append(f"  so data cost     {_format_percentages(self.headroom_fraction)}")
         for number, timings in enumerate(self.verdicts, 1):
             whose = f"trainer {number}, " if len(self.verdicts) > 1 else ""
             lines += [f"  {whose}{timing.summary_text}" for timing in timings]
         return lines + [f"  digest           {each}" for each in self.digest or []]
 
 
-def _rates(values: Sequence[float]) -> str:
+def _format_rates(values: Sequence[float]) -> str:
     return ", ".join(f"{value:,.0f}" for value in values)
 
 
-def _percentages(fractions: Sequence[float]) -> str:
+def _format_percentages(fractions: Sequence[float]) -> str:
     return ", ".join(f"{fraction:.0%}" for fraction in fractions)
 
 
-def drain_all(
+def probe_stream(
     stream: str,
     endpoint: str | None,
     *,
     epochs: int,
     trainers: int,
     digest: bool,
-    say: Callable[[str], None],
+    write_line: Callable[[str], None],
     load: str | None = None,
     headroom: bool = False,
-) -> Probe:
+) -> ProbeResult:
     """Drains a stream in `trainers` processes at a time. Raises StreamdError when one of them fails."""
-    errand = Errand(stream, find_endpoint(endpoint), epochs, digest, load, headroom)
+    errand = TrainerRequest(stream, find_endpoint(endpoint), epochs, digest, load, headroom)
     with connect(errand.endpoint) as client:
         client.spec(stream)  # an unknown name is refused here, once, not by every process
         before = client.stats()
-        say(f"draining {format_count(epochs, 'epoch')} of {stream} in {format_count(trainers, 'process', 'processes')}")
-        drained, after = _run(errand, trainers, client.stats)
-    decoded = _produced(after, stream) - _produced(before, stream)
+        write_line(
+            f"draining {format_count(epochs, 'epoch')} of {stream} in {format_count(trainers, 'process', 'processes')}"
+        )
+        drained, after = _run_trainers(errand, trainers, client.stats)
+    decoded = _find_produced(after, stream) - _find_produced(before, stream)
     batches = max(sum(receipt.steps for receipt in each.receipts) for each in drained)
     free = [each.free_samples_per_s for each in drained if each.free_samples_per_s is not None]
-    return Probe(
+    return ProbeResult(
         stream,
         [each.samples_per_s for each in drained],
         [each.wait_s / each.seconds if each.seconds else 0.0 for each in drained],
         decoded / batches if batches else 0.0,
         [receipt for each in drained for receipt in each.receipts],
-        _agreed([each.digest for each in drained]) if digest else None,
+        _require_equal_digests([each.digest for each in drained]) if digest else None,
         free or None,
         [max(0.0, 1 - each.samples_per_s / most) for each, most in zip(drained, free, strict=False)] or None,
         [each.timings for each in drained],
     )
 
 
-def _run(errand: Errand, trainers: int, stats: Callable[[], _Stats]) -> tuple[list[Drained], _Stats]:
+def _run_trainers(
+    request: TrainerRequest, trainers: int, stats: Callable[[], _DaemonStats]
+) -> tuple[list[DrainResult], _DaemonStats]:
     """The accounts, and what `stats` gives when all have drained the stream."""
-    command = [sys.executable, "-P", "-m", "streamd.cli.probe.trainer_process", msgspec.json.encode(errand).decode()]
+    command = [sys.executable, "-P", "-m", "streamd.cli.probe.trainer_process", msgspec.json.encode(request).decode()]
     processes = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) for _ in range(trainers)
     ]
-    _meet(processes)
-    _let_go(processes)
-    _meet(processes)
+    _wait_for_lines(processes)
+    _signal_trainers(processes)
+    _wait_for_lines(processes)
     after = stats()
-    _let_go(processes)
+    _signal_trainers(processes)
     outputs = [process.communicate()[0] for process in processes]
     failed = [process.returncode for process in processes if process.returncode]
     if failed:
         kind = RefusedError if set(failed) == {RefusedError.exit_status} else StreamdError
         raise kind("a probing process failed; its message is above")
-    return [_drained.decode(output) for output in outputs], after
+    return [_drain_decoder.decode(output) for output in outputs], after
 
 
-def _meet(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+def _wait_for_lines(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     """Returns when each has said its line, or has ended."""
     for process in processes:
         if process.stdout is not None:
             process.stdout.readline()
 
 
-def _let_go(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+def _signal_trainers(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     for process in processes:
         if process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):  # it has failed, and its status will tell
                 process.stdin.write(b"\n")
 
 
-def _produced(stats: _Stats, stream: str) -> float:
+def _find_produced(stats: _DaemonStats, stream: str) -> float:
     return stats.get(f"stream.{stream}", {}).get("produced", 0.0)
 
 
-def _agreed(digests: list[list[str]]) -> list[str]:
+def _require_equal_digests(digests: list[list[str]]) -> list[str]:
     if any(each != digests[0] for each in digests):
         raise ReceiptError(f"the trainers saw different data: digests {digests}")
     return digests[0]

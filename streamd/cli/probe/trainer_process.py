@@ -28,7 +28,7 @@ from streamd.limits import PAGE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class TrainerRequest:
     """What one trainer is to do. `load` names the user's function, called with each batch; None touches every page."""
 
     stream: str
@@ -39,11 +39,11 @@ class Errand:
     headroom: bool = False
 
 
-_errand: Final = msgspec.json.Decoder(Errand)
+_request_decoder: Final = msgspec.json.Decoder(TrainerRequest)
 
 
 @dataclass(frozen=True, slots=True)
-class Drained:
+class DrainResult:
     """One trainer's account: samples and seconds from its first batch to its last, and how much of that was waiting.
 
     `free_samples_per_s` is what it reached on batches that it held; None when nobody asked.
@@ -62,83 +62,83 @@ class Drained:
         return self.samples / self.seconds if self.seconds else 0.0
 
 
-def touch(batch: Batch) -> None:
+def touch_pages(batch: Batch) -> None:
     """What a trainer does that needs no time: it reads one byte of every page."""
     batch.images.reshape(-1)[::PAGE_BYTES].sum()
 
 
-def drain(
+def drain_stream(
     stream: str,
     endpoint: str,
     epochs: int,
     *,
     digest: bool,
-    work: TrainerStep = touch,
-    ready: Callable[[], None] = lambda: None,
-) -> Drained:
+    step: TrainerStep = touch_pages,
+    on_ready: Callable[[], None] = lambda: None,
+) -> DrainResult:
     """Drains `epochs` epochs in this process, doing `work` with each batch. `ready` is called before the first."""
     digests: list[str] = []
     samples, first_s, last_s, wait_before_s = 0, 0.0, 0.0, 0.0
     with connect(endpoint) as client, client.subscribe(stream, epochs=epochs) as batches:
-        ready()
+        on_ready()
         for epoch in batches.epochs():
             summing = hashlib.blake2b(digest_size=16) if digest else None
             for batch in epoch:
-                work(batch)
+                step(batch)
                 last_s = time.monotonic()
                 if first_s:
                     samples += len(batch)
                 else:
                     first_s, wait_before_s = last_s, batches.wait_s
                 if summing is not None:
-                    _digest(summing, batch)
+                    _add_to_digest(summing, batch)
             if summing is not None:
                 digests.append(summing.hexdigest())
         waited_s, accounts = batches.wait_s - wait_before_s, (batches.receipts, digests, None, batches.timings)
-        return Drained(samples, last_s - first_s, waited_s, *accounts)
+        return DrainResult(samples, last_s - first_s, waited_s, *accounts)
 
 
-def _digest(summing: hashlib.blake2b, batch: Batch) -> None:
+def _add_to_digest(summing: hashlib.blake2b, batch: Batch) -> None:
     summing.update(batch.index.to_bytes(8, "little") + batch.sample_ids.tobytes() + batch.weights.tobytes())
     for name in sorted(batch.labels):
         summing.update(name.encode() + batch.labels[name].tobytes())
     summing.update(batch.images.data)
 
 
-def replay(errand: Errand, drained: Drained, work: TrainerStep) -> Drained:
+def replay_held_batches(request: TrainerRequest, result: DrainResult, step: TrainerStep) -> DrainResult:
     """The account with what `work` reaches on held batches, for as long as the stream took, or REPLAY_S.
 
     Raises StreamdError when the stream was too short to compare that with.
     """
-    if not drained.seconds:
-        raise StreamdError(f"stream {errand.stream!r} has one batch, too little for a rate: add  --epochs 2  or more")
-    with connect(errand.endpoint) as client, client.subscribe(errand.stream, epochs=1) as batches:
+    if not result.seconds:
+        raise StreamdError(f"stream {request.stream!r} has one batch, too little for a rate: add  --epochs 2  or more")
+    with connect(request.endpoint) as client, client.subscribe(request.stream, epochs=1) as batches:
         held = hold(batches).held
-    return replace(drained, free_samples_per_s=measure_rate(held, work, min(drained.seconds, REPLAY_S)))
+    return replace(result, free_samples_per_s=measure_rate(held, step, min(result.seconds, REPLAY_S)))
 
 
-class _Voice:
+class _StarterPipe:
     """What the starter hears, on a descriptor of its own: whatever the user's function prints goes to stderr."""
 
     def __init__(self) -> None:
         self._descriptor = os.dup(1)
         os.dup2(2, 1)
 
-    def say(self, text: bytes) -> None:
+    def send_bytes(self, text: bytes) -> None:
         while text:
             text = text[os.write(self._descriptor, text) :]
 
-    def wait_for_the_others(self) -> None:
-        self.say(b"here\n")
+    def wait_for_others(self) -> None:
+        self.send_bytes(b"here\n")
         sys.stdin.readline()
 
 
-def _work(load: str | None) -> TrainerStep:
+def _build_step(load: str | None) -> TrainerStep:
     if load is None:
-        return touch
+        return touch_pages
     function = load_function(load, "a load", "mytrainer:step")
 
-    def work(batch: Batch) -> Any:
+    def call_user_step(batch: Batch) -> Any:
         try:
             return function(batch)
         except StreamdError:
@@ -146,27 +146,29 @@ def _work(load: str | None) -> TrainerStep:
         except Exception as error:
             raise ConfigError(f"{load} failed: {format_located_error(error)}") from error
 
-    return work
+    return call_user_step
 
 
-def _run_errand(errand: Errand, voice: _Voice) -> Drained:
-    work = _work(errand.load)
-    ready = voice.wait_for_the_others
-    drained = drain(errand.stream, errand.endpoint, errand.epochs, digest=errand.digest, work=work, ready=ready)
-    voice.wait_for_the_others()
-    return replay(errand, drained, work) if errand.headroom else drained
+def _run_request(request: TrainerRequest, pipe: _StarterPipe) -> DrainResult:
+    work = _build_step(request.load)
+    ready = pipe.wait_for_others
+    drained = drain_stream(
+        request.stream, request.endpoint, request.epochs, digest=request.digest, step=work, on_ready=ready
+    )
+    pipe.wait_for_others()
+    return replay_held_batches(request, drained, work) if request.headroom else drained
 
 
 def main() -> None:
     """One trainer's process."""
     die_with_parent(os.getppid())
-    voice = _Voice()
+    voice = _StarterPipe()
     try:
-        drained = _run_errand(_errand.decode(sys.argv[1]), voice)
+        drained = _run_request(_request_decoder.decode(sys.argv[1]), voice)
     except StreamdError as error:
         sys.stderr.write(f"streamd probe: {error}\n")
         raise SystemExit(error.exit_status) from None
-    voice.say(msgspec.json.encode(drained))
+    voice.send_bytes(msgspec.json.encode(drained))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from streamd.limits import LOOK_TIMEOUT_S
 
 DEFAULT_ROWS: Final = 256
 MAX_ROWS: Final = 1024  # a sheet of some 7,000 by 7,000 pixels: more than most viewers open gladly
-_PLACE: Final = re.compile(r"([0-9]{1,12}):([0-9]{1,12})", re.ASCII)
+_POSITION_PATTERN: Final = re.compile(r"([0-9]{1,12}):([0-9]{1,12})", re.ASCII)
 
 
 def show(
@@ -39,7 +39,7 @@ def show(
     Example:
       streamd show train 0:12 -o batch.png
     """
-    epoch, index = read_place(place)
+    epoch, index = parse_batch_position(place)
     path = output or Path(f"batch-{stream}-{epoch}-{index}.png")
     if path.suffix.lower() != ".png":
         raise ConfigError(f"{path}: the sheet is a PNG; give a name that ends in .png")
@@ -56,9 +56,9 @@ def show(
     typer.echo(f"{path}: {some}{len(batch)} row{'' if len(batch) == 1 else 's'} of {stream} {epoch}:{index}")
 
 
-def read_place(text: str) -> tuple[int, int]:
+def parse_batch_position(text: str) -> tuple[int, int]:
     """(epoch, index) of `EPOCH:INDEX`. Raises ConfigError that says how it is written."""
-    found = _PLACE.fullmatch(text)
+    found = _POSITION_PATTERN.fullmatch(text)
     if found is None:
         raise ConfigError(
             f"{text!r} names no batch; write EPOCH:INDEX, both counted from 0: "

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from streamd.cli.show.draw_text import Colour, shortened, width, write
+from streamd.cli.show.draw_text import Colour, draw_text, measure_width, shorten_text
 from streamd.client import Batch
 from streamd.core.captions import Caption, build_captions, format_batch_heading
 from streamd.decode.pil_image import build_pil_image
@@ -23,17 +23,17 @@ except ImportError as error:
 
 # All in pixels.
 _SHEET_WIDTH: Final = 1400  # fits most screens
-_SMALL: Final = 160  # smaller images are enlarged up to this
-_LARGE: Final = 240  # larger ones are reduced to this
-_MIN_CELL: Final = 154  # a file's name needs room
+_ENLARGE_UP_TO: Final = 160  # smaller images are enlarged up to this
+_REDUCE_TO: Final = 240  # larger ones are reduced to this
+_MIN_CELL_WIDTH: Final = 154  # a file's name needs room
 _MARGIN: Final = 24
 _GAP: Final = 16
-_FRAME: Final = 3
-_TITLE: Final = 20  # sizes of letters
-_TEXT: Final = 14
-_SMALL_PRINT: Final = 12
-_LINE: Final = 1.45  # from one line to the next, in sizes of letters
-_HATCH: Final = 9  # between two lines of the hatching
+_FRAME_WIDTH: Final = 3
+_TITLE_SIZE: Final = 20  # sizes of letters
+_TEXT_SIZE: Final = 14
+_SMALL_PRINT_SIZE: Final = 12
+_LINE_SPACING: Final = 1.45  # from one line to the next, in sizes of letters
+_HATCH_SPACING: Final = 9  # between two lines of the hatching
 
 _PAPER: Final = (255, 255, 255)
 _INK: Final = (34, 40, 49)
@@ -41,148 +41,152 @@ _GREY: Final = (112, 120, 131)
 _EDGE: Final = (214, 218, 223)
 _RED: Final = (200, 36, 44)
 _ORANGE: Final = (190, 98, 0)
-_COLOURS: Final = {"masked": _RED, "substituted": _ORANGE, "no sample": _GREY, "weight 0": _GREY}
-_COUNTED: Final = {"no sample": "without a sample", "weight 0": "of weight 0"}
-_NOTES: Final = 2  # lines below the rows of a batch that has bad ones
+_MARK_COLOURS: Final = {"masked": _RED, "substituted": _ORANGE, "no sample": _GREY, "weight 0": _GREY}
+_MARK_WORDS: Final = {"no sample": "without a sample", "weight 0": "of weight 0"}
+_NOTE_LINES: Final = 2  # lines below the rows of a batch that has bad ones
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class SheetGrid:
     """Where cells lie. `picture` is (height, width) of an image as shown, `label_lines` and `notes` lines below it."""
 
     cells: int
     columns: int
-    picture: tuple[int, int]
+    picture_size: tuple[int, int]
     label_lines: int
-    notes: int
+    note_lines: int
     top: int
 
     @staticmethod
-    def of(cells: int, shape: tuple[int, int], label_lines: int, notes: int, top: int) -> Grid:
+    def arrange_cells(
+        cells: int, image_size: tuple[int, int], label_lines: int, note_lines: int, top: int
+    ) -> SheetGrid:
         """As wide as a screen; wider where it would be higher than wide. The last row is as full as can be."""
-        one = Grid(cells, 1, shown_size(*shape), label_lines, notes, top)
+        one = SheetGrid(cells, 1, compute_shown_size(*image_size), label_lines, note_lines, top)
         across, down = one.cell_width + _GAP, one.cell_height + _GAP
         most = max(1, (_SHEET_WIDTH - 2 * _MARGIN + _GAP) // across, math.isqrt(cells * down // across))
         return replace(one, columns=math.ceil(cells / math.ceil(cells / most)))
 
     @property
     def cell_width(self) -> int:
-        return max(self.picture[1], _MIN_CELL)
+        return max(self.picture_size[1], _MIN_CELL_WIDTH)
 
     @property
     def cell_height(self) -> int:
-        below = self.label_lines * _TEXT + (1 + self.notes) * _SMALL_PRINT
-        return self.picture[0] + _FRAME + 4 + round(below * _LINE)
+        below = self.label_lines * _TEXT_SIZE + (1 + self.note_lines) * _SMALL_PRINT_SIZE
+        return self.picture_size[0] + _FRAME_WIDTH + 4 + round(below * _LINE_SPACING)
 
     @property
-    def size(self) -> tuple[int, int]:
+    def sheet_size(self) -> tuple[int, int]:
         """(width, height) of the sheet."""
         rows = math.ceil(self.cells / self.columns)
         across = 2 * _MARGIN + self.columns * (self.cell_width + _GAP) - _GAP
         return across, self.top + rows * (self.cell_height + _GAP) - _GAP + _MARGIN
 
-    def at(self, cell: int) -> tuple[int, int]:
+    def locate_cell(self, cell: int) -> tuple[int, int]:
         """The upper left corner of a cell."""
         row, column = divmod(cell, self.columns)
         return _MARGIN + column * (self.cell_width + _GAP), self.top + row * (self.cell_height + _GAP)
 
 
-def shown_size(height: int, wide: int) -> tuple[int, int]:
+def compute_shown_size(height: int, wide: int) -> tuple[int, int]:
     """(height, width) of an image on the sheet: small ones a whole number of times larger, large ones reduced."""
     longer = max(height, wide)
-    if longer <= _LARGE:
-        factor = max(1, _SMALL // longer)
+    if longer <= _REDUCE_TO:
+        factor = max(1, _ENLARGE_UP_TO // longer)
         return height * factor, wide * factor
-    return max(1, round(height * _LARGE / longer)), max(1, round(wide * _LARGE / longer))
+    return max(1, round(height * _REDUCE_TO / longer)), max(1, round(wide * _REDUCE_TO / longer))
 
 
 def draw_sheet(batch: Batch, files: Mapping[int, str], rows: int) -> Image.Image:
     """The first `rows` rows of a batch as one RGB picture; `files` are names by sample id."""
     told = build_captions(batch, rows)
-    head = [format_batch_heading(batch), *_remarks(batch, told)]
-    top = _MARGIN + round((_TITLE + (len(head) - 1) * _TEXT) * _LINE) + _GAP // 2
+    head = [format_batch_heading(batch), *_format_remarks(batch, told)]
+    top = _MARGIN + round((_TITLE_SIZE + (len(head) - 1) * _TEXT_SIZE) * _LINE_SPACING) + _GAP // 2
     label_lines = max(len(caption.labels) for caption in told)
-    grid = Grid.of(len(told), batch.images.shape[1:3], label_lines, _NOTES if batch.bad else 0, top)
-    across, high = grid.size
-    across = max(across, *(round(2 * _MARGIN + width(line, _TITLE)) for line in head))
+    grid = SheetGrid.arrange_cells(
+        len(told), batch.images.shape[1:3], label_lines, _NOTE_LINES if batch.bad else 0, top
+    )
+    across, high = grid.sheet_size
+    across = max(across, *(round(2 * _MARGIN + measure_width(line, _TITLE_SIZE)) for line in head))
     sheet = Image.new("RGB", (across, high), _PAPER)
-    _write_head(sheet, head)
+    _draw_heading(sheet, head)
     for cell, caption in enumerate(told):
-        _draw_picture(sheet, grid, grid.at(cell), batch.images[cell], caption)
-        _write_caption(sheet, grid, grid.at(cell), caption, files)
+        _draw_picture(sheet, grid, grid.locate_cell(cell), batch.images[cell], caption)
+        _draw_caption(sheet, grid, grid.locate_cell(cell), caption, files)
     return sheet
 
 
-def _remarks(batch: Batch, told: list[Caption]) -> list[str]:
+def _format_remarks(batch: Batch, told: list[Caption]) -> list[str]:
     """What the heading has to say besides, one line at most."""
     marks = [caption.mark for caption in told]
-    remarks = [f"{marks.count(mark)} {_COUNTED.get(mark, mark)}" for mark in _COLOURS if mark in marks]
+    remarks = [f"{marks.count(mark)} {_MARK_WORDS.get(mark, mark)}" for mark in _MARK_COLOURS if mark in marks]
     if len(told) < len(batch):
         remarks.insert(0, f"the first {len(told)} are shown")
     return [" · ".join(remarks)] if remarks else []
 
 
-def _write_head(sheet: Image.Image, head: list[str]) -> None:
-    write(sheet, (_MARGIN, _MARGIN - 4), head[0], _TITLE, _INK)
+def _draw_heading(sheet: Image.Image, head: list[str]) -> None:
+    draw_text(sheet, (_MARGIN, _MARGIN - 4), head[0], _TITLE_SIZE, _INK)
     for number, line in enumerate(head[1:]):
-        y = _MARGIN - 4 + (_TITLE + number * _TEXT) * _LINE
-        write(sheet, (_MARGIN, y), line, _TEXT, _GREY)
+        y = _MARGIN - 4 + (_TITLE_SIZE + number * _TEXT_SIZE) * _LINE_SPACING
+        draw_text(sheet, (_MARGIN, y), line, _TEXT_SIZE, _GREY)
 
 
 def _draw_picture(
-    sheet: Image.Image, grid: Grid, at: tuple[int, int], pixels: npt.NDArray[np.uint8], caption: Caption
+    sheet: Image.Image, grid: SheetGrid, at: tuple[int, int], pixels: npt.NDArray[np.uint8], caption: Caption
 ) -> None:
-    high, wide = grid.picture
+    high, wide = grid.picture_size
     picture = build_pil_image(pixels).convert("RGB")
     # Enlarged without smoothing: a pixel that a trainer gets is a square that one can see.
     how = Image.Resampling.NEAREST if wide >= picture.width else Image.Resampling.LANCZOS
     shown = picture.resize((wide, high), how)
     if not caption.weight:
-        _hatch(shown)
+        _hatch_picture(shown)
     box = (at[0], at[1], at[0] + wide - 1, at[1] + high - 1)
     pen = ImageDraw.Draw(sheet)
     if caption.mark:
-        pen.rectangle(_grown(box, _FRAME), fill=_COLOURS[caption.mark])
+        pen.rectangle(_grow_box(box, _FRAME_WIDTH), fill=_MARK_COLOURS[caption.mark])
     else:
-        pen.rectangle(_grown(box, 1), outline=_EDGE)
+        pen.rectangle(_grow_box(box, 1), outline=_EDGE)
     sheet.paste(shown, at)
     if caption.mark:
-        _write_flag(sheet, at, caption.mark)
+        _draw_flag(sheet, at, caption.mark)
 
 
-def _grown(box: tuple[int, int, int, int], by: int) -> tuple[int, int, int, int]:
+def _grow_box(box: tuple[int, int, int, int], by: int) -> tuple[int, int, int, int]:
     return box[0] - by, box[1] - by, box[2] + by, box[3] + by
 
 
-def _hatch(picture: Image.Image) -> None:
+def _hatch_picture(picture: Image.Image) -> None:
     """Greys a picture out: a trainer does not count it."""
     picture.paste(Image.blend(picture, Image.new("RGB", picture.size, _PAPER), 0.55))
     pen = ImageDraw.Draw(picture)
-    for start in range(-picture.height, picture.width, _HATCH):
+    for start in range(-picture.height, picture.width, _HATCH_SPACING):
         pen.line([(start, picture.height), (start + picture.height, 0)], fill=_EDGE)
 
 
-def _write_flag(sheet: Image.Image, at: tuple[int, int], text: str) -> None:
-    high = round(_SMALL_PRINT * _LINE) + 2
-    box = (at[0], at[1], at[0] + round(width(text, _SMALL_PRINT)) + 10, at[1] + high)
-    ImageDraw.Draw(sheet).rectangle(box, fill=_COLOURS[text])
-    write(sheet, (at[0] + 4, at[1] + 2), text, _SMALL_PRINT, _PAPER)
+def _draw_flag(sheet: Image.Image, at: tuple[int, int], text: str) -> None:
+    high = round(_SMALL_PRINT_SIZE * _LINE_SPACING) + 2
+    box = (at[0], at[1], at[0] + round(measure_width(text, _SMALL_PRINT_SIZE)) + 10, at[1] + high)
+    ImageDraw.Draw(sheet).rectangle(box, fill=_MARK_COLOURS[text])
+    draw_text(sheet, (at[0] + 4, at[1] + 2), text, _SMALL_PRINT_SIZE, _PAPER)
 
 
-def _write_caption(
-    sheet: Image.Image, grid: Grid, at: tuple[int, int], caption: Caption, files: Mapping[int, str]
+def _draw_caption(
+    sheet: Image.Image, grid: SheetGrid, at: tuple[int, int], caption: Caption, files: Mapping[int, str]
 ) -> None:
-    x, y = float(at[0]), at[1] + grid.picture[0] + _FRAME + 4.0
+    x, y = float(at[0]), at[1] + grid.picture_size[0] + _FRAME_WIDTH + 4.0
 
-    def say(text: str, size: int, colour: Colour, **how: Any) -> None:
+    def draw_line(text: str, size: int, colour: Colour, **how: Any) -> None:
         nonlocal y
-        write(sheet, (x, y), shortened(text, size, grid.cell_width, **how), size, colour)
-        y += size * _LINE
+        draw_text(sheet, (x, y), shorten_text(text, size, grid.cell_width, **how), size, colour)
+        y += size * _LINE_SPACING
 
     for line in caption.labels:
-        say(line, _TEXT, _INK)
+        draw_line(line, _TEXT_SIZE, _INK)
     if caption.sample_id in files:
-        say(f"#{caption.sample_id} {files[caption.sample_id]}", _SMALL_PRINT, _GREY, middle=True)
+        draw_line(f"#{caption.sample_id} {files[caption.sample_id]}", _SMALL_PRINT_SIZE, _GREY, middle=True)
     if caption.bad is not None:
-        say(f"for {caption.bad.file}", _SMALL_PRINT, _COLOURS[caption.mark], middle=True)
-        say(caption.bad.reason, _SMALL_PRINT, _COLOURS[caption.mark])
+        draw_line(f"for {caption.bad.file}", _SMALL_PRINT_SIZE, _MARK_COLOURS[caption.mark], middle=True)
+        draw_line(caption.bad.reason, _SMALL_PRINT_SIZE, _MARK_COLOURS[caption.mark])

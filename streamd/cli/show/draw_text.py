@@ -39,19 +39,21 @@ _MARKS: Final[dict[str, tuple[Stroke, ...]]] = {
     "\u0328": (((0.6, 0.0), (0.45, 0.6), (0.7, 1.0)),),
 }
 _BELOW: Final = frozenset("\u0327\u0328")
-_SPELT: Final = {
+_SPELLINGS: Final = {
     **dict(zip("øØłŁđĐ\u2013\u2014\u2212\u00d7", "oOlLdD---x", strict=True)),  # two dashes, minus, times
     "ß": "ss", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE",
 }  # fmt: skip
 _MARK_WIDTH: Final = 0.5  # of the font's size
 _MARK_HEIGHT: Final = 0.2
 _MARK_GAP: Final = 0.07
-_FINE: Final = 4  # marks are drawn so many times larger, then reduced: lines of Pillow's own have jagged edges
+_MARK_OVERSAMPLING: Final = (
+    4  # marks are drawn so many times larger, then reduced: lines of Pillow's own have jagged edges
+)
 _NO_CHARACTER: Final = "\uffff"  # shows what the font shows for what it lacks
 
 
 @lru_cache(maxsize=16)
-def _font(size: int) -> ImageFont.FreeTypeFont:
+def _load_font(size: int) -> ImageFont.FreeTypeFont:
     font = ImageFont.load_default(size)
     if not isinstance(font, ImageFont.FreeTypeFont):
         raise MissingExtraError("Pillow with FreeType", "serve", "streamd show")
@@ -59,56 +61,56 @@ def _font(size: int) -> ImageFont.FreeTypeFont:
 
 
 @lru_cache(maxsize=4096)
-def _has(character: str) -> bool:
-    font = _font(20)
+def _is_in_font(character: str) -> bool:
+    font = _load_font(20)
     glyph, lacking = font.getmask(character), font.getmask(_NO_CHARACTER)
     return character.isprintable() and (glyph.size, bytes(glyph)) != (lacking.size, bytes(lacking))
 
 
-def _spelt(character: str) -> Iterator[tuple[str, str]]:
+def _spell_character(character: str) -> Iterator[tuple[str, str]]:
     """A character as letters that the font has, each with its marks."""
-    if _has(character):
+    if _is_in_font(character):
         yield character, ""
         return
     parts = unicodedata.normalize("NFD", character)
-    if _has(parts[0]) and all(mark in _MARKS for mark in parts[1:]):
+    if _is_in_font(parts[0]) and all(mark in _MARKS for mark in parts[1:]):
         yield parts[0], parts[1:]
         return
-    for letter in _SPELT.get(character) or character.encode("unicode_escape").decode():
+    for letter in _SPELLINGS.get(character) or character.encode("unicode_escape").decode():
         yield letter, ""
 
 
 @lru_cache(maxsize=4096)
-def _letters(text: str) -> tuple[tuple[str, str], ...]:
-    return tuple(pair for character in unicodedata.normalize("NFC", text) for pair in _spelt(character))
+def _split_letters(text: str) -> tuple[tuple[str, str], ...]:
+    return tuple(pair for character in unicodedata.normalize("NFC", text) for pair in _spell_character(character))
 
 
-def width(text: str, size: int) -> float:
+def measure_width(text: str, size: int) -> float:
     """How wide `text` is, in pixels."""
-    return _font(size).getlength("".join(letter for letter, _ in _letters(text)))
+    return _load_font(size).getlength("".join(letter for letter, _ in _split_letters(text)))
 
 
-def shortened(text: str, size: int, room: float, *, middle: bool = False) -> str:
+def shorten_text(text: str, size: int, max_width: float, *, middle: bool = False) -> str:
     """`text` in at most `room` pixels, with `…` for what is left out: the end, or the middle."""
-    if width(text, size) <= room:
+    if measure_width(text, size) <= max_width:
         return text
-    wide = partial(_cut_width, text, size, middle=middle)
-    return _cut(text, max(0, bisect_right(range(len(text)), room, key=wide) - 1), middle=middle)
+    wide = partial(_measure_cut_width, text, size, middle=middle)
+    return _cut_text(text, max(0, bisect_right(range(len(text)), max_width, key=wide) - 1), middle=middle)
 
 
-def _cut_width(text: str, size: int, kept: int, *, middle: bool) -> float:
-    return width(_cut(text, kept, middle=middle), size)
+def _measure_cut_width(text: str, size: int, kept: int, *, middle: bool) -> float:
+    return measure_width(_cut_text(text, kept, middle=middle), size)
 
 
-def _cut(text: str, kept: int, *, middle: bool) -> str:
+def _cut_text(text: str, kept: int, *, middle: bool) -> str:
     """`kept` characters of it; of a file's name the end tells most, so that gets the larger half."""
     head = kept // 2 if middle else kept
     return f"{text[:head]}…{text[len(text) - (kept - head) :]}"
 
 
-def write(image: Image.Image, at: tuple[float, float], text: str, size: int, colour: Colour) -> None:
+def draw_text(image: Image.Image, at: tuple[float, float], text: str, size: int, colour: Colour) -> None:
     """Writes `text` onto an RGB image, its upper left corner at `at`."""
-    letters, font = _letters(text), _font(size)
+    letters, font = _split_letters(text), _load_font(size)
     plain = "".join(letter for letter, _ in letters)
     pen = ImageDraw.Draw(image)
     pen.text(at, plain, font=font, fill=colour)
@@ -117,15 +119,18 @@ def write(image: Image.Image, at: tuple[float, float], text: str, size: int, col
             left, top, right, bottom = font.getbbox(letter)
             x = font.getlength(plain[:place]) + (left + right - _MARK_WIDTH * size) / 2
             y = bottom if mark in _BELOW else top - (_MARK_GAP + _MARK_HEIGHT) * size
-            pen.bitmap((round(at[0] + x), round(at[1] + y)), _drawn(mark, size), fill=colour)
+            pen.bitmap((round(at[0] + x), round(at[1] + y)), _draw_mark(mark, size), fill=colour)
 
 
 @lru_cache(maxsize=256)
-def _drawn(mark: str, size: int) -> Image.Image:
+def _draw_mark(mark: str, size: int) -> Image.Image:
     wide, high = round(_MARK_WIDTH * size), round(_MARK_HEIGHT * size) + 1
-    mask = Image.new("L", (wide * _FINE, high * _FINE))
+    mask = Image.new("L", (wide * _MARK_OVERSAMPLING, high * _MARK_OVERSAMPLING))
     pen = ImageDraw.Draw(mask)
     for stroke in _MARKS[mark]:
-        points = [(x * _MARK_WIDTH * size * _FINE, y * _MARK_HEIGHT * size * _FINE) for x, y in stroke]
-        pen.line(points, fill=255, width=max(_FINE, round(size * _FINE / 11)), joint="curve")
-    return mask.reduce(_FINE)
+        points = [
+            (x * _MARK_WIDTH * size * _MARK_OVERSAMPLING, y * _MARK_HEIGHT * size * _MARK_OVERSAMPLING)
+            for x, y in stroke
+        ]
+        pen.line(points, fill=255, width=max(_MARK_OVERSAMPLING, round(size * _MARK_OVERSAMPLING / 11)), joint="curve")
+    return mask.reduce(_MARK_OVERSAMPLING)

@@ -39,7 +39,7 @@ def status(
     from rich.console import Console  # noqa: PLC0415 - only when it is needed, not for --help
 
     from streamd import connect  # noqa: PLC0415 - as above
-    from streamd.cli.status.table import WIDTH_CHARS, status_table  # noqa: PLC0415 - as above
+    from streamd.cli.status.table import WIDTH_CHARS, build_status_table  # noqa: PLC0415 - as above
 
     with connect(endpoint, timeout=LOOK_TIMEOUT_S) as client:
         if url:
@@ -53,5 +53,5 @@ def status(
     else:
         console = Console(highlight=False)
         console.width = max(WIDTH_CHARS, console.width)
-        console.print(status_table(now))
+        console.print(build_status_table(now))
     raise typer.Exit(1 if now.all_troubles else 0)

@@ -30,33 +30,39 @@ WIDTH_CHARS: Final = 80  # numbers would be cut in less
 _POORLY_SHARED: Final = 1.5  # decodes a batch: from here on half of the decoding is done for nothing
 _BAR_CHARS: Final = 8
 _EXACT_BELOW: Final = 10  # slower rates than this show a decimal
-DOING_COLOURS: Final[dict[SessionState, str]] = {
+STATE_COLOURS: Final[dict[SessionState, str]] = {
     "gathering": "yellow", "waiting": "yellow", "reading": "green", "resting": "dim", "finished": "dim",
 }  # fmt: skip
 
 
-def status_table(status: DaemonStatus) -> RenderableType:
+def build_status_table(status: DaemonStatus) -> RenderableType:
     """Everything, from what is wrong, and the daemon, down to what could be better."""
-    parts: list[RenderableType] = [*troubles(status), *daemon_lines(status), Text(), _streams(status.streams), Text()]
-    parts.append(_trainers(status.sessions) if status.sessions else Text("no trainers", style="dim"))
-    for remarks in (list(_timings(status.sessions)), list(_advice(status))):
+    parts: list[RenderableType] = [
+        *format_troubles(status),
+        *format_daemon(status),
+        Text(),
+        _build_streams_table(status.streams),
+        Text(),
+    ]
+    parts.append(_build_trainers_table(status.sessions) if status.sessions else Text("no trainers", style="dim"))
+    for remarks in (list(_format_timings(status.sessions)), list(_format_advice(status))):
         parts += [Text(), *remarks] if remarks else []
     return Group(*parts)
 
 
-def troubles(status: DaemonStatus) -> Iterator[Text]:
+def format_troubles(status: DaemonStatus) -> Iterator[Text]:
     """What is wrong and what to do, a line each."""
     for trouble in status.all_troubles:
         yield Text(f"trouble: {escape_unprintable(trouble)}", style="bold red", overflow="fold")
 
 
-def daemon_lines(status: DaemonStatus) -> Iterator[Text]:
+def format_daemon(status: DaemonStatus) -> Iterator[Text]:
     """Which daemon it is; its workers and its memory."""
     yield Text.assemble((f"streamd {status.version}", "bold"), f" at {status.endpoint}", overflow="fold")
     share = status.memory_used_bytes / status.memory_bytes if status.memory_bytes else 0.0
     replaced = f", {status.worker_deaths:,} replaced" if status.worker_deaths else ""
     yield Text(
-        f"pid {status.pid}, up {span(status.uptime_s)}; {format_count(status.workers, 'worker')} "
+        f"pid {status.pid}, up {format_time_span(status.uptime_s)}; {format_count(status.workers, 'worker')} "
         f"{status.busy_fraction:.0%} "
         f"busy{replaced}; memory {format_bytes(status.memory_used_bytes)} of {format_bytes(status.memory_bytes)} "
         f"({share:.0%})"
@@ -65,7 +71,7 @@ def daemon_lines(status: DaemonStatus) -> Iterator[Text]:
         yield Text(f"{format_bytes(status.held_over_bytes)} of it held by trainers of subscriptions that have ended")
 
 
-def table_of(*headings: str) -> Table:
+def build_table(*headings: str) -> Table:
     """Columns of text; of numbers, which are never broken, where the heading begins with `>`."""
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
     for heading in headings:
@@ -77,8 +83,8 @@ def table_of(*headings: str) -> Table:
     return table
 
 
-def _streams(streams: tuple[StreamStatus, ...]) -> Table:
-    table = table_of(
+def _build_streams_table(streams: tuple[StreamStatus, ...]) -> Table:
+    table = build_table(
         "\nstream", ">\nsamples", ">\nbatches", ">\ntrainers", ">decoded\nbatch/s", ">sent\nsample/s",
         ">decodes\na batch", ">\nbad", "\nreceipts",
     )  # fmt: skip
@@ -88,16 +94,16 @@ def _streams(streams: tuple[StreamStatus, ...]) -> Table:
             f"{stream.samples:,}",
             f"{stream.batches:,}",
             str(stream.sessions),
-            rate(stream.decoded_per_s),
-            rate(stream.samples_per_s),
-            shared(stream.decodes_per_batch),
+            format_rate(stream.decoded_per_s),
+            format_rate(stream.samples_per_s),
+            format_decodes_per_batch(stream.decodes_per_batch),
             Text(f"{stream.bad:,}", style="yellow" if stream.bad else ""),
-            receipts(stream),
+            format_receipts(stream),
         )
     return table
 
 
-def shared(decodes: float | None) -> Text:
+def format_decodes_per_batch(decodes: float | None) -> Text:
     """Decodes a batch, coloured by how many of them were for nothing."""
     if decodes is None:
         return Text("-", style="dim")
@@ -105,7 +111,7 @@ def shared(decodes: float | None) -> Text:
     return Text(f"{decodes:.2f}", style=colour)
 
 
-def receipts(stream: StreamStatus) -> Text:
+def format_receipts(stream: StreamStatus) -> Text:
     """How many there were, those that do not add up by themselves."""
     said = Text(f"{stream.receipts_ok} ok")
     if stream.receipts_bad:
@@ -113,8 +119,8 @@ def receipts(stream: StreamStatus) -> Text:
     return said
 
 
-def _trainers(sessions: tuple[SessionStatus, ...]) -> Table:
-    table = table_of("trainer", "rank", ">epoch", ">step", "", ">samples/s", "doing", ">held")
+def _build_trainers_table(sessions: tuple[SessionStatus, ...]) -> Table:
+    table = build_table("trainer", "rank", ">epoch", ">step", "", ">samples/s", "doing", ">held")
     for each in sort_sessions(sessions):
         epoch, step = find_reached_step(each)
         table.add_row(
@@ -123,14 +129,14 @@ def _trainers(sessions: tuple[SessionStatus, ...]) -> Table:
             str(epoch),
             f"{step:,}/{each.steps:,}",
             ProgressBar(total=max(1, each.steps), completed=step, width=_BAR_CHARS),
-            rate(each.samples_per_s),
-            Text(STATE_WORDS[each.doing], style=DOING_COLOURS[each.doing]),
+            format_rate(each.samples_per_s),
+            Text(STATE_WORDS[each.doing], style=STATE_COLOURS[each.doing]),
             f"{each.held}/{each.credit}",
         )
     return table
 
 
-def _timings(sessions: tuple[SessionStatus, ...]) -> Iterator[Text]:
+def _format_timings(sessions: tuple[SessionStatus, ...]) -> Iterator[Text]:
     """Where the time of each trainer's last epoch went."""
     for each in sort_sessions(sessions):
         if each.last_epoch is not None:
@@ -139,7 +145,7 @@ def _timings(sessions: tuple[SessionStatus, ...]) -> Iterator[Text]:
             yield Text.assemble((whose, colour), each.last_epoch.summary_text)
 
 
-def _advice(status: DaemonStatus) -> Iterator[Text]:
+def _format_advice(status: DaemonStatus) -> Iterator[Text]:
     for stream in status.streams:
         if stream.remedy:
             yield Text.assemble((f"stream {stream.name!r}: ", "yellow"), stream.remedy)
@@ -147,12 +153,12 @@ def _advice(status: DaemonStatus) -> Iterator[Text]:
             yield Text.assemble((f"stream {stream.name!r}: ", "yellow"), escape_unprintable(stream.poorly_mixed))
 
 
-def rate(per_s: float) -> str:
+def format_rate(per_s: float) -> str:
     """A rate in as many digits as tell something."""
     return f"{per_s:.1f}" if 0 < per_s < _EXACT_BELOW else f"{per_s:,.0f}"
 
 
-def span(seconds: float, units: int = 2) -> str:
+def format_time_span(seconds: float, units: int = 2) -> str:
     """How long, in the largest units, two of them: `42 s`, `12 min 3 s`, `3 h 12 min`, `5 d 2 h`."""
     left = int(seconds)
     parts: list[str] = []

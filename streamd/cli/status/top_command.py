@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
     from streamd.core.activity import DaemonActivity, UnreachableDaemon
 
-_LEAST_S: Final = 0.1  # between two looks: figures of less are noise
+_MIN_INTERVAL_S: Final = 0.1  # between two looks: figures of less are noise
 _FRAMES_WITHOUT_TERMINAL: Final = 2  # of which the second is shown: rates are those between two looks
 
 
-def _seconds(text: str) -> float:
+def _parse_interval(text: str) -> float:
     """What `--every` says. Raises typer.BadParameter."""
     from streamd.config.units import parse_seconds  # noqa: PLC0415 - Pydantic only when it is needed, not for --help
 
@@ -29,8 +29,8 @@ def _seconds(text: str) -> float:
         seconds = parse_seconds(text)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    if seconds < _LEAST_S:
-        raise typer.BadParameter(f"found {text}: at least {_LEAST_S:g}s, or there is nothing to tell")
+    if seconds < _MIN_INTERVAL_S:
+        raise typer.BadParameter(f"found {text}: at least {_MIN_INTERVAL_S:g}s, or there is nothing to tell")
     return seconds
 
 
@@ -57,52 +57,52 @@ def top(
     from streamd import connect  # noqa: PLC0415 - as above
     from streamd.core.activity import StatusSnapshot, watch_activity  # noqa: PLC0415 - as above
 
-    seconds = _seconds(every)
+    seconds = _parse_interval(every)
     console = Console(highlight=False)
     with connect(endpoint, timeout=LOOK_TIMEOUT_S) as client:
         seen = watch_activity(
-            lambda: StatusSnapshot(client.status(), client.stats()), deadlines(seconds), time.monotonic
+            lambda: StatusSnapshot(client.status(), client.stats()), create_interval_wait(seconds), time.monotonic
         )
         if sys.stdout.isatty():
-            show(seen, console)
+            show_live(seen, console)
         else:
-            print_one(seen, console)
+            print_one_frame(seen, console)
 
 
-def show(seen: Iterator[DaemonActivity | UnreachableDaemon], console: Console) -> None:
+def show_live(activities: Iterator[DaemonActivity | UnreachableDaemon], console: Console) -> None:
     """Draws one over the other until Ctrl-C, which is how it is meant to end."""
     from rich.live import Live  # noqa: PLC0415 - only when it is needed, not for --help
 
-    from streamd.cli.status.top_table import fitted, top_table  # noqa: PLC0415 - as above
+    from streamd.cli.status.top_table import build_top_frame, fit_to_window  # noqa: PLC0415 - as above
 
     try:
         with Live(console=console, screen=True, auto_refresh=False) as live:
-            for each in seen:
-                live.update(fitted(top_table(each), console), refresh=True)
+            for each in activities:
+                live.update(fit_to_window(build_top_frame(each), console), refresh=True)
     except KeyboardInterrupt:
         return
 
 
-def print_one(seen: Iterator[DaemonActivity | UnreachableDaemon], console: Console) -> None:
+def print_one_frame(activities: Iterator[DaemonActivity | UnreachableDaemon], console: Console) -> None:
     """The first frame that has rates of its own."""
     from streamd.cli.status.table import WIDTH_CHARS  # noqa: PLC0415 - only when it is needed, not for --help
-    from streamd.cli.status.top_table import top_table  # noqa: PLC0415 - as above
+    from streamd.cli.status.top_table import build_top_frame  # noqa: PLC0415 - as above
 
     console.width = max(WIDTH_CHARS, console.width)
-    *_, last = islice(seen, _FRAMES_WITHOUT_TERMINAL)
-    console.print(top_table(last))
+    *_, last = islice(activities, _FRAMES_WITHOUT_TERMINAL)
+    console.print(build_top_frame(last))
 
 
-def deadlines(
+def create_interval_wait(
     every_s: float, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
 ) -> Callable[[], None]:
     """Waits for the next deadline, each `every_s` after the one before; those that were missed are left out."""
     due_s = clock()
 
-    def wait() -> None:
+    def wait_until_due() -> None:
         nonlocal due_s
         now_s = clock()
         due_s = max(due_s + every_s, now_s)
         sleep(due_s - now_s)
 
-    return wait
+    return wait_until_due

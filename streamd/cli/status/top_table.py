@@ -15,14 +15,14 @@ from rich.table import Table
 from rich.text import Text
 
 from streamd.cli.status.table import (
-    DOING_COLOURS,
-    daemon_lines,
-    rate,
-    receipts,
-    shared,
-    span,
-    table_of,
-    troubles,
+    STATE_COLOURS,
+    build_table,
+    format_daemon,
+    format_decodes_per_batch,
+    format_rate,
+    format_receipts,
+    format_time_span,
+    format_troubles,
 )
 from streamd.config.units import format_bytes
 from streamd.core.activity import (
@@ -40,11 +40,11 @@ from streamd.core.text import format_count
 from streamd.limits import POORLY_MIXED
 
 _BAR_CHARS: Final = 8
-_WORDS: Final[dict[SessionState, str]] = {
+_STATE_VERBS: Final[dict[SessionState, str]] = {
     "gathering": "gathers", "waiting": "waits", "reading": "reads", "resting": "rests", "finished": "finished",
 }  # fmt: skip
-_TRAINERS: Final = 6  # where on the way they are: here batches should wait
-_VERDICTS: Final[dict[EpochBottleneck, str]] = {
+_TRAINERS_POSITION: Final = 6  # where on the way they are: here batches should wait
+_EPOCH_LIMIT_NAMES: Final[dict[EpochBottleneck, str]] = {
     "disk": "disk",
     "decode": "decode",
     "transport": "transport",
@@ -53,32 +53,41 @@ _VERDICTS: Final[dict[EpochBottleneck, str]] = {
 
 
 # Where on the way a limit is marked, at a stage or an arrow of it.
-_AT: Final[dict[Bottleneck, int]] = {
+_BOTTLENECK_POSITIONS: Final[dict[Bottleneck, int]] = {
     "disk": 0,
     "decode": 2,
     "memory": 4,
     "transport": 5,
-    "none": _TRAINERS,
+    "none": _TRAINERS_POSITION,
     "pending": 2,
 }
 
 
-def top_table(seen: DaemonActivity | UnreachableDaemon) -> RenderableType:
+def build_top_frame(activity: DaemonActivity | UnreachableDaemon) -> RenderableType:
     """One frame; of a daemon that is away the last one, with a word about it."""
-    now = seen.last if isinstance(seen, UnreachableDaemon) else seen
+    now = activity.last if isinstance(activity, UnreachableDaemon) else activity
     parts: list[RenderableType] = (
-        list(_away(seen)) if isinstance(seen, UnreachableDaemon) else list(troubles(now.status))
+        list(_format_unreachable(activity))
+        if isinstance(activity, UnreachableDaemon)
+        else list(format_troubles(now.status))
     )
-    parts += [*daemon_lines(now.status), Text(), *_way(now), Text(), _streams(now.streams), Text()]
-    parts.append(_trainers(now.trainers) if now.trainers else Text("no trainers", style="dim"))
+    parts += [
+        *format_daemon(now.status),
+        Text(),
+        *_build_data_path(now),
+        Text(),
+        _build_streams_table(now.streams),
+        Text(),
+    ]
+    parts.append(_build_trainers_table(now.trainers) if now.trainers else Text("no trainers", style="dim"))
     return Group(*parts)
 
 
-def _away(seen: UnreachableDaemon) -> Iterator[Text]:
-    yield Text(f"away for {span(seen.seconds)}: no answer; shown is what was seen last", style="bold red")
+def _format_unreachable(daemon: UnreachableDaemon) -> Iterator[Text]:
+    yield Text(f"away for {format_time_span(daemon.seconds)}: no answer; shown is what was seen last", style="bold red")
 
 
-def fitted(frame: RenderableType, console: Console) -> RenderableType:
+def fit_to_window(frame: RenderableType, console: Console) -> RenderableType:
     """As much of a frame as the window has lines for, and in the last of them how much there is below."""
     lines = console.render_lines(frame, pad=False)
     if len(lines) <= console.height:
@@ -91,27 +100,27 @@ def fitted(frame: RenderableType, console: Console) -> RenderableType:
 # --- the way of the data
 
 
-def _way(now: DaemonActivity) -> Iterator[RenderableType]:
+def _build_data_path(now: DaemonActivity) -> Iterator[RenderableType]:
     """Its stages from left to right with the arrows between, the one where it waits marked, and a sentence."""
     waits_at, words = None, "looking where batches wait"
     if now.flow is not None:
-        waits_at, words = _AT.get(now.flow.bottleneck), BOTTLENECK_WORDS[now.flow.bottleneck]
+        waits_at, words = _BOTTLENECK_POSITIONS.get(now.flow.bottleneck), BOTTLENECK_WORDS[now.flow.bottleneck]
     way = Table.grid(padding=(0, 1), pad_edge=False)
-    cells = _stages(now, now.flow)
+    cells = _build_stage_cells(now, now.flow)
     for number, rows in enumerate(zip(*cells, strict=True)):
-        way.add_row(*(Text(each, style=_style(number, at, waits_at)) for at, each in enumerate(rows)))
+        way.add_row(*(Text(each, style=_choose_style(number, at, waits_at)) for at, each in enumerate(rows)))
     yield way
-    yield Text(words, style="dim" if waits_at is None else "green" if waits_at == _TRAINERS else "yellow")
+    yield Text(words, style="dim" if waits_at is None else "green" if waits_at == _TRAINERS_POSITION else "yellow")
 
 
-def _style(row: int, at: int, waits_at: int | None) -> str:
-    marked = "bold reverse green" if at == _TRAINERS else "bold reverse yellow"
+def _choose_style(row: int, at: int, waits_at: int | None) -> str:
+    marked = "bold reverse green" if at == _TRAINERS_POSITION else "bold reverse yellow"
     if row == 0:
         return marked if at == waits_at else "bold"
     return ""
 
 
-def _stages(now: DaemonActivity, flow: DataFlow | None) -> list[tuple[str, str, str]]:
+def _build_stage_cells(now: DaemonActivity, flow: DataFlow | None) -> list[tuple[str, str, str]]:
     """Name and figures of each stage, an arrow between each two."""
     status, arrow = now.status, ("──▶", "", "")
     sent = sum(each.samples_per_s for each in now.streams)
@@ -123,44 +132,44 @@ def _stages(now: DaemonActivity, flow: DataFlow | None) -> list[tuple[str, str, 
         arrow,
         (" slots ", format_count(flow.slots, "slot") if flow else "", format_bytes(status.memory_used_bytes)),
         arrow,
-        (" trainers ", f"{rate(sent)} samples/s", f"{waiting}{len(status.sessions)} {'wait' if flow else ''}"),
+        (" trainers ", f"{format_rate(sent)} samples/s", f"{waiting}{len(status.sessions)} {'wait' if flow else ''}"),
     ]
 
 
 # --- streams and trainers
 
 
-def _streams(streams: tuple[StreamPace, ...]) -> Table:
-    table = table_of(
+def _build_streams_table(streams: tuple[StreamPace, ...]) -> Table:
+    table = build_table(
         "\nstream", ">decoded\nbatch/s", ">sent\nsample/s", ">decodes\na batch", ">\nbad", ">shuffle\nscore",
         "\nreceipts",
     )  # fmt: skip
     for each in streams:
         table.add_row(
             Text(each.status.name, style="bold red" if each.status.stopped or each.status.failed else ""),
-            rate(each.decoded_per_s),
-            rate(each.samples_per_s),
-            shared(each.status.decodes_per_batch),
-            _bad(each),
-            _mixed(each.status.shuffle_score),
-            receipts(each.status),
+            format_rate(each.decoded_per_s),
+            format_rate(each.samples_per_s),
+            format_decodes_per_batch(each.status.decodes_per_batch),
+            _format_bad_samples(each),
+            _format_shuffle_score(each.status.shuffle_score),
+            format_receipts(each.status),
         )
     return table
 
 
-def _bad(stream: StreamPace) -> Text:
+def _format_bad_samples(stream: StreamPace) -> Text:
     more = f" +{stream.new_bad:,}" if stream.new_bad else ""
     return Text(f"{stream.status.bad:,}{more}", style="yellow" if stream.status.bad else "")
 
 
-def _mixed(score: float | None) -> Text:
+def _format_shuffle_score(score: float | None) -> Text:
     if score is None:
         return Text("-", style="dim")
     return Text(f"{score:.2f}", style="yellow" if score < POORLY_MIXED else "green")
 
 
-def _trainers(trainers: tuple[TrainerPace, ...]) -> Table:
-    table = table_of(
+def _build_trainers_table(trainers: tuple[TrainerPace, ...]) -> Table:
+    table = build_table(
         "\ntrainer",
         "\nrank",
         ">\nepoch",
@@ -174,11 +183,11 @@ def _trainers(trainers: tuple[TrainerPace, ...]) -> Table:
     )
     paces = {each.status.session: each for each in trainers}
     for status in sort_sessions(each.status for each in trainers):
-        table.add_row(*_trainer(paces[status.session]))
+        table.add_row(*_build_trainer_row(paces[status.session]))
     return table
 
 
-def _trainer(trainer: TrainerPace) -> tuple[RenderableType, ...]:
+def _build_trainer_row(trainer: TrainerPace) -> tuple[RenderableType, ...]:
     status = trainer.status
     epoch, step = find_reached_step(status)
     return (
@@ -186,16 +195,16 @@ def _trainer(trainer: TrainerPace) -> tuple[RenderableType, ...]:
         f"{status.rank}/{status.world}",
         f"{epoch}",
         ProgressBar(total=max(1, status.steps), completed=step, width=_BAR_CHARS),
-        "-" if trainer.left_s is None else span(trainer.left_s, units=1),
-        rate(trainer.samples_per_s),
+        "-" if trainer.left_s is None else format_time_span(trainer.left_s, units=1),
+        format_rate(trainer.samples_per_s),
         "-" if trainer.lag is None else f"{trainer.lag:,}",
         f"{status.held}/{status.credit}",
-        Text(_WORDS[status.doing], style=DOING_COLOURS[status.doing]),
-        _verdict(status.last_epoch.verdict if status.last_epoch else None),
+        Text(_STATE_VERBS[status.doing], style=STATE_COLOURS[status.doing]),
+        _format_epoch_limit(status.last_epoch.verdict if status.last_epoch else None),
     )
 
 
-def _verdict(verdict: EpochBottleneck | None) -> Text:
-    if verdict is None:
+def _format_epoch_limit(limit: EpochBottleneck | None) -> Text:
+    if limit is None:
         return Text("-", style="dim")
-    return Text(_VERDICTS[verdict], style="green" if verdict == "none" else "yellow")
+    return Text(_EPOCH_LIMIT_NAMES[limit], style="green" if limit == "none" else "yellow")

@@ -14,10 +14,10 @@ from typing import Final, Self, TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-_LINE_S: Final = 10.0
+_LINE_INTERVAL_S: Final = 10.0
 
 
-class Bar:
+class ListingBar:
     """For a terminal. A context: it leaves nothing on the screen."""
 
     def __init__(self, console: Console) -> None:
@@ -34,18 +34,18 @@ class Bar:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._progress.stop()
 
-    def listed(self, stream: str, files: int) -> None:
+    def update_listing(self, stream: str, files: int) -> None:
         """So many files of a stream have been listed."""
         self._progress.update(self._task, description=f"listing {stream}", completed=files)
 
 
-class Lines:
+class ListingLines:
     """For a log: a line every ten seconds, none for what is quicker. A context, as the bar is."""
 
     def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        self._say = say
+        self._write_line = say
         self._clock = clock
-        self._said_s = clock()
+        self._last_line_s = clock()
 
     def __enter__(self) -> Self:
         return self
@@ -53,29 +53,29 @@ class Lines:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         return
 
-    def listed(self, stream: str, files: int) -> None:
+    def update_listing(self, stream: str, files: int) -> None:
         """So many files of a stream have been listed."""
-        if self._due():
-            self._say(f"listing {stream}: {files:,} files so far")
+        if self._mark_if_due():
+            self._write_line(f"listing {stream}: {files:,} files so far")
 
-    def _due(self) -> bool:
+    def _mark_if_due(self) -> bool:
         """Whether it is time for a line."""
         now_s = self._clock()
-        if now_s < self._said_s + _LINE_S:
+        if now_s < self._last_line_s + _LINE_INTERVAL_S:
             return False
-        self._said_s = now_s
+        self._last_line_s = now_s
         return True
 
 
-BarOf = TypeVar("BarOf", bound=Bar)
-LinesOf = TypeVar("LinesOf", bound=Lines)
+BarOf = TypeVar("BarOf", bound=ListingBar)
+LinesOf = TypeVar("LinesOf", bound=ListingLines)
 
 
-def fitting(bar: type[BarOf], lines: type[LinesOf]) -> BarOf | LinesOf:
+def create_progress(bar: type[BarOf], lines: type[LinesOf]) -> BarOf | LinesOf:
     """What fits stderr."""
     console = Console(stderr=True)
-    return bar(console) if console.is_terminal else lines(_say)
+    return bar(console) if console.is_terminal else lines(_write_to_stderr)
 
 
-def _say(text: str) -> None:
+def _write_to_stderr(text: str) -> None:
     sys.stderr.write(f"{text}\n")

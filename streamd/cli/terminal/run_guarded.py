@@ -29,22 +29,22 @@ def run_guarded(program: str, app: typer.Typer) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):  # a name that its encoding lacks is escaped, and no failure
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        with _tidy_when_terminated():
+        with _interrupt_on_sigterm():
             app(prog_name=program)
     except StreamdError as error:
-        fail(program, str(error) + _lost_folder(error.__cause__), error.exit_status)
+        exit_with_error(program, str(error) + _format_lost_folder(error.__cause__), error.exit_status)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "streamd":
             raise
         missing = MissingExtraError(error.name, _EXTRAS[program], program)
-        fail(program, str(missing), missing.exit_status)
+        exit_with_error(program, str(missing), missing.exit_status)
     except OSError as error:  # a full disk, a folder without permission: the message has the file and the reason
-        fail(program, str(error) + _lost_folder(error), status=1)
+        exit_with_error(program, str(error) + _format_lost_folder(error), status=1)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 
 
-def _lost_folder(error: BaseException | None) -> str:
+def _format_lost_folder(error: BaseException | None) -> str:
     """A line more for what is not found because the working directory was removed: the system names it nowhere."""
     if isinstance(error, FileNotFoundError):
         try:
@@ -55,11 +55,11 @@ def _lost_folder(error: BaseException | None) -> str:
 
 
 @contextmanager
-def _tidy_when_terminated() -> Iterator[None]:
+def _interrupt_on_sigterm() -> Iterator[None]:
     """SIGTERM is a Ctrl-C with another exit status: what a command began is put away."""
     came = False
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
+    def handle_sigterm(number: int, frame: FrameType | None) -> None:
         nonlocal came
         came = True
         ctrl_c = signal.getsignal(signal.SIGINT)  # asyncio's own while it runs, which ends its tasks first
@@ -67,7 +67,7 @@ def _tidy_when_terminated() -> Iterator[None]:
             sys.exit(TERMINATED)
         ctrl_c(number, frame)
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = signal.signal(signal.SIGTERM, handle_sigterm)
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
@@ -78,19 +78,19 @@ def _tidy_when_terminated() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def fail(program: str, message: str, status: int) -> NoReturn:
+def exit_with_error(program: str, message: str, status: int) -> NoReturn:
     """Says `message` on stderr, one line for each mistake in it, and exits."""
-    say(program, message)
+    print_error(program, message)
     sys.exit(status)
 
 
-def say(program: str, message: str) -> None:
+def print_error(program: str, message: str) -> None:
     """Says `message` on stderr, one line for each mistake in it."""
     text = "\n".join(escape_unprintable(line.strip()) for line in message.splitlines() if line.strip())
     print(f"{program}: {text}", file=sys.stderr)  # noqa: T201 - this is the command's voice
 
 
-def fail_without_typer(program: str, extra: str) -> NoReturn:
+def exit_without_typer(program: str, extra: str) -> NoReturn:
     """Ends a command whose command-line library is not installed."""
     error = MissingExtraError("typer", extra, program)
-    fail(program, str(error), error.exit_status)
+    exit_with_error(program, str(error), error.exit_status)

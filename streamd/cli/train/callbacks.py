@@ -10,19 +10,19 @@ from streamd.core.spec import StreamSpec
 from streamd.errors import ConfigError, StreamdError
 from streamd.frameworks.keras import load_keras
 
-Make = Callable[[StreamSpec], Any]  # gives a keras.callbacks.Callback
+MakeCallback = Callable[[StreamSpec], Any]  # gives a keras.callbacks.Callback
 
 
-def load_callback(name: str) -> Make:
+def load_callback(name: str) -> MakeCallback:
     """What `module:name` names, the current directory being importable. Raises ConfigError.
 
     That is a class of callbacks, which is made without arguments, or a function of the StreamSpec that returns one.
     """
     found = load_function(name, "a callback", "mycallbacks:patience")
-    return lambda spec: _make(name, found, spec)
+    return lambda spec: _build_callback(name, found, spec)
 
 
-def _make(name: str, found: Callable[..., Any], spec: StreamSpec) -> Any:
+def _build_callback(name: str, found: Callable[..., Any], spec: StreamSpec) -> Any:
     kind = load_keras().callbacks.Callback
     is_class = isinstance(found, type) and issubclass(found, kind)
     try:

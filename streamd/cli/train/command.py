@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from streamd.cli.terminal.run_guarded import fail_without_typer, run_guarded
+from streamd.cli.terminal.run_guarded import exit_without_typer, run_guarded
 from streamd.core.receipt import Receipt
 
 PROGRAM = "streamd-train"
@@ -17,10 +17,10 @@ PROGRAM = "streamd-train"
 try:
     import typer
 except ModuleNotFoundError:
-    fail_without_typer(PROGRAM, "train")
+    exit_without_typer(PROGRAM, "train")
 
 
-class ClassWeight(StrEnum):
+class ClassWeightChoice(StrEnum):
     """What `--class-weight` takes."""
 
     BALANCED = "balanced"
@@ -109,7 +109,7 @@ def train(
         ),
     ] = False,
     class_weight: Annotated[
-        ClassWeight | None, typer.Option(help="Weigh each sample by how rare its class is; validation does not.")
+        ClassWeightChoice | None, typer.Option(help="Weigh each sample by how rare its class is; validation does not.")
     ] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Seeds the initial weights, for a repeatable run.")
@@ -130,9 +130,9 @@ def train(
     """See HELP."""
     from streamd import connect  # noqa: PLC0415 - brings ZeroMQ along, which --help does without
     from streamd.cli.train import run  # noqa: PLC0415 - as above
-    from streamd.cli.train.options import Job, check_folder  # noqa: PLC0415 - as above
+    from streamd.cli.train.options import TrainingOptions, check_folder_exists  # noqa: PLC0415 - as above
 
-    job = Job(
+    job = TrainingOptions(
         stream,
         epochs,
         save,
@@ -149,20 +149,20 @@ def train(
         class_weight=class_weight.value if class_weight else None,
     )
     if receipts:
-        check_folder(receipts)
+        check_folder_exists(receipts)
     with connect(endpoint, patience=patience) as client:
-        accounts = run.train(client, job, typer.echo)
+        accounts = run.train_model(client, job, typer.echo)
     if receipts:
         receipts.write_bytes(msgspec.json.encode(accounts))
-    raise typer.Exit(exit_status(accounts))
+    raise typer.Exit(compute_exit_status(accounts))
 
 
-def exit_status(receipts: list[Receipt]) -> int:
+def compute_exit_status(receipts: list[Receipt]) -> int:
     """0 when every epoch was delivered exactly once."""
     return 0 if all(receipt.ok for receipt in receipts) else 1
 
 
-def settle_keras() -> None:
+def set_keras_environment() -> None:
     """Set before Keras is imported, which a module of the user's may be the first to do; unless the user did."""
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors only: its notes bury the progress bar
@@ -170,7 +170,7 @@ def settle_keras() -> None:
 
 
 def main() -> None:
-    settle_keras()
+    set_keras_environment()
     run_guarded(PROGRAM, app)
 
 

@@ -10,18 +10,20 @@ from streamd.frameworks.keras import load_keras
 from streamd.frameworks.lazy_import import import_library
 
 # (loss, metric) by the type of the label; a label of several values has one of them for each.
-_LEARNED: Final = {
+_LOSSES_AND_METRICS: Final = {
     "category": ("sparse_categorical_crossentropy", "accuracy"),
     "tags": ("binary_crossentropy", "binary_accuracy"),
     "float": ("mse", "mae"),
     "int": ("mse", "mae"),
 }
-_AROUND_OTHERS: Final = frozenset({"Optimizer", "LossScaleOptimizer", "MultiOptimizer"})  # these are made of others
+_WRAPPING_OPTIMIZERS: Final = frozenset(
+    {"Optimizer", "LossScaleOptimizer", "MultiOptimizer"}
+)  # these are made of others
 
 
-def compile_for(model: Any, label: LabelSpec, optimizer: Any = "adam") -> None:
+def compile_model(model: Any, label: LabelSpec, optimizer: Any = "adam") -> None:
     """Compiles a model with the loss for a label. The metrics heed weights, which masked samples need."""
-    loss, metric = _LEARNED[label.type]
+    loss, metric = _LOSSES_AND_METRICS[label.type]
     model.compile(optimizer, loss, weighted_metrics=[metric])
 
 
@@ -32,7 +34,7 @@ def choose_optimizer(name: str | None, learning_rate: float | None) -> Any:
     known = {
         each.lower(): value
         for each, value in found.items()
-        if isinstance(value, type) and issubclass(value, kind) and each not in _AROUND_OTHERS
+        if isinstance(value, type) and issubclass(value, kind) and each not in _WRAPPING_OPTIMIZERS
     }
     wanted = (name or "adam").lower()
     if wanted not in known:
@@ -41,7 +43,7 @@ def choose_optimizer(name: str | None, learning_rate: float | None) -> Any:
     return known[wanted]() if learning_rate is None else known[wanted](learning_rate=learning_rate)
 
 
-def mix_precision() -> str:
+def set_mixed_precision() -> str:
     """Has models that are built from here on compute with 16 bits and keep their weights in 32; returns the policy.
 
     float16 on a GPU, which every one is fast with, and where Keras scales the loss for its narrow range; bfloat16 where

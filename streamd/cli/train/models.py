@@ -11,56 +11,56 @@ from streamd.core.spec import LabelSpec, StreamSpec
 from streamd.errors import ConfigError, StreamdError
 from streamd.frameworks.keras import load_keras, normalization
 
-Build = Callable[[StreamSpec], Any]  # gives a keras.Model, compiled or not
+BuildModel = Callable[[StreamSpec], Any]  # gives a keras.Model, compiled or not
 
 SMALLEST_MAP = 8  # the convolutions halve the map down to this side: a place on it is still a place in the picture
 LARGE_SIDE = 96  # from here on the first convolution steps by four, or it alone would cost more than all others
-WIDTHS = (24, 36, 48, 64)
-_EXACT = "float32"  # of the outputs: with mixed precision, what is before them has 16 bits
+LAYER_WIDTHS = (24, 36, 48, 64)
+_OUTPUT_TYPE = "float32"  # of the outputs: with mixed precision, what is before them has 16 bits
 
 
-def builder(label: LabelSpec, model: str | None) -> Build:
+def choose_builder(label: LabelSpec, model: str | None) -> BuildModel:
     """What builds the network: the user's `module:function`, or the built-in one for `label`. Raises ConfigError."""
     if model is not None:
         return load_builder(model)
     if label.type in {"category", "tags"}:
-        return lambda spec: classification(spec, label)
-    return lambda spec: regression(spec, label)
+        return lambda spec: build_classifier(spec, label)
+    return lambda spec: build_regressor(spec, label)
 
 
-def regression(spec: StreamSpec, label: LabelSpec) -> Any:
+def build_regressor(spec: StreamSpec, label: LabelSpec) -> Any:
     """A network that says a number, or `label.width` of them. The map is flattened: where a thing is matters."""
     layers = load_keras().layers
-    images, features = _convolutions(spec)
+    images, features = _build_convolutions(spec)
     features = layers.Flatten()(features)
     features = layers.Dense(64, activation="relu")(features)
-    outputs = layers.Dense(label.width or 1, dtype=_EXACT)(features)
+    outputs = layers.Dense(label.width or 1, dtype=_OUTPUT_TYPE)(features)
     if label.mean is not None and label.std:
         # The layers before it work in units of std.
-        outputs = layers.Rescaling(label.std, offset=label.mean, dtype=_EXACT)(outputs)
-    return load_keras().Model(images, outputs, name=_name(label))
+        outputs = layers.Rescaling(label.std, offset=label.mean, dtype=_OUTPUT_TYPE)(outputs)
+    return load_keras().Model(images, outputs, name=_build_model_name(label))
 
 
-def classification(spec: StreamSpec, label: LabelSpec) -> Any:
+def build_classifier(spec: StreamSpec, label: LabelSpec) -> Any:
     """A network that says the probability of each class: of one class in all, or of each tag by itself.
 
     The map is averaged: where a thing is does not matter.
     """
     layers = load_keras().layers
-    images, features = _convolutions(spec)
+    images, features = _build_convolutions(spec)
     features = layers.GlobalAveragePooling2D()(features)
     features = layers.Dense(64, activation="relu")(features)
     activation = "sigmoid" if label.type == "tags" else "softmax"
-    outputs = layers.Dense(len(label.classes), activation=activation, dtype=_EXACT)(features)
-    return load_keras().Model(images, outputs, name=_name(label))
+    outputs = layers.Dense(len(label.classes), activation=activation, dtype=_OUTPUT_TYPE)(features)
+    return load_keras().Model(images, outputs, name=_build_model_name(label))
 
 
-def _name(label: LabelSpec) -> str:
+def _build_model_name(label: LabelSpec) -> str:
     """Keras makes scopes of names, and a scope takes no other characters."""
     return "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in f"streamd_{label.name}")
 
 
-def _convolutions(spec: StreamSpec) -> tuple[Any, Any]:
+def _build_convolutions(spec: StreamSpec) -> tuple[Any, Any]:
     """The input, uint8, and what strided convolutions make of it: a map of about SMALLEST_MAP a side.
 
     `normalize: none` is taken as "up to the model", and these learn twice as well from -1 to 1 as from 0 to 255.
@@ -69,14 +69,14 @@ def _convolutions(spec: StreamSpec) -> tuple[Any, Any]:
     images = keras.Input(spec.image_shape, dtype="uint8", name="images")
     unscaled = spec.normalize == "none"
     features = normalization(replace(spec, normalize="minus_one_one") if unscaled else spec)(images)
-    for number, (side, stride) in enumerate(_strides(min(spec.image_shape[:2]))):
-        width = WIDTHS[min(number, len(WIDTHS) - 1)]
+    for number, (side, stride) in enumerate(_compute_strides(min(spec.image_shape[:2]))):
+        width = LAYER_WIDTHS[min(number, len(LAYER_WIDTHS) - 1)]
         kernel = 5 if side >= LARGE_SIDE else 3
         features = keras.layers.Conv2D(width, kernel, strides=stride, padding="same", activation="relu")(features)
     return images, features
 
 
-def _strides(side: int) -> list[tuple[int, int]]:
+def _compute_strides(side: int) -> list[tuple[int, int]]:
     """(side before, stride) of each convolution; the last keeps the size."""
     steps: list[tuple[int, int]] = []
     while side > SMALLEST_MAP:
@@ -86,13 +86,13 @@ def _strides(side: int) -> list[tuple[int, int]]:
     return [*steps, (side, 1)]
 
 
-def load_builder(name: str) -> Build:
+def load_builder(name: str) -> BuildModel:
     """The function that `module:function` names, the current directory being importable. Raises ConfigError."""
     function = load_function(name, "a model", "mymodel:build")
-    return lambda spec: _build(name, function, spec)
+    return lambda spec: _call_builder(name, function, spec)
 
 
-def _build(name: str, function: Callable[[StreamSpec], Any], spec: StreamSpec) -> Any:
+def _call_builder(name: str, function: Callable[[StreamSpec], Any], spec: StreamSpec) -> Any:
     try:
         model = function(spec)
     except StreamdError:

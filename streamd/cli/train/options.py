@@ -14,7 +14,7 @@ from streamd.frameworks.model_inputs import find_label
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class TrainingOptions:
     """What to train on what. `label` None means the only one, `model` None the built-in network for it.
 
     With `together` the training begins when so many trainers have subscribed to the stream. With `resume` it is saved
@@ -38,12 +38,12 @@ class Job:
     class_weight: Literal["balanced"] | None = None
 
     @property
-    def start(self) -> Start:
+    def stream_start(self) -> Start:
         """How the stream is subscribed to."""
         return {"together": self.together} if self.together else "begin"
 
     @property
-    def curves(self) -> Path:
+    def curves_path(self) -> Path:
         """Where the curves go: `model.curves.png` beside `model.keras`."""
         return self.save.with_suffix(".curves.png")
 
@@ -57,10 +57,10 @@ class Job:
         rate = self.learning_rate
         if rate is not None and not (rate > 0 and math.isfinite(rate)):
             raise ConfigError(f"a learning rate is a number above 0, such as 0.001, not {rate}")
-        check_folder(self.save)
+        check_folder_exists(self.save)
 
 
-def check_folder(path: Path) -> None:
+def check_folder_exists(path: Path) -> None:
     """Raises ConfigError unless the folder of `path` exists: better before hours of training than after."""
     if not path.parent.is_dir():
         raise ConfigError(f"{path} cannot be written: there is no folder {path.parent}")
@@ -69,7 +69,7 @@ def check_folder(path: Path) -> None:
 def choose_label(spec: StreamSpec, name: str | None) -> LabelSpec:
     """The label to learn: the one named, or the only one. Raises ConfigError."""
     if name is not None:
-        return _learnable(find_label(spec, name))
+        return _require_learnable(find_label(spec, name))
     learnable = [label for label in spec.labels.values() if label.type != "string"]
     if not learnable:
         what = "labels but text" if spec.labels else "labels"
@@ -80,13 +80,13 @@ def choose_label(spec: StreamSpec, name: str | None) -> LabelSpec:
     return learnable[0]
 
 
-def _learnable(label: LabelSpec) -> LabelSpec:
+def _require_learnable(label: LabelSpec) -> LabelSpec:
     if label.type == "string":
         raise ConfigError(f"label {label.name!r} is text, which cannot be learned: serve it as type category or tags")
     return label
 
 
-def check_alike(train: StreamSpec, validation: StreamSpec, label: LabelSpec) -> None:
+def check_streams_match(train: StreamSpec, validation: StreamSpec, label: LabelSpec) -> None:
     """Raises ConfigError unless a model for one stream can be judged by the other."""
     other = find_label(validation, label.name)
     if train.image_shape != validation.image_shape:

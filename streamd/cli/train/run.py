@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 from streamd.cli.train import report
 from streamd.cli.train.callbacks import load_callback
-from streamd.cli.train.compile import choose_optimizer, compile_for, mix_precision
-from streamd.cli.train.models import builder
-from streamd.cli.train.options import Job, check_alike, choose_label
-from streamd.cli.train.report import receipt_line, results_line, speed_line
+from streamd.cli.train.compile import choose_optimizer, compile_model, set_mixed_precision
+from streamd.cli.train.models import choose_builder
+from streamd.cli.train.options import TrainingOptions, check_streams_match, choose_label
+from streamd.cli.train.report import format_receipt, format_results, format_speed
 from streamd.client import Batch
 from streamd.client.client import Start
 from streamd.core import spec_file
@@ -26,7 +26,7 @@ from streamd.frameworks.keras import fit_data, load_keras
 from streamd.frameworks.model_inputs import FeedStream
 
 
-class TrainingStream(FeedStream, Protocol):
+class AccountedStream(FeedStream, Protocol):
     """A stream with its accounts; `wait_s` is the time spent in `next()` so far."""
 
     @property
@@ -37,19 +37,19 @@ class TrainingStream(FeedStream, Protocol):
     def wait_s(self) -> float: ...
 
 
-class Subscriber(Protocol):
+class TrainingClient(Protocol):
     """What a training needs of a client. Raises RefusedError, with a near name, for a stream that is not served."""
 
     def spec(self, name: str, /) -> StreamSpec: ...
     def subscribe(
         self, name: str, /, *, epochs: int | None, start: Start = "begin"
-    ) -> AbstractContextManager[TrainingStream]: ...
+    ) -> AbstractContextManager[AccountedStream]: ...
     def batch(self, stream: str, epoch: int, index: int, /) -> Batch: ...
     def names(self, stream: str, sample_ids: Iterable[int], /) -> list[str]: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Learner:
+class PreparedModel:
     """A compiled model, the label that it learns, and the user's callbacks."""
 
     model: Any
@@ -57,124 +57,146 @@ class Learner:
     callbacks: list[Any]
 
 
-def train(client: Subscriber, job: Job, say: Callable[[str], None]) -> list[Receipt]:
+def train_model(client: TrainingClient, options: TrainingOptions, print_line: Callable[[str], None]) -> list[Receipt]:
     """Trains, saves the model and its curves, and tells the account, line by line, to `say`.
 
     Returns the receipts of the training stream, then those of the validation. An epoch whose account does not add up
     ends the training; the model is not saved, and its receipt is the last. Raises ConfigError for what does not fit
     together, LossError, once the account is told, for a loss that is no number; then nothing is saved either.
     """
-    check(client, job)
-    learner = prepare(client.spec(job.stream), job, say)  # takes seconds, in which a subscription would hold memory
+    check_streams(client, options)
+    learner = prepare_model(
+        client.spec(options.stream), options, print_line
+    )  # takes seconds, in which a subscription would hold memory
     failure: ReceiptError | LossError | None = None
     results: list[str] = []
     with ExitStack() as stack:
-        stream = stack.enter_context(client.subscribe(job.stream, epochs=job.epochs, start=job.start))
-        held_out = stack.enter_context(client.subscribe(job.validation, epochs=None)) if job.validation else None
+        stream = stack.enter_context(
+            client.subscribe(options.stream, epochs=options.epochs, start=options.stream_start)
+        )
+        held_out = (
+            stack.enter_context(client.subscribe(options.validation, epochs=None)) if options.validation else None
+        )
         try:
-            results = _fit(learner, client, stream, held_out, job)
+            results = _fit_and_save(learner, client, stream, held_out, options)
         except (ReceiptError, LossError) as error:
             failure = error
     receipts = [*stream.receipts, *(held_out.receipts if held_out else [])]
     if failure:
-        say("")  # the progress bar has stopped within its line
-    for line in [*results, *(timing.summary_text for timing in stream.timings), *_receipt_lines(receipts, job)]:
-        say(line)
+        print_line("")  # the progress bar has stopped within its line
+    for line in [
+        *results,
+        *(timing.summary_text for timing in stream.timings),
+        *_format_receipt_lines(receipts, options),
+    ]:
+        print_line(line)
     if isinstance(failure, LossError) or (failure and all(receipt.ok for receipt in receipts)):
         raise failure
     if not failure:
-        say(
-            f"saved {job.save}, its curves {job.curves.name}, and {spec_file.spec_file_path(job.save).name} for "
+        print_line(
+            f"saved {options.save}, its curves {options.curves_path.name}, and "
+            f"{spec_file.spec_file_path(options.save).name} for "
             "streamd.load_image"
         )
     return receipts
 
 
-def check(client: Subscriber, job: Job) -> None:
+def check_streams(client: TrainingClient, options: TrainingOptions) -> None:
     """Raises ConfigError or RefusedError for what can be told without Keras, which takes long to load."""
-    spec = client.spec(job.stream)
-    label = choose_label(spec, job.label)
-    if job.validation:
-        check_alike(spec, client.spec(job.validation), label)
+    spec = client.spec(options.stream)
+    label = choose_label(spec, options.label)
+    if options.validation:
+        check_streams_match(spec, client.spec(options.validation), label)
 
 
-def prepare(spec: StreamSpec, job: Job, say: Callable[[str], None]) -> Learner:
+def prepare_model(spec: StreamSpec, options: TrainingOptions, print_line: Callable[[str], None]) -> PreparedModel:
     """What can be made before there is a subscription. Raises ConfigError, MissingExtraError."""
-    label = choose_label(spec, job.label)
-    build, make_callbacks = builder(label, job.model), [load_callback(name) for name in job.callbacks]
+    label = choose_label(spec, options.label)
+    build, make_callbacks = choose_builder(label, options.model), [load_callback(name) for name in options.callbacks]
     keras = load_keras()
-    report.load_figures()  # where it is missing, that is told now and not after hours
-    if job.mixed_precision:
-        say(f"precision: {mix_precision()}")
-    if job.seed is not None:
-        keras.utils.set_random_seed(job.seed)
+    report.load_matplotlib_figure()  # where it is missing, that is told now and not after hours
+    if options.mixed_precision:
+        print_line(f"precision: {set_mixed_precision()}")
+    if options.seed is not None:
+        keras.utils.set_random_seed(options.seed)
     model = build(spec)
-    _compile(model, label, job)
-    return Learner(model, label, [make(spec) for make in make_callbacks])
+    _compile_unless_done(model, label, options)
+    return PreparedModel(model, label, [make(spec) for make in make_callbacks])
 
 
-def _compile(model: Any, label: LabelSpec, job: Job) -> None:
-    asked = {"--optimizer": job.optimizer, "--learning-rate": job.learning_rate}
+def _compile_unless_done(model: Any, label: LabelSpec, options: TrainingOptions) -> None:
+    asked = {"--optimizer": options.optimizer, "--learning-rate": options.learning_rate}
     given = [option for option, value in asked.items() if value is not None]
     if not model.compiled:
-        compile_for(model, label, choose_optimizer(job.optimizer, job.learning_rate))
+        compile_model(model, label, choose_optimizer(options.optimizer, options.learning_rate))
     elif given:
         raise ConfigError(
-            f"{job.model} returns a model that is compiled already, with an optimizer of its own: leave out "
+            f"{options.model} returns a model that is compiled already, with an optimizer of its own: leave out "
             f"{' and '.join(given)}, or return the model uncompiled"
         )
 
 
-def _fit(
-    learner: Learner, client: Subscriber, stream: TrainingStream, held_out: TrainingStream | None, job: Job
+def _fit_and_save(
+    prepared: PreparedModel,
+    client: TrainingClient,
+    stream: AccountedStream,
+    held_out: AccountedStream | None,
+    options: TrainingOptions,
 ) -> list[str]:
     """Trains and saves; returns what there is to say of it."""
     began_s, waited_before_s = time.monotonic(), stream.wait_s
-    history = _run(learner, client, stream, held_out, job)
+    history = _fit_model(prepared, client, stream, held_out, options)
     elapsed_s = time.monotonic() - began_s
-    learner.model.save(job.save)
-    spec_file.write_spec(spec_file.spec_file_path(job.save), stream.spec)
-    report.draw(history, job.curves)
+    prepared.model.save(options.save)
+    spec_file.write_spec(spec_file.spec_file_path(options.save), stream.spec)
+    report.draw_curves(history, options.curves_path)
     samples = sum(receipt.samples for receipt in stream.receipts)
-    return [results_line(history), speed_line(samples, elapsed_s, stream.wait_s - waited_before_s)]
+    return [format_results(history), format_speed(samples, elapsed_s, stream.wait_s - waited_before_s)]
 
 
-def _run(
-    learner: Learner, client: Subscriber, stream: TrainingStream, held_out: TrainingStream | None, job: Job
+def _fit_model(
+    prepared: PreparedModel,
+    client: TrainingClient,
+    stream: AccountedStream,
+    held_out: AccountedStream | None,
+    options: TrainingOptions,
 ) -> dict[str, list[float]]:
     """The history that Keras returns: a number an epoch for the loss and each metric."""
-    name = learner.label.name
+    name = prepared.label.name
     validation = fit_data(held_out, targets=name) if held_out else None
-    data = fit_data(stream, targets=name, class_weight=job.class_weight)
-    callbacks = _callbacks(learner, client, stream, data, job)
+    data = fit_data(stream, targets=name, class_weight=options.class_weight)
+    callbacks = _build_callbacks(prepared, client, stream, data, options)
     try:
-        done = learner.model.fit(
-            data, validation_data=validation, epochs=job.epochs, callbacks=callbacks, verbose=_verbosity()
+        done = prepared.model.fit(
+            data, validation_data=validation, epochs=options.epochs, callbacks=callbacks, verbose=_choose_verbosity()
         )
     except (ValueError, TypeError) as error:  # what Keras raises for shapes and types that do not fit
-        if job.model is None:
+        if options.model is None:
             raise
         height, width, channels = stream.spec.image_shape
         raise ConfigError(
-            f"{job.model} cannot be trained on {job.stream!r}, whose images are uint8 (batch, {height}, {width}, "
-            f"{channels}) and whose label {name!r} is {learner.label.type}: {str(error).strip().splitlines()[0]}"
+            f"{options.model} cannot be trained on {options.stream!r}, whose images are uint8 (batch, {height}, "
+            f"{width}, "
+            f"{channels}) and whose label {name!r} is {prepared.label.type}: {str(error).strip().splitlines()[0]}"
         ) from error
     return dict(done.history)
 
 
-def _verbosity() -> int:
+def _choose_verbosity() -> int:
     """Keras's word for a progress bar; where there is no terminal, as in a journal, for a line an epoch."""
     return 1 if sys.stdout.isatty() else 2
 
 
-def _callbacks(learner: Learner, client: Subscriber, stream: TrainingStream, data: Any, job: Job) -> list[Any]:
+def _build_callbacks(
+    prepared: PreparedModel, client: TrainingClient, stream: AccountedStream, data: Any, options: TrainingOptions
+) -> list[Any]:
     """The user's own, and ours around them: the first sees a spoiled loss before anybody saves what it spoiled."""
     from streamd.cli.train.progress_bar import WaitBar  # noqa: PLC0415 - as above
     from streamd.frameworks.keras import NanGuard, ResumeCallback  # noqa: PLC0415 - imports Keras
 
-    resuming = [ResumeCallback(data, job.resume)] if job.resume else []
-    return [NanGuard(data, client, job.save.parent), *learner.callbacks, WaitBar(stream), *resuming]
+    resuming = [ResumeCallback(data, options.resume)] if options.resume else []
+    return [NanGuard(data, client, options.save.parent), *prepared.callbacks, WaitBar(stream), *resuming]
 
 
-def _receipt_lines(receipts: Iterable[Receipt], job: Job) -> list[str]:
-    return [("" if each.stream == job.stream else f"{each.stream} ") + receipt_line(each) for each in receipts]
+def _format_receipt_lines(receipts: Iterable[Receipt], options: TrainingOptions) -> list[str]:
+    return [("" if each.stream == options.stream else f"{each.stream} ") + format_receipt(each) for each in receipts]

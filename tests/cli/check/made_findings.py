@@ -5,9 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from streamd.cli.check.findings import BadSamples, EpochTime, Findings, Memory, Pictures, StreamFinding, Unreadable
+from streamd.cli.check.findings import (
+    BadSampleOutcome,
+    CheckFindings,
+    EpochTimeEstimate,
+    ImageSummary,
+    MemoryEstimate,
+    StreamFinding,
+    UnreadableFile,
+)
 from streamd.cli.check.labels import LabelFinding
-from streamd.cli.check.trainers_that_fit import Room
+from streamd.cli.check.trainers_that_fit import TrainerCapacity
 
 STREAM: Final = StreamFinding(
     samples=4824,
@@ -18,16 +26,16 @@ STREAM: Final = StreamFinding(
     bytes=3 << 20,
     root="/data/train",
     labels={"label": LabelFinding("category", {"cat": 2500, "dog": 2324}, 2500 / 2324)},
-    pictures=Pictures({"JPEG": 4812, "PNG": 12}, {"640x480": 4800, "20x10": 24}, 2, 24),
+    pictures=ImageSummary({"JPEG": 4812, "PNG": 12}, {"640x480": 4800, "20x10": 24}, 2, 24),
     unreadable=[],
     duplicates=[],
-    bad_samples=BadSamples("substitute", 0.01, None),
-    memory=Memory(1 << 20, 16 << 20, 5 << 20, Room(7, 29)),
-    epoch=EpochTime(8, 41.0, 12.0),
+    bad_samples=BadSampleOutcome("substitute", 0.01, None),
+    memory=MemoryEstimate(1 << 20, 16 << 20, 5 << 20, TrainerCapacity(7, 29)),
+    epoch=EpochTimeEstimate(8, 41.0, 12.0),
     shuffle_score=1.0,
     stored_score=0.03,
 )
-BROKEN: Final = Unreadable(3, "cat/broken.jpg", "a damaged JPEG", "verdict")
+BROKEN: Final = UnreadableFile(3, "cat/broken.jpg", "a damaged JPEG", "verdict")
 
 
 def stream(**changes: Any) -> StreamFinding:
@@ -35,6 +43,6 @@ def stream(**changes: Any) -> StreamFinding:
     return replace(STREAM, **changes)
 
 
-def findings(train: StreamFinding = STREAM, **changes: Any) -> Findings:
+def findings(train: StreamFinding = STREAM, **changes: Any) -> CheckFindings:
     """Findings of a stream `train` alone."""
-    return replace(Findings(memory_bytes=64 << 20, workers=8, streams={"train": train}), **changes)
+    return replace(CheckFindings(memory_bytes=64 << 20, workers=8, streams={"train": train}), **changes)

@@ -13,9 +13,9 @@ import numpy as np
 from daemons import stream_config, write_images
 from PIL import Image
 
-from streamd.cli.check.findings import Findings
-from streamd.cli.check.reader_messages import Told
-from streamd.cli.check.run import Wish, survey
+from streamd.cli.check.findings import CheckFindings
+from streamd.cli.check.reader_messages import StreamToRead
+from streamd.cli.check.run import CheckOptions, inspect_data
 from streamd.daemon.streams.served_stream import ServedStream
 
 CRASH: Final = b"this file crashes the decoder"
@@ -49,13 +49,13 @@ class Silence:
         self.expected = 0
         self.done = 0
 
-    def listed(self, stream: str, files: int) -> None:
+    def update_listing(self, stream: str, files: int) -> None:
         """Not of interest."""
 
-    def begins(self, files: int) -> None:
+    def start_reading(self, files: int) -> None:
         self.expected = files
 
-    def read(self, files: int) -> None:
+    def advance_reading(self, files: int) -> None:
         self.done += files
 
 
@@ -66,14 +66,14 @@ def config_of(place: Path, streams: dict[str, dict[str, object]], **keys: object
     return path
 
 
-def surveyed(place: Path, folder: Path, wish: Wish | None = None, **changes: object) -> Findings:
+def surveyed(place: Path, folder: Path, wish: CheckOptions | None = None, **changes: object) -> CheckFindings:
     """What is found in a stream `train` over a folder of classes."""
     config = config_of(place, {"train": stream_config(folder, **changes)})
-    return survey(config, wish or Wish(), Silence())
+    return inspect_data(config, wish or CheckOptions(), Silence())
 
 
-def told(stream: ServedStream) -> Told:
-    return Told(stream.spec, str(stream.manifest_path))
+def told(stream: ServedStream) -> StreamToRead:
+    return StreamToRead(stream.spec, str(stream.manifest_path))
 
 
 def animals(place: Path) -> Path:

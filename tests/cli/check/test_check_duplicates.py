@@ -6,24 +6,31 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streamd.cli.check.duplicates import Contents, Shared, alike, repeats, shared, twins
+from streamd.cli.check.duplicates import (
+    FileContents,
+    SharedFiles,
+    find_duplicate_groups,
+    find_repeated_samples,
+    find_shared_files,
+    group_identical_streams,
+)
 
 
-def contents(*files: tuple[int, int, int, int]) -> Contents:
+def contents(*files: tuple[int, int, int, int]) -> FileContents:
     """Files as (sample id, size, first half, second half of the digest)."""
     table = np.array(files, dtype=np.int64).reshape(-1, 4)
-    return Contents(table[:, 0], table[:, 1], table[:, 2:].astype(np.uint64))
+    return FileContents(table[:, 0], table[:, 1], table[:, 2:].astype(np.uint64))
 
 
 def test_twins_have_the_same_size_and_both_halves_of_the_digest_the_same() -> None:
     train = contents((0, 10, 1, 1), (1, 11, 1, 1), (2, 10, 1, 2), (3, 10, 2, 1), (4, 10, 1, 1))
-    assert twins({"train": train}) == [[("train", 0), ("train", 4)]]
+    assert find_duplicate_groups({"train": train}) == [[("train", 0), ("train", 4)]]
 
 
 def test_twins_are_found_across_streams_and_ordered_by_stream_and_sample() -> None:
     train = contents((7, 10, 1, 1), (3, 10, 1, 1), (4, 10, 9, 9))
     validation = contents((0, 10, 9, 9), (1, 10, 1, 1))
-    assert twins({"train": train, "validation": validation}) == [
+    assert find_duplicate_groups({"train": train, "validation": validation}) == [
         [("train", 3), ("train", 7), ("validation", 1)],
         [("train", 4), ("validation", 0)],
     ]
@@ -31,13 +38,13 @@ def test_twins_are_found_across_streams_and_ordered_by_stream_and_sample() -> No
 
 def test_neighbouring_groups_do_not_run_together() -> None:
     files = contents((0, 1, 1, 1), (1, 1, 1, 1), (2, 1, 1, 2), (3, 1, 1, 2))
-    assert twins({"train": files}) == [[("train", 0), ("train", 1)], [("train", 2), ("train", 3)]]
+    assert find_duplicate_groups({"train": files}) == [[("train", 0), ("train", 1)], [("train", 2), ("train", 3)]]
 
 
 def test_without_files_or_streams_there_are_no_twins() -> None:
-    assert twins({}) == []
-    assert twins({"train": contents()}) == []
-    assert twins({"train": contents((0, 1, 1, 1))}) == []
+    assert find_duplicate_groups({}) == []
+    assert find_duplicate_groups({"train": contents()}) == []
+    assert find_duplicate_groups({"train": contents((0, 1, 1, 1))}) == []
 
 
 GROUPS: Sequence[Sequence[tuple[str, int]]] = [
@@ -48,18 +55,21 @@ GROUPS: Sequence[Sequence[tuple[str, int]]] = [
 
 
 def test_repeats_are_those_within_one_stream() -> None:
-    assert repeats(GROUPS, "a") == [[1, 2]]
-    assert repeats(GROUPS, "b") == [[4, 5], [8, 9]]
-    assert repeats(GROUPS, "c") == []
+    assert find_repeated_samples(GROUPS, "a") == [[1, 2]]
+    assert find_repeated_samples(GROUPS, "b") == [[4, 5], [8, 9]]
+    assert find_repeated_samples(GROUPS, "c") == []
 
 
 def test_what_two_streams_share_counts_the_files_of_the_second() -> None:
-    assert shared(GROUPS) == [Shared("a", "b", 3, (1, 3), 3), Shared("b", "c", 1, (4, 6), 2)]
+    assert find_shared_files(GROUPS) == [SharedFiles("a", "b", 3, (1, 3), 3), SharedFiles("b", "c", 1, (4, 6), 2)]
 
 
 def test_streams_that_hold_the_very_same_files_are_named_together_once() -> None:
     first = contents((0, 1, 1, 1), (1, 1, 2, 2))
     streams = {"a": first, "part": contents((0, 1, 1, 1)), "b": first, "c": first}
     files = {name: each.ids.size for name, each in streams.items()}
-    assert alike(shared(twins(streams)), files) == [["a", "b", "c"]]
-    assert alike(shared(twins({"a": first, "part": streams["part"]})), files) == []
+    assert group_identical_streams(find_shared_files(find_duplicate_groups(streams)), files) == [["a", "b", "c"]]
+    assert (
+        group_identical_streams(find_shared_files(find_duplicate_groups({"a": first, "part": streams["part"]})), files)
+        == []
+    )

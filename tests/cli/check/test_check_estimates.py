@@ -9,8 +9,8 @@ import pytest
 from daemons import write_images
 from served_folders import serve
 
-from streamd.cli.check.estimates import caching
-from streamd.cli.check.findings import Cache
+from streamd.cli.check.estimates import estimate_cache
+from streamd.cli.check.findings import CacheEstimate
 from streamd.dataset.cache.file import CacheFile, CacheLayout
 from streamd.decode.pixel_id import compute_pixel_id
 from streamd.ipc.worker_messages import CachePlace
@@ -19,14 +19,14 @@ from streamd.limits import PAGE_BYTES
 ROW_BYTES = 32 * 32 * 3
 
 
-def found(tmp_path: Path, **cache: object) -> Cache | None:
+def found(tmp_path: Path, **cache: object) -> CacheEstimate | None:
     folder = tmp_path / "data"
     if not folder.exists():
         write_images(folder, {"cat": 9}, size=(8, 8))
     wish = {"path": str(tmp_path / "deep/cache"), **cache} if cache else None
     stream = serve(folder, tmp_path / "state", cache=wish)
     try:
-        return caching(stream)
+        return estimate_cache(stream)
     finally:
         stream.manifest.close()
 
@@ -48,7 +48,7 @@ def test_as_many_samples_as_fit_are_kept(tmp_path: Path, most: int | None, sampl
 
 
 def test_what_a_cache_has_already_counts_as_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamd.cli.check.estimates._free_bytes", lambda _: 1000)
+    monkeypatch.setattr("streamd.cli.check.estimates._measure_free_bytes", lambda _: 1000)
     folder = tmp_path / "deep/cache"
     folder.mkdir(parents=True)
     before = found(tmp_path, max=None)

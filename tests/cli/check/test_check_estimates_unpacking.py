@@ -12,7 +12,7 @@ import pytest
 from served_folders import serve
 
 from streamd.cli.check import estimates as counting
-from streamd.cli.check.estimates import unpacking
+from streamd.cli.check.estimates import estimate_unpacking
 from streamd.core.sampler import compute_batch_ids
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.dataset.hdf5 import library_store
@@ -49,7 +49,7 @@ ORDERS = [{}, {"shuffle": "full"}, {"shuffle": "none"}, {"shuffle": {"kind": "ch
 @pytest.mark.parametrize("order", ORDERS, ids=str)
 def test_what_is_counted_for_one_worker_is_what_its_store_does(tmp_path: Path, order: dict[str, Any]) -> None:
     stream = packed(tmp_path, **order)
-    found = unpacking(stream, 1)
+    found = estimate_unpacking(stream, 1)
     root = os.open(tmp_path, os.O_RDONLY)
     store = open_store(stream.manifest, root)
     assert found is not None
@@ -63,7 +63,7 @@ def test_what_is_counted_for_one_worker_is_what_its_store_does(tmp_path: Path, o
 
 
 def test_an_order_that_is_left_open_is_the_fast_one_and_a_full_shuffle_is_not(tmp_path: Path) -> None:
-    default, full = unpacking(packed(tmp_path), 1), unpacking(packed(tmp_path, shuffle="full"), 1)
+    default, full = estimate_unpacking(packed(tmp_path), 1), estimate_unpacking(packed(tmp_path, shuffle="full"), 1)
     assert default is not None
     assert full is not None
     assert (default.chunk_rows, default.chunk_bytes) == (10, CHUNK_BYTES)
@@ -75,21 +75,21 @@ def test_an_order_that_is_left_open_is_the_fast_one_and_a_full_shuffle_is_not(tm
 def test_each_worker_decompresses_for_itself_and_a_long_epoch_is_judged_by_its_beginning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    three = unpacking(packed(tmp_path), 3)
+    three = estimate_unpacking(packed(tmp_path), 3)
     assert three is not None
     assert 2 * CHUNKS / ROWS < three.per_sample < 3 * CHUNKS / ROWS
     monkeypatch.setattr(counting, "UNPACKING_ROWS", ROWS // 2)
-    half = unpacking(packed(tmp_path), 1)
+    half = estimate_unpacking(packed(tmp_path), 1)
     assert half is not None
     assert half.per_sample == CHUNKS / ROWS
 
 
 def test_rows_of_the_last_batch_that_are_no_samples_cost_nothing(tmp_path: Path) -> None:
-    assert unpacking(packed(tmp_path, batch_size=64, drop_remainder="pad"), 1) == unpacking(
+    assert estimate_unpacking(packed(tmp_path, batch_size=64, drop_remainder="pad"), 1) == estimate_unpacking(
         packed(tmp_path, batch_size=64), 1
     )
 
 
 def test_images_in_files_have_no_chunks(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.zeros((9, 4, 4, 3), np.uint8))
-    assert unpacking(packed(tmp_path, source={"kind": "npy", "path": str(tmp_path / "x.npy")}), 1) is None
+    assert estimate_unpacking(packed(tmp_path, source={"kind": "npy", "path": str(tmp_path / "x.npy")}), 1) is None

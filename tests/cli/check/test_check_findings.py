@@ -9,21 +9,21 @@ import pytest
 from made_findings import BROKEN, STREAM, findings, stream
 
 from streamd.cli.check.findings import (
-    BadSamples,
-    Cache,
-    Contradiction,
-    Findings,
-    Leak,
+    BadSampleOutcome,
+    CacheEstimate,
+    CheckFindings,
+    DataLeak,
+    LabelContradiction,
     StreamFinding,
-    Unpacking,
-    Unreadable,
-    Weights,
+    UnpackingEstimate,
+    UnreadableFile,
+    WeightSummary,
 )
 from streamd.cli.check.labels import LabelFinding
-from streamd.cli.check.trainers_that_fit import Room
+from streamd.cli.check.trainers_that_fit import TrainerCapacity
 from streamd.core.spec import BadPolicy
 
-CONTRADICTION = Contradiction("label", ["train: a.jpg", "train: b.jpg"], ["cat", "dog"], trouble=True)
+CONTRADICTION = LabelContradiction("label", ["train: a.jpg", "train: b.jpg"], ["cat", "dog"], trouble=True)
 
 
 def test_sound_data_are_neither_trouble_nor_worth_a_word() -> None:
@@ -41,8 +41,8 @@ def test_a_second_unreadable_file_is_counted_and_the_first_one_named() -> None:
     ("found", "said"),
     [
         (findings(refused=["monitor: is not served"]), "monitor: is not served"),
-        (findings(stream(bad_samples=BadSamples("fail", 0.01, "12 are bad"))), "stop this stream: 12 are bad"),
-        (findings(stream(memory=replace(STREAM.memory, trainers=Room(0, 0, "too small")))), "too small"),
+        (findings(stream(bad_samples=BadSampleOutcome("fail", 0.01, "12 are bad"))), "stop this stream: 12 are bad"),
+        (findings(stream(memory=replace(STREAM.memory, trainers=TrainerCapacity(0, 0, "too small")))), "too small"),
         (
             findings(contradictions=[CONTRADICTION]),
             "1 picture with different values of label, such as train: a.jpg (cat)",
@@ -50,7 +50,7 @@ def test_a_second_unreadable_file_is_counted_and_the_first_one_named() -> None:
     ],
     ids=["refused", "stops", "memory", "contradiction"],
 )
-def test_what_has_to_be_mended_is_trouble(found: Findings, said: str) -> None:
+def test_what_has_to_be_mended_is_trouble(found: CheckFindings, said: str) -> None:
     (trouble,) = found.troubles
     assert said in trouble
     assert found.warnings == []
@@ -70,13 +70,13 @@ def test_what_has_to_be_mended_is_trouble(found: Findings, said: str) -> None:
             "train: 2 samples of a file that is in the list already, by a link or a second line, such as a",
         ),
         (findings(stream(poorly_mixed="batches are poorly mixed")), "train: batches are poorly mixed"),
-        (findings(leaks=[Leak("train", "validation", 3, ("a", "b"))]), "leakage: 3 files of validation"),
+        (findings(leaks=[DataLeak("train", "validation", 3, ("a", "b"))]), "leakage: 3 files of validation"),
         (findings(contradictions=[replace(CONTRADICTION, trouble=False)]), "fine if they were measured so"),
-        (findings(together=Room(0, 0, "too small")), "no trainer can read all streams at a time"),
+        (findings(together=TrainerCapacity(0, 0, "too small")), "no trainer can read all streams at a time"),
     ],
     ids=["notes", "imbalance", "copies", "again", "mixing", "leak", "numbers", "together"],
 )
-def test_what_may_be_meant_is_a_warning(found: Findings, said: str) -> None:
+def test_what_may_be_meant_is_a_warning(found: CheckFindings, said: str) -> None:
     (warning,) = found.warnings
     assert said in warning
     assert found.troubles == []
@@ -88,7 +88,7 @@ def test_many_contradictions_of_a_label_are_one_sentence() -> None:
 
 
 def test_a_contradiction_is_shown_by_a_file_of_each_value() -> None:
-    copies = Contradiction("label", [f"{number}.jpg" for number in range(5)], ["cat"] * 4 + ["dog"], trouble=True)
+    copies = LabelContradiction("label", [f"{number}.jpg" for number in range(5)], ["cat"] * 4 + ["dog"], trouble=True)
     (trouble,) = findings(contradictions=[copies]).troubles
     assert "such as 0.jpg (cat), 4.jpg (dog); keep" in trouble
 
@@ -112,13 +112,13 @@ def test_samples_that_a_transform_raises_on_are_no_unreadable_files() -> None:
 
 
 def test_a_stream_whose_samples_all_weigh_nothing_is_trouble() -> None:
-    (trouble,) = findings(stream(weights=Weights(0.0, 0.0, 0.0, 4824))).troubles
+    (trouble,) = findings(stream(weights=WeightSummary(0.0, 0.0, 0.0, 4824))).troubles
     assert trouble.startswith("train: every sample has weight 0: nothing is learned from it")
-    assert findings(stream(weights=Weights(0.0, 2.0, 0.1, 4800))).troubles == []
+    assert findings(stream(weights=WeightSummary(0.0, 2.0, 0.1, 4800))).troubles == []
 
 
 def test_no_fraction_is_proposed_where_not_one_sample_is_good() -> None:
-    train = stream(read=8, unreadable=[RAISED] * 8, bad_samples=BadSamples("substitute", 0.01, "all are bad"))
+    train = stream(read=8, unreadable=[RAISED] * 8, bad_samples=BadSampleOutcome("substitute", 0.01, "all are bad"))
     assert findings(train).troubles[1].endswith("stop this stream: all are bad")
 
 
@@ -131,37 +131,39 @@ def test_no_fraction_is_proposed_where_not_one_sample_is_good() -> None:
         ("substitute", RAISED, "12 are bad; bad_samples: {max_fraction: 0.08} lets it go on"),
     ],
 )
-def test_the_fraction_that_would_do_is_told_where_one_would(policy: BadPolicy, broken: Unreadable, said: str) -> None:
-    train = stream(read=100, unreadable=[broken] * 8, bad_samples=BadSamples(policy, 0.01, "12 are bad"))
+def test_the_fraction_that_would_do_is_told_where_one_would(
+    policy: BadPolicy, broken: UnreadableFile, said: str
+) -> None:
+    train = stream(read=100, unreadable=[broken] * 8, bad_samples=BadSampleOutcome(policy, 0.01, "12 are bad"))
     assert findings(train).troubles[1].endswith(f"stop this stream: {said}")
 
 
 def test_that_all_streams_are_too_much_is_not_said_where_one_is_already() -> None:
-    small = stream(memory=replace(STREAM.memory, trainers=Room(0, 0, "train too small")))
-    assert findings(small, together=Room(0, 0, "both too small")).warnings == []
+    small = stream(memory=replace(STREAM.memory, trainers=TrainerCapacity(0, 0, "train too small")))
+    assert findings(small, together=TrainerCapacity(0, 0, "both too small")).warnings == []
 
 
 def test_json_has_every_field_and_the_verdicts() -> None:
     found = json.loads(findings(stream(unreadable=[BROKEN])).to_json())
     assert (found["ok"], len(found["troubles"]), found["warnings"]) == (False, 1, [])
     assert set(found["streams"]["train"]) == set(StreamFinding.__dataclass_fields__)
-    assert set(found) == {"ok", "troubles", "warnings", *Findings.__dataclass_fields__}
+    assert set(found) == {"ok", "troubles", "warnings", *CheckFindings.__dataclass_fields__}
     assert json.loads(findings().to_json())["ok"] is True
 
 
 def test_a_cache_that_the_disk_has_no_room_for_is_worth_knowing() -> None:
-    (warning,) = findings(stream(cache=Cache("/c", 4824, 3 << 30, 3 << 30, 1 << 30))).warnings
+    (warning,) = findings(stream(cache=CacheEstimate("/c", 4824, 3 << 30, 3 << 30, 1 << 30))).warnings
     assert warning.startswith("train: the disk of /c has no room for the cache")
-    assert findings(stream(cache=Cache("/c", 4824, 3 << 30, 3 << 30, 3 << 30))).warnings == []
+    assert findings(stream(cache=CacheEstimate("/c", 4824, 3 << 30, 3 << 30, 3 << 30))).warnings == []
 
 
 def test_a_cache_that_may_hold_nothing_is_worth_knowing() -> None:
-    (warning,) = findings(stream(cache=Cache("/c", 0, 8192, 3 << 30, 1 << 30))).warnings
+    (warning,) = findings(stream(cache=CacheEstimate("/c", 0, 8192, 3 << 30, 1 << 30))).warnings
     assert "cache.max leaves no room for a single sample" in warning
 
 
 def test_an_order_that_decompresses_chunks_over_and_over_is_told_with_the_one_that_does_not() -> None:
-    chunks = Unpacking(600, 29 << 20, 0.75, 600, 4, 0.025)
+    chunks = UnpackingEstimate(600, 29 << 20, 0.75, 600, 4, 0.025)
     (warning,) = findings(stream(unpacking=chunks)).warnings
     assert warning == (
         "train: a batch of 32 decompresses 24 chunks of 29 MiB, and 0.8 with shuffle: {kind: chunk, chunk: 600, "

@@ -8,7 +8,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from streamd.cli.check.labels import Conflict, LabelFinding, conflicts, describe, remarks
+from streamd.cli.check.labels import (
+    LabelConflict,
+    LabelFinding,
+    build_label_finding,
+    find_label_conflicts,
+    find_label_warnings,
+)
 from streamd.core.spec import LabelSpec, LabelType
 from streamd.dataset.manifest.types import LabelValues
 
@@ -16,11 +22,13 @@ NONE = np.zeros(0, dtype=np.int64)
 
 
 def category(**counts: int) -> LabelFinding:
-    return describe(LabelSpec("label", "category", classes=tuple(counts), counts=tuple(counts.values())), NONE)
+    return build_label_finding(
+        LabelSpec("label", "category", classes=tuple(counts), counts=tuple(counts.values())), NONE
+    )
 
 
 def number(*values: float) -> LabelFinding:
-    return describe(LabelSpec("angle", "float"), np.array(values, dtype=np.float32))
+    return build_label_finding(LabelSpec("angle", "float"), np.array(values, dtype=np.float32))
 
 
 def test_classes_keep_their_order_and_their_counts() -> None:
@@ -42,38 +50,38 @@ def test_numbers_have_a_range_a_mean_and_a_deviation() -> None:
 
 
 def test_a_string_is_only_named() -> None:
-    assert describe(LabelSpec("name", "string"), np.array([b"a"])) == LabelFinding("string", {})
+    assert build_label_finding(LabelSpec("name", "string"), np.array([b"a"])) == LabelFinding("string", {})
 
 
 def test_imbalance_is_put_into_words_from_three_times_on() -> None:
-    assert remarks("label", category(cat=299, owl=100)) == []
-    (remark,) = remarks("label", category(owl=100, cat=1200))
+    assert find_label_warnings("label", category(cat=299, owl=100)) == []
+    (remark,) = find_label_warnings("label", category(owl=100, cat=1200))
     assert remark == 'cat has 12 times the images of owl; class_weight="balanced" evens it out'
 
 
 def test_tags_are_not_weighed_against_each_other() -> None:
-    tags = describe(LabelSpec("tags", "tags", classes=("red", "small"), counts=(100, 1)), NONE)
+    tags = build_label_finding(LabelSpec("tags", "tags", classes=("red", "small"), counts=(100, 1)), NONE)
     assert tags.classes == {"red": 100, "small": 1}
-    assert remarks("tags", tags) == []
+    assert find_label_warnings("tags", tags) == []
 
 
 def test_classes_without_an_image_are_named() -> None:
-    assert remarks("label", category(cat=2, dog=2, emu=0)) == ["label: no image of 'emu'"]
-    (remark,) = remarks("label", category(cat=2, dog=2, a=0, b=0, c=0, d=0))
+    assert find_label_warnings("label", category(cat=2, dog=2, emu=0)) == ["label: no image of 'emu'"]
+    (remark,) = find_label_warnings("label", category(cat=2, dog=2, a=0, b=0, c=0, d=0))
     assert remark == "label: no image of 'a', 'b', 'c' and 1 more"
 
 
 @pytest.mark.parametrize("finding", [category(cat=5), number(4, 4, 4)])
 def test_a_label_that_never_differs_is_remarked_on(finding: LabelFinding) -> None:
-    (remark,) = remarks("it", finding)
+    (remark,) = find_label_warnings("it", finding)
     assert "there is nothing to" in remark
 
 
-def found(kind: LabelType, values: LabelValues, others: LabelValues | None = None) -> list[Conflict]:
+def found(kind: LabelType, values: LabelValues, others: LabelValues | None = None) -> list[LabelConflict]:
     """The conflicts of samples 0 and 1 of `a`, and of sample 0 of `b` if it has values."""
     specs = {"a": {"x": LabelSpec("x", kind)}, "b": {} if others is None else {"x": LabelSpec("x", kind)}}
     columns = {"a": {"x": values}, "b": {} if others is None else {"x": others}}
-    return conflicts([[("a", 0), ("a", 1), ("b", 0)]], specs, columns)
+    return find_label_conflicts([[("a", 0), ("a", 1), ("b", 0)]], specs, columns)
 
 
 def ints(*values: int) -> npt.NDArray[np.int64]:
@@ -85,8 +93,8 @@ def test_twins_with_one_value_do_not_contradict_each_other() -> None:
 
 
 def test_twins_of_different_classes_do_within_a_stream_and_across() -> None:
-    assert found("category", ints(1, 2)) == [Conflict("x", "category", (("a", 0), ("a", 1)))]
-    assert found("category", ints(1, 1), ints(2)) == [Conflict("x", "category", (("a", 0), ("a", 1), ("b", 0)))]
+    assert found("category", ints(1, 2)) == [LabelConflict("x", "category", (("a", 0), ("a", 1)))]
+    assert found("category", ints(1, 1), ints(2)) == [LabelConflict("x", "category", (("a", 0), ("a", 1), ("b", 0)))]
 
 
 @pytest.mark.parametrize(("second", "expected"), [([0.0, 1.0], 0), ([0.0, 2.0], 1)])

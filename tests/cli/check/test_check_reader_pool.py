@@ -16,8 +16,8 @@ from programs import Write
 from served_folders import serve
 
 from streamd.cli.check import reader_pool
-from streamd.cli.check.reader_messages import Group, Seen
-from streamd.cli.check.reader_pool import COMMAND, Readers
+from streamd.cli.check.reader_messages import GroupResult, SampleGroup
+from streamd.cli.check.reader_pool import READER_COMMAND, ReaderPool
 from streamd.dataset.transform_source import locate_transform
 from streamd.errors import ConfigError, StreamdError
 from streamd.limits import ROW_DEADLINE_S
@@ -25,28 +25,30 @@ from streamd.limits import ROW_DEADLINE_S
 
 def read(
     tmp_path: Path,
-    groups: Sequence[Group],
+    groups: Sequence[SampleGroup],
     *,
-    command: Sequence[str] = COMMAND,
+    command: Sequence[str] = READER_COMMAND,
     count: int = 2,
     deadline_s: float = ROW_DEADLINE_S,
-) -> tuple[list[Seen], list[str]]:
+) -> tuple[list[GroupResult], list[str]]:
     """What processes see of `groups` of a folder of eight images, and what remained unclear."""
-    heard: list[Seen] = []
+    heard: list[GroupResult] = []
     stream = serve(tmp_path / "data", tmp_path / "state")
-    reading = Readers([told(stream)], groups, heard.append, command, deadline_s)
-    asyncio.run(reading.run(count))
+    reading = ReaderPool([told(stream)], groups, heard.append, command, deadline_s)
+    asyncio.run(reading.read_all(count))
     return heard, reading.notes
 
 
-def ids(heard: Sequence[Seen]) -> list[int]:
+def ids(heard: Sequence[GroupResult]) -> list[int]:
     return sorted(sample_id for seen in heard for sample_id in seen.ids)
 
 
 @pytest.mark.long
 def test_every_sample_is_read_once_by_however_many_processes(tmp_path: Path) -> None:
     animals(tmp_path)
-    heard, notes = read(tmp_path, [Group(0, [0, 1, 2]), Group(0, [3]), Group(0, [4, 5, 6, 7])], count=3)
+    heard, notes = read(
+        tmp_path, [SampleGroup(0, [0, 1, 2]), SampleGroup(0, [3]), SampleGroup(0, [4, 5, 6, 7])], count=3
+    )
     assert ids(heard) == list(range(8))
     assert sum(len(seen.digests) for seen in heard) == 8
     assert notes == []
@@ -56,7 +58,7 @@ def test_a_file_that_crashes_the_decoder_is_found_and_costs_no_other(tmp_path: P
     folder = animals(tmp_path)
     with (folder / "cat" / "0002.jpg").open("ab") as file:
         file.write(CRASH)
-    heard, notes = read(tmp_path, [Group(0, [0, 1, 2, 3, 4]), Group(0, [5, 6, 7])], command=CRASHING)
+    heard, notes = read(tmp_path, [SampleGroup(0, [0, 1, 2, 3, 4]), SampleGroup(0, [5, 6, 7])], command=CRASHING)
     assert ids(heard) == list(range(8))
     (fault,) = [fault for seen in heard for fault in seen.faults]
     assert (fault.sample_id, fault.effect) == (2, "crash")
@@ -80,7 +82,7 @@ def test_a_file_that_takes_for_ever_or_all_memory_is_told_with_the_reason(
     mark(animals(tmp_path) / "cat" / "0002.jpg", what)
     for name, value in Broken(tmp_path / "ills").environment.items():
         monkeypatch.setenv(name, value)
-    heard, notes = read(tmp_path, [Group(0, list(range(8)))], count=1, deadline_s=3.0)
+    heard, notes = read(tmp_path, [SampleGroup(0, list(range(8)))], count=1, deadline_s=3.0)
     assert ids(heard) == list(range(8))
     assert [(fault.sample_id, fault.reason, fault.effect) for seen in heard for fault in seen.faults] == [
         (2, reason, "crash")
@@ -97,7 +99,7 @@ def test_a_group_that_kills_only_as_a_whole_is_noted(tmp_path: Path) -> None:
         "reading.look = lambda *what: sys.exit(3) if len(what[1].ids) > 1 else look(*what)\n"
         "reading.main()"
     )
-    heard, notes = read(tmp_path, [Group(0, [0, 1, 2])], command=(sys.executable, "-P", "-c", code))
+    heard, notes = read(tmp_path, [SampleGroup(0, [0, 1, 2])], command=(sys.executable, "-P", "-c", code))
     assert ids(heard) == [0, 1, 2]
     assert [fault for seen in heard for fault in seen.faults] == []
     (note,) = notes
@@ -106,18 +108,18 @@ def test_a_group_that_kills_only_as_a_whole_is_noted(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_when_every_file_crashes_it_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader_pool, "_MOST_CRASHES", 2)
+    monkeypatch.setattr(reader_pool, "_MAX_CRASHES", 2)
     folder = animals(tmp_path)
     for path in folder.glob("cat/*.jpg"):
         path.write_bytes(path.read_bytes() + CRASH)
     with pytest.raises(StreamdError, match="more than 2 files crash the decoder, the last killed by SIGABRT"):
-        read(tmp_path, [Group(0, list(range(8)))], command=CRASHING, count=1)
+        read(tmp_path, [SampleGroup(0, list(range(8)))], command=CRASHING, count=1)
 
 
 def test_processes_that_cannot_start_are_an_error_and_no_finding(tmp_path: Path) -> None:
     animals(tmp_path)
     with pytest.raises(StreamdError, match="ended before it read anything, with exit status 5"):
-        read(tmp_path, [Group(0, [0, 1])], command=(sys.executable, "-c", "raise SystemExit(5)"))
+        read(tmp_path, [SampleGroup(0, [0, 1])], command=(sys.executable, "-c", "raise SystemExit(5)"))
 
 
 def test_a_transform_that_never_returns_is_named(tmp_path: Path, program: Write) -> None:
@@ -125,10 +127,12 @@ def test_a_transform_that_never_returns_is_named(tmp_path: Path, program: Write)
     text = "import time\ndef f(image, labels, rng):\n    time.sleep(1e6)"
     place = locate_transform("augment:f", program("augment", text).parent)
     stream = serve(tmp_path / "data", tmp_path / "state")
-    reading = Readers([told(stream), replace(told(stream), transform=place)], [Group(0, [0])], print, deadline_s=2.0)
+    reading = ReaderPool(
+        [told(stream), replace(told(stream), transform=place)], [SampleGroup(0, [0])], print, deadline_s=2.0
+    )
     why = "takes more than 2 s on a built-in image: is there a loop without an end"
     with pytest.raises(ConfigError, match=rf"^streams\.train\.transform: transform at augment\.py:2 {why}"):
-        asyncio.run(reading.run(1))
+        asyncio.run(reading.read_all(1))
     stream.manifest.close()
 
 
@@ -136,14 +140,16 @@ def test_a_transform_that_never_returns_is_named(tmp_path: Path, program: Write)
 def test_cancelling_ends_the_processes_in_the_middle_of_their_work(tmp_path: Path) -> None:
     animals(tmp_path)
     stream = serve(tmp_path / "data", tmp_path / "state")
-    heard: list[Seen] = []
+    heard: list[GroupResult] = []
 
     async def begin_and_stop() -> None:
-        def hear(seen: Seen) -> None:
+        def hear(seen: GroupResult) -> None:
             heard.append(seen)
             running.cancel()
 
-        running = asyncio.create_task(Readers([told(stream)], [Group(0, [0]), Group(0, [1])], hear).run(1))
+        running = asyncio.create_task(
+            ReaderPool([told(stream)], [SampleGroup(0, [0]), SampleGroup(0, [1])], hear).read_all(1)
+        )
         with pytest.raises(asyncio.CancelledError):
             await running
 

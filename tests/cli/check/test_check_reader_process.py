@@ -13,8 +13,8 @@ import pytest
 from messy import animals, picture, spoil
 from served_folders import file_of, serve
 
-from streamd.cli.check.reader_messages import Group, Seen
-from streamd.cli.check.reader_process import look
+from streamd.cli.check.reader_messages import GroupResult, SampleGroup
+from streamd.cli.check.reader_process import read_group
 from streamd.ipc.progress_page import PROGRESS_PAGE_BYTES, ProgressPage
 from streamd.ipc.slots import create_memfd
 from streamd.worker.stream_reader import StreamReader
@@ -25,13 +25,13 @@ def folder(tmp_path: Path) -> Path:
     return animals(tmp_path)
 
 
-def seen_in(folder: Path, state: Path, **changes: Any) -> Seen:
+def seen_in(folder: Path, state: Path, **changes: Any) -> GroupResult:
     """What is seen of a whole folder."""
     stream = serve(folder, state, **changes)
     source = StreamReader.open(stream.spec, stream.manifest_path)
     page = create_memfd("track", PROGRESS_PAGE_BYTES)
     try:
-        return look(source, Group(0, list(range(stream.spec.samples))), ProgressPage(page))
+        return read_group(source, SampleGroup(0, list(range(stream.spec.samples))), ProgressPage(page))
     finally:
         os.close(page)
         source.close()

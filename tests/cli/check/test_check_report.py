@@ -9,20 +9,28 @@ import pytest
 from made_findings import BROKEN, STREAM, findings, stream
 from rich.cells import cell_len
 
-from streamd.cli.check.findings import BadSamples, Cache, Findings, Pictures, StreamFinding, Unpacking, Weights
+from streamd.cli.check.findings import (
+    BadSampleOutcome,
+    CacheEstimate,
+    CheckFindings,
+    ImageSummary,
+    StreamFinding,
+    UnpackingEstimate,
+    WeightSummary,
+)
 from streamd.cli.check.labels import LabelFinding
-from streamd.cli.check.report import Look, lines
-from streamd.cli.check.trainers_that_fit import Room
+from streamd.cli.check.report import ReportOptions, format_report
+from streamd.cli.check.trainers_that_fit import TrainerCapacity
 from streamd.core.text import format_duration
 
-SCREEN: Final = Look(block="#")
+SCREEN: Final = ReportOptions(bar_character="#")
 
 
-def text(found: Findings, look: Look = SCREEN) -> str:
-    return "\n".join(line.text for line in lines(found, look))
+def text(found: CheckFindings, look: ReportOptions = SCREEN) -> str:
+    return "\n".join(line.text for line in format_report(found, look))
 
 
-def of(train: StreamFinding, look: Look = SCREEN) -> str:
+def of(train: StreamFinding, look: ReportOptions = SCREEN) -> str:
     return text(findings(train), look)
 
 
@@ -54,7 +62,7 @@ def test_of_many_classes_the_largest_and_the_smallest_are_shown() -> None:
     shown = [line.split()[0] for line in of(train).splitlines() if line.strip().startswith("c")]
     assert shown == ["c39", "c38", "c37", "c36", "c35", "c04", "c03", "c02", "c01", "c00"]
     assert "... 30 more (--all shows them) ..." in of(train)
-    everything = of(train, Look(everything=True))
+    everything = of(train, ReportOptions(everything=True))
     assert all(name in everything for name in classes)
     assert "more (--all" not in everything
 
@@ -74,7 +82,7 @@ def test_the_shuffle_is_told_with_its_score_beside_that_of_the_stored_order(
 
 
 def test_compressed_chunks_are_told_with_what_they_cost() -> None:
-    chunks = Unpacking(600, 29 << 20, 0.025, 600, 4, 0.025)
+    chunks = UnpackingEstimate(600, 29 << 20, 0.025, 600, 4, 0.025)
     assert "  chunks   compressed, 600 samples each, 29 MiB when decompressed; a batch takes 0.8 of them\n" in of(
         stream(unpacking=chunks)
     )
@@ -102,7 +110,7 @@ def test_numbers_are_told_by_their_range_and_strings_by_their_name() -> None:
 
 def test_the_first_twenty_unreadable_files_are_named_and_all_on_demand() -> None:
     bad = [replace(BROKEN, file=f"{number:02}.jpg") for number in range(23)]
-    train = stream(unreadable=bad, bad_samples=BadSamples("mask", 0.01, None))
+    train = stream(unreadable=bad, bad_samples=BadSampleOutcome("mask", 0.01, None))
     assert "19.jpg: a damaged JPEG" in of(train)
     assert "20.jpg" not in of(train)
     assert "... 3 more (--all or --json names them)" in of(train)
@@ -110,14 +118,14 @@ def test_the_first_twenty_unreadable_files_are_named_and_all_on_demand() -> None
         "bad_samples: mask: zeros with weight 0 take the place of each; the stream goes on (max_fraction 0.01)"
         in of(train)
     )
-    assert "22.jpg" in of(train, Look(everything=True))
+    assert "22.jpg" in of(train, ReportOptions(everything=True))
 
 
 def test_weights_are_shown_with_how_many_weigh_nothing() -> None:
     assert "weights  0 to 2.5, mean 0.25; 9 of 4,824 samples weigh nothing" in of(
-        stream(weights=Weights(0, 2.5, 0.25, 9))
+        stream(weights=WeightSummary(0, 2.5, 0.25, 9))
     )
-    assert "weights  0.5 to 2.5, mean 1\n" in of(stream(weights=Weights(0.5, 2.5, 1, 0)))
+    assert "weights  0.5 to 2.5, mean 1\n" in of(stream(weights=WeightSummary(0.5, 2.5, 1, 0)))
 
 
 def test_samples_that_a_transform_raises_on_are_told_apart_from_unreadable_files() -> None:
@@ -129,20 +137,20 @@ def test_samples_that_a_transform_raises_on_are_told_apart_from_unreadable_files
 
 
 def test_that_the_stream_would_stop_is_said_with_the_policy() -> None:
-    train = stream(unreadable=[BROKEN], bad_samples=BadSamples("fail", 0.01, "it is bad"))
+    train = stream(unreadable=[BROKEN], bad_samples=BadSampleOutcome("fail", 0.01, "it is bad"))
     assert "bad_samples: fail: the first one stops the stream; the daemon would stop the stream" in of(train)
 
 
 def test_copies_are_counted_and_named_on_demand() -> None:
     train = stream(duplicates=[["a.jpg", "b.jpg", "c.jpg"]])
     assert "copies   2 files with the content of another (--all names them)" in of(train)
-    assert "a.jpg = b.jpg = c.jpg" in of(train, Look(everything=True))
+    assert "a.jpg = b.jpg = c.jpg" in of(train, ReportOptions(everything=True))
 
 
 def test_a_file_that_is_linked_to_is_no_copy_of_itself() -> None:
     train = stream(duplicates=[["a.jpg", "a.jpg", "b.jpg"], ["c.jpg", "c.jpg"]])
     assert "copies   1 file with the content of another" in of(train)
-    assert [line.strip() for line in of(train, Look(everything=True)).splitlines() if " = " in line] == [
+    assert [line.strip() for line in of(train, ReportOptions(everything=True)).splitlines() if " = " in line] == [
         "a.jpg = b.jpg"
     ]
 
@@ -154,7 +162,8 @@ def test_a_sample_is_called_one() -> None:
 
 def test_without_a_single_image_or_any_room_it_says_so() -> None:
     train = stream(
-        pictures=Pictures({}, {}, 0, 0), memory=replace(STREAM.memory, trainers=Room(0, 0, "'train' does not fit"))
+        pictures=ImageSummary({}, {}, 0, 0),
+        memory=replace(STREAM.memory, trainers=TrainerCapacity(0, 0, "'train' does not fit")),
     )
     assert "files    none of them is an image" in of(train)
     assert "no room for a single trainer" in of(train)
@@ -162,7 +171,7 @@ def test_without_a_single_image_or_any_room_it_says_so() -> None:
 
 
 def test_one_size_of_all_files_is_not_called_the_most_frequent() -> None:
-    assert "JPEG 9; all 5x5" in of(stream(pictures=Pictures({"JPEG": 9}, {"5x5": 9}, 1, 0)))
+    assert "JPEG 9; all 5x5" in of(stream(pictures=ImageSummary({"JPEG": 9}, {"5x5": 9}, 1, 0)))
 
 
 def test_troubles_and_warnings_come_last_under_their_names() -> None:
@@ -173,7 +182,7 @@ def test_troubles_and_warnings_come_last_under_their_names() -> None:
 
 
 def test_without_a_stream_nothing_is_said_of_epochs() -> None:
-    said = text(Findings(1 << 30, 4, {}, refused=["streams.a.source: kind lmdb is not served"]))
+    said = text(CheckFindings(1 << 30, 4, {}, refused=["streams.a.source: kind lmdb is not served"]))
     assert said == "memory: 1 GiB, 4 workers\n\nTrouble:\n  streams.a.source: kind lmdb is not served"
 
 
@@ -196,12 +205,15 @@ def test_durations_have_two_digits_and_a_unit(seconds: float, said: str) -> None
 @pytest.mark.parametrize(
     ("cache", "told"),
     [
-        (Cache("/c", 4824, 3 << 30, 3 << 30, 9 << 30), "takes 3 GiB for all samples, in /c, where 9 GiB are free"),
         (
-            Cache("/c", 1206, 1 << 30, 4 << 30, 9 << 30),
+            CacheEstimate("/c", 4824, 3 << 30, 3 << 30, 9 << 30),
+            "takes 3 GiB for all samples, in /c, where 9 GiB are free",
+        ),
+        (
+            CacheEstimate("/c", 1206, 1 << 30, 4 << 30, 9 << 30),
             "takes 1 GiB for 1,206 of 4,824 samples (4 GiB for all), in /c, where 9 GiB are free",
         ),
     ],
 )
-def test_a_cache_is_told_with_its_place_on_the_disk(cache: Cache, told: str) -> None:
+def test_a_cache_is_told_with_its_place_on_the_disk(cache: CacheEstimate, told: str) -> None:
     assert f"  cache    {told}" in of(stream(cache=cache)).splitlines()

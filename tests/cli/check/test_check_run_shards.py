@@ -9,7 +9,7 @@ from daemons import stream_config
 from messy import Silence, animals, config_of, spoil
 from packed_shards import pack_folder
 
-from streamd.cli.check.run import Wish, survey
+from streamd.cli.check.run import CheckOptions, inspect_data
 
 
 @pytest.mark.long
@@ -18,7 +18,9 @@ def test_check_reads_shards_as_it_reads_files_and_knows_copies_across_both(tmp_p
     reasons = spoil(folder)
     pack_folder(tmp_path / "shards/all.tar", folder)
     packed = stream_config(folder, source={"kind": "tar", "path": str(tmp_path / "shards")})
-    found = survey(config_of(tmp_path, {"loose": stream_config(folder), "packed": packed}), Wish(), Silence())
+    found = inspect_data(
+        config_of(tmp_path, {"loose": stream_config(folder), "packed": packed}), CheckOptions(), Silence()
+    )
     shards, files = found.streams["packed"], found.streams["loose"]
     assert (shards.samples, shards.read, shards.bytes) == (files.samples, files.read, files.bytes)
     assert (shards.pictures.formats, shards.pictures.sizes) == ({"JPEG": 8}, files.pictures.sizes)

@@ -11,27 +11,27 @@ from daemons import stream_config
 from messy import animals, config_of
 from served_folders import serve
 
-from streamd.cli.check.findings import Findings, Unpacking, Weights
-from streamd.cli.check.reader_messages import Effect, Fault, Seen
-from streamd.cli.check.summary import summed_up
-from streamd.cli.check.totals import Tally
+from streamd.cli.check.findings import CheckFindings, UnpackingEstimate, WeightSummary
+from streamd.cli.check.reader_messages import FaultEffect, GroupResult, SampleFault
+from streamd.cli.check.summary import build_findings
+from streamd.cli.check.totals import StreamTotals
 from streamd.config import load_config
 from streamd.core.slot_layout import compute_slot_bytes
 from streamd.limits import DEFAULT_CREDIT
 
 
-def summary(tmp_path: Path, seen: Seen, *, processes: int = 1, **changes: Any) -> Findings:
+def summary(tmp_path: Path, seen: GroupResult, *, processes: int = 1, **changes: Any) -> CheckFindings:
     """The findings of the images in `data`, or of eight new ones, of which `seen` was read."""
     folder = tmp_path / "data" if (tmp_path / "data").exists() else animals(tmp_path)
-    tally = Tally(serve(folder, tmp_path / "state", **changes), np.array(seen.ids))
-    tally.add(seen)
+    tally = StreamTotals(serve(folder, tmp_path / "state", **changes), np.array(seen.ids))
+    tally.add_result(seen)
     config = load_config(config_of(tmp_path, {"train": stream_config(folder, **changes)}))
-    return summed_up([tally], config, processes, refused=[], notes=["a note"])
+    return build_findings([tally], config, processes, refused=[], notes=["a note"])
 
 
-def good(ids: list[int]) -> Seen:
+def good(ids: list[int]) -> GroupResult:
     """Files each unlike the others; a second to read them all, three to decode them."""
-    return Seen(0, ids, 1.0, 3.0, {"JPEG": len(ids)}, {"50x40": len(ids)}, 0, [f"{each:032x}" for each in ids])
+    return GroupResult(0, ids, 1.0, 3.0, {"JPEG": len(ids)}, {"50x40": len(ids)}, 0, [f"{each:032x}" for each in ids])
 
 
 def test_the_time_of_an_epoch_is_scaled_from_what_was_read_by_so_many_processes(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_how_batches_mix_the_labels_is_told_and_what_to_do(tmp_path: Path) -> No
 def test_the_time_of_an_epoch_counts_chunks_as_often_as_its_order_decompresses_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chunks = Unpacking(600, 1 << 20, 0.5, 600, 4, 0.01)
+    chunks = UnpackingEstimate(600, 1 << 20, 0.5, 600, 4, 0.01)
     monkeypatch.setattr("streamd.cli.check.summary.unpacking", lambda *_: chunks)
     seen = good(list(range(8)))
     seen.unpacked, seen.unpack_s = 2, 0.5
@@ -88,10 +88,10 @@ def test_the_time_of_an_epoch_counts_chunks_as_often_as_its_order_decompresses_t
     assert summary(tmp_path, seen).streams["train"].epoch.reading_s == 1.0
 
 
-def faulty(*effects: Effect) -> Seen:
+def faulty(*effects: FaultEffect) -> GroupResult:
     """The first files are faults, with these effects, and the others good."""
     seen = good(list(range(8)))
-    seen.faults = [Fault(each, f"reason {each}", effect) for each, effect in enumerate(effects)]
+    seen.faults = [SampleFault(each, f"reason {each}", effect) for each, effect in enumerate(effects)]
     del seen.digests[: len(effects)]
     return seen
 
@@ -112,7 +112,7 @@ def test_with_policy_fail_one_bad_sample_stops_the_stream(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("effect", ["crash", "retry"])
-def test_what_gets_no_verdict_stops_the_stream_whatever_the_policy(tmp_path: Path, effect: Effect) -> None:
+def test_what_gets_no_verdict_stops_the_stream_whatever_the_policy(tmp_path: Path, effect: FaultEffect) -> None:
     train = summary(tmp_path, faulty("verdict", effect)).streams["train"]
     assert train.bad_samples.stops is not None
     assert "cat/0001.jpg: reason 1" in train.bad_samples.stops
@@ -134,4 +134,4 @@ def test_weights_are_told_where_they_differ_from_one(tmp_path: Path) -> None:
     assert summary(tmp_path, good([0])).streams["train"].weights is None
     np.save(tmp_path / "weights.npy", np.array([0, 0, 0, 0, 0, 0, 1, 3], np.float32))
     found = summary(tmp_path, good([0]), weights=str(tmp_path / "weights.npy")).streams["train"].weights
-    assert found == Weights(0.0, 3.0, 0.5, 6)
+    assert found == WeightSummary(0.0, 3.0, 0.5, 6)

@@ -9,8 +9,8 @@ import pytest
 from messy import animals
 from served_folders import serve
 
-from streamd.cli.check.reader_messages import Fault, Seen
-from streamd.cli.check.totals import Tally, chosen, groups
+from streamd.cli.check.reader_messages import GroupResult, SampleFault
+from streamd.cli.check.totals import StreamTotals, choose_sample_ids, split_into_groups
 from streamd.limits import TASK_ROWS
 
 
@@ -20,19 +20,19 @@ from streamd.limits import TASK_ROWS
 def test_without_a_bound_or_with_a_large_one_all_samples_are_chosen(
     samples: int, most: int | None, ids: list[int]
 ) -> None:
-    assert chosen(samples, most).tolist() == ids
+    assert choose_sample_ids(samples, most).tolist() == ids
 
 
 def test_a_choice_is_spread_evenly_over_all_samples() -> None:
-    ids = chosen(1000, 30)
+    ids = choose_sample_ids(1000, 30)
     assert ids.size == 30
     assert ids[0] == 0
     assert set(np.diff(ids).tolist()) == {33, 34}
 
 
 def test_groups_hold_every_id_once_in_tasks_like_a_workers() -> None:
-    ids = chosen(10 * TASK_ROWS, 2 * TASK_ROWS + 1)
-    parts = list(groups(3, ids))
+    ids = choose_sample_ids(10 * TASK_ROWS, 2 * TASK_ROWS + 1)
+    parts = list(split_into_groups(3, ids))
     assert [len(part.ids) for part in parts] == [TASK_ROWS, TASK_ROWS, 1]
     assert {part.stream for part in parts} == {3}
     assert [sample_id for part in parts for sample_id in part.ids] == ids.tolist()
@@ -42,17 +42,17 @@ def test_sums_and_contents_do_not_depend_on_the_order_of_answers(tmp_path: Path)
     animals(tmp_path)
     stream = serve(tmp_path / "data", tmp_path / "state")
     seen = [
-        Seen(0, [0, 2], 1.0, 2.0, {"JPEG": 1}, {"1x2": 1}, 1, ["01" * 16], [Fault(0, "bad", "verdict")]),
-        Seen(0, [4, 6], 0.5, 0.25, {"JPEG": 1, "PNG": 1}, {"1x2": 2}, 0, ["02" * 16, "03" * 16]),
+        GroupResult(0, [0, 2], 1.0, 2.0, {"JPEG": 1}, {"1x2": 1}, 1, ["01" * 16], [SampleFault(0, "bad", "verdict")]),
+        GroupResult(0, [4, 6], 0.5, 0.25, {"JPEG": 1, "PNG": 1}, {"1x2": 2}, 0, ["02" * 16, "03" * 16]),
     ]
     for answers in (seen, seen[::-1]):
-        tally = Tally(stream, np.array([0, 2, 4, 6]))
+        tally = StreamTotals(stream, np.array([0, 2, 4, 6]))
         for answer in answers:
-            tally.add(answer)
-        assert (tally.read, tally.read_s, tally.decode_s, tally.enlarged) == (4, 1.5, 2.25, 1)
+            tally.add_result(answer)
+        assert (tally.samples_read, tally.read_s, tally.decode_s, tally.enlarged) == (4, 1.5, 2.25, 1)
         assert (tally.formats, tally.sizes) == ({"JPEG": 2, "PNG": 1}, {"1x2": 3})
         assert [fault.sample_id for fault in tally.faults] == [0]
-        contents = tally.contents
+        contents = tally.file_contents
         assert contents.ids.tolist() == [2, 4, 6]
         assert contents.sizes.tolist() == stream.manifest.sizes[[2, 4, 6]].tolist()
         assert contents.digests.tobytes() == b"\1" * 16 + b"\2" * 16 + b"\3" * 16

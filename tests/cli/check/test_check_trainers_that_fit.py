@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamd.cli.check.trainers_that_fit import Room, room
+from streamd.cli.check.trainers_that_fit import TrainerCapacity, compute_trainer_capacity
 from streamd.core.spec import StreamShape
 from streamd.limits import DEFAULT_CREDIT, MAX_SESSIONS, MIB, MIN_CREDIT
 from streamd.scheduler.admission import SchedulerLimits, compute_production_slots
@@ -16,18 +16,18 @@ WORKERS = 2
 def test_with_room_for_n_trainers_and_one_more_that_many_have_all_they_ask_for() -> None:
     memory = 73 * MIB
     assert memory == (4 * DEFAULT_CREDIT + compute_production_slots(TRAIN, SchedulerLimits(memory, WORKERS))) * MIB
-    assert room([TRAIN], SchedulerLimits(memory, WORKERS)).at_ease == 3
-    assert room([TRAIN], SchedulerLimits(memory - 1, WORKERS)).at_ease == 2
+    assert compute_trainer_capacity([TRAIN], SchedulerLimits(memory, WORKERS)).at_ease == 3
+    assert compute_trainer_capacity([TRAIN], SchedulerLimits(memory - 1, WORKERS)).at_ease == 2
 
 
 def test_at_most_counts_trainers_with_the_least_credit() -> None:
     ahead = compute_production_slots(TRAIN, SchedulerLimits(40 * MIB, WORKERS))
-    assert room([TRAIN], SchedulerLimits((5 * MIN_CREDIT + ahead) * MIB, WORKERS)).at_most == 5
-    assert room([TRAIN], SchedulerLimits((5 * MIN_CREDIT + ahead) * MIB - 1, WORKERS)).at_most == 4
+    assert compute_trainer_capacity([TRAIN], SchedulerLimits((5 * MIN_CREDIT + ahead) * MIB, WORKERS)).at_most == 5
+    assert compute_trainer_capacity([TRAIN], SchedulerLimits((5 * MIN_CREDIT + ahead) * MIB - 1, WORKERS)).at_most == 4
 
 
 def test_where_not_one_fits_the_refusal_has_the_arithmetic() -> None:
-    found = room([TRAIN], SchedulerLimits(2 * MIB, WORKERS))
+    found = compute_trainer_capacity([TRAIN], SchedulerLimits(2 * MIB, WORKERS))
     assert (found.at_ease, found.at_most) == (0, 0)
     assert found.refusal is not None
     assert "one batch takes 1.0 MiB" in found.refusal
@@ -37,19 +37,19 @@ def test_trainers_that_read_several_streams_need_room_for_all_of_them() -> None:
     validation = StreamShape("validation", 10, MIB, 1)
     memory = 40 * MIB
     alone, both = (
-        room([TRAIN], SchedulerLimits(memory, WORKERS)),
-        room([TRAIN, validation], SchedulerLimits(memory, WORKERS)),
+        compute_trainer_capacity([TRAIN], SchedulerLimits(memory, WORKERS)),
+        compute_trainer_capacity([TRAIN, validation], SchedulerLimits(memory, WORKERS)),
     )
     assert 0 < both.at_most <= alone.at_most // 2
-    tight = room([TRAIN, validation], SchedulerLimits(4 * MIB, WORKERS))
+    tight = compute_trainer_capacity([TRAIN, validation], SchedulerLimits(4 * MIB, WORKERS))
     assert (tight.at_most, tight.refusal is not None) == (0, True)
-    assert room([TRAIN], SchedulerLimits(4 * MIB, WORKERS)).at_most == 1
+    assert compute_trainer_capacity([TRAIN], SchedulerLimits(4 * MIB, WORKERS)).at_most == 1
 
 
 @pytest.mark.parametrize(("streams", "most"), [(1, MAX_SESSIONS), (2, MAX_SESSIONS // 2)])
 def test_never_more_than_a_daemon_takes(streams: int, most: int) -> None:
     shapes = [StreamShape(f"s{number}", 100, 4096, 1) for number in range(streams)]
-    found = room(shapes, SchedulerLimits(1000 * MIB, WORKERS))
+    found = compute_trainer_capacity(shapes, SchedulerLimits(1000 * MIB, WORKERS))
 
-    assert found == Room(found.at_ease, most)
+    assert found == TrainerCapacity(found.at_ease, most)
     assert 0.9 * most < found.at_ease <= most, "all but for the slots that the workers need"

@@ -38,7 +38,7 @@ def test_listing_and_reading_back_are_told_too() -> None:
     now_s, said = [0.0], list[str]()
     with Lines(said.append, clock=lambda: now_s[0]) as shown:
         now_s[0] = 11
-        shown.listed("train", 81_920)
+        shown.update_listing("train", 81_920)
         shown.verifies(300)
         now_s[0] = 21
         shown.verified(100)
@@ -53,7 +53,7 @@ def test_listing_and_reading_back_are_told_too() -> None:
 def test_a_terminal_gets_a_bar_that_is_gone_at_the_end_and_notes_that_stay() -> None:
     screen = StringIO()
     with Bar(Console(file=screen, force_terminal=True, width=120)) as shown:
-        shown.listed("train", 5)
+        shown.update_listing("train", 5)
         shown.begins(10, 4, 3072)
         shown.packed(6)
         shown.note("b.png: [red] is no markup")

@@ -12,11 +12,11 @@ from daemons import DaemonProcess, stream_config, write_images
 from typer.testing import CliRunner
 
 from streamd.cli.main import app
-from streamd.cli.probe.measure import Probe
+from streamd.cli.probe.measure import ProbeResult
 from streamd.core.receipt import Receipt
 
 RECEIPT = Receipt("train", 0, 4, 32, 0, 0, 0, 0, changed=False, complete=True, ok=True, digest="00")
-PROBE = Probe("train", [100.0], [0.5], 1.0, [RECEIPT], None)
+PROBE = ProbeResult("train", [100.0], [0.5], 1.0, [RECEIPT], None)
 
 
 @pytest.fixture(scope="module")
@@ -40,22 +40,22 @@ def test_json_is_one_object_on_standard_output_with_the_promised_keys(endpoint: 
     assert "draining 2 epochs of train in 2 processes" in done.stderr
 
 
-def pretend(monkeypatch: pytest.MonkeyPatch, result: Probe) -> dict[str, Any]:
+def pretend(monkeypatch: pytest.MonkeyPatch, result: ProbeResult) -> dict[str, Any]:
     """Lets the command have `result`; what it asked for."""
     asked: dict[str, Any] = {}
 
-    def drain_all(stream: str, endpoint: str | None, **wish: Any) -> Probe:
+    def drain_all(stream: str, endpoint: str | None, **wish: Any) -> ProbeResult:
         asked.update(wish, stream=stream, endpoint=endpoint)
         return result
 
-    monkeypatch.setattr("streamd.cli.probe.measure.drain_all", drain_all)
+    monkeypatch.setattr("streamd.cli.probe.measure.probe_stream", drain_all)
     return asked
 
 
 def test_without_json_it_prints_lines_and_by_default_drains_one_epoch_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = pretend(monkeypatch, PROBE)
     done = CliRunner().invoke(app, ["probe", "train"])
-    assert (done.exit_code, done.stdout.splitlines()) == (0, PROBE.lines())
+    assert (done.exit_code, done.stdout.splitlines()) == (0, PROBE.format_lines())
     del asked["say"]
     wish = {"epochs": 1, "trainers": 1, "digest": False, "load": None, "headroom": False}
     assert asked == {"stream": "train", "endpoint": None, **wish}

@@ -10,13 +10,13 @@ import pytest
 from daemons import DaemonProcess, stream_config, write_images
 
 from streamd.cli.probe import measure
-from streamd.cli.probe.measure import Probe
+from streamd.cli.probe.measure import ProbeResult
 from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.receipt import Receipt
 from streamd.errors import ReceiptError, RefusedError
 
 RECEIPT = Receipt("train", 0, 4, 32, 0, 0, 0, 0, changed=False, complete=True, ok=True, digest="00")
-PROBE = Probe("train", [100.0, 3000.0], [0.25, 0.5], 1.0, [RECEIPT, RECEIPT], None)
+PROBE = ProbeResult("train", [100.0, 3000.0], [0.25, 0.5], 1.0, [RECEIPT, RECEIPT], None)
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def test_trainers_in_processes_see_the_same_and_their_account_has_an_entry_each(endpoint: str) -> None:
     said: list[str] = []
-    result = measure.drain_all("train", endpoint, epochs=2, trainers=2, digest=True, say=said.append)
+    result = measure.probe_stream("train", endpoint, epochs=2, trainers=2, digest=True, write_line=said.append)
     assert said == ["draining 2 epochs of train in 2 processes"]
     assert [len(result.samples_per_s), len(result.wait_fraction), len(result.receipts)] == [2, 2, 4]
     assert all(rate > 0 for rate in result.samples_per_s)
@@ -44,7 +44,7 @@ def test_trainers_in_processes_see_the_same_and_their_account_has_an_entry_each(
 
 
 def test_neither_digest_nor_headroom_are_there_unless_asked_for(endpoint: str) -> None:
-    result = measure.drain_all("train", endpoint, epochs=1, trainers=1, digest=False, say=lambda _: None)
+    result = measure.probe_stream("train", endpoint, epochs=1, trainers=1, digest=False, write_line=lambda _: None)
     assert (result.digest, result.headroom_samples_per_s, result.headroom_fraction) == (None, None, None)
 
 
@@ -57,8 +57,15 @@ def test_headroom_is_measured_with_the_users_own_function_and_its_batches_are_no
         f"def step(batch):\n    print('hello')\n    open({str(seen)!r}, 'a').write(f'{{batch.index}} ')\n"
     )
     monkeypatch.chdir(tmp_path)
-    result = measure.drain_all(
-        "train", endpoint, epochs=1, trainers=1, digest=False, say=lambda _: None, load="mytrainer:step", headroom=True
+    result = measure.probe_stream(
+        "train",
+        endpoint,
+        epochs=1,
+        trainers=1,
+        digest=False,
+        write_line=lambda _: None,
+        load="mytrainer:step",
+        headroom=True,
     )
     taken = [int(index) for index in seen.read_text().split()]
     assert taken[:8] == [0, 1, 2, 3] * 2  # drained, and replayed at least once
@@ -75,23 +82,25 @@ def test_a_function_that_is_not_there_fails_before_anything_is_drained(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(RefusedError, match="its message is above"):
-        measure.drain_all("train", endpoint, epochs=1, trainers=2, digest=False, say=lambda _: None, load="mine:step")
+        measure.probe_stream(
+            "train", endpoint, epochs=1, trainers=2, digest=False, write_line=lambda _: None, load="mine:step"
+        )
     assert capfd.readouterr().err.count(f"streamd probe: no module 'mine' in {tmp_path}") == 2
 
 
 def test_an_unknown_stream_is_refused_before_any_process_starts(endpoint: str) -> None:
     with pytest.raises(RefusedError, match="did you mean 'train'"):
-        measure.drain_all("tran", endpoint, epochs=1, trainers=2, digest=False, say=pytest.fail)
+        measure.probe_stream("tran", endpoint, epochs=1, trainers=2, digest=False, write_line=pytest.fail)
 
 
 def test_trainers_that_saw_different_data_are_an_error() -> None:
-    assert measure._agreed([["a", "b"], ["a", "b"]]) == ["a", "b"]
+    assert measure._require_equal_digests([["a", "b"], ["a", "b"]]) == ["a", "b"]
     with pytest.raises(ReceiptError, match="the trainers saw different data"):
-        measure._agreed([["a", "b"], ["a", "c"]])
+        measure._require_equal_digests([["a", "b"], ["a", "c"]])
 
 
 def test_people_read_rates_waiting_decodes_and_receipts() -> None:
-    assert replace(PROBE, digest=["0123"]).lines() == [
+    assert replace(PROBE, digest=["0123"]).format_lines() == [
         "stream train, 2 trainers: 3,100 samples/s in all",
         "  samples/s each   100, 3,000 (median 1,550)",
         "  time waiting     25%, 50%",
@@ -104,12 +113,15 @@ def test_people_read_rates_waiting_decodes_and_receipts() -> None:
 def test_people_read_where_the_time_of_each_trainers_epochs_went() -> None:
     timings = [EpochTiming(epoch, 43.0, 2.0, "none", BatchSupply()) for epoch in (0, 1)]
     one, two = replace(PROBE, verdicts=[timings]), replace(PROBE, verdicts=[timings[:1], timings[1:]])
-    assert one.lines()[-2:] == [f"  {timing.summary_text}" for timing in timings]
-    assert two.lines()[-2:] == [f"  trainer 1, {timings[0].summary_text}", f"  trainer 2, {timings[1].summary_text}"]
+    assert one.format_lines()[-2:] == [f"  {timing.summary_text}" for timing in timings]
+    assert two.format_lines()[-2:] == [
+        f"  trainer 1, {timings[0].summary_text}",
+        f"  trainer 2, {timings[1].summary_text}",
+    ]
 
 
 def test_people_read_what_data_cost_where_they_asked() -> None:
-    lines = replace(PROBE, headroom_samples_per_s=[200.0, 3000.0], headroom_fraction=[0.5, 0.0]).lines()
+    lines = replace(PROBE, headroom_samples_per_s=[200.0, 3000.0], headroom_fraction=[0.5, 0.0]).format_lines()
     assert lines[-2:] == ["  with data free   200, 3,000", "  so data cost     50%, 0%"]
 
 
@@ -117,4 +129,4 @@ def test_one_bad_receipt_makes_the_whole_not_ok() -> None:
     bad = replace(RECEIPT, missed=2, repeated=1, ok=False)
     result = replace(PROBE, receipts=[RECEIPT, bad, RECEIPT, RECEIPT])
     assert not result.ok
-    assert "NOT OK: missed 2, repeated 1" in "\n".join(result.lines())
+    assert "NOT OK: missed 2, repeated 1" in "\n".join(result.format_lines())

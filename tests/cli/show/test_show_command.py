@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 import streamd
 from streamd.cli.main import app
-from streamd.cli.show.command import read_place
+from streamd.cli.show.command import parse_batch_position
 from streamd.cli.show.contact_sheet import draw_sheet
 from streamd.errors import ConfigError, RefusedError
 
@@ -38,7 +38,7 @@ def test_the_picture_is_the_sheet_of_the_batch_that_trainers_get(endpoint: str, 
     done = show(endpoint, "validation", place, "-o", str(tmp_path / "batch.png"))
     assert (done.exit_code, done.stdout) == (0, f"{tmp_path}/batch.png: 8 rows of validation {place}\n")
     with streamd.connect(endpoint) as client:
-        batch = client.batch("validation", *read_place(place))
+        batch = client.batch("validation", *parse_batch_position(place))
         names = dict(zip(batch.sample_ids.tolist(), client.names("validation", batch.sample_ids), strict=True))
     names.pop(-1, None)
     with Image.open(tmp_path / "batch.png") as picture:
@@ -83,14 +83,14 @@ def test_what_cannot_be_shown_is_an_error_and_leaves_no_file(
 @pytest.mark.parametrize("text", ["", "3", ":", "1:", ":1", "-1:0", "0:-1", "0:1:2", "a:b", "0: 1", "1.0:2", "²:1"])
 def test_a_place_that_is_none_is_told_how_one_is_written(text: str) -> None:
     with pytest.raises(ConfigError, match="write EPOCH:INDEX, both counted from 0"):
-        read_place(text)
+        parse_batch_position(text)
 
 
 @pytest.mark.parametrize(
     ("text", "place"), [("0:12", (0, 12)), ("07:0", (7, 0)), ("123456789012:1", (123456789012, 1))]
 )
 def test_a_place_is_an_epoch_and_an_index(text: str, place: tuple[int, int]) -> None:
-    assert read_place(text) == place
+    assert parse_batch_position(text) == place
 
 
 @pytest.mark.parametrize("rows", ["0", "1025", "x"])

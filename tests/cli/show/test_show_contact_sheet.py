@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 from sample_batches import flat, noise, some_batch
 
-from streamd.cli.show.contact_sheet import Grid, draw_sheet, shown_size
+from streamd.cli.show.contact_sheet import SheetGrid, compute_shown_size, draw_sheet
 from streamd.client import Batch
 from streamd.core.bad_samples import BadRow
 from streamd.core.spec import LabelSpec
@@ -50,15 +50,15 @@ def places(sheet: npt.NDArray[np.uint8], image: npt.NDArray[np.uint8]) -> list[t
 def test_small_images_grow_by_whole_factors_and_large_ones_shrink(
     stored: tuple[int, int], shown: tuple[int, int]
 ) -> None:
-    assert shown_size(*stored) == shown
+    assert compute_shown_size(*stored) == shown
 
 
 @pytest.mark.parametrize("cells", [1, 2, 7, 32, 100, 256, 1024])
 @pytest.mark.parametrize("shape", [(32, 32), (128, 128), (66, 200), (600, 100)])
 def test_cells_neither_overlap_nor_leave_the_sheet(cells: int, shape: tuple[int, int]) -> None:
-    grid = Grid.of(cells, shape, label_lines=2, notes=2, top=TOP)
-    across, down = grid.size
-    boxes = sorted({grid.at(cell) for cell in range(cells)})
+    grid = SheetGrid.arrange_cells(cells, shape, label_lines=2, note_lines=2, top=TOP)
+    across, down = grid.sheet_size
+    boxes = sorted({grid.locate_cell(cell) for cell in range(cells)})
     assert len(boxes) == cells
     assert max(x for x, _ in boxes) + grid.cell_width < across
     assert max(y for _, y in boxes) + grid.cell_height < down
@@ -70,7 +70,7 @@ def test_cells_neither_overlap_nor_leave_the_sheet(cells: int, shape: tuple[int,
 
 @pytest.mark.parametrize(("cells", "columns"), [(1, 1), (8, 8), (9, 5), (32, 8), (1024, 32)])
 def test_a_sheet_is_as_wide_as_a_screen_and_wider_only_for_many(cells: int, columns: int) -> None:
-    assert Grid.of(cells, (128, 128), label_lines=1, notes=0, top=TOP).columns == columns
+    assert SheetGrid.arrange_cells(cells, (128, 128), label_lines=1, note_lines=0, top=TOP).columns == columns
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -135,8 +135,8 @@ def test_names_of_any_length_and_script_stay_within_their_cell() -> None:
     batch = some_batch(flat(2), [(label, [0, 1])], bad=[BadRow(1, 5, "x" * 4000, "y" * 200, "substituted")])
     files = {100: "a/" + "é" * 3000, 101: "b"}
     sheet = drawn(batch, files=files)
-    grid = Grid.of(2, (6, 8), label_lines=1, notes=2, top=TOP)
-    start = grid.at(1)[0] - 10
+    grid = SheetGrid.arrange_cells(2, (6, 8), label_lines=1, note_lines=2, top=TOP)
+    start = grid.locate_cell(1)[0] - 10
     assert (sheet[TOP:, start : start + 6] == 255).all()
     assert (sheet[:, -16:] == 255).all()
 

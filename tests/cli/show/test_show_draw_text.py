@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from streamd.cli.show.draw_text import shortened, width, write
+from streamd.cli.show.draw_text import draw_text, measure_width, shorten_text
 
 WHITE = (255, 255, 255)
 BLACK = (0, 0, 0)
@@ -16,7 +16,7 @@ BLACK = (0, 0, 0)
 def ink(text: str, size: int = 40) -> npt.NDArray[np.bool_]:
     """Where `text` leaves ink, (80, 400)."""
     image = Image.new("RGB", (400, 80), WHITE)
-    write(image, (10, 20), text, size, BLACK)
+    draw_text(image, (10, 20), text, size, BLACK)
     return np.asarray(image)[:, :, 0] < 128
 
 
@@ -67,19 +67,19 @@ def test_names_that_the_font_cannot_write_are_told_apart() -> None:
 
 def test_an_empty_text_leaves_the_paper_white() -> None:
     assert not ink("").any()
-    assert width("", 20) == 0
+    assert measure_width("", 20) == 0
 
 
 def test_marks_take_no_room_of_their_own() -> None:
-    assert width("Müller", 14) == width("Muller", 14)
+    assert measure_width("Müller", 14) == measure_width("Muller", 14)
 
 
 @pytest.mark.parametrize("middle", [False, True])
 def test_a_shortened_text_fits_and_says_that_it_is_shortened(middle: bool) -> None:
     text = "cat/IMG_2024_Müller_000012.jpg"
-    short = shortened(text, 12, 100, middle=middle)
-    assert width(short, 12) <= 100
-    assert width(f"{short}m", 12) > 90
+    short = shorten_text(text, 12, 100, middle=middle)
+    assert measure_width(short, 12) <= 100
+    assert measure_width(f"{short}m", 12) > 90
     head, tail = short.split("…")
     assert text.startswith(head)
     assert text.endswith(tail)
@@ -87,8 +87,8 @@ def test_a_shortened_text_fits_and_says_that_it_is_shortened(middle: bool) -> No
 
 
 def test_a_text_that_fits_stays_whole() -> None:
-    assert shortened("cat", 12, width("cat", 12)) == "cat"
+    assert shorten_text("cat", 12, measure_width("cat", 12)) == "cat"
 
 
 def test_where_nothing_fits_the_dots_remain() -> None:
-    assert shortened("cat.jpg", 12, 1) == "…"
+    assert shorten_text("cat.jpg", 12, 1) == "…"

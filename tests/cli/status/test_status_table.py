@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 from rich.console import Console
 
-from streamd.cli.status.table import rate, span, status_table
+from streamd.cli.status.table import build_status_table, format_rate, format_time_span
 from streamd.core.epoch_timing import BatchSupply, EpochBottleneck, EpochTiming
 from streamd.core.status import DaemonStatus, SessionState, SessionStatus, StreamStatus, suggest_remedy
 
@@ -27,7 +27,7 @@ def shown(status: DaemonStatus, *, colour: bool = False, width: int = 80) -> str
     console = Console(
         file=out, width=width, highlight=False, force_terminal=colour, color_system=system, no_color=not colour
     )
-    console.print(status_table(status))
+    console.print(build_status_table(status))
     return out.getvalue()
 
 
@@ -166,13 +166,13 @@ def test_names_are_text_and_never_markup() -> None:
     ],
 )  # fmt: skip
 def test_a_span_is_said_in_its_two_largest_units(seconds: float, words: str) -> None:
-    assert span(seconds) == words
+    assert format_time_span(seconds) == words
 
 
 @pytest.mark.parametrize(("per_s", "words"), [(0, "0"), (0.04, "0.0"), (5.25, "5.2"), (10, "10"), (31640.2, "31,640")])
 def test_a_slow_rate_shows_a_decimal(per_s: float, words: str) -> None:
-    assert rate(per_s) == words
+    assert format_rate(per_s) == words
 
 
 def test_a_span_for_a_narrow_column_is_said_in_its_largest_unit() -> None:
-    assert span(11565.3, units=1) == "3 h"
+    assert format_time_span(11565.3, units=1) == "3 h"

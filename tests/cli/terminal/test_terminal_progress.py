@@ -8,7 +8,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from streamd.cli.terminal.progress import Bar, Lines, fitting
+from streamd.cli.terminal.progress import ListingBar, ListingLines, create_progress
 
 
 class Terminal(StringIO):
@@ -18,16 +18,16 @@ class Terminal(StringIO):
 
 def test_a_listing_is_told_to_a_log_when_ten_seconds_have_gone_by() -> None:
     now_s, said = [0.0], list[str]()
-    with Lines(said.append, clock=lambda: now_s[0]) as shown:
+    with ListingLines(said.append, clock=lambda: now_s[0]) as shown:
         for now_s[0] in (9.0, 10.0, 19.0, 20.0):
-            shown.listed("train", int(now_s[0]) * 1000)
+            shown.update_listing("train", int(now_s[0]) * 1000)
     assert said == ["listing train: 10,000 files so far", "listing train: 20,000 files so far"]
 
 
 def test_a_bar_names_the_stream_that_is_listed_and_is_gone_at_the_end() -> None:
     screen = StringIO()
-    with Bar(Console(file=screen, force_terminal=True, width=80)) as shown:
-        shown.listed("train", 7)
+    with ListingBar(Console(file=screen, force_terminal=True, width=80)) as shown:
+        shown.update_listing("train", 7)
     assert "listing train" in screen.getvalue()
     assert screen.getvalue().endswith("\x1b[2K")
 
@@ -35,10 +35,10 @@ def test_a_bar_names_the_stream_that_is_listed_and_is_gone_at_the_end() -> None:
 def test_a_terminal_gets_the_bar_and_a_log_gets_lines_on_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", Terminal())
-    assert isinstance(fitting(Bar, Lines), Bar)
+    assert isinstance(create_progress(ListingBar, ListingLines), ListingBar)
     log = StringIO()
     monkeypatch.setattr(sys, "stderr", log)
-    shown = fitting(Bar, Lines)
-    assert isinstance(shown, Lines)
-    shown._say("so far")
+    shown = create_progress(ListingBar, ListingLines)
+    assert isinstance(shown, ListingLines)
+    shown._write_line("so far")
     assert log.getvalue() == "so far\n"

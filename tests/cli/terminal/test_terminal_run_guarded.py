@@ -9,7 +9,7 @@ import sys
 import pytest
 import typer
 
-from streamd.cli.terminal.run_guarded import fail_without_typer, run_guarded
+from streamd.cli.terminal.run_guarded import exit_without_typer, run_guarded
 from streamd.errors import ConfigError, ConnectError
 
 
@@ -134,6 +134,6 @@ def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_missing_command_line_library_names_the_extra(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        fail_without_typer("streamd-train", "train")
+        exit_without_typer("streamd-train", "train")
     assert ended.value.code == 2
     assert "pip install 'streamd[train]'" in capsys.readouterr().err

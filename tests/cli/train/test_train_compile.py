@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from trainer_fakes import ANGLE, KIND, make_spec
 
-from streamd.cli.train.compile import choose_optimizer, compile_for
-from streamd.cli.train.models import builder
+from streamd.cli.train.compile import choose_optimizer, compile_model
+from streamd.cli.train.models import choose_builder
 from streamd.core.spec import LabelSpec
 from streamd.errors import ConfigError
 from streamd.frameworks.keras import load_keras
@@ -40,15 +40,15 @@ class Compiled:
 )
 def test_the_label_tells_the_loss_and_the_metric_heeds_weights(label: LabelSpec, loss: str, metric: str) -> None:
     model = Compiled()
-    compile_for(model, label, "sgd")
+    compile_model(model, label, "sgd")
     assert model.how == ("sgd", loss, [metric])
 
 
 @pytest.mark.train
 @pytest.mark.parametrize("label", [KIND, TAGS, ANGLE, replace(ANGLE, width=4)])
 def test_the_built_in_network_learns_a_label_of_any_shape_from_weighted_samples(label: LabelSpec) -> None:
-    model = builder(label, None)(make_spec(label))
-    compile_for(model, label)
+    model = choose_builder(label, None)(make_spec(label))
+    compile_model(model, label)
     images = np.zeros((4, 8, 8, 3), dtype=np.uint8)
     values = np.ones((4, label.width) if label.width else 4, dtype=label.dtype)
     loss, metric = model.train_on_batch(images, values, sample_weight=np.array([1, 1, 1, 0], np.float32))

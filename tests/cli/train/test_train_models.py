@@ -12,7 +12,7 @@ import pytest
 from programs import forgotten
 from trainer_fakes import ANGLE, KIND, make_spec
 
-from streamd.cli.train.models import builder, load_builder
+from streamd.cli.train.models import choose_builder, load_builder
 from streamd.core.spec import ImageSpec, LabelSpec
 from streamd.errors import ConfigError
 
@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.parametrize("shape", [(128, 128, 3), (28, 28, 1), (60, 200, 3), (5, 5, 3)])
 def test_a_number_gets_a_regression_network_for_any_shape(shape: tuple[int, int, int]) -> None:
     spec = make_spec(ANGLE, image=ImageSpec(*shape))
-    model = builder(ANGLE, None)(spec)
+    model = choose_builder(ANGLE, None)(spec)
     assert model(np.zeros((2, *shape), dtype=np.uint8)).shape == (2, 1)
     assert not model.compiled
 
@@ -37,13 +37,13 @@ def test_a_number_gets_a_regression_network_for_any_shape(shape: tuple[int, int,
 @pytest.mark.train
 def test_a_label_of_several_numbers_gets_as_many_outputs() -> None:
     label = LabelSpec("point", "float", width=2)
-    assert builder(label, None)(make_spec(label)).output_shape == (None, 2)
+    assert choose_builder(label, None)(make_spec(label)).output_shape == (None, 2)
 
 
 @pytest.mark.train
 def test_tags_get_a_probability_each() -> None:
     label = LabelSpec("tags", "tags", width=3, classes=("a", "b", "c"), counts=(1, 2, 3))
-    model = builder(label, None)(make_spec(label))
+    model = choose_builder(label, None)(make_spec(label))
     assert model.layers[-1].activation.__name__ == "sigmoid"
     assert model.output_shape == (None, 3)
 
@@ -51,13 +51,13 @@ def test_tags_get_a_probability_each() -> None:
 @pytest.mark.train
 def test_a_regression_begins_at_the_mean_of_the_label() -> None:
     label = LabelSpec("height", "float", mean=5000.0, std=1.0)
-    predicted = builder(label, None)(make_spec(label))(np.zeros((4, 8, 8, 3), dtype=np.uint8))
+    predicted = choose_builder(label, None)(make_spec(label))(np.zeros((4, 8, 8, 3), dtype=np.uint8))
     np.testing.assert_allclose(predicted, 5000, atol=10)
 
 
 @pytest.mark.train
 def test_a_regression_sees_where_a_thing_is() -> None:
-    model = builder(ANGLE, None)(make_spec(ANGLE, image=ImageSpec(32, 32, 3)))
+    model = choose_builder(ANGLE, None)(make_spec(ANGLE, image=ImageSpec(32, 32, 3)))
     images = np.zeros((2, 32, 32, 3), dtype=np.uint8)
     images[0, 8:12, 4:8] = images[1, 8:12, 20:24] = 255
     left, right = np.ravel(model(images))
@@ -69,7 +69,7 @@ def test_a_regression_sees_where_a_thing_is() -> None:
     ("normalize", "white"), [("none", 1.0), ("unit", 1.0), ({"mean": [5] * 3, "std": [50] * 3}, 5.0)]
 )
 def test_the_normalization_is_inside_and_a_stream_without_one_gets_one(normalize: Any, white: float) -> None:
-    model = builder(ANGLE, None)(make_spec(ANGLE, normalize=normalize))
+    model = choose_builder(ANGLE, None)(make_spec(ANGLE, normalize=normalize))
     pixels = np.full((1, 8, 8, 3), 255, dtype=np.uint8)
     np.testing.assert_allclose(np.ravel(model.layers[1](pixels)), white)
 
@@ -77,7 +77,7 @@ def test_the_normalization_is_inside_and_a_stream_without_one_gets_one(normalize
 @pytest.mark.train
 def test_a_category_gets_probabilities_of_its_classes() -> None:
     label = replace(KIND, name="Art des Tiers: ä")
-    model = builder(label, None)(make_spec(label))
+    model = choose_builder(label, None)(make_spec(label))
     predicted = model(np.zeros((2, 8, 8, 3), dtype=np.uint8))
     assert predicted.shape == (2, 3)
     np.testing.assert_allclose(np.sum(predicted, axis=1), 1, rtol=1e-5)

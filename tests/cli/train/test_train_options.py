@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from trainer_fakes import ANGLE, KIND, make_spec
 
-from streamd.cli.train.options import Job, check_alike, choose_label
+from streamd.cli.train.options import TrainingOptions, check_streams_match, choose_label
 from streamd.core.spec import ImageSpec, LabelSpec
 from streamd.errors import ConfigError
 
@@ -29,11 +29,11 @@ def test_no_label_or_a_wrong_one_is_refused() -> None:
 def test_a_validation_that_differs_is_refused() -> None:
     train_spec = make_spec(KIND)
     with pytest.raises(ConfigError, match="give both streams the same  image:"):
-        check_alike(train_spec, replace(train_spec, image=ImageSpec(9, 9, 3)), KIND)
+        check_streams_match(train_spec, replace(train_spec, image=ImageSpec(9, 9, 3)), KIND)
     with pytest.raises(ConfigError, match="differ in type or classes"):
-        check_alike(train_spec, make_spec(replace(KIND, classes=("car", "cat"))), KIND)
+        check_streams_match(train_spec, make_spec(replace(KIND, classes=("car", "cat"))), KIND)
     with pytest.raises(ConfigError, match="no label 'kind'"):
-        check_alike(train_spec, make_spec(ANGLE), KIND)
+        check_streams_match(train_spec, make_spec(ANGLE), KIND)
 
 
 def test_text_is_no_label_to_choose() -> None:
@@ -47,18 +47,18 @@ def test_text_is_no_label_to_choose() -> None:
 
 def test_a_job_that_cannot_be_saved_is_refused_before_it_begins(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"ending in \.keras, not model\.h5"):
-        Job("train", 1, Path("model.h5"))
+        TrainingOptions("train", 1, Path("model.h5"))
     with pytest.raises(ConfigError, match="there is no folder"):
-        Job("train", 1, tmp_path / "none" / "model.keras")
+        TrainingOptions("train", 1, tmp_path / "none" / "model.keras")
     with pytest.raises(ConfigError, match="epochs must be at least 1, not 0"):
-        Job("train", 0, tmp_path / "model.keras")
+        TrainingOptions("train", 0, tmp_path / "model.keras")
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_learning_rate_that_is_no_number_above_0_is_refused(tmp_path: Path, rate: float) -> None:
     with pytest.raises(ConfigError, match=r"a learning rate is a number above 0, such as 0\.001, not"):
-        Job("train", 1, tmp_path / "model.keras", learning_rate=rate)
+        TrainingOptions("train", 1, tmp_path / "model.keras", learning_rate=rate)
 
 
 def test_the_curves_lie_beside_the_model(tmp_path: Path) -> None:
-    assert Job("train", 1, tmp_path / "my.model.keras").curves == tmp_path / "my.model.curves.png"
+    assert TrainingOptions("train", 1, tmp_path / "my.model.keras").curves_path == tmp_path / "my.model.curves_path.png"

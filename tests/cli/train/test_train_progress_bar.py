@@ -56,6 +56,6 @@ def test_the_bar_shows_the_share_of_the_epoch_that_was_waited_for_and_the_histor
 
 def test_a_share_is_formatted_as_keras_formats_a_number() -> None:
     load_keras()
-    from streamd.cli.train.progress_bar import Share  # noqa: PLC0415 - imports Keras
+    from streamd.cli.train.progress_bar import WaitFraction  # noqa: PLC0415 - imports Keras
 
-    assert f"{Share(0.031) / 1:.4f} {Share(0):.4e} {abs(Share(0.5)) > 0.1}" == "3% 0% True"
+    assert f"{WaitFraction(0.031) / 1:.4f} {WaitFraction(0):.4e} {abs(WaitFraction(0.5)) > 0.1}" == "3% 0% True"

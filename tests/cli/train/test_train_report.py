@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 
 from streamd.cli.train import report
-from streamd.cli.train.report import draw, panels
+from streamd.cli.train.report import draw_curves, group_curves
 
 HISTORY = {"mae": [3.0, 2.0], "loss": [1.0, 0.5], "val_loss": [1.5, 1.0], "val_mae": [2.5, 2.0], "val_only": [1.0, 2.0]}
 
 
 def test_a_metric_is_drawn_with_its_validation_and_the_loss_comes_first() -> None:
-    assert list(panels(HISTORY)) == ["loss", "mae", "only"]
-    assert panels(HISTORY)["loss"] == {"training": [1.0, 0.5], "validation": [1.5, 1.0]}
-    assert panels(HISTORY)["only"] == {"validation": [1.0, 2.0]}
+    assert list(group_curves(HISTORY)) == ["loss", "mae", "only"]
+    assert group_curves(HISTORY)["loss"] == {"training": [1.0, 0.5], "validation": [1.5, 1.0]}
+    assert group_curves(HISTORY)["only"] == {"validation": [1.0, 2.0]}
 
 
 def test_a_history_without_a_loss_has_no_panel_for_it() -> None:
-    assert panels({"mae": [1.0]}) == {"mae": {"training": [1.0]}}
+    assert group_curves({"mae": [1.0]}) == {"mae": {"training": [1.0]}}
 
 
 @pytest.mark.train
@@ -28,14 +28,14 @@ def test_every_number_is_on_the_picture_by_its_epoch_counted_from_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[Any] = []
-    figure = report.load_figures().Figure
+    figure = report.load_matplotlib_figure().Figure
 
     def keep(**how: Any) -> Any:
         made.append(figure(**how))
         return made[-1]
 
-    monkeypatch.setattr(report.load_figures(), "Figure", keep)
-    draw(HISTORY, tmp_path / "model.curves.png")
+    monkeypatch.setattr(report.load_matplotlib_figure(), "Figure", keep)
+    draw_curves(HISTORY, tmp_path / "model.curves.png")
     assert (tmp_path / "model.curves.png").read_bytes().startswith(b"\x89PNG")
     lines = {
         (axes.get_title(), line.get_label()): line.get_xydata().tolist() for axes in made[0].axes for line in axes.lines

@@ -14,8 +14,8 @@ from programs import forgotten
 from trainer_fakes import ANGLE, KIND, FakeClient, FakeStream, make_spec
 
 from streamd.cli.train import run
-from streamd.cli.train.options import Job
-from streamd.cli.train.run import train
+from streamd.cli.train.options import TrainingOptions
+from streamd.cli.train.run import train_model
 from streamd.core import spec_file
 from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.errors import ConfigError, LossError, ReceiptError, RefusedError
@@ -31,8 +31,8 @@ VALIDATION = make_spec(ANGLE, name="validation", shuffle="none", bad_policy="mas
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Job:
-    return Job("train", 2, tmp_path / "model.keras")
+def job(tmp_path: Path) -> TrainingOptions:
+    return TrainingOptions("train", 2, tmp_path / "model.keras")
 
 
 @pytest.fixture
@@ -49,9 +49,11 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Own]:
 
 
 @pytest.mark.train
-def test_a_training_saves_a_model_and_tells_every_epoch(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_training_saves_a_model_and_tells_every_epoch(
+    job: TrainingOptions, capsys: pytest.CaptureFixture[str]
+) -> None:
     client, said = FakeClient([TRAIN, VALIDATION]), list[str]()
-    receipts = train(client, replace(job, validation="validation", seed=1), said.append)
+    receipts = train_model(client, replace(job, validation="validation", seed=1), said.append)
     assert [(receipt.stream, receipt.epoch, receipt.complete) for receipt in receipts] == [
         ("train", 0, True),
         ("train", 1, True),
@@ -70,30 +72,30 @@ def test_a_training_saves_a_model_and_tells_every_epoch(job: Job, capsys: pytest
     shown = capsys.readouterr().out
     assert re.search(r"Epoch 2/2\n3/3 - .* - val_loss: .* - val_mae: .* - wait: 0%\n$", shown)
     assert shown.replace("\n", "").isprintable()  # no bar where there is no terminal
-    assert job.curves.read_bytes().startswith(b"\x89PNG")
+    assert job.curves_path.read_bytes().startswith(b"\x89PNG")
     assert load_keras().models.load_model(job.save).input_shape == (None, 8, 8, 3)
     assert spec_file.read_spec(job.save.with_name("model.streamd.json")) == TRAIN
 
 
 @pytest.mark.train
-def test_those_who_train_together_wait_for_each_other_and_their_validation_does_not(job: Job) -> None:
+def test_those_who_train_together_wait_for_each_other_and_their_validation_does_not(job: TrainingOptions) -> None:
     client = FakeClient([TRAIN, VALIDATION])
-    train(client, replace(job, validation="validation", together=4), lambda _: None)
+    train_model(client, replace(job, validation="validation", together=4), lambda _: None)
     assert client.starts == {"train": {"together": 4}, "validation": "begin"}
 
 
 @pytest.mark.train
-def test_training_learns_a_category(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+def test_training_learns_a_category(job: TrainingOptions, capsys: pytest.CaptureFixture[str]) -> None:
     spec = make_spec(replace(KIND, classes=("even", "odd"), counts=(5, 5)), normalize="minus_one_one")
-    train(FakeClient([spec]), job, print)
+    train_model(FakeClient([spec]), job, print)
     assert "accuracy" in capsys.readouterr().out
 
 
 @pytest.mark.train
-def test_the_same_seed_gives_the_same_weights(job: Job) -> None:
+def test_the_same_seed_gives_the_same_weights(job: TrainingOptions) -> None:
     weights = []
     for seed in (5, 5, 6):
-        train(FakeClient([TRAIN]), replace(job, seed=seed, epochs=1), print)
+        train_model(FakeClient([TRAIN]), replace(job, seed=seed, epochs=1), print)
         weights.append(load_keras().models.load_model(job.save).get_weights()[0])
     np.testing.assert_array_equal(weights[0], weights[1])
     assert not np.array_equal(weights[0], weights[2])
@@ -101,13 +103,13 @@ def test_the_same_seed_gives_the_same_weights(job: Job) -> None:
 
 @pytest.mark.train
 def test_a_training_that_resumes_does_what_is_left_and_tells_of_no_more(
-    job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    job: TrainingOptions, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     client, resumed = FakeClient([TRAIN]), replace(job, resume=tmp_path / "run", seed=1)
-    assert [receipt.epoch for receipt in train(client, replace(resumed, epochs=1), print)] == [0]
-    assert [receipt.epoch for receipt in train(client, resumed, print)] == [1]
+    assert [receipt.epoch for receipt in train_model(client, replace(resumed, epochs=1), print)] == [0]
+    assert [receipt.epoch for receipt in train_model(client, resumed, print)] == [1]
     weights = load_keras().models.load_model(job.save).get_weights()
-    assert train(client, resumed, print) == []
+    assert train_model(client, resumed, print) == []
     assert client.subscribed["train"].taken == []
     assert "cannot be kept" not in capsys.readouterr().err  # of our own callbacks
     for loaded, trained in zip(load_keras().models.load_model(job.save).get_weights(), weights, strict=True):
@@ -115,20 +117,20 @@ def test_a_training_that_resumes_does_what_is_left_and_tells_of_no_more(
 
 
 @pytest.mark.train
-def test_an_account_that_does_not_add_up_ends_the_training_and_is_returned(job: Job) -> None:
+def test_an_account_that_does_not_add_up_ends_the_training_and_is_returned(job: TrainingOptions) -> None:
     said: list[str] = []
-    receipts = train(FakeClient([TRAIN], missed=1), job, said.append)
+    receipts = train_model(FakeClient([TRAIN], missed=1), job, said.append)
     assert [(receipt.epoch, receipt.ok) for receipt in receipts] == [(0, False)]
     assert said == ["", "epoch 0: 3 steps, 10 samples, missed 1, repeated 0, bad 0: NOT OK"]
     assert not job.save.exists()
 
 
 @pytest.mark.train
-def test_a_loss_that_is_no_number_saves_its_batch_and_no_model_and_no_state(job: Job) -> None:
+def test_a_loss_that_is_no_number_saves_its_batch_and_no_model_and_no_state(job: TrainingOptions) -> None:
     said, folder = list[str](), job.save.parent
     client = FakeClient([TRAIN], spoiled=[3])
     with pytest.raises(LossError, match=r"mend #3 train/3\.png[\s\S]*its pictures: .*nan-train-0-"):
-        train(client, replace(job, resume=folder / "run"), said.append)
+        train_model(client, replace(job, resume=folder / "run"), said.append)
     assert [path.suffix for path in folder.glob("nan-train-0-*")] == [".html"]
     assert re.search(r"stopped early: ok$", said[-1])
     assert not job.save.exists()
@@ -137,18 +139,18 @@ def test_a_loss_that_is_no_number_saves_its_batch_and_no_model_and_no_state(job:
 
 @pytest.mark.train
 def test_ones_own_callbacks_are_called_and_know_the_stream(
-    job: Job, own: Own, capsys: pytest.CaptureFixture[str]
+    job: TrainingOptions, own: Own, capsys: pytest.CaptureFixture[str]
 ) -> None:
     callback = own(
         "def build(spec):\n"
         "    return keras.callbacks.LambdaCallback(on_train_end=lambda logs: print('of', spec.samples, 'samples'))\n"
     )
-    train(FakeClient([TRAIN]), replace(job, epochs=1, callbacks=(callback,)), print)
+    train_model(FakeClient([TRAIN]), replace(job, epochs=1, callbacks=(callback,)), print)
     assert "of 10 samples" in capsys.readouterr().out
 
 
 @pytest.mark.train
-def test_classes_are_weighed_where_the_job_says(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_classes_are_weighed_where_the_job_says(job: TrainingOptions, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
 
     def watched(stream: Any, **how: Any) -> Any:
@@ -157,15 +159,15 @@ def test_classes_are_weighed_where_the_job_says(job: Job, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(run, "fit_data", watched)
     streams = [make_spec(KIND), make_spec(KIND, name="validation")]
-    train(FakeClient(streams), replace(job, epochs=1, validation="validation", class_weight="balanced"), print)
+    train_model(FakeClient(streams), replace(job, epochs=1, validation="validation", class_weight="balanced"), print)
     assert asked == [None, "balanced"]
 
 
 @pytest.mark.train
-def test_precision_is_mixed_but_for_the_outputs_where_the_job_says(job: Job) -> None:
+def test_precision_is_mixed_but_for_the_outputs_where_the_job_says(job: TrainingOptions) -> None:
     said, keras = list[str](), load_keras()
     try:
-        train(FakeClient([TRAIN]), replace(job, epochs=1, mixed_precision=True), said.append)
+        train_model(FakeClient([TRAIN]), replace(job, epochs=1, mixed_precision=True), said.append)
     finally:
         keras.mixed_precision.set_global_policy("float32")
     model = keras.models.load_model(job.save)
@@ -176,58 +178,62 @@ def test_precision_is_mixed_but_for_the_outputs_where_the_job_says(job: Job) -> 
 
 @pytest.mark.train
 def test_an_optimizer_for_a_model_that_is_compiled_is_refused_before_there_is_a_subscription(
-    job: Job, own: Own
+    job: TrainingOptions, own: Own
 ) -> None:
     model = own("def build(spec):\n    model = keras.Sequential()\n    model.compile()\n    return model\n")
     client = FakeClient([TRAIN])
     with pytest.raises(
         ConfigError, match=r"compiled already, .*: leave out --optimizer and --learning-rate, or return"
     ):
-        train(client, replace(job, model=model, optimizer="sgd", learning_rate=0.1), print)
+        train_model(client, replace(job, model=model, optimizer="sgd", learning_rate=0.1), print)
     assert client.subscribed == {}
 
 
-def test_where_the_time_went_is_told(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_time_went_is_told(job: TrainingOptions, monkeypatch: pytest.MonkeyPatch) -> None:
     timing, said = EpochTiming(0, 43.0, 2.0, "none", BatchSupply()), list[str]()
 
     def fit(*given: Any) -> list[str]:
         given[2].timings.append(timing)
         return ["after 1 epoch: loss 1"]
 
-    monkeypatch.setattr(run, "prepare", lambda *_: None)
-    monkeypatch.setattr(run, "_fit", fit)
-    train(FakeClient([TRAIN]), job, said.append)
+    monkeypatch.setattr(run, "prepare_model", lambda *_: None)
+    monkeypatch.setattr(run, "_fit_and_save", fit)
+    train_model(FakeClient([TRAIN]), job, said.append)
     assert said[:2] == ["after 1 epoch: loss 1", timing.summary_text]
     assert "if data were free: 41 s; with data: 43 s" in timing.summary_text
 
 
 @pytest.mark.train
-def test_a_broken_account_without_a_bad_receipt_is_raised(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_account_without_a_bad_receipt_is_raised(
+    job: TrainingOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(FakeStream, "steps_left", property(lambda stream: 2 - stream.index))
     with pytest.raises(ReceiptError, match="more steps than announced"):
-        train(FakeClient([TRAIN]), job, print)
+        train_model(FakeClient([TRAIN]), job, print)
 
 
 @pytest.mark.train
-def test_ones_own_compiled_model_keeps_its_loss(job: Job, own: Own, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ones_own_compiled_model_keeps_its_loss(
+    job: TrainingOptions, own: Own, capsys: pytest.CaptureFixture[str]
+) -> None:
     model = own(
         "def build(spec):\n"
         "    model = keras.Sequential([keras.layers.Rescaling(1.0), keras.layers.Flatten(), keras.layers.Dense(1)])\n"
         "    model.compile('sgd', 'mae', metrics=['cosine_similarity'])\n"
         "    return model\n"
     )
-    train(FakeClient([TRAIN]), replace(job, model=model), print)
+    train_model(FakeClient([TRAIN]), replace(job, model=model), print)
     assert "cosine_similarity" in capsys.readouterr().out
 
 
 @pytest.mark.train
-def test_ones_own_model_of_another_shape_is_one_line(job: Job, own: Own) -> None:
+def test_ones_own_model_of_another_shape_is_one_line(job: TrainingOptions, own: Own) -> None:
     model = own("def build(spec):\n    return keras.Sequential([keras.Input((9, 9, 3)), keras.layers.Flatten()])\n")
     with pytest.raises(ConfigError, match=r"ownmodule:build cannot be trained on 'train', whose images are uint8"):
-        train(FakeClient([TRAIN]), replace(job, model=model), print)
+        train_model(FakeClient([TRAIN]), replace(job, model=model), print)
 
 
 @pytest.mark.train
-def test_an_unknown_stream_is_refused_with_the_near_name(job: Job) -> None:
+def test_an_unknown_stream_is_refused_with_the_near_name(job: TrainingOptions) -> None:
     with pytest.raises(RefusedError, match="did you mean 'train'"):
-        train(FakeClient([TRAIN]), replace(job, stream="trian"), print)
+        train_model(FakeClient([TRAIN]), replace(job, stream="trian"), print)
