@@ -11,8 +11,8 @@ from prometheus_client.samples import Sample
 from streamd.core.counters import BUCKET_BOUNDS_S
 from streamd.core.epoch_timing import BatchSupply, EpochTiming
 from streamd.core.status import DaemonStatus, SessionStatus, StreamStatus
-from streamd.daemon.monitor.batch_preview import Leaving
-from streamd.daemon.monitor.snapshot import Figures, Histogram, Numbers
+from streamd.daemon.monitor.batch_preview import BatchPreview
+from streamd.daemon.monitor.snapshot import MonitorSnapshot, TimeHistogram, ValuesByGroup
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.ipc.slots import SlotStore
 
@@ -20,19 +20,19 @@ TIMING = EpochTiming(0, 43.0, 2.0, "disk", BatchSupply())
 STREAM = StreamStatus("train", 1000, 8, 125, 1, 10.0, 80.0, 1.25, 3, 4, 1, shuffle_score=0.75)
 SESSION = SessionStatus(7, "train", 1, 2, 3, None, 40, 62, 16, 5, "reading", 80.0, 60.0, TIMING)
 STATUS = DaemonStatus("1.2", 4321, "ipc:///s", 60.0, 4, 0.5, 1 << 30, 1 << 20, draining=False, streams=(STREAM,))
-NOTHING = Histogram([0] * (len(BUCKET_BOUNDS_S) + 1), 0.0)
+NOTHING = TimeHistogram([0] * (len(BUCKET_BOUNDS_S) + 1), 0.0)
 
 
 def figures(
     *sessions: SessionStatus,
     streams: Iterable[StreamStatus] = (STREAM,),
-    numbers: Numbers | None = None,
+    numbers: ValuesByGroup | None = None,
     draining: bool = False,
-) -> Figures:
+) -> MonitorSnapshot:
     """Of a daemon that serves `train`, with nothing bad and nothing read."""
     status = replace(STATUS, streams=tuple(streams), sessions=sessions, draining=draining)
-    none: Mapping[str, Histogram] = {each.name: NOTHING for each in status.streams}
-    return Figures(status, numbers or {}, {each.name: {} for each in status.streams}, none, none)
+    none: Mapping[str, TimeHistogram] = {each.name: NOTHING for each in status.streams}
+    return MonitorSnapshot(status, numbers or {}, {each.name: {} for each in status.streams}, none, none)
 
 
 @dataclass
@@ -42,12 +42,12 @@ class Books:
     told: DaemonStatus = STATUS
     counted: dict[str, dict[str, float]] = field(default_factory=dict)
     streams: Mapping[str, ServedStream] = field(default_factory=dict)
-    batch_preview: Leaving = field(default_factory=lambda: Leaving(SlotStore()))
+    batch_preview: BatchPreview = field(default_factory=lambda: BatchPreview(SlotStore()))
 
     def build_status(self) -> DaemonStatus:
         return self.told
 
-    def collect_values(self) -> Numbers:
+    def collect_values(self) -> ValuesByGroup:
         return self.counted
 
 

@@ -27,7 +27,7 @@ async def monitor(books: Books | None = None) -> AsyncIterator[Monitor]:
     monitor = Monitor("127.0.0.1:0")
     await monitor.open()
     if books is not None:
-        monitor.watch(books, ProcessStats())
+        monitor.watch_daemon(books, ProcessStats())
     running = asyncio.ensure_future(monitor.run())
     try:
         yield monitor

@@ -21,7 +21,7 @@ from streamd.core.epoch_timing import BatchEffort
 from streamd.core.sampler import PAD_ID
 from streamd.core.spec import BatchKey
 from streamd.daemon.engine.batch_job import BatchJob
-from streamd.daemon.monitor.batch_preview import Leaving
+from streamd.daemon.monitor.batch_preview import BatchPreview
 from streamd.daemon.router import Router
 from streamd.daemon.sessions import Connection
 from streamd.daemon.status_builder import StatusBuilder
@@ -65,7 +65,7 @@ class BatchSender:
         slots: SlotStore,
         stats: ProcessStats,
         status_builder: StatusBuilder,
-        preview: Leaving,
+        batch_preview: BatchPreview,
         boot: int,
         on_unreachable: Callable[[int], None],
     ) -> None:
@@ -73,7 +73,7 @@ class BatchSender:
         self._slots = slots
         self._stats = stats
         self._status_builder = status_builder
-        self._preview = preview
+        self._batch_preview = batch_preview
         self._boot = boot
         self._on_unreachable = on_unreachable
         self._batches: dict[int, OutgoingBatch] = {}  # by slot
@@ -159,8 +159,8 @@ class BatchSender:
         if not all(map(self._is_in_slot, batches)):
             self._on_unreachable(connection.session)  # it gave one back before it was sent: no trainer of ours does
             return
-        if self._preview.is_awaited:
-            self._preview.goes(connection.stream, batches[-1].message)
+        if self._batch_preview.has_waiters:
+            self._batch_preview.on_batch_sent(connection.stream, batches[-1].message)
         send = self._send_slots if connection.transport == "shared" else self._send_pixels
         if not send(connection, deliveries):
             self._on_unreachable(connection.session)

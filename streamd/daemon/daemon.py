@@ -173,7 +173,7 @@ class Daemon:
         )
         self._router.listen(service.handle_frame)
         if monitor is not None:
-            monitor.watch(service, self._stats)
+            monitor.watch_daemon(service, self._stats)
         reloader = Reloader(config, partial(self._read_streams, engine), service, engine, self._allowance)
         self._reloads = group.create_task(self._serve_reloads(reloader, service), name="reloads")
         log_served_streams(streams, config)

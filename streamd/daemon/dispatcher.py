@@ -17,7 +17,7 @@ from streamd.daemon.descriptor_allowance import DescriptorAllowance
 from streamd.daemon.engine.batch_job import BatchJob
 from streamd.daemon.engine.engine import LocalEngine
 from streamd.daemon.expected_digests import ExpectedDigests, count_dropped_samples
-from streamd.daemon.monitor.batch_preview import Leaving
+from streamd.daemon.monitor.batch_preview import BatchPreview
 from streamd.daemon.router import Router
 from streamd.daemon.sessions import Connection, SessionManager
 from streamd.daemon.status_builder import QueryResponder, StatusBuilder
@@ -111,7 +111,7 @@ class Dispatcher:
         self._boot = int.from_bytes(os.urandom(7), "little") + 1
         self._expected_digests = ExpectedDigests()
         self._unreachable_sessions: list[int] = []
-        self.batch_preview = Leaving(slots)
+        self.batch_preview = BatchPreview(slots)
         self._batch_sender = BatchSender(
             router, slots, stats, status_builder, self.batch_preview, self._boot, self._on_unreachable
         )

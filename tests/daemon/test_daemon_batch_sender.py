@@ -17,7 +17,7 @@ from streamd.core.epoch_timing import BatchSupply
 from streamd.core.spec import BatchKey
 from streamd.daemon.batch_sender import BatchSender
 from streamd.daemon.engine.batch_job import BatchJob
-from streamd.daemon.monitor.batch_preview import Leaving
+from streamd.daemon.monitor.batch_preview import BatchPreview
 from streamd.daemon.router import Router
 from streamd.daemon.sessions import Connection
 from streamd.daemon.status_builder import StatusBuilder
@@ -87,7 +87,7 @@ def on_a_desk(stream: ServedStream, play: Callable[[Desk], object]) -> Desk:
     outbox, lost, slots, stats = Outbox(), list[int](), SlotStore(), ProcessStats()
     overview = StatusBuilder({"train": stream}, 1, 1, "ipc:///s", stats, began_s=0.0)
     overview.on_session_began(1, ("train", 0, 1), 0.0)
-    sender = BatchSender(cast("Router", outbox), slots, stats, overview, Leaving(slots), BOOT, lost.append)
+    sender = BatchSender(cast("Router", outbox), slots, stats, overview, BatchPreview(slots), BOOT, lost.append)
     desk = Desk(outbox, sender, stream, lost)
 
     async def run() -> None:

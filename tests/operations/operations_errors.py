@@ -13,7 +13,7 @@ from streamd import errors
 from streamd.core.epoch_timing import EpochBottleneck
 from streamd.core.log.events import EVENTS
 from streamd.core.status import STATE_WORDS, DaemonStatus, SessionState, StreamStatus
-from streamd.daemon.monitor.bad_samples import FAULTS
+from streamd.daemon.monitor.bad_samples import FAULT_KINDS
 from streamd.errors import StreamdError
 from streamd.ipc.messages import Refusal
 
@@ -192,7 +192,7 @@ def event_table() -> str:
 
 
 def fault_table() -> str:
-    return table(("kind", "what it is", "what to do"), [(code(kind), *FAULT_ADVICE[kind]) for kind in FAULTS])
+    return table(("kind", "what it is", "what to do"), [(code(kind), *FAULT_ADVICE[kind]) for kind in FAULT_KINDS])
 
 
 def stage_table() -> str:

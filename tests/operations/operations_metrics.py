@@ -12,12 +12,16 @@ from prometheus_client.metrics_core import Metric
 from ruamel.yaml import YAML
 
 from streamd.core.status import DaemonStatus
-from streamd.daemon.monitor.metrics import of_daemon, of_streams, of_trainers
-from streamd.daemon.monitor.snapshot import Figures
+from streamd.daemon.monitor.metrics import build_daemon_metrics, build_stream_metrics, build_trainer_metrics
+from streamd.daemon.monitor.snapshot import MonitorSnapshot
 
 ALERTS: Final = ROOT / "monitoring" / "alerts.yml"
-NOBODY: Final = Figures(
-    DaemonStatus("", 0, "", 0.0, 1, 0.0, 0, 0, draining=False), numbers={}, bad={}, reads={}, decodes={}
+NOBODY: Final = MonitorSnapshot(
+    DaemonStatus("", 0, "", 0.0, 1, 0.0, 0, 0, draining=False),
+    numbers={},
+    bad_counts={},
+    read_times={},
+    decode_times={},
 )
 _SUFFIXES: Final = {"counter": "_total", "info": "_info"}
 
@@ -94,7 +98,12 @@ def told() -> Iterator[Told]:
     """All metrics of /metrics, in their order."""
     registry = CollectorRegistry(auto_describe=False)
     ProcessCollector(registry=registry)
-    for family in (*of_daemon(NOBODY), *of_streams(NOBODY), *of_trainers(NOBODY), *registry.collect()):
+    for family in (
+        *build_daemon_metrics(NOBODY),
+        *build_stream_metrics(NOBODY),
+        *build_trainer_metrics(NOBODY),
+        *registry.collect(),
+    ):
         yield Told(_name(family), family.type, _labels(family), family.documentation)
 
 

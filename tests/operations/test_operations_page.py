@@ -42,8 +42,8 @@ from streamd.core import status
 from streamd.core.epoch_timing import EpochBottleneck
 from streamd.core.log.events import EVENTS
 from streamd.core.status import SessionState
-from streamd.daemon.monitor.bad_samples import FAULTS
-from streamd.daemon.monitor.prometheus import Exposition
+from streamd.daemon.monitor.bad_samples import FAULT_KINDS
+from streamd.daemon.monitor.prometheus import MetricsExposition
 from streamd.ipc.messages import Refusal
 
 TEXT: Final = PAGE.read_text(encoding="utf-8")
@@ -65,7 +65,7 @@ def test_the_page_is_what_scripts_operations_would_write() -> None:
         (ERRORS, set(classes())),
         (REFUSALS, set(get_args(Refusal))),
         (EVENT_ADVICE, set(EVENTS)),
-        (FAULT_ADVICE, set(FAULTS)),
+        (FAULT_ADVICE, set(FAULT_KINDS)),
         (STAGE_ADVICE, set(get_args(EpochBottleneck))),
         (DOING, set(get_args(SessionState))),
         (STATUSES, set(commands())),
@@ -79,7 +79,7 @@ def test_what_to_do_is_said_of_everything_that_there_is_and_of_nothing_else(
 
 
 def test_the_metrics_are_those_of_a_scrape() -> None:
-    text = asyncio.run(Exposition(lambda: NOBODY).text()).decode()
+    text = asyncio.run(MetricsExposition(lambda: NOBODY).encode_metrics()).decode()
     assert re.findall(r"^# HELP (\S+)", text, re.MULTILINE) == [each.name for each in told()]
 
 

@@ -11,7 +11,7 @@ from operations_settings import ADVICE, AGAIN, ANEW, ENVIRONMENT, NONE, UNNOTICE
 from operations_table import PAGE, ROOT, prose
 from PIL import Image
 
-from streamd.cli.pack.workdir import Work
+from streamd.cli.pack.workdir import PackWorkdir
 from streamd.config import load_config
 from streamd.core.spec import PixelId
 from streamd.daemon.reload_plan import compare_specs
@@ -111,7 +111,7 @@ def test_what_lies_on_the_disk_is_called_as_the_page_says(tmp_path: Path) -> Non
         f"….{list_of(tmp_path).suffix.removeprefix('.')}",
         f"….{catalog._VERDICTS_SUFFIX.removeprefix('.')}",
         f"….{CacheLayout('', PixelId(''), 1, 1).cache_file_name.rpartition('.')[2]}",
-        Work(tmp_path / "NAME").folder.name,
+        PackWorkdir(tmp_path / "NAME").folder.name,
     ]
     assert [name for name in names if name not in prose(PAGE.read_text(encoding="utf-8"))] == []
 

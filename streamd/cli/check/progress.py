@@ -24,8 +24,8 @@ class CheckBar(progress.ListingBar):
 class CheckLines(progress.ListingLines):
     """For a log."""
 
-    def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(say, clock)
+    def __init__(self, write_line: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(write_line, clock)
         self._began_s = clock()
         self._files = self._done = 0
 

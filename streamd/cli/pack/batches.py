@@ -21,69 +21,69 @@ from streamd.errors import PackError
 from streamd.ipc.slots import SlotStore
 from streamd.limits import MAX_TASKS_AHEAD, TASK_ROWS
 
-_LEAST_SLOTS: Final = 2  # one being filled, one being written
+_MIN_SLOTS: Final = 2  # one being filled, one being written
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
+class DecodedBatch:
     """Batch `index`: the good rows, which lie in `slot` until that is released, and those that were left out."""
 
     index: int
     ids: Ids
     images: Pixels
-    bad: tuple[BadRow, ...]
+    bad_rows: tuple[BadRow, ...]
     slot: int
 
 
-class Decoding:
+class BatchDecoder:
     """Decodes batches from `first` on. Made by `decoding`; `next` and `release` in turn."""
 
     waits_for_data: Final = False  # a pack fails, and whoever starts it again goes on behind what is written
 
-    def __init__(self, stream: ServedStream, engine: LocalEngine, slots: SlotStore, room: Room) -> None:
-        self._stream, self._engine, self._slots, self._room = stream, engine, slots, room
+    def __init__(self, stream: ServedStream, engine: LocalEngine, slots: SlotStore, budget: DecodeBudget) -> None:
+        self._stream, self._engine, self._slots, self._budget = stream, engine, slots, budget
         self._slot_bytes = compute_slot_bytes(stream.spec)
-        self._free = list(range(room.slots))
-        self._whole: dict[int, BatchJob] = {}
-        self._asked = self._given = 0
+        self._free_slots = list(range(budget.slot_count))
+        self._filled_jobs: dict[int, BatchJob] = {}
+        self._next_to_request = self._next_to_return = 0
         self._failure: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._came = asyncio.Event()
+        self._batch_filled = asyncio.Event()
         engine.set_listener(self)
-        asyncio.get_running_loop().set_exception_handler(self._raised)
+        asyncio.get_running_loop().set_exception_handler(self._on_callback_error)
 
-    async def pixel_id(self) -> PixelId:
+    async def wait_for_pixel_id(self) -> PixelId:
         """What the workers' pipeline makes of the stream, once the first of them is up."""
         asked = asyncio.ensure_future(self._engine.wait_for_pixel_ids())
-        await self._unless_failed(asked)
+        await self._wait_unless_failed(asked)
         return asked.result()[self._stream.spec.name]
 
-    def begin(self, index: int) -> None:
+    def start_at_batch(self, index: int) -> None:
         """Begins with this batch."""
-        self._asked = self._given = index
-        self._produce()
+        self._next_to_request = self._next_to_return = index
+        self._start_batches()
 
-    async def next(self) -> Decoded | None:
+    async def wait_for_next_batch(self) -> DecodedBatch | None:
         """The next batch; None behind the last one. Raises PackError when the stream has to be given up."""
-        if self._given == self._stream.spec.batches:
+        if self._next_to_return == self._stream.spec.batches:
             return None
-        while self._given not in self._whole:
-            self._came.clear()
-            await self._unless_failed(asyncio.ensure_future(self._came.wait()))
-        job = self._whole.pop(self._given)
-        self._given += 1
-        return self._opened(job)
+        while self._next_to_return not in self._filled_jobs:
+            self._batch_filled.clear()
+            await self._wait_unless_failed(asyncio.ensure_future(self._batch_filled.wait()))
+        job = self._filled_jobs.pop(self._next_to_return)
+        self._next_to_return += 1
+        return self._build_decoded_batch(job)
 
-    def release(self, decoded: Decoded) -> None:
+    def release_batch(self, batch: DecodedBatch) -> None:
         """Its memory may be written again, and is next: the processor has it in its cache."""
-        self._free.append(decoded.slot)
-        self._produce()
+        self._free_slots.append(batch.slot)
+        self._start_batches()
 
-    def _opened(self, job: BatchJob) -> Decoded:
+    def _build_decoded_batch(self, job: BatchJob) -> DecodedBatch:
         spec = self._stream.spec
         images = compute_layout(spec, job.delivered_ids.size).images.array_in(self._slots.map_slot(job.slot))
         good = job.row_status == 0
         whole = bool(good.all())
-        return Decoded(
+        return DecodedBatch(
             job.key.index,
             job.delivered_ids if whole else job.delivered_ids[good],
             images if whole else images[good],
@@ -91,25 +91,25 @@ class Decoding:
             job.slot,
         )
 
-    def _produce(self) -> None:
+    def _start_batches(self) -> None:
         """Begins as many batches as there is room for; more than keep the workers busy would only leave the cache."""
-        while self._free and self._asked < self._stream.spec.batches:
-            if self._asked - self._given - len(self._whole) >= self._room.at_once:
+        while self._free_slots and self._next_to_request < self._stream.spec.batches:
+            if self._next_to_request - self._next_to_return - len(self._filled_jobs) >= self._budget.batches_at_once:
                 return
-            key = BatchKey(self._stream.spec.name, 0, self._asked)
-            self._asked += 1
-            self._engine.produce_batch(key, self._free.pop(), self._slot_bytes)
+            key = BatchKey(self._stream.spec.name, 0, self._next_to_request)
+            self._next_to_request += 1
+            self._engine.produce_batch(key, self._free_slots.pop(), self._slot_bytes)
 
     # As the engine's listener: EngineListener says when each is called.
 
     def on_batches_filled(self, jobs: Sequence[BatchJob]) -> None:
-        self._whole |= {job.key.index: job for job in jobs}
-        self._came.set()
-        self._produce()
+        self._filled_jobs |= {job.key.index: job for job in jobs}
+        self._batch_filled.set()
+        self._start_batches()
 
     def on_batch_failed(self, job: BatchJob, reason: str) -> None:
         del job
-        self._fail(PackError(f"{self._stream.spec.name}: {reason}"))
+        self._set_failure(PackError(f"{self._stream.spec.name}: {reason}"))
 
     def on_worker_lost(self) -> None:
         """Its tasks are done by others."""
@@ -120,68 +120,68 @@ class Decoding:
     def on_data_returned(self, stream: str) -> None:
         """Never called, as above."""
 
-    def _raised(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def _on_callback_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """A callback raised: what is known of the workers is not to be trusted any more."""
         error = context.get("exception")
         if isinstance(error, Exception):
-            self._fail(error)
+            self._set_failure(error)
         else:
             loop.default_exception_handler(context)
 
-    def ended(self, running: asyncio.Task[None]) -> None:
+    def on_engine_ended(self, running: asyncio.Task[None]) -> None:
         """The engine has ended by itself, which it never does while all is well."""
         error = running.exception()
-        self._fail(error if isinstance(error, Exception) else PackError("the decode processes have ended"))
+        self._set_failure(error if isinstance(error, Exception) else PackError("the decode processes have ended"))
 
-    def _fail(self, error: BaseException) -> None:
+    def _set_failure(self, error: BaseException) -> None:
         if not self._failure.done():
             self._failure.set_exception(error)
 
-    def forget(self) -> None:
+    def discard_failure(self) -> None:
         """Nobody asks any more what went wrong."""
         self._failure.cancel()
         if not self._failure.cancelled():
             self._failure.exception()
 
-    async def _unless_failed(self, wanted: asyncio.Future[Any]) -> None:
+    async def _wait_unless_failed(self, future: asyncio.Future[Any]) -> None:
         """Waits for it. Raises what went wrong meanwhile."""
         try:
-            await asyncio.wait({wanted, self._failure}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({future, self._failure}, return_when=asyncio.FIRST_COMPLETED)
             if self._failure.done():
                 self._failure.result()
         finally:
-            wanted.cancel()
+            future.cancel()
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class DecodeBudget:
     """`slots` for batches that are decoded or being written, `at_once` of them being decoded."""
 
-    slots: int
-    at_once: int
+    slot_count: int
+    batches_at_once: int
 
     @staticmethod
-    def within(stream: ServedStream, workers: int, memory_bytes: int) -> Room:
+    def from_memory(stream: ServedStream, workers: int, memory_bytes: int) -> DecodeBudget:
         """As many as fit, of which every worker has as much to do as it may have."""
         spec = stream.spec
         tasks = -(-min(spec.batch_size, spec.samples) // TASK_ROWS)
-        slots = max(_LEAST_SLOTS, memory_bytes // compute_slot_bytes(spec))
-        return Room(slots, max(_LEAST_SLOTS, -(-workers * MAX_TASKS_AHEAD // tasks)))
+        slots = max(_MIN_SLOTS, memory_bytes // compute_slot_bytes(spec))
+        return DecodeBudget(slots, max(_MIN_SLOTS, -(-workers * MAX_TASKS_AHEAD // tasks)))
 
 
 @asynccontextmanager
-async def decoding(stream: ServedStream, workers: int, memory_bytes: int) -> AsyncIterator[Decoding]:
+async def open_batch_decoder(stream: ServedStream, workers: int, memory_bytes: int) -> AsyncIterator[BatchDecoder]:
     """Workers that decode `stream`; none is left, and no memory, when the context ends."""
     slots = SlotStore()
     engine = LocalEngine([stream], slots, ProcessStats(), workers)
-    work = Decoding(stream, engine, slots, Room.within(stream, workers, memory_bytes))
+    work = BatchDecoder(stream, engine, slots, DecodeBudget.from_memory(stream, workers, memory_bytes))
     running = asyncio.create_task(engine.run(), name="engine")
-    running.add_done_callback(work.ended)
+    running.add_done_callback(work.on_engine_ended)
     try:
         yield work
     finally:
-        running.remove_done_callback(work.ended)
+        running.remove_done_callback(work.on_engine_ended)
         running.cancel()
         await asyncio.wait({running})
-        work.forget()
+        work.discard_failure()
         slots.close()

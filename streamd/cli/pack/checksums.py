@@ -18,10 +18,10 @@ import numpy.typing as npt
 from streamd.core.permutation import Words, mix64
 
 _WORD_BYTES: Final = 8
-_LEAST_WORDS: Final = 2048  # of a blob: below, NumPy's call costs more than the CRC
+_MIN_SUMMED_WORDS: Final = 2048  # of a blob: below, NumPy's call costs more than the CRC
 
 
-def row_sums(rows: npt.NDArray[np.uint8]) -> Words:
+def compute_row_checksums(rows: npt.NDArray[np.uint8]) -> Words:
     """A checksum of each row of (n, ...) C-contiguous: a weighted sum of its words, (n,) uint64.
 
     The weights are odd, so no change of a single word goes unseen, and differ, so none that trades places does. It is
@@ -29,7 +29,7 @@ def row_sums(rows: npt.NDArray[np.uint8]) -> Words:
     """
     flat = rows.reshape(len(rows), prod(rows.shape[1:]))
     whole = flat.shape[1] // _WORD_BYTES * _WORD_BYTES
-    weights = _weights(whole // _WORD_BYTES + _WORD_BYTES)
+    weights = _compute_weights(whole // _WORD_BYTES + _WORD_BYTES)
     words = np.ascontiguousarray(flat[:, :whole]).view("<u8")
     rest = flat[:, whole:].astype(np.uint64)
     sums: Words = np.einsum("ij,j->i", words, weights[: words.shape[1]])
@@ -38,33 +38,33 @@ def row_sums(rows: npt.NDArray[np.uint8]) -> Words:
 
 
 @lru_cache(maxsize=8)
-def _weights(count: int) -> Words:
+def _compute_weights(count: int) -> Words:
     return mix64(np.arange(1, count + 1, dtype=np.uint64)) | np.uint64(1)
 
 
-def blob_sums(blobs: Iterable[bytes | memoryview]) -> Words:
+def compute_blob_checksums(blobs: Iterable[bytes | memoryview]) -> Words:
     """A checksum of each blob, of any length, (n,) uint64."""
-    return np.fromiter(map(_blob_sum, blobs), np.uint64)
+    return np.fromiter(map(_compute_blob_checksum, blobs), np.uint64)
 
 
-def _blob_sum(blob: bytes | memoryview) -> int:
+def _compute_blob_checksum(blob: bytes | memoryview) -> int:
     """A CRC of a small one; of a large one the weighted sum, and the CRC of what fills no word."""
     count = len(blob) // _WORD_BYTES
-    if count < _LEAST_WORDS:
+    if count < _MIN_SUMMED_WORDS:
         return zlib.crc32(blob)
     words = np.frombuffer(blob, "<u8", count)
-    return int(np.einsum("i,i->", words, _weights(count))) ^ zlib.crc32(blob[count * _WORD_BYTES :])
+    return int(np.einsum("i,i->", words, _compute_weights(count))) ^ zlib.crc32(blob[count * _WORD_BYTES :])
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class PackChecksum:
     """So many rows, and one number that changes with any of them and with their order."""
 
     rows: int = 0
     digest: int = 0
 
-    def plus(self, sums: Words) -> Tally:
+    def with_rows(self, checksums: Words) -> PackChecksum:
         """With more rows, of these checksums."""
-        places = np.arange(self.rows, self.rows + sums.size, dtype=np.uint64)
-        mixed = mix64(sums ^ mix64(places))
-        return Tally(self.rows + sums.size, (self.digest + int(mixed.sum())) % (1 << 64))
+        places = np.arange(self.rows, self.rows + checksums.size, dtype=np.uint64)
+        mixed = mix64(checksums ^ mix64(places))
+        return PackChecksum(self.rows + checksums.size, (self.digest + int(mixed.sum())) % (1 << 64))

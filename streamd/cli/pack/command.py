@@ -14,18 +14,18 @@ import typer
 from streamd.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
-    from streamd.cli.pack.formats import Format
-    from streamd.cli.pack.run import Packed
+    from streamd.cli.pack.formats import PackFormat
+    from streamd.cli.pack.run import PackResult
 
-_FORMATS: Final = "npy|tar|hdf5|lmdb"
-_BAD_SHOWN: Final = 10  # samples that are named; --json names all
+_FORMAT_METAVAR: Final = "npy|tar|hdf5|lmdb"
+_MAX_BAD_SHOWN: Final = 10  # samples that are named; --json names all
 
 
 def pack(
     stream: Annotated[str, typer.Argument(metavar="STREAM", help="The stream of the configuration to pack.")],
     destination: Annotated[Path, typer.Argument(metavar="DEST", help="Where it goes; nothing may be there yet.")],
     config: Annotated[Path, typer.Option(metavar="FILE", help="The configuration, config.yaml.")],
-    format_: Annotated[str, typer.Option("--format", metavar=_FORMATS, help="What to write.")],
+    format_: Annotated[str, typer.Option("--format", metavar=_FORMAT_METAVAR, help="What to write.")],
     shuffle: Annotated[
         bool, typer.Option("--shuffle", help="In one global order, mixed by the stream's seed; else in stored order.")
     ] = False,
@@ -60,30 +60,30 @@ def pack(
         from streamd.config import load_config  # noqa: PLC0415 - heavy libraries only when they are needed, not for --help
     except ModuleNotFoundError as error:
         raise MissingExtraError(error.name or "a library", "serve", "streamd pack") from error
-    wish = run.Wish(stream, destination, read_format(format_), shuffle, restart, read_size(shard_bytes))
-    with progress.shown() as shown, _told(shown.note):
+    wish = run.PackOptions(stream, destination, parse_format(format_), shuffle, restart, parse_shard_size(shard_bytes))
+    with progress.create_pack_progress() as shown, _redirect_warnings(shown.print_note):
         try:
-            packed = run.pack(load_config(config), wish, shown)
+            packed = run.pack_stream(load_config(config), wish, shown)
         except KeyboardInterrupt:
-            shown.note("stopped; nothing is there yet. The same command goes on where it was")
+            shown.print_note("stopped; nothing is there yet. The same command goes on where it was")
             raise
     if json:
         typer.echo(msgspec.json.encode(packed).decode())
     else:
-        _print(packed, stream)
+        _print_result(packed, stream)
 
 
-def read_format(text: str) -> Format:
+def parse_format(text: str) -> PackFormat:
     """Raises ConfigError for a format that is none."""
-    from streamd.cli.pack.formats import FORMATS  # noqa: PLC0415 - as above
+    from streamd.cli.pack.formats import PACK_FORMATS  # noqa: PLC0415 - as above
 
-    for name in FORMATS:
+    for name in PACK_FORMATS:
         if name == text:
             return name
-    raise ConfigError(f"--format {text!r}: use {', '.join(FORMATS)}")
+    raise ConfigError(f"--format {text!r}: use {', '.join(PACK_FORMATS)}")
 
 
-def read_size(text: str | None) -> int | None:
+def parse_shard_size(text: str | None) -> int | None:
     """Bytes of `4GiB` and the like. Raises ConfigError."""
     from streamd.config.units import parse_bytes  # noqa: PLC0415 - as above
 
@@ -96,10 +96,10 @@ def read_size(text: str | None) -> int | None:
 
 
 @contextmanager
-def _told(note: Callable[[str], None]) -> Iterator[None]:
+def _redirect_warnings(print_note: Callable[[str], None]) -> Iterator[None]:
     """Has what the engine warns of said beside the progress."""
     logger = logging.getLogger("streamd")
-    handler = _Note(note)
+    handler = _WarningHandler(print_note)
     logger.addHandler(handler)
     propagate, logger.propagate = logger.propagate, False
     try:
@@ -109,35 +109,35 @@ def _told(note: Callable[[str], None]) -> Iterator[None]:
         logger.propagate = propagate
 
 
-class _Note(logging.Handler):
-    def __init__(self, note: Callable[[str], None]) -> None:
+class _WarningHandler(logging.Handler):
+    def __init__(self, print_note: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
-        self._note = note
+        self._print_note = print_note
 
     def emit(self, record: logging.LogRecord) -> None:
         from streamd.core.text import escape_unprintable  # noqa: PLC0415 - as above
 
         fields = getattr(record, "fields", {})
         named = f"{fields['file']}: " if "file" in fields else ""
-        self._note(escape_unprintable(f"{named}{record.getMessage()}"))
+        self._print_note(escape_unprintable(f"{named}{record.getMessage()}"))
 
 
-def _print(packed: Packed, stream: str) -> None:
-    from streamd.cli.pack.config_snippet import as_yaml  # noqa: PLC0415 - as above
+def _print_result(result: PackResult, stream: str) -> None:
+    from streamd.cli.pack.config_snippet import format_yaml  # noqa: PLC0415 - as above
     from streamd.config.units import format_bytes  # noqa: PLC0415 - as above
     from streamd.core.text import escape_unprintable, format_count, format_duration  # noqa: PLC0415 - as above
 
     typer.echo(
-        f"{escape_unprintable(packed.path)}: {format_count(packed.samples, 'sample')}, "
-        f"{format_bytes(packed.bytes)}, in "
-        f"{format_duration(packed.seconds)} ({packed.samples_per_s:,.0f} samples/s), read back in "
-        f"{format_duration(packed.verified_s)}"
+        f"{escape_unprintable(result.path)}: {format_count(result.samples, 'sample')}, "
+        f"{format_bytes(result.bytes)}, in "
+        f"{format_duration(result.seconds)} ({result.samples_per_s:,.0f} samples/s), read back in "
+        f"{format_duration(result.verified_s)}"
     )
-    if packed.bad:
-        typer.echo(f"{format_count(len(packed.bad), 'sample')} left out:")
-        for each in packed.bad[:_BAD_SHOWN]:
+    if result.bad:
+        typer.echo(f"{format_count(len(result.bad), 'sample')} left out:")
+        for each in result.bad[:_MAX_BAD_SHOWN]:
             typer.echo(escape_unprintable(f"  {each.file}: {each.reason}"))
-        if len(packed.bad) > _BAD_SHOWN:
-            typer.echo(f"  and {len(packed.bad) - _BAD_SHOWN:,} more; --json names all")
+        if len(result.bad) > _MAX_BAD_SHOWN:
+            typer.echo(f"  and {len(result.bad) - _MAX_BAD_SHOWN:,} more; --json names all")
     typer.echo("Serve it with")
-    typer.echo(as_yaml({"streams": {stream: packed.serving}}), nl=False)
+    typer.echo(format_yaml({"streams": {stream: result.serving}}), nl=False)

@@ -12,35 +12,35 @@ from ruamel.yaml import YAML
 from streamd.config import StreamConfig
 from streamd.core.spec import ImageSpec
 
-_KEPT: Final = ("batch_size", "drop_remainder", "shuffle", "normalize", "transform", "bad_samples")
+_KEPT_SETTINGS: Final = ("batch_size", "drop_remainder", "shuffle", "normalize", "transform", "bad_samples")
 _WIDTH_CHARS: Final = 4096  # a line is broken only beyond any path's length
 
 
-def as_yaml(keys: Mapping[str, object]) -> str:
+def format_yaml(settings: Mapping[str, object]) -> str:
     """`keys` in YAML; what holds neither keys nor lists itself is in one line."""
     yaml = YAML()
     yaml.default_flow_style = None
     yaml.width = _WIDTH_CHARS
     text = io.StringIO()
-    yaml.dump(dict(keys), text)
+    yaml.dump(dict(settings), text)
     return text.getvalue()
 
 
-def kept(stream: StreamConfig) -> dict[str, object]:
+def collect_kept_settings(stream: StreamConfig) -> dict[str, object]:
     """What was written of the stream, and a pack does not change: without it another training would follow."""
-    return {key: _plain(getattr(stream, key)) for key in _KEPT if key in stream.model_fields_set}
+    return {key: _to_plain_value(getattr(stream, key)) for key in _KEPT_SETTINGS if key in stream.model_fields_set}
 
 
-def _plain(value: object) -> object:
+def _to_plain_value(value: object) -> object:
     return value.model_dump(mode="json", by_alias=True, exclude_unset=True) if isinstance(value, BaseModel) else value
 
 
-def stored(image: ImageSpec) -> dict[str, object]:
+def build_decoded_image_settings(image: ImageSpec) -> dict[str, object]:
     """`image:` of a pack of decoded images."""
     return {"size": "stored"} if image.channels > 1 else {"size": "stored", "mode": "L"}
 
 
-def for_files(image: ImageSpec) -> dict[str, object]:
+def build_encoded_image_settings(image: ImageSpec) -> dict[str, object]:
     """`image:` of a pack of encoded images: as the stream had it."""
     mode = {} if image.channels > 1 else {"mode": "L"}
     resize = {} if image.resize == "stretch" else {"resize": image.resize}

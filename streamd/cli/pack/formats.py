@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from streamd.cli.pack.writer import Subject, Writer
+from streamd.cli.pack.writer import PackJob, PackWriter
 from streamd.errors import ConfigError
 from streamd.limits import MIB, PACK_SHARD_BYTES, PACK_TAR_BYTES
 
-Format = Literal["npy", "tar", "hdf5", "lmdb"]
-_WHOLE: Final = frozenset({"hdf5", "lmdb"})
-FORMATS: Final[tuple[Format, ...]] = ("npy", "tar", "hdf5", "lmdb")
+PackFormat = Literal["npy", "tar", "hdf5", "lmdb"]
+_SINGLE_FILE_FORMATS: Final = frozenset({"hdf5", "lmdb"})
+PACK_FORMATS: Final[tuple[PackFormat, ...]] = ("npy", "tar", "hdf5", "lmdb")
 
 
-def open_writer(name: Format, subject: Subject, shard_bytes: int | None) -> Writer:
+def open_writer(name: PackFormat, job: PackJob, shard_bytes: int | None) -> PackWriter:
     """The writer of a format. Raises MissingExtraError, and ConfigError for shards of a format that has none."""
-    if shard_bytes is not None and name in _WHOLE:
+    if shard_bytes is not None and name in _SINGLE_FILE_FORMATS:
         raise ConfigError(f"--shard is for npy and tar; a pack in {name} is one file: leave --shard out")
     if shard_bytes is not None and shard_bytes < MIB:
         raise ConfigError(f"--shard {shard_bytes}: a file takes 1MiB at least, or there are too many of them")
@@ -23,16 +23,16 @@ def open_writer(name: Format, subject: Subject, shard_bytes: int | None) -> Writ
         case "npy":
             from streamd.cli.pack.write_npy import NpyWriter  # noqa: PLC0415 - a format's libraries when it is wanted
 
-            return NpyWriter(subject, shard_bytes or PACK_SHARD_BYTES)
+            return NpyWriter(job, shard_bytes or PACK_SHARD_BYTES)
         case "tar":
             from streamd.cli.pack.write_tar import TarWriter  # noqa: PLC0415 - as above
 
-            return TarWriter(subject, shard_bytes or PACK_TAR_BYTES)
+            return TarWriter(job, shard_bytes or PACK_TAR_BYTES)
         case "hdf5":
             from streamd.cli.pack.write_hdf5 import Hdf5Writer  # noqa: PLC0415 - as above
 
-            return Hdf5Writer(subject)
+            return Hdf5Writer(job)
         case "lmdb":
             from streamd.cli.pack.write_lmdb import LmdbWriter  # noqa: PLC0415 - as above
 
-            return LmdbWriter(subject)
+            return LmdbWriter(job)

@@ -15,18 +15,18 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from streamd.cli.pack.batches import Decoded
-from streamd.cli.pack.checksums import Tally
-from streamd.cli.pack.writer import Writer
+from streamd.cli.pack.batches import DecodedBatch
+from streamd.cli.pack.checksums import PackChecksum
+from streamd.cli.pack.writer import PackWriter
 from streamd.core.sampler import Ids
 from streamd.dataset.manifest.manifest import sync_folder
 from streamd.errors import PackError
 from streamd.limits import PACK_SYNC_BYTES, PACK_SYNC_S
 
-_VERSION: Final = 1
+_JOURNAL_VERSION: Final = 1
 
 
-class Bad(msgspec.Struct, frozen=True):
+class LeftOutSample(msgspec.Struct, frozen=True):
     """A sample that was left out, and why."""
 
     sample_id: int
@@ -34,42 +34,42 @@ class Bad(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Journal(msgspec.Struct, frozen=True, kw_only=True):
+class PackJournal(msgspec.Struct, frozen=True, kw_only=True):
     """The first `done` samples of the order were seen: `tally.rows` are written, `bad` left out.
 
     `identity` names what is packed and how; a journal of another one is no beginning of it. `place` is what the writer
     wants to know again.
     """
 
-    version: int = _VERSION
+    version: int = _JOURNAL_VERSION
     identity: str
     samples: int
     batch_rows: int
     done: int = 0
-    tally: Tally = Tally()
-    bad: tuple[Bad, ...] = ()
+    tally: PackChecksum = PackChecksum()
+    bad: tuple[LeftOutSample, ...] = ()
     place: dict[str, int] = {}
 
 
-_journal: Final = msgspec.json.Decoder(Journal)
+_journal_decoder: Final = msgspec.json.Decoder(PackJournal)
 
 
-def read(path: Path) -> Journal | None:
+def read_journal(path: Path) -> PackJournal | None:
     """The journal at `path`, None if there is none. Raises PackError for one that cannot be used."""
     try:
-        found = _journal.decode(path.read_bytes())
+        found = _journal_decoder.decode(path.read_bytes())
     except FileNotFoundError:
         return None
     except (msgspec.MsgspecError, OSError) as error:
         raise PackError(
             f"{path}: the journal of a pack that was begun cannot be read: {error}; add --restart"
         ) from error
-    if found.version != _VERSION:
+    if found.version != _JOURNAL_VERSION:
         raise PackError(f"{path}: another streamd began this pack; go on with that one, or add --restart")
     return found
 
 
-def write(path: Path, journal: Journal) -> None:
+def write_journal(path: Path, journal: PackJournal) -> None:
     """Returns when it is safe on the disk. Raises OSError."""
     fresh = path.with_suffix(".new")
     with fresh.open("wb") as file:
@@ -80,58 +80,58 @@ def write(path: Path, journal: Journal) -> None:
     sync_folder(path.parent)
 
 
-class Account:
+class JournaledPack:
     """Begins where `begun` ends. One thread at a time; everything raises OSError when the disk refuses."""
 
-    def __init__(self, begun: Journal, path: Path, writer: Writer) -> None:
-        self._journal, self._path, self._writer = begun, path, writer
-        self.begun_at = self.done = begun.done
-        self.tally = begun.tally
-        self.bad: list[Bad] = list(begun.bad)
-        self._unsafe_bytes = 0
-        self._saved_s = time.monotonic()
-        writer.resume(begun.tally.rows, begun.place)
+    def __init__(self, journal: PackJournal, path: Path, writer: PackWriter) -> None:
+        self._journal, self._path, self._writer = journal, path, writer
+        self.done_at_start = self.done_samples = journal.done
+        self.checksum = journal.tally
+        self.left_out: list[LeftOutSample] = list(journal.bad)
+        self._unsynced_bytes = 0
+        self._last_saved_s = time.monotonic()
+        writer.resume_after(journal.tally.rows, journal.place)
 
     @property
-    def next_batch(self) -> int:
+    def next_batch_index(self) -> int:
         """The first batch that is not in it."""
-        return -(-self.done // self._journal.batch_rows)
+        return -(-self.done_samples // self._journal.batch_rows)
 
     @property
-    def bad_ids(self) -> Ids:
-        return np.array([each.sample_id for each in self.bad], dtype=np.int64)
+    def left_out_ids(self) -> Ids:
+        return np.array([each.sample_id for each in self.left_out], dtype=np.int64)
 
-    def take(self, batch: Decoded) -> None:
+    def write_batch(self, batch: DecodedBatch) -> None:
         """Writes a batch."""
         if batch.ids.size:
-            self.tally = self.tally.plus(self._writer.append(batch.ids, batch.images))
-        self.bad += [Bad(each.sample_id, each.file, each.reason) for each in batch.bad]
-        self.done += batch.ids.size + len(batch.bad)
-        self._unsafe_bytes += batch.images.nbytes
-        if self._unsafe_bytes >= PACK_SYNC_BYTES or time.monotonic() >= self._saved_s + PACK_SYNC_S:
-            self.save()
+            self.checksum = self.checksum.with_rows(self._writer.append_rows(batch.ids, batch.images))
+        self.left_out += [LeftOutSample(each.sample_id, each.file, each.reason) for each in batch.bad_rows]
+        self.done_samples += batch.ids.size + len(batch.bad_rows)
+        self._unsynced_bytes += batch.images.nbytes
+        if self._unsynced_bytes >= PACK_SYNC_BYTES or time.monotonic() >= self._last_saved_s + PACK_SYNC_S:
+            self.save_progress()
 
-    def save(self) -> None:
+    def save_progress(self) -> None:
         """Makes what there is safe, then says so in the journal."""
-        place = self._writer.sync()
-        self._journal = Journal(
+        place = self._writer.sync_to_disk()
+        self._journal = PackJournal(
             identity=self._journal.identity,
             samples=self._journal.samples,
             batch_rows=self._journal.batch_rows,
-            done=self.done,
-            tally=self.tally,
-            bad=tuple(self.bad),
+            done=self.done_samples,
+            tally=self.checksum,
+            bad=tuple(self.left_out),
             place=place,
         )
-        write(self._path, self._journal)
-        self._unsafe_bytes, self._saved_s = 0, time.monotonic()
+        write_journal(self._path, self._journal)
+        self._unsynced_bytes, self._last_saved_s = 0, time.monotonic()
 
     @contextmanager
-    def kept_when_cut_short(self) -> Iterator[None]:
+    def save_when_interrupted(self) -> Iterator[None]:
         """Saves what there is when somebody stops the run."""
         try:
             yield
         except BaseException as error:
             if not isinstance(error, OSError):  # a disk that refused a row refuses the journal
-                self.save()
+                self.save_progress()
             raise

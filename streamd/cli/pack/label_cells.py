@@ -13,82 +13,84 @@ from streamd.core.spec import LabelSpec, StreamSpec
 from streamd.dataset.labels.encode import order_classes
 from streamd.dataset.manifest.manifest import Manifest
 
-_NAME: Final = "name"
-_WEIGHT: Final = "weight"
+_NAME_KEY: Final = "name"
+_WEIGHT_KEY: Final = "weight"
 _CHARACTER_BYTES: Final = 4  # of NumPy's texts
-Values = npt.NDArray[Any]
+CellValues = npt.NDArray[Any]
 
 
-def name_key(labels: Container[str]) -> str:
+def choose_name_key(labels: Container[str]) -> str:
     """What the samples' own names are called beside these labels."""
-    return _unlike(_NAME, labels)
+    return _make_unused_key(_NAME_KEY, labels)
 
 
-def weight_key(labels: Container[str]) -> str:
+def choose_weight_key(labels: Container[str]) -> str:
     """What the samples' weights are called beside these labels."""
-    return _unlike(_WEIGHT, labels)
+    return _make_unused_key(_WEIGHT_KEY, labels)
 
 
-def _unlike(name: str, labels: Container[str]) -> str:
-    return name if name not in labels else _unlike(f"{name}_", labels)
+def _make_unused_key(name: str, labels: Container[str]) -> str:
+    return name if name not in labels else _make_unused_key(f"{name}_", labels)
 
 
-def values_of(manifest: Manifest, ids: Ids) -> dict[str, Values]:
+def collect_sample_cells(manifest: Manifest, ids: Ids) -> dict[str, CellValues]:
     """Names, labels, and weights if there are any, of `ids`.
 
     (n,) or (n, k): whole numbers in int64, fractions in float32, texts as str; a class as its number or its text, as it
     is written in the data; tags as uint8, 1 where a sample has the class.
     """
     names = [name.decode(errors="backslashreplace") for name in manifest.file_names(ids.tolist())]
-    labels = {name: _values(spec, manifest.gather_label(name, ids)) for name, spec in manifest.labels.items()}
-    weights = {weight_key(labels): manifest.gather_weights(ids)} if manifest.has_weights else {}
-    return {name_key(labels): np.array(names, dtype=np.str_), **labels, **weights}
+    labels = {
+        name: _convert_label_rows(spec, manifest.gather_label(name, ids)) for name, spec in manifest.labels.items()
+    }
+    weights = {choose_weight_key(labels): manifest.gather_weights(ids)} if manifest.has_weights else {}
+    return {choose_name_key(labels): np.array(names, dtype=np.str_), **labels, **weights}
 
 
-def _values(spec: LabelSpec, rows: Values) -> Values:
+def _convert_label_rows(spec: LabelSpec, rows: CellValues) -> CellValues:
     if spec.type == "category":
-        return class_column(spec)[rows]
+        return build_class_array(spec)[rows]
     if spec.type == "string":
         return np.char.decode(rows, "utf-8")
     return rows
 
 
-def class_column(spec: LabelSpec) -> Values:
+def build_class_array(spec: LabelSpec) -> CellValues:
     """The classes of a category or of tags, (K,): in int64, or as texts of one width."""
     whole = all(isinstance(each, int) for each in spec.classes)
     return np.array(spec.classes, dtype=np.int64 if whole else np.str_)
 
 
-def text_width(spec: LabelSpec) -> int:
+def compute_text_width(spec: LabelSpec) -> int:
     """The most characters that a text of this label has; 0 for one that holds numbers."""
     if spec.type == "category":
-        classes = class_column(spec)
+        classes = build_class_array(spec)
         return classes.dtype.itemsize // _CHARACTER_BYTES if classes.dtype.kind == "U" else 0
     return max(spec.text_bytes, 1) if spec.type == "string" else 0
 
 
-def read_as(spec: StreamSpec, place: str = "") -> dict[str, object]:
+def build_reading_settings(spec: StreamSpec, name_pattern: str = "") -> dict[str, object]:
     """The keys of a configuration that read labels and weights back, so that classes keep their numbers.
 
     `place` is where a label is taken from, `{}` standing for its name; empty for its own name.
     """
-    key = weight_key(spec.labels)
-    weights = {"weights": place.format(key) if place else key} if spec.weighted else {}
-    return {"labels": labels_as(spec.labels, place), **weights}
+    key = choose_weight_key(spec.labels)
+    weights = {"weights": name_pattern.format(key) if name_pattern else key} if spec.weighted else {}
+    return {"labels": build_label_settings(spec.labels, name_pattern), **weights}
 
 
-def labels_as(specs: Mapping[str, LabelSpec], place: str) -> dict[str, object]:
+def build_label_settings(specs: Mapping[str, LabelSpec], name_pattern: str) -> dict[str, object]:
     """See `read_as`."""
-    return {name: _label_as(spec, place.format(name)) for name, spec in specs.items()}
+    return {name: _build_label_setting(spec, name_pattern.format(name)) for name, spec in specs.items()}
 
 
-def _label_as(spec: LabelSpec, place: str) -> object:
-    keys: dict[str, object] = {"from": place} if place else {}
-    if spec.type == "tags" or (spec.type == "category" and not _found_again(spec)):
+def _build_label_setting(spec: LabelSpec, label_name: str) -> object:
+    keys: dict[str, object] = {"from": label_name} if label_name else {}
+    if spec.type == "tags" or (spec.type == "category" and not _is_numbering_recoverable(spec)):
         keys["classes"] = list(spec.classes)
     return {"type": spec.type, **keys} if keys else spec.type
 
 
-def _found_again(spec: LabelSpec) -> bool:
+def _is_numbering_recoverable(spec: LabelSpec) -> bool:
     """Whether the data alone give these classes these numbers."""
     return all(spec.counts) and order_classes(map(str, spec.classes)) == spec.classes

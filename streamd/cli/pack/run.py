@@ -17,14 +17,14 @@ from typing import Protocol
 import msgspec
 
 from streamd.cli.pack import journal as journals
-from streamd.cli.pack.batches import Decoding, decoding
-from streamd.cli.pack.checksums import Tally
-from streamd.cli.pack.config_snippet import kept
-from streamd.cli.pack.formats import Format, open_writer
-from streamd.cli.pack.journal import Account, Bad, Journal
-from streamd.cli.pack.select import batch_rows, in_pack_order, listed
-from streamd.cli.pack.workdir import Work, allocated_bytes, full_disk_named, make_sure_of_room
-from streamd.cli.pack.writer import Subject, read_otherwise
+from streamd.cli.pack.batches import BatchDecoder, open_batch_decoder
+from streamd.cli.pack.checksums import PackChecksum
+from streamd.cli.pack.config_snippet import collect_kept_settings
+from streamd.cli.pack.formats import PackFormat, open_writer
+from streamd.cli.pack.journal import JournaledPack, LeftOutSample, PackJournal
+from streamd.cli.pack.select import compute_batch_rows, open_listed_stream, with_pack_order
+from streamd.cli.pack.workdir import PackWorkdir, check_free_space, measure_allocated_bytes, translate_full_disk
+from streamd.cli.pack.writer import PackJob, build_mismatch_error
 from streamd.config import Config
 from streamd.core.bad_samples import BadSample
 from streamd.core.spec import PixelId, compute_identity
@@ -35,24 +35,24 @@ from streamd.limits import PACK_AHEAD_BYTES
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class PackOptions:
     """What is to be packed and how. `restart` throws away what an earlier run has left."""
 
     stream: str
     destination: Path
-    format: Format
+    format: PackFormat
     shuffle: bool = False
     restart: bool = False
     shard_bytes: int | None = None
 
 
-class Packed(msgspec.Struct, frozen=True):
+class PackResult(msgspec.Struct, frozen=True):
     """What came of it: the rows of the pack and its bytes; what was left out; times of this run; how it is served."""
 
     path: str
     format: str
     samples: int
-    bad: tuple[Bad, ...]
+    bad: tuple[LeftOutSample, ...]
     bytes: int
     seconds: float
     samples_per_s: float
@@ -60,142 +60,156 @@ class Packed(msgspec.Struct, frozen=True):
     serving: dict[str, object]
 
 
-class Progress(Protocol):
+class PackProgress(Protocol):
     """Who is told how far it has come."""
 
     def update_listing(self, stream: str, files: int) -> None:
         """So many files of a stream have been listed."""
 
-    def begins(self, samples: int, done: int, row_bytes: int) -> None:
+    def start_packing(self, samples: int, done: int, row_bytes: int) -> None:
         """So many samples will be packed, of which `done` are already."""
 
-    def packed(self, samples: int) -> None:
+    def advance_packing(self, samples: int) -> None:
         """So many more have been."""
 
-    def verifies(self, rows: int) -> None:
+    def start_verifying(self, rows: int) -> None:
         """All are; so many rows are read back now."""
 
-    def verified(self, rows: int) -> None:
+    def advance_verifying(self, rows: int) -> None:
         """So many more have been."""
 
 
-def pack(config: Config, wish: Wish, progress: Progress) -> Packed:
+def pack_stream(config: Config, options: PackOptions, progress: PackProgress) -> PackResult:
     """Packs a stream. Raises ConfigError for what cannot be packed, PackError when it has to be given up."""
-    _refuse_random(config, wish)
-    with Work(wish.destination) as work:
-        if wish.restart:
-            work.clear()
-        begun = journals.read(work.journal) if work.product.exists() else None
+    _check_not_random(config, options)
+    with PackWorkdir(options.destination) as work:
+        if options.restart:
+            work.clear_folder()
+        begun = journals.read_journal(work.journal_path) if work.product_path.exists() else None
         if begun is None:
-            work.clear()
-        with listed(config, wish.stream, work.folder / "list", progress.update_listing) as stream:
-            rows = begun.batch_rows if begun else batch_rows(stream, config.memory)
-            ordered = in_pack_order(stream, shuffled=wish.shuffle, batch_rows=rows)
-            return _Run(config, wish, work, ordered, progress).run(begun)
+            work.clear_folder()
+        with open_listed_stream(config, options.stream, work.folder / "list", progress.update_listing) as stream:
+            rows = begun.batch_rows if begun else compute_batch_rows(stream, config.memory)
+            ordered = with_pack_order(stream, shuffled=options.shuffle, batch_rows=rows)
+            return _PackRun(config, options, work, ordered, progress).run_phases(begun)
 
 
-def _refuse_random(config: Config, wish: Wish) -> None:
+def _check_not_random(config: Config, options: PackOptions) -> None:
     """Raises ConfigError where one random crop of each sample would be kept for ever."""
-    stream = config.streams.get(wish.stream)
-    if stream is not None and stream.image.resize == "random_crop" and wish.format != "tar":
+    stream = config.streams.get(options.stream)
+    if stream is not None and stream.image.resize == "random_crop" and options.format != "tar":
         raise ConfigError(
-            f"streams.{wish.stream}.image.resize: random_crop takes another part in every epoch, and a pack of decoded "
+            f"streams.{options.stream}.image.resize: random_crop takes another part in every epoch, and a pack of "
+            "decoded "
             "images has one: use --format tar, which keeps the files, or pack a stream of its own with resize: crop"
         )
 
 
-class _Run:
+class _PackRun:
     """One run, phase by phase."""
 
-    def __init__(self, config: Config, wish: Wish, work: Work, stream: ServedStream, progress: Progress) -> None:
-        self._config, self._wish, self._work, self._stream = config, wish, work, stream
+    def __init__(
+        self, config: Config, options: PackOptions, workdir: PackWorkdir, stream: ServedStream, progress: PackProgress
+    ) -> None:
+        self._config, self._options, self._workdir, self._stream = config, options, workdir, stream
         self._progress = progress
-        subject = Subject(stream, work.product, work.scratch)
-        self._writer = open_writer(wish.format, subject, wish.shard_bytes)
+        subject = PackJob(stream, workdir.product_path, workdir.scratch_path)
+        self._writer = open_writer(options.format, subject, options.shard_bytes)
 
-    def run(self, begun: Journal | None) -> Packed:
+    def run_phases(self, earlier_journal: PackJournal | None) -> PackResult:
         try:
-            with full_disk_named(self._work, self._writer.expected_bytes):
-                account, seconds = asyncio.run(self._decode_and_write(begun))
-                if not account.tally.rows:
+            with translate_full_disk(self._workdir, self._writer.estimate_bytes):
+                account, seconds = asyncio.run(self._decode_and_write(earlier_journal))
+                if not account.checksum.rows:
                     raise PackError(f"{self._stream.spec.name}: all samples are bad, so there is nothing to pack")
-                self._writer.finish(account.bad_ids)
+                self._writer.finish_pack(account.left_out_ids)
             began_s = time.monotonic()
-            self._verify(account)
+            self._verify_pack(account)
             verified_s = time.monotonic() - began_s
         finally:
             self._writer.close()
-        nbytes = allocated_bytes(self._work.product)
-        self._work.publish()
-        return self._summary(account, nbytes, seconds, verified_s)
+        nbytes = measure_allocated_bytes(self._workdir.product_path)
+        self._workdir.publish_product()
+        return self._build_result(account, nbytes, seconds, verified_s)
 
     # --- decode and write
 
-    async def _decode_and_write(self, begun: Journal | None) -> tuple[Account, float]:
+    async def _decode_and_write(self, earlier_journal: PackJournal | None) -> tuple[JournaledPack, float]:
         workers = min(self._config.worker_count, len(os.sched_getaffinity(0)))
         memory_bytes = min(PACK_AHEAD_BYTES, self._config.memory // 2)
-        async with decoding(self._stream, workers, memory_bytes) as batches:
-            account = self._go_on(begun, self._identity(await batches.pixel_id()))
-            make_sure_of_room(self._work, self._writer.expected_bytes())
-            self._progress.begins(self._stream.spec.samples, account.done, self._stream.spec.image.row_bytes)
+        async with open_batch_decoder(self._stream, workers, memory_bytes) as batches:
+            account = self._resume_or_start(
+                earlier_journal, self._compute_pack_identity(await batches.wait_for_pixel_id())
+            )
+            check_free_space(self._workdir, self._writer.estimate_bytes())
+            self._progress.start_packing(
+                self._stream.spec.samples, account.done_samples, self._stream.spec.image.row_bytes
+            )
             began_s = time.monotonic()
-            with account.kept_when_cut_short(), ThreadPoolExecutor(1, "writer") as thread:
-                await self._write_all(batches, account, thread)
+            with account.save_when_interrupted(), ThreadPoolExecutor(1, "writer") as thread:
+                await self._write_batches(batches, account, thread)
             return account, time.monotonic() - began_s
 
-    async def _write_all(self, batches: Decoding, account: Account, thread: ThreadPoolExecutor) -> None:
+    async def _write_batches(
+        self, decoder: BatchDecoder, journaled_pack: JournaledPack, thread: ThreadPoolExecutor
+    ) -> None:
         loop = asyncio.get_running_loop()
-        batches.begin(account.next_batch)
-        while (batch := await batches.next()) is not None:
-            await loop.run_in_executor(thread, account.take, batch)
-            batches.release(batch)
-            self._progress.packed(batch.ids.size + len(batch.bad))
-        await loop.run_in_executor(thread, account.save)
+        decoder.start_at_batch(journaled_pack.next_batch_index)
+        while (batch := await decoder.wait_for_next_batch()) is not None:
+            await loop.run_in_executor(thread, journaled_pack.write_batch, batch)
+            decoder.release_batch(batch)
+            self._progress.advance_packing(batch.ids.size + len(batch.bad_rows))
+        await loop.run_in_executor(thread, journaled_pack.save_progress)
 
-    def _identity(self, pixel_id: PixelId) -> str:
+    def _compute_pack_identity(self, pixel_id: PixelId) -> str:
         """What decides the bytes of the pack."""
         spec = self._stream.spec
-        how = (self._wish.format, str(self._wish.shard_bytes), spec.shuffle, spec.seed)
+        how = (self._options.format, str(self._options.shard_bytes), spec.shuffle, spec.seed)
         return compute_identity("streamd pack 1", *how, spec.content_id, pixel_id, repr(spec.image), spec.bad_policy)
 
-    def _go_on(self, begun: Journal | None, wanted: str) -> Account:
+    def _resume_or_start(self, earlier_journal: PackJournal | None, pack_identity: str) -> JournaledPack:
         """Where an earlier run was cut short, or the beginning. Raises PackError when it packed something else."""
         spec = self._stream.spec
-        if begun and begun.identity != wanted:
+        if earlier_journal and earlier_journal.identity != pack_identity:
             raise PackError(
-                f"{escape_unprintable(str(self._wish.destination))}: a pack was begun of other data, or with "
+                f"{escape_unprintable(str(self._options.destination))}: a pack was begun of other data, or with "
                 "other settings "
-                f"({begun.done:,} of {format_count(begun.samples, 'sample')} are in it): add --restart to throw "
-                "it away, or "
+                f"({earlier_journal.done:,} of {format_count(earlier_journal.samples, 'sample')} are in it): add "
+                "--restart to throw it away, or "
                 "name another place"
             )
-        fresh = Journal(identity=wanted, samples=spec.samples, batch_rows=spec.batch_size)
-        account = Account(begun or fresh, self._work.journal, self._writer)
-        self._stream.quarantine.record_verdicts(BadSample(each.sample_id, each.reason) for each in account.bad)
+        fresh = PackJournal(identity=pack_identity, samples=spec.samples, batch_rows=spec.batch_size)
+        account = JournaledPack(earlier_journal or fresh, self._workdir.journal_path, self._writer)
+        self._stream.quarantine.record_verdicts(BadSample(each.sample_id, each.reason) for each in account.left_out)
         return account
 
     # --- the end
 
-    def _verify(self, account: Account) -> None:
+    def _verify_pack(self, journaled_pack: JournaledPack) -> None:
         """Reads all from the disk. Raises PackError unless it is what was written."""
-        self._progress.verifies(account.tally.rows)
-        found = Tally()
-        for sums in self._writer.sums(account.bad_ids):
-            found = found.plus(sums)
-            self._progress.verified(sums.size)
-        if found != account.tally:
-            raise read_otherwise(self._wish.destination)
+        self._progress.start_verifying(journaled_pack.checksum.rows)
+        found = PackChecksum()
+        for sums in self._writer.read_checksums(journaled_pack.left_out_ids):
+            found = found.with_rows(sums)
+            self._progress.advance_verifying(sums.size)
+        if found != journaled_pack.checksum:
+            raise build_mismatch_error(self._options.destination)
 
-    def _summary(self, account: Account, nbytes: int, seconds: float, verified_s: float) -> Packed:
-        packed = account.done - account.begun_at
-        return Packed(
-            str(self._work.destination),
-            self._wish.format,
-            account.tally.rows,
-            tuple(account.bad),
-            nbytes,
+    def _build_result(
+        self, journaled_pack: JournaledPack, pack_bytes: int, seconds: float, verified_s: float
+    ) -> PackResult:
+        packed = journaled_pack.done_samples - journaled_pack.done_at_start
+        return PackResult(
+            str(self._workdir.destination),
+            self._options.format,
+            journaled_pack.checksum.rows,
+            tuple(journaled_pack.left_out),
+            pack_bytes,
             seconds,
             packed / seconds if packed else 0.0,
             verified_s,
-            {**self._writer.serving(self._work.destination), **kept(self._config.streams[self._wish.stream])},
+            {
+                **self._writer.build_serving_settings(self._workdir.destination),
+                **collect_kept_settings(self._config.streams[self._options.stream]),
+            },
         )

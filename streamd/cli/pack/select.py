@@ -17,16 +17,16 @@ from streamd.daemon.streams.served_stream import ServedStream
 from streamd.errors import ConfigError, suggest_name
 from streamd.limits import MAX_BATCH_ROWS, PACK_BATCH_BYTES, TASK_ROWS
 
-_PART_OF_MEMORY: Final = 8  # that a batch may take
+_BATCHES_PER_MEMORY: Final = 8  # that a batch may take
 
 
 @contextmanager
-def listed(config: Config, name: str, folder: Path, progress: ListingProgress) -> Iterator[ServedStream]:
+def open_listed_stream(config: Config, name: str, folder: Path, progress: ListingProgress) -> Iterator[ServedStream]:
     """Lists the samples of stream `name`, as they are now, into `folder`, which is emptied. Raises ConfigError.
 
     Streams that share classes with it are listed, too: the classes shall have the numbers that trainers know.
     """
-    part = _family(config, name)
+    part = _select_family(config, name)
     shutil.rmtree(folder, ignore_errors=True)
     with locate_errors(part):
         list_samples(part, folder, progress)
@@ -39,7 +39,7 @@ def listed(config: Config, name: str, folder: Path, progress: ListingProgress) -
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _family(config: Config, name: str) -> Config:
+def _select_family(config: Config, name: str) -> Config:
     """The configuration less the streams that have nothing to do with this one, and less what is done in serving."""
     if name not in config.streams:
         known = ", ".join(config.streams)
@@ -55,7 +55,7 @@ def _family(config: Config, name: str) -> Config:
     return part
 
 
-def in_pack_order(stream: ServedStream, *, shuffled: bool, batch_rows: int) -> ServedStream:
+def with_pack_order(stream: ServedStream, *, shuffled: bool, batch_rows: int) -> ServedStream:
     """The stream as it is packed: every sample once, by id or in one global order; a bad one leaves its row empty."""
     spec = stream.spec
     packed = replace(
@@ -71,7 +71,7 @@ def in_pack_order(stream: ServedStream, *, shuffled: bool, batch_rows: int) -> S
     return replace(stream, spec=packed, order=SampleOrder.from_spec(packed))
 
 
-def batch_rows(stream: ServedStream, memory_bytes: int) -> int:
+def compute_batch_rows(stream: ServedStream, memory_bytes: int) -> int:
     """How many samples are decoded and written together: whole tasks, where one fits."""
-    rows = min(PACK_BATCH_BYTES, memory_bytes // _PART_OF_MEMORY) // stream.spec.image.row_bytes
+    rows = min(PACK_BATCH_BYTES, memory_bytes // _BATCHES_PER_MEMORY) // stream.spec.image.row_bytes
     return min(max(1, rows if rows < TASK_ROWS else rows // TASK_ROWS * TASK_ROWS), MAX_BATCH_ROWS)

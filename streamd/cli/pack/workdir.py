@@ -20,14 +20,14 @@ from streamd.core.text import escape_unprintable
 from streamd.dataset.manifest.manifest import sync_folder
 from streamd.errors import ConfigError, PackError
 
-_JOURNAL: Final = "journal.json"
-_PRODUCT: Final = "pack"
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_NO_SPACE: Final = os.strerror(errno.ENOSPC)
+_JOURNAL_NAME: Final = "journal.json"
+_PRODUCT_NAME: Final = "pack"
+_FULL_DISK_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_NO_SPACE_TEXT: Final = os.strerror(errno.ENOSPC)
 _BLOCK_BYTES: Final = 512  # what st_blocks counts, whatever the file system
 
 
-class Work:
+class PackWorkdir:
     """The folder `.NAME.packing` beside `destination`. A context: others are kept out of it.
 
     `journal` and `product` are the paths of what lies in it; the product becomes the destination by one rename.
@@ -37,19 +37,21 @@ class Work:
         """Raises ConfigError when there is something at `destination`, or no folder for it."""
         self.destination = Path(os.path.abspath(destination))  # noqa: PTH100 - links stay as they are
         if not self.destination.name:
-            raise ConfigError(f"{_shown(self.destination)} is there already; name a folder or file that is to be made")
+            raise ConfigError(
+                f"{_format_path(self.destination)} is there already; name a folder or file that is to be made"
+            )
         self.folder = self.destination.with_name(f".{self.destination.name}.packing")
-        self.journal, self.product = self.folder / _JOURNAL, self.folder / _PRODUCT
-        self.scratch = self.folder / "scratch"
+        self.journal_path, self.product_path = self.folder / _JOURNAL_NAME, self.folder / _PRODUCT_NAME
+        self.scratch_path = self.folder / "scratch"
         self._descriptor = -1
-        self._check()
+        self._check_destination()
 
-    def _check(self) -> None:
+    def _check_destination(self) -> None:
         parent = self.destination.parent
         if not parent.is_dir():
-            raise ConfigError(f"{_shown(parent)}: there is no such folder; make it, or name another place")
+            raise ConfigError(f"{_format_path(parent)}: there is no such folder; make it, or name another place")
         if os.path.lexists(self.destination):
-            raise ConfigError(f"{_shown(self.destination)} is there already; remove it, or name another place")
+            raise ConfigError(f"{_format_path(self.destination)} is there already; remove it, or name another place")
 
     def __enter__(self) -> Self:
         try:
@@ -58,18 +60,18 @@ class Work:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(self._descriptor)
-            raise PackError(f"another streamd pack is writing {_shown(self.destination)}; wait for it") from error
+            raise PackError(f"another streamd pack is writing {_format_path(self.destination)}; wait for it") from error
         except OSError as error:
-            raise PackError(f"cannot write in {_shown(self.destination.parent)}: {error.strerror}") from error
+            raise PackError(f"cannot write in {_format_path(self.destination.parent)}: {error.strerror}") from error
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Leaves what the next run goes on with, and else nothing."""
-        if self.folder.exists() and not self.journal.exists():
+        if self.folder.exists() and not self.journal_path.exists():
             shutil.rmtree(self.folder)
         os.close(self._descriptor)
 
-    def clear(self) -> None:
+    def clear_folder(self) -> None:
         """Throws away what is there."""
         for entry in self.folder.iterdir():
             if entry.is_dir() and not entry.is_symlink():
@@ -77,11 +79,11 @@ class Work:
             else:
                 entry.unlink()
 
-    def publish(self) -> None:
+    def publish_product(self) -> None:
         """Puts the product into its place, in one step, and removes the rest. Raises PackError, OSError."""
-        sync_tree(self.product)
-        self._check()
-        self.product.rename(self.destination)
+        sync_tree(self.product_path)
+        self._check_destination()
+        self.product_path.rename(self.destination)
         sync_folder(self.destination.parent)
         shutil.rmtree(self.folder)
 
@@ -104,38 +106,43 @@ def _sync_file(path: Path) -> None:
         os.close(descriptor)
 
 
-def _shown(path: Path) -> str:
+def _format_path(path: Path) -> str:
     return escape_unprintable(str(path))
 
 
-def make_sure_of_room(work: Work, needed_bytes: int) -> None:
+def check_free_space(workdir: PackWorkdir, needed_bytes: int) -> None:
     """Raises PackError, with the arithmetic, when a pack of so many bytes, less what is there of it, cannot fit."""
-    there, free = allocated_bytes(work.product), _free_bytes(work.folder)
+    there, free = measure_allocated_bytes(workdir.product_path), _measure_free_bytes(workdir.folder)
     lacking = needed_bytes - there - free
     if lacking > 0:
         raise PackError(
-            f"{_named(work)} takes about {format_bytes(needed_bytes)}, of which {format_bytes(there)} are written, and "
+            f"{_format_destination(workdir)} takes about {format_bytes(needed_bytes)}, of which "
+            f"{format_bytes(there)} are written, and "
             f"{format_bytes(free)} are free: make room for {format_bytes(lacking)} more, or name another disk"
         )
 
 
 @contextmanager
-def full_disk_named(work: Work, needed_bytes: Callable[[], int]) -> Iterator[None]:
+def translate_full_disk(workdir: PackWorkdir, estimate_bytes: Callable[[], int]) -> Iterator[None]:
     """Makes a PackError of what the system says when there is no room."""
     try:
         yield
     except OSError as error:
-        if error.errno not in _FULL and _NO_SPACE not in str(error):  # HDF5 has the reason in its words alone
+        if error.errno not in _FULL_DISK_ERRNOS and _NO_SPACE_TEXT not in str(
+            error
+        ):  # HDF5 has the reason in its words alone
             raise
-        left = max(0, needed_bytes() - allocated_bytes(work.product))
+        left = max(0, estimate_bytes() - measure_allocated_bytes(workdir.product_path))
         raise PackError(
-            f"{_named(work)}: {error.strerror or _NO_SPACE}: about {format_bytes(left)} are still to be written, and "
-            f"{format_bytes(_free_bytes(work.folder))} are free. Nothing is there yet: make room, and the same command "
+            f"{_format_destination(workdir)}: {error.strerror or _NO_SPACE_TEXT}: about {format_bytes(left)} are "
+            "still to be written, and "
+            f"{format_bytes(_measure_free_bytes(workdir.folder))} are free. Nothing is there yet: make room, and "
+            "the same command "
             "goes on where it was"
         ) from error
 
 
-def allocated_bytes(path: Path) -> int:
+def measure_allocated_bytes(path: Path) -> int:
     """What a file, or all in a folder, take on the disk; 0 for what is not there."""
     if not path.exists():
         return 0
@@ -143,11 +150,11 @@ def allocated_bytes(path: Path) -> int:
     return sum(entry.lstat().st_blocks * _BLOCK_BYTES for entry in entries)
 
 
-def _free_bytes(folder: Path) -> int:
+def _measure_free_bytes(folder: Path) -> int:
     """What the file system has left for this user."""
     system = os.statvfs(folder)
     return system.f_bavail * system.f_frsize
 
 
-def _named(work: Work) -> str:
-    return escape_unprintable(str(work.destination))
+def _format_destination(workdir: PackWorkdir) -> str:
+    return escape_unprintable(str(workdir.destination))

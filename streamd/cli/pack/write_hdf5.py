@@ -20,11 +20,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from streamd.cli.pack.checksums import row_sums
-from streamd.cli.pack.config_snippet import stored
-from streamd.cli.pack.label_cells import Values, class_column, name_key, read_as, values_of
-from streamd.cli.pack.row_files import RowFiles, drop_from_memory, write_at
-from streamd.cli.pack.writer import Subject, read_otherwise
+from streamd.cli.pack.checksums import compute_row_checksums
+from streamd.cli.pack.config_snippet import build_decoded_image_settings
+from streamd.cli.pack.label_cells import (
+    CellValues,
+    build_class_array,
+    build_reading_settings,
+    choose_name_key,
+    collect_sample_cells,
+)
+from streamd.cli.pack.row_files import RowFiles, drop_from_page_cache, write_all_at
+from streamd.cli.pack.writer import PackJob, build_mismatch_error
 from streamd.core.permutation import Ids, Words
 from streamd.dataset.arrays.store import Pixels
 from streamd.errors import MissingExtraError, PackError
@@ -36,124 +42,128 @@ except ModuleNotFoundError as error:
     raise MissingExtraError("h5py", "hdf5", "streamd pack --format hdf5") from error
 
 _GAP_BYTES: Final = MIB  # before the rows
-_LEAST_ALIGNED_BYTES: Final = 16384  # what is larger begins at a multiple of the gap: no metadata of the library's is
-_IMAGES: Final = "images"
-_UNBOUND: Final = 1 << 62  # rows in the one file
-_BYTES_BESIDE: Final = 128  # of a sample: its name, mostly
+_MIN_ALIGNED_BYTES: Final = 16384  # what is larger begins at a multiple of the gap: no metadata of the library's is
+_IMAGES_NAME: Final = "images"
+_UNBOUNDED_ROWS: Final = 1 << 62  # rows in the one file
+_EXTRA_SAMPLE_BYTES: Final = 128  # of a sample: its name, mostly
 
 
 class Hdf5Writer:
     """See Writer."""
 
-    def __init__(self, subject: Subject) -> None:
-        self._subject = subject
-        self._rows = RowFiles(self._path, _GAP_BYTES, subject.row_bytes, _UNBOUND)
+    def __init__(self, job: PackJob) -> None:
+        self._job = job
+        self._row_files = RowFiles(self._build_path, _GAP_BYTES, job.row_bytes, _UNBOUNDED_ROWS)
 
-    def _path(self, number: int) -> Path:
+    def _build_path(self, number: int) -> Path:
         """There is one file; no other number has one."""
-        return self._subject.product if number == 0 else self._subject.product / str(number)
+        return self._job.product_path if number == 0 else self._job.product_path / str(number)
 
-    def resume(self, rows: int, place: Mapping[str, int]) -> None:
-        del place
-        self._rows.resume(rows)
+    def resume_after(self, rows: int, position: Mapping[str, int]) -> None:
+        del position
+        self._row_files.resume_after(rows)
 
-    def append(self, ids: Ids, images: Pixels) -> Words:
+    def append_rows(self, ids: Ids, images: Pixels) -> Words:
         del ids
-        self._rows.append(images)
-        return row_sums(images)
+        self._row_files.append_rows(images)
+        return compute_row_checksums(images)
 
-    def sync(self) -> dict[str, int]:
-        self._rows.sync()
+    def sync_to_disk(self) -> dict[str, int]:
+        self._row_files.sync_to_disk()
         return {}
 
-    def finish(self, bad: Ids) -> None:
-        self._rows.close()
-        self._subject.scratch.unlink(missing_ok=True)
-        self._make_scratch(bad)
-        rows_end = _GAP_BYTES + self._rows_together * self._subject.row_bytes
-        with self._subject.scratch.open("rb") as scratch, self._subject.product.open("r+b") as product:
+    def finish_pack(self, bad_ids: Ids) -> None:
+        self._row_files.close()
+        self._job.scratch_path.unlink(missing_ok=True)
+        self._write_scratch_file(bad_ids)
+        rows_end = _GAP_BYTES + self._chunk_rows * self._job.row_bytes
+        with self._job.scratch_path.open("rb") as scratch, self._job.product_path.open("r+b") as product:
             end = os.fstat(scratch.fileno()).st_size
             product.truncate(end)
-            _copy(scratch.fileno(), product.fileno(), range(_GAP_BYTES))
-            _copy(scratch.fileno(), product.fileno(), range(rows_end, end))
-        self._subject.scratch.unlink()
+            _copy_range(scratch.fileno(), product.fileno(), range(_GAP_BYTES))
+            _copy_range(scratch.fileno(), product.fileno(), range(rows_end, end))
+        self._job.scratch_path.unlink()
 
     @property
-    def _rows_together(self) -> int:
+    def _chunk_rows(self) -> int:
         """Of the piece that they are stored in: more than there are, where these are too few to be aligned."""
-        return max(self._rows.rows, -(-_LEAST_ALIGNED_BYTES // self._subject.row_bytes))
+        return max(self._row_files.row_count, -(-_MIN_ALIGNED_BYTES // self._job.row_bytes))
 
-    def _make_scratch(self, bad: Ids) -> None:
+    def _write_scratch_file(self, bad_ids: Ids) -> None:
         """The file without its images."""
-        aligned = {"alignment_threshold": _LEAST_ALIGNED_BYTES, "alignment_interval": _GAP_BYTES}
-        with h5py.File(self._subject.scratch, "w", **aligned) as file:
-            self._make_images(file)
-            for name, spec in self._subject.stream.spec.labels.items():
+        aligned = {"alignment_threshold": _MIN_ALIGNED_BYTES, "alignment_interval": _GAP_BYTES}
+        with h5py.File(self._job.scratch_path, "w", **aligned) as file:
+            self._create_images_dataset(file)
+            for name, spec in self._job.stream.spec.labels.items():
                 if spec.classes:
-                    file[f"classes/{name}"] = _bytes(class_column(spec))
-            for name, shape, dtype in self._columns(bad):
+                    file[f"classes/{name}"] = _encode_texts(build_class_array(spec))
+            for name, shape, dtype in self._describe_columns(bad_ids):
                 file.create_dataset(name, shape, dtype)
-            for rows, name, values in self._blocks(bad):
+            for rows, name, values in self._iterate_blocks(bad_ids):
                 file[name][rows] = values
 
-    def _make_images(self, file: h5py.File) -> None:
-        rows, shape = self._rows.rows, self._subject.stream.spec.image_shape
+    def _create_images_dataset(self, file: h5py.File) -> None:
+        rows, shape = self._row_files.row_count, self._job.stream.spec.image_shape
         settings = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         settings.set_obj_track_times(False)  # the same samples make the same file
         settings.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
         settings.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
         most: tuple[int, ...] = (rows, *shape)
-        if self._rows_together > rows:
-            settings.set_chunk((self._rows_together, *shape))
+        if self._chunk_rows > rows:
+            settings.set_chunk((self._chunk_rows, *shape))
             most = (h5py.h5s.UNLIMITED, *shape)
         space = h5py.h5s.create_simple((rows, *shape), most)
-        images = h5py.h5d.create(file.id, _IMAGES.encode(), h5py.h5t.STD_U8LE, space, settings)
-        offset = images.get_offset() if self._rows_together == rows else images.get_chunk_info(0).byte_offset
+        images = h5py.h5d.create(file.id, _IMAGES_NAME.encode(), h5py.h5t.STD_U8LE, space, settings)
+        offset = images.get_offset() if self._chunk_rows == rows else images.get_chunk_info(0).byte_offset
         if offset != _GAP_BYTES:
             raise PackError(f"this HDF5 library puts images at {offset}, not at {_GAP_BYTES}; use --format npy")
 
-    def _columns(self, bad: Ids) -> list[tuple[str, tuple[int, ...], np.dtype[Any]]]:
+    def _describe_columns(self, bad_ids: Ids) -> list[tuple[str, tuple[int, ...], np.dtype[Any]]]:
         """Name, shape and dtype of what stands beside the images; a text has the width of the longest."""
         found: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
-        for _, name, values in self._blocks(bad):
-            shape, dtype = (self._rows.rows, *values.shape[1:]), values.dtype
+        for _, name, values in self._iterate_blocks(bad_ids):
+            shape, dtype = (self._row_files.row_count, *values.shape[1:]), values.dtype
             found[name] = shape, max(dtype, found.get(name, (shape, dtype))[1], key=lambda each: each.itemsize)
         return [(name, *shape_and_dtype) for name, shape_and_dtype in found.items()]
 
-    def _blocks(self, bad: Ids) -> Iterator[tuple[slice, str, Values]]:
+    def _iterate_blocks(self, bad_ids: Ids) -> Iterator[tuple[slice, str, CellValues]]:
         """What stands beside the images, some rows at a time: which, where it belongs, and its values."""
-        manifest, first = self._subject.stream.manifest, 0
-        names = name_key(manifest.labels)
-        for ids in self._subject.kept(bad):
+        manifest, first = self._job.stream.manifest, 0
+        names = choose_name_key(manifest.labels)
+        for ids in self._job.iterate_kept_ids(bad_ids):
             rows = slice(first, first + ids.size)
-            for name, values in values_of(manifest, ids).items():
-                yield rows, "names" if name == names else f"labels/{name}", _bytes(values)
+            for name, values in collect_sample_cells(manifest, ids).items():
+                yield rows, "names" if name == names else f"labels/{name}", _encode_texts(values)
                 spec = manifest.labels.get(name)
                 if spec is not None and spec.type == "category" and values.dtype.kind == "U":
                     yield rows, f"numbers/{name}", manifest.gather_label(name, ids)
             first = rows.stop
 
-    def sums(self, bad: Ids) -> Iterator[Words]:
-        drop_from_memory(self._subject.product)
-        with h5py.File(self._subject.product) as file:
-            for rows, name, values in self._blocks(bad):
+    def read_checksums(self, bad_ids: Ids) -> Iterator[Words]:
+        drop_from_page_cache(self._job.product_path)
+        with h5py.File(self._job.product_path) as file:
+            for rows, name, values in self._iterate_blocks(bad_ids):
                 if not np.array_equal(file[name][rows], values):
-                    raise read_otherwise(self._subject.product)
-        yield from map(row_sums, self._rows.read())
+                    raise build_mismatch_error(self._job.product_path)
+        yield from map(compute_row_checksums, self._row_files.read_rows())
 
-    def expected_bytes(self) -> int:
-        return _GAP_BYTES + self._subject.stream.spec.samples * (self._subject.row_bytes + _BYTES_BESIDE)
+    def estimate_bytes(self) -> int:
+        return _GAP_BYTES + self._job.stream.spec.samples * (self._job.row_bytes + _EXTRA_SAMPLE_BYTES)
 
-    def serving(self, place: Path) -> dict[str, object]:
-        spec = self._subject.stream.spec
-        source = {"kind": "hdf5", "path": str(place), "images": f"/{_IMAGES}"}
-        return {"source": source, **read_as(spec, "/labels/{}"), "image": stored(spec.image)}
+    def build_serving_settings(self, pack_path: Path) -> dict[str, object]:
+        spec = self._job.stream.spec
+        source = {"kind": "hdf5", "path": str(pack_path), "images": f"/{_IMAGES_NAME}"}
+        return {
+            "source": source,
+            **build_reading_settings(spec, "/labels/{}"),
+            "image": build_decoded_image_settings(spec.image),
+        }
 
     def close(self) -> None:
-        self._rows.close()
+        self._row_files.close()
 
 
-def _bytes(values: Values) -> Values:
+def _encode_texts(values: CellValues) -> CellValues:
     """Texts in UTF-8, of a dtype that says so; numbers as they are."""
     if values.dtype.kind != "U":
         return values
@@ -161,7 +171,7 @@ def _bytes(values: Values) -> Values:
     return encoded.view(h5py.string_dtype("utf-8", max(encoded.dtype.itemsize, 1)))
 
 
-def _copy(source: int, target: int, places: range) -> None:
+def _copy_range(source: int, target: int, offsets: range) -> None:
     """Copies the bytes at these places."""
-    for offset in range(places.start, places.stop, MIB):
-        write_at(target, os.pread(source, min(MIB, places.stop - offset), offset), offset)
+    for offset in range(offsets.start, offsets.stop, MIB):
+        write_all_at(target, os.pread(source, min(MIB, offsets.stop - offset), offset), offset)

@@ -16,11 +16,17 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from streamd.cli.pack.checksums import blob_sums
-from streamd.cli.pack.config_snippet import stored
-from streamd.cli.pack.label_cells import Values, read_as, text_width, values_of, weight_key
-from streamd.cli.pack.row_files import drop_from_memory
-from streamd.cli.pack.writer import Subject, read_otherwise
+from streamd.cli.pack.checksums import compute_blob_checksums
+from streamd.cli.pack.config_snippet import build_decoded_image_settings
+from streamd.cli.pack.label_cells import (
+    CellValues,
+    build_reading_settings,
+    choose_weight_key,
+    collect_sample_cells,
+    compute_text_width,
+)
+from streamd.cli.pack.row_files import drop_from_page_cache
+from streamd.cli.pack.writer import PackJob, build_mismatch_error
 from streamd.core.permutation import Ids, Words
 from streamd.dataset.arrays.store import Pixels
 from streamd.dataset.lmdb.pyxis_layout import COUNT_KEY, DATA_DB, META_DB, build_sample_key, encode_sample
@@ -33,89 +39,89 @@ except ModuleNotFoundError as error:
     raise MissingExtraError("lmdb", "lmdb", "streamd pack --format lmdb") from error
 
 _PAGE_BYTES: Final = 4096  # a large value takes whole pages, with a header
-_BYTES_BESIDE: Final = 256  # of a value: keys, types and shapes of its arrays
-_DIRTY_BYTES: Final = 32 * MIB  # of a transaction, which lies in memory until it ends; one is made meanwhile
+_EXTRA_SAMPLE_BYTES: Final = 256  # of a value: keys, types and shapes of its arrays
+_TRANSACTION_BYTES: Final = 32 * MIB  # of a transaction, which lies in memory until it ends; one is made meanwhile
 _PAGE_HEADER_BYTES: Final = 64  # and what the tree above has of it
-_TOGETHER: Final = 256  # values, when they are read back
-_ROOM: Final = 1.25  # of the map above what is expected: it costs addresses alone
-_ROOM_BYTES: Final = 4 * MIB  # ... and pages of the tree, and of those that a transaction sets free
+_VALUES_PER_READ: Final = 256  # values, when they are read back
+_MAP_SIZE_FACTOR: Final = 1.25  # of the map above what is expected: it costs addresses alone
+_SPARE_BYTES: Final = 4 * MIB  # ... and pages of the tree, and of those that a transaction sets free
 
 
 class LmdbWriter:
     """See Writer. A transaction is safe when it ends, or was never there."""
 
-    def __init__(self, subject: Subject) -> None:
-        self._subject = subject
-        spec = subject.stream.spec
+    def __init__(self, job: PackJob) -> None:
+        self._job = job
+        spec = job.stream.spec
         if PACK_IMAGE in spec.labels:
             raise ConfigError(f"streams.{spec.name}.labels.{PACK_IMAGE}: an LMDB calls its images so; rename the label")
-        weights = {weight_key(spec.labels): 0} if spec.weighted else {}
-        self._widths = {**{name: text_width(label) for name, label in spec.labels.items()}, **weights}
-        self._rows = 0
-        self._pending: list[bytes] = []
-        self._thread = ThreadPoolExecutor(1, "commit")
-        self._committed = self._thread.submit(lambda: None)
+        weights = {choose_weight_key(spec.labels): 0} if spec.weighted else {}
+        self._text_widths = {**{name: compute_text_width(label) for name, label in spec.labels.items()}, **weights}
+        self._row_count = 0
+        self._pending_blobs: list[bytes] = []
+        self._commit_thread = ThreadPoolExecutor(1, "commit")
+        self._last_commit = self._commit_thread.submit(lambda: None)
         self._environment: Any = None
 
     @property
-    def _file(self) -> Path:
-        return self._subject.product / "data.mdb"
+    def _data_path(self) -> Path:
+        return self._job.product_path / "data.mdb"
 
-    def resume(self, rows: int, place: Mapping[str, int]) -> None:
-        del place
-        self._subject.product.mkdir(exist_ok=True)
-        map_bytes = int(self.expected_bytes() * _ROOM) + _ROOM_BYTES
-        self._environment = lmdb.open(str(self._subject.product), map_size=map_bytes, max_dbs=2, readahead=False)
-        self._data, self._meta = (self._environment.open_db(name) for name in (DATA_DB, META_DB))
-        self._rows = rows
-        with self._environment.begin(self._data, write=True) as transaction, transaction.cursor() as cursor:
+    def resume_after(self, rows: int, position: Mapping[str, int]) -> None:
+        del position
+        self._job.product_path.mkdir(exist_ok=True)
+        map_bytes = int(self.estimate_bytes() * _MAP_SIZE_FACTOR) + _SPARE_BYTES
+        self._environment = lmdb.open(str(self._job.product_path), map_size=map_bytes, max_dbs=2, readahead=False)
+        self._data_db, self._meta_db = (self._environment.open_db(name) for name in (DATA_DB, META_DB))
+        self._row_count = rows
+        with self._environment.begin(self._data_db, write=True) as transaction, transaction.cursor() as cursor:
             there = cursor.set_range(build_sample_key(rows))  # what was written behind the journal's last word
             while there:
                 there = cursor.delete()
 
-    def append(self, ids: Ids, images: Pixels) -> Words:
-        values = values_of(self._subject.stream.manifest, ids)
-        labels = {name: self._entries(name, values[name]) for name in self._widths}
+    def append_rows(self, ids: Ids, images: Pixels) -> Words:
+        values = collect_sample_cells(self._job.stream.manifest, ids)
+        labels = {name: self._build_entries(name, values[name]) for name in self._text_widths}
         blobs = [
             encode_sample({PACK_IMAGE: image, **{name: entries[row] for name, entries in labels.items()}})
             for row, image in enumerate(images)
         ]
-        self._pending += blobs
-        if sum(map(len, self._pending)) >= _DIRTY_BYTES:
-            self._begin_commit()
-        return blob_sums(blobs)
+        self._pending_blobs += blobs
+        if sum(map(len, self._pending_blobs)) >= _TRANSACTION_BYTES:
+            self._start_commit()
+        return compute_blob_checksums(blobs)
 
-    def _entries(self, name: str, values: Values) -> Values:
+    def _build_entries(self, name: str, values: CellValues) -> CellValues:
         """A label's entry in each sample."""
-        fixed = values.astype(f"<U{self._widths[name]}") if values.dtype.kind == "U" else values
+        fixed = values.astype(f"<U{self._text_widths[name]}") if values.dtype.kind == "U" else values
         return fixed[:, None] if fixed.ndim == 1 else fixed
 
-    def sync(self) -> dict[str, int]:
-        self._begin_commit()
-        self._committed.result()
+    def sync_to_disk(self) -> dict[str, int]:
+        self._start_commit()
+        self._last_commit.result()
         return {}
 
-    def _begin_commit(self) -> None:
+    def _start_commit(self) -> None:
         """Hands what is pending to the thread that waits for the disk, when it is done with what it had before."""
-        self._committed.result()
-        self._committed = self._thread.submit(self._commit, self._pending, self._rows)
-        self._rows += len(self._pending)
-        self._pending = []
+        self._last_commit.result()
+        self._last_commit = self._commit_thread.submit(self._commit_blobs, self._pending_blobs, self._row_count)
+        self._row_count += len(self._pending_blobs)
+        self._pending_blobs = []
 
-    def _commit(self, blobs: Sequence[bytes], first: int) -> None:
-        self._make_room(blobs)
+    def _commit_blobs(self, blobs: Sequence[bytes], first_row: int) -> None:
+        self._reserve_disk_space(blobs)
         try:
-            with _named_errors(), self._environment.begin(self._data, write=True) as transaction:
-                for row, blob in enumerate(blobs, first):
+            with _translate_lmdb_errors(), self._environment.begin(self._data_db, write=True) as transaction:
+                for row, blob in enumerate(blobs, first_row):
                     transaction.put(build_sample_key(row), blob, append=True)
         except lmdb.MapFullError:
             self._environment.set_mapsize(2 * self._environment.info()["map_size"])
-            self._commit(blobs, first)
+            self._commit_blobs(blobs, first_row)
 
-    def _make_room(self, blobs: Sequence[bytes]) -> None:
+    def _reserve_disk_space(self, blobs: Sequence[bytes]) -> None:
         """Has the disk refuse now what it has no room for: the library would call it an input/output error."""
-        needed = sum(map(_pages, map(len, blobs))) * _PAGE_BYTES + _ROOM_BYTES
-        with self._file.open("r+b") as file:
+        needed = sum(map(_estimate_pages, map(len, blobs))) * _PAGE_BYTES + _SPARE_BYTES
+        with self._data_path.open("r+b") as file:
             os.posix_fallocate(file.fileno(), 0, self._used_bytes + needed)
 
     @property
@@ -123,55 +129,58 @@ class LmdbWriter:
         last_page: int = self._environment.info()["last_pgno"]
         return (last_page + 1) * _PAGE_BYTES
 
-    def finish(self, bad: Ids) -> None:
-        del bad
-        with _named_errors(), self._environment.begin(self._meta, write=True) as transaction:
-            transaction.put(COUNT_KEY, b"%d" % self._rows)
+    def finish_pack(self, bad_ids: Ids) -> None:
+        del bad_ids
+        with _translate_lmdb_errors(), self._environment.begin(self._meta_db, write=True) as transaction:
+            transaction.put(COUNT_KEY, b"%d" % self._row_count)
         used_bytes = self._used_bytes
         self.close()
-        os.truncate(self._file, used_bytes)
-        self._file.with_name("lock.mdb").unlink(missing_ok=True)
+        os.truncate(self._data_path, used_bytes)
+        self._data_path.with_name("lock.mdb").unlink(missing_ok=True)
 
-    def sums(self, bad: Ids) -> Iterator[Words]:
-        del bad
-        drop_from_memory(self._file)
-        with lmdb.open(str(self._subject.product), readonly=True, lock=False, max_dbs=2) as environment:
+    def read_checksums(self, bad_ids: Ids) -> Iterator[Words]:
+        del bad_ids
+        drop_from_page_cache(self._data_path)
+        with lmdb.open(str(self._job.product_path), readonly=True, lock=False, max_dbs=2) as environment:
             data = environment.open_db(DATA_DB, create=False)
             with environment.begin(data, buffers=True) as transaction, transaction.cursor() as cursor:
-                yield from self._sums_of(cursor)
+                yield from self._iterate_checksums(cursor)
 
-    def _sums_of(self, cursor: Any) -> Iterator[Words]:
+    def _iterate_checksums(self, cursor: Any) -> Iterator[Words]:
         pairs, row = iter(cursor), 0
-        while some := list(islice(pairs, _TOGETHER)):
+        while some := list(islice(pairs, _VALUES_PER_READ)):
             if any(key != build_sample_key(number) for number, (key, _) in enumerate(some, row)):
-                raise read_otherwise(self._file)
+                raise build_mismatch_error(self._data_path)
             row += len(some)
-            yield blob_sums(blob for _, blob in some)
+            yield compute_blob_checksums(blob for _, blob in some)
 
-    def expected_bytes(self) -> int:
-        spec = self._subject.stream.spec
-        labels = sum(4 * self._widths[name] + 8 * max(label.width, 1) for name, label in spec.labels.items())
-        return spec.samples * _pages(spec.image.row_bytes + _BYTES_BESIDE + labels) * _PAGE_BYTES + _ROOM_BYTES
+    def estimate_bytes(self) -> int:
+        spec = self._job.stream.spec
+        labels = sum(4 * self._text_widths[name] + 8 * max(label.width, 1) for name, label in spec.labels.items())
+        return (
+            spec.samples * _estimate_pages(spec.image.row_bytes + _EXTRA_SAMPLE_BYTES + labels) * _PAGE_BYTES
+            + _SPARE_BYTES
+        )
 
-    def serving(self, place: Path) -> dict[str, object]:
-        spec = self._subject.stream.spec
-        source = {"kind": "lmdb", "path": str(place), "images": PACK_IMAGE}
-        return {"source": source, **read_as(spec), "image": stored(spec.image)}
+    def build_serving_settings(self, pack_path: Path) -> dict[str, object]:
+        spec = self._job.stream.spec
+        source = {"kind": "lmdb", "path": str(pack_path), "images": PACK_IMAGE}
+        return {"source": source, **build_reading_settings(spec), "image": build_decoded_image_settings(spec.image)}
 
     def close(self) -> None:
-        self._thread.shutdown()
+        self._commit_thread.shutdown()
         if self._environment is not None:
             self._environment.close()
             self._environment = None
 
 
-def _pages(value_bytes: int) -> int:
+def _estimate_pages(value_bytes: int) -> int:
     """About how many a value takes: pages of its own and its part of the tree above."""
     return -(-(value_bytes + _PAGE_HEADER_BYTES) // _PAGE_BYTES)
 
 
 @contextmanager
-def _named_errors() -> Iterator[None]:
+def _translate_lmdb_errors() -> Iterator[None]:
     """The library's refusals as the system's, whatever it calls them."""
     try:
         yield

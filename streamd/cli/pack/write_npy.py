@@ -11,87 +11,87 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamd.cli.pack.checksums import row_sums
-from streamd.cli.pack.config_snippet import stored
-from streamd.cli.pack.label_cells import Values, read_as, values_of
-from streamd.cli.pack.row_files import RowFiles, drop_from_memory
-from streamd.cli.pack.writer import Subject, read_otherwise
+from streamd.cli.pack.checksums import compute_row_checksums
+from streamd.cli.pack.config_snippet import build_decoded_image_settings
+from streamd.cli.pack.label_cells import CellValues, build_reading_settings, collect_sample_cells
+from streamd.cli.pack.row_files import RowFiles, drop_from_page_cache
+from streamd.cli.pack.writer import PackJob, build_mismatch_error
 from streamd.core.permutation import Ids, Words
 from streamd.core.spec import LabelSpec
 from streamd.dataset.arrays.store import Pixels
 from streamd.errors import PackError
 
-_LABELS: Final = "labels.parquet"
+_LABELS_NAME: Final = "labels.parquet"
 _HEADER_BYTES: Final = 128
-_BYTES_BESIDE: Final = 64  # of a sample in the table: its name, mostly
+_EXTRA_SAMPLE_BYTES: Final = 64  # of a sample in the table: its name, mostly
 
 
 class NpyWriter:
     """See Writer. `shard_bytes` is how large the pixels of one file may become."""
 
-    def __init__(self, subject: Subject, shard_bytes: int) -> None:
-        self._subject = subject
-        self._shape = subject.stream.spec.image_shape
-        most = max(1, shard_bytes // subject.row_bytes)
-        self._rows = RowFiles(self._path, _HEADER_BYTES, subject.row_bytes, most)
+    def __init__(self, job: PackJob, shard_bytes: int) -> None:
+        self._job = job
+        self._image_shape = job.stream.spec.image_shape
+        most = max(1, shard_bytes // job.row_bytes)
+        self._row_files = RowFiles(self._build_path, _HEADER_BYTES, job.row_bytes, most)
 
-    def _path(self, number: int) -> Path:
-        return self._subject.product / f"images-{number:05}.npy"
+    def _build_path(self, number: int) -> Path:
+        return self._job.product_path / f"images-{number:05}.npy"
 
-    def resume(self, rows: int, place: Mapping[str, int]) -> None:
-        del place
-        self._subject.product.mkdir(exist_ok=True)
-        self._rows.resume(rows)
+    def resume_after(self, rows: int, position: Mapping[str, int]) -> None:
+        del position
+        self._job.product_path.mkdir(exist_ok=True)
+        self._row_files.resume_after(rows)
 
-    def append(self, ids: Ids, images: Pixels) -> Words:
+    def append_rows(self, ids: Ids, images: Pixels) -> Words:
         del ids
-        self._rows.append(images)
-        return row_sums(images)
+        self._row_files.append_rows(images)
+        return compute_row_checksums(images)
 
-    def sync(self) -> dict[str, int]:
-        self._rows.sync()
+    def sync_to_disk(self) -> dict[str, int]:
+        self._row_files.sync_to_disk()
         return {}
 
-    def finish(self, bad: Ids) -> None:
-        self._rows.close()
-        for number, count in enumerate(self._rows.counts()):
-            with self._path(number).open("r+b") as file:
-                file.write(_header((count, *self._shape)))
-        schema = self._table(np.empty(0, np.int64)).schema
-        with pq.ParquetWriter(self._subject.product / _LABELS, schema) as writer:
-            for table in self._tables(bad):
+    def finish_pack(self, bad_ids: Ids) -> None:
+        self._row_files.close()
+        for number, count in enumerate(self._row_files.list_row_counts()):
+            with self._build_path(number).open("r+b") as file:
+                file.write(_encode_header((count, *self._image_shape)))
+        schema = self._build_table(np.empty(0, np.int64)).schema
+        with pq.ParquetWriter(self._job.product_path / _LABELS_NAME, schema) as writer:
+            for table in self._iterate_tables(bad_ids):
                 writer.write_table(table, row_group_size=len(table))
 
-    def _tables(self, bad: Ids) -> Iterator[pa.Table]:
-        return (self._table(ids) for ids in self._subject.kept(bad) if ids.size)
+    def _iterate_tables(self, bad_ids: Ids) -> Iterator[pa.Table]:
+        return (self._build_table(ids) for ids in self._job.iterate_kept_ids(bad_ids) if ids.size)
 
-    def _table(self, ids: Ids) -> pa.Table:
-        manifest = self._subject.stream.manifest
-        values = values_of(manifest, ids)
-        return pa.table({name: _column(each, manifest.labels.get(name)) for name, each in values.items()})
+    def _build_table(self, ids: Ids) -> pa.Table:
+        manifest = self._job.stream.manifest
+        values = collect_sample_cells(manifest, ids)
+        return pa.table({name: _build_column(each, manifest.labels.get(name)) for name, each in values.items()})
 
-    def sums(self, bad: Ids) -> Iterator[Words]:
-        path = self._subject.product / _LABELS
-        drop_from_memory(path)
+    def read_checksums(self, bad_ids: Ids) -> Iterator[Words]:
+        path = self._job.product_path / _LABELS_NAME
+        drop_from_page_cache(path)
         with pq.ParquetFile(path) as file:
-            for number, table in enumerate(self._tables(bad)):
+            for number, table in enumerate(self._iterate_tables(bad_ids)):
                 if not file.read_row_group(number).equals(table):
-                    raise read_otherwise(path)
-        yield from map(row_sums, self._rows.read())
+                    raise build_mismatch_error(path)
+        yield from map(compute_row_checksums, self._row_files.read_rows())
 
-    def expected_bytes(self) -> int:
-        return self._subject.stream.spec.samples * (self._subject.row_bytes + _BYTES_BESIDE)
+    def estimate_bytes(self) -> int:
+        return self._job.stream.spec.samples * (self._job.row_bytes + _EXTRA_SAMPLE_BYTES)
 
-    def serving(self, place: Path) -> dict[str, object]:
-        source = {"kind": "npy", "path": str(place), "table": str(place / _LABELS)}
-        spec = self._subject.stream.spec
-        return {"source": source, **read_as(spec), "image": stored(spec.image)}
+    def build_serving_settings(self, pack_path: Path) -> dict[str, object]:
+        source = {"kind": "npy", "path": str(pack_path), "table": str(pack_path / _LABELS_NAME)}
+        spec = self._job.stream.spec
+        return {"source": source, **build_reading_settings(spec), "image": build_decoded_image_settings(spec.image)}
 
     def close(self) -> None:
-        self._rows.close()
+        self._row_files.close()
 
 
-def _header(shape: tuple[int, ...]) -> bytes:
+def _encode_header(shape: tuple[int, ...]) -> bytes:
     """What NumPy puts before the rows: the same number of bytes for every count of them."""
     memory = io.BytesIO()
     np.lib.format.write_array_header_1_0(memory, {"descr": "|u1", "fortran_order": False, "shape": shape})
@@ -101,7 +101,7 @@ def _header(shape: tuple[int, ...]) -> bytes:
     return header
 
 
-def _column(values: Values, spec: LabelSpec | None) -> pa.Array[Any]:
+def _build_column(values: CellValues, spec: LabelSpec | None) -> pa.Array[Any]:
     """A column of the table: numbers or texts; lists of numbers for a vector, of classes for tags."""
     if spec is not None and spec.type == "tags":
         rows, classes = np.nonzero(values)

@@ -20,11 +20,11 @@ import cv2
 import msgspec
 import numpy as np
 
-from streamd.cli.pack.checksums import blob_sums
-from streamd.cli.pack.config_snippet import for_files
-from streamd.cli.pack.label_cells import Values, read_as, values_of
-from streamd.cli.pack.row_files import drop_from_memory, write_at
-from streamd.cli.pack.writer import Subject
+from streamd.cli.pack.checksums import compute_blob_checksums
+from streamd.cli.pack.config_snippet import build_encoded_image_settings
+from streamd.cli.pack.label_cells import CellValues, build_reading_settings, collect_sample_cells
+from streamd.cli.pack.row_files import drop_from_page_cache, write_all_at
+from streamd.cli.pack.writer import PackJob
 from streamd.core.permutation import Ids, Words
 from streamd.dataset.arrays.store import Pixels
 from streamd.decode.sniff import detect_format
@@ -32,157 +32,177 @@ from streamd.errors import PackError
 from streamd.ipc.worker_messages import UnfilledRow
 from streamd.worker.stream_reader import StreamReader
 
-_BLOCK: Final = tarfile.BLOCKSIZE
-_END: Final = bytes(2 * _BLOCK)
-_SUFFIXES: Final = {
+_BLOCK_BYTES: Final = tarfile.BLOCKSIZE
+_END_BLOCKS: Final = bytes(2 * _BLOCK_BYTES)
+_FORMAT_SUFFIXES: Final = {
     "JPEG": "jpg", "PNG": "png", "GIF": "gif", "BMP": "bmp", "TIFF": "tif", "WEBP": "webp", "PPM": "ppm",
     "AVIF": "avif",
 }  # fmt: skip
-_BYTES_BESIDE: Final = 6 * _BLOCK  # of a sample: three headers, two small members, what fills a block
-_MODE: Final = 0o644
+_EXTRA_SAMPLE_BYTES: Final = 6 * _BLOCK_BYTES  # of a sample: three headers, two small members, what fills a block
+_FILE_MODE: Final = 0o644
 _KEY_DIGITS: Final = 9
-_SIZE: Final = slice(124, 135)
-_CHECKSUM: Final = slice(148, 156)
+_SIZE_FIELD: Final = slice(124, 135)
+_CHECKSUM_FIELD: Final = slice(148, 156)
 
 
 class TarWriter:
     """See Writer. `shard_bytes` is the size at which a shard ends."""
 
-    def __init__(self, subject: Subject, shard_bytes: int) -> None:
-        self._subject, self._shard_bytes = subject, shard_bytes
-        stream = subject.stream
-        self._source = StreamReader.open(stream.spec, stream.manifest_path)
+    def __init__(self, job: PackJob, shard_bytes: int) -> None:
+        self._job, self._shard_bytes = job, shard_bytes
+        stream = job.stream
+        self._reader = StreamReader.open(stream.spec, stream.manifest_path)
         categories = [name for name, label in stream.spec.labels.items() if label.type == "category"]
-        self._class = categories[0] if len(categories) == 1 else None
-        self._threads = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "png")
-        self._shard = self._offset = self._rows = 0
+        self._class_label = categories[0] if len(categories) == 1 else None
+        self._png_threads = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "png")
+        self._shard_number = self._shard_offset = self._row_count = 0
         self._descriptor = -1
 
-    def _path(self, shard: int) -> Path:
-        return self._subject.product / f"{shard:06}.tar"
+    def _build_path(self, shard: int) -> Path:
+        return self._job.product_path / f"{shard:06}.tar"
 
-    def resume(self, rows: int, place: Mapping[str, int]) -> None:
-        self._subject.product.mkdir(exist_ok=True)
-        self._rows, self._shard, self._offset = rows, place.get("shard", 0), place.get("bytes", 0)
-        beyond = self._shard
-        while (path := self._path(beyond := beyond + 1)).exists():
+    def resume_after(self, rows: int, position: Mapping[str, int]) -> None:
+        self._job.product_path.mkdir(exist_ok=True)
+        self._row_count, self._shard_number, self._shard_offset = (
+            rows,
+            position.get("shard", 0),
+            position.get("bytes", 0),
+        )
+        beyond = self._shard_number
+        while (path := self._build_path(beyond := beyond + 1)).exists():
             path.unlink()
-        self._open()
-        os.ftruncate(self._descriptor, self._offset)
+        self._open_shard()
+        os.ftruncate(self._descriptor, self._shard_offset)
 
-    def _open(self) -> None:
-        self._descriptor = os.open(self._path(self._shard), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
+    def _open_shard(self) -> None:
+        self._descriptor = os.open(
+            self._build_path(self._shard_number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE
+        )
 
-    def append(self, ids: Ids, images: Pixels) -> Words:
-        return blob_sums(map(self._write, self._blobs(ids, images), self._beside(ids)))
+    def append_rows(self, ids: Ids, images: Pixels) -> Words:
+        return compute_blob_checksums(
+            map(self._write_sample, self._iterate_images(ids, images), self._iterate_label_members(ids))
+        )
 
-    def _write(self, blob: bytes, members: Mapping[str, bytes]) -> bytes:
+    def _write_sample(self, blob: bytes, members: Mapping[str, bytes]) -> bytes:
         """Writes a sample; what was written."""
-        if self._offset >= self._shard_bytes:
-            self._end_shard()
-        record = self._record({_SUFFIXES[detect_format(blob)]: blob, **members})
-        write_at(self._descriptor, record, self._offset)
-        self._offset += len(record)
-        self._rows += 1
+        if self._shard_offset >= self._shard_bytes:
+            self._finish_shard()
+        record = self._encode_sample({_FORMAT_SUFFIXES[detect_format(blob)]: blob, **members})
+        write_all_at(self._descriptor, record, self._shard_offset)
+        self._shard_offset += len(record)
+        self._row_count += 1
         return record
 
-    def _record(self, members: Mapping[str, bytes]) -> bytes:
+    def _encode_sample(self, members: Mapping[str, bytes]) -> bytes:
         """The members of one sample as they lie in a shard."""
-        key = b"%0*d" % (_KEY_DIGITS, self._rows)
-        parts = ((_header(b"%b.%b" % (key, suffix.encode()), len(data)), data) for suffix, data in members.items())
-        return b"".join(header + data + bytes(-len(data) % _BLOCK) for header, data in parts)
+        key = b"%0*d" % (_KEY_DIGITS, self._row_count)
+        parts = (
+            (_encode_header(b"%b.%b" % (key, suffix.encode()), len(data)), data) for suffix, data in members.items()
+        )
+        return b"".join(header + data + bytes(-len(data) % _BLOCK_BYTES) for header, data in parts)
 
-    def _blobs(self, ids: Ids, images: Pixels) -> Iterator[bytes]:
+    def _iterate_images(self, ids: Ids, images: Pixels) -> Iterator[bytes]:
         """The encoded images."""
-        return self._threads.map(_png, images) if self._source.manifest.arrays else map(self._file, ids.tolist())
+        return (
+            self._png_threads.map(_encode_png, images)
+            if self._reader.manifest.arrays
+            else map(self._read_file, ids.tolist())
+        )
 
-    def _file(self, sample_id: int) -> bytes:
-        found = self._source.read_sample(sample_id)
+    def _read_file(self, sample_id: int) -> bytes:
+        found = self._reader.read_sample(sample_id)
         if isinstance(found, UnfilledRow):
-            name = self._subject.stream.format_file_name(sample_id)
+            name = self._job.stream.format_file_name(sample_id)
             raise PackError(f"{name} was decoded and cannot be read again: {found.reason}")
         return found
 
-    def _beside(self, ids: Ids) -> Iterator[dict[str, bytes]]:
+    def _iterate_label_members(self, ids: Ids) -> Iterator[dict[str, bytes]]:
         """The small members of each sample, by suffix."""
-        manifest = self._source.manifest
-        columns = {name: self._plain(name, values) for name, values in values_of(manifest, ids).items()}
-        numbers = None if self._class is None else manifest.gather_label(self._class, ids).tolist()
+        manifest = self._reader.manifest
+        columns = {
+            name: self._to_json_values(name, values) for name, values in collect_sample_cells(manifest, ids).items()
+        }
+        numbers = None if self._class_label is None else manifest.gather_label(self._class_label, ids).tolist()
         for row in range(ids.size):
             known = {} if numbers is None else {"cls": b"%d" % numbers[row]}
             yield {**known, "json": msgspec.json.encode({name: column[row] for name, column in columns.items()})}
 
-    def _plain(self, name: str, values: Values) -> Sequence[Any]:
-        label = self._subject.stream.spec.labels.get(name)
+    def _to_json_values(self, name: str, values: CellValues) -> Sequence[Any]:
+        label = self._job.stream.spec.labels.get(name)
         if label is None or label.type != "tags":
             plain: list[Any] = values.tolist()
             return plain
         return [[label.classes[tag] for tag in np.flatnonzero(row)] for row in values]
 
-    def _end_shard(self) -> None:
-        write_at(self._descriptor, _END, self._offset)
-        self.sync()
+    def _finish_shard(self) -> None:
+        write_all_at(self._descriptor, _END_BLOCKS, self._shard_offset)
+        self.sync_to_disk()
         os.close(self._descriptor)
-        self._shard, self._offset = self._shard + 1, 0
-        self._open()
+        self._shard_number, self._shard_offset = self._shard_number + 1, 0
+        self._open_shard()
 
-    def sync(self) -> dict[str, int]:
+    def sync_to_disk(self) -> dict[str, int]:
         os.fdatasync(self._descriptor)
-        return {"shard": self._shard, "bytes": self._offset}
+        return {"shard": self._shard_number, "bytes": self._shard_offset}
 
-    def finish(self, bad: Ids) -> None:
-        del bad
-        write_at(self._descriptor, _END, self._offset)
+    def finish_pack(self, bad_ids: Ids) -> None:
+        del bad_ids
+        write_all_at(self._descriptor, _END_BLOCKS, self._shard_offset)
 
-    def sums(self, bad: Ids) -> Iterator[Words]:
-        del bad
-        for shard in range(self._shard + 1):
-            drop_from_memory(self._path(shard))
-            with self._path(shard).open("rb") as file:
-                yield blob_sums(_records(file))
+    def read_checksums(self, bad_ids: Ids) -> Iterator[Words]:
+        del bad_ids
+        for shard in range(self._shard_number + 1):
+            drop_from_page_cache(self._build_path(shard))
+            with self._build_path(shard).open("rb") as file:
+                yield compute_blob_checksums(_read_samples(file))
 
-    def expected_bytes(self) -> int:
-        spec = self._subject.stream.spec
-        held = int(self._source.manifest.lookup_sample_bytes(np.arange(spec.samples)).sum())
-        return held + spec.samples * _BYTES_BESIDE
+    def estimate_bytes(self) -> int:
+        spec = self._job.stream.spec
+        held = int(self._reader.manifest.lookup_sample_bytes(np.arange(spec.samples)).sum())
+        return held + spec.samples * _EXTRA_SAMPLE_BYTES
 
-    def serving(self, place: Path) -> dict[str, object]:
-        spec = self._subject.stream.spec
-        source = {"kind": "tar", "path": str(place)}
-        return {"source": source, **read_as(spec, "json:{}"), "image": for_files(spec.image)}
+    def build_serving_settings(self, pack_path: Path) -> dict[str, object]:
+        spec = self._job.stream.spec
+        source = {"kind": "tar", "path": str(pack_path)}
+        return {
+            "source": source,
+            **build_reading_settings(spec, "json:{}"),
+            "image": build_encoded_image_settings(spec.image),
+        }
 
     def close(self) -> None:
-        self._threads.shutdown()
-        self._source.close()
+        self._png_threads.shutdown()
+        self._reader.close()
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
 
-def _template() -> bytes:
+def _build_header_template() -> bytes:
     """A header without a name, a size and a checksum."""
     member = tarfile.TarInfo()
-    member.mode = _MODE
+    member.mode = _FILE_MODE
     header = bytearray(member.tobuf(tarfile.USTAR_FORMAT))
-    header[_SIZE], header[_CHECKSUM] = bytes(11), bytes(8)
+    header[_SIZE_FIELD], header[_CHECKSUM_FIELD] = bytes(11), bytes(8)
     return bytes(header)
 
 
-_TEMPLATE: Final = _template()
-_TEMPLATE_SUM: Final = sum(_TEMPLATE) + 8 * ord(" ")  # the checksum counts as blanks
+_HEADER_TEMPLATE: Final = _build_header_template()
+_HEADER_TEMPLATE_SUM: Final = sum(_HEADER_TEMPLATE) + 8 * ord(" ")  # the checksum counts as blanks
 
 
-def _header(name: bytes, size: int) -> bytes:
+def _encode_header(name: bytes, size: int) -> bytes:
     """What the library makes of it in ten times as long."""
     digits = b"%011o" % size
-    header = bytearray(_TEMPLATE)
+    header = bytearray(_HEADER_TEMPLATE)
     header[: len(name)] = name
-    header[_SIZE] = digits
-    header[_CHECKSUM] = b"%06o\0 " % (_TEMPLATE_SUM + sum(name) + sum(digits))
+    header[_SIZE_FIELD] = digits
+    header[_CHECKSUM_FIELD] = b"%06o\0 " % (_HEADER_TEMPLATE_SUM + sum(name) + sum(digits))
     return bytes(header)
 
 
-def _png(image: Pixels) -> bytes:
+def _encode_png(image: Pixels) -> bytes:
     """Encoded quickly: without loss it is the decoder that counts."""
     shown = image[:, :, ::-1] if image.shape[2] > 1 else image  # the library wants blue first
     done, data = cv2.imencode(".png", shown, [cv2.IMWRITE_PNG_COMPRESSION, 1])
@@ -191,15 +211,15 @@ def _png(image: Pixels) -> bytes:
     return data.tobytes()
 
 
-def _records(file: BinaryIO) -> Iterator[bytes]:
+def _read_samples(file: BinaryIO) -> Iterator[bytes]:
     """The members of each sample, as they lie in a shard."""
     key, parts = b"", list[bytes]()
-    while (header := file.read(_BLOCK)).strip(b"\0"):
-        size = int(header[_SIZE] or b"0", 8)
+    while (header := file.read(_BLOCK_BYTES)).strip(b"\0"):
+        size = int(header[_SIZE_FIELD] or b"0", 8)
         if header[:_KEY_DIGITS] != key and parts:
             yield b"".join(parts)
             parts = []
         key = header[:_KEY_DIGITS]
-        parts += [header, file.read(size + -size % _BLOCK)]
+        parts += [header, file.read(size + -size % _BLOCK_BYTES)]
     if parts:
         yield b"".join(parts)

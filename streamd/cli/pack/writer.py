@@ -19,60 +19,60 @@ _BLOCK_BATCHES: Final = 64  # of ids, planned at a time
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class PackJob:
     """What is packed: the stream, whose batches are in the order of the pack, and the folder or file it is made at.
 
     `scratch` is a path for a file that is needed for a moment.
     """
 
     stream: ServedStream
-    product: Path
-    scratch: Path
+    product_path: Path
+    scratch_path: Path
 
     @property
     def row_bytes(self) -> int:
         return self.stream.spec.image.row_bytes
 
-    def kept(self, bad: Ids) -> Iterator[Ids]:
+    def iterate_kept_ids(self, bad_ids: Ids) -> Iterator[Ids]:
         """The ids of the rows of the pack, in their order, some at a time."""
         batches = self.stream.spec.batches
         for first in range(0, batches, _BLOCK_BATCHES):
             ids, _ = self.stream.plan_several_ids(0, range(first, min(first + _BLOCK_BATCHES, batches)))
-            yield ids[~np.isin(ids, bad)] if bad.size else ids
+            yield ids[~np.isin(ids, bad_ids)] if bad_ids.size else ids
 
 
-class Writer(Protocol):
+class PackWriter(Protocol):
     """Writes one format. Used by one thread at a time.
 
     Everything raises OSError when the disk refuses.
     """
 
-    def resume(self, rows: int, place: Mapping[str, int]) -> None:
+    def resume_after(self, rows: int, position: Mapping[str, int]) -> None:
         """Goes on behind the first `rows`, which are safe; `place` is what `sync` said then. Comes first."""
 
-    def append(self, ids: Ids, images: Pixels) -> Words:
+    def append_rows(self, ids: Ids, images: Pixels) -> Words:
         """Writes more rows; a checksum of each, (n,) uint64."""
 
-    def sync(self) -> dict[str, int]:
+    def sync_to_disk(self) -> dict[str, int]:
         """Returns when all rows are safe on the disk, with what `resume` has to know."""
 
-    def finish(self, bad: Ids) -> None:
+    def finish_pack(self, bad_ids: Ids) -> None:
         """All rows are written, and those of `bad` were left out: adds what belongs to them. May be called again."""
 
-    def sums(self, bad: Ids) -> Iterator[Words]:
+    def read_checksums(self, bad_ids: Ids) -> Iterator[Words]:
         """The checksums of all rows, read back from the disk, some at a time. Raises PackError for other labels."""
 
-    def expected_bytes(self) -> int:
+    def estimate_bytes(self) -> int:
         """About what the whole pack takes on the disk."""
 
-    def serving(self, place: Path) -> dict[str, object]:
+    def build_serving_settings(self, pack_path: Path) -> dict[str, object]:
         """The keys of a stream's configuration that serve the pack at `place`."""
 
     def close(self) -> None:
         """Lets go of all files."""
 
 
-def read_otherwise(path: Path) -> PackError:
+def build_mismatch_error(path: Path) -> PackError:
     """What is said of a pack that is not read as it was written."""
     return PackError(
         f"{escape_unprintable(str(path))} is read from the disk otherwise than it was written: its disk, or this "

@@ -42,8 +42,8 @@ class ListingBar:
 class ListingLines:
     """For a log: a line every ten seconds, none for what is quicker. A context, as the bar is."""
 
-    def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        self._write_line = say
+    def __init__(self, write_line: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._write_line = write_line
         self._clock = clock
         self._last_line_s = clock()
 

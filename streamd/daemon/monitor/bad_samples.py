@@ -16,11 +16,11 @@ from streamd.ipc.worker_messages import TRANSFORM_RAISED
 # `stale` files changed since they were listed, `gone` ones cannot be opened, `damaged` ones are cut off or broken,
 # `large` ones are beyond every bound, `crash` brought a worker down, `transform` is the user's function; `unfit` is
 # whatever no decoder takes: a video, a page of HTML, a kind of image that is not supported.
-Fault = Literal["stale", "gone", "damaged", "large", "crash", "transform", "unfit"]
+FaultKind = Literal["stale", "gone", "damaged", "large", "crash", "transform", "unfit"]
 
-FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
+FAULT_KINDS: Final[tuple[FaultKind, ...]] = get_args(FaultKind)
 
-_SIGNS: Final[tuple[tuple[Fault, re.Pattern[str]], ...]] = (
+_FAULT_PATTERNS: Final[tuple[tuple[FaultKind, re.Pattern[str]], ...]] = (
     ("transform", re.compile(re.escape(TRANSFORM_RAISED))),
     ("stale", re.compile(r"stale\b|removed, or replaced")),
     ("gone", re.compile(r"No such file|Permission denied|(Is|Not) a directory|not a regular|it lies outside")),
@@ -30,12 +30,12 @@ _SIGNS: Final[tuple[tuple[Fault, re.Pattern[str]], ...]] = (
         r"(a damaged|an empty|its chunk) |\d+ zero bytes|unreadable EXIF|a size |a TIFF (cut|whose)|a pixel"
     )),
 )  # fmt: skip
-_AT_A_TIME: Final = 24
+_SAMPLES_PER_PAGE: Final = 24
 
 
-def fault(reason: str) -> Fault:
+def classify_fault(reason: str) -> FaultKind:
     """What kind of fault a verdict's reason tells of."""
-    return next((kind for kind, sign in _SIGNS if sign.match(reason)), "unfit")
+    return next((kind for kind, sign in _FAULT_PATTERNS if sign.match(reason)), "unfit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,11 @@ class BadSampleView:
     sample_id: int
     file: str
     reason: str
-    kind: Fault
+    kind: FaultKind
 
 
 @dataclass(frozen=True, slots=True)
-class BadList:
+class BadSamplePage:
     """Some of `bad` samples; where `before` is no None, there are older ones."""
 
     bad: int
@@ -57,10 +57,15 @@ class BadList:
     before: int | None
 
 
-def bad_list(reasons: Mapping[int, str], file: Callable[[int], str], before: int | None) -> BadList:
+def build_bad_sample_page(
+    reasons: Mapping[int, str], lookup_file: Callable[[int], str], before: int | None
+) -> BadSamplePage:
     """Those that came last, of the first `before` ones, or of all; `reasons` by sample, in the order they came."""
     total = len(reasons)
     stop = total if before is None else max(0, min(before, total))
-    start = max(0, stop - _AT_A_TIME)
-    some = [BadSampleView(each, file(each), why, fault(why)) for each, why in islice(reasons.items(), start, stop)]
-    return BadList(total, some[::-1], start or None)
+    start = max(0, stop - _SAMPLES_PER_PAGE)
+    some = [
+        BadSampleView(each, lookup_file(each), why, classify_fault(why))
+        for each, why in islice(reasons.items(), start, stop)
+    ]
+    return BadSamplePage(total, some[::-1], start or None)

@@ -18,18 +18,18 @@ from streamd.core import log
 from streamd.core.captions import Caption, build_captions, format_heading_with_count
 from streamd.core.counters import ProcessStats
 from streamd.core.sampler import PAD_ID
-from streamd.daemon.monitor.batch_preview import Glimpse, Leaving
+from streamd.daemon.monitor.batch_preview import BatchPreview, Preview
 from streamd.decode.pil_image import build_pil_image
 from streamd.limits import SHOWN_S
 
 _FRESH_S: Final = 1.0  # who asks within so long sees what the last one saw
-_LONGEST: Final = 224  # pixels of a picture on the page; larger ones are reduced
-_EXACT: Final = 64  # pictures up to here travel without loss, for each of their pixels is seen
-_QUALITY: Final = 88
+_MAX_SIDE_PIXELS: Final = 224  # pixels of a picture on the page; larger ones are reduced
+_LOSSLESS_SIDE_PIXELS: Final = 64  # pictures up to here travel without loss, for each of their pixels is seen
+_JPEG_QUALITY: Final = 88
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class BadRowView:
     """Why another sample, or none, stands in a row."""
 
     file: str
@@ -37,7 +37,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SampleView:
     """One row: `picture` is a data address; `mark` and `bad` as in core.captions, `file` empty for no sample."""
 
     picture: str
@@ -46,11 +46,11 @@ class Sample:
     file: str
     mark: str
     weight: float
-    bad: Verdict | None
+    bad: BadRowView | None
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class BatchView:
     """A batch of `rows`, the first of them as `samples`."""
 
     stream: str
@@ -58,93 +58,93 @@ class Shown:
     index: int
     rows: int
     heading: str
-    samples: list[Sample]
+    samples: list[SampleView]
 
 
-class _Drawing(NamedTuple):
+class _BatchDrawing(NamedTuple):
     """A batch that is drawn, or has been: then it is let go."""
 
-    glimpse: Glimpse | None
-    began_s: float
-    page: asyncio.Future[bytes]
+    preview: Preview | None
+    started_s: float
+    encoded_view: asyncio.Future[bytes]
 
 
-class Pictures:
+class BatchDrawer:
     """Draws a batch of a stream once a second at most, however many look."""
 
-    def __init__(self, leaving: Leaving, stats: ProcessStats) -> None:
-        self._leaving = leaving
+    def __init__(self, batch_preview: BatchPreview, stats: ProcessStats) -> None:
+        self._batch_preview = batch_preview
         self._stats = stats
-        self._drawings: dict[str, _Drawing] = {}
+        self._drawings: dict[str, _BatchDrawing] = {}
 
-    async def next(self, stream: str) -> bytes | None:
+    async def draw_next_batch(self, stream: str) -> bytes | None:
         """The next batch of a stream that leaves, as JSON, or one that has just left; None when none did for long."""
         drawing = self._drawings.get(stream)
-        if drawing is None or time.monotonic() >= drawing.began_s + _FRESH_S:
+        if drawing is None or time.monotonic() >= drawing.started_s + _FRESH_S:
             try:
                 async with asyncio.timeout(SHOWN_S):
-                    glimpse = await self._leaving.next(stream)
+                    glimpse = await self._batch_preview.wait_for_preview(stream)
             except TimeoutError:
                 return None
-            drawing = self._drawn(stream, glimpse)
-        return await asyncio.shield(drawing.page)
+            drawing = self._find_or_draw(stream, glimpse)
+        return await asyncio.shield(drawing.encoded_view)
 
-    def _drawn(self, stream: str, glimpse: Glimpse) -> _Drawing:
+    def _find_or_draw(self, stream: str, preview: Preview) -> _BatchDrawing:
         """What becomes of a batch, which another may have seen as well."""
         drawing = self._drawings.get(stream)
-        if drawing is None or drawing.glimpse is not glimpse:
+        if drawing is None or drawing.preview is not preview:
             self._stats.add_count("dashboard", "drawn")
             # In a thread, for it takes some milliseconds, which belong to trainers.
-            page = asyncio.get_running_loop().run_in_executor(None, _json, glimpse)
-            drawing = self._drawings[stream] = _Drawing(glimpse, time.monotonic(), page)
-            page.add_done_callback(partial(self._let_go, stream))
+            page = asyncio.get_running_loop().run_in_executor(None, _encode_batch_view, preview)
+            drawing = self._drawings[stream] = _BatchDrawing(preview, time.monotonic(), page)
+            page.add_done_callback(partial(self._drop_preview, stream))
         return drawing
 
-    def _let_go(self, stream: str, page: asyncio.Future[bytes]) -> None:
+    def _drop_preview(self, stream: str, encoded_view: asyncio.Future[bytes]) -> None:
         # An error that nobody is left to hear of would end the daemon.
-        error = None if page.cancelled() else page.exception()
+        error = None if encoded_view.cancelled() else encoded_view.exception()
         if error is not None:
             log.warning("monitor.failed", "a batch could not be drawn", stream=stream, error=error)
-        if self._drawings[stream].page is page:
-            self._drawings[stream] = self._drawings[stream]._replace(glimpse=None)
+        if self._drawings[stream].encoded_view is encoded_view:
+            self._drawings[stream] = self._drawings[stream]._replace(preview=None)
 
 
-def _json(glimpse: Glimpse) -> bytes:
-    return msgspec.json.encode(shown(glimpse))
+def _encode_batch_view(preview: Preview) -> bytes:
+    return msgspec.json.encode(build_batch_view(preview))
 
 
-def shown(glimpse: Glimpse) -> Shown:
+def build_batch_view(preview: Preview) -> BatchView:
     """A batch with its first pictures."""
-    batch = glimpse.first
+    batch = preview.first_rows
     told = build_captions(batch, len(batch))
-    samples = [_sample(glimpse, batch.images[row], caption) for row, caption in enumerate(told)]
-    heading = format_heading_with_count(batch, glimpse.samples)
-    return Shown(batch.spec.name, batch.epoch, batch.index, glimpse.rows, heading, samples)
+    samples = [_build_sample_view(preview, batch.images[row], caption) for row, caption in enumerate(told)]
+    heading = format_heading_with_count(batch, preview.sample_count)
+    return BatchView(batch.spec.name, batch.epoch, batch.index, preview.row_count, heading, samples)
 
 
-def _sample(glimpse: Glimpse, image: npt.NDArray[np.uint8], caption: Caption) -> Sample:
+def _build_sample_view(preview: Preview, image: npt.NDArray[np.uint8], caption: Caption) -> SampleView:
     bad = caption.bad
-    return Sample(
-        data_address(image),
+    return SampleView(
+        encode_data_url(image),
         caption.labels,
         caption.sample_id,
-        "" if caption.sample_id == PAD_ID else glimpse.stream.format_file_name(caption.sample_id),
+        "" if caption.sample_id == PAD_ID else preview.stream.format_file_name(caption.sample_id),
         caption.mark,
         caption.weight,
-        None if bad is None else Verdict(bad.file, bad.reason),
+        None if bad is None else BadRowView(bad.file, bad.reason),
     )
 
 
-def data_address(image: npt.NDArray[np.uint8]) -> str:
+def encode_data_url(image: npt.NDArray[np.uint8]) -> str:
     """An image (H, W, C) as a page shows it without asking for more."""
-    kind = "png" if max(image.shape[:2]) <= _EXACT else "jpeg"
-    return f"data:image/{kind};base64,{base64.b64encode(encoded(image, kind)).decode()}"
+    kind = "png" if max(image.shape[:2]) <= _LOSSLESS_SIDE_PIXELS else "jpeg"
+    return f"data:image/{kind};base64,{base64.b64encode(encode_image(image, kind)).decode()}"
 
 
-def encoded(image: npt.NDArray[np.uint8], kind: str) -> bytes:
+def encode_image(image: npt.NDArray[np.uint8], kind: str) -> bytes:
     """An image (H, W, C) as a file of a kind, reduced if it is large."""
     picture = build_pil_image(image)
-    picture.thumbnail((_LONGEST, _LONGEST))
+    picture.thumbnail((_MAX_SIDE_PIXELS, _MAX_SIDE_PIXELS))
     file = BytesIO()
-    picture.save(file, kind.upper(), quality=_QUALITY)
+    picture.save(file, kind.upper(), quality=_JPEG_QUALITY)
     return file.getvalue()

@@ -20,55 +20,55 @@ from streamd.limits import SHOWN_BYTES, SHOWN_ROWS
 
 
 @dataclass(frozen=True, slots=True)
-class Glimpse:
+class Preview:
     """A batch of `rows` as it went to a trainer, `samples` of them no padding; `first` is a copy of its first rows."""
 
     stream: ServedStream
-    first: Batch
-    rows: int
-    samples: int
+    first_rows: Batch
+    row_count: int
+    sample_count: int
 
 
-class Leaving:
+class BatchPreview:
     """Lets those who wait see the next batch of a stream. Lives on the event loop's thread."""
 
     def __init__(self, slots: SlotStore) -> None:
         self._slots = slots
-        self._awaited: dict[str, list[asyncio.Future[Glimpse]]] = {}
+        self._waiters: dict[str, list[asyncio.Future[Preview]]] = {}
 
     @property
-    def is_awaited(self) -> bool:
+    def has_waiters(self) -> bool:
         """Whether anybody waits for a batch, of whichever stream."""
-        return bool(self._awaited)
+        return bool(self._waiters)
 
-    async def next(self, stream: str) -> Glimpse:
+    async def wait_for_preview(self, stream: str) -> Preview:
         """The next batch of a stream that leaves, however long that takes."""
-        glimpse: asyncio.Future[Glimpse] = asyncio.get_running_loop().create_future()
-        self._awaited.setdefault(stream, []).append(glimpse)
+        glimpse: asyncio.Future[Preview] = asyncio.get_running_loop().create_future()
+        self._waiters.setdefault(stream, []).append(glimpse)
         try:
             return await glimpse
         finally:
-            self._forget(stream, glimpse)
+            self._remove_waiter(stream, glimpse)
 
-    def _forget(self, stream: str, glimpse: asyncio.Future[Glimpse]) -> None:
-        waiting = self._awaited.get(stream, [])
-        if glimpse in waiting:
-            waiting.remove(glimpse)
+    def _remove_waiter(self, stream: str, waiter: asyncio.Future[Preview]) -> None:
+        waiting = self._waiters.get(stream, [])
+        if waiter in waiting:
+            waiting.remove(waiter)
             if not waiting:
-                del self._awaited[stream]
+                del self._waiters[stream]
 
-    def close(self) -> None:
+    def cancel_waiters(self) -> None:
         """Nobody need wait any longer: each is cancelled."""
-        for glimpse in [each for waiting in self._awaited.values() for each in waiting]:
+        for glimpse in [each for waiting in self._waiters.values() for each in waiting]:
             glimpse.cancel()
 
-    def goes(self, stream: ServedStream, ready: BatchReady) -> None:
+    def on_batch_sent(self, stream: ServedStream, ready: BatchReady) -> None:
         """A batch leaves; its slot is lent, so that nobody writes there meanwhile."""
-        waiting = [each for each in self._awaited.pop(stream.spec.name, []) if not each.done()]
+        waiting = [each for each in self._waiters.pop(stream.spec.name, []) if not each.done()]
         if not waiting:
             return
         try:
-            shown = self._copy(stream, ready)
+            shown = self._copy_preview(stream, ready)
         except Exception as error:  # noqa: BLE001 - whatever it is: the trainer gets its batch, who looks gets none
             log.warning("monitor.failed", "a batch cannot be shown", stream=stream.spec.name, error=error)
             for glimpse in waiting:
@@ -77,8 +77,8 @@ class Leaving:
             for glimpse in waiting:
                 glimpse.set_result(shown)
 
-    def _copy(self, stream: ServedStream, ready: BatchReady) -> Glimpse:
-        spec, rows = stream.spec, shown_rows(stream.spec, ready.rows)
+    def _copy_preview(self, stream: ServedStream, ready: BatchReady) -> Preview:
+        spec, rows = stream.spec, compute_preview_rows(stream.spec, ready.rows)
         lies, first = compute_layout(spec, ready.rows), compute_layout(spec, rows)
         memory = np.empty(first.size_bytes, np.uint8).data
         for there, here in zip(lies.all_tensors, first.all_tensors, strict=True):
@@ -87,10 +87,10 @@ class Leaving:
         self._slots.copy_slot_bytes(ready.slot, ids.data.cast("B"), lies.sample_ids.offset)
         told = msgspec.structs.replace(ready, rows=rows, bad=tuple(each for each in ready.bad if each.row < rows))
         batch = open_batch(memory, first, told, spec, token=str, on_return=lambda: None)
-        return Glimpse(stream, batch, ready.rows, int(np.count_nonzero(ids != PAD_ID)))
+        return Preview(stream, batch, ready.rows, int(np.count_nonzero(ids != PAD_ID)))
 
 
-def shown_rows(spec: StreamSpec, rows: int) -> int:
+def compute_preview_rows(spec: StreamSpec, rows: int) -> int:
     """How many of a batch's rows are copied: one at least, however large."""
     row_bytes = compute_layout(spec, rows).images.size_bytes // rows
     return max(1, min(rows, SHOWN_ROWS, SHOWN_BYTES // row_bytes))

@@ -17,41 +17,41 @@ from typing import Final
 
 from aiohttp import web
 
-_SCHEME: Final = "Bearer "
+_BEARER_PREFIX: Final = "Bearer "
 _TOKEN_BYTES: Final = 24
-JSON: Final = "application/json"
-STARTING: Final = "the samples are listed, or the workers come up"  # what a daemon is at that does not serve yet
+JSON_TYPE: Final = "application/json"
+STARTING_TEXT: Final = "the samples are listed, or the workers come up"  # what a daemon is at that does not serve yet
 
 
-def new_token() -> str:
+def create_token() -> str:
     """One that nobody guesses, fit for an address."""
     return secrets.token_urlsafe(_TOKEN_BYTES)
 
 
-def opens(authorization: str | None, token: str) -> bool:
+def is_authorized(authorization: str | None, token: str) -> bool:
     """Whether an Authorization header carries the token; how long that takes says nothing about it."""
-    if authorization is None or not authorization.startswith(_SCHEME):
+    if authorization is None or not authorization.startswith(_BEARER_PREFIX):
         return False
-    return hmac.compare_digest(authorization.removeprefix(_SCHEME).encode(errors="replace"), token.encode())
+    return hmac.compare_digest(authorization.removeprefix(_BEARER_PREFIX).encode(errors="replace"), token.encode())
 
 
-def is_ours(host: str | None, names: Collection[str]) -> bool:
+def is_own_host(host: str | None, names: Collection[str]) -> bool:
     """Whether a Host header is an address, `localhost`, one of our `names`, or None: every browser sends one.
 
     Ports do not matter: there may be a tunnel between.
     """
     if host is None:
         return True
-    name = _without_port(host).lower().removesuffix(".")
-    return name in {"localhost", *(each.lower() for each in names)} or _is_address(name)
+    name = _strip_port(host).lower().removesuffix(".")
+    return name in {"localhost", *(each.lower() for each in names)} or _is_ip_address(name)
 
 
-def _without_port(host: str) -> str:
+def _strip_port(host: str) -> str:
     name, colon, port = host.rpartition(":")
     return name if colon and (not port or (port.isascii() and port.isdecimal())) else host
 
 
-def _is_address(name: str) -> bool:
+def _is_ip_address(name: str) -> bool:
     if name.startswith("[") and name.endswith("]"):
         name = name[1:-1]
     try:
@@ -61,17 +61,17 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def told(status: int, text: str, **headers: str) -> web.Response:
+def build_text_response(status: int, text: str, **headers: str) -> web.Response:
     """A line for people."""
-    return reply(status, f"{text}\n".encode(), "text/plain; charset=utf-8", **headers)
+    return build_response(status, f"{text}\n".encode(), "text/plain; charset=utf-8", **headers)
 
 
-def reply(status: int, body: bytes = b"", content_type: str = JSON, **headers: str) -> web.Response:
+def build_response(status: int, body: bytes = b"", content_type: str = JSON_TYPE, **headers: str) -> web.Response:
     """Bytes of a type."""
-    return web.Response(status=status, body=body, headers={**standing(content_type), **headers})
+    return web.Response(status=status, body=body, headers={**build_headers(content_type), **headers})
 
 
-def standing(content_type: str) -> dict[str, str]:
+def build_headers(content_type: str) -> dict[str, str]:
     """The headers of every answer."""
     return {
         "Content-Type": content_type,

@@ -15,106 +15,114 @@ from aiohttp import web
 from streamd.core.activity import DaemonActivity, StatusSnapshot, compute_activity
 from streamd.core.captions import format_image_shape
 from streamd.core.status import StreamStatus
-from streamd.daemon.monitor.http_access import STARTING, opens, standing
-from streamd.daemon.monitor.page_data import Make, Source, view
-from streamd.daemon.monitor.snapshot import Sight, Watched
+from streamd.daemon.monitor.http_access import STARTING_TEXT, build_headers, is_authorized
+from streamd.daemon.monitor.page_data import SourceStorage, StreamFacts, build_dashboard_view
+from streamd.daemon.monitor.snapshot import MonitoredDaemon, SnapshotBuilder
 from streamd.daemon.streams.served_stream import ServedStream
 
-_EVERY_S: Final = 1.0
-_TOGETHER_S: Final = 0.5  # those who look within so long are told the same
-_OLD_S: Final = 5.0  # what happened since a look so long ago says little of now
-_UNSAID: Final = "see `streamd status`, or this page with its token"
+_EVENT_INTERVAL_S: Final = 1.0
+_MIN_SNAPSHOT_INTERVAL_S: Final = 0.5  # those who look within so long are told the same
+_MAX_SNAPSHOT_AGE_S: Final = 5.0  # what happened since a look so long ago says little of now
+_REDACTED_TEXT: Final = "see `streamd status`, or this page with its token"
 
 
-class _Events(NamedTuple):
+class _EncodedEvents(NamedTuple):
     """What is told at a time: everything, and what anybody may know."""
 
-    whole: bytes
-    discreet: bytes
+    full: bytes
+    redacted: bytes
 
 
-class Live:
+class LiveFeed:
     """Looks once a second, however many watch, and not at all when nobody does."""
 
     def __init__(self, token: str) -> None:
         self._token = token
-        self._service: Watched | None = None
-        self._sight: Sight | None = None
+        self._daemon: MonitoredDaemon | None = None
+        self._snapshot_builder: SnapshotBuilder | None = None
         self._host = socket.gethostname()
-        self._before: StatusSnapshot | None = None
-        self._looked_s = -_OLD_S
-        self._events = _Events(b"", b"")
+        self._last_snapshot: StatusSnapshot | None = None
+        self._last_snapshot_s = -_MAX_SNAPSHOT_AGE_S
+        self._events = _EncodedEvents(b"", b"")
         self._closing = asyncio.Event()
 
-    def watch(self, service: Watched, sight: Sight) -> None:
+    def watch_daemon(self, daemon: MonitoredDaemon, snapshot_builder: SnapshotBuilder) -> None:
         """From now on it tells of this service."""
-        self._service, self._sight = service, sight
+        self._daemon, self._snapshot_builder = daemon, snapshot_builder
 
     def close(self) -> None:
         """Ends what is being told."""
         self._closing.set()
 
-    async def tell(self, request: web.Request) -> web.StreamResponse:
+    async def send_events(self, request: web.Request) -> web.StreamResponse:
         """Server-sent events, one a second, until the page or the daemon goes; with the token they name files."""
-        whole = opens(request.headers.get("Authorization"), self._token)
-        response = web.StreamResponse(headers={**standing("text/event-stream"), "X-Accel-Buffering": "no"})
+        whole = is_authorized(request.headers.get("Authorization"), self._token)
+        response = web.StreamResponse(headers={**build_headers("text/event-stream"), "X-Accel-Buffering": "no"})
         await response.prepare(request)
         try:
             while not self._closing.is_set():
-                await response.write(self.event(whole=whole))
-                await self._pause()
+                await response.write(self.build_event(is_full=whole))
+                await self._wait_for_interval()
         except ConnectionResetError:
             pass  # the page was closed
         return response
 
-    async def _pause(self) -> None:
+    async def _wait_for_interval(self) -> None:
         try:
-            async with asyncio.timeout(_EVERY_S):
+            async with asyncio.timeout(_EVENT_INTERVAL_S):
                 await self._closing.wait()
         except TimeoutError:
             return
 
-    def event(self, *, whole: bool) -> bytes:
+    def build_event(self, *, is_full: bool) -> bytes:
         """What there is to tell now, `whole` or without the reasons that may name files."""
-        if self._service is None or self._sight is None:
-            return _event({"starting": STARTING})
+        if self._daemon is None or self._snapshot_builder is None:
+            return _encode_event({"starting": STARTING_TEXT})
         now_s = time.monotonic()
-        if now_s >= self._looked_s + _TOGETHER_S:
-            self._events = self._look(self._service, self._sight, now_s)
-        return self._events.whole if whole else self._events.discreet
+        if now_s >= self._last_snapshot_s + _MIN_SNAPSHOT_INTERVAL_S:
+            self._events = self._encode_snapshot(self._daemon, self._snapshot_builder, now_s)
+        return self._events.full if is_full else self._events.redacted
 
-    def _look(self, service: Watched, sight: Sight, now_s: float) -> _Events:
-        before = self._before if now_s < self._looked_s + _OLD_S else None
-        figures = sight.look()
-        self._before, self._looked_s = figures, now_s
-        now, made = compute_activity(before, figures), makes(service.streams)
-        whole = _event(view(now, figures, made, self._host))
+    def _encode_snapshot(
+        self, daemon: MonitoredDaemon, snapshot_builder: SnapshotBuilder, now_s: float
+    ) -> _EncodedEvents:
+        before = self._last_snapshot if now_s < self._last_snapshot_s + _MAX_SNAPSHOT_AGE_S else None
+        figures = snapshot_builder.take_snapshot()
+        self._last_snapshot, self._last_snapshot_s = figures, now_s
+        now, made = compute_activity(before, figures), describe_streams(daemon.streams)
+        whole = _encode_event(build_dashboard_view(now, figures, made, self._host))
         if not any(each.status.stopped or each.status.failed for each in now.streams):  # as nearly always
-            return _Events(whole, whole)
-        return _Events(whole, _event(view(discreet(now), figures, made, self._host)))
+            return _EncodedEvents(whole, whole)
+        return _EncodedEvents(
+            whole, _encode_event(build_dashboard_view(redact_reasons(now), figures, made, self._host))
+        )
 
 
-def discreet(now: DaemonActivity) -> DaemonActivity:
+def redact_reasons(activity: DaemonActivity) -> DaemonActivity:
     """The same without the reasons why streams are stopped or have failed: they name files."""
-    streams = tuple(replace(each, status=_discreet(each.status)) for each in now.streams)
-    return replace(now, streams=streams, status=replace(now.status, streams=tuple(each.status for each in streams)))
+    streams = tuple(replace(each, status=_redact_stream(each.status)) for each in activity.streams)
+    return replace(
+        activity, streams=streams, status=replace(activity.status, streams=tuple(each.status for each in streams))
+    )
 
 
-def _discreet(stream: StreamStatus) -> StreamStatus:
-    return replace(stream, stopped=stream.stopped and _UNSAID, failed=stream.failed and _UNSAID)
+def _redact_stream(stream: StreamStatus) -> StreamStatus:
+    return replace(stream, stopped=stream.stopped and _REDACTED_TEXT, failed=stream.failed and _REDACTED_TEXT)
 
 
-def makes(streams: Mapping[str, ServedStream]) -> dict[str, Make]:
+def describe_streams(streams: Mapping[str, ServedStream]) -> dict[str, StreamFacts]:
     """What each stream is made of."""
-    return {name: _make(stream) for name, stream in streams.items()}
+    return {name: _describe_stream(stream) for name, stream in streams.items()}
 
 
-def _make(stream: ServedStream) -> Make:
+def _describe_stream(stream: ServedStream) -> StreamFacts:
     manifest = stream.manifest
-    source: Source = "arrays" if manifest.arrays is not None else "shards" if manifest.shards is not None else "files"
-    return Make(source, format_image_shape(*stream.spec.image_shape), stream.cache is not None)
+    source: SourceStorage = (
+        "arrays" if manifest.arrays is not None else "shards" if manifest.shards is not None else "files"
+    )
+    return StreamFacts(source, format_image_shape(*stream.spec.image_shape), stream.cache is not None)
 
 
-def _event(value: object) -> bytes:
+def _encode_event(value: object) -> bytes:
     """JSON has no line breaks, which end an event."""
     return b"data: " + msgspec.json.encode(value) + b"\n\n"

@@ -26,42 +26,44 @@ from streamd.core.activity import compute_lags, count_cohorts
 from streamd.core.counters import BUCKET_BOUNDS_S
 from streamd.core.epoch_timing import EpochBottleneck
 from streamd.core.status import SessionState, SessionStatus, StreamStatus
-from streamd.daemon.monitor.bad_samples import FAULTS
-from streamd.daemon.monitor.snapshot import Figures, Histogram
+from streamd.daemon.monitor.bad_samples import FAULT_KINDS
+from streamd.daemon.monitor.snapshot import MonitorSnapshot, TimeHistogram
 
-Rows = Iterable[tuple[Sequence[str], float | None]]
+MetricRows = Iterable[tuple[Sequence[str], float | None]]
 
-_BOUNDS: Final = (*map(str, BUCKET_BOUNDS_S), "+Inf")
-_STREAM: Final = ["stream"]
+_BUCKET_BOUNDS: Final = (*map(str, BUCKET_BOUNDS_S), "+Inf")
+_STREAM_LABELS: Final = ["stream"]
 _TRAINER_LABELS: Final = ["stream", "trainer"]
 
 
-def gauge(name: str, text: str, labels: Sequence[str], rows: Rows) -> GaugeMetricFamily:
+def build_gauge(name: str, text: str, labels: Sequence[str], rows: MetricRows) -> GaugeMetricFamily:
     """What goes up and down."""
     family = GaugeMetricFamily(f"streamd_{name}", text, labels=labels)
-    _fill(family, rows)
+    _add_rows(family, rows)
     return family
 
 
-def counter(name: str, text: str, labels: Sequence[str], rows: Rows) -> CounterMetricFamily:
+def build_counter(name: str, text: str, labels: Sequence[str], rows: MetricRows) -> CounterMetricFamily:
     """What only grows while the daemon runs; `_total` is appended to the name."""
     family = CounterMetricFamily(f"streamd_{name}", text, labels=labels)
-    _fill(family, rows)
+    _add_rows(family, rows)
     return family
 
 
-def histogram(
-    name: str, text: str, labels: Sequence[str], rows: Iterable[tuple[Sequence[str], Histogram]]
+def build_histogram(
+    name: str, text: str, labels: Sequence[str], rows: Iterable[tuple[Sequence[str], TimeHistogram]]
 ) -> HistogramMetricFamily:
     """How many took up to so many seconds."""
     family = HistogramMetricFamily(f"streamd_{name}", text, labels=labels)
     for values, each in rows:
-        buckets = [(bound, float(count)) for bound, count in zip(_BOUNDS, accumulate(each.cells), strict=True)]
+        buckets = [
+            (bound, float(count)) for bound, count in zip(_BUCKET_BOUNDS, accumulate(each.bucket_counts), strict=True)
+        ]
         family.add_metric(values, buckets, each.total_s)
     return family
 
 
-def info(name: str, text: str, labels: Sequence[str], rows: Iterable[Sequence[str]]) -> InfoMetricFamily:
+def build_info(name: str, text: str, labels: Sequence[str], rows: Iterable[Sequence[str]]) -> InfoMetricFamily:
     """Facts without a number, to be joined with what has one; `_info` is appended to the name."""
     family = InfoMetricFamily(f"streamd_{name}", text, labels=labels)
     for values in rows:
@@ -69,109 +71,129 @@ def info(name: str, text: str, labels: Sequence[str], rows: Iterable[Sequence[st
     return family
 
 
-def _fill(family: GaugeMetricFamily | CounterMetricFamily, rows: Rows) -> None:
+def _add_rows(family: GaugeMetricFamily | CounterMetricFamily, rows: MetricRows) -> None:
     for values, value in rows:
         if value is not None:
             family.add_metric(values, value)
 
 
-class _Gauge(NamedTuple):
+class _StreamGauge(NamedTuple):
     name: str
     text: str
-    of: Callable[[StreamStatus], float | None]
+    read_value: Callable[[StreamStatus], float | None]
 
 
-class _Counter(NamedTuple):
+class _StreamCounter(NamedTuple):
     name: str
     text: str
-    counted: str  # its name in stats
+    counter_name: str  # its name in stats
 
 
-_GAUGES: Final = (
-    _Gauge("stream_samples", "Samples that the stream has.", lambda each: each.samples),
-    _Gauge("stream_batches", "Batches that an epoch has.", lambda each: each.batches),
-    _Gauge("stream_stopped", "1 if nobody gets a batch of it; streamd status says why.",
+_STREAM_GAUGES: Final = (
+    _StreamGauge("stream_samples", "Samples that the stream has.", lambda each: each.samples),
+    _StreamGauge("stream_batches", "Batches that an epoch has.", lambda each: each.batches),
+    _StreamGauge("stream_stopped", "1 if nobody gets a batch of it; streamd status says why.",
            lambda each: bool(each.stopped)),
-    _Gauge("stream_failed", "1 if its trainers were ended for a fault, and none has come since.",
+    _StreamGauge("stream_failed", "1 if its trainers were ended for a fault, and none has come since.",
            lambda each: bool(each.failed)),
-    _Gauge("decodes_per_batch", "How often each batch that trainers got was decoded, over the last half minute: 1 if "
+    _StreamGauge("decodes_per_batch", "How often each batch that trainers got was decoded, over the last half "
+"minute: 1 if "
            "they share each decode. No value while nobody gets any.", lambda each: each.decodes_per_batch),
-    _Gauge("shuffle_score", "How well batches mix the labels, 1 as a full shuffle does. No value where the stored "
+    _StreamGauge("shuffle_score", "How well batches mix the labels, 1 as a full shuffle does. No value where "
+"the stored "
            "order is kept, or all labels are alike.", lambda each: each.shuffle_score),
 )  # fmt: skip
-_COUNTERS: Final = (
-    _Counter("batches_decoded", "Batches that workers made, for however many trainers.", "produced"),
-    _Counter("batches_sent", "Batches that went to trainers, counted once for each of them.", "send_count"),
-    _Counter("samples_sent", "Samples in those batches: as many as the receipts say, where all were taken to the "
+_STREAM_COUNTERS: Final = (
+    _StreamCounter("batches_decoded", "Batches that workers made, for however many trainers.", "produced"),
+    _StreamCounter("batches_sent", "Batches that went to trainers, counted once for each of them.", "send_count"),
+    _StreamCounter("samples_sent", "Samples in those batches: as many as the receipts say, where all were taken to the "
              "end of an epoch.", "sent_samples"),
-    _Counter("send_seconds", "Time that the daemon took to tell trainers of batches.", "send_s"),
-    _Counter("trainer_wait_seconds", "Time, of all trainers together, that their loops waited for a batch: what faster "
+    _StreamCounter("send_seconds", "Time that the daemon took to tell trainers of batches.", "send_s"),
+    _StreamCounter("trainer_wait_seconds", "Time, of all trainers together, that their loops waited for a batch: "
+"what faster "
              "data could save.", "client_wait_s"),
 )  # fmt: skip
-_CACHE: Final = (
-    _Counter("cache_hits", "Samples that lay decoded in the stream's cache. No value without one.", "cache_hits"),
-    _Counter("cache_misses", "Samples that had to be decoded, though the stream has a cache.", "cache_misses"),
+_CACHE_COUNTERS: Final = (
+    _StreamCounter("cache_hits", "Samples that lay decoded in the stream's cache. No value without one.", "cache_hits"),
+    _StreamCounter("cache_misses", "Samples that had to be decoded, though the stream has a cache.", "cache_misses"),
 )
-_RECEIPTS: Final = "Epochs that trainers accounted for. A bad one did not add up: something was missed, or came twice."
-_BAD_SAMPLES: Final = "Samples known to be bad, earlier runs included, by kind of fault; streamd check names them all."
-_READ: Final = "Time to read one sample; those read together, up to 32, count with their mean."
-_DECODE: Final = "Time to decode, resize and transform one sample; those of one task, up to 32, count with their mean."
-_TRAINERS: Final = (
+_RECEIPTS_TEXT: Final = (
+    "Epochs that trainers accounted for. A bad one did not add up: something was missed, or came twice."
+)
+_BAD_SAMPLES_TEXT: Final = (
+    "Samples known to be bad, earlier runs included, by kind of fault; streamd check names them all."
+)
+_READ_TEXT: Final = "Time to read one sample; those read together, up to 32, count with their mean."
+_DECODE_TEXT: Final = (
+    "Time to decode, resize and transform one sample; those of one task, up to 32, count with their mean."
+)
+_TRAINERS_TEXT: Final = (
     "Trainers by what they are at: gathering (wait for others to begin), waiting (for a batch), reading, resting "
     "(have asked for nothing for a while) or finished."
 )
-_LIMITED: Final = "Trainers by what limited their last epoch: disk, decode, transport, or none but the trainer itself."
-_COHORTS: Final = (
+_LIMITED_TEXT: Final = (
+    "Trainers by what limited their last epoch: disk, decode, transport, or none but the trainer itself."
+)
+_COHORTS_TEXT: Final = (
     "Groups of trainers that are close enough to share each decode. More than there are ranks: batches are decoded "
     "more than once."
 )
 
 
-def of_streams(figures: Figures) -> Iterator[Metric]:
+def build_stream_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
     """One family after the other."""
-    streams = figures.status.streams
-    for name, text, of in _GAUGES:
-        yield gauge(name, text, _STREAM, [([each.name], of(each)) for each in streams])
-    for name, text, counted in _COUNTERS:
-        yield counter(name, text, _STREAM, [([each.name], figures.of_stream(each.name, counted)) for each in streams])
-    for name, text, counted in _CACHE:
-        kept = [([each.name], figures.numbers.get(f"stream.{each.name}", {}).get(counted)) for each in streams]
-        yield counter(name, text, _STREAM, kept)
-    yield from _samples(figures)
-    yield from _trainers(figures)
+    streams = snapshot.status.streams
+    for name, text, of in _STREAM_GAUGES:
+        yield build_gauge(name, text, _STREAM_LABELS, [([each.name], of(each)) for each in streams])
+    for name, text, counted in _STREAM_COUNTERS:
+        yield build_counter(
+            name,
+            text,
+            _STREAM_LABELS,
+            [([each.name], snapshot.stream_counter_value(each.name, counted)) for each in streams],
+        )
+    for name, text, counted in _CACHE_COUNTERS:
+        kept = [([each.name], snapshot.numbers.get(f"stream.{each.name}", {}).get(counted)) for each in streams]
+        yield build_counter(name, text, _STREAM_LABELS, kept)
+    yield from _build_sample_metrics(snapshot)
+    yield from _build_trainer_counts(snapshot)
 
 
-def _samples(figures: Figures) -> Iterator[Metric]:
+def _build_sample_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
     """What became of them."""
     receipts = [
         ([each.name, result], count)
-        for each in figures.status.streams
+        for each in snapshot.status.streams
         for result, count in (("ok", each.receipts_ok), ("bad", each.receipts_bad))
     ]
-    bad = [([name, kind], kinds.get(kind, 0)) for name, kinds in figures.bad.items() for kind in FAULTS]
-    yield counter("receipts", _RECEIPTS, [*_STREAM, "result"], receipts)
-    yield gauge("bad_samples", _BAD_SAMPLES, [*_STREAM, "fault"], bad)
-    yield histogram("read_seconds", _READ, _STREAM, [([name], each) for name, each in figures.reads.items()])
-    yield histogram("decode_seconds", _DECODE, _STREAM, [([name], each) for name, each in figures.decodes.items()])
+    bad = [([name, kind], kinds.get(kind, 0)) for name, kinds in snapshot.bad_counts.items() for kind in FAULT_KINDS]
+    yield build_counter("receipts", _RECEIPTS_TEXT, [*_STREAM_LABELS, "result"], receipts)
+    yield build_gauge("bad_samples", _BAD_SAMPLES_TEXT, [*_STREAM_LABELS, "fault"], bad)
+    yield build_histogram(
+        "read_seconds", _READ_TEXT, _STREAM_LABELS, [([name], each) for name, each in snapshot.read_times.items()]
+    )
+    yield build_histogram(
+        "decode_seconds", _DECODE_TEXT, _STREAM_LABELS, [([name], each) for name, each in snapshot.decode_times.items()]
+    )
 
 
-def _trainers(figures: Figures) -> Iterator[Metric]:
+def _build_trainer_counts(snapshot: MonitorSnapshot) -> Iterator[Metric]:
     """What they are at, all of a stream together."""
-    sessions, names = figures.status.sessions, [each.name for each in figures.status.streams]
+    sessions, names = snapshot.status.sessions, [each.name for each in snapshot.status.streams]
     doing = Counter((each.stream, each.doing) for each in sessions)
     limits = Counter((each.stream, each.last_epoch.verdict) for each in sessions if each.last_epoch)
     together = count_cohorts(sessions)
     at = [([name, word], doing[name, word]) for name in names for word in get_args(SessionState)]
     by = [([name, stage], limits[name, stage]) for name in names for stage in get_args(EpochBottleneck)]
-    yield gauge("trainers", _TRAINERS, [*_STREAM, "doing"], at)
-    yield gauge("trainers_limited", _LIMITED, [*_STREAM, "by"], by)
-    yield gauge("cohorts", _COHORTS, _STREAM, [([name], together.get(name, 0)) for name in names])
+    yield build_gauge("trainers", _TRAINERS_TEXT, [*_STREAM_LABELS, "doing"], at)
+    yield build_gauge("trainers_limited", _LIMITED_TEXT, [*_STREAM_LABELS, "by"], by)
+    yield build_gauge("cohorts", _COHORTS_TEXT, _STREAM_LABELS, [([name], together.get(name, 0)) for name in names])
 
 
 class _TrainerGauge(NamedTuple):
     name: str
     text: str
-    of: Callable[[SessionStatus], float | None]
+    read_value: Callable[[SessionStatus], float | None]
 
 
 _TRAINER_GAUGES: Final = (
@@ -189,75 +211,83 @@ _TRAINER_GAUGES: Final = (
 )  # fmt: skip
 
 
-def of_trainers(figures: Figures) -> Iterator[Metric]:
+def build_trainer_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
     """One family after the other."""
-    sessions = figures.status.sessions
+    sessions = snapshot.status.sessions
     labels = [(each, [each.stream, str(each.session)]) for each in sessions]
-    yield info("trainer", "Which part of the stream a trainer takes.", [*_TRAINER_LABELS, "rank", "world"],
+    yield build_info("trainer", "Which part of the stream a trainer takes.", [*_TRAINER_LABELS, "rank", "world"],
                [[*names, str(each.rank), str(each.world)] for each, names in labels])  # fmt: skip
     for name, text, of in _TRAINER_GAUGES:
-        yield gauge(name, text, _TRAINER_LABELS, [(names, of(each)) for each, names in labels])
+        yield build_gauge(name, text, _TRAINER_LABELS, [(names, of(each)) for each, names in labels])
     behind = compute_lags(sessions)
-    yield gauge("trainer_lag_steps", "Steps behind the furthest trainer of the same stream, rank and world; no value "
+    yield build_gauge("trainer_lag_steps", "Steps behind the furthest trainer of the same stream, rank and "
+"world; no value "
                 "once it has finished.", _TRAINER_LABELS,
                 [(names, behind.get(each.session)) for each, names in labels])  # fmt: skip
 
 
-def of_daemon(figures: Figures) -> Iterator[Metric]:
+def build_daemon_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
     """One family after the other."""
-    yield from _state(figures)
-    yield from _memory(figures)
-    yield from _work(figures)
-    yield from _wire(figures)
+    yield from _build_state_metrics(snapshot)
+    yield from _build_memory_metrics(snapshot)
+    yield from _build_worker_metrics(snapshot)
+    yield from _build_wire_metrics(snapshot)
 
 
-def _state(figures: Figures) -> Iterator[Metric]:
-    status = figures.status
-    yield info("build", "The version that runs.", ["version"], [[status.version]])
-    yield gauge("draining", "1 while trainers are sent away, since the daemon is about to end.", [],
+def _build_state_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
+    status = snapshot.status
+    yield build_info("build", "The version that runs.", ["version"], [[status.version]])
+    yield build_gauge("draining", "1 while trainers are sent away, since the daemon is about to end.", [],
                 [([], status.draining)])  # fmt: skip
-    yield gauge("troubles", "How many things streamd status finds wrong; it says which, and what to do.", [],
+    yield build_gauge("troubles", "How many things streamd status finds wrong; it says which, and what to do.", [],
                 [([], len(status.all_troubles))])  # fmt: skip
-    yield gauge("reload_failed", "1 if the configuration as it is written now is not, or not all, what is served.", [],
+    yield build_gauge("reload_failed", ("1 if the configuration as it is written now is not, or not all, what "
+"is served."), [],
                 [([], status.reload_failed)])  # fmt: skip
-    rules = figures.numbers.get("rules", {})
-    yield counter("rule_checks", "How often the daemon's second set of books found a rule to hold. One that does not "
+    rules = snapshot.numbers.get("rules", {})
+    yield build_counter("rule_checks", "How often the daemon's second set of books found a rule to hold. One "
+"that does not "
                   "hold ends the daemon.", ["rule"], [([rule], checks) for rule, checks in rules.items()])  # fmt: skip
 
 
-def _memory(figures: Figures) -> Iterator[Metric]:
-    status = figures.status
-    yield gauge("memory_limit_bytes", "What batches may take: `memory` of the configuration.", [],
+def _build_memory_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
+    status = snapshot.status
+    yield build_gauge("memory_limit_bytes", "What batches may take: `memory` of the configuration.", [],
                 [([], status.memory_bytes)])  # fmt: skip
-    yield gauge("memory_used_bytes", "What slots take, those included that are empty and kept for the next batch. It "
+    yield build_gauge("memory_used_bytes", "What slots take, those included that are empty and kept for the next "
+"batch. It "
                 "reaches the limit where trainers are slow, and that is no trouble.", [],
                 [([], status.memory_used_bytes)])  # fmt: skip
-    yield gauge("slots", "Pieces of shared memory, each with room for one batch.", [],
-                [([], figures.counter_value("daemon", "slots"))])  # fmt: skip
-    yield counter("slot_wait_seconds", "Time in which a trainer wanted a batch and no slot was free. Where it grows "
+    yield build_gauge("slots", "Pieces of shared memory, each with room for one batch.", [],
+                [([], snapshot.counter_value("daemon", "slots"))])  # fmt: skip
+    yield build_counter("slot_wait_seconds", "Time in which a trainer wanted a batch and no slot was free. Where "
+"it grows "
                   "fast, give the daemon more `memory`.", [],
-                  [([], figures.counter_value("daemon", "slot_wait_s"))])  # fmt: skip
+                  [([], snapshot.counter_value("daemon", "slot_wait_s"))])  # fmt: skip
 
 
-def _work(figures: Figures) -> Iterator[Metric]:
-    status = figures.status
-    yield gauge("workers", "Decode processes: `workers` of the configuration.", [], [([], status.workers)])
-    yield gauge("workers_busy_ratio", "The part of the workers' time that went into reading and decoding, over the "
+def _build_worker_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
+    status = snapshot.status
+    yield build_gauge("workers", "Decode processes: `workers` of the configuration.", [], [([], status.workers)])
+    yield build_gauge("workers_busy_ratio", "The part of the workers' time that went into reading and decoding, "
+"over the "
                 "last half minute. Near 1 with waiting trainers: decoding is the limit.", [],
                 [([], status.busy_fraction)])  # fmt: skip
-    yield counter("worker_deaths", "Workers that died and were replaced. A sample that kills them is set aside.", [],
-                  [([], figures.counter_value("engine", "worker_deaths"))])  # fmt: skip
-    yield counter("worker_idle_seconds", "Time, of all workers together, without a task.", [],
-                  [([], figures.counter_value("engine", "idle_s"))])  # fmt: skip
-    yield counter("tasks", "Parts of batches that were given to workers, up to 32 samples each.", [],
-                  [([], figures.counter_value("engine", "queue_count"))])  # fmt: skip
-    yield counter("task_wait_seconds", "Time, of all tasks together, between being made and being given to a worker.",
-                  [], [([], figures.counter_value("engine", "queue_s"))])  # fmt: skip
-    yield gauge("productions", "Batches that are being read and decoded.", [],
-                [([], figures.counter_value("daemon", "producing"))])  # fmt: skip
+    yield build_counter("worker_deaths", ("Workers that died and were replaced. A sample that kills them is "
+"set aside."), [],
+                  [([], snapshot.counter_value("engine", "worker_deaths"))])  # fmt: skip
+    yield build_counter("worker_idle_seconds", "Time, of all workers together, without a task.", [],
+                  [([], snapshot.counter_value("engine", "idle_s"))])  # fmt: skip
+    yield build_counter("tasks", "Parts of batches that were given to workers, up to 32 samples each.", [],
+                  [([], snapshot.counter_value("engine", "queue_count"))])  # fmt: skip
+    yield build_counter("task_wait_seconds", ("Time, of all tasks together, between being made and being given to "
+"a worker."),
+                  [], [([], snapshot.counter_value("engine", "queue_s"))])  # fmt: skip
+    yield build_gauge("productions", "Batches that are being read and decoded.", [],
+                [([], snapshot.counter_value("daemon", "producing"))])  # fmt: skip
 
 
-def _wire(figures: Figures) -> Iterator[Metric]:
-    rows = [([kind], figures.counter_value("wire", kind)) for kind in ("malformed", "stale")]
-    yield counter("frames_dropped", "What clients said that counts for nothing: malformed frames, of a broken or "
+def _build_wire_metrics(snapshot: MonitorSnapshot) -> Iterator[Metric]:
+    rows = [([kind], snapshot.counter_value("wire", kind)) for kind in ("malformed", "stale")]
+    yield build_counter("frames_dropped", "What clients said that counts for nothing: malformed frames, of a broken or "
                   "hostile client, and stale ones, of a session that has ended.", ["reason"], rows)  # fmt: skip

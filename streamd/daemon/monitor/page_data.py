@@ -17,17 +17,17 @@ from streamd.core.activity import (
 )
 from streamd.core.epoch_timing import EpochBottleneck
 from streamd.core.status import STATE_WORDS, DaemonStatus, SessionStatus, StreamStatus, find_reached_step, sort_sessions
-from streamd.daemon.monitor.bad_samples import Fault
-from streamd.daemon.monitor.snapshot import Figures
+from streamd.daemon.monitor.bad_samples import FaultKind
+from streamd.daemon.monitor.snapshot import MonitorSnapshot
 
-Source = Literal["files", "arrays", "shards"]
+SourceStorage = Literal["files", "arrays", "shards"]
 
 
 @dataclass(frozen=True, slots=True)
-class Make:
+class StreamFacts:
     """What a stream is made of: where its samples lie, `image` such as `128x128 RGB`, whether decoded ones are kept."""
 
-    source: Source
+    source: SourceStorage
     image: str
     cached: bool
 
@@ -50,7 +50,7 @@ class DaemonView:
 
 
 @dataclass(frozen=True, slots=True)
-class WayView:
+class DataPathView:
     """Where batches wait on their way, as in top.Flow, and the sentence about it."""
 
     reading: float
@@ -65,12 +65,12 @@ class WayView:
 class StreamView(StreamStatus):
     """One stream, with the rates of this moment; `sent_samples` are those since the daemon began."""
 
-    source: Source
+    source: SourceStorage
     image: str
     cached: bool
     sent_samples: int
     new_bad: int
-    faults: Mapping[Fault, int]
+    faults: Mapping[FaultKind, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,30 +90,35 @@ class TrainerView(SessionStatus):
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class DashboardView:
     """All of it. `way` is None after a first look."""
 
     daemon: DaemonView
     troubles: Sequence[str]
-    way: WayView | None
+    way: DataPathView | None
     streams: Sequence[StreamView]
     trainers: Sequence[TrainerView]
 
 
-def view(now: DaemonActivity, figures: Figures, makes: Mapping[str, Make], host: str) -> View:
+def build_dashboard_view(
+    activity: DaemonActivity, snapshot: MonitorSnapshot, facts_by_stream: Mapping[str, StreamFacts], host: str
+) -> DashboardView:
     """What there is to see of a moment on `host`."""
-    cohorts = number_cohorts(now.status.sessions)
-    paces = {each.status.session: each for each in now.trainers}
-    return View(
-        _daemon(now.status, host),
-        now.status.all_troubles,
-        _way(now.flow),
-        [_stream(each, figures, makes[each.status.name]) for each in now.streams],
-        [_trainer(paces[each.session], cohorts.get(each.session)) for each in sort_sessions(now.status.sessions)],
+    cohorts = number_cohorts(activity.status.sessions)
+    paces = {each.status.session: each for each in activity.trainers}
+    return DashboardView(
+        _build_daemon_view(activity.status, host),
+        activity.status.all_troubles,
+        _build_data_path_view(activity.flow),
+        [_build_stream_view(each, snapshot, facts_by_stream[each.status.name]) for each in activity.streams],
+        [
+            _build_trainer_view(paces[each.session], cohorts.get(each.session))
+            for each in sort_sessions(activity.status.sessions)
+        ],
     )
 
 
-def _daemon(status: DaemonStatus, host: str) -> DaemonView:
+def _build_daemon_view(status: DaemonStatus, host: str) -> DaemonView:
     return DaemonView(
         status.version,
         status.pid,
@@ -129,30 +134,30 @@ def _daemon(status: DaemonStatus, host: str) -> DaemonView:
     )
 
 
-def _way(flow: DataFlow | None) -> WayView | None:
+def _build_data_path_view(flow: DataFlow | None) -> DataPathView | None:
     if flow is None:
         return None
-    return WayView(
+    return DataPathView(
         flow.reading, flow.decoding, flow.slots, flow.waiting, flow.bottleneck, BOTTLENECK_WORDS[flow.bottleneck]
     )
 
 
-def _stream(pace: StreamPace, figures: Figures, make: Make) -> StreamView:
+def _build_stream_view(pace: StreamPace, snapshot: MonitorSnapshot, facts: StreamFacts) -> StreamView:
     name = pace.status.name
     rates = {"decoded_per_s": pace.decoded_per_s, "samples_per_s": pace.samples_per_s}
     return StreamView(
-        **{**_fields(pace.status), **_fields(make), **rates},
-        sent_samples=int(figures.of_stream(name, "sent_samples")),
+        **{**_collect_fields(pace.status), **_collect_fields(facts), **rates},
+        sent_samples=int(snapshot.stream_counter_value(name, "sent_samples")),
         new_bad=pace.new_bad,
-        faults=figures.bad[name],
+        faults=snapshot.bad_counts[name],
     )
 
 
-def _trainer(pace: TrainerPace, cohort: int | None) -> TrainerView:
+def _build_trainer_view(pace: TrainerPace, cohort: int | None) -> TrainerView:
     status, timing = pace.status, pace.status.last_epoch
     epoch, step = find_reached_step(status)
     return TrainerView(
-        **{**_fields(status), "epoch": epoch, "step": step, "samples_per_s": pace.samples_per_s},
+        **{**_collect_fields(status), "epoch": epoch, "step": step, "samples_per_s": pace.samples_per_s},
         cohort=cohort,
         doing_words=STATE_WORDS[status.doing],
         lag=pace.lag,
@@ -162,5 +167,5 @@ def _trainer(pace: TrainerPace, cohort: int | None) -> TrainerView:
     )
 
 
-def _fields(of: StreamStatus | SessionStatus | Make) -> dict[str, Any]:
-    return {each.name: getattr(of, each.name) for each in fields(of)}
+def _collect_fields(value: StreamStatus | SessionStatus | StreamFacts) -> dict[str, Any]:
+    return {each.name: getattr(value, each.name) for each in fields(value)}

@@ -21,19 +21,19 @@ from streamd.limits import MAX_THUMBNAILS, THUMBNAIL_S, WORKER_ENVIRONMENT
 _COMMAND: Final = (sys.executable, "-P", "-m", "streamd.worker.thumbnail_process")
 
 
-class _List(NamedTuple):
+class _SampleList(NamedTuple):
     """What numbers mean: a list at its place may be another after a reload."""
 
-    manifest: str
+    manifest_path: str
     content_id: str
 
 
-class _Key(NamedTuple):
-    of: _List
+class _ThumbnailKey(NamedTuple):
+    sample_list: _SampleList
     sample_id: int
 
 
-class _HangsError(Exception):
+class _HangingProcessError(Exception):
     """A process does not end though it was killed: it waits for a disk or a server that is gone."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
@@ -41,52 +41,52 @@ class _HangsError(Exception):
         self.process = process
 
 
-class Thumbnails:
+class ThumbnailCache:
     """Draws those of a list one after the other, what is asked for meanwhile together, and keeps the last."""
 
     def __init__(self) -> None:
-        self._drawn: dict[_Key, bytes] = {}
-        self._wanted: defaultdict[_List, list[_Key]] = defaultdict(list)
-        self._turns: WeakValueDictionary[_List, asyncio.Lock] = WeakValueDictionary()
-        self._hanging: dict[_List, asyncio.subprocess.Process] = {}
+        self._pictures_by_key: dict[_ThumbnailKey, bytes] = {}
+        self._requested_keys: defaultdict[_SampleList, list[_ThumbnailKey]] = defaultdict(list)
+        self._locks: WeakValueDictionary[_SampleList, asyncio.Lock] = WeakValueDictionary()
+        self._hanging_processes: dict[_SampleList, asyncio.subprocess.Process] = {}
 
-    async def of(self, stream: ServedStream, sample_id: int) -> bytes:
+    async def find_or_draw(self, stream: ServedStream, sample_id: int) -> bytes:
         """A JPEG; empty where nothing can be seen."""
-        key = _Key(_List(str(stream.manifest_path), stream.spec.content_id), sample_id)
-        if key not in self._drawn:
-            self._wanted[key.of].append(key)
-            turn = self._turns.setdefault(key.of, asyncio.Lock())
+        key = _ThumbnailKey(_SampleList(str(stream.manifest_path), stream.spec.content_id), sample_id)
+        if key not in self._pictures_by_key:
+            self._requested_keys[key.sample_list].append(key)
+            turn = self._locks.setdefault(key.sample_list, asyncio.Lock())
             async with turn:
                 # Its own besides: whoever took it along may have gone before it was drawn.
-                keys = list(dict.fromkeys([*self._wanted.pop(key.of, []), key]))
-                if not self._hangs(key.of):
-                    await self._draw(stream, key.of, keys)
-        return self._drawn.get(key, b"")
+                keys = list(dict.fromkeys([*self._requested_keys.pop(key.sample_list, []), key]))
+                if not self._is_hanging(key.sample_list):
+                    await self._draw_thumbnails(stream, key.sample_list, keys)
+        return self._pictures_by_key.get(key, b"")
 
-    def _hangs(self, of: _List) -> bool:
+    def _is_hanging(self, sample_list: _SampleList) -> bool:
         """Whether the last process still waits for its files: another one would as well."""
-        if of in self._hanging and self._hanging[of].returncode is not None:
-            del self._hanging[of]
-        return of in self._hanging
+        if sample_list in self._hanging_processes and self._hanging_processes[sample_list].returncode is not None:
+            del self._hanging_processes[sample_list]
+        return sample_list in self._hanging_processes
 
-    async def _draw(self, stream: ServedStream, of: _List, keys: list[_Key]) -> None:
+    async def _draw_thumbnails(self, stream: ServedStream, sample_list: _SampleList, keys: list[_ThumbnailKey]) -> None:
         """A process for as many as it lives for; the one that it ends at has no picture, nor, if it hangs, the rest."""
-        left = [key for key in keys if key not in self._drawn]
-        while left and of not in self._hanging:
+        left = [key for key in keys if key not in self._pictures_by_key]
+        while left and sample_list not in self._hanging_processes:
             drawn: list[bytes] = []
             try:
-                async for picture in _pictures(stream, [key.sample_id for key in left]):
+                async for picture in _receive_thumbnails(stream, [key.sample_id for key in left]):
                     drawn.append(picture)  # noqa: PERF401 - what came before an error is kept
                 drawn += [b""] * (len(drawn) < len(left))
-            except _HangsError as error:
-                self._hanging[of] = error.process
-            self._drawn.update(zip(left, drawn, strict=False))
+            except _HangingProcessError as error:
+                self._hanging_processes[sample_list] = error.process
+            self._pictures_by_key.update(zip(left, drawn, strict=False))
             left = left[len(drawn) :]
-        for key in list(self._drawn)[:-MAX_THUMBNAILS]:
-            del self._drawn[key]
+        for key in list(self._pictures_by_key)[:-MAX_THUMBNAILS]:
+            del self._pictures_by_key[key]
 
 
-async def _pictures(stream: ServedStream, ids: list[int]) -> AsyncIterator[bytes]:
+async def _receive_thumbnails(stream: ServedStream, ids: list[int]) -> AsyncIterator[bytes]:
     """A picture a sample, as long as the process that draws them lives. Raises _HangsError."""
     process = await asyncio.create_subprocess_exec(
         *_COMMAND, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
@@ -106,12 +106,12 @@ async def _pictures(stream: ServedStream, ids: list[int]) -> AsyncIterator[bytes
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
-        await _end_of(process)
+        await _wait_for_exit(process)
 
 
-async def _end_of(process: asyncio.subprocess.Process) -> None:
+async def _wait_for_exit(process: asyncio.subprocess.Process) -> None:
     try:
         async with asyncio.timeout(THUMBNAIL_S):
             await process.wait()
     except TimeoutError:
-        raise _HangsError(process) from None
+        raise _HangingProcessError(process) from None

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from streamd.cli.pack.batches import Decoded
-from streamd.cli.pack.select import in_pack_order, listed
-from streamd.cli.pack.writer import Subject, Writer
+from streamd.cli.pack.batches import DecodedBatch
+from streamd.cli.pack.select import open_listed_stream, with_pack_order
+from streamd.cli.pack.writer import PackJob, PackWriter
 from streamd.config import load_config
 from streamd.core.bad_samples import BadRow
 from streamd.core.sampler import Ids
@@ -60,13 +60,13 @@ def write_table(folder: Path, *, channels: int = 3) -> dict[str, Any]:
 @contextmanager
 def stream_of(config: dict[str, Any], folder: Path, *, shuffled: bool = False, rows: int = 2) -> Iterator[ServedStream]:
     """The stream `train` of a configuration, as it is packed."""
-    with listed(load_config(config), "train", folder, lambda *_: None) as stream:
-        yield in_pack_order(stream, shuffled=shuffled, batch_rows=rows)
+    with open_listed_stream(load_config(config), "train", folder, lambda *_: None) as stream:
+        yield with_pack_order(stream, shuffled=shuffled, batch_rows=rows)
 
 
-def subject_of(stream: ServedStream, folder: Path) -> Subject:
+def subject_of(stream: ServedStream, folder: Path) -> PackJob:
     """What is packed of a stream, in a folder of its own."""
-    return Subject(stream, folder / "pack", folder / "scratch")
+    return PackJob(stream, folder / "pack", folder / "scratch")
 
 
 @asynccontextmanager
@@ -86,23 +86,23 @@ class Here:
     def __init__(self, stream: ServedStream, source: StreamReader) -> None:
         self._stream, self._source, self._index = stream, source, 0
 
-    async def pixel_id(self) -> PixelId:
+    async def wait_for_pixel_id(self) -> PixelId:
         return self._source.pixel_id
 
-    def begin(self, index: int) -> None:
+    def start_at_batch(self, index: int) -> None:
         self._index = index
 
-    async def next(self) -> Decoded | None:
+    async def wait_for_next_batch(self) -> DecodedBatch | None:
         if self._index == self._stream.spec.batches:
             return None
         self._index += 1
         return decoded(self._stream, self._source, self._index - 1)
 
-    def release(self, batch: Decoded) -> None:
+    def release_batch(self, batch: DecodedBatch) -> None:
         assert batch.index == self._index - 1
 
 
-def decoded(stream: ServedStream, source: StreamReader, index: int) -> Decoded:
+def decoded(stream: ServedStream, source: StreamReader, index: int) -> DecodedBatch:
     """One batch, what cannot be decoded left out."""
     ids, bad = stream.plan_batch_ids(0, index), list[BadRow]()
     images = np.zeros((ids.size, *stream.spec.image_shape), np.uint8)
@@ -113,7 +113,7 @@ def decoded(stream: ServedStream, source: StreamReader, index: int) -> Decoded:
         except BadImageError as error:
             good[row] = False
             bad.append(BadRow(row, sample_id, stream.format_file_name(sample_id), str(error), "masked"))
-    return Decoded(index, ids[good], images[good], tuple(bad), 0)
+    return DecodedBatch(index, ids[good], images[good], tuple(bad), 0)
 
 
 def _fill(source: StreamReader, sample_id: int, row: npt.NDArray[np.uint8]) -> None:
@@ -125,9 +125,9 @@ def _fill(source: StreamReader, sample_id: int, row: npt.NDArray[np.uint8]) -> N
     decode_image(blob, row, source.spec.image)
 
 
-def write_all(writer: Writer, stream: ServedStream, *, bad: Ids | None = None) -> npt.NDArray[np.uint64]:
+def write_all(writer: PackWriter, stream: ServedStream, *, bad: Ids | None = None) -> npt.NDArray[np.uint64]:
     """Writes all samples but the bad ones, finishes, and returns the checksums that the writer gave."""
-    writer.resume(0, {})
+    writer.resume_after(0, {})
     left_out = np.empty(0, np.int64) if bad is None else bad
     source = StreamReader.open(stream.spec, stream.manifest_path)
     try:
@@ -135,17 +135,17 @@ def write_all(writer: Writer, stream: ServedStream, *, bad: Ids | None = None) -
         for index in range(stream.spec.batches):
             batch = decoded(stream, source, index)
             kept = ~np.isin(batch.ids, left_out)
-            sums.append(writer.append(batch.ids[kept], batch.images[kept]))
+            sums.append(writer.append_rows(batch.ids[kept], batch.images[kept]))
     finally:
         source.close()
-    writer.sync()
-    writer.finish(left_out)
+    writer.sync_to_disk()
+    writer.finish_pack(left_out)
     return np.concatenate(sums)
 
 
-def read_back(writer: Writer, bad: Ids | None = None) -> npt.NDArray[np.uint64]:
+def read_back(writer: PackWriter, bad: Ids | None = None) -> npt.NDArray[np.uint64]:
     """The checksums of what lies on the disk."""
-    return np.concatenate(list(writer.sums(np.empty(0, np.int64) if bad is None else bad)))
+    return np.concatenate(list(writer.read_checksums(np.empty(0, np.int64) if bad is None else bad)))
 
 
 def pixels_of(stream: ServedStream) -> npt.NDArray[np.uint8]:

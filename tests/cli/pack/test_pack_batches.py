@@ -12,8 +12,8 @@ from daemons import write_images
 from packing import decoded
 from served_folders import serve, spoil
 
-from streamd.cli.pack.batches import Decoded, Decoding, Room, decoding
-from streamd.cli.pack.select import in_pack_order
+from streamd.cli.pack.batches import BatchDecoder, DecodeBudget, DecodedBatch, open_batch_decoder
+from streamd.cli.pack.select import with_pack_order
 from streamd.core.spec import BatchKey, PixelId
 from streamd.daemon.engine import engine as local
 from streamd.daemon.engine.batch_job import BatchJob
@@ -27,17 +27,17 @@ from streamd.worker.stream_reader import StreamReader
 @pytest.fixture
 def stream(tmp_path: Path) -> Iterator[ServedStream]:
     served = serve(write_images(tmp_path / "data", {"cat": 12, "dog": 11}), tmp_path / "state")
-    yield in_pack_order(served, shuffled=True, batch_rows=4)
+    yield with_pack_order(served, shuffled=True, batch_rows=4)
     served.manifest.close()
 
 
-async def all_of(batches: Decoding, first: int) -> list[Decoded]:
+async def all_of(batches: BatchDecoder, first: int) -> list[DecodedBatch]:
     """All batches, their images copied."""
-    batches.begin(first)
+    batches.start_at_batch(first)
     found = []
-    while (batch := await batches.next()) is not None:
-        found.append(Decoded(batch.index, batch.ids.copy(), batch.images.copy(), batch.bad, batch.slot))
-        batches.release(batch)
+    while (batch := await batches.wait_for_next_batch()) is not None:
+        found.append(DecodedBatch(batch.index, batch.ids.copy(), batch.images.copy(), batch.bad_rows, batch.slot))
+        batches.release_batch(batch)
     return found
 
 
@@ -45,9 +45,9 @@ def test_workers_decode_every_batch_in_its_turn_without_the_bad_rows(stream: Ser
     bad = int(stream.plan_batch_ids(0, 3)[1])
     spoil(stream, bad)
 
-    async def run() -> list[Decoded]:
-        async with decoding(stream, 1, 1) as batches:
-            assert len(await batches.pixel_id()) == 32
+    async def run() -> list[DecodedBatch]:
+        async with open_batch_decoder(stream, 1, 1) as batches:
+            assert len(await batches.wait_for_pixel_id()) == 32
             return await all_of(batches, 1)
 
     found = asyncio.run(run())
@@ -57,7 +57,9 @@ def test_workers_decode_every_batch_in_its_turn_without_the_bad_rows(stream: Ser
     assert [each.index for each in found] == [1, 2, 3, 4, 5]
     assert [each.ids.tolist() for each in found] == [each.ids.tolist() for each in wanted]
     assert all(np.array_equal(mine.images, theirs.images) for mine, theirs in zip(found, wanted, strict=True))
-    assert [(row.sample_id, row.file) for each in found for row in each.bad] == [(bad, stream.format_file_name(bad))]
+    assert [(row.sample_id, row.file) for each in found for row in each.bad_rows] == [
+        (bad, stream.format_file_name(bad))
+    ]
     assert {each.slot for each in found} == {0, 1}
 
 
@@ -78,25 +80,25 @@ class Engine:
         self.begun.append((key.index, slot))
 
 
-def with_engine(stream: ServedStream, room: Room, test: Callable[[Decoding, Engine], object]) -> None:
+def with_engine(stream: ServedStream, room: DecodeBudget, test: Callable[[BatchDecoder, Engine], object]) -> None:
     """Runs `test` in an event loop."""
 
     async def run() -> None:
         engine = Engine()
-        batches = Decoding(stream, engine, SlotStore(), room)  # type: ignore[arg-type]  # as much of one as is asked
+        batches = BatchDecoder(stream, engine, SlotStore(), room)  # type: ignore[arg-type]  # as much of one as is asked
         try:
             outcome = test(batches, engine)
             if asyncio.iscoroutine(outcome):
                 await outcome
         finally:
-            batches.forget()
+            batches.discard_failure()
 
     asyncio.run(run())
 
 
 def test_no_more_is_begun_than_the_workers_need_and_no_more_than_there_is_room_for(stream: ServedStream) -> None:
-    def test(batches: Decoding, engine: Engine) -> None:
-        batches.begin(0)
+    def test(batches: BatchDecoder, engine: Engine) -> None:
+        batches.start_at_batch(0)
         assert [index for index, _ in engine.begun] == [0, 1]
         assert engine.listener is not None
         for index, slot in ((1, 1), (0, 0), (2, 2)):
@@ -104,13 +106,13 @@ def test_no_more_is_begun_than_the_workers_need_and_no_more_than_there_is_room_f
         assert [index for index, _ in engine.begun] == [0, 1, 2]
         assert len({slot for _, slot in engine.begun}) == 3
 
-    with_engine(stream, Room(slots=3, at_once=2), test)
+    with_engine(stream, DecodeBudget(slot_count=3, batches_at_once=2), test)
 
 
 @pytest.mark.parametrize("cause", ["a stream given up", "a callback that raised", "an engine that ended"])
 def test_what_goes_wrong_ends_the_wait_for_the_next_batch(stream: ServedStream, cause: str) -> None:
-    async def test(batches: Decoding, engine: Engine) -> None:
-        batches.begin(0)
+    async def test(batches: BatchDecoder, engine: Engine) -> None:
+        batches.start_at_batch(0)
         assert engine.listener is not None
         loop = asyncio.get_running_loop()
         match cause:
@@ -121,12 +123,12 @@ def test_what_goes_wrong_ends_the_wait_for_the_next_batch(stream: ServedStream, 
                 loop.call_exception_handler({"message": "it", "exception": ConfigError("the disk is gone")})
                 wanted = ConfigError
             case _:
-                batches.ended(await _ended_with(PackError("the disk is gone")))
+                batches.on_engine_ended(await _ended_with(PackError("the disk is gone")))
                 wanted = PackError
         with pytest.raises(wanted, match="the disk is gone"):
-            await batches.next()
+            await batches.wait_for_next_batch()
 
-    with_engine(stream, Room(2, 2), test)
+    with_engine(stream, DecodeBudget(2, 2), test)
 
 
 async def _ended_with(error: Exception) -> asyncio.Task[None]:
@@ -145,8 +147,8 @@ def test_nothing_is_left_of_workers_that_never_began(stream: ServedStream, monke
     monkeypatch.setattr(local.LocalEngine, "run", refuse)
 
     async def run() -> None:
-        async with decoding(stream, 1, 1) as batches:
-            await batches.pixel_id()
+        async with open_batch_decoder(stream, 1, 1) as batches:
+            await batches.wait_for_pixel_id()
 
     with pytest.raises(PackError, match="no process can be started"):
         asyncio.run(run())
@@ -154,4 +156,4 @@ def test_nothing_is_left_of_workers_that_never_began(stream: ServedStream, monke
 
 @pytest.mark.parametrize(("memory_bytes", "slots"), [(0, 2), (1 << 20, 64)])
 def test_room_is_for_what_fits_and_for_two_at_least(stream: ServedStream, memory_bytes: int, slots: int) -> None:
-    assert Room.within(stream, 3, memory_bytes) == Room(slots, 24)
+    assert DecodeBudget.from_memory(stream, 3, memory_bytes) == DecodeBudget(slots, 24)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamd.cli.pack.checksums import Tally, blob_sums, row_sums
+from streamd.cli.pack.checksums import PackChecksum, compute_blob_checksums, compute_row_checksums
 
 
 def rows(count: int, nbytes: int) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
@@ -18,32 +18,34 @@ def test_a_change_of_any_byte_of_a_row_changes_its_checksum_alone(nbytes: int) -
     for place in range(nbytes):
         after = before.copy()
         after[1, place] ^= 1
-        assert (row_sums(after) != row_sums(before)).tolist() == [False, True, False]
+        assert (compute_row_checksums(after) != compute_row_checksums(before)).tolist() == [False, True, False]
 
 
 def test_words_and_bytes_that_trade_places_are_seen() -> None:
     row = np.arange(75, dtype=np.uint8)[None]
-    assert row_sums(np.roll(row, 8)) != row_sums(row)
-    assert row_sums(np.concatenate([row[:, :73], row[:, 74:], row[:, 73:74]], axis=1)) != row_sums(row)
+    assert compute_row_checksums(np.roll(row, 8)) != compute_row_checksums(row)
+    assert compute_row_checksums(
+        np.concatenate([row[:, :73], row[:, 74:], row[:, 73:74]], axis=1)
+    ) != compute_row_checksums(row)
 
 
 @pytest.mark.parametrize("nbytes", [0, 100, 16_384, 20_003])
 def test_a_blob_of_any_length_has_a_checksum_that_sees_its_first_and_last_byte(nbytes: int) -> None:
     blob = bytes(rows(1, max(nbytes, 1))[0, :nbytes])
-    (plain,) = blob_sums([blob])
-    assert (plain,) == tuple(blob_sums([memoryview(blob)]))
+    (plain,) = compute_blob_checksums([blob])
+    assert (plain,) == tuple(compute_blob_checksums([memoryview(blob)]))
     for place in {0, nbytes - 1} if nbytes else ():
         other = bytearray(blob)
         other[place] ^= 1
-        assert blob_sums([bytes(other)])[0] != plain
+        assert compute_blob_checksums([bytes(other)])[0] != plain
 
 
 def test_a_tally_is_the_same_however_the_rows_are_cut() -> None:
-    sums = row_sums(rows(9, 24))
-    assert Tally().plus(sums) == Tally().plus(sums[:4]).plus(sums[4:4]).plus(sums[4:])
+    sums = compute_row_checksums(rows(9, 24))
+    assert PackChecksum().with_rows(sums) == PackChecksum().with_rows(sums[:4]).with_rows(sums[4:4]).with_rows(sums[4:])
 
 
 def test_a_tally_sees_rows_that_trade_places_or_are_missing() -> None:
-    sums = row_sums(rows(9, 24))
-    assert Tally().plus(sums[::-1]) != Tally().plus(sums)
-    assert Tally().plus(sums[:-1]) != Tally().plus(sums)
+    sums = compute_row_checksums(rows(9, 24))
+    assert PackChecksum().with_rows(sums[::-1]) != PackChecksum().with_rows(sums)
+    assert PackChecksum().with_rows(sums[:-1]) != PackChecksum().with_rows(sums)

@@ -14,9 +14,9 @@ from typer.testing import CliRunner, Result
 
 from streamd.cli.main import app
 from streamd.cli.pack import run
-from streamd.cli.pack.command import read_format, read_size
-from streamd.cli.pack.journal import Bad
-from streamd.cli.pack.run import Packed, Wish
+from streamd.cli.pack.command import parse_format, parse_shard_size
+from streamd.cli.pack.journal import LeftOutSample
+from streamd.cli.pack.run import PackOptions, PackResult
 from streamd.config import Config
 from streamd.core import log
 from streamd.errors import ConfigError
@@ -46,22 +46,22 @@ def test_a_pack_is_made_told_and_ready_to_serve(tmp_path: Path, config: Path) ->
     assert "cat/0001.jpg: text: it begins with" in done.stderr
 
 
-def packed_as(monkeypatch: pytest.MonkeyPatch, packed: Packed) -> list[Wish]:
+def packed_as(monkeypatch: pytest.MonkeyPatch, packed: PackResult) -> list[PackOptions]:
     """Has every run end as `packed`; what was wished."""
     wishes = []
 
-    def stand_in(_config: Config, wish: Wish, _progress: object) -> Packed:
+    def stand_in(_config: Config, wish: PackOptions, _progress: object) -> PackResult:
         wishes.append(wish)
         return packed
 
-    monkeypatch.setattr(run, "pack", stand_in)
+    monkeypatch.setattr(run, "pack_stream", stand_in)
     return wishes
 
 
-def summary(bad: int) -> Packed:
-    left_out = tuple(Bad(number, f"{number}.jpg", "an empty file") for number in range(bad))
+def summary(bad: int) -> PackResult:
+    left_out = tuple(LeftOutSample(number, f"{number}.jpg", "an empty file") for number in range(bad))
     serving: dict[str, object] = {"source": {"kind": "tar", "path": "/packs/*.tar"}, "labels": {}}
-    return Packed("/packs", "tar", 1200, left_out, 5 << 20, 2.0, 600.0, 0.5, serving)
+    return PackResult("/packs", "tar", 1200, left_out, 5 << 20, 2.0, 600.0, 0.5, serving)
 
 
 def test_people_are_told_the_rate_the_first_bad_ones_and_what_to_write(
@@ -80,14 +80,14 @@ def test_people_are_told_the_rate_the_first_bad_ones_and_what_to_write(
         "    source: {kind: tar, path: /packs/*.tar}",
         "    labels: {}",
     ]
-    assert wishes == [Wish("train", tmp_path / "o", "tar", shuffle=True, restart=True, shard_bytes=1 << 20)]
+    assert wishes == [PackOptions("train", tmp_path / "o", "tar", shuffle=True, restart=True, shard_bytes=1 << 20)]
 
 
 def test_ctrl_c_says_that_nothing_is_lost(tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run, "pack", stop)
+    monkeypatch.setattr(run, "pack_stream", stop)
     done = pack(config, "train", str(tmp_path / "out"), "--format", "npy")
     assert done.exit_code == 130
     assert "stopped; nothing is there yet. The same command goes on where it was" in done.stderr
@@ -96,24 +96,24 @@ def test_ctrl_c_says_that_nothing_is_lost(tmp_path: Path, config: Path, monkeypa
 def test_a_warning_of_the_workers_is_told_beside_the_progress(
     tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def warn(*_: Any) -> Packed:
+    def warn(*_: Any) -> PackResult:
         log.warning("worker.died", "a worker died\x1b[31m", pid=1)
         return summary(bad=0)
 
-    monkeypatch.setattr(run, "pack", warn)
+    monkeypatch.setattr(run, "pack_stream", warn)
     done = pack(config, "train", str(tmp_path / "out"), "--format", "npy")
     assert done.stderr == "a worker died\\x1b[31m\n"
     assert logging.getLogger("streamd").handlers == []
 
 
 def test_a_format_that_is_none_names_those_that_are() -> None:
-    assert read_format("lmdb") == "lmdb"
+    assert parse_format("lmdb") == "lmdb"
     with pytest.raises(ConfigError, match="--format 'zip': use npy, tar, hdf5, lmdb"):
-        read_format("zip")
+        parse_format("zip")
 
 
 def test_a_size_is_written_as_in_the_configuration() -> None:
-    assert read_size(None) is None
-    assert read_size("2GiB") == 2 << 30
+    assert parse_shard_size(None) is None
+    assert parse_shard_size("2GiB") == 2 << 30
     with pytest.raises(ConfigError, match="--shard: found '2G', which is no size"):
-        read_size("2G")
+        parse_shard_size("2G")

@@ -5,14 +5,19 @@ from __future__ import annotations
 import pytest
 from ruamel.yaml import YAML
 
-from streamd.cli.pack.config_snippet import as_yaml, for_files, kept, stored
+from streamd.cli.pack.config_snippet import (
+    build_decoded_image_settings,
+    build_encoded_image_settings,
+    collect_kept_settings,
+    format_yaml,
+)
 from streamd.config import load_config
 from streamd.core.spec import ImageSpec
 
 
 def test_it_is_read_as_it_was_meant_and_leaves_stand_in_one_line() -> None:
     keys = {"streams": {"no: 1": {"source": {"path": "/a b/" + 200 * "c" + ": d"}, "classes": ["yes", 1, "é"]}}}
-    text = as_yaml(keys)
+    text = format_yaml(keys)
     assert YAML(typ="safe").load(text) == keys
     assert len(text.splitlines()) == 4
 
@@ -35,8 +40,8 @@ def test_it_is_read_as_it_was_meant_and_leaves_stand_in_one_line() -> None:
     ],
 )
 def test_images_keep_their_settings(image: ImageSpec, decoded: object, encoded: object) -> None:
-    assert stored(image) == decoded
-    assert for_files(image) == encoded
+    assert build_decoded_image_settings(image) == decoded
+    assert build_encoded_image_settings(image) == encoded
 
 
 def test_what_a_pack_does_not_change_is_kept_as_it_was_written() -> None:
@@ -59,8 +64,12 @@ def test_what_a_pack_does_not_change_is_kept_as_it_was_written() -> None:
             }
         }
     )
-    assert kept(config.streams["train"]) == written
-    assert kept(config.streams["plain"]) == {}
-    assert kept(config.streams["like"]) == {**written, "normalize": "imagenet", "shuffle": {"kind": "none"}}
+    assert collect_kept_settings(config.streams["train"]) == written
+    assert collect_kept_settings(config.streams["plain"]) == {}
+    assert collect_kept_settings(config.streams["like"]) == {
+        **written,
+        "normalize": "imagenet",
+        "shuffle": {"kind": "none"},
+    }
     again = {**written, "source": {"kind": "npy", "path": "/packs/train"}}
-    assert kept(load_config({"streams": {"train": again}}).streams["train"]) == written
+    assert collect_kept_settings(load_config({"streams": {"train": again}}).streams["train"]) == written

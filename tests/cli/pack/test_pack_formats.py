@@ -8,24 +8,24 @@ from pathlib import Path
 import pytest
 from packing import stream_of, subject_of, write_table
 
-from streamd.cli.pack.formats import FORMATS, Format, open_writer
+from streamd.cli.pack.formats import PACK_FORMATS, PackFormat, open_writer
 from streamd.errors import ConfigError, MissingExtraError
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_every_format_says_how_its_pack_is_served(tmp_path: Path, name: Format) -> None:
+@pytest.mark.parametrize("name", PACK_FORMATS)
+def test_every_format_says_how_its_pack_is_served(tmp_path: Path, name: PackFormat) -> None:
     with stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream:
         writer = open_writer(name, subject_of(stream, tmp_path), None)
-        serving = writer.serving(Path("/packs/here"))
+        serving = writer.build_serving_settings(Path("/packs/here"))
         assert serving["source"]["kind"] == name  # type: ignore[index]  # a mapping of keys
         assert set(serving) == {"source", "labels", "image"}
-        assert writer.expected_bytes() >= 5 * subject_of(stream, tmp_path).row_bytes
+        assert writer.estimate_bytes() >= 5 * subject_of(stream, tmp_path).row_bytes
         writer.close()
 
 
 @pytest.mark.parametrize(("name", "library"), [("hdf5", "h5py"), ("lmdb", "lmdb")])
 def test_a_missing_library_is_named_with_its_extra(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: Format, library: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: PackFormat, library: str
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
     monkeypatch.delitem(sys.modules, f"streamd.cli.pack.write_{name}", raising=False)
@@ -40,7 +40,7 @@ def test_a_missing_library_is_named_with_its_extra(
     ("name", "shard_bytes", "told"),
     [("hdf5", 1 << 30, "--shard is for npy and tar"), ("lmdb", 1 << 30, "is one file"), ("tar", 1, "1MiB at least")],
 )
-def test_shards_that_cannot_be_are_refused(tmp_path: Path, name: Format, shard_bytes: int, told: str) -> None:
+def test_shards_that_cannot_be_are_refused(tmp_path: Path, name: PackFormat, shard_bytes: int, told: str) -> None:
     with (
         stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream,
         pytest.raises(ConfigError, match=told),

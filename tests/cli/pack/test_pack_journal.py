@@ -7,25 +7,25 @@ from pathlib import Path
 import pytest
 
 from streamd.cli.pack import journal
-from streamd.cli.pack.checksums import Tally
-from streamd.cli.pack.journal import Bad, Journal
+from streamd.cli.pack.checksums import PackChecksum
+from streamd.cli.pack.journal import LeftOutSample, PackJournal
 from streamd.errors import PackError
 
-SAID = Journal(
+SAID = PackJournal(
     identity="abc",
     samples=10,
     batch_rows=2,
     done=4,
-    tally=Tally(3, (1 << 64) - 1),
-    bad=(Bad(1, "b.png", "an empty file"),),
+    tally=PackChecksum(3, (1 << 64) - 1),
+    bad=(LeftOutSample(1, "b.png", "an empty file"),),
     place={"shard": 1, "bytes": 512},
 )
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    assert journal.read(tmp_path / "journal.json") is None
-    journal.write(tmp_path / "journal.json", SAID)
-    assert journal.read(tmp_path / "journal.json") == SAID
+    assert journal.read_journal(tmp_path / "journal.json") is None
+    journal.write_journal(tmp_path / "journal.json", SAID)
+    assert journal.read_journal(tmp_path / "journal.json") == SAID
     assert [path.name for path in tmp_path.iterdir()] == ["journal.json"]
 
 
@@ -35,4 +35,4 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 def test_one_that_cannot_be_used_names_the_way_out(tmp_path: Path, text: str) -> None:
     (tmp_path / "journal.json").write_text(text)
     with pytest.raises(PackError, match="--restart"):
-        journal.read(tmp_path / "journal.json")
+        journal.read_journal(tmp_path / "journal.json")

@@ -8,13 +8,18 @@ import numpy as np
 import pytest
 from packing import LABELS, ROWS, stream_of, write_table
 
-from streamd.cli.pack.label_cells import labels_as, read_as, text_width, values_of
+from streamd.cli.pack.label_cells import (
+    build_label_settings,
+    build_reading_settings,
+    collect_sample_cells,
+    compute_text_width,
+)
 from streamd.core.spec import LabelSpec
 
 
 def test_labels_are_as_the_table_has_them(tmp_path: Path) -> None:
     with stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream:
-        values = values_of(stream.manifest, np.array([4, 1]))
+        values = collect_sample_cells(stream.manifest, np.array([4, 1]))
         assert {name: each.tolist() for name, each in values.items()} == {
             "name": ["e.png", "b.png"],
             "label": ["dog", "dog"],
@@ -23,7 +28,7 @@ def test_labels_are_as_the_table_has_them(tmp_path: Path) -> None:
             "text": ["y", "naïve"],
             "where": [[9, 10], [3, 4]],
         }
-        assert [text_width(each) for each in stream.spec.labels.values()] == [3, 0, 0, len("two words"), 0]
+        assert [compute_text_width(each) for each in stream.spec.labels.values()] == [3, 0, 0, len("two words"), 0]
         assert set(values) == {"name", *LABELS}
         assert len(ROWS) == stream.spec.samples
 
@@ -35,7 +40,7 @@ def test_labels_that_are_called_name_or_weight_are_the_users(tmp_path: Path) -> 
     }
     config["streams"]["train"]["weights"] = "y"
     with stream_of(config, tmp_path / "list") as stream:
-        values = values_of(stream.manifest, np.array([2]))
+        values = collect_sample_cells(stream.manifest, np.array([2]))
         assert {name: each.tolist() for name, each in values.items()} == {
             "name_": ["c.png"],
             "name": [5],
@@ -43,8 +48,8 @@ def test_labels_that_are_called_name_or_weight_are_the_users(tmp_path: Path) -> 
             "weight_": [5],
             "weight__": [6.0],
         }
-        assert read_as(stream.spec)["weights"] == "weight__"
-        assert read_as(stream.spec, "json:{}")["weights"] == "json:weight__"
+        assert build_reading_settings(stream.spec)["weights"] == "weight__"
+        assert build_reading_settings(stream.spec, "json:{}")["weights"] == "json:weight__"
 
 
 @pytest.mark.parametrize(
@@ -62,8 +67,10 @@ def test_labels_that_are_called_name_or_weight_are_the_users(tmp_path: Path) -> 
     ],
 )
 def test_classes_are_named_where_the_data_alone_would_number_them_otherwise(spec: LabelSpec, wanted: object) -> None:
-    assert labels_as({"a": spec}, "") == {"a": wanted}
+    assert build_label_settings({"a": spec}, "") == {"a": wanted}
 
 
 def test_a_place_is_named_where_it_is_not_the_labels_own_name() -> None:
-    assert labels_as({"a": LabelSpec("a", "int")}, "/labels/{}") == {"a": {"type": "int", "from": "/labels/a"}}
+    assert build_label_settings({"a": LabelSpec("a", "int")}, "/labels/{}") == {
+        "a": {"type": "int", "from": "/labels/a"}
+    }

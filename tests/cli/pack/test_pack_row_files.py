@@ -20,33 +20,35 @@ def files(folder: Path, most: int) -> RowFiles:
 @pytest.mark.parametrize("most", [1, 3, 7, 100])
 def test_rows_lie_behind_the_header_so_many_in_a_file(tmp_path: Path, most: int) -> None:
     written = files(tmp_path, most)
-    written.append(ROWS[:2])
-    written.append(ROWS[2:])
+    written.append_rows(ROWS[:2])
+    written.append_rows(ROWS[2:])
     written.close()
     parts = [(tmp_path / str(number)).read_bytes()[10:] for number in range(-(-7 // most))]
     assert b"".join(parts) == ROWS.tobytes()
-    assert sum(written.counts()) == 7
-    assert np.concatenate(list(written.read())).tobytes() == ROWS.tobytes()
+    assert sum(written.list_row_counts()) == 7
+    assert np.concatenate(list(written.read_rows())).tobytes() == ROWS.tobytes()
 
 
 @pytest.mark.parametrize("most", [2, 3, 100])
 @pytest.mark.parametrize("safe", range(6))
 def test_who_goes_on_leaves_no_trace_of_what_was_not_safe(tmp_path: Path, most: int, safe: int) -> None:
     first = files(tmp_path, most)
-    first.append(ROWS[:safe])
-    first.append(255 - ROWS[safe:])
+    first.append_rows(ROWS[:safe])
+    first.append_rows(255 - ROWS[safe:])
     first.close()
     second = files(tmp_path, most)
-    second.resume(safe)
-    second.append(ROWS[safe:5])
+    second.resume_after(safe)
+    second.append_rows(ROWS[safe:5])
     second.close()
-    assert np.concatenate(list(second.read())).tobytes() == ROWS[:5].tobytes()
-    assert sum(path.stat().st_size for path in tmp_path.iterdir()) == sum(10 + 6 * count for count in second.counts())
+    assert np.concatenate(list(second.read_rows())).tobytes() == ROWS[:5].tobytes()
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) == sum(
+        10 + 6 * count for count in second.list_row_counts()
+    )
 
 
 def test_a_file_that_was_cut_is_read_as_other_rows(tmp_path: Path) -> None:
     written = files(tmp_path, 100)
-    written.append(ROWS)
+    written.append_rows(ROWS)
     written.close()
     os.truncate(tmp_path / "0", 30)
-    assert np.concatenate(list(written.read())).tobytes() != ROWS.tobytes()
+    assert np.concatenate(list(written.read_rows())).tobytes() != ROWS.tobytes()

@@ -19,10 +19,10 @@ from packing import ROWS, decoding_here, labels_of, pixels_of, stream_of, write_
 from streamd.cli.pack import journal, run
 from streamd.cli.pack import journal as account
 from streamd.cli.pack import select as listed
-from streamd.cli.pack.batches import Decoded
-from streamd.cli.pack.formats import FORMATS, Format
-from streamd.cli.pack.run import Packed, Wish
-from streamd.cli.pack.workdir import Work
+from streamd.cli.pack.batches import DecodedBatch
+from streamd.cli.pack.formats import PACK_FORMATS, PackFormat
+from streamd.cli.pack.run import PackOptions, PackResult
+from streamd.cli.pack.workdir import PackWorkdir
 from streamd.cli.pack.write_npy import NpyWriter
 from streamd.config import load_config
 from streamd.errors import ConfigError, PackError
@@ -32,10 +32,10 @@ class Silent:
     """Nobody is told."""
 
     def update_listing(self, stream: str, files: int) -> None: ...
-    def begins(self, samples: int, done: int, row_bytes: int) -> None: ...
-    def packed(self, samples: int) -> None: ...
-    def verifies(self, rows: int) -> None: ...
-    def verified(self, rows: int) -> None: ...
+    def start_packing(self, samples: int, done: int, row_bytes: int) -> None: ...
+    def advance_packing(self, samples: int) -> None: ...
+    def start_verifying(self, rows: int) -> None: ...
+    def advance_verifying(self, rows: int) -> None: ...
 
 
 class Killed(BaseException):
@@ -45,8 +45,8 @@ class Killed(BaseException):
 @pytest.fixture(autouse=True)
 def decodes_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """In batches of two, saved after each."""
-    monkeypatch.setattr(run, "decoding", decoding_here)
-    monkeypatch.setattr(run, "batch_rows", lambda *_: 2)
+    monkeypatch.setattr(run, "open_batch_decoder", decoding_here)
+    monkeypatch.setattr(run, "compute_batch_rows", lambda *_: 2)
     monkeypatch.setattr(account, "PACK_SYNC_BYTES", 1)
 
 
@@ -56,15 +56,15 @@ def config(tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def wish(tmp_path: Path) -> Wish:
-    return Wish("train", tmp_path / "out", "npy")
+def wish(tmp_path: Path) -> PackOptions:
+    return PackOptions("train", tmp_path / "out", "npy")
 
 
-def pack(config: dict[str, Any], wish: Wish) -> Packed:
-    return run.pack(load_config(config), wish, Silent())
+def pack(config: dict[str, Any], wish: PackOptions) -> PackResult:
+    return run.pack_stream(load_config(config), wish, Silent())
 
 
-def served_again(packed: Packed, folder: Path) -> dict[str, Any]:
+def served_again(packed: PackResult, folder: Path) -> dict[str, Any]:
     """Pixels and labels of a pack, by streamd itself."""
     with stream_of({"streams": {"train": packed.serving}}, folder) as stream:
         return {"pixels": pixels_of(stream), **labels_of(stream)}
@@ -76,9 +76,9 @@ def bytes_of(path: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in files}
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", PACK_FORMATS)
 def test_a_pack_serves_the_very_pixels_and_labels(
-    tmp_path: Path, config: dict[str, Any], wish: Wish, name: Format
+    tmp_path: Path, config: dict[str, Any], wish: PackOptions, name: PackFormat
 ) -> None:
     config["streams"]["train"]["weights"] = "x"
     packed = pack(config, replace(wish, format=name))
@@ -93,7 +93,7 @@ def test_a_pack_serves_the_very_pixels_and_labels(
 
 
 def test_a_shuffled_pack_has_every_sample_once_in_another_order(
-    tmp_path: Path, config: dict[str, Any], wish: Wish
+    tmp_path: Path, config: dict[str, Any], wish: PackOptions
 ) -> None:
     again = served_again(pack(config, replace(wish, shuffle=True)), tmp_path / "again")
     angles = [float(row[2]) for row in ROWS]
@@ -105,11 +105,11 @@ def test_a_shuffled_pack_has_every_sample_once_in_another_order(
 
 STAGES: dict[str, tuple[Any, str]] = {
     "listing": (listed, "list_samples"),
-    "writing": (account.Account, "take"),
-    "syncing": (account.Account, "save"),
+    "writing": (account.JournaledPack, "take"),
+    "syncing": (account.JournaledPack, "save"),
     "writing the journal": (journal, "write"),
-    "reading back": (run._Run, "_verify"),
-    "putting in place": (Work, "publish"),
+    "reading back": (run._PackRun, "_verify"),
+    "putting in place": (PackWorkdir, "publish"),
 }
 
 
@@ -137,34 +137,36 @@ def end_at(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, time: int, er
     monkeypatch.setattr(place, name, fail)
 
 
-def killed_at(stage: str, config: dict[str, Any], wish: Wish) -> None:
+def killed_at(stage: str, config: dict[str, Any], wish: PackOptions) -> None:
     """A run that ends there, at its second batch where it has several, and saves nothing more."""
     time = 1 if stage in {"writing", "syncing", "writing the journal"} else 0
     with pytest.MonkeyPatch.context() as cut:
         end_at(cut, *STAGES[stage], time, Killed())
-        cut.setattr(account.Account, "kept_when_cut_short", nullcontext)
+        cut.setattr(account.JournaledPack, "save_when_interrupted", nullcontext)
         with pytest.raises(Killed):
             pack(config, wish)
 
 
-def batches_of(config: dict[str, Any], wish: Wish) -> list[int]:
+def batches_of(config: dict[str, Any], wish: PackOptions) -> list[int]:
     """Packs; which batches were written."""
     taken: list[int] = []
-    take = account.Account.take
+    take = account.JournaledPack.write_batch
 
-    def watch(self: account.Account, batch: Decoded) -> None:
+    def watch(self: account.JournaledPack, batch: DecodedBatch) -> None:
         taken.append(batch.index)
         take(self, batch)
 
     with pytest.MonkeyPatch.context() as watched:
-        watched.setattr(account.Account, "take", watch)
+        watched.setattr(account.JournaledPack, "write_batch", watch)
         pack(config, wish)
     return taken
 
 
-@pytest.mark.parametrize(("name", "stage"), [*(("npy", stage) for stage in STAGES), *product(FORMATS[1:], IN_FORMAT)])
+@pytest.mark.parametrize(
+    ("name", "stage"), [*(("npy", stage) for stage in STAGES), *product(PACK_FORMATS[1:], IN_FORMAT)]
+)
 def test_a_killed_run_leaves_nothing_to_read_and_the_next_one_goes_on(
-    tmp_path: Path, config: dict[str, Any], wish: Wish, name: Format, stage: str
+    tmp_path: Path, config: dict[str, Any], wish: PackOptions, name: PackFormat, stage: str
 ) -> None:
     wish = replace(wish, format=name)
     killed_at(stage, config, wish)
@@ -188,9 +190,9 @@ def samples_of(folder: Path) -> list[tuple[bytes, bytes]]:
         return list(transaction.cursor())
 
 
-@pytest.mark.parametrize(("name", "code"), [*product(FORMATS, [errno.ENOSPC]), ("npy", errno.EDQUOT)])
+@pytest.mark.parametrize(("name", "code"), [*product(PACK_FORMATS, [errno.ENOSPC]), ("npy", errno.EDQUOT)])
 def test_a_full_disk_is_named_and_the_next_run_goes_on(
-    config: dict[str, Any], wish: Wish, name: Format, code: int
+    config: dict[str, Any], wish: PackOptions, name: PackFormat, code: int
 ) -> None:
     wish = replace(wish, format=name)
     with pytest.MonkeyPatch.context() as full:
@@ -202,16 +204,16 @@ def test_a_full_disk_is_named_and_the_next_run_goes_on(
 
 
 def test_a_pack_for_which_there_is_no_room_is_not_begun(
-    config: dict[str, Any], wish: Wish, monkeypatch: pytest.MonkeyPatch
+    config: dict[str, Any], wish: PackOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(NpyWriter, "expected_bytes", lambda _: 1 << 53)
+    monkeypatch.setattr(NpyWriter, "estimate_bytes", lambda _: 1 << 53)
     with pytest.raises(PackError, match="takes about 8192 TiB"):
         pack(config, wish)
     assert list(wish.destination.parent.glob("*out*")) == []
 
 
 def test_bad_samples_are_left_out_and_named_also_by_the_run_that_goes_on(
-    tmp_path: Path, config: dict[str, Any], wish: Wish
+    tmp_path: Path, config: dict[str, Any], wish: PackOptions
 ) -> None:
     for name in ("b.png", "e.png"):
         (tmp_path / "data" / name).write_bytes(b"no picture")
@@ -222,7 +224,7 @@ def test_bad_samples_are_left_out_and_named_also_by_the_run_that_goes_on(
     assert served_again(packed, tmp_path / "again")["angle"] == [0.5, 3, 0]
 
 
-def test_random_crops_are_kept_as_files_alone(config: dict[str, Any], wish: Wish) -> None:
+def test_random_crops_are_kept_as_files_alone(config: dict[str, Any], wish: PackOptions) -> None:
     config["streams"]["train"]["image"] |= {"resize": "random_crop"}
     with pytest.raises(ConfigError, match=r"streams\.train\.image\.resize: .* use --format tar"):
         pack(config, wish)
@@ -230,7 +232,7 @@ def test_random_crops_are_kept_as_files_alone(config: dict[str, Any], wish: Wish
     assert packed.serving["image"]["resize"] == "random_crop"  # type: ignore[index]  # a mapping of keys
 
 
-def test_all_samples_bad_is_an_error(tmp_path: Path, config: dict[str, Any], wish: Wish) -> None:
+def test_all_samples_bad_is_an_error(tmp_path: Path, config: dict[str, Any], wish: PackOptions) -> None:
     for name, *_ in ROWS:
         (tmp_path / "data" / name).write_bytes(b"no picture")
     with pytest.raises(PackError, match="all samples are bad"):
@@ -238,7 +240,7 @@ def test_all_samples_bad_is_an_error(tmp_path: Path, config: dict[str, Any], wis
     assert not wish.destination.exists()
 
 
-def test_other_data_or_settings_are_no_way_to_go_on(tmp_path: Path, config: dict[str, Any], wish: Wish) -> None:
+def test_other_data_or_settings_are_no_way_to_go_on(tmp_path: Path, config: dict[str, Any], wish: PackOptions) -> None:
     killed_at("reading back", config, wish)
     with pytest.raises(
         PackError, match=r"a pack was begun of other data, .*\(5 of 5 samples are in it\): add --restart"
@@ -250,7 +252,7 @@ def test_other_data_or_settings_are_no_way_to_go_on(tmp_path: Path, config: dict
     assert pack(config, replace(wish, restart=True)).samples == 5
 
 
-def test_what_is_read_back_otherwise_is_not_put_in_place(config: dict[str, Any], wish: Wish) -> None:
+def test_what_is_read_back_otherwise_is_not_put_in_place(config: dict[str, Any], wish: PackOptions) -> None:
     killed_at("reading back", config, wish)
     (images,) = wish.destination.parent.rglob("*.npy")
     with images.open("r+b") as file:
@@ -262,16 +264,16 @@ def test_what_is_read_back_otherwise_is_not_put_in_place(config: dict[str, Any],
     assert pack(config, replace(wish, restart=True)).samples == 5
 
 
-def test_a_beginning_without_its_journal_is_no_beginning(config: dict[str, Any], wish: Wish) -> None:
+def test_a_beginning_without_its_journal_is_no_beginning(config: dict[str, Any], wish: PackOptions) -> None:
     killed_at("reading back", config, wish)
     next(wish.destination.parent.rglob("journal.json")).unlink()
     assert batches_of(config, wish) == [0, 1, 2]
 
 
-def test_a_run_that_is_stopped_saves_the_batch_that_it_was_at(config: dict[str, Any], wish: Wish) -> None:
+def test_a_run_that_is_stopped_saves_the_batch_that_it_was_at(config: dict[str, Any], wish: PackOptions) -> None:
     with pytest.MonkeyPatch.context() as cut:
         cut.setattr(account, "PACK_SYNC_BYTES", 1 << 40)
-        end_at(cut, account.Account, "take", 2, KeyboardInterrupt())
+        end_at(cut, account.JournaledPack, "write_batch", 2, KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):
             pack(config, wish)
     assert batches_of(config, wish) == [2]

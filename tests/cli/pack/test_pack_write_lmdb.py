@@ -73,10 +73,10 @@ def test_every_sample_has_its_image_and_its_labels(tmp_path: Path) -> None:
 def test_what_was_written_behind_the_journals_last_word_is_written_again(tmp_path: Path) -> None:
     with stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream:
         first = LmdbWriter(subject_of(stream, tmp_path))
-        first.resume(0, {})
+        first.resume_after(0, {})
         images = pixels_of(stream)
-        first.append(np.arange(5), 255 - images)
-        first.sync()
+        first.append_rows(np.arange(5), 255 - images)
+        first.sync_to_disk()
         first.close()
         second = LmdbWriter(subject_of(stream, tmp_path))
         sums = write_all(second, stream)
@@ -86,15 +86,15 @@ def test_what_was_written_behind_the_journals_last_word_is_written_again(tmp_pat
 
 
 def test_a_map_that_is_too_small_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing_lmdb, "_ROOM_BYTES", 65_536)
-    monkeypatch.setattr(packing_lmdb, "_ROOM", 0.0)
+    monkeypatch.setattr(packing_lmdb, "_SPARE_BYTES", 65_536)
+    monkeypatch.setattr(packing_lmdb, "_MAP_SIZE_FACTOR", 0.0)
     with stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream:
         writer = LmdbWriter(subject_of(stream, tmp_path))
-        writer.resume(0, {})
+        writer.resume_after(0, {})
         images = np.random.default_rng(0).integers(0, 256, (400, *stream.spec.image_shape), dtype=np.uint8)
-        sums = writer.append(np.zeros(400, np.int64), images)
-        writer.sync()
-        writer.finish(NOBODY)
+        sums = writer.append_rows(np.zeros(400, np.int64), images)
+        writer.sync_to_disk()
+        writer.finish_pack(NOBODY)
         assert read_back(writer).tolist() == sums.tolist()
         writer.close()
 
@@ -105,11 +105,11 @@ def test_a_full_disk_is_the_systems_own_error(tmp_path: Path, monkeypatch: pytes
 
     with stream_of(write_table(tmp_path / "data"), tmp_path / "list") as stream:
         writer = LmdbWriter(subject_of(stream, tmp_path))
-        writer.resume(0, {})
-        writer.append(np.arange(5), pixels_of(stream))
+        writer.resume_after(0, {})
+        writer.append_rows(np.arange(5), pixels_of(stream))
         monkeypatch.setattr(os, "posix_fallocate", refuse)
         with pytest.raises(OSError, match="No space left"):
-            writer.sync()
+            writer.sync_to_disk()
         writer.close()
 
 

@@ -78,5 +78,5 @@ def test_finishing_twice_changes_nothing(tmp_path: Path) -> None:
         writer = NpyWriter(subject_of(stream, tmp_path), 2 * ROW)
         write_all(writer, stream)
         before = {path.name: path.read_bytes() for path in (tmp_path / "pack").iterdir()}
-        writer.finish(np.empty(0, np.int64))
+        writer.finish_pack(np.empty(0, np.int64))
         assert {path.name: path.read_bytes() for path in (tmp_path / "pack").iterdir()} == before

@@ -9,7 +9,7 @@ import pytest
 from packing import stream_of, subject_of, write_table
 
 from streamd.cli.pack import writer
-from streamd.cli.pack.writer import read_otherwise
+from streamd.cli.pack.writer import build_mismatch_error
 
 
 @pytest.mark.parametrize("together", [1, 2, 64])
@@ -19,11 +19,11 @@ def test_rows_are_the_samples_in_the_order_of_the_pack_less_the_bad_ones(
 ) -> None:
     monkeypatch.setattr(writer, "_BLOCK_BATCHES", together)
     with stream_of(write_table(tmp_path / "data"), tmp_path / "list", shuffled=True) as stream:
-        kept = np.concatenate(list(subject_of(stream, tmp_path).kept(np.array(bad, dtype=np.int64))))
+        kept = np.concatenate(list(subject_of(stream, tmp_path).iterate_kept_ids(np.array(bad, dtype=np.int64))))
         planned = [int(each) for index in range(3) for each in stream.plan_batch_ids(0, index)]
     assert kept.tolist() == [each for each in planned if each not in bad]
 
 
 def test_what_is_read_otherwise_says_where_and_what_to_do() -> None:
-    assert str(read_otherwise(Path("/packs/\x1b"))).startswith("/packs/\\x1b is read from the disk otherwise")
-    assert "--restart" in str(read_otherwise(Path("x")))
+    assert str(build_mismatch_error(Path("/packs/\x1b"))).startswith("/packs/\\x1b is read from the disk otherwise")
+    assert "--restart" in str(build_mismatch_error(Path("x")))

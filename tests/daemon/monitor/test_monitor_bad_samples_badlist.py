@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from streamd.daemon.monitor.bad_samples import BadList, BadSampleView, bad_list
+from streamd.daemon.monitor.bad_samples import BadSamplePage, BadSampleView, build_bad_sample_page
 
 REASONS = dict.fromkeys(range(100, 150), "a damaged JPEG: cut off")
 
 
-def some(before: int | None, reasons: dict[int, str] = REASONS) -> BadList:
-    return bad_list(reasons, lambda sample_id: f"{sample_id}.jpg", before)
+def some(before: int | None, reasons: dict[int, str] = REASONS) -> BadSamplePage:
+    return build_bad_sample_page(reasons, lambda sample_id: f"{sample_id}.jpg", before)
 
 
 def test_the_newest_come_first_with_file_reason_and_kind() -> None:
@@ -38,7 +38,7 @@ def test_those_that_come_meanwhile_shift_nothing() -> None:
 
 @pytest.mark.parametrize("before", [0, None])
 def test_where_there_are_none_there_is_nothing(before: int | None) -> None:
-    assert some(before, {}) == BadList(0, [], None)
+    assert some(before, {}) == BadSamplePage(0, [], None)
 
 
 def test_a_place_that_never_was_is_the_end() -> None:

@@ -23,8 +23,8 @@ from streamd.client.batch import Batch
 from streamd.core.bad_samples import BadRow
 from streamd.core.counters import ProcessStats
 from streamd.daemon.monitor import batch_images as under_test
-from streamd.daemon.monitor.batch_images import Pictures, Shown, Verdict, data_address, shown
-from streamd.daemon.monitor.batch_preview import Glimpse, Leaving
+from streamd.daemon.monitor.batch_images import BadRowView, BatchDrawer, BatchView, build_batch_view, encode_data_url
+from streamd.daemon.monitor.batch_preview import BatchPreview, Preview
 from streamd.daemon.streams.served_stream import ServedStream
 
 
@@ -36,13 +36,13 @@ def stream(tmp_path: Path) -> Iterator[ServedStream]:
 
 
 @pytest.fixture
-def glimpse(stream: ServedStream) -> Glimpse:
+def glimpse(stream: ServedStream) -> Preview:
     """Its first three rows: a dog in the place of a broken cat, a cat, and none."""
     images = np.stack([np.full((32, 32, 3), shade, np.uint8) for shade in (10, 100, 0)])
     labels = {"label": np.array([1, 0, 0])}
     weights, ids = np.array([1, 1, 0], np.float32), np.array([12, 3, -1])
     bad = (BadRow(0, 5, "cat/0005.jpg", "a damaged JPEG", "substituted"),)
-    return Glimpse(stream, Batch(images, labels, weights, ids, bad, 4, 2, str, stream.spec), 5, 4)
+    return Preview(stream, Batch(images, labels, weights, ids, bad, 4, 2, str, stream.spec), 5, 4)
 
 
 def opened(address: str) -> Image.Image:
@@ -51,16 +51,16 @@ def opened(address: str) -> Image.Image:
     return Image.open(BytesIO(base64.b64decode(data)))
 
 
-def test_each_row_has_its_picture_its_labels_and_its_file(glimpse: Glimpse) -> None:
-    told = shown(glimpse)
+def test_each_row_has_its_picture_its_labels_and_its_file(glimpse: Preview) -> None:
+    told = build_batch_view(glimpse)
     assert (told.stream, told.epoch, told.index, told.rows) == ("train", 4, 2, 5)
     assert [(each.labels, each.file, each.mark) for each in told.samples] == [
         (("dog",), "dog/0003.jpg", "substituted"),
         (("cat",), "cat/0003.jpg", ""),
         ((), "", "no sample"),
     ]
-    assert told.samples[0].bad == Verdict("cat/0005.jpg", "a damaged JPEG")
-    for sample, image in zip(told.samples, glimpse.first.images, strict=True):
+    assert told.samples[0].bad == BadRowView("cat/0005.jpg", "a damaged JPEG")
+    for sample, image in zip(told.samples, glimpse.first_rows.images, strict=True):
         assert np.array_equal(np.asarray(opened(sample.picture)), image)
 
 
@@ -77,7 +77,7 @@ def test_each_row_has_its_picture_its_labels_and_its_file(glimpse: Glimpse) -> N
 def test_small_pictures_are_exact_and_large_ones_reduced(
     shape: tuple[int, int, int], kind: str, size: tuple[int, int]
 ) -> None:
-    picture = opened(data_address(np.full(shape, 77, np.uint8)))
+    picture = opened(encode_data_url(np.full(shape, 77, np.uint8)))
     assert (picture.format, picture.size, picture.mode) == (kind, size, "RGB" if shape[2] == 3 else "L")
     assert np.allclose(np.asarray(picture), 77, atol=2)
 
@@ -85,61 +85,63 @@ def test_small_pictures_are_exact_and_large_ones_reduced(
 class Passing:
     """A stream of which the same batch leaves whenever somebody waits for it, or none ever does."""
 
-    def __init__(self, glimpse: Glimpse | None) -> None:
+    def __init__(self, glimpse: Preview | None) -> None:
         self._glimpse = glimpse
 
-    async def next(self, stream: str) -> Glimpse:
+    async def wait_for_preview(self, stream: str) -> Preview:
         assert stream == "train"
         if self._glimpse is None:
             await asyncio.get_running_loop().create_future()
-        return cast("Glimpse", self._glimpse)
+        return cast("Preview", self._glimpse)
 
 
-def pictures(glimpse: Glimpse | None) -> Pictures:
-    return Pictures(cast("Leaving", Passing(glimpse)), ProcessStats())
+def pictures(glimpse: Preview | None) -> BatchDrawer:
+    return BatchDrawer(cast("BatchPreview", Passing(glimpse)), ProcessStats())
 
 
-def test_a_batch_that_several_look_at_is_drawn_once(glimpse: Glimpse, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[Glimpse] = []
+def test_a_batch_that_several_look_at_is_drawn_once(glimpse: Preview, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Preview] = []
 
-    def draw(each: Glimpse) -> Shown:
+    def draw(each: Preview) -> BatchView:
         drawn.append(each)
-        return shown(each)
+        return build_batch_view(each)
 
     async def look() -> tuple[bytes | None, bytes | None]:
         one = pictures(glimpse)
-        return await asyncio.gather(one.next("train"), one.next("train"))
+        return await asyncio.gather(one.draw_next_batch("train"), one.draw_next_batch("train"))
 
-    monkeypatch.setattr(under_test, "shown", draw)
+    monkeypatch.setattr(under_test, "build_batch_view", draw)
     first, second = asyncio.run(look())
     assert first == second
     assert json.loads(first or b"")["heading"] == "train 4:2 · 4 samples · 32x32 RGB"
     assert drawn == [glimpse]
 
 
-def test_who_comes_a_moment_later_sees_what_the_last_one_saw(glimpse: Glimpse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_comes_a_moment_later_sees_what_the_last_one_saw(glimpse: Preview, monkeypatch: pytest.MonkeyPatch) -> None:
     async def look() -> list[bytes | None]:
         one = pictures(glimpse)
-        seen = [await one.next("train")]
-        one._leaving = cast("Leaving", Passing(replace(glimpse, first=replace(glimpse.first, index=3))))
-        seen.append(await one.next("train"))
+        seen = [await one.draw_next_batch("train")]
+        one._batch_preview = cast(
+            "BatchPreview", Passing(replace(glimpse, first_rows=replace(glimpse.first_rows, index=3)))
+        )
+        seen.append(await one.draw_next_batch("train"))
         monkeypatch.setattr(under_test, "_FRESH_S", 0.0)
-        return [*seen, await one.next("train")]
+        return [*seen, await one.draw_next_batch("train")]
 
     assert [json.loads(each or b"")["index"] for each in asyncio.run(look())] == [2, 2, 3]
 
 
 def test_where_no_batch_leaves_the_wait_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(under_test, "SHOWN_S", 0.0)
-    assert asyncio.run(pictures(None).next("train")) is None
+    assert asyncio.run(pictures(None).draw_next_batch("train")) is None
 
 
 def test_a_batch_that_cannot_be_drawn_ends_nothing_though_nobody_is_left_to_hear_of_it(
-    glimpse: Glimpse, monkeypatch: pytest.MonkeyPatch
+    glimpse: Preview, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     began, ends = threading.Event(), threading.Event()
 
-    def fail(each: Glimpse) -> Shown:
+    def fail(each: Preview) -> BatchView:
         del each
         began.set()
         ends.wait()
@@ -150,9 +152,9 @@ def test_a_batch_that_cannot_be_drawn_ends_nothing_though_nobody_is_left_to_hear
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: told.append(context))
         one = pictures(glimpse)
-        asked = asyncio.ensure_future(one.next("train"))
+        asked = asyncio.ensure_future(one.draw_next_batch("train"))
         await asyncio.to_thread(began.wait)
-        page = one._drawings["train"].page
+        page = one._drawings["train"].encoded_view
         asked.cancel()
         await asyncio.wait({asked})
         drawn = asyncio.Event()
@@ -163,14 +165,14 @@ def test_a_batch_that_cannot_be_drawn_ends_nothing_though_nobody_is_left_to_hear
         gc.collect()
         return told
 
-    monkeypatch.setattr(under_test, "shown", fail)
+    monkeypatch.setattr(under_test, "build_batch_view", fail)
     assert asyncio.run(look()) == []
 
 
-def test_what_has_been_drawn_is_not_kept_besides(glimpse: Glimpse) -> None:
-    async def look() -> Glimpse | None:
+def test_what_has_been_drawn_is_not_kept_besides(glimpse: Preview) -> None:
+    async def look() -> Preview | None:
         one = pictures(glimpse)
-        await one.next("train")
-        return one._drawings["train"].glimpse
+        await one.draw_next_batch("train")
+        return one._drawings["train"].preview
 
     assert asyncio.run(look()) is None

@@ -17,7 +17,7 @@ from served_folders import serve
 from streamd.core.bad_samples import BadRow
 from streamd.core.sampler import PAD_ID
 from streamd.core.slot_layout import compute_layout
-from streamd.daemon.monitor.batch_preview import Glimpse, Leaving, shown_rows
+from streamd.daemon.monitor.batch_preview import BatchPreview, Preview, compute_preview_rows
 from streamd.daemon.streams.served_stream import ServedStream
 from streamd.ipc.messages import BatchReady
 from streamd.ipc.slots import SlotStore
@@ -51,25 +51,25 @@ def slots(stream: ServedStream) -> Iterator[SlotStore]:
     store.close()
 
 
-def run(slots: SlotStore, play: Callable[[Leaving], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(play(Leaving(slots)))
+def run(slots: SlotStore, play: Callable[[BatchPreview], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(play(BatchPreview(slots)))
 
 
-async def ask(leaving: Leaving, stream: str = "train") -> asyncio.Task[Glimpse]:
+async def ask(leaving: BatchPreview, stream: str = "train") -> asyncio.Task[Preview]:
     """Somebody who waits for a batch by now."""
-    asked = asyncio.ensure_future(leaving.next(stream))
+    asked = asyncio.ensure_future(leaving.wait_for_preview(stream))
     await asyncio.sleep(0)
     return asked
 
 
 def test_who_waits_sees_the_next_batch_with_its_first_pictures(stream: ServedStream, slots: SlotStore) -> None:
-    async def play(leaving: Leaving) -> None:
+    async def play(leaving: BatchPreview) -> None:
         asked = await ask(leaving)
-        leaving.goes(stream, READY)
+        leaving.on_batch_sent(stream, READY)
         glimpse = await asked
-        batch = glimpse.first
+        batch = glimpse.first_rows
         assert (batch.epoch, batch.index, batch.bad) == (2, 3, (BAD,))
-        assert (glimpse.rows, glimpse.samples) == (ROWS, ROWS - 1)
+        assert (glimpse.row_count, glimpse.sample_count) == (ROWS, ROWS - 1)
         assert batch.images[:, 0, 0, 0].tolist() == list(range(1, SHOWN_ROWS + 1))
         assert batch.sample_ids.tolist() == list(range(100, 100 + SHOWN_ROWS))
         assert batch.weights.tolist() == list(range(SHOWN_ROWS))
@@ -83,39 +83,39 @@ def test_who_waits_sees_the_next_batch_with_its_first_pictures(stream: ServedStr
 )
 def test_of_large_images_fewer_are_copied(stream: ServedStream, rows: int, side: int, shown: int) -> None:
     image = replace(stream.spec.image, height=side, width=side)
-    assert shown_rows(replace(stream.spec, image=image), rows) == shown
+    assert compute_preview_rows(replace(stream.spec, image=image), rows) == shown
 
 
 def test_a_batch_that_cannot_be_copied_is_the_trouble_of_those_who_look(stream: ServedStream) -> None:
-    async def play(leaving: Leaving) -> None:
+    async def play(leaving: BatchPreview) -> None:
         asked = await ask(leaving)
-        leaving.goes(stream, READY)
+        leaving.on_batch_sent(stream, READY)
         await asyncio.wait({asked})
         assert asked.cancelled()
-        assert not leaving.is_awaited
+        assert not leaving.has_waiters
 
     run(SlotStore(), play)
 
 
 def test_all_who_wait_see_the_same_and_then_nobody_waits(stream: ServedStream, slots: SlotStore) -> None:
-    async def play(leaving: Leaving) -> None:
+    async def play(leaving: BatchPreview) -> None:
         asked = [await ask(leaving), await ask(leaving)]
-        awaited = [leaving.is_awaited]
-        leaving.goes(stream, READY)
+        awaited = [leaving.has_waiters]
+        leaving.on_batch_sent(stream, READY)
         first, second = await asyncio.gather(*asked)
-        assert [*awaited, leaving.is_awaited] == [True, False]
+        assert [*awaited, leaving.has_waiters] == [True, False]
         assert first is second
 
     run(slots, play)
 
 
 def test_at_the_end_nobody_waits(slots: SlotStore) -> None:
-    async def play(leaving: Leaving) -> None:
+    async def play(leaving: BatchPreview) -> None:
         asked = [await ask(leaving), await ask(leaving, "other")]
-        leaving.close()
+        leaving.cancel_waiters()
         await asyncio.wait(asked)
         assert [each.cancelled() for each in asked] == [True, True]
-        assert not leaving.is_awaited
+        assert not leaving.has_waiters
 
     run(slots, play)
 
@@ -126,16 +126,16 @@ def test_while_nobody_waits_for_a_stream_nothing_of_it_is_read(
     read: list[object] = []
     monkeypatch.setattr(slots, "copy_slot_bytes", lambda *arguments: read.append(arguments))
 
-    async def play(leaving: Leaving) -> None:
-        leaving.goes(stream, READY)
+    async def play(leaving: BatchPreview) -> None:
+        leaving.on_batch_sent(stream, READY)
         asked = await ask(leaving, "other")
-        leaving.goes(stream, READY)
+        leaving.on_batch_sent(stream, READY)
         asked.cancel()
         await asyncio.wait({asked})
-        assert not leaving.is_awaited
+        assert not leaving.has_waiters
         asked = await ask(leaving)
         asked.cancel()
-        leaving.goes(stream, READY)  # in the same turn: the wait is over, and has not been told yet
+        leaving.on_batch_sent(stream, READY)  # in the same turn: the wait is over, and has not been told yet
         await asyncio.wait({asked})
 
     run(slots, play)

@@ -51,7 +51,7 @@ def test_the_page_may_do_nothing_but_ask_here() -> None:
 
 
 def test_all_that_the_page_names_is_there_and_small() -> None:
-    files = Dashboard("token")._files
+    files = Dashboard("token")._page_files
     for name, text in files.items():
         said = answer(None, f"/page/{name}")
         assert (said.status, said.body) == (200, text.decode())
@@ -103,7 +103,7 @@ def test_a_thumbnail_is_of_bad_samples_only_and_may_be_none(books: Books, monkey
         for _ in ids:
             yield b""
 
-    monkeypatch.setattr(drawing, "_pictures", nothing)
+    monkeypatch.setattr(drawing, "_receive_thumbnails", nothing)
     assert with_token(books, "/thumbnails/train/3").status == 204
     assert with_token(books, "/thumbnails/train/4").status == 404
     assert with_token(books, f"/thumbnails/train/{'9' * 18}").status == 404

@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from streamd.daemon.monitor.http_access import new_token, opens
+from streamd.daemon.monitor.http_access import create_token, is_authorized
 
 
 def test_only_the_token_opens() -> None:
-    assert opens("Bearer secret", "secret")
+    assert is_authorized("Bearer secret", "secret")
 
 
 @pytest.mark.parametrize(
@@ -18,10 +18,10 @@ def test_only_the_token_opens() -> None:
     [None, "", "secret", "Bearer", "Bearer ", "Bearer secre", "Bearer secret ", "bearer secret", "Bearer sécret"],
 )
 def test_nothing_else_does(header: str | None) -> None:
-    assert not opens(header, "secret")
+    assert not is_authorized(header, "secret")
 
 
 def test_each_token_is_another_fit_for_an_address() -> None:
-    tokens = {new_token() for _ in range(9)}
+    tokens = {create_token() for _ in range(9)}
     assert len(tokens) == 9
     assert all(re.fullmatch(r"[\w-]{32}", token, re.ASCII) for token in tokens)

@@ -20,7 +20,7 @@ from made_monitor import answer, answers, ask, monitor, say
 
 from streamd.core.status import MANY_DEATHS, DaemonStatus
 from streamd.daemon.daemon import Daemon
-from streamd.daemon.monitor.http_server import Monitor, _contain
+from streamd.daemon.monitor.http_server import Monitor, _handle_loop_error
 from streamd.errors import ConfigError, MissingExtraError
 from streamd.limits import MAX_MONITOR_CONNECTIONS, MAX_SESSIONS
 
@@ -157,8 +157,8 @@ def test_a_star_is_every_address_which_is_told(caplog: pytest.LogCaptureFixture)
     async def run() -> list[str]:
         monitor = Monitor("*:0")
         await monitor.open()
-        assert monitor._listener is not None
-        hosts = [each.getsockname()[0] for each in monitor._listener.sockets]
+        assert monitor._listening_server is not None
+        hosts = [each.getsockname()[0] for each in monitor._listening_server.sockets]
         await monitor.close()
         return hosts
 
@@ -176,14 +176,14 @@ def test_an_address_of_this_machine_alone_is_no_news(caplog: pytest.LogCaptureFi
 def test_an_address_of_the_sixth_version_is_told_in_brackets() -> None:
     monitor = Monitor("[::1]:9191")
     listening = SimpleNamespace(getsockname=lambda: ("::1", 9191, 0, 0))
-    monitor._listener = cast("asyncio.Server", SimpleNamespace(sockets=[listening]))
+    monitor._listening_server = cast("asyncio.Server", SimpleNamespace(sockets=[listening]))
     assert (monitor._host, monitor.url) == ("::1", "http://[::1]:9191")
 
 
 @pytest.mark.parametrize(("bound", "name"), [("0.0.0.0", socket.gethostname()), ("::", "localhost")])  # noqa: S104 - every address
 def test_where_it_listens_at_every_address_it_tells_a_name(bound: str, name: str) -> None:
     monitor = Monitor("*:9191")
-    monitor._listener = cast(
+    monitor._listening_server = cast(
         "asyncio.Server", SimpleNamespace(sockets=[SimpleNamespace(getsockname=lambda: (bound, 9191))])
     )
     assert monitor.url == f"http://{name}:9191"
@@ -203,11 +203,11 @@ def test_a_failing_connection_is_not_the_daemons_end_and_any_other_failure_is(ca
     heard: list[object] = []
     loop = asyncio.new_event_loop()
     protocol = web.RequestHandler.__new__(web.RequestHandler)
-    _contain(
+    _handle_loop_error(
         loop, {"message": "data_received() failed", "protocol": protocol}, lambda _, context: heard.append(context)
     )
-    _contain(loop, {"message": "accept() failed", "socket": None}, lambda _, context: heard.append(context))
+    _handle_loop_error(loop, {"message": "accept() failed", "socket": None}, lambda _, context: heard.append(context))
     assert (heard, [record.levelno for record in caplog.records]) == ([], [logging.WARNING] * 2)
-    _contain(loop, {"message": "a callback failed"}, lambda _, context: heard.append(context))
+    _handle_loop_error(loop, {"message": "a callback failed"}, lambda _, context: heard.append(context))
     loop.close()
     assert heard == [{"message": "a callback failed"}]

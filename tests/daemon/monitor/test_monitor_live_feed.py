@@ -16,9 +16,9 @@ from served_folders import serve
 from streamd.core.counters import ProcessStats
 from streamd.core.status import StreamStatus
 from streamd.daemon.monitor import live_feed as under_test
-from streamd.daemon.monitor.live_feed import Live, makes
-from streamd.daemon.monitor.page_data import Make
-from streamd.daemon.monitor.snapshot import Sight
+from streamd.daemon.monitor.live_feed import LiveFeed, describe_streams
+from streamd.daemon.monitor.page_data import StreamFacts
+from streamd.daemon.monitor.snapshot import SnapshotBuilder
 from streamd.daemon.streams.served_stream import ServedStream
 
 
@@ -43,14 +43,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def watching(books: Books) -> Live:
-    live = Live("token")
-    live.watch(books, Sight(books, ProcessStats()))
+def watching(books: Books) -> LiveFeed:
+    live = LiveFeed("token")
+    live.watch_daemon(books, SnapshotBuilder(books, ProcessStats()))
     return live
 
 
-def told(live: Live, *, whole: bool = True) -> dict[str, Any]:
-    event = live.event(whole=whole).decode()
+def told(live: LiveFeed, *, whole: bool = True) -> dict[str, Any]:
+    event = live.build_event(is_full=whole).decode()
     assert event.startswith("data: ")
     assert event.endswith("\n\n")
     assert event.count("\n") == 2
@@ -58,7 +58,7 @@ def told(live: Live, *, whole: bool = True) -> dict[str, Any]:
 
 
 def test_a_daemon_that_starts_says_so() -> None:
-    assert list(told(Live("token"))) == ["starting"]
+    assert list(told(LiveFeed("token"))) == ["starting"]
 
 
 def test_those_who_look_at_once_are_told_the_same(stream: ServedStream, clock: Clock) -> None:
@@ -84,12 +84,12 @@ def test_a_look_of_long_ago_says_nothing_of_now(stream: ServedStream, clock: Clo
 
 def test_the_size_of_images_is_said_height_first_as_in_the_configuration(tmp_path: Path) -> None:
     wide = serve(write_images(tmp_path / "data", {"cat": 1}), tmp_path / "state", image={"size": [24, 32], "mode": "L"})
-    assert makes({"train": wide})["train"].image == "24x32 L"
+    assert describe_streams({"train": wide})["train"].image == "24x32 L"
     wide.manifest.close()
 
 
 def test_a_stream_says_what_it_is_made_of(stream: ServedStream) -> None:
-    assert makes({"train": stream}) == {"train": Make("files", "32x32 RGB", cached=False)}
+    assert describe_streams({"train": stream}) == {"train": StreamFacts("files", "32x32 RGB", cached=False)}
 
 
 REASON: Final = "cat/0001.jpg is bad"

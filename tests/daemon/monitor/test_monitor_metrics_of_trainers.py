@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from made_figures import SESSION, figures, values
 
-from streamd.daemon.monitor.metrics import of_trainers
+from streamd.daemon.monitor.metrics import build_trainer_metrics
 
 NEW = replace(SESSION, session=8, epoch=0, step=0, last_epoch=None)
 
 
 def test_a_trainer_is_known_by_its_stream_and_number() -> None:
-    told = values(of_trainers(figures(SESSION)))
+    told = values(build_trainer_metrics(figures(SESSION)))
     assert told.pop("trainer_info{rank=1,stream=train,trainer=7,world=2}") == 1
     expected = {
         "epoch": 3, "step": 40, "steps": 62, "samples_per_second": 80, "credit": 16, "leases": 5,
@@ -22,10 +22,10 @@ def test_a_trainer_is_known_by_its_stream_and_number() -> None:
 
 
 def test_one_in_its_first_epoch_has_no_time_of_one_and_is_behind() -> None:
-    told = values(of_trainers(figures(SESSION, NEW)))
+    told = values(build_trainer_metrics(figures(SESSION, NEW)))
     assert "trainer_epoch_seconds{stream=train,trainer=8}" not in told
     assert told["trainer_lag_steps{stream=train,trainer=8}"] == 3 * 62 + 40
 
 
 def test_nobody_there_is_no_line() -> None:
-    assert values(of_trainers(figures())) == {}
+    assert values(build_trainer_metrics(figures())) == {}

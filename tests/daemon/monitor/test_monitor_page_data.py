@@ -10,17 +10,17 @@ from made_figures import SESSION, STATUS, STREAM, TIMING, figures
 
 from streamd.core.activity import BOTTLENECK_WORDS, compute_activity
 from streamd.core.status import SessionState
-from streamd.daemon.monitor.page_data import Make, View, view
-from streamd.daemon.monitor.snapshot import Figures
+from streamd.daemon.monitor.page_data import DashboardView, StreamFacts, build_dashboard_view
+from streamd.daemon.monitor.snapshot import MonitorSnapshot
 
-MAKES = {"train": Make("files", "128x96 RGB", cached=False)}
-
-
-def seen(now: Figures, before: Figures | None = None) -> View:
-    return view(compute_activity(before, now), now, MAKES, "gpu1")
+MAKES = {"train": StreamFacts("files", "128x96 RGB", cached=False)}
 
 
-def later(then: Figures, seconds: float) -> Figures:
+def seen(now: MonitorSnapshot, before: MonitorSnapshot | None = None) -> DashboardView:
+    return build_dashboard_view(compute_activity(before, now), now, MAKES, "gpu1")
+
+
+def later(then: MonitorSnapshot, seconds: float) -> MonitorSnapshot:
     return replace(then, status=replace(then.status, uptime_s=then.status.uptime_s + seconds))
 
 
@@ -39,7 +39,9 @@ def test_after_a_first_look_nobody_knows_where_batches_wait() -> None:
 
 
 def test_a_stream_has_what_was_sent_and_what_is_bad_by_kind() -> None:
-    now = replace(figures(numbers={"stream.train": {"sent_samples": 96.0}}), bad={"train": {"damaged": 2, "stale": 1}})
+    now = replace(
+        figures(numbers={"stream.train": {"sent_samples": 96.0}}), bad_counts={"train": {"damaged": 2, "stale": 1}}
+    )
     (told,) = seen(now).streams
     assert (told.name, told.samples, told.sent_samples) == ("train", 1000, 96)
     assert (told.receipts_ok, told.receipts_bad) == (4, 1)

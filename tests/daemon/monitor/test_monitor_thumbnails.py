@@ -12,7 +12,7 @@ from daemons import write_images
 from served_folders import serve
 
 from streamd.daemon.monitor import thumbnails as under_test
-from streamd.daemon.monitor.thumbnails import Thumbnails
+from streamd.daemon.monitor.thumbnails import ThumbnailCache
 from streamd.daemon.streams.served_stream import ServedStream
 
 
@@ -45,13 +45,13 @@ class Drawing:
 @pytest.fixture
 def drawing(monkeypatch: pytest.MonkeyPatch) -> Drawing:
     drawing = Drawing()
-    monkeypatch.setattr(under_test, "_pictures", drawing)
+    monkeypatch.setattr(under_test, "_receive_thumbnails", drawing)
     return drawing
 
 
-def of(stream: ServedStream, thumbnails: Thumbnails, *ids: int) -> list[bytes]:
+def of(stream: ServedStream, thumbnails: ThumbnailCache, *ids: int) -> list[bytes]:
     async def ask() -> list[bytes]:
-        return await asyncio.gather(*(thumbnails.of(stream, each) for each in ids))
+        return await asyncio.gather(*(thumbnails.find_or_draw(stream, each) for each in ids))
 
     return asyncio.run(ask())
 
@@ -61,28 +61,28 @@ def test_a_process_with_the_environment_of_the_daemon_draws_what_can_be_seen(
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text("open(__file__ + '.seen', 'x')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    first, again = of(stream, Thumbnails(), 0, 0)
+    first, again = of(stream, ThumbnailCache(), 0, 0)
     assert first.startswith(b"\xff\xd8\xff")
     assert first == again
     assert (tmp_path / "sitecustomize.py.seen").exists()
 
 
 def test_what_is_asked_for_meanwhile_is_drawn_together_and_kept(stream: ServedStream, drawing: Drawing) -> None:
-    thumbnails = Thumbnails()
+    thumbnails = ThumbnailCache()
     assert of(stream, thumbnails, 0, 1, 2, 1) == [b"0", b"1", b"2", b"1"]
     assert of(stream, thumbnails, 2, 0) == [b"2", b"0"]
     assert drawing.runs == [[0], [1, 2]]
 
 
 def test_the_sample_that_crashes_the_process_has_none_and_the_others_do(stream: ServedStream, drawing: Drawing) -> None:
-    assert of(stream, Thumbnails(), 0, 3, 1) == [b"0", b"", b"1"]
+    assert of(stream, ThumbnailCache(), 0, 3, 1) == [b"0", b"", b"1"]
     assert drawing.runs == [[0], [3, 1], [1]]
 
 
 def test_who_leaves_takes_nobodys_picture_along(stream: ServedStream, drawing: Drawing) -> None:
     async def leave() -> bytes:
-        thumbnails = Thumbnails()
-        first, second, third = (asyncio.ensure_future(thumbnails.of(stream, each)) for each in (0, 1, 2))
+        thumbnails = ThumbnailCache()
+        first, second, third = (asyncio.ensure_future(thumbnails.find_or_draw(stream, each)) for each in (0, 1, 2))
         await first
         for _ in range(2):
             await drawing.began.acquire()
@@ -95,7 +95,7 @@ def test_who_leaves_takes_nobodys_picture_along(stream: ServedStream, drawing: D
 
 def test_so_many_are_kept_and_no_more(stream: ServedStream, drawing: Drawing, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(under_test, "MAX_THUMBNAILS", 2)
-    thumbnails = Thumbnails()
+    thumbnails = ThumbnailCache()
     for sample_id in (0, 1, 2, 1, 0):
         of(stream, thumbnails, sample_id)
     assert drawing.runs == [[0], [1], [2], [0]]
@@ -105,9 +105,9 @@ def test_what_a_list_has_become_is_not_drawn_for_what_it_was(stream: ServedStrea
     changed = replace(stream, spec=replace(stream.spec, content_id="another"))
 
     async def reload() -> list[bytes]:
-        thumbnails = Thumbnails()
+        thumbnails = ThumbnailCache()
         asked = (stream, 0), (stream, 1), (changed, 1), (stream, 2)
-        return await asyncio.gather(*(thumbnails.of(*each) for each in asked))
+        return await asyncio.gather(*(thumbnails.find_or_draw(*each) for each in asked))
 
     assert asyncio.run(reload()) == [b"0", b"1", b"1", b"2"]
     assert drawing.streams == [stream, changed, stream]
@@ -126,16 +126,16 @@ class Hanging(Drawing):
         async for picture in super().__call__(stream, ids[:1]):
             yield picture
         if self.returncode is None and stream.spec.content_id != "another":
-            raise under_test._HangsError(self)  # type: ignore[arg-type]  # stands in for the process
+            raise under_test._HangingProcessError(self)  # type: ignore[arg-type]  # stands in for the process
 
 
 def test_a_process_that_hangs_costs_its_list_its_pictures_until_it_ends_and_no_other_list(
     stream: ServedStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hanging = Hanging()
-    monkeypatch.setattr(under_test, "_pictures", hanging)
+    monkeypatch.setattr(under_test, "_receive_thumbnails", hanging)
     changed = replace(stream, spec=replace(stream.spec, content_id="another"))
-    thumbnails = Thumbnails()
+    thumbnails = ThumbnailCache()
     assert [of(stream, thumbnails, each) for each in (0, 1, 1)] == [[b"0"], [b""], [b""]]
     assert hanging.runs == [[0]]
     assert of(changed, thumbnails, 1) == [b"1"]
@@ -151,5 +151,5 @@ def test_a_process_that_outlives_its_kill_is_told_of(monkeypatch: pytest.MonkeyP
             await asyncio.Event().wait()
 
     monkeypatch.setattr(under_test, "THUMBNAIL_S", 0.01)
-    with pytest.raises(under_test._HangsError, match="1"):
-        asyncio.run(under_test._end_of(Process()))  # type: ignore[arg-type]  # stands in for the process
+    with pytest.raises(under_test._HangingProcessError, match="1"):
+        asyncio.run(under_test._wait_for_exit(Process()))  # type: ignore[arg-type]  # stands in for the process

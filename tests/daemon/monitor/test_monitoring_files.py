@@ -11,7 +11,7 @@ from made_figures import SESSION, figures
 from monitored import SELECTOR, drawn, panels, rules
 from prometheus_client.parser import text_string_to_metric_families
 
-from streamd.daemon.monitor.prometheus import Exposition
+from streamd.daemon.monitor.prometheus import MetricsExposition
 
 OF_PROMETHEUS: Final = {"up": {"instance": set[str](), "job": {"streamd"}}}
 MATCHER: Final = re.compile(r'(\w+)(=~?)"([^"]*)"')
@@ -21,7 +21,7 @@ MATCHER: Final = re.compile(r'(\w+)(=~?)"([^"]*)"')
 def told() -> dict[str, dict[str, set[str]]]:
     """The labels of every metric that is told, and their values."""
     known: dict[str, dict[str, set[str]]] = {name: dict(labels) for name, labels in OF_PROMETHEUS.items()}
-    text = asyncio.run(Exposition(lambda: figures(SESSION)).text()).decode()
+    text = asyncio.run(MetricsExposition(lambda: figures(SESSION)).encode_metrics()).decode()
     for sample in (sample for family in text_string_to_metric_families(text) for sample in family.samples):
         labels = known.setdefault(sample.name, {"instance": set(), "job": {"streamd"}})
         for label, value in sample.labels.items():
