@@ -24,7 +24,7 @@ _WORKER: Final = """
     import streamd.dataset.paths.open_beneath as confined
     import streamd.decode.decoders as decode
 
-    decode_into, read_file = decode.decode_into, confined.read_file
+    decode_image, read_file = decode.decode_image, confined.read_file
 
     def broken_decode(data, row, image, draw=None):
         for name in ("SIGSEGV", "SIGABRT", "SIGFPE"):
@@ -38,7 +38,7 @@ _WORKER: Final = """
         held = []
         while data.endswith(b"eat memory"):
             held.append(numpy.empty(64 << 20, numpy.uint8))  # taken, not touched
-        decode_into(data, row, image, draw)
+        decode_image(data, row, image, draw)
 
     def kills():
         return open(HERE + "/kills", "rb").read() if os.path.exists(HERE + "/kills") else b""
@@ -52,7 +52,7 @@ _WORKER: Final = """
             open(HERE + "/gate", "rb").close()
         return read_file(root, name, size, mtime_ns)
 
-    decode.decode_into, confined.read_file = broken_decode, broken_read
+    decode.decode_image, confined.read_file = broken_decode, broken_read
 """
 _DAEMON: Final = """
     import streamd.limits as limits
@@ -63,16 +63,16 @@ _DAEMON: Final = """
     if os.path.exists(HERE + "/fatal verdict"):
         import signal
         import streamd.daemon.streams.quarantine as quarantine
-        record = quarantine.Quarantine.record
+        record_verdicts = quarantine.Quarantine.record_verdicts
 
         def fatal(self, verdicts):
-            new = record(self, verdicts)
+            new = record_verdicts(self, verdicts)
             if new:
                 os.remove(HERE + "/fatal verdict")
                 os.kill(os.getpid(), signal.SIGKILL)
             return new
 
-        quarantine.Quarantine.record = fatal
+        quarantine.Quarantine.record_verdicts = fatal
 """
 
 

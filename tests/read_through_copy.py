@@ -12,7 +12,6 @@ import numpy as np
 import streamd
 from streamd.config import load_config
 from streamd.daemon.streams.catalog import list_samples, open_streams
-from streamd.ipc.worker_messages import UnfilledRow
 from streamd.worker.stream_reader import StreamReader
 
 
@@ -27,8 +26,8 @@ def main(config: Path, state: Path) -> None:
     labels = stream.manifest.gather_label("label", ids).tolist()
     blobs = [source.read_sample(sample_id) for sample_id in ids.tolist()]
     samples = [
-        [stream.format_file_name(row), label, {"bad": blob.reason, "lasting": blob.lasting} if isinstance(blob, UnfilledRow) else
-         base64.b64encode(blob).decode()]
+        [stream.format_file_name(row), label, base64.b64encode(blob).decode()
+         if isinstance(blob, bytes) else {"bad": blob.reason, "lasting": blob.lasting}]
         for row, (label, blob) in enumerate(zip(labels, blobs, strict=True))
     ]  # fmt: skip
     source.close()

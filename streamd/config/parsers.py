@@ -145,10 +145,8 @@ def read_levels(value: object) -> object:
         raise ValueError(f"found {format_value(value)}; use a list of one number a channel, each from 0 to 255")
     if max(levels) <= 1 and any(0 < level < 1 for level in levels):
         raise ValueError(
-            (
-                f"found {format_value(value)}, meant for pixels in 0-1; pixels are 0-255 here: write "
-                f"{_suggest_levels(levels)}"
-            )
+            f"found {format_value(value)}, meant for pixels in 0-1; pixels are 0-255 here: write "
+            f"{_suggest_levels(levels)}"
         )
     return tuple(levels)
 

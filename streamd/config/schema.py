@@ -98,7 +98,7 @@ class StreamConfig(ConfigModel):
     drop_remainder: Annotated[bool | Literal["pad"], BeforeValidator(read_remainder)] = False
     """The short last batch of an epoch: false keeps it, true drops it, pad fills it with rows of weight 0."""
     shuffle: Annotated[
-        ShuffleConfig, BeforeValidator(short("kind"), json_schema_input_type=Shuffle | ShuffleConfig)
+        ShuffleConfig, BeforeValidator(build_short_reader("kind"), json_schema_input_type=Shuffle | ShuffleConfig)
     ] = ShuffleConfig()
     """The order of an epoch: full, none, chunk, or {kind: full, seed: 0}. The same seed gives the same order
     everywhere. Without a kind: chunk for hdf5, lmdb and tar, which are read fastest so, full for the others.
@@ -240,7 +240,7 @@ class Config(ConfigModel):
     workers: Workers = "auto"
     """Decode processes; auto is one for each processor core."""
     engine: Annotated[
-        EngineConfig, BeforeValidator(short("kind"), json_schema_input_type=EngineKind | EngineConfig)
+        EngineConfig, BeforeValidator(build_short_reader("kind"), json_schema_input_type=EngineKind | EngineConfig)
     ] = EngineConfig()
     """Where decoding happens: local, or {kind: ray, address: auto}."""
     monitor: HostPort | None = None

@@ -63,7 +63,7 @@ class LabelConfig(ConfigModel):
 
     type: LabelType
     """category and int become int64, float float32, string text, tags one 0 or 1 for each class."""
-    source: Annotated[Text | Columns | None, BeforeValidator(read_from), AfterValidator(absolute_file)] = Field(
+    source: Annotated[Text | Columns | None, BeforeValidator(read_from), AfterValidator(resolve_npy_path)] = Field(
         default=None, alias="from"
     )
     """The column that holds it, several for a vector or for a 0 or 1 a class, or an array: file.npy, or /array of an
@@ -89,7 +89,7 @@ class LabelConfig(ConfigModel):
 class WeightsConfig(ConfigModel):
     """What each sample weighs in a batch. `source` is what `from` says; a source reads it as one more label."""
 
-    source: Annotated[Text, AfterValidator(absolute_file)] = Field(alias="from")
+    source: Annotated[Text, AfterValidator(resolve_npy_path)] = Field(alias="from")
     """The column that holds a number a sample, 0 or more, or the array: file.npy, or /array of an HDF5 file."""
 
     @property

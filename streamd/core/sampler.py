@@ -20,8 +20,8 @@ from streamd.core.permutation import ORDER_VERSION, Ids, derive_epoch_keys, perm
 from streamd.core.spec import Segment, Shuffle, StreamSpec
 
 __all__ = [
-    "PAD_ID",
     "ORDER_VERSION",
+    "PAD_ID",
     "Ids",
     "SampleOrder",
     "compute_batch_ids",

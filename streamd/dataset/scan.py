@@ -14,7 +14,7 @@ from streamd.dataset.sources import LabelSource, ListingRequest
 from streamd.dataset.split import find_group_column, select_part
 from streamd.errors import ConfigError, MissingExtraError
 
-__all__ = ["ScannedSamples", "find_group_column", "scan_source", "share_classes", "select_part"]
+__all__ = ["ScannedSamples", "find_group_column", "scan_source", "select_part", "share_classes"]
 
 
 def scan_source(request: ListingRequest, progress: Callable[[int], None]) -> ScannedSamples:

@@ -14,4 +14,4 @@ from __future__ import annotations
 from streamd.scheduler.admission import SchedulerLimits
 from streamd.scheduler.scheduler import Scheduler
 
-__all__ = ["SchedulerLimits", "Scheduler"]
+__all__ = ["Scheduler", "SchedulerLimits"]

@@ -99,9 +99,9 @@ class LeaseManager:
         else:
             send_ready_batches(heir, self._pool, actions)
 
-    def set_credits(self, credits: Mapping[int, int], actions: list[Action]) -> None:
+    def set_credits(self, session_credits: Mapping[int, int], actions: list[Action]) -> None:
         """Gives sessions another credit than before."""
-        for number, credit in credits.items():
+        for number, credit in session_credits.items():
             session = self._sessions[number]
             session.credit = credit
             actions.append(SetCredit(number, credit))

@@ -33,14 +33,14 @@ PROCESS_BYTES = 160 * MIB  # of a worker that decodes nothing
 DECODE = """
 import resource, sys
 import numpy as np
-from streamd.decode.decoders import decode_into
+from streamd.decode.decoders import decode_image
 from streamd.core.spec import ImageSpec
 most, small, data = int(sys.argv[1]), open(sys.argv[2], "rb").read(), open(sys.argv[3], "rb").read()
 row, image = np.empty((32, 32, 3), np.uint8), ImageSpec(32, 32, 3)
-decode_into(small, row, image)
+decode_image(small, row, image)
 pages = int(open("/proc/self/statm").read().split()[5])
 resource.setrlimit(resource.RLIMIT_DATA, (pages * resource.getpagesize() + most, resource.RLIM_INFINITY))
-decode_into(data, row, image)
+decode_image(data, row, image)
 """
 
 

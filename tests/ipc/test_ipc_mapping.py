@@ -168,8 +168,9 @@ def test_a_cycle_returns_its_lease_when_it_is_collected() -> None:
 
 def test_a_program_that_ends_with_lent_memory_ends_quietly() -> None:
     code = (
-        "import sys, numpy; from streamd.core.slot_layout import Tensor; from streamd.ipc.mapping import lend\n"
-        "lent = lambda: lend(memoryview(bytes(64)), Tensor('images', 'uint8', (8, 8), 0), lambda: None)\n"
+        "import sys, numpy; from streamd.core.slot_layout import SlotTensor; from streamd.ipc.mapping import "
+        "lease_array\n"
+        "lent = lambda: lease_array(memoryview(bytes(64)), SlotTensor('images', 'uint8', (8, 8), 0), lambda: None)\n"
         "kept, sys.kept, numpy.kept, knot = lent(), lent(), lent(), [lent()]\n"
         "knot.append(knot)\n"
     )

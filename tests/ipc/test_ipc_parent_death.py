@@ -12,8 +12,8 @@ from daemons import wait_until
 
 STUCK = """
 import os
-from streamd.ipc.parent_death import end_with
-end_with(int({parent}))
+from streamd.ipc.parent_death import die_with_parent
+die_with_parent(int({parent}))
 print(os.getpid(), flush=True)
 while True: pass
 """

@@ -24,7 +24,7 @@ print(*[(receipt.ok, receipt.complete, receipt.samples) for receipt in stream.re
 INSTALL = """
 import json, pathlib, sys
 from streamd.cli import install_service as hosting
-hosting.install(hosting.Host(print, print, pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2]), [])
+hosting.install_on_host(hosting.ServiceHost(print, print, pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2]), [])
 """
 
 
@@ -119,6 +119,6 @@ def test_man_and_shells_find_what_is_theirs_beside_the_commands(of_a_trainer: En
 
 def test_the_service_command_finds_its_own_environment(of_a_daemon: Environment) -> None:
     found = of_a_daemon.run(
-        "python", "-c", "from streamd.cli import install_service as hosting; print(hosting.command())"
+        "python", "-c", "from streamd.cli import install_service as hosting; print(hosting.find_command())"
     ).stdout.strip()
     assert found == str(of_a_daemon.folder / "bin" / "streamd")

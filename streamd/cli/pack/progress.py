@@ -96,10 +96,8 @@ class PackLines(progress.ListingLines):
         if self._mark_if_due():
             left = format_duration(self._rate.compute_seconds_left(self._total_samples - self._done_samples))
             self._write_line(
-                (
-                    f"{phase_text} {self._done_samples:,} of {self._total_samples:,} samples, {self._rate}, about "
-                    f"{left} to go"
-                )
+                f"{phase_text} {self._done_samples:,} of {self._total_samples:,} samples, {self._rate}, about "
+                f"{left} to go"
             )
 
 

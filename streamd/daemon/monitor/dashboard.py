@@ -26,7 +26,7 @@ _CONTENT_SECURITY_POLICY: Final = (
 )
 _WHOLE_NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 _INDEX_NAME: Final = "index.html"
-_TOKEN_NEEDED_TEXT: Final = "pictures, labels and names of files need the token that `streamd status --url` prints"
+_SAMPLES_LOCKED_TEXT: Final = "pictures, labels and names of files need the token that `streamd status --url` prints"
 _NO_STREAMS_TEXT: Final = f"there are no streams yet: {STARTING_TEXT}"
 
 
@@ -101,7 +101,7 @@ class Dashboard:
     def _require_stream(self, request: web.Request) -> ServedStream:
         """The stream that is asked for, by somebody who may see it. Raises Declined."""
         if not is_authorized(request.headers.get("Authorization"), self._token):
-            raise RequestDeclined(build_text_response(401, _TOKEN_NEEDED_TEXT, **{"WWW-Authenticate": "Bearer"}))
+            raise RequestDeclined(build_text_response(401, _SAMPLES_LOCKED_TEXT, **{"WWW-Authenticate": "Bearer"}))
         if self._daemon is None:
             raise RequestDeclined(build_text_response(503, _NO_STREAMS_TEXT))
         name, known = request.match_info["stream"], self._daemon.streams

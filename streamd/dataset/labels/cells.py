@@ -203,10 +203,8 @@ def _check_none_empty(column: Column, empty: Any) -> None:
         is_nan = isinstance(column.cells[row].as_py(), float)
         state = "holds NaN, which is no number" if is_nan else "is empty"
         raise ConfigError(
-            (
-                f"{column.key}: {column.rows.format_location(row)}: {column.display_name} {state}{more}; fill it or "
-                "leave the row out"
-            )
+            f"{column.key}: {column.rows.format_location(row)}: {column.display_name} {state}{more}; fill it or "
+            "leave the row out"
         )
 
 

@@ -83,10 +83,8 @@ def _convert_weights(name: str, column: Column) -> tuple[labelling.Numbers, Labe
     if (values < 0).any():
         row = int(np.argmax(values < 0))
         raise ConfigError(
-            (
-                f"{column.key}: {column.rows.format_location(row)} holds {values[row]:g}; a sample weighs 0 or more: "
-                "correct it"
-            )
+            f"{column.key}: {column.rows.format_location(row)} holds {values[row]:g}; a sample weighs 0 or more: "
+            "correct it"
         )
     return values, spec
 

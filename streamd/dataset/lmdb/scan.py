@@ -176,10 +176,8 @@ class _LmdbListing:
             template = ValueTemplate.from_value(value)
         except UnfitValueError as error:
             raise ConfigError(
-                (
-                    f"{self._file.key}: {self._format_sample(number)} is not as ml-pyxis writes it: {error}; write "
-                    "the file anew"
-                )
+                f"{self._file.key}: {self._format_sample(number)} is not as ml-pyxis writes it: {error}; write "
+                "the file anew"
             ) from error
         for name, key in (*self._keys.items(), (self._image_name, self._images_key)):
             self._check_field(number, name, key, template.fields)
@@ -194,18 +192,14 @@ class _LmdbListing:
         """Raises ConfigError unless the sample has the array, and it is like that of the first one."""
         if name not in fields:
             raise ConfigError(
-                (
-                    f"{key}: {self._format_sample(number)} has no array {name!r}, only "
-                    f"{_format_fields(fields)}{suggest_name(name, fields)}"
-                )
+                f"{key}: {self._format_sample(number)} has no array {name!r}, only "
+                f"{_format_fields(fields)}{suggest_name(name, fields)}"
             )
         found, first = fields[name], self._first.setdefault(name, fields[name])
         if not found.stop:
             raise ConfigError(
-                (
-                    f"{key}: {name!r} is {_format_field(found)} in {self._format_sample(number)}, which is empty; "
-                    "write it anew"
-                )
+                f"{key}: {name!r} is {_format_field(found)} in {self._format_sample(number)}, which is empty; "
+                "write it anew"
             )
         kinds = (found.dtype, first.dtype) if name == self._image_name else (found.dtype.kind, first.dtype.kind)
         if found.shape != first.shape or kinds[0] != kinds[1]:
@@ -296,10 +290,8 @@ def open_pyxis_file(path: Path, key: str) -> Iterator[PyxisFile]:
         raise ConfigError(f"{key}: {format_path(path)} cannot be read by LMDB: {error}; write it anew") from error
     if _read_head(path, key).commit != head.commit:
         raise ConfigError(
-            (
-                f"{key}: {format_path(path)} was written to while its samples were listed; start again when its "
-                "writer has ended"
-            )
+            f"{key}: {format_path(path)} was written to while its samples were listed; start again when its "
+            "writer has ended"
         )
 
 

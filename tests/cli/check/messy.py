@@ -29,14 +29,14 @@ CRASHING: Final = (
 import os
 from streamd.cli.check import reader_process as reading
 
-decode = reading.decode_into
+decode = reading.decode_image
 
-def decode_into(data, row, image, draw):
+def decode_image(data, row, image, draw):
     if data.endswith({CRASH!r}):
         os.abort()
     decode(data, row, image, draw)
 
-reading.decode_into = decode_into
+reading.decode_image = decode_image
 reading.main()
 """,
 )

@@ -274,7 +274,7 @@ def when_listed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], objec
     def arrange(do: Callable[[], object]) -> None:
         entries, left = folder._FolderWalk.list_folder, [do]
 
-        def listed(walk: folder._Walk, name: bytes) -> tuple[list[bytes], list[bytes]]:
+        def listed(walk: folder._FolderWalk, name: bytes) -> tuple[list[bytes], list[bytes]]:
             found = entries(walk, name)
             if left:
                 left.pop()()
