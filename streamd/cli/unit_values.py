@@ -35,7 +35,7 @@ def quote_path(path: PurePath | str) -> str:
 
 
 def format_start_command(path: PurePath | str) -> str:
-    """A command with which ExecStart= may begin. Raises ConfigError as `quoted_path` does.
+    """A command with which ExecStart= may begin. Raises ConfigError as `quote_path` does.
 
     systemd starts none whose name has quotes or a backslash; a shell does, and leaves its process to it.
     """

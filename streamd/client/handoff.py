@@ -57,7 +57,7 @@ class Handoff:
             return self._connection, self._cursor
 
     def confirm_session(self, credit: int, held_over: Sequence[EndedConnection] = ()) -> None:
-        """The session stands; what is held of `earlier` ones counts within its credit."""
+        """The session stands; what is held of `held_over` ones counts within its credit."""
         with self._lock:
             self.credit, self.away_since_s, self._held_over = credit, None, held_over
             self._wake_all()

@@ -406,10 +406,11 @@ class IOThread:
 
 
 def start_thread_apart(thread: threading.Thread, on_error: Callable[[RuntimeError], None]) -> threading.Lock:
-    """Has another thread start it, which no interrupt reaches, and does not wait for it. `fail` gets why it could not.
+    """Has another thread start it, which no interrupt reaches, and does not wait for it.
 
-    Thread.start itself waits, with Python's own locks: an interrupt (Ctrl-C) comes out of it as a RuntimeError, or
-    leaves a lock held that the new thread needs. The lock that is returned is held until the start is over.
+    `on_error` gets why it could not. Thread.start itself waits, with Python's own locks: an interrupt (Ctrl-C) comes
+    out of it as a RuntimeError, or leaves a lock held that the new thread needs. The lock that is returned is held
+    until the start is over.
     """
     starting = threading.Lock()
     starting.acquire()

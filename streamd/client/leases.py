@@ -104,7 +104,7 @@ def check_held_over(stream: str) -> None:
 
 
 class LeaseReturns:
-    """`bell` wakes the I/O thread. Whatever is called by finalisers neither locks nor waits."""
+    """`wake_descriptor` wakes the I/O thread. Whatever is called by finalisers neither locks nor waits."""
 
     def __init__(self) -> None:
         self.wake_threshold = 1
@@ -139,7 +139,7 @@ class LeaseReturns:
         """A lease ended, which counts once. Called by finalisers, in any thread, even within the garbage collector.
 
         Rings only for as many as are worth telling: with fewer returned there is credit left at the daemon, and the
-        next batch to arrive wakes the thread anyway; unless the loop holds the rest, see `hurry`.
+        next batch to arrive wakes the thread anyway; unless the loop holds the rest, see `set_report_at_once`.
         """
         if self._open_leases.pop((connection, number), None) is None:
             return

@@ -67,7 +67,9 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class OpenSocket:
-    """Drop the old socket and everything undelivered, open a new one, and call `opened` with the loop's cursor."""
+    """Drop the old socket and everything undelivered, open a new one, and call `handle_opened` with the loop's
+    cursor.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +210,7 @@ class ClientSession:
     # --- from the shell
 
     def next_deadline_s(self) -> float | None:
-        """When `passed` is due."""
+        """When `handle_deadline` is due."""
         due_s, answer_due_s = self._due_s, self._answer_due_s
         if due_s is None or answer_due_s is None:
             return due_s if answer_due_s is None else answer_due_s

@@ -317,7 +317,7 @@ class Stream:
         return count_steps_left(self._tally.cursor.next_base, wish.world, self._served_spec.batches, wish.uneven)
 
     def _fetch_batch(self) -> Batch | None:
-        """Waits for the stream's next batch, which `_book` counts; None at the epoch's end."""
+        """Waits for the stream's next batch, which `_count_batch` counts; None at the epoch's end."""
         if not self._count_steps_left():
             return None
         tally = self._tally

@@ -1,4 +1,4 @@
-"""What a daemon did between two looks at it: what `streamd top` shows. Pure; `moments` is handed its clock.
+"""What a daemon did between two looks at it: what `streamd top` shows. Pure; `watch_activity` is handed its clock.
 
 Who shares each decode with whom, by where trainers are.
 """

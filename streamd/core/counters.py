@@ -30,7 +30,7 @@ class StageTimes:
 
 @dataclass(slots=True)
 class StageHistogram(StageTimes):
-    """A stage that also knows how many runs took how long: `cells` are those of SPREAD_S and one more.
+    """A stage that also knows how many runs took how long: `bucket_counts` are those of SPREAD_S and one more.
 
     Runs that are booked together count as alike, each with the mean of them.
     """

@@ -3,8 +3,8 @@
 The digest is a sum over rows of a keyed scramble of (place, planned sample), in two 64-bit lanes. A sum does not depend
 on the order of its terms, so the daemon adds up whole epochs at once and from the plan alone, while the place in each
 term still betrays any batch that was lost, repeated or exchanged. What became of bad samples is checked batch by batch
-instead (`client.batch.planned_ids`): a file may turn bad behind a trainer that has its good pixels already, and before
-one that comes later, and both accounts are right.
+instead (`client.batch.restore_planned_ids`): a file may turn bad behind a trainer that has its good pixels already,
+and before one that comes later, and both accounts are right.
 """
 
 from __future__ import annotations

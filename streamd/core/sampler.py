@@ -90,7 +90,8 @@ def compute_batch_ids(order: SampleOrder, epoch: int, index: int, rows: int) -> 
 def compute_ids_of_batches(order: SampleOrder, epoch: int, indices: Ids, rows: Ids) -> Ids:
     """The planned sample ids of batches `indices`, one behind the other, `rows` of each, (sum of rows,) int64.
 
-    What is kept for `batch_ids` stays out of it: who plans a whole epoch would drive out what is being produced.
+    What is kept for `compute_batch_ids` stays out of it: who plans a whole epoch would drive out what is being
+    produced.
     """
     first = np.repeat(indices * order.batch_size - (np.cumsum(rows) - rows), rows)
     positions = first + np.arange(first.size, dtype=np.int64)

@@ -224,7 +224,7 @@ def compute_identity(*parts: bytes | str | int) -> str:
 
 
 class IdentityDigest:
-    """What `identity` makes, of parts that come one after the other."""
+    """What `compute_identity` makes, of parts that come one after the other."""
 
     def __init__(self) -> None:
         self._digest = hashlib.blake2b(digest_size=16)

@@ -24,7 +24,7 @@ def write_spec(path: Path, spec: StreamSpec) -> None:
 
 
 def read_spec(path: Path) -> StreamSpec:
-    """What `write` wrote, here or by an older streamd. Raises ConfigError for anything else, OSError."""
+    """What `write_spec` wrote, here or by an older streamd. Raises ConfigError for anything else, OSError."""
     try:
         return _spec.decode(path.read_bytes())
     except msgspec.DecodeError as error:

@@ -92,7 +92,7 @@ def parse_token(text: str | bytes, spec: StreamSpec) -> Token:
 def describe_other_order(order_id: str, order: OrderFacts | None, spec: StreamSpec, *, is_running: bool = False) -> str:
     """What to say to who was in `order_id`, made of `order` where that is known, when `spec` is served.
 
-    `running`: it was a stream that was being read, and no token that was saved.
+    `is_running`: it was a stream that was being read, and no token that was saved.
     """
     if order is None:
         what = (

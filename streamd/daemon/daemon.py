@@ -10,7 +10,7 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from streamd.config import Config, ConfigInput, list_unserved_settings, load_config, locate_errors
 from streamd.core import log
 from streamd.core.counters import ProcessStats
+from streamd.core.spec import PixelId
 from streamd.core.text import format_count
 from streamd.daemon.data_places import DataPlaceLookups, wait_for_mount, warn_of_newer_labels
 from streamd.daemon.descriptor_allowance import compute_allowance
@@ -62,7 +63,7 @@ class Daemon:
     """One run of `streamd serve`.
 
     `address` serves there, whatever the configuration says, and there alone. `on_ready` is called when it serves.
-    `manager` is told how it goes; sockets that it `handed` over are the endpoint.
+    `manager` is told how it goes; `handed_sockets`, which it gave, are the endpoint.
     """
 
     def __init__(
@@ -104,11 +105,11 @@ class Daemon:
         self._install_handlers()
         try:
             async with asyncio.TaskGroup() as group:
-                service = await self._await_start(self._start_serving(group))
+                dispatcher = await self._await_start(self._start_serving(group))
                 await self._stop_requested.wait()
                 await self._stop_reloads()
-                await self._drain_sessions(service)
-                self._close_sockets(service)
+                await self._drain_sessions(dispatcher)
+                self._close_sockets(dispatcher)
                 _raise_stopped()
         except* _DaemonStopped:
             log.info("daemon.stopped", "done")
@@ -149,11 +150,8 @@ class Daemon:
         with locate_errors(config):
             pixel_ids = await engine.wait_for_pixel_ids()
         monitor = await opening
-        served = {
-            each.spec.name: replace(each, spec=replace(each.spec, pixel_id=pixel_ids[each.spec.name]))
-            for each in streams
-        }
-        service = Dispatcher(
+        served = _add_pixel_ids(streams, pixel_ids)
+        dispatcher = Dispatcher(
             served,
             scheduler=self._build_scheduler(streams),
             engine=engine,
@@ -168,18 +166,18 @@ class Daemon:
             monitor=MonitorAt(monitor.url, monitor.token) if monitor else None,
         )
         # First, for a welcome sends trainers there.
-        service.descriptor_server.start_listening(
+        dispatcher.descriptor_server.start_listening(
             self._router.descriptor_path, SOCKET_MODE, self._router.handed_descriptor_socket
         )
-        self._router.listen(service.handle_frame)
+        self._router.listen(dispatcher.handle_frame)
         if monitor is not None:
-            monitor.watch_daemon(service, self._stats)
-        reloader = Reloader(config, partial(self._read_streams, engine), service, engine, self._allowance)
-        self._reloads = group.create_task(self._serve_reloads(reloader, service), name="reloads")
+            monitor.watch_daemon(dispatcher, self._stats)
+        reloader = Reloader(config, partial(self._read_streams, engine), dispatcher, engine, self._allowance)
+        self._reloads = group.create_task(self._serve_reloads(reloader, dispatcher), name="reloads")
         log_served_streams(streams, config)
         warn_of_newer_labels(config, (each for each in streams if each.spec.name not in engine.streams_without_data))
-        self._announce_ready(group, service, time.monotonic() - began_s)
-        return service
+        self._announce_ready(group, dispatcher, time.monotonic() - began_s)
+        return dispatcher
 
     def _build_scheduler(self, streams: Sequence[ServedStream]) -> Scheduler:
         shapes, config = [each.shape for each in streams], self._config
@@ -380,6 +378,12 @@ def _raise_descriptor_limit() -> int:
 
 def _raise_stopped() -> NoReturn:
     raise _DaemonStopped
+
+
+def _add_pixel_ids(streams: Iterable[ServedStream], pixel_ids: Mapping[str, PixelId]) -> dict[str, ServedStream]:
+    return {
+        each.spec.name: replace(each, spec=replace(each.spec, pixel_id=pixel_ids[each.spec.name])) for each in streams
+    }
 
 
 def _first_error(errors: BaseExceptionGroup[StreamdError]) -> StreamdError:

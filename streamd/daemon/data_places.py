@@ -73,7 +73,7 @@ def _is_place_absent(place: Path) -> bool:
 
 
 async def wait_for_mount(lookup_requested: asyncio.Event) -> None:
-    """Returns when something was mounted or unmounted, or when a look is `wanted`.
+    """Returns when something was mounted or unmounted, or when a look is `lookup_requested`.
 
     And after `LOOK_FOR_DATA_S`: files may come by other ways.
     """

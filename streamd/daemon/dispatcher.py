@@ -111,12 +111,12 @@ class Dispatcher:
         self._boot = int.from_bytes(os.urandom(7), "little") + 1
         self._expected_digests = ExpectedDigests()
         self._unreachable_sessions: list[int] = []
-        self.batch_preview = BatchPreview(slots)
+        preview = self.batch_preview = BatchPreview(slots)
         self._batch_sender = BatchSender(
-            router, slots, stats, status_builder, self.batch_preview, self._boot, self._on_unreachable
+            router, slots, stats, status_builder, preview, self._boot, self._on_unreachable
         )
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_due_s: float | None = None  # when it rings
+        self._timer_due_s: float | None = None
         self._is_draining = False
         news = LifelineCallbacks(self._on_session_lost, self._on_session_closed, self._on_batches_released)
         self.descriptor_server = DescriptorServer(slots.open_readable, news, allowance.lifeline_connections)
@@ -160,7 +160,7 @@ class Dispatcher:
         return self._query_responder.collect_values(len(self._connections))
 
     async def wait_until_empty(self, interrupt: asyncio.Event) -> None:
-        """Returns when the last session has ended, or `hurry` is set."""
+        """Returns when the last session has ended, or `interrupt` is set."""
         await self._session_manager.wait_until_empty(interrupt)
 
     def close(self) -> None:
@@ -346,7 +346,7 @@ class Dispatcher:
         asyncio.get_running_loop().call_soon(self._handle_events)
 
     def _handle_events(self, *events: Event, is_fresh: bool = False) -> None:
-        """What came together is answered together; `fresh`: batches that were just decoded, and nothing else."""
+        """What came together is answered together; `is_fresh`: batches that were just decoded, and nothing else."""
         if events:
             now_s = time.monotonic()
             self._perform_actions(self._scheduler.handle_events(events, now_s), now_s, is_fresh=is_fresh)

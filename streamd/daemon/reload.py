@@ -40,9 +40,10 @@ class _StreamVersion:
 
 
 class Reloader:
-    """Reloads a daemon that runs on `config`. `read` reads the configuration and lists its samples as at a start.
+    """Reloads a daemon that runs on `config`.
 
-    One reload at a time: whoever calls `reload` waits for it before the next. `allowance` is what the daemon promised.
+    `read_streams` reads the configuration and lists its samples as at a start. One reload at a time: whoever calls
+    `reload` waits for it before the next. `allowance` is what the daemon promised.
     """
 
     def __init__(

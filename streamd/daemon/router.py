@@ -52,7 +52,7 @@ class Router:
     """One ipc endpoint, locked against a second daemon, readable and writable by owner and group.
 
     Sockets that were handed over are used as they are, and outlive it: all who connect to them are let in. At a socket
-    of its own there are at most as many connections as `most` descriptors are enough for.
+    of its own there are at most as many connections as `max_descriptors` descriptors are enough for.
     """
 
     def __init__(
@@ -220,10 +220,11 @@ class _ConnectionGroup:
 
 
 class ConnectionGate:
-    """Owns the socket at `path`, and counts what it let in. `most` descriptors are for listening and connections.
+    """Owns the socket at `path`, and counts what it let in.
 
-    `let_in` is given a listening socket with its name, to accept what waits there; `dismiss` ends it when its
-    connections have. `accepted` and `ended` are told of each connection by that name. Lives on the event loop.
+    `max_descriptors` descriptors are for listening and connections. `accept_waiting` is given a listening socket with
+    its name, to accept what waits there; `stop_accepting` ends it when its connections have. `accepted` and `ended`
+    are told of each connection by that name. Lives on the event loop.
     """
 
     def __init__(

@@ -126,9 +126,9 @@ def _validate_cursor(message: Subscribe, spec: StreamSpec) -> Refused | None:
 
 
 class SessionManager:
-    """Keeps the book of connections. `send` speaks within a session, `tell` to who has none.
+    """Keeps the book of connections. `send_to_session` speaks within a session, `tell` to who has none.
 
-    `door` is the path of the descriptor socket, where a session ties its lifeline.
+    `descriptor_path` is the path of the descriptor socket, where a session ties its lifeline.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class SessionManager:
         self._is_empty = asyncio.Event()
 
     async def wait_until_empty(self, interrupt: asyncio.Event) -> None:
-        """Returns when the last session has ended, or `hurry` is set."""
+        """Returns when the last session has ended, or `interrupt` is set."""
         if len(self.connections):
             self._is_empty.clear()  # it may have been empty before
             waits = [asyncio.ensure_future(self._is_empty.wait()), asyncio.ensure_future(interrupt.wait())]

@@ -55,7 +55,10 @@ class ServiceManager:
         self._send_notification("READY=1", _format_status_line(status))
 
     def notify_reloading(self, status: str) -> None:
-        """A reload began; `ready` ends it. Without the time a manager would take it for one before its own wish."""
+        """A reload began; `notify_ready` ends it.
+
+        Without the time a manager would take it for one before its own wish.
+        """
         self._send_notification(
             "RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}", _format_status_line(status)
         )
@@ -107,7 +110,7 @@ class ProgressWatch:
         self._progress_count = 0
 
     def is_progressing(self, *, is_producing: bool, progress_count: int, now_s: float) -> bool:
-        """Whether all is well: nothing is `asked`, or the count of `moves` has changed within the time allowed."""
+        """Whether nothing is being produced, or `progress_count` has changed within the time allowed."""
         if not is_producing or progress_count != self._progress_count:
             self._last_progress_s, self._progress_count = now_s, progress_count
         return now_s - self._last_progress_s < self._stalled_s

@@ -18,7 +18,7 @@ __all__ = ["ScannedSamples", "find_group_column", "scan_source", "select_part", 
 
 
 def scan_source(request: ListingRequest, progress: Callable[[int], None]) -> ScannedSamples:
-    """Lists the samples of all parts of a source; `take_part` keeps those of the stream that asks.
+    """Lists the samples of all parts of a source; `select_part` keeps those of the stream that asks.
 
     `progress` is told now and then how many files have been seen so far. Raises ConfigError for whatever is wrong with
     the data, with what to do about it.

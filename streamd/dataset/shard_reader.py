@@ -35,7 +35,7 @@ class _OpenShardFile:
     __slots__ = ("__weakref__", "descriptor", "mtime_ns", "size")
 
     def __init__(self, root: int, name: bytes, size: int, mtime_ns: int) -> None:
-        """Raises UnfitFileError, OSError as `open_unchanged`."""
+        """Raises UnfitFileError, OSError as `open_unchanged_file`."""
         self.descriptor = open_unchanged_file(root, name, size, mtime_ns)
         self.size, self.mtime_ns = size, mtime_ns
         weakref.finalize(self, os.close, self.descriptor)

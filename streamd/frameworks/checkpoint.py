@@ -61,7 +61,7 @@ class _DamagedError(Exception):
 
 
 class Checkpoints:
-    """The newest `keep` states of a run, in a folder of its own. `say` hears of those that are damaged.
+    """The newest `keep` states of a run, in a folder of its own. `warn` hears of those that are damaged.
 
     Raises ConfigError when nothing can be written there.
     """

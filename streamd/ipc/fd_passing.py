@@ -45,9 +45,9 @@ class _TrainerLink:
 class LifelineCallbacks:
     """Whom to tell what of sessions, by their numbers.
 
-    `lost`, for a reason: nobody will say any more what becomes of its memory. `parted`: it is over, while deliveries of
-    it are held, None for whichever they may be. `dropped`: these deliveries are held no longer, the last of them but by
-    a forked child.
+    `on_lost`, for a reason: nobody will say any more what becomes of its memory. `on_held_over`: it is over, while
+    deliveries of it are held, None for whichever they may be. `on_dropped`: these deliveries are held no longer, the
+    last of them but by a forked child.
     """
 
     on_lost: Callable[[int, str], None]
@@ -321,7 +321,7 @@ class Lifeline:
         self._link.send(kind + struct.pack(f"<{len(numbers)}Q", *numbers))
 
     def wait_until_closed(self, timeout_s: float) -> None:
-        """Returns when the daemon closes its end, or after `limit_s`."""
+        """Returns when the daemon closes its end, or after `timeout_s`."""
         self._link.settimeout(timeout_s)
         try:
             self._link.recv(1)

@@ -1,6 +1,6 @@
 """Given every trainer's cursor and credit: what is produced next, what is sent to whom, what is free again.
 
-Pure: events in, actions out, time an argument. `Window.handle` is the only way in.
+Pure: events in, actions out, time an argument. `Scheduler.handle_event` is the only way in.
 
     scheduler   the decision             events, actions   what comes in, what goes out
     session     a trainer's place        slot_pool         the slots, and what lies in them

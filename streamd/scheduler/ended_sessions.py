@@ -11,7 +11,7 @@ from streamd.scheduler.events import Subscribed
 
 @dataclass(slots=True)
 class EndedSession:
-    """One of them. `heir` is the session of the same trainer in whose credit it counts."""
+    """One of them. `successor` is the session of the same trainer in whose credit it counts."""
 
     slot_bytes: int
     leases: dict[int, int]  # delivery number -> slot
@@ -69,7 +69,7 @@ class EndedSessions(Mapping[int, EndedSession]):
     def count_held_over(
         self, active_sessions: Container[int | None], own: Mapping[int, EndedSession] | None = None
     ) -> HeldOverMemory:
-        """What is held beside the sessions that are `here`, and what is a new one's `own`."""
+        """What is held beside the sessions that are `active_sessions`, and what is a new one's `own`."""
         mine = own or {}
         apart = [
             each

@@ -58,7 +58,10 @@ _NO_SESSION: Final = 0
 
 @dataclass(slots=True)
 class _SlotRecord:
-    """What is known of a slot. `key` is None when nothing of worth lies in it; `seen`: perhaps mapped for ever."""
+    """What is known of a slot.
+
+    `key` is None when nothing of worth lies in it; `may_stay_mapped`: perhaps mapped for ever.
+    """
 
     slot_bytes: int
     stream: str = ""  # of the batch that was written last, under whatever version of its stream

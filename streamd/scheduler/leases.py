@@ -33,7 +33,9 @@ def send_ready_batches(session: ScheduledSession, pool: SlotPool, actions: list[
 
 
 class LeaseManager:
-    """Works on the window's own `sessions`, `pool` and `load`; `ended` are the sessions of which something is held."""
+    """Works on the window's own `sessions`, `pool` and `workload`; `ended` are the sessions of which something is
+    held.
+    """
 
     def __init__(
         self, sessions: dict[int, ScheduledSession], pool: SlotPool, workload: Workload, limits: SchedulerLimits

@@ -118,7 +118,7 @@ class ScheduledSession:
             step, count = self.rank_steps.next_step(step), count - 1
 
     def find_missing_batch(self, reach: int, is_known: Callable[[BatchKey], bool]) -> tuple[BatchKey, int] | None:
-        """The first of the next `reach` deliveries that is not `known`, and how many come before it."""
+        """The first of the next `reach` deliveries that is not `is_known`, and how many come before it."""
         if self._known_step is None or self._known_number < self.sent:
             self._known_step, self._known_number = self.position, self.sent
         while self._known_number - self.sent < reach and not self.rank_steps.is_beyond_end(self._known_step):
@@ -139,9 +139,8 @@ class ScheduledSession:
         number = self.sent
         self.leases[number] = slot
         self.sent += 1
-        self.position = StepPosition(
-            self.position.epoch, self.position.base, self.position.step + 1, self.position.steps
-        )
+        now = self.position
+        self.position = StepPosition(now.epoch, now.base, now.step + 1, now.steps)
         self.next_key = self._batch_key(self.position)
         return number
 

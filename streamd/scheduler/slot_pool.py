@@ -12,9 +12,10 @@ from streamd.limits import MAX_SLOTS
 
 @dataclass(slots=True)
 class SlotEntry:
-    """A batch in a slot, in production until `ready`; `holders` leases keep it. A `tainted` slot is never rewritten.
+    """A batch in a slot, in production until `is_whole`; `lease_count` leases keep it.
 
-    Once it is whole and nobody holds it, it is discarded or put to `rest`.
+    A `may_stay_mapped` slot is never rewritten. Once it is whole and nobody holds it, it is discarded or put to
+    `cache_batch`.
     """
 
     key: BatchKey

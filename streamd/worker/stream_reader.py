@@ -114,7 +114,9 @@ class StreamReader:
         return blobs, time.monotonic() - started_s
 
     def read_files_ahead(self, ids: Ids) -> tuple[list[Blob], float]:
-        """As `read_timed`, of what may come from a disk: it is asked for all images of shards before the first."""
+        """As `read_files_timed`, of what may come from a disk: it is asked for all images of shards before the
+        first.
+        """
         started_s = time.monotonic()
         if self.shard_reader is not None:
             self.shard_reader.prefetch_images(ids[self.find_missing(ids)])
@@ -225,7 +227,10 @@ class StreamReader:
 
 
 def _open_root_or_null(manifest: Manifest, *, may_lack: bool) -> int:
-    """A descriptor of the root. Where that is gone, one with nothing below it, which `_seek_root` makes the root's."""
+    """A descriptor of the root.
+
+    Where that is gone, one with nothing below it, which `_reopen_root` makes the root's.
+    """
     try:
         return open_root(manifest.root)
     except DataAwayError:

@@ -25,13 +25,13 @@ class Line:
         self.is_closed = False
         self.is_broken = False
 
-    def drop(self, numbers: tuple[int, ...]) -> None:
-        self._say("dropped", numbers)
+    def report_dropped(self, numbers: tuple[int, ...]) -> None:
+        self._send_report("dropped", numbers)
 
-    def retire(self, numbers: tuple[int, ...]) -> None:
-        self._say("retired", numbers)
+    def report_retired(self, numbers: tuple[int, ...]) -> None:
+        self._send_report("retired", numbers)
 
-    def _say(self, word: str, numbers: tuple[int, ...]) -> None:
+    def _send_report(self, word: str, numbers: tuple[int, ...]) -> None:
         if self.is_broken:
             raise BrokenPipeError
         self.said.append((word, numbers))

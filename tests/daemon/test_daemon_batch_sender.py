@@ -39,7 +39,7 @@ class Outbox:
     reachable: bool = True
     some: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def send(self, identity: bytes, data: bytes, pixels: memoryview | None = None) -> bool:
+    def send_frame(self, identity: bytes, data: bytes, pixels: memoryview | None = None) -> bool:
         self.messages += 1
         for record in split_records(data):
             header, message = decode_daemon_frame(record)

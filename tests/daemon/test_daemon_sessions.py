@@ -32,11 +32,11 @@ class Door:
     expected: set[int] = field(default_factory=set)
     said: list[tuple[int | bytes, DaemonMessage]] = field(default_factory=list)
 
-    def expect(self, session: int) -> bytes:
+    def issue_secret(self, session: int) -> bytes:
         self.expected.add(session)
         return b"secret"
 
-    def forget(self, session: int) -> None:
+    def close_session(self, session: int) -> None:
         self.expected.discard(session)
 
     def send(self, peer: Connection, message: DaemonMessage) -> None:

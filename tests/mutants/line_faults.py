@@ -143,23 +143,14 @@ FAULTS: Final = (
     Fault(
         "a batch is sent twice",
         "scheduler/session.py",
-        (
-            "self.position = StepPosition(self.position.epoch, self.position.base, self.position.step + 1, "
-            "self.position.steps)"
-        ),
-        (
-            "self.position = StepPosition(self.position.epoch, self.position.base, self.position.step + (number != "
-            "3), self.position.steps)"
-        ),
+        "self.position = StepPosition(now.epoch, now.base, now.step + 1, now.steps)",
+        "self.position = StepPosition(now.epoch, now.base, now.step + (number != 3), now.steps)",
     ),
     Fault(
         "a rank's base is forgotten after its first step",
         "scheduler/session.py",
-        (
-            "self.position = StepPosition(self.position.epoch, self.position.base, self.position.step + 1, "
-            "self.position.steps)"
-        ),
-        "self.position = StepPosition(self.position.epoch, 0, self.position.step + 1, self.position.steps)",
+        "self.position = StepPosition(now.epoch, now.base, now.step + 1, now.steps)",
+        "self.position = StepPosition(now.epoch, 0, now.step + 1, now.steps)",
     ),
     Fault(
         "the base of an epoch is taken over into the next",

@@ -241,7 +241,9 @@ def test_an_interrupt_between_taking_and_booking_loses_nothing(
         assert stream.receipts[0].ok
 
 
-@pytest.mark.parametrize("step", ["streamd.client.stream.Stream._build_receipt", "streamd.client.stream.Handoff.move_cursor"])
+@pytest.mark.parametrize(
+    "step", ["streamd.client.stream.Stream._build_receipt", "streamd.client.stream.Handoff.move_cursor"]
+)
 def test_an_interrupt_at_an_epochs_account_loses_neither_account_nor_batches(
     client: Client, rows: list[int], monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

@@ -31,7 +31,10 @@ _result_decoder: Final = msgspec.json.Decoder(GroupResult)
 
 
 class ReaderPool:
-    """`count` processes that read `groups`. `heard` is called with each answer; `notes` say what remained unclear."""
+    """`count` processes that read `groups`.
+
+    `on_result` is called with each answer; `notes` say what remained unclear.
+    """
 
     def __init__(
         self,

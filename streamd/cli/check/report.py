@@ -50,7 +50,7 @@ class ReportLine:
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """How to write: `everything`, or what fits a screen; `block` is the character that bars are made of."""
+    """How to write: `everything`, or what fits a screen; `bar_character` is the character that bars are made of."""
 
     everything: bool = False
     bar_character: str = "█"

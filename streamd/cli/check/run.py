@@ -36,7 +36,7 @@ class CheckProgress(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CheckOptions:
-    """How to look: at `most` files of each stream, evenly spread, or at all of them (None)."""
+    """How to look: at `max_files` files of each stream, evenly spread, or at all of them (None)."""
 
     max_files: int | None = None
     reader_command: Sequence[str] = READER_COMMAND

@@ -15,7 +15,7 @@ from streamd.limits import TASK_ROWS
 
 
 def choose_sample_ids(samples: int, max_samples: int | None) -> Int64s:
-    """The sample ids to read: all, or `most` of them, evenly spread."""
+    """The sample ids to read: all, or `max_samples` of them, evenly spread."""
     if max_samples is None or max_samples >= samples:
         return np.arange(samples, dtype=np.int64)
     return np.arange(max_samples, dtype=np.int64) * samples // max_samples

@@ -1,7 +1,7 @@
 """What a model has learnt, as one picture: predictions against truth, and six roads with both steering angles.
 
 Drawn with Pillow at twice the size and then reduced, which smooths every edge. Coordinates below are those of the
-finished picture, in pixels; `_Canvas` is the only place that knows of the factor.
+finished picture, in pixels; `_ChartCanvas` is the only place that knows of the factor.
 """
 
 from __future__ import annotations

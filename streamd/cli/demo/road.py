@@ -383,7 +383,7 @@ def write_driving_set(folder: Path, images: int, seed: int, on_image: Callable[[
     """Draws `images` pictures into `folder`/images, lists them in a table, returns the table's path.
 
     Its columns are image (relative to `folder`), angle and split: `validation` for every eighth, else `train`. Image
-    number i depends on (`seed`, i) only. `progress` is told after each image how many are done. Raises ConfigError for
+    number i depends on (`seed`, i) only. `on_image` is told after each image how many are done. Raises ConfigError for
     fewer than eight images, a negative seed, or a folder that cannot be written.
     """
     if seed < 0:

@@ -36,7 +36,10 @@ class DecodedBatch:
 
 
 class BatchDecoder:
-    """Decodes batches from `first` on. Made by `decoding`; `next` and `release` in turn."""
+    """Decodes batches from `first` on.
+
+    Made by `open_batch_decoder`; `wait_for_next_batch` and `release_batch` in turn.
+    """
 
     waits_for_data: Final = False  # a pack fails, and whoever starts it again goes on behind what is written
 
@@ -155,7 +158,7 @@ class BatchDecoder:
 
 @dataclass(frozen=True, slots=True)
 class DecodeBudget:
-    """`slots` for batches that are decoded or being written, `at_once` of them being decoded."""
+    """`slots` for batches that are decoded or being written, `batches_at_once` of them being decoded."""
 
     slot_count: int
     batches_at_once: int

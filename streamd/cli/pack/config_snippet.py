@@ -17,7 +17,7 @@ _WIDTH_CHARS: Final = 4096  # a line is broken only beyond any path's length
 
 
 def format_yaml(settings: Mapping[str, object]) -> str:
-    """`keys` in YAML; what holds neither keys nor lists itself is in one line."""
+    """`settings` in YAML; what holds neither keys nor lists itself is in one line."""
     yaml = YAML()
     yaml.default_flow_style = None
     yaml.width = _WIDTH_CHARS

@@ -19,7 +19,7 @@ _FILE_MODE: Final = 0o644
 
 @dataclass(slots=True)
 class RowFiles:
-    """The files `path(0)`, `path(1)`, ..., each of `most` rows behind `header_bytes`.
+    """The files `path(0)`, `path(1)`, ..., each of `rows_per_file` rows behind `header_bytes`.
 
     Every row is written at its place, so that whoever goes on behind row n writes what a run cut short may have left
     half there.

@@ -30,7 +30,7 @@ _BLOCK_BYTES: Final = 512  # what st_blocks counts, whatever the file system
 class PackWorkdir:
     """The folder `.NAME.packing` beside `destination`. A context: others are kept out of it.
 
-    `journal` and `product` are the paths of what lies in it; the product becomes the destination by one rename.
+    `journal` and `product_path` are the paths of what lies in it; the product becomes the destination by one rename.
     """
 
     def __init__(self, destination: Path) -> None:

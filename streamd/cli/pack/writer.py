@@ -22,7 +22,7 @@ _BLOCK_BATCHES: Final = 64  # of ids, planned at a time
 class PackJob:
     """What is packed: the stream, whose batches are in the order of the pack, and the folder or file it is made at.
 
-    `scratch` is a path for a file that is needed for a moment.
+    `scratch_path` is a path for a file that is needed for a moment.
     """
 
     stream: ServedStream
@@ -48,16 +48,19 @@ class PackWriter(Protocol):
     """
 
     def resume_after(self, rows: int, position: Mapping[str, int]) -> None:
-        """Goes on behind the first `rows`, which are safe; `place` is what `sync` said then. Comes first."""
+        """Goes on behind the first `rows`, which are safe; `place` is what `sync_to_disk` said then. Comes first."""
 
     def append_rows(self, ids: Ids, images: Pixels) -> Words:
         """Writes more rows; a checksum of each, (n,) uint64."""
 
     def sync_to_disk(self) -> dict[str, int]:
-        """Returns when all rows are safe on the disk, with what `resume` has to know."""
+        """Returns when all rows are safe on the disk, with what `resume_after` has to know."""
 
     def finish_pack(self, bad_ids: Ids) -> None:
-        """All rows are written, and those of `bad` were left out: adds what belongs to them. May be called again."""
+        """All rows are written, and those of `bad_ids` were left out: adds what belongs to them.
+
+        May be called again.
+        """
 
     def read_checksums(self, bad_ids: Ids) -> Iterator[Words]:
         """The checksums of all rows, read back from the disk, some at a time. Raises PackError for other labels."""

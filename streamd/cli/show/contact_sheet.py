@@ -48,7 +48,10 @@ _NOTE_LINES: Final = 2  # lines below the rows of a batch that has bad ones
 
 @dataclass(frozen=True, slots=True)
 class SheetGrid:
-    """Where cells lie. `picture` is (height, width) of an image as shown, `label_lines` and `notes` lines below it."""
+    """Where cells lie.
+
+    `picture` is (height, width) of an image as shown, `label_lines` and `note_lines` lines below it.
+    """
 
     cells: int
     columns: int

@@ -91,7 +91,7 @@ def measure_width(text: str, size: int) -> float:
 
 
 def shorten_text(text: str, size: int, max_width: float, *, middle: bool = False) -> str:
-    """`text` in at most `room` pixels, with `…` for what is left out: the end, or the middle."""
+    """`text` in at most `max_width` pixels, with `…` for what is left out: the end, or the middle."""
     if measure_width(text, size) <= max_width:
         return text
     wide = partial(_measure_cut_width, text, size, middle=middle)

@@ -58,7 +58,7 @@ class PreparedModel:
 
 
 def train_model(client: TrainingClient, options: TrainingOptions, print_line: Callable[[str], None]) -> list[Receipt]:
-    """Trains, saves the model and its curves, and tells the account, line by line, to `say`.
+    """Trains, saves the model and its curves, and tells the account, line by line, to `print_line`.
 
     Returns the receipts of the training stream, then those of the validation. An epoch whose account does not add up
     ends the training; the model is not saved, and its receipt is the last. Raises ConfigError for what does not fit

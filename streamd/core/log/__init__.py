@@ -3,7 +3,7 @@
     events       what every event is called and means (pure)      formatters   a record as a line, as JSON (pure)
     rate_limit   holds back what repeats itself too often         journald     systemd's own protocol
 
-Whoever has something to say calls `info`, `notice`, `warning` or `error`; entry points call `configure`.
+Whoever has something to say calls `info`, `notice`, `warning` or `error`; entry points call `configure_logging`.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def _send_as_memfd(link: socket.socket, data: bytes, address: str) -> None:
 
 
 class JournalHandler(logging.Handler):
-    """Tells the journal at `address`; what it refuses is said by `otherwise`."""
+    """Tells the journal at `address`; what it refuses is said by `fallback`."""
 
     def __init__(self, address: str, fallback: logging.Handler) -> None:
         super().__init__()

@@ -26,7 +26,7 @@ class SuppressedEvents:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether an event is said. `until_s`: when its span ends, for the first that is held back."""
+    """Whether an event is said. `span_end_s`: when its span ends, for the first that is held back."""
 
     is_allowed: bool
     span_end_s: float | None = None
@@ -40,7 +40,7 @@ class _EventSpan:
 
 
 class RateLimiter:
-    """Lets `most` events of one name through within `span_s` seconds from the first, and counts the rest."""
+    """Lets `max_events` events of one name through within `span_s` seconds from the first, and counts the rest."""
 
     def __init__(self, max_events: int = LOG_SPAN_EVENTS, span_s: float = LOG_SPAN_S) -> None:
         self._max_events = max_events
@@ -48,7 +48,7 @@ class RateLimiter:
         self._spans: dict[str, _EventSpan] = {}  # events' names are few, and none comes from outside
 
     def decide_event(self, event: str, now_s: float) -> Decision:
-        """Decides on one event; what `over` has for the same time comes first."""
+        """Decides on one event; what `take_ended` has for the same time comes first."""
         span = self._spans.setdefault(event, _EventSpan(now_s))
         if span.allowed < self._max_events:
             span.allowed += 1
@@ -70,7 +70,7 @@ class RateLimiter:
 
 
 class RateLimitHandler(logging.Handler):
-    """Stands before `way_out`. How many were held back is said when their span ends, at the latest when it closes."""
+    """Stands before `handler`. How many were held back is said when their span ends, at the latest when it closes."""
 
     def __init__(
         self,

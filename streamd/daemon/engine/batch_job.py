@@ -23,7 +23,7 @@ from streamd.limits import TASK_ATTEMPTS, TASK_GIVE_UP_S, WORKER_RESPAWN_MAX_S, 
 
 @dataclass(slots=True, eq=False)
 class BatchJob:
-    """A batch being filled. `delivered` follows the verdicts as they come in."""
+    """A batch being filled. `delivered_ids` follows the verdicts as they come in."""
 
     key: BatchKey
     stream: ServedStream

@@ -39,7 +39,9 @@ class WorkerCondition(Enum):
 def diagnose_silence(
     progress: RowProgress | TransformTrial, silent_s: float, deadline_s: float, process_state: str
 ) -> WorkerCondition:
-    """`silent_s` since it last wrote where it is, or was given work; `state` is the letter of /proc/PID/stat."""
+    """`silent_s` since it last wrote where it is, or was given work; `process_state` is the letter of
+    /proc/PID/stat.
+    """
     if silent_s >= min(STOPPED_S, deadline_s) and process_state in {"T", "t"}:
         return WorkerCondition.STOPPED
     if silent_s < deadline_s:
@@ -56,7 +58,7 @@ def is_waiting_for_file(progress: RowProgress) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TransformFault:
-    """What speaks against the transform of a stream, by its number; `certain` if nothing else can be at fault."""
+    """What speaks against the transform of a stream, by its number; `is_certain` if nothing else can be at fault."""
 
     stream_number: int
     reason: str
@@ -65,9 +67,9 @@ class TransformFault:
 
 @dataclass(frozen=True, slots=True)
 class WorkerExit:
-    """How a worker ended, in `words`, and where. `blame` is what it says of the sample there; None: nothing.
+    """How a worker ended, in `words`, and where. `sample_fault` is what it says of the sample there; None: nothing.
 
-    `charge` is what it says of a transform that was being tried.
+    `transform_fault` is what it says of a transform that was being tried.
     """
 
     description: str

@@ -32,7 +32,7 @@ class MountEvents:
         self._changed = asyncio.Event()
 
     async def wait_for_change(self, max_s: float) -> None:
-        """Returns at the next change, or after `most_s`."""
+        """Returns at the next change, or after `max_s`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(max_s):
                 await self._changed.wait()

@@ -16,7 +16,9 @@ _LATE_S: Final = 1.0  # a timer so late says that the whole host stood still, th
 
 
 class Watchdog:
-    """Looks `where` a worker is when it has been silent for a while, and tells what it finds unless all is well."""
+    """Looks `read_progress` a worker is when it has been silent for a while, and tells what it finds unless all is
+    well.
+    """
 
     def __init__(
         self,

@@ -66,7 +66,7 @@ class _WorkerGeneration:
 class WorkerPool:
     """`count` worker processes in each generation, from `run` until it is cancelled.
 
-    `transforms` are those that the workers which begin batches have imported, or tried to.
+    `imported_transforms` are those that the workers which begin batches have imported, or tried to.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class WorkerPool:
         return self._ended_deaths + sum(generation.deaths for generation in self._generations)
 
     def busy_fraction(self, reporting_worker: WorkerProcess | None) -> float:
-        """The part of the workers that have a task, 0 to 1; `speaker` has just had one."""
+        """The part of the workers that have a task, 0 to 1; `reporting_worker` has just had one."""
         workers = self._generations[-1].workers
         return sum([bool(worker.tasks) or worker is reporting_worker for worker in workers]) / max(1, len(workers))
 

@@ -21,7 +21,9 @@ from streamd.limits import SHOWN_BYTES, SHOWN_ROWS
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A batch of `rows` as it went to a trainer, `samples` of them no padding; `first` is a copy of its first rows."""
+    """A batch of `rows` as it went to a trainer, `sample_count` of them no padding; `first` is a copy of its first
+    rows.
+    """
 
     stream: ServedStream
     first_rows: Batch

@@ -35,7 +35,7 @@ class MonitoredDaemon(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TimeHistogram:
-    """How many runs took how long: `cells` as in stats.Spread; `total_s` is all of them together."""
+    """How many runs took how long: `bucket_counts` as in stats.Spread; `total_s` is all of them together."""
 
     bucket_counts: Sequence[int]
     total_s: float
@@ -45,7 +45,7 @@ class TimeHistogram:
 class MonitorSnapshot(StatusSnapshot):
     """Everything that is told of, besides what `streamd top` looks at, by stream.
 
-    `bad` counts the samples known to be bad, by kind; `reads` and `decodes` are seconds a sample.
+    `bad_counts` counts the samples known to be bad, by kind; `read_times` and `decode_times` are seconds a sample.
     """
 
     bad_counts: Mapping[str, Mapping[FaultKind, int]]

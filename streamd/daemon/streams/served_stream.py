@@ -28,9 +28,9 @@ _TOLERATED_BAD = 10  # so few bad samples never stop a stream, however small it 
 class ServedStream:
     """`max_bad_fraction` of the samples may be bad before the stream stops; `cache` is where decoded ones are kept.
 
-    `shuffle_meter` tells how well its batches mix the labels. As long as `lock` is there, nobody lists the samples anew
-    in the place of `manifest_path`; and with `verdicts_lock`, where its verdicts go if that is another place: a reload
-    moves them beside the list that the configuration has then.
+    `shuffle_meter` tells how well its batches mix the labels. As long as `list_lock` is there, nobody lists the
+    samples anew in the place of `manifest_path`; and with `verdicts_lock`, where its verdicts go if that is another
+    place: a reload moves them beside the list that the configuration has then.
     """
 
     spec: StreamSpec

@@ -64,7 +64,7 @@ class ShuffleMeter:
         self._is_measured = False
 
     def measure_mixing(self) -> MixingScore | None:
-        """See `mixing`."""
+        """See `score_shuffle`."""
         if not self._is_measured:
             self._found = score_shuffle(self._spec, self._read_label_rows, is_packed=self._is_packed)
             self._is_measured = True
@@ -74,7 +74,7 @@ class ShuffleMeter:
 def score_shuffle(spec: StreamSpec, read_label_rows: LabelRowsReader, *, is_packed: bool = False) -> MixingScore | None:
     """How well a stream is mixed; None where nothing can be: without labels, of one alone, or one sample a batch.
 
-    `packed` says that its samples lie in compressed chunks, which another order decompresses over and over.
+    `is_packed` says that its samples lie in compressed chunks, which another order decompresses over and over.
     """
     found = _score_worst_label(spec, read_label_rows)
     is_in_buffers = spec.shuffle == "chunk" and spec.chunk * spec.buffer < spec.samples

@@ -17,9 +17,10 @@ Pixels = npt.NDArray[np.uint8]
 
 
 class SampleStore(Protocol):
-    """Decoded samples by their id, as one worker sees them. PAD_ID is never held. `held` may come from another thread.
+    """Decoded samples by their id, as one worker sees them. PAD_ID is never held.
 
-    A mapping whose file is cut off ends the worker by SIGBUS, which is held against the host and no sample.
+    `find_held` may come from another thread. A mapping whose file is cut off ends the worker by SIGBUS, which is held
+    against the host and no sample.
     """
 
     def find_held(self, ids: Ids) -> Mask:

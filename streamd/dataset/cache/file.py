@@ -103,7 +103,7 @@ class CacheFile:
 
     @staticmethod
     def open(place: CachePlace, layout: CacheLayout) -> CacheFile:
-        """Opens the file of `shape`; who may write makes it, and room in it. Raises UnfitCacheError."""
+        """Opens the file of `layout`; who may write makes it, and room in it. Raises UnfitCacheError."""
         path = Path(place.folder) / layout.cache_file_name
         flags = os.O_RDWR | os.O_CREAT if place.writable else os.O_RDONLY
         try:

@@ -105,7 +105,7 @@ class _FolderWalk:
         self.add_entries(inside, *found, above)
 
     def add_entries(self, inside: bytes, folders: list[bytes], images: list[bytes], above: tuple[bytes, ...]) -> None:
-        """Takes what `entries` found in the folder `inside`, and all images under it."""
+        """Takes what `list_folder` found in the folder `inside`, and all images under it."""
         for name in sorted([*images, *(folder + b"/" for folder in folders)]):
             if name.endswith(b"/"):
                 self.walk_folder(join_name(inside, name[:-1]), (*above, inside))

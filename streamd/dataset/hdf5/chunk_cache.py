@@ -14,7 +14,7 @@ ArrayKey = tuple[object, ...]  # what tells arrays apart; the same for two store
 
 
 class ChunkCache:
-    """The chunks that were used last, up to `most_bytes`, but one of any size. For several threads."""
+    """The chunks that were used last, up to `max_bytes`, but one of any size. For several threads."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes

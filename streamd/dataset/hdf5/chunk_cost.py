@@ -34,7 +34,7 @@ class CompressedArray:
 
     @staticmethod
     def from_manifest(arrays: ArrayFiles | None, extra_column: Callable[[str], Int64s]) -> CompressedArray | None:
-        """What a manifest lists, `column` being its extra ones; None where rows cost the same in any order.
+        """What a manifest lists, `extra_column` being its extra ones; None where rows cost the same in any order.
 
         That is where nothing is compressed, or each row by itself.
         """

@@ -26,7 +26,7 @@ class RowPiece:
 
 @dataclass(frozen=True)
 class ChunkGrid:
-    """An array of `shape`, (n, ...), cut into chunks of the shape `chunk`, (rows, ...)."""
+    """An array of `shape`, (n, ...), cut into chunks of the shape `chunk_shape`, (rows, ...)."""
 
     shape: tuple[int, ...]
     chunk_shape: tuple[int, ...]

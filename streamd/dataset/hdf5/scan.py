@@ -150,7 +150,7 @@ def _locate_images(images: Hdf5Array, bounds: tuple[float, float] | None, key: s
 
 
 def _inspect_images(images: Hdf5Array, asked: StorageFormat, what: str) -> tuple[ImageShape, StorageFormat]:
-    """As `images_of`, with what else there is where this holds no images."""
+    """As `inspect_image_array`, with what else there is where this holds no images."""
     try:
         return inspect_image_array(
             what, images.shape, images.dtype, asked, lambda: images.read_first_rows(INSPECTED_IMAGES)

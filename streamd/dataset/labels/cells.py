@@ -28,7 +28,7 @@ _PIECE_ROWS: Final = 1 << 14  # trimmed at a time
 
 @dataclass(frozen=True, slots=True)
 class SourceRows:
-    """The rows of the file at `path` that become samples; `place` says where a person finds one of them."""
+    """The rows of the file at `path` that become samples; `format_location` says where a person finds one of them."""
 
     path: Path
     format_location: LocationFormatter
@@ -36,7 +36,7 @@ class SourceRows:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One cell a row. `what` is its name in messages, `key` the key of the configuration that wants it."""
+    """One cell a row. `display_name` is its name in messages, `key` the key of the configuration that wants it."""
 
     cells: Cells
     display_name: str

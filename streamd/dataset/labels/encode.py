@@ -82,7 +82,10 @@ def build_category_label(
 def lookup_class_numbers(
     texts: Sequence[str], classes: tuple[ClassValue, ...], format_code_location: Callable[[int], str], key: str
 ) -> Int64s:
-    """The number of each text among `classes`. Raises ConfigError for one that is none; `found` says where it is."""
+    """The number of each text among `classes`.
+
+    Raises ConfigError for one that is none; `format_code_location` says where it is.
+    """
     numbers = build_class_numbers(classes)
     positions = np.array([numbers.get(_normalize_class_text(text), -1) for text in texts], dtype=np.int64)
     if (positions < 0).any():
@@ -166,7 +169,7 @@ def _check_none_bad(
 def build_string_label(
     name: str, texts: Sequence[bytes], format_location: LocationFormatter, key: str
 ) -> tuple[npt.NDArray[np.bytes_], LabelSpec]:
-    """A label of texts in UTF-8, which may be empty. Raises ConfigError as `string_spec` does."""
+    """A label of texts in UTF-8, which may be empty. Raises ConfigError as `build_string_spec` does."""
     lengths = np.fromiter(map(len, texts), np.int64, count=len(texts))
     nul = np.array([row for row, text in enumerate(texts) if b"\0" in text], np.int64)
     spec = build_string_spec(name, lengths, nul, format_location, key)

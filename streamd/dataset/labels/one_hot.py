@@ -51,7 +51,7 @@ def convert_one_hot(
 def convert_multi_hot(
     name: str, columns: Sequence[Column], classes: tuple[ClassValue, ...] | None
 ) -> tuple[PackedTags, LabelSpec]:
-    """The classes whose numbers are 1, as `tags.tags` gives them. Otherwise as `category`."""
+    """The classes whose numbers are 1, as `tags.build_tags_label` gives them. Otherwise as `category`."""
     width = compute_vector_width(columns)
     named = _name_classes(columns[0], classes, width)
     packed = [_pack_marks(marks, part) for part, marks in _iterate_marks(columns, width)]

@@ -65,7 +65,9 @@ def _parse_meta_page(data: bytes | memoryview, offset: int) -> LmdbHead | None:
 
 
 def parse_last_commit(data: bytes | memoryview, page_bytes: int) -> int:
-    """The number of the last write to the file that begins so, which is a `Head.commit`; for one that has a head."""
+    """The number of the last write to the file that begins so, which is a `LmdbHead.commit`; for one that has a
+    head.
+    """
     commits = (int(_COMMIT.unpack_from(data, page + _COMMIT_AT)[0]) for page in (0, page_bytes))
     return max(commits)
 

@@ -64,7 +64,7 @@ class ArrayField:
 
 @dataclass(frozen=True, slots=True)
 class ValueTemplate:
-    """How a value is laid out, and every other one that `fits`: `fields` are its arrays by name."""
+    """How a value is laid out, and every other one that `matches_value`: `fields` are its arrays by name."""
 
     fields: Mapping[str, ArrayField]
     _length: int

@@ -248,7 +248,8 @@ def _format_field(found: ArrayField) -> str:
 class PyxisFile:
     """An open file of `count` samples, at least one; `commit` is the number of the last write to it.
 
-    `key` is that of the configuration that names it. Values are views of mapped memory: none may outlive `opened`.
+    `key` is that of the configuration that names it. Values are views of mapped memory: none may outlive
+    `open_pyxis_file`.
     """
 
     path: Path

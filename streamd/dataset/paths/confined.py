@@ -130,7 +130,8 @@ def stat_files(
 ) -> tuple[Int64s, Int64s, list[int]]:
     """Sizes in bytes and modification times in ns of `files`, and the positions of the missing ones.
 
-    Names that are links are replaced in `files` by what they lead to. Raises ConfigError as `Fence.stat` does.
+    Names that are links are replaced in `files` by what they lead to. Raises ConfigError as `ConfinedRoot.stat_file`
+    does.
     """
     folders = {name.rpartition(b"/")[0] for name in files}
     linked = {folder: inside for folder in sorted(folders) if (inside := root.resolve_name(folder)) != folder}

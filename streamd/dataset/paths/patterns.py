@@ -110,7 +110,7 @@ TAR_FILES: Final = FileKind(".tar")
 def find_files(
     path: str, key: str, excluded: Collection[Path], progress: Callable[[int], None], kind: FileKind = NPY_FILES
 ) -> MatchedFiles:
-    """The files that `path` names: one, those of a folder, or those that a pattern fits, but for `besides`.
+    """The files that `path` names: one, those of a folder, or those that a pattern fits, but for `excluded`.
 
     Raises ConfigError when there is none, or too many.
     """

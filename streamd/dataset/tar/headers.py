@@ -61,7 +61,10 @@ class _ExtendedHeader:
 
 
 class TarReader:
-    """A tar of `size` bytes. A walk notes the `links` it meets, which have no bytes, and whether the tar `ended`."""
+    """A tar of `size` bytes.
+
+    A walk notes the `links` it meets, which have no bytes, and whether the tar `has_end_mark`.
+    """
 
     def __init__(self, descriptor: int, size: int) -> None:
         self._descriptor = descriptor

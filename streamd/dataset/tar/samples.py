@@ -30,7 +30,7 @@ MembersBySuffix = dict[bytes, dict[bytes, TarMember]]  # by suffix and key
 
 @dataclass(slots=True)
 class Shard:
-    """An open shard: its `images` by key, in byte order of their names; its other files, `beside` them or not."""
+    """An open shard: its `images` by key, in byte order of their names; its other files, `other_files` them or not."""
 
     name: bytes
     tar: TarReader

@@ -51,8 +51,8 @@ class LeaseSparingConverter:
 def build_converter(backend: str) -> Convert:
     """What makes an array of a batch what `backend` takes. Raises ConfigError for one that is unknown.
 
-    TensorFlow computes over the memory of the batch, and drops it with the step; the others do so as `Sparing` says.
-    JAX takes NumPy's arrays.
+    TensorFlow computes over the memory of the batch, and drops it with the step; the others do so as
+    `LeaseSparingConverter` says. JAX takes NumPy's arrays.
     """
     if backend == "tensorflow":
         return tensorflow.tensor

@@ -57,7 +57,7 @@ class ReplicaParts:
 class SharedDataset(tf.distribute.DistributedDataset):  # type: ignore[misc]  # TensorFlow has no types
     """Stands where Keras expects a strategy's own dataset: each `iter` gives the steps of one more epoch.
 
-    Their arrays are what `Parts` makes of them.
+    Their arrays are what `ReplicaParts` makes of them.
     """
 
     def __init__(self, epochs: Iterable[Any]) -> None:

@@ -81,7 +81,7 @@ async def decoding_here(stream: ServedStream, workers: int, memory_bytes: int) -
 
 
 class Here:
-    """Stands for `Decoding`."""
+    """Stands for `BatchDecoder`."""
 
     def __init__(self, stream: ServedStream, source: StreamReader) -> None:
         self._stream, self._source, self._index = stream, source, 0

@@ -105,11 +105,11 @@ def test_a_shuffled_pack_has_every_sample_once_in_another_order(
 
 STAGES: dict[str, tuple[Any, str]] = {
     "listing": (listed, "list_samples"),
-    "writing": (account.JournaledPack, "take"),
-    "syncing": (account.JournaledPack, "save"),
-    "writing the journal": (journal, "write"),
-    "reading back": (run._PackRun, "_verify"),
-    "putting in place": (PackWorkdir, "publish"),
+    "writing": (account.JournaledPack, "write_batch"),
+    "syncing": (account.JournaledPack, "save_progress"),
+    "writing the journal": (journal, "write_journal"),
+    "reading back": (run._PackRun, "_verify_pack"),
+    "putting in place": (PackWorkdir, "publish_product"),
 }
 
 

@@ -15,14 +15,14 @@ class Given:
     """Stands for a cache that was given something."""
 
     def __init__(self) -> None:
-        self.unpublished = 1
+        self.unpublished_rows = 1
         self.published: list[threading.Thread] = []
         self.again = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
-    def publish(self) -> None:
+    def publish_rows(self) -> None:
         self.published.append(threading.current_thread())
-        self.unpublished = 0
+        self.unpublished_rows = 0
         self._loop.call_soon_threadsafe(self.again.set)
 
 
@@ -32,7 +32,7 @@ def note(saving: CachePublisher, cache: Given) -> None:
 
 async def published(saving: CachePublisher, cache: Given) -> None:
     """The next time that it is."""
-    cache.unpublished = 1
+    cache.unpublished_rows = 1
     cache.again.clear()
     for _ in range(5):
         note(saving, cache)
@@ -63,7 +63,7 @@ def test_what_is_given_afterwards_is_published_too() -> None:
 def test_every_cache_has_its_turn_and_none_that_was_given_nothing() -> None:
     async def scene() -> None:
         saving, one, other, idle = CachePublisher(delay_s=0), Given(), Given(), Given()
-        idle.unpublished = 0
+        idle.unpublished_rows = 0
         note(saving, idle)
         note(saving, one)
         await published(saving, other)
