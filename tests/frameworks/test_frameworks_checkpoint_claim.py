@@ -15,7 +15,7 @@ CLAIM = dedent(
     import os, shutil, sys
     from pathlib import Path
     from streamd.errors import ConfigError
-    from streamd.frameworks.checkpoint import claim
+    from streamd.frameworks.checkpoint import claim_folder
     folder, running = Path(sys.argv[1]), {"first", "second"}
     def first():
         return "first" in running
@@ -23,7 +23,7 @@ CLAIM = dedent(
         return "second" in running
     def attempt(is_at_work=first, folder=folder):
         try:
-            claim(folder, is_at_work)
+            claim_folder(folder, is_at_work)
         except ConfigError as error:
             return str(error)
         return "claimed"

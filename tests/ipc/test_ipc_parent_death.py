@@ -48,4 +48,4 @@ def test_a_helper_whose_starter_is_gone_already_ends_at_once() -> None:
 @pytest.mark.parametrize("module", ["streamd.cli.check.reader_process", "streamd.cli.probe.trainer_process"])
 def test_the_helpers_of_commands_do(module: str) -> None:
     source = Path(__file__).parents[2].joinpath(*module.split(".")).with_suffix(".py").read_text()
-    assert "end_with(os.getppid())" in source.partition("def main()")[2]
+    assert "die_with_parent(os.getppid())" in source.partition("def main()")[2]

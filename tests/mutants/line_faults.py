@@ -52,7 +52,7 @@ FAULTS: Final = (
         "what never may be written again goes back to the free slots",
         "scheduler/slot_pool.py",
         "if entry.may_stay_mapped:",
-        "if entry.may_stay_mapped and not entry.ready:",
+        "if entry.may_stay_mapped and not entry.is_whole:",
     ),
     Fault(
         "memory has room for one slot more than it has",

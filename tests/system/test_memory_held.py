@@ -66,7 +66,7 @@ def lose_connection(stream: streamd.Stream) -> None:
         stream._io_thread._lose()
         return ()
 
-    stream._io_thread.order(lose)
+    stream._io_thread.call_in_thread(lose)
 
 
 def descriptors() -> int:

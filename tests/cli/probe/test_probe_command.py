@@ -56,7 +56,7 @@ def test_without_json_it_prints_lines_and_by_default_drains_one_epoch_once(monke
     asked = pretend(monkeypatch, PROBE)
     done = CliRunner().invoke(app, ["probe", "train"])
     assert (done.exit_code, done.stdout.splitlines()) == (0, PROBE.format_lines())
-    del asked["say"]
+    del asked["write_line"]
     wish = {"epochs": 1, "trainers": 1, "digest": False, "load": None, "headroom": False}
     assert asked == {"stream": "train", "endpoint": None, **wish}
 

@@ -21,7 +21,7 @@ MEASURE: Final = """
 import json, re, sys
 from pathlib import Path
 from streamd.daemon.streams.catalog import list_samples
-from streamd.config import load
+from streamd.config import load_config
 
 def peak_bytes():
     return 1024 * int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
@@ -29,7 +29,7 @@ def peak_bytes():
 for number, config in enumerate(map(json.loads, sys.stdin)):
     Path("/proc/self/clear_refs").write_text("5")
     before = peak_bytes()
-    list_samples(load(config), Path(sys.argv[1], str(number)), lambda *_: None)
+    list_samples(load_config(config), Path(sys.argv[1], str(number)), lambda *_: None)
     print(peak_bytes() - before, flush=True)
 """
 

@@ -45,7 +45,7 @@ class Listed:
     sizes: npt.NDArray[np.int64] = field(default_factory=lambda: np.full(SAMPLES, 99))
     mtimes_ns: npt.NDArray[np.int64] = field(default_factory=lambda: np.arange(SAMPLES))
 
-    def mtimes_of(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def lookup_mtimes_ns(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         return self.mtimes_ns[ids]
 
 
