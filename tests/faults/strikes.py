@@ -61,12 +61,14 @@ class Course:
 
     def told(self, trainer: LoggedTrainer) -> str:
         """A sentence for the report."""
+        strikes = format_count(len(self.outstanding), "strike")
+        met = f"{strikes}, {min(self.outstanding)} to {max(self.outstanding)} batches untaken at each"
         pauses = self.pauses_s(trainer)
+        if not pauses:
+            return f"{met}; the epoch was over before the daemon's start was seen"
         beyond = [pause - start for pause, start in zip(pauses, self.start_s, strict=False)]
         return (
-            f"{format_count(len(self.outstanding), 'strike')}, {min(self.outstanding)} to {max(self.outstanding)} "
-            "batches "
-            f"untaken at each; to the next batch {median(pauses):.2f} s (median), {max(pauses):.2f} s (worst), of "
+            f"{met}; to the next batch {median(pauses):.2f} s (median), {max(pauses):.2f} s (worst), of "
             f"which beyond the daemon's start-up {median(beyond):.2f} and {max(beyond):.2f} s"
         )
 
