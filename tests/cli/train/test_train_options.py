@@ -61,4 +61,4 @@ def test_a_learning_rate_that_is_no_number_above_0_is_refused(tmp_path: Path, ra
 
 
 def test_the_curves_lie_beside_the_model(tmp_path: Path) -> None:
-    assert TrainingOptions("train", 1, tmp_path / "my.model.keras").curves_path == tmp_path / "my.model.curves_path.png"
+    assert TrainingOptions("train", 1, tmp_path / "my.model.keras").curves_path == tmp_path / "my.model.curves.png"
