@@ -78,7 +78,7 @@ def test_the_time_of_an_epoch_counts_chunks_as_often_as_its_order_decompresses_t
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chunks = UnpackingEstimate(600, 1 << 20, 0.5, 600, 4, 0.01)
-    monkeypatch.setattr("streamd.cli.check.summary.unpacking", lambda *_: chunks)
+    monkeypatch.setattr("streamd.cli.check.summary.estimate_unpacking", lambda *_: chunks)
     seen = good(list(range(8)))
     seen.unpacked, seen.unpack_s = 2, 0.5
     train = summary(tmp_path, seen).streams["train"]
